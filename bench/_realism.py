@@ -14,7 +14,7 @@ import polars as pl
 from scipy.stats import pearsonr, spearmanr
 
 from sorites import core
-from sorites.core import camera_grid, to_image, to_picture
+from sorites.core import camera_grid, to_float, to_uint8
 from sorites.core.rng import rng_for
 from sorites.evaluation import plan
 from sorites.suites.suite import Frame
@@ -29,7 +29,7 @@ Row = tuple[str, float, str]
 
 
 def shares(photos: str) -> tuple[float, dict[str, np.ndarray]]:
-    """Accuracy of lite0 on the clean pictures, and by light at the 27 settings and then the
+    """Accuracy of lite0 on the clean images, and by light at the 27 settings and then the
     automatic shots together.
     """
     lite, shift, frame = core.model("lite0"), core.shift("camera"), Frame(resize=256, crop=224)
@@ -39,21 +39,21 @@ def shares(photos: str) -> tuple[float, dict[str, np.ndarray]]:
     right: dict[str, list[list[bool]]] = {light: [] for light in settings}
     clean = []
     for sample in core.source(f"folder:{photos}"):
-        picture = plan.frame_of(frame, sample)
-        clean.append(_right(lite, [picture], sample.label)[0])
+        image_u8 = plan.frame_of(frame, sample)
+        clean.append(_right(lite, [image_u8], sample.label)[0])
         for light, stops in settings.items():
-            made = shift.sweep(to_image(picture), stops, rng_for(0, sample.id, shift.name))
-            right[light].append(_right(lite, [to_picture(image) for image in made], sample.label))
+            made = shift.sweep(to_float(image_u8), stops, rng_for(0, sample.id, shift.name))
+            right[light].append(_right(lite, [to_uint8(image) for image in made], sample.label))
     means = {light: np.mean(verdicts, axis=0) for light, verdicts in right.items()}
     return float(np.mean(clean)), {
         light: np.append(mean[:27], mean[27:].mean()) for light, mean in means.items()
     }
 
 
-def _right(lite: core.Model, pictures: list[core.Picture], label: int | None) -> list[bool]:
+def _right(lite: core.Model, images: list[core.ImageU8], label: int | None) -> list[bool]:
     said = []
-    for start in range(0, len(pictures), 8):
-        logits = lite(pictures[start : start + 8], framed=True).logits
+    for start in range(0, len(images), 8):
+        logits = lite(images[start : start + 8], framed=True).logits
         assert logits is not None
         said += logits.argmax(1).tolist()
     return [one == label for one in said]

@@ -113,7 +113,7 @@ async def _everybody(port: int, tokens: list[str]) -> _Figures:
 
 
 async def _person(port: int, token: str, end: float, taken: list[float]) -> None:
-    """One person, who answers one picture after the other over one connection."""
+    """One person, who answers one image after the other over one connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     head = f"Host: 127.0.0.1:{port}\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\n"
     writer.write(f"GET /api/work HTTP/1.1\r\n{head}\r\n".encode())

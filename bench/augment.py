@@ -21,14 +21,14 @@ def _seconds(*works: Callable[[], object]) -> list[float]:
     return [min(seconds) for seconds in in_turns(ROUNDS, time.process_time, *works)]
 
 
-def _step(network: Any, pictures: Any) -> Callable[[], object]:
+def _step(network: Any, images: Any) -> Callable[[], object]:
     """One step of SGD on a batch: forward, loss, gradients, update."""
     import torch
 
     network.train().to(memory_format=torch.channels_last)
     optimiser = torch.optim.SGD(network.parameters(), 0.01, momentum=0.9, nesterov=True)
-    labels = torch.arange(len(pictures)) % 10
-    given = pictures.contiguous(memory_format=torch.channels_last)
+    labels = torch.arange(len(images)) % 10
+    given = images.contiguous(memory_format=torch.channels_last)
 
     def step() -> None:
         optimiser.zero_grad()
@@ -41,31 +41,31 @@ def _step(network: Any, pictures: Any) -> Callable[[], object]:
     return step
 
 
-def _grouped(taps: Any, choice: Any, pictures: Any) -> Callable[[], object]:
+def _grouped(taps: Any, choice: Any, images: Any) -> Callable[[], object]:
     """The same blur and mixture with nothing but torch's convolution with groups."""
     import torch
     from torch.nn import functional
 
-    number, side = len(pictures), taps.shape[-1]
+    number, side = len(images), taps.shape[-1]
 
     def blur() -> object:
-        wide = functional.pad(pictures, (side // 2,) * 4, mode="reflect").flatten(0, 1)[None]
+        wide = functional.pad(images, (side // 2,) * 4, mode="reflect").flatten(0, 1)[None]
         blurred = functional.conv2d(wide, taps[choice].reshape(number * 3, 1, side, side), groups=number * 3)
-        return torch.lerp(pictures, blurred.reshape(pictures.shape), torch.rand(number, 1, 1, 1))
+        return torch.lerp(images, blurred.reshape(images.shape), torch.rand(number, 1, 1, 1))
 
     return blur
 
 
-def _kornia(taps: Any, choice: Any, pictures: Any) -> Callable[[], object]:
-    """The same with Kornia, which takes one kernel per picture: colour by colour, because our
+def _kornia(taps: Any, choice: Any, images: Any) -> Callable[[], object]:
+    """The same with Kornia, which takes one kernel per image: colour by colour, because our
     kernels differ by colour.
     """
     import torch
     from kornia.filters import filter2d
 
     def blur() -> object:
-        each = [filter2d(pictures[:, c : c + 1], taps[choice, c], border_type="reflect") for c in range(3)]
-        return torch.lerp(pictures, torch.cat(each, 1), torch.rand(len(pictures), 1, 1, 1))
+        each = [filter2d(images[:, c : c + 1], taps[choice, c], border_type="reflect") for c in range(3)]
+        return torch.lerp(images, torch.cat(each, 1), torch.rand(len(images), 1, 1, 1))
 
     return blur
 
@@ -77,17 +77,17 @@ def _compared(
 
     from sorites.training.augment import AugMix, OpticsAugment
 
-    pictures = torch.rand(batch, 3, size, size)
+    images = torch.rand(batch, 3, size, size)
     optics, augmix = OpticsAugment(size, **options), AugMix(size)
     taps, choice = optics.blur.taps, optics.choices(batch)
     step, ours, mixed, grouped, kornia = _seconds(
-        _step(network, pictures),
-        lambda: optics(pictures),
-        lambda: augmix(pictures),
-        _grouped(taps, choice, pictures),
-        _kornia(taps, choice, pictures),
+        _step(network, images),
+        lambda: optics(images),
+        lambda: augmix(images),
+        _grouped(taps, choice, images),
+        _kornia(taps, choice, images),
     )
-    work = f"{batch} pictures of {size} px"
+    work = f"{batch} images of {size} px"
     return [
         (
             f"{called}: OpticsAugment, share of a training step",

@@ -19,11 +19,11 @@ def run() -> list[tuple[str, float, str]]:
     from sklearn.metrics import average_precision_score, roc_auc_score
 
     rng = np.random.default_rng(0)
-    familiar, strange = (rng.normal(shift, 1, HALF).astype(np.float32) for shift in (0.0, 1.0))
+    in_distribution, ood = (rng.normal(shift, 1, HALF).astype(np.float32) for shift in (0.0, 1.0))
     figures = []
     for kind, pools in {
-        "distinct": (familiar, strange),
-        "tied": (familiar.round(2), strange.round(2)),
+        "distinct": (in_distribution, ood),
+        "tied": (in_distribution.round(2), ood.round(2)),
     }.items():
         positive, scores = np.repeat([0, 1], HALF), np.concatenate(pools)
         asked = {

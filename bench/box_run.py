@@ -1,5 +1,5 @@
 """A run of detectors (compose, shift, model, table) against the bare pass of PicoDet on as many
-prepared pictures.
+prepared images.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from sorites.datasets.context import build_scattered
 from sorites.evaluation import plan, runner
 from sorites.suites.suite import Suite
 
-PICTURES, ROUNDS = 24, 3
+IMAGES, ROUNDS = 24, 3
 
 
 def run() -> list[tuple[str, float, str]]:
-    """(what, ratio, note): the pictures are PNG files of 640 px with several things, blurred at
+    """(what, ratio, note): the images are PNG files of 640 px with several objects, blurred at
     five levels of the disk.
     """
     picodet = model("picodet")
     with tempfile.TemporaryDirectory() as root:
-        build_scattered(Path(root) / "set", limit=PICTURES, drawn=True)
+        build_scattered(Path(root) / "set", limit=IMAGES, drawn=True)
         recipe = Suite.model_validate(
             {
                 "name": "bench",

@@ -1,8 +1,8 @@
-"""mAP with a thousand resamples of 5000 pictures of 100 boxes, from the table, against one plain
+"""mAP with a thousand resamples of 5000 images of 100 boxes, from the table, against one plain
 evaluation by hotcoco.
 
 Both start from the rows of the table: hotcoco takes COCO's lists, which are made of them as a user
-would. pycocotools, many times slower, is asked on a tenth of the pictures, for scale.
+would. pycocotools, many times slower, is asked on a tenth of the images, for scale.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from bench._timing import in_turns
 from sorites import metrics
 from sorites.core import table
 
-PICTURES, BOXES, THINGS, CLASSES, RESAMPLES, TURNS = 5000, 100, 7, 80, 1000, 3
+IMAGES, BOXES, OBJECTS, CLASSES, RESAMPLES, TURNS = 5000, 100, 7, 80, 1000, 3
 
 
-def run(pictures: int = PICTURES) -> list[tuple[str, float, str]]:
+def run(images: int = IMAGES) -> list[tuple[str, float, str]]:
     """(what, ratio, note); both sides must give the same number."""
-    rows = made_up(pictures)
+    rows = made_up(images)
     answers: list[float] = []
 
     def mine() -> None:
@@ -38,36 +38,36 @@ def run(pictures: int = PICTURES) -> list[tuple[str, float, str]]:
     ours, peers, bare = (min(taken) for taken in in_turns(TURNS, time.perf_counter, *works))
     if np.ptp(answers) > 1e-9:
         raise AssertionError(f"the two disagree: {answers}")
-    few = rows.head(pictures // 10)
+    few = rows.head(images // 10)
     (slow,), (plain,) = in_turns(
         1, time.perf_counter, lambda: by_pycocotools(few), lambda: metrics.map(few, resamples=0)
     )
-    what = f"mAP of {pictures} pictures with {RESAMPLES} resamples over"
+    what = f"mAP of {images} images with {RESAMPLES} resamples over"
     return [
         (f"{what} one plain hotcoco", ours / peers, f"x its time (at most 3); {ours:.1f} s here"),
         ("the same, where its lists are ready made", ours / bare, f"x its time; {bare:.1f} s there"),
-        (f"plain mAP of {len(few)} pictures over pycocotools", slow / plain, f"x faster; {plain:.2f} s here"),
+        (f"plain mAP of {len(few)} images over pycocotools", slow / plain, f"x faster; {plain:.2f} s here"),
     ]
 
 
-def made_up(pictures: int) -> pl.DataFrame:
-    """Rows of one detector: classes as uneven as COCO's, four boxes of ten near a thing."""
+def made_up(images: int) -> pl.DataFrame:
+    """Rows of one detector: classes as uneven as COCO's, four boxes of ten near an object."""
     rng = np.random.default_rng(0)
-    truth = _corners(rng, pictures * THINGS)
-    label = (rng.zipf(1.5, len(truth)) - 1) % CLASSES
-    of = np.repeat(np.arange(pictures), BOXES) * THINGS + rng.integers(0, THINGS, pictures * BOXES)
+    ground_truth = _corners(rng, images * OBJECTS)
+    label = (rng.zipf(1.5, len(ground_truth)) - 1) % CLASSES
+    of = np.repeat(np.arange(images), BOXES) * OBJECTS + rng.integers(0, OBJECTS, images * BOXES)
     near = rng.random(len(of)) < 0.4
-    size = np.tile(truth[of, 2:] - truth[of, :2], 2)
+    size = np.tile(ground_truth[of, 2:] - ground_truth[of, :2], 2)
     found = np.where(
-        near[:, None], truth[of] + rng.normal(0, 0.12, size.shape) * size, _corners(rng, len(of))
+        near[:, None], ground_truth[of] + rng.normal(0, 0.12, size.shape) * size, _corners(rng, len(of))
     )
     found[:, 2:] = np.maximum(found[:, 2:], found[:, :2] + 1)
     conf = np.where(near, rng.beta(2, 2, len(of)), rng.beta(1, 6, len(of)))
     said = np.where(rng.random(len(of)) < 0.8, label[of], rng.integers(0, CLASSES, len(of)))
     rows = {
-        "sample_id": [f"{k:06d}" for k in range(pictures)],
-        "image_id": [f"{k:06d}" for k in range(pictures)],
-        "truth": _lists(truth, label, None, THINGS, table.SCHEMA["truth"]),
+        "sample_id": [f"{k:06d}" for k in range(images)],
+        "image_id": [f"{k:06d}" for k in range(images)],
+        "ground_truth": _lists(ground_truth, label, None, OBJECTS, table.SCHEMA["ground_truth"]),
         "boxes": _lists(found, said, conf, BOXES, table.SCHEMA["boxes"]),
     }
     whole = {
@@ -105,30 +105,30 @@ def as_coco(rows: pl.DataFrame) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Return COCO's annotations and results from the rows of a table, as a user would write them."""
     annotations: list[dict[str, Any]] = []
     results: list[dict[str, Any]] = []
-    for picture, (truth, boxes) in enumerate(rows.select("truth", "boxes").iter_rows(), start=1):
-        for box in truth:
-            where = _where(picture, box)
+    for image, (ground_truth, boxes) in enumerate(rows.select("ground_truth", "boxes").iter_rows(), start=1):
+        for box in ground_truth:
+            where = _where(image, box)
             area = where["bbox"][2] * where["bbox"][3]
             annotations.append({"id": len(annotations) + 1, **where, "area": area, "iscrowd": 0})
-        results += [{**_where(picture, box), "score": box["conf"]} for box in boxes]
+        results += [{**_where(image, box), "score": box["conf"]} for box in boxes]
     images = [{"id": k + 1, "width": 700, "height": 700} for k in range(len(rows))]
     names = [{"id": k + 1, "name": str(k)} for k in range(CLASSES)]
     return {"images": images, "categories": names, "annotations": annotations}, results
 
 
-def _where(picture: int, box: dict[str, Any]) -> dict[str, Any]:
+def _where(image: int, box: dict[str, Any]) -> dict[str, Any]:
     x0, y0 = box["x0"], box["y0"]
     return {
-        "image_id": picture,
+        "image_id": image,
         "category_id": box["label"] + 1,
         "bbox": [x0, y0, box["x1"] - x0, box["y1"] - y0],
     }
 
 
-def by_hotcoco(truth: dict[str, Any], results: list[dict[str, Any]]) -> float:
+def by_hotcoco(ground_truth: dict[str, Any], results: list[dict[str, Any]]) -> float:
     from hotcoco import COCO, COCOeval
 
-    true = COCO(truth)
+    true = COCO(ground_truth)
     return _evaluated(COCOeval(true, true.load_res(results), "bbox"))
 
 
@@ -136,10 +136,10 @@ def by_pycocotools(rows: pl.DataFrame) -> float:
     from pycocotools.coco import COCO
     from pycocotools.cocoeval import COCOeval
 
-    truth, results = as_coco(rows)
+    ground_truth, results = as_coco(rows)
     with contextlib.redirect_stdout(io.StringIO()):
         true = COCO()
-        true.dataset = truth
+        true.dataset = ground_truth
         true.createIndex()
         return _evaluated(COCOeval(true, true.loadRes(results), "bbox"))
 

@@ -1,4 +1,4 @@
-"""The simulated camera on one core: pictures a second over the published grid, and its cost against
+"""The simulated camera on one core: images a second over the published grid, and its cost against
 the model pass.
 """
 
@@ -12,27 +12,27 @@ from typing import Any
 from bench import _realism
 from bench.shifts import scene
 from sorites import core
-from sorites.core import camera_grid, to_picture
+from sorites.core import camera_grid, to_uint8
 from sorites.core.rng import rng_for
 
 ROUNDS = 5
 
 
 def seconds(settings: Sequence[Mapping[str, Any]], **options: Any) -> float:
-    """CPU seconds a picture: the quickest of some sweeps."""
+    """CPU seconds an image: the quickest of some sweeps."""
     shift, image = core.shift("camera", **options), scene()
     times = []
     for turn in range(ROUNDS):
         start = time.process_time()
         for made in shift.sweep(image, settings, rng_for(0, str(turn), "camera")):
-            to_picture(made)
+            to_uint8(made)
         times.append((time.process_time() - start) / len(settings))
     return min(times)
 
 
 def model_pass() -> float:
-    """CPU seconds a picture of lite0, batches of 8."""
-    lite, batch = core.model("lite0"), [to_picture(scene())] * 8
+    """CPU seconds an image of lite0, batches of 8."""
+    lite, batch = core.model("lite0"), [to_uint8(scene())] * 8
     times = []
     for _ in range(ROUNDS):
         start = time.process_time()
@@ -48,10 +48,10 @@ def run() -> list[tuple[str, float, str]]:
     alone = {name: seconds([manual[number - 1]] * 20) for name, number in kinds.items()}
     photos = os.environ.get("SORITES_PHOTOS")
     return [
-        ("pictures a second on one core, sweep of 54 settings", 1 / whole, "aim 150"),
-        *((f"pictures a second, {name}", 1 / spent, "") for name, spent in alone.items()),
-        ("pictures a second, Bayer mosaic", 1 / seconds(manual, mosaic=True), ""),
+        ("images a second on one core, sweep of 54 settings", 1 / whole, "aim 150"),
+        *((f"images a second, {name}", 1 / spent, "") for name, spent in alone.items()),
+        ("images a second, Bayer mosaic", 1 / seconds(manual, mosaic=True), ""),
         ("single shots against the sweep", one / whole, "x the time"),
-        ("a picture of the sweep against lite0's pass", whole / model_pass(), "aim under 0.33"),
+        ("an image of the sweep against lite0's pass", whole / model_pass(), "aim under 0.33"),
         *(_realism.rows(photos) if photos else []),
     ]

@@ -2,7 +2,7 @@
 noise step 750.
 
 Sharing the early steps can give at most 1.25 x. The plain loop has the same batch and does not
-share them; diffusers draws one picture at a time with the slider loaded by peft. Time is the
+share them; diffusers draws one image at a time with the slider loaded by peft. Time is the
 process's own, which neighbours on a busy machine change less.
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 
 from bench._timing import in_turns
 
-STEPS, SEVERITIES, PROMPT, SEEDS = 50, (0.0, 0.5, 1.0, 1.5, 2.0, 2.5), "a picture of a disc", range(1, 9)
+STEPS, SEVERITIES, PROMPT, SEEDS = 50, (0.0, 0.5, 1.0, 1.5, 2.0, 2.5), "an image of a disc", range(1, 9)
 ROUNDS = 3
 
 
@@ -46,7 +46,7 @@ def run() -> Iterator[tuple[str, float, str]]:
     for name, others, aim in (
         ("shared early steps against the plain loop of that batch (x)", plain, "aim >= 1.18, at most 1.25"),
         (
-            "against diffusers, one picture at a time (x)",
+            "against diffusers, one image at a time (x)",
             [len(SEEDS) * t for t in one_by_one],
             "aim >= 1.5, its time of one seed",
         ),
@@ -63,7 +63,7 @@ def _line(name: str, found: list[float], aim: str) -> tuple[str, float, str]:
 
 
 def _plain(pipe: Any, requests: Any, drawing: Any) -> Any:
-    """Draw as many pictures together through every step, as a loop that does not know of the early ones."""
+    """Draw as many images together through every step, as a loop that does not know of the early ones."""
     import torch
 
     from sorites.core.torch_tools import one_thread
@@ -71,7 +71,7 @@ def _plain(pipe: Any, requests: Any, drawing: Any) -> Any:
     from sorites.diffusion.sampler import early_and_late, scheduler_of
     from sorites.diffusion.sliders import attached
 
-    pictures, seeds = [], sampler.BATCH // len(SEVERITIES)
+    images, seeds = [], sampler.BATCH // len(SEVERITIES)
     with pipe.busy, one_thread(), torch.no_grad():
         for some in (requests[i : i + seeds] for i in range(0, len(requests), seeds)):
             scheduler = scheduler_of(pipe, drawing)
@@ -82,8 +82,8 @@ def _plain(pipe: Any, requests: Any, drawing: Any) -> Any:
             with attached(pipe.parts.unet, [slider.lows for slider in some[0].sliders]) as dial:
                 places = torch.tensor([place for request in some for place in request.places])
                 sampler._walk(pipe, state, late, copy.deepcopy(scheduler), drawing, dial, places)
-            pictures += sampler.decoded(pipe, state.latents)
-    return pictures
+            images += sampler.decoded(pipe, state.latents)
+    return images
 
 
 def _theirs(path: Any, slider: Any) -> Any:

@@ -86,7 +86,7 @@ def _batch(processes: int) -> float:
 
 
 def _photo() -> tuple[float, float]:
-    """CPU seconds of a 12-megapixel picture: through a lens with the blur of every place, and by
+    """CPU seconds of a 12-megapixel image: through a lens with the blur of every place, and by
     one kernel in one bare FFT.
     """
     from scipy import fft
@@ -95,13 +95,13 @@ def _photo() -> tuple[float, float]:
     from sorites.lenses import store as lenses
 
     entry = lenses.load(lenses.builtin(), "CookeTriplet")
-    picture = np.random.default_rng(0).integers(0, 256, (3000, 4000, 3), dtype=np.uint8)
-    kernel, image = entry.arrays["kernels"][0], np.moveaxis(picture.astype(np.float32), -1, 0).copy()
+    image_u8 = np.random.default_rng(0).integers(0, 256, (3000, 4000, 3), dtype=np.uint8)
+    kernel, image = entry.arrays["kernels"][0], np.moveaxis(image_u8.astype(np.float32), -1, 0).copy()
     size = [fft.next_fast_len(side + kernel.shape[-1] - 1, real=True) for side in image.shape[1:]]
     ours, bare = [], []
     for _ in range(3):
         start = time.process_time()
-        through(entry, picture)
+        through(entry, image_u8)
         ours.append(time.process_time() - start)
         start = time.process_time()
         fft.irfft2(fft.rfft2(image, size) * fft.rfft2(kernel, size), size)

@@ -50,12 +50,12 @@ print(json.dumps([seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 
 
 
 def run() -> list[tuple[str, float, str]]:
-    """(what, figure, unit) for accuracy and failure points; seconds are this machine's, the ratios travel."""
+    """(what, figure, unit) for accuracy and failure severities; seconds are this machine's, the ratios travel."""
     figures: list[tuple[str, float, str]] = []
     with tempfile.TemporaryDirectory() as folder:
         count = _write(Path(folder))
         figures.append(("metrics: rows in the table", count / 1e6, "million"))
-        for what in ("accuracy", "failure_point"):
+        for what in ("accuracy", "failure_severity"):
             bare, _ = _ask(f"scan {what}", folder)
             seconds, peak = _ask(what, folder)
             figures += [

@@ -1,4 +1,4 @@
-"""The model pass: lite0 as Sorites runs it against the same network in torch eager, on the same pictures."""
+"""The model pass: lite0 as Sorites runs it against the same network in torch eager, on the same images."""
 
 from __future__ import annotations
 
@@ -20,14 +20,12 @@ def run() -> list[tuple[str, float, str]]:
 
     from sorites import core
     from sorites.core.torch_tools import one_thread
-    from sorites.models.export import trial_pictures
+    from sorites.models.export import trial_images
     from sorites.models.lite import load
 
     model, network = core.model("lite0"), load(0)
-    pictures = [
-        np.roll(picture, 17 * i, axis=1) for i in range(BATCH) for picture in trial_pictures((224, 224))[:1]
-    ]
-    ready = (torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2).float() - 127) / 128
+    images = [np.roll(image, 17 * i, axis=1) for i in range(BATCH) for image in trial_images((224, 224))[:1]]
+    ready = (torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).float() - 127) / 128
 
     def eager() -> np.ndarray:
         with torch.inference_mode():
@@ -38,14 +36,14 @@ def run() -> list[tuple[str, float, str]]:
             return eager()
 
     def ours() -> np.ndarray:
-        return np.asarray(model(pictures).logits)
+        return np.asarray(model(images).logits)
 
     gap = float(np.abs(ours() - eager()).max())
     *torches, fast = map(
         statistics.median, in_turns(ROUNDS, time.perf_counter, eager, eager_on_one_thread, ours)
     )
     slow = min(torches)
-    rates = f"{BATCH / fast:.0f} against {BATCH / slow:.0f} pictures/s"
+    rates = f"{BATCH / fast:.0f} against {BATCH / slow:.0f} images/s"
     return [
         ("model pass: lite0 against torch eager", slow / fast, f"aim at least 2.5; {rates}"),
         ("model pass: largest difference of a logit", gap, "aim at most 1e-4"),

@@ -61,9 +61,9 @@ with tempfile.TemporaryDirectory() as folder:
             files[-1].parent.mkdir(exist_ok=True)
             files[-1].write_bytes(save({"features": rows}, metadata={k: json.dumps(v) for k, v in about.items()}))
         return files
-    familiar, asked = written("familiar", size), written("asked", queries)
+    in-distribution, asked = written("in-distribution", size), written("asked", queries)
     before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
-    bank = neighbours.make_bank(Path(folder), familiar, split, 10, "exact")
+    bank = neighbours.make_bank(Path(folder), in-distribution, split, 10, "exact")
     made = time.process_time()
     neighbours.search_all(bank, Path(folder), [[file] for file in asked], "sample_id", ENGINES.get("local"), 2, lambda n: None)
     peak = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 2**10

@@ -39,11 +39,11 @@ def plain(
 def candidates(kind: str, rng: np.random.Generator) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
     """Return boxes, scores and labels of all cells of a 640 px input.
 
-    ``as a detector`` has half of them around forty things and half anywhere, which leaves about as
-    many as yolo11n leaves on a photograph (3200 to 4000); ``forty things`` has all of them around
-    forty things, ``one class`` all anywhere and of one class.
+    ``as a detector`` has half of them around forty objects and half anywhere, which leaves about as
+    many as yolo11n leaves on a photograph (3200 to 4000); ``forty objects`` has all of them around
+    forty objects, ``one class`` all anywhere and of one class.
     """
-    around = {"as a detector": CANDIDATES // 2, "forty things": CANDIDATES, "one class": 0}[kind]
+    around = {"as a detector": CANDIDATES // 2, "forty objects": CANDIDATES, "one class": 0}[kind]
     which = np.concatenate([rng.integers(0, 40, around), np.arange(40, 40 + CANDIDATES - around)])
     corner, side = (
         rng.uniform(0, 540, (which.max() + 1, 2))[which],
@@ -59,7 +59,7 @@ def run() -> list[tuple[str, float, str]]:
     least of some rounds.
     """
     figures = []
-    for kind in ("as a detector", "one class", "forty things"):
+    for kind in ("as a detector", "one class", "forty objects"):
         boxes, scores, labels = candidates(kind, np.random.default_rng(0))
         one, other = plain(boxes, scores, labels, THRESHOLD), nms(boxes, scores, labels, THRESHOLD)
         assert np.array_equal(one, other)

@@ -1,7 +1,7 @@
-"""Blurring one 224 x 224 picture by twenty kernels on one core, against OpenCV, torch and the bare
+"""Blurring one 224 x 224 image by twenty kernels on one core, against OpenCV, torch and the bare
 inverse FFT.
 
-The four aberrations are swept over their five levels through their public shifts, a new picture and
+The four aberrations are swept over their five levels through their public shifts, a new image and
 new draws every time.
 """
 
@@ -38,7 +38,7 @@ def _blur(images: list[Array], kernels: list[Kernel]) -> None:
 
 
 def _public(images: list[Array]) -> Callable[[], object]:
-    """The four aberrations of a new picture, as a user asks for them."""
+    """The four aberrations of a new image, as a user asks for them."""
     shifts, turns = (
         [core.shift(name) for name in ("astigmatism", "coma", "defocus_spherical", "trefoil")],
         count(),
@@ -75,9 +75,9 @@ def _torch(image: Array, taps: Array) -> Callable[[], object]:
     import torch
 
     torch.set_num_threads(1)
-    picture = torch.from_numpy(np.ascontiguousarray(image.transpose(2, 0, 1)))[None]
+    image_u8 = torch.from_numpy(np.ascontiguousarray(image.transpose(2, 0, 1)))[None]
     weight = torch.from_numpy(taps.astype(np.float32))[:, None]
-    return lambda: torch.nn.functional.conv2d(picture, weight, padding="same", groups=3)
+    return lambda: torch.nn.functional.conv2d(image_u8, weight, padding="same", groups=3)
 
 
 def run() -> list[tuple[str, float, str]]:
@@ -95,7 +95,7 @@ def run() -> list[tuple[str, float, str]]:
         _public(images),
     )
     return [
-        ("twenty kernels: over cv2.filter2D", opencv / ours, f"aim >= 7; {20 / ours:.0f} pictures/s"),
+        ("twenty kernels: over cv2.filter2D", opencv / ours, f"aim >= 7; {20 / ours:.0f} images/s"),
         ("twenty kernels: over torch conv2d with groups", 20 * torch_one / ours, "aim >= 100"),
         ("twenty kernels: share of the bare inverse-FFT rate", bare / ours, "aim >= 0.8"),
         (
@@ -105,5 +105,5 @@ def run() -> list[tuple[str, float, str]]:
         ),
         ("four aberrations by their shifts: over cv2.filter2D", opencv / public, ""),
         ("kernels of 65 px over kernels of 25 px: time", wide / ours, "aim: about 1"),
-        ("four pictures over one: time", four / ours, "aim: about 4"),
+        ("four images over one: time", four / ours, "aim: about 4"),
     ]

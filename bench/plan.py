@@ -60,7 +60,7 @@ def run() -> Iterator[tuple[str, float, str]]:
 
 
 def _written(folder: Path, size: int) -> Path:
-    """Write rows with a label and no bytes of a picture: a plan looks at none."""
+    """Write rows with a label and no bytes of an image: a plan looks at none."""
     path = folder / f"train-{size}.parquet"
     label = pl.int_range(size, dtype=pl.Int32, eager=True) % 1000
     pl.DataFrame(

@@ -25,11 +25,11 @@ import numpy as np
 from sorites.core import Model, Outputs
 wide = np.random.default_rng(0).standard_normal((384, 384)).astype(np.float32) / 20
 
-def logits(pictures):
+def logits(images):
     held, room = np.empty((2, 384, 384), np.float32)
     rows = []
-    for picture in pictures:
-        held[:] = picture.mean()
+    for image in images:
+        held[:] = image.mean()
         for _ in range(6):
             np.tanh(np.matmul(wide, held, out=room), out=held)
         rows.append(held.ravel()[:1000].copy())
@@ -39,7 +39,7 @@ def made():
     return Model("slow", logits, version="1")
 """
 SUITE = (
-    'source = "folder:pictures"\nmodels = ["python:slow:made"]\nshifts = ["contrast"]\n[frame]\nresize = 32\n'
+    'source = "folder:images"\nmodels = ["python:slow:made"]\nshifts = ["contrast"]\n[frame]\nresize = 32\n'
 )
 SHORT, LONG = 32, 192
 TURNS = 3
@@ -61,10 +61,10 @@ def _prepare(home: Path) -> None:
     (home / "slow.py").write_text(MODEL)
     (home / "s.toml").write_text(SUITE)
     rng = np.random.default_rng(0)
-    (home / "pictures" / "n02123045").mkdir(parents=True)
+    (home / "images" / "n02123045").mkdir(parents=True)
     for i in range(LONG):
         Pillow.fromarray(rng.integers(0, 255, (32, 32, 3), np.uint8)).save(
-            home / "pictures" / "n02123045" / f"{i:04d}.png"
+            home / "images" / "n02123045" / f"{i:04d}.png"
         )
 
 

@@ -1,14 +1,14 @@
-"""All post-hoc scorers on 50 000 pictures of 512 features and 1000 classes, against pytorch-ood's same set.
+"""All post-hoc scorers on 50 000 images of 512 features and 1000 classes, against pytorch-ood's same set.
 
-Both are fitted on the same 5 000 training pictures, five a class, and score the same 50 000;
+Both are fitted on the same 5 000 training images, five a class, and score the same 50 000;
 fitting counts. Each side runs in a process of its own on one thread, and the time is that process's
-own, which a busy machine does not change much. The peer is asked for the first pictures only, 500
-where a picture is dear to it and 10 000 elsewhere, in batches of at most 1000, and its time for
+own, which a busy machine does not change much. The peer is asked for the first images only, 500
+where an image is dear to it and 10 000 elsewhere, in batches of at most 1000, and its time for
 scoring is scaled up linearly: the whole would take it most of an hour. What it takes to be fitted
 is measured whole. Scorers that are cheap are timed three times on both sides, and the least counts.
 What a scorer cannot do without, its one product and its one partial sort as NumPy does them, is
 timed beside it. The two scorers that search for neighbours cost both sides one product of all
-pictures with all training pictures, and more of these lower the ratio of the whole; so it is given
+images with all training images, and more of these lower the ratio of the whole; so it is given
 without them too.
 """
 
@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-PICTURES, WIDE, CLASSES, TRAIN, BATCH = 50_000, 512, 1000, 5_000, 1000
+IMAGES, WIDE, CLASSES, TRAIN, BATCH = 50_000, 512, 1000, 5_000, 1000
 ROUNDS, CHEAP = 3, 8.0
 FIRST, DEAR = 10_000, dict.fromkeys(("mds", "rmds", "dice", "gradnorm"), 500)
 
@@ -44,7 +44,7 @@ def case() -> dict[str, np.ndarray]:
         "bias": np.zeros(CLASSES, np.float32),
         "train": drawn(labels),
         "labels": labels,
-        "asked": drawn(rng.integers(0, CLASSES, PICTURES)),
+        "asked": drawn(rng.integers(0, CLASSES, IMAGES)),
     }
 
 
@@ -92,7 +92,7 @@ def _bare(held: dict[str, np.ndarray]) -> dict[str, Callable[[], object]]:
     the exponentials of all logits.
     """
     asked, weight, train = held["asked"], held["weight"].T, held["train"].astype(np.float64)
-    blocks = [asked[i : i + 256] for i in range(0, PICTURES, 256)]
+    blocks = [asked[i : i + 256] for i in range(0, IMAGES, 256)]
     half = np.eye(WIDE)[:, : WIDE // 2].copy()
     clipped = [lambda: [block @ weight for block in blocks]]
     sorted_too = [*clipped, lambda: [np.partition(block, WIDE * 9 // 10, axis=1) for block in blocks]]
@@ -103,7 +103,7 @@ def _bare(held: dict[str, np.ndarray]) -> dict[str, Callable[[], object]]:
     ]
     split += [
         lambda: np.linalg.lstsq(weight.T, held["bias"]),
-        lambda: [np.exp(logits[i : i + 256]).sum(axis=1) for i in range(0, PICTURES, 256)],
+        lambda: [np.exp(logits[i : i + 256]).sum(axis=1) for i in range(0, IMAGES, 256)],
     ]
     needs = {"react": clipped, "ash_b": sorted_too, "ash_s": sorted_too, "ash_p": sorted_too, "vim": split}
     return {spec: lambda works=works: [work() for work in works] for spec, works in needs.items()}
@@ -186,7 +186,7 @@ def _peer(kind: str, detector: Any, t: dict[str, Any], first: int) -> float:
     fitted = time.process_time()
     for rows in some:
         given(rows)
-    return fitted - start + (time.process_time() - fitted) * PICTURES / first
+    return fitted - start + (time.process_time() - fitted) * IMAGES / first
 
 
 def ask(side: str) -> dict[str, float]:
@@ -204,7 +204,7 @@ def run() -> Iterator[tuple[str, float, str]]:
     rest = [spec for spec in PEERS if spec not in ("knn", "nnguide")]
     without = sum(peers[spec] for spec in rest) / sum(mine[spec] for spec in rest)
     yield "all but knn and nnguide, pytorch-ood / ours", without, ""
-    yield "all scorers, ours (CPU s)", sum(mine.values()), "50 000 pictures"
+    yield "all scorers, ours (CPU s)", sum(mine.values()), "50 000 images"
     for spec in sorted(PEERS, key=lambda spec: -mine[spec]):
         yield f"{spec}, pytorch-ood / ours", peers[spec] / mine[spec], f"aim >= 1; {mine[spec]:.2f} CPU s"
     for spec, floor in bare.items():

@@ -1,5 +1,5 @@
 """Each common corruption against the package ``imagecorruptions``: CPU time over the five levels of
-a 224 x 224 picture.
+a 224 x 224 image.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from sorites.core import SHIFTS, Image, Picture, Shift, to_image, to_picture
+from sorites.core import SHIFTS, ImageF32, ImageU8, Shift, to_float, to_uint8
 from sorites.core.rng import rng_for
 
-Corrupt = Callable[[Picture, str, int], Picture]
+Corrupt = Callable[[ImageU8, str, int], ImageU8]
 NAMES = {"defocus_disk": "defocus_blur", "jpeg": "jpeg_compression"}
 """Where our name is not the published one."""
 
 
 def peer() -> Corrupt | None:
-    """``corrupt(picture, name, level)`` of imagecorruptions 1.1.2, or None where that or OpenCV or
+    """``corrupt(image, name, level)`` of imagecorruptions 1.1.2, or None where that or OpenCV or
     scikit-image is absent.
 
     The package stands still while its dependencies moved on: it asks for modules and names that
@@ -38,19 +38,21 @@ def peer() -> Corrupt | None:
             return None
     gaussian = corruptions.gaussian
 
-    def old_gaussian(image: Image, *args: object, multichannel: bool = False, **options: object) -> Image:
+    def old_gaussian(
+        image: ImageF32, *args: object, multichannel: bool = False, **options: object
+    ) -> ImageF32:
         return gaussian(image, *args, channel_axis=-1 if multichannel else None, **options)
 
     corruptions.gaussian = old_gaussian
     corruptions.np = types.SimpleNamespace(**vars(np), float_=np.float64)
-    return lambda picture, name, level: _corrupt(corruptions, picture, NAMES.get(name, name), level)
+    return lambda image_u8, name, level: _corrupt(corruptions, image_u8, NAMES.get(name, name), level)
 
 
-def _corrupt(corruptions: types.ModuleType, picture: Picture, name: str, level: int) -> Picture:
+def _corrupt(corruptions: types.ModuleType, image: ImageU8, name: str, level: int) -> ImageU8:
     from PIL import Image as pil
 
     with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings(action="ignore"):
-        return np.asarray(np.uint8(np.asarray(getattr(corruptions, name)(pil.fromarray(picture), level))))
+        return np.asarray(np.uint8(np.asarray(getattr(corruptions, name)(pil.fromarray(image), level))))
 
 
 @contextlib.contextmanager
@@ -74,7 +76,7 @@ def _lent_modules() -> Iterator[None]:
         sys.modules.update(before)
 
 
-def scene(side: int = 224, seed: int = 0) -> Image:
+def scene(side: int = 224, seed: int = 0) -> ImageF32:
     """Leaves fallen on one another under uneven light: edges, flat parts and fine texture, at 8 bits."""
     rng = np.random.default_rng(seed)
     y, x = np.mgrid[:side, :side].astype(np.float32)
@@ -84,11 +86,11 @@ def scene(side: int = 224, seed: int = 0) -> Image:
             0.1, 1
         )
         made[leaf] = rng.uniform(0.05, 0.95, 3) * (0.8 + 0.2 * rng.random((int(leaf.sum()), 1)))
-    return to_image(to_picture(made * (0.7 + 0.3 * x / side)[..., None]))
+    return to_float(to_uint8(made * (0.7 + 0.3 * x / side)[..., None]))
 
 
-def _ours(shift: Shift, image: Image) -> float:
-    """CPU seconds a picture, float32 in and out: the quickest of some sweeps over the published levels."""
+def _ours(shift: Shift, image: ImageF32) -> float:
+    """CPU seconds an image, float32 in and out: the quickest of some sweeps over the published levels."""
     times = []
     for turn in range(6):
         start = time.process_time()
@@ -98,19 +100,19 @@ def _ours(shift: Shift, image: Image) -> float:
     return min(times)
 
 
-def _theirs(corrupt: Corrupt, name: str, image: Image) -> float:
-    """CPU seconds a picture, called as a shift: float32 in and out too, its own 8 bits between."""
+def _theirs(corrupt: Corrupt, name: str, image: ImageF32) -> float:
+    """CPU seconds an image, called as a shift: float32 in and out too, its own 8 bits between."""
     times = []
     for _ in range(1 if name == "glass_blur" else 3):
         start = time.process_time()
         for level in range(1, 6):
-            to_image(corrupt(to_picture(image), name, level))
+            to_float(corrupt(to_uint8(image), name, level))
         times.append((time.process_time() - start) / 5)
     return min(times)
 
 
 def run() -> list[tuple[str, float, str]]:
-    """Per corruption how many times faster than the peer, or ms a picture where there is no peer;
+    """Per corruption how many times faster than the peer, or ms an image where there is no peer;
     then the median.
     """
     image, corrupt = scene(), peer()
@@ -120,7 +122,7 @@ def run() -> list[tuple[str, float, str]]:
             continue
         name, ours = shift.name, _ours(shift, image)
         if corrupt is None or not _peer_has(name):
-            rows.append((f"{name}, per picture", ours * 1e3, "ms"))
+            rows.append((f"{name}, per image", ours * 1e3, "ms"))
             continue
         ratios.append(_theirs(corrupt, name, image) / ours)
         rows.append((f"{name} ({ours * 1e3:.2f} ms) against imagecorruptions", ratios[-1], "x"))

@@ -1,4 +1,4 @@
-"""SSIM of pictures of 224 x 224 px on one core, against scikit-image's of the same window."""
+"""SSIM of images of 224 x 224 px on one core, against scikit-image's of the same window."""
 
 from __future__ import annotations
 
@@ -30,6 +30,6 @@ def run() -> list[tuple[str, float, str]]:
         )
     )
     return [
-        ("ssim of a picture: ms of one core", 1000 * ours / TIMES, "aim <= 10"),
+        ("ssim of an image: ms of one core", 1000 * ours / TIMES, "aim <= 10"),
         ("ssim: over scikit-image", theirs / ours, ""),
     ]

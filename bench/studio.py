@@ -12,21 +12,21 @@ from PIL import Image
 
 from bench.shifts import scene
 from sorites.apps.studio.capture import Job, Options, capture_all
-from sorites.core import to_picture
+from sorites.core import to_uint8
 
-ROUNDS, PICTURES = 3, 4
+ROUNDS, IMAGES = 3, 4
 
 
 def share() -> float:
-    """One capture of a few pictures at half a megapixel."""
+    """One capture of a few images at half a megapixel."""
     with tempfile.TemporaryDirectory() as folder:
-        for number in range(PICTURES):
-            where = Path(folder, "pictures", "n01440764")
+        for number in range(IMAGES):
+            where = Path(folder, "images", "n01440764")
             where.mkdir(parents=True, exist_ok=True)
-            picture = np.roll(to_picture(scene()), 40 * number, axis=1)
-            Image.fromarray(picture).resize((500, 375)).save(where / f"{number}.png")
+            image = np.roll(to_uint8(scene()), 40 * number, axis=1)
+            Image.fromarray(image).resize((500, 375)).save(where / f"{number}.png")
         job = Job(
-            f"folder:{folder}/pictures", Path(folder, "es"), "small", 1, options=Options(originals="drop")
+            f"folder:{folder}/images", Path(folder, "es"), "small", 1, options=Options(originals="drop")
         )
         return capture_all(job, lambda text: None).loop_share
 

@@ -1,4 +1,4 @@
-"""Training pictures per second: the loop of a recipe against a bare torch loop with the same
+"""Training images per second: the loop of a recipe against a bare torch loop with the same
 network, data and optimiser.
 """
 
@@ -21,7 +21,7 @@ from sorites.training.loop import named_changes
 from sorites.training.recipe import load
 from sorites.training.session import Training
 
-PICTURES, STEPS, ROUNDS = 4096, 20, 7
+IMAGES, STEPS, ROUNDS = 4096, 20, 7
 
 
 class Bare:
@@ -30,10 +30,10 @@ class Bare:
     """
 
     def __init__(
-        self, module: nn.Module, pictures: np.ndarray, labels: np.ndarray, mean: object, std: object
+        self, module: nn.Module, images: np.ndarray, labels: np.ndarray, mean: object, std: object
     ) -> None:
         self.module = module.train().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.pictures, self.labels = torch.from_numpy(pictures), torch.from_numpy(labels)
+        self.images, self.labels = torch.from_numpy(images), torch.from_numpy(labels)
         self.mean, self.std = (torch.tensor(values).view(1, 3, 1, 1) for values in (mean, std))
         self.optimiser = torch.optim.SGD(
             module.parameters(), lr=0.1, momentum=0.9, nesterov=True, weight_decay=5e-4
@@ -42,8 +42,8 @@ class Bare:
 
     def steps(self) -> None:
         for _ in range(STEPS):
-            some = torch.randint(len(self.pictures), (64,))
-            x = self.pictures[some].permute(0, 3, 1, 2).float().div_(255)
+            some = torch.randint(len(self.images), (64,))
+            x = self.images[some].permute(0, 3, 1, 2).float().div_(255)
             mirrored = torch.rand(64) < 0.5
             x[mirrored] = x[mirrored].flip(3)
             x = x.sub(self.mean).div_(self.std).contiguous(memory_format=torch.channels_last)
@@ -57,13 +57,13 @@ class Bare:
 
 def run() -> list[tuple[str, float, str]]:
     with tempfile.TemporaryDirectory() as out, one_thread():
-        changes = {"limit": PICTURES, "steps": 10_000, "validate_every": 1000.0}
+        changes = {"limit": IMAGES, "steps": 10_000, "validate_every": 1000.0}
         recipe = load("cifar_optics").override(named_changes(changes))
         training = Training(recipe, Path(out), "cpu", 1, lambda text: None)
         prepared = training.steps.batches.prepared
-        pictures = prepared.several(np.arange(len(prepared)), 0, 0)
-        other = start("small", training.data.labels.ids, pictures=lambda wants, count: list(pictures[:count]))
-        bare = Bare(other.module, pictures, prepared.labels, other.wants.mean, other.wants.std)
+        images = prepared.several(np.arange(len(prepared)), 0, 0)
+        other = start("small", training.data.labels.ids, images=lambda wants, count: list(images[:count]))
+        bare = Bare(other.module, images, prepared.labels, other.wants.mean, other.wants.std)
 
         def ours() -> None:
             first = training.step
@@ -76,5 +76,5 @@ def run() -> list[tuple[str, float, str]]:
     ratio = median(theirs / mine for mine, theirs in zip(*both, strict=True))
     clock = median(theirs / mine for mine, theirs in zip(*on_clock, strict=True))
     speed = 64 * STEPS / median(both[0])
-    note = f"aim >= 0.95; {speed:.0f} pictures per second of one core; on the clock {clock:.2f}"
-    return [("pictures per second of a recipe / of a bare torch loop, 32 px", ratio, note)]
+    note = f"aim >= 0.95; {speed:.0f} images per second of one core; on the clock {clock:.2f}"
+    return [("images per second of a recipe / of a bare torch loop, 32 px", ratio, note)]

@@ -1,8 +1,8 @@
 """A whole run (decode, frame, shift, models, table) against the bare pass of its models on the same
-number of pictures.
+number of images.
 
 Each dial of the suite ``demo`` is run as the suite has it, with its three models, and one of them
-also with the first model alone, which leaves the work on a picture nothing to share with.
+also with the first model alone, which leaves the work on an image nothing to share with.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ def photographs(root: Path) -> None:
     for i in range(SAMPLES):
         spectrum = np.fft.rfft2(rng.normal(size=(3, 375, 500))) * fall
         field = np.fft.irfft2(spectrum, (375, 500)).transpose(1, 2, 0)
-        picture = np.clip(128 + 50 * field / field.std(), 0, 255).astype(np.uint8)
-        picture[100:200, 50 + i : 150 + i] //= 3
+        image = np.clip(128 + 50 * field / field.std(), 0, 255).astype(np.uint8)
+        image[100:200, 50 + i : 150 + i] //= 3
         folder = root / f"{i % 10:03d}"
         folder.mkdir(exist_ok=True)
-        Pillow.fromarray(picture).save(folder / f"{i}.jpg", quality=90)
+        Pillow.fromarray(image).save(folder / f"{i}.jpg", quality=90)
 
 
-def bare(models: Models, pictures: dict[str, list[np.ndarray]]) -> None:
-    """The passes of the models alone on pictures of their size, on as many threads as a run has workers."""
+def bare(models: Models, images: dict[str, list[np.ndarray]]) -> None:
+    """The passes of the models alone on images of their size, on as many threads as a run has workers."""
     with ThreadPoolExecutor(WORKERS) as pool:
-        for name, held in pictures.items():
+        for name, held in images.items():
             list(
                 pool.map(
                     models[name].forward,
@@ -67,7 +67,7 @@ def cost(work: Callable[[], None]) -> tuple[float, float]:
 
 
 def compared(root: str, shift: str, models: Models) -> tuple[str, float, str]:
-    """One shift of the demo on the pictures in a folder: the least of the runs over the least of
+    """One shift of the demo on the images in a folder: the least of the runs over the least of
     the bare passes.
 
     Both take turns. The same code takes up to a fifth more processor time while a neighbour uses
@@ -76,9 +76,9 @@ def compared(root: str, shift: str, models: Models) -> tuple[str, float, str]:
     recipe = load("demo").override(source=f"folder:{root}", models=[*models], shifts=[shift])
     images = plan.make(recipe, models=models).images()
     drawn = [np.random.default_rng(i).integers(0, 256, (224, 224, 3), dtype=np.uint8) for i in range(images)]
-    pictures = {name: [one.prepare(picture, True) for picture in drawn] for name, one in models.items()}
+    images_u8 = {name: [one.prepare(image, True) for image in drawn] for name, one in models.items()}
     both = [
-        (cost(functools.partial(whole, recipe, models)), cost(functools.partial(bare, models, pictures)))
+        (cost(functools.partial(whole, recipe, models)), cost(functools.partial(bare, models, images_u8)))
         for _ in range(ROUNDS)
     ]
     clock, processor = (min(run[i] for run, _ in both) / min(floor[i] for _, floor in both) for i in (0, 1))

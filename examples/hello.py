@@ -5,5 +5,5 @@ import sorites
 if __name__ == "__main__":
     table = sorites.run("demo", models=["lite0"], limit=12)
     print(sorites.accuracy(table, by=["model", "shift"]))
-    print(sorites.failure_point(table))
+    print(sorites.failure_severity(table))
     print("wrote", sorites.report(table, "report.html"))

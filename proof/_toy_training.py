@@ -17,11 +17,11 @@ PHASES = ((900, 2e-3), (500, 1e-3))
 before, in half precision.
 """
 BATCH, EACH = 32, 400
-"""Pictures per step, and real pictures of each shape in each style."""
+"""Images per step, and real images of each shape in each style."""
 WORDLESS = 0.1
-"""The share of pictures that are shown without words, for guidance."""
-PLAIN = ("a picture of a {}", "{}", "a photo of a {}")
-STYLED = ("a picture of a {} in {}", "{}, in {}", "a photo of a {} in {}")
+"""The share of images that are shown without words, for guidance."""
+PLAIN = ("an image of a {}", "{}", "a photo of a {}")
+STYLED = ("an image of a {} in {}", "{}, in {}", "a photo of a {} in {}")
 CELLS = [(shape, style) for shape in SHAPES for style in STYLES]
 
 
@@ -94,18 +94,18 @@ def _phase(
 
 
 def _loss(pipe: Any, data: Any, ids: Any, rng: np.random.Generator) -> Any:
-    """Return the squared error of the predicted velocity for some pictures at noise steps spread evenly."""
+    """Return the squared error of the predicted velocity for some images at noise steps spread evenly."""
     import torch
 
     chosen = rng.integers(len(data), size=BATCH)
     words = 1 + len(PLAIN) * (chosen // EACH) + rng.integers(len(PLAIN), size=BATCH)
     words[rng.uniform(size=BATCH) < WORDLESS] = 0
-    pictures = data[torch.from_numpy(chosen)]
-    noise = torch.randn(pictures.shape)
+    images = data[torch.from_numpy(chosen)]
+    noise = torch.randn(images.shape)
     times = torch.from_numpy((np.arange(BATCH) + rng.uniform(size=BATCH)) / BATCH * 1000).long().clamp(0, 999)
     kept = pipe.scheduler.alphas_cumprod[times].view(-1, 1, 1, 1)
-    noisy = kept.sqrt() * pictures + (1 - kept).sqrt() * noise
-    velocity = kept.sqrt() * noise - (1 - kept).sqrt() * pictures
+    noisy = kept.sqrt() * images + (1 - kept).sqrt() * noise
+    velocity = kept.sqrt() * noise - (1 - kept).sqrt() * images
     unique, back = np.unique(words, return_inverse=True)
     hidden = pipe.text_encoder(ids[torch.from_numpy(unique)])[0][torch.from_numpy(back)]
     return torch.nn.functional.mse_loss(pipe.unet(noisy, times, hidden).sample, velocity)

@@ -1,4 +1,4 @@
-"""Heads on context composites, split by thing: the gain of training on uncommon settings, its
+"""Heads on context composites, split by object: the gain of training on uncommon settings, its
 control, and a leak.
 """
 
@@ -32,7 +32,7 @@ def composites(root: Path) -> tuple[Shown, Shown]:
 def run() -> Iterator[Line]:
     data, fine = composites(cache("proof", "context"))
     yield Line("coarse classes", len(data.names), ", ".join(data.names))
-    yield Line("things", len(set(data.things)), f"{len(data.things)} pictures")
+    yield Line("objects", len(set(data.objects)), f"{len(data.objects)} images")
     found = accuracies(data, SEEDS)
     for arm, level, accuracy in (
         found.group_by("arm", "level").agg(pl.col("accuracy").mean()).sort("arm", "level").rows()
@@ -46,19 +46,19 @@ def run() -> Iterator[Line]:
     for arm, bar in (("all", 4.0), ("equal", None)):
         uncommon = [row["gain"] for row in rows if row["arm"] == arm and row["level"] > 0]
         note = (
-            "the control: one picture of each thing, as the head of common settings has"
+            "the control: one image of each object, as the head of common settings has"
             if arm == "equal"
             else ""
         )
         yield Line(f"mean gain on P1 to P3, {arm} settings", sum(uncommon) / len(uncommon), note, least=bar)
     for called, these in (("coarse", data), ("ImageNet's", fine)):
-        thing, picture = (
-            100 * values.mean() for values in leak(these, SEEDS).select("thing", "picture").to_numpy().T
+        obj, image = (
+            100 * values.mean() for values in leak(these, SEEDS).select("object", "image").to_numpy().T
         )
-        yield Line(f"accuracy in {called} classes, split by thing", thing, "%")
+        yield Line(f"accuracy in {called} classes, split by object", obj, "%")
         yield Line(
-            f"accuracy in {called} classes, split by picture",
-            picture,
-            "%: the same things on both sides; Split refuses it",
+            f"accuracy in {called} classes, split by image",
+            image,
+            "%: the same objects on both sides; Split refuses it",
         )
-        yield Line(f"points that are not there, {called} classes", picture - thing)
+        yield Line(f"points that are not there, {called} classes", image - obj)

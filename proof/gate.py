@@ -86,7 +86,7 @@ def _resized() -> Any:
     """Return lite0 behind a resize that takes every second pixel."""
     whole = sorites.model("lite0")
 
-    def prepare(picture: Any, framed: bool = False) -> Any:
-        return whole.prepare(picture[::2, ::2].repeat(2, axis=0).repeat(2, axis=1), framed)
+    def prepare(image: Any, framed: bool = False) -> Any:
+        return whole.prepare(image[::2, ::2].repeat(2, axis=0).repeat(2, axis=1), framed)
 
     return replace(whole, name="resized", prepare=prepare, version=f"{whole.version}-resized")

@@ -1,4 +1,4 @@
-"""Accuracy and failure points of a hundred million rows, written once to the cache: memory, and
+"""Accuracy and failure severities of a hundred million rows, written once to the cache: memory, and
 time against a bare scan.
 """
 
@@ -18,7 +18,7 @@ from sorites.core.table import SCHEMA, write
 from sorites.io.files import cache
 
 PARTS, SAMPLES, SHIFTS, LEVELS = 100, 9_900, 20, 5
-"""Files, samples of each, and its pictures: one clean and one for each shift and level, a million
+"""Files, samples of each, and its images: one clean and one for each shift and level, a million
 rows a file.
 """
 
@@ -48,7 +48,7 @@ def run() -> Iterator[Line]:
             write(_rows(part), path)
     for metric, by, columns in (
         ("accuracy", "model,shift,severity", COLUMNS),
-        ("failure_point", "model,shift", f"{COLUMNS},sample_id"),
+        ("failure_severity", "model,shift", f"{COLUMNS},sample_id"),
     ):
         (seconds, gigabytes), (bare, _) = _asked(folder, metric, by), _asked(folder, "scan", columns)
         yield Line(f"{metric} of 100 M rows, peak memory (GB)", gigabytes, most=2.0)

@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 
 from proof._lines import Line
 from sorites import core
-from sorites.core import Model, Sample, to_image, to_picture
+from sorites.core import Model, Sample, to_float, to_uint8
 from sorites.core.labels import labels
 from sorites.core.rng import fair_order, rng_for
 from sorites.sources.cifar import CLASSES
 from sorites.training.captures import settings
-from sorites.training.data import pictures
+from sorites.training.data import images
 from sorites.training.loop import train
 from sorites.training.recipe import load
 
@@ -33,7 +33,7 @@ CAPTURED = 500
 BATCH = 100
 
 Verdicts = NDArray[np.float64]
-"""Per seed and photograph: the share of its pictures that the model got right."""
+"""Per seed and photograph: the share of its images that the model got right."""
 
 
 def models(root: Path) -> dict[str, list[Model]]:
@@ -49,15 +49,16 @@ def models(root: Path) -> dict[str, list[Model]]:
     return made
 
 
-def right(model: Model, shown: Sequence[NDArray[np.uint8]], truth: Sequence[int]) -> NDArray[np.bool_]:
+def right(model: Model, shown: Sequence[NDArray[np.uint8]], ground_truth: Sequence[int]) -> NDArray[np.bool_]:
     parts = [model(shown[start : start + BATCH], True).logits for start in range(0, len(shown), BATCH)]
-    return np.concatenate([part.argmax(1) for part in parts if part is not None]) == np.array(truth)
+    return np.concatenate([part.argmax(1) for part in parts if part is not None]) == np.array(ground_truth)
 
 
 def clean(some: dict[str, list[Model]], samples: Sequence[Sample]) -> dict[str, Verdicts]:
-    shown, truth = [sample.load() for sample in samples], [sample.label or 0 for sample in samples]
+    shown, ground_truth = [sample.load() for sample in samples], [sample.label or 0 for sample in samples]
     return {
-        arm: np.array([right(model, shown, truth) for model in these], float) for arm, these in some.items()
+        arm: np.array([right(model, shown, ground_truth) for model in these], float)
+        for arm, these in some.items()
     }
 
 
@@ -66,10 +67,10 @@ def captured(some: dict[str, list[Model]], samples: Sequence[Sample]) -> dict[st
     camera, stops = core.shift("camera"), settings("test")
     rows: dict[str, list[list[float]]] = {arm: [] for arm in some}
     for sample in samples:
-        shots = camera.sweep(to_image(sample.load()), stops, rng_for(0, sample.id, "camera"))
-        shown, truth = [to_picture(shot) for shot in shots], [sample.label or 0] * len(stops)
+        shots = camera.sweep(to_float(sample.load()), stops, rng_for(0, sample.id, "camera"))
+        shown, ground_truth = [to_uint8(shot) for shot in shots], [sample.label or 0] * len(stops)
         for arm, these in some.items():
-            rows[arm].append([float(right(model, shown, truth).mean()) for model in these])
+            rows[arm].append([float(right(model, shown, ground_truth).mean()) for model in these])
     return {arm: np.array(found).T for arm, found in rows.items()}
 
 
@@ -89,7 +90,7 @@ def run() -> Iterator[Line]:
 def measured(some: dict[str, list[Model]]) -> Iterator[Line]:
     """Yield the figures of the fine-tuned models."""
     for cut in CUTS:
-        shots = getattr(pictures(load(f"cifar_captures@{cut}")).train, "shots", ())
+        shots = getattr(images(load(f"cifar_captures@{cut}")).train, "shots", ())
         yield Line(f"validation settings kept by the cut {cut}", len(shots), "of 128")
     tests = fair_order(core.source("cifar:test", labels(CLASSES)), lambda sample: ["ladder", sample.id])
     whole, taken = clean(some, tests), captured(some, tests[:CAPTURED])
@@ -104,7 +105,7 @@ def measured(some: dict[str, list[Model]]) -> Iterator[Line]:
         gain, error = difference(taken[cut], taken[PLAIN])
         yield Line(f"gain on the test settings, cut {cut}", gain, f"+- {1.96 * error:.1f}", least=6)
         gain, error = difference(whole[cut], whole[PLAIN])
-        yield Line(f"gain on clean pictures, cut {cut}", gain, f"+- {1.96 * error:.1f}", least=-3)
+        yield Line(f"gain on clean images, cut {cut}", gain, f"+- {1.96 * error:.1f}", least=-3)
     for low, high in (("0.6", "0.8"), ("0.8", "1.0")):
         gain, error = difference(taken[high], taken[low])
         verdict = "below its noise" if abs(gain) < 1.96 * error else "above its noise"

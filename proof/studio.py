@@ -1,4 +1,4 @@
-"""The virtual studio against the directly simulated camera on 100 pictures, and policies of
+"""The virtual studio against the directly simulated camera on 100 images, and policies of
 model-friendly capture.
 
 ``SORITES_PHOTOS=DIR`` takes labelled photographs instead of the demo's cut-outs;
@@ -24,7 +24,7 @@ from sorites.apps.studio.control import Control, replayed
 from sorites.apps.studio.devices import Wanted
 from sorites.evaluation.run import run as evaluate
 
-PICTURES, SIDE, MODEL = 100, 375, "lite0"
+IMAGES, SIDE, MODEL = 100, 375, "lite0"
 
 
 def run() -> Iterator[Line]:
@@ -40,7 +40,7 @@ def agreement(source: str, out: Path) -> Iterator[Line]:
     """Accuracy per setting of photographs that went through screen, camera and straightening, and
     of direct simulation.
     """
-    job = Job(source, out, "small", 1, PICTURES, None, Wanted(), Options(originals="drop"), side=SIDE)
+    job = Job(source, out, "small", 1, IMAGES, None, Wanted(), Options(originals="drop"), side=SIDE)
     done = capture_all(job, print)
     shot = evaluate(
         "imagenet_es", source=f"imagenet_es:{out}", models=[MODEL], labels="imagenet", out=out / "run"
@@ -56,7 +56,7 @@ def agreement(source: str, out: Path) -> Iterator[Line]:
     )
     both = cells(shot).join(cells(direct), on=["light", "setting"], suffix="_direct")
     manual = both.filter(pl.col("setting") != "auto")
-    yield Line("pictures", float(done.pictures), f"{done.wanted} photographs", least=100)
+    yield Line("images", float(done.images), f"{done.wanted} photographs", least=100)
     for light in ("on", "off"):
         own = both.filter(pl.col("light") == light)
         yield Line(

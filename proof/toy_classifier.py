@@ -1,8 +1,8 @@
 """The diffusion classifier on the toy world: shape and style as its twelve classes, held against
 the plain classifier.
 
-The errors of a picture under every class are found once; the answers of fewer draws and of staged
-elimination follow from them as they would from passes of their own. All pictures are new: the
+The errors of an image under every class are found once; the answers of fewer draws and of staged
+elimination follow from them as they would from passes of their own. All images are new: the
 settings of the elimination were chosen on others.
 """
 
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from proof._lines import Line
-from sorites.core import Picture, to_picture
+from sorites.core import ImageU8, to_uint8
 from sorites.core.torch_tools import one_thread
 from sorites.diffusion import classify
 from sorites.diffusion.classify import Judging, staged
@@ -26,33 +26,33 @@ from sorites.diffusion.toy.world import SHAPES, STYLES, caption, draw
 CELLS = [(shape, style) for shape in SHAPES for style in STYLES]
 EACH, DRAWS = 2, 16
 FIRST, FRESH = 9000, 77
-"""The first seed of drawn pictures, and that of real ones: neither was used before."""
+"""The first seed of drawn images, and that of real ones: neither was used before."""
 
 
 def run() -> Iterator[Line]:
     pipe, rng = load("toy"), np.random.default_rng(FRESH)
     cells = [cell for cell in CELLS for _ in range(EACH)]
     asked = [Request(caption(*cell), FIRST + n) for n, cell in enumerate(cells)]
-    drawn = [to_picture(row[0]) for row in sample(pipe, asked, TOY_DRAWING)]
-    real = [to_picture(draw(*cell, rng)) for cell in cells]
+    drawn = [to_uint8(row[0]) for row in sample(pipe, asked, TOY_DRAWING)]
+    real = [to_uint8(draw(*cell, rng)) for cell in cells]
     want = np.array([CELLS.index(cell) for cell in cells])
-    for name, pictures in (("drawn", drawn), ("real", real)):
-        shape, style = world.opinions([picture / np.float32(255) for picture in pictures])
+    for name, images in (("drawn", drawn), ("real", real)):
+        shape, style = world.opinions([image / np.float32(255) for image in images])
         plain = float((shape.argmax(1) * len(STYLES) + style.argmax(1) == want).mean())
         yield Line(f"{name}: the plain classifier", plain, f"n {len(want)}")
         for loss in ("l1", "l2"):
             yield from _judged(
-                f"{name}, {loss}", [_errors(pipe, one, loss) for one in pictures], want, plain, loss
+                f"{name}, {loss}", [_errors(pipe, one, loss) for one in images], want, plain, loss
             )
 
 
-def _errors(pipe: Pipe, picture: Picture, loss: str) -> NDArray[np.float64]:
+def _errors(pipe: Pipe, image: ImageU8, loss: str) -> NDArray[np.float64]:
     """Return the errors of all draws under all classes, draws x classes."""
     import torch
 
     with one_thread(), torch.no_grad():
         words = [encoded(pipe, caption(*cell), "", pipe.side) for cell in CELLS]
-        found = classify._asked(pipe, picture, words, Judging(draws=DRAWS, loss=loss))
+        found = classify._asked(pipe, image, words, Judging(draws=DRAWS, loss=loss))
         return found(0, DRAWS, np.arange(len(CELLS)))
 
 

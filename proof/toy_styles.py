@@ -1,4 +1,4 @@
-"""Labels in styles on the toy world, in 4 x 4 cells: pictures measured again must lie where their
+"""Labels in styles on the toy world, in 4 x 4 cells: images measured again must lie where their
 prompts were put.
 """
 
@@ -17,7 +17,7 @@ from proof._lines import Line
 from sorites import core
 from sorites import run as run_suite
 from sorites.apps.generation.styles import Order, Style, draw_styles, planned
-from sorites.core import to_picture
+from sorites.core import to_uint8
 from sorites.core.labels import open_labels
 from sorites.diffusion.pipeline import load
 from sorites.diffusion.sampler import TOY_DRAWING
@@ -29,11 +29,11 @@ STYLES = [
     Style(f"{name} {place}", wording.replace("STYLE", name).replace(" in plain", "").replace(", plain", ""))
     for name in ("plain", "snow", "night")
     for place, wording in enumerate(
-        ("a picture of a {label} in STYLE", "{label} in STYLE", "a photo of a {label} in STYLE")
+        ("an image of a {label} in STYLE", "{label} in STYLE", "a photo of a {label} in STYLE")
     )
 ]
-FAMILIAR = SHAPES[:2]
-"""Plain discs and squares are familiar: other shapes are far in meaning, snow and night in appearance."""
+IN_DISTRIBUTION = SHAPES[:2]
+"""Plain discs and squares are in-distribution: other shapes are far in meaning, snow and night in appearance."""
 PER_CELL = 6
 
 
@@ -42,16 +42,16 @@ def run() -> Iterator[Line]:
         real, out, rng = Path(scratch) / "real", Path(scratch) / "out", np.random.default_rng(0)
         real.mkdir()
         for place in range(60):
-            Image.fromarray(to_picture(draw(FAMILIAR[place % 2], "plain", rng))).save(
+            Image.fromarray(to_uint8(draw(IN_DISTRIBUTION[place % 2], "plain", rng))).save(
                 real / f"{place:02d}.png"
             )
-        how = Distance(referee="toy", against=f"folder:{real}", k=5, levels=4)
-        order = Order(per_cell=PER_CELL, kind="png", familiar=40)
+        how = Distance(encoder="toy", against=f"folder:{real}", k=5, levels=4)
+        order = Order(per_cell=PER_CELL, kind="png", in_distribution=40)
         counts = draw_styles(load("toy"), planned(SHAPES, STYLES, ()), how, out, TOY_DRAWING, order)
         yield Line("cells with prompts, of 16", float(counts["cells"]), f"{counts['prompts']} prompts")
         yield Line(
-            "pictures over cells x number per cell",
-            counts["pictures"] / (counts["cells"] * PER_CELL),
+            "images over cells x number per cell",
+            counts["images"] / (counts["cells"] * PER_CELL),
             least=1,
         )
         yield from _correlated(out, how)

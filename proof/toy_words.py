@@ -1,7 +1,7 @@
 """A class whose look differs from its word, in the toy world: what is called a cross here looks
 like a triangle.
 
-Pictures of the plain prompt show crosses. A word learnt from the real pictures must bring them
+Images of the plain prompt show crosses. A word learnt from the real images must bring them
 nearer to those (Table 2a).
 """
 
@@ -17,8 +17,8 @@ from proof._lines import Line
 from sorites import core
 from sorites.apps.generation.recipes import TOY_WORDS
 from sorites.apps.generation.words import learnt
-from sorites.core import to_picture
-from sorites.core.samples import Picture
+from sorites.core import to_uint8
+from sorites.core.samples import ImageU8
 from sorites.diffusion.pipeline import Pipe, load
 from sorites.diffusion.sampler import TOY_DRAWING, Request, sample
 from sorites.diffusion.toy.world import SHAPES, STYLES, caption, draw
@@ -31,11 +31,11 @@ COUNT = 24
 
 def run() -> Iterator[Line]:
     rng, pipe = np.random.default_rng(5), load("toy")
-    real = [to_picture(draw(LOOK, STYLES[0], rng)) for _ in range(60)]
+    real = [to_uint8(draw(LOOK, STYLES[0], rng)) for _ in range(60)]
     word = learnt(pipe, CLASS, real, TOY_WORDS, Path(tempfile.mkdtemp()) / "state")
     plain, inverted = (_drawn(one, one.word(CLASS)) for one in (pipe, taught(pipe, [word])))
     model = core.model("toy:all")
-    known, before, after = (model(pictures, True) for pictures in (real, plain, inverted))
+    known, before, after = (model(images, True) for images in (real, plain, inverted))
     assert known.features is not None
     found = {}
     for name, seen in (("plain prompt", before), ("learnt word", after)):
@@ -56,11 +56,11 @@ def run() -> Iterator[Line]:
         for out in (before, after)
         if out.logits is not None
     ]
-    yield Line("accuracy with the plain prompt, of a classifier of real pictures", right[0], f"n {COUNT}")
+    yield Line("accuracy with the plain prompt, of a classifier of real images", right[0], f"n {COUNT}")
     yield Line("accuracy with the learnt word", right[1], f"n {COUNT}")
     yield Line("points gained", 100 * (right[1] - right[0]), least=10)
 
 
-def _drawn(pipe: Pipe, word: str) -> list[Picture]:
+def _drawn(pipe: Pipe, word: str) -> list[ImageU8]:
     asked = [Request(caption(word), seed, noise=CLASS) for seed in range(1, COUNT + 1)]
-    return [to_picture(row[0]) for row in sample(pipe, asked, TOY_DRAWING)]
+    return [to_uint8(row[0]) for row in sample(pipe, asked, TOY_DRAWING)]

@@ -38,7 +38,7 @@ def run() -> Iterator[Line]:
             network = world.train(kind)
             images, shape = world.real(400, STYLES[0])
             yield Line(
-                f"classifier {kind}: shape right on real plain pictures",
+                f"classifier {kind}: shape right on real plain images",
                 _right(network, images, shape),
                 least=0.99,
             )
@@ -72,13 +72,13 @@ def gate(pipe: Pipe) -> Iterator[Line]:
     shape, style = world.opinions([row[0] for row in sample(pipe, asked, TOY_DRAWING)])
     want = np.array(cells)
     yield Line(
-        "gate: shape right on generated pictures",
+        "gate: shape right on generated images",
         float((shape.argmax(1) == want[:, 0]).mean()),
         f"n {len(want)}",
         GATE,
     )
     yield Line(
-        "gate: style right on generated pictures",
+        "gate: style right on generated images",
         float((style.argmax(1) == want[:, 1]).mean()),
         f"n {len(want)}",
         GATE,
@@ -99,8 +99,8 @@ def measured(pipe: Pipe, folder: Path) -> Iterator[Line]:
         drawn = sample(pipe, asked, TOY_DRAWING)
         shape, style = world.opinions([image for row in drawn for image in row])
         moved = style[:, STYLES.index(shift)].reshape(len(asked), -1).mean(0)
-        truth = np.repeat([one.number for one in sliders.concepts], len(SEEDS))
-        kept = (shape.argmax(1).reshape(len(asked), -1) == truth[:, None]).mean(0)
+        ground_truth = np.repeat([one.number for one in sliders.concepts], len(SEEDS))
+        kept = (shape.argmax(1).reshape(len(asked), -1) == ground_truth[:, None]).mean(0)
         note = " ".join(f"{p:.2f}/{k:.2f}" for p, k in zip(moved, kept, strict=True))
         first = int(np.argmax(moved > 0.9)) if (moved > 0.9).any() else len(moved) - 1
         yield Line(

@@ -1,4 +1,4 @@
-"""Small real things that every room's tests share: a folder of pictures, a model that is quick and
+"""Small real objects that every room's tests share: a folder of images, a model that is quick and
 not silly, a browser.
 """
 
@@ -20,7 +20,7 @@ import typer.testing
 from filelock import FileLock
 from PIL import Image as Pillow
 
-from sorites.core import SOURCES, Image, Model, Outputs, Picture, to_image, to_picture
+from sorites.core import SOURCES, ImageF32, ImageU8, Model, Outputs, to_float, to_uint8
 
 CLASSES = ("n01440764", "n01443537", "n01484850", "n01491361")
 # Typer reads the type hints of every verb for each command that is typed: a fifth of a second, once
@@ -36,8 +36,8 @@ QUIET = [
 ]
 
 
-def scene(seed: int, height: int = 60, width: int = 80) -> Picture:
-    """A picture with smooth ground, edges and texture: something for a shift to act on."""
+def scene(seed: int, height: int = 60, width: int = 80) -> ImageU8:
+    """An image with smooth ground, edges and texture: something for a shift to act on."""
     rng = np.random.default_rng(seed)
     y, x = np.mgrid[0:height, 0:width] / max(height, width)
     waves = [np.sin(rng.uniform(2, 30) * x + rng.uniform(2, 30) * y + rng.uniform(0, 6)) for _ in range(3)]
@@ -48,7 +48,7 @@ def scene(seed: int, height: int = 60, width: int = 80) -> Picture:
 
 
 @pytest.fixture(scope="session")
-def photo() -> Image:
+def photo() -> ImageF32:
     """Discs laid over one another under uneven light, with fine texture: 8 bits, 96 x 128, read-only."""
     rng = np.random.default_rng(7)
     y, x = np.mgrid[:96, :128].astype(np.float32)
@@ -57,14 +57,14 @@ def photo() -> Image:
         inside = np.hypot(y - rng.uniform(0, 96), x - rng.uniform(0, 128)) < 6 / rng.uniform(0.12, 1)
         scene[inside] = rng.uniform(0, 1, 3) * (0.8 + 0.2 * rng.random((int(inside.sum()), 1)))
     scene *= (0.7 + 0.3 * x / 128)[..., None]
-    made = to_image(to_picture(scene))
+    made = to_float(to_uint8(scene))
     made.flags.writeable = False
     return made
 
 
 @pytest.fixture(scope="session")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Twenty pictures in four class folders named by WordNet id."""
+    """Twenty images in four class folders named by WordNet id."""
     root = tmp_path_factory.mktemp("photos")
     for i in range(20):
         folder = root / CLASSES[i % 4]
@@ -73,11 +73,11 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def blocks(picture: Picture) -> np.ndarray:
+def blocks(image: ImageU8) -> np.ndarray:
     """Mean and spread of each block of a 6 x 6 grid: enough to tell scenes apart until they are
     blurred or drowned.
     """
-    rows = np.array_split(picture.astype(np.float32) / 255, 6, axis=0)
+    rows = np.array_split(image.astype(np.float32) / 255, 6, axis=0)
     cells = [cell for row in rows for cell in np.array_split(row, 6, axis=1)]
     return (
         np.concatenate([[c.mean(axis=(0, 1)), c.std(axis=(0, 1))] for c in cells]).ravel().astype(np.float32)
@@ -90,8 +90,8 @@ def tiny() -> Callable[..., Model]:
     known = np.stack([blocks(scene(i, 60 + 3 * i, 80)) for i in range(20)])
 
     def make(name: str = "tiny") -> Model:
-        def forward(pictures: list[np.ndarray]) -> Outputs:
-            features = np.stack([blocks(p) for p in pictures])
+        def forward(images: list[np.ndarray]) -> Outputs:
+            features = np.stack([blocks(p) for p in images])
             near = -np.linalg.norm(features[:, None] - known[None], axis=2)
             logits = np.stack([near[:, c::4].max(axis=1) for c in range(4)], axis=1)
             return Outputs(logits.astype(np.float32) * 10, features)
@@ -107,7 +107,7 @@ def fading_source(monkeypatch: pytest.MonkeyPatch) -> None:
     from tests.evaluation.fading import fading
 
     SOURCES.names()
-    monkeypatch.setitem(SOURCES._things, "fading", fading)
+    monkeypatch.setitem(SOURCES._objects, "fading", fading)
 
 
 @pytest.fixture(scope="session")

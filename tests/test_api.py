@@ -55,8 +55,8 @@ def test_a_function_may_be_a_model(photos: Path, tiny: Callable[..., Model], tmp
 
     made = tiny()
 
-    def four(pictures: list) -> object:  # type: ignore[type-arg]
-        return made.forward(pictures).logits
+    def four(images: list) -> object:  # type: ignore[type-arg]
+        return made.forward(images).logits
 
     classes = list(made.labels or ())
     table = sorites.run(

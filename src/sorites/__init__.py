@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sorites.analysis.comparison.compare import compare
     from sorites.core import (
+        add_encoder,
         add_measure,
         add_metric,
         add_model,
-        add_referee,
         add_scorer,
         add_shift,
         add_source,
+        encoder,
         measure,
         model,
-        referee,
         scorer,
         shift,
         source,
@@ -47,9 +47,9 @@ __version__ = "0.2.0"
 
 _HOMES = {
     "sorites.core": (
-        "Attr", "Box", "Measure", "Model", "Outputs", "OwnDial", "Referee", "Sample", "Setting", "Shift", "Source",
-        "add_measure", "add_metric", "add_model", "add_referee", "add_scorer", "add_shift", "add_source",
-        "measure", "model", "referee", "scorer", "shift", "source",
+        "Attr", "Box", "Measure", "Model", "Outputs", "OwnDial", "Encoder", "Sample", "Setting", "Shift", "Source",
+        "add_measure", "add_metric", "add_model", "add_encoder", "add_scorer", "add_shift", "add_source",
+        "measure", "model", "encoder", "scorer", "shift", "source",
     ),
     "sorites.analysis.comparison.compare": ("compare",),
     "sorites.datasets.build": ("build",),
@@ -87,7 +87,32 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
-    "SoritesError", "__version__", "add_measure", "add_metric", "add_model", "add_referee", "add_scorer", "add_shift",
-    "add_source", "build", "check", "compare", "distance", "explain", "measure", "model", "passport", "read", "referee",
-    "report", "run", "score", "scorer", "shift", "show", "similarity", "source", "train",
+    "SoritesError",
+    "__version__",
+    "add_encoder",
+    "add_measure",
+    "add_metric",
+    "add_model",
+    "add_scorer",
+    "add_shift",
+    "add_source",
+    "build",
+    "check",
+    "compare",
+    "distance",
+    "encoder",
+    "explain",
+    "measure",
+    "model",
+    "passport",
+    "read",
+    "report",
+    "run",
+    "score",
+    "scorer",
+    "shift",
+    "show",
+    "similarity",
+    "source",
+    "train",
 ]  # fmt: skip

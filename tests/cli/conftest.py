@@ -38,8 +38,8 @@ def home(tmp_path: Path, photos: Path) -> Path:
     """A folder with a suite and a model of the user's in it."""
     (tmp_path / "means.py").write_text(
         "import numpy as np\n"
-        "def logits(pictures):\n"
-        "    means = np.stack([np.resize(p[::4, ::4].mean(axis=(0, 1)), 1000) for p in pictures])\n"
+        "def logits(images):\n"
+        "    means = np.stack([np.resize(p[::4, ::4].mean(axis=(0, 1)), 1000) for p in images])\n"
         "    return (means / 25 + np.sin(np.arange(1000))).astype(np.float32)\n"
     )
     (tmp_path / "s.toml").write_text(
@@ -51,7 +51,7 @@ def home(tmp_path: Path, photos: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def run(photos: Path, tiny: Callable[..., Model], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run of two models under two shifts, with refined failure points."""
+    """A finished run of two models under two shifts, with refined failure severities."""
     out = tmp_path_factory.mktemp("cli") / "run"
     suite = parse(
         {"name": "s", "shifts": ["contrast", "brightness"], "reference": "one", "frame": {"resize": 40}},

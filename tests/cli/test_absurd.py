@@ -36,7 +36,7 @@ from tests.cli.conftest import Command
         ("run s.toml --shift coma --option padding=" + "[" * 5000, "wanted padding zeros or reflect"),
         ("similarity run --lpips-below nan", "lpips_below: wanted a number above 0"),
         ("similarity run --lpips-below 0", "lpips_below: wanted a number above 0"),
-        ("decompose train --referee python:means:nothing --margin nan", ""),
+        ("decompose train --encoder python:means:nothing --margin nan", ""),
         ("lens photo TessarLens a.png --out made --corner nan", "--corner wants a number above 0"),
         ("run " + "x" * 300 + ".toml", "File name too long"),
         ("report " + "x" * 300, "x"),
@@ -74,16 +74,15 @@ def test_a_column_that_the_metric_makes_is_no_column_to_group_by(
     assert f"{metric} cannot be grouped by {column}: it makes one of these itself" in err
 
 
-def test_training_pictures_that_are_left_out_are_counted(command: Command, home: Path, photos: Path) -> None:
+def test_training_images_that_are_left_out_are_counted(command: Command, home: Path, photos: Path) -> None:
     (home / "pair.py").write_text(
-        "import means\ndef both(pictures):\n    found = means.logits(pictures)\n    return found, found[:,"
-        " :9]\n"
+        "import means\ndef both(images):\n    found = means.logits(images)\n    return found, found[:, :9]\n"
     )
     fit = home / "fit"
-    for i, picture in enumerate(sorted(photos.rglob("*.png"))):
-        place = fit / picture.relative_to(photos)
+    for i, image in enumerate(sorted(photos.rglob("*.png"))):
+        place = fit / image.relative_to(photos)
         place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(b"not a picture" if i < 3 else picture.read_bytes())
+        place.write_bytes(b"not an image" if i < 3 else image.read_bytes())
     code, out, err = command(
         "run",
         "s.toml",
@@ -97,4 +96,4 @@ def test_training_pictures_that_are_left_out_are_counted(command: Command, home:
         "python:pair:both",
     )
     assert code == 0, err
-    assert "3 training pictures were left out for python:pair:both: they cannot be read" in out
+    assert "3 training images were left out for python:pair:both: they cannot be read" in out

@@ -18,7 +18,7 @@ from sorites.core.errors import SoritesError
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """A labelling of forty pictures that two people answered; they differ on every third."""
+    """A labelling of forty images that two people answered; they differ on every third."""
     path = labelling(tmp_path / "l.sqlite", n=40, known=KNOWN, people=3)
     with opened(path, write=True) as database:
         Worker(database, 1).work()
@@ -40,7 +40,7 @@ def typed(*words: str | Path) -> str:
 
 def test_status_counts_and_admits(file: Path) -> None:
     said = typed("status", file, "--refuse", "annotator 3", "--pay")
-    assert "pictures 26, known 14, begun 26, done 26" in said
+    assert "images 26, known 14, begun 26, done 26" in said
     assert "refused" in said
     assert "names no pay" in said
     assert "working" in typed("status", file, "--admit", "annotator 3").splitlines()[-2]
@@ -50,7 +50,7 @@ def test_status_counts_and_admits(file: Path) -> None:
 
 def test_agreement_has_intervals_and_people_against_known_ones(file: Path) -> None:
     said = typed("agreement", file)
-    assert all(word in said for word in ("alpha_low", "kappa_high", "on known pictures", "annotator 2"))
+    assert all(word in said for word in ("alpha_low", "kappa_high", "on known images", "annotator 2"))
     row = json.loads(typed("agreement", file, "--format", "json"))[0]
     assert row["n"] == 26
     assert 0 < row["same"] < 1

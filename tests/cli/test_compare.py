@@ -20,7 +20,7 @@ def two(photos: Path, tiny: Callable[..., Model], tmp_path_factory: pytest.TempP
     suite = parse({"name": "s", "labels": labels, "shifts": ["contrast", "jpeg"]}, "test")
     good = tiny("good")
     bad = replace(
-        good, name="bad", version="2", forward=lambda pictures: good.forward([p[..., ::-1] for p in pictures])
+        good, name="bad", version="2", forward=lambda images: good.forward([p[..., ::-1] for p in images])
     )
     for model in (good, bad):
         sorites.run(suite, source=f"folder:{photos}", models=[model], out=root / model.name)
@@ -55,7 +55,7 @@ def test_rules_that_hold_are_exit_code_0_and_a_page(command: Command, two: Path,
     assert out.splitlines()[0].startswith("dial,n,base,new,drop,low,high")
     page = (home / "compare.html").read_text()
     assert "good against bad" in page
-    assert "Which pictures changed sides?" in page
+    assert "Which images flipped?" in page
 
 
 @pytest.mark.parametrize(

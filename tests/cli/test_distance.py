@@ -11,7 +11,7 @@ from sorites.cli import app
 
 runner = CliRunner()
 
-REFEREE = """
+ENCODER = """
 import numpy as np
 NAMES = "cat dog photo sketch tench goldfish great tiger".split()
 WORDS = dict(zip(NAMES, np.random.default_rng(0).standard_normal((8, 12))))
@@ -19,8 +19,8 @@ class Colours:
     version = "1"
     labels = ("cat", "dog")
     styles = (("a photo of a {}",), ("a sketch of a {}",))
-    def images(self, pictures):
-        rows = [np.concatenate([p.mean((0, 1)), p.std((0, 1)), p[::2].mean((0, 1)), p[:, ::2].mean((0, 1))]) for p in pictures]
+    def images(self, images):
+        rows = [np.concatenate([p.mean((0, 1)), p.std((0, 1)), p[::2].mean((0, 1)), p[:, ::2].mean((0, 1))]) for p in images]
         return np.array(rows) - 100
     def texts(self, sentences):
         return np.array([sum(WORDS[w] for w in s.split() if w in WORDS) for s in sentences])
@@ -28,29 +28,31 @@ class Colours:
 
 
 @pytest.fixture
-def referee(home: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    (home / "colours.py").write_text(REFEREE, encoding="utf-8")
+def encoder(home: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (home / "colours.py").write_text(ENCODER, encoding="utf-8")
     monkeypatch.setenv("SORITES_CACHE", str(home / "cache"))
     return "python:colours:Colours"
 
 
 def test_a_decomposition_is_learnt_and_measured_with(
-    command: Command, home: Path, photos: Path, referee: str
+    command: Command, home: Path, photos: Path, encoder: str
 ) -> None:
     code, out, err = command(
-        "decompose", "train", "--referee", referee, "--epochs", "2", "--out", "w.safetensors"
+        "decompose", "train", "--encoder", encoder, "--epochs", "2", "--out", "w.safetensors"
     )
     assert code == 0, err
-    assert out.endswith("next: sorites distance SOURCE --against FAMILIAR --decomposition w.safetensors\n")
-    words = [f"folder:{photos}", "--against", f"folder:{photos}", "--referee", referee, "--k", "2"]
+    assert out.endswith(
+        "next: sorites distance SOURCE --against IN-DISTRIBUTION --decomposition w.safetensors\n"
+    )
+    words = [f"folder:{photos}", "--against", f"folder:{photos}", "--encoder", encoder, "--k", "2"]
     code, out, err = command("distance", *words, "--decomposition", "w.safetensors")
     assert code == 0, err
-    assert out.splitlines()[0] == "pictures per level: appearance (covariate) down, meaning (semantic) across"
-    assert out.splitlines()[-1] == "wrote 20 pictures to distance.parquet"
+    assert out.splitlines()[0] == "images per level: appearance (covariate) down, meaning (semantic) across"
+    assert out.splitlines()[-1] == "wrote 20 images to distance.parquet"
 
 
 def test_texts_are_measured_and_templates_and_labels_come_from_files(
-    command: Command, home: Path, photos: Path, referee: str
+    command: Command, home: Path, photos: Path, encoder: str
 ) -> None:
     (home / "labels.txt").write_text("n02121808 cat, domestic_cat\ndog\n")
     (home / "templates.txt").write_text("a photo of a {c}\n'a sketch of a {}',\n")
@@ -60,8 +62,8 @@ def test_texts_are_measured_and_templates_and_labels_come_from_files(
     code, out, err = command(
         "decompose",
         "train",
-        "--referee",
-        referee,
+        "--encoder",
+        encoder,
         *named,
         *checked,
         "--epochs",
@@ -75,8 +77,8 @@ def test_texts_are_measured_and_templates_and_labels_come_from_files(
     words = [
         "--against",
         f"folder:{photos}",
-        "--referee",
-        referee,
+        "--encoder",
+        encoder,
         "--k",
         "2",
         "--decomposition",
@@ -103,15 +105,15 @@ def test_texts_are_measured_and_templates_and_labels_come_from_files(
     for wrong in ([], [f"folder:{photos}", "--texts", "prompts.txt"]):
         code, _, err = command("distance", *wrong, *words)
         assert code == 2
-        assert "either a source of pictures or a run folder, or a file with --texts FILE" in err
+        assert "either a source of images or a run folder, or a file with --texts FILE" in err
 
 
-def test_the_default_referee_says_what_it_knows(photos: Path) -> None:
+def test_the_default_encoder_says_what_it_knows(photos: Path) -> None:
     done = runner.invoke(
-        app, ["distance", f"folder:{photos}", "--against", f"folder:{photos}", "--referee", "cifar:12"]
+        app, ["distance", f"folder:{photos}", "--against", f"folder:{photos}", "--encoder", "cifar:12"]
     )
-    assert "knows ten kinds of things at 32 px (airplane, " in done.stderr
-    assert "give --referee open_clip:NAME@WEIGHTS for others" in done.stderr
+    assert "knows ten kinds of objects at 32 px (airplane, " in done.stderr
+    assert "give --encoder open_clip:NAME@WEIGHTS for others" in done.stderr
 
 
 def test_labels_may_be_imagenet() -> None:

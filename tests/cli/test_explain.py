@@ -43,7 +43,7 @@ def test_a_run_is_explained_and_its_page_shows_it(
         "--layer",
         "other=0.2",
     )
-    assert f"explained 2 pictures in {run / 'explanations'}" in said
+    assert f"explained 2 images in {run / 'explanations'}" in said
     page = sorites.report(run, tmp_path / "page.html").read_text(encoding="utf-8")
     assert "Why did it change?" in page
     assert "0.1 of one" in page

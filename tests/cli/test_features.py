@@ -15,13 +15,13 @@ resize = 32
 """
 MODELS = """import numpy as np
 from sorites.core import Outputs
-def _made(pictures, step):
-    means = np.stack([np.resize(p[::step, ::step].reshape(-1), 24) for p in pictures]).astype(np.float32) / 255
+def _made(images, step):
+    means = np.stack([np.resize(p[::step, ::step].reshape(-1), 24) for p in images]).astype(np.float32) / 255
     return Outputs(np.pad(means * 9, ((0, 0), (0, 976))), means)
-def one(pictures):
-    return _made(pictures, 4)
-def two(pictures):
-    return _made(pictures, 7)
+def one(images):
+    return _made(images, 4)
+def two(images):
+    return _made(images, 7)
 """
 
 

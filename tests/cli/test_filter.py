@@ -11,12 +11,12 @@ from sorites.core import Model, table
 from sorites.evaluation.run import run
 from sorites.suites.suite import parse
 
-REFEREE = """
+ENCODER = """
 import numpy as np
 class Colours:
     version = "1"
-    def images(self, pictures):
-        return np.array([np.concatenate([p.mean((0, 1)), p.std((0, 1)) + 1]) for p in pictures])
+    def images(self, images):
+        return np.array([np.concatenate([p.mean((0, 1)), p.std((0, 1)) + 1]) for p in images])
     def texts(self, sentences):
         return np.array([[len(s), 3, 2, 1, s.count("a"), 5] for s in sentences])
 """
@@ -25,7 +25,7 @@ NAME = "python:filter_colours:Colours"
 
 @pytest.fixture
 def folder(home: Path, photos: Path, tiny: Callable[..., Model]) -> Path:
-    (home / "filter_colours.py").write_text(REFEREE, encoding="utf-8")
+    (home / "filter_colours.py").write_text(ENCODER, encoding="utf-8")
     suite = {"name": "far", "source": f"folder:{photos}", "frame": {"resize": 32}, "limit": 3}
     run(
         parse({**suite, "shifts": [{"name": "contrast", "severities": [0.5, 0.9]}]}, "far"),
@@ -39,10 +39,10 @@ def test_a_run_is_filtered_and_judged_again_by_other_thresholds(
     command: Command, folder: Path, home: Path
 ) -> None:
     code, out, err = command(
-        "filter", "run", "--referee", NAME, "--second", NAME, "--shift-text", "contrast=in fog"
+        "filter", "run", "--encoder", NAME, "--second", NAME, "--shift-text", "contrast=in fog"
     )
     assert code == 0, err
-    assert "the published thresholds hold for --referee open_clip:ViT-B-16@openai" in err
+    assert "the published thresholds hold for --encoder open_clip:ViT-B-16@openai" in err
     assert {"shift", "severity", "images", "judged", "kept"} <= set(out.split())
     assert out.splitlines()[-1] == "next: sorites report run"
     ids = (
@@ -70,7 +70,7 @@ def test_a_run_is_filtered_and_judged_again_by_other_thresholds(
     ("words", "said"),
     [
         (["none"], "none is not a run folder"),
-        (["run"], "holds no similarities yet: name both encoders with --referee NAME and --second NAME"),
+        (["run"], "holds no similarities yet: name both encoders with --encoder NAME and --second NAME"),
         (
             ["run", "--shift-text", "contrast"],
             '--shift-text wants SHIFT=WORDS, such as heavy_snow="in heavy snow"',

@@ -26,13 +26,13 @@ runner = CliRunner()
         (["sliders", "--layers", "cross", "--out", "OUT"], "wanted layers among noxattn, xattn, full, got 'cross'"),
         (["sliders", "--active", "750", "--out", "OUT"], "--active wants a share of the noise steps in percent"),
         (["sliders", "--dtype", "int8", "--out", "OUT"], "wanted a number type among float32, bfloat16, float16"),
-        (["pictures", "--sliders", "OUT", "--out", "OUT"], "holds no finished slider"),
-        (["pictures", "--seeds", "9..3", "--out", "OUT"], "--seeds wants how many"),
-        (["pictures", "--severity", "0,much", "--out", "OUT"], "--severity wants numbers with commas"),
-        (["pictures", "--slider", "snow", "--out", "OUT"], "--slider wants NAME=SEVERITY"),
-        (["pictures", "--shift", "fog", "--out", "OUT"], "no slider named 'fog'"),
-        (["pictures", "--workers", "2", "--out", "OUT"], "--workers belongs to --engine processes or ray"),
-        (["pictures", "--engine", "rai", "--out", "OUT"], "no engine named 'rai'. Did you mean ray"),
+        (["images", "--sliders", "OUT", "--out", "OUT"], "holds no finished slider"),
+        (["images", "--seeds", "9..3", "--out", "OUT"], "--seeds wants how many"),
+        (["images", "--severity", "0,much", "--out", "OUT"], "--severity wants numbers with commas"),
+        (["images", "--slider", "snow", "--out", "OUT"], "--slider wants NAME=SEVERITY"),
+        (["images", "--shift", "fog", "--out", "OUT"], "no slider named 'fog'"),
+        (["images", "--workers", "2", "--out", "OUT"], "--workers belongs to --engine processes or ray"),
+        (["images", "--engine", "rai", "--out", "OUT"], "no engine named 'rai'. Did you mean ray"),
         (["check", "OUT"], "has no manifest.parquet"),
     ],
 )  # fmt: skip
@@ -44,15 +44,15 @@ def test_what_cannot_be_is_said(words: list[str], said: str, tmp_path: Path) -> 
 
 @pytest.mark.slow
 def test_the_whole_path_on_the_toy_world(tmp_path: Path) -> None:
-    sliders, pictures = str(tmp_path / "sliders"), str(tmp_path / "pictures")
+    sliders, images = str(tmp_path / "sliders"), str(tmp_path / "images")
     done = runner.invoke(
         app, ["generate", "sliders", "--class", "disc", "--shift", "snow", "--steps", "2", "--out", sliders]
     )
     assert done.exit_code == 0, done.output
     assert (tmp_path / "sliders" / "snow" / "000_disc" / "strip.png").is_file()
-    assert "next: sorites generate pictures" in done.output
+    assert "next: sorites generate images" in done.output
     for kept in (sliders, "toy"):
-        out = pictures + kept[-3:]
+        out = images + kept[-3:]
         words = [
             "--sliders",
             kept,
@@ -67,11 +67,11 @@ def test_the_whole_path_on_the_toy_world(tmp_path: Path) -> None:
             "--out",
             out,
         ]
-        done = runner.invoke(app, ["generate", "pictures", *words])
+        done = runner.invoke(app, ["generate", "images", *words])
         assert done.exit_code == 0, done.output
-    assert len(pl.read_parquet(f"{pictures}toy/manifest.parquet")) == 6
+    assert len(pl.read_parquet(f"{images}toy/manifest.parquet")) == 6
     done = runner.invoke(
-        app, ["generate", "check", f"{pictures}toy", "--format", "csv", "--real", f"{pictures}ers"]
+        app, ["generate", "check", f"{images}toy", "--format", "csv", "--real", f"{images}ers"]
     )
     assert done.exit_code == 0, done.output
     assert "rises" in done.output
@@ -80,7 +80,7 @@ def test_the_whole_path_on_the_toy_world(tmp_path: Path) -> None:
         app,
         [
             "generate",
-            "pictures",
+            "images",
             "--slider",
             "snow=1",
             "--slider",
@@ -90,7 +90,7 @@ def test_the_whole_path_on_the_toy_world(tmp_path: Path) -> None:
             "--seeds",
             "1",
             "--out",
-            pictures,
+            images,
         ],
     )
     assert done.exit_code == 0, done.output

@@ -21,7 +21,7 @@ def test_import_then_metrics_check_and_report(command: Command, home: Path) -> N
     code, out, err = command("import", "p.csv", "--as", "csv", "--out", "r")
     assert (code, err) == (0, "")
     assert "nothing left to do; 9 rows in r/predictions" in out
-    code, out, _ = command("metrics", "r", "failure_point", "--format", "csv")
+    code, out, _ = command("metrics", "r", "failure_severity", "--format", "csv")
     assert (code, out.splitlines()[1].split(",")[:3]) == (
         0,
         ["m", "fog", "2.0"],

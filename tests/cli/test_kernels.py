@@ -22,8 +22,8 @@ def test_the_sheet_is_drawn_and_the_numbers_are_printed(tmp_path: Path) -> None:
     assert done.exit_code == 0
     rows = json.loads(done.stdout)
     assert len(rows) == 8 * 5 * 3
-    with Pillow.open(tmp_path / "k.png") as picture:
-        assert picture.width > 800
+    with Pillow.open(tmp_path / "k.png") as image:
+        assert image.width > 800
 
 
 @pytest.mark.slow

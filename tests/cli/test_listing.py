@@ -21,7 +21,7 @@ def test_list(command: Command) -> None:
             "metrics",
             "scorers",
             "measures",
-            "referees",
+            "encoders",
             "suites",
             "recipes",
         )

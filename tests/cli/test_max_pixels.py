@@ -1,4 +1,4 @@
-"""``--max-pixels``: a picture above the limit is an error row that says what to type, and the run's
+"""``--max-pixels``: an image above the limit is an error row that says what to type, and the run's
 id does not know of it.
 """
 
@@ -17,7 +17,7 @@ from sorites.sources.decode import VARIABLE
 
 
 @pytest.mark.parametrize("engine", ["local", pytest.param("processes", marks=pytest.mark.slow)])
-def test_a_picture_above_the_limit_is_an_error_row(command: Command, home: Path, engine: str) -> None:
+def test_a_image_above_the_limit_is_an_error_row(command: Command, home: Path, engine: str) -> None:
     code, _, _ = command("run", "s.toml", "--out", "all")
     assert code == 0
     code, out, err = command("run", "s.toml", "--out", "few", "--max-pixels", 4000, "--engine", engine)

@@ -26,7 +26,7 @@ def test_a_question_takes_the_suites_reference(run: Path) -> None:
 def test_a_metrics_own_options_are_typed_as_text(run: Path) -> None:
     typed = answer_metric(run, "calibration_error", ["model"], None, parse_options(["bins=5"]))
     assert typed.equals(sorites.calibration_error(sorites.read(run), ["model"], 5))
-    assert answer_metric(run, "failure_point", ["model"], None, {"relative": "true"}).height == 2
+    assert answer_metric(run, "failure_severity", ["model"], None, {"relative": "true"}).height == 2
     assert answer_metric(run, "auroc", None, None, {"framework": "model-specific"}).height == 0
     with pytest.raises(SoritesError, match="no option of calibration_error named 'bin'. Did you mean bins"):
         answer_metric(run, "calibration_error", None, None, {"bin": "5"})
@@ -82,6 +82,6 @@ def test_options_are_said_the_way_they_are_typed(said: str, options: list[str], 
 
 def test_python_says_them_as_python_types_them(run: Path) -> None:
     with pytest.raises(SoritesError, match="or set relative=True"):
-        sorites.metrics.failure_point(sorites.read(run), by=("model",))
+        sorites.metrics.failure_severity(sorites.read(run), by=("model",))
     with pytest.raises(SoritesError, match="or set --option relative=true"):
-        answer_metric(run, "failure_point", by=["model"])
+        answer_metric(run, "failure_severity", by=["model"])

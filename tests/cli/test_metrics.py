@@ -42,7 +42,7 @@ def test_an_empty_answer_says_what_the_metric_answers(command: Command) -> None:
     assert len(out.splitlines()) == 6
     assert err.startswith("every value is null, n up to 18. ood answers: AUROC")
     assert (
-        "None of these pictures is strange; to count those that the model gets wrong: --framework"
+        "None of these images is OOD; to count those that the model gets wrong: --framework"
         " model-specific" in err
     )
     assert "to count those" not in command("metrics", "r", "ood", "--framework", "model-specific")[2]
@@ -75,7 +75,7 @@ def test_columns_of_lists_can_be_printed(command: Command, format: str) -> None:
     assert "[" in out
 
 
-def stop(folder: Path) -> None:
+def setting(folder: Path) -> None:
     """Take the shards of a shift away, as if the run had been stopped before it."""
     for shard in (folder / "predictions").glob("contrast*--two*"):
         shard.unlink()
@@ -84,7 +84,7 @@ def stop(folder: Path) -> None:
 @pytest.mark.parametrize("format", ["table", "csv", "json"])
 def test_an_unfinished_run_says_so_first(command: Command, run: Path, tmp_path: Path, format: str) -> None:
     shutil.copytree(run, tmp_path / "r")
-    stop(tmp_path / "r")
+    setting(tmp_path / "r")
     words = ["metrics", tmp_path / "r", "accuracy", "--by", "model,shift", "--format", format]
     code, out, err = command(*words)
     assert code == 0, err
@@ -145,4 +145,4 @@ def test_a_run_says_what_its_models_see(command: Command, home: Path) -> None:
     )
     assert json.loads((home / "r/run.json").read_text())["inputs"]["lite0"]["crop_pct"] == 0.875
     _, _, err = command("run", "s.toml", "--level", "1", "--out", "other")
-    assert "python:means:logits sees pictures as they are" in err
+    assert "python:means:logits sees images as they are" in err

@@ -14,9 +14,9 @@ def test_further_sources_are_read_from_the_words_typed() -> None:
     )
     assert (found["source"], found["source_name"]) == ("imagenet_es:DIR", None)
     assert [(e["role"], e["group"], e["name"], e["spec"]) for e in found["sources"]] == [
-        ("familiar", None, "focus", "focus:DB"),
-        ("strange", "far", "textures", "folder:a=b"),
-        ("strange", None, "ninco", "folder:c"),
+        ("id", None, "focus", "focus:DB"),
+        ("ood", "far", "textures", "folder:a=b"),
+        ("ood", None, "ninco", "folder:c"),
     ]
     assert further_sources(["es=folder:x"], None) == {
         "source": "folder:x",
@@ -25,5 +25,5 @@ def test_further_sources_are_read_from_the_words_typed() -> None:
     }
     assert further_sources(["cns_bench:x,annotations=y"], None)["source"] == "cns_bench:x,annotations=y"
     assert further_sources(None, None) == {"source": None, "source_name": None, "sources": ()}
-    with pytest.raises(SoritesError, match="wanted --strange GROUP:NAME=SPEC"):
+    with pytest.raises(SoritesError, match="wanted --ood GROUP:NAME=SPEC"):
         further_sources(None, ["folder:x"])

@@ -63,11 +63,11 @@ def test_the_headline_is_the_metrics(run: Path) -> None:
 def test_a_run_without_clean_or_without_shifts_still_has_a_headline(
     tiny: Callable[..., Model], tmp_path: Path
 ) -> None:
-    def picture() -> np.ndarray:
+    def image() -> np.ndarray:
         return np.full((30, 30, 3), 90, np.uint8)
 
-    captured = Source("mine", [Sample("a", picture, 0, shift="mist", setting=Setting(1.0, level=1))])
-    clean = Source("mine", [Sample("a", picture, 0)])
+    captured = Source("mine", [Sample("a", image, 0, shift="mist", setting=Setting(1.0, level=1))])
+    clean = Source("mine", [Sample("a", image, 0)])
     suite = parse({"name": "s"}, "test")
     for name, source in (("captured", captured), ("clean", clean)):
         sorites.run(suite, source=source, models=[tiny()], out=tmp_path / name)
@@ -103,7 +103,8 @@ def test_the_summary_of_a_run_of_detectors_shows_map(tmp_path: Path) -> None:
     boxes = (Box((2, 2, 20, 20), 0, 0.9),)
     model = Model("det", lambda seen: Outputs(boxes=[boxes] * len(seen)), labels=("person",), output="boxes")
     source = Source(
-        "mine", [Sample("a", lambda: np.full((30, 30, 3), 90, np.uint8), truth=(Box((2, 2, 20, 20), 0),))]
+        "mine",
+        [Sample("a", lambda: np.full((30, 30, 3), 90, np.uint8), ground_truth=(Box((2, 2, 20, 20), 0),))],
     )
     suite = parse({"name": "s", "labels": "coco", "shifts": ["brightness"]}, "test")
     sorites.run(suite, source=source, models=[model], levels=[1], out=tmp_path / "run")
@@ -123,23 +124,26 @@ def test_the_summary_of_a_run_of_detectors_shows_map(tmp_path: Path) -> None:
     ].to_list() == pytest.approx([1.0, 1.0])
 
 
-def test_a_run_without_true_boxes_says_so(tmp_path: Path) -> None:
+def test_a_run_without_ground_truth_boxes_says_so(tmp_path: Path) -> None:
     model = Model("det", lambda seen: Outputs(boxes=[()] * len(seen)), labels=("person",), output="boxes")
-    source = Source("mine", [Sample("a", lambda: np.full((30, 30, 3), 90, np.uint8), truth=())])
+    source = Source("mine", [Sample("a", lambda: np.full((30, 30, 3), 90, np.uint8), ground_truth=())])
     suite = parse({"name": "s", "labels": "coco", "shifts": ["brightness"]}, "test")
     table = sorites.run(suite, source=source, models=[model], levels=[1], out=tmp_path / "run")
     said: list[str] = []
     print_run_summary(tmp_path / "run", said.append)
-    assert "there is no mAP, because the source has no true boxes" in said
-    for metric in ("box_failure_point", "mean_map"):
+    assert "there is no mAP, because the source has no ground-truth boxes" in said
+    for metric in ("box_failure_severity", "mean_map"):
         with pytest.raises(
-            SoritesError, match=f"{metric} has nothing to say here: the source has no true boxes"
+            SoritesError, match=f"{metric} has nothing to say here: the source has no ground-truth boxes"
         ):
             answer_metric(tmp_path / "run", metric)
     with pytest.raises(SoritesError, match="accuracy has nothing to say here: the models are detectors"):
         answer_metric(tmp_path / "run", "accuracy")
     answer = answer_metric(tmp_path / "run", "map")
     assert (
-        explain_empty(answer, "map") == "every value is null: the source has no true boxes for these pictures"
+        explain_empty(answer, "map")
+        == "every value is null: the source has no ground-truth boxes for these images"
     )
-    assert "No picture was judged, because the source has no true boxes." in render(merge(run_views(table)))
+    assert "No image was judged, because the source has no ground-truth boxes." in render(
+        merge(run_views(table))
+    )

@@ -22,8 +22,8 @@ def test_a_run_with_nothing_left_to_do_says_so(command: Command) -> None:
     assert "wrote" not in out
 
 
-def test_a_fit_on_the_pictures_under_test_is_noted(command: Command, photos: Path) -> None:
-    note = "note: 3 of the 20 training pictures are also judged: their strangeness is too low"
+def test_a_fit_on_the_images_under_test_is_noted(command: Command, photos: Path) -> None:
+    note = "note: 3 of the 20 training images are also judged: their OOD score is too low"
     for scorer, noted in (("knn(k=2)", True), ("energy", False)):
         code, _, err = command(
             "run",

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.apps.studio.conftest import write_pictures
+from tests.apps.studio.conftest import write_images
 
 Command = Callable[..., tuple[int, str, str]]
 pytest.importorskip("httpx", reason="needs: pip install 'sorites[studio]'")
@@ -15,30 +15,30 @@ pytest.importorskip("httpx", reason="needs: pip install 'sorites[studio]'")
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["capture", "--source", "folder:none", "--out", "x"], "wanted a folder of pictures, got none"),
+        (["capture", "--source", "folder:none", "--out", "x"], "wanted a folder of images, got none"),
         (
-            ["capture", "--source", "folder:pictures", "--out", "x", "--camera", "cannon"],
+            ["capture", "--source", "folder:images", "--out", "x", "--camera", "cannon"],
             "no camera named 'cannon'. There are ccapi:URL, ptp, virtual",
         ),
         (
-            ["capture", "--source", "folder:pictures", "--out", "x", "--lamps", "hew:1"],
+            ["capture", "--source", "folder:images", "--out", "x", "--lamps", "hew:1"],
             "no lamps named 'hew'. Did you mean hue",
         ),
-        (["capture", "--source", "folder:pictures", "--out", "x", "--grid", "tset"], "no grid named 'tset'"),
+        (["capture", "--source", "folder:images", "--out", "x", "--grid", "tset"], "no grid named 'tset'"),
         (
-            ["capture", "--source", "folder:pictures", "--out", "x", "--originals", "burn"],
+            ["capture", "--source", "folder:images", "--out", "x", "--originals", "burn"],
             "--originals wants keep, jpeg, drop",
         ),
         (
-            ["capture", "--source", "folder:pictures", "--out", "x", "--card", "eat"],
+            ["capture", "--source", "folder:images", "--out", "x", "--card", "eat"],
             "--card wants keep or clear",
         ),
         (
-            ["capture", "--source", "folder:pictures", "--out", "x", "--camera", "ccapi:http://127.0.0.1:9"],
+            ["capture", "--source", "folder:images", "--out", "x", "--camera", "ccapi:http://127.0.0.1:9"],
             "does not answer",
         ),
         (
-            ["capture", "--source", "folder:pictures", "--out", "x", "--lamps", "hue:127.0.0.1:9"],
+            ["capture", "--source", "folder:images", "--out", "x", "--lamps", "hue:127.0.0.1:9"],
             "does not know us yet",
         ),
         (["calibrate", "--stage", "large"], "--stage wants WxH"),
@@ -54,7 +54,7 @@ def test_mistakes_are_told(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SORITES_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("sorites.apps.studio.ccapi.TRIES", 1)
-    write_pictures(tmp_path / "pictures")
+    write_images(tmp_path / "images")
     code, out, err = command("studio", *words)
     assert (code, out) == (2, "")
     assert message in err
@@ -71,12 +71,12 @@ def test_check_names_the_virtual_devices_and_the_grid(command: Command) -> None:
 
 @pytest.mark.slow
 def test_capture_forecasts_the_whole_dataset_and_is_then_done(command: Command, tmp_path: Path) -> None:
-    pictures, out = write_pictures(tmp_path / "pictures", 1), tmp_path / "es"
+    images, out = write_images(tmp_path / "images", 1), tmp_path / "es"
     words = [
         "studio",
         "capture",
         "--source",
-        f"folder:{pictures}",
+        f"folder:{images}",
         "--out",
         str(out),
         "--grid",
@@ -86,7 +86,7 @@ def test_capture_forecasts_the_whole_dataset_and_is_then_done(command: Command, 
     ]
     code, said, err = command(*words)
     assert code == 0, err
-    assert "20 photographs of 1 pictures" in said
+    assert "20 photographs of 1 images" in said
     assert "a full ImageNet-ES (202,000 shots) takes" in said
     assert "GB with originals kept" in said
     assert f"sorites run imagenet_es --source imagenet_es:{out}" in err

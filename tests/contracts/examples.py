@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
-from tools.net import pictures as layouts
+from tools.net import images as layouts
 
 from sorites import core
 
@@ -27,8 +27,8 @@ FRUIT = ("apple", "pear", "plum", "fig")
 
 FUNCTION = """
 import numpy as np
-def logits(pictures):
-    return np.stack([np.resize(p.mean(axis=(0, 1)), 1000) * np.cos(np.arange(1000)) for p in pictures]).astype(np.float32)
+def logits(images):
+    return np.stack([np.resize(p.mean(axis=(0, 1)), 1000) * np.cos(np.arange(1000)) for p in images]).astype(np.float32)
 """
 
 
@@ -176,7 +176,7 @@ def context(folder: Path) -> str:
 
     core.SOURCES.names()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(core.SOURCES._things, "one_disc", lambda path, labels: [disc()])
+        patch.setitem(core.SOURCES._objects, "one_disc", lambda path, labels: [disc()])
         build_context(folder / "made", "one_disc", drawn=True, size=SIDES[0])
     return f"context:{folder / 'made'}"
 

@@ -152,7 +152,7 @@ def test_a_section_imports_no_other_section() -> None:
 
 
 def test_shifts_draw_nothing() -> None:
-    """Pillow turns and squeezes pictures there; sheets, charts and letters belong to the drawings."""
+    """Pillow turns and squeezes images there; sheets, charts and letters belong to the drawings."""
     users = [
         p.name for p in FILES if p.parent.name == "shifts" and "PIL.ImageDraw" in set(imported(parsed(p), p))
     ]

@@ -30,21 +30,19 @@ NAMES = ("set[1]", "set*", "set?", "set[!a]", "{1,2}", "a%20b", "a#b", "~x")
 WNID = "n02123045"
 
 
-def picture(path: Path, grey: int) -> None:
+def make_image(path: Path, grey: int) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     Pillow.new("RGB", (24, 24), (grey, grey, grey)).save(path)
 
 
 def folder(root: Path, grey: int) -> str:
-    picture(root / WNID / "a.png", grey)
+    make_image(root / WNID / "a.png", grey)
     return f"folder:{root}"
 
 
 def built(root: Path, grey: int) -> str:
-    pictures = root.parent / f"pictures{grey}"
-    build(
-        Suite(name="s", source=folder(pictures, grey), shifts=({"name": "contrast", "levels": (1,)},)), root
-    )
+    images = root.parent / f"images{grey}"
+    build(Suite(name="s", source=folder(images, grey), shifts=({"name": "contrast", "levels": (1,)},)), root)
     return f"folder:{root}"
 
 
@@ -53,8 +51,8 @@ def context(root: Path, grey: int) -> str:
     ids = pl.read_parquet(root / "sorites.parquet", glob=False)["image_id"]
     boxes = [[{"x0": 0.0, "y0": 0.0, "x1": float(grey), "y1": 9.0, "label": 1, "conf": None}]] * len(ids)
     pl.DataFrame(
-        {"image_id": ids, "truth": boxes}, {"image_id": pl.String, "truth": pl.List(BOX)}
-    ).write_parquet(root / "truth.parquet")
+        {"image_id": ids, "ground_truth": boxes}, {"image_id": pl.String, "ground_truth": pl.List(BOX)}
+    ).write_parquet(root / "ground_truth.parquet")
     return f"context:{root}"
 
 
@@ -82,7 +80,7 @@ def parquet(root: Path, grey: int) -> str:
 
 def cns_bench(root: Path, grey: int) -> str:
     for scale in (0, 1000):
-        picture(root / f"snow/022_eagle/seed_0001_scale_{scale:04d}.png", grey)
+        make_image(root / f"snow/022_eagle/seed_0001_scale_{scale:04d}.png", grey)
     return f"cns_bench:{root}"
 
 
@@ -101,7 +99,7 @@ def annotated(root: Path, grey: int) -> str:
 
 def focus(kind: str) -> Callable[[Path, int], str]:
     def made(root: Path, grey: int) -> str:
-        picture(root / "1.png", grey)
+        make_image(root / "1.png", grey)
         row = {
             "file_name": "/1.png",
             "category": "cat",
@@ -117,14 +115,14 @@ def focus(kind: str) -> Callable[[Path, int], str]:
 
 
 def is_ood(root: Path, grey: int) -> str:
-    picture(root / "imagenet1k/val/a.png", grey)
+    make_image(root / "imagenet1k/val/a.png", grey)
     (root / "imglist/imagenet1k").mkdir(parents=True)
     (root / "imglist/imagenet1k/test_imagenet.txt").write_text("\ufeff./val/a.png\n", encoding="utf-8")
     return f"is_ood:{root}"
 
 
 def coco(root: Path, grey: int) -> str:
-    picture(root / "a.png", grey)
+    make_image(root / "a.png", grey)
     box = {"id": 1, "image_id": 1, "category_id": 1, "bbox": [0, 0, 9, 9], "area": 81, "iscrowd": 0}
     image = {"id": 1, "file_name": "a.png", "width": 24, "height": 24}
     content = {"images": [image], "annotations": [box], "categories": [{"id": 1, "name": "tabby"}]}
@@ -133,7 +131,7 @@ def coco(root: Path, grey: int) -> str:
 
 
 def yolo(root: Path, grey: int) -> str:
-    picture(root / "images/a.png", grey)
+    make_image(root / "images/a.png", grey)
     (root / "labels").mkdir()
     (root / "labels/a.txt").write_text("0 0.5 0.5 0.5 0.5\n", encoding="utf-8")
     (root / "data.yaml").write_text("val: images\nnames:\n  0: tabby\n", encoding="utf-8")
@@ -149,10 +147,12 @@ READERS: dict[str, Callable[[Path, int], str]] = {
 
 
 def grey_of(source: Source) -> int:
-    truth = [int(box.xyxy[2]) for sample in source for box in sample.truth or () if box.xyxy[2] > 24]
+    ground_truth = [
+        int(box.xyxy[2]) for sample in source for box in sample.ground_truth or () if box.xyxy[2] > 24
+    ]
     return (
-        truth[0]
-        if truth
+        ground_truth[0]
+        if ground_truth
         else int(np.median([sample.load().mean() for sample in source if sample.shift == "clean"]))
     )
 
@@ -162,7 +162,7 @@ def grey_of(source: Source) -> int:
 def test_a_source_reads_the_folder_of_that_name(reader: str, name: str, tmp_path: Path) -> None:
     for other in ("set1", "seta", "1"):
         READERS[reader](tmp_path / other, 200)
-        shutil.rmtree(tmp_path / "pictures200", ignore_errors=True)
+        shutil.rmtree(tmp_path / "images200", ignore_errors=True)
     spec = READERS[reader](tmp_path / name, 90)
     assert grey_of(core.source(spec, imagenet())) == 90
 

@@ -23,7 +23,7 @@ every_metric = pytest.mark.parametrize("name", METRICS.names())
 
 @pytest.fixture(scope="module")
 def table(photos: Path, tiny: Callable[..., Model], tmp_path_factory: pytest.TempPathFactory) -> pl.DataFrame:
-    """Two models, two dials refined, a score, a picture that cannot be read and one of no known class."""
+    """Two models, two dials refined, a score, an image that cannot be read and one of no known class."""
 
     def broken() -> np.ndarray:
         raise SoritesError("truncated")
@@ -35,7 +35,7 @@ def table(photos: Path, tiny: Callable[..., Model], tmp_path_factory: pytest.Tem
     )
     held = Source("mine", [*source(f"folder:{photos}"), *odd])
     other = tiny("other")
-    other.prepare = lambda picture, framed: picture[::2, ::2]
+    other.prepare = lambda image, framed: image[::2, ::2]
     out = tmp_path_factory.mktemp("metrics") / "run"
     return sorites.run(suite, source=held, models=[tiny(), other], refine=0.05, out=out).collect()
 

@@ -15,7 +15,7 @@ from tests.contracts import examples
 from tests.contracts.conftest import Example
 
 from sorites import core
-from sorites.core import MODELS, Model, Outputs, Picture
+from sorites.core import MODELS, ImageU8, Model, Outputs
 from sorites.core.errors import SoritesError
 from sorites.core.torch_tools import one_thread
 from sorites.evaluation.predict import wrong_boxes
@@ -58,7 +58,7 @@ def _load(spec: str, name: str) -> Model:
 
 
 @pytest.fixture(scope="module")
-def pictures() -> list[Picture]:
+def images() -> list[ImageU8]:
     rng = np.random.default_rng(0)
     sizes = [(1, 1), (60, 80), (224, 224), (300, 200), (8, 500)]
     return [rng.integers(0, 256, (*size, 3), np.uint8) for size in sizes]
@@ -69,62 +69,60 @@ def logits(outputs: Outputs) -> np.ndarray:
     return outputs.logits
 
 
-def check_boxes(model: Model, given: Outputs, pictures: list[Picture]) -> None:
+def check_boxes(model: Model, given: Outputs, images: list[ImageU8]) -> None:
     assert given.boxes is not None
-    for boxes, picture in zip(given.boxes, pictures, strict=True):
+    for boxes, image in zip(given.boxes, images, strict=True):
         assert wrong_boxes(boxes, model) is None
-        height, width = picture.shape[:2]
+        height, width = image.shape[:2]
         assert all(
             0 <= b.xyxy[0] < b.xyxy[2] <= width and 0 <= b.xyxy[1] < b.xyxy[3] <= height for b in boxes
         )
 
 
-def test_every_picture_gets_finite_logits_or_boxes(model: Model, pictures: list[Picture]) -> None:
+def test_every_image_gets_finite_logits_or_boxes(model: Model, images: list[ImageU8]) -> None:
     for framed in (False, True):
-        given = model(pictures, framed)
-        assert len(given) == len(pictures)
+        given = model(images, framed)
+        assert len(given) == len(images)
         if model.output == "boxes":
-            check_boxes(model, given, pictures)
+            check_boxes(model, given, images)
             continue
         assert logits(given).dtype == np.float32
         assert np.isfinite(logits(given)).all()
-        assert logits(given).shape == (len(pictures), len(model.labels or logits(given)[0]))
+        assert logits(given).shape == (len(images), len(model.labels or logits(given)[0]))
         if given.features is not None:
             assert given.features.ndim == 2
             assert np.isfinite(given.features).all()
 
 
-def test_neighbours_in_a_batch_do_not_matter(model: Model, pictures: list[Picture]) -> None:
+def test_neighbours_in_a_batch_do_not_matter(model: Model, images: list[ImageU8]) -> None:
     if model.output == "boxes":
-        assert model(pictures).boxes == [
-            boxes for picture in pictures for boxes in model([picture]).boxes or ()
-        ]
+        assert model(images).boxes == [boxes for image in images for boxes in model([image]).boxes or ()]
         return
-    together = logits(model(pictures))
-    backwards = logits(model(pictures[::-1]))[::-1]
-    alone = np.concatenate([logits(model([picture])) for picture in pictures])
+    together = logits(model(images))
+    backwards = logits(model(images[::-1]))[::-1]
+    alone = np.concatenate([logits(model([image])) for image in images])
     for other in (backwards, alone):
         np.testing.assert_allclose(other, together, rtol=1e-5, atol=1e-5)
         np.testing.assert_array_equal(other.argmax(axis=1), together.argmax(axis=1))
 
 
-def test_the_same_batch_twice_is_the_same_bit_for_bit(model: Model, pictures: list[Picture]) -> None:
-    once, twice = model(pictures), model(pictures)
+def test_the_same_batch_twice_is_the_same_bit_for_bit(model: Model, images: list[ImageU8]) -> None:
+    once, twice = model(images), model(images)
     assert once.boxes == twice.boxes
     if model.output == "label":
         np.testing.assert_array_equal(logits(once), logits(twice))
 
 
-def test_pictures_are_not_written_to(model: Model, pictures: list[Picture]) -> None:
-    before = [picture.copy() for picture in pictures]
-    for picture in pictures:
-        picture.flags.writeable = False
-    model(pictures)
-    for picture, was in zip(pictures, before, strict=True):
-        np.testing.assert_array_equal(picture, was)
+def test_images_are_not_written_to(model: Model, images: list[ImageU8]) -> None:
+    before = [image.copy() for image in images]
+    for image in images:
+        image.flags.writeable = False
+    model(images)
+    for image, was in zip(images, before, strict=True):
+        np.testing.assert_array_equal(image, was)
 
 
-def test_a_framed_picture_is_not_cropped(model: Model) -> None:
+def test_a_framed_image_is_not_cropped(model: Model) -> None:
     """Its border is seen: preparing it framed depends on pixels that a centre crop would lose."""
     plain = np.full((250, 250, 3), 90, np.uint8)
     edged = plain.copy()
@@ -138,8 +136,8 @@ def test_it_says_who_it_is(model: Model) -> None:
     assert model.labels is None or len(set(model.labels)) == len(model.labels)
 
 
-def test_features_times_head_are_the_logits(model: Model, pictures: list[Picture]) -> None:
-    given = model(pictures)
+def test_features_times_head_are_the_logits(model: Model, images: list[ImageU8]) -> None:
+    given = model(images)
     if model.head is None or given.features is None:
         return
     weight, bias = model.head

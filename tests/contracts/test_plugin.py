@@ -1,4 +1,4 @@
-"""The example package, installed as a stranger's would be: its names appear, run, and are held to
+"""The example package, installed as a more OOD's would be: its names appear, run, and are held to
 the contracts.
 """
 
@@ -89,7 +89,7 @@ def test_it_runs_from_the_command_line(site: Path, tmp_path: Path) -> None:
 
 
 def test_hello(site: Path, tmp_path: Path) -> None:
-    """The first program a user types, on the real pictures and a real model."""
+    """The first program a user types, on the real images and a real model."""
     done = python(site, str(REPOSITORY / "examples" / "hello.py"), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "defocus_disk" in done.stdout

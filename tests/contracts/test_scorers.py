@@ -1,4 +1,4 @@
-"""What every scorer owes, built in or plugged in: one finite number a picture, larger is stranger,
+"""What every scorer owes, built in or plugged in: one finite number an image, larger is more OOD,
 neighbours apart.
 """
 
@@ -35,7 +35,7 @@ def scorer(request: pytest.FixtureRequest) -> Any:
     return made
 
 
-def test_one_finite_number_a_picture(scorer: Any) -> None:
+def test_one_finite_number_a_image(scorer: Any) -> None:
     for scale in (0.0, 1.0, 300.0):
         scores = np.asarray(scorer(outputs(9, scale=scale)))
         assert scores.shape == (9,)
@@ -60,7 +60,7 @@ def test_outputs_are_not_written_to(scorer: Any) -> None:
     np.testing.assert_array_equal(some.features, fresh.features)
 
 
-def test_a_sure_answer_is_less_strange_than_none(scorer: Any) -> None:
+def test_a_sure_answer_is_less_ood_than_none(scorer: Any) -> None:
     """One class far ahead against all classes level, on features of the same length."""
     features = np.ones((1, WIDE), np.float32)
     sure = Outputs(np.eye(1, CLASSES, dtype=np.float32) * 20, features * 2)

@@ -1,4 +1,4 @@
-"""Every shift takes a picture of any size, or says that it is too small.
+"""Every shift takes an image of any size, or says that it is too small.
 
 Shifts broke where no power of two divides a side.
 """
@@ -35,7 +35,7 @@ def test_any_size_is_taken_or_called_too_small(shift: Shift, height: int, width:
     except SoritesError as error:
         said = str(error)
     assert made or "small" in said
-    assert made or min(height, width) < 25, "a picture as large as a kernel is large enough"
+    assert made or min(height, width) < 25, "an image as large as a kernel is large enough"
     for moved in made:
         assert moved.shape == image.shape
         assert np.isfinite(moved).all()

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from sorites.core import SHIFTS, Image, Shift, Stop, to_image, to_picture
+from sorites.core import SHIFTS, ImageF32, SettingValue, Shift, to_float, to_uint8
 from sorites.core.errors import SoritesError
 from sorites.core.rng import rng_for
 
@@ -21,14 +21,14 @@ every_shift = pytest.mark.parametrize("shift", ALL)
 every_dial = pytest.mark.parametrize("shift", [one for one in ALL if SHIFTS.get(str(one.id)).levels])
 
 UNEVEN = {"frost", "glass_blur", "saturate", "snow", "spatter"}
-"""Published levels that do not move every picture further than the level before, by their own
+"""Published levels that do not move every image further than the level before, by their own
 constants: saturation first falls and then rises, frost dims as it thickens, glass is stirred thrice
 at level 3 and twice at 4, ...
 """
 
 
 @functools.cache
-def photo(height: int, width: int, seed: int = 0, gray: bool = False) -> Image:
+def photo(height: int, width: int, seed: int = 0, gray: bool = False) -> ImageF32:
     """Leaves fallen on one another under uneven light: edges, flat parts and fine texture, as in a
     photograph, at 8 bits.
     """
@@ -42,7 +42,7 @@ def photo(height: int, width: int, seed: int = 0, gray: bool = False) -> Image:
     scene *= (0.7 + 0.3 * x / width)[..., None]
     if gray:
         scene[...] = scene.mean(axis=2, keepdims=True)
-    made = to_image(to_picture(scene))
+    made = to_float(to_uint8(scene))
     made.flags.writeable = False
     return made
 
@@ -51,21 +51,23 @@ def draw(shift: Shift, sample: str = "sample") -> np.random.Generator:
     return rng_for(0, sample, shift.name)
 
 
-def stops(shift: Shift) -> list[Stop]:
+def settings(shift: Shift) -> list[SettingValue]:
     """The published ones: levels, or settings where there is no line."""
     return [*shift.levels, *shift.settings]
 
 
-def sweep(shift: Shift, image: Image, severities: Sequence[Stop], sample: str = "sample") -> list[Image]:
+def sweep(
+    shift: Shift, image: ImageF32, severities: Sequence[SettingValue], sample: str = "sample"
+) -> list[ImageF32]:
     return list(shift.sweep(image, severities, draw(shift, sample)))
 
 
-def refuses(shift: Shift, image: Image) -> bool:
+def refuses(shift: Shift, image: ImageF32) -> bool:
     """Return whether a shift says that an image is too small for it, which it may say of the
     smallest of ``SIZES`` only.
     """
     try:
-        shift(image, stops(shift)[-1], draw(shift))
+        shift(image, settings(shift)[-1], draw(shift))
     except SoritesError as error:
         if "small" not in str(error) or image.shape[:2] != SIZES[0]:
             raise
@@ -95,7 +97,7 @@ def test_gives_an_image_of_the_same_size_and_leaves_its_input_alone(
         return
     before = image.copy()
     between = [shift.levels[0] / 3, shift.top * 0.99] if shift.levels else []
-    for moved in sweep(shift, image, [0.0, *stops(shift), *between]):
+    for moved in sweep(shift, image, [0.0, *settings(shift), *between]):
         assert moved.dtype == np.float32
         assert moved.shape == image.shape
         assert moved.flags.c_contiguous
@@ -110,7 +112,7 @@ def test_gives_an_image_of_the_same_size_and_leaves_its_input_alone(
 @every_shift
 def test_severity_zero_is_identity(shift: Shift) -> None:
     image = photo(37, 53)
-    assert to_picture(shift(image, 0.0, draw(shift))).tobytes() == to_picture(image).tobytes()
+    assert to_uint8(shift(image, 0.0, draw(shift))).tobytes() == to_uint8(image).tobytes()
     np.testing.assert_array_equal(shift(image, 0.0, draw(shift)), image)
 
 
@@ -124,7 +126,7 @@ def test_starts_from_nothing(shift: Shift) -> None:
 @every_dial
 @pytest.mark.parametrize("gray", [False, True], ids=["colour", "gray"])
 def test_degree_grows_along_the_levels(shift: Shift, gray: bool) -> None:
-    """Mean squared change over a few pictures: it rises from stop to stop, published and between."""
+    """Mean squared change over a few images: it rises from stop to stop, published and between."""
     places = np.interp(
         np.arange(0, len(shift.levels) + 0.1, 0.5), range(len(shift.levels) + 1), [0, *shift.levels]
     ).tolist()
@@ -146,7 +148,7 @@ def test_a_sweep_equals_single_calls_in_any_order(shift: Shift, size: tuple[int,
     image = photo(*size)
     if refuses(shift, image):
         return
-    severities = [stops(shift)[-1], 0.0, *stops(shift), *(low / 2 for low in shift.levels[:1])]
+    severities = [settings(shift)[-1], 0.0, *settings(shift), *(low / 2 for low in shift.levels[:1])]
     together = sweep(shift, image, severities)
     for severity, made in zip(severities, together, strict=True):
         np.testing.assert_array_equal(made, shift(image, severity, draw(shift)))
@@ -157,13 +159,13 @@ def test_a_sweep_equals_single_calls_in_any_order(shift: Shift, size: tuple[int,
 @every_shift
 def test_the_generator_given_is_not_used_up(shift: Shift) -> None:
     rng = draw(shift)
-    first = shift(photo(64, 96), stops(shift)[-1], rng)
-    np.testing.assert_array_equal(first, shift(photo(64, 96), stops(shift)[-1], rng))
+    first = shift(photo(64, 96), settings(shift)[-1], rng)
+    np.testing.assert_array_equal(first, shift(photo(64, 96), settings(shift)[-1], rng))
 
 
 @every_dial
 def test_a_small_turn_is_a_small_change(shift: Shift) -> None:
-    """A thousandth of the dial moves the picture by a sixth of the whole way at most, at and
+    """A thousandth of the dial moves the image by a sixth of the whole way at most, at and
     between the levels.
 
     Most dials stay under a hundredth; JPEG's quantisation steps are whole numbers, so it moves by
@@ -185,7 +187,9 @@ def test_a_small_turn_is_a_small_change(shift: Shift) -> None:
 @every_shift
 def test_threads_and_neighbours_do_not_matter(shift: Shift) -> None:
     def work(seed: int) -> bytes:
-        return b"".join(made.tobytes() for made in sweep(shift, photo(37, 53, seed), stops(shift), str(seed)))
+        return b"".join(
+            made.tobytes() for made in sweep(shift, photo(37, 53, seed), settings(shift), str(seed))
+        )
 
     alone = [work(seed) for seed in range(6)]
     with ThreadPoolExecutor(4) as pool:

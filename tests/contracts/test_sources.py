@@ -13,7 +13,7 @@ from tests.contracts.conftest import Example
 from tests.evaluation.fading import CLASSES, fading
 
 from sorites import core
-from sorites.core import SOURCES, Sample, Source, to_image
+from sorites.core import SOURCES, Sample, Source, to_float
 from sorites.core.labels import imagenet, labels
 from sorites.evaluation import plan
 from sorites.sources.cifar import CLASSES as CIFAR
@@ -44,17 +44,17 @@ def read(
         yield lambda: core.source(spec, space)
 
 
-def test_every_sample_decodes_to_a_picture(read: Callable[[], Source]) -> None:
+def test_every_sample_decodes_to_a_image(read: Callable[[], Source]) -> None:
     for sample in read().samples[:20]:
-        picture = sample.load()
-        assert picture.dtype == np.uint8
-        assert picture.ndim == 3
-        assert picture.shape[2] == 3
+        image = sample.load()
+        assert image.dtype == np.uint8
+        assert image.ndim == 3
+        assert image.shape[2] == 3
         if sample.alpha is not None:
-            assert sample.alpha().shape == picture.shape[:2]
+            assert sample.alpha().shape == image.shape[:2]
 
 
-def test_loading_again_gives_the_same_and_its_own_picture(read: Callable[[], Source]) -> None:
+def test_loading_again_gives_the_same_and_its_own_image(read: Callable[[], Source]) -> None:
     for sample in read().samples[:5]:
         first, second = sample.load(), sample.load()
         np.testing.assert_array_equal(first, second)
@@ -120,7 +120,7 @@ def test_a_source_with_such_dials_is_held_to_it() -> None:
     _owes(sample)
     for wrong in (
         lambda severities: iter([]),
-        lambda severities: (to_image(sample.load()) * i for i, _ in enumerate(severities)),
+        lambda severities: (to_float(sample.load()) * i for i, _ in enumerate(severities)),
     ):
         with pytest.raises((AssertionError, ValueError)):
             _owes(replace(sample, dials=(replace(sample.dials[0], sweep=wrong),)))

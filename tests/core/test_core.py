@@ -8,27 +8,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sorites import core
-from sorites.core import Box, Image, Model, Outputs, Sample, Setting, Shift, Source, to_image, to_picture
+from sorites.core import Box, ImageF32, Model, Outputs, Sample, Setting, Shift, Source, to_float, to_uint8
 from sorites.core.errors import SoritesError
 
 
 def test_eight_bits_survive_the_way_to_floats_and_back() -> None:
     every = np.arange(256, dtype=np.uint8).repeat(3).reshape(16, 16, 3)
-    image = to_image(every)
+    image = to_float(every)
     assert image.dtype == np.float32
     assert (image.min(), image.max()) == (0, 1)
-    np.testing.assert_array_equal(to_picture(image), every)
+    np.testing.assert_array_equal(to_uint8(image), every)
 
 
 @given(st.floats(-3, 3, width=32))
 def test_rounding_is_to_the_nearest_and_clips(value: float) -> None:
-    held = int(to_picture(np.full((1, 1, 3), value, np.float32))[0, 0, 0])
+    held = int(to_uint8(np.full((1, 1, 3), value, np.float32))[0, 0, 0])
     assert abs(held - min(max(value, 0.0), 1.0) * 255) <= 0.5 + 1e-4
 
 
-def test_a_picture_is_made_without_touching_the_image() -> None:
+def test_a_image_is_made_without_touching_the_image() -> None:
     image = np.full((2, 2, 3), 1.7, np.float32)
-    to_picture(image)
+    to_uint8(image)
     assert (image == np.float32(1.7)).all()
 
 
@@ -49,7 +49,7 @@ def test_what_counts_as_right() -> None:
     assert right(label=3, accept=frozenset({3, 5})) == {3, 5}
 
 
-def _adds(image: Image, severity: float, rng: np.random.Generator) -> Image:
+def _adds(image: ImageF32, severity: float, rng: np.random.Generator) -> ImageF32:
     return image + np.float32(severity * rng.random())
 
 
@@ -77,7 +77,7 @@ def test_a_faster_sweep_is_asked_only_for_what_moves(dial: Shift) -> None:
     asked: list[list[float]] = []
 
     @dial.sweeper
-    def together(image: Image, severities: Sequence[float], rng: np.random.Generator) -> list[Image]:
+    def together(image: ImageF32, severities: Sequence[float], rng: np.random.Generator) -> list[ImageF32]:
         asked.append(list(severities))
         return [image + np.float32(s) for s in severities]
 
@@ -90,14 +90,14 @@ def test_a_faster_sweep_is_asked_only_for_what_moves(dial: Shift) -> None:
 
 
 def test_a_grid_has_settings_and_no_line() -> None:
-    def expose(image: Image, params: Mapping[str, float], rng: np.random.Generator) -> Image:
-        return image * np.float32(params["stops"])
+    def expose(image: ImageF32, params: Mapping[str, float], rng: np.random.Generator) -> ImageF32:
+        return image * np.float32(params["settings"])
 
-    grid = Shift("expose", expose, "camera", "settings", settings=({"stops": 0.5}, {"stops": 0.25}))
+    grid = Shift("expose", expose, "camera", "settings", settings=({"settings": 0.5}, {"settings": 0.25}))
     image = np.ones((1, 1, 3), np.float32)
     made = list(grid.sweep(image, [0.0, *grid.settings], np.random.default_rng(0)))
     assert [float(m[0, 0, 0]) for m in made] == [1, 0.5, 0.25]
-    assert grid.setting({"stops": 0.5}) == Setting(None, {"stops": 0.5})
+    assert grid.setting({"settings": 0.5}) == Setting(None, {"settings": 0.5})
 
 
 @pytest.mark.usefixtures("empty")
@@ -106,7 +106,7 @@ def test_options_are_for_shifts_that_have_some() -> None:
         return Shift("tint", lambda image, severity, rng: image + np.float32(colour), "colour", "1", (1.0,))
 
     @core.add_shift(family="colour", unit="1", levels=(1,), configure=tinted)
-    def tint(image: Image, severity: float, rng: np.random.Generator) -> Image:
+    def tint(image: ImageF32, severity: float, rng: np.random.Generator) -> ImageF32:
         return image
 
     made = core.shift("tint", colour=0.5)
@@ -126,17 +126,17 @@ def test_outputs_count_whatever_they_hold() -> None:
     assert len(Outputs(boxes=[(Box((0, 0, 1, 1), 2),), ()])) == 2
 
 
-def test_a_model_prepares_each_picture_and_sees_them_together() -> None:
-    def prepare(picture: core.Picture, framed: bool) -> core.Picture:
-        return picture[:1] if framed else picture
+def test_a_model_prepares_each_image_and_sees_them_together() -> None:
+    def prepare(image: core.ImageU8, framed: bool) -> core.ImageU8:
+        return image[:1] if framed else image
 
-    def forward(pictures: list[core.Picture]) -> Outputs:
-        return Outputs(np.array([[p.shape[0]] for p in pictures], np.float32))
+    def forward(images: list[core.ImageU8]) -> Outputs:
+        return Outputs(np.array([[p.shape[0]] for p in images], np.float32))
 
     model = Model("m", forward, prepare)
-    pictures = [np.zeros((n, 2, 3), np.uint8) for n in (4, 5)]
-    assert model(pictures).logits.ravel().tolist() == [4, 5]  # type: ignore[union-attr]
-    assert model(pictures, framed=True).logits.ravel().tolist() == [1, 1]  # type: ignore[union-attr]
+    images = [np.zeros((n, 2, 3), np.uint8) for n in (4, 5)]
+    assert model(images).logits.ravel().tolist() == [4, 5]  # type: ignore[union-attr]
+    assert model(images, framed=True).logits.ravel().tolist() == [1, 1]  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_a_model_prepares_each_picture_and_sees_them_together() -> None:
         ("lite0", ("lite0", None)),
         ("onnx:a/b.onnx", ("onnx", "a/b.onnx")),
         ("python:module:callable", ("python", "module:callable")),
-        ("folder:C:\\pictures", ("folder", "C:\\pictures")),
+        ("folder:C:\\images", ("folder", "C:\\images")),
         ("folder:", ("folder", None)),
     ],
 )
@@ -171,7 +171,7 @@ def test_a_source_is_a_list_of_samples() -> None:
 
 
 class Far:
-    """Strangeness by distance from what was fitted."""
+    """OOD score by distance from what was fitted."""
 
     def __init__(self, k: int = 1) -> None:
         self.k = k
@@ -185,7 +185,7 @@ def empty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Registries without names, to be filled and forgotten."""
     for registry in (core.SHIFTS, core.SCORERS):
         registry.names()
-        monkeypatch.setattr(registry, "_things", {})
+        monkeypatch.setattr(registry, "_objects", {})
 
 
 @pytest.mark.usefixtures("empty")
@@ -204,7 +204,7 @@ def test_scorers_are_functions_or_classes() -> None:
 @pytest.mark.usefixtures("empty")
 def test_a_decorator_takes_the_functions_name_and_first_line() -> None:
     @core.add_shift(family="colour", unit="turns", levels=(1, 2))
-    def hue(image: Image, severity: float, rng: np.random.Generator) -> Image:
+    def hue(image: ImageF32, severity: float, rng: np.random.Generator) -> ImageF32:
         """Turns the colour wheel.
 
         And more."""

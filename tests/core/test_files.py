@@ -117,9 +117,9 @@ def test_a_locked_folder_is_refused_and_free_again_afterwards(tmp_path: Path) ->
 
 def test_whoever_waits_too_long_to_fetch_is_told(tmp_path: Path) -> None:
     with (
-        waiting(tmp_path / "pictures" / ".lock"),
-        pytest.raises(SoritesError, match=r"fetching into .*pictures for too long; end it and try again"),
-        fetching(tmp_path / "pictures", 0.01),
+        waiting(tmp_path / "images" / ".lock"),
+        pytest.raises(SoritesError, match=r"fetching into .*images for too long; end it and try again"),
+        fetching(tmp_path / "images", 0.01),
     ):
         pass
     with pytest.raises(SoritesError, match=r"cannot fetch into .*Set SORITES_CACHE"), fetching(tmp_path, 1):

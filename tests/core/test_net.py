@@ -7,26 +7,26 @@ from tools.net import renames
 from tools.net.hashes import of_leaves
 
 TABLES = {
-    "columns": {"picture": "image"},
-    "keys": {"strange": "ood"},
-    "flags": {"--strange": "--ood", "generate pictures": "generate images"},
-    "names": {"strange_share": "ood_share", "runs/old": "runs/new"},
-    "values": {"strangeness": "ood"},
+    "columns": {"image": "image"},
+    "keys": {"ood": "ood"},
+    "flags": {"--ood": "--ood", "generate images": "generate images"},
+    "names": {"ood_share": "ood_share", "runs/old": "runs/new"},
+    "values": {"ood": "ood"},
 }
 BEFORE = {
-    "runs/old/picture": "1",
-    "runs/old/picture/(values)": ["a", "strangeness"],
-    "metrics/strange_share/n": "2",
-    "metrics/other/picture": "3",
-    "lists/flags/generate pictures": ["--out", "--strange"],
-    "runs/old/(columns)": ["label", "picture"],
+    "runs/old/image": "1",
+    "runs/old/image/(values)": ["a", "ood"],
+    "metrics/ood_share/n": "2",
+    "metrics/other/image": "3",
+    "lists/flags/generate images": ["--out", "--ood"],
+    "runs/old/(columns)": ["label", "image"],
     "words/help": "4",
 }
 AFTER = {
     "runs/new/image": "1",
     "runs/new/image/(values)": ["a", "ood"],
     "metrics/ood_share/n": "2",
-    "metrics/other/picture": "3",
+    "metrics/other/image": "3",
     "lists/flags/generate images": ["--ood", "--out"],
     "runs/new/(columns)": ["image", "label"],
     "words/help": "5",
@@ -64,23 +64,23 @@ def test_everything_else_is_named(
     assert (
         renames.compare(BEFORE, {name: held for name, held in AFTER.items() if name != "runs/new/image"}) == 1
     )
-    assert "runs/old/picture: is gone" in capsys.readouterr().out
+    assert "runs/old/image: is gone" in capsys.readouterr().out
 
 
 def test_commands_and_columns_are_asked_by_their_new_names() -> None:
-    assert renames.words_now(["generate", "pictures", "--strange", "x"]) == [
+    assert renames.words_now(["generate", "images", "--ood", "x"]) == [
         "generate",
         "images",
         "--ood",
         "x",
     ]
-    assert renames.now("columns", "image", "model")("picture") == "image"
-    assert renames.now("columns", "picture")("picture") == "picture"
+    assert renames.now("columns", "image", "model")("image") == "image"
+    assert renames.now("columns", "image")("image") == "image"
 
 
 def test_a_mapping_is_taken_apart_so_that_a_key_can_be_renamed() -> None:
-    one = dict(of_leaves({"a": {"picture": 1}, "rows": [{"x": "u", "y": [1]}, {"x": "v"}]}))
+    one = dict(of_leaves({"a": {"image": 1}, "rows": [{"x": "u", "y": [1]}, {"x": "v"}]}))
     other = dict(of_leaves({"a": {"image": 1}, "rows": [{"x": "u", "y": [1]}, {"x": "w"}]}))
-    assert one["a/picture"] == other["a/image"]
+    assert one["a/image"] == other["a/image"]
     assert one["rows/x"] == other["rows/x"], "only the list of values differs"
     assert (one["rows/x/(values)"], other["rows/x/(values)"]) == (["u", "v"], ["u", "w"])

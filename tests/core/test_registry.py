@@ -20,7 +20,7 @@ def dials() -> Registry[int]:
     return made
 
 
-def test_names_and_things(dials: Registry[int]) -> None:
+def test_names_and_objects(dials: Registry[int]) -> None:
     assert dials.names() == ["coma", "jpeg"]
     assert dials.get("jpeg") == 2
 
@@ -47,7 +47,7 @@ def test_an_unknown_name_says_what_is_near(dials: Registry[int], asked: str, sai
 
 def test_the_first_question_fills_the_registries() -> None:
     assert {"jpeg", "contrast", "defocus_disk"} <= set(SHIFTS.names())
-    assert {"accuracy", "failure_point"} <= set(METRICS.names())
+    assert {"accuracy", "failure_severity"} <= set(METRICS.names())
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sorites.core import Image, Shift
+from sorites.core import ImageF32, Shift
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ from sorites.core import Image, Shift
     ],
 )
 def test_a_result_of_another_shape_or_kind_is_refused(result: object, came: str) -> None:
-    image: Image = np.zeros((8, 8, 3), np.float32)
+    image: ImageF32 = np.zeros((8, 8, 3), np.float32)
     shift = Shift("odd", lambda image, severity, rng: result, "digital", "steps", levels=(1.0,))  # type: ignore[arg-type,return-value]
     with pytest.raises(
         TypeError, match=f"the shift odd gave {came}; wanted an image of \\(8, 8, 3\\), floats from 0 to 1"

@@ -54,7 +54,7 @@ def test_what_is_written_is_read(run: Path) -> None:
 
 def test_missing_is_null(run: Path) -> None:
     held = table.read(run).collect()
-    never = ["truth", "degrees", "sem_level", "score", "error", "valid", "known"]
+    never = ["ground_truth", "degrees", "sem_level", "score", "error", "valid", "known"]
     assert held.select(never).null_count().row(0) == (4,) * len(never)
     assert held.row(2, named=True)["severity"] is None
 

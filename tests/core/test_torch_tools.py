@@ -76,8 +76,8 @@ MODULE = """
     import torchvision.transforms.functional
     from torchvision.ops import misc
     import numpy as np
-    def predict(pictures):
-        return np.zeros((len(pictures), 2))
+    def predict(images):
+        return np.zeros((len(images), 2))
 """
 
 
@@ -105,7 +105,7 @@ def test_user_code_may_import_torchvision_first(tmp_path: Path) -> None:
 
 def test_user_code_without_torch_does_not_import_it(tmp_path: Path) -> None:
     (tmp_path / "own_plain.py").write_text(
-        "import numpy as np\ndef predict(pictures):\n    return np.zeros((len(pictures), 2))\n"
+        "import numpy as np\ndef predict(images):\n    return np.zeros((len(images), 2))\n"
     )
     said = _in_a_fresh_process(
         tmp_path,

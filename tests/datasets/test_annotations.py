@@ -19,7 +19,7 @@ from sorites.core.labels import coco, labels
 from sorites.datasets.build import category_ids
 from sorites.suites.suite import parse
 
-TRUTH = (
+GROUND_TRUTH = (
     Box((1, 2, 21, 30), 0, area=300.0),
     Box((5.5, 6.25, 9, 12), 16),
     Box((0, 0, 40, 30), 0, area=1000.0, crowd=True),
@@ -29,8 +29,8 @@ TRUTH = (
 def finder() -> Model:
     """A detector whose boxes follow from the pixels."""
 
-    def forward(pictures: list[Any]) -> Outputs:
-        means = [float(np.mean(picture)) for picture in pictures]
+    def forward(images: list[Any]) -> Outputs:
+        means = [float(np.mean(image)) for image in images]
         return Outputs(
             boxes=[
                 (Box((mean / 10, 1, mean / 10 + 7, 9), 16, mean / 256), Box((0, 0, 5, 5), 0, 0.5))
@@ -42,8 +42,8 @@ def finder() -> Model:
 
 
 @pytest.fixture
-def pictures(tmp_path: Path) -> Path:
-    """A COCO folder: one picture with things, one without."""
+def images(tmp_path: Path) -> Path:
+    """A COCO folder: one image with objects, one without."""
     rng = np.random.default_rng(0)
     (tmp_path / "set").mkdir()
     for name in ("a", "b"):
@@ -52,7 +52,7 @@ def pictures(tmp_path: Path) -> Path:
     rows = [
         {"id": i + 1, "image_id": 1, "category_id": numbers[coco().ids[b.label]], "area": b.area, "iscrowd": int(b.crowd),
          "bbox": [b.xyxy[0], b.xyxy[1], b.xyxy[2] - b.xyxy[0], b.xyxy[3] - b.xyxy[1]]}
-        for i, b in enumerate(TRUTH)
+        for i, b in enumerate(GROUND_TRUTH)
     ]  # fmt: skip
     images = [
         {"id": i + 1, "file_name": f"{name}.png", "width": 40, "height": 30} for i, name in enumerate("ab")
@@ -71,16 +71,16 @@ def suite(source: str, **more: Any) -> Any:
     )
 
 
-def test_reading_what_was_built_gives_the_same_predictions(pictures: Path, tmp_path: Path) -> None:
+def test_reading_what_was_built_gives_the_same_predictions(images: Path, tmp_path: Path) -> None:
     model = [finder()]
-    recipe = suite(f"coco:{pictures}")
+    recipe = suite(f"coco:{images}")
     written, errors = sorites.build(recipe, tmp_path / "built")
     assert (written, errors) == (6, [])
     fly = sorites.run(recipe, models=model, out=tmp_path / "fly").collect()
     folder = sorites.run(
         suite(f"folder:{tmp_path / 'built'}"), models=model, out=tmp_path / "folder"
     ).collect()
-    same = ["image_id", "sample_id", "shift", "severity", "truth", "boxes"]
+    same = ["image_id", "sample_id", "shift", "severity", "ground_truth", "boxes"]
     assert fly.select(same).sort("image_id").equals(folder.select(same).sort("image_id"))
     plain = sorites.run(
         suite(f"coco:{tmp_path / 'built' / 'annotations.json'}", shifts=[]),
@@ -95,8 +95,8 @@ def test_reading_what_was_built_gives_the_same_predictions(pictures: Path, tmp_p
     assert fly["error"].null_count() == len(fly)
 
 
-def test_the_file_is_cocos(pictures: Path, tmp_path: Path) -> None:
-    sorites.build(suite(f"coco:{pictures}"), tmp_path / "built")
+def test_the_file_is_cocos(images: Path, tmp_path: Path) -> None:
+    sorites.build(suite(f"coco:{images}"), tmp_path / "built")
     data = json.loads((tmp_path / "built/annotations.json").read_text())
     assert [len(data[key]) for key in ("images", "annotations", "categories")] == [6, 9, 80]
     assert {row["id"] for row in data["images"]} == set(range(1, 7))
@@ -111,15 +111,15 @@ def test_the_file_is_cocos(pictures: Path, tmp_path: Path) -> None:
     assert data["categories"][-1] == {"id": 90, "name": "toothbrush"}
 
 
-def test_a_frame_moves_the_written_boxes(pictures: Path, tmp_path: Path) -> None:
-    sorites.build(suite(f"coco:{pictures}", frame={"resize": 60, "crop": 60}, shifts=[]), tmp_path / "built")
+def test_a_frame_moves_the_written_boxes(images: Path, tmp_path: Path) -> None:
+    sorites.build(suite(f"coco:{images}", frame={"resize": 60, "crop": 60}, shifts=[]), tmp_path / "built")
     data = json.loads((tmp_path / "built/annotations.json").read_text())
     assert {(row["width"], row["height"]) for row in data["images"]} == {(60, 60)}
     crowd = next(row for row in data["annotations"] if row["iscrowd"])
     assert crowd["bbox"] == [0, 0, 60, 60]
 
 
-def test_pictures_without_known_boxes_have_no_such_file(tmp_path: Path) -> None:
+def test_images_without_known_boxes_have_no_such_file(tmp_path: Path) -> None:
     (tmp_path / "p").mkdir()
     Pillow.new("RGB", (20, 20)).save(tmp_path / "p/a.png")
     sorites.build(parse({"name": "s", "source": f"folder:{tmp_path / 'p'}"}, "t"), tmp_path / "built")

@@ -110,17 +110,15 @@ def test_a_build_that_stopped_goes_on(photos: Path, tmp_path: Path) -> None:
     assert {path: path.stat().st_mtime_ns for path in some} == some
     assert not list((tmp_path / "set").rglob("*.tmp"))
     sorites.build(recipe, tmp_path / "whole")
-    pictures = {
-        p.relative_to(tmp_path / "whole"): p.read_bytes() for p in (tmp_path / "whole").rglob("*.png")
-    }
+    images = {p.relative_to(tmp_path / "whole"): p.read_bytes() for p in (tmp_path / "whole").rglob("*.png")}
     assert {
         p.relative_to(tmp_path / "set"): p.read_bytes() for p in (tmp_path / "set").rglob("*.png")
-    } == pictures
+    } == images
     held, whole = (pl.read_parquet(tmp_path / name / "sorites.parquet") for name in ("set", "whole"))
     assert held.equals(whole)
 
 
-def test_a_picture_that_changed_is_written_again_and_no_other(photos: Path, tmp_path: Path) -> None:
+def test_a_image_that_changed_is_written_again_and_no_other(photos: Path, tmp_path: Path) -> None:
     mine = Path(shutil.copytree(photos, tmp_path / "mine"))
     options: dict[str, Any] = {"limit": 2, "shifts": [{"name": "jpeg", "levels": [1]}]}
     sorites.build(suite(mine, **options), tmp_path / "set")
@@ -196,9 +194,7 @@ def flat(value: int) -> Callable[[], np.ndarray]:
     return lambda: np.full((8, 8, 3), value, np.uint8)
 
 
-def test_bad_pictures_are_told_and_the_rest_is_written(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_bad_images_are_told_and_the_rest_is_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def broken() -> np.ndarray:
         raise SoritesError("truncated")
 
@@ -245,7 +241,7 @@ def test_what_was_built_is_told_beside_it(photos: Path, tmp_path: Path) -> None:
     sorites.build(suite(photos), tmp_path / "set", quality=90)
     info = json.loads((tmp_path / "set" / "sorites.json").read_text())
     assert (info["quality"], info["suite"]["seed"]) == (90, 3)
-    assert info["stops"]["defocus_disk"] == [1.5]
+    assert info["settings"]["defocus_disk"] == [1.5]
 
 
 def test_names_as_long_as_the_system_allows_are_written(tmp_path: Path, photos: Path) -> None:
@@ -262,7 +258,7 @@ def test_names_as_long_as_the_system_allows_are_written(tmp_path: Path, photos: 
 
 
 @pytest.mark.parametrize("quality", [None, 80])
-def test_pictures_that_are_empty_or_cut_short_are_written_again(
+def test_images_that_are_empty_or_cut_short_are_written_again(
     tmp_path: Path, photos: Path, quality: int | None
 ) -> None:
     recipe, out = suite(photos), tmp_path / "set"

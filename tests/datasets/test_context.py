@@ -1,4 +1,4 @@
-"""Composites: what is common is in words, one pose a thing, boxes that fit, and more uncommon is harder."""
+"""Composites: what is common is in words, one pose an object, boxes that fit, and more uncommon is harder."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def disc(name: str = "disc", colour: tuple[int, int, int] = (200, 40, 40)) -> Sa
     """A disc cut out along its edge, a sample of the class ox."""
     y, x = np.mgrid[:90, :120]
     alpha = np.where((x - 60) ** 2 + (y - 45) ** 2 < 30**2, 255, 0).astype(np.uint8)
-    picture = np.where(alpha[..., None] > 0, np.array(colour, np.uint8), np.uint8(128))
-    return Sample(name, lambda: picture, imagenet().find("n02403003"), alpha=lambda: alpha)
+    image = np.where(alpha[..., None] > 0, np.array(colour, np.uint8), np.uint8(128))
+    return Sample(name, lambda: image, imagenet().find("n02403003"), alpha=lambda: alpha)
 
 
 def test_the_table_of_habits_is_in_the_words_of_the_attributes() -> None:
@@ -63,16 +63,14 @@ def test_weather_stays_outdoors_and_night_is_common_for_some() -> None:
     assert {s.words[0] for s in frog} == {"day"}
 
 
-def test_the_thing_stands_in_one_pose_and_its_box_fits_it() -> None:
+def test_the_object_stands_in_one_pose_and_its_box_fits_it() -> None:
     made = list(compose(disc(), OX, 0, ()))
     boxes = {box for _, _, box in made}
     assert len(boxes) == 1
     x0, y0, x1, y1 = boxes.pop()
-    picture = made[0][1]
-    assert picture.shape == (SIZE, SIZE, 3)
-    red = (picture[..., 0].astype(int) - picture[..., 1] > 60) & (
-        picture[..., 0].astype(int) - picture[..., 2] > 60
-    )
+    image = made[0][1]
+    assert image.shape == (SIZE, SIZE, 3)
+    red = (image[..., 0].astype(int) - image[..., 1] > 60) & (image[..., 0].astype(int) - image[..., 2] > 60)
     rows, cols = (np.flatnonzero(red.any(axis)) for axis in (1, 0))
     assert (x0, y0, x1, y1) == pytest.approx((cols[0], rows[0], cols[-1] + 1, rows[-1] + 1), abs=2)
     assert SIZE / 16 < x0 < x1 < SIZE * 15 / 16, "inside the middle 7/8"
@@ -87,7 +85,7 @@ def test_night_is_dark_and_weather_hides() -> None:
     assert not np.array_equal(shown[False, False, True], day)
 
 
-def test_the_same_seed_gives_the_same_pictures_and_another_does_not() -> None:
+def test_the_same_seed_gives_the_same_images_and_another_does_not() -> None:
     first, again, other = ([p.tobytes() for _, p, _ in compose(disc(), OX, seed, ())] for seed in (0, 0, 1))
     assert first == again
     assert first != other
@@ -104,7 +102,7 @@ def test_every_location_can_be_drawn(location: str) -> None:
     assert set(DRAWN) == set(WORDS["location"]) - {"none"}
 
 
-def test_a_picture_without_a_mask_is_refused() -> None:
+def test_a_image_without_a_mask_is_refused() -> None:
     plain = Sample("a", lambda: np.zeros((8, 8, 3), np.uint8), 0)
     with pytest.raises(SoritesError, match="a has no mask: composites need cut-outs"):
         next(compose(plain, OX, 0, ()))
@@ -116,7 +114,7 @@ def test_a_picture_without_a_mask_is_refused() -> None:
 @pytest.fixture
 def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setitem(
-        core.SOURCES._things,
+        core.SOURCES._objects,
         "discs",
         lambda path, labels: [disc(f"d{i}", (200, 40 + i, 40)) for i in range(3)],
     )
@@ -133,8 +131,8 @@ def test_a_folder_of_composites_is_read_with_its_attributes_and_boxes(built: Pat
     for sample in samples:
         uncommon = sum(a.common is False for a in sample.attrs)
         assert uncommon == sample.setting.severity
-        assert sample.truth is not None
-        (box,) = sample.truth
+        assert sample.ground_truth is not None
+        (box,) = sample.ground_truth
         assert (box.label, box.conf) == (sample.label, None)
         assert Pillow.fromarray(sample.load()).size == (SIZE, SIZE)
     assert samples[0].attrs[0].value == "ox"
@@ -153,7 +151,7 @@ def test_what_is_not_there_or_in_the_way_is_named(built: Path, tmp_path: Path) -
         core.source("context")
     with pytest.raises(SoritesError, match="holds no composites. Make them with: sorites context"):
         core.source(f"context:{tmp_path}")
-    (built / "truth.parquet").unlink()
+    (built / "ground_truth.parquet").unlink()
     with pytest.raises(SoritesError, match="cannot read .*truth.parquet"):
         core.source(f"context:{built}")
 
@@ -163,12 +161,12 @@ def test_composites_that_were_stopped_go_on_to_the_same_dataset(built: Path, tmp
     class Stopped(BaseException):
         pass
 
-    def stop(n: int) -> None:
+    def setting(n: int) -> None:
         raise Stopped
 
     part = tmp_path / "part"
     with pytest.raises(Stopped):
-        build_context(part, "discs", drawn=True, tick=stop)
+        build_context(part, "discs", drawn=True, tick=setting)
     kept = {path: path.stat().st_mtime_ns for path in part.rglob("*.png")}
     assert len(kept) == 8
     cut = min(kept)
@@ -185,11 +183,11 @@ def test_composites_that_were_stopped_go_on_to_the_same_dataset(built: Path, tmp
 
 
 def test_the_verb_builds_and_says_what_to_type_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(core.SOURCES._things, "discs", lambda path, labels: [disc()])
+    monkeypatch.setitem(core.SOURCES._objects, "discs", lambda path, labels: [disc()])
     out = tmp_path / "c"
     done = CliRunner().invoke(app, ["context", "--source", "discs", "--drawn", "--out", str(out)])
     assert done.exit_code == 0, done.output
-    assert "wrote 8 pictures of 1 things" in done.output
+    assert "wrote 8 images of 1 objects" in done.output
     assert f"sorites run context --source context:{out}" in done.output.replace("\n", "")
 
 

@@ -20,43 +20,43 @@ def lens() -> Entry:
     return lenses.load(lenses.builtin(), "CookeTriplet")
 
 
-def picture(height: int = 90, width: int = 130) -> np.ndarray:
+def make_image(height: int = 90, width: int = 130) -> np.ndarray:
     return np.random.default_rng(5).integers(0, 256, (height, width, 3), dtype=np.uint8)
 
 
 def test_a_photograph_is_what_the_shift_makes_of_it(lens: Entry) -> None:
     shift = core.shift("lens_whole")
-    image = shift(core.to_image(picture()), {"lens": "CookeTriplet"}, rng_for(0, "a", "lens_whole"))
-    np.testing.assert_array_equal(through(lens, picture()), core.to_picture(image))
+    image = shift(core.to_float(make_image()), {"lens": "CookeTriplet"}, rng_for(0, "a", "lens_whole"))
+    np.testing.assert_array_equal(through(lens, make_image()), core.to_uint8(image))
 
 
 def test_any_format_comes_out_as_png_under_its_own_name(lens: Entry, tmp_path: Path) -> None:
     kinds = {"a.jpg": "JPEG", "b.png": "PNG", "c.webp": "WEBP", "d.tiff": "TIFF"}
     for name, kind in kinds.items():
-        Pillow.fromarray(picture()).save(tmp_path / name, kind)
+        Pillow.fromarray(make_image()).save(tmp_path / name, kind)
     assert photograph(lens, [tmp_path / name for name in kinds], tmp_path / "out") == []
     for name in kinds:
         made = decode(tmp_path / "out" / f"{name[0]}.png")
         np.testing.assert_array_equal(made, through(lens, decode(tmp_path / name)))
 
 
-def test_a_bad_picture_is_named_and_the_rest_goes_on(lens: Entry, tmp_path: Path) -> None:
+def test_a_bad_image_is_named_and_the_rest_goes_on(lens: Entry, tmp_path: Path) -> None:
     (tmp_path / "bad.jpg").write_bytes(b"\xff\xd8\xffnothing")
     (tmp_path / "good.png").write_bytes(b"")
-    Pillow.fromarray(picture()).save(tmp_path / "good.png")
+    Pillow.fromarray(make_image()).save(tmp_path / "good.png")
     failed = photograph(
         lens, [tmp_path / "bad.jpg", tmp_path / "none.jpg", tmp_path / "good.png"], tmp_path / "out"
     )
     assert [path.name for path, _ in failed] == ["bad.jpg", "none.jpg"]
-    assert "cannot be read as a picture" in failed[0][1]
+    assert "cannot be read as an image" in failed[0][1]
     assert "No such file" in failed[1][1]
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["good.png"]
 
 
-def test_no_picture_is_written_over(lens: Entry, tmp_path: Path) -> None:
+def test_no_image_is_written_over(lens: Entry, tmp_path: Path) -> None:
     (tmp_path / "more").mkdir()
     for place in ("a.png", "more/a.png", "b.jpg"):
-        Pillow.fromarray(picture()).save(tmp_path / place)
+        Pillow.fromarray(make_image()).save(tmp_path / place)
     before = (tmp_path / "a.png").read_bytes()
     ((_, reason),) = photograph(lens, [tmp_path / "a.png", tmp_path / "b.jpg"], tmp_path)
     assert "it would overwrite" in reason
@@ -67,7 +67,7 @@ def test_no_picture_is_written_over(lens: Entry, tmp_path: Path) -> None:
 
 
 def test_typed_again_only_what_differs_is_made(lens: Entry, tmp_path: Path) -> None:
-    Pillow.fromarray(picture()).save(tmp_path / "a.png")
+    Pillow.fromarray(make_image()).save(tmp_path / "a.png")
     made = tmp_path / "out" / "a.png"
 
     def when(corner: float) -> int:
@@ -78,22 +78,22 @@ def test_typed_again_only_what_differs_is_made(lens: Entry, tmp_path: Path) -> N
     assert when(1.0) == first
     second = when(0.5)
     assert second != first
-    Pillow.fromarray(picture(91)).save(tmp_path / "a.png")
+    Pillow.fromarray(make_image(91)).save(tmp_path / "a.png")
     assert when(0.5) != second
     assert decode(made).shape == (91, 130, 3)
 
 
-@pytest.mark.parametrize("kind", ["picture", "broken", "link"])
+@pytest.mark.parametrize("kind", ["image", "broken", "link"])
 def test_a_file_that_was_not_written_here_is_never_replaced(lens: Entry, tmp_path: Path, kind: str) -> None:
-    Pillow.fromarray(picture()).save(tmp_path / "a.jpg")
-    Pillow.fromarray(picture()).save(tmp_path / "b.jpg")
+    Pillow.fromarray(make_image()).save(tmp_path / "a.jpg")
+    Pillow.fromarray(make_image()).save(tmp_path / "b.jpg")
     target = tmp_path / "a.png"
     if kind == "link":
         target.symlink_to(tmp_path / "elsewhere.png")
     elif kind == "broken":
         target.write_bytes(b"broken")
     else:
-        Pillow.fromarray(picture(20, 30)).save(target)
+        Pillow.fromarray(make_image(20, 30)).save(target)
     before = target.is_symlink() or target.read_bytes()
     ((path, reason),) = photograph(lens, [tmp_path / "a.jpg", tmp_path / "b.jpg"], tmp_path)
     assert path == tmp_path / "a.jpg"

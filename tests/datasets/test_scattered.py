@@ -1,4 +1,4 @@
-"""Composites of several things as a folder: read back with the same boxes, by any of its three faces."""
+"""Composites of several objects as a folder: read back with the same boxes, by any of its three faces."""
 
 from __future__ import annotations
 
@@ -19,39 +19,41 @@ from sorites.datasets.context import build_scattered
 def disc(name: str, label: int) -> Sample:
     y, x = np.mgrid[:90, :120]
     alpha = np.where((x - 60) ** 2 + (y - 45) ** 2 < 30**2, 255, 0).astype(np.uint8)
-    picture = np.where(alpha[..., None] > 0, np.array((200, 40, 40), np.uint8), np.uint8(128))
-    return Sample(name, lambda: picture, label, alpha=lambda: alpha)
+    image = np.where(alpha[..., None] > 0, np.array((200, 40, 40), np.uint8), np.uint8(128))
+    return Sample(name, lambda: image, label, alpha=lambda: alpha)
 
 
 @pytest.fixture(autouse=True)
-def things(monkeypatch: pytest.MonkeyPatch) -> None:
+def objects(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(
-        core.SOURCES._things, "discs", lambda path, labels: [disc(f"d{i}", i) for i in (0, 2, 15)]
+        core.SOURCES._objects, "discs", lambda path, labels: [disc(f"d{i}", i) for i in (0, 2, 15)]
     )
 
 
 def test_a_folder_of_composites_is_read_back_as_context_folder_and_coco(tmp_path: Path) -> None:
     out = tmp_path / "made"
-    count, boxes = build_scattered(out, "discs", things="2..6", size=160, limit=5, drawn=True)
+    count, boxes = build_scattered(out, "discs", objects="2..6", size=160, limit=5, drawn=True)
     assert count == 5
     read = {
         spec: core.source(spec, coco()).samples
         for spec in (f"context:{out}", f"folder:{out}", f"coco:{out}/annotations.json")
     }
     for found in read.values():
-        assert sum(len(sample.truth or ()) for sample in found) == boxes
+        assert sum(len(sample.ground_truth or ()) for sample in found) == boxes
     first, again, other = read.values()
-    assert [s.truth for s in first] == [s.truth for s in again] == [s.truth for s in other]
-    assert {attr.key for attr in first[0].attrs} >= {"location", "things"}
+    assert (
+        [s.ground_truth for s in first] == [s.ground_truth for s in again] == [s.ground_truth for s in other]
+    )
+    assert {attr.key for attr in first[0].attrs} >= {"location", "objects"}
     for a, b in zip(first, other, strict=True):
         np.testing.assert_array_equal(a.load(), b.load())
-    with pytest.raises(SoritesError, match="holds another dataset .its things differs"):
+    with pytest.raises(SoritesError, match="holds another dataset .its objects differs"):
         build_scattered(out, "discs", limit=1, drawn=True)
 
 
 def test_cut_outs_without_masks_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(
-        core.SOURCES._things,
+        core.SOURCES._objects,
         "plain",
         lambda path, labels: [Sample("a", lambda: np.zeros((8, 8, 3), np.uint8), 0)],
     )
@@ -64,7 +66,7 @@ def test_the_verb(tmp_path: Path) -> None:
         "context",
         "--source",
         "discs",
-        "--things",
+        "--objects",
         "1..3",
         "--size",
         "128",
@@ -76,10 +78,10 @@ def test_the_verb(tmp_path: Path) -> None:
     ]
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.output
-    assert "wrote 2 pictures with" in done.output
+    assert "wrote 2 images with" in done.output
     assert "next: sorites run boxes_demo --source context:" in done.output.replace("\n", "")
     assert sorted(path.name for path in (tmp_path / "c").iterdir()) == [
         ".sorites.lock", "annotations.json", "images", "sorites.json", "sorites.parquet",
     ]  # fmt: skip
-    done = CliRunner().invoke(app, ["context", "--things", "none", "--out", str(tmp_path / "d")])
+    done = CliRunner().invoke(app, ["context", "--objects", "none", "--out", str(tmp_path / "d")])
     assert done.exit_code != 0

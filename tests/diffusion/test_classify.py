@@ -1,5 +1,5 @@
 """The diffusion classifier: which classes drop out, what the logits are, and that nothing but the
-picture is drawn on.
+image is drawn on.
 """
 
 from __future__ import annotations
@@ -8,25 +8,25 @@ import numpy as np
 import pytest
 
 from sorites.core.errors import SoritesError
-from sorites.core.samples import to_picture
+from sorites.core.samples import to_uint8
 from sorites.diffusion import classify
 from sorites.diffusion.classify import Judging, judged
 from sorites.diffusion.pipeline import Pipe
 from sorites.diffusion.sampler import decoded, encoded, latents_of, noised
 
 RNG = np.random.default_rng(0)
-PICTURES = [RNG.integers(0, 256, (16, 16, 3), np.uint8) for _ in range(2)]
+IMAGES = [RNG.integers(0, 256, (16, 16, 3), np.uint8) for _ in range(2)]
 QUICK = Judging(draws=6, first=2, sure=1.0)
 
 
 @pytest.fixture(scope="module")
 def words(tiny: Pipe) -> list[object]:
-    return [encoded(tiny, f"a picture of a {name}", "", 16) for name in ("disc", "square", "cross")]
+    return [encoded(tiny, f"an image of a {name}", "", 16) for name in ("disc", "square", "cross")]
 
 
-def test_latents_come_back_as_the_picture(tiny: Pipe) -> None:
-    [back] = decoded(tiny, latents_of(tiny, PICTURES[:1]))
-    assert np.abs(to_picture(back).astype(int) - PICTURES[0]).max() <= 1
+def test_latents_come_back_as_the_image(tiny: Pipe) -> None:
+    [back] = decoded(tiny, latents_of(tiny, IMAGES[:1]))
+    assert np.abs(to_uint8(back).astype(int) - IMAGES[0]).max() <= 1
 
 
 def test_noise_and_velocity_are_those_of_diffusers(tiny: Pipe) -> None:
@@ -38,14 +38,12 @@ def test_noise_and_velocity_are_those_of_diffusers(tiny: Pipe) -> None:
     torch.testing.assert_close(aim, tiny.parts.scheduler.get_velocity(latents, noise, times))
 
 
-def test_a_verdict_follows_from_the_picture_alone(tiny: Pipe, words: list[object]) -> None:
-    one, other, again = (
-        judged(tiny, picture, words, range(3), QUICK) for picture in (*PICTURES, PICTURES[0])
-    )
+def test_a_verdict_follows_from_the_image_alone(tiny: Pipe, words: list[object]) -> None:
+    one, other, again = (judged(tiny, image, words, range(3), QUICK) for image in (*IMAGES, IMAGES[0]))
     assert np.array_equal(one.logits, again.logits)
     assert not np.array_equal(one.logits, other.logits)
-    reversed_ = judged(tiny, PICTURES[0], words[::-1], range(3), Judging(draws=6, sure=0))
-    plain = judged(tiny, PICTURES[0], words, range(3), Judging(draws=6, sure=0))
+    reversed_ = judged(tiny, IMAGES[0], words[::-1], range(3), Judging(draws=6, sure=0))
+    plain = judged(tiny, IMAGES[0], words, range(3), Judging(draws=6, sure=0))
     np.testing.assert_allclose(reversed_.logits[::-1], plain.logits, atol=1e-5)
 
 
@@ -53,19 +51,19 @@ def test_the_error_is_that_of_the_network_written_out(tiny: Pipe, words: list[ob
     import torch
 
     how = Judging(draws=3, sure=0, loss="l2")
-    latent = latents_of(tiny, PICTURES[:1])
-    noise, times = classify._draws(latent, PICTURES[0], how)
+    latent = latents_of(tiny, IMAGES[:1])
+    noise, times = classify._draws(latent, IMAGES[0], how)
     with torch.no_grad():
         noisy = tiny.parts.scheduler.add_noise(latent.expand_as(noise), noise, times)
         aim = tiny.parts.scheduler.get_velocity(latent.expand_as(noise), noise, times)
         said = tiny.parts.unet(noisy, times, words[1].prompt.expand(3, -1, -1)).sample  # type: ignore[attr-defined]
-    found = judged(tiny, PICTURES[0], words, range(3), how)
+    found = judged(tiny, IMAGES[0], words, range(3), how)
     assert found.logits[1] == pytest.approx(-float(((said - aim) ** 2).mean()), rel=1e-4)
     assert found.passes == 9
 
 
 def test_noise_steps_are_spread_over_the_range_at_every_prefix(tiny: Pipe) -> None:
-    _, times = classify._draws(latents_of(tiny, PICTURES[:1]), PICTURES[0], Judging(draws=64))
+    _, times = classify._draws(latents_of(tiny, IMAGES[:1]), IMAGES[0], Judging(draws=64))
     for count in (4, 8, 16, 64):
         assert np.histogram(times[:count].numpy(), bins=4, range=(0, 1000))[0].tolist() == [count // 4] * 4
 
@@ -96,7 +94,7 @@ def test_draws_stop_when_one_class_is_left(
     monkeypatch: pytest.MonkeyPatch, tiny: Pipe, words: list[object]
 ) -> None:
     monkeypatch.setattr(classify, "_kept", lambda errors, alive, sure: alive[:1])
-    found = judged(tiny, PICTURES[0], words, range(3), QUICK)
+    found = judged(tiny, IMAGES[0], words, range(3), QUICK)
     assert found.passes == 2 * 3
 
 

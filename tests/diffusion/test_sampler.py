@@ -1,4 +1,4 @@
-"""The sampler against diffusers' own loop, and what a picture must not depend on."""
+"""The sampler against diffusers' own loop, and what an image must not depend on."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ def _theirs(pipe: Pipe, prompt: str, seed: int, drawing: Drawing) -> Any:
 
 
 @pytest.mark.parametrize("negative", ["", "snow"])
-def test_a_picture_without_sliders_is_the_one_that_diffusers_draws(tiny: Pipe, negative: str) -> None:
+def test_a_image_without_sliders_is_the_one_that_diffusers_draws(tiny: Pipe, negative: str) -> None:
     drawing = Drawing(steps=6, guidance=3.0, negative=negative, seeding="plain")
-    ours = sample(tiny, [Request("a picture of a disc", 7)], drawing)[0][0]
-    np.testing.assert_allclose(ours, _theirs(tiny, "a picture of a disc", 7, drawing), atol=1e-5)
+    ours = sample(tiny, [Request("an image of a disc", 7)], drawing)[0][0]
+    np.testing.assert_allclose(ours, _theirs(tiny, "an image of a disc", 7, drawing), atol=1e-5)
 
 
 def test_stable_diffusion_xl_is_drawn_as_diffusers_draws_it(large: Pipe) -> None:
     drawing = Drawing(steps=4, guidance=3.0, negative="", seeding="plain")
     assert large.kind == "sdxl"
-    ours = sample(large, [Request("a picture of a disc", 7)], drawing)[0][0]
-    np.testing.assert_allclose(ours, _theirs(large, "a picture of a disc", 7, drawing), atol=1e-5)
+    ours = sample(large, [Request("an image of a disc", 7)], drawing)[0][0]
+    np.testing.assert_allclose(ours, _theirs(large, "an image of a disc", 7, drawing), atol=1e-5)
 
 
-def test_severity_0_is_bit_for_bit_the_picture_without_an_adapter(tiny: Pipe) -> None:
+def test_severity_0_is_bit_for_bit_the_image_without_an_adapter(tiny: Pipe) -> None:
     slider = random_slider(tiny)
     plain = sample(tiny, [Request("a disc", 1, (), ((), (), (), ()))], FEW)[0]
     alone = sample(tiny, [along("a disc", 1, slider, (0.0, 0.0, 0.0, 0.0))], FEW)[0]
@@ -67,7 +67,7 @@ def test_sliders_leave_the_early_steps_alone(tiny: Pipe) -> None:
     assert np.array_equal(plain, turned)
 
 
-def test_pictures_do_not_depend_on_batch_or_order(tiny: Pipe) -> None:
+def test_images_do_not_depend_on_batch_or_order(tiny: Pipe) -> None:
     slider = random_slider(tiny)
     requests = [
         along(f"a {shape}", seed, slider, (0.0, 1.0)) for shape in ("disc", "cross") for seed in (1, 2)
@@ -102,7 +102,7 @@ def test_the_pipelines_own_scheduler_is_taken_where_asked(large: Pipe) -> None:
     np.testing.assert_allclose(together, apart, atol=1e-4)
 
 
-def test_pictures_are_scaled_from_8_bits_as_published(tiny: Pipe) -> None:
+def test_images_are_scaled_from_8_bits_as_published(tiny: Pipe) -> None:
     from PIL import Image
 
     plain = sample(tiny, [Request("a disc", 1)], FEW)[0][0]

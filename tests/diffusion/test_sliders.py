@@ -18,7 +18,7 @@ from sorites.diffusion.sampler import Drawing, Request, along, sample
 ALL = Drawing(steps=4, guidance=1.0, negative="", start=1000, seeding="plain")
 
 
-def _picture(pipe: Pipe, slider: sliders.Slider, severity: float = 1.0) -> Any:
+def _image(pipe: Pipe, slider: sliders.Slider, severity: float = 1.0) -> Any:
     return sample(pipe, [along("a disc", 3, slider, (severity,))], ALL)[0][0]
 
 
@@ -39,8 +39,8 @@ def test_ours_load_in_plain_diffusers(tiny: Pipe, tiny_folder: Path, tmp_path: P
         generator=torch.Generator().manual_seed(3),
         output_type="np",
     ).images[0]
-    assert np.abs(drawn - _picture(tiny, slider, 0.0)).max() > 0.02
-    np.testing.assert_allclose(_picture(tiny, slider, 1.5), drawn, atol=1e-4)
+    assert np.abs(drawn - _image(tiny, slider, 0.0)).max() > 0.02
+    np.testing.assert_allclose(_image(tiny, slider, 1.5), drawn, atol=1e-4)
 
 
 def test_ours_come_back_as_they_were(tiny: Pipe, tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_ours_come_back_as_they_were(tiny: Pipe, tmp_path: Path) -> None:
     sliders.save(slider, tmp_path / "snow")
     again = sliders.load(tmp_path / "snow", tiny.parts.unet)
     assert (again.shift, again.concept, again.version) == ("snow", "disc", slider.version)
-    assert np.array_equal(_picture(tiny, again), _picture(tiny, slider))
+    assert np.array_equal(_image(tiny, again), _image(tiny, slider))
 
 
 def test_what_peft_saves_is_read_with_its_alpha(tiny: Pipe, tiny_folder: Path, tmp_path: Path) -> None:
@@ -73,8 +73,8 @@ def test_what_peft_saves_is_read_with_its_alpha(tiny: Pipe, tiny_folder: Path, t
         generator=torch.Generator().manual_seed(3),
         output_type="np",
     ).images[0]
-    assert np.abs(drawn - _picture(tiny, slider, 0.0)).max() > 0.005
-    np.testing.assert_allclose(_picture(tiny, slider), drawn, atol=1e-4)
+    assert np.abs(drawn - _image(tiny, slider, 0.0)).max() > 0.005
+    np.testing.assert_allclose(_image(tiny, slider), drawn, atol=1e-4)
 
 
 def _concept_layout(slider: sliders.Slider, alpha: float) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def test_the_layout_of_concept_sliders_is_read(tiny: Pipe, tmp_path: Path, endin
     (save_file if ending == "safetensors" else torch.save)(_concept_layout(slider, 1.0), file)
     again = sliders.load(file, tiny.parts.unet)
     assert again.shift == "snow"
-    np.testing.assert_allclose(_picture(tiny, again), _picture(tiny, slider), atol=1e-5)
+    np.testing.assert_allclose(_image(tiny, again), _image(tiny, slider), atol=1e-5)
 
 
 class Hostile:
@@ -154,7 +154,7 @@ def test_a_file_of_something_else_is_refused(tiny: Pipe, tmp_path: Path) -> None
         sliders.load(tmp_path / "nothing", tiny.parts.unet)
 
 
-def test_a_file_of_sliders_without_any_place_is_the_picture(tiny: Pipe) -> None:
+def test_a_file_of_sliders_without_any_place_is_the_image(tiny: Pipe) -> None:
     assert np.array_equal(
-        sample(tiny, [Request("a disc", 3)], ALL)[0][0], _picture(tiny, random_slider(tiny), 0.0)
+        sample(tiny, [Request("a disc", 3)], ALL)[0][0], _image(tiny, random_slider(tiny), 0.0)
     )

@@ -42,7 +42,7 @@ CANNOT: Mapping[str, str] = {
     "sorites passport lite0 --battery standard": TOO_LONG,
     "sorites train arms": TOO_LONG + "; tests/cli/test_train_arms.py runs the verb",
     "from sorites.training.arms": TOO_LONG + "; tests/training/arms run these functions",
-    "from sorites.training import AugMix, PictureTransform": (
+    "from sorites.training import AugMix, ImageTransform": (
         "needs torchvision, which Sorites does not depend on"
     ),
 }

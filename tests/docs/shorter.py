@@ -10,7 +10,7 @@ STANDS_FOR: Mapping[str, Mapping[str, str]] = {
     "models.md": {"SUITE": "boxes_demo"},
     "lenses.md": {"NAME": "triplet", "LENS": "CookeTriplet"},
 }
-"""By page, the words in capitals that are names of things here.
+"""By page, the words in capitals that are names of objects here.
 
 PATH, RUN, BASE, NEW and DIR are folders of those very names.
 """
@@ -37,4 +37,4 @@ ADDED: Mapping[str, str] = {
     "sorites explain": "--limit 1",
     "sorites annotate serve": "--port 0",
 }
-"""How a command begins, and the options that take fewer pictures or steps of the same work."""
+"""How a command begins, and the options that take fewer images or steps of the same work."""

@@ -1,7 +1,7 @@
 """The examples of the docs are run: every command and every block of Python, page by page, among
 the files that they name.
 
-Commands are typed as they stand, with options added that make them take fewer pictures or steps
+Commands are typed as they stand, with options added that make them take fewer images or steps
 (``shorter.ADDED``). What cannot be run here stands in ``examples.CANNOT`` with the reason.
 """
 
@@ -81,7 +81,7 @@ def served(words: list[str]) -> int:
 
 
 def answered(labelling: Path) -> None:
-    """Let two people answer every picture, as they would on the page."""
+    """Let two people answer every image, as they would on the page."""
     with opened(labelling, write=True) as database:
         for person in (1, 2):
             Worker(database, person).work()
@@ -106,11 +106,11 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def forget_afterwards(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a page that registers things do so, until its test ends."""
+    """Let a page that registers objects do so, until its test ends."""
     if any("@add_" in example.text for example in examples() if example.page == page):
-        for registry in [thing for thing in vars(registries).values() if isinstance(thing, Registry)]:
+        for registry in [obj for obj in vars(registries).values() if isinstance(obj, Registry)]:
             registry.names()
-            monkeypatch.setattr(registry, "_things", dict(registry._things))
+            monkeypatch.setattr(registry, "_objects", dict(registry._objects))
 
 
 @pytest.mark.parametrize("page", pages())

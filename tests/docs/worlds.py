@@ -1,4 +1,4 @@
-"""The files that the examples of the docs name: pictures, runs, models and lists, laid into a
+"""The files that the examples of the docs name: images, runs, models and lists, laid into a
 folder for one page at a time.
 """
 
@@ -24,17 +24,17 @@ from sorites.suites.suite import parse
 
 MODULE = """
 import numpy as np
-def predict(pictures):
-    means = np.stack([picture.mean(axis=(0, 1)) for picture in pictures])
+def predict(images):
+    means = np.stack([image.mean(axis=(0, 1)) for image in images])
     return np.column_stack([means, means.mean(axis=1)]).astype(np.float32) / 25
 
-def detect(pictures):
-    return [{"boxes": np.array([[4.0, 4.0, 40.0, 40.0]]), "scores": np.array([0.9]), "labels": np.array([0])} for _ in pictures]
+def detect(images):
+    return [{"boxes": np.array([[4.0, 4.0, 40.0, 40.0]]), "scores": np.array([0.9]), "labels": np.array([0])} for _ in images]
 """
 
 
 def photographs(folder: Path, classes: tuple[str, ...] = CLASSES, each: int = 1) -> Path:
-    """Lay pictures in one folder per class."""
+    """Lay images in one folder per class."""
     for number, name in enumerate(classes * each):
         (folder / name).mkdir(parents=True, exist_ok=True)
         Pillow.fromarray(scene(number)).save(folder / name / f"p{number}.png")
@@ -42,12 +42,12 @@ def photographs(folder: Path, classes: tuple[str, ...] = CLASSES, each: int = 1)
 
 
 def guesser(name: str, certain: float) -> Model:
-    """A model of the four classes that goes by the mean colour of a picture, the more alike to
+    """A model of the four classes that goes by the mean colour of an image, the more alike to
     another the closer ``certain``.
     """
 
-    def forward(pictures: list[np.ndarray]) -> Outputs:
-        means = np.stack([np.append(p.mean(axis=(0, 1)), p.std()) for p in pictures]).astype(np.float32)
+    def forward(images: list[np.ndarray]) -> Outputs:
+        means = np.stack([np.append(p.mean(axis=(0, 1)), p.std()) for p in images]).astype(np.float32)
         return Outputs(means * certain, means)
 
     return Model(name, forward, labels=CLASSES, version=str(certain))
@@ -56,7 +56,7 @@ def guesser(name: str, certain: float) -> Model:
 def finished_run(
     out: Path, models: tuple[str, ...] = ("lite0", "lite1"), shift: str = "defocus_disk"
 ) -> None:
-    """A finished run of models of these names on the pictures of PATH."""
+    """A finished run of models of these names on the images of PATH."""
     photographs(out.parent / "PATH", each=2)
     suite = parse({"name": "s", "shifts": [shift], "frame": {"resize": 64}, "reference": models[0]}, "test")
     made = [guesser(name, 0.02 * (i + 1)) for i, name in enumerate(models)]
@@ -65,29 +65,29 @@ def finished_run(
 
 def readme(home: Path) -> None:
     photographs(home / "PATH")
-    photographs(home / "DIR", ("strange", "stranger"))
+    photographs(home / "DIR", ("ood", "unknown"))
     (home / "my_module.py").write_text(MODULE)
     (home / "classes.txt").write_text("\n".join(CLASSES))
-    picture = next((home / "PATH").rglob("*.png"))
+    image = next((home / "PATH").rglob("*.png"))
     (home / "data").mkdir()
-    rows = {"image": [{"bytes": picture.read_bytes(), "path": "p.png"}], "label": [3]}
+    rows = {"image": [{"bytes": image.read_bytes(), "path": "p.png"}], "label": [3]}
     pl.DataFrame(rows).write_parquet(home / "data" / "one.parquet")
     for shard in range(13):
         with tarfile.open(home / f"shards-{shard:03d}.tar", "w") as tar:
             (home / "key.cls").write_text("3")
-            tar.add(picture, f"{shard}.png")
+            tar.add(image, f"{shard}.png")
             tar.add(home / "key.cls", f"{shard}.cls")
-    things = {
+    objects = {
         "images": [{"id": 1, "file_name": "p.png", "width": 80, "height": 60}],
         "categories": [{"id": 1, "name": "person"}],
     }
     boxes = [{"id": 1, "image_id": 1, "category_id": 1, "bbox": [5, 5, 30, 30], "area": 900, "iscrowd": 0}]
-    (home / "annotations.json").write_text(json.dumps({**things, "annotations": boxes}))
+    (home / "annotations.json").write_text(json.dumps({**objects, "annotations": boxes}))
     Pillow.fromarray(scene(1)).save(home / "DIR" / "p.png")
 
 
 def two_runs(home: Path) -> None:
-    """BASE and NEW are two models on the same pictures, RUN holds both; gate.toml is the example of
+    """BASE and NEW are two models on the same images, RUN holds both; gate.toml is the example of
     the page itself.
     """
     for folder, models in (("BASE", ("base",)), ("NEW", ("new",)), ("RUN", ("lite0", "lite1"))):
@@ -130,7 +130,7 @@ def lens_files(home: Path) -> None:
     Pillow.fromarray(scene(3)).save(home / "holiday" / "beach.jpg")
 
 
-def pictures_only(home: Path) -> None:
+def images_only(home: Path) -> None:
     photographs(home / "PATH")
 
 
@@ -148,7 +148,7 @@ def two_trained(home: Path) -> None:
 
 
 def training_loop(home: Path) -> dict[str, Any]:
-    """Return what a training loop has already: pictures with labels, a network and its normalisation."""
+    """Return what a training loop has already: images with labels, a network and its normalisation."""
     import torch
 
     some = torch.rand(2, 3, 32, 32), torch.tensor([0, 1])
@@ -157,8 +157,8 @@ def training_loop(home: Path) -> dict[str, Any]:
         "loader": [some],
         "device": "cpu",
         "model": network,
-        "normalise": lambda pictures: pictures * 2 - 1,
-        "picture": scene(1),
+        "normalise": lambda images: images * 2 - 1,
+        "image": scene(1),
     }
 
 
@@ -169,7 +169,7 @@ LAID: dict[str, Callable[[Path], None]] = {
     "lenses.md": lens_files,
     "models.md": own_models,
     "passport.md": own_models,
-    "scale.md": pictures_only,
+    "scale.md": images_only,
     "similarity.md": measured,
     "training.md": two_trained,
 }

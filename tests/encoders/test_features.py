@@ -1,4 +1,4 @@
-"""Referees by name: your own, open_clip's, and what is said when they are not what they should be."""
+"""Encoders by name: your own, open_clip's, and what is said when they are not what they should be."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sorites.core import Picture, Referee, referee
+from sorites.core import Encoder, ImageU8, encoder
 from sorites.core.errors import SoritesError
 from sorites.core.torch_tools import beside_torchvision
 from sorites.encoders.features import features
@@ -18,18 +18,18 @@ OWN = """
 import numpy as np
 class Own:
     version = "7"
-    def images(self, pictures): return np.array([[p.mean(), p.std() + 1, 1.0] for p in pictures])
+    def images(self, images): return np.array([[p.mean(), p.std() + 1, 1.0] for p in images])
     def texts(self, sentences): return np.array([[len(s), 1.0, 1.0] for s in sentences])
 own = Own()
 class Broken(Own):
     def texts(self, sentences): return np.full((len(sentences), 3), np.nan)
-    def images(self, pictures): return np.ones(3)
+    def images(self, images): return np.ones(3)
 broken = Broken()
 nothing = 3
 """
 
 
-def picture(value: int, side: int = 8) -> Picture:
+def image(value: int, side: int = 8) -> ImageU8:
     return np.full((side, side + 2, 3), value, np.uint8)
 
 
@@ -44,10 +44,10 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.mark.parametrize("attribute", ["own", "Own"])
 def test_your_own_object_or_class(module: str, attribute: str) -> None:
-    judge = referee(f"python:{module}:{attribute}")
+    judge = encoder(f"python:{module}:{attribute}")
     assert (judge.name, judge.version) == (f"python:{module}:{attribute}", "7")
-    assert judge.images([picture(9)], False).dtype == np.float32
-    np.testing.assert_allclose(judge.images([picture(9), picture(3)], True)[:, 0], [9, 3])
+    assert judge.images([image(9)], False).dtype == np.float32
+    np.testing.assert_allclose(judge.images([image(9), image(3)], True)[:, 0], [9, 3])
     np.testing.assert_allclose(judge.texts(["abc"]), [[3, 1, 1]])
 
 
@@ -63,41 +63,41 @@ def test_your_own_object_or_class(module: str, attribute: str) -> None:
         ),
         ("cifar:12", "from 1000 to 40000"),
         ("cifar:many", "from 1000 to 40000, got 'many'"),
-        ("clip", "no referee named 'clip'. Did you mean open_clip"),
+        ("clip", "no encoder named 'clip'. Did you mean open_clip"),
     ],
 )
 def test_says_what_may_be_asked(spec: str, says: str) -> None:
     with pytest.raises(SoritesError, match=says):
-        referee(spec)
+        encoder(spec)
 
 
 def test_says_what_is_wrong_with_your_own(module: str) -> None:
-    with pytest.raises(SoritesError, match=r"wanted images\(pictures\) and texts\(sentences\), got a int"):
-        referee(f"python:{module}:nothing")
-    broken = referee(f"python:{module}:broken")
+    with pytest.raises(SoritesError, match=r"wanted images\(images\) and texts\(sentences\), got a int"):
+        encoder(f"python:{module}:nothing")
+    broken = encoder(f"python:{module}:broken")
     with pytest.raises(SoritesError, match="not finite"):
         broken.texts(["a"])
     with pytest.raises(SoritesError, match=r"wanted features of 2 x D, got shape \(3,\)"):
-        broken.images([picture(1), picture(2)], False)
+        broken.images([image(1), image(2)], False)
 
 
-def test_features_keep_the_order_of_mixed_pictures() -> None:
+def test_features_keep_the_order_of_mixed_images() -> None:
     asked: list[tuple[int, bool]] = []
 
-    def images(pictures: list[Picture], framed: bool) -> np.ndarray:
-        asked.append((len(pictures), framed))
-        return np.array([[p[0, 0, 0], framed] for p in pictures], np.float32)
+    def images(images_u8: list[ImageU8], framed: bool) -> np.ndarray:
+        asked.append((len(images_u8), framed))
+        return np.array([[p[0, 0, 0], framed] for p in images_u8], np.float32)
 
-    judge = Referee("own", images, lambda texts: np.ones((len(texts), 2), np.float32))
-    mixed = [(picture(i), i > 40) for i in range(90)]
+    judge = Encoder("own", images, lambda texts: np.ones((len(texts), 2), np.float32))
+    mixed = [(image(i), i > 40) for i in range(90)]
     np.testing.assert_array_equal(features(judge, iter(mixed)), [[i, i > 40] for i in range(90)])
     assert asked == [(32, False), (9, False), (32, True), (17, True)]
-    with pytest.raises(SoritesError, match="there are no pictures for referee own"):
+    with pytest.raises(SoritesError, match="there are no images for encoder own"):
         features(judge, iter(()))
 
 
 def test_open_clip_by_config_and_file(tmp_path: Path) -> None:
-    library = beside_torchvision("open_clip", "referee open_clip", "clip")
+    library = beside_torchvision("open_clip", "encoder open_clip", "clip")
     import torch
     from safetensors.torch import save_file
 
@@ -111,7 +111,7 @@ def test_open_clip_by_config_and_file(tmp_path: Path) -> None:
     torch.manual_seed(0)
     model = library.create_model("tiny-clip").eval()
     save_file({k: v.contiguous() for k, v in model.state_dict().items()}, tmp_path / "weights.safetensors")
-    judge = referee(f"open_clip:{tmp_path / 'tiny-clip.json'}@{tmp_path / 'weights.safetensors'}")
+    judge = encoder(f"open_clip:{tmp_path / 'tiny-clip.json'}@{tmp_path / 'weights.safetensors'}")
     with torch.inference_mode():
         tokens = library.get_tokenizer("tiny-clip")(["a photo of a frog", "a ship"])
         np.testing.assert_allclose(
@@ -120,17 +120,17 @@ def test_open_clip_by_config_and_file(tmp_path: Path) -> None:
         mean, std = (torch.tensor(v).view(3, 1, 1) for v in (model.visual.image_mean, model.visual.image_std))
         flat = (torch.full((3, 32, 32), 128 / 255) - mean) / std
         expected = model.encode_image(flat[None]).numpy()
-    np.testing.assert_allclose(judge.images([picture(128, 40)], True), expected, atol=1e-5)
+    np.testing.assert_allclose(judge.images([image(128, 40)], True), expected, atol=1e-5)
     assert len(judge.version) == 32
     with pytest.raises(SoritesError, match="did not load"):
-        referee(f"open_clip:{tmp_path / 'tiny-clip.json'}@{tmp_path / 'none.pt'}")
+        encoder(f"open_clip:{tmp_path / 'tiny-clip.json'}@{tmp_path / 'none.pt'}")
 
 
 def test_the_library_s_own_log_stays_out(caplog: pytest.LogCaptureFixture) -> None:
     import logging
 
     with pytest.raises(SoritesError, match="ViT-B-32@nofile did not load: .*nofile"):
-        referee("open_clip:ViT-B-32@nofile")
+        encoder("open_clip:ViT-B-32@nofile")
     assert caplog.records == []
     logging.error("another")
     assert [record.message for record in caplog.records] == ["another"]

@@ -10,7 +10,7 @@ from sorites.core.errors import SoritesError
 from sorites.encoders.towers import Lesson, Towers, teach
 from sorites.measures.decomposition import zero_shot
 
-THINGS, SHADES = ("cat", "dog", "ship", "frog"), ("photo", "sketch", "night")
+OBJECTS, SHADES = ("cat", "dog", "ship", "frog"), ("photo", "sketch", "night")
 PAIRS = [(i, j) for i in range(4) for j in range(3) if (i, j) not in ((0, 2), (3, 1))]
 
 
@@ -21,7 +21,7 @@ def lesson(n: int = 600, epochs: int = 15) -> tuple[Lesson, np.ndarray, np.ndarr
     caption = rng.integers(len(PAIRS), size=n)
     label, look = np.array(PAIRS)[caption].T
     features = (of_class[label] + of_look[look] + 0.5 * rng.standard_normal((n, 40))).astype(np.float32)
-    said = [[f"a {SHADES[j]} of a {THINGS[i]}", f"{THINGS[i]} {SHADES[j]}"] for i, j in PAIRS]
+    said = [[f"a {SHADES[j]} of a {OBJECTS[i]}", f"{OBJECTS[i]} {SHADES[j]}"] for i, j in PAIRS]
     held = [(0, 2)] * 50 + [(3, 1)] * 50
     unseen = np.array([of_class[i] + of_look[j] for i, j in held]) + 0.5 * rng.standard_normal((100, 40))
     kinds = np.array(PAIRS, np.int64).T.copy()
@@ -41,7 +41,7 @@ def test_meets_on_pairs_it_was_never_shown(taught: Towers) -> None:
     _, unseen, held = lesson()
     seen = taught.images(unseen)
     assert (
-        zero_shot(seen, taught.texts([f"a photo of a {thing}" for thing in THINGS])) == held[:, 0]
+        zero_shot(seen, taught.texts([f"a photo of a {obj}" for obj in OBJECTS])) == held[:, 0]
     ).mean() > 0.85
     assert (
         zero_shot(seen, taught.texts([f"a {shade} of a ship" for shade in SHADES])) == held[:, 1]

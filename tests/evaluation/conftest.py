@@ -1,4 +1,4 @@
-"""A small referee of our own that stands for the large ones."""
+"""A small encoder of our own that stands for the large ones."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Judge:
     version = "1"
     labels = ("cat", "dog", "frog", "ship")
     styles = (("a photo of a {}",), ("a sketch of a {}",), ("a toy {}",))
-    def images(self, pictures):
-        rows = [np.concatenate([p.mean((0, 1)), p.std((0, 1)), p[::2].mean((0, 1)), p[:, ::2].mean((0, 1))]) for p in pictures]
+    def images(self, images):
+        rows = [np.concatenate([p.mean((0, 1)), p.std((0, 1)), p[::2].mean((0, 1)), p[:, ::2].mean((0, 1))]) for p in images]
         return np.array(rows) - 100
     def texts(self, sentences):
         return np.array([sum(WORDS[w] for w in s.split() if w in WORDS) for s in sentences])
@@ -36,7 +36,7 @@ def judge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def how(judge: str, photos: Path, **more: object) -> Distance:
     return Distance.model_validate(
-        {"referee": judge, "against": f"folder:{photos}", "k": 3, "levels": 4, **more}
+        {"encoder": judge, "against": f"folder:{photos}", "k": 3, "levels": 4, **more}
     )
 
 

@@ -3,7 +3,7 @@ must fail, in closed form.
 
 Shapes are drawn on grey; ``fade`` takes their light away, and a model that looks for bright pixels
 sees nothing from a known severity on. Every second sample has a dial ``drift`` too, which moves its
-shape out of the picture.
+shape out of the image.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from sorites.core import Image, Model, Outputs, OwnDial, Picture, Sample, to_picture
+from sorites.core import ImageF32, ImageU8, Model, Outputs, OwnDial, Sample, to_uint8
 from sorites.core.labels import Labels
 from sorites.core.rng import rng_for
 from sorites.core.table import KEY, read
@@ -39,7 +39,7 @@ def last_seen(number: int) -> float:
     return 2 * (1 - (LOOKED_FOR - GROUND) / light(number))
 
 
-def drawn(number: int, fade: float = 0.0, drift: float = 0.0) -> Image:
+def drawn(number: int, fade: float = 0.0, drift: float = 0.0) -> ImageF32:
     """Draw the shape of a sample: its class, place and size belong to its number."""
     rng = rng_for(0, f"shape_{number:02d}", "place")
     radius, top, left = rng.uniform(8, 12), rng.uniform(14, 26), rng.uniform(14, 34) + 20 * drift
@@ -57,15 +57,15 @@ def drawn(number: int, fade: float = 0.0, drift: float = 0.0) -> Image:
     return image
 
 
-def load(number: int, version: bytes) -> Picture:
-    return to_picture(drawn(number))
+def load(number: int, version: bytes) -> ImageU8:
+    return to_uint8(drawn(number))
 
 
-def faded(severities: Sequence[float], number: int) -> Iterator[Image]:
+def faded(severities: Sequence[float], number: int) -> Iterator[ImageF32]:
     return (drawn(number, fade=severity) for severity in severities)
 
 
-def drifted(severities: Sequence[float], number: int) -> Iterator[Image]:
+def drifted(severities: Sequence[float], number: int) -> Iterator[ImageF32]:
     return (drawn(number, drift=severity) for severity in severities)
 
 
@@ -82,23 +82,23 @@ def fading(argument: str | None, labels: Labels) -> Iterator[Sample]:
         )
 
 
-def logits(pictures: Sequence[Picture]) -> np.ndarray:
+def logits(images: Sequence[ImageU8]) -> np.ndarray:
     """Return how near the share of bright pixels in their own rectangle is to that of each shape."""
-    return np.stack([-8 * np.abs(_filled(picture) - FILLED) for picture in pictures]).astype(np.float32)
+    return np.stack([-8 * np.abs(_filled(image) - FILLED) for image in images]).astype(np.float32)
 
 
 logits.sorites = {"labels": list(CLASSES)}  # type: ignore[attr-defined]
 
 
-def _filled(picture: Picture) -> float:
-    bright = picture[..., 0] >= round(LOOKED_FOR * 255)
+def _filled(image: ImageU8) -> float:
+    bright = image[..., 0] >= round(LOOKED_FOR * 255)
     rows, columns = np.flatnonzero(bright.any(1)), np.flatnonzero(bright.any(0))
     return float(bright[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1].mean()) if len(rows) else 0.0
 
 
 def model() -> Model:
     """Return ``logits`` as a model."""
-    return Model("bright", lambda pictures: Outputs(logits(pictures)), labels=CLASSES, version="1")
+    return Model("bright", lambda images: Outputs(logits(images)), labels=CLASSES, version="1")
 
 
 def suite(**more: object) -> Suite:

@@ -11,7 +11,7 @@ import pytest
 from tests.conftest import CLASSES
 
 import sorites
-from sorites.core import Picture
+from sorites.core import ImageU8
 from sorites.evaluation.combine import distinct_names, renamed, short_version
 from sorites.reports.report import run_views
 from sorites.reports.view import merge
@@ -57,8 +57,8 @@ def test_a_model_before_and_after_training_are_two_in_one_page(photos: Path, tmp
     def net(weight: float) -> Any:
         held = np.array(weight)
 
-        def model(pictures: list[Picture]) -> Any:
-            return np.stack([np.append(p.mean(axis=(0, 1)) * held, p.std()) for p in pictures])
+        def model(images: list[ImageU8]) -> Any:
+            return np.stack([np.append(p.mean(axis=(0, 1)) * held, p.std()) for p in images])
 
         return model
 

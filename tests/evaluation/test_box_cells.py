@@ -1,4 +1,4 @@
-"""Rows of detectors: boxes in the suite's labels, and true boxes that move with the frame."""
+"""Rows of detectors: boxes in the suite's labels, and ground-truth boxes that move with the frame."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from sorites.evaluation.predict import wrong_boxes
 from sorites.evaluation.run import run
 from sorites.suites.suite import Frame
 
-PICTURE = np.random.default_rng(0).integers(0, 255, (100, 200, 3), dtype=np.uint8)
+IMAGE = np.random.default_rng(0).integers(0, 255, (100, 200, 3), dtype=np.uint8)
 
 
-def made(*truth: Box, id_: str = "a") -> Sample:
-    return Sample(id_, lambda: PICTURE, truth=truth)
+def made(*ground_truth: Box, id_: str = "a") -> Sample:
+    return Sample(id_, lambda: IMAGE, ground_truth=ground_truth)
 
 
 def detector(*found: Box) -> Model:
     """A detector with two classes of COCO by other spellings and one of its own, which sees the
-    same in every picture.
+    same in every image.
     """
     return Model(
         "det",
@@ -70,8 +70,8 @@ def test_at_most_a_hundred_boxes_per_class_are_kept(suite: Path, tmp_path: Path)
     ],
 )
 def test_a_wrong_box_is_an_error_row(suite: Path, tmp_path: Path, box: Box, said: str) -> None:
-    def forward(pictures: list[np.ndarray]) -> Outputs:
-        return Outputs(boxes=[(box,) if picture.std() else () for picture in pictures])
+    def forward(images: list[np.ndarray]) -> Outputs:
+        return Outputs(boxes=[(box,) if image.std() else () for image in images])
 
     model = Model("det", forward, labels=("tv", "cat", "dog"), output="boxes", version="1")
     table = run(suite, source=Source("made", [made()]), models=[model], out=tmp_path / "run").collect()
@@ -79,14 +79,14 @@ def test_a_wrong_box_is_an_error_row(suite: Path, tmp_path: Path, box: Box, said
     assert table["boxes"].null_count() == table.height
 
 
-def test_a_frame_moves_true_boxes_with_the_picture() -> None:
-    """The things are coloured rectangles: after the frame they are looked for in the pixels."""
-    picture = np.zeros((120, 200, 3), np.uint8)
-    picture[20:60, 90:130, 0] = 255
-    picture[30:110, 0:60, 1] = 255
+def test_a_frame_moves_ground_truth_boxes_with_the_image() -> None:
+    """The objects are coloured rectangles: after the frame they are looked for in the pixels."""
+    image = np.zeros((120, 200, 3), np.uint8)
+    image[20:60, 90:130, 0] = 255
+    image[30:110, 0:60, 1] = 255
     frame = Frame(resize=60, crop=48)
     red, green = frame.moved([Box((90, 20, 130, 60), 0, area=1600.0), Box((0, 30, 60, 110), 1)], 120, 200)
-    laid = frame(picture)
+    laid = frame(image)
     for box, channel in ((red, 0), (green, 1)):
         ys, xs = np.nonzero(laid[..., channel] > 127)
         np.testing.assert_allclose(box.xyxy, (xs.min(), ys.min(), xs.max() + 1, ys.max() + 1), atol=0.51)
@@ -99,12 +99,12 @@ def test_the_truth_of_every_image_is_in_its_own_pixels(suite: Path, tmp_path: Pa
     samples = [
         made(Box((80, 20, 120, 60), 3, area=1000.0, crowd=True)),
         made(id_="b"),
-        Sample("c", lambda: PICTURE),
+        Sample("c", lambda: IMAGE),
     ]
     table = run(suite, source=Source("made", samples), models=[detector()], out=tmp_path / "run").collect()
     for shift in ("clean", "defocus_disk"):
-        truth = dict(table.filter(shift=shift).select("sample_id", "truth").iter_rows())
-        assert truth["a"] == [
+        ground_truth = dict(table.filter(shift=shift).select("sample_id", "ground_truth").iter_rows())
+        assert ground_truth["a"] == [
             {
                 "x0": 15.0,
                 "y0": 10.0,
@@ -116,11 +116,11 @@ def test_the_truth_of_every_image_is_in_its_own_pixels(suite: Path, tmp_path: Pa
                 "crowd": True,
             }
         ]
-        assert truth["b"] == []
-        assert truth["c"] is None
+        assert ground_truth["b"] == []
+        assert ground_truth["c"] is None
 
 
-def test_a_shift_that_moves_things_refuses_true_boxes(suite: Path, tmp_path: Path) -> None:
+def test_a_shift_that_moves_objects_refuses_ground_truth_boxes(suite: Path, tmp_path: Path) -> None:
     samples = [made(Box((0, 0, 9, 9), 0)), made(id_="empty")]
     found = run(
         suite,
@@ -131,7 +131,7 @@ def test_a_shift_that_moves_things_refuses_true_boxes(suite: Path, tmp_path: Pat
         out=tmp_path / "r",
     )
     errors = dict(found.collect().filter(shift="elastic_transform").select("sample_id", "error").iter_rows())
-    assert "elastic_transform moves things" in errors["a"]
+    assert "elastic_transform moves objects" in errors["a"]
     assert errors["empty"] is None
 
 
@@ -153,9 +153,9 @@ def test_a_class_that_no_label_has_is_an_error_unless_it_is_the_background(
 def test_a_detector_without_names_whose_class_is_beyond_the_labels_is_not_silent(
     suite: Path, tmp_path: Path
 ) -> None:
-    def forward(pictures: list[np.ndarray]) -> Outputs:
+    def forward(images: list[np.ndarray]) -> Outputs:
         return Outputs(
-            boxes=[(Box((0, 0, 1, 1), 99, 0.5),) if picture.std() > least else () for picture in pictures]
+            boxes=[(Box((0, 0, 1, 1), 99, 0.5),) if image.std() > least else () for image in images]
         )
 
     model, least = Model("det", forward, output="boxes", version="1"), 0.0
@@ -164,7 +164,7 @@ def test_a_detector_without_names_whose_class_is_beyond_the_labels_is_not_silent
     least = -1.0
     with pytest.raises(
         SoritesError,
-        match="det fails on a plain grey picture: .* class 99, and its classes are the suite's 80 labels",
+        match="det fails on a plain grey image: .* class 99, and its classes are the suite's 80 labels",
     ):
         run(suite, source=Source("made", [made()]), models=[model], out=tmp_path / "again")
 

@@ -1,5 +1,5 @@
 """Rows of boxes do not depend on batch size, workers, engine, a kill or a resume; and PicoDet on
-pictures with exact boxes.
+images with exact boxes.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ import time
 import numpy as np
 from scipy import ndimage
 
-def find(pictures):
+def find(images):
     time.sleep(0.02)
-    return [rows(picture) for picture in pictures]
+    return [rows(image) for image in images]
 
 find.sorites = {"labels": ["person", "dog"]}
 
-def rows(picture):
-    found, _ = ndimage.label(picture.mean(2) > 140)
+def rows(image):
+    found, _ = ndimage.label(image.mean(2) > 140)
     made = [
         (x.start, y.start, x.stop, y.stop, min(0.99, float((found[y, x] == i).mean())), i % 2)
         for i, (y, x) in enumerate(ndimage.find_objects(found), start=1)
@@ -74,7 +74,7 @@ def test_rows_of_boxes_are_the_same_for_every_batch_engine_and_resume(home: Path
         assert typed(home, name, *more).wait(240) == 0
     first = rows(home / "one")
     assert first["boxes"].list.len().sum() > 300
-    assert first["truth"].list.len().sum() > 300
+    assert first["ground_truth"].list.len().sum() > 300
     killed = typed(home, "killed", "--workers", "1")
     shards = home / "killed" / "predictions"
     while killed.poll() is None and len(list(shards.glob("*.parquet"))) < 3:
@@ -92,7 +92,7 @@ def test_picodet_on_150_composites_loses_half_under_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Measured once: 33.0 clean, and 29.6, 23.7 and 14.9 at levels 1, 3 and 5 (sd 1.3 by bootstrap
-    over pictures).
+    over images).
     """
     users_cache(monkeypatch)
     try:

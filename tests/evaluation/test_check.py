@@ -45,7 +45,7 @@ def test_errors_are_counted_and_do_not_make_a_run_less_whole(tmp_path: Path) -> 
     def broken() -> None:
         raise SoritesError("truncated")
 
-    model = Model("m", lambda pictures: Outputs(np.zeros((len(pictures), 1000), np.float32)))
+    model = Model("m", lambda images: Outputs(np.zeros((len(images), 1000), np.float32)))
     source = Source("mine", [Sample("bad", broken, 0)])  # type: ignore[arg-type]
     sorites.run(SUITE, source=source, models=[model], out=tmp_path / "run")
     assert "m: 7 rows, 7 errors, whole" in check(str(tmp_path / "run"))
@@ -211,7 +211,7 @@ def test_a_sound_suite_says_what_it_will_do(tmp_path: Path, photos: Path) -> Non
     )
     said = check(path).splitlines()
     assert said[0] == "suite mine: mine"
-    assert said[1] == f"source folder:{photos}: 20 pictures, 1000 labels"
+    assert said[1] == f"source folder:{photos}: 20 images, 1000 labels"
     assert said[2:4] == [
         "shift jpeg: 75.0, 82.0, 85.0, 90.0, 93.0 (100 - quality)",
         "shift contrast: 0.6 (1 - c)",
@@ -219,10 +219,10 @@ def test_a_sound_suite_says_what_it_will_do(tmp_path: Path, photos: Path) -> Non
     assert said[4:] == ["models: lite0", f"next: sorites run {path}"]
 
 
-def test_a_suite_that_judges_its_own_training_pictures_is_told(tmp_path: Path, photos: Path) -> None:
+def test_a_suite_that_judges_its_own_training_images_is_told(tmp_path: Path, photos: Path) -> None:
     text = f'limit = 3\nscorers = ["mds"]\nfit = {{source = "folder:{photos}"}}\n'
     said = check(suite_file(tmp_path, photos, text)).splitlines()
-    assert "note: 3 of the 20 training pictures are also judged: their strangeness is too low" in said
+    assert "note: 3 of the 20 training images are also judged: their OOD score is too low" in said
 
 
 @pytest.mark.parametrize(

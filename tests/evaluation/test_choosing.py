@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import sorites
-from sorites.core import Model, Outputs, Picture
+from sorites.core import ImageU8, Model, Outputs
 from sorites.core.errors import SoritesError
 from sorites.core.torch_tools import torchvision_ready
 from sorites.evaluation import plan as plans
@@ -20,16 +20,16 @@ from sorites.evaluation.storage.folder import read_info
 from sorites.suites.suite import parse
 
 
-def _busy(pictures: list[Picture]) -> Outputs:
+def _busy(images: list[ImageU8]) -> Outputs:
     until, total = time.perf_counter() + 0.05, 0
     while time.perf_counter() < until:
         total += sum(range(1000))
-    return Outputs(np.zeros((len(pictures), 4), np.float32))
+    return Outputs(np.zeros((len(images), 4), np.float32))
 
 
-def _waits(pictures: list[Picture]) -> Outputs:
+def _waits(images: list[ImageU8]) -> Outputs:
     time.sleep(0.05)
-    return Outputs(np.zeros((len(pictures), 4), np.float32))
+    return Outputs(np.zeros((len(images), 4), np.float32))
 
 
 def test_a_model_of_plain_python_holds_the_lock_and_one_that_waits_does_not() -> None:
@@ -37,11 +37,11 @@ def test_a_model_of_plain_python_holds_the_lock_and_one_that_waits_does_not() ->
     assert not holds_lock(Model("waits", _waits))
 
 
-def _computes(pictures: list[Picture]) -> Outputs:
+def _computes(images: list[ImageU8]) -> Outputs:
     held = np.ones((256, 256), np.float32)
     for _ in range(20):
         np.tanh(held, out=held)
-    return Outputs(np.zeros((len(pictures), 4), np.float32))
+    return Outputs(np.zeros((len(images), 4), np.float32))
 
 
 def test_a_model_that_takes_one_caller_works_alone_unless_it_only_waits() -> None:
@@ -57,8 +57,8 @@ def test_a_function_of_ones_own_gets_processes_and_the_reason(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "matrices.py").write_text(
-        "import numpy as np\ndef logits(pictures):\n    held = np.ones((256, 256), np.float32)\n    for _ in"
-        " range(20):\n        np.tanh(held, out=held)\n    return np.zeros((len(pictures), 1000),"
+        "import numpy as np\ndef logits(images):\n    held = np.ones((256, 256), np.float32)\n    for _ in"
+        " range(20):\n        np.tanh(held, out=held)\n    return np.zeros((len(images), 1000),"
         " np.float32)\n"
     )
     monkeypatch.setattr(runner, "FEW", 1)
@@ -77,29 +77,29 @@ def test_a_function_of_ones_own_gets_processes_and_the_reason(
     )
 
 
-def _small(pictures: list[Picture]) -> Outputs:
-    if len(pictures) > 40:
+def _small(images: list[ImageU8]) -> Outputs:
+    if len(images) > 40:
         raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
-    return Outputs(np.stack([np.full(4, picture.mean()) for picture in pictures]).astype(np.float32))
+    return Outputs(np.stack([np.full(4, image.mean()) for image in images]).astype(np.float32))
 
 
 def test_the_largest_batch_is_the_last_that_fits() -> None:
     assert largest_batch(Model("small", _small), 8) == 32
     assert largest_batch(Model("waits", _waits), 8, 16) == 16
     with pytest.raises(ZeroDivisionError):
-        largest_batch(Model("broken", lambda pictures: 1 / 0), 8)  # type: ignore[arg-type,return-value]
+        largest_batch(Model("broken", lambda images: 1 / 0), 8)  # type: ignore[arg-type,return-value]
 
 
 def test_a_batch_that_does_not_fit_is_shown_in_halves() -> None:
-    pictures = [np.full((4, 4, 3), i, np.uint8) for i in range(100)]
+    images = [np.full((4, 4, 3), i, np.uint8) for i in range(100)]
     sizes: list[int] = []
 
-    def counted(some: list[Picture]) -> Outputs:
+    def counted(some: list[ImageU8]) -> Outputs:
         sizes.append(len(some))
         return _small(some)
 
-    with pytest.warns(UserWarning, match="no memory for 100 pictures at once"):
-        outputs, errors = ask(Model("halved", counted), pictures, True)
+    with pytest.warns(UserWarning, match="no memory for 100 images at once"):
+        outputs, errors = ask(Model("halved", counted), images, True)
     assert errors == [None] * 100
     assert outputs.logits is not None
     np.testing.assert_array_equal(outputs.logits[:, 0], np.arange(100))
@@ -110,7 +110,7 @@ def test_a_small_run_takes_threads_and_says_so(photos: Path) -> None:
     plan = plans.make(parse({"name": "s", "source": f"folder:{photos}", "shifts": ["contrast"]}, "test"))
     assert choose(plan, 2).said == "local, 2 threads: the run is small"
     assert choose(plan, 1).said == "local, 1 thread: the run is for one worker"
-    assert choose_batch(plan, 8) == (8, "8 pictures: on a CPU larger batches are not faster")
+    assert choose_batch(plan, 8) == (8, "8 images: on a CPU larger batches are not faster")
 
 
 def test_precision_stands_in_the_run_and_in_its_id(photos: Path, tmp_path: Path) -> None:

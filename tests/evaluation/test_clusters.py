@@ -15,7 +15,7 @@ from sklearn.metrics import silhouette_score
 import sorites
 from sorites import metrics
 from sorites.analysis.features import MOST, Place, clusters, features_of, kept_features, places, run_clusters
-from sorites.analysis.sheet import disputed, pictures_of, sheet
+from sorites.analysis.sheet import disputed, images_of, sheet
 from sorites.core import CLEAN, Model
 from sorites.core.errors import SoritesError
 from sorites.evaluation.plan import Unit
@@ -28,13 +28,13 @@ SETTINGS = [{"iso": 250, "aperture": 5.0, "light": "on"}, {"mode": "auto", "ligh
 
 @pytest.fixture(scope="module")
 def run(photos: Path, tiny: Callable[..., Model], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Twenty pictures of four classes, two models, a dial and seven settings of the camera, with features."""
+    """Twenty images of four classes, two models, a dial and seven settings of the camera, with features."""
     shifts = [{"name": "camera", "settings": SETTINGS}, {"name": "jpeg", "levels": [1, 5]}]
     suite = parse(
         {"name": "s", "source": f"folder:{photos}", "shifts": shifts, "frame": {"resize": 32}}, "test"
     )
     other = tiny("other--one")
-    other.prepare = lambda picture, framed: picture[::4, ::4]
+    other.prepare = lambda image, framed: image[::4, ::4]
     out = tmp_path_factory.mktemp("clusters") / "run"
     sorites.run(suite, models=[tiny(), other], keep_features=True, out=out, workers=1).collect()
     return out
@@ -45,8 +45,8 @@ def test_features_are_read_back_by_image_and_model(run: Path, tiny: Callable[...
     found = kept_features(run, "tiny", table["image_id"].to_list())
     assert set(found) == set(table["image_id"])
     plan, row = plan_of(run), table.row(0, named=True)
-    (picture,) = pictures_of(plan, row["sample_id"], {row["image_id"]}).values()
-    expected = tiny()([picture], True).features
+    (image,) = images_of(plan, row["sample_id"], {row["image_id"]}).values()
+    expected = tiny()([image], True).features
     assert expected is not None
     np.testing.assert_array_equal(found[row["image_id"]], expected[0])
     assert kept_features(run, "tiny", ["none"]) == {}
@@ -160,7 +160,7 @@ def test_figure_10_sheet_shows_the_sample_on_which_models_differ_most(run: Path)
     assert {c.image_id: c.verdicts["tiny"].right for c in held.columns} == {
         c.image_id: right[c.image_id] for c in held.columns
     }
-    assert len(pictures_of(plan_of(run), held.sample_id, {c.image_id for c in held.columns})) == len(
+    assert len(images_of(plan_of(run), held.sample_id, {c.image_id for c in held.columns})) == len(
         held.columns
     )
 

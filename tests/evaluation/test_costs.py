@@ -67,8 +67,8 @@ def test_a_refinement_is_counted_at_its_most(photos: Path) -> None:
 def test_the_verb_measures_and_tells(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "by_mean.py").write_text(
-        "import numpy as np\ndef logits(pictures):\n    return np.stack([np.full(1000, p.mean()) for p in"
-        " pictures])\n"
+        "import numpy as np\ndef logits(images):\n    return np.stack([np.full(1000, p.mean()) for p in"
+        " images])\n"
     )
     words = [
         "demo",

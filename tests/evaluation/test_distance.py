@@ -1,4 +1,4 @@
-"""Distances and levels of sources and runs, against a loop; a small referee of our own stands for
+"""Distances and levels of sources and runs, against a loop; a small encoder of our own stands for
 the large ones.
 """
 
@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 import sorites
 from sorites import core
 from sorites.cli import app
-from sorites.core import Attr, Examples, Model, Referee, Sample, Setting, Source, referee, table
+from sorites.core import Attr, Encoder, Examples, Model, Sample, Setting, Source, encoder, table
 from sorites.core.errors import SoritesError
 from sorites.core.labels import Labels, labels
 from sorites.core.rng import digest
@@ -31,13 +31,13 @@ pytestmark = pytest.mark.slow
 
 
 def by_loop(
-    judge: Referee, pictures: list[np.ndarray], bank: list[np.ndarray], k: int
+    judge: Encoder, images: list[np.ndarray], bank: list[np.ndarray], k: int
 ) -> dict[str, list[float]]:
     halves = decomposition.cached(judge, decomposition.recipe(judge))
     found: dict[str, list[float]] = {"semantic": [], "covariate": []}
     for half, degrees in found.items():
         known = getattr(halves, half)(judge.images(bank, False)).astype(np.float64)
-        for row in getattr(halves, half)(judge.images(pictures, False)).astype(np.float64):
+        for row in getattr(halves, half)(judge.images(images, False)).astype(np.float64):
             cosine = known @ row / np.linalg.norm(known, axis=1) / np.linalg.norm(row)
             degrees.append(sorted(1 - cosine)[k - 1])
     return found
@@ -46,8 +46,8 @@ def by_loop(
 def test_a_source_is_measured_as_by_a_loop(judge: str, photos: Path) -> None:
     source = core.source(f"folder:{photos}")
     found = distance.distance_of_source(source, how(judge, photos))
-    pictures = [sample.load() for sample in source]
-    expected = by_loop(referee(judge), pictures, pictures, 3)
+    images = [sample.load() for sample in source]
+    expected = by_loop(encoder(judge), images, images, 3)
     for half, degrees in expected.items():
         np.testing.assert_allclose(found.rows[half], degrees, atol=1e-6)
         edges = found.record["edges"][half]
@@ -62,14 +62,14 @@ def test_a_source_is_measured_as_by_a_loop(judge: str, photos: Path) -> None:
     assert found.cells()["n"].sum() == 20
 
 
-def test_texts_are_measured_against_familiar_pictures_as_by_a_loop(
+def test_texts_are_measured_against_in_distribution_images_as_by_a_loop(
     judge: str, photos: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Section 2.3 of IS-OOD: the distance of a prompt's text features to the image features of the
-    familiar pictures.
+    in-distribution images.
     """
     own, texts = (
-        referee(judge),
+        encoder(judge),
         ["a photo of a cat", "a toy dog", "a sketch of a ship", "a toy frog", "a photo of a frog"],
     )
     halves = decomposition.cached(own, decomposition.recipe(own))
@@ -95,7 +95,7 @@ def test_texts_are_measured_against_familiar_pictures_as_by_a_loop(
 def test_means_of_texts_are_those_of_the_whole_grid_however_many_are_encoded_at_a_time(
     judge: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = referee(judge)
+    own = encoder(judge)
     made = decomposition.recipe(
         own, styles=(("a photo of a {}", "the photo of one {} toy"), ("a sketch of a {}",))
     )
@@ -115,11 +115,9 @@ def test_means_of_texts_are_those_of_the_whole_grid_however_many_are_encoded_at_
         np.testing.assert_allclose(styles, grid.mean(axis=0), atol=1e-6)
 
 
-def test_pictures_are_told_apart_among_other_classes_than_those_of_the_texts(
-    judge: str, photos: Path
-) -> None:
+def test_images_are_told_apart_among_other_classes_than_those_of_the_texts(judge: str, photos: Path) -> None:
     """Table 3 learns from ImageNet-21K's labels and tells ImageNet's thousand classes apart."""
-    own = referee(judge)
+    own = encoder(judge)
     made = decomposition.recipe(own)
     halves = decomposition.learn(own, made)
     known = imagenet_like(photos)
@@ -151,7 +149,7 @@ def test_the_grid_is_in_order_and_says_which_axis_is_which() -> None:
     levels = [(2, 3), (10, 1), (1, 2), (1, 2)]
     rows = pl.DataFrame(levels, {"sem_level": pl.Int32, "cov_level": pl.Int32}, orient="row")
     grid = distance.Distances(rows, {}).grid()
-    assert grid.columns == ["pictures", "sem 1", "sem 2", "sem 10"]
+    assert grid.columns == ["images", "sem 1", "sem 2", "sem 10"]
     assert grid.rows() == [
         ("cov 1", None, None, 1),
         ("cov 2", 2, None, None),
@@ -229,7 +227,7 @@ def test_levels_that_a_source_brings_become_facts(
 
 
 def test_a_decomposition_is_kept_and_refused_elsewhere(judge: str, tmp_path: Path) -> None:
-    own = referee(judge)
+    own = encoder(judge)
     made = decomposition.recipe(own)
     halves = decomposition.learn(own, made)
     decomposition.save(tmp_path / "split.safetensors", halves, own, made)
@@ -242,11 +240,11 @@ def test_a_decomposition_is_kept_and_refused_elsewhere(judge: str, tmp_path: Pat
     with pytest.raises(SoritesError, match="cannot read .*none: there is no such file. Make a decomposition"):
         decomposition.load(tmp_path / "none", own)
     with pytest.raises(SoritesError, match="has no labels of its own"):
-        decomposition.recipe(Referee("bare", own.images, own.texts))
+        decomposition.recipe(Encoder("bare", own.images, own.texts))
 
 
-def test_a_limit_holds_for_the_pictures_that_a_referee_brings(judge: str, photos: Path) -> None:
-    own = referee(judge)
+def test_a_limit_holds_for_the_images_that_a_encoder_brings(judge: str, photos: Path) -> None:
+    own = encoder(judge)
     rows = own.images([sample.load() for sample in core.source(f"folder:{photos}")], False)
 
     def examples(part: str, limit: int | None) -> Examples:
@@ -267,7 +265,7 @@ def test_the_verbs(judge: str, photos: Path, tmp_path: Path, monkeypatch: pytest
     names = tmp_path / "names.txt"
     names.write_text("\n".join(entry.name for entry in photos.iterdir()), encoding="utf-8")
     learnt = CliRunner().invoke(
-        app, ["decompose", "train", "--referee", judge, "--epochs", "2", "--out", "w.safetensors"]
+        app, ["decompose", "train", "--encoder", judge, "--epochs", "2", "--out", "w.safetensors"]
     )
     assert learnt.exit_code == 0, learnt.output
     assert "W is orthogonal to" in learnt.output
@@ -275,7 +273,7 @@ def test_the_verbs(judge: str, photos: Path, tmp_path: Path, monkeypatch: pytest
         f"folder:{photos}",
         "--against",
         f"folder:{photos}",
-        "--referee",
+        "--encoder",
         judge,
         "--decomposition",
         "w.safetensors",
@@ -284,7 +282,7 @@ def test_the_verbs(judge: str, photos: Path, tmp_path: Path, monkeypatch: pytest
         app, ["distance", *words, "--labels", str(names), "--k", "2", "--levels", "3", "--out", "d.parquet"]
     )
     assert done.exit_code == 0, done.output
-    assert "wrote 20 pictures to d.parquet" in done.output
+    assert "wrote 20 images to d.parquet" in done.output
     assert pl.read_parquet("d.parquet").columns == [
         "sample_id",
         "semantic",
@@ -303,10 +301,10 @@ def test_folders_of_any_classes_are_measured_without_naming_them(
         (own / name).mkdir(parents=True)
         for file in entry.iterdir():
             (own / name / file.name).write_bytes(file.read_bytes())
-    words = ["distance", f"folder:{own}", "--against", f"folder:{photos}", "--referee", judge, "--k", "2"]
+    words = ["distance", f"folder:{own}", "--against", f"folder:{photos}", "--encoder", judge, "--k", "2"]
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.output
-    assert "wrote 20 pictures" in done.output
+    assert "wrote 20 images" in done.output
     assert "note:" not in done.stderr
     names = tmp_path / "names.txt"
     names.write_text("cat", encoding="utf-8")
@@ -314,11 +312,11 @@ def test_folders_of_any_classes_are_measured_without_naming_them(
     assert "--labels FILE" in str(refused.exception)
 
 
-def test_a_referee_without_classes_is_decomposed_by_those_of_the_pictures(judge: str, photos: Path) -> None:
-    bare = referee(judge)
-    monkey = Referee("bare", bare.images, bare.texts, styles=bare.styles)
+def test_a_encoder_without_classes_is_decomposed_by_those_of_the_images(judge: str, photos: Path) -> None:
+    bare = encoder(judge)
+    monkey = Encoder("bare", bare.images, bare.texts, styles=bare.styles)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(core, "referee", lambda spec: monkey)
+        patch.setattr(core, "encoder", lambda spec: monkey)
         held = rulers.ruler(how(judge, photos), labels(("cat", "dog", "frog", "ship")))
     expected = decomposition.learn(bare, decomposition.recipe(bare))
     np.testing.assert_array_equal(held.decomposition.matrix, expected.matrix)
@@ -336,17 +334,17 @@ def test_a_run_is_measured_with_its_own_labels(
 
 
 def test_edges_are_numbers(judge: str, photos: Path) -> None:
-    assert distance.distance_options("0.1,0.2", "", referee=judge, against="stamps").sem_edges == (0.1, 0.2)
+    assert distance.distance_options("0.1,0.2", "", encoder=judge, against="stamps").sem_edges == (0.1, 0.2)
     with pytest.raises(SoritesError, match="numbers with commas between"):
-        distance.distance_options("a,b", "", referee=judge, against="stamps")
+        distance.distance_options("a,b", "", encoder=judge, against="stamps")
 
 
-def test_fewer_familiar_pictures_than_k(judge: str, photos: Path) -> None:
-    with pytest.raises(SoritesError, match="30th nearest of the familiar, which are only 20"):
+def test_fewer_in_distribution_images_than_k(judge: str, photos: Path) -> None:
+    with pytest.raises(SoritesError, match="30th nearest of the in-distribution images, which are only 20"):
         distance.distance_of_source(core.source(f"folder:{photos}"), how(judge, photos, k=30))
 
 
-def test_pictures_that_cannot_be_read_are_counted(judge: str, photos: Path, tmp_path: Path) -> None:
+def test_images_that_cannot_be_read_are_counted(judge: str, photos: Path, tmp_path: Path) -> None:
     shutil.copytree(photos, tmp_path / "some")
     for i, folder in enumerate(sorted((tmp_path / "some").iterdir())):
         if i < 2:
@@ -354,9 +352,11 @@ def test_pictures_that_cannot_be_read_are_counted(judge: str, photos: Path, tmp_
     some = f"folder:{tmp_path / 'some'}"
     found = distance.distance(some, how(judge, tmp_path / "some"), out=tmp_path / "d.parquet")
     assert found.rows.height == 20
-    familiar, pictures = found.record["left_out"]
-    assert familiar.startswith("2 familiar pictures could not be read and are left out; the first, ")
-    assert pictures.startswith("2 pictures could not be read and are left out; the first, ")
+    in_distribution, images = found.record["left_out"]
+    assert in_distribution.startswith(
+        "2 in-distribution images could not be read and are left out; the first, "
+    )
+    assert images.startswith("2 images could not be read and are left out; the first, ")
     assert (
         "left_out"
         not in distance.distance(f"folder:{photos}", how(judge, photos), out=tmp_path / "d.parquet").record
@@ -364,7 +364,7 @@ def test_pictures_that_cannot_be_read_are_counted(judge: str, photos: Path, tmp_
 
 
 def test_a_cached_decomposition_is_named_by_its_recipe(judge: str) -> None:
-    own = core.referee(judge)
+    own = core.encoder(judge)
     made = decomposition.recipe(own)
     recipe = {
         "labels": made.labels,
@@ -377,4 +377,4 @@ def test_a_cached_decomposition_is_named_by_its_recipe(judge: str) -> None:
 
 def test_a_wrong_key_of_a_suites_distance_is_named() -> None:
     with pytest.raises(SoritesError, match=r"unknown key 'distance.leves'.*Did you mean levels"):
-        parse({"name": "s", "distance": {"referee": "cifar", "against": "stamps", "leves": 3}}, "s")
+        parse({"name": "s", "distance": {"encoder": "cifar", "against": "stamps", "leves": 3}}, "s")

@@ -23,7 +23,7 @@ def test_a_run_is_encoded_on_an_engine_and_continued(
     folder = tmp_path / "r"
     sorites.run(parse({"name": "s", "shifts": ["contrast"], "frame": {"resize": 40}}, "test"), source=f"folder:{photos}",
                 models=[tiny()], out=folder)  # fmt: skip
-    how = distance.distance_options(referee=judge, against=f"folder:{photos}", k=3, neighbours=neighbours)
+    how = distance.distance_options(encoder=judge, against=f"folder:{photos}", k=3, neighbours=neighbours)
     first = distance.distance(str(folder), how, engine="local", workers=2)
     kept = sorted((folder / "encoded").iterdir())
     times = [path.stat().st_mtime_ns for path in kept[1:]]
@@ -42,17 +42,17 @@ def test_a_run_is_encoded_on_an_engine_and_continued(
         assert all("hnsw(" in name and "recall" in name for name in names)
 
 
-def test_a_picture_that_changed_is_encoded_again(
+def test_a_image_that_changed_is_encoded_again(
     judge: str, photos: Path, tiny: Callable[..., Model], tmp_path: Path
 ) -> None:
     mine = Path(shutil.copytree(photos, tmp_path / "mine"))
     suite = parse({"name": "s", "shifts": ["contrast"], "frame": {"resize": 40}}, "test")
     sorites.run(suite, source=f"folder:{mine}", models=[tiny()], out=tmp_path / "r")
-    how = distance.distance_options(referee=judge, against=f"folder:{photos}", k=1)
+    how = distance.distance_options(encoder=judge, against=f"folder:{photos}", k=1)
     first = distance.distance(str(tmp_path / "r"), how, engine="local")
-    picture = next(mine.rglob("*.png"))
-    Pillow.fromarray(np.full((60, 60, 3), 7, np.uint8)).save(picture)
-    with pytest.warns(match="1 of 20 pictures have changed"):
+    image = next(mine.rglob("*.png"))
+    Pillow.fromarray(np.full((60, 60, 3), 7, np.uint8)).save(image)
+    with pytest.warns(match="1 of 20 images have changed"):
         sorites.run(suite, source=f"folder:{mine}", models=[tiny()], out=tmp_path / "r")
     again = distance.distance(str(tmp_path / "r"), how, engine="local")
     sorites.run(suite, source=f"folder:{mine}", models=[tiny()], out=tmp_path / "fresh")

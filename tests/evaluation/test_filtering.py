@@ -21,7 +21,7 @@ from sorites import core, metrics
 from sorites.analysis.filter import encoders, filtering
 from sorites.analysis.filter.filtering import filter_run
 from sorites.analysis.filter.rules import VOTES
-from sorites.core import Model, Picture, table, to_image, to_picture
+from sorites.core import ImageU8, Model, table, to_float, to_uint8
 from sorites.core.errors import SoritesError
 from sorites.core.labels import imagenet
 from sorites.core.rng import rng_for
@@ -38,12 +38,12 @@ CLIP = {
 SECOND = """
 import numpy as np
 from sorites.core import Outputs
-def blocks(pictures):
-    cells = [[c.mean(axis=(0, 1)) for r in np.array_split(p / 255, 3) for c in np.array_split(r, 3, axis=1)] for p in pictures]
-    features = np.array(cells, np.float32).reshape(len(pictures), -1)
+def blocks(images):
+    cells = [[c.mean(axis=(0, 1)) for r in np.array_split(p / 255, 3) for c in np.array_split(r, 3, axis=1)] for p in images]
+    features = np.array(cells, np.float32).reshape(len(images), -1)
     return Outputs(features[:, :4], features)
-def bare(pictures):
-    return np.ones((len(pictures), 4), np.float32)
+def bare(images):
+    return np.ones((len(images), 4), np.float32)
 """
 Clip = tuple[str, Any, Any, Any]
 """The spec of a CLIP, and the library's own model, transform and tokenizer."""
@@ -54,7 +54,7 @@ LABELS = ["n01440764", "n01443537", "n01484850", "n01491361"]
 @pytest.fixture(scope="module")
 def clip(tmp_path_factory: pytest.TempPathFactory) -> Clip:
     """Return a very small CLIP with random weights."""
-    library = beside_torchvision("open_clip", "referee open_clip", "clip")
+    library = beside_torchvision("open_clip", "encoder open_clip", "clip")
     import torch
     from safetensors.torch import save_file
 
@@ -93,11 +93,11 @@ def folder(photos: Path, tiny: Callable[..., Model], tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-def pictures(photos: Path, sample_id: str, shift: str, severity: float) -> tuple[Picture, Picture]:
-    """The clean and the shifted picture of a sample, made here."""
+def images(photos: Path, sample_id: str, shift: str, severity: float) -> tuple[ImageU8, ImageU8]:
+    """The clean and the shifted image of a sample, made here."""
     sample = next(s for s in core.source(f"folder:{photos}") if s.id == sample_id)
     clean = Frame(resize=48, crop=40)(sample.load())
-    return clean, to_picture(core.shift(shift)(to_image(clean), severity, rng_for(0, sample_id, shift)))
+    return clean, to_uint8(core.shift(shift)(to_float(clean), severity, rng_for(0, sample_id, shift)))
 
 
 def cosine(a: np.ndarray, b: np.ndarray) -> float:
@@ -122,7 +122,7 @@ def test_equations_4_and_5_for_every_shifted_image(
     for row in rows.to_dicts():
         held = {entry["measure"]: entry["value"] for entry in row["degrees"]}
         clean, moved = (
-            p.astype(np.uint8) for p in pictures(photos, row["sample_id"], row["shift"], row["severity"])
+            p.astype(np.uint8) for p in images(photos, row["sample_id"], row["shift"], row["severity"])
         )
         text = f"a photo of a {names[LABELS[row['label']]]}"
         phrase = {"contrast": "in haze", "gaussian_noise": "in gaussian noise"}[row["shift"]]
@@ -153,7 +153,7 @@ def test_thresholds_are_moved_without_encoding_again(
 ) -> None:
     first = filter_run(folder, clip[0], second, thresholds=limits(tmp_path / "all.toml"))
     assert first.rows["valid"].all()
-    monkeypatch.setattr(encoders.Encoders, "pictures", lambda *args: pytest.fail("encoded again"))
+    monkeypatch.setattr(encoders.Encoders, "images", lambda *args: pytest.fail("encoded again"))
     middle = float(first.rows["own_image"].median())  # type: ignore[arg-type]
     strict = limits(tmp_path / "some.toml", own_image=middle, joint_image=2.0, class_text=1e9)
     for rule, needed in (("paper", 3), ("code", 2)):
@@ -195,7 +195,7 @@ def test_other_encoders_encode_anew_and_a_stop_loses_little(
 
 
 def annotated(path: Path, rows: pl.DataFrame, told: dict[str, list[str]]) -> Path:
-    """Labels by sample, shift and scale, one line per judge; a clean picture is judged too, which
+    """Labels by sample, shift and scale, one line per judge; a clean image is judged too, which
     no filter asks about.
     """
     lines = ["sample,shift,scale,label", "x,clean,0,class"]
@@ -292,17 +292,17 @@ def test_what_is_missing_or_wrong_is_said_before_any_encoding(
 ) -> None:
     for words, said in (
         ({}, "holds no similarities yet: name both encoders"),
-        ({"referee": clip[0]}, "give both --referee NAME and --second NAME"),
+        ({"encoder": clip[0]}, "give both --encoder NAME and --second NAME"),
         ({"rule": "papr"}, "no rule named 'papr'. Did you mean paper"),
         ({"thresholds": "publishd"}, "wanted published or calibrated, or a file"),
-        ({"thresholds": "calibrated"}, "needs pictures labelled out of class"),
-        ({"referee": clip[0], "second": "python:second_encoder:bare"}, "gives no features"),
+        ({"thresholds": "calibrated"}, "needs images labelled out of class"),
+        ({"encoder": clip[0], "second": "python:second_encoder:bare"}, "gives no features"),
         (
-            {"referee": clip[0], "second": "nothing"},
-            "wanted a model that gives features or a referee, got 'nothing'",
+            {"encoder": clip[0], "second": "nothing"},
+            "wanted a model that gives features or an encoder, got 'nothing'",
         ),
         (
-            {"referee": clip[0], "second": second, "phrases": {"contrst": "x"}},
+            {"encoder": clip[0], "second": second, "phrases": {"contrst": "x"}},
             "no shift named 'contrst'. Did you mean contrast",
         ),
     ):
@@ -349,7 +349,7 @@ def test_worker_processes_give_the_same(photos: Path, clip: Clip, second: str, t
 
 
 @pytest.mark.usefixtures("fading_source")
-def test_pictures_of_dials_of_samples_own_are_filtered_as_others(
+def test_images_of_dials_of_samples_own_are_filtered_as_others(
     clip: Clip, second: str, tmp_path: Path
 ) -> None:
     run(fading.suite(source="fading:6"), models=[fading.model()], out=tmp_path / "run")

@@ -1,4 +1,4 @@
-"""Scorers fitted inside a run: from training pictures that the models see first, kept, resumed, and
+"""Scorers fitted inside a run: from training images that the models see first, kept, resumed, and
 the same in any order.
 """
 
@@ -36,27 +36,27 @@ SUITE = parse(
 WIDE = 24
 _weight = np.random.default_rng(5).normal(0, 3, (4, WIDE))
 HEAD = (_weight.astype(np.float32), (-_weight @ np.tile([0.5, 0.2], WIDE // 2)).astype(np.float32))
-"""No class is ahead on a grey picture."""
+"""No class is ahead on a grey image."""
 
 
-def describe(picture: np.ndarray) -> np.ndarray:
-    rows = np.array_split(picture.astype(np.float32) / 255, 4, axis=0)
+def describe(image: np.ndarray) -> np.ndarray:
+    rows = np.array_split(image.astype(np.float32) / 255, 4, axis=0)
     return np.concatenate(
         [[c.mean(), c.std()] for row in rows for c in np.array_split(row, 3, axis=1)]
     ).astype(np.float32)
 
 
 def linear(name: str = "linear", head: bool = True) -> Model:
-    def forward(pictures: list[np.ndarray]) -> Outputs:
-        features = np.stack([describe(p) for p in pictures])
+    def forward(images: list[np.ndarray]) -> Outputs:
+        features = np.stack([describe(p) for p in images])
         logits = np.stack([row.astype(np.float64) @ HEAD[0].T + HEAD[1] for row in features])
         return Outputs(logits.astype(np.float32), features)
 
     return Model(name, forward, head=HEAD if head else None, version="1")
 
 
-def pictures(kind: str, count: int, split: str = "", label: int | None = 0) -> list[Sample]:
-    """Pictures of coloured patches, each its own, labelled 0 to 3 in turn."""
+def images(kind: str, count: int, split: str = "", label: int | None = 0) -> list[Sample]:
+    """Images of coloured patches, each its own, labelled 0 to 3 in turn."""
 
     def load(name: str) -> Callable[[], np.ndarray]:
         patches = np.random.default_rng(crc32(name.encode())).integers(0, 256, (4, 3, 3), np.uint8)
@@ -71,21 +71,21 @@ def pictures(kind: str, count: int, split: str = "", label: int | None = 0) -> l
 
 @pytest.fixture
 def asked() -> Source:
-    return Source("asked", pictures("a", 20))
+    return Source("asked", images("a", 20))
 
 
 @pytest.fixture
-def familiar() -> Source:
-    return Source("familiar", pictures("f", 150, "train") + pictures("v", 10, "val"))
+def in_distribution() -> Source:
+    return Source("id", images("f", 150, "train") + images("v", 10, "val"))
 
 
 Run = Callable[..., pl.DataFrame]
 
 
 @pytest.fixture
-def run(tmp_path: Path, asked: Source, familiar: Source) -> Run:
+def run(tmp_path: Path, asked: Source, in_distribution: Source) -> Run:
     def go(suite: Suite = SUITE, out: str = "run", **more: object) -> pl.DataFrame:
-        given = {"source": asked, "models": [linear()], "fit": familiar, **more}
+        given = {"source": asked, "models": [linear()], "fit": in_distribution, **more}
         return sorites.run(suite, out=tmp_path / out, **given).collect()  # type: ignore[arg-type]
 
     return go
@@ -96,7 +96,7 @@ def settled(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def test_every_scorer_has_its_rows_and_they_are_those_of_a_hand_fit(
-    run: Run, asked: Source, familiar: Source
+    run: Run, asked: Source, in_distribution: Source
 ) -> None:
     held = run()
     assert table.check(held) == []
@@ -107,12 +107,12 @@ def test_every_scorer_has_its_rows_and_they_are_those_of_a_hand_fit(
     framed = SUITE.frame
     assert framed is not None
     seen, shown = (
-        linear()([framed(s.load()) for s in familiar], True),
+        linear()([framed(s.load()) for s in in_distribution], True),
         linear()([framed(s.load()) for s in asked], True),
     )
     clean = scored.filter(pl.col("shift") == "clean")
     for name in ("knn(k=3)", "mds", "react", "ash_b", "vim(dim=9)"):
-        by_hand = core.scorer(name).fit([(seen, [s.label for s in familiar])], HEAD)
+        by_hand = core.scorer(name).fit([(seen, [s.label for s in in_distribution])], HEAD)
         expected = dict(zip([s.id for s in asked], by_hand(shown), strict=True))
         for sample, score in clean.filter(pl.col("scorer") == name).select("sample_id", "score").iter_rows():
             assert score == pytest.approx(float(expected[sample]), rel=1e-5)
@@ -123,26 +123,26 @@ def test_nothing_depends_on_batch_or_workers(run: Run, change: dict[str, int]) -
     assert settled(run(out="again", **change)).equals(settled(run()))
 
 
-def test_nothing_depends_on_the_order_of_the_training_pictures(run: Run, familiar: Source) -> None:
-    turned_round = Source("familiar", list(familiar)[::-1])
+def test_nothing_depends_on_the_order_of_the_training_images(run: Run, in_distribution: Source) -> None:
+    turned_round = Source("id", list(in_distribution)[::-1])
     assert settled(run(out="again", fit=turned_round)).equals(settled(run()))
 
 
-def test_the_models_see_each_training_picture_once(run: Run, tmp_path: Path) -> None:
+def test_the_models_see_each_training_image_once(run: Run, tmp_path: Path) -> None:
     run()
     kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "run" / "fits").iterdir()}
     told = json.loads((tmp_path / "run" / RECORD).read_text())["linear"]
     assert len(kept) == 3
     assert told["left_out"] == 0
-    assert told["scorers"]["knn(k=3)"] == {"pictures": 160, "bank": 160}
-    assert told["scorers"]["mds"] == {"pictures": 160, "classes": 4}
+    assert told["scorers"]["knn(k=3)"] == {"images": 160, "bank": 160}
+    assert told["scorers"]["mds"] == {"images": 160, "classes": 4}
     next((tmp_path / "run" / "predictions").glob("contrast-*")).unlink()
     blind = linear()
     inner, seen = blind.forward, []
 
-    def forward(pictures: list[np.ndarray]) -> Outputs:
-        seen.extend(pictures)
-        return inner(pictures)
+    def forward(images: list[np.ndarray]) -> Outputs:
+        seen.extend(images)
+        return inner(images)
 
     blind.forward = forward
     before = settled(run(out="whole"))
@@ -160,36 +160,34 @@ def test_a_finished_run_fits_nothing_again(run: Run, tmp_path: Path) -> None:
     assert not (tmp_path / "run" / RECORD).exists()
 
 
-def test_a_fit_takes_a_split_and_a_limit(tmp_path: Path, asked: Source, familiar: Source) -> None:
+def test_a_fit_takes_a_split_and_a_limit(tmp_path: Path, asked: Source, in_distribution: Source) -> None:
     def training(**more: object) -> list[Sample]:
-        recipe = parse(
-            {**SUITE.model_dump(), "models": ["linear"], "fit": {"source": "familiar", **more}}, "test"
-        )
-        return list(plan.make(recipe, asked, {"linear": linear()}, familiar).fit)
+        recipe = parse({**SUITE.model_dump(), "models": ["linear"], "fit": {"source": "id", **more}}, "test")
+        return list(plan.make(recipe, asked, {"linear": linear()}, in_distribution).fit)
 
     assert len(training()) == 160
     assert {s.split for s in training(split="val")} == {"val"}
     assert [s.id for s in training(limit=7)] == [s.id for s in training()][:7]
-    with pytest.raises(
-        SoritesError, match="no clean pictures of the split 'test'; its splits are train, val"
-    ):
+    with pytest.raises(SoritesError, match="no clean images of the split 'test'; its splits are train, val"):
         training(split="test")
 
 
-def test_other_training_pictures_are_another_run(run: Run, familiar: Source) -> None:
+def test_other_training_images_are_another_run(run: Run, in_distribution: Source) -> None:
     run()
     with pytest.raises(SoritesError, match="holds another run \\(fit: "):
-        run(fit=Source("familiar", list(familiar)[1:]))
+        run(fit=Source("id", list(in_distribution)[1:]))
 
 
-def test_a_damaged_list_of_training_pictures_is_named(run: Run, tmp_path: Path) -> None:
+def test_a_damaged_list_of_training_images_is_named(run: Run, tmp_path: Path) -> None:
     run()
     (tmp_path / "run" / "training.parquet").write_bytes(b"PAR1")
     with pytest.raises(SoritesError, match=r"training.parquet cannot be read: .*Put it back from a copy"):
         run()
 
 
-def test_a_folder_without_predictions_may_be_deleted(run: Run, tmp_path: Path, familiar: Source) -> None:
+def test_a_folder_without_predictions_may_be_deleted(
+    run: Run, tmp_path: Path, in_distribution: Source
+) -> None:
     run()
     for shard in (tmp_path / "run" / "predictions").glob("*.parquet"):
         shard.unlink()
@@ -197,12 +195,10 @@ def test_a_folder_without_predictions_may_be_deleted(run: Run, tmp_path: Path, f
         SoritesError,
         match=r"holds another run \(fit: .*It has no predictions yet: delete it, or choose another",
     ):
-        run(fit=Source("familiar", list(familiar)[1:]))
+        run(fit=Source("id", list(in_distribution)[1:]))
 
 
-def test_without_training_pictures_scorers_that_need_some_are_refused_by_name(
-    run: Run, tmp_path: Path
-) -> None:
+def test_without_training_images_scorers_that_need_some_are_refused_by_name(run: Run, tmp_path: Path) -> None:
     with pytest.raises(
         SoritesError,
         match=(
@@ -215,24 +211,24 @@ def test_without_training_pictures_scorers_that_need_some_are_refused_by_name(
 
 
 @pytest.mark.parametrize("name", ["knn", "nnguide"])
-def test_too_few_training_pictures_are_refused_before_any_is_looked_at(
+def test_too_few_training_images_are_refused_before_any_is_looked_at(
     run: Run, tmp_path: Path, name: str
 ) -> None:
-    said = rf"^scorer {name}\(k=161\): wanted the 161 nearest of its training pictures, which are only 160"
+    said = rf"^scorer {name}\(k=161\): wanted the 161 nearest of its training images, which are only 160"
     with pytest.raises(SoritesError, match=said):
         run(scorers=[f"{name}(k=161)"])
     assert not (tmp_path / "run").exists()
 
 
-def test_training_pictures_that_are_judged_too_are_told(asked: Source, familiar: Source) -> None:
+def test_training_images_that_are_judged_too_are_told(asked: Source, in_distribution: Source) -> None:
     def said(source: str, fit: str, known: Source) -> str:
         suite = SUITE.override(source=source, fit={"source": fit}, limit=15)
         return fitting.note_overlap(plan.make(suite, asked, fit=known))
 
-    assert said("asked", "familiar", familiar) == ""
+    assert said("asked", "id", in_distribution) == ""
     assert (
         said("asked", "asked", asked)
-        == "note: 15 of the 20 training pictures are also judged: their strangeness is too low"
+        == "note: 15 of the 20 training images are also judged: their OOD score is too low"
     )
     assert said("folder:a", "folder:./a", asked).startswith("note: 15 of the 20")
     assert said("folder:a", "folder:b", asked) == ""
@@ -258,22 +254,22 @@ def test_what_a_model_does_not_show_is_refused_by_name(run: Run, tmp_path: Path)
     assert not (tmp_path / "run").exists()
 
 
-def test_training_pictures_that_cannot_be_used_are_left_out_and_counted(
-    run: Run, tmp_path: Path, familiar: Source
+def test_training_images_that_cannot_be_used_are_left_out_and_counted(
+    run: Run, tmp_path: Path, in_distribution: Source
 ) -> None:
     def broken() -> np.ndarray:
         raise SoritesError("truncated")
 
-    odd = [Sample("x0", broken, 0), Sample("x1", familiar.samples[0].load, 3)]
+    odd = [Sample("x0", broken, 0), Sample("x1", in_distribution.samples[0].load, 3)]
     three = linear()
     three.labels, three.head = ("a", "b", "c"), (HEAD[0][:3], HEAD[1][:3])
     inner = three.forward
     three.forward = lambda p: Outputs(inner(p).logits[:, :3], inner(p).features)  # type: ignore[index]
-    unknown = sum(s.label == 3 for s in familiar)
-    run(models=[three], fit=Source("familiar", [*familiar, *odd]))
+    unknown = sum(s.label == 3 for s in in_distribution)
+    run(models=[three], fit=Source("id", [*in_distribution, *odd]))
     told = json.loads((tmp_path / "run" / RECORD).read_text())["linear"]
     assert told["left_out"] == unknown + 2
-    assert told["scorers"]["mds"] == {"pictures": 160 - unknown, "classes": 3}
+    assert told["scorers"]["mds"] == {"images": 160 - unknown, "classes": 3}
 
 
 def test_labels_are_places_in_the_models_own_logits(run: Run) -> None:
@@ -292,8 +288,8 @@ def test_labels_are_places_in_the_models_own_logits(run: Run) -> None:
     )
 
 
-def test_a_scorer_that_fails_on_one_picture_is_a_row_with_its_error(run: Run) -> None:
-    some = Source("familiar", [s for s in pictures("f", 60) if s.label == 2] + pictures("g", 9, label=None))
+def test_a_scorer_that_fails_on_one_image_is_a_row_with_its_error(run: Run) -> None:
+    some = Source("id", [s for s in images("f", 60) if s.label == 2] + images("g", 9, label=None))
     held = run(scorers=["she", "msp"], fit=some).filter(pl.col("scorer") == "she")
     failed = held.filter(pl.col("error").is_not_null())
     assert failed.height > 0
@@ -301,9 +297,9 @@ def test_a_scorer_that_fails_on_one_picture_is_a_row_with_its_error(run: Run) ->
     assert failed.select("score", "correct").null_count().row(0) == (failed.height, failed.height)
 
 
-def test_sizes_are_known_beforehand(asked: Source, familiar: Source, tmp_path: Path) -> None:
-    recipe = parse({**SUITE.model_dump(), "models": ["linear"], "fit": {"source": "familiar"}}, "test")
-    made = plan.make(recipe, asked, {"linear": linear()}, familiar)
+def test_sizes_are_known_beforehand(asked: Source, in_distribution: Source, tmp_path: Path) -> None:
+    recipe = parse({**SUITE.model_dump(), "models": ["linear"], "fit": {"source": "id"}}, "test")
+    made = plan.make(recipe, asked, {"linear": linear()}, in_distribution)
     assert runner.prepare(made).training_bytes() == 160 * 4 * (WIDE + 4)
     runner.execute(runner.prepare(made), tmp_path / "run", keep_features=True)
     kept = sum(
@@ -335,15 +331,15 @@ def test_scorers_that_look_inside_run_on_a_torch_module_whatever_the_batch(run: 
     assert scored["scorer"].unique().sort().to_list() == sorted(scorers)
     assert scored.filter(~pl.col("scorer").str.starts_with("gram"))["score"].null_count() == 0
     said = scored["error"].drop_nulls().unique().to_list()
-    assert all("no training picture was predicted as class" in error for error in said)
+    assert all("no training image was predicted as class" in error for error in said)
     assert settled(run(out="again", models=[network], scorers=scorers, batch=3, workers=1)).equals(held)
 
 
-def test_a_scorer_with_too_few_pictures_has_no_scores_and_the_run_goes_on(run: Run, tmp_path: Path) -> None:
-    alone = Source("familiar", pictures("f", 4))
+def test_a_scorer_with_too_few_images_has_no_scores_and_the_run_goes_on(run: Run, tmp_path: Path) -> None:
+    alone = Source("id", images("f", 4))
     with pytest.warns(
         UserWarning,
-        match="linear: scorer mds: wanted at least two different training pictures per class, got 4",
+        match="linear: scorer mds: wanted at least two different training images per class, got 4",
     ):
         held = run(scorers=["mds", "knn(k=3)"], fit=alone).filter(pl.col("output") == "ood")
     missing = held.filter(pl.col("scorer") == "mds")
@@ -357,4 +353,4 @@ def test_a_scorer_with_too_few_pictures_has_no_scores_and_the_run_goes_on(run: R
     ].to_list() in ([], [None])
     with pytest.warns(UserWarning, match="cannot be shown"):
         page = sorites.report(tmp_path / "run", tmp_path / "page.html").read_text(encoding="utf-8")
-    assert "wanted at least two different training pictures per class" in page
+    assert "wanted at least two different training images per class" in page

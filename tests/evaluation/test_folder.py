@@ -76,7 +76,7 @@ WRONG = {
     "run_id": 3,
     "suite": [],
     "suite.models": "tiny",
-    "stops": {"jpeg": 4},
+    "settings": {"jpeg": 4},
     "models": ["tiny"],
     "versions": [],
     "scored": "msp",

@@ -31,7 +31,7 @@ def make(photos: Path, tiny: Callable[..., Model]) -> Callable[..., Plan]:
 
 def test_what_a_run_is_follows_from_what_makes_its_numbers(make: Callable[..., Plan]) -> None:
     info = describe(make())
-    assert info["stops"] == {"jpeg": [75, 82, 85, 90, 93]}
+    assert info["settings"] == {"jpeg": [75, 82, 85, 90, 93]}
     assert info["models"] == {"tiny": "1"}
     assert {"numpy", "pillow"} <= set(info["versions"])
     assert "sorites" not in info["versions"]
@@ -88,7 +88,7 @@ def test_a_scorer_has_a_version_in_the_id(make: Callable[..., Plan], monkeypatch
         def __call__(self, outputs: core.Outputs) -> Any:
             return outputs.logits.max(axis=1)
 
-    monkeypatch.setitem(core.SCORERS._things, "numbers", numbers)
+    monkeypatch.setitem(core.SCORERS._objects, "numbers", numbers)
     before = describe(make(scorers=["numbers"]))
     assert before["scorers"] == {"numbers": 1}
     numbers.version = 2

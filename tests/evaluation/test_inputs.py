@@ -21,7 +21,7 @@ def test_an_input_is_said_as_it_is_prepared() -> None:
         "320 x 240 px: both sides scaled to 240 and 320 and the middle cut out (bilinear)"
     )
     assert input_words(told, framed=True).startswith("224 x 224 px: the frame scaled (bicubic)")
-    assert input_words({}) == "pictures as they are; what it does with them is its own"
+    assert input_words({}) == "images as they are; what it does with them is its own"
 
 
 def test_a_source_without_labels_is_told(photos: Path, tmp_path: Path) -> None:
@@ -30,6 +30,4 @@ def test_a_source_without_labels_is_told(photos: Path, tmp_path: Path) -> None:
     frame = pl.DataFrame({"img": [next(photos.rglob("*.png")).read_bytes()], "y": [3]})
     frame.write_parquet(tmp_path / "p.parquet")
     unlabelled = plans.make(parse({**suite, "source": f"parquet:{tmp_path / 'p.parquet'}"}, "test"))
-    assert note_unlabelled(unlabelled).startswith(
-        f"no picture of parquet:{tmp_path / 'p.parquet'} has a label"
-    )
+    assert note_unlabelled(unlabelled).startswith(f"no image of parquet:{tmp_path / 'p.parquet'} has a label")

@@ -48,9 +48,9 @@ def program(tmp_path: Path) -> Path:
         textwrap.dedent("""
         import time
         import numpy as np
-        def logits(pictures):
-            time.sleep(0.002 * len(pictures))
-            means = [np.resize(p[::8, ::8].mean(axis=(0, 1)), 1000) for p in pictures]
+        def logits(images):
+            time.sleep(0.002 * len(images))
+            means = [np.resize(p[::8, ::8].mean(axis=(0, 1)), 1000) for p in images]
             return np.stack(means).astype(np.float32) / 25 + np.sin(np.arange(1000, dtype=np.float32))
         """)
     )

@@ -1,4 +1,4 @@
-"""The embedded case on real photographs, in a small form: a referee taught here, LAID on its texts,
+"""The embedded case on real photographs, in a small form: an encoder taught here, LAID on its texts,
 degrees and the map.
 """
 
@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 import sorites
-from sorites.core import Referee, referee, table
+from sorites.core import Encoder, encoder, table
 from sorites.evaluation.facts import decomposition
 from sorites.io.files import cache
 from sorites.metrics import level_map
@@ -30,22 +30,22 @@ TAUGHT = "cifar:3000"
 
 
 @pytest.fixture(scope="module")
-def judge() -> Referee:
-    return referee(TAUGHT)
+def judge() -> Encoder:
+    return encoder(TAUGHT)
 
 
 @pytest.fixture(scope="module")
-def known(judge: Referee) -> dict[tuple[str, str, str], float]:
-    """Accuracy by (pictures, of, part): table 3 of the paper, on the pairs that margin and epochs
+def known(judge: Encoder) -> dict[tuple[str, str, str], float]:
+    """Accuracy by (images, of, part): table 3 of the paper, on the pairs that margin and epochs
     were and were not chosen by.
     """
     made = decomposition.recipe(judge)
     found = decomposition.report(judge, decomposition.cached(judge, made), made, None, None)
     assert found is not None
-    return {(row["pictures"], row["of"], row["part"]): row["value"] for row in found.to_dicts()}
+    return {(row["images"], row["of"], row["part"]): row["value"] for row in found.to_dicts()}
 
 
-def test_pictures_and_captions_meet_on_pairs_never_seen_together(
+def test_images_and_captions_meet_on_pairs_never_seen_together(
     known: dict[tuple[str, str, str], float],
 ) -> None:
     assert known["test", "class", "whole"] > 0.35
@@ -64,12 +64,12 @@ def test_the_covariate_half_keeps_the_style(known: dict[tuple[str, str, str], fl
     assert known["test", "style", "semantic"] < known["test", "style", "covariate"] - 0.2
 
 
-def test_the_matrix_is_orthogonal(judge: Referee) -> None:
+def test_the_matrix_is_orthogonal(judge: Encoder) -> None:
     matrix = decomposition.cached(judge, decomposition.recipe(judge)).matrix
     assert np.linalg.norm(matrix.T @ matrix - np.eye(len(matrix)), 2) < 1e-5
 
 
-def test_the_pictures_to_check_on_may_be_limited(judge: Referee) -> None:
+def test_the_images_to_check_on_may_be_limited(judge: Encoder) -> None:
     made = decomposition.recipe(judge)
     found = decomposition.report(judge, decomposition.cached(judge, made), made, None, 60)
     assert found is not None
@@ -77,8 +77,8 @@ def test_the_pictures_to_check_on_may_be_limited(judge: Referee) -> None:
 
 
 def small(suite: Suite) -> Suite:
-    """The same suite with fewer pictures to learn from, and without the scorers that look inside
-    the model picture by picture.
+    """The same suite with fewer images to learn from, and without the scorers that look inside
+    the model image by image.
     """
     assert suite.distance is not None
     assert suite.fit is not None
@@ -86,7 +86,7 @@ def small(suite: Suite) -> Suite:
         "models": ("cifar6:1200",),
         "limit": 100,
         "scorers": tuple(name for name in suite.scorers if name not in ("odin", "rankfeat", "gram")),
-        "distance": suite.distance.model_copy(update={"referee": TAUGHT, "limit": 800}),
+        "distance": suite.distance.model_copy(update={"encoder": TAUGHT, "limit": 800}),
         "fit": suite.fit.model_copy(update={"limit": 400}),
     }
     return suite.model_copy(update=changed)
@@ -102,8 +102,8 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, pl.DataFrame]:
 def test_the_judged_classifier_knows_its_six_classes(rows: tuple[Path, pl.DataFrame]) -> None:
     clean = rows[1].filter(pl.col("shift") == "clean", pl.col("output") == "label", pl.col("known"))
     assert clean["correct"].mean() > 0.75
-    strange = rows[1].filter(~pl.col("known"))
-    assert set(strange["correct"]) == {None}
+    ood = rows[1].filter(~pl.col("known"))
+    assert set(ood["correct"]) == {None}
 
 
 def test_distances_follow_meaning_and_style(rows: tuple[Path, pl.DataFrame]) -> None:

@@ -7,24 +7,24 @@ from pathlib import Path
 import numpy as np
 
 import sorites
-from sorites.core import Model, Picture, Sample
-from sorites.core.errors import BadPicture
+from sorites.core import ImageU8, Model, Sample
+from sorites.core.errors import BadImage
 from sorites.evaluation.check import check
 from sorites.evaluation.images import LeftOut, readable
 from sorites.suites.suite import parse
 
 
-def broken() -> Picture:
-    raise BadPicture("truncated")
+def broken() -> ImageU8:
+    raise BadImage("truncated")
 
 
-def test_pictures_that_cannot_be_read_are_counted_with_the_first_reason() -> None:
+def test_images_that_cannot_be_read_are_counted_with_the_first_reason() -> None:
     left = LeftOut()
     fine = Sample("a", lambda: np.zeros((4, 4, 3), np.uint8))
     assert [sample.id for sample, _ in readable([Sample("b", broken), fine, Sample("c", broken)], left)] == [
         "a"
     ]
-    assert left.say() == "2 pictures could not be read and are left out; the first, b: truncated"
+    assert left.say() == "2 images could not be read and are left out; the first, b: truncated"
     assert LeftOut().say() == ""
 
 

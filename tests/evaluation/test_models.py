@@ -1,4 +1,4 @@
-"""The models of a plan: named, versioned, of one shape, and each with pictures of its own."""
+"""The models of a plan: named, versioned, of one shape, and each with images of its own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import torch
 from tests.conftest import CLASSES
 
 import sorites
-from sorites.core import Model, Outputs, Picture
+from sorites.core import ImageU8, Model, Outputs
 from sorites.core.errors import SoritesError
 from sorites.evaluation.predict import ask
 from sorites.evaluation.storage.folder import read_info
@@ -28,8 +28,8 @@ def run(photos: Path, out: Path, models: Any, recipe: Any = ()) -> pl.DataFrame:
     ).collect()
 
 
-def by_colour(pictures: list[Picture]) -> Any:
-    return np.stack([np.append(p.mean(axis=(0, 1)), p.std()) for p in pictures])
+def by_colour(images: list[ImageU8]) -> Any:
+    return np.stack([np.append(p.mean(axis=(0, 1)), p.std()) for p in images])
 
 
 def test_models_have_the_names_they_are_given(
@@ -46,8 +46,8 @@ def test_a_spec_has_a_name_in_a_suite_and_in_python(
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "own_named.py").write_text(
-        "import numpy as np\ndef f(pictures):\n    return np.stack([np.append(p.mean(axis=(0, 1)), 0) for p"
-        " in pictures])\n"
+        "import numpy as np\ndef f(images):\n    return np.stack([np.append(p.mean(axis=(0, 1)), 0) for p"
+        " in images])\n"
     )
     given: list[tuple[Any, dict[str, Any]]] = [
         ({"v2": "python:own_named:f"}, {}),
@@ -81,17 +81,17 @@ def test_an_equals_sign_in_a_spec_is_no_name() -> None:
     assert suite.model_names == suite.models
 
 
-def test_a_model_that_writes_into_its_pictures_spoils_no_other(
+def test_a_model_that_writes_into_its_images_spoils_no_other(
     photos: Path, tmp_path: Path, tiny: Callable[..., Model]
 ) -> None:
-    def vandal(pictures: list[Picture]) -> Any:
-        given = by_colour(pictures)
-        for picture in pictures:
-            picture[:] = 0
+    def vandal(images: list[ImageU8]) -> Any:
+        given = by_colour(images)
+        for image in images:
+            image[:] = 0
         return given
 
-    def object_(pictures: list[Picture]) -> Outputs:
-        return Outputs(np.asarray(vandal(pictures), np.float32))
+    def object_(images: list[ImageU8]) -> Outputs:
+        return Outputs(np.asarray(vandal(images), np.float32))
 
     alone = run(photos, tmp_path / "a", [tiny()])
     with_others = run(photos, tmp_path / "b", [vandal, Model("object", object_, version="1"), tiny()])
@@ -100,9 +100,9 @@ def test_a_model_that_writes_into_its_pictures_spoils_no_other(
     assert with_others["error"].null_count() == with_others.height
 
 
-def test_a_picture_can_become_a_tensor_without_a_warning(photos: Path, tmp_path: Path) -> None:
-    def on_torch(pictures: list[Picture]) -> Any:
-        means = [torch.from_numpy(p).float().mean((0, 1)) for p in pictures]
+def test_a_image_can_become_a_tensor_without_a_warning(photos: Path, tmp_path: Path) -> None:
+    def on_torch(images: list[ImageU8]) -> Any:
+        means = [torch.from_numpy(p).float().mean((0, 1)) for p in images]
         return torch.nn.functional.pad(torch.stack(means), (0, 1))
 
     with warnings.catch_warnings():
@@ -110,7 +110,7 @@ def test_a_picture_can_become_a_tensor_without_a_warning(photos: Path, tmp_path:
         assert run(photos, tmp_path, [on_torch])["error"].null_count() == 10
 
 
-def test_pictures_that_are_shared_cannot_be_written_into(photos: Path, tiny: Callable[..., Model]) -> None:
+def test_images_that_are_shared_cannot_be_written_into(photos: Path, tiny: Callable[..., Model]) -> None:
     from sorites.evaluation import plan
     from sorites.evaluation.images import shots
 
@@ -124,16 +124,16 @@ def test_pictures_that_are_shared_cannot_be_written_into(photos: Path, tiny: Cal
     planned = plan.make(parse(suite, "t"))
     for unit in planned.units():
         for shot in shots(planned, unit):
-            assert shot.picture is not None
+            assert shot.image is not None
             with pytest.raises(ValueError, match="read-only"):
-                shot.picture[0, 0, 0] = 1
+                shot.image[0, 0, 0] = 1
 
 
 def test_a_model_that_is_not_deterministic_is_called_so_once(photos: Path, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
 
-    def shaken(pictures: list[Picture]) -> Any:
-        return by_colour(pictures) + rng.normal(0, 9, (len(pictures), 4))
+    def shaken(images: list[ImageU8]) -> Any:
+        return by_colour(images) + rng.normal(0, 9, (len(images), 4))
 
     with pytest.warns(UserWarning, match="model shaken is not deterministic") as said:
         run(photos, tmp_path / "run", [shaken])
@@ -141,14 +141,14 @@ def test_a_model_that_is_not_deterministic_is_called_so_once(photos: Path, tmp_p
     assert read_info(tmp_path / "run")["not_repeating"] == ["shaken"]
     page = sorites.report(tmp_path / "run", tmp_path / "page.html").read_text()
     assert page.count("not deterministic") == 1
-    assert "shaken: shown the same pictures again" in page
+    assert "shaken: shown the same images again" in page
     with pytest.warns(UserWarning, match="model shaken is not deterministic"):
         run(photos, tmp_path / "run", [shaken])
 
 
 def test_features_of_another_width_are_an_error() -> None:
     wide = iter([3, 3, 4])
-    model = Model("m", lambda pictures: Outputs(np.zeros((1, 2)), np.zeros((1, next(wide)))))
-    picture = np.zeros((4, 4, 3), np.uint8)
-    errors = [ask(model, [picture], False)[1] for _ in range(3)]
+    model = Model("m", lambda images: Outputs(np.zeros((1, 2)), np.zeros((1, next(wide)))))
+    image = np.zeros((4, 4, 3), np.uint8)
+    errors = [ask(model, [image], False)[1] for _ in range(3)]
     assert errors == [[None], [None], ["model m gave features of shape (4,), not (3,) as before"]]

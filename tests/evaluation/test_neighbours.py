@@ -77,18 +77,18 @@ def test_stopped_work_goes_on_and_gives_the_same(
 
 
 @pytest.mark.usefixtures("small")
-def test_other_pictures_begin_anew_and_broken_ones_are_counted(
+def test_other_images_begin_anew_and_broken_ones_are_counted(
     judge: str, photos: Path, tmp_path: Path
 ) -> None:
     mine = tmp_path / "mine"
     shutil.copytree(photos, mine)
     first = measured(judge, mine, tmp_path / "d.parquet")
     folder = next(path for path in sorted(mine.iterdir()) if path.is_dir())
-    (folder / "a broken one.jpg").write_bytes(b"no picture")
+    (folder / "a broken one.jpg").write_bytes(b"no image")
     second = measured(judge, mine, tmp_path / "d.parquet")
     assert second.rows.sort("sample_id").equals(first.rows.sort("sample_id"))
     said = second.record["left_out"]
-    assert [text.split(" could")[0] for text in said] == ["1 familiar pictures", "1 pictures"]
+    assert [text.split(" could")[0] for text in said] == ["1 in-distribution images", "1 images"]
     assert all("a broken one.jpg" in text for text in said)
 
 
@@ -135,10 +135,10 @@ def test_the_work_may_lie_on_a_store(judge: str, photos: Path, tmp_path: Path) -
 
 
 def changed(folder: Path, seed: int) -> Path:
-    """Return a picture of a folder after it was replaced by another one."""
-    picture = next(path for path in sorted(folder.rglob("*")) if path.suffix in {".jpg", ".JPEG", ".png"})
-    Pillow.fromarray(np.random.default_rng(seed).integers(0, 256, (40, 40, 3), np.uint8)).save(picture, "png")
-    return picture
+    """Return an image of a folder after it was replaced by another one."""
+    image = next(path for path in sorted(folder.rglob("*")) if path.suffix in {".jpg", ".JPEG", ".png"})
+    Pillow.fromarray(np.random.default_rng(seed).integers(0, 256, (40, 40, 3), np.uint8)).save(image, "png")
+    return image
 
 
 def same(found: distance.Distances, alone: distance.Distances) -> bool:
@@ -154,8 +154,8 @@ def test_changed_mended_and_damaged_files_are_done_again(
 ) -> None:
     mine, out = tmp_path / "mine", tmp_path / "d.parquet"
     shutil.copytree(photos, mine)
-    picture = changed(mine, 0)
-    picture.write_bytes(b"no picture")
+    image = changed(mine, 0)
+    image.write_bytes(b"no image")
     assert (
         len(measured(judge, mine, out, neighbours=kind).rows)
         == len(measured(judge, photos, tmp_path / "p.parquet").rows) - 1
@@ -181,7 +181,7 @@ def test_changed_mended_and_damaged_files_are_done_again(
     )
 
 
-def test_a_referee_without_a_version_is_known_by_its_answers(
+def test_a_encoder_without_a_version_is_known_by_its_answers(
     judge: str, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = judge.split(":")[1]
@@ -192,9 +192,7 @@ def test_a_referee_without_a_version_is_known_by_its_answers(
     first = measured(judge, photos, tmp_path / "d.parquet")
     again = measured(judge, photos, tmp_path / "d.parquet")
     assert again.rows.equals(first.rows)
-    monkeypatch.setattr(
-        sys.modules[name].Judge, "images", lambda self, pictures: 1.0 / (1 + _means(pictures))
-    )
+    monkeypatch.setattr(sys.modules[name].Judge, "images", lambda self, images: 1.0 / (1 + _means(images)))
     other = measured(judge, photos, tmp_path / "d.parquet")
     assert not same(other, first)
 
@@ -208,7 +206,7 @@ def _means(some: list[np.ndarray]) -> np.ndarray:
     )
 
 
-def test_labels_hold_for_the_pictures_asked_about(judge: str, photos: Path, tmp_path: Path) -> None:
+def test_labels_hold_for_the_images_asked_about(judge: str, photos: Path, tmp_path: Path) -> None:
     (tmp_path / "labels.txt").write_text("no such class\nnor this\n")
     for engine in (None, "local"):
         with pytest.raises(SoritesError, match="no class named"):

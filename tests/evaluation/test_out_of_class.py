@@ -49,7 +49,7 @@ def test_a_similarity_at_the_threshold_does_not_pass_and_a_missing_one_is_not_ju
 
 
 def made(n: int = 2000) -> pl.DataFrame:
-    """Lost pictures are less alike in all four ways, each vote with noise of its own."""
+    """Lost images are less alike in all four ways, each vote with noise of its own."""
     rng = np.random.default_rng(0)
     outside = rng.random(n) < 0.3
     held = {vote: rng.normal(1.5, 1, n) - 2.5 * outside for vote in VOTES}
@@ -138,12 +138,12 @@ def test_stages_come_back_as_table_8() -> None:
         stages(pl.DataFrame(rows[:1]), ["eesy"])
 
 
-def test_similarities_of_pictures_texts_and_starts() -> None:
+def test_similarities_of_images_texts_and_starts() -> None:
     """Encoders small enough to do by hand: the mean colour, and words that are colours."""
     red, blue = (np.full((4, 4, 3), colour, np.uint8) for colour in ((255, 0, 0), (0, 0, 255)))
 
-    def colours(pictures: object) -> np.ndarray:
-        return np.stack([p.reshape(-1, 3).mean(axis=0) / 255 for p in pictures])  # type: ignore[attr-defined]
+    def colours(images: object) -> np.ndarray:
+        return np.stack([p.reshape(-1, 3).mean(axis=0) / 255 for p in images])  # type: ignore[attr-defined]
 
     def words(texts: object) -> np.ndarray:
         known = {"red": (1.0, 0.0, 0.0), "blue": (0.0, 0.0, 1.0), "both": (1.0, 0.0, 1.0)}
@@ -157,5 +157,5 @@ def test_similarities_of_pictures_texts_and_starts() -> None:
     soft = similarities([blue], [red], (["red"], ["both"]), (colours, words), colours, softmax=True)
     a, b = (np.exp(v) / np.exp(v).sum() for v in (np.array([0.0, 0, 1]), np.array([1.0, 0, 0])))
     assert soft["own_image"][0] == pytest.approx(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
-    with pytest.raises(SoritesError, match="an untouched picture and two texts for each of 1"):
+    with pytest.raises(SoritesError, match="an untouched image and two texts for each of 1"):
         similarities([red], [], (["red"], ["red"]), (colours, words), colours)

@@ -61,7 +61,7 @@ def test_rows_do_not_depend_on_batch_workers_or_the_other_stops(tmp_path: Path) 
 def test_refining_finds_the_severity_that_follows_from_the_drawing(tmp_path: Path) -> None:
     run(suite(source="fading:80", refine=0.01), models=[model()], out=tmp_path / "run")
     table = read(tmp_path / "run")
-    found = sorites.failure_point(
+    found = sorites.failure_severity(
         table.filter(pl.col("shift").is_in(["clean", "fade"])), by=("shift", "sample_id")
     )
     points = {int(sample[-2:]): value for sample, value in found.select("sample_id", "value").iter_rows()}
@@ -84,7 +84,7 @@ def test_a_fine_grid_has_the_same_crossings(tmp_path: Path) -> None:
     run(suite(shifts=["fade"], refine=0.02), models=[model()], out=tmp_path / "run")
     points = [
         dict(
-            sorites.failure_point(read(tmp_path / name), by=("shift", "sample_id"))
+            sorites.failure_severity(read(tmp_path / name), by=("shift", "sample_id"))
             .select("sample_id", "value")
             .iter_rows()
         )
@@ -96,18 +96,16 @@ def test_a_fine_grid_has_the_same_crossings(tmp_path: Path) -> None:
 
 
 def test_a_built_dataset_evaluates_to_the_same_table(tmp_path: Path) -> None:
-    written, errors = build(suite(frame=FRAME), tmp_path / "pictures")
+    written, errors = build(suite(frame=FRAME), tmp_path / "images")
     assert (written, errors) == (220, [])
     run(suite(frame=FRAME), models=[model()], out=tmp_path / "flying")
-    run(
-        suite(frame=FRAME, source=f"folder:{tmp_path / 'pictures'}"), models=[model()], out=tmp_path / "built"
-    )
+    run(suite(frame=FRAME, source=f"folder:{tmp_path / 'images'}"), models=[model()], out=tmp_path / "built")
     tables = [rows(tmp_path / name).drop("run_id", "source") for name in ("flying", "built")]
     assert_frame_equal(*tables)
     assert tables[1].filter(pl.col("shift") == "fade")["family"].unique().to_list() == ["generated"]
 
 
-def test_similarity_measures_them_against_the_clean_picture(tmp_path: Path) -> None:
+def test_similarity_measures_them_against_the_clean_image(tmp_path: Path) -> None:
     run(suite(frame=FRAME), models=[model()], out=tmp_path / "run")
     similarity(tmp_path / "run", ["psnr"])
     found = rows(tmp_path / "run").filter(pl.col("shift") == "fade")
@@ -118,15 +116,15 @@ def test_similarity_measures_them_against_the_clean_picture(tmp_path: Path) -> N
 
 def test_a_run_folder_is_read_without_its_source(tmp_path: Path) -> None:
     run(suite(), models=[model()], out=tmp_path / "run")
-    del core.SOURCES._things["fading"]
+    del core.SOURCES._objects["fading"]
     plan = plan_of(tmp_path / "run")
     assert {name: len(group) for name, group in plan.groups.items()} == {"clean": 40, "fade": 40, "drift": 20}
     (shot,) = turned(plan, plan.groups["fade"][0], "fade", [1.0])
-    assert "not at hand" in str(shot.error)
+    assert "not available" in str(shot.error)
     assert check(str(tmp_path / "run")).endswith("whole")
 
 
-def test_pictures_of_a_sample_that_changed_are_not_made_for_an_old_run(tmp_path: Path) -> None:
+def test_images_of_a_sample_that_changed_are_not_made_for_an_old_run(tmp_path: Path) -> None:
     """The bytes that a load holds are the content of a sample that has no file."""
     folder = tmp_path / "run"
     run(suite(), models=[model()], out=folder)
@@ -136,7 +134,7 @@ def test_pictures_of_a_sample_that_changed_are_not_made_for_an_old_run(tmp_path:
             load = functools.partial(world.load, int(sample.id[-2:]), b"another world")
             yield dataclasses.replace(sample, load=load)
 
-    core.SOURCES._things["fading"] = other
+    core.SOURCES._objects["fading"] = other
     plan = plan_of(folder)
     shots = list(turned(plan, plan.groups["fade"][0], "fade", LEVELS))
     assert all("has changed since the run looked at it" in str(shot.error) for shot in shots)

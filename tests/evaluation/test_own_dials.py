@@ -1,4 +1,4 @@
-"""Dials that samples have themselves: which are taken, what pictures they give, what is refused."""
+"""Dials that samples have themselves: which are taken, what images they give, what is refused."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.evaluation import fading as world
 from tests.evaluation.fading import CLASSES, LEVELS, fading, model, suite
 
 from sorites import core
-from sorites.core import Image, Model, Outputs, OwnDial, Picture, Sample, Source, to_image, to_picture
+from sorites.core import ImageF32, ImageU8, Model, Outputs, OwnDial, Sample, Source, to_float, to_uint8
 from sorites.core.errors import SoritesError
 from sorites.core.labels import labels
 from sorites.core.table import read
@@ -33,7 +33,7 @@ FRAME = {"resize": 32, "crop": 32}
 def test_a_suite_without_shifts_takes_every_dial_at_its_levels() -> None:
     plan = plans.make(suite())
     assert {name: len(group) for name, group in plan.groups.items()} == {"clean": 40, "fade": 40, "drift": 20}
-    assert plan.stops == {"fade": LEVELS, "drift": (1.0,)}
+    assert plan.settings == {"fade": LEVELS, "drift": (1.0,)}
     assert (plan.shifts["fade"].unit, plan.family("fade"), plan.shifts["fade"].setting(1.0).level) == (
         "light",
         "generated",
@@ -46,14 +46,14 @@ def test_a_suite_names_some_of_them_beside_shifts_that_are_made() -> None:
     plan = plans.make(
         suite(shifts=[{"name": "fade", "severities": [0.3, 2.6]}, {"name": "drift", "levels": [1]}, "jpeg"])
     )
-    assert plan.stops["fade"] == (0.3, 2.6)
+    assert plan.settings["fade"] == (0.3, 2.6)
     assert len(plan.groups["drift"]) == 20
     assert len(plan.groups["jpeg"]) == 40
     assert list(plan.own) == ["fade", "drift"]
 
 
 def test_the_sample_s_dial_wins_over_a_registered_shift_of_its_name() -> None:
-    def sweep(severities: Sequence[float]) -> Iterator[Image]:
+    def sweep(severities: Sequence[float]) -> Iterator[ImageF32]:
         return (np.full((8, 8, 3), 0.5, np.float32) for _ in severities)
 
     own = Sample(
@@ -63,22 +63,22 @@ def test_the_sample_s_dial_wins_over_a_registered_shift_of_its_name() -> None:
         suite(shifts=["jpeg"]), Source("mine", [own, dataclasses.replace(own, id="b", dials=())])
     )
     assert [sample.id for sample in plan.groups["jpeg"]] == ["a"]
-    assert (plan.shifts["jpeg"].version, plan.stops["jpeg"]) == (7, (1.0,))
-    (shot,) = turned(plan, own, "jpeg", plan.stops["jpeg"])
-    assert shot.picture is not None
-    assert (shot.picture == 128).all()
+    assert (plan.shifts["jpeg"].version, plan.settings["jpeg"]) == (7, (1.0,))
+    (shot,) = turned(plan, own, "jpeg", plan.settings["jpeg"])
+    assert shot.image is not None
+    assert (shot.image == 128).all()
 
 
 @pytest.mark.parametrize("frame", [None, FRAME])
-def test_a_frame_is_laid_on_its_pictures_as_on_a_file_and_once(frame: dict[str, int] | None) -> None:
+def test_a_frame_is_laid_on_its_images_as_on_a_file_and_once(frame: dict[str, int] | None) -> None:
     plan = plans.make(suite(frame=frame))
     sample = plan.groups["fade"][3]
     number = int(sample.id[-2:])
-    lay = (lambda picture: picture) if frame is None else Frame(**frame)
-    found = [shot.picture for shot in turned(plan, sample, "fade", [0.0, 0.5, 0.0, 2.0])]
+    lay = (lambda image: image) if frame is None else Frame(**frame)
+    found = [shot.image for shot in turned(plan, sample, "fade", [0.0, 0.5, 0.0, 2.0])]
     assert np.array_equal(found[0], plan.framed(sample.id))  # type: ignore[arg-type]
-    for picture, severity in zip(found, [0.0, 0.5, 0.0, 2.0], strict=True):
-        assert np.array_equal(picture, lay(to_picture(world.drawn(number, severity))))  # type: ignore[arg-type]
+    for image, severity in zip(found, [0.0, 0.5, 0.0, 2.0], strict=True):
+        assert np.array_equal(image, lay(to_uint8(world.drawn(number, severity))))  # type: ignore[arg-type]
 
 
 def test_the_version_is_in_the_id_of_every_image_but_the_clean_one() -> None:
@@ -109,7 +109,7 @@ def test_what_the_numbers_follow_from_holds_version_levels_and_unit(tmp_path: Pa
                 sample, dials=tuple(dataclasses.replace(d, **changed) for d in sample.dials)
             )
 
-    core.SOURCES._things["fading"] = other
+    core.SOURCES._objects["fading"] = other
     for key, value in {"version": "b", "levels": (1.0, 3.0), "unit": "lux"}.items():
         changed.clear()
         changed[key] = value
@@ -148,13 +148,15 @@ def test_what_is_no_image_is_an_error_of_its_rows(image: object, said: str) -> N
     assert re.search(said, str(shots[-1].error))
 
 
-def test_true_boxes_are_refused() -> None:
-    sample = dataclasses.replace(next(fading("1", labels(CLASSES))), truth=(core.Box((1, 1, 9, 9), 0),))
+def test_ground_truth_boxes_are_refused() -> None:
+    sample = dataclasses.replace(
+        next(fading("1", labels(CLASSES))), ground_truth=(core.Box((1, 1, 9, 9), 0),)
+    )
     (shot,) = turned(plans.make(suite(), Source("mine", [sample])), sample, "fade", [1.0])
-    assert "true boxes cannot follow" in str(shot.error)
+    assert "ground-truth boxes cannot follow" in str(shot.error)
 
 
-def _no(severities: Sequence[float]) -> Iterator[Image]:
+def _no(severities: Sequence[float]) -> Iterator[ImageF32]:
     raise AssertionError
 
 
@@ -167,7 +169,7 @@ def test_wrong_dials_are_refused_before_any_work() -> None:
     first = next(fading("1", labels(CLASSES)))
     with pytest.raises(SoritesError, match="two of its dials have one name"):
         dataclasses.replace(first, dials=first.dials * 2)
-    with pytest.raises(SoritesError, match="starts from a clean picture"):
+    with pytest.raises(SoritesError, match="starts from a clean image"):
         dataclasses.replace(first, shift="snow")
     other = dataclasses.replace(first, id="b", dials=(OwnDial("fade", LEVELS, _no, "light", version=2),))
     with pytest.raises(SoritesError, match="not the same for all samples: its version is 1 for .* and 2 for"):
@@ -185,11 +187,11 @@ def test_wrong_dials_are_refused_before_any_work() -> None:
         plans.make(suite(shifts=[{"name": "fade", "levels": [5]}]), Source("mine", [first]))
 
 
-def test_the_clean_picture_is_the_one_at_severity_0() -> None:
+def test_the_clean_image_is_the_one_at_severity_0() -> None:
     for sample in fading("8", labels(CLASSES)):
         (image,) = sample.dials[0].sweep([0.0])
-        assert np.array_equal(sample.load(), to_picture(image))
-        assert to_image(sample.load()).shape == image.shape
+        assert np.array_equal(sample.load(), to_uint8(image))
+        assert to_float(sample.load()).shape == image.shape
 
 
 def test_the_example_of_the_docs_runs(tmp_path: Path) -> None:
@@ -198,12 +200,10 @@ def test_the_example_of_the_docs_runs(tmp_path: Path) -> None:
     try:
         exec(code, {})
         asked = parse({"name": "bars", "source": "bars", "labels": list("abcde"), "refine": 0.1}, "test")
-        widths = Model(
-            "wide", lambda pictures: Outputs(_widths(pictures)), labels=tuple("abcde"), version="1"
-        )
+        widths = Model("wide", lambda images: Outputs(_widths(images)), labels=tuple("abcde"), version="1")
         run(asked, models=[widths], out=tmp_path / "run")
     finally:
-        del core.SOURCES._things["bars"]
+        del core.SOURCES._objects["bars"]
     table = read(tmp_path / "run").collect()
     assert table["error"].null_count() == table.height
     assert table.filter(pl.col("shift") == "clean")["correct"].to_list() == [True] * 5
@@ -211,9 +211,9 @@ def test_the_example_of_the_docs_runs(tmp_path: Path) -> None:
     assert table["probe"].any()
 
 
-def _widths(pictures: Sequence[Picture]) -> np.ndarray:
+def _widths(images: Sequence[ImageU8]) -> np.ndarray:
     """Return how near the bright part of the middle row is to the width of each bar."""
-    bright = np.array([(picture[32, :, 0] > 128).sum() for picture in pictures])
+    bright = np.array([(image[32, :, 0] > 128).sum() for image in images])
     wide = np.array([np.sum(np.abs(np.linspace(-1, 1, 64)) < 0.05 * n) for n in range(1, 6)])
     return -np.abs(bright[:, None] - wide).astype(np.float32)
 
@@ -227,7 +227,7 @@ def test_probes_start_from_the_clean_units_that_hold_their_samples(tmp_path: Pat
         assert own <= ids
         assert len(held) == 1 or unit.shift == "drift"
     run(suite(source="fading:80", refine=0.1), models=[model()], out=tmp_path / "run")
-    one = plan.groups["drift"][20]  # in the second unit of drift, in a later one of the clean pictures
+    one = plan.groups["drift"][20]  # in the second unit of drift, in a later one of the clean images
     plan = dataclasses.replace(plan, models={"bright": model()})
     redo_changed(tmp_path / "run", plan, [one])
     gone = {

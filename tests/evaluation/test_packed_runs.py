@@ -20,7 +20,7 @@ from tests.evaluation import fading
 
 import sorites
 from sorites.core import CLEAN, Model, packed, table
-from sorites.core.errors import BadPicture
+from sorites.core.errors import BadImage
 from sorites.core.packed import Whole
 from sorites.evaluation import resume
 from sorites.evaluation.reopen import plan_of
@@ -72,7 +72,7 @@ def test_a_folder(
 
 
 def tars(folder: Path) -> Path:
-    """Write twenty pictures in three tars."""
+    """Write twenty images in three tars."""
     folder.mkdir()
     for part in range(3):
         with tarfile.open(folder / f"a-{part}.tar", "w") as tar:
@@ -104,10 +104,8 @@ def test_several_sources(
     photos: Path, tiny: Callable[..., Model], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def run(out: Path) -> None:
-        strange = {"far:there": f"folder:{photos}"}
-        sorites.run(
-            parse(SUITE, "test"), source=f"folder:{photos}", strange=strange, models=[tiny()], out=out
-        )
+        ood = {"far:there": f"folder:{photos}"}
+        sorites.run(parse(SUITE, "test"), source=f"folder:{photos}", ood=ood, models=[tiny()], out=out)
 
     same(*both(monkeypatch, tmp_path, run))
 
@@ -120,7 +118,7 @@ def test_dials_of_samples_own(fading_source: None, tmp_path: Path, monkeypatch: 
     )
 
 
-def test_a_changed_picture_is_done_again_and_no_other(
+def test_a_changed_image_is_done_again_and_no_other(
     photos: Path, tiny: Callable[..., Model], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(packed, "TOGETHER", 4)
@@ -132,16 +130,16 @@ def test_a_changed_picture_is_done_again_and_no_other(
         ).collect()
 
     run()
-    picture = next(here.rglob("p07.png"))
-    Pillow.fromarray(scene(99, 50, 50)).save(picture)
-    with pytest.warns(UserWarning, match="1 of 20 pictures have changed"):
+    image = next(here.rglob("p07.png"))
+    Pillow.fromarray(scene(99, 50, 50)).save(image)
+    with pytest.warns(UserWarning, match="1 of 20 images have changed"):
         after = run()
     assert len(list((tmp_path / "run/replaced/predictions").iterdir())) == 3
     assert after.height == sorites.read(tmp_path / "run").collect().height
 
 
 @pytest.mark.parametrize("few", [0, 1000])
-def test_a_picture_that_changed_meanwhile_is_not_shown(
+def test_a_image_that_changed_meanwhile_is_not_shown(
     photos: Path, tiny: Callable[..., Model], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: int
 ) -> None:
     monkeypatch.setattr(packed, "TOGETHER", 4)
@@ -151,6 +149,6 @@ def test_a_picture_that_changed_meanwhile_is_not_shown(
     Pillow.fromarray(scene(99, 50, 50)).save(next(here.rglob("p07.png")))
     samples = list(plan_of(tmp_path / "run").groups[CLEAN])
     (other,) = (sample for sample in samples if sample.id.endswith("p07.png"))
-    with pytest.raises(BadPicture, match=r"p07\.png has changed since the run looked at it"):
+    with pytest.raises(BadImage, match=r"p07\.png has changed since the run looked at it"):
         other.load()
     assert {sample.load().ndim for sample in samples if sample is not other} == {3}

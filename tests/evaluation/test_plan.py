@@ -14,7 +14,7 @@ from sorites.core.errors import SoritesError
 from sorites.core.table import KEY
 from sorites.evaluation import plan
 from sorites.evaluation.plan import SLICE, Plan, Unit
-from sorites.evaluation.samples import framed_picture
+from sorites.evaluation.samples import framed_image
 from sorites.evaluation.storage import shards
 from sorites.evaluation.storage.folder import read_info
 from sorites.suites.suite import parse
@@ -43,7 +43,7 @@ def test_a_shift_we_make_starts_from_the_clean_samples() -> None:
     made = make(CLEANS, shifts=["jpeg", {"name": "contrast", "levels": [2]}])
     assert set(made.groups) == {CLEAN, "jpeg", "contrast"}
     assert made.groups["jpeg"] == made.groups[CLEAN]
-    assert made.stops == {"jpeg": (75, 82, 85, 90, 93), "contrast": (0.7,)}
+    assert made.settings == {"jpeg": (75, 82, 85, 90, 93), "contrast": (0.7,)}
     assert made.images() == 40 * (1 + 5 + 1)
 
 
@@ -65,8 +65,8 @@ def test_no_shifts_named_means_all_that_is_captured() -> None:
 
 
 def test_captured_stops_are_chosen_by_level_or_severity() -> None:
-    for stops in ({"levels": [2]}, {"severities": [2.0]}):
-        made = make([*CLEANS, *MISTS], shifts=[{"name": "mist", **stops}])
+    for settings in ({"levels": [2]}, {"severities": [2.0]}):
+        made = make([*CLEANS, *MISTS], shifts=[{"name": "mist", **settings}])
         assert {s.setting.level for s in made.groups["mist"]} == {2}
     with pytest.raises(SoritesError, match="the source mine holds mist, but not at the levels"):
         make([*CLEANS, *MISTS], shifts=[{"name": "mist", "levels": [9]}])
@@ -151,12 +151,12 @@ def test_a_new_version_of_a_shift_makes_new_ids(monkeypatch: pytest.MonkeyPatch)
     assert id_() != before
 
 
-def test_a_built_picture_keeps_its_id_and_is_not_framed_again() -> None:
+def test_a_built_image_keeps_its_id_and_is_not_framed_again() -> None:
     built = sample("p", "mist", Setting(1.0), image_id="known", framed=True)
     made = make([built], frame={"resize": 4})
     assert made.image_id(built, "mist", built.setting) == "known"
-    assert framed_picture(made.suite, built).shape == (9, 9, 3)
-    assert framed_picture(made.suite, CLEANS[0]).shape == (4, 4, 3)
+    assert framed_image(made.suite, built).shape == (9, 9, 3)
+    assert framed_image(made.suite, CLEANS[0]).shape == (4, 4, 3)
 
 
 def test_what_cannot_be_planned_is_an_error_before_any_work(tiny: Callable[..., Model]) -> None:
@@ -170,17 +170,17 @@ def test_what_cannot_be_planned_is_an_error_before_any_work(tiny: Callable[..., 
         make(CLEANS, shifts=["msit"])
     with pytest.raises(SoritesError, match="no scorer named 'mps'"):
         make(CLEANS, scorers=["mps"])
-    strangers = Model("m", lambda pictures: Outputs(), labels=("x", "y"))
+    ood_samples = Model("m", lambda images: Outputs(), labels=("x", "y"))
     with pytest.raises(SoritesError, match="knows none of the suite's labels, such as 'cat'"):
         plan.make(
             parse({"name": "s", "labels": ["cat"], "models": ["m"]}, "t"),
             Source("mine", CLEANS),
-            {"m": strangers},
+            {"m": ood_samples},
         )
 
 
 def test_a_model_is_asked_only_about_the_suites_labels() -> None:
-    model = Model("m", lambda pictures: Outputs(), labels=("dog", "cat", "bird"))
+    model = Model("m", lambda images: Outputs(), labels=("dog", "cat", "bird"))
     suite = parse({"name": "s", "labels": ["cat", "fish", "dog"], "models": ["m"]}, "t")
     made = plan.make(suite, Source("mine", CLEANS), {"m": model})
     columns = made.columns["m"]

@@ -22,9 +22,7 @@ def source(**more: object) -> Source:
 
 
 def model(logits: list[float], **more: object) -> Model:
-    return Model(
-        "m", lambda pictures: Outputs(np.tile(np.array(logits, np.float32), (len(pictures), 1))), **more
-    )  # type: ignore[arg-type]
+    return Model("m", lambda images: Outputs(np.tile(np.array(logits, np.float32), (len(images), 1))), **more)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -66,16 +64,16 @@ def test_a_sample_without_label_is_predicted_and_not_judged(run: Callable[..., p
     assert held["pred"].to_list() == [1] * 3
 
 
-def test_true_boxes_stand_in_the_row(run: Callable[..., pl.DataFrame]) -> None:
-    held = run(model([1, 3, 2]), source(truth=(Box((0, 1, 2, 3), 2),)))
+def test_ground_truth_boxes_stand_in_the_row(run: Callable[..., pl.DataFrame]) -> None:
+    held = run(model([1, 3, 2]), source(ground_truth=(Box((0, 1, 2, 3), 2),)))
     told = {"label": 2, "conf": None, "area": None, "crowd": False}
-    assert held["truth"][0].to_list() == [{"x0": 0, "y0": 1, "x1": 2, "y1": 3, **told}]
+    assert held["ground_truth"][0].to_list() == [{"x0": 0, "y0": 1, "x1": 2, "y1": 3, **told}]
 
 
 @pytest.fixture
 def scorers(monkeypatch: pytest.MonkeyPatch) -> None:
     core.SCORERS.names()
-    monkeypatch.setattr(core.SCORERS, "_things", {})
+    monkeypatch.setattr(core.SCORERS, "_objects", {})
 
     def picky(outputs: Outputs) -> np.ndarray:
         if outputs.logits is not None and outputs.logits[0, 0] > 2:
@@ -92,8 +90,8 @@ def scorers(monkeypatch: pytest.MonkeyPatch) -> None:
         core.add_scorer(made)
 
 
-def by_light(pictures: list[np.ndarray]) -> Outputs:
-    return Outputs(np.array([[p.mean() / 50, 1, 0] for p in pictures], np.float32))
+def by_light(images: list[np.ndarray]) -> Outputs:
+    return Outputs(np.array([[p.mean() / 50, 1, 0] for p in images], np.float32))
 
 
 @pytest.mark.usefixtures("scorers")
@@ -101,10 +99,10 @@ def by_light(pictures: list[np.ndarray]) -> Outputs:
     ("scorer", "said"),
     [("picky", "scorer picky: ValueError: not this one"), ("endless", "scorer endless gave inf")],
 )
-def test_a_scorer_that_fails_on_one_picture_is_a_row_with_its_error(
+def test_a_scorer_that_fails_on_one_image_is_a_row_with_its_error(
     run: Callable[..., pl.DataFrame], scorer: str, said: str
 ) -> None:
-    light = Model("light", lambda pictures: by_light([p // 2 if p.mean() == 128 else p for p in pictures]))
+    light = Model("light", lambda images: by_light([p // 2 if p.mean() == 128 else p for p in images]))
     held = run(light, scorers=[scorer])
     assert table.check(held) == []
     scored = held.filter(pl.col("output") == "ood").sort("sample_id")

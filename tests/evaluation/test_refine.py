@@ -73,7 +73,7 @@ def test_trajectories_are_kept_apart_and_other_rows_passed_over() -> None:
     assert found == {("m", "a"): Bracket(1, 2), ("m", "b"): Bracket(0, 1), ("n", "a"): Bracket(0, 1)}
 
 
-# ---- a model whose crossings are known: brightness raises a grey picture by its severity
+# ---- a model whose crossings are known: brightness raises a grey image by its severity
 
 DIALS = parse({"name": "s", "labels": ["dark", "light"], "shifts": ["brightness"]}, "test")
 
@@ -83,12 +83,12 @@ def grey(value: int) -> Callable[[], np.ndarray]:
 
 
 def watcher(limit: float, seen: list[int] | None = None, name: str = "watcher") -> Model:
-    """Says light as soon as a picture's mean is above ``limit`` of 255."""
+    """Says light as soon as an image's mean is above ``limit`` of 255."""
 
-    def forward(pictures: list[np.ndarray]) -> Outputs:
+    def forward(images: list[np.ndarray]) -> Outputs:
         if seen is not None:
-            seen.append(len(pictures))
-        light = np.array([p.mean() > limit for p in pictures], np.float32)
+            seen.append(len(images))
+        light = np.array([p.mean() > limit for p in images], np.float32)
         return Outputs(np.stack([1 - light, light], axis=1) * 9)
 
     return Model(name, forward, version="1")
@@ -114,11 +114,11 @@ def test_bisection_finds_the_known_crossing(refined: tuple[pl.DataFrame, pl.Data
     within 2 % of the top, 0.5.
     """
     _, found = refined
-    truth = {f"g{v}": (140.5 - v) / 255 for v in range(40, 120, 2)}
+    ground_truth = {f"g{v}": (140.5 - v) / 255 for v in range(40, 120, 2)}
     failed = found.filter(pl.col("failure").is_not_null())
-    assert failed.height == sum(at < 0.5 for at in truth.values()) == 40
+    assert failed.height == sum(at < 0.5 for at in ground_truth.values()) == 40
     for name, failure in failed.select("sample_id", "failure").iter_rows():
-        assert 0 <= failure - truth[name] <= 0.02 * 0.5 + 1e-6
+        assert 0 <= failure - ground_truth[name] <= 0.02 * 0.5 + 1e-6
 
 
 def test_it_spends_no_more_passes_than_halving_needs(refined: tuple[pl.DataFrame, pl.DataFrame]) -> None:
@@ -138,7 +138,7 @@ def test_probe_rows_are_read_only_by_failure_metrics(refined: tuple[pl.DataFrame
     for name in ("corruption_error", "relative_corruption_error"):
         metric = core.METRICS.get(name)
         assert metric(held, reference="watcher").equals(metric(bare, reference="watcher")), name
-    assert sorites.failure_point(held)["value"].item() < sorites.failure_point(bare)["value"].item()
+    assert sorites.failure_severity(held)["value"].item() < sorites.failure_severity(bare)["value"].item()
 
 
 def test_probe_rows_are_whole_rows_of_the_table(refined: tuple[pl.DataFrame, pl.DataFrame]) -> None:
@@ -188,10 +188,10 @@ def test_each_model_has_its_own_brackets_and_shares_batches(tmp_path: Path) -> N
 
 
 def test_a_failing_model_leaves_a_trajectory_where_it_was(tmp_path: Path) -> None:
-    def forward(pictures: list[np.ndarray]) -> Outputs:
-        if any(140 < p.mean() < 150 for p in pictures):
+    def forward(images: list[np.ndarray]) -> Outputs:
+        if any(140 < p.mean() < 150 for p in images):
             raise ValueError("not these")
-        return watcher(140.5).forward(pictures)
+        return watcher(140.5).forward(images)
 
     source = Source("greys", [Sample("g100", grey(100), label=0)])
     held = sorites.run(

@@ -1,4 +1,4 @@
-"""A run folder met again: pictures that changed are done again, moved ones are not, and other
+"""A run folder met again: images that changed are done again, moved ones are not, and other
 models are refused.
 """
 
@@ -28,7 +28,7 @@ from sorites.suites.suite import parse
 
 
 class Run:
-    """Runs one suite on one folder of pictures again and again, and counts the pictures that the
+    """Runs one suite on one folder of images again and again, and counts the images that the
     model sees.
     """
 
@@ -51,9 +51,9 @@ class Run:
     def _counting(self) -> Model:
         held = self.model
 
-        def forward(pictures: list[Any]) -> Any:
-            self.seen += len(pictures)
-            return held.forward(pictures)
+        def forward(images: list[Any]) -> Any:
+            self.seen += len(images)
+            return held.forward(images)
 
         return Model(held.name, forward, labels=held.labels, version=held.version)
 
@@ -66,19 +66,19 @@ def run(photos: Path, tmp_path: Path, tiny: Callable[..., Model]) -> Run:
 
 
 TRIED = 1
-"""Every command shows the model one plain picture before it begins."""
+"""Every command shows the model one plain image before it begins."""
 
 
 def repaint(path: Path, seed: int = 99) -> None:
     Pillow.fromarray(scene(seed)).save(path)
 
 
-def test_a_changed_picture_is_done_again_and_its_rows_replaced(run: Run) -> None:
+def test_a_changed_image_is_done_again_and_its_rows_replaced(run: Run) -> None:
     before = run(similarity=["psnr"])
     repaint(run.photos / CLASSES[0] / "p00.png")
     after = run()
     assert run.seen == TRIED + 2 * 16, "both units of its slice, and nothing else"
-    assert "1 of 20 pictures have changed" in run.said[0]
+    assert "1 of 20 images have changed" in run.said[0]
     key = ["sample_id", "shift"]
     both = before.join(after, on=key, suffix="_now")
     assert both.height == before.height == after.height == 40
@@ -90,7 +90,7 @@ def test_a_changed_picture_is_done_again_and_its_rows_replaced(run: Run) -> None
     assert not run.said
 
 
-def test_a_touched_or_copied_picture_is_not_done_again(run: Run, tmp_path: Path) -> None:
+def test_a_touched_or_copied_image_is_not_done_again(run: Run, tmp_path: Path) -> None:
     before = run()
     for path in run.photos.rglob("*.png"):
         os.utime(path, (1, 1))
@@ -107,12 +107,12 @@ def test_a_touched_or_copied_picture_is_not_done_again(run: Run, tmp_path: Path)
     assert run.seen == TRIED
 
 
-def test_other_pictures_elsewhere_are_another_run(run: Run, tmp_path: Path) -> None:
+def test_other_images_elsewhere_are_another_run(run: Run, tmp_path: Path) -> None:
     run()
     shutil.copytree(run.photos, tmp_path / "elsewhere")
     repaint(tmp_path / "elsewhere" / CLASSES[0] / "p00.png")
     run.photos = tmp_path / "elsewhere"
-    with pytest.raises(SoritesError, match=r"holds another run \(suite\.source: .*1 of its 20 pictures"):
+    with pytest.raises(SoritesError, match=r"holds another run \(suite\.source: .*1 of its 20 images"):
         run()
 
 
@@ -129,7 +129,7 @@ def test_a_relative_folder_from_elsewhere_is_not_done(
     before = run()
     monkeypatch.chdir(tmp_path / "b")
     after = run()
-    assert "4 of 4 pictures have changed" in run.said[0]
+    assert "4 of 4 images have changed" in run.said[0]
     assert (before.sort("image_id")["conf"] != after.sort("image_id")["conf"]).any()
     assert after["image_id"].is_unique().all()
 
@@ -146,7 +146,7 @@ def test_the_manifest_knows_contents_and_the_id_does_not(run: Run) -> None:
     assert not pl.read_parquet(run.out / "manifest.parquet").equals(held)
 
 
-def test_facts_of_changed_pictures_are_measured_again_or_set_aside(run: Run) -> None:
+def test_facts_of_changed_images_are_measured_again_or_set_aside(run: Run) -> None:
     run()
     facts = run().select("image_id").unique(maintain_order=True)
     table.write_facts(run.out, "distance", facts.with_columns(sem_level=pl.lit(1)))
@@ -160,7 +160,7 @@ def test_facts_of_changed_pictures_are_measured_again_or_set_aside(run: Run) -> 
     assert (run.out / "replaced" / "facts" / "distance.json").exists()
 
 
-def test_explanations_of_changed_pictures_are_gone(run: Run) -> None:
+def test_explanations_of_changed_images_are_gone(run: Run) -> None:
     images = run().filter(pl.col("shift") == "clean")
     changes = [explained(row) for row in images.iter_rows(named=True)]
     explanations.write_changes(run.out, changes)
@@ -188,7 +188,7 @@ def explained(row: dict[str, Any]) -> Change:
     return Change(between="models", sample_id=row["sample_id"], label=0, sides=(side, side))
 
 
-def test_kept_features_and_refined_points_follow_a_changed_picture(run: Run) -> None:
+def test_kept_features_and_refined_points_follow_a_changed_image(run: Run) -> None:
     model = run._counting()
     suite = {
         "name": "s",
@@ -209,18 +209,18 @@ def test_kept_features_and_refined_points_follow_a_changed_picture(run: Run) -> 
     assert len(first) == 1
 
 
-def test_a_changed_training_picture_is_refused(run: Run, tmp_path: Path) -> None:
+def test_a_changed_training_image_is_refused(run: Run, tmp_path: Path) -> None:
     training = tmp_path / "training"
     shutil.copytree(run.photos, training)
     more = {"scorers": ["knn(k=2)"], "fit": {"source": f"folder:{training}"}}
     run(**more)
     run(**more)
     repaint(training / CLASSES[1] / "p01.png")
-    with pytest.raises(SoritesError, match="fitted on have changed since, first the training picture"):
+    with pytest.raises(SoritesError, match="fitted on have changed since, first the training image"):
         run(**more)
 
 
-def test_a_picture_that_changed_is_not_shown_or_measured_for_a_finished_run(run: Run) -> None:
+def test_a_image_that_changed_is_not_shown_or_measured_for_a_finished_run(run: Run) -> None:
     before = run()
     repaint(run.photos / CLASSES[0] / "p00.png")
     similarity(run.out, ["psnr"])
@@ -233,8 +233,8 @@ def test_arrays_of_samples_passed_from_python_are_their_content(
     tmp_path: Path, tiny: Callable[..., Model]
 ) -> None:
     def source(seed: int) -> Source:
-        pictures = [scene(seed if i == 1 else i) for i in range(3)]
-        return Source("mine", [Sample(str(i), lambda p=p: p, 0) for i, p in enumerate(pictures)])  # type: ignore[misc]
+        images = [scene(seed if i == 1 else i) for i in range(3)]
+        return Source("mine", [Sample(str(i), lambda p=p: p, 0) for i, p in enumerate(images)])  # type: ignore[misc]
 
     def conf(seed: int) -> dict[str, float]:
         options: dict[str, Any] = {
@@ -248,17 +248,17 @@ def test_arrays_of_samples_passed_from_python_are_their_content(
 
     before = conf(1)
     assert conf(1) == before
-    with pytest.warns(UserWarning, match="1 of 3 pictures have changed"):
+    with pytest.warns(UserWarning, match="1 of 3 images have changed"):
         after = conf(33)
     assert {key for key in before if before[key] != after[key]} == {"1"}
 
 
-def test_damaged_facts_of_changed_pictures_are_named(run: Run) -> None:
+def test_damaged_facts_of_changed_images_are_named(run: Run) -> None:
     run()
     similarity(run.out, ["ssim"])
     (fact,) = (run.out / "facts").glob("*.parquet")
     fact.write_bytes(b"PAR1")
-    picture = next(path for path in sorted(run.photos.rglob("*")) if path.is_file())
-    Pillow.fromarray(np.full((40, 40, 3), 7, np.uint8)).save(picture)
+    image = next(path for path in sorted(run.photos.rglob("*")) if path.is_file())
+    Pillow.fromarray(np.full((40, 40, 3), 7, np.uint8)).save(image)
     with pytest.raises(SoritesError, match=f"{fact.name} cannot be read: .*sorites check"):
         run()

@@ -1,4 +1,4 @@
-"""A run folder opened again: from elsewhere, moved with its pictures, with classes of its own, and
+"""A run folder opened again: from elsewhere, moved with its images, with classes of its own, and
 with somebody else's.
 """
 
@@ -24,14 +24,14 @@ from sorites.suites.suite import parse
 SUITE = parse({"name": "s", "shifts": ["contrast"], "frame": {"resize": 40}, "limit": 4}, "test")
 
 
-def first_picture(run: Path) -> Any:
+def first_image(run: Path) -> Any:
     plan = plan_of(run)
     return plan.framed(plan.groups[CLEAN][0].id)
 
 
 @pytest.fixture
 def home(photos: Path, tiny: Callable[..., Model], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with pictures and a run over them, by a path relative to it."""
+    """A folder with images and a run over them, by a path relative to it."""
     home = tmp_path / "home"
     shutil.copytree(photos, home / "photos")
     monkeypatch.chdir(home)
@@ -42,9 +42,9 @@ def home(photos: Path, tiny: Callable[..., Model], tmp_path: Path, monkeypatch: 
 def test_a_run_works_from_any_working_directory(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen, ids = first_picture(Path("run")), images(Path("run"))
+    seen, ids = first_image(Path("run")), images(Path("run"))
     monkeypatch.chdir(tmp_path)
-    assert np.array_equal(first_picture(home / "run"), seen)
+    assert np.array_equal(first_image(home / "run"), seen)
     assert images(home / "run") == ids == set(table.read(home / "run").collect()["image_id"])
 
 
@@ -53,44 +53,42 @@ def images(run: Path) -> set[str]:
     clean = {plan.image_id(s, CLEAN, s.setting) for s in plan.groups[CLEAN]}
     shift = plan.shifts["contrast"]
     return clean | {
-        plan.image_id(s, "contrast", shift.setting(stop))
+        plan.image_id(s, "contrast", shift.setting(setting))
         for s in plan.groups[CLEAN]
-        for stop in plan.stops["contrast"]
+        for setting in plan.settings["contrast"]
     }
 
 
 @pytest.mark.parametrize("spelled", ["relative", "absolute"])
-def test_a_run_works_after_being_moved_with_its_pictures(
+def test_a_run_works_after_being_moved_with_its_images(
     home: Path, tiny: Callable[..., Model], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spelled: str
 ) -> None:
     source = "folder:photos" if spelled == "relative" else f"folder:{home / 'photos'}"
     sorites.run(SUITE, source=source, models=[tiny()], out=spelled)
-    seen = first_picture(Path(spelled))
+    seen = first_image(Path(spelled))
     monkeypatch.chdir(tmp_path)
     home.rename(tmp_path / "elsewhere")
-    assert np.array_equal(first_picture(tmp_path / "elsewhere" / spelled), seen)
+    assert np.array_equal(first_image(tmp_path / "elsewhere" / spelled), seen)
 
 
-def test_a_run_that_was_moved_alone_finds_its_pictures_where_they_are(
+def test_a_run_that_was_moved_alone_finds_its_images_where_they_are(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen = first_picture(Path("run"))
+    seen = first_image(Path("run"))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "other").mkdir()
     shutil.move(home / "run", tmp_path / "other" / "run")
     (tmp_path / "other" / "photos").mkdir()
     shutil.copy(next((home / "photos").rglob("*.png")), tmp_path / "other" / "photos" / "stranger.png")
-    assert np.array_equal(first_picture(tmp_path / "other" / "run"), seen)
+    assert np.array_equal(first_image(tmp_path / "other" / "run"), seen)
 
 
-def test_pictures_that_are_gone_leave_the_plan(home: Path) -> None:
+def test_images_that_are_gone_leave_the_plan(home: Path) -> None:
     ids = images(Path("run"))
     shutil.rmtree("photos")
     assert images(Path("run")) == ids
-    with pytest.raises(
-        SoritesError, match="the pictures of run are not at hand: wanted a folder of pictures"
-    ):
-        first_picture(Path("run"))
+    with pytest.raises(SoritesError, match="the images of run are not available: wanted a folder of images"):
+        first_image(Path("run"))
 
 
 def test_the_id_of_a_run_knows_nothing_of_places(
@@ -102,9 +100,9 @@ def test_the_id_of_a_run_knows_nothing_of_places(
     assert read_info(tmp_path / "far" / "run")["run_id"] == info["run_id"]
 
 
-def classed(pictures: Path, labels: str, out: Path) -> None:
+def classed(images_u8: Path, labels: str, out: Path) -> None:
     model = Model("m", lambda some: Outputs(np.zeros((len(some), 4), np.float32)), version="1")
-    sorites.run(SUITE, source=f"folder:{pictures}", labels=labels, models=[model], out=out)
+    sorites.run(SUITE, source=f"folder:{images_u8}", labels=labels, models=[model], out=out)
 
 
 def test_classes_of_a_file_are_kept_in_the_run(
@@ -118,7 +116,7 @@ def test_classes_of_a_file_are_kept_in_the_run(
     known = class_names(read_info("run"))
     assert known is not None
     assert list(known.ids) == names
-    assert first_picture(Path("run")).shape[2] == 3
+    assert first_image(Path("run")).shape[2] == 3
 
 
 @pytest.mark.parametrize("kept", [True, False])

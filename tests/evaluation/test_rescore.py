@@ -34,11 +34,11 @@ def broken() -> np.ndarray:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    asked = Source("asked", [*made.pictures("a", 20), Sample("bad", broken, 0)])
+    asked = Source("asked", [*made.images("a", 20), Sample("bad", broken, 0)])
 
     def go(out: str, **more: Any) -> pl.DataFrame:
         given = {
-            "fit": Source("familiar", made.pictures("f", 60)),
+            "fit": Source("id", made.images("f", 60)),
             "keep_features": True,
             "models": [made.linear()],
             **more,
@@ -99,7 +99,7 @@ def test_what_was_not_kept_is_said_and_nothing_written(run: Run, tmp_path: Path)
         score(tmp_path / "bare", ["energy"])
     run("unfit", scorers=["msp"], fit=None)
     with pytest.raises(
-        SoritesError, match="knn must be fitted on training pictures.*--fit SOURCE and --keep-features"
+        SoritesError, match="knn must be fitted on training images.*--fit SOURCE and --keep-features"
     ):
         score(tmp_path / "unfit", ["knn"])
     run("headless", scorers=["msp"], models=[made.linear(head=False)])
@@ -116,9 +116,9 @@ def test_what_was_not_kept_is_said_and_nothing_written(run: Run, tmp_path: Path)
 
 
 def test_one_that_cannot_be_fitted_keeps_all_from_being_written(run: Run, tmp_path: Path) -> None:
-    run("few", scorers=["msp"], fit=Source("familiar", made.pictures("f", 10)))
+    run("few", scorers=["msp"], fit=Source("id", made.images("f", 10)))
     with pytest.raises(
-        SoritesError, match="scorer vim: wanted more training pictures than its 12 main directions, got 10"
+        SoritesError, match="scorer vim: wanted more training images than its 12 main directions, got 10"
     ):
         score(tmp_path / "few", ["mds", "vim", "energy"])
     assert not [path for path in (tmp_path / "few" / "predictions").iterdir() if path.stem.count("--") > 1]

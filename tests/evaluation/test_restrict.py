@@ -43,8 +43,8 @@ def model() -> sorites.Model:
 @pytest.fixture
 def source() -> Source:
     rng = np.random.default_rng(0)
-    pictures = [rng.integers(0, 256, (32, 32, 3), np.uint8) // (1 + i % 4) for i in range(16)]
-    return Source("mine", [Sample(f"p{i:02d}", lambda p=p: p, i % 4) for i, p in enumerate(pictures)])  # type: ignore[misc]
+    images = [rng.integers(0, 256, (32, 32, 3), np.uint8) // (1 + i % 4) for i in range(16)]
+    return Source("mine", [Sample(f"p{i:02d}", lambda p=p: p, i % 4) for i, p in enumerate(images)])  # type: ignore[misc]
 
 
 def test_scores_and_confidence_are_about_the_classes_asked_for(
@@ -113,8 +113,8 @@ def test_right_wrong_and_score_of_imagenet_es_tables_7_to_17_and_figure_8_are_ab
     whole = model([sample.load() for sample in source.samples])
     assert whole.logits is not None
     logits = whole.logits[:, [CLASSES.index(name) for name in SOME]].astype(np.float64)
-    truth = np.array([sample.label for sample in source.samples])
-    wrong = logits.argmax(axis=1) != truth
+    ground_truth = np.array([sample.label for sample in source.samples])
+    wrong = logits.argmax(axis=1) != ground_truth
     assert 0 < wrong.sum() < len(wrong)
     found = sorites.metrics.auroc(table, framework="model-specific")["value"].item()
     assert found == pytest.approx(roc_auc_score(wrong, -logits.max(axis=1)))

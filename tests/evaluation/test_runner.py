@@ -106,11 +106,11 @@ def test_an_interrupted_run_goes_on_and_ends_the_same(
     once: pl.DataFrame, photos: Path, tiny: Callable[..., Model], tmp_path: Path
 ) -> None:
     out = tmp_path / "again"
-    stops = iter(range(6))
+    settings = iter(range(6))
 
     def bar(what: str, steps: int) -> Callable[[int], None]:
         def tick(n: int) -> None:
-            if next(stops, None) is None:
+            if next(settings, None) is None:
                 raise Interrupt
 
         return tick
@@ -126,10 +126,10 @@ def test_an_interrupted_run_goes_on_and_ends_the_same(
         model = tiny(name)
         inner = model.forward
 
-        def forward(pictures: list[np.ndarray]) -> core.Outputs:
+        def forward(images: list[np.ndarray]) -> core.Outputs:
             nonlocal seen
-            seen += len(pictures)
-            return inner(pictures)
+            seen += len(images)
+            return inner(images)
 
         model.forward = forward
         return model
@@ -189,9 +189,7 @@ def test_two_runs_into_one_folder(photos: Path, tiny: Callable[..., Model], tmp_
         runner.execute(runner.prepare(held), tmp_path / "run")
 
 
-def test_a_strange_folder_is_not_written_into(
-    photos: Path, tiny: Callable[..., Model], tmp_path: Path
-) -> None:
+def test_a_ood_folder_is_not_written_into(photos: Path, tiny: Callable[..., Model], tmp_path: Path) -> None:
     (tmp_path / "precious.txt").write_text("mine")
     with pytest.raises(SoritesError, match="not empty and not a run folder"):
         sorites.run(SUITE, source=f"folder:{photos}", models=[tiny()], out=tmp_path)
@@ -204,8 +202,8 @@ def test_a_changed_source_is_refused(photos: Path, tiny: Callable[..., Model], t
         sorites.run(SUITE, source=Source("folder", samples[1:]), models=[tiny()], out=tmp_path / "run")
 
 
-def test_bad_pictures_become_error_rows(photos: Path, tiny: Callable[..., Model], tmp_path: Path) -> None:
-    def broken() -> core.Picture:
+def test_bad_images_become_error_rows(photos: Path, tiny: Callable[..., Model], tmp_path: Path) -> None:
+    def broken() -> core.ImageU8:
         raise sorites.SoritesError("truncated")
 
     samples = [*core.source(f"folder:{photos}"), Sample("bad/x.png", broken, label=0)]
@@ -220,16 +218,16 @@ def test_bad_pictures_become_error_rows(photos: Path, tiny: Callable[..., Model]
     assert sorites.accuracy(held, by=["model"])["missing"].item() == 13
 
 
-def test_a_model_that_fails_on_one_picture_keeps_the_others(
+def test_a_model_that_fails_on_one_image_keeps_the_others(
     photos: Path, tiny: Callable[..., Model], tmp_path: Path
 ) -> None:
     model = tiny()
-    inner, hated = model.forward, core.to_picture(np.zeros((56, 56, 3), np.float32))
+    inner, hated = model.forward, core.to_uint8(np.zeros((56, 56, 3), np.float32))
 
-    def forward(pictures: list[np.ndarray]) -> core.Outputs:
-        if any(np.array_equal(p, hated) for p in pictures):
+    def forward(images: list[np.ndarray]) -> core.Outputs:
+        if any(np.array_equal(p, hated) for p in images):
             raise ValueError("I do not like black")
-        return inner(pictures)
+        return inner(images)
 
     model.forward = forward
     samples = [*core.source(f"folder:{photos}"), Sample("black", lambda: hated, label=0)]
@@ -242,17 +240,17 @@ def test_a_model_that_fails_on_one_picture_keeps_the_others(
 
 
 def test_a_model_broken_from_the_start_is_an_error_before_any_work(photos: Path, tmp_path: Path) -> None:
-    def forward(pictures: list[np.ndarray]) -> core.Outputs:
+    def forward(images: list[np.ndarray]) -> core.Outputs:
         raise RuntimeError("no weights")
 
-    with pytest.raises(SoritesError, match="fails on a plain grey picture.*no weights"):
+    with pytest.raises(SoritesError, match="fails on a plain grey image.*no weights"):
         sorites.run(SUITE, source=f"folder:{photos}", models=[Model("broken", forward)], out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
 def test_the_wrong_number_of_logits_is_named(photos: Path, tmp_path: Path) -> None:
-    def forward(pictures: list[np.ndarray]) -> core.Outputs:
-        return core.Outputs(np.zeros((len(pictures), 7), np.float32))
+    def forward(images: list[np.ndarray]) -> core.Outputs:
+        return core.Outputs(np.zeros((len(images), 7), np.float32))
 
     with pytest.raises(SoritesError, match="gives 7 logits for 1000 labels"):
         sorites.run(SUITE, source=f"folder:{photos}", models=[Model("seven", forward)], out=tmp_path / "run")
@@ -261,8 +259,8 @@ def test_the_wrong_number_of_logits_is_named(photos: Path, tmp_path: Path) -> No
 def test_infinite_logits_are_error_rows(photos: Path, tiny: Callable[..., Model], tmp_path: Path) -> None:
     model = tiny()
     inner = model.forward
-    model.forward = lambda pictures: core.Outputs(
-        np.where([[p[0, 0, 0] > 150] for p in pictures], np.nan, inner(pictures).logits).astype(np.float32)
+    model.forward = lambda images: core.Outputs(
+        np.where([[p[0, 0, 0] > 150] for p in images], np.nan, inner(images).logits).astype(np.float32)
     )
     held = sorites.run(
         SUITE, source=f"folder:{photos}", models=[model], out=tmp_path / "run", shifts=["jpeg"]

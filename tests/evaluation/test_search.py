@@ -1,5 +1,5 @@
-"""Parameters of scorers chosen on validation pictures as OpenOOD does, and scorers fitted only on
-pictures a model has right.
+"""Parameters of scorers chosen on validation images as OpenOOD does, and scorers fitted only on
+images a model has right.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import polars as pl
 import pytest
 from PIL import Image
 from sklearn.metrics import roc_auc_score
-from tests.evaluation.test_fit import HEAD, linear, pictures, settled
+from tests.evaluation.test_fit import HEAD, images, linear, settled
 
 import sorites
 from sorites import core
@@ -56,7 +56,7 @@ def suite(**fit: Any) -> Suite:
 
 
 def known(training: int = 150, validation: int = 70) -> Source:
-    return Source("known", pictures("f", training, "train") + pictures("v", validation, "val"))
+    return Source("known", images("f", training, "train") + images("v", validation, "val"))
 
 
 Run = Callable[..., Path]
@@ -66,9 +66,7 @@ Run = Callable[..., Path]
 def run(tmp_path: Path) -> Run:
     def go(recipe: Suite, out: str = "run", training: Source | None = None, **more: Any) -> Path:
         recipe = recipe.model_copy(update={"models": ("linear",)})
-        made = plan.make(
-            recipe, Source("asked", pictures("a", 20)), {"linear": linear()}, training or known()
-        )
+        made = plan.make(recipe, Source("asked", images("a", 20)), {"linear": linear()}, training or known())
         return runner.execute(runner.prepare(made), tmp_path / out, **more)
 
     return go
@@ -89,10 +87,10 @@ def right(samples: Sequence[Sample]) -> np.ndarray:
 
 
 def by_hand(
-    name: str, training: Sequence[Sample], familiar: Sequence[Sample], strange: Sequence[Sample]
+    name: str, training: Sequence[Sample], in_distribution: Sequence[Sample], ood: Sequence[Sample]
 ) -> dict[str, Any]:
-    """OpenOOD's loop: all combinations, the first parameter fastest, AUROC of familiar against
-    strange; the first best wins.
+    """OpenOOD's loop: all combinations, the first parameter fastest, AUROC of in-distribution against
+    OOD; the first best wins.
     """
     ranges = OPENOOD[name]
     lesson, labels = seen(training), [sample.label for sample in training]
@@ -102,8 +100,8 @@ def by_hand(
         if name == "knn" and params["k"] > len(training):
             continue
         scorer = core.scorer(name, **params).fit([(lesson, labels)], HEAD)
-        scores = np.concatenate([scorer(seen(familiar)), scorer(seen(strange))])
-        found.append((roc_auc_score([0] * len(familiar) + [1] * len(strange), scores), params))
+        scores = np.concatenate([scorer(seen(in_distribution)), scorer(seen(ood))])
+        found.append((roc_auc_score([0] * len(in_distribution) + [1] * len(ood), scores), params))
     largest = max(value for value, _ in found)
     return {
         "chosen": next(p for value, p in found if value > largest - 1e-12),
@@ -117,16 +115,16 @@ def told(folder: Path) -> dict[str, Any]:
 
 
 def check_search(
-    folder: Path, training: Sequence[Sample], familiar: Sequence[Sample], strange: Sequence[Sample]
+    folder: Path, training: Sequence[Sample], in_distribution: Sequence[Sample], ood: Sequence[Sample]
 ) -> None:
     found = told(folder)["search"]
     assert set(found) == set(SCORERS), (
         "a scorer without a range, or with its parameter given, keeps what it has"
     )
-    asked = pictures("a", 20)
+    asked = images("a", 20)
     rows = sorites.read(folder).collect().filter(pl.col("shift") == "clean", pl.col("output") == "ood")
     for name in SCORERS:
-        expected = by_hand(name, training, familiar, strange)
+        expected = by_hand(name, training, in_distribution, ood)
         assert found[name]["chosen"] == expected["chosen"], name
         assert found[name]["auroc"] == pytest.approx(expected["auroc"], abs=1e-12)
         assert sum("auroc" in each for each in found[name]["tried"]) == expected["tried"]
@@ -139,8 +137,8 @@ def check_search(
 
 
 @pytest.mark.slow
-def test_openood_aps_on_right_and_wrong_pictures_equals_a_brute_force_search(run: Run) -> None:
-    """ImageNet-ES, Table 3, model-specific: validation pictures that the model has right against
+def test_openood_aps_on_right_and_wrong_images_equals_a_brute_force_search(run: Run) -> None:
+    """ImageNet-ES, Table 3, model-specific: validation images that the model has right against
     those it has wrong.
     """
     every = list(known())
@@ -153,21 +151,19 @@ def test_openood_aps_on_right_and_wrong_pictures_equals_a_brute_force_search(run
 
 
 @pytest.mark.slow
-def test_openood_aps_against_strange_pictures_equals_a_brute_force_search(run: Run, tmp_path: Path) -> None:
-    """ImageNet-ES, Table 3, semantics-centric: all validation pictures against a source of strange
+def test_openood_aps_against_ood_images_equals_a_brute_force_search(run: Run, tmp_path: Path) -> None:
+    """ImageNet-ES, Table 3, semantics-centric: all validation images against a source of OOD
     ones, of any class.
     """
-    (tmp_path / "strange" / "zebra").mkdir(parents=True)
+    (tmp_path / "ood" / "zebra").mkdir(parents=True)
     rng = np.random.default_rng(3)
     for i in range(15):
         grey = rng.integers(100, 160, (40, 42, 1), np.uint8).repeat(3, axis=2)
-        Image.fromarray(grey).save(tmp_path / "strange" / "zebra" / f"{i}.png")
-    recipe = suite(validation={"split": "val", "strange": f"folder:{tmp_path / 'strange'}"})
-    strange = list(core.source(f"folder:{tmp_path / 'strange'}", imagenet()))
+        Image.fromarray(grey).save(tmp_path / "ood" / "zebra" / f"{i}.png")
+    recipe = suite(validation={"split": "val", "ood": f"folder:{tmp_path / 'ood'}"})
+    ood = list(core.source(f"folder:{tmp_path / 'ood'}", imagenet()))
     every = list(known())
-    check_search(
-        run(recipe), *([s for s in every if s.split == split] for split in ("train", "val")), strange
-    )
+    check_search(run(recipe), *([s for s in every if s.split == split] for split in ("train", "val")), ood)
 
 
 def test_odin_is_searched_through_the_network(tmp_path: Path) -> None:
@@ -184,7 +180,7 @@ def test_odin_is_searched_through_the_network(tmp_path: Path) -> None:
     model = as_model("net", net)
     made = plan.make(
         recipe.model_copy(update={"models": ("net",)}),
-        Source("asked", pictures("a", 4)),
+        Source("asked", images("a", 4)),
         {"net": model},
         source,
     )
@@ -209,8 +205,8 @@ def test_odin_is_searched_through_the_network(tmp_path: Path) -> None:
     assert set(sorites.read(folder).collect()["scorer"].drop_nulls()) == {"odin"}
 
 
-def test_table_3_fit_on_s3_plus_takes_only_pictures_that_the_model_has_right(run: Run) -> None:
-    source = Source("known", pictures("f", 400, "train"))
+def test_table_3_fit_on_s3_plus_takes_only_images_that_the_model_classifies_correctly(run: Run) -> None:
+    source = Source("known", images("f", 400, "train"))
     recipe = parse(
         {**BASE, "scorers": ["knn(k=3)", "mds", "react"], "fit": {"source": "known", "only": "right"}}, "test"
     )
@@ -220,8 +216,8 @@ def test_table_3_fit_on_s3_plus_takes_only_pictures_that_the_model_has_right(run
     assert 40 < len(training) < 360
     about = told(folder)
     assert (about["left_out"], about["wrong"]) == (0, 400 - len(training))
-    assert about["scorers"]["knn(k=3)"] == {"pictures": len(training), "bank": len(training)}
-    asked, lesson = pictures("a", 20), seen(training)
+    assert about["scorers"]["knn(k=3)"] == {"images": len(training), "bank": len(training)}
+    asked, lesson = images("a", 20), seen(training)
     rows = sorites.read(folder).collect().filter(pl.col("shift") == "clean")
     for name in ("knn(k=3)", "mds", "react"):
         scores = core.scorer(name).fit([(lesson, [s.label for s in training])], HEAD)(seen(asked))
@@ -230,20 +226,22 @@ def test_table_3_fit_on_s3_plus_takes_only_pictures_that_the_model_has_right(run
             assert value == pytest.approx(float(expected[sample]), rel=1e-4)
 
 
-def test_right_is_asked_of_validation_pictures_too(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "strange").mkdir()
-    Image.fromarray(np.full((40, 42, 3), 90, np.uint8)).save(tmp_path / "strange" / "one.png")
+def test_right_is_asked_of_validation_images_too(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "ood").mkdir()
+    Image.fromarray(np.full((40, 42, 3), 90, np.uint8)).save(tmp_path / "ood" / "one.png")
     recipe = parse({**BASE, "scorers": ["ash_b"]}, "test")
     fit = {
         **FIT,
         "only": "right",
-        "validation": {"split": "val", "strange": f"folder:{tmp_path / 'strange'}"},
+        "validation": {"split": "val", "ood": f"folder:{tmp_path / 'ood'}"},
     }
     found = told(run(parse({**recipe.model_dump(), "fit": fit}, "test")))["search"]["ash_b"]
-    familiar = [s for s in known() if s.split == "val"]
-    familiar = [s for s, r in zip(familiar, right(familiar), strict=True) if r]
-    strange = list(core.source(f"folder:{tmp_path / 'strange'}", imagenet()))
-    assert found["auroc"] == pytest.approx(by_hand("ash_b", familiar, familiar, strange)["auroc"], abs=1e-12)
+    in_distribution = [s for s in known() if s.split == "val"]
+    in_distribution = [s for s, r in zip(in_distribution, right(in_distribution), strict=True) if r]
+    ood = list(core.source(f"folder:{tmp_path / 'ood'}", imagenet()))
+    assert found["auroc"] == pytest.approx(
+        by_hand("ash_b", in_distribution, in_distribution, ood)["auroc"], abs=1e-12
+    )
 
 
 def test_a_searched_run_is_continued_with_what_it_chose(
@@ -274,7 +272,7 @@ def test_a_scorer_added_later_is_searched_as_the_run_would_have(run: Run) -> Non
     assert set(told(folder)["search"]) == {"knn", "ash_b"}
 
 
-@pytest.mark.filterwarnings("ignore:some pictures of")
+@pytest.mark.filterwarnings("ignore:some images of")
 def test_the_page_says_what_was_chosen(run: Run, tmp_path: Path) -> None:
     folder = run(parse({**BASE, "scorers": ["ash_b"], "fit": FIT}, "test"))
     page = sorites.report(folder, tmp_path / "page.html").read_text(encoding="utf-8")
@@ -293,7 +291,7 @@ def test_new_keys_move_the_id_only_where_they_are_set() -> None:
             },
             "test",
         )
-        made = plan.make(recipe, Source("asked", pictures("a", 3)), {"linear": linear()}, known())
+        made = plan.make(recipe, Source("asked", images("a", 3)), {"linear": linear()}, known())
         return record.describe(made)
 
     plain = causes()
@@ -302,7 +300,7 @@ def test_new_keys_move_the_id_only_where_they_are_set() -> None:
         "suite",
         "fit",
         "labels",
-        "stops",
+        "settings",
         "shifts",
         "scorers",
         "models",
@@ -341,10 +339,10 @@ def test_candidates_come_in_openood_s_order() -> None:
 @pytest.mark.parametrize(
     ("fit", "says"),
     [
-        ({"search": True}, "search wants validation pictures"),
-        ({"validation": "folder:x"}, "validation pictures are for a search"),
+        ({"search": True}, "search wants validation images"),
+        ({"validation": "folder:x"}, "validation images are for a search"),
         ({"search": True, "validation": {"limit": 3}}, "wanted a source or a split"),
-        ({"search": True, "validation": {"split": "val", "strang": "x"}}, "Did you mean strange"),
+        ({"search": True, "validation": {"split": "val", "strang": "x"}}, "Did you mean OOD"),
         ({"only": "wrong"}, "fit.only"),
     ],
 )
@@ -354,25 +352,23 @@ def test_a_suite_says_what_is_wrong(fit: dict[str, Any], says: str) -> None:
 
 
 def test_what_cannot_be_searched_is_said(run: Run) -> None:
-    with pytest.raises(SoritesError, match="150 of 150 validation pictures are training pictures"):
+    with pytest.raises(SoritesError, match="150 of 150 validation images are training images"):
         run(suite(validation={"split": "train"}))
-    bare = Source("known", pictures("f", 20, "train", None) + pictures("v", 9, "val", None))
+    bare = Source("known", images("f", 20, "train", None) + images("v", 9, "val", None))
     with pytest.raises(SoritesError, match="have no labels, so that a model has none of them wrong"):
         run(suite(), training=bare)
-    with pytest.raises(SoritesError, match='only = "right" wants labelled training pictures'):
+    with pytest.raises(SoritesError, match='only = "right" wants labelled training images'):
         run(parse({**BASE, "fit": {"source": "known", "only": "right"}}, "test"), training=bare)
-    alike = Source(
-        "known", pictures("f", 60, "train") + [s for s in pictures("v", 40, "val") if right([s])[0]]
-    )
-    with pytest.raises(SoritesError, match=r"linear has \d+ familiar and 0 strange validation pictures"):
+    alike = Source("known", images("f", 60, "train") + [s for s in images("v", 40, "val") if right([s])[0]])
+    with pytest.raises(SoritesError, match=r"linear has \d+ in-distribution and 0 OOD validation images"):
         run(parse({**BASE, "scorers": ["ash_b"], "fit": FIT}, "test"), training=alike)
 
 
-def test_validation_pictures_that_are_judged_are_noted() -> None:
+def test_validation_images_that_are_judged_are_noted() -> None:
     recipe = parse({**BASE, "source": "known", "fit": FIT}, "test")
-    made = plan.make(recipe, Source("known", pictures("v", 5)), None, known())
+    made = plan.make(recipe, Source("known", images("v", 5)), None, known())
     assert (
         note_overlap(made)
-        == "note: 5 of the 70 validation pictures are also judged, by parameters chosen on them"
+        == "note: 5 of the 70 validation images are also judged, by parameters chosen on them"
     )
-    assert note_overlap(plan.make(recipe, Source("known", pictures("a", 5)), None, known())) == ""
+    assert note_overlap(plan.make(recipe, Source("known", images("a", 5)), None, known())) == ""

@@ -1,4 +1,4 @@
-"""Several sources in one run: names, ids, roles, groups, frames and limits; and what strange
+"""Several sources in one run: names, ids, roles, groups, frames and limits; and what OOD
 folders may look like.
 """
 
@@ -32,7 +32,7 @@ SUITE = {
 
 @pytest.fixture
 def textures(tmp_path: Path) -> Path:
-    """Loose pictures without any label, one of them with the name of a familiar picture."""
+    """Loose images without any label, one of them with the name of an in-distribution image."""
     root = tmp_path / "textures"
     root.mkdir()
     for i in range(3):
@@ -53,10 +53,10 @@ def ninco(tmp_path: Path) -> Path:
 def together(
     photos: Path, textures: Path, ninco: Path, tiny: Callable[..., Model], tmp_path: Path
 ) -> pl.DataFrame:
-    strange = {"far:textures": f"folder:{textures}", "near:ninco": f"folder:{ninco}"}
+    ood = {"far:textures": f"folder:{textures}", "near:ninco": f"folder:{ninco}"}
     suite = parse(SUITE, "test")
     return sorites.run(
-        suite, source=f"folder:{photos}", strange=strange, models=[tiny()], out=tmp_path / "run"
+        suite, source=f"folder:{photos}", ood=ood, models=[tiny()], out=tmp_path / "run"
     ).collect()
 
 
@@ -71,12 +71,12 @@ def test_the_first_source_keeps_its_rows_and_ids(
     assert first.drop("run_id").sort(order).equals(alone.drop("run_id").sort(order))
 
 
-def test_strange_pictures_are_named_unknown_and_grouped(together: pl.DataFrame) -> None:
+def test_ood_images_are_named_unknown_and_grouped(together: pl.DataFrame) -> None:
     rows = together.filter(pl.col("source") != "folder", pl.col("output") == "label")
     assert dict(rows.group_by("source").len().iter_rows()) == {"textures": 3 * 3, "ninco": 2 * 3}
     assert set(rows["known"]) == {False}
     assert set(rows["label"]) == set(rows["correct"]) == {None}, (
-        "a class that happens to have our name is strange all the same"
+        "a class that happens to have our name is OOD all the same"
     )
     assert all(
         name.startswith(f"{source}/") for name, source in rows.select("sample_id", "source").iter_rows()
@@ -87,7 +87,7 @@ def test_strange_pictures_are_named_unknown_and_grouped(together: pl.DataFrame) 
 
 
 def test_pools_follow_from_the_sources(together: pl.DataFrame) -> None:
-    """AUROC of each group against the familiar pictures of the same shift and severity, by pairs
+    """AUROC of each group against the in-distribution images of the same shift and severity, by pairs
     counted here.
     """
     found = metrics.auroc(together, by=["scorer", "shift", "severity", "group"])
@@ -95,10 +95,10 @@ def test_pools_follow_from_the_sources(together: pl.DataFrame) -> None:
     rows = together.filter(
         pl.col("scorer") == "energy", pl.col("shift") == "jpeg", pl.col("severity") == row["severity"]
     )
-    strange = rows.filter(pl.col("source") == "textures")["score"].to_numpy()
-    familiar = rows.filter(pl.col("source") == "folder")["score"].to_numpy()
-    won = (strange[:, None] > familiar).mean() + (strange[:, None] == familiar).mean() / 2
-    assert (row["familiar"], row["strange"]) == (20, 3)
+    ood = rows.filter(pl.col("source") == "textures")["score"].to_numpy()
+    in_distribution = rows.filter(pl.col("source") == "folder")["score"].to_numpy()
+    won = (ood[:, None] > in_distribution).mean() + (ood[:, None] == in_distribution).mean() / 2
+    assert (row["id"], row["ood"]) == (20, 3)
     assert row["value"] == pytest.approx(won)
 
 
@@ -118,7 +118,7 @@ def test_a_run_of_several_sources_is_whole_and_opens_again(
     textures.rename(tmp_path / "moved")
     gone = plan_of(tmp_path / "run")
     assert {gone.image_id(s, "clean", s.setting) for s in gone.groups["clean"]} == before, "from the manifest"
-    with pytest.raises(SoritesError, match="not at hand"):
+    with pytest.raises(SoritesError, match="not available"):
         gone.groups["clean"][-1].load()
 
 
@@ -147,13 +147,13 @@ def test_toml_names_all_sources(photos: Path, textures: Path) -> None:
     assert parse(suite.model_dump(), "again") == suite
 
 
-def test_two_familiar_sources_share_the_labels(
+def test_two_in_distribution_sources_share_the_labels(
     photos: Path, tiny: Callable[..., Model], tmp_path: Path
 ) -> None:
     table = sorites.run(
         parse({"name": "s"}, "test"),
         source=f"folder:{photos}",
-        familiar={"focus": f"folder:{photos}"},
+        in_distribution={"focus": f"folder:{photos}"},
         models=[tiny()],
         out=tmp_path / "run",
     ).collect()
@@ -165,13 +165,13 @@ def test_two_familiar_sources_share_the_labels(
 
 
 def test_captured_shifts_stay_with_the_source_that_has_them(tiny: Callable[..., Model]) -> None:
-    picture = scene(1)
-    first = Source("es", [Sample("a", lambda: picture, 0), Sample("a", lambda: picture, 0, shift="mist")])
-    strange = Source("odd", [Sample("b", lambda: picture, None)])
+    image = scene(1)
+    first = Source("es", [Sample("a", lambda: image, 0), Sample("a", lambda: image, 0, shift="mist")])
+    ood = Source("odd", [Sample("b", lambda: image, None)])
     made = plan.make(
         parse({"name": "s", "shifts": ["mist"], "sources": [{"spec": "odd"}], "source": "es"}, "t"),
         first,
-        further={"odd": strange},
+        further={"odd": ood},
     )
     assert [sample.id for sample in made.groups["mist"]] == ["a"]
     assert [sample.id for sample in made.groups["clean"]] == ["a", "odd/b"]
@@ -181,8 +181,8 @@ def test_captured_shifts_stay_with_the_source_that_has_them(tiny: Callable[..., 
     ("sources", "complaint"),
     [
         ([{"spec": "folder:a", "name": "x"}, {"spec": "folder:b", "name": "x"}], "source 'x' stands twice"),
-        ([{"spec": "folder:a", "role": "strange"}], "the first of the sources is the familiar one"),
-        ([{"spec": "folder:a"}, {"spec": "folder:b", "rolle": "strange"}], "Did you mean role"),
+        ([{"spec": "folder:a", "role": "ood"}], "the first of the sources is the in-distribution one"),
+        ([{"spec": "folder:a"}, {"spec": "folder:b", "rolle": "ood"}], "Did you mean role"),
     ],
 )
 def test_mistakes_are_named(sources: list[dict[str, str]], complaint: str) -> None:
@@ -191,10 +191,8 @@ def test_mistakes_are_named(sources: list[dict[str, str]], complaint: str) -> No
 
 
 def test_a_frame_for_one_captured_shift(tmp_path: Path) -> None:
-    picture = np.zeros((90, 120, 3), np.uint8)
-    source = Source(
-        "is", [Sample("a", lambda: picture, 0), Sample("b", lambda: picture, 0, shift="imagenet21k")]
-    )
+    image = np.zeros((90, 120, 3), np.uint8)
+    source = Source("is", [Sample("a", lambda: image, 0), Sample("b", lambda: image, 0, shift="imagenet21k")])
     suite = parse(
         {
             "name": "s",

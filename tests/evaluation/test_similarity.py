@@ -1,4 +1,4 @@
-"""Similarity of a run's pictures: facts joined into its table, and settings set aside by their mean LPIPS."""
+"""Similarity of a run's images: facts joined into its table, and settings set aside by their mean LPIPS."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from tests.measures.pictures import blurred
+from tests.measures.images import blurred
 
 from sorites import core, metrics
-from sorites.core import MEASURES, Model, Picture, Sample, Setting, Source
+from sorites.core import MEASURES, ImageU8, Model, Sample, Setting, Source
 from sorites.core.errors import SoritesError
 from sorites.core.table import read
 from sorites.evaluation.facts.similarity import similarity
@@ -41,9 +41,9 @@ def folder(photos: Path, tiny: Callable[..., Model], tmp_path_factory: pytest.Te
 
 
 def replaced(
-    monkeypatch: pytest.MonkeyPatch, name: str, function: Callable[[Picture, Picture], float]
+    monkeypatch: pytest.MonkeyPatch, name: str, function: Callable[[ImageU8, ImageU8], float]
 ) -> None:
-    monkeypatch.setitem(MEASURES._things, name, replace(core.measure(name), function=function))
+    monkeypatch.setitem(MEASURES._objects, name, replace(core.measure(name), function=function))
 
 
 def test_every_shifted_image_gets_its_values(folder: Path, photos: Path) -> None:
@@ -97,7 +97,7 @@ def test_a_suite_may_ask_for_the_filter(photos: Path, tiny: Callable[..., Model]
     assert (tmp_path / "run" / "facts" / "similarity.parquet").stat().st_mtime_ns == when
 
 
-def test_the_lpips_cut_of_imagenet_es_is_on_whole_pictures_resized_linearly(
+def test_the_lpips_cut_of_imagenet_es_is_on_whole_images_resized_linearly(
     tiny: Callable[..., Model], tmp_path: Path
 ) -> None:
     """``lpips/img_compare.py`` compares the files themselves: no frame, the captured one resized by
@@ -111,7 +111,7 @@ def test_the_lpips_cut_of_imagenet_es_is_on_whole_pictures_resized_linearly(
     }
     shots = {
         (name, number): blurred(rng.integers(0, 256, (2 * h + 21, 2 * w + 29, 3), np.uint8), 0.5 * number)
-        for name, (h, w, _) in {name: picture.shape for name, picture in clean.items()}.items()
+        for name, (h, w, _) in {name: image.shape for name, image in clean.items()}.items()
         for number in (1, 2)
     }
     samples = [Sample(name, lambda name=name: clean[name], label=0) for name in clean]
@@ -210,7 +210,7 @@ def test_what_was_measured_before_a_stop_is_kept(
     )
     whole, calls = core.measure("ssim"), []
 
-    def stopped(reference: Picture, moved: Picture) -> float:
+    def stopped(reference: ImageU8, moved: ImageU8) -> float:
         calls.append(1)
         if len(calls) == 3:
             raise KeyboardInterrupt
@@ -231,7 +231,7 @@ def test_a_suite_with_an_unknown_measure_is_refused_by_name() -> None:
         parse({"name": "s", "similarity": ["sim"]}, "s")
 
 
-def test_a_picture_too_small_for_a_measure_has_none_and_is_not_measured_again(
+def test_a_image_too_small_for_a_measure_has_none_and_is_not_measured_again(
     photos: Path, tiny: Callable[..., Model], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     suite = parse(

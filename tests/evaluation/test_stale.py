@@ -1,4 +1,4 @@
-"""Errors are tried again when a run goes on, once; a picture that still cannot be decoded is left alone."""
+"""Errors are tried again when a run goes on, once; an image that still cannot be decoded is left alone."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from sorites.suites.suite import parse
 
 
 class Moody:
-    """A model that fails on dark pictures while it is ``broken``."""
+    """A model that fails on dark images while it is ``broken``."""
 
     def __init__(self, held: Model) -> None:
         self.held, self.broken, self.seen = held, True, 0
 
-    def __call__(self, pictures: list[Any]) -> Outputs:
-        self.seen += len(pictures)
-        if self.broken and len(pictures) == 1 and pictures[0].shape[0] == 63:
+    def __call__(self, images: list[Any]) -> Outputs:
+        self.seen += len(images)
+        if self.broken and len(images) == 1 and images[0].shape[0] == 63:
             raise RuntimeError("no room left on the device")
-        if self.broken and any(picture.shape[0] == 63 for picture in pictures):
+        if self.broken and any(image.shape[0] == 63 for image in images):
             raise RuntimeError("a batch")
-        return self.held.forward(pictures)
+        return self.held.forward(images)
 
     def run(self, photos: Path, out: Path) -> pl.DataFrame:
         self.seen = 0
@@ -66,7 +66,7 @@ def test_an_error_of_the_model_is_tried_again_and_gone(
     after = model.run(mine, tmp_path / "run")
     assert errors(after) == 0
     assert after.height == before.height
-    assert model.seen == 1 + 2 * 16, "the unit of the clean picture and that of the shifted one"
+    assert model.seen == 1 + 2 * 16, "the unit of the clean image and that of the shifted one"
 
 
 def test_an_error_that_stays_is_tried_again_once(
@@ -80,7 +80,7 @@ def test_an_error_that_stays_is_tried_again_once(
     assert model.seen == 1
 
 
-def test_a_picture_that_cannot_be_decoded_is_left_alone_until_it_is_mended(
+def test_a_image_that_cannot_be_decoded_is_left_alone_until_it_is_mended(
     mine: Path, tmp_path: Path, tiny: Callable[..., Model]
 ) -> None:
     model, broken = Moody(tiny()), mine / CLASSES[2] / "p02.png"
@@ -96,7 +96,7 @@ def test_a_picture_that_cannot_be_decoded_is_left_alone_until_it_is_mended(
     assert after.height == before.height
 
 
-def test_a_picture_that_can_be_read_again_is_tried_again(
+def test_a_image_that_can_be_read_again_is_tried_again(
     mine: Path, tmp_path: Path, tiny: Callable[..., Model], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The disk failed while the file stayed the same."""
@@ -118,11 +118,11 @@ def test_more_logits_later_are_error_rows_and_no_mixed_table(
     mine: Path, tmp_path: Path, tiny: Callable[..., Model]
 ) -> None:
     class Growing(Moody):
-        def __call__(self, pictures: list[Any]) -> Outputs:
-            given = self.held.forward(pictures)
-            if len(pictures) == 1 and pictures[0].shape[0] != 63:
+        def __call__(self, images: list[Any]) -> Outputs:
+            given = self.held.forward(images)
+            if len(images) == 1 and images[0].shape[0] != 63:
                 return given
-            extra = np.zeros((len(pictures), 1), np.float32)
+            extra = np.zeros((len(images), 1), np.float32)
             return Outputs(np.hstack([given.logits, extra]), given.features)
 
     rows = Growing(tiny()).run(mine, tmp_path / "run")

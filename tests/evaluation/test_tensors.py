@@ -82,12 +82,12 @@ def test_what_was_set_aside_is_made_again(run: Callable[[], Path], room: str) ->
         assert content(paths[0]) == whole
 
 
-def test_scorers_are_not_fitted_on_what_is_left_of_the_training_pictures(run: Callable[[], Path]) -> None:
+def test_scorers_are_not_fitted_on_what_is_left_of_the_training_images(run: Callable[[], Path]) -> None:
     folder = run()
     first = next((folder / "fits").glob("fit-*.safetensors"))
     shutil.copy(first, first.with_name(first.name.replace("0000000", "0000256")))
     with pytest.raises(
-        SoritesError, match="lacks the fit pictures from 128 on of tiny: type the run's command again"
+        SoritesError, match="lacks the fit images from 128 on of tiny: type the run's command again"
     ):
         kept_slices(folder, "tiny")
 

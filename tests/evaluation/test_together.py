@@ -19,7 +19,7 @@ from sorites.suites.suite import parse
 
 @pytest.fixture(scope="module")
 def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Two folders whose files have the same names and hold other pictures."""
+    """Two folders whose files have the same names and hold other images."""
     root, rng = tmp_path_factory.mktemp("places"), np.random.default_rng(0)
     for name in ("here", "there"):
         for label in CLASSES[:2]:
@@ -55,7 +55,7 @@ def read(*runs: Path, partial: bool = False) -> tuple[pl.DataFrame, str]:
     return found.table.collect(), " ".join(found.notes)
 
 
-def test_runs_of_the_same_pictures_and_shifts_are_left_as_they_are(go: Callable[..., Path]) -> None:
+def test_runs_of_the_same_images_and_shifts_are_left_as_they_are(go: Callable[..., Path]) -> None:
     runs = go("one", "jpeg"), go("two", "jpeg")
     table, notes = read(*runs)
     assert notes == ""
@@ -73,7 +73,7 @@ def test_models_are_compared_on_the_samples_that_all_runs_have(go: Callable[...,
     assert "7 of its 12 samples" in notes
     table, notes = read(*runs, partial=True)
     assert sorted(set(sorites.accuracy(table, by=["model", "severity"])["n"])) == [5, 12]
-    assert "All is used: models may stand on different pictures." in notes
+    assert "All is used: models may stand on different images." in notes
 
 
 def test_models_are_compared_at_the_settings_that_all_of_them_have(go: Callable[..., Path]) -> None:
@@ -91,7 +91,7 @@ def test_one_model_may_have_its_shifts_in_two_runs(go: Callable[..., Path]) -> N
     assert notes == ""
     assert set(table["shift"]) == {"clean", "jpeg", "contrast"}
     assert sorites.accuracy(table.filter(pl.col("shift") == "clean"))["n"].to_list() == [12], (
-        "a shared picture counts once"
+        "a shared image counts once"
     )
 
 
@@ -112,23 +112,25 @@ def test_two_folders_share_no_sample_though_their_files_have_the_same_names(
     assert "Does the order of the models change?" not in page
 
 
-def test_what_makes_the_pictures_differ_is_said(go: Callable[..., Path]) -> None:
+def test_what_makes_the_images_differ_is_said(go: Callable[..., Path]) -> None:
     framed = {"resize": 20, "crop": 20}
     _, notes = read(go("one", "jpeg", frame=framed), go("two", "jpeg"))
     assert "The runs differ in frame (resize 20 crop 20" in notes
     assert "and none)" in notes
     _, notes = read(go("three", "jpeg", seed=1), go("four", "jpeg"))
     assert (
-        "The runs differ in seed (1 and 0): the same sample at the same setting is another picture in each."
+        "The runs differ in seed (1 and 0): the same sample at the same setting is another image in each."
         in notes
     )
 
 
-def test_failure_points_refined_in_one_run_only_are_taken_at_the_settings(go: Callable[..., Path]) -> None:
+def test_failure_severities_refined_in_one_run_only_are_taken_at_the_settings(
+    go: Callable[..., Path],
+) -> None:
     runs = go("one", "jpeg", refine=0.05), go("two", "jpeg")
     table, notes = read(*runs)
     assert (
-        "Failure points are refined in some of the runs only; all are taken at the settings of the suite."
+        "Failure severities are refined in some of the runs only; all are taken at the settings of the suite."
         in notes
     )
     assert not table["probe"].any()
@@ -151,6 +153,6 @@ def test_images_that_one_run_sets_aside_are_left_out_of_all(go: Callable[..., Pa
     assert "Not all runs were filtered alike: what one sets aside is left out of all." in notes
     counts = table.filter(pl.col("shift") == "jpeg", pl.col("valid").fill_null(True)).group_by("model").len()
     assert counts["len"].to_list() == [24 - 7, 24 - 7]
-    assert "models may stand on different pictures" in read(*runs, partial=True)[1]
+    assert "models may stand on different images" in read(*runs, partial=True)[1]
     tables.write_facts(runs[1], "out_of_class", images.with_columns(valid=pl.int_range(pl.len()) >= 7))
     assert "alike" not in read(*runs)[1]

@@ -20,7 +20,7 @@ SAMPLES = 40
 """Three slices: two of sixteen and one of eight."""
 
 
-def pictures() -> Source:
+def images() -> Source:
     def load(i: int) -> np.ndarray:
         return np.full((24, 24, 3), 40 + 4 * i, np.uint8)
 
@@ -31,9 +31,7 @@ def pictures() -> Source:
 def whole(tiny: Callable[..., Model], tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("unfinished") / "run"
     suite = parse({"name": "s", "shifts": ["contrast", "jpeg"], "labels": list(CLASSES)}, "test")
-    sorites.run(
-        suite, source=pictures(), models=[tiny("one"), tiny("two")], levels=[1, 2], out=out, workers=1
-    )
+    sorites.run(suite, source=images(), models=[tiny("one"), tiny("two")], levels=[1, 2], out=out, workers=1)
     return out
 
 
@@ -96,7 +94,7 @@ def test_a_model_without_any_shard_is_left_out_and_named(stopped: Callable[..., 
 def test_where_nothing_can_be_compared_it_says_so(stopped: Callable[..., Path]) -> None:
     run = stopped("*-0000000--one*", "*-0000016--two*", "*-0000032--*")
     with pytest.raises(
-        SoritesError, match="No picture is done by every model at every setting; type the run's command again"
+        SoritesError, match="No image is done by every model at every setting; type the run's command again"
     ):
         sorites.read(run)
 
@@ -131,7 +129,7 @@ def test_the_page_and_the_printed_table_say_it_at_the_top(
     told = f"{run} is not finished: 16 of 18 shards are there."
     assert told in page[: page.index("<nav")]
     assert "The figures are about the 24 of 40 samples that every model has at every setting" in page
-    assert "24 pictures of mine" in page
+    assert "24 images of mine" in page
     loose = sorites.report(run, tmp_path / "loose.html", partial=True).read_text(encoding="utf-8")
     assert told in loose
-    assert "40 pictures of mine" in loose
+    assert "40 images of mine" in loose

@@ -35,7 +35,7 @@ returns cannot be interrupted.
 """
 
 CASES = {
-    "pictures": 4500, "folder": 400, "built": 1600, "context": 1000, "webdataset": 2600, "cns_bench": 700, "annotations": 2400,
+    "images": 4500, "folder": 400, "built": 1600, "context": 1000, "webdataset": 2600, "cns_bench": 700, "annotations": 2400,
     "focus": 2200, "databases": 900, "is_ood": 1400, "specs": 2500, "suites": 1600, "lenses": 600, "tables": 1800,
     "predictions": 500, "run folders": 300, "options": 350, "metrics": 450, "coco": 900, "yolo": 700, "nuimages": 700,
 }  # fmt: skip

@@ -16,7 +16,7 @@ def test_the_long_run_has_twenty_thousand_cases_and_the_short_one_fifteen_hundre
 
 def test_a_multiplier_searches_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SORITES_FUZZ", "2.5")
-    assert bounds.cases("pictures", bounds.LONG) == 2.5 * bounds.CASES["pictures"]
+    assert bounds.cases("images", bounds.LONG) == 2.5 * bounds.CASES["images"]
 
 
 def test_cases_are_counted_and_the_same_every_time() -> None:

@@ -44,7 +44,7 @@ VERBS: dict[str, list[str]] = {
 }
 """A valid command of each verb.
 
-``report`` takes seconds and ``distance`` needs a referee: both are asked only of folders.
+``report`` takes seconds and ``distance`` needs an encoder: both are asked only of folders.
 """
 
 OFTEN = ("metrics", "show", "lens select", "import", "check", "run", "build")
@@ -83,7 +83,7 @@ def options_of(verb: str) -> list[tuple[str, bool]]:
 
 @pytest.fixture
 def home(tmp_path: Path, photos: Path, tiny: Callable[..., Model], monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a suite, a picture, predictions and a small finished run."""
+    """A folder with a suite, an image, predictions and a small finished run."""
     here = tmp_path / "a" / "b"
     here.mkdir(parents=True)
     monkeypatch.chdir(here)
@@ -91,7 +91,7 @@ def home(tmp_path: Path, photos: Path, tiny: Callable[..., Model], monkeypatch: 
     (here / "a.png").write_bytes(worlds.png())
     (here / "p.csv").write_text("sample,label,pred,model\na,1,1,m\nb,2,3,m\n")
     (here / "blank.py").write_text(
-        "import numpy as np\ndef logits(pictures):\n    return np.zeros((len(pictures), 1000), np.float32)\n"
+        "import numpy as np\ndef logits(images):\n    return np.zeros((len(images), 1000), np.float32)\n"
     )
     (here / "s.toml").write_text(
         'source = "folder:photos"\nmodels = ["python:blank:logits"]\nshifts = [{name = "contrast", levels ='

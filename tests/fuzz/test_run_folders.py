@@ -19,7 +19,7 @@ from sorites.evaluation.facts.similarity import similarity
 from sorites.suites.suite import parse
 
 ASK = (
-    "check", "metrics accuracy", "metrics failure_point", "metrics auroc", "similarity --measure psnr", "score --scorer energy",
+    "check", "metrics accuracy", "metrics failure_severity", "metrics auroc", "similarity --measure psnr", "score --scorer energy",
     "features", "filter", "sheet --out sheet.png",
 )  # fmt: skip
 """The verbs that read a run folder, which is the first word after each; ``report`` takes seconds."""

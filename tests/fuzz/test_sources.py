@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tests.fuzz import bounds, hostile, worlds
 
 from sorites import core
-from sorites.core.errors import BadPicture
+from sorites.core.errors import BadImage
 from sorites.core.labels import imagenet
 from sorites.evaluation import samples
 
@@ -25,12 +25,12 @@ PATHS = [word for word in hostile.WORDS if "\x00" not in word and word.encode("u
 
 
 def read(spec: str) -> None:
-    """Read a source as a run does: its samples in order, none of them twice, and their pictures."""
+    """Read a source as a run does: its samples in order, none of them twice, and their images."""
     found = core.source(spec, imagenet())
     samples.unique(samples.in_order(found))
     for sample in found.samples[:5]:
         assert sample.id.encode()
-        with suppress(BadPicture):
+        with suppress(BadImage):
             sample.load()
 
 
@@ -92,7 +92,7 @@ def test_a_database_is_spoilt(share: float, here: Path) -> None:
 
 
 def tree(root: Path, rng: random.Random) -> None:
-    """Make a tree of folders, pictures, links, pipes and files with hostile names."""
+    """Make a tree of folders, images, links, pipes and files with hostile names."""
     names = [
         "n02123045",
         "281_cat",
@@ -112,12 +112,12 @@ def tree(root: Path, rng: random.Random) -> None:
         where = rng.choice(folders) / rng.choice(names).replace("/", "_")
         with suppress(OSError, ValueError):
             kind = rng.choice(
-                ("folder", "folder", "picture", "picture", "link", "loop", "out", "pipe", "empty", "deep")
+                ("folder", "folder", "image", "image", "link", "loop", "out", "pipe", "empty", "deep")
             )
             if kind == "folder":
                 where.mkdir()
                 folders.append(where)
-            elif kind == "picture":
+            elif kind == "image":
                 where.with_suffix(".png").write_bytes(worlds.png())
             elif kind == "link":
                 where.symlink_to(rng.choice(folders), target_is_directory=True)

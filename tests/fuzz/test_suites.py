@@ -43,7 +43,7 @@ source = "folder:z"
 search = true
 validation = {split = "val", limit = 5}
 [distance]
-referee = "cifar"
+encoder = "cifar"
 against = "folder:x"
 sem_edges = [0.1, 0.2]
 """
@@ -86,7 +86,7 @@ def load(path: Path) -> None:
     else:
         made = suite.load(path)
         for dial in made.shifts:
-            dial.stops()
+            dial.setting_values()
         made.override(limit=3).model_dump_json()
 
 
@@ -133,7 +133,7 @@ SPECS: dict[str, tuple[tuple[str, ...], Callable[[str], object]]] = {
     "class": (("", "n0", "28", "tabby"), lambda text: imagenet().find(text)),
     "suite": (("", "demo", "x.toml", "./"), suite.load),
     "measure": (("",), core.measure),
-    "referee": (("python:", "python:json:", ""), core.referee),
+    "encoder": (("python:", "python:json:", ""), core.encoder),
 }  # fmt: skip
 SAFE = [word for word in hostile.WORDS if not word.startswith(("imagenet", "~"))] + [
     "imagenet",

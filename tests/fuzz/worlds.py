@@ -76,8 +76,9 @@ def worlds() -> dict[str, tuple[str, Files]]:
     """
     cns = {f"snow/022_eagle/seed_0001_scale_{scale:04d}.png": png(scale // 10) for scale in (0, 1000)}
     built = {"contrast/a.png": png(), "sorites.parquet": parquet(sidecar.frame([SIDECAR]))}
-    truth = pl.DataFrame(
-        {"image_id": ["i"], "truth": [[BOX]]}, {"image_id": pl.String, "truth": pl.List(table.BOX)}
+    ground_truth = pl.DataFrame(
+        {"image_id": ["i"], "ground_truth": [[BOX]]},
+        {"image_id": pl.String, "ground_truth": pl.List(table.BOX)},
     )
     lists = {
         "imagenet1k/test_imagenet.txt": b"./val/a.png\n",
@@ -86,7 +87,7 @@ def worlds() -> dict[str, tuple[str, Files]]:
     pairs = (("a.png", png()), ("a.json", b'{"label": 3}'), ("b.png", png()), ("b.cls", b"7"))
     return {
         "built": ("folder:.", built),
-        "context": ("context:.", {**built, "truth.parquet": parquet(truth)}),
+        "context": ("context:.", {**built, "ground_truth.parquet": parquet(ground_truth)}),
         "webdataset": ("webdataset:a.tar", {"a.tar": tar(*pairs)}),
         "cns_bench": ("cns_bench:.", cns),
         "annotations": ("cns_bench:.", {**cns, "annotations_cns.json": json.dumps({"images": [ANNOTATION]}).encode()}),

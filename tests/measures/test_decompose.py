@@ -22,7 +22,7 @@ from sorites.measures.decomposition import (
 )
 
 WIDE = 16
-LABELS, STYLES = [f"thing{i}" for i in range(24)], [[f"style{i} {{}}"] for i in range(24)]
+LABELS, STYLES = [f"object{i}" for i in range(24)], [[f"style{i} {{}}"] for i in range(24)]
 
 
 def world(seed: int = 0, noise: float = 0.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -40,7 +40,7 @@ def world(seed: int = 0, noise: float = 0.0) -> tuple[np.ndarray, np.ndarray, np
 
 def learnt(grid: np.ndarray, **how: object) -> Decomposition:
     made = triplets(LABELS, STYLES, 3000)
-    place = {f"style{j} thing{i}": grid[i, j] for i in range(24) for j in range(24)}
+    place = {f"style{j} object{i}": grid[i, j] for i in range(24) for j in range(24)}
     return decompose(np.stack([place[text] for text in made.texts]), made.places, Training(**how))  # type: ignore[arg-type]
 
 
@@ -105,9 +105,11 @@ def test_halves_keep_the_length_of_a_feature() -> None:
 def test_the_semantic_half_keeps_the_class_and_the_covariate_half_forgets_it() -> None:
     grid, *_ = world(noise=0.3)
     halves = learnt(world()[0], epochs=25)
-    images, truth = grid.reshape(-1, WIDE), np.repeat(np.arange(24), 24)
+    images, ground_truth = grid.reshape(-1, WIDE), np.repeat(np.arange(24), 24)
     means = world()[0].mean(1), world()[0].mean(0)
-    found = dict(accuracies(halves, images, truth, means[0], means).select("part", "value").iter_rows())
+    found = dict(
+        accuracies(halves, images, ground_truth, means[0], means).select("part", "value").iter_rows()
+    )
     assert found["semantic"] >= found["whole"] - 0.03
     assert found["semantic"] > 0.9
     assert found["covariate"] < 3 / 24
@@ -119,14 +121,14 @@ def test_table_3_counts_the_right_class_first_and_among_five() -> None:
     directions.
     """
     grid, *_ = world(noise=0.8)
-    images, truth = (grid + 0.5)[:, :7].reshape(-1, WIDE), np.repeat(np.arange(24), 7)
+    images, ground_truth = (grid + 0.5)[:, :7].reshape(-1, WIDE), np.repeat(np.arange(24), 7)
     halves = Decomposition(ortho_group.rvs(WIDE, random_state=1))
     means = world(noise=2.0)[0].mean(1), world(noise=2.0)[0].mean(0)
-    found = {row["part"]: row for row in accuracies(halves, images, truth, means[0], means).to_dicts()}
+    found = {row["part"]: row for row in accuracies(halves, images, ground_truth, means[0], means).to_dicts()}
 
     def by_sorting(seen: np.ndarray, named: np.ndarray) -> tuple[float, float]:
         first = five = 0
-        for row, right in zip(seen, truth, strict=True):
+        for row, right in zip(seen, ground_truth, strict=True):
             cosines = [row @ text / np.linalg.norm(row) / np.linalg.norm(text) for text in named]
             order = sorted(range(24), key=lambda i: -cosines[i])
             first += order[0] == right
@@ -148,7 +150,7 @@ def test_table_3_counts_the_right_class_first_and_among_five() -> None:
     assert 0 < found["whole"]["value"] < found["whole"]["top5"] < 1
 
 
-def test_many_classes_and_pictures_are_compared_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_classes_and_images_are_compared_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     images, classes = rng.standard_normal((50, 8)), rng.standard_normal((2000, 8))
     whole = nearest(images, classes)

@@ -68,5 +68,5 @@ def _same(seed: int) -> tuple[np.ndarray, np.ndarray]:
 def test_sets_that_do_not_compare_are_refused() -> None:
     with pytest.raises(SoritesError, match="one width, got 3 and 4"):
         frechet(np.zeros((5, 3)), np.zeros((5, 4)))
-    with pytest.raises(SoritesError, match="two or more pictures"):
+    with pytest.raises(SoritesError, match="two or more images"):
         kernel(np.zeros((1, 3)), np.zeros((5, 3)))

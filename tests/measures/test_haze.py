@@ -31,5 +31,5 @@ def test_nothing_left_is_infinite_and_nothing_there_is_not_a_number() -> None:
     grey = np.full((120, 120, 3), 100, np.uint8)
     assert haze_depth(scene(), grey) == math.inf
     assert math.isnan(haze_depth(grey, scene()))
-    with pytest.raises(SoritesError, match="two 8-bit pictures of one size"):
+    with pytest.raises(SoritesError, match="two 8-bit images of one size"):
         haze_depth(scene(), grey[:5])

@@ -54,7 +54,7 @@ def test_an_index_finds_nearly_all_and_says_how_much(
     assert f"recall {recall:.3f} of the 10 nearest on 300 queries" in index.name(queries, bank)
 
 
-def test_too_few_familiar_rows_and_a_missing_library_are_errors(
+def test_too_few_in_distribution_rows_and_a_missing_library_are_errors(
     features: tuple[np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     with pytest.raises(SoritesError, match="only 5"):

@@ -7,11 +7,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from PIL import Image as Pillow
-from tests.measures.pictures import scene
+from tests.measures.images import scene
 from tests.measures.test_lpips import by_formula
 
 from sorites import core
-from sorites.core import Picture
+from sorites.core import ImageU8
 from sorites.measures.lpips import lpips, lpips_linear, resized
 
 SIZES = [
@@ -23,35 +23,35 @@ SIZES = [
 ]
 
 
-def noise(height: int, width: int) -> Picture:
+def noise(height: int, width: int) -> ImageU8:
     return np.random.default_rng(height * 1000 + width).integers(0, 256, (height, width, 3), np.uint8)
 
 
 @pytest.mark.parametrize(("size", "wanted"), SIZES)
 def test_the_resizing_is_opencvs_default(size: tuple[int, int], wanted: tuple[int, int]) -> None:
     cv2 = pytest.importorskip("cv2")
-    picture = noise(*size)
-    theirs = cv2.resize(picture, wanted[::-1]).astype(int)
-    assert np.abs(theirs - resized(picture, *wanted)).max() <= 1, "OpenCV computes in fixed point"
+    image = noise(*size)
+    theirs = cv2.resize(image, wanted[::-1]).astype(int)
+    assert np.abs(theirs - resized(image, *wanted)).max() <= 1, "OpenCV computes in fixed point"
 
 
 @pytest.mark.parametrize(("size", "wanted"), SIZES)
 def test_the_resizing_is_torchs_without_antialiasing(size: tuple[int, int], wanted: tuple[int, int]) -> None:
     torch = pytest.importorskip("torch")
-    picture = noise(*size)
-    planes = torch.from_numpy(picture).permute(2, 0, 1)[None].double()
+    image = noise(*size)
+    planes = torch.from_numpy(image).permute(2, 0, 1)[None].double()
     theirs = torch.nn.functional.interpolate(
         planes, wanted, mode="bilinear", align_corners=False, antialias=False
     )
-    assert np.abs(theirs[0].permute(1, 2, 0).numpy() - resized(picture, *wanted)).max() <= 0.5 + 1e-3
+    assert np.abs(theirs[0].permute(1, 2, 0).numpy() - resized(image, *wanted)).max() <= 0.5 + 1e-3
 
 
-def test_a_picture_of_the_right_size_stays_as_it_is() -> None:
-    picture = noise(20, 30)
-    assert resized(picture, 20, 30) is picture
+def test_a_image_of_the_right_size_stays_as_it_is() -> None:
+    image = noise(20, 30)
+    assert resized(image, 20, 30) is image
 
 
-def released(original: Picture, captured: Picture) -> float:
+def released(original: ImageU8, captured: ImageU8) -> float:
     """ImageNet-ES, ``img_compare.py``: ``cv2.resize(img_es, (w, h))``, then LPIPS of AlexNet; the
     formula once more in NumPy.
     """

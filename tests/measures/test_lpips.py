@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy.ndimage import maximum_filter
-from tests.measures.pictures import blurred, scene
+from tests.measures.images import blurred, scene
 
-from sorites.core import Picture
-from sorites.core.errors import BadPicture
+from sorites.core import ImageU8
+from sorites.core.errors import BadImage
 from sorites.measures.lpips import alexnet, lpips
 
 
@@ -21,11 +21,11 @@ def conv(x: NDArray[np.float64], kernel: NDArray[np.float32], stride: int, pad: 
     return np.tensordot(kernel.astype(np.float64), windows, ((1, 2, 3), (0, 3, 4)))
 
 
-def by_formula(one: Picture, two: Picture) -> float:
+def by_formula(one: ImageU8, two: ImageU8) -> float:
     """Zhang et al. 2018, equation 1."""
     total, pair = 0.0, []
-    for picture in (one, two):
-        x = np.moveaxis(picture / 127.5 - 1, 2, 0)
+    for image in (one, two):
+        x = np.moveaxis(image / 127.5 - 1, 2, 0)
         pair.append(
             (x - np.reshape([-0.030, -0.088, -0.188], (3, 1, 1)))
             / np.reshape([0.458, 0.448, 0.450], (3, 1, 1))
@@ -46,7 +46,7 @@ def test_lpips_is_its_formula() -> None:
     assert lpips(one, two) == pytest.approx(by_formula(one, two), rel=1e-4)
 
 
-def test_lpips_grows_with_blur_and_is_nought_for_equal_pictures() -> None:
+def test_lpips_grows_with_blur_and_is_nought_for_equal_images() -> None:
     one = scene(2, 96)
     found = [lpips(one, blurred(one, sigma)) for sigma in (0.7, 1.5, 3)]
     assert lpips(one, one) == 0
@@ -54,6 +54,6 @@ def test_lpips_grows_with_blur_and_is_nought_for_equal_pictures() -> None:
     assert lpips(one, blurred(one, 2)) == pytest.approx(lpips(blurred(one, 2), one), rel=1e-5)
 
 
-def test_too_small_a_picture_is_refused() -> None:
-    with pytest.raises(BadPicture, match="32 px per side or more, got 31x31"):
+def test_too_small_a_image_is_refused() -> None:
+    with pytest.raises(BadImage, match="32 px per side or more, got 31x31"):
         lpips(scene(0, 31), scene(1, 31))

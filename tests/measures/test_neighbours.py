@@ -81,13 +81,13 @@ def broken(value: float) -> np.ndarray:
 @pytest.mark.parametrize(
     ("queries", "bank", "k", "says"),
     [
-        (points(3), points(9), 10, "10th nearest of the familiar, which are only 9"),
+        (points(3), points(9), 10, "10th nearest of the in-distribution images, which are only 9"),
         (points(3), points(0), 1, "only 0"),
-        (points(3, 16), points(30, 8), 10, "queries have 16 dimensions and the familiar 8"),
+        (points(3, 16), points(30, 8), 10, "queries have 16 dimensions and the in-distribution 8"),
         (broken(np.nan), points(30), 10, "queries: row 7 is not finite"),
         (broken(np.inf), points(30), 10, "queries: row 7 is not finite"),
-        (points(3), broken(np.nan), 10, "the familiar: row 7 is not finite"),
-        (points(3), broken(0), 10, "the familiar: row 7 is zero"),
+        (points(3), broken(np.nan), 10, "the in-distribution images: row 7 is not finite"),
+        (points(3), broken(0), 10, "the in-distribution images: row 7 is zero"),
         (points(3)[0], points(30), 10, "wanted an array of N x D"),
         (points(3), points(30), 0, "k of 1 or more"),
     ],

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from skimage.metrics import peak_signal_noise_ratio, structural_similarity
-from tests.measures.pictures import blurred, scene
+from tests.measures.images import blurred, scene
 
-from sorites.core.errors import BadPicture
+from sorites.core.errors import BadImage
 from sorites.measures.images import clipped_share, psnr, ssim
 
 
@@ -31,6 +31,6 @@ def test_clipping_counts_what_the_reference_had_not() -> None:
     assert clipped_share(one, two) == pytest.approx(6 / 16)
 
 
-def test_too_small_a_picture_for_the_window_is_refused() -> None:
-    with pytest.raises(BadPicture, match="window of 11 px; the picture is 10x10"):
+def test_too_small_a_image_for_the_window_is_refused() -> None:
+    with pytest.raises(BadImage, match="window of 11 px; the image is 10x10"):
         ssim(scene(0, 10), scene(1, 10))

@@ -1,4 +1,4 @@
-"""Triplets change one thing at a time, and templates are what they must be."""
+"""Triplets change one object at a time, and templates are what they must be."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ import pytest
 from sorites.core.errors import SoritesError
 from sorites.measures.decomposition import STYLES, read_names, read_styles, triplets
 
-THINGS = ["cat", "dog", "frog"]
+OBJECTS = ["cat", "dog", "frog"]
 SIMPLE = [["a {} photo", "the {} photo"], ["a {} sketch"], ["a {} toy"]]
 
 
 def test_each_triplet_changes_the_label_once_and_the_style_once() -> None:
     style = {template: i for i, group in enumerate(SIMPLE) for template in group}
-    of = {template.replace("{}", thing): (thing, template) for template in style for thing in THINGS}
-    made = triplets(THINGS, SIMPLE, 500)
+    of = {template.replace("{}", obj): (obj, template) for template in style for obj in OBJECTS}
+    made = triplets(OBJECTS, SIMPLE, 500)
     assert len(set(made.texts)) == len(made.texts)
     for standard, semantic, covariate in made.places:
-        (thing, template), (other, same), (still, unlike) = (
+        (obj, template), (other, same), (still, unlike) = (
             of[made.texts[i]] for i in (standard, semantic, covariate)
         )
-        assert thing != other
+        assert obj != other
         assert template == same
-        assert thing == still
+        assert obj == still
         assert style[template] != style[unlike]
     assert len(made.texts) == len(of)
 
 
 def test_triplets_follow_from_the_seed() -> None:
-    first, again, other = (triplets(THINGS, SIMPLE, 50, seed) for seed in (0, 0, 1))
+    first, again, other = (triplets(OBJECTS, SIMPLE, 50, seed) for seed in (0, 0, 1))
     assert first.texts == again.texts
     assert (first.places == again.places).all()
     assert first.texts != other.texts or (first.places != other.places).any()
@@ -39,7 +39,7 @@ def test_triplets_follow_from_the_seed() -> None:
 def test_the_default_styles_are_distinct_templates() -> None:
     every = [template for style in STYLES for template in style]
     assert len(set(every)) == len(every)
-    triplets(THINGS, STYLES, 10)
+    triplets(OBJECTS, STYLES, 10)
 
 
 def test_templates_come_from_a_file(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_labels_of_imagenet_21k_are_read_as_their_lists_have_them(tmp_path: Path
 
 
 def test_triplets_of_21_thousand_labels_take_little_time() -> None:
-    names = [f"thing {i}" for i in range(21_000)]
+    names = [f"object {i}" for i in range(21_000)]
     made = triplets(names, [[f"{i} {{}}"] for i in range(80)], 3000)
     assert len(made.texts) > 8500
     assert made.places.shape == (3000, 3)
@@ -91,7 +91,7 @@ def test_triplets_of_21_thousand_labels_take_little_time() -> None:
 
 def test_says_what_is_wrong_with_texts(tmp_path: Path) -> None:
     with pytest.raises(SoritesError, match="one {} where the label goes, got 'a cat'"):
-        triplets(THINGS, [["a {}"], ["a cat"]], 1)
+        triplets(OBJECTS, [["a {}"], ["a cat"]], 1)
     with pytest.raises(SoritesError, match="got 1 and 3"):
         triplets(["cat", "cat"], SIMPLE, 1)
     with pytest.raises(SoritesError, match="cannot read .*Wanted templates, one per line"):

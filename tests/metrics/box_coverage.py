@@ -1,7 +1,7 @@
 """The coverage of mAP's interval by simulation: ``python -m tests.metrics.box_coverage``.
 
-A picture has one to three things of two classes; a detector of middling skill finds them, misplaces
-them, misses them and sees some that are not there. The truth is the mAP of 20,000 pictures of the
+An image has one to three objects of two classes; a detector of middling skill finds them, misplaces
+them, misses them and sees some that are not there. The truth is the mAP of 20,000 images of the
 same kind.
 """
 
@@ -18,8 +18,8 @@ from sorites.core.table import SCHEMA
 SIZES, DRAWS, LARGE = (20, 100, 500), 200, 20_000
 
 
-def pictures(count: int, rng: np.random.Generator) -> pl.DataFrame:
-    """Rows of one detector over made-up pictures."""
+def images(count: int, rng: np.random.Generator) -> pl.DataFrame:
+    """Rows of one detector over made-up images."""
     columns: dict[str, list[Any]] = {name: [None] * count for name in SCHEMA}
     columns |= {
         "truth": [],
@@ -38,7 +38,7 @@ def pictures(count: int, rng: np.random.Generator) -> pl.DataFrame:
         columns[name] = [value] * count
     for _ in range(count):
         truth, found = [], []
-        skill = rng.normal(0.8, 0.5)  # pictures are easy or hard as a whole
+        skill = rng.normal(0.8, 0.5)  # images are easy or hard as a whole
         for place in range(rng.integers(1, 4)):
             label, x = int(rng.integers(2)), 100.0 * place
             truth.append(box(x, 0, label, None) | {"area": None, "crowd": False})
@@ -61,7 +61,7 @@ def covered(size: int, draws: int, truth: float) -> float:
     """Return the share of simulated runs whose interval holds the truth."""
     hits = 0
     for seed in range(draws):
-        row = metrics.map(pictures(size, np.random.default_rng(seed)), by=("model",), resamples=300).row(
+        row = metrics.map(images(size, np.random.default_rng(seed)), by=("model",), resamples=300).row(
             0, named=True
         )
         hits += row["low"] <= truth <= row["high"]
@@ -69,10 +69,10 @@ def covered(size: int, draws: int, truth: float) -> float:
 
 
 def main() -> None:
-    truth = metrics.map(pictures(LARGE, np.random.default_rng(10**6)), by=("model",), resamples=0)[
+    truth = metrics.map(images(LARGE, np.random.default_rng(10**6)), by=("model",), resamples=0)[
         "value"
     ].item()
-    print(f"mAP of {LARGE} pictures: {truth:.4f}")
+    print(f"mAP of {LARGE} images: {truth:.4f}")
     for size in SIZES:
         print(
             f"n = {size}: {100 * covered(size, DRAWS, truth):.1f} % of {DRAWS} intervals hold it", flush=True

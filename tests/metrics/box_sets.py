@@ -13,24 +13,22 @@ from sorites.metrics.detection.scenes import Boxes, Scene
 
 
 def random_scene(
-    seed: int, pictures: int = 30, classes: int = 4, crowds: float = 0.1, ties: bool = True
+    seed: int, images: int = 30, classes: int = 4, crowds: float = 0.1, ties: bool = True
 ) -> Scene:
-    """Pictures with things, some of them crowds, with nothing at all, and without predictions;
+    """Images with objects, some of them crowds, with nothing at all, and without predictions;
     numbers are those of the table.
     """
     rng = np.random.default_rng(seed)
-    things: list[list[float]] = []
+    objects: list[list[float]] = []
     found: list[list[float]] = []
-    for picture in range(pictures):
-        here = [
-            _thing(rng, picture, classes, crowds) for _ in range(rng.integers(0, 7) if picture % 7 else 0)
-        ]
-        things += here
-        for _ in range(rng.integers(0, 21) if picture % 5 != 1 else 0):
+    for image in range(images):
+        here = [_obj(rng, image, classes, crowds) for _ in range(rng.integers(0, 7) if image % 7 else 0)]
+        objects += here
+        for _ in range(rng.integers(0, 21) if image % 5 != 1 else 0):
             label, box = _near(rng, here, classes) if here and rng.random() < 0.7 else _anywhere(rng, classes)
             conf = rng.random()
-            found.append([picture, label, *box, round(conf, 1) if ties else conf])
-    return scene_of(things, found, pictures, rng.uniform(0.4, 1, len(things)))
+            found.append([image, label, *box, round(conf, 1) if ties else conf])
+    return scene_of(objects, found, images, rng.uniform(0.4, 1, len(objects)))
 
 
 def _anywhere(rng: np.random.Generator, classes: int) -> tuple[int, list[float]]:
@@ -39,29 +37,27 @@ def _anywhere(rng: np.random.Generator, classes: int) -> tuple[int, list[float]]
     return int(rng.integers(0, classes)), [x, y, x + width, y + height]
 
 
-def _thing(rng: np.random.Generator, picture: int, classes: int, crowds: float) -> list[float]:
+def _obj(rng: np.random.Generator, image: int, classes: int, crowds: float) -> list[float]:
     label, box = _anywhere(rng, classes)
-    return [picture, label, *box, rng.random() < crowds]
+    return [image, label, *box, rng.random() < crowds]
 
 
 def _near(rng: np.random.Generator, here: list[list[float]], classes: int) -> tuple[int, list[float]]:
-    thing = here[rng.integers(len(here))]
-    moved = np.array(thing[2:6]) + rng.normal(0, 4, 4) * (rng.random() < 0.8)
+    obj = here[rng.integers(len(here))]
+    moved = np.array(obj[2:6]) + rng.normal(0, 4, 4) * (rng.random() < 0.8)
     moved[2:] = np.maximum(moved[2:], moved[:2] + 1)
-    label = int(thing[1]) if rng.random() < 0.85 else int(rng.integers(0, classes))
+    label = int(obj[1]) if rng.random() < 0.85 else int(rng.integers(0, classes))
     return label, moved.tolist()
 
 
-def scene_of(things: Any, found: Any, pictures: int, shares: Any = 1.0) -> Scene:
-    """Rows (picture, label, x0, y0, x1, y1, crowd) and (..., confidence); a thing fills a share of
+def scene_of(objects: Any, found: Any, images: int, shares: Any = 1.0) -> Scene:
+    """Rows (image, label, x0, y0, x1, y1, crowd) and (..., confidence); an object fills a share of
     its box.
     """
-    true, seen = (np.array(rows, np.float64).reshape(-1, 7) for rows in (things, found))
+    true, seen = (np.array(rows, np.float64).reshape(-1, 7) for rows in (objects, found))
     for rows in (true, seen):
         rows[:, 2:] = rows[:, 2:].astype(np.float32)
-    return Scene(
-        {}, *[np.arange(pictures)] * 3, _boxes(seen, seen[:, 6], 1.0), _boxes(true, None, shares), {}
-    )
+    return Scene({}, *[np.arange(images)] * 3, _boxes(seen, seen[:, 6], 1.0), _boxes(true, None, shares), {})
 
 
 def _boxes(rows: Any, conf: Any, shares: Any) -> Boxes:
@@ -81,22 +77,22 @@ def _boxes(rows: Any, conf: Any, shares: Any) -> Boxes:
 
 
 def resampled(scene: Scene, counts: Any) -> Scene:
-    """The scene whose pictures stand there as often as ``counts`` says."""
+    """The scene whose images stand there as often as ``counts`` says."""
     which = np.repeat(np.arange(len(scene)), counts)
 
     def copied(boxes: Boxes) -> Boxes:
-        parts = [np.flatnonzero(boxes.picture == picture) for picture in which]
+        parts = [np.flatnonzero(boxes.image == image) for image in which]
         some = boxes[np.concatenate(parts)]
-        pictures = np.repeat(np.arange(len(which)), [len(part) for part in parts])
-        return Boxes(pictures, some.label, some.xyxy, some.conf, some.area, some.crowd, some.place)
+        images = np.repeat(np.arange(len(which)), [len(part) for part in parts])
+        return Boxes(images, some.label, some.xyxy, some.conf, some.area, some.crowd, some.place)
 
-    return Scene({}, *[np.arange(len(which))] * 3, copied(scene.found), copied(scene.things), {})
+    return Scene({}, *[np.arange(len(which))] * 3, copied(scene.found), copied(scene.objects), {})
 
 
 def as_coco(scene: Scene) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The annotations and the results as COCO's files hold them; ids start from 1."""
-    labels = np.unique(np.concatenate([scene.things.label, scene.found.label]))
-    true, seen = scene.things, scene.found
+    labels = np.unique(np.concatenate([scene.objects.label, scene.found.label]))
+    true, seen = scene.objects, scene.found
     annotations = [
         {"id": k + 1, **_where(true, k), "area": float(true.area[k]), "iscrowd": int(true.crowd[k])}
         for k in range(len(true))
@@ -113,7 +109,7 @@ def as_coco(scene: Scene) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 def _where(boxes: Boxes, k: int) -> dict[str, Any]:
     x0, y0, x1, y1 = boxes.xyxy[k].tolist()
     return {
-        "image_id": int(boxes.picture[k]) + 1,
+        "image_id": int(boxes.image[k]) + 1,
         "category_id": int(boxes.label[k]) + 1,
         "bbox": [x0, y0, x1 - x0, y1 - y0],
     }
@@ -123,10 +119,10 @@ def by_pycocotools(scene: Scene) -> Any:
     from pycocotools.coco import COCO
     from pycocotools.cocoeval import COCOeval
 
-    truth, results = as_coco(scene)
+    ground_truth, results = as_coco(scene)
     with contextlib.redirect_stdout(io.StringIO()):
         true = COCO()
-        true.dataset = truth
+        true.dataset = ground_truth
         true.createIndex()
         asked = COCOeval(true, true.loadRes(results), "bbox")
         asked.evaluate()
@@ -138,8 +134,8 @@ def by_pycocotools(scene: Scene) -> Any:
 def by_hotcoco(scene: Scene) -> Any:
     from hotcoco import COCO, COCOeval
 
-    truth, results = as_coco(scene)
-    true = COCO(truth)
+    ground_truth, results = as_coco(scene)
+    true = COCO(ground_truth)
     asked = COCOeval(true, true.load_res(results), "bbox")
     with contextlib.redirect_stdout(io.StringIO()):
         asked.evaluate()
@@ -155,9 +151,9 @@ def by_tidecv(scene: Scene) -> dict[str, float]:
     true, seen = Data("true"), Data("seen")
     for k in range(len(scene)):
         true.add_image(k, str(k))
-    for k in range(len(scene.things)):
-        add = true.add_ignore_region if scene.things.crowd[k] else true.add_ground_truth
-        where = _where(scene.things, k)
+    for k in range(len(scene.objects)):
+        add = true.add_ignore_region if scene.objects.crowd[k] else true.add_ground_truth
+        where = _where(scene.objects, k)
         add(where["image_id"] - 1, where["category_id"], where["bbox"])
     for k in range(len(scene.found)):
         where = _where(scene.found, k)

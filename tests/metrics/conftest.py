@@ -16,7 +16,7 @@ Row = dict[str, Any]
 
 
 def row(sample: str, shift: str, severity: float | None, correct: bool | None, **more: Any) -> Row:
-    """A label row of one judged picture; ``more`` overrides anything."""
+    """A label row of one judged image; ``more`` overrides anything."""
     made = {
         "run_id": "r", "source": "s", "sample_id": sample, "shift": shift, "family": shift, "severity": severity, "seed": 0,
         "probe": False, "model": "m", "output": "label", "correct": correct, "conf": 0.5, "label": 1, "known": True,
@@ -117,33 +117,48 @@ def _scored(rng: np.random.Generator) -> list[Row]:
 
 
 def _detected(rng: np.random.Generator) -> list[Row]:
-    """Boxes of three detectors on pictures with one to three things of three classes, lost as
+    """Boxes of three detectors on images with one to three objects of three classes, lost as
     severity rises.
     """
     rows: list[Row] = []
     for model, ability in (("weak", 0.8), ("mid", 1.6), ("strong", 2.6)):
         for i in range(24):
-            who: Row = {"model": model, "output": "boxes", "label": None, "conf": None, "truth": things(i)}
+            who: Row = {
+                "model": model,
+                "output": "boxes",
+                "label": None,
+                "conf": None,
+                "ground_truth": objects(i),
+            }
             for shift, severity in (
                 ("clean", 0.0),
                 *itertools.product(("blur", "noise"), (1.0, 2.0, 3.0, 4.0)),
                 ("blur", 2.5),
             ):
-                seen = [_box(rng, thing) for thing in who["truth"] if _verdict(rng, ability, severity / 4)]
-                wrong = [{**_box(rng, things(i + 1)[0]), "conf": rng.uniform(0, 0.6)}]
+                seen = [_box(rng, obj) for obj in who["ground_truth"] if _verdict(rng, ability, severity / 4)]
+                wrong = [{**_box(rng, objects(i + 1)[0]), "conf": rng.uniform(0, 0.6)}]
                 rows.append(
                     row(f"d{i}", shift, severity, None, boxes=seen + wrong, probe=severity == 2.5, **who)
                 )
     missing: Row = {"output": "boxes", "label": None, "conf": None}
     rows.append(
-        row("unreadable", "blur", 1.0, None, model="weak", error="truncated", truth=things(0), **missing)
+        row(
+            "unreadable",
+            "blur",
+            1.0,
+            None,
+            model="weak",
+            error="truncated",
+            ground_truth=objects(0),
+            **missing,
+        )
     )
     rows.append(row("nobody knows", "blur", 1.0, None, model="weak", boxes=[], **missing))
     return rows
 
 
-def things(i: int) -> list[Row]:
-    """One to three true boxes of different sizes."""
+def objects(i: int) -> list[Row]:
+    """One to three ground-truth boxes of different sizes."""
     corners = [
         (10.0 + 100 * k, 5.0 * i, 10.0 + 100 * k + (20, 60, 140)[k], 5.0 * i + (20, 60, 140)[k])
         for k in range(1 + i % 3)
@@ -159,9 +174,9 @@ def things(i: int) -> list[Row]:
     ]
 
 
-def _box(rng: np.random.Generator, thing: Row) -> Row:
-    moved = {side: thing[side] + rng.normal(0, 1.5) for side in ("x0", "y0", "x1", "y1")}
-    return {**moved, "label": thing["label"], "conf": rng.uniform(0.2, 1)}
+def _box(rng: np.random.Generator, obj: Row) -> Row:
+    moved = {side: obj[side] + rng.normal(0, 1.5) for side in ("x0", "y0", "x1", "y1")}
+    return {**moved, "label": obj["label"], "conf": rng.uniform(0.2, 1)}
 
 
 def _passed_over() -> list[Row]:

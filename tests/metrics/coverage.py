@@ -2,7 +2,7 @@
 laws stand in ``coverage_laws``.
 
 Every draw is a run of its own (``run_id``), so that one question answers all draws. A sample has an
-ease of its own, which its pictures share, and a picture is right where ease and noise together lie
+ease of its own, which its images share, and an image is right where ease and noise together lie
 above the severity. Scores are normal. Truths that have no closed form come from one draw of very
 many samples.
 """
@@ -21,14 +21,14 @@ from scipy.stats import norm
 from sorites.core.table import SCHEMA
 
 SHARED = 0.7
-"""The share of the variance of a verdict that is the sample's own ease, and so shared by all its pictures."""
-STOPS = {"clean": (-1.6,), "blur": (-1.0, -0.4, 0.3, 1.0), "noise": (-0.8, 0.0, 0.8)}
+"""The share of the variance of a verdict that is the sample's own ease, and so shared by all its images."""
+SETTINGS = {"clean": (-1.6,), "blur": (-1.0, -0.4, 0.3, 1.0), "noise": (-0.8, 0.0, 0.8)}
 SKILL = {"weak": -0.3}
 MANY = 200_000
 Row = dict[str, Any]
 Ask = Callable[[pl.DataFrame], pl.DataFrame]
 Make = Callable[[np.random.Generator, int, int], pl.DataFrame]
-Truth = Callable[[Row], float | None]
+GroundTruth = Callable[[Row], float | None]
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Law:
     """A question about simulated runs, and the truth of each row of the answer; None leaves a row out."""
 
     ask: Ask
-    truth: Truth
+    truth: GroundTruth
     make: Make
 
 
@@ -73,48 +73,48 @@ def verdicts(
     parts = []
     for model in models:
         own = np.sqrt(SHARED) * ease
-        for shift, stops in STOPS.items():
-            for place, stop in enumerate(stops):
+        for shift, settings in SETTINGS.items():
+            for place, setting in enumerate(settings):
                 right = (
                     own + np.sqrt(1 - SHARED) * rng.normal(size=len(ease)) + easy + SKILL.get(model, 0.0)
-                    > stop
+                    > setting
                 )
                 parts.append(
                     columns(
                         len(ease), run_id=named("r", run), sample_id=named("p", sample),
                         image_id=named(f"{shift}{place}", sample), shift=shift, severity=float(place + (shift != "clean")),
                         model=model, correct=right,
-                        conf=norm.cdf(rng.normal(size=len(ease)) * 0.5 + own - stop).astype(np.float32),
+                        conf=norm.cdf(rng.normal(size=len(ease)) * 0.5 + own - setting).astype(np.float32),
                     )
                 )  # fmt: skip
     return pl.concat(parts)
 
 
-def share(stop: float, easy: float = 0.0) -> float:
-    return float(norm.sf(stop - easy))
+def share(setting: float, easy: float = 0.0) -> float:
+    return float(norm.sf(setting - easy))
 
 
 def mean_share(easy: float = 0.0) -> float:
-    return float(np.mean([np.mean([share(s, easy) for s in STOPS[shift]]) for shift in ("blur", "noise")]))
+    return float(np.mean([np.mean([share(s, easy) for s in SETTINGS[shift]]) for shift in ("blur", "noise")]))
 
 
 def scores(rng: np.random.Generator, n: int, draws: int, apart: float = 1.0, each: int = 1) -> pl.DataFrame:
-    """Runs of n/2 familiar and n/2 strange samples with ``each`` pictures of a sample, whose scores
+    """Runs of n/2 in-distribution and n/2 OOD samples with ``each`` images of a sample, whose scores
     share most of their noise.
     """
     run, sample = np.repeat(np.arange(draws), n), np.tile(np.arange(n), draws)
-    strange = sample % 2 == 1
+    ood = sample % 2 == 1
     own = rng.normal(size=len(run))
     parts = []
     for k in range(each):
         noise = own if each == 1 else np.sqrt(SHARED) * own + np.sqrt(1 - SHARED) * rng.normal(size=len(run))
-        score = (apart * strange + noise).astype(np.float32)
+        score = (apart * ood + noise).astype(np.float32)
         right = rng.random(len(run)) < norm.sf(score - 1)
         parts.append(
             columns(
                 len(run), run_id=named("r", run), sample_id=named("p", sample), image_id=named(f"i{k}", sample), shift="clean",
-                severity=0.0, params=f'{{"k": {k}}}', output="ood", scorer="s", score=score, known=~strange, correct=right,
-                label=np.where(strange, -1, 1).astype(np.int32), split="val" if k % 2 else "test",
+                severity=0.0, params=f'{{"k": {k}}}', output="ood", scorer="s", score=score, known=~ood, correct=right,
+                label=np.where(ood, -1, 1).astype(np.int32), split="val" if k % 2 else "test",
             )
         )  # fmt: skip
     return pl.concat(parts)
@@ -168,11 +168,11 @@ def failures(rng: np.random.Generator, n: int, draws: int) -> pl.DataFrame:
     return pl.concat(parts)
 
 
-def always(value: float) -> Truth:
+def always(value: float) -> GroundTruth:
     return lambda row: value
 
 
-def large(ask: Ask, make: Make, *by: str) -> Truth:
+def large(ask: Ask, make: Make, *by: str) -> GroundTruth:
     """Return the truth as one draw of very many samples has it; rows are told apart by the columns ``by``."""
 
     @functools.cache

@@ -13,12 +13,12 @@ import numpy as np
 import polars as pl
 from scipy.stats import norm
 from tests.metrics.coverage import (
-    STOPS,
+    SETTINGS,
     Ask,
+    GroundTruth,
     Law,
     Make,
     Row,
-    Truth,
     always,
     covered,
     degrees,
@@ -48,22 +48,22 @@ def by_simulation(ask: Ask, make: Make, *by: str) -> Law:
 
 
 def _at(row: Row) -> float:
-    return STOPS[row["shift"]][int(row["severity"]) - (row["shift"] != "clean")]
+    return SETTINGS[row["shift"]][int(row["severity"]) - (row["shift"] != "clean")]
 
 
 def _half(row: Row) -> float:
-    curve = [share(STOPS["clean"][0]), *(share(stop) for stop in STOPS[row["shift"]])]
+    curve = [share(SETTINGS["clean"][0]), *(share(setting) for setting in SETTINGS[row["shift"]])]
     k = next(i for i, value in enumerate(curve) if value <= curve[0] / 2)
     return k - 1 + (curve[k - 1] - curve[0] / 2) / (curve[k - 1] - curve[k])
 
 
-def _other(truth: Truth) -> Truth:
+def _other(truth: GroundTruth) -> GroundTruth:
     """Leave out the reference, whose errors are 1 without doubt."""
     return lambda row: None if row["model"] == "m" else truth(row)
 
 
 def _bin(row: Row) -> float:
-    mean = 1.0 if row["pool"] == "strange" else 0.0
+    mean = 1.0 if row["pool"] == "ood" else 0.0
     ends = (-np.inf if row["bin"] == 0 else row["left"], np.inf if row["bin"] == 4 else row["right"])
     return float(norm.cdf(ends[1] - mean) - norm.cdf(ends[0] - mean))
 
@@ -108,16 +108,16 @@ LAWS: dict[str, Law] = {
     "accuracy": Law(partial(metrics.accuracy, by=CURVE), lambda row: share(_at(row)), verdicts),
     "accuracy, settings pooled": Law(
         lambda t: metrics.accuracy(t.filter(pl.col("shift") == "blur"), RUN),
-        always(float(np.mean([share(s) for s in STOPS["blur"]]))), verdicts,
+        always(float(np.mean([share(s) for s in SETTINGS["blur"]]))), verdicts,
     ),
     "mean_accuracy": Law(partial(metrics.mean_accuracy, by=RUN), always(mean_share()), verdicts),
     "mean_accuracy, near 1": Law(partial(metrics.mean_accuracy, by=RUN), always(mean_share(1.5)), partial(verdicts, easy=1.5)),
     "accuracy_drop": Law(partial(metrics.accuracy_drop, by=CURVE), lambda row: share(-1.6) - share(_at(row)), verdicts),
     "accuracy_drop, settings pooled": Law(partial(metrics.accuracy_drop, by=RUN), always(share(-1.6) - mean_share()), verdicts),
     "paired_difference": by_simulation(partial(metrics.paired_difference, by=("model", "run_id"), other="m"), two),
-    "half_accuracy": Law(partial(metrics.half_accuracy, by=("run_id", "shift"), resamples=400), _half, verdicts),
-    "failure_point": Law(partial(metrics.failure_point, by=("run_id", "shift")), always(0.5), failures),
-    "failure_point, shifts pooled": Law(partial(metrics.failure_point, by=RUN, relative=True), always(0.5), failures),
+    "half_accuracy_severity": Law(partial(metrics.half_accuracy_severity, by=("run_id", "shift"), resamples=400), _half, verdicts),
+    "failure_severity": Law(partial(metrics.failure_severity, by=("run_id", "shift")), always(0.5), failures),
+    "failure_severity, shifts pooled": Law(partial(metrics.failure_severity, by=RUN, relative=True), always(0.5), failures),
     "survival": by_simulation(partial(metrics.survival, by=("run_id", "shift")), verdicts, "shift", "severity"),
     "corruption_error": Law(
         ask := partial(metrics.corruption_error, by=("model", "run_id"), reference="m"), _other(large(ask, two, "model")), two
@@ -135,7 +135,7 @@ LAWS: dict[str, Law] = {
     "disagreement": by_simulation(partial(metrics.disagreement, by=RUN), two),
     "auroc": Law(partial(metrics.auroc, by=RUN), always(float(norm.cdf(1 / np.sqrt(2)))), scores),
     "auroc, near 1": Law(partial(metrics.auroc, by=RUN), always(float(norm.cdf(2.5 / np.sqrt(2)))), near),
-    "auroc, four pictures per sample": Law(partial(metrics.auroc, by=RUN), always(float(norm.cdf(1 / np.sqrt(2)))), clustered),
+    "auroc, four images per sample": Law(partial(metrics.auroc, by=RUN), always(float(norm.cdf(1 / np.sqrt(2)))), clustered),
     "aupr_out": by_simulation(partial(metrics.aupr_out, by=RUN), scores),
     "fpr95_ood_pos": Law(partial(metrics.fpr95_ood_pos, by=RUN), always(float(norm.sf(2.5 - 1.6448536))), near),
     "f1": Law(partial(metrics.f1, by=RUN, split="val"), _f1, partial(scores, apart=2.5, each=2)),
@@ -153,7 +153,7 @@ ALIKE: dict[str, str] = {
     "attribute_accuracy": "accuracy", "partition_accuracy": "accuracy", "filtered_accuracy": "accuracy",
     "reliability": "accuracy", "setting_accuracy": "accuracy", "setting_share": "accuracy, settings pooled",
     "setting_table": "mean_accuracy",
-    "solution_space": "accuracy", "strange_share": "accuracy", "failure_histogram": "survival", "dial_accuracy": "mean_accuracy",
+    "solution_space": "accuracy", "ood_share": "accuracy", "failure_histogram": "survival", "dial_accuracy": "mean_accuracy",
     "dial_drop": "accuracy_drop, settings pooled", "camera_control": "mean_accuracy", "lens_accuracy": "mean_accuracy",
     "lens_field": "mean_accuracy", "lens_degree": "mean_degree", "solution_overlap": "disagreement", "aupr_in": "aupr_out",
     "aupr_in_trapz": "aupr_out", "aupr_out_trapz": "aupr_out", "fpr95_id_pos": "fpr95_ood_pos", "ood": "auroc",

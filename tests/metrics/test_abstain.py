@@ -51,17 +51,17 @@ def test_a_blind_score_has_the_overall_risk_and_a_perfect_one_the_best(row: Any,
     )
 
 
-@pytest.mark.parametrize("pictures", [1, 4])
-def test_interval_is_as_wide_as_the_bootstraps(row: Any, frame: Any, pictures: int) -> None:
+@pytest.mark.parametrize("images", [1, 4])
+def test_interval_is_as_wide_as_the_bootstraps(row: Any, frame: Any, images: int) -> None:
     rng = np.random.default_rng(11)
     samples = 150
-    hard = np.tile(rng.normal(size=samples), pictures)
-    score = np.round(hard + rng.normal(0, 0.3, samples * pictures), 1)
-    wrong = rng.random(samples * pictures) < 1 / (1 + np.exp(1 - 1.5 * hard))
+    hard = np.tile(rng.normal(size=samples), images)
+    score = np.round(hard + rng.normal(0, 0.3, samples * images), 1)
+    wrong = rng.random(samples * images) < 1 / (1 + np.exp(1 - 1.5 * hard))
     found = aurc(answers(row, frame, list(zip(score, ~wrong, strict=True)), samples)).row(0, named=True)
     drawn = []
     for _ in range(600):
-        chosen = (rng.integers(0, samples, samples)[:, None] + samples * np.arange(pictures)).ravel()
+        chosen = (rng.integers(0, samples, samples)[:, None] + samples * np.arange(images)).ravel()
         order = chosen[np.lexsort((rng.random(len(chosen)), score[chosen]))]
         drawn.append(np.mean(np.cumsum(wrong[order]) / np.arange(1, len(order) + 1)))
     assert (found["high"] - found["low"]) / 2 == pytest.approx(1.96 * np.std(drawn), rel=0.12)
@@ -76,7 +76,7 @@ def test_risk_at_each_coverage(row: Any, frame: Any) -> None:
         risk_coverage(answers(row, frame, drawn), points=0)
 
 
-def test_pictures_without_a_verdict_or_a_score_are_not_asked(row: Any, frame: Any) -> None:
+def test_images_without_a_verdict_or_a_score_are_not_asked(row: Any, frame: Any) -> None:
     more = {"output": "ood", "scorer": "msp"}
     rows = [row("a", "clean", 0.0, False, score=1.0, **more), row("b", "clean", 0.0, None, score=2.0, **more)]
     assert aurc(frame([*rows, row("c", "clean", 0.0, True, score=None, **more)])).select(

@@ -1,4 +1,4 @@
-"""Failure points of things: who is found, and intervals that know that things come in pictures."""
+"""Failure severities of objects: who is found, and intervals that know that objects come in images."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sorites.metrics.detection.failure import _independent
 
 
 def trail(
-    row: Any, sample: str, found: dict[float, list[Any]], truth: list[Any], **more: Any
+    row: Any, sample: str, found: dict[float, list[Any]], ground_truth: list[Any], **more: Any
 ) -> list[dict[str, Any]]:
     """A sample at several severities; 0 is clean."""
     return [
@@ -26,7 +26,7 @@ def trail(
             None,
             output="boxes",
             conf=None,
-            truth=truth,
+            ground_truth=ground_truth,
             boxes=boxes,
             **more,
         )
@@ -34,20 +34,20 @@ def trail(
     ]
 
 
-def test_each_thing_has_a_failure_point_of_its_own(row: Any, frame: Any) -> None:
-    truth = [box(0), box(100, 1, size=120), box(300, crowd=True), box(400, 2)]
+def test_each_object_has_a_failure_severity_of_its_own(row: Any, frame: Any) -> None:
+    ground_truth = [box(0), box(100, 1, size=120), box(300, crowd=True), box(400, 2)]
     one, two = box(0, conf=0.9), box(100, 1, conf=0.3, size=120)
     found = {0.0: [one, two], 1.0: [one, two], 2.0: [two, box(0, 1, conf=0.9)], 3.0: [one]}
-    table = frame(trail(row, "a", found, truth))
-    seen = metrics.things(table)
+    table = frame(trail(row, "a", found, ground_truth))
+    seen = metrics.objects(table)
     assert seen["sample_id"].unique().sort().to_list() == ["a#0", "a#1", "a#3"]
-    points = metrics.box_failure_point(table, by=("shift", "class", "size"))
+    points = metrics.box_failure_severity(table, by=("shift", "class", "size"))
     assert points.select("class", "size", "value", "n").rows() == [
         (0, "medium", 2.0, 1),
         (1, "large", 3.0, 1),
         (2, "medium", 0.0, 1),
     ]
-    sure = metrics.box_failure_point(table, by=("shift", "class"), conf=0.5)
+    sure = metrics.box_failure_severity(table, by=("shift", "class"), conf=0.5)
     assert sure["value"].to_list() == [2.0, 0.0, 0.0]
 
 
@@ -58,7 +58,7 @@ def test_probes_are_read_here_only(world: pl.DataFrame) -> None:
     assert not metrics.box_survival(world).equals(metrics.box_survival(bare))
 
 
-def test_with_one_thing_per_picture_it_is_the_failure_of_pictures(row: Any, frame: Any) -> None:
+def test_with_one_object_per_image_it_is_the_failure_of_images(row: Any, frame: Any) -> None:
     rng = np.random.default_rng(1)
     rows, labels = [], []
     for k in range(60):
@@ -67,25 +67,25 @@ def test_with_one_thing_per_picture_it_is_the_failure_of_pictures(row: Any, fram
             row, f"s{k}", {at: [box(0, conf=0.9)] if hit else [] for at, hit in hits.items()}, [box(0)]
         )
         labels += [row(f"s{k}", "blur" if at else "clean", at, hit) for at, hit in hits.items()]
-    boxes, pictures = frame(rows), frame(labels)
+    boxes, images = frame(rows), frame(labels)
     for mine, theirs in (
         (metrics.box_survival, metrics.survival),
         (metrics.box_failure_histogram, metrics.failure_histogram),
-        (metrics.box_failure_point, metrics.failure_point),
+        (metrics.box_failure_severity, metrics.failure_severity),
     ):
-        one, two = mine(boxes), theirs(pictures)
+        one, two = mine(boxes), theirs(images)
         assert one.drop("low", "high").equals(two.drop("low", "high"))
         for bound in ("low", "high"):
             np.testing.assert_allclose(one[bound].cast(pl.Float64), two[bound].cast(pl.Float64), atol=0.02)
 
 
-def test_things_that_are_lost_together_count_as_one(row: Any, frame: Any) -> None:
+def test_objects_that_are_lost_together_count_as_one(row: Any, frame: Any) -> None:
     def table(copies: int) -> pl.DataFrame:
         rows = []
         for k in range(40):
-            truth = [box(100 * i) for i in range(copies)]
+            ground_truth = [box(100 * i) for i in range(copies)]
             seen = [box(100 * i, conf=0.9) for i in range(copies)]
-            rows += trail(row, f"s{k}", {0.0: seen, 1.0: seen if k % 2 else []}, truth)
+            rows += trail(row, f"s{k}", {0.0: seen, 1.0: seen if k % 2 else []}, ground_truth)
         built: pl.DataFrame = frame(rows)
         return built
 
@@ -94,7 +94,7 @@ def test_things_that_are_lost_together_count_as_one(row: Any, frame: Any) -> Non
     assert five["low"].item() == pytest.approx(one["low"].item(), abs=0.01)
 
 
-def test_the_effective_number_of_independent_things() -> None:
+def test_the_effective_number_of_independent_objects() -> None:
     sample = np.repeat(np.arange(50), 4)
     together = np.repeat(np.arange(50) % 2 == 0, 4)
     assert _independent(together, sample) == pytest.approx(50, rel=0.03)
@@ -105,6 +105,6 @@ def test_the_effective_number_of_independent_things() -> None:
 
 @pytest.mark.parametrize("conf", [2.0, -0.1, float("nan")])
 def test_a_confidence_outside_0_to_1_is_refused(world: pl.DataFrame, conf: float) -> None:
-    for ask in (metrics.box_survival, metrics.box_failure_point, metrics.box_failure_histogram):
+    for ask in (metrics.box_survival, metrics.box_failure_severity, metrics.box_failure_histogram):
         with pytest.raises(SoritesError, match="conf is a confidence from 0 to 1, got"):
             ask(world, conf=conf)

@@ -25,16 +25,26 @@ def shot(row: Any) -> Any:
     """A row of a detector: what is there and what it found."""
 
     def made(
-        sample: str, truth: Any, boxes: Any, shift: str = "clean", severity: float = 0.0, **more: Any
+        sample: str, ground_truth: Any, boxes: Any, shift: str = "clean", severity: float = 0.0, **more: Any
     ) -> dict[str, Any]:
         return dict(
-            row(sample, shift, severity, None, output="boxes", conf=None, truth=truth, boxes=boxes, **more)
+            row(
+                sample,
+                shift,
+                severity,
+                None,
+                output="boxes",
+                conf=None,
+                ground_truth=ground_truth,
+                boxes=boxes,
+                **more,
+            )
         )
 
     return made
 
 
-def test_map_is_that_of_the_groups_pictures(world: pl.DataFrame) -> None:
+def test_map_is_that_of_the_groups_images(world: pl.DataFrame) -> None:
     answer = metrics.map(world, by=("model",), resamples=0)
     rows = world.filter((pl.col("output") == "boxes") & ~pl.col("probe"))
     for model, value in answer.select("model", "value").iter_rows():
@@ -44,15 +54,15 @@ def test_map_is_that_of_the_groups_pictures(world: pl.DataFrame) -> None:
 
 
 def test_perfect_and_blind_detectors(shot: Any, frame: Any) -> None:
-    truth = [box(0), box(100, 1)]
+    ground_truth = [box(0), box(100, 1)]
     seen = [box(0, conf=0.9), box(100, 1, conf=0.2)]
     table = frame(
-        shot(f"{k}", truth, seen if model == "good" else [], model=model)
+        shot(f"{k}", ground_truth, seen if model == "good" else [], model=model)
         for k in range(4)
         for model in ("good", "blind")
     )
     answer = metrics.map(table, by="model")
-    assert answer.select("model", "value", "low", "high", "n", "things").rows() == [
+    assert answer.select("model", "value", "low", "high", "n", "objects").rows() == [
         ("blind", 0, 0, 0, 4, 8),
         ("good", pytest.approx(1), pytest.approx(1), pytest.approx(1), 4, 8),
     ]
@@ -60,7 +70,7 @@ def test_perfect_and_blind_detectors(shot: Any, frame: Any) -> None:
     assert costs == {**dict.fromkeys(["AP50", "Cls", "Loc", "Both", "Dupe", "Bkg", "Miss", "FP", "FN"], 0.0)}
 
 
-def test_pictures_without_an_answer_or_a_truth_are_counted_and_left_out(shot: Any, frame: Any) -> None:
+def test_images_without_an_answer_or_a_truth_are_counted_and_left_out(shot: Any, frame: Any) -> None:
     rows = [
         shot("a", [box(0)], [box(0, conf=0.9)]),
         shot("b", [box(0)], None, error="torn"),
@@ -69,7 +79,7 @@ def test_pictures_without_an_answer_or_a_truth_are_counted_and_left_out(shot: An
         shot("e", [box(0, x1=float("nan")), box(50, size=0), box(50, size=-9)], []),
     ]
     answer = metrics.map(frame(rows), by=()).row(0, named=True)
-    assert (answer["n"], answer["things"], answer["missing"], answer["unknown"], answer["left_out"]) == (
+    assert (answer["n"], answer["objects"], answer["missing"], answer["unknown"], answer["left_out"]) == (
         3,
         1,
         1,
@@ -91,12 +101,12 @@ def test_predictions_without_finite_numbers_find_nothing(shot: Any, frame: Any) 
     ].item() == pytest.approx(1 / 3)
 
 
-def test_a_group_without_things_has_no_value(shot: Any, frame: Any) -> None:
+def test_a_group_without_objects_has_no_value(shot: Any, frame: Any) -> None:
     answer = metrics.map(frame([shot("a", [], [])]), by=()).row(0, named=True)
     assert (answer["value"], answer["low"], answer["n"]) == (None, None, 1)
 
 
-def test_by_class_has_a_row_for_each_class_with_things_and_their_mean_is_map(world: pl.DataFrame) -> None:
+def test_by_class_has_a_row_for_each_class_with_objects_and_their_mean_is_map(world: pl.DataFrame) -> None:
     classes = metrics.map(world, by=("model", "class"))
     assert classes.columns[:2] == ["model", "class"]
     assert classes["class"].unique().sort().to_list() == [0, 1, 2]
@@ -131,7 +141,7 @@ def test_the_drop_is_paired_and_the_mean_is_over_settings_then_shifts(world: pl.
     assert by_model["n"].to_list() == [24] * 3
 
 
-def test_a_sample_without_its_clean_picture_is_left_out_of_the_drop(shot: Any, frame: Any) -> None:
+def test_a_sample_without_its_clean_image_is_left_out_of_the_drop(shot: Any, frame: Any) -> None:
     good = [box(0, conf=0.9)]
     rows = [
         shot("a", [box(0)], good),
@@ -184,19 +194,19 @@ def test_label_metrics_pass_over_boxes_and_box_metrics_over_labels(world: pl.Dat
     labels = world.filter(pl.col("output") != "boxes")
     boxes = world.filter(pl.col("output") == "boxes")
     assert metrics.accuracy(world).equals(metrics.accuracy(labels))
-    assert metrics.failure_point(world).equals(metrics.failure_point(labels))
+    assert metrics.failure_severity(world).equals(metrics.failure_severity(labels))
     assert metrics.map(world, resamples=20).equals(metrics.map(boxes, resamples=20))
-    assert metrics.box_failure_point(world).equals(metrics.box_failure_point(boxes))
+    assert metrics.box_failure_severity(world).equals(metrics.box_failure_severity(boxes))
     assert metrics.map(labels).is_empty()
 
 
-def test_things_of_a_number_are_those_of_its_size(shot: Any, frame: Any) -> None:
-    truth = [box(0, size=20), box(100), box(200), box(300, size=120), box(500, crowd=True)]
+def test_objects_of_a_number_are_those_of_its_size(shot: Any, frame: Any) -> None:
+    ground_truth = [box(0, size=20), box(100), box(200), box(300, size=120), box(500, crowd=True)]
     answer = metrics.map_numbers(
-        frame([shot("a", truth, [box(0, conf=0.9, size=20)])]), by="model", resamples=0
+        frame([shot("a", ground_truth, [box(0, conf=0.9, size=20)])]), by="model", resamples=0
     )
-    things = dict(answer.select("number", "things").iter_rows())
-    assert {name: things[name] for name in ("map", "ar100", "map_small", "map_medium", "map_large", "ar_medium")} == {
+    objects = dict(answer.select("number", "objects").iter_rows())
+    assert {name: objects[name] for name in ("map", "ar100", "map_small", "map_medium", "map_large", "ar_medium")} == {
         "map": 4, "ar100": 4, "map_small": 1, "map_medium": 2, "map_large": 1, "ar_medium": 2,
     }  # fmt: skip
 

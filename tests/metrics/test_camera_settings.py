@@ -47,7 +47,7 @@ def counted(model: str, params: dict[str, Any], right: int, n: int = 1000) -> pl
 
 @pytest.fixture(scope="module")
 def published() -> pl.DataFrame:
-    """One row a picture, model and setting: 1000 references at each manual setting, five automatic
+    """One row an image, model and setting: 1000 references at each manual setting, five automatic
     shots of each.
     """
     cells = pl.read_csv(HERE / "imagenet_es_cells.tsv", separator="\t")

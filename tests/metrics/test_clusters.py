@@ -62,7 +62,7 @@ def test_its_error_is_the_jackknife_over_scikit_learns_silhouettes(case: tuple[i
 @pytest.mark.filterwarnings("ignore:self.within_class_std_dev_")
 @pytest.mark.parametrize("distance", ["cosine", "euclidean"])
 @pytest.mark.parametrize("case", CASES)
-def test_nearest_centroid_is_scikit_learns_with_each_picture_left_out(
+def test_nearest_centroid_is_scikit_learns_with_each_image_left_out(
     case: tuple[int, int, float], distance: str
 ) -> None:
     features, labels = made(*case)

@@ -31,15 +31,15 @@ def test_the_twelve_numbers_are_pycocotools(seed: int) -> None:
 
 def test_the_twelve_numbers_are_hotcocos() -> None:
     pytest.importorskip("hotcoco")
-    scene = box_sets.random_scene(99, pictures=60, classes=7)
+    scene = box_sets.random_scene(99, images=60, classes=7)
     np.testing.assert_allclose(twelve(scene), box_sets.by_hotcoco(scene).stats, rtol=0, atol=1e-9)
 
 
-def test_only_the_best_hundred_boxes_of_a_picture_and_class_count() -> None:
+def test_only_the_best_hundred_boxes_of_a_image_and_class_count() -> None:
     pytest.importorskip("pycocotools")
-    thing = [0, 0, 10, 10, 50, 50, 0]
+    obj = [0, 0, 10, 10, 50, 50, 0]
     found = [[0, 0, 200, 200, 220, 220, 0.9 - k / 1000] for k in range(100)] + [[0, 0, 10, 10, 50, 50, 0.1]]
-    scene = box_sets.scene_of([thing], found, 1)
+    scene = box_sets.scene_of([obj], found, 1)
     np.testing.assert_allclose(twelve(scene), box_sets.by_pycocotools(scene), rtol=0, atol=1e-9)
     assert twelve(scene)[0] == 0
 
@@ -59,7 +59,7 @@ def test_resamples_are_the_numbers_of_scenes_drawn_again(monkeypatch: pytest.Mon
     monkeypatch.setattr(_parts, "CELLS", cells)
     monkeypatch.setattr(_curves, "NEAR", cells)
     monkeypatch.setattr(_precision, "RECALLS", np.linspace(0, 1, 101) - 1e-9)
-    scene = box_sets.random_scene(1, pictures=25, ties=False)
+    scene = box_sets.random_scene(1, images=25, ties=False)
     counts = _precision.drawn(25, 12)
     assert counts.sum(axis=0).tolist() == [25] * 12
     again = [twelve(box_sets.resampled(scene, counts[:, k])) for k in range(12)]

@@ -91,7 +91,7 @@ SEEN = st.lists(
 
 
 def loop(drawn: list[Any], relative: bool) -> dict[tuple[str, str], float | None]:
-    """Sum over severities of the mean over pictures that both models saw, for each; their ratio."""
+    """Sum over severities of the mean over images that both models saw, for each; their ratio."""
     wrong = {(m, who, *where): 1 - right for who, where, right, m in drawn}
     cells: dict[Any, Any] = defaultdict(lambda: defaultdict(list))
     for m, who, shift, s in wrong:
@@ -109,7 +109,7 @@ def loop(drawn: list[Any], relative: bool) -> dict[tuple[str, str], float | None
 
 @settings(deadline=None)
 @given(SEEN, st.booleans())
-def test_missing_pictures_leave_the_definition_standing(
+def test_missing_images_leave_the_definition_standing(
     row: Any, frame: Any, drawn: list[Any], relative: bool
 ) -> None:
     assume(any(m == "old" for *_, m in drawn))

@@ -20,12 +20,12 @@ DRAWS = {20: 500, 100: 250}
 """Enough for three standard errors of 3 and 4 points; the full figures are in docs/metrics.md."""
 
 OF_BOXES = {"map", "map_numbers", "mean_map", "dial_map", "map_drop", "map_corruption_error", "tide"} | {
-    "box_failure_point", "box_survival", "box_failure_histogram",
+    "box_failure_severity", "box_survival", "box_failure_histogram",
 }  # fmt: skip
 """Metrics of detectors: ``python -m tests.metrics.box_coverage`` simulates mAP's; docs/detection.md
 has its figures.
 """
-POOLED = {"failure_point": "failure_point, shifts pooled"}
+POOLED = {"failure_severity": "failure_severity, shifts pooled"}
 """Laws that a note is about, where it is not the metric's plain one."""
 
 
@@ -43,7 +43,7 @@ def test_every_metric_with_an_interval_has_a_law(world: pl.DataFrame) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in LAWS if name != "half_accuracy"])
+@pytest.mark.parametrize("name", [name for name in LAWS if name != "half_accuracy_severity"])
 def test_intervals_hold_the_truth_or_say_how_often(name: str) -> None:
     metric = name.split(",")[0]
     noted = NOTED.get(metric) if POOLED.get(metric, metric) == name else None
@@ -68,10 +68,10 @@ def test_a_note_is_for_the_sizes_that_need_it() -> None:
     assert NOTED["map"].sizes == SIZES
     assert interval_note("calibration_error", answer(5000)) == ""
     assert interval_note("accuracy", answer(5)) == ""
-    assert "independent" in interval_note("failure_point", answer(5000)), (
+    assert "independent" in interval_note("failure_severity", answer(5000)), (
         "pooled over shifts it is never enough"
     )
-    assert interval_note("failure_point", answer(50, shift=["blur"])) == ""
+    assert interval_note("failure_severity", answer(50, shift=["blur"])) == ""
     assert interval_note("aurc", answer(5, low=[None], high=[None])) == ""
     assert "fpr95_id_pos hold the truth" in interval_note("ood", answer(50, metric=["fpr95_id_pos"]))
     assert interval_note("ood", answer(50, metric=["auroc"])) == ""

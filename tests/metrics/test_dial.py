@@ -14,7 +14,7 @@ from sorites.metrics import (
     dial_accuracy,
     dial_drop,
     failure_histogram,
-    failure_point,
+    failure_severity,
     rank,
     relative_corruption_error,
     trajectories,
@@ -157,7 +157,9 @@ def test_corruption_errors_by_hand(worked: pl.DataFrame) -> None:
     )
 
 
-def test_failure_points_go_by_the_value_of_the_scale_and_leave_survivors_apart(row: Any, frame: Any) -> None:
+def test_failure_severities_go_by_the_value_of_the_scale_and_leave_survivors_apart(
+    row: Any, frame: Any
+) -> None:
     """Wrong at 2 and at 10: 2 is the first failure, though "10" comes before "2" in a list of files."""
     rows = [row("a", "snow", scale, scale not in (2.0, 10.0)) for scale in (1.0, 10.0, 2.0)]
     rows += [row("b", "snow", scale, True) for scale in (1.0, 2.0, 10.0)]
@@ -168,7 +170,7 @@ def test_failure_points_go_by_the_value_of_the_scale_and_leave_survivors_apart(r
     table = frame(rows)
     found = dict(trajectories(table).select("sample_id", "failure").collect().rows())
     assert found == {"a": 2.0, "b": None, "one": 2.0, "gap": 10.0, "lost": 0.0}
-    assert failure_point(table)["survived"].to_list() == [1]
+    assert failure_severity(table)["survived"].to_list() == [1]
     shares = {severity: value for _, _, _, severity, value, *_ in failure_histogram(table).rows()}
     assert shares == pytest.approx({0.0: 0.2, 1.0: 0.0, 2.0: 0.4, 10.0: 0.2, None: 0.2})
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import CensoredData, ecdf, quantile_test
 
 from sorites.core.errors import SoritesError
-from sorites.metrics import failure_histogram, failure_point, survival, trajectories
+from sorites.metrics import failure_histogram, failure_severity, survival, trajectories
 
 INF = float("inf")
 SEEN = st.lists(
@@ -38,7 +38,7 @@ def build(row: Any, frame: Any, drawn: list[Any]) -> pl.DataFrame:
 
 
 def by_hand(drawn: list[Any]) -> dict[tuple[str, str], tuple[float, float]]:
-    """(shift, sample) to its failure point (inf: survived) and the last severity judged."""
+    """(shift, sample) to its failure severity (inf: survived) and the last severity judged."""
     judged = [(who, shift, s, right) for who, (shift, s), right in drawn if right is not None]
     clean_wrong = {who for who, shift, _, right in judged if shift == "clean" and not right}
     paths = defaultdict(list)
@@ -64,9 +64,9 @@ def test_trajectories_are_the_loop(row: Any, frame: Any, drawn: list[Any]) -> No
 
 @settings(deadline=None)
 @given(SEEN)
-def test_failure_point_is_the_median_with_survivors_above(row: Any, frame: Any, drawn: list[Any]) -> None:
+def test_failure_severity_is_the_median_with_survivors_above(row: Any, frame: Any, drawn: list[Any]) -> None:
     paths = by_hand(drawn)
-    answer = failure_point(build(row, frame, drawn))
+    answer = failure_severity(build(row, frame, drawn))
     assert answer["shift"].to_list() == sorted({shift for shift, _ in paths})
     for shift, value, n, survived in answer.select("shift", "value", "n", "survived").rows():
         points = [point for (of, _), (point, _) in paths.items() if of == shift]
@@ -97,7 +97,7 @@ def test_survival_and_histogram_are_the_loop(row: Any, frame: Any, drawn: list[A
 @pytest.mark.parametrize("n", [1, 5, 6, 17, 40, 301])
 def test_median_interval_is_scipys(n: int, row: Any, frame: Any) -> None:
     points = np.random.default_rng(n).permutation(np.arange(1, n + 1)).astype(float)
-    value, low, high = failure_point(frame(row(f"p{i}", "blur", s, False) for i, s in enumerate(points)))[
+    value, low, high = failure_severity(frame(row(f"p{i}", "blur", s, False) for i, s in enumerate(points)))[
         "value", "low", "high"
     ].row(0)
     theirs = quantile_test(points, p=0.5).confidence_interval(0.95)
@@ -108,7 +108,7 @@ def test_median_interval_is_scipys(n: int, row: Any, frame: Any) -> None:
 
 def test_median_interval_is_open_above_where_it_reaches_the_survivors(row: Any, frame: Any) -> None:
     table = frame(row(f"p{i}", "blur", 1.0, i >= 11) for i in range(20))
-    assert failure_point(table).rows() == [("m", "blur", 1.0, 20, 1.0, None, 9)]
+    assert failure_severity(table).rows() == [("m", "blur", 1.0, 20, 1.0, None, 9)]
 
 
 def test_survival_is_kaplan_meier(world: pl.DataFrame) -> None:
@@ -125,7 +125,7 @@ def test_survival_is_kaplan_meier(world: pl.DataFrame) -> None:
 
 def test_wrong_when_clean_fails_at_zero_of_every_dial(row: Any, frame: Any) -> None:
     rows = [row("a", "clean", 0.0, False), row("a", "blur", 1.0, True), row("a", "noise", 3.0, True)]
-    assert failure_point(frame(rows)).select("shift", "value", "survived").rows() == [
+    assert failure_severity(frame(rows)).select("shift", "value", "survived").rows() == [
         ("blur", 0.0, 0),
         ("noise", 0.0, 0),
     ]
@@ -137,7 +137,7 @@ def test_runs_and_seeds_are_trajectories_of_their_own(row: Any, frame: Any) -> N
     assert sorted(trajectories(frame(rows)).collect()["failure"]) == [1.0, 2.0, 3.0]
 
 
-def test_missing_run_and_seed_still_meet_their_clean_picture(row: Any, frame: Any) -> None:
+def test_missing_run_and_seed_still_meet_their_clean_image(row: Any, frame: Any) -> None:
     rows = [
         row("a", "clean", 0.0, False, run_id=None, seed=None),
         row("a", "blur", 1.0, True, run_id=None, seed=None),
@@ -151,7 +151,7 @@ def test_relative_pools_dials_as_fractions_of_their_tops(row: Any, frame: Any) -
     ]
     rows += [row(who, "noise", s, s < 30) for who in "ab" for s in (10.0, 20.0, 30.0, 40.0)]
     table = frame(rows)
-    assert failure_point(table, by=("model",), relative=True).select("value", "n", "survived").rows() == [
+    assert failure_severity(table, by=("model",), relative=True).select("value", "n", "survived").rows() == [
         (0.75, 4, 1)
     ]
     curve = survival(table, by=("model",), relative=True)
@@ -163,11 +163,11 @@ def test_relative_pools_dials_as_fractions_of_their_tops(row: Any, frame: Any) -
         1.0: 0.25,
     }
     with pytest.raises(SoritesError, match="relative=True"):
-        failure_point(table, by=("model",))
+        failure_severity(table, by=("model",))
 
 
 def test_by_sample_it_is_the_trajectorys_own_point(world: pl.DataFrame) -> None:
-    own = failure_point(world, by=("model", "shift", "sample_id"))
+    own = failure_severity(world, by=("model", "shift", "sample_id"))
     paths = trajectories(world).collect().sort("model", "shift", "sample_id")
     assert own["value"].to_list() == paths["failure"].to_list()
     assert own["n"].unique().to_list() == [1]
@@ -175,20 +175,20 @@ def test_by_sample_it_is_the_trajectorys_own_point(world: pl.DataFrame) -> None:
 
 def test_other_columns_can_be_kept_and_grouped_by(world: pl.DataFrame) -> None:
     assert trajectories(world, keep=("label",)).collect()["label"].n_unique() == 4
-    assert failure_point(world, by=("model", "shift", "label"))["n"].to_list() == [10] * 24
+    assert failure_severity(world, by=("model", "shift", "label"))["n"].to_list() == [10] * 24
 
 
 def test_a_table_in_parts_gives_the_same_answer(
     row: Any, frame: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rng = np.random.default_rng(0)
-    stops = [("clean", 0.0), *((shift, s) for shift in ("blur", "noise") for s in (1.0, 2.0, 3.0))]
+    settings = [("clean", 0.0), *((shift, s) for shift in ("blur", "noise") for s in (1.0, 2.0, 3.0))]
     table = build(
-        row, frame, [(f"s{i}", stop, bool(rng.random() < 0.8)) for i in range(60) for stop in stops]
+        row, frame, [(f"s{i}", setting, bool(rng.random() < 0.8)) for i in range(60) for setting in settings]
     )
-    whole = failure_point(table.lazy())
+    whole = failure_severity(table.lazy())
     monkeypatch.setattr("sorites.metrics.failure.AT_ONCE", 50)
-    assert failure_point(table.lazy()).equals(whole)
+    assert failure_severity(table.lazy()).equals(whole)
     assert whole["n"].sum() == 120
 
 
@@ -201,11 +201,11 @@ def test_hashed_trajectories_are_the_others(row: Any, frame: Any, drawn: list[An
     )
     table = pl.concat([some, nameless.cast(dict(some.schema))])
     for by in (("model", "shift"), ("shift", "label"), ("run_id", "shift", "sample_id")):
-        whole = failure_point(table, by)
+        whole = failure_severity(table, by)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("sorites.metrics.failure.AT_ONCE", max(1, table.height // 2))
-            assert failure_point(table, by).equals(whole)
-    pooled = failure_point(table, ("model",), relative=True)
+            assert failure_severity(table, by).equals(whole)
+    pooled = failure_severity(table, ("model",), relative=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sorites.metrics.failure.AT_ONCE", max(1, table.height // 2))
-        assert failure_point(table, ("model",), relative=True).equals(pooled)
+        assert failure_severity(table, ("model",), relative=True).equals(pooled)

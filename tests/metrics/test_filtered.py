@@ -1,4 +1,4 @@
-"""Accuracy with and without a filter; and the share of uncommon settings that a scorer finds strange."""
+"""Accuracy with and without a filter; and the share of uncommon settings that a scorer finds OOD."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import polars as pl
 import pytest
 
 from sorites.core.errors import SoritesError
-from sorites.metrics import filtered_accuracy, strange_share
+from sorites.metrics import filtered_accuracy, ood_share
 
 
-def test_a_filter_that_removes_lost_pictures_lies_on_the_labelled_curve(
+def test_a_filter_that_removes_lost_images_lies_on_the_labelled_curve(
     row: Any, frame: Any, tmp_path: Path
 ) -> None:
-    """Ten pictures at each scale, 0, 2 and 4 of them out of class and always wrong; the filter
+    """Ten images at each scale, 0, 2 and 4 of them out of class and always wrong; the filter
     finds all, the text half.
     """
     rows, told = [], []
@@ -53,7 +53,7 @@ def test_verdicts_that_do_not_fit_are_named(row: Any, frame: Any, tmp_path: Path
         filtered_accuracy(table, verdicts=tmp_path / "none.csv")
 
 
-def test_strange_share_is_at_the_threshold_that_nineteen_of_twenty_familiar_pass(
+def test_ood_share_is_at_the_threshold_that_nineteen_of_twenty_in_distribution_pass(
     row: Any, frame: Any
 ) -> None:
     def place(word: str, common: bool) -> list[dict[str, Any]]:
@@ -69,13 +69,13 @@ def test_strange_share_is_at_the_threshold_that_nineteen_of_twenty_familiar_pass
         row(f"s{i}", "clean", 0.0, False, score=s, attrs=place("snow", False), **who)
         for i, s in enumerate((0.951, 2.0))
     ]
-    found = strange_share(frame(rows), split="val")
+    found = ood_share(frame(rows), split="val")
     assert found.select("attribute", "class", "value", "n", "common").rows() == [
         ("grass", "cat", 0.25, 4, True),
         ("snow", "cat", 1.0, 2, False),
     ]
     assert np.quantile(np.arange(101) / 100, 0.95) == pytest.approx(0.95)
     with pytest.raises(SoritesError, match="no split named 'vall'. Did you mean val"):
-        strange_share(frame(rows), split="vall")
+        ood_share(frame(rows), split="vall")
     with pytest.raises(SoritesError, match="by needs scorer"):
-        strange_share(frame(rows), by=("model",), split="val")
+        ood_share(frame(rows), by=("model",), split="val")

@@ -56,12 +56,12 @@ def test_samples_that_agree_are_worth_their_rows_but_for_one_that_might_not() ->
     assert clustered(0.5, 0.0, 50, 200) == pytest.approx(plain(0.5, 200 / effect))
 
 
-def test_samples_whose_pictures_are_all_alike_count_as_one_each() -> None:
+def test_samples_whose_images_are_all_alike_count_as_one_each() -> None:
     assert clustered(0.3, 0.21, 50, 200) == pytest.approx(plain(0.3, 50))
 
 
 def test_the_interval_does_not_jump_at_a_perfect_score() -> None:
-    """Five samples of fifteen pictures: with one wrong picture it was [.93, 1], with none [.57, 1]."""
+    """Five samples of fifteen images: with one wrong image it was [.93, 1], with none [.57, 1]."""
     perfect, nearly = clustered(1.0, 0.0, 5, 75), clustered(74 / 75, (1 / 15) ** 2 * 0.16, 5, 75)
     assert perfect == pytest.approx(plain(1.0, 5))
     assert nearly[0] - perfect[0] < 0.15
@@ -71,7 +71,7 @@ def test_the_interval_does_not_jump_at_a_perfect_score() -> None:
     assert abs(lows[-1] - perfect[0]) < 1e-3, "it comes to that of a perfect score without a step"
 
 
-def test_paired_differences_of_one_picture_per_sample_are_agresti_and_mins() -> None:
+def test_paired_differences_of_one_image_per_sample_are_agresti_and_mins() -> None:
     n, more, less = 40, 9, 3
     value, square = (more - less) / n, (more + less) / n
     low, high = pl.select(**paired_interval(pl.lit(value), pl.lit(square), pl.lit(square), pl.lit(n))).row(0)

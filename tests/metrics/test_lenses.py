@@ -16,7 +16,7 @@ QUALITY = {"a": 0.1, "b": 0.2, "c": 0.3, "d": 0.4}
 
 @pytest.fixture(scope="module")
 def seen() -> pl.DataFrame:
-    """Ten samples through four lenses at three fields by two models; one row of a clean picture and
+    """Ten samples through four lenses at three fields by two models; one row of a clean image and
     one error.
     """
     rng, rows = np.random.default_rng(3), []

@@ -17,8 +17,8 @@ THIN = (5, 2)
 
 @pytest.fixture(scope="module")
 def seen(row: Any, frame: Any) -> pl.DataFrame:
-    """An 8 x 3 map: 12 pictures a cell, 4 in the thin one, none at semantic level 6; familiar
-    pictures have levels too.
+    """An 8 x 3 map: 12 images a cell, 4 in the thin one, none at semantic level 6; in-distribution
+    images have levels too.
     """
     rng = np.random.default_rng(6)
     shared = {"output": "ood", "scorer": "knn"}
@@ -36,17 +36,18 @@ def seen(row: Any, frame: Any) -> pl.DataFrame:
 
 @pytest.fixture(scope="module")
 def cells(seen: pl.DataFrame) -> dict[tuple[int, int], float]:
-    familiar = seen.filter(pl.col("sample_id").str.starts_with("id"))["score"].to_list()
+    in_distribution = seen.filter(pl.col("sample_id").str.starts_with("id"))["score"].to_list()
     moved = (
         seen.filter(pl.col("sample_id").str.starts_with("s")).group_by("sem_level", "cov_level").agg("score")
     )
     areas = {
-        (s, c): roc_auc_score([0] * 50 + [1] * len(own), [*familiar, *own]) for s, c, own in moved.iter_rows()
+        (s, c): roc_auc_score([0] * 50 + [1] * len(own), [*in_distribution, *own])
+        for s, c, own in moved.iter_rows()
     }
     return {cell: area for cell, area in areas.items() if cell != THIN}
 
 
-def test_each_cell_is_held_against_the_one_familiar_pool(
+def test_each_cell_is_held_against_the_one_in_distribution_pool(
     seen: pl.DataFrame, cells: dict[tuple[int, int], float]
 ) -> None:
     found = level_map(seen)
@@ -55,7 +56,7 @@ def test_each_cell_is_held_against_the_one_familiar_pool(
         cells
     )
     assert fair["n"].unique().to_list() == [12]
-    assert found["familiar"].unique().to_list() == [50]
+    assert found["id"].unique().to_list() == [50]
 
 
 def test_a_thin_cell_keeps_its_n_and_loses_its_value(seen: pl.DataFrame) -> None:
@@ -128,7 +129,7 @@ def test_means_that_do_not_differ_have_no_correlation(seen: pl.DataFrame) -> Non
 @pytest.fixture(scope="module")
 def two_sets(row: Any, frame: Any) -> pl.DataFrame:
     """One source with two graded sets, as is_ood reads them, and a third set from another source;
-    familiar ones lack labels.
+    in-distribution ones lack labels.
     """
     rng = np.random.default_rng(11)
     shared = {"output": "ood", "scorer": "knn", "label": None, "known": None}
@@ -158,20 +159,20 @@ SETS = {
 
 
 def own_areas(seen: pl.DataFrame, chosen: pl.Expr) -> dict[tuple[int, int], float]:
-    familiar = seen.filter(pl.col("sem_level").is_null())["score"].to_list()
+    in_distribution = seen.filter(pl.col("sem_level").is_null())["score"].to_list()
     found = (
         seen.filter(chosen & pl.col("sem_level").is_not_null())
         .group_by("sem_level", "cov_level")
         .agg("score")
     )
     return {
-        (s, c): roc_auc_score([0] * len(familiar) + [1] * len(own), [*familiar, *own])
+        (s, c): roc_auc_score([0] * len(in_distribution) + [1] * len(own), [*in_distribution, *own])
         for s, c, own in found.iter_rows()
     }
 
 
 @pytest.mark.parametrize("name", list(SETS))
-def test_figures_5_and_7_each_set_has_its_own_map_against_the_one_familiar_pool(
+def test_figures_5_and_7_each_set_has_its_own_map_against_the_one_in_distribution_pool(
     two_sets: pl.DataFrame, name: str
 ) -> None:
     found = level_map(two_sets).filter(set=name)
@@ -179,7 +180,7 @@ def test_figures_5_and_7_each_set_has_its_own_map_against_the_one_familiar_pool(
         own_areas(two_sets, SETS[name])
     )
     assert found["n"].unique().to_list() == [14]
-    assert found["familiar"].unique().to_list() == [80]
+    assert found["id"].unique().to_list() == [80]
 
 
 def test_tables_1_and_2_have_covariate_correlations_of_two_signs(two_sets: pl.DataFrame) -> None:
@@ -220,25 +221,27 @@ def test_sets_of_one_name_in_two_sources_stay_apart(two_sets: pl.DataFrame) -> N
     assert set(level_map(pl.concat([two_sets, again]))["set"]) == names
 
 
-def fpr95(familiar: list[float], strange: list[float]) -> float:
-    """Section 2.4, as OpenOOD: the share of familiar pictures flagged where 95 % of the strange ones are."""
-    flag = max(limit for limit in strange if np.mean(np.array(strange) >= limit) >= 0.95)
-    return float(np.mean(np.array(familiar) >= flag))
+def fpr95(in_distribution: list[float], ood: list[float]) -> float:
+    """Section 2.4, as OpenOOD: the share of in-distribution images flagged where 95 % of the OOD ones are."""
+    flag = max(limit for limit in ood if np.mean(np.array(ood) >= limit) >= 0.95)
+    return float(np.mean(np.array(in_distribution) >= flag))
 
 
-def aupr(familiar: list[float], strange: list[float]) -> float:
-    return float(average_precision_score([0] * len(familiar) + [1] * len(strange), [*familiar, *strange]))
+def aupr(in_distribution: list[float], ood: list[float]) -> float:
+    return float(
+        average_precision_score([0] * len(in_distribution) + [1] * len(ood), [*in_distribution, *ood])
+    )
 
 
 @pytest.mark.parametrize(("metric", "asked"), [("fpr95_ood_pos", fpr95), ("aupr_out", aupr)])
 def test_tables_4_to_7_are_equations_5_and_6_of_fpr95_and_aupr(
     two_sets: pl.DataFrame, metric: str, asked: Any
 ) -> None:
-    familiar = two_sets.filter(pl.col("sem_level").is_null())["score"].to_list()
+    in_distribution = two_sets.filter(pl.col("sem_level").is_null())["score"].to_list()
     for name in ("imagenet21k", "syn_is"):
         own = two_sets.filter(SETS[name] & pl.col("sem_level").is_not_null())
         cells = {
-            (s, c): asked(familiar, held)
+            (s, c): asked(in_distribution, held)
             for s, c, held in own.group_by("sem_level", "cov_level").agg("score").iter_rows()
         }
         for axis, place, levels in (("semantic", 0, (1, 2, 3)), ("covariate", 1, (1, 2, 3, 4))):

@@ -1,4 +1,4 @@
-"""The questions asked of the table: which pictures are in which pool, and what comes out."""
+"""The questions asked of the table: which images are in which pool, and what comes out."""
 
 import itertools
 import math
@@ -48,38 +48,40 @@ def seen(row: Any, frame: Any) -> pl.DataFrame:
     return frame(rows)
 
 
-def area(familiar: pl.DataFrame, strange: pl.DataFrame) -> Any:
+def area(in_distribution: pl.DataFrame, ood: pl.DataFrame) -> Any:
     return pytest.approx(
-        roc_auc_score([0] * familiar.height + [1] * strange.height, pl.concat([familiar, strange])["score"])
+        roc_auc_score(
+            [0] * in_distribution.height + [1] * ood.height, pl.concat([in_distribution, ood])["score"]
+        )
     )
 
 
 def test_semantic_pools_are_told_by_label_set(seen: pl.DataFrame) -> None:
     found = auroc(seen)
     known = pl.col("known").is_not_null()
-    for model, scorer, value, n, low, high, familiar, strange, missing in found.rows():
+    for model, scorer, value, n, low, high, in_distribution, unknown, missing in found.rows():
         mine = seen.filter(pl.col("model") == model, pl.col("scorer") == scorer)
         assert value == area(mine.filter(known), mine.filter(~known))
-        assert (n, familiar, strange, missing) == (180, 120, 60, 0)
+        assert (n, in_distribution, unknown, missing) == (180, 120, 60, 0)
         assert low < value < high
 
 
-def test_the_same_or_the_clean_familiar_pictures(seen: pl.DataFrame) -> None:
+def test_the_same_or_the_clean_in_distribution_images(seen: pl.DataFrame) -> None:
     by = ("model", "scorer", "shift", "severity")
     known, clean = pl.col("known").is_not_null(), pl.col("shift") == "clean"
     for against in ("same", "clean"):
         for row in auroc(seen, by=by, against=against).to_dicts():
             mine = seen.filter(scorer=row["scorer"])
             here = mine.filter(shift=row["shift"], severity=row["severity"])
-            familiar = here.filter(known) if against == "same" else mine.filter(known & clean)
-            assert row["value"] == area(familiar, here.filter(~known))
-            assert row["familiar"] == 40
-            assert row["strange"] == 20
+            in_distribution = here.filter(known) if against == "same" else mine.filter(known & clean)
+            assert row["value"] == area(in_distribution, here.filter(~known))
+            assert row["id"] == 40
+            assert row["ood"] == 20
 
 
-def test_near_and_far_share_the_familiar_pool(seen: pl.DataFrame) -> None:
+def test_near_and_far_share_the_in_distribution_pool(seen: pl.DataFrame) -> None:
     found = auroc(seen, by=("model", "scorer", "group"))
-    assert found.select("scorer", "group", "familiar", "strange").rows() == [
+    assert found.select("scorer", "group", "id", "ood").rows() == [
         (scorer, group, 120, 30) for scorer, group in itertools.product(("down", "up"), ("far", "near"))
     ]
 
@@ -96,14 +98,14 @@ def test_model_specific_is_right_against_wrong(seen: pl.DataFrame) -> None:
 def test_combined_gives_the_columns_of_table_3(seen: pl.DataFrame) -> None:
     found = auroc(seen, by=("model", "scorer", "kind", "group"), framework="combined").filter(scorer="up")
     mine, clean = seen.filter(scorer="up"), pl.col("shift") == "clean"
-    familiar = mine.filter(clean & pl.col("correct"))
+    in_distribution = mine.filter(clean & pl.col("correct"))
     wanted = {
         ("C-OOD", None): mine.filter(~clean & ~pl.col("correct")),
         ("S-OOD", "far"): mine.filter(pl.col("sample_id").is_in([f"p{i}" for i in range(50, 60)])),
         ("S-OOD", "near"): mine.filter(pl.col("sample_id").is_in([f"p{i}" for i in range(40, 50)])),
     }
     got = {(row["kind"], row["group"]): row["value"] for row in found.to_dicts()}
-    assert got == {key: area(familiar, strange) for key, strange in wanted.items()}
+    assert got == {key: area(in_distribution, ood) for key, ood in wanted.items()}
 
 
 def test_one_call_gives_the_main_numbers(seen: pl.DataFrame) -> None:
@@ -131,7 +133,7 @@ def test_missing_scores_are_counted_and_left_out(row: Any, frame: Any) -> None:
         scored(row, "h", 9.0, None, probe=True),
     ]
     found = auroc(frame(good + bad))
-    assert found.select("value", "n", "familiar", "strange", "missing").rows() == [(1.0, 2, 1, 1, 4)]
+    assert found.select("value", "n", "id", "ood", "missing").rows() == [(1.0, 2, 1, 1, 4)]
 
 
 def test_an_empty_pool_is_null_with_its_n(row: Any, frame: Any) -> None:
@@ -139,7 +141,7 @@ def test_an_empty_pool_is_null_with_its_n(row: Any, frame: Any) -> None:
     for framework in ("semantic", "model-specific"):
         found = ood(right, framework=framework)
         assert found.select("value", "low", "high").null_count().row(0) == (5, 5, 5)
-        assert found.select("n", "familiar", "strange").unique().rows() == [(2, 2, 0)]
+        assert found.select("n", "id", "ood").unique().rows() == [(2, 2, 0)]
 
 
 def test_constant_scores_are_blind(row: Any, frame: Any) -> None:
@@ -162,7 +164,7 @@ def test_wrong_words_are_answered_with_the_right_ones(seen: pl.DataFrame) -> Non
         auroc(seen, against="dirty")
 
 
-def test_drift_holds_shifted_pictures_against_clean_ones_of_known_classes(seen: pl.DataFrame) -> None:
+def test_drift_holds_shifted_images_against_clean_ones_of_known_classes(seen: pl.DataFrame) -> None:
     by = ("model", "scorer", "shift", "severity")
     known = seen.filter(pl.col("known").is_not_null())
     found = auroc(seen, by=by, framework="drift")
@@ -172,6 +174,6 @@ def test_drift_holds_shifted_pictures_against_clean_ones_of_known_classes(seen: 
         assert row["value"] == area(
             mine.filter(shift="clean"), mine.filter(shift=row["shift"], severity=row["severity"])
         )
-        assert (row["familiar"], row["strange"]) == (40, 40)
+        assert (row["id"], row["ood"]) == (40, 40)
     up = found.filter(scorer="up").sort("severity")["value"]
     assert 0.5 < up[0] < up[1]

@@ -14,7 +14,7 @@ Frame = Callable[[Iterable[dict[str, Any]]], pl.DataFrame]
 
 
 def table(row: Make, frame: Frame, verdicts: dict[str, str]) -> pl.DataFrame:
-    """One shifted picture per sample and model; a letter per sample: right, wrong or missing."""
+    """One shifted image per sample and model; a letter per sample: right, wrong or missing."""
     known = {"r": True, "w": False}
     return frame(
         row(f"p{i}", "blur", 1.0, known[letter], model=model)
@@ -24,7 +24,7 @@ def table(row: Make, frame: Frame, verdicts: dict[str, str]) -> pl.DataFrame:
     )
 
 
-def test_only_pictures_that_both_were_judged_on_count(row: Make, frame: Frame) -> None:
+def test_only_images_that_both_were_judged_on_count(row: Make, frame: Frame) -> None:
     answer = paired_difference(table(row, frame, {"a": "rrrrw-", "b": "wrrw-r"}))
     assert answer.select("model", "other", "value", "n", "share").rows() == [
         ("a", "b", 0.5, 4, 0.5),

@@ -73,7 +73,7 @@ def test_equation_6_and_table_4_relative_to_a_published_curve(
 def test_the_curve_of_a_model_gives_what_the_model_gives(
     row: Any, frame: Any, rows: pl.DataFrame, tmp_path: Path
 ) -> None:
-    """Where every picture was seen by both, pairing changes the interval alone."""
+    """Where every image was seen by both, pairing changes the interval alone."""
     right = {"clean": [3], "heavy_fog": [2, 2, 0], "heavy_snow": [2, 1, 0]}
     old = frame(
         row(f"p{i}", shift, 0.0 if shift == "clean" else level / 2, i < held, model="old")

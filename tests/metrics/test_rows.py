@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from sorites.core.errors import SoritesError
-from sorites.metrics import accuracy, failure_point, with_clean
+from sorites.metrics import accuracy, failure_severity, with_clean
 from sorites.metrics.rows import judged_rows, select_rows
 
 
@@ -49,4 +49,4 @@ def test_with_clean_stays_within_a_run(row: Any, frame: Any) -> None:
 
 def test_a_trajectory_cannot_be_cut_by_what_it_runs_over(world: pl.DataFrame) -> None:
     with pytest.raises(SoritesError, match="grouped by 'severity'"):
-        failure_point(world, by=("model", "shift", "severity"))
+        failure_severity(world, by=("model", "shift", "severity"))

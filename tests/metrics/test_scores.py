@@ -10,7 +10,7 @@ from sorites.metrics import mean_score, score_accuracy, score_histogram
 
 @pytest.fixture(scope="module")
 def seen(row: Any, frame: Any) -> pl.DataFrame:
-    """A camera grid of nine settings without a line, and unknown pictures that have no verdict."""
+    """A camera grid of nine settings without a line, and unknown images that have no verdict."""
     rng = np.random.default_rng(9)
     made = []
     for setting, i in np.ndindex(9, 30):
@@ -77,7 +77,7 @@ def test_two_settings_or_a_constant_tell_nothing(seen: pl.DataFrame) -> None:
 
 
 @pytest.mark.parametrize(
-    ("framework", "pools"), [("kind", ("C-OOD", "S-OOD")), ("model-specific", ("familiar", "strange"))]
+    ("framework", "pools"), [("kind", ("C-OOD", "S-OOD")), ("model-specific", ("id", "ood"))]
 )
 def test_histogram_is_numpys_between_the_ends(
     seen: pl.DataFrame, framework: str, pools: tuple[str, str]

@@ -15,14 +15,14 @@ SCORES = st.lists(st.integers(-3, 3), min_size=1, max_size=25).map(lambda drawn:
 
 @settings(deadline=None, max_examples=50)
 @given(SCORES, SCORES)
-def test_every_number_is_scikit_learns_on_ties(familiar: np.ndarray, strange: np.ndarray) -> None:
-    two = pair(familiar, strange)
-    strangeness = np.concatenate([familiar, strange])
-    is_strange = np.repeat([0, 1], [len(familiar), len(strange)])
-    assert separation.auroc(two) == pytest.approx(roc_auc_score(is_strange, strangeness))
+def test_every_number_is_scikit_learns_on_ties(in_distribution: np.ndarray, ood: np.ndarray) -> None:
+    two = pair(in_distribution, ood)
+    ood_score = np.concatenate([in_distribution, ood])
+    is_ood = np.repeat([0, 1], [len(in_distribution), len(ood)])
+    assert separation.auroc(two) == pytest.approx(roc_auc_score(is_ood, ood_score))
     for mine, positive, score in (
-        (two, is_strange, strangeness),
-        (two.flipped, 1 - is_strange, -strangeness),
+        (two, is_ood, ood_score),
+        (two.flipped, 1 - is_ood, -ood_score),
     ):
         assert separation.average_precision(mine) == pytest.approx(average_precision_score(positive, score))
         precision, recall, _ = precision_recall_curve(positive, score)
@@ -32,56 +32,65 @@ def test_every_number_is_scikit_learns_on_ties(familiar: np.ndarray, strange: np
         assert separation.false_alarms(mine) == (pytest.approx(false[first]), pytest.approx(at[first]))
 
 
-@pytest.mark.parametrize(("familiar", "strange"), [([2] * 7, [2] * 4), ([0, 1], [2, 3]), ([2, 3], [0, 1])])
-def test_constant_and_separated_scores(familiar: list[int], strange: list[int]) -> None:
-    two = pair(np.array(familiar, float), np.array(strange, float))
-    is_strange = [0] * len(familiar) + [1] * len(strange)
-    assert separation.auroc(two) == roc_auc_score(is_strange, familiar + strange)
+@pytest.mark.parametrize(("in_distribution", "ood"), [([2] * 7, [2] * 4), ([0, 1], [2, 3]), ([2, 3], [0, 1])])
+def test_constant_and_separated_scores(in_distribution: list[int], ood: list[int]) -> None:
+    two = pair(np.array(in_distribution, float), np.array(ood, float))
+    is_ood = [0] * len(in_distribution) + [1] * len(ood)
+    assert separation.auroc(two) == roc_auc_score(is_ood, in_distribution + ood)
     assert separation.average_precision(two) == pytest.approx(
-        average_precision_score(is_strange, familiar + strange)
+        average_precision_score(is_ood, in_distribution + ood)
     )
 
 
 def test_many_scores_agree() -> None:
     rng = np.random.default_rng(0)
-    familiar, strange = (
+    in_distribution, ood = (
         rng.normal(size=100_000).astype(np.float32),
         rng.normal(1, 2, 100_000).astype(np.float32).round(3),
     )
-    theirs = roc_auc_score(np.repeat([0, 1], 100_000), np.concatenate([familiar, strange]))
-    assert separation.auroc(pair(familiar, strange)) == pytest.approx(theirs, abs=1e-12)
+    theirs = roc_auc_score(np.repeat([0, 1], 100_000), np.concatenate([in_distribution, ood]))
+    assert separation.auroc(pair(in_distribution, ood)) == pytest.approx(theirs, abs=1e-12)
 
 
-def components(familiar: np.ndarray, strange: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def components(in_distribution: np.ndarray, ood: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """DeLong's, by their definition: all pairs."""
-    won = (strange[:, None] > familiar).astype(float) + (strange[:, None] == familiar) / 2
+    won = (ood[:, None] > in_distribution).astype(float) + (ood[:, None] == in_distribution) / 2
     return won.mean(axis=1), won.mean(axis=0)
 
 
 @settings(deadline=None)
 @given(SCORES.filter(lambda x: len(x) > 1), SCORES.filter(lambda x: len(x) > 1))
-def test_variance_is_delongs(familiar: np.ndarray, strange: np.ndarray) -> None:
-    ten, one = components(familiar, strange)
-    theirs = ten.var(ddof=1) / len(strange) + one.var(ddof=1) / len(familiar)
-    assert separation.auroc_variance(pair(familiar, strange)) == pytest.approx(theirs, abs=1e-12)
-    ids = np.arange(len(familiar) + len(strange))
-    named = Pair(Pool.of(familiar, ids[: len(familiar)]), Pool.of(strange, ids[len(familiar) :]))
+def test_variance_is_delongs(in_distribution: np.ndarray, ood: np.ndarray) -> None:
+    ten, one = components(in_distribution, ood)
+    theirs = ten.var(ddof=1) / len(ood) + one.var(ddof=1) / len(in_distribution)
+    assert separation.auroc_variance(pair(in_distribution, ood)) == pytest.approx(theirs, abs=1e-12)
+    ids = np.arange(len(in_distribution) + len(ood))
+    named = Pair(
+        Pool.of(in_distribution, ids[: len(in_distribution)]), Pool.of(ood, ids[len(in_distribution) :])
+    )
     assert separation.auroc_variance(named) == pytest.approx(theirs, abs=1e-12)
 
 
-def test_variance_takes_the_pictures_of_a_sample_together_as_obuchowski_does() -> None:
+def test_variance_takes_the_images_of_a_sample_together_as_obuchowski_does() -> None:
     rng = np.random.default_rng(5)
-    familiar, strange = rng.normal(size=30), rng.normal(1, 1, 24)
+    in_distribution, ood = rng.normal(size=30), rng.normal(1, 1, 24)
     who, whose = rng.integers(0, 9, 30), rng.integers(4, 12, 24)
-    ten, one = components(familiar, strange)
+    ten, one = components(in_distribution, ood)
     area = ten.mean()
-    of_strange = {c: float(np.sum(ten[whose == c] - area)) for c in set(whose.tolist())}
-    of_familiar = {c: float(np.sum(one[who == c] - area)) for c in set(who.tolist())}
-    both = set(of_strange) & set(of_familiar)
-    theirs = sum(v**2 for v in of_strange.values()) * len(of_strange) / (len(of_strange) - 1) / 24**2
-    theirs += sum(v**2 for v in of_familiar.values()) * len(of_familiar) / (len(of_familiar) - 1) / 30**2
-    theirs += 2 * sum(of_strange[c] * of_familiar[c] for c in both) * len(both) / (len(both) - 1) / (24 * 30)
-    two = Pair(Pool.of(familiar, who), Pool.of(strange, whose))
+    of_ood = {c: float(np.sum(ten[whose == c] - area)) for c in set(whose.tolist())}
+    of_in_distribution = {c: float(np.sum(one[who == c] - area)) for c in set(who.tolist())}
+    both = set(of_ood) & set(of_in_distribution)
+    theirs = sum(v**2 for v in of_ood.values()) * len(of_ood) / (len(of_ood) - 1) / 24**2
+    theirs += (
+        sum(v**2 for v in of_in_distribution.values())
+        * len(of_in_distribution)
+        / (len(of_in_distribution) - 1)
+        / 30**2
+    )
+    theirs += (
+        2 * sum(of_ood[c] * of_in_distribution[c] for c in both) * len(both) / (len(both) - 1) / (24 * 30)
+    )
+    two = Pair(Pool.of(in_distribution, who), Pool.of(ood, whose))
     assert separation.auroc_variance(two) == pytest.approx(theirs)
 
 

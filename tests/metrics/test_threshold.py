@@ -54,7 +54,7 @@ def test_without_a_split_it_is_refused_by_what_to_type(seen: pl.DataFrame) -> No
         f1(seen, split="vall")
 
 
-def test_a_split_without_strange_pictures_gives_null(seen: pl.DataFrame) -> None:
+def test_a_split_without_ood_images_gives_null(seen: pl.DataFrame) -> None:
     found = f1(
         seen.filter((pl.col("split") == "test") | pl.col("correct")), framework="model-specific", split="val"
     )
@@ -64,7 +64,7 @@ def test_a_split_without_strange_pictures_gives_null(seen: pl.DataFrame) -> None
 
 def released_f1(scores: np.ndarray, right: np.ndarray) -> float:
     """F1 of ImageNet-ES in the words of its definition: right is positive, and 95 % of the right
-    pictures pass.
+    images pass.
     """
     ordered = sorted(scores[right])
     limit = next(score for place, score in enumerate(ordered, 1) if place >= 0.95 * len(ordered))
@@ -73,14 +73,14 @@ def released_f1(scores: np.ndarray, right: np.ndarray) -> float:
     return 2 * tp / (2 * tp + fp + fn)
 
 
-def settings(row: Any, accuracies: dict[str, float], apart: float = 1.2, pictures: int = 1000) -> list[Any]:
+def settings(row: Any, accuracies: dict[str, float], apart: float = 1.2, images: int = 1000) -> list[Any]:
     """Scores at settings of given accuracies, normal with the same separation everywhere; the first
     setting is for validation.
     """
     made = []
     for params, accuracy in accuracies.items():
-        right = np.arange(pictures) < round(accuracy * pictures)
-        scores = np.empty(pictures)
+        right = np.arange(images) < round(accuracy * images)
+        scores = np.empty(images)
         for which, middle in ((right, 0.0), (~right, apart)):
             scores[which] = norm.ppf((np.arange(which.sum()) + 0.5) / which.sum(), middle)
         more = {
@@ -89,13 +89,11 @@ def settings(row: Any, accuracies: dict[str, float], apart: float = 1.2, picture
             "params": params,
             "split": "val" if params == "val" else "test",
         }
-        made += [
-            row(f"p{i}", "camera", None, bool(right[i]), score=scores[i], **more) for i in range(pictures)
-        ]
+        made += [row(f"p{i}", "camera", None, bool(right[i]), score=scores[i], **more) for i in range(images)]
     return made
 
 
-def test_f1_of_imagenet_es_figure_8_falls_with_accuracy_where_f1_of_strange_pictures_rises(
+def test_f1_of_imagenet_es_figure_8_falls_with_accuracy_where_f1_of_ood_images_rises(
     row: Any, frame: Any
 ) -> None:
     """An audit found .90 .75 .36 .08 as released and .48 .74 .87 .92 here, at accuracies .8 .5 .2 .02."""
@@ -107,7 +105,7 @@ def test_f1_of_imagenet_es_figure_8_falls_with_accuracy_where_f1_of_strange_pict
         assert found["value"] == pytest.approx(
             released_f1(here["score"].to_numpy(), here["correct"].to_numpy())
         )
-        assert (found["familiar"], found["n"]) == (round(1000 * accuracies[found["params"]]), 1000)
+        assert (found["id"], found["n"]) == (round(1000 * accuracies[found["params"]]), 1000)
         assert found["low"] < found["value"] < found["high"]
     ours = f1(seen, by=("model", "scorer", "params"), framework="model-specific", split="val")
     assert released["params"].to_list() == ours["params"].to_list() == list(accuracies)
@@ -130,7 +128,7 @@ def test_f1_at_tpr95_with_ties_and_against_the_nearest_point_of_the_roc_curve(ro
     assert found == pytest.approx(f1_score(right, passed), abs=0.02)
 
 
-def test_f1_at_tpr95_without_wrong_or_without_right_pictures(row: Any, frame: Any) -> None:
+def test_f1_at_tpr95_without_wrong_or_without_right_images(row: Any, frame: Any) -> None:
     def asked(right: bool) -> Any:
         more = {"output": "ood", "scorer": "x"}
         return f1_at_tpr95(
@@ -148,14 +146,14 @@ def test_f1_at_tpr95_without_wrong_or_without_right_pictures(row: Any, frame: An
     ]
 
 
-def test_f1_at_tpr95_of_each_strange_set(row: Any, frame: Any) -> None:
+def test_f1_at_tpr95_of_each_ood_set(row: Any, frame: Any) -> None:
     rng = np.random.default_rng(2)
     more = {"output": "ood", "scorer": "x"}
     made = [row(f"p{i}", "clean", 0.0, True, score=rng.normal(), **more) for i in range(100)]
     for name, far in (("near", 1.0), ("far", 3.0)):
-        strange = {"source": name, "known": False, "label": None}
+        ood = {"source": name, "known": False, "label": None}
         made += [
-            row(f"{name}{i}", "clean", 0.0, None, score=rng.normal(far), **strange, **more) for i in range(50)
+            row(f"{name}{i}", "clean", 0.0, None, score=rng.normal(far), **ood, **more) for i in range(50)
         ]
     seen = frame(made)
     for found in f1_at_tpr95(seen, by=("source",), framework="semantic").to_dicts():
@@ -163,4 +161,4 @@ def test_f1_at_tpr95_of_each_strange_set(row: Any, frame: Any) -> None:
         assert found["value"] == pytest.approx(
             released_f1(here["score"].to_numpy(), here["known"].to_numpy())
         )
-        assert (found["familiar"], found["strange"]) == (100, 50)
+        assert (found["id"], found["ood"]) == (100, 50)

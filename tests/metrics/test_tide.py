@@ -20,12 +20,12 @@ def costs(scene: Any) -> dict[str, float]:
 
 
 def scene_for_tidecv(seed: int) -> Any:
-    return box_sets.random_scene(seed, pictures=40, classes=1 + seed % 4, crowds=0.1 * (seed % 3), ties=False)
+    return box_sets.random_scene(seed, images=40, classes=1 + seed % 4, crowds=0.1 * (seed % 3), ties=False)
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_errors_are_tidecvs_where_its_slips_do_not_bite(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    """No ties in confidence, every class with things and found ones, and recalls k / 100 instead of
+    """No ties in confidence, every class with objects and found ones, and recalls k / 100 instead of
     COCO's k times 0.01.
     """
     monkeypatch.setattr(coco, "RECALLS", np.arange(101) / 100)
@@ -47,26 +47,26 @@ def test_the_file_is_what_tidecv_gives() -> None:
 @pytest.mark.parametrize("seed", range(10))
 def test_errors_are_hotcocos_without_crowds(seed: int) -> None:
     pytest.importorskip("hotcoco")
-    scene = box_sets.random_scene(seed, pictures=40, classes=1 + seed % 4, crowds=0.0, ties=seed % 2 == 0)
+    scene = box_sets.random_scene(seed, images=40, classes=1 + seed % 4, crowds=0.0, ties=seed % 2 == 0)
     theirs = box_sets.by_hotcoco(scene).tide_errors(0.5, 0.1)
     assert costs(scene) == pytest.approx({"": theirs["ap_base"], **theirs["delta_ap"]}, rel=0, abs=1e-9)
 
 
-def test_the_mean_is_over_classes_with_things_though_all_were_missed() -> None:
+def test_the_mean_is_over_classes_with_objects_though_all_were_missed() -> None:
     """tidecv drops such a class from the mean of Miss where nothing was found of it; hotcoco and we
     count it as 0.
     """
     pytest.importorskip("hotcoco")
-    things, found = [[0, 0, 10, 10, 50, 50, 0], [0, 1, 200, 200, 260, 260, 0]], [[0, 0, 10, 10, 50, 50, 0.9]]
-    scene = box_sets.scene_of(things, found, 1)
+    objects, found = [[0, 0, 10, 10, 50, 50, 0], [0, 1, 200, 200, 260, 260, 0]], [[0, 0, 10, 10, 50, 50, 0.9]]
+    scene = box_sets.scene_of(objects, found, 1)
     theirs = box_sets.by_hotcoco(scene).tide_errors(0.5, 0.1)
     assert costs(scene) == pytest.approx({"": theirs["ap_base"], **theirs["delta_ap"]})
     assert costs(scene)["Miss"] == 0
 
 
 def test_each_kind_by_hand() -> None:
-    """One wrong box of each kind, at known overlaps with one thing of class 0 and one of class 1."""
-    things = [[0, 0, 0, 0, 100, 100, 0], [0, 1, 300, 300, 400, 400, 0], [0, 2, 700, 700, 800, 800, 0]]
+    """One wrong box of each kind, at known overlaps with one object of class 0 and one of class 1."""
+    objects = [[0, 0, 0, 0, 100, 100, 0], [0, 1, 300, 300, 400, 400, 0], [0, 2, 700, 700, 800, 800, 0]]
     found = [
         [0, 0, 0, 0, 100, 100, 0.9],
         [0, 0, 0, 0, 100, 90, 0.8],
@@ -75,7 +75,7 @@ def test_each_kind_by_hand() -> None:
         [0, 0, 600, 0, 610, 10, 0.5],
         [0, 2, 300, 300, 330, 400, 0.4],
     ]
-    seen = tide.typed(box_sets.scene_of(things, found, 1))
+    seen = tide.typed(box_sets.scene_of(objects, found, 1))
     named = ["match" if kind < 0 else tide.KINDS[kind] for kind in seen.kind]
     assert named == ["match", "Dupe", "Loc", "Cls", "Bkg", "Both"]
     assert seen.used.tolist() == [True, False, False]
@@ -84,7 +84,7 @@ def test_each_kind_by_hand() -> None:
 
 def test_resamples_of_errors_are_those_of_scenes_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(coco, "RECALLS", np.linspace(0, 1, 101) - 1e-9)
-    scene = box_sets.random_scene(3, pictures=30, classes=2, ties=False)
+    scene = box_sets.random_scene(3, images=30, classes=2, ties=False)
     counts = coco.drawn(30, 6)
     _, _, mine = tide.errors(scene, counts)
     for k in range(6):

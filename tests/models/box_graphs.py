@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper, save_model
 
-PICTURES = {"images": (TensorProto.FLOAT, (1, 3, 64, 64))}
+IMAGES = {"images": (TensorProto.FLOAT, (1, 3, 64, 64))}
 CELLS = 84
 """The cells of an input of 64 px: 64 of stride 8, 16 of stride 16, 4 of stride 32."""
 
@@ -39,7 +39,7 @@ def save(
 def constant(
     path: Path,
     outputs: Mapping[str, np.ndarray],
-    inputs: Mapping[str, Any] = PICTURES,
+    inputs: Mapping[str, Any] = IMAGES,
     metadata: Mapping[str, str] | None = None,
 ) -> str:
     """Write a detector that finds the same whatever it sees."""

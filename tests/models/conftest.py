@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from sorites import core
-from sorites.core import Model, Picture
+from sorites.core import ImageU8, Model
 from sorites.core.torch_tools import one_thread
 
 USERS_CACHE = os.environ.get("SORITES_CACHE", "")
@@ -38,7 +38,7 @@ def one_torch_thread() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def photographs() -> dict[str, Picture]:
+def photographs() -> dict[str, ImageU8]:
     """Photographs that scikit-image carries in its wheel."""
     from skimage import data
 
@@ -51,7 +51,7 @@ def lite() -> Callable[[int], Model]:
 
 
 @pytest.fixture(scope="session")
-def noise() -> list[Picture]:
-    """Nine pictures of nine sizes."""
+def noise() -> list[ImageU8]:
+    """Nine images of nine sizes."""
     rng = np.random.default_rng(5)
     return [rng.integers(0, 256, (40 + 30 * i, 200 - 15 * i, 3), np.uint8) for i in range(9)]

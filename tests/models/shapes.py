@@ -1,4 +1,4 @@
-"""Coloured shapes as pictures, and a tiny pair of encoders of open_clip taught on them."""
+"""Coloured shapes as images, and a tiny pair of encoders of open_clip taught on them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from zlib import crc32
 import numpy as np
 from PIL import Image, ImageDraw
 
-from sorites.core import Picture
+from sorites.core import ImageU8
 from sorites.core.torch_tools import beside_torchvision, one_thread
 
 COLOURS = {"red": (220, 40, 40), "green": (40, 190, 60), "blue": (50, 70, 230)}
 SHAPES = ("disc", "bar", "ring")
 CLASSES = tuple(f"{colour} {shape}" for colour, shape in product(COLOURS, SHAPES))
-WAYS = ("a photo of a {}", "a picture of a {}.", "the {}")
+WAYS = ("a photo of a {}", "an image of a {}.", "the {}")
 CONFIG = {
     "embed_dim": 32,
     "vision_cfg": {"image_size": 32, "layers": 1, "width": 64, "head_width": 32, "patch_size": 8},
@@ -24,20 +24,20 @@ CONFIG = {
 }
 
 
-def drawn(name: str, number: int) -> Picture:
-    """One picture of a class: the shape somewhere on noise, of any size."""
+def drawn(name: str, number: int) -> ImageU8:
+    """One image of a class: the shape somewhere on noise, of any size."""
     rng = np.random.default_rng(crc32(f"{name} {number}".encode()))
-    picture = Image.fromarray(rng.integers(60, 160, (32, 32, 3), np.uint8))
+    image = Image.fromarray(rng.integers(60, 160, (32, 32, 3), np.uint8))
     colour, shape = name.split()
     x, y, r = *(int(v) for v in rng.integers(14, 19, 2)), int(rng.integers(9, 13))
-    draw, fill = ImageDraw.Draw(picture), COLOURS[colour]
+    draw, fill = ImageDraw.Draw(image), COLOURS[colour]
     if shape == "disc":
         draw.ellipse((x - r, y - r, x + r, y + r), fill=fill)
     elif shape == "ring":
         draw.ellipse((x - r, y - r, x + r, y + r), outline=fill, width=2)
     else:
         draw.rectangle((x - r, y - 3, x + r, y + 3), fill=fill)
-    return np.asarray(picture)
+    return np.asarray(image)
 
 
 def taught(folder: Path, steps: int = 200) -> str:
@@ -57,9 +57,9 @@ def _taught(folder: Path, steps: int) -> str:
     model = library.create_model("tiny-shapes").train()
     tokens = library.get_tokenizer("tiny-shapes")
     texts = [tokens([way.format(name) for name in CLASSES]) for way in WAYS]
-    pictures = np.stack([drawn(name, i) for i in range(120) for name in CLASSES])
+    images = np.stack([drawn(name, i) for i in range(120) for name in CLASSES])
     mean, std = (torch.tensor(v).view(1, 3, 1, 1) for v in (model.visual.image_mean, model.visual.image_std))
-    ready = (torch.from_numpy(pictures).permute(0, 3, 1, 2).float() / 255 - mean) / std
+    ready = (torch.from_numpy(images).permute(0, 3, 1, 2).float() / 255 - mean) / std
     model.token_embedding.requires_grad_(False).weight.mul_(50)  # texts then differ from the start
     learnt = [weights for weights in model.parameters() if weights.requires_grad]
     descent = torch.optim.AdamW(learnt, lr=2e-3, weight_decay=0.01)

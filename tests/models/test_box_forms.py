@@ -1,4 +1,4 @@
-"""The user's own detector: the three usual forms, decided once on a grey picture, and an answer to
+"""The user's own detector: the three usual forms, decided once on a grey image, and an answer to
 every other.
 """
 
@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from sorites.core import Box, Model, Outputs, Picture
+from sorites.core import Box, ImageU8, Model, Outputs
 from sorites.core.errors import SoritesError
 from sorites.evaluation.predict import ask
 from sorites.models.python import as_model
@@ -19,11 +19,11 @@ from sorites.models.python import as_model
 BOXES, SCORES, LABELS = np.array([[1, 2, 30, 40], [5, 5, 6, 6.5]]), np.array([0.9, 0.25]), np.array([2, 0])
 EXPECTED = (Box((1, 2, 30, 40), 2, 0.9), Box((5, 5, 6, 6.5), 0, 0.25))
 ROWS = np.concatenate([BOXES, SCORES[:, None], LABELS[:, None]], axis=1)
-GREY: Picture = np.full((50, 80, 3), 128, np.uint8)
+GREY: ImageU8 = np.full((50, 80, 3), 128, np.uint8)
 
 
-def each(one: Any) -> Callable[[list[Picture]], list[Any]]:
-    return lambda pictures: [one for _ in pictures]
+def each(one: Any) -> Callable[[list[ImageU8]], list[Any]]:
+    return lambda images: [one for _ in images]
 
 
 KEYED = {"boxes": BOXES, "scores": SCORES, "labels": LABELS}
@@ -47,7 +47,7 @@ def test_the_usual_forms(one: Any) -> None:
 
 
 def test_outputs_with_boxes() -> None:
-    check(as_model("mine", lambda pictures: Outputs(boxes=[EXPECTED for _ in pictures])))
+    check(as_model("mine", lambda images: Outputs(boxes=[EXPECTED for _ in images])))
 
 
 def check(model: Model) -> None:
@@ -74,7 +74,7 @@ def test_nothing_found(one: Any) -> None:
 
 
 def test_a_batch_as_one_array() -> None:
-    model = as_model("mine", lambda pictures: np.tile(ROWS, (len(pictures), 1, 1)))
+    model = as_model("mine", lambda images: np.tile(ROWS, (len(images), 1, 1)))
     assert model.output == "boxes"
     assert model([GREY, GREY]).boxes == [EXPECTED, EXPECTED]
 
@@ -83,14 +83,14 @@ def test_a_batch_as_one_array() -> None:
     "given", [np.zeros((1, 6)), [[0.1] * 6], (np.zeros((1, 4)), np.zeros((1, 6))), Outputs(np.zeros((1, 6)))]
 )
 def test_logits_stay_logits(given: Any) -> None:
-    model = as_model("mine", lambda pictures: given)
+    model = as_model("mine", lambda images: given)
     assert model.output == "label"
     assert model([GREY]).logits is not None
 
 
 def test_names_and_label_spaces_of_a_function() -> None:
-    def detect(pictures: list[Picture]) -> Any:
-        return [{"boxes": BOXES, "scores": SCORES, "labels": np.array([90, 12])} for _ in pictures]
+    def detect(images: list[ImageU8]) -> Any:
+        return [{"boxes": BOXES, "scores": SCORES, "labels": np.array([90, 12])} for _ in images]
 
     detect.sorites = {"labels": "coco91"}  # type: ignore[attr-defined]
     model = as_model("mine", detect)
@@ -126,10 +126,10 @@ def test_names_and_label_spaces_of_a_function() -> None:
     ],
 )
 def test_what_is_no_box_becomes_an_error_row(one: Any, said: str) -> None:
-    """A model of boxes that gives something else for one picture: the others keep theirs."""
+    """A model of boxes that gives something else for one image: the others keep theirs."""
 
-    def detect(pictures: list[Picture]) -> Any:
-        return [one if picture[0, 0, 0] == 7 else (BOXES, SCORES, LABELS) for picture in pictures]
+    def detect(images: list[ImageU8]) -> Any:
+        return [one if image[0, 0, 0] == 7 else (BOXES, SCORES, LABELS) for image in images]
 
     model = as_model("mine", detect)
     outputs, (good, bad) = ask(model, [GREY, np.full_like(GREY, 7)], False)
@@ -141,14 +141,14 @@ def test_what_is_no_box_becomes_an_error_row(one: Any, said: str) -> None:
 def test_ten_thousand_boxes_and_wrong_counts() -> None:
     model = as_model("mine", each(np.tile(ROWS, (5000, 1))))
     assert len(model([GREY]).boxes[0]) == 10_000  # type: ignore[index]
-    alone = as_model("mine", lambda pictures: [ROWS])
+    alone = as_model("mine", lambda images: [ROWS])
     outputs, errors = ask(alone, [GREY, GREY], False)
-    assert errors == [None, None]  # it answers one picture at a time, and is then asked so
+    assert errors == [None, None]  # it answers one image at a time, and is then asked so
     assert outputs.boxes == [EXPECTED, EXPECTED]
 
 
 def test_a_function_that_fails_on_grey_says_so_when_it_is_tried() -> None:
-    def detect(pictures: list[Picture]) -> Any:
+    def detect(images: list[ImageU8]) -> Any:
         raise ValueError("no grey, please")
 
     _, (error,) = ask(as_model("mine", detect), [GREY], False)

@@ -1,4 +1,4 @@
-"""A picture's place in a detector's input: geometry by hand, pixels against OpenCV and Pillow, and
+"""An image's place in a detector's input: geometry by hand, pixels against OpenCV and Pillow, and
 the way back.
 """
 
@@ -12,35 +12,35 @@ from PIL import Image as Pillow
 from tests.models import box_graphs as graphs
 
 from sorites import core
-from sorites.core import Picture
+from sorites.core import ImageU8
 from sorites.models.detectors.config import Filter, Fit, placed, scaled
 
 
 @pytest.mark.parametrize("size", [(416, 416), (77, 300), (640, 512)])
 @pytest.mark.parametrize(("filter", "code"), [("bilinear", 1), ("bicubic", 2)])
 def test_scaling_is_opencvs_within_a_level(
-    size: tuple[int, int], filter: Filter, code: int, photographs: dict[str, Picture]
+    size: tuple[int, int], filter: Filter, code: int, photographs: dict[str, ImageU8]
 ) -> None:
     cv2 = pytest.importorskip("cv2")
-    picture = photographs["chelsea"]
-    theirs = cv2.resize(picture, size[::-1], interpolation=code)
-    assert np.abs(scaled(picture, size, filter, False).astype(int) - theirs).max() <= 1
+    image = photographs["chelsea"]
+    theirs = cv2.resize(image, size[::-1], interpolation=code)
+    assert np.abs(scaled(image, size, filter, False).astype(int) - theirs).max() <= 1
 
 
-def test_antialiased_scaling_is_pillows(photographs: dict[str, Picture]) -> None:
-    picture = photographs["chelsea"]
-    theirs = np.asarray(Pillow.fromarray(picture).resize((64, 48), Pillow.Resampling.BILINEAR))
-    assert np.array_equal(scaled(picture, (48, 64), "bilinear", True), theirs)
-    assert scaled(picture, picture.shape[:2], "bilinear", False) is picture
+def test_antialiased_scaling_is_pillows(photographs: dict[str, ImageU8]) -> None:
+    image = photographs["chelsea"]
+    theirs = np.asarray(Pillow.fromarray(image).resize((64, 48), Pillow.Resampling.BILINEAR))
+    assert np.array_equal(scaled(image, (48, 64), "bilinear", True), theirs)
+    assert scaled(image, image.shape[:2], "bilinear", False) is image
 
 
 @pytest.mark.parametrize(
     ("fit", "inner", "left", "top"),
     [("letterbox", (32, 64), 0, 16), ("corner", (32, 64), 0, 0), ("squash", (64, 64), 0, 0)],
 )
-def test_where_a_picture_lies(fit: Fit, inner: tuple[int, int], left: int, top: int) -> None:
-    picture = np.full((100, 200, 3), 200, np.uint8)
-    inside, place = placed(picture, (64, 64), fit, 114, "bilinear", False)
+def test_where_a_image_lies(fit: Fit, inner: tuple[int, int], left: int, top: int) -> None:
+    image = np.full((100, 200, 3), 200, np.uint8)
+    inside, place = placed(image, (64, 64), fit, 114, "bilinear", False)
     mask = (inside == 200).all(axis=2)
     assert mask[top : top + inner[0], left : left + inner[1]].all()
     assert mask.sum() == inner[0] * inner[1]
@@ -53,12 +53,12 @@ def test_where_a_picture_lies(fit: Fit, inner: tuple[int, int], left: int, top: 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 999), (640, 480), (333, 500)])
 def test_a_spot_is_found_again(fit: Fit, shape: tuple[int, int]) -> None:
     """The bright pixel with the most light in the input lies, mapped back, in the bright block of
-    the picture.
+    the image.
     """
-    picture = np.zeros((*shape, 3), np.uint8)
+    image = np.zeros((*shape, 3), np.uint8)
     y, x = shape[0] // 3, shape[1] // 4
-    picture[y : y + 40, x : x + 40] = 255
-    inside, place = placed(picture, (320, 320), fit, 0, "bilinear", False)
+    image[y : y + 40, x : x + 40] = 255
+    inside, place = placed(image, (320, 320), fit, 0, "bilinear", False)
     rows, columns = np.nonzero(inside[..., 0] > 200)
     found = place.back(np.array([[columns.min(), rows.min(), columns.max() + 1, rows.max() + 1]]))[0]
     wanted = (x, y, min(x + 40, shape[1]), min(y + 40, shape[0]))
@@ -81,9 +81,9 @@ def test_what_a_graph_is_fed(
     options: str, at: tuple[int, int], scores: tuple[float, ...], tmp_path: Path
 ) -> None:
     """The graph gives the colours of one input pixel as scores of the classes 0, 1 and 2."""
-    picture = np.tile(np.array([51, 102, 204], np.uint8), (100, 200, 1))
+    image = np.tile(np.array([51, 102, 204], np.uint8), (100, 200, 1))
     model = core.model(f'boxes:{graphs.pixels(tmp_path / "m.onnx", at=at)}?{options}&labels=["a","b","c"]')
-    outputs = model([picture])
+    outputs = model([image])
     assert outputs.boxes is not None
     np.testing.assert_allclose(
         [b.conf for b in sorted(outputs.boxes[0], key=lambda b: b.label)], scores, atol=1e-6

@@ -1,7 +1,7 @@
 """Every layout of an exported detector against boxes worked out by hand.
 
-The picture is 200 x 100 (width x height), the input 64 x 64. In a letterbox the picture is 64 x 32,
-16 px from the top, so a box (16, 20, 32, 36) of the input is (50, 12.5, 100, 62.5) of the picture;
+The image is 200 x 100 (width x height), the input 64 x 64. In a letterbox the image is 64 x 32,
+16 px from the top, so a box (16, 20, 32, 36) of the input is (50, 12.5, 100, 62.5) of the image;
 in a corner it is (50, 62.5, 100, 100) after cutting at the edge; squashed it is (50, 31.25, 100,
 56.25).
 """
@@ -17,17 +17,17 @@ from onnx import TensorProto, helper
 from tests.models import box_graphs as graphs
 
 from sorites import core
-from sorites.core import Picture
+from sorites.core import ImageU8
 
-PICTURE: Picture = np.random.default_rng(0).integers(0, 256, (100, 200, 3), np.uint8)
+IMAGE: ImageU8 = np.random.default_rng(0).integers(0, 256, (100, 200, 3), np.uint8)
 NAMES = "labels=" + '["cat","dog","owl"]'
 LETTERBOX, CORNER, SQUASH = (50.0, 12.5, 100.0, 62.5), (50.0, 62.5, 100.0, 100.0), (50.0, 31.25, 100.0, 56.25)
 
 
-def found(path: str, options: str = NAMES, picture: Picture = PICTURE) -> list[tuple[Any, ...]]:
+def found(path: str, options: str = NAMES, image: ImageU8 = IMAGE) -> list[tuple[Any, ...]]:
     model = core.model(f"boxes:{path}?{options}" if options else f"boxes:{path}")
     assert model.output == "boxes"
-    outputs = model([picture])
+    outputs = model([image])
     assert outputs.boxes is not None
     return [
         (tuple(round(x, 3) for x in box.xyxy), box.label, round(box.conf or 0, 3)) for box in outputs.boxes[0]
@@ -184,7 +184,7 @@ def test_paddle_gets_its_scale_factors(tmp_path: Path) -> None:
     assert found(graphs.save(tmp_path / "m.onnx", nodes, inputs, outputs, constants)) == [(SQUASH, 1, 0.7)]
 
 
-def test_a_graph_that_asks_for_the_pictures_size_gets_width_and_height(tmp_path: Path) -> None:
+def test_a_graph_that_asks_for_the_images_size_gets_width_and_height(tmp_path: Path) -> None:
     nodes = [
         helper.make_node("Cast", ["orig_target_sizes"], ["sides"], to=TensorProto.FLOAT),
         helper.make_node("Concat", ["sides", "sides"], ["four"], axis=1),
@@ -197,7 +197,7 @@ def test_a_graph_that_asks_for_the_pictures_size_gets_width_and_height(tmp_path:
         "given_labels": np.array([[2]]),
         "given_scores": np.array([[0.7]], np.float32),
     }
-    inputs = graphs.PICTURES | {"orig_target_sizes": (TensorProto.INT64, (1, 2))}
+    inputs = graphs.IMAGES | {"orig_target_sizes": (TensorProto.INT64, (1, 2))}
     outputs = {
         "labels": (TensorProto.INT64, (1, 1)),
         "boxes": (TensorProto.FLOAT, (1, 1, 4)),

@@ -12,12 +12,12 @@ from onnx import TensorProto
 from tests.models import box_graphs as graphs
 
 from sorites import core
-from sorites.core import Picture
+from sorites.core import ImageU8
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.core.labels import coco
 from sorites.evaluation.predict import ask
 
-GREY: Picture = np.full((50, 80, 3), 128, np.uint8)
+GREY: ImageU8 = np.full((50, 80, 3), 128, np.uint8)
 
 
 def v8(
@@ -75,13 +75,13 @@ def test_the_file_beside_and_options_go_before_metadata(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("batch", [1, 2, "n"])
-def test_boxes_do_not_depend_on_the_batch(batch: Any, tmp_path: Path, noise: list[Picture]) -> None:
+def test_boxes_do_not_depend_on_the_batch(batch: Any, tmp_path: Path, noise: list[ImageU8]) -> None:
     rows = np.zeros((2 if batch == 2 else 1, 7, graphs.CELLS), np.float32)
     rows[:, :5, 7] = np.array([24, 28, 16, 16, 0.5])
     inputs = {"images": (TensorProto.FLOAT, (batch, 3, 64, 64))}
     model = core.model(f"boxes:{graphs.constant(tmp_path / 'm.onnx', {'o': rows}, inputs)}")
     together = model(noise).boxes
-    assert together == [model([picture]).boxes[0] for picture in noise]  # type: ignore[index]
+    assert together == [model([image]).boxes[0] for image in noise]  # type: ignore[index]
     assert all(
         box.xyxy[2] <= p.shape[1] and box.xyxy[3] <= p.shape[0]
         for p, (box,) in zip(noise, together or (), strict=True)
@@ -157,7 +157,7 @@ def test_other_mistakes_are_named(tmp_path: Path) -> None:
     with pytest.raises(SoritesError, match="is not JSON"):
         core.model(f"boxes:{path}")
     two = dict.fromkeys(("a", "b"), (TensorProto.FLOAT, (1, 3, 64, 64)))
-    with pytest.raises(SoritesError, match=r"wanted one input for pictures .* got a \[1, 3, 64, 64\], b"):
+    with pytest.raises(SoritesError, match=r"wanted one input for images .* got a \[1, 3, 64, 64\], b"):
         core.model(f"boxes:{graphs.constant(tmp_path / 'two.onnx', {'o': np.zeros((1, 7, 84))}, two)}")
     (tmp_path / "text.onnx").write_text("text")
     with pytest.raises(SoritesError, match="is not an ONNX model"):

@@ -15,13 +15,13 @@ from sorites.sources.cifar import GROUPS
 
 def test_the_head_is_scikit_learns() -> None:
     rng = np.random.default_rng(0)
-    truth = rng.integers(4, size=300)
-    features = (rng.standard_normal((4, 10))[truth] + rng.standard_normal((300, 10))).astype(
+    ground_truth = rng.integers(4, size=300)
+    features = (rng.standard_normal((4, 10))[ground_truth] + rng.standard_normal((300, 10))).astype(
         np.float32
     ) * 3 + 1
-    weight, bias = fitted(features, truth, 4, shrink=0.01)
+    weight, bias = fitted(features, ground_truth, 4, shrink=0.01)
     known = (features - features.mean(0)) / features.std(0)
-    peer = LogisticRegression(C=1 / (300 * 0.01), tol=1e-8, max_iter=1000).fit(known, truth)
+    peer = LogisticRegression(C=1 / (300 * 0.01), tol=1e-8, max_iter=1000).fit(known, ground_truth)
     ours = features @ weight.T + bias
     theirs = known @ peer.coef_.T + peer.intercept_
     np.testing.assert_allclose(
@@ -29,11 +29,11 @@ def test_the_head_is_scikit_learns() -> None:
     )
 
 
-def test_its_classes_are_the_familiar_ones() -> None:
+def test_its_classes_are_the_in_distribution_ones() -> None:
     assert [name for name in TEN if name not in GROUPS] == list(CLASSES)
 
 
 @pytest.mark.parametrize("argument", ["5", "many"])
-def test_says_how_many_pictures_it_may_be_fitted_on(argument: str) -> None:
+def test_says_how_many_images_it_may_be_fitted_on(argument: str) -> None:
     with pytest.raises(SoritesError, match="from 100 to 30000"):
         model(f"cifar6:{argument}")

@@ -12,7 +12,7 @@ from sorites.core.errors import SoritesError, UnknownName
 from sorites.diffusion import classify
 from sorites.diffusion.toy import world
 
-PICTURE = np.random.default_rng(1).integers(0, 256, (20, 16, 3), np.uint8)
+IMAGE = np.random.default_rng(1).integers(0, 256, (20, 16, 3), np.uint8)
 
 
 @pytest.fixture(scope="module")
@@ -41,9 +41,9 @@ def dit(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.nn.init.normal_(net.proj_out_2.weight, std=0.1)
     vae = AutoencoderKL(block_out_channels=(8, 8), norm_num_groups=4, latent_channels=4, **_blocks())
     folder = tmp_path_factory.mktemp("dit")
-    DiTPipeline(net, vae, DDIMScheduler(), id2label={str(i): f"thing {i}" for i in range(5)}).save_pretrained(
-        folder
-    )
+    DiTPipeline(
+        net, vae, DDIMScheduler(), id2label={str(i): f"object {i}" for i in range(5)}
+    ).save_pretrained(folder)
     return folder
 
 
@@ -56,30 +56,30 @@ def test_a_pipeline_classifies_with_the_classes_of_the_suite(tiny: Path) -> None
     made = core.model(f"diffusion:{tiny}?draws=4&loss=l2&first=2").for_classes
     assert made is not None
     model = made(["disc", "cross"])
-    logits = model([PICTURE, PICTURE[::-1].copy()]).logits
+    logits = model([IMAGE, IMAGE[::-1].copy()]).logits
     assert logits is not None
     assert logits.shape == (2, 2)
     assert (logits < 0).all()
-    np.testing.assert_array_equal(logits[:1], model([PICTURE]).logits)
+    np.testing.assert_array_equal(logits[:1], model([IMAGE]).logits)
 
 
-def test_answers_are_kept_between_pictures(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answers_are_kept_between_images(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = core.model(f"diffusion:{tiny}?draws=2&first=2").for_classes
     assert made is not None
-    before = made(["disc", "cross"])([PICTURE]).logits
+    before = made(["disc", "cross"])([IMAGE]).logits
 
     def never(*_: object) -> None:
         raise AssertionError
 
     monkeypatch.setattr("sorites.models.diffusion.judged", never)
-    np.testing.assert_array_equal(before, made(["disc", "cross"])([PICTURE]).logits)
+    np.testing.assert_array_equal(before, made(["disc", "cross"])([IMAGE]).logits)
     with pytest.raises(AssertionError):
-        made(["disc", "square"])([PICTURE])
+        made(["disc", "square"])([IMAGE])
 
 
 def test_a_dit_classifies_by_its_own_numbers(dit: Path) -> None:
     model = core.model(f"diffusion:{dit}?draws=4&first=2&sure=0")
-    logits = model([PICTURE]).logits
+    logits = model([IMAGE]).logits
     assert logits is not None
     assert logits.shape == (1, 5)
     assert len(set(logits[0])) == 5
@@ -96,7 +96,7 @@ def test_the_noise_is_the_same_for_all_classes(tiny: Path, monkeypatch: pytest.M
     monkeypatch.setattr(classify, "predicted", spy)
     made = core.model(f"diffusion:{tiny}?draws=2&sure=0&first=2").for_classes
     assert made is not None
-    made(["disc", "square", "cross"])([PICTURE])
+    made(["disc", "square", "cross"])([IMAGE])
     assert len(seen) == 6
     assert len(set(seen)) == 2
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import nn
 
-from sorites.models.export import trial_pictures
+from sorites.models.export import trial_images
 from sorites.models.preprocess import Input
 from sorites.models.torch_module import cache_fingerprint, fingerprint, linear_head, torch_model
 
@@ -47,8 +47,8 @@ class Restless(Small):
         return logits + torch.rand_like(logits), features
 
 
-def by_hand(module: nn.Module, pictures: list[np.ndarray]) -> list[np.ndarray]:
-    x = torch.from_numpy(np.stack(pictures)).double() / 255
+def by_hand(module: nn.Module, images: list[np.ndarray]) -> list[np.ndarray]:
+    x = torch.from_numpy(np.stack(images)).double() / 255
     x = (x - torch.tensor(WANTS.mean).double()) / torch.tensor(WANTS.std).double()
     with torch.inference_mode():
         return [part.numpy() for part in module.eval()(x.permute(0, 3, 1, 2).float())]
@@ -61,9 +61,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_normalises_and_runs_as_torch_does(folder: Path) -> None:
-    module, pictures = Small(), trial_pictures(WANTS.size)
-    outputs = torch_model("small", module, WANTS)(pictures)
-    logits, features = by_hand(module, pictures)
+    module, images = Small(), trial_images(WANTS.size)
+    outputs = torch_model("small", module, WANTS)(images)
+    logits, features = by_hand(module, images)
     np.testing.assert_allclose(outputs.logits, logits, atol=1e-5)
     np.testing.assert_allclose(outputs.features, features, atol=1e-5)
     assert len(list(folder.glob("*.onnx"))) == 1
@@ -83,8 +83,8 @@ def test_a_damaged_file_is_written_again(folder: Path, damage: bytes | None) -> 
     (path,) = folder.glob("*.onnx")
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2] if damage is None else damage)
-    outputs = torch_model("small", Small(), WANTS)(trial_pictures(WANTS.size))
-    np.testing.assert_allclose(outputs.logits, by_hand(Small(), trial_pictures(WANTS.size))[0], atol=1e-5)
+    outputs = torch_model("small", Small(), WANTS)(trial_images(WANTS.size))
+    np.testing.assert_allclose(outputs.logits, by_hand(Small(), trial_images(WANTS.size))[0], atol=1e-5)
     assert path.read_bytes() == whole
     assert [p.name for p in folder.iterdir()] == [path.name]
 
@@ -95,9 +95,9 @@ def test_a_stale_graph_is_written_again(folder: Path) -> None:
     """
     torch_model("small", Small(), WANTS)
     (path,) = folder.glob("*.onnx")
-    outputs = torch_model("small", Louder(), WANTS)(trial_pictures(WANTS.size))
+    outputs = torch_model("small", Louder(), WANTS)(trial_images(WANTS.size))
     assert [p.name for p in folder.iterdir()] == [path.name]
-    np.testing.assert_allclose(outputs.logits, 2 * by_hand(Small(), trial_pictures(WANTS.size))[0], atol=1e-5)
+    np.testing.assert_allclose(outputs.logits, 2 * by_hand(Small(), trial_images(WANTS.size))[0], atol=1e-5)
 
 
 def test_falls_back_to_torch_with_one_warning(folder: Path) -> None:
@@ -105,8 +105,8 @@ def test_falls_back_to_torch_with_one_warning(folder: Path) -> None:
         model = torch_model("restless", Restless(), WANTS)
     assert len(caught) == 1
     outputs, (logits, features) = (
-        model(trial_pictures(WANTS.size)),
-        by_hand(Small(), trial_pictures(WANTS.size)),
+        model(trial_images(WANTS.size)),
+        by_hand(Small(), trial_images(WANTS.size)),
     )
     assert outputs.logits is not None
     assert (outputs.logits - logits >= -1e-5).all()
@@ -117,7 +117,7 @@ def test_falls_back_to_torch_with_one_warning(folder: Path) -> None:
 def test_a_cache_that_cannot_be_written_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("SORITES_CACHE", str(tmp_path / "file"))
-    assert torch_model("small", Small(), WANTS)(trial_pictures(WANTS.size)).logits is not None
+    assert torch_model("small", Small(), WANTS)(trial_images(WANTS.size)).logits is not None
 
 
 def test_threads_may_load_the_same_model_together(folder: Path) -> None:
@@ -174,7 +174,7 @@ def test_the_key_of_caches_stays_the_same() -> None:
 
 def test_a_module_may_give_logits_alone(folder: Path) -> None:
     module = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 4))
-    outputs = torch_model("alone", module, WANTS)(trial_pictures(WANTS.size))
+    outputs = torch_model("alone", module, WANTS)(trial_images(WANTS.size))
     assert outputs.features is None
     assert outputs.logits is not None
     assert outputs.logits.shape == (3, 4)
@@ -192,12 +192,12 @@ QUIET = """
 import torch
 from sorites.models.preprocess import Input
 from sorites.models.torch_module import torch_model
-from sorites.models.export import trial_pictures
+from sorites.models.export import trial_images
 class Small(torch.nn.Module):
     def forward(self, x):
         return x.mean((2, 3))
 model = torch_model("small", Small().eval(), Input(size=(16, 16)))
-print(model(trial_pictures((16, 16)), False).logits.shape)
+print(model(trial_images((16, 16)), False).logits.shape)
 """
 
 

@@ -23,7 +23,7 @@ def saved(folder: Path, location: str | None, inside_branch: bool = False) -> Pa
     folder.mkdir(exist_ok=True)
     weights = np.arange(3 * 400, dtype=np.float32).reshape(3, 400) / 1200
     held = numpy_helper.from_array(weights, "w")
-    picture = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, 32, 32])
+    image = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, 32, 32])
     logits = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 400])
     mean = helper.make_node("ReduceMean", ["x"], ["m"], axes=[2, 3], keepdims=0)
     if inside_branch:
@@ -35,10 +35,10 @@ def saved(folder: Path, location: str | None, inside_branch: bool = False) -> Pa
             [helper.make_node("MatMul", ["m", "w2"], ["c"])], "c", [], [_value("c")], [_other(weights)]
         )
         last = helper.make_node("If", ["t"], ["y"], then_branch=branch, else_branch=other)
-        graph = helper.make_graph([mean, last], "g", [picture], [logits], [true])
+        graph = helper.make_graph([mean, last], "g", [image], [logits], [true])
     else:
         graph = helper.make_graph(
-            [mean, helper.make_node("MatMul", ["m", "w"], ["y"])], "g", [picture], [logits], [held]
+            [mean, helper.make_node("MatMul", ["m", "w"], ["y"])], "g", [image], [logits], [held]
         )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     if location:

@@ -17,10 +17,10 @@ SOME = ("n02123045", "n01443537", "n02129165")
 
 def test_rows_of_known_classes_are_kept_in_the_order_of_the_classes() -> None:
     whole, kept = start("lite0", imagenet().ids), start("lite0", SOME, keep_head=True)
-    pictures = torch.rand(2, 3, 224, 224, generator=torch.Generator().manual_seed(0))
+    images = torch.rand(2, 3, 224, 224, generator=torch.Generator().manual_seed(0))
     rows = [imagenet().ids.index(name) for name in SOME]
     with torch.inference_mode():
-        wanted, found = (network.module.eval()(pictures)[0].numpy() for network in (whole, kept))
+        wanted, found = (network.module.eval()(images)[0].numpy() for network in (whole, kept))
     assert found.shape == (2, 3)
     np.testing.assert_allclose(found, wanted[:, rows], atol=1e-5)
 

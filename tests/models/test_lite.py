@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from sorites.core import Model, Picture
+from sorites.core import ImageU8, Model
 from sorites.core.errors import MissingExtra, SoritesError
 from sorites.models import lite as room
 from sorites.models.preprocess import fit
@@ -21,7 +21,7 @@ ESPRESSO = {"n07920052"}
 @pytest.mark.slow
 @pytest.mark.parametrize("which", [0, 1, 2])
 def test_names_the_cat_and_the_coffee(
-    which: int, lite: Callable[[int], Model], photographs: dict[str, Picture]
+    which: int, lite: Callable[[int], Model], photographs: dict[str, ImageU8]
 ) -> None:
     model = lite(which)
     outputs = model([photographs["chelsea"], photographs["coffee"]])
@@ -34,13 +34,13 @@ def test_names_the_cat_and_the_coffee(
 
 @pytest.mark.parametrize("which", [0, 1, 2])
 def test_equals_the_packages_own_network(
-    which: int, lite: Callable[[int], Model], photographs: dict[str, Picture]
+    which: int, lite: Callable[[int], Model], photographs: dict[str, ImageU8]
 ) -> None:
     import torch
 
     size = room.SIZES[which]
-    pictures = [fit(picture, False, (size, size)) for picture in photographs.values()]
-    x = (torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2).float() - 127) / 128
+    images = [fit(image, False, (size, size)) for image in photographs.values()]
+    x = (torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).float() - 127) / 128
     with torch.inference_mode():
         expected = room.load(which)(x).numpy()
     logits = lite(which)(list(photographs.values())).logits
@@ -48,7 +48,7 @@ def test_equals_the_packages_own_network(
     assert np.abs(logits - expected).max() <= 1e-4
 
 
-def test_features_and_head_make_the_logits(lite: Callable[[int], Model], noise: list[Picture]) -> None:
+def test_features_and_head_make_the_logits(lite: Callable[[int], Model], noise: list[ImageU8]) -> None:
     model = lite(0)
     outputs = model(noise)
     assert model.head is not None
@@ -59,14 +59,14 @@ def test_features_and_head_make_the_logits(lite: Callable[[int], Model], noise: 
 
 
 @pytest.mark.parametrize("batch", [1, 2, 3, 4, 5, 8])
-def test_bit_equal_whatever_the_batch(batch: int, lite: Callable[[int], Model], noise: list[Picture]) -> None:
+def test_bit_equal_whatever_the_batch(batch: int, lite: Callable[[int], Model], noise: list[ImageU8]) -> None:
     whole = lite(0)(noise)
     parts = [lite(0)(noise[i : i + batch]) for i in range(0, len(noise), batch)]
     for name in ("logits", "features"):
         assert np.array_equal(getattr(whole, name), np.concatenate([getattr(part, name) for part in parts]))
 
 
-def test_many_threads_may_ask_at_once(lite: Callable[[int], Model], noise: list[Picture]) -> None:
+def test_many_threads_may_ask_at_once(lite: Callable[[int], Model], noise: list[ImageU8]) -> None:
     model, whole = lite(0), lite(0)(noise).logits
     with ThreadPoolExecutor(4) as pool:
         answers = list(pool.map(lambda _: model(noise).logits, range(8)))
@@ -80,7 +80,7 @@ def test_loading_prints_nothing_and_keeps_the_version(
     assert capfd.readouterr().out == ""
 
 
-def test_no_pictures_no_rows(lite: Callable[[int], Model]) -> None:
+def test_no_images_no_rows(lite: Callable[[int], Model]) -> None:
     assert len(lite(0)([])) == 0
 
 

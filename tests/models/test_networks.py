@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from sorites.core import Picture
+from sorites.core import ImageU8
 from sorites.core.errors import SoritesError
 from sorites.core.labels import imagenet
 from sorites.models import lite, trained
@@ -17,14 +17,14 @@ from sorites.models.trained import blank, start
 TEN = [f"class {i}" for i in range(10)]
 
 
-def pictures(wants: Input, count: int) -> list[Picture]:
+def images(wants: Input, count: int) -> list[ImageU8]:
     rng = np.random.default_rng(0)
     walks = np.cumsum(rng.normal(0, 9, (50, *wants.size, 3)), axis=2) + 128
     return list(walks.clip(0, 255).astype(np.uint8))
 
 
 def test_the_small_network_has_the_size_of_the_one_that_was_tried() -> None:
-    made = start("small", TEN, pictures=pictures)
+    made = start("small", TEN, images=images)
     weights = sum(p.numel() for p in made.module.parameters())
     assert round(weights / 1000) == 319
     logits, features = made.module(torch.zeros(2, 3, 32, 32))
@@ -37,7 +37,7 @@ def test_whitened_patches_are_white() -> None:
     directions of little variance.
     """
     wants = trained.small_input()
-    some = pictures(wants, 50)
+    some = images(wants, 50)
     filters = torch.from_numpy(trained.whitening(some, wants))
     scaled = (np.stack(some).astype(np.float32) / 255 - np.float32(wants.mean)) / np.float32(wants.std)
     white = torch.nn.functional.conv2d(torch.from_numpy(scaled).permute(0, 3, 1, 2), filters, stride=2)
@@ -50,7 +50,7 @@ def test_whitened_patches_are_white() -> None:
 
 def test_what_is_random_follows_from_the_seed() -> None:
     one, same, other = (
-        start("small", TEN, seed=seed, pictures=pictures).module.state_dict() for seed in (0, 0, 1)
+        start("small", TEN, seed=seed, images=images).module.state_dict() for seed in (0, 0, 1)
     )
     assert all(torch.equal(one[name], same[name]) for name in one)
     assert not torch.equal(one["linear.weight"], other["linear.weight"])
@@ -93,7 +93,7 @@ def test_timm_by_name_from_a_file_and_without_weights(tmp_path: object) -> None:
 
 def test_another_size_is_tried_at_once() -> None:
     assert start("timm:resnet18@random", TEN, size=64).wants.size == (64, 64)
-    with pytest.raises(SoritesError, match=r"cannot take pictures of 40 px .* Leave out data.size"):
+    with pytest.raises(SoritesError, match=r"cannot take images of 40 px .* Leave out data.size"):
         start("timm:vit_tiny_patch16_224@random", TEN, size=40)
 
 
@@ -115,7 +115,7 @@ def test_what_cannot_be_trained_is_said(spec: str, said: str) -> None:
 
 def test_layers_are_built_again_by_their_name() -> None:
     for spec in ("small", "lite0@random", "timm:resnet18@random"):
-        made = start(spec, TEN, pictures=pictures)
+        made = start(spec, TEN, images=images)
         again = blank(made.layers, len(TEN), made.wants)
         again.module.load_state_dict(made.module.state_dict())
         assert again.head == made.head

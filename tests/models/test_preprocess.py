@@ -1,4 +1,4 @@
-"""Fitting pictures to a model, against torchvision's Resize and CenterCrop on the same Pillow pictures."""
+"""Fitting images to a model, against torchvision's Resize and CenterCrop on the same Pillow images."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image as Pil
 
-from sorites.core import Picture
+from sorites.core import ImageU8
 from sorites.core.errors import SoritesError
 from sorites.core.torch_tools import torchvision_ready
 from sorites.models import preprocess
 from sorites.models.preprocess import Input, fit
 
 
-def picture(height: int, width: int) -> Picture:
+def image(height: int, width: int) -> ImageU8:
     return np.random.default_rng(height * 1000 + width).integers(0, 256, (height, width, 3), np.uint8)
 
 
@@ -32,14 +32,14 @@ def test_equals_torchvision_to_the_bit(
     from torchvision.transforms import CenterCrop, Compose, InterpolationMode, Resize
 
     peer = Compose([Resize(int(size / crop_pct), InterpolationMode(filter)), CenterCrop(size)])
-    given = picture(*shape)
+    given = image(*shape)
     ours = fit(given, False, (size, size), crop_pct, filter)  # type: ignore[arg-type]
     assert np.array_equal(ours, np.asarray(peer(Pil.fromarray(given))))
 
 
 def test_a_huge_one_is_scaled_only_where_it_is_kept() -> None:
     """The same pixels but for the order of Pillow's two passes."""
-    given = np.repeat(np.repeat(picture(4, 400), 8, axis=0), 8, axis=1)[:12]
+    given = np.repeat(np.repeat(image(4, 400), 8, axis=0), 8, axis=1)[:12]
     whole = np.asarray(Pil.fromarray(given).resize((given.shape[1] * 32 // 12, 32), Pil.Resampling.BICUBIC))
     left = round((whole.shape[1] - 28) / 2)
     with pytest.MonkeyPatch.context() as patch:
@@ -53,25 +53,25 @@ def test_a_huge_one_is_scaled_only_where_it_is_kept() -> None:
 def test_any_size_comes_out_at_the_models(
     height: int, width: int, framed: bool, size: tuple[int, int]
 ) -> None:
-    made = fit(picture(height, width), framed, size)
+    made = fit(image(height, width), framed, size)
     assert made.shape == (*size, 3)
     assert made.dtype == np.uint8
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 100_000), (100_000, 1), (2, 3)])
 @pytest.mark.parametrize("framed", [True, False])
-def test_the_thinnest_pictures_cost_little(shape: tuple[int, int], framed: bool) -> None:
+def test_the_thinnest_images_cost_little(shape: tuple[int, int], framed: bool) -> None:
     flat = np.full((*shape, 3), 77, np.uint8)
     assert (fit(flat, framed, (224, 224)) == 77).all()
 
 
 def test_the_right_size_is_returned_untouched() -> None:
-    given = picture(224, 224)
+    given = image(224, 224)
     assert fit(given, True, (224, 224)) is given
     assert fit(given, False, (224, 224)) is given
 
 
-def test_a_framed_picture_keeps_its_corners_and_an_unframed_one_loses_them() -> None:
+def test_a_framed_image_keeps_its_corners_and_an_unframed_one_loses_them() -> None:
     given = np.zeros((256, 256, 3), np.uint8)
     given[:16], given[:, :16] = 255, 255
     assert fit(given, True, (224, 224))[:8].min() > 200

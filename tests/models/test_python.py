@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from sorites import core
-from sorites.core import Model, Outputs, Picture
+from sorites.core import ImageU8, Model, Outputs
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.models.python import as_model
 
@@ -38,17 +38,17 @@ def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], 
     return write
 
 
-def colours(pictures: list[Picture]) -> np.ndarray:
-    return np.stack([p.mean(axis=(0, 1)) for p in pictures])
+def colours(images: list[ImageU8]) -> np.ndarray:
+    return np.stack([p.mean(axis=(0, 1)) for p in images])
 
 
-def test_a_function_of_pictures_from_the_current_folder(
-    written: Callable[[str], str], noise: list[Picture]
+def test_a_function_of_images_from_the_current_folder(
+    written: Callable[[str], str], noise: list[ImageU8]
 ) -> None:
     module = written("""
         import numpy as np
-        def predict(pictures):
-            return np.stack([p.mean(axis=(0, 1)) for p in pictures])
+        def predict(images):
+            return np.stack([p.mean(axis=(0, 1)) for p in images])
     """)
     model = core.model(f"python:{module}:predict")
     logits = model(noise).logits
@@ -59,14 +59,14 @@ def test_a_function_of_pictures_from_the_current_folder(
     assert model.version
 
 
-def test_a_factory_is_called_once(written: Callable[[str], str], noise: list[Picture]) -> None:
+def test_a_factory_is_called_once(written: Callable[[str], str], noise: list[ImageU8]) -> None:
     module = written("""
         from sorites.core import Model, Outputs
         import numpy as np
         calls = []
         def make(size=3):
             calls.append(size)
-            return Model("mine", lambda pictures: Outputs(np.ones((len(pictures), size))), labels=("a", "b", "c"), version="7")
+            return Model("mine", lambda images: Outputs(np.ones((len(images), size))), labels=("a", "b", "c"), version="7")
     """)
     model = core.model(f"python:{module}:make")
     model(noise)
@@ -78,26 +78,26 @@ def test_a_factory_is_called_once(written: Callable[[str], str], noise: list[Pic
 @pytest.mark.parametrize(
     "given",
     [
-        lambda pictures: (colours(pictures), colours(pictures)),
-        lambda pictures: Outputs(colours(pictures), colours(pictures)),
-        lambda pictures: (torch.tensor(colours(pictures), requires_grad=True), colours(pictures).tolist()),
+        lambda images: (colours(images), colours(images)),
+        lambda images: Outputs(colours(images), colours(images)),
+        lambda images: (torch.tensor(colours(images), requires_grad=True), colours(images).tolist()),
     ],
 )
-def test_logits_with_features(given: Any, noise: list[Picture]) -> None:
+def test_logits_with_features(given: Any, noise: list[ImageU8]) -> None:
     outputs = as_model("mine", given)(noise)
     np.testing.assert_allclose(outputs.logits, colours(noise), rtol=1e-6)
     np.testing.assert_allclose(outputs.features, colours(noise), rtol=1e-6)
 
 
-def test_one_thread_at_a_time(noise: list[Picture]) -> None:
+def test_one_thread_at_a_time(noise: list[ImageU8]) -> None:
     inside: list[int] = []
 
-    def predict(pictures: list[Picture]) -> np.ndarray:
+    def predict(images: list[ImageU8]) -> np.ndarray:
         inside.append(1)
         assert len(inside) == 1
         time.sleep(0.002)
         inside.pop()
-        return colours(pictures)
+        return colours(images)
 
     model = as_model("mine", predict)
     with ThreadPoolExecutor(8) as pool:
@@ -115,7 +115,7 @@ class Pooled(nn.Module):
         return self.fc(x.mean((2, 3)))
 
 
-def test_a_torch_module_with_its_own_preprocessing_and_labels(noise: list[Picture]) -> None:
+def test_a_torch_module_with_its_own_preprocessing_and_labels(noise: list[ImageU8]) -> None:
     module = Pooled()
     module.sorites = {"size": 32, "mean": (0, 0, 0), "std": (1, 1, 1), "labels": ["cat", "dog"]}  # type: ignore[assignment]
     model = as_model("mine", module)
@@ -126,7 +126,7 @@ def test_a_torch_module_with_its_own_preprocessing_and_labels(noise: list[Pictur
     np.testing.assert_allclose(model(noise).logits, seen @ weight.T + bias, atol=1e-5)
 
 
-def test_a_model_is_a_snapshot_and_leaves_the_module_alone(noise: list[Picture]) -> None:
+def test_a_model_is_a_snapshot_and_leaves_the_module_alone(noise: list[ImageU8]) -> None:
     module = Pooled().train()
     model = as_model("mine", module)
     before = model(noise).logits
@@ -137,7 +137,7 @@ def test_a_model_is_a_snapshot_and_leaves_the_module_alone(noise: list[Picture])
     assert as_model("mine", module).version != model.version
 
 
-def test_a_class_is_a_factory(noise: list[Picture]) -> None:
+def test_a_class_is_a_factory(noise: list[ImageU8]) -> None:
     torch.manual_seed(0)
     model = as_model("mine", Pooled)
     logits = model(noise).logits
@@ -147,9 +147,7 @@ def test_a_class_is_a_factory(noise: list[Picture]) -> None:
 
 
 def test_a_model_keeps_all_but_its_name() -> None:
-    held = Model(
-        "theirs", lambda pictures: Outputs(np.zeros((len(pictures), 2))), labels=("a", "b"), version="3"
-    )
+    held = Model("theirs", lambda images: Outputs(np.zeros((len(images), 2))), labels=("a", "b"), version="3")
     model = as_model("mine", held)
     assert (model.name, model.labels, model.version, held.name) == ("mine", ("a", "b"), "3", "theirs")
 
@@ -157,34 +155,34 @@ def test_a_model_keeps_all_but_its_name() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (lambda pictures: None, "wanted logits .* got NoneType"),
-        (lambda pictures: {"logits": 1}, "got dict"),
-        (lambda pictures: "cat", "got str"),
-        (lambda pictures: (1, 2, 3), "got tuple"),
-        (lambda pictures: ["cat"] * len(pictures), "as 9 rows of numbers, got list"),
-        (lambda pictures: np.zeros(5), r"\(9, C\) for 9 pictures, got \(5,\)"),
-        (lambda pictures: np.zeros((3, 5)), r"got \(3, 5\)"),
-        (lambda pictures: np.zeros((9, 0)), r"got \(9, 0\)"),
-        (lambda pictures: np.full((9, 2), np.nan), "NaN or infinity in 9 of 9 rows"),
-        (lambda pictures: (np.zeros((9, 2)), np.full((9, 2), np.inf)), "finite features"),
+        (lambda images: None, "wanted logits .* got NoneType"),
+        (lambda images: {"logits": 1}, "got dict"),
+        (lambda images: "cat", "got str"),
+        (lambda images: (1, 2, 3), "got tuple"),
+        (lambda images: ["cat"] * len(images), "as 9 rows of numbers, got list"),
+        (lambda images: np.zeros(5), r"\(9, C\) for 9 images, got \(5,\)"),
+        (lambda images: np.zeros((3, 5)), r"got \(3, 5\)"),
+        (lambda images: np.zeros((9, 0)), r"got \(9, 0\)"),
+        (lambda images: np.full((9, 2), np.nan), "NaN or infinity in 9 of 9 rows"),
+        (lambda images: (np.zeros((9, 2)), np.full((9, 2), np.inf)), "finite features"),
     ],
 )
-def test_a_wrong_answer_says_what_came(given: Any, said: str, noise: list[Picture]) -> None:
+def test_a_wrong_answer_says_what_came(given: Any, said: str, noise: list[ImageU8]) -> None:
     with pytest.raises(SoritesError, match=f"model mine: .*{said}"):
         as_model("mine", given)(noise)
 
 
 @pytest.mark.parametrize(
-    ("thing", "said"),
+    ("obj", "said"),
     [
         (3, "something to call, got int"),
         (lambda: 3, "called with no arguments it gave int"),
         (lambda: 1 / 0, "raised ZeroDivisionError"),
     ],
 )
-def test_a_wrong_thing_says_what_was_wanted(thing: Any, said: str) -> None:
+def test_a_wrong_object_says_what_was_wanted(obj: Any, said: str) -> None:
     with pytest.raises(SoritesError, match=said):
-        as_model("mine", thing)
+        as_model("mine", obj)
 
 
 @pytest.mark.parametrize("argument", ["", ":module", ":module:", "::name"])
@@ -201,7 +199,7 @@ def test_what_cannot_be_imported_says_why(written: Callable[[str], str]) -> None
     with pytest.raises(SoritesError, match="did not import: SyntaxError"):
         core.model(f"python:{written('def')}:f")
     with pytest.raises(UnknownName, match="Did you mean predict"):
-        core.model(f"python:{written('def predict(pictures): ...')}:predct")
+        core.model(f"python:{written('def predict(images): ...')}:predct")
 
 
 @pytest.mark.parametrize("text", ["import sys; sys.exit(0)", "import sys\ndef make():\n    sys.exit(0)"])

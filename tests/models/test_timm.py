@@ -13,7 +13,7 @@ from PIL import Image as Pil
 from safetensors.torch import save_file
 
 from sorites import core
-from sorites.core import Picture
+from sorites.core import ImageU8
 from sorites.core.errors import MissingExtra, SoritesError, UnknownName
 from sorites.core.labels import imagenet
 from sorites.core.torch_tools import torchvision_ready
@@ -33,31 +33,29 @@ def saved(net: Any, path: Path) -> str:
     return str(path)
 
 
-def as_timm_does(net: Any, pictures: list[Picture]) -> np.ndarray:
+def as_timm_does(net: Any, images: list[ImageU8]) -> np.ndarray:
     from timm.data import create_transform, resolve_model_data_config
 
     transform = create_transform(**resolve_model_data_config(net), is_training=False)
     with torch.inference_mode():
-        return net(torch.stack([transform(Pil.fromarray(p)) for p in pictures])).numpy()
+        return net(torch.stack([transform(Pil.fromarray(p)) for p in images])).numpy()
 
 
 @pytest.mark.parametrize("name", ["test_resnet", "test_vit", "test_convnext"])
-def test_equals_timm_from_picture_to_logits(
-    name: str, tmp_path: Path, photographs: dict[str, Picture]
-) -> None:
+def test_equals_timm_from_image_to_logits(name: str, tmp_path: Path, photographs: dict[str, ImageU8]) -> None:
     net = network(name)
-    pictures = list(photographs.values())
+    images = list(photographs.values())
     model = core.model(f"timm:{name}@{saved(net, tmp_path / 'w.safetensors')}")
-    outputs = model(pictures)
+    outputs = model(images)
     assert outputs.logits is not None
     assert outputs.features is not None
     assert model.head is not None
     assert model.labels == imagenet().ids
-    np.testing.assert_allclose(outputs.logits, as_timm_does(net, pictures), atol=1e-3)
+    np.testing.assert_allclose(outputs.logits, as_timm_does(net, images), atol=1e-3)
     np.testing.assert_allclose(outputs.features @ model.head[0].T + model.head[1], outputs.logits, atol=1e-5)
 
 
-def test_a_network_of_two_heads_gives_logits_only(tmp_path: Path, photographs: dict[str, Picture]) -> None:
+def test_a_network_of_two_heads_gives_logits_only(tmp_path: Path, photographs: dict[str, ImageU8]) -> None:
     net = network("levit_128s")
     model = make(f"levit_128s@{saved(net, tmp_path / 'w.safetensors')}")
     outputs = model([photographs["coffee"]])
@@ -66,7 +64,7 @@ def test_a_network_of_two_heads_gives_logits_only(tmp_path: Path, photographs: d
     np.testing.assert_allclose(outputs.logits, as_timm_does(net, [photographs["coffee"]]), atol=1e-3)
 
 
-def test_the_files_own_number_of_classes_is_used(tmp_path: Path, noise: list[Picture]) -> None:
+def test_the_files_own_number_of_classes_is_used(tmp_path: Path, noise: list[ImageU8]) -> None:
     model = make(f"test_resnet@{saved(network('test_resnet', num_classes=7), tmp_path / 'w.safetensors')}")
     logits = model(noise[:2]).logits
     assert logits is not None
@@ -130,14 +128,14 @@ def test_no_published_weights_says_to_give_a_file() -> None:
 
 
 def test_random_weights_are_the_same_each_time_and_ask_nothing_of_a_hub(
-    photographs: dict[str, Picture],
+    photographs: dict[str, ImageU8],
 ) -> None:
-    pictures = list(photographs.values())[:2]
+    images = list(photographs.values())[:2]
     before = torch.get_rng_state()
     one, same = (make("test_resnet@random") for _ in range(2))
     assert torch.equal(torch.get_rng_state(), before)
     assert one.version == same.version
-    np.testing.assert_array_equal(one(pictures, False).logits, same(pictures, False).logits)
+    np.testing.assert_array_equal(one(images, False).logits, same(images, False).logits)
 
 
 def test_the_install_command_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

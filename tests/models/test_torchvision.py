@@ -27,15 +27,14 @@ def test_a_detector_with_weights_from_a_file(operators: None, tmp_path: Path) ->
     assert model.output == "boxes"
     assert model.labels is not None
     assert (len(model.labels), model.labels[0], len(model.version)) == (80, "person", 32)
-    pictures = [np.random.default_rng(i).integers(0, 256, (120, 90 + 40 * i, 3), np.uint8) for i in range(2)]
-    together = model(pictures).boxes
+    images = [np.random.default_rng(i).integers(0, 256, (120, 90 + 40 * i, 3), np.uint8) for i in range(2)]
+    together = model(images).boxes
     assert together is not None
-    assert together == [model([picture]).boxes[0] for picture in pictures]  # type: ignore[index]
-    for picture, boxes in zip(pictures, together, strict=True):
+    assert together == [model([image]).boxes[0] for image in images]  # type: ignore[index]
+    for image, boxes in zip(images, together, strict=True):
         assert boxes
         assert all(
-            0 <= b.label < 80 and b.xyxy[2] <= picture.shape[1] and b.xyxy[3] <= picture.shape[0]
-            for b in boxes
+            0 <= b.label < 80 and b.xyxy[2] <= image.shape[1] and b.xyxy[3] <= image.shape[0] for b in boxes
         )
 
 

@@ -27,7 +27,7 @@ def folder(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return train(recipe, tmp_path_factory.mktemp("trained") / "r")
 
 
-def torch_logits(folder: Path, pictures: list[Any]) -> np.ndarray:
+def torch_logits(folder: Path, images: list[Any]) -> np.ndarray:
     """What the network gives without the house's export: scaled here, normalised here, run by torch."""
     from safetensors.torch import load_file
 
@@ -36,7 +36,7 @@ def torch_logits(folder: Path, pictures: list[Any]) -> np.ndarray:
     network.module.load_state_dict(load_file(folder / "model.safetensors"))
     mean, std = (torch.tensor(record["input"][key]).view(1, 3, 1, 1) for key in ("mean", "std"))
     shown = (
-        torch.from_numpy(np.stack([network.wants.prepare(p, False) for p in pictures])).permute(0, 3, 1, 2)
+        torch.from_numpy(np.stack([network.wants.prepare(p, False) for p in images])).permute(0, 3, 1, 2)
         / 255
     )
     with torch.inference_mode():

@@ -19,7 +19,7 @@ import pytest
 import torch
 
 from sorites import core
-from sorites.core import Model, Outputs, Picture
+from sorites.core import ImageU8, Model, Outputs
 from sorites.models.python import as_model
 from sorites.models.versions import code_of, versioned
 
@@ -50,8 +50,8 @@ def version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., st
 OWN = """
     import numpy as np
     import helpers
-    def predict(pictures):
-        return np.stack([p.mean(axis=(0, 1)) * helpers.scale() for p in pictures])
+    def predict(images):
+        return np.stack([p.mean(axis=(0, 1)) * helpers.scale() for p in images])
 """
 
 
@@ -67,15 +67,15 @@ def test_a_module_that_is_imported_is_part_of_the_version(version: Callable[...,
 
 def test_modules_imported_late_or_from_a_package_count_too(version: Callable[..., str]) -> None:
     own = """
-        def predict(pictures):
+        def predict(images):
             from deep.inside import answers
-            return answers(pictures)
+            return answers(images)
     """
     inside = """
         import numpy as np
         from .more import bias
-        def answers(pictures):
-            return np.stack([p.mean(axis=(0, 1)) for p in pictures]) + 0 * bias
+        def answers(images):
+            return np.stack([p.mean(axis=(0, 1)) for p in images]) + 0 * bias
     """
     first = version(own=own, deep____init__="", deep__inside=inside, deep__more="bias = 1\n")
     assert version(deep__more="bias = 2\n") != first
@@ -87,8 +87,8 @@ def test_weights_that_are_read_at_every_call_show_in_the_answers(
 ) -> None:
     own = """
         import numpy as np
-        def predict(pictures):
-            return np.stack([p.mean(axis=(0, 1)) for p in pictures]) * np.load("weights.npy")
+        def predict(images):
+            return np.stack([p.mean(axis=(0, 1)) for p in images]) * np.load("weights.npy")
     """
     np.save(tmp_path / "weights.npy", np.ones(3))
     first = version(own=own)
@@ -106,8 +106,8 @@ def test_weights_that_are_loaded_once_are_known_by_their_bytes(
         class Net:
             def __init__(self):
                 self.layers = {"first": [np.load("weights.npy")]}
-            def __call__(self, pictures):
-                return np.stack([p.mean(axis=(0, 1)) for p in pictures]) + self.layers["first"][0].sum()
+            def __call__(self, images):
+                return np.stack([p.mean(axis=(0, 1)) for p in images]) + self.layers["first"][0].sum()
         predict = Net()
     """
     np.save(tmp_path / "weights.npy", np.zeros(3))
@@ -116,29 +116,29 @@ def test_weights_that_are_loaded_once_are_known_by_their_bytes(
     assert version() != first, "too little to show in any answer"
 
 
-def colours(pictures: list[Picture], weights: Any = 1.0) -> Any:
-    return np.stack([p.mean(axis=(0, 1)) for p in pictures]) * float(
+def colours(images: list[ImageU8], weights: Any = 1.0) -> Any:
+    return np.stack([p.mean(axis=(0, 1)) for p in images]) * float(
         weights.sum() if hasattr(weights, "sum") else weights
     )
 
 
 def held_in(weights: Any, how: str) -> Any:
     if how == "closure":
-        return lambda pictures: colours(pictures, weights)
+        return lambda images: colours(images, weights)
     if how == "partial":
         return functools.partial(colours, weights=weights)
     if how == "default":
-        return lambda pictures, held=(weights,): colours(pictures, held[0])
+        return lambda images, held=(weights,): colours(images, held[0])
 
     class Slotted:
         __slots__ = ("kept",)
 
-        def run(self, pictures: list[Picture]) -> Any:
-            return colours(pictures, self.kept)
+        def run(self, images: list[ImageU8]) -> Any:
+            return colours(images, self.kept)
 
-    thing = Slotted()
-    thing.kept = weights  # type: ignore[attr-defined]
-    return thing.run
+    obj = Slotted()
+    obj.kept = weights  # type: ignore[attr-defined]
+    return obj.run
 
 
 @pytest.mark.parametrize("how", ["closure", "partial", "default", "slot"])
@@ -154,15 +154,15 @@ def test_a_state_that_calls_leave_behind_is_no_weight() -> None:
         def __init__(self) -> None:
             self.calls, self.last = np.zeros(1), np.zeros(1)
 
-        def __call__(self, pictures: list[Picture]) -> Any:
+        def __call__(self, images: list[ImageU8]) -> Any:
             self.calls += 1
-            self.last = colours(pictures)
+            self.last = colours(images)
             return self.last
 
-    thing = Remembering()
-    first = as_model("m", thing).version
-    thing([np.full((9, 9, 3), 7, np.uint8)])
-    assert as_model("m", thing).version == first
+    obj = Remembering()
+    first = as_model("m", obj).version
+    obj([np.full((9, 9, 3), 7, np.uint8)])
+    assert as_model("m", obj).version == first
     assert as_model("m", Remembering()).version == first
 
 
@@ -172,8 +172,8 @@ def test_answers_that_differ_by_rounding_have_one_version() -> None:
         weights = np.random.default_rng(0).normal(size=(3, 1000))
         rounding = 1 + rng.normal(0, 1e-7, 1000)
 
-        def forward(pictures: list[Picture]) -> Outputs:
-            return Outputs(colours(pictures) @ weights * rounding)
+        def forward(images: list[ImageU8]) -> Outputs:
+            return Outputs(colours(images) @ weights * rounding)
 
         return versioned(Model("m", forward), len).version
 
@@ -183,8 +183,8 @@ def test_answers_that_differ_by_rounding_have_one_version() -> None:
 def test_a_model_that_does_not_repeat_itself_is_called_so_and_keeps_its_version() -> None:
     rng = np.random.default_rng(0)
 
-    def shaken(pictures: list[Picture]) -> Any:
-        return colours(pictures) + rng.normal(size=(len(pictures), 3))
+    def shaken(images: list[ImageU8]) -> Any:
+        return colours(images) + rng.normal(size=(len(images), 3))
 
     first, second = as_model("m", shaken), as_model("m", shaken)
     assert not first.repeats
@@ -192,28 +192,28 @@ def test_a_model_that_does_not_repeat_itself_is_called_so_and_keeps_its_version(
     assert as_model("m", colours_only).repeats
 
 
-def colours_only(pictures: list[Picture]) -> Any:
-    return colours(pictures)
+def colours_only(images: list[ImageU8]) -> Any:
+    return colours(images)
 
 
 def test_a_model_that_brings_a_version_is_believed_and_not_asked() -> None:
     asked = []
-    model = Model("m", lambda pictures: asked.append(1) or Outputs(), version="7")  # type: ignore[func-returns-value]
+    model = Model("m", lambda images: asked.append(1) or Outputs(), version="7")  # type: ignore[func-returns-value]
     assert as_model("m", model).version == "7"
     assert not asked
 
 
 def test_a_model_without_a_version_gets_one() -> None:
     def forward(weights: Any) -> Any:
-        return lambda pictures: Outputs(colours(pictures, weights))
+        return lambda images: Outputs(colours(images, weights))
 
     one, other = (as_model("m", Model("n", forward(np.array(w)))) for w in ([1, 0], [0, 1]))
     assert one.version
     assert one.version != other.version
 
 
-def test_a_model_that_fails_on_the_trial_pictures_still_has_a_version() -> None:
-    def fails(pictures: list[Picture]) -> Any:
+def test_a_model_that_fails_on_the_trial_images_still_has_a_version() -> None:
+    def fails(images: list[ImageU8]) -> Any:
         raise RuntimeError("not today")
 
     assert as_model("m", fails).version
@@ -227,8 +227,8 @@ def test_of_a_script_only_what_it_defines_counts(tmp_path: Path) -> None:
         from sorites.models.python import as_model
         import numpy as np
         SCALE = {scale}
-        def predict(pictures):
-            return np.stack([p.mean(axis=(0, 1)) for p in pictures])
+        def predict(images):
+            return np.stack([p.mean(axis=(0, 1)) for p in images])
         print({printed})
         print(as_model("m", predict).version)
     """
@@ -252,7 +252,7 @@ def test_typed_code_counts_by_itself() -> None:
         dict[str, Any](__name__="__main__"),
     ]
     for space, number in zip(spaces, (1, 1, 2), strict=True):
-        exec(f"def typed(pictures):\n    return {number}", space)
+        exec(f"def typed(images):\n    return {number}", space)
     one, same, other = (code_of([space["typed"]]) for space in spaces)
     assert one == same
     assert one != other

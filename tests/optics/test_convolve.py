@@ -12,7 +12,7 @@ BORDER = {"zeros": cv2.BORDER_CONSTANT, "reflect": cv2.BORDER_REFLECT_101}
 MODE = {"zeros": "constant", "reflect": "mirror"}
 
 
-def picture(height=40, width=31, channels=3, seed=0):
+def make_image(height=40, width=31, channels=3, seed=0):
     return np.random.default_rng(seed).random((height, width, channels), dtype=np.float32)
 
 
@@ -24,7 +24,7 @@ def taps(*shape, seed=1):
 @pytest.mark.parametrize("padding", ["zeros", "reflect"])
 @pytest.mark.parametrize("shape", [(25, 25), (3, 3), (1, 1), (4, 7), (24, 10)])
 def test_equals_opencv(padding, shape):
-    image, kernel = picture(), taps(*shape)
+    image, kernel = make_image(), taps(*shape)
     (ours,) = sweep(image, [kernel], padding)
     theirs = cv2.filter2D(image, -1, kernel, borderType=BORDER[padding])
     np.testing.assert_allclose(ours, theirs, atol=2e-6)
@@ -40,7 +40,7 @@ def test_equals_opencv(padding, shape):
     st.sampled_from(["zeros", "reflect"]),
 )
 def test_equals_scipy_at_any_size(height, width, rows, cols, padding):
-    image, kernel = picture(height, width), taps(rows, cols)
+    image, kernel = make_image(height, width), taps(rows, cols)
     if padding == "zeros" and (height < rows or width < cols):
         with pytest.raises(SoritesError, match="smaller than the kernel"):
             sweep(image, [kernel], padding)
@@ -51,31 +51,31 @@ def test_equals_scipy_at_any_size(height, width, rows, cols, padding):
 
 
 def test_flip_is_true_convolution():
-    image, kernel = picture(), taps(5, 9)
+    image, kernel = make_image(), taps(5, 9)
     (ours,) = sweep(image, [kernel], flip=True)
     np.testing.assert_allclose(ours, ndimage.convolve(image, kernel[..., None], mode="constant"), atol=2e-6)
 
 
 def test_each_channel_has_its_kernel_and_kernels_of_many_sizes_share_a_sweep():
-    image, kernels = picture(), [taps(3, 25, 25), taps(3, 3, 5), taps(7, 7)]
+    image, kernels = make_image(), [taps(3, 25, 25), taps(3, 3, 5), taps(7, 7)]
     for ours, kernel in zip(sweep(image, kernels, "reflect"), kernels, strict=True):
         for channel in range(3):
             alone = cv2.filter2D(image[..., channel], -1, kernel[channel] if kernel.ndim == 3 else kernel)
             np.testing.assert_allclose(ours[..., channel], alone, atol=2e-6)
 
 
-def test_a_kept_kernel_serves_pictures_of_other_sizes():
+def test_a_kept_kernel_serves_images_of_other_sizes():
     kernel = Kernel(taps(9, 9))
     for size in [(40, 31), (64, 64), (40, 31)]:
-        image = picture(*size)
+        image = make_image(*size)
         assert np.array_equal(next(sweep(image, [kernel])), next(sweep(image, [kernel.taps[0]])))
         assert np.array_equal(
             next(sweep(image[..., :1], [kernel]))[..., 0], next(sweep(image[..., :1], [taps(9, 9)]))[..., 0]
         )
 
 
-def test_the_picture_is_left_alone_and_no_kernels_give_no_pictures():
-    image = picture()
+def test_the_image_is_left_alone_and_no_kernels_give_no_images():
+    image = make_image()
     before = image.copy()
     assert list(sweep(image, [])) == []
     next(sweep(image, [taps(25, 25)]))
@@ -85,13 +85,13 @@ def test_the_picture_is_left_alone_and_no_kernels_give_no_pictures():
 @pytest.mark.parametrize(
     ("image", "kernel", "padding", "says"),
     [
-        (picture(), taps(3, 3), "wrap", "zeros or reflect"),
-        (picture().astype(float), taps(3, 3), "zeros", "float32"),
-        (picture()[..., 0], taps(3, 3), "zeros", "H x W x C"),
-        (picture(), np.full((3, 3), np.nan), "zeros", "finite"),
-        (picture(), np.zeros((2, 2, 3, 3)), "zeros", "taps"),
-        (picture(), np.zeros((0, 3)), "zeros", "taps"),
-        (picture(), taps(2, 3, 3), "zeros", "2 channels and the picture has 3"),
+        (make_image(), taps(3, 3), "wrap", "zeros or reflect"),
+        (make_image().astype(float), taps(3, 3), "zeros", "float32"),
+        (make_image()[..., 0], taps(3, 3), "zeros", "H x W x C"),
+        (make_image(), np.full((3, 3), np.nan), "zeros", "finite"),
+        (make_image(), np.zeros((2, 2, 3, 3)), "zeros", "taps"),
+        (make_image(), np.zeros((0, 3)), "zeros", "taps"),
+        (make_image(), taps(2, 3, 3), "zeros", "2 channels and the image has 3"),
     ],
 )
 def test_bad_input_is_a_clear_error(image, kernel, padding, says):

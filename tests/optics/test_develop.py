@@ -35,7 +35,7 @@ def test_white_balance_makes_grey_grey() -> None:
 
 
 @pytest.mark.parametrize("electrons", [0.0, 3.0, 30.0])
-def test_a_scaled_down_picture_is_the_mean_of_developed_pixels(electrons: float) -> None:
+def test_a_scaled_down_image_is_the_mean_of_developed_pixels(electrons: float) -> None:
     """In the dark the curve bends within the noise: what is seen is the mean of the curve, not the
     curve of the mean.
     """
@@ -48,9 +48,9 @@ def test_a_scaled_down_picture_is_the_mean_of_developed_pixels(electrons: float)
 
 def test_jpeg_is_what_a_file_holds() -> None:
     y, x = np.mgrid[:64, :64] / 64
-    picture = np.stack([x, y, (x + y) / 2], 2).astype(np.float32)
-    kept = jpeg(picture, 95)
+    image = np.stack([x, y, (x + y) / 2], 2).astype(np.float32)
+    kept = jpeg(image, 95)
     assert kept.dtype == np.float32
     np.testing.assert_allclose(kept * 255, np.rint(kept * 255), atol=1e-4)
-    assert 0 < np.abs(kept - picture).mean() < 0.01
-    assert np.abs(jpeg(picture, 20) - picture).mean() > np.abs(kept - picture).mean()
+    assert 0 < np.abs(kept - image).mean() < 0.01
+    assert np.abs(jpeg(image, 20) - image).mean() > np.abs(kept - image).mean()

@@ -14,8 +14,8 @@ OTHER = np.array([[1, 2, 1], [2, 4, 2], [1, 2, 1]]) / 4
 
 
 def test_each_site_sees_its_own_colour() -> None:
-    picture = np.broadcast_to(np.array([1, 2, 3], np.float32), (4, 6, 3))
-    assert sampled(picture)[:2, :2].tolist() == [[1, 2], [2, 3]]
+    image = np.broadcast_to(np.array([1, 2, 3], np.float32), (4, 6, 3))
+    assert sampled(image)[:2, :2].tolist() == [[1, 2], [2, 3]]
 
 
 def test_red_and_blue_are_filled_in_bilinearly() -> None:
@@ -32,8 +32,8 @@ def test_red_and_blue_are_filled_in_bilinearly() -> None:
 
 
 def test_a_flat_colour_stays_flat_and_halving_keeps_means() -> None:
-    picture = np.broadcast_to(np.array([0.2, 0.5, 0.9], np.float32), (8, 10, 3))
-    np.testing.assert_allclose(halved(demosaic(sampled(picture))), picture[:4, :5], atol=1e-6)
+    image = np.broadcast_to(np.array([0.2, 0.5, 0.9], np.float32), (8, 10, 3))
+    np.testing.assert_allclose(halved(demosaic(sampled(image))), image[:4, :5], atol=1e-6)
 
 
 @pytest.mark.parametrize("area", [1.0, 8.0])

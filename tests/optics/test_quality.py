@@ -22,10 +22,10 @@ def test_equals_scikit_image(shape):
     )
 
 
-def test_equal_pictures():
-    picture = RNG.random((20, 20))
-    assert ssim(picture, picture) == pytest.approx(1)
-    assert psnr(picture, picture) == np.inf
+def test_equal_images():
+    image = RNG.random((20, 20))
+    assert ssim(image, image) == pytest.approx(1)
+    assert psnr(image, image) == np.inf
 
 
 @pytest.mark.parametrize("other", [(20, 21), (8, 8)])

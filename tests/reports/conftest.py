@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 from tests.reports import worlds
 
-from sorites.core import CLEAN, SHIFTS, Picture, table, to_image, to_picture
+from sorites.core import CLEAN, SHIFTS, ImageU8, table, to_float, to_uint8
 from sorites.core.labels import Labels, labels
 from sorites.core.rng import rng_for
 from sorites.reports.view import RunView
@@ -30,7 +30,7 @@ def names() -> Labels:
 
 
 def breaking(model: str, shift: str, sample: int) -> float:
-    """The fraction of the dial at which this picture is lost: a logistic draw around the model's skill."""
+    """The fraction of the dial at which this image is lost: a logistic draw around the model's skill."""
     own = rng_for(1, f"{sample}", shift).logistic(0, 0.16)
     return (
         SKILL[model]
@@ -48,7 +48,7 @@ def record(model: str, shift: str, severity: float, sample: int, probe: bool = F
     return {
         "run_id": "r1",
         "source": "made",
-        "sample_id": f"thing-{sample:02d}.png",
+        "sample_id": f"object-{sample:02d}.png",
         "image_id": f"{sample}/{shift}/{severity:.6g}",
         "probe": probe,
         "label": label,
@@ -69,11 +69,11 @@ def probes(model: str, shift: str, sample: int) -> Iterator[dict[str, Any]]:
     """Halve the first failing bracket four times, as a refined run would."""
     top = max(DIALS[shift])
     limit = breaking(model, shift, sample) * top
-    stops = [0.0, *DIALS[shift]]
-    high = next((stop for stop in stops if stop >= limit), None)
+    settings = [0.0, *DIALS[shift]]
+    high = next((setting for setting in settings if setting >= limit), None)
     if not high:
         return
-    low = stops[stops.index(high) - 1]
+    low = settings[settings.index(high) - 1]
     for _ in range(4):
         middle = (low + high) / 2
         yield record(model, shift, middle, sample, probe=True)
@@ -85,20 +85,20 @@ def made_rows() -> list[dict[str, Any]]:
     for model in SKILL:
         for sample in range(SAMPLES):
             found.append(record(model, CLEAN, 0.0, sample))
-            for shift, stops in DIALS.items():
-                found += [record(model, shift, float(stop), sample) for stop in stops]
+            for shift, settings in DIALS.items():
+                found += [record(model, shift, float(setting), sample) for setting in settings]
                 found += probes(model, shift, sample)
     return found
 
 
 @pytest.fixture(scope="session")
 def rows() -> pl.DataFrame:
-    """Three models, three shifts, five stops, sixty samples, probes, and two pictures of a shift
+    """Three models, three shifts, five stops, sixty samples, probes, and two images of a shift
     that could not be read.
     """
     found = made_rows()
     for row in found:
-        if row["sample_id"] in ("thing-03.png", "thing-04.png") and row["shift"] == "jpeg":
+        if row["sample_id"] in ("object-03.png", "object-04.png") and row["shift"] == "jpeg":
             row |= {
                 "pred": None,
                 "conf": None,
@@ -108,18 +108,18 @@ def rows() -> pl.DataFrame:
     return table.rows(found)
 
 
-def picture(sample_id: str, shift: str, severity: float) -> Picture:
+def image(sample_id: str, shift: str, severity: float) -> ImageU8:
     """A disc on a gradient with stripes, shifted by the real dial."""
-    rng = rng_for(3, sample_id, "picture")
+    rng = rng_for(3, sample_id, "image")
     y, x = np.mgrid[0:200, 0:200] / 200
     colour, other = rng.uniform(0.2, 1, (2, 3))
     inside = (x - rng.uniform(0.35, 0.65)) ** 2 + (y - rng.uniform(0.35, 0.65)) ** 2 < rng.uniform(0.05, 0.12)
     ground = 0.35 + 0.3 * x[..., None] + 0.25 * np.sin(40 * y + 8 * x)[..., None] * other
     image = np.where(inside[..., None], colour, ground).clip(0, 1).astype(np.float32)
-    clean = to_picture(image)
+    clean = to_uint8(image)
     if shift == CLEAN:
         return clean
-    return to_picture(SHIFTS.get(shift)(to_image(clean), severity, rng_for(7, sample_id, shift)))
+    return to_uint8(SHIFTS.get(shift)(to_float(clean), severity, rng_for(7, sample_id, shift)))
 
 
 @pytest.fixture(scope="session")
@@ -130,7 +130,7 @@ def run(rows: pl.DataFrame, names: Labels) -> RunView:
         "suite": {
             "name": "made_up",
             "seed": 7,
-            "about": "Sixty made-up pictures under three dials.",
+            "about": "Sixty made-up images under three dials.",
             "source": "made",
             "frame": {"resize": 200, "crop": None, "filter": "bicubic"},
             "models": list(SKILL),
@@ -139,11 +139,11 @@ def run(rows: pl.DataFrame, names: Labels) -> RunView:
             "refine": 0.05,
         },
     }
-    return RunView(rows.lazy(), "made_up", info, names, picture)
+    return RunView(rows.lazy(), "made_up", info, names, image)
 
 
-def strange_rows() -> Iterator[dict[str, Any]]:
-    """Known pictures clean and blurred, unknown ones near and far over an 8 x 8 map that thins out,
+def ood_rows() -> Iterator[dict[str, Any]]:
+    """Known images clean and blurred, unknown ones near and far over an 8 x 8 map that thins out,
     under three scorers.
     """
     rng = np.random.default_rng(12)
@@ -200,32 +200,32 @@ def strange_rows() -> Iterator[dict[str, Any]]:
 
 
 @pytest.fixture(scope="session")
-def strange_run() -> RunView:
+def ood_run() -> RunView:
     suite = {
         "name": "odd",
         "models": ["lite0", "lite1"],
         "shifts": ["defocus_disk"],
         "scorers": ["msp", "energy"],
     }
-    return RunView(table.rows(list(strange_rows())).lazy(), "odd", {"suite": suite})
+    return RunView(table.rows(list(ood_rows())).lazy(), "odd", {"suite": suite})
 
 
 @pytest.fixture(scope="session")
-def crowded_run(strange_run: RunView) -> RunView:
-    """The strange run under nine scorers: each of the three again with its scores the more disturbed."""
-    rows = strange_run.table.collect()
+def crowded_run(ood_run: RunView) -> RunView:
+    """The OOD run under nine scorers: each of the three again with its scores the more disturbed."""
+    rows = ood_run.table.collect()
     judged = rows.filter(pl.col("output") == "ood")
     noise = np.random.default_rng(5).normal(size=judged.height).astype(np.float32)
     more = [
         judged.with_columns(scorer=pl.col("scorer") + f"_{i}", score=pl.col("score") + pl.Series(i * noise))
         for i in (1, 2)
     ]
-    return RunView(pl.concat([rows, *more]).lazy(), "crowded", strange_run.info)
+    return RunView(pl.concat([rows, *more]).lazy(), "crowded", ood_run.info)
 
 
 @pytest.fixture(scope="session")
 def es_run() -> RunView:
-    """ImageNet-ES beside four strange sets, near and far."""
+    """ImageNet-ES beside four OOD sets, near and far."""
     suite = {
         "name": "es",
         "models": ["lite0", "<b>big</b>"],
@@ -237,7 +237,7 @@ def es_run() -> RunView:
 
 @pytest.fixture(scope="session")
 def graded_run() -> RunView:
-    """IS-OOD as published: familiar pictures without labels, and two graded sets of one source."""
+    """IS-OOD as published: in-distribution images without labels, and two graded sets of one source."""
     return RunView(
         table.rows(list(worlds.is_ood())).lazy(),
         "graded",

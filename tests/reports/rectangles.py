@@ -1,4 +1,4 @@
-"""Pictures of coloured rectangles with exact boxes, and a detector that finds them by their colour."""
+"""Images of coloured rectangles with exact boxes, and a detector that finds them by their colour."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Callable
 import numpy as np
 from scipy import ndimage
 
-from sorites.core import Box, Model, Outputs, Picture, Sample, Source
+from sorites.core import Box, ImageU8, Model, Outputs, Sample, Source
 
 CLASSES = ("apple", "broccoli", "cup")
 COLOURS = np.array([(220, 40, 40), (40, 190, 60), (60, 80, 230)], np.float32)
 
 
-def scene(seed: int, side: int = 160) -> tuple[Picture, tuple[Box, ...]]:
+def scene(seed: int, side: int = 160) -> tuple[ImageU8, tuple[Box, ...]]:
     """A grainy ground with one to four rectangles that do not touch."""
     rng = np.random.default_rng(seed)
-    picture = rng.normal(120, 12, (side, side, 3))
+    image = rng.normal(120, 12, (side, side, 3))
     taken = np.zeros((side, side), bool)
     boxes = []
     for _ in range(int(rng.integers(1, 5))):
@@ -26,27 +26,28 @@ def scene(seed: int, side: int = 160) -> tuple[Picture, tuple[Box, ...]]:
             continue
         label = int(rng.integers(3))
         taken[y : y + high, x : x + wide] = True
-        picture[y : y + high, x : x + wide] = COLOURS[label] + rng.normal(0, 12, (high, wide, 3))
+        image[y : y + high, x : x + wide] = COLOURS[label] + rng.normal(0, 12, (high, wide, 3))
         boxes.append(
             Box((float(x), float(y), float(x + wide), float(y + high)), label, area=float(wide * high))
         )
-    return np.clip(picture, 0, 255).astype(np.uint8), tuple(boxes)
+    return np.clip(image, 0, 255).astype(np.uint8), tuple(boxes)
 
 
 def source(count: int, first: int = 0) -> Source:
-    def loader(seed: int) -> Callable[[], Picture]:
+    def loader(seed: int) -> Callable[[], ImageU8]:
         return lambda: scene(seed)[0]
 
     return Source(
-        "rectangles", [Sample(f"r{i:03d}", loader(i), truth=scene(i)[1]) for i in range(first, first + count)]
+        "rectangles",
+        [Sample(f"r{i:03d}", loader(i), ground_truth=scene(i)[1]) for i in range(first, first + count)],
     )
 
 
 def detector(name: str = "colours", reach: float = 90.0) -> Model:
     """A detector of patches that are nearer to a colour than ``reach``; the nearer, the surer."""
 
-    def find(picture: Picture) -> tuple[Box, ...]:
-        apart = np.linalg.norm(picture.astype(np.float32)[:, :, None] - COLOURS, axis=-1)
+    def find(image: ImageU8) -> tuple[Box, ...]:
+        apart = np.linalg.norm(image.astype(np.float32)[:, :, None] - COLOURS, axis=-1)
         found = []
         for label in range(3):
             places, _ = ndimage.label(apart[..., label] < reach)
@@ -60,7 +61,7 @@ def detector(name: str = "colours", reach: float = 90.0) -> Model:
 
     return Model(
         name,
-        lambda pictures: Outputs(boxes=[find(p) for p in pictures]),
+        lambda images: Outputs(boxes=[find(p) for p in images]),
         labels=CLASSES,
         output="boxes",
         version="1",

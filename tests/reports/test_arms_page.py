@@ -8,7 +8,7 @@ from sorites.reports.training import arms_page
 
 
 def frame(values: dict[str, float]) -> pl.DataFrame:
-    """Values of arms on clean pictures, and three times as much at severity 3 of two aberrations."""
+    """Values of arms on clean images, and three times as much at severity 3 of two aberrations."""
     places = [
         ("clean", 0.0, ["clean"], 1),
         ("optics", 1.0, ["coma", "trefoil"], 1),
@@ -63,8 +63,7 @@ def test_gains_stand_on_the_page_with_their_intervals(tmp_path: Path) -> None:
     assert "−15.0\u202fpoints" in body
     assert "OpticsAugment gains most on optics at severity 3: +30.0" in body
     headline = (
-        "OpticsAugment gains +30.0\u202fpoints on optics at severity 3, and +10.0\u202fpoints on clean"
-        " pictures"
+        "OpticsAugment gains +30.0\u202fpoints on optics at severity 3, and +10.0\u202fpoints on clean images"
     )
     assert f"<h1>{headline}</h1>" in body
     assert "the seeds' scatter is in the intervals, which are wide with two seeds" in body.replace(

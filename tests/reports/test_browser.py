@@ -151,7 +151,7 @@ def test_hostile_names_are_shown_as_they_are_and_run_nothing(
     failed = pl.when(pl.col("error").is_not_null()).then(pl.lit(evil))
     table = run.table.with_columns(pl.col("model").replace("lite1", evil), failed.alias("error"))
     path = reports.page(
-        [dataclasses.replace(run, table=table, name=evil, picture=None)], tmp_path / "evil.html"
+        [dataclasses.replace(run, table=table, name=evil, image=None)], tmp_path / "evil.html"
     )
     visit = Visit(browser, path, 1000)
     assert visit.complaints == []
@@ -185,7 +185,7 @@ def test_pages_of_several_sets_fit_every_screen_without_a_complaint(
     assert visit.complaints == []
     assert visit.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     narrow = (
-        "[...document.querySelectorAll('#strangeness .heat.named tbody th')].filter(t => t.clientHeight >"
+        "[...document.querySelectorAll('#OOD score .heat.named tbody th')].filter(t => t.clientHeight >"
         " 60).length"
     )
     assert visit.page.evaluate(narrow) == 0

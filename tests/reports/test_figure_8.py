@@ -1,4 +1,4 @@
-"""Figure 8 of ImageNet-ES from a real run: its layout with a simulated camera, two strange folders,
+"""Figure 8 of ImageNet-ES from a real run: its layout with a simulated camera, two OOD folders,
 fitted scorers.
 """
 
@@ -14,7 +14,7 @@ import pytest
 from PIL import Image as Pillow
 
 from sorites import core
-from sorites.core import Sample, camera_grid, to_image, to_picture
+from sorites.core import Sample, camera_grid, to_float, to_uint8
 from sorites.core.labels import labels
 from sorites.core.rng import rng_for
 from sorites.evaluation.run import run
@@ -34,42 +34,42 @@ PLACES = {
 }
 
 
-def save(path: Path, picture: np.ndarray) -> None:
+def save(path: Path, image: np.ndarray) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    Pillow.fromarray(picture).save(path, quality=95)
+    Pillow.fromarray(image).save(path, quality=95)
 
 
 def photograph(root: Path, sample: Sample, name: str) -> None:
-    """Write the reference picture and its photograph at each of the 54 manual settings and ten
+    """Write the reference image and its photograph at each of the 54 manual settings and ten
     automatic shots.
     """
-    picture = sample.load()
-    save(root / "sampled_tin_no_resize2" / name, picture)
-    shots = core.shift("camera").sweep(to_image(picture), list(PLACES.values()), rng_for(0, name, "camera"))
+    image = sample.load()
+    save(root / "sampled_tin_no_resize2" / name, image)
+    shots = core.shift("camera").sweep(to_float(image), list(PLACES.values()), rng_for(0, name, "camera"))
     for place, shot in zip(PLACES, shots, strict=True):
-        save(root / place / name, to_picture(shot))
+        save(root / place / name, to_uint8(shot))
 
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, pl.DataFrame]:
-    """The report of a run over six captured samples and twelve pictures of other classes, and the
+    """The report of a run over six captured samples and twelve images of other classes, and the
     run's table.
     """
     here, ids = tmp_path_factory.mktemp("figure_8"), labels("imagenet").ids
     asked = set(load("imagenet_es").labels)
     stamps = sorted(core.source("stamps"), key=lambda sample: sample.id)
-    familiar = [sample for sample in stamps if ids[sample.label or 0] in asked][:18]
-    strange = [sample for sample in stamps if ids[sample.label or 0] not in asked][:12]
-    for i, sample in enumerate(familiar):
+    in_distribution = [sample for sample in stamps if ids[sample.label or 0] in asked][:18]
+    ood = [sample for sample in stamps if ids[sample.label or 0] not in asked][:12]
+    for i, sample in enumerate(in_distribution):
         name = f"{ids[sample.label or 0]}/ILSVRC2012_val_{i:08d}.JPEG"
         if i < 6:
             photograph(here / "es-test", sample, name)
         else:
             save(here / "es-train/tin_no_resize_sample_removed" / name, sample.load())
-    for i, sample in enumerate(strange):
+    for i, sample in enumerate(ood):
         save(here / ("ninco" if i % 2 else "textures") / f"{i}.png", sample.load())
     others = {"near:ninco": f"folder:{here}/ninco", "far:textures": f"folder:{here}/textures"}
-    read = {"source": f"imagenet_es:{here}/es-test", "strange": others, "fit": f"imagenet_es:{here}/es-train"}
+    read = {"source": f"imagenet_es:{here}/es-test", "ood": others, "fit": f"imagenet_es:{here}/es-train"}
     table = run("imagenet_es", **read, models=["lite0"], scorers=SCORERS, out=here / "run")
     report([here / "run"], here / "page.html")
     return (here / "page.html").read_text(encoding="utf-8"), table.collect()
@@ -83,7 +83,7 @@ def section(html: str, name: str) -> str:
 
 def f1(rows: pl.DataFrame) -> float | None:
     """F1 as the released code has it: right is positive, and the threshold is the score that 95 %
-    of the right pictures pass.
+    of the right images pass.
     """
     right = np.sort(rows.filter("correct")["score"].to_numpy())
     if not right.size:
@@ -111,11 +111,11 @@ def test_figure_8_f1_per_setting_of_every_scorer(page: tuple[str, pl.DataFrame])
 
 
 @pytest.mark.slow
-def test_figure_8_fpr_per_strange_set_of_every_scorer(page: tuple[str, pl.DataFrame]) -> None:
+def test_figure_8_fpr_per_ood_set_of_every_scorer(page: tuple[str, pl.DataFrame]) -> None:
     html, table = page
     clean = table.filter(pl.col("shift") == "clean", pl.col("output") == "ood")
-    cards = dict(re.findall(r"<h3>(.*?)</h3>(.*?)</article>", section(html, "strangeness"), re.S))
-    card = cards["lite0 · FPR95, familiar positive"]
+    cards = dict(re.findall(r"<h3>(.*?)</h3>(.*?)</article>", section(html, "ood"), re.S))
+    card = cards["lite0 · FPR95, in-distribution positive"]
     assert re.findall(r'<th scope="col">(.*?)(?:<|</th>)', card) == ["scorer", "ninco", "textures"]
     for scorer in SCORERS:
         mine = clean.filter(pl.col("scorer") == scorer)

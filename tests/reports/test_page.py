@@ -106,7 +106,7 @@ def test_hostile_names_stay_words(run: RunView, tmp_path: Path) -> None:
         "suite": {**run.info["suite"], "about": EVIL, "source": EVIL, "reference": EVIL},
     }
     hostile = dataclasses.replace(
-        run, table=evil, name=EVIL, info=info, picture=lambda *_: run.picture("a", "clean", 0)
+        run, table=evil, name=EVIL, info=info, image=lambda *_: run.image("a", "clean", 0)
     )  # type: ignore[misc]
     text = reports.page([hostile], tmp_path / "r.html").read_text(encoding="utf-8")
     read = Scripts(text)
@@ -117,7 +117,7 @@ def test_hostile_names_stay_words(run: RunView, tmp_path: Path) -> None:
 
 
 def test_the_same_run_gives_the_same_page(run: RunView, tmp_path: Path) -> None:
-    light = dataclasses.replace(run, picture=None)
+    light = dataclasses.replace(run, image=None)
     shuffled = dataclasses.replace(
         light, table=run.table.collect().sample(fraction=1, shuffle=True, seed=1).lazy()
     )
@@ -134,7 +134,7 @@ def test_a_bare_table_and_an_empty_one(run: RunView, tmp_path: Path) -> None:
     empty = reports.page([reports.RunView(run.table.head(0), "empty")], tmp_path / "empty.html").read_text(
         encoding="utf-8"
     )
-    assert "No picture was judged." in empty
+    assert "No image was judged." in empty
     assert len(empty) < 60_000, "a page without charts does not carry the drawing library"
 
 
@@ -145,4 +145,4 @@ def test_the_numbers_can_be_copied(text: str) -> None:
 
 def test_a_place_that_cannot_be_written_is_a_clear_error(run: RunView, tmp_path: Path) -> None:
     with pytest.raises(SoritesError, match="cannot write"):
-        reports.page([dataclasses.replace(run, picture=None)], tmp_path)
+        reports.page([dataclasses.replace(run, image=None)], tmp_path)

@@ -22,22 +22,22 @@ OPTICS = ("astigmatism", "coma", "defocus_spherical", "trefoil", "defocus_disk")
 def made() -> pl.DataFrame:
     """Two detectors whose boxes lie further off the more severe the blur is, and lenses at two fields."""
     rng = np.random.default_rng(0)
-    stops: list[tuple[str, float | None, dict[str, Any]]] = [("clean", 0.0, {})]
-    stops += [(shift, float(severity), {}) for shift in OPTICS for severity in range(1, 6)]
-    stops += [
+    settings: list[tuple[str, float | None, dict[str, Any]]] = [("clean", 0.0, {})]
+    settings += [(shift, float(severity), {}) for shift in OPTICS for severity in range(1, 6)]
+    settings += [
         ("lens", None, {"lens": f"l{i}", "field": field, "quality": 0.1 * i})
         for i in (1, 2, 3)
         for field in (0.0, 0.9)
     ]
     rows = []
     for model, skill in (("a", 0.4), ("b", 1.0)):
-        for shift, severity, params in stops:
+        for shift, severity, params in settings:
             far = skill * (
                 severity if severity is not None else 4 - 10 * params["quality"] + 3 * params["field"]
             )
             for sample in range(12):
                 corner = rng.uniform(0, 60, (3, 2))
-                truth = [
+                ground_truth = [
                     _box(x, y, 20, i) | {"area": None, "crowd": False} for i, (x, y) in enumerate(corner)
                 ]
                 boxes = [
@@ -45,7 +45,7 @@ def made() -> pl.DataFrame:
                     for i, place in enumerate(corner)
                 ]
                 more = {
-                    "truth": truth,
+                    "ground_truth": ground_truth,
                     "boxes": boxes,
                     "model": model,
                     "output": "boxes",

@@ -23,12 +23,12 @@ def go(photos: Path, model: Model, out: Path, suite: Suite = SUITE) -> pl.LazyFr
     return sorites.run(suite, source=f"folder:{photos}", models=[model], limit=3, out=out, workers=1, batch=1)
 
 
-def watching(tiny: Callable[..., Model], pictures: list[np.ndarray]) -> Model:
+def watching(tiny: Callable[..., Model], images: list[np.ndarray]) -> Model:
     model = tiny()
     inner = model.forward
 
     def forward(batch: list[np.ndarray]) -> sorites.core.Outputs:
-        pictures.extend(batch)
+        images.extend(batch)
         return inner(batch)
 
     model.forward = forward
@@ -36,18 +36,18 @@ def watching(tiny: Callable[..., Model], pictures: list[np.ndarray]) -> Model:
 
 
 @pytest.mark.parametrize("later", [False, True], ids=["same process", "another process"])
-def test_a_picture_is_made_again_as_the_model_saw_it(
+def test_a_image_is_made_again_as_the_model_saw_it(
     photos: Path, tiny: Callable[..., Model], tmp_path: Path, later: bool
 ) -> None:
     shown: list[np.ndarray] = []
     table = go(photos, watching(tiny, shown), tmp_path / "run")
     view = views.run_views(tmp_path / "run" if later else table)[0]
-    assert view.picture is not None
+    assert view.image is not None
     shots = {p.tobytes() for p in shown}
     for sample, shift, severity in (
         table.collect().select("sample_id", "shift", "severity").unique().iter_rows()
     ):
-        assert view.picture(sample, shift, severity).tobytes() in shots
+        assert view.image(sample, shift, severity).tobytes() in shots
 
 
 def test_a_built_dataset_can_be_seen_again_too(
@@ -57,24 +57,24 @@ def test_a_built_dataset_can_be_seen_again_too(
     shown: list[np.ndarray] = []
     table = go(tmp_path / "set", watching(tiny, shown), tmp_path / "run").collect()
     view = views.run_views(str(tmp_path / "run"))[0]
-    assert view.picture is not None
+    assert view.image is not None
     for sample, shift, severity in table.select("sample_id", "shift", "severity").unique().iter_rows():
-        assert any(np.array_equal(view.picture(sample, shift, severity), p) for p in shown)
+        assert any(np.array_equal(view.image(sample, shift, severity), p) for p in shown)
 
 
-def test_pictures_that_are_gone_are_clear_errors(
+def test_images_that_are_gone_are_clear_errors(
     photos: Path, tiny: Callable[..., Model], tmp_path: Path
 ) -> None:
     go(photos, tiny(), tmp_path / "run")
     view = views.run_views(tmp_path / "run")[0]
-    assert view.picture is not None
+    assert view.image is not None
     with (
-        pytest.warns(UserWarning, match="some pictures of .* cannot be shown; the first, nobody"),
+        pytest.warns(UserWarning, match="some images of .* cannot be shown; the first, nobody"),
         pytest.raises(SoritesError, match="no longer holds nobody under contrast"),
     ):
-        view.picture("nobody", "contrast", 0.6)
+        view.image("nobody", "contrast", 0.6)
     with pytest.raises(SoritesError, match="no longer holds nobody under contrast"):
-        view.picture("nobody", "contrast", 0.6)
+        view.image("nobody", "contrast", 0.6)
 
 
 def test_a_table_brings_its_story_and_so_do_tables_made_from_it(
@@ -85,19 +85,19 @@ def test_a_table_brings_its_story_and_so_do_tables_made_from_it(
         view = views.run_views(some)[0]
         assert (view.name, view.suite["seed"]) == ("s", 5)
     bare = views.run_views(table.collect())[0]
-    assert (bare.name, bare.info, bare.picture) == ("table", {}, None)
+    assert (bare.name, bare.info, bare.image) == ("table", {}, None)
 
 
 def test_objects_passed_from_python_travel_with_the_table(tiny: Callable[..., Model], tmp_path: Path) -> None:
-    picture = np.full((50, 60, 3), 90, np.uint8)
-    source = Source("mine", [Sample(f"p{i}", lambda: picture, i) for i in range(3)])
+    image = np.full((50, 60, 3), 90, np.uint8)
+    source = Source("mine", [Sample(f"p{i}", lambda: image, i) for i in range(3)])
     table = sorites.run(SUITE, source=source, models=[tiny()], out=tmp_path / "run", workers=1)
-    made = views.run_views(table)[0].picture
+    made = views.run_views(table)[0].image
     assert made is not None
     assert made("p0", "contrast", 0.6).shape == (36, 36, 3)
-    later = views.run_views(tmp_path / "run")[0].picture
+    later = views.run_views(tmp_path / "run")[0].image
     assert later is not None
-    missing = "not at hand: no source named 'mine'"
+    missing = "not available: no source named 'mine'"
     with pytest.warns(UserWarning, match=missing), pytest.raises(SoritesError, match=missing):
         later("p0", "contrast", 0.6)
     assert sorites.report(tmp_path / "run", tmp_path / "page.html").stat().st_size > 1000

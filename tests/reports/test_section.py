@@ -26,8 +26,8 @@ ALL = [
 
 
 def names(run: RunView) -> list[str]:
-    plain = None if run.picture is None else lambda *_: np.zeros((4, 4, 3), np.uint8)
-    return list(sections(merge([dataclasses.replace(run, picture=plain)])))
+    plain = None if run.image is None else lambda *_: np.zeros((4, 4, 3), np.uint8)
+    return list(sections(merge([dataclasses.replace(run, image=plain)])))
 
 
 def test_a_full_run_has_all_sections_in_order(run: RunView) -> None:
@@ -37,7 +37,7 @@ def test_a_full_run_has_all_sections_in_order(run: RunView) -> None:
 def test_sections_without_rows_do_not_appear(run: RunView) -> None:
     alone = dataclasses.replace(run, table=run.table.filter(model="lite0"))
     assert "ranks" not in names(alone)
-    assert "strips" not in names(dataclasses.replace(run, picture=None))
+    assert "strips" not in names(dataclasses.replace(run, image=None))
     assert "mistakes" not in names(
         dataclasses.replace(run, table=run.table.filter(pl.col("error").is_null()))
     )
@@ -48,7 +48,7 @@ def test_sections_without_rows_do_not_appear(run: RunView) -> None:
     assert "corruption" not in names(bare)
 
 
-def test_clean_pictures_alone_have_no_curves(run: RunView) -> None:
+def test_clean_images_alone_have_no_curves(run: RunView) -> None:
     assert names(dataclasses.replace(run, table=run.table.filter(shift="clean"))) == [
         "headline",
         "classes",
@@ -78,4 +78,4 @@ def test_a_section_is_added_by_a_function(run: RunView) -> None:
         with pytest.raises(SoritesError, match="taken"):
             add_section(order=15)(heat)
     finally:
-        del SECTIONS._things["heat"]
+        del SECTIONS._objects["heat"]

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from sorites import metrics
-from sorites.core import CLEAN, SHIFTS, Picture
+from sorites.core import CLEAN, SHIFTS, ImageU8
 from sorites.core.errors import SoritesError
 from sorites.reports.view import RunView, merge
 
@@ -29,7 +29,7 @@ def test_models_and_shifts_stand_in_the_order_of_the_suite(run: RunView) -> None
 def test_two_runs_of_one_source_are_as_one_run(run: RunView) -> None:
     whole = merge([run])
     halves = merge([part(run, "a", "jpeg", "defocus_disk"), part(run, "b", "gaussian_noise", "jpeg")])
-    for metric in (metrics.accuracy, metrics.failure_point, metrics.accuracy_drop):
+    for metric in (metrics.accuracy, metrics.failure_severity, metrics.accuracy_drop):
         assert halves.compute(metric).equals(whole.compute(metric))
 
 
@@ -60,17 +60,17 @@ def test_a_question_is_put_once(run: RunView) -> None:
     assert asked == [(), ("model",), ()]
 
 
-def test_the_first_run_that_can_make_a_picture_makes_it(run: RunView) -> None:
-    def broken(sample_id: str, shift: str, severity: float) -> Picture:
+def test_the_first_run_that_can_make_a_image_makes_it(run: RunView) -> None:
+    def broken(sample_id: str, shift: str, severity: float) -> ImageU8:
         raise SoritesError("gone")
 
     fine = np.zeros((2, 2, 3), np.uint8)
     runs = [part(run, "a"), part(run, "b")]
     view = merge(
-        [dataclasses.replace(runs[0], picture=broken), dataclasses.replace(runs[1], picture=lambda *_: fine)]
+        [dataclasses.replace(runs[0], image=broken), dataclasses.replace(runs[1], image=lambda *_: fine)]
     )
-    assert view.picture(next(iter(view.owners)), "x", CLEAN, 0) is fine
-    assert merge([dataclasses.replace(run, picture=broken)]).picture("r1", "x", CLEAN, 0) is None
+    assert view.image(next(iter(view.owners)), "x", CLEAN, 0) is fine
+    assert merge([dataclasses.replace(run, image=broken)]).image("r1", "x", CLEAN, 0) is None
 
 
 def test_labels_in_words(run: RunView) -> None:

@@ -1,4 +1,4 @@
-"""Made-up tables of runs with several sources: ImageNet-ES beside strange sets, and IS-OOD with its
+"""Made-up tables of runs with several sources: ImageNet-ES beside OOD sets, and IS-OOD with its
 two graded sets.
 """
 
@@ -13,7 +13,7 @@ import numpy as np
 from sorites.core import camera_grid
 
 SCORERS = {"msp": 1.6, "odin": 1.3, "vim": 0.5}
-STRANGE = {
+OOD = {
     "ssb_hard": ("near", 0.8),
     "ninco": ("near", 1.1),
     "inaturalist": ("far", 2.2),
@@ -24,8 +24,8 @@ STRANGE = {
 def imagenet_es(
     models: tuple[str, ...] = ("lite0", "<b>big</b>"), samples: int = 40
 ) -> Iterator[dict[str, Any]]:
-    """Pictures of a screen, clean, at the 27 settings and automatic, lamp on and off; and four
-    strange sets, near and far.
+    """Images of a screen, clean, at the 27 settings and automatic, lamp on and off; and four
+    OOD sets, near and far.
     """
     rng = np.random.default_rng(0)
     for skill, model in enumerate(models):
@@ -39,8 +39,8 @@ def imagenet_es(
                     {"iso": 3200, "shutter": 1 / 60, "aperture": 5.0} if params.get("mode") == "auto" else {}
                 )
                 at = {**params, **chosen}
-                stops = abs(np.log2(at["iso"] * at["shutter"] / at["aperture"] ** 2 / 4)) if at else 0.0
-                right = bool(rng.logistic() < 2.5 + 0.7 * skill - 0.6 * stops)
+                settings = abs(np.log2(at["iso"] * at["shutter"] / at["aperture"] ** 2 / 4)) if at else 0.0
+                right = bool(rng.logistic() < 2.5 + 0.7 * skill - 0.6 * settings)
                 row = {
                     **shared, "source": "imagenet_es", "split": "test", "sample_id": f"n01/{sample}", "shift": shift,
                     "image_id": f"{sample}/{json.dumps(at)}", "params": json.dumps(at), "label": sample % 5, "known": True,
@@ -49,7 +49,7 @@ def imagenet_es(
                 yield {**row, "output": "label"}
                 for scorer, knows in SCORERS.items():
                     yield {**row, "output": "ood", "scorer": scorer, "score": rng.normal(knows * (not right))}
-        for name, (group, far) in STRANGE.items():
+        for name, (group, far) in OOD.items():
             for sample in range(samples):
                 row = {
                     **shared, "source": name, "split": "", "sample_id": f"{name}/{sample}", "image_id": f"{name}/{sample}",
@@ -61,7 +61,7 @@ def imagenet_es(
 
 
 def is_ood(labelled: bool = False) -> Iterator[dict[str, Any]]:
-    """Familiar pictures, and two graded sets of one source whose scores turn the other way with the
+    """In-distribution images, and two graded sets of one source whose scores turn the other way with the
     covariate level.
     """
     rng = np.random.default_rng(1)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import ndimage
 
-from sorites.core import Image
+from sorites.core import ImageF32
 from sorites.scenes.fields import (
     across,
     even,
@@ -22,25 +22,25 @@ from sorites.scenes.fields import (
 
 @pytest.mark.parametrize("sigma", [0.0, 0.3, 1.1, 4.0])
 @pytest.mark.parametrize(("ours", "scipys"), [("edge", "nearest"), ("symmetric", "reflect")])
-def test_smooth_is_scipys_gaussian(photo: Image, sigma: float, ours: str, scipys: str) -> None:
+def test_smooth_is_scipys_gaussian(photo: ImageF32, sigma: float, ours: str, scipys: str) -> None:
     expected = ndimage.gaussian_filter(photo.astype(np.float64), (sigma, sigma, 0), mode=scipys)
     np.testing.assert_allclose(smooth(photo, sigma, mode=ours), expected, atol=1e-6)  # type: ignore[arg-type]
 
 
-def test_smooth_takes_one_sigma_a_side_and_pictures_smaller_than_its_reach() -> None:
+def test_smooth_takes_one_sigma_a_side_and_images_smaller_than_its_reach() -> None:
     field = np.random.default_rng(0).random((3, 2), dtype=np.float32)
     expected = ndimage.gaussian_filter(field.astype(np.float64), (2, 0.5), mode="nearest")
     np.testing.assert_allclose(smooth(field, (2, 0.5)), expected, atol=1e-6)
     assert smooth(field[:1, :1], 3).shape == (1, 1)
 
 
-def test_even_is_scipys_mean_over_three(photo: Image) -> None:
+def test_even_is_scipys_mean_over_three(photo: ImageF32) -> None:
     np.testing.assert_allclose(
         even(photo[..., 0]), ndimage.uniform_filter(photo[..., 0], 3, mode="nearest"), atol=1e-6
     )
 
 
-def test_streak_is_a_correlation_along_a_line(photo: Image) -> None:
+def test_streak_is_a_correlation_along_a_line(photo: ImageF32) -> None:
     weights = [0.5, 0.3, 0.2]
     kernel = np.zeros((5, 5))
     kernel[2, 2:] = weights

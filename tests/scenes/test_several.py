@@ -1,4 +1,4 @@
-"""Several things in one place: sizes in range, boxes around what can be seen, and nearer things in front."""
+"""Several objects in one place: sizes in range, boxes around what can be seen, and nearer objects in front."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ def block(height: int, width: int, colour: tuple[float, float, float] = (0.9, 0.
     return CutOut(np.full((height, width, 3), colour, np.float32), np.ones((height, width), np.float32))
 
 
-def test_things_stand_inside_the_picture_in_sizes_of_the_range() -> None:
+def test_objects_stand_inside_the_image_in_sizes_of_the_range() -> None:
     rng = np.random.default_rng(0)
-    things = [block(200, 100), block(40, 90), block(500, 500), block(10, 10)] * 50
-    spots = stand(things, 640, rng)
-    longest = [max(thing.mask.shape) * spot.factor for thing, spot in zip(things, spots, strict=True)]
+    objects = [block(200, 100), block(40, 90), block(500, 500), block(10, 10)] * 50
+    spots = stand(objects, 640, rng)
+    longest = [max(obj.mask.shape) * spot.factor for obj, spot in zip(objects, spots, strict=True)]
     assert min(longest) >= 47.9
     assert max(longest) <= 400.1
     assert (
-        max(spot.factor for thing, spot in zip(things, spots, strict=True) if max(thing.mask.shape) > 48)
+        max(spot.factor for obj, spot in zip(objects, spots, strict=True) if max(obj.mask.shape) > 48)
         <= ENLARGED
     )
-    for part in seen(things[:1], spots[:1], 640):
+    for part in seen(objects[:1], spots[:1], 640):
         assert part.share == 1
-    for thing, spot in zip(things, spots, strict=True):
-        (part,) = seen([thing], [spot], 640)
+    for obj, spot in zip(objects, spots, strict=True):
+        (part,) = seen([obj], [spot], 640)
         x0, y0, x1, y1 = part.box
         assert 0 <= x0 < x1 <= 640
         assert 0 <= y0 < y1 <= 640
         assert y1 >= 320, "on the ground"
-    half = stand(things, 320, np.random.default_rng(0))
-    assert max(max(t.mask.shape) * s.factor for t, s in zip(things, half, strict=True)) <= 200.1
+    half = stand(objects, 320, np.random.default_rng(0))
+    assert max(max(t.mask.shape) * s.factor for t, s in zip(objects, half, strict=True)) <= 200.1
 
 
-def test_a_box_holds_what_a_nearer_thing_leaves_to_see() -> None:
+def test_a_box_holds_what_a_nearer_object_leaves_to_see() -> None:
     far, near = block(40, 40), block(40, 40)
     spots = [Spot(1.0, 20, 20), Spot(1.0, 40, 30)]
     behind, front = seen([far, near], spots, 100)
@@ -48,13 +48,13 @@ def test_a_box_holds_what_a_nearer_thing_leaves_to_see() -> None:
     assert swapped == [front, behind], "the order of the list does not matter"
 
 
-def test_a_thing_that_is_hidden_has_no_share() -> None:
+def test_a_object_that_is_hidden_has_no_share() -> None:
     hidden, cover = seen([block(10, 10), block(60, 60)], [Spot(1.0, 30, 30), Spot(1.0, 10, 10)], 100)
     assert (hidden.share, hidden.area) == (0.0, 0)
     assert cover.share == 1
 
 
-def test_the_picture_shows_each_thing_where_its_box_is() -> None:
+def test_the_image_shows_each_object_where_its_box_is() -> None:
     red, blue = block(40, 40), block(40, 40, (0.1, 0.1, 0.9))
     spots = [Spot(1.0, 20, 20), Spot(1.0, 40, 30)]
     shown = draw([red, blue], spots, np.full((100, 100, 3), 0.5, np.float32), shadow=0.0)

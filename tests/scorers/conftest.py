@@ -18,7 +18,7 @@ CLASSES, WIDE = 6, 40
 
 @dataclass(frozen=True)
 class Case:
-    """A head, training pictures with labels, and pictures to be judged; the same as arrays and as batches."""
+    """A head, training images with labels, and images to be judged; the same as arrays and as batches."""
 
     weight: np.ndarray
     bias: np.ndarray

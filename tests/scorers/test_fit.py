@@ -12,7 +12,7 @@ from sklearn.covariance import EmpiricalCovariance
 
 from sorites import core
 from sorites.core import Outputs
-from sorites.core.errors import SoritesError, TooFewPictures
+from sorites.core.errors import SoritesError, TooFewImages
 from sorites.scorers.base import EXACT, Bank, Moments, Percentile
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def test_no_batch_and_no_call_order_shows_in_a_score(spec: str, case: Case) -> N
 
 
 @pytest.mark.parametrize("spec", [*TRAINED, "knn(k=5, bank=64)", "nnguide(k=5, bank=64)"])
-def test_the_order_and_batches_of_training_pictures_do_not_matter(spec: str, case: Case) -> None:
+def test_the_order_and_batches_of_training_images_do_not_matter(spec: str, case: Case) -> None:
     rng, count = np.random.default_rng(1), len(case.train)
     one = fitted(spec, case, with_ids(case, np.arange(count), 100))
     other = fitted(spec, case, with_ids(case, rng.permutation(count), 17))
@@ -97,20 +97,20 @@ def test_a_flat_direction_is_left_out_as_the_pseudo_inverse_does(case: Case) -> 
 
 
 @pytest.mark.parametrize("name", ["mds", "rmds"])
-def test_a_class_without_a_training_picture_is_no_nan(name: str, case: Case) -> None:
+def test_a_class_without_a_training_image_is_no_nan(name: str, case: Case) -> None:
     held = case.labels != 2
     batches = [(case.outputs(case.train[held]), case.labels[held])]
     scorer = fitted(name, case, batches)
     renamed = np.where(case.labels[held] > 2, case.labels[held] - 1, case.labels[held])
     closed = fitted(name, case, [(case.outputs(case.train[held]), renamed)])
-    assert scorer.fitted == {"pictures": 500, "classes": 5}
+    assert scorer.fitted == {"images": 500, "classes": 5}
     np.testing.assert_array_equal(scorer(case.outputs()), closed(case.outputs()))
 
 
-def test_pictures_without_a_label_count_only_where_none_is_needed(case: Case) -> None:
+def test_images_without_a_label_count_only_where_none_is_needed(case: Case) -> None:
     some = [None if i % 2 else int(c) for i, c in enumerate(case.labels)]
-    assert fitted("mds", case, [(case.outputs(case.train), some)]).fitted["pictures"] == 300
-    assert fitted("knn", case, [(case.outputs(case.train), some)]).fitted == {"pictures": 600, "bank": 600}
+    assert fitted("mds", case, [(case.outputs(case.train), some)]).fitted["images"] == 300
+    assert fitted("knn", case, [(case.outputs(case.train), some)]).fitted == {"images": 600, "bank": 600}
     with pytest.raises(SoritesError, match="with labels that the model knows, got none"):
         fitted("mds", case, [(case.outputs(case.train), [-1] * 600)])
 
@@ -119,7 +119,7 @@ def test_she_names_the_class_that_has_no_pattern(case: Case) -> None:
     best = case.outputs().logits.argmax(axis=1)  # type: ignore[union-attr]
     held = case.labels != best[0]
     scorer = fitted("she", case, [(case.outputs(case.train[held]), case.labels[held])])
-    with pytest.raises(SoritesError, match=f"no training picture of class {best[0]} was predicted right"):
+    with pytest.raises(SoritesError, match=f"no training image of class {best[0]} was predicted right"):
         scorer(case.outputs())
     kept = best != best[0]
     np.testing.assert_array_equal(
@@ -140,7 +140,7 @@ def test_a_zero_vector_is_one_away_from_every_other(case: Case) -> None:
 
 
 def test_the_kth_neighbour_is_exact_where_float32_cannot_tell(case: Case) -> None:
-    """A hundred nearly equal neighbours, and the training pictures themselves: distance 0, not the
+    """A hundred nearly equal neighbours, and the training images themselves: distance 0, not the
     rounding of 2 - 2 cos.
     """
     assert not fitted("knn(k=1)", case)(case.outputs(case.train)).any()
@@ -182,13 +182,13 @@ def test_called_too_early(spec: str, case: Case) -> None:
 
 
 @pytest.mark.parametrize("spec", TRAINED)
-def test_training_pictures_must_be_some_and_alike(spec: str, case: Case) -> None:
-    with pytest.raises(SoritesError, match="wanted training pictures to be fitted on, got none"):
+def test_training_images_must_be_some_and_alike(spec: str, case: Case) -> None:
+    with pytest.raises(SoritesError, match="wanted training images to be fitted on, got none"):
         fitted(spec, case, [])
     narrow = Outputs(case.outputs().logits, case.asked[:, 1:])
     with pytest.raises(SoritesError, match="of 40 columns, as it was fitted, got 39"):
         fitted(spec, case, [(case.outputs(), case.labels[:80]), (narrow, case.labels[:80])])
-    with pytest.raises(SoritesError, match="a label for each of 80 training pictures, got 3"):
+    with pytest.raises(SoritesError, match="a label for each of 80 training images, got 3"):
         fitted(spec, case, [(case.outputs(), case.labels[:3])])
 
 
@@ -203,13 +203,13 @@ def test_a_head_is_needed_and_must_be_whole(spec: str, case: Case) -> None:
 def test_fewer_neighbours_than_asked_for(case: Case) -> None:
     few = [(case.outputs(case.train[:30]), None)]
     with pytest.raises(
-        SoritesError, match=r"the 50 nearest of its training pictures, which are only 30.*knn\(k=15\)"
+        SoritesError, match=r"the 50 nearest of its training images, which are only 30.*knn\(k=15\)"
     ):
         fitted("knn", case, few)
     with pytest.raises(SoritesError, match="the 100 nearest"):
         fitted("nnguide", case, few)
     with pytest.raises(
-        SoritesError, match=r"more training pictures than its 35 main directions, got 30.*vim\(dim=15\)"
+        SoritesError, match=r"more training images than its 35 main directions, got 30.*vim\(dim=15\)"
     ):
         fitted("vim(dim=35)", case, few)
 
@@ -277,23 +277,23 @@ def test_percentiles_are_numpys_exactly_and_then_to_a_bin(percent: float) -> Non
 
 
 @pytest.mark.parametrize("name", ["mds", "rmds"])
-def test_a_covariance_is_refused_where_classes_have_one_picture_or_the_same_twice(
+def test_a_covariance_is_refused_where_classes_have_one_image_or_the_same_twice(
     name: str, case: Case
 ) -> None:
-    """Of one picture per class the spread within classes is rounding, and distances of 1e18 came of it."""
+    """Of one image per class the spread within classes is rounding, and distances of 1e18 came of it."""
     labels = np.arange(12)
     some = (case.train[:12] + 300).astype(np.float32)
     wide = Outputs(np.zeros((12, 12), np.float32), some)
     with pytest.raises(
-        TooFewPictures, match=rf"scorer {name}: wanted at least two different .* got 12 of 12 classes"
+        TooFewImages, match=rf"scorer {name}: wanted at least two different .* got 12 of 12 classes"
     ):
         core.scorer(name).fit([(wide, labels)])
     twice = Outputs(np.zeros((24, 12), np.float32), np.concatenate([some, some]))
-    with pytest.raises(TooFewPictures, match="got 24 of 12 classes"):
+    with pytest.raises(TooFewImages, match="got 24 of 12 classes"):
         core.scorer(name).fit([(twice, np.concatenate([labels, labels]))])
 
 
-def test_fewer_pictures_than_features_are_noted(case: Case) -> None:
+def test_fewer_images_than_features_are_noted(case: Case) -> None:
     few = core.scorer("mds").fit([(case.outputs(case.train[:30]), case.labels[:30])])
-    assert "fitted on 30 pictures of 6 classes, which show 24 of 40 directions of the features" in few.note
+    assert "fitted on 30 images of 6 classes, which show 24 of 40 directions of the features" in few.note
     assert fitted("mds", case).note == ""

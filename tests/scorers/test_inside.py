@@ -61,42 +61,42 @@ def model(network: Small) -> Model:
 
 
 @pytest.fixture(scope="module")
-def pictures() -> list[np.ndarray]:
+def images() -> list[np.ndarray]:
     return list(np.random.default_rng(0).integers(0, 256, (30, SIDE, SIDE, 3), np.uint8))
 
 
-def normalised(pictures: list[np.ndarray], model: Model) -> Any:
+def normalised(images: list[np.ndarray], model: Model) -> Any:
     given = (
-        torch.from_numpy(np.stack([model.prepare(p, False) for p in pictures])).permute(0, 3, 1, 2).float()
+        torch.from_numpy(np.stack([model.prepare(p, False) for p in images])).permute(0, 3, 1, 2).float()
         / 255
     )
     mean = torch.tensor((0.485, 0.456, 0.406)).view(1, 3, 1, 1)
     return (given - mean) / torch.tensor(Small.sorites["std"]).view(1, 3, 1, 1)
 
 
-def judged(scorer: Any, model: Model, pictures: list[np.ndarray]) -> np.ndarray:
-    given = model(pictures)
+def judged(scorer: Any, model: Model, images: list[np.ndarray]) -> np.ndarray:
+    given = model(images)
     return np.asarray(
-        scorer(Outputs(given.logits, given.features, inside={scorer.name: scorer.look(model, pictures)}))
+        scorer(Outputs(given.logits, given.features, inside={scorer.name: scorer.look(model, images)}))
     )
 
 
-def test_odin_is_the_peers(model: Model, network: Small, pictures: list[np.ndarray], peer: Any) -> None:
+def test_odin_is_the_peers(model: Model, network: Small, images: list[np.ndarray], peer: Any) -> None:
     """In log-odds at temperature 1000: the peer's float32 softmax of five classes keeps four digits
     of the difference.
     """
     scorer = core.scorer("odin", eps=0.01)
-    ours = judged(scorer, model, pictures)
+    ours = judged(scorer, model, images)
     theirs = peer.ODIN(lambda x: network(x)[0], eps=0.01, norm_std=list(Small.sorites["std"]))
-    expected = np.concatenate([theirs.predict(x[None]).numpy() for x in normalised(pictures, model)])
+    expected = np.concatenate([theirs.predict(x[None]).numpy() for x in normalised(images, model)])
     np.testing.assert_allclose(-1 / (1 + np.exp(ours.astype(np.float64))), expected, atol=1e-6)
     with torch.no_grad():
-        assert np.array_equal(judged(scorer, model, pictures), ours)
+        assert np.array_equal(judged(scorer, model, images), ours)
 
 
-def test_odin_without_a_step_is_msp_at_its_temperature(model: Model, pictures: list[np.ndarray]) -> None:
-    still = judged(core.scorer("odin", eps=0.0), model, pictures)
-    np.testing.assert_allclose(still, core.scorer("msp", temperature=1000.0)(model(pictures)), atol=1e-6)
+def test_odin_without_a_step_is_msp_at_its_temperature(model: Model, images: list[np.ndarray]) -> None:
+    still = judged(core.scorer("odin", eps=0.0), model, images)
+    np.testing.assert_allclose(still, core.scorer("msp", temperature=1000.0)(model(images)), atol=1e-6)
 
 
 def naive_rankfeat(network: Small, x: Any, stages: list[int]) -> np.ndarray:
@@ -112,10 +112,10 @@ def naive_rankfeat(network: Small, x: Any, stages: list[int]) -> np.ndarray:
 
 
 def test_rankfeat_is_the_svds_at_one_and_two_blocks(
-    model: Model, network: Small, pictures: list[np.ndarray], peer: Any
+    model: Model, network: Small, images: list[np.ndarray], peer: Any
 ) -> None:
-    x = normalised(pictures, model)
-    one, two = (judged(core.scorer("rankfeat", blocks=n), model, pictures) for n in (1, 2))
+    x = normalised(images, model)
+    one, two = (judged(core.scorer("rankfeat", blocks=n), model, images) for n in (1, 2))
     np.testing.assert_allclose(one, naive_rankfeat(network, x, [2]), atol=1e-5)
     np.testing.assert_allclose(two, naive_rankfeat(network, x, [1, 2]), atol=1e-5)
     with torch.no_grad():
@@ -126,31 +126,29 @@ def test_rankfeat_is_the_svds_at_one_and_two_blocks(
 
 
 def test_rankfeat_of_an_average_pooled_head_is_the_logits_less_a_vector(
-    model: Model, network: Small, pictures: list[np.ndarray]
+    model: Model, network: Small, images: list[np.ndarray]
 ) -> None:
     weight = network.head.weight.detach().numpy().astype(np.float64)
-    maps = [m.detach().flatten(1).double().numpy() for m in network.maps(normalised(pictures, model))[2]]
+    maps = [m.detach().flatten(1).double().numpy() for m in network.maps(normalised(images, model))[2]]
     firsts = [np.linalg.svd(m, full_matrices=False)[2][0] for m in maps]
-    logits = model(pictures).logits.astype(np.float64)  # type: ignore[union-attr]
+    logits = model(images).logits.astype(np.float64)  # type: ignore[union-attr]
     rest = np.stack(
         [row - weight @ (m @ v) * v.mean() for row, m, v in zip(logits, maps, firsts, strict=True)]
     )
     expected = core.scorer("energy")(Outputs(rest.astype(np.float32)))
-    np.testing.assert_allclose(
-        judged(core.scorer("rankfeat", blocks=1), model, pictures), expected, atol=1e-4
-    )
+    np.testing.assert_allclose(judged(core.scorer("rankfeat", blocks=1), model, images), expected, atol=1e-4)
 
 
-def test_layers_can_be_named(model: Model, pictures: list[np.ndarray]) -> None:
+def test_layers_can_be_named(model: Model, images: list[np.ndarray]) -> None:
     """The third convolution before its activation is another place than the end of its stage."""
-    named = judged(core.scorer("rankfeat", layers=("third",)), model, pictures)
-    assert not np.allclose(named, judged(core.scorer("rankfeat", blocks=1), model, pictures))
+    named = judged(core.scorer("rankfeat", layers=("third",)), model, images)
+    assert not np.allclose(named, judged(core.scorer("rankfeat", blocks=1), model, images))
     with pytest.raises(SoritesError, match="no layer 'fourth'; it has module"):
-        judged(core.scorer("rankfeat", layers=("fourth",)), model, pictures)
+        judged(core.scorer("rankfeat", layers=("fourth",)), model, images)
 
 
-def test_stages_end_where_the_resolution_changes(model: Model, pictures: list[np.ndarray]) -> None:
-    batch = torch.from_numpy(np.stack(pictures[:1])).float()
+def test_stages_end_where_the_resolution_changes(model: Model, images: list[np.ndarray]) -> None:
+    batch = torch.from_numpy(np.stack(images[:1])).float()
     assert _network.stages(model.module, batch, "test") == [
         ("module.act", 0),
         ("module.act", 1),
@@ -180,13 +178,13 @@ def fitted_gram(model: Model, train: list[np.ndarray], **params: Any) -> Any:
     )
 
 
-def rich(pictures: list[np.ndarray]) -> list[np.ndarray]:
-    """The pictures in three lights, so that more than one class is predicted."""
-    return [np.clip(p * s, 0, 255).astype(np.uint8) for p in pictures for s in (0.2, 0.5, 1.0)]
+def rich(images: list[np.ndarray]) -> list[np.ndarray]:
+    """The images in three lights, so that more than one class is predicted."""
+    return [np.clip(p * s, 0, 255).astype(np.uint8) for p in images for s in (0.2, 0.5, 1.0)]
 
 
-def test_gram_is_the_peers(model: Model, network: Small, pictures: list[np.ndarray], peer: Any) -> None:
-    train = rich(pictures)
+def test_gram_is_the_peers(model: Model, network: Small, images: list[np.ndarray], peer: Any) -> None:
+    train = rich(images)
     preds = model(train).logits.argmax(1)  # type: ignore[union-attr]
     known = sorted(set(preds.tolist()))
     layers = [
@@ -201,7 +199,7 @@ def test_gram_is_the_peers(model: Model, network: Small, pictures: list[np.ndarr
     theirs = peer.Gram(head, layers, len(known), [1, 2, 3])
     theirs.validation_fraction = 0
     theirs.fit([(normalised(train, model), torch.tensor([known.index(p) for p in preds]))])
-    asked = [p for p in pictures if model([p]).logits.argmax() in known]  # type: ignore[union-attr]
+    asked = [p for p in images if model([p]).logits.argmax() in known]  # type: ignore[union-attr]
     shifted = [255 - p for p in asked if model([255 - p]).logits.argmax() in known]  # type: ignore[union-attr]
     assert shifted
     ours = judged(fitted_gram(model, train, powers=3, held=0.0), model, shifted)
@@ -209,14 +207,14 @@ def test_gram_is_the_peers(model: Model, network: Small, pictures: list[np.ndarr
     np.testing.assert_allclose(ours, theirs.predict(normalised(shifted, model)).numpy(), rtol=2e-3, atol=1e-3)
 
 
-def test_gram_is_the_loop(model: Model, network: Small, pictures: list[np.ndarray]) -> None:
-    train = rich(pictures)
+def test_gram_is_the_loop(model: Model, network: Small, images: list[np.ndarray]) -> None:
+    train = rich(images)
     scorer = fitted_gram(model, train, powers=2, held=0.3)
     values, preds = naive_gram(network, normalised(train, model), 2), model(train).logits.argmax(1)  # type: ignore[union-attr]
     from sorites.scorers.gram import _hash
 
     out = np.array([_hash(f"t{i}") < 0.3 * 2**64 for i in range(len(train))])
-    assert scorer.fitted == {"pictures": 90, "classes": len(set(preds.tolist())), "held": int(out.sum())}
+    assert scorer.fitted == {"images": 90, "classes": len(set(preds.tolist())), "held": int(out.sum())}
 
     def stray(rows: np.ndarray, kept: np.ndarray) -> float:
         low, high = kept.min(0), kept.max(0)
@@ -234,7 +232,7 @@ def test_gram_is_the_loop(model: Model, network: Small, pictures: list[np.ndarra
             if ((preds == preds[i]) & ~out).any()
         ]
         usual.append(np.mean(strayed) or 1.0)
-    asked = [p for p in (255 - q for q in pictures) if model([p]).logits.argmax() in set(preds.tolist())]  # type: ignore[union-attr]
+    asked = [p for p in (255 - q for q in images) if model([p]).logits.argmax() in set(preds.tolist())]  # type: ignore[union-attr]
     theirs, classes = naive_gram(network, normalised(asked, model), 2), model(asked).logits.argmax(1)  # type: ignore[union-attr]
     expected = [
         sum(
@@ -246,34 +244,34 @@ def test_gram_is_the_loop(model: Model, network: Small, pictures: list[np.ndarra
     np.testing.assert_allclose(judged(scorer, model, asked), expected, rtol=1e-3)
 
 
-def test_gram_names_a_class_it_never_saw(model: Model, pictures: list[np.ndarray]) -> None:
-    scorer = fitted_gram(model, pictures[:3])
-    seen = {int(c) for c in model(pictures[:3]).logits.argmax(1)}  # type: ignore[union-attr]
+def test_gram_names_a_class_it_never_saw(model: Model, images: list[np.ndarray]) -> None:
+    scorer = fitted_gram(model, images[:3])
+    seen = {int(c) for c in model(images[:3]).logits.argmax(1)}  # type: ignore[union-attr]
     other = Outputs(
         np.eye(1, CLASSES, (max(seen) + 1) % CLASSES, np.float32),
-        inside={"gram": scorer.look(model, pictures[:1])},
+        inside={"gram": scorer.look(model, images[:1])},
     )
-    with pytest.raises(SoritesError, match="no training picture was predicted as class"):
+    with pytest.raises(SoritesError, match="no training image was predicted as class"):
         scorer(other)
 
 
 @pytest.mark.parametrize("name", ["odin", "rankfeat", "gram"])
 def test_what_is_seen_inside_does_not_depend_on_the_batch(
-    name: str, model: Model, pictures: list[np.ndarray]
+    name: str, model: Model, images: list[np.ndarray]
 ) -> None:
     scorer = core.scorer(name)
-    together = scorer.look(model, pictures[:6])
-    apart = np.concatenate([scorer.look(model, [p]) for p in pictures[:6]])
+    together = scorer.look(model, images[:6])
+    apart = np.concatenate([scorer.look(model, [p]) for p in images[:6]])
     assert np.array_equal(together, apart)
 
 
 def test_the_model_is_left_as_it_was_and_other_threads_are_not_seen(
-    model: Model, pictures: list[np.ndarray]
+    model: Model, images: list[np.ndarray]
 ) -> None:
-    plain, scorer = model(pictures[:4]), core.scorer("rankfeat")
-    alone = scorer.look(model, pictures[:4])
+    plain, scorer = model(images[:4]), core.scorer("rankfeat")
+    alone = scorer.look(model, images[:4])
     found: list[np.ndarray] = []
-    batch = torch.from_numpy(np.stack(pictures[:4])).float()
+    batch = torch.from_numpy(np.stack(images[:4])).float()
 
     def passing() -> None:
         with torch.no_grad():
@@ -281,7 +279,7 @@ def test_the_model_is_left_as_it_was_and_other_threads_are_not_seen(
 
     thread = threading.Thread(target=passing)
     thread.start()
-    crowded = scorer.look(model, pictures[:4])
+    crowded = scorer.look(model, images[:4])
     thread.join()
     assert np.array_equal(alone, crowded)
     np.testing.assert_allclose(found, np.repeat(np.asarray(plain.logits)[None], 20, axis=0), atol=1e-5)
@@ -290,22 +288,22 @@ def test_the_model_is_left_as_it_was_and_other_threads_are_not_seen(
 
 
 @pytest.mark.parametrize("name", ["odin", "rankfeat", "gram"])
-def test_a_model_that_is_a_plain_function_shows_no_inside(name: str, pictures: list[np.ndarray]) -> None:
-    plain = as_model("plain", lambda pictures: np.zeros((len(pictures), 3), np.float32))
+def test_a_model_that_is_a_plain_function_shows_no_inside(name: str, images: list[np.ndarray]) -> None:
+    plain = as_model("plain", lambda images: np.zeros((len(images), 3), np.float32))
     with pytest.raises(SoritesError, match="plain does not show its inside"):
-        core.scorer(name).look(plain, pictures[:1])
+        core.scorer(name).look(plain, images[:1])
 
 
-def test_what_was_not_looked_at_cannot_be_scored(model: Model, pictures: list[np.ndarray]) -> None:
+def test_what_was_not_looked_at_cannot_be_scored(model: Model, images: list[np.ndarray]) -> None:
     with pytest.raises(SoritesError, match=r"wanted outputs.inside\['odin'\]"):
-        core.scorer("odin")(model(pictures[:1]))
+        core.scorer("odin")(model(images[:1]))
 
 
-def test_a_network_without_maps_is_named(pictures: list[np.ndarray]) -> None:
+def test_a_network_without_maps_is_named(images: list[np.ndarray]) -> None:
     flat = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * SIDE * SIDE, 3))
     flat.sorites = {"size": (SIDE, SIDE)}
     with pytest.raises(SoritesError, match="needs feature maps"):
-        core.scorer("rankfeat").look(as_model("flat", flat), pictures[:1])
+        core.scorer("rankfeat").look(as_model("flat", flat), images[:1])
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ def model() -> Model:
 
 
 @pytest.fixture(scope="module")
-def pictures() -> list[np.ndarray]:
+def images() -> list[np.ndarray]:
     """Soft colour patches with grain, more or less of it: what a network still has an opinion on."""
     rng = np.random.default_rng(0)
     soft = [np.kron(rng.integers(0, 256, (7, 7, 3)), np.ones((32, 32, 1))) for _ in range(6)]
@@ -30,8 +30,8 @@ def pictures() -> list[np.ndarray]:
 
 
 @pytest.fixture(scope="module")
-def outputs(model: Model, pictures: list[np.ndarray]) -> Outputs:
-    return model(pictures)
+def outputs(model: Model, images: list[np.ndarray]) -> Outputs:
+    return model(images)
 
 
 def test_the_head_makes_the_logits(model: Model, outputs: Outputs) -> None:
@@ -82,7 +82,7 @@ def test_fdbd_is_the_loop_over_borders(model: Model, outputs: Outputs) -> None:
 
 
 @pytest.mark.slow
-def test_mds_with_fewer_pictures_than_features_is_the_pseudo_inverse(outputs: Outputs) -> None:
+def test_mds_with_fewer_images_than_features_is_the_pseudo_inverse(outputs: Outputs) -> None:
     rows, labels = np.asarray(outputs.features, np.float64), np.array([0, 0, 0, 1, 1, 1])
     means = np.stack([rows[labels == c].mean(axis=0) for c in (0, 1)])
     within = rows - means[labels]
@@ -92,17 +92,15 @@ def test_mds_with_fewer_pictures_than_features_is_the_pseudo_inverse(outputs: Ou
     np.testing.assert_allclose(core.scorer("mds").fit([(outputs, labels)])(outputs), expected, rtol=1e-4)
 
 
-def test_odin_moves_towards_a_surer_answer(model: Model, pictures: list[np.ndarray]) -> None:
+def test_odin_moves_towards_a_surer_answer(model: Model, images: list[np.ndarray]) -> None:
     still, stepped = (
-        core.scorer("odin", temperature=1.0, eps=eps).look(model, pictures[:2]) for eps in (0.0, 0.0014)
+        core.scorer("odin", temperature=1.0, eps=eps).look(model, images[:2]) for eps in (0.0, 0.0014)
     )
     assert (stepped < still).all()
 
 
 @pytest.mark.slow
-def test_rankfeat_finds_the_last_stages_and_their_closed_form(
-    model: Model, pictures: list[np.ndarray]
-) -> None:
+def test_rankfeat_finds_the_last_stages_and_their_closed_form(model: Model, images: list[np.ndarray]) -> None:
     """The last stage of lite0 ends before its average pool: taking out a rank-1 part is taking a
     vector from the logits.
     """
@@ -110,7 +108,7 @@ def test_rankfeat_finds_the_last_stages_and_their_closed_form(
     scorer = core.scorer("rankfeat", blocks=1)
     from sorites.scorers import layers as _network
 
-    batch = torch.from_numpy(np.stack([model.prepare(p, False) for p in pictures[:2]])).float()
+    batch = torch.from_numpy(np.stack([model.prepare(p, False) for p in images[:2]])).float()
     spots = _network.stages(model.module, batch[:1], "test")
     seen: list[np.ndarray] = []
     with (
@@ -121,19 +119,19 @@ def test_rankfeat_finds_the_last_stages_and_their_closed_form(
     assert [seen[0].shape, len(spots)] == [(2, 1280, 7, 7), 5]
     expected = []
     for maps, logits in zip(
-        seen[0].reshape(2, 1280, 49), np.asarray(model(pictures[:2]).logits, np.float64), strict=True
+        seen[0].reshape(2, 1280, 49), np.asarray(model(images[:2]).logits, np.float64), strict=True
     ):
         first = np.linalg.svd(maps, full_matrices=False)[2][0]
         rest = logits - model.head[0].astype(np.float64) @ (maps @ first) * first.mean()
         expected.append(-np.logaddexp.reduce(rest))
-    np.testing.assert_allclose(scorer.look(model, pictures[:2])[:, 0], expected, rtol=1e-4)
+    np.testing.assert_allclose(scorer.look(model, images[:2])[:, 0], expected, rtol=1e-4)
 
 
 def test_gram_is_small_on_what_it_was_fitted_on(
-    model: Model, pictures: list[np.ndarray], outputs: Outputs
+    model: Model, images: list[np.ndarray], outputs: Outputs
 ) -> None:
     scorer = core.scorer("gram", powers=2)
-    seen = Outputs(outputs.logits, inside={scorer.name: scorer.look(model, pictures)})
+    seen = Outputs(outputs.logits, inside={scorer.name: scorer.look(model, images)})
     scorer.fit([(seen, None)])
     assert scorer(seen).max() < 1e-3
     noise = [np.random.default_rng(9).integers(0, 256, (224, 224, 3), np.uint8)]

@@ -50,7 +50,7 @@ def test_a_constant_on_all_logits_moves_energy_and_max_logit_but_not_msp() -> No
 
 
 @pytest.mark.parametrize("scorer", SCORERS)
-def test_a_pictures_score_does_not_see_the_others(scorer: Callable[..., np.ndarray]) -> None:
+def test_a_images_score_does_not_see_the_others(scorer: Callable[..., np.ndarray]) -> None:
     together = scorer(Outputs(LOGITS))
     apart = np.concatenate([scorer(Outputs(LOGITS[i : i + 3])) for i in range(0, 64, 3)])
     assert together.shape == (64,)

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from sorites.core import Picture
+from sorites.core import ImageU8
 
 
 @pytest.fixture(scope="session")
-def peer() -> Callable[[Picture, str, int], Picture]:
-    """The package imagecorruptions as ``corrupt(picture, name, level)``, through the loader that
+def peer() -> Callable[[ImageU8, str, int], ImageU8]:
+    """The package imagecorruptions as ``corrupt(image, name, level)``, through the loader that
     the bench uses.
     """
     path = Path(__file__).parents[2] / "bench" / "shifts.py"
@@ -20,7 +20,7 @@ def peer() -> Callable[[Picture, str, int], Picture]:
     assert spec.loader is not None
     bench = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(bench)
-    found: Callable[[Picture, str, int], Picture] | None = bench.peer()
+    found: Callable[[ImageU8, str, int], ImageU8] | None = bench.peer()
     if found is None:
         pytest.skip("needs: pip install --no-deps imagecorruptions, opencv-python-headless and scikit-image")
     return found

@@ -4,7 +4,7 @@ import cv2
 import numpy as np
 import pytest
 
-from sorites.core import SHIFTS, to_picture
+from sorites.core import SHIFTS, to_uint8
 from sorites.core.errors import SoritesError
 from sorites.core.rng import rng_for
 from sorites.shifts import aberration
@@ -36,7 +36,7 @@ def test_a_level_is_its_kernel_laid_over_black(name, photo):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_sweep_equals_single_calls_and_zero_is_untouched(name, photo):
-    shift = SHIFTS._things[name]
+    shift = SHIFTS._objects[name]
     severities = [0, 0.4, 1, 2.5, 5]
     for severity, image in zip(severities, shift.sweep(photo, severities, rng()), strict=True):
         alone = shift(photo, severity, rng())
@@ -46,15 +46,13 @@ def test_a_sweep_equals_single_calls_and_zero_is_untouched(name, photo):
     assert np.array_equal(next(shift.sweep(photo, [0], rng())), photo)
 
 
-def test_the_dial_starts_at_the_untouched_picture_and_leaves_it_steadily(photo):
+def test_the_dial_starts_at_the_untouched_image_and_leaves_it_steadily(photo):
     shift = aberration.configure("trefoil")
     moved = [
         float(np.abs(image - photo).mean())
         for image in shift.sweep(photo, [1e-3, 0.1, 0.3, 0.7, 1, 3, 5], rng())
     ]
-    assert moved[0] < 1e-2 * moved[-1] or np.array_equal(
-        to_picture(photo), to_picture(shift(photo, 1e-3, rng()))
-    )
+    assert moved[0] < 1e-2 * moved[-1] or np.array_equal(to_uint8(photo), to_uint8(shift(photo, 1e-3, rng())))
     assert moved == sorted(moved)
 
 
@@ -106,7 +104,7 @@ def test_bad_options_are_clear_errors(options, says):
         aberration.configure("coma", **options)
 
 
-def test_severities_and_pictures_out_of_range(photo):
+def test_severities_and_images_out_of_range(photo):
     shift = aberration.configure("coma")
     for severity in (-1, 5.1, float("nan")):
         with pytest.raises(SoritesError, match="severity from 0 to 5"):

@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from scipy import ndimage
 from scipy.special import j1
 
-from sorites.core import Image, shift
+from sorites.core import ImageF32, shift
 from sorites.core.errors import SoritesError
 from sorites.core.rng import rng_for
 from sorites.shifts.blur import disk
@@ -63,7 +63,7 @@ def test_kernels_are_a_point_at_zero_even_and_without_a_jump() -> None:
 
 
 @pytest.mark.parametrize("radius", [2.4, 6.0, 14.5])
-def test_defocus_equals_a_direct_filter_mirrored_at_the_border(photo: Image, radius: float) -> None:
+def test_defocus_equals_a_direct_filter_mirrored_at_the_border(photo: ImageF32, radius: float) -> None:
     direct = ndimage.correlate(photo.astype(np.float64), disk(radius)[..., None], mode="mirror").clip(0, 1)
     made = shift("defocus_disk")(photo, radius, rng_for(0, "a", "defocus_disk"))
     np.testing.assert_allclose(made, direct, atol=2e-6)

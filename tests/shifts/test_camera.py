@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sorites import core
-from sorites.core import Image, camera_grid
+from sorites.core import ImageF32, camera_grid
 from sorites.core.errors import SoritesError
 from sorites.core.rng import rng_for
 from sorites.shifts import camera as _camera
@@ -22,7 +22,7 @@ def setting(iso: float, shutter: float, aperture: float, light: str = "off") -> 
     return {"iso": iso, "shutter": shutter, "aperture": aperture, "light": light, "mode": "manual"}
 
 
-def shoot(image: Image, *stops: dict[str, Any], **options: Any) -> list[Image]:
+def shoot(image: ImageF32, *stops: dict[str, Any], **options: Any) -> list[ImageF32]:
     shift = core.shift("camera", **options)
     return list(shift.sweep(image, stops, rng_for(0, "one", "camera")))
 
@@ -30,10 +30,10 @@ def shoot(image: Image, *stops: dict[str, Any], **options: Any) -> list[Image]:
 def test_the_default_grid_is_every_published_setting_under_both_lights() -> None:
     assert len(CAMERA.settings) == 2 * (64 + 27 + 5)
     assert len(core.shift("camera", grid="test").settings) == 2 * (27 + 5)
-    assert len(Dial(name="camera", settings=({"light": "on", "mode": "auto"},)).stops()) == 5
+    assert len(Dial(name="camera", settings=({"light": "on", "mode": "auto"},)).setting_values()) == 5
 
 
-def test_more_exposure_is_brighter_and_ends_white(photo: Image) -> None:
+def test_more_exposure_is_brighter_and_ends_white(photo: ImageF32) -> None:
     means = [
         made.mean()
         for made in shoot(photo, *(setting(250, t, 5.0) for t in (1 / 1000, 1 / 250, 1 / 60, 1 / 15, 1 / 4)))
@@ -43,20 +43,20 @@ def test_more_exposure_is_brighter_and_ends_white(photo: Image) -> None:
     assert burnt.mean() > 0.97
 
 
-def test_equal_exposures_are_equally_bright_and_the_dim_one_noisier(photo: Image) -> None:
+def test_equal_exposures_are_equally_bright_and_the_dim_one_noisier(photo: ImageF32) -> None:
     bright, dim = shoot(photo, setting(200, 1 / 50, 5.0), setting(12800, 1 / 3200, 5.0))
     assert dim.mean() == pytest.approx(bright.mean(), rel=0.05)
     fine = [np.abs(np.diff(made, axis=1)).mean() for made in (bright, dim)]
     assert fine[1] > fine[0]
 
 
-def test_the_lamp_lifts_the_blacks_of_a_long_exposure(photo: Image) -> None:
+def test_the_lamp_lifts_the_blacks_of_a_long_exposure(photo: ImageF32) -> None:
     lit, unlit = (shoot(photo, setting(2000, 1 / 4, 5.0, light))[0] for light in ("on", "off"))
     assert lit.min() > unlit.min()
     assert lit.mean() > unlit.mean()
 
 
-def test_a_closed_aperture_blurs_by_diffraction(photo: Image) -> None:
+def test_a_closed_aperture_blurs_by_diffraction(photo: ImageF32) -> None:
     """Equal exposure, hardly any noise: less detail at f/22 than at f/5.6."""
     big = np.ascontiguousarray(np.tile(photo, (2, 2, 1)))
     wide, closed = shoot(big, setting(100, 1 / 40, 5.6), setting(100, 1 / 40 * (22 / 5.6) ** 2, 22.0))
@@ -64,7 +64,7 @@ def test_a_closed_aperture_blurs_by_diffraction(photo: Image) -> None:
     assert detail[1] < 0.9 * detail[0]
 
 
-def test_automatic_exposure_burns_the_picture_because_the_frame_is_dark(photo: Image) -> None:
+def test_automatic_exposure_burns_the_image_because_the_frame_is_dark(photo: ImageF32) -> None:
     on, off = (
         CAMERA.chosen_params(photo, camera_grid.auto(light)[0], rng_for(0, "one", "camera"))
         for light in ("on", "off")
@@ -75,22 +75,22 @@ def test_automatic_exposure_burns_the_picture_because_the_frame_is_dark(photo: I
     assert made.mean() > photo.mean() + 0.1
 
 
-def test_five_shots_differ_a_little(photo: Image) -> None:
+def test_five_shots_differ_a_little(photo: ImageF32) -> None:
     shots = shoot(photo, *(dict(params) for params in camera_grid.auto("on")))
     assert all(0 < np.abs(one - two).mean() < 0.12 for one, two in itertools.pairwise(shots))
 
 
-def test_nothing_is_chosen_at_a_manual_setting(photo: Image) -> None:
+def test_nothing_is_chosen_at_a_manual_setting(photo: ImageF32) -> None:
     assert CAMERA.chosen_params(photo, CAMERA.settings[0], rng_for(0, "one", "camera")) == {}
 
 
 def test_a_sweep_builds_its_scene_once_and_says_what_each_exposure_chose(
-    photo: Image, monkeypatch: pytest.MonkeyPatch
+    photo: ImageF32, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stops = [*camera_grid.auto("on"), setting(250, 1 / 60, 5.0)]
     alone = [CAMERA.chosen_params(photo, stop, rng_for(0, "one", "camera")) for stop in stops]
-    pictures = list(CAMERA.sweep(photo, stops, rng_for(0, "one", "camera")))
-    built: list[Image] = []
+    images = list(CAMERA.sweep(photo, stops, rng_for(0, "one", "camera")))
+    built: list[ImageF32] = []
     build = _camera.put_on_screen
     monkeypatch.setattr(
         _camera, "put_on_screen", lambda image, *args: (built.append(image), build(image, *args))[1]
@@ -98,10 +98,10 @@ def test_a_sweep_builds_its_scene_once_and_says_what_each_exposure_chose(
     both = list(CAMERA.sweep_with_chosen_params(photo, stops, rng_for(0, "one", "camera")))
     assert len(built) == 1
     assert [chosen for _, chosen in both] == alone
-    assert all(np.array_equal(one, two) for (one, _), two in zip(both, pictures, strict=True))
+    assert all(np.array_equal(one, two) for (one, _), two in zip(both, images, strict=True))
 
 
-def test_options_change_the_room_the_camera_and_the_sensor(photo: Image) -> None:
+def test_options_change_the_room_the_camera_and_the_sensor(photo: ImageF32) -> None:
     at = setting(250, 1 / 60, 5.0)
     plain, dimmer, flat, bayer = (
         shoot(photo, at, **options)[0]
@@ -132,12 +132,12 @@ def test_options_change_the_room_the_camera_and_the_sensor(photo: Image) -> None
         ({"light": "on", "mode": "auto", "shot": 6}, "numbered 1 to 5"),
     ],
 )
-def test_a_wrong_setting_is_refused_in_words(photo: Image, stop: dict[str, Any], message: str) -> None:
+def test_a_wrong_setting_is_refused_in_words(photo: ImageF32, stop: dict[str, Any], message: str) -> None:
     with pytest.raises(SoritesError, match=message):
         shoot(photo, stop)
 
 
-def test_a_tiny_picture_is_refused() -> None:
+def test_a_tiny_image_is_refused() -> None:
     with pytest.raises(SoritesError, match="15x40 px is too small for the camera: wanted 16"):
         shoot(np.zeros((40, 15, 3), np.float32), setting(250, 1 / 60, 5.0))
 

@@ -17,12 +17,12 @@ def test_a_sweep_prepares_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plugins, "SHIFTS", Registry("shift", "sorites.shifts"))
     seen = []
 
-    def prepare(image: core.Image, rng: np.random.Generator) -> float:
+    def prepare(image: core.ImageF32, rng: np.random.Generator) -> float:
         seen.append(1)
         return rng.random()
 
     @add_dial(prepare, family="test", unit="none", levels=(1, 2))
-    def lift(image: core.Image, severity: float, drawn: float) -> core.Image:
+    def lift(image: core.ImageF32, severity: float, drawn: float) -> core.ImageF32:
         """Raise all values by a drawn amount."""
         return image + np.float32(severity * drawn)
 

@@ -9,7 +9,7 @@ import pytest
 from scipy.ndimage import uniform_filter
 
 from sorites import core
-from sorites.core import Image
+from sorites.core import ImageF32
 from sorites.core.errors import SoritesError
 from sorites.core.rng import rng_for
 from sorites.optics.camera import EOS_RP
@@ -17,12 +17,12 @@ from sorites.optics.develop import linear
 from sorites.shifts.camera import disk_transfer
 
 
-def turn(name: str, image: Image, severity: float) -> Image:
+def turn(name: str, image: ImageF32, severity: float) -> ImageF32:
     return core.shift(name)(image, severity, rng_for(0, "one", name))
 
 
 @pytest.mark.parametrize("stops", [0.5, 1, 3])
-def test_a_stop_is_a_factor_of_two_in_light(photo: Image, stops: float) -> None:
+def test_a_stop_is_a_factor_of_two_in_light(photo: ImageF32, stops: float) -> None:
     up, down = turn("exposure_stops", photo, stops), turn("exposure_stops_down", photo, stops)
     unclipped = linear(photo) * 2**stops < 1
     np.testing.assert_allclose(linear(up)[unclipped], (linear(photo) * 2**stops)[unclipped], rtol=1e-4)
@@ -57,7 +57,7 @@ def test_the_disk_transfer_is_that_of_a_sampled_disk() -> None:
         )
 
 
-def test_opening_the_lens_keeps_the_light_and_loses_detail(photo: Image) -> None:
+def test_opening_the_lens_keeps_the_light_and_loses_detail(photo: ImageF32) -> None:
     blurred = turn("aperture", photo, 8)
     assert linear(blurred).mean() == pytest.approx(linear(photo).mean(), rel=0.02)
     detail = [
@@ -68,6 +68,6 @@ def test_opening_the_lens_keeps_the_light_and_loses_detail(photo: Image) -> None
 
 
 @pytest.mark.parametrize(("name", "wrong"), [("exposure_stops", -1), ("iso_noise", 40), ("aperture", 9)])
-def test_out_of_range_is_refused(photo: Image, name: str, wrong: float) -> None:
+def test_out_of_range_is_refused(photo: ImageF32, name: str, wrong: float) -> None:
     with pytest.raises(SoritesError, match=f"{name}: wanted a severity from 0 to"):
         turn(name, photo, wrong)

@@ -13,7 +13,7 @@ from scipy.integrate import quad
 from scipy.stats import spearmanr
 
 from sorites import core
-from sorites.core import Image, to_image, to_picture
+from sorites.core import ImageF32, to_float, to_uint8
 from sorites.core.rng import rng_for
 from sorites.measures.images import haze_depth
 from sorites.measures.lpips import lpips
@@ -25,19 +25,19 @@ DIALS = ("haze", "smog", "dust", "sandstorm", "rain", "snowfall")
 ELEVEN = [0.25 * i for i in range(11)]
 
 
-def turned(name: str, image: Image, severities: list[float], sample: str = "a") -> list[Image]:
+def turned(name: str, image: ImageF32, severities: list[float], sample: str = "a") -> list[ImageF32]:
     return list(core.shift(name).sweep(image, severities, rng_for(0, sample, name)))
 
 
-def test_light_and_back_is_the_same_picture() -> None:
+def test_light_and_back_is_the_same_image() -> None:
     values = np.tile(np.arange(256, dtype=np.uint8)[:, None, None], (1, 1, 3))
-    image = to_image(values)
+    image = to_float(values)
     wanted = np.where(image <= 0.04045, image / 12.92, ((image + 0.055) / 1.055) ** 2.4)
     np.testing.assert_allclose(to_light(image), wanted, atol=1e-6)
-    np.testing.assert_array_equal(to_picture(to_shown(to_light(image))), values)
+    np.testing.assert_array_equal(to_uint8(to_shown(to_light(image))), values)
 
 
-def test_even_air_follows_koschmieders_law(photo: Image) -> None:
+def test_even_air_follows_koschmieders_law(photo: ImageF32) -> None:
     still = AirScene(to_light(photo), 0.8, np.ones(photo.shape[:2], np.float32))
     for severity in (0.3, 1.0, 2.5):
         through = math.exp(-severity)
@@ -47,12 +47,12 @@ def test_even_air_follows_koschmieders_law(photo: Image) -> None:
 
 
 def test_the_dial_of_haze_is_the_optical_depth_it_leaves() -> None:
-    texture = to_image(np.random.default_rng(2).integers(0, 256, (96, 128, 3), np.uint8))
+    texture = to_float(np.random.default_rng(2).integers(0, 256, (96, 128, 3), np.uint8))
     for severity, made in zip((0.5, 1.0, 2.0), turned("haze", texture, [0.5, 1.0, 2.0]), strict=True):
-        assert haze_depth(to_picture(texture), to_picture(made)) == pytest.approx(severity, rel=0.1)
+        assert haze_depth(to_uint8(texture), to_uint8(made)) == pytest.approx(severity, rel=0.1)
 
 
-def test_depth_is_1_on_average_far_above_and_near_in_the_middle(photo: Image) -> None:
+def test_depth_is_1_on_average_far_above_and_near_in_the_middle(photo: ImageF32) -> None:
     guess = depth(96, 128)
     assert guess.mean() == pytest.approx(1, abs=1e-6)
     assert guess[0].mean() > guess[-1].mean()
@@ -63,7 +63,7 @@ def test_depth_is_1_on_average_far_above_and_near_in_the_middle(photo: Image) ->
 @pytest.mark.parametrize(
     ("name", "redder"), [("haze", False), ("smog", True), ("dust", True), ("sandstorm", True)]
 )
-def test_the_air_has_its_colour(name: str, redder: bool, photo: Image) -> None:
+def test_the_air_has_its_colour(name: str, redder: bool, photo: ImageF32) -> None:
     red, _, blue = turned(name, photo, [2.5])[0].mean(axis=(0, 1))
     assert bool(red > blue + 0.05) is redder
 
@@ -90,7 +90,7 @@ def test_a_flake_is_laid_where_it_is_and_cut_at_the_border() -> None:
     assert _laid(np.zeros((0, 2), np.float32), flake, (20, 40)).max() == 0
 
 
-def test_streaks_are_the_same_rain_further_on(photo: Image) -> None:
+def test_streaks_are_the_same_rain_further_on(photo: ImageF32) -> None:
     """What is covered at one severity stays covered at the next: the draw does not change, more joins it."""
     light, heavy = turned("rain", np.zeros_like(photo) + np.float32(0.05), [0.5, 2.5])
     wet = light.mean(axis=2) > light.mean() + 0.1
@@ -99,31 +99,31 @@ def test_streaks_are_the_same_rain_further_on(photo: Image) -> None:
 
 
 @pytest.mark.parametrize("name", DIALS)
-def test_degree_of_haze_rises_along_the_dial(name: str, photo: Image) -> None:
-    degrees = [haze_depth(to_picture(photo), to_picture(made)) for made in turned(name, photo, ELEVEN)]
+def test_degree_of_haze_rises_along_the_dial(name: str, photo: ImageF32) -> None:
+    degrees = [haze_depth(to_uint8(photo), to_uint8(made)) for made in turned(name, photo, ELEVEN)]
     assert degrees[0] == 0
     assert spearmanr(ELEVEN, degrees).statistic >= 0.95
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", DIALS)
-def test_pictures_move_and_a_model_fails_more_at_every_step(name: str) -> None:
+def test_images_move_and_a_model_fails_more_at_every_step(name: str) -> None:
     model, frame = core.model("lite0"), Frame(resize=256, crop=224)
     right, moved = np.zeros(11), np.zeros(11)
     for i, sample in enumerate(core.source("stamps").samples[::2]):
-        picture = frame(sample.load())
-        made = [to_picture(one) for one in turned(name, to_image(picture), ELEVEN, sample.id)]
+        image = frame(sample.load())
+        made = [to_uint8(one) for one in turned(name, to_float(image), ELEVEN, sample.id)]
         logits = model(made, True).logits
         assert logits is not None
         right += [int(label) in sample.right for label in logits.argmax(axis=1)]
-        moved += [lpips(picture, one) for one in made] if i % 20 == 0 else 0
+        moved += [lpips(image, one) for one in made] if i % 20 == 0 else 0
     assert spearmanr(ELEVEN, moved).statistic >= 0.95, moved
     assert spearmanr(ELEVEN, -right).statistic >= 0.95, right
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", DIALS)
-def test_a_hundred_pictures_a_second_on_one_core(name: str) -> None:
+def test_a_hundred_images_a_second_on_one_core(name: str) -> None:
     image = np.random.default_rng(0).random((224, 224, 3), dtype=np.float32)
     seconds = []
     for i in range(5):

@@ -2,15 +2,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from sorites.core import Image, shift
+from sorites.core import ImageF32, shift
 from sorites.core.rng import rng_for
 
 
-def turn(image: Image, severity: float, sample: str = "a") -> Image:
+def turn(image: ImageF32, severity: float, sample: str = "a") -> ImageF32:
     return shift("frost")(image, severity, rng_for(0, sample, "frost"))
 
 
-def test_frost_weighs_picture_and_pane_as_published() -> None:
+def test_frost_weighs_image_and_pane_as_published() -> None:
     black, gray = np.zeros((64, 64, 3), np.float32), np.full((64, 64, 3), 0.25, np.float32)
     for sample in map(str, range(6)):
         for level, seen, frozen in ((1, 1, 0.4), (3, 0.7, 0.7), (5, 0.6, 0.75)):

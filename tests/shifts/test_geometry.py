@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from scipy import ndimage
 
-from sorites.core import Image, shift
+from sorites.core import ImageF32, shift
 from sorites.core.rng import rng_for
 from sorites.shifts.digital import _displacement
 
 
 @pytest.mark.parametrize("gain", [5.0, 30.0, 300.0])
-def test_elastic_looks_pixels_up_as_scipy_does(photo: Image, gain: float) -> None:
+def test_elastic_looks_pixels_up_as_scipy_does(photo: ImageF32, gain: float) -> None:
     down, across = _displacement(photo, rng_for(0, "a", "elastic_transform"))
     y, x = np.mgrid[:96, :128].astype(np.float64)
     places = [y + down.astype(np.float64) * gain, x + across.astype(np.float64) * gain]

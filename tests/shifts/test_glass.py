@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from sorites.core import Image, shift
+from sorites.core import ImageF32, shift
 from sorites.core.rng import rng_for
 from sorites.shifts.blur import _fetch
 
@@ -39,5 +39,5 @@ def test_a_fraction_of_the_reach_moves_that_fraction_of_the_pixels() -> None:
 
 @pytest.mark.parametrize("size", [(1, 1), (2, 9), (8, 8)])
 def test_glass_takes_any_size(size: tuple[int, int]) -> None:
-    image: Image = np.full((*size, 3), 0.3, np.float32)
+    image: ImageF32 = np.full((*size, 3), 0.3, np.float32)
     np.testing.assert_allclose(shift("glass_blur")(image, 5, rng_for(0, "a", "glass_blur")), image, atol=1e-6)

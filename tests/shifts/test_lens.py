@@ -8,14 +8,14 @@ import pytest
 from scipy import ndimage
 
 from sorites import core
-from sorites.core import Image
+from sorites.core import ImageF32
 from sorites.core.errors import SoritesError
 from sorites.core.rng import rng_for
 from sorites.lenses import store as lenses
 from sorites.shifts.lens import AZIMUTHS, drawn, place
 
 
-def test_a_picture_is_convolved_with_the_kernel_of_its_place(photo: Image) -> None:
+def test_a_image_is_convolved_with_the_kernel_of_its_place(photo: ImageF32) -> None:
     """Against SciPy, channel by channel, mirrored at the border."""
     shift, params = core.shift("lens"), {"lens": "CookeTriplet", "field": 0.7}
     rng = rng_for(0, "a", "lens")
@@ -37,7 +37,7 @@ def test_the_azimuth_is_the_samples() -> None:
     assert found == set(AZIMUTHS)
 
 
-def test_the_chosen_params_say_how_sharp_the_lens_is(photo: Image) -> None:
+def test_the_chosen_params_say_how_sharp_the_lens_is(photo: ImageF32) -> None:
     shift, about = core.shift("lens"), lenses.load(lenses.builtin(), "TessarLens").about
     chosen = shift.chosen_params(photo, {"lens": "TessarLens", "field": 0.9}, rng_for(0, "a", "lens"))
     assert chosen["mtf50"] == pytest.approx(about["mtf50"][4], abs=1e-5)
@@ -51,14 +51,14 @@ def test_a_folder_of_lenses_is_its_own_set(tmp_path: Path) -> None:
     assert shift.version != core.shift("lens").version
 
 
-def test_what_is_no_setting_is_named(photo: Image) -> None:
+def test_what_is_no_setting_is_named(photo: ImageF32) -> None:
     with pytest.raises(SoritesError, match="a setting names one of 15 lenses and a field"):
         core.shift("lens")(photo, {"lens": "CookeTriplet", "field": 0.4}, rng_for(0, "a", "lens"))
     with pytest.raises(SoritesError, match="wanted padding zeros or reflect, got 'wrap'"):
         core.shift("lens", padding="wrap")
 
 
-def test_pictures_may_be_saved_as_jpeg_on_the_way(photo: Image) -> None:
+def test_images_may_be_saved_as_jpeg_on_the_way(photo: ImageF32) -> None:
     params = core.shift("lens").settings[3]
     plain, saved = (
         core.shift("lens", **more)(photo, params, np.random.default_rng(0)) for more in ({}, {"quality": 90})

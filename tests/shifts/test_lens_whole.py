@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from sorites import core
-from sorites.core import Image
+from sorites.core import ImageF32
 from sorites.core.errors import SoritesError
 from sorites.core.rng import rng_for
 from sorites.lenses import store as lenses
 from sorites.optics.tracing.field import field_blur
 
 
-def test_every_lens_is_its_own_field_blur(photo: Image) -> None:
+def test_every_lens_is_its_own_field_blur(photo: ImageF32) -> None:
     shift = core.shift("lens_whole")
     stops = shift.settings[:4]
     for params, made in zip(stops, shift.sweep(photo, stops, rng_for(0, "a", "lens_whole")), strict=True):
@@ -22,8 +22,8 @@ def test_every_lens_is_its_own_field_blur(photo: Image) -> None:
         np.testing.assert_allclose(made, field_blur(photo, kernels), atol=1e-6)
 
 
-def test_a_small_corner_is_the_middle_of_the_lens(photo: Image) -> None:
-    """At a corner of nearly nothing the whole picture stands on the axis: the shift ``lens`` there."""
+def test_a_small_corner_is_the_middle_of_the_lens(photo: ImageF32) -> None:
+    """At a corner of nearly nothing the whole image stands on the axis: the shift ``lens`` there."""
     params = {"lens": "CookeTriplet"}
     made = core.shift("lens_whole", corner=1e-6)(photo, params, rng_for(0, "a", "lens_whole"))
     np.testing.assert_allclose(
@@ -31,7 +31,7 @@ def test_a_small_corner_is_the_middle_of_the_lens(photo: Image) -> None:
     )
 
 
-def test_the_chosen_params_say_the_quality(photo: Image) -> None:
+def test_the_chosen_params_say_the_quality(photo: ImageF32) -> None:
     shift = core.shift("lens_whole")
     chosen = shift.chosen_params(photo, {"lens": "TessarLens"}, rng_for(0, "a", "lens_whole"))
     assert chosen == {"quality": pytest.approx(lenses.load(lenses.builtin(), "TessarLens").quality, abs=1e-5)}
@@ -44,7 +44,7 @@ def test_a_folder_of_lenses_is_its_own_set(tmp_path: Path) -> None:
     assert shift.version != core.shift("lens_whole").version
 
 
-def test_what_is_no_setting_or_corner_is_named(photo: Image) -> None:
+def test_what_is_no_setting_or_corner_is_named(photo: ImageF32) -> None:
     with pytest.raises(SoritesError, match="a setting names one of 15 lenses, got 'Nobody'"):
         core.shift("lens_whole")(photo, {"lens": "Nobody"}, rng_for(0, "a", "lens_whole"))
     with pytest.raises(SoritesError, match="wanted a corner above 0 and up to 1"):

@@ -5,11 +5,11 @@ import colorsys
 import numpy as np
 import pytest
 
-from sorites.core import Image, shift
+from sorites.core import ImageF32, shift
 from sorites.core.rng import rng_for
 
 
-def turn(name: str, image: Image, severity: float) -> Image:
+def turn(name: str, image: ImageF32, severity: float) -> ImageF32:
     return shift(name)(image, severity, rng_for(0, "a", name))
 
 
@@ -25,7 +25,7 @@ def test_brightness_raises_v_of_hsv(severity: float) -> None:
 
 
 @pytest.mark.parametrize("severity", [0.25, 0.6, 0.95, 1.0])
-def test_contrast_scales_deviations_and_keeps_channel_means(photo: Image, severity: float) -> None:
+def test_contrast_scales_deviations_and_keeps_channel_means(photo: ImageF32, severity: float) -> None:
     made = turn("contrast", photo, severity).astype(np.float64)
     mean = photo.mean(axis=(0, 1), dtype=np.float64)
     np.testing.assert_allclose(made.mean(axis=(0, 1)), mean, atol=1e-6)
@@ -47,7 +47,7 @@ def test_saturate_scales_s_of_hsv(level: int, factor: float, offset: float) -> N
         np.testing.assert_allclose(after, colorsys.hsv_to_rgb(h, min(s * factor + offset, 1), v), atol=1e-5)
 
 
-def test_saturate_never_comes_back_to_the_picture(photo: Image) -> None:
+def test_saturate_never_comes_back_to_the_image(photo: ImageF32) -> None:
     moved = [
         np.square(turn("saturate", photo, severity) - photo).mean() for severity in np.arange(1, 5.1, 0.1)
     ]

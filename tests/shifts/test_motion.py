@@ -42,7 +42,7 @@ def test_forward_motion_leaves_the_middle_and_drags_the_border() -> None:
 
 @pytest.mark.parametrize("name", ["motion_blur", "zoom_blur"])
 @pytest.mark.parametrize("size", [(1, 1), (8, 8), (9, 31)])
-def test_a_flat_picture_of_any_size_stays_as_it_is(name: str, size: tuple[int, int]) -> None:
+def test_a_flat_image_of_any_size_stays_as_it_is(name: str, size: tuple[int, int]) -> None:
     image = np.full((*size, 3), 0.4, np.float32)
     for level in (0.5, 1, 2.5, 5):
         np.testing.assert_allclose(shift(name)(image, level, rng_for(0, "a", name)), image, atol=1e-3)

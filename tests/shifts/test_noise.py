@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from sorites.core import Image, shift
+from sorites.core import ImageF32, shift
 from sorites.core.rng import rng_for
 from sorites.shifts.noise import BINS, poisson_table
 
 
-def flat(value: float, side: int = 160) -> Image:
+def flat(value: float, side: int = 160) -> ImageF32:
     return np.full((side, side, 3), np.float32(value))
 
 

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from sorites.core import Image, shift
+from sorites.core import ImageF32, shift
 from sorites.core.rng import rng_for
 
 
-def turn(image: Image, severity: float, sample: str = "a") -> Image:
+def turn(image: ImageF32, severity: float, sample: str = "a") -> ImageF32:
     return shift("spatter")(image, severity, rng_for(0, sample, "spatter"))
 
 

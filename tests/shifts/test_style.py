@@ -8,22 +8,22 @@ from PIL import Image as Pillow
 from PIL import ImageOps
 from skimage.filters import gaussian, sobel_h, sobel_v
 
-from sorites.core import Image, shift, to_image, to_picture
+from sorites.core import ImageF32, shift, to_float, to_uint8
 from sorites.core.errors import SoritesError
 from sorites.shifts.style import STYLES
 
 RNG = np.random.default_rng(0)
-PHOTO = to_image((gaussian(RNG.random((44, 66, 3)), 2, channel_axis=2) * 600 % 255).astype(np.uint8))
+PHOTO = to_float((gaussian(RNG.random((44, 66, 3)), 2, channel_axis=2) * 600 % 255).astype(np.uint8))
 
 
-def drawn(name: str, image: Image = PHOTO) -> Image:
+def drawn(name: str, image: ImageF32 = PHOTO) -> ImageF32:
     return shift("style")(image, {"style": name}, np.random.default_rng(1))
 
 
 def test_gray_and_inverted_are_pillows() -> None:
-    picture = Pillow.fromarray(to_picture(PHOTO))
-    assert np.abs(to_picture(drawn("gray"))[..., 0].astype(int) - np.asarray(picture.convert("L"))).max() <= 1
-    np.testing.assert_array_equal(to_picture(drawn("inverted")), np.asarray(ImageOps.invert(picture)))
+    image = Pillow.fromarray(to_uint8(PHOTO))
+    assert np.abs(to_uint8(drawn("gray"))[..., 0].astype(int) - np.asarray(image.convert("L"))).max() <= 1
+    np.testing.assert_array_equal(to_uint8(drawn("inverted")), np.asarray(ImageOps.invert(image)))
 
 
 def test_blurred_is_scikit_images() -> None:
@@ -58,15 +58,15 @@ def test_noise_has_the_deviation_it_says() -> None:
     )
 
 
-def test_flat_pictures_have_no_edges() -> None:
+def test_flat_images_have_no_edges() -> None:
     flat = np.full((32, 32, 3), 0.3, np.float32)
     np.testing.assert_allclose(drawn("sketch", flat), 1)
     np.testing.assert_allclose(drawn("embossed", flat), 0.5)
 
 
-def test_every_style_is_another_picture() -> None:
-    made = [to_picture(drawn(name)).tobytes() for name in STYLES]
-    assert len({*made, to_picture(PHOTO).tobytes()}) == len(STYLES) + 1
+def test_every_style_is_another_image() -> None:
+    made = [to_uint8(drawn(name)).tobytes() for name in STYLES]
+    assert len({*made, to_uint8(PHOTO).tobytes()}) == len(STYLES) + 1
 
 
 def test_an_unknown_style_is_named() -> None:

@@ -8,7 +8,7 @@ import pytest
 from scipy import ndimage
 
 from sorites import core
-from sorites.core import Image
+from sorites.core import ImageF32
 from sorites.core.errors import SoritesError
 from sorites.core.rng import rng_for
 from sorites.lenses import tolerances
@@ -22,7 +22,7 @@ def own(kind: str) -> tolerances.Tolerance:
 
 
 @every_kind
-def test_a_picture_is_convolved_with_the_mixed_kernel_of_its_azimuth(photo: Image, kind: str) -> None:
+def test_a_image_is_convolved_with_the_mixed_kernel_of_its_azimuth(photo: ImageF32, kind: str) -> None:
     """Against SciPy, channel by channel, mirrored at the border."""
     shift, held, draw = core.shift(kind), own(kind), rng_for(0, "a", kind)
     severity = (held.steps[2] + held.steps[3]) / 2
@@ -33,8 +33,8 @@ def test_a_picture_is_convolved_with_the_mixed_kernel_of_its_azimuth(photo: Imag
 
 
 @every_kind
-def test_the_least_error_is_the_lens_as_designed(photo: Image, kind: str) -> None:
-    """A tenth of the first stop is closer to the lens as designed than to the untouched picture."""
+def test_the_least_error_is_the_lens_as_designed(photo: ImageF32, kind: str) -> None:
+    """A tenth of the first stop is closer to the lens as designed than to the untouched image."""
     shift, held = core.shift(kind), own(kind)
     made = shift(photo, held.steps[1] / 10, rng_for(0, "a", kind))
     taps = held.taps(0.0, shift.chosen_params(photo, 1.0, rng_for(0, "a", kind))["azimuth"])
@@ -51,21 +51,21 @@ def test_levels_and_unit_are_those_of_the_file() -> None:
         assert "as designed" in core.shift(kind).about
 
 
-def test_the_azimuth_is_the_samples_and_none_on_the_axis(photo: Image) -> None:
+def test_the_azimuth_is_the_samples_and_none_on_the_axis(photo: ImageF32) -> None:
     shift, axis = core.shift("decentre"), core.shift("decentre", field=0)
     found = {shift.chosen_params(photo, 5.0, rng_for(0, f"s{i}", "decentre"))["azimuth"] for i in range(80)}
     assert found == set(range(0, 360, 45))
     assert axis.chosen_params(photo, 5.0, rng_for(0, "a", "decentre"))["azimuth"] is None
 
 
-def test_the_chosen_params_say_how_sharp_the_lens_is(photo: Image) -> None:
+def test_the_chosen_params_say_how_sharp_the_lens_is(photo: ImageF32) -> None:
     shift, held = core.shift("decentre", field=0), own("decentre")
     chosen = shift.chosen_params(photo, held.steps[3], rng_for(0, "a", "decentre"))
     assert chosen["mtf50"] == pytest.approx(held.mtf50[3, 0], abs=1e-5)
     assert (chosen["lens"], chosen["element"]) == (held.about["lens"], held.about["element"])
 
 
-def test_beyond_the_last_stop_is_refused_by_name(photo: Image) -> None:
+def test_beyond_the_last_stop_is_refused_by_name(photo: ImageF32) -> None:
     with pytest.raises(SoritesError, match=r"tilt: \w+ was traced up to .* arcmin, got 9999.0"):
         core.shift("tilt")(photo, 9999.0, rng_for(0, "a", "tilt"))
 

@@ -3,19 +3,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sorites.core import Image, shift
+from sorites.core import ImageF32, shift
 from sorites.core.rng import rng_for
 
 NAMES = ["snow", "fog", "frost", "spatter"]
 
 
-def turn(name: str, image: Image, severity: float, sample: str = "a") -> Image:
+def turn(name: str, image: ImageF32, severity: float, sample: str = "a") -> ImageF32:
     return shift(name)(image, severity, rng_for(0, sample, name))
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("size", [(1, 1), (1, 9), (8, 8), (37, 5)])
-def test_weather_comes_over_pictures_of_any_size_and_brightness(name: str, size: tuple[int, int]) -> None:
+def test_weather_comes_over_images_of_any_size_and_brightness(name: str, size: tuple[int, int]) -> None:
     for value in (0.0, 0.5, 1.0):
         for severity in (0.01, 1, 3.5, 5):
             made = turn(name, np.full((*size, 3), value, np.float32), severity)
@@ -24,17 +24,17 @@ def test_weather_comes_over_pictures_of_any_size_and_brightness(name: str, size:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_sample_has_weather_of_its_own(photo: Image, name: str) -> None:
+def test_every_sample_has_weather_of_its_own(photo: ImageF32, name: str) -> None:
     assert np.abs(turn(name, photo, 3, "a") - turn(name, photo, 3, "b")).mean() > 0.01
 
 
-def test_snow_whitens_the_ground_and_falls_on_it(photo: Image) -> None:
+def test_snow_whitens_the_ground_and_falls_on_it(photo: ImageF32) -> None:
     for level in (1, 3, 5):
         assert (turn("snow", photo, level) >= photo - 1e-6).all()
     assert turn("snow", photo, 5).mean() > turn("snow", photo, 1).mean()
 
 
-def test_fog_is_the_published_sum_of_picture_and_cloud() -> None:
+def test_fog_is_the_published_sum_of_image_and_cloud() -> None:
     """On black but for one white pixel, what is seen is strength / (1 + strength) of a cloud that
     spans 0..1.
     """

@@ -1,5 +1,5 @@
 """A dataset that was built on a disk and copied to a store is read there: the same samples, and the
-same pictures.
+same images.
 """
 
 from __future__ import annotations

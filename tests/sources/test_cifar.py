@@ -50,7 +50,7 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_pictures_and_classes_are_those_of_the_sheets(small: Path) -> None:
+def test_images_and_classes_are_those_of_the_sheets(small: Path) -> None:
     for split, first in (("train", 0), ("test", EACH * 5)):
         samples = cifar.cifar(f"{split},{small}", TEN)
         assert [s.label for s in samples] == NUMBERS[first : first + len(samples)].tolist()
@@ -68,9 +68,9 @@ def test_is_decoded_once(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_array_equal(cifar.cifar(str(small), TEN)[3].load(), first[3].load())
 
 
-def test_groups_say_who_is_familiar_and_who_is_near(small: Path) -> None:
+def test_groups_say_who_is_in_distribution_and_who_is_near(small: Path) -> None:
     groups = {s.attrs[1].value: s.attrs[0].value for s in cifar.cifar(str(small), TEN)}
-    assert {name for name, group in groups.items() if group == "familiar"} == {
+    assert {name for name, group in groups.items() if group == "id"} == {
         "airplane",
         "automobile",
         "bird",
@@ -80,13 +80,13 @@ def test_groups_say_who_is_familiar_and_who_is_near(small: Path) -> None:
     }
     assert {name for name, group in groups.items() if group == "near"} == {"dog", "horse", "truck"}
     assert groups["frog"] == "far"
-    assert {s.attrs[1].value for s in cifar.cifar(f"strange,{small}", TEN)} == {
+    assert {s.attrs[1].value for s in cifar.cifar(f"ood,{small}", TEN)} == {
         "dog",
         "frog",
         "horse",
         "truck",
     }
-    assert {s.attrs[0].value for s in cifar.cifar(f"train,familiar,{small}", TEN)} == {"familiar"}
+    assert {s.attrs[0].value for s in cifar.cifar(f"train,id,{small}", TEN)} == {"id"}
 
 
 def test_classes_outside_the_labels_have_none(small: Path) -> None:
@@ -98,7 +98,7 @@ def test_classes_outside_the_labels_have_none(small: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "says"),
     [
-        ("tset", "wanted train, test, familiar, strange or a FILE.tgz"),
+        ("tset", "wanted train, test, in-distribution, OOD or a FILE.tgz"),
         ("nowhere.tgz", "there is no file nowhere.tgz"),
     ],
 )
@@ -124,5 +124,5 @@ def test_broken_archives_are_named(tmp_path: Path) -> None:
         cifar.unpack(tmp_path / "no.tgz")
     with pytest.raises(SoritesError, match="is not the archive of"):
         cifar.unpack(archive(tmp_path, sheets=5))
-    with pytest.raises(SoritesError, match="has no labels for its 100 and 20 pictures"):
+    with pytest.raises(SoritesError, match="has no labels for its 100 and 20 images"):
         cifar.unpack(archive(tmp_path, NUMBERS[:-1]))

@@ -51,12 +51,12 @@ def test_a_trajectory_is_shift_class_and_seed_with_its_scale_as_severity(root: P
     assert len(source) == 2 * 2 * 6
 
 
-def test_each_picture_is_the_one_its_name_says(root: Path) -> None:
+def test_each_image_is_the_one_its_name_says(root: Path) -> None:
     for sample in core.source(f"cns_bench:{root}"):
         assert abs(int(sample.load().mean()) - 100 * (sample.setting.severity or 0)) <= 2
 
 
-def test_annotations_say_which_pictures_count(root: Path) -> None:
+def test_annotations_say_which_images_count(root: Path) -> None:
     images = [
         {"image": f"heavy_snow/022_bald eagle/seed_0034_scale_{s:04d}.jpg", "seed": 34, "scale": s / 1000}
         | {"shift": "heavy_snow", "class": 22}
@@ -67,7 +67,7 @@ def test_annotations_say_which_pictures_count(root: Path) -> None:
     assert [s.id for s in by_folder] == [s.id for s in by_file] == ["heavy_snow/022/seed_0034"] * 6
 
 
-def test_annotations_may_lie_apart_from_the_pictures(
+def test_annotations_may_lie_apart_from_the_images(
     root: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     images = [
@@ -81,7 +81,7 @@ def test_annotations_may_lie_apart_from_the_pictures(
     assert [s.id for s in found] == ["heavy_snow/022/seed_0034"] * 6
     assert all(abs(int(s.load().mean()) - 100 * (s.setting.severity or 0)) <= 2 for s in found)
     with pytest.raises(
-        SoritesError, match="with annotations=FILE, wanted the folder of the pictures, got the file"
+        SoritesError, match="with annotations=FILE, wanted the folder of the images, got the file"
     ):
         core.source(f"cns_bench:{file}?annotations={file}")
     with pytest.raises(
@@ -122,7 +122,7 @@ def told(root: Path, text: str) -> None:
     [
         (
             lambda root: eagle(root, "seed_0034_scale_0500.png"),
-            "two pictures of heavy_snow/022/seed_0034 at scale 0.5: .*jpg and",
+            "two images of heavy_snow/022/seed_0034 at scale 0.5: .*jpg and",
         ),
         (lambda root: eagle(root, "odd.png"), "odd.png: wanted a name like seed_0034"),
         (
@@ -162,7 +162,7 @@ def test_other_labels_are_refused(root: Path) -> None:
         core.source(f"cns_bench:{root}", labels(["cat", "dog"]))
 
 
-def test_each_dial_starts_from_its_own_pictures(root: Path, tiny: object) -> None:
+def test_each_dial_starts_from_its_own_images(root: Path, tiny: object) -> None:
     """Scale 0 of a shift counts the trajectories of that shift alone."""
     for scale in SCALES:
         shot(root, "heavy_snow", "022_bald eagle", 50, scale)
@@ -200,7 +200,7 @@ def annotated(root: Path, **changed: object) -> str:
         ({"shift": ""}, "wanted the name of a shift, got ''"),
         (
             {"image": "../../etc/passwd"},
-            "wanted image as a path below the pictures' folder, got '../../etc/passwd'",
+            "wanted image as a path below the images' folder, got '../../etc/passwd'",
         ),
         ({"image": "/etc/passwd"}, "wanted image as a path below"),
     ],
@@ -212,7 +212,7 @@ def test_an_annotation_that_means_nothing_is_named(
         core.source(annotated(tmp_path, **changed))
 
 
-def test_a_shift_folder_called_clean_takes_no_other_pictures_row(tmp_path: Path) -> None:
+def test_a_shift_folder_called_clean_takes_no_other_images_row(tmp_path: Path) -> None:
     for shift in ("clean", "snow"):
         folder = tmp_path / shift / "022_eagle"
         folder.mkdir(parents=True)
@@ -224,7 +224,7 @@ def test_a_shift_folder_called_clean_takes_no_other_pictures_row(tmp_path: Path)
 
 @pytest.fixture
 def shapes(tmp_path: Path) -> Path:
-    """Pictures generated for classes of their own, with the file of these beside them."""
+    """Images generated for classes of their own, with the file of these beside them."""
     for folder in ("000_disc", "002_small cross"):
         for scale in (0, 1000):
             shot(tmp_path / "shapes", "night", folder, 3, scale)

@@ -16,7 +16,7 @@ from PIL import Image as Pillow
 
 from sorites import core
 from sorites.core import Box, Sample
-from sorites.core.errors import BadPicture, SoritesError
+from sorites.core.errors import BadImage, SoritesError
 from sorites.core.labels import labels
 from sorites.io import readers
 
@@ -28,7 +28,7 @@ def annotation(id_: int, image: int, category: int, bbox: Any, **more: Any) -> d
 
 
 def content() -> dict[str, Any]:
-    """Two pictures, three things and a crowd, with COCO's numbers of categories."""
+    """Two images, three objects and a crowd, with COCO's numbers of categories."""
     return {
         "images": [
             {"id": 7, "file_name": "a.png", "width": 40, "height": 30},
@@ -48,7 +48,7 @@ Made = Callable[..., Path]
 
 @pytest.fixture
 def made(tmp_path: Path) -> Made:
-    """Write the two pictures and an annotation file; ``change`` may spoil it first."""
+    """Write the two images and an annotation file; ``change`` may spoil it first."""
 
     def write(
         change: Callable[[dict[str, Any]], Any] = lambda data: None,
@@ -73,13 +73,13 @@ def read(file: Path, more: str = "") -> list[Sample]:
 
 def test_boxes_areas_and_crowds_come_as_the_file_has_them(made: Made) -> None:
     first, second = read(made())
-    assert first.truth == (
+    assert first.ground_truth == (
         Box((2, 3, 12, 23), COCO.find("person"), area=150.5),
         Box((1.5, 2.5, 5.5, 6.5), COCO.find("toothbrush"), area=16.0),
         Box((0, 0, 40, 30), COCO.find("person"), area=900.0, crowd=True),
     )
     assert (first.id, second.id, first.label) == ("a.png", "b.png", None)
-    assert second.truth == (), "nothing there, which is not the same as not known"
+    assert second.ground_truth == (), "nothing there, which is not the same as not known"
     assert first.load().shape == (30, 40, 3)
 
 
@@ -93,33 +93,33 @@ def test_boxes_areas_and_crowds_come_as_the_file_has_them(made: Made) -> None:
         ("elsewhere/deep", "a.json", "?images={}/elsewhere/deep"),
     ],
 )
-def test_pictures_are_found_where_they_usually_are_or_where_they_are_said_to_be(
+def test_images_are_found_where_they_usually_are_or_where_they_are_said_to_be(
     made: Made, tmp_path: Path, folder: str, name: str, more: str
 ) -> None:
     file = made(folder=folder, name=name)
     assert [sample.load().shape[1] for sample in read(file, more.format(tmp_path))] == [40, 20]
 
 
-def test_pictures_that_are_not_there_are_error_rows_and_none_at_all_is_an_error(
+def test_images_that_are_not_there_are_error_rows_and_none_at_all_is_an_error(
     made: Made, tmp_path: Path
 ) -> None:
     file = made()
     (tmp_path / "a.png").unlink()
     first, second = read(file)
-    with pytest.raises(BadPicture, match=r"a\.png: cannot be read as a picture: No such file"):
+    with pytest.raises(BadImage, match=r"a\.png: cannot be read as an image: No such file"):
         first.load()
     assert second.load().shape == (20, 20, 3)
     (tmp_path / "b.png").unlink()
     with pytest.raises(
-        SoritesError, match=r"none of the 2 pictures .* such as a.png, is in .*coco:.*,images=DIR"
+        SoritesError, match=r"none of the 2 images .* such as a.png, is in .*coco:.*,images=DIR"
     ):
         read(file)
 
 
-def test_a_picture_of_another_size_than_its_annotations_is_an_error_row(made: Made, tmp_path: Path) -> None:
+def test_a_image_of_another_size_than_its_annotations_is_an_error_row(made: Made, tmp_path: Path) -> None:
     file = made()
     Pillow.new("RGB", (30, 40)).save(tmp_path / "a.png")
-    with pytest.raises(BadPicture, match="annotations are for 40 x 30 px, and the picture has 30 x 40"):
+    with pytest.raises(BadImage, match="annotations are for 40 x 30 px, and the image has 30 x 40"):
         read(file)[0].load()
 
 
@@ -129,7 +129,7 @@ def test_classes_go_by_name_and_those_the_suite_lacks_are_counted(made: Made) ->
         UserWarning, match="1 box is of a class that the suite does not have.* first 'toothbrush'"
     ):
         first = core.source(f"coco:{file}", labels(["dog", "Person"])).samples[0]
-    assert [box.label for box in first.truth or ()] == [1, 1]
+    assert [box.label for box in first.ground_truth or ()] == [1, 1]
     with pytest.raises(
         SoritesError,
         match=(
@@ -149,18 +149,18 @@ def boxes(*all_of_them: Any) -> Callable[[dict[str, Any]], None]:
 
 def test_rounding_at_the_edge_is_kept_and_what_reaches_further_is_cut_and_counted(made: Made) -> None:
     with pytest.warns(
-        UserWarning, match="1 box reaches out of its picture and is cut at its edge, first annotation 2"
+        UserWarning, match="1 box reaches out of its image and is cut at its edge, first annotation 2"
     ):
         first = read(made(boxes([-0.4, 5, 41, 5], [-5, 5, 100, 5])))[0]
-    assert [box.xyxy for box in first.truth or ()] == [(-0.4, 5, 40.6, 10), (0, 5, 40, 10)]
+    assert [box.xyxy for box in first.ground_truth or ()] == [(-0.4, 5, 40.6, 10), (0, 5, 40, 10)]
 
 
 def test_boxes_without_size_or_wholly_outside_are_left_out_and_counted(made: Made) -> None:
     with pytest.warns(
-        UserWarning, match="3 boxes have no width or height inside their picture and are left out, first"
+        UserWarning, match="3 boxes have no width or height inside their image and are left out, first"
     ):
         first = read(made(boxes([5, 5, 0, 5], [5, 5, 5, 0], [50, 50, 9, 9], [1, 1, 2, 2])))[0]
-    assert [box.xyxy for box in first.truth or ()] == [(1, 1, 3, 3)]
+    assert [box.xyxy for box in first.ground_truth or ()] == [(1, 1, 3, 3)]
 
 
 @pytest.mark.parametrize(
@@ -174,12 +174,12 @@ def test_boxes_without_size_or_wholly_outside_are_left_out_and_counted(made: Mad
         (None, "annotation 1 has no bbox; masks and key points without one are not understood"),
     ],
 )
-def test_a_box_that_cannot_be_understood_spoils_its_picture_and_no_other(
+def test_a_box_that_cannot_be_understood_spoils_its_image_and_no_other(
     made: Made, bbox: Any, reason: str
 ) -> None:
     first, second = read(made(boxes(bbox)))
-    assert first.truth is None
-    with pytest.raises(BadPicture, match=reason):
+    assert first.ground_truth is None
+    with pytest.raises(BadImage, match=reason):
         first.load()
     assert second.load().shape == (20, 20, 3)
 
@@ -189,11 +189,11 @@ def test_areas_that_are_none_fall_back_to_the_box(made: Made) -> None:
         for row, area in zip(data["annotations"], (-1, math.nan, "much"), strict=True):
             row["area"] = area
 
-    assert [box.area for box in read(made(change))[0].truth or ()] == [None, None, None]
+    assert [box.area for box in read(made(change))[0].ground_truth or ()] == [None, None, None]
 
 
-def test_annotations_of_pictures_that_are_not_listed_are_counted(made: Made) -> None:
-    with pytest.warns(UserWarning, match="1 annotation is of a picture that the file does not list"):
+def test_annotations_of_images_that_are_not_listed_are_counted(made: Made) -> None:
+    with pytest.warns(UserWarning, match="1 annotation is of an image that the file does not list"):
         assert (
             len(read(made(lambda data: data["annotations"].append(annotation(4, 99, 1, [0, 0, 1, 1]))))) == 2
         )
@@ -256,14 +256,14 @@ def test_files_that_are_missing_or_too_large(
 
 def test_a_name_that_leads_out_of_the_folder_is_an_error_row(made: Made) -> None:
     first = read(made(lambda d: d["images"][0].update(file_name="../../secret.png")))[0]
-    with pytest.raises(BadPicture, match="wanted the name of a picture inside"):
+    with pytest.raises(BadImage, match="wanted the name of an image inside"):
         first.load()
     assert not Path(first.id).is_absolute()
 
 
-def test_categories_without_pictures_and_boxes_at_random_come_back(made: Made) -> None:
+def test_categories_without_images_and_boxes_at_random_come_back(made: Made) -> None:
     rng = np.random.default_rng(0)
     corners = rng.uniform(0, 15, (50, 4))
     first = read(made(boxes(*([*map(float, row)] for row in corners))))[0]
-    found = np.array([box.xyxy for box in first.truth or ()])
+    found = np.array([box.xyxy for box in first.ground_truth or ()])
     np.testing.assert_allclose(found[:, 2:] - found[:, :2], corners[:, 2:])

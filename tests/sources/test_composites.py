@@ -1,4 +1,4 @@
-"""Composites of several things: a fixed list by seed and number, exact boxes, hidden things recorded."""
+"""Composites of several objects: a fixed list by seed and number, exact boxes, hidden objects recorded."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sorites.core.labels import coco, labels
 from sorites.scenes.composite import CutOut
 from sorites.scenes.scenery import DRAWN
 from sorites.sources import stamps
-from sorites.sources.composites import Recipe, Thing, annotation_table, parse_range, samples
+from sorites.sources.composites import Object, Recipe, annotation_table, parse_range, samples
 
 
 def discs(size: int) -> CutOut:
@@ -22,11 +22,11 @@ def discs(size: int) -> CutOut:
     return CutOut(np.full((size, size, 3), (0.9, 0.1, 0.1), np.float32), mask)
 
 
-THINGS = [
-    Thing(name, i, ("grass", "indoors"), functools.partial(discs, 80 + 40 * i))
+OBJECTS = [
+    Object(name, i, ("grass", "indoors"), functools.partial(discs, 80 + 40 * i))
     for i, name in enumerate("abc")
 ]
-THINGS.append(Thing("d", None, ("snow",), functools.partial(discs, 200)))
+OBJECTS.append(Object("d", None, ("snow",), functools.partial(discs, 200)))
 
 
 def test_the_table_names_stamps_classes_of_coco_and_places() -> None:
@@ -41,37 +41,39 @@ def test_the_table_names_stamps_classes_of_coco_and_places() -> None:
     assert not any("paratrooper" in file for file, _, _ in rows), "its box would hold the parachute"
 
 
-def test_a_picture_follows_from_seed_and_number_alone() -> None:
-    few, many = (samples(THINGS, Recipe(side=160), count, ()) for count in (3, 6))
-    assert [(s.id, s.truth, s.attrs) for s in few] == [(s.id, s.truth, s.attrs) for s in many[:3]]
+def test_a_image_follows_from_seed_and_number_alone() -> None:
+    few, many = (samples(OBJECTS, Recipe(side=160), count, ()) for count in (3, 6))
+    assert [(s.id, s.ground_truth, s.attrs) for s in few] == [
+        (s.id, s.ground_truth, s.attrs) for s in many[:3]
+    ]
     np.testing.assert_array_equal(few[2].load(), many[2].load())
-    other = samples(THINGS, Recipe(seed=1, side=160), 3, ())
-    assert [s.truth for s in other] != [s.truth for s in few]
+    other = samples(OBJECTS, Recipe(seed=1, side=160), 3, ())
+    assert [s.ground_truth for s in other] != [s.ground_truth for s in few]
     assert not {s.id for s in other} & {s.id for s in few}
     assert few[0].load().shape == (160, 160, 3)
     assert few[0].load().flags.writeable is False
 
 
-def test_boxes_hidden_things_and_things_of_no_class() -> None:
-    made = samples(THINGS, Recipe(things=(6, 9), side=200), 60, ())
+def test_boxes_hidden_objects_and_objects_of_no_class() -> None:
+    made = samples(OBJECTS, Recipe(objects=(6, 9), side=200), 60, ())
     hidden = 0
     for sample in made:
         told = {}
         for attr in sample.attrs:
             told.setdefault(attr.key, []).append(attr.value)
-        assert 6 <= int(told["things"][0]) <= 9
+        assert 6 <= int(told["objects"][0]) <= 9
         hidden += len(told.get("hidden", ()))
-        for box in sample.truth or ():
+        for box in sample.ground_truth or ():
             assert 0 <= box.xyxy[0] < box.xyxy[2] <= 200
             assert box.area is not None
             assert 0 < box.area <= (box.xyxy[2] - box.xyxy[0]) * (box.xyxy[3] - box.xyxy[1])
             assert box.label in (0, 1, 2), "what the labels lack has no box"
-    assert hidden > 5, "with this many things some are mostly hidden"
-    assert any(len(s.truth or ()) < 6 for s in made)
+    assert hidden > 5, "with this many objects some are mostly hidden"
+    assert any(len(s.ground_truth or ()) < 6 for s in made)
 
 
 @pytest.mark.parametrize(("text", "wanted"), [("3", (3, 3)), ("1..5", (1, 5)), ("2..2", (2, 2))])
-def test_a_range_of_things(text: str, wanted: tuple[int, int]) -> None:
+def test_a_range_of_objects(text: str, wanted: tuple[int, int]) -> None:
     assert parse_range(text) == wanted
 
 
@@ -85,14 +87,14 @@ def test_what_is_no_range_is_said(text: str) -> None:
     ("spec", "message"),
     [
         ("composites:many", "wanted composites as a whole number"),
-        ("composites:0", "wanted 1 to 100,000 pictures"),
-        ("composites:5?size=9999", "wanted pictures of 64 to 4096 px, got 9999"),
+        ("composites:0", "wanted 1 to 100,000 images"),
+        ("composites:5?size=9999", "wanted images of 64 to 4096 px, got 9999"),
         ("composites:5?colour=red", "no composites option named 'colour'"),
         ("composites:5?places=mars", "places is one of drawn, photographed"),
     ],
 )
 def test_options_that_do_not_exist(spec: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sorites.sources.composites.things", lambda labels: THINGS)
+    monkeypatch.setattr("sorites.sources.composites.objects", lambda labels: OBJECTS)
     monkeypatch.setattr("sorites.sources.composites.fetch", lambda: ())
     with pytest.raises(SoritesError, match=message):
         core.source(spec, coco())
@@ -104,8 +106,8 @@ def test_other_labels_are_told_to_be_cocos() -> None:
 
 
 @pytest.mark.slow
-def test_the_embedded_pictures_show_all_classes() -> None:
+def test_the_embedded_images_show_all_classes() -> None:
     made = core.source("composites:150?places=drawn", coco()).samples
     assert len(made) == 150
-    assert len({box.label for sample in made for box in sample.truth or ()}) == 24
+    assert len({box.label for sample in made for box in sample.ground_truth or ()}) == 24
     assert made[0].load().shape == (640, 640, 3)

@@ -1,4 +1,4 @@
-"""Every kind of file a picture may come in, against numbers worked out by hand."""
+"""Every kind of file an image may come in, against numbers worked out by hand."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sorites.core.errors import BadPicture
+from sorites.core.errors import BadImage
 from sorites.sources.decode import GROUND, decode, decode_rgba, on_ground
 
 
@@ -40,15 +40,15 @@ def scanlines(values: np.ndarray) -> bytes:
 def test_lossless_rgb_comes_back_as_it_was(kind: str) -> None:
     values = np.random.default_rng(0).integers(0, 256, (7, 5, 3), dtype=np.uint8)
     options = {"lossless": True} if kind == "WEBP" else {}
-    picture = decode(encoded(Image.fromarray(values), kind, **options))
-    assert picture.dtype == np.uint8
-    assert picture.flags.writeable
-    assert np.array_equal(picture, values)
+    image = decode(encoded(Image.fromarray(values), kind, **options))
+    assert image.dtype == np.uint8
+    assert image.flags.writeable
+    assert np.array_equal(image, values)
 
 
 def test_grey_is_three_equal_channels() -> None:
-    picture = decode(encoded(Image.fromarray(np.array([[0, 77, 255]], np.uint8)), "PNG"))
-    assert picture.tolist() == [[[0] * 3, [77] * 3, [255] * 3]]
+    image = decode(encoded(Image.fromarray(np.array([[0, 77, 255]], np.uint8)), "PNG"))
+    assert image.tolist() == [[[0] * 3, [77] * 3, [255] * 3]]
 
 
 def test_one_bit_is_black_and_white() -> None:
@@ -84,7 +84,7 @@ def test_colour_and_alpha_of_16_bits() -> None:
 
 
 def test_floats_are_refused_with_advice() -> None:
-    with pytest.raises(BadPicture, match="save it with 8 or 16 bits"):
+    with pytest.raises(BadImage, match="save it with 8 or 16 bits"):
         decode(encoded(Image.new("F", (2, 2), 0.5), "TIFF"))
 
 
@@ -157,12 +157,12 @@ def test_exif_orientation(kind: str, orientation: int) -> None:
     }[orientation]
     exif = Image.Exif()
     exif[0x0112] = orientation
-    picture = decode(encoded(Image.fromarray(np.ascontiguousarray(stored)), kind, exif=exif))
-    assert picture.shape == (16, 24, 3)
-    assert np.abs(picture[..., 0].astype(int) - upright).max() <= 1
+    image = decode(encoded(Image.fromarray(np.ascontiguousarray(stored)), kind, exif=exif))
+    assert image.shape == (16, 24, 3)
+    assert np.abs(image[..., 0].astype(int) - upright).max() <= 1
 
 
-def test_broken_exif_does_not_spoil_the_picture() -> None:
+def test_broken_exif_does_not_spoil_the_image() -> None:
     data = encoded(Image.new("L", (4, 4), 9), "PNG", exif=b"Exif\0\0not a tiff header")
     assert decode(data).shape == (4, 4, 3)
 
@@ -191,46 +191,46 @@ def test_a_truncated_file_is_named(tmp_path: Path, kind: str) -> None:
     data = encoded(Image.fromarray(noise), kind)
     path = tmp_path / "cut"
     path.write_bytes(data[: len(data) // 2])
-    with pytest.raises(BadPicture, match=r"cut: cannot be read as a picture: \w"):
+    with pytest.raises(BadImage, match=r"cut: cannot be read as an image: \w"):
         decode(path)
 
 
 def test_an_empty_file_a_text_and_a_riff_that_is_no_webp(tmp_path: Path) -> None:
-    with pytest.raises(BadPicture, match="thing: the file is empty"):
-        decode(b"", "thing")
-    (tmp_path / "a.png").write_text("hello, I am a picture")
-    with pytest.raises(BadPicture, match=r"a\.png: not a picture: wanted JPEG"):
+    with pytest.raises(BadImage, match="object: the file is empty"):
+        decode(b"", "object")
+    (tmp_path / "a.png").write_text("hello, I am an image")
+    with pytest.raises(BadImage, match=r"a\.png: not an image: wanted JPEG"):
         decode(tmp_path / "a.png")
-    with pytest.raises(BadPicture, match="not a picture"):
+    with pytest.raises(BadImage, match="not an image"):
         decode(b"RIFF\x10\0\0\0WAVEfmt ")
 
 
 def test_other_parsers_are_not_reachable() -> None:
     for data in (encoded(Image.new("RGB", (4, 4)), kind) for kind in ("ICO", "PCX", "TGA", "EPS", "SGI")):
-        with pytest.raises(BadPicture, match="not a picture"):
+        with pytest.raises(BadImage, match="not an image"):
             decode(data)
 
 
 def test_folders_missing_files_and_pipes(tmp_path: Path) -> None:
-    with pytest.raises(BadPicture, match="got a folder"):
+    with pytest.raises(BadImage, match="got a folder"):
         decode(tmp_path)
-    with pytest.raises(BadPicture, match=r"none\.png: cannot be read as a picture: No such file"):
+    with pytest.raises(BadImage, match=r"none\.png: cannot be read as an image: No such file"):
         decode(tmp_path / "none.png")
     os.mkfifo(tmp_path / "pipe.png")
-    with pytest.raises(BadPicture, match="special file"):
+    with pytest.raises(BadImage, match="special file"):
         decode(tmp_path / "pipe.png")
 
 
 def test_an_unreadable_file(tmp_path: Path) -> None:
     (tmp_path / "loop.png").symlink_to("loop.png")
-    with pytest.raises(BadPicture, match=r"loop\.png: cannot be read as a picture: Too many levels"):
+    with pytest.raises(BadImage, match=r"loop\.png: cannot be read as an image: Too many levels"):
         decode(tmp_path / "loop.png")
     path = tmp_path / "locked.png"
     path.write_bytes(encoded(Image.new("L", (2, 2)), "PNG"))
     path.chmod(0)
     if os.access(path, os.R_OK):
         pytest.skip("this user may read every file")
-    with pytest.raises(BadPicture, match=r"locked\.png: cannot be read as a picture: Permission denied"):
+    with pytest.raises(BadImage, match=r"locked\.png: cannot be read as an image: Permission denied"):
         decode(path)
 
 
@@ -244,7 +244,7 @@ def test_damaged_bytes_never_raise_anything_else() -> None:
             hurt[rng.integers(0, len(data), 3)] = rng.integers(0, 256, 3)
             try:
                 assert decode(hurt.tobytes()).ndim == 3
-            except BadPicture as error:
+            except BadImage as error:
                 assert str(error).startswith("bytes: ")  # noqa: PT017
 
 

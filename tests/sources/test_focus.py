@@ -24,7 +24,7 @@ ROWS = [
 ]
 
 
-def pictures(root: Path, rows: list[tuple[str, ...]] = ROWS) -> None:
+def images(root: Path, rows: list[tuple[str, ...]] = ROWS) -> None:
     for file, *_ in rows:
         path = root / file.lstrip("/")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -43,7 +43,7 @@ def database(root: Path, rows: list[tuple[str, ...]] = ROWS, table: str = "annot
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    pictures(tmp_path)
+    images(tmp_path)
     database(tmp_path)
     return tmp_path
 
@@ -165,7 +165,7 @@ COUNTS = {
     "sand": (295, 526, 239, 187, 143, 414, 662, 214, 152, 296), "street": (708, 1635, 389, 103, 405, 372, 417, 103, 29, 130),
     "snow": (88, 255, 110, 140, 127, 298, 206, 290, 7, 176), "water": (46, 211, 296, 1606, 93, 403, 296, 122, 355, 581),
 }  # fmt: skip
-PICTURES = {
+IMAGES = {
     "truck": 1115, "car": 2685, "plane": 1735, "ship": 1761, "cat": 2822,
     "dog": 2974, "horse": 2115, "deer": 1707, "frog": 1434, "bird": 2467,
 }  # fmt: skip
@@ -174,7 +174,7 @@ PICTURES = {
 def test_counts_find_most_of_the_published_uncommon_places() -> None:
     """Table 1's counts at the default threshold agree with its highlighted locations in 71 of 80 pairs."""
     rows = []
-    for i, (category, total) in enumerate(PICTURES.items()):
+    for i, (category, total) in enumerate(IMAGES.items()):
         for n in range(total):
             places = tuple(word for word, counts in COUNTS.items() if n < counts[i])
             rows.append((category, {"time": (), "weather": (), "location": places or ("none",)}))
@@ -186,7 +186,7 @@ def test_counts_find_most_of_the_published_uncommon_places() -> None:
         if attr.key == "location" and attr.common is False
     }
     agree = sum(
-        ((c, "location", w) in found) == ((c, "location", w) in published) for c in PICTURES for w in COUNTS
+        ((c, "location", w) in found) == ((c, "location", w) in published) for c in IMAGES for w in COUNTS
     )
     assert agree == 71
 
@@ -195,7 +195,7 @@ def _everywhere() -> list[Sample]:
     rare = focus._uncommon((), {})
     accept = accepted(imagenet())
     row = {"time": (), "weather": (), "location": tuple(COUNTS), "file": "x", "where": ""}
-    return [focus._sample(Path("x"), row | {"category": c}, accept, rare) for c in PICTURES]
+    return [focus._sample(Path("x"), row | {"category": c}, accept, rare) for c in IMAGES]
 
 
 @pytest.mark.parametrize(
@@ -251,7 +251,7 @@ def test_a_bad_database_is_named(tmp_path: Path) -> None:
         ("uncommon=/nowhere.tsv", "cannot read /nowhere.tsv"),
         (
             "images=x",
-            "the options images and truth are for a table of ImageNet's pictures, which has image, time",
+            "the options images and truth are for a table of ImageNet's images, which has image, time",
         ),
         ("bird_rocks=maybe", "bird_rocks is one of common, uncommon"),
     ],

@@ -1,4 +1,4 @@
-"""FOCUS's attributes of ImageNet's validation pictures."""
+"""FOCUS's attributes of ImageNet's validation images."""
 
 from __future__ import annotations
 
@@ -59,25 +59,30 @@ def test_the_category_follows_from_the_class_folder(tmp_path: Path) -> None:
 
 def test_classes_may_come_from_a_file(tmp_path: Path) -> None:
     table = annotated(tmp_path, flat=True)
-    (tmp_path / "truth.txt").write_text("".join(f"val/{name(number)} {wnid}\n" for number, wnid, *_ in ROWS))
-    found = {sample.id: sample for sample in core.source(f"focus:{table}?truth={tmp_path / 'truth.txt'}")}
+    (tmp_path / "ground_truth.txt").write_text(
+        "".join(f"val/{name(number)} {wnid}\n" for number, wnid, *_ in ROWS)
+    )
+    found = {
+        sample.id: sample
+        for sample in core.source(f"focus:{table}?ground_truth={tmp_path / 'ground_truth.txt'}")
+    }
     assert found[f"val/{name(2)}"].attrs[0] == Attr("class", "cat")
     assert found[f"val/{name(2)}"].load().shape == (6, 6, 3)
 
 
-def test_pictures_of_other_classes_are_left_out_with_a_warning(tmp_path: Path) -> None:
+def test_images_of_other_classes_are_left_out_with_a_warning(tmp_path: Path) -> None:
     table = annotated(tmp_path, [*ROWS, (5, "n07753592", "none", "none", "[0, 0, 1, 0, 0, 0, 0, 0, 0]")])
-    with pytest.warns(UserWarning, match="1 of 5 pictures are of none of the categories and are left out"):
+    with pytest.warns(UserWarning, match="1 of 5 images are of none of the categories and are left out"):
         assert len(core.source(f"focus:{table}")) == 4
 
 
-def test_equation_1_gap_on_imagenets_own_pictures(tmp_path: Path) -> None:
-    """A model that is wrong on bright pictures (3 and 4): the gap of each kind by counting the rows above."""
+def test_equation_1_gap_on_imagenets_own_images(tmp_path: Path) -> None:
+    """A model that is wrong on bright images (3 and 4): the gap of each kind by counting the rows above."""
 
-    def logits(pictures: list[np.ndarray]) -> Outputs:
-        made = np.zeros((len(pictures), 1000), np.float32)
-        for i, picture in enumerate(pictures):
-            made[i, 281 if picture.mean() < 100 else 0] = 9
+    def logits(images: list[np.ndarray]) -> Outputs:
+        made = np.zeros((len(images), 1000), np.float32)
+        for i, image in enumerate(images):
+            made[i, 281 if image.mean() < 100 else 0] = 9
         return Outputs(made)
 
     rows = sorites.run(
@@ -116,16 +121,16 @@ def test_a_list_has_nine_marks() -> None:
         (
             ("day", "none", ROWS[0][4]),
             "?images=/nowhere",
-            "wanted images=DIR, the folder of ImageNet's validation pictures",
+            "wanted images=DIR, the folder of ImageNet's validation images",
         ),
         (
             ("day", "none", ROWS[0][4]),
             "?images={}/val/n02690373",
-            "row 1 .*: .* has no such picture in a class folder",
+            "row 1 .*: .* has no such image in a class folder",
         ),
         (
             ("day", "none", ROWS[0][4]),
-            "?truth=/nowhere",
+            "?ground_truth=/nowhere",
             "cannot read /nowhere: No such file or directory. Wanted lines of file name and class",
         ),
     ],

@@ -1,4 +1,4 @@
-"""The ways people lay pictures out in folders."""
+"""The ways people lay images out in folders."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from sorites import core
-from sorites.core.errors import BadPicture, SoritesError
+from sorites.core.errors import BadImage, SoritesError
 from sorites.core.labels import imagenet, labels
 from sorites.sources.folder import folder
 
@@ -119,7 +119,7 @@ def test_nothing_to_read(tmp_path: Path) -> None:
         folder(None, imagenet())
     with pytest.raises(SoritesError, match="does not exist"):
         found(tmp_path / "none")
-    with pytest.raises(SoritesError, match="no pictures"):
+    with pytest.raises(SoritesError, match="no images"):
         found(tmp_path)
     with pytest.raises(SoritesError, match="is a file"):
         found(put(tmp_path, "a.png") / "a.png")
@@ -142,7 +142,7 @@ def test_a_folder_of_links_to_elsewhere_says_so(tmp_path: Path) -> None:
     put(tmp_path / "out", "a.png")
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "tabby").symlink_to(tmp_path / "out")
-    with pytest.raises(SoritesError, match=r"no pictures .* 1 link that leads out"):
+    with pytest.raises(SoritesError, match=r"no images .* 1 link that leads out"):
         found(tmp_path / "in")
 
 
@@ -154,12 +154,12 @@ def test_a_name_that_is_not_utf8_gets_a_printable_id(tmp_path: Path) -> None:
     assert sample.load().shape == (2, 3, 3)
 
 
-def test_a_bad_picture_is_an_error_of_its_own(tmp_path: Path) -> None:
+def test_a_bad_image_is_an_error_of_its_own(tmp_path: Path) -> None:
     put(tmp_path, "tabby/a.png")
-    (tmp_path / "tabby" / "b.png").write_text("no picture")
+    (tmp_path / "tabby" / "b.png").write_text("no image")
     good, bad = folder(str(tmp_path), imagenet())
     assert good.load().shape == (2, 3, 3)
-    with pytest.raises(BadPicture, match=r"b\.png"):
+    with pytest.raises(BadImage, match=r"b\.png"):
         bad.load()
 
 

@@ -96,7 +96,7 @@ def test_many_missing_folders_are_counted(small: Path, tmp_path: Path) -> None:
         core.source(f"imagenet_es:{broken}", NAMES)
 
 
-def test_missing_pictures_are_named(small: Path, tmp_path: Path) -> None:
+def test_missing_images_are_named(small: Path, tmp_path: Path) -> None:
     broken = shutil.copytree(small / "es-test", tmp_path / "es-test")
     (broken / "param_control/l1/param_2/n01443537/ILSVRC2012_val_00000020.JPEG").unlink()
     with pytest.raises(

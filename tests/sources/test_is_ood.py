@@ -28,7 +28,7 @@ LISTS = {
 HOMES = {"imagenet1k": "imagenet1k", "imagenet21k": "imagenet21k", "SynIS": "SynIS"}
 
 
-def picture(path: Path, value: int = 7) -> None:
+def image(path: Path, value: int = 7) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     Pillow.fromarray(np.full((8, 8, 3), value, np.uint8)).save(path, "PNG")
 
@@ -40,7 +40,7 @@ def root(tmp_path: Path) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
         for line in filter(None, lines):
-            picture(tmp_path / HOMES[name.split("/")[0]] / line)
+            image(tmp_path / HOMES[name.split("/")[0]] / line)
     rows = "ImageId,PredictionString\n" + "".join(f"{name},n01440764 1 2 3 4\n" for name in VAL)
     (tmp_path / "imagenet1k" / "LOC_val_solution.csv").write_text(rows, encoding="utf-8")
     return tmp_path
@@ -67,8 +67,8 @@ def test_reads_the_lists_with_levels_from_one(root: Path) -> None:
         "syn_is",
         {"sem_level": "4", "cov_level": "3", "word": "5135", "style": "33"},
     )
-    familiar = found[f"imagenet1k/val/{VAL[0]}.JPEG"]
-    assert (familiar.label, familiar.shift, familiar.attrs) == (0, "clean", ())
+    in_distribution = found[f"imagenet1k/val/{VAL[0]}.JPEG"]
+    assert (in_distribution.label, in_distribution.shift, in_distribution.attrs) == (0, "clean", ())
     assert made.load().mean() == 7
 
 
@@ -80,12 +80,12 @@ def test_the_repository_itself_is_the_folder_above(
     assert len(is_ood(str(above), imagenet())) == 10
 
 
-def test_labels_of_the_familiar_come_from_class_folders_too(root: Path) -> None:
+def test_labels_of_the_in_distribution_come_from_class_folders_too(root: Path) -> None:
     (root / "imagenet1k" / "LOC_val_solution.csv").unlink()
     assert {s.label for s in is_ood(str(root), imagenet()) if s.shift == "clean"} == {None}, "none is needed"
     for i, name in enumerate(VAL):
         (root / "imagenet1k" / "val" / f"{name}.JPEG").unlink()
-        picture(root / "imagenet1k" / "val" / imagenet().ids[i] / f"{name}.JPEG")
+        image(root / "imagenet1k" / "val" / imagenet().ids[i] / f"{name}.JPEG")
     assert [s.label for s in is_ood(str(root), imagenet()) if s.shift == "clean"] == [0, 1]
 
 
@@ -105,7 +105,7 @@ def test_missing_files_are_counted_and_named(root: Path) -> None:
     with pytest.raises(SoritesError) as error:
         is_ood(str(root), imagenet())
     said = str(error.value)
-    assert "2 of 10 listed pictures are missing" in said
+    assert "2 of 10 listed images are missing" in said
     assert f"SynIS: 1; there is no folder {root / 'SynIS'}, first SynIS/cov_2_sem_3/1076_5135_33.png" in said
     assert "imagenet21k: 1, first imagenet21k/imagenet21k_val/n01323261/n01323261_3.JPEG" in said
     assert f"is_ood:{root},present" in said
@@ -130,7 +130,7 @@ def test_a_missing_list_is_named(root: Path) -> None:
     (root / "imglist/imagenet1k/test_imagenet.txt").unlink()
     with pytest.raises(
         SoritesError,
-        match="cannot read .*test_imagenet.txt: No such file or directory. Wanted a list of pictures",
+        match="cannot read .*test_imagenet.txt: No such file or directory. Wanted a list of images",
     ):
         is_ood(str(root), imagenet())
 
@@ -148,7 +148,7 @@ def test_a_list_may_not_lead_out_of_its_folder(tmp_path: Path, line: str) -> Non
     (tmp_path / "imglist/imagenet1k").mkdir(parents=True)
     (tmp_path / "imglist/imagenet1k/test_imagenet.txt").write_text(f"\nval/a.png\n{line}\n")
     with pytest.raises(
-        SoritesError, match=r"test_imagenet\.txt, line 3: wanted a path below the folder of the pictures"
+        SoritesError, match=r"test_imagenet\.txt, line 3: wanted a path below the folder of the images"
     ):
         core.source(f"is_ood:{tmp_path},present")
 
@@ -162,7 +162,7 @@ def test_absurd_options_are_named(tmp_path: Path) -> None:
             core.source(f"is_ood:{tmp_path},{word}")
 
 
-def test_table_1_eight_methods_stand_in_the_suite_and_three_wait_for_training_pictures(
+def test_table_1_eight_methods_stand_in_the_suite_and_three_wait_for_training_images(
     root: Path, tiny: Callable[..., Model]
 ) -> None:
     eight = {"msp", "odin", "mds", "gradnorm", "knn", "dice", "rankfeat", "ash_b"}
@@ -174,6 +174,6 @@ def test_table_1_eight_methods_stand_in_the_suite_and_three_wait_for_training_pi
 
 
 def test_imagenet_21k_is_framed_224_and_224_as_the_released_code_does() -> None:
-    picture = np.random.default_rng(0).integers(0, 256, (300, 400, 3), np.uint8)
-    resized = Pillow.fromarray(picture).resize((298, 224), Pillow.Resampling.BILINEAR).crop((37, 0, 261, 224))
-    np.testing.assert_array_equal(load("is_ood").frames["imagenet21k"](picture), np.asarray(resized))
+    image = np.random.default_rng(0).integers(0, 256, (300, 400, 3), np.uint8)
+    resized = Pillow.fromarray(image).resize((298, 224), Pillow.Resampling.BILINEAR).crop((37, 0, 261, 224))
+    np.testing.assert_array_equal(load("is_ood").frames["imagenet21k"](image), np.asarray(resized))

@@ -27,30 +27,30 @@ def registry(folder: Path, monkeypatch: pytest.MonkeyPatch, does: str) -> Path:
 def test_packs_once_and_checks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    calls = registry(tmp_path, monkeypatch, f"printf '{DATA.decode()}' > thing-1.0.0.tgz")
+    calls = registry(tmp_path, monkeypatch, f"printf '{DATA.decode()}' > object-1.0.0.tgz")
     for _ in range(2):
-        path = npm.pack("thing@1.0.0", SHA, tmp_path / "cache", "Fetching a thing.", "Or bring it.")
+        path = npm.pack("object@1.0.0", SHA, tmp_path / "cache", "Fetching an object.", "Or bring it.")
         assert path.read_bytes() == DATA
     assert calls.read_text() == "called\n"
-    assert "Fetching a thing." in capsys.readouterr().err
+    assert "Fetching an object." in capsys.readouterr().err
 
 
 def test_what_is_not_the_known_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    registry(tmp_path, monkeypatch, "printf other > thing-1.0.0.tgz")
+    registry(tmp_path, monkeypatch, "printf other > object-1.0.0.tgz")
     with pytest.raises(SoritesError, match="is not the file that Sorites knows: SHA-256 .* Or bring it."):
-        npm.pack("thing@1.0.0", SHA, tmp_path / "cache", "", "Or bring it.")
+        npm.pack("object@1.0.0", SHA, tmp_path / "cache", "", "Or bring it.")
     assert not list((tmp_path / "cache").glob("*.tgz"))
 
 
 def test_what_npm_says_is_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     registry(tmp_path, monkeypatch, "echo no such package >&2; exit 1")
     with pytest.raises(
-        SoritesError, match="npm could not fetch thing@1.0.0. It said:\nno such package\nOr bring it."
+        SoritesError, match="npm could not fetch object@1.0.0. It said:\nno such package\nOr bring it."
     ):
-        npm.pack("thing@1.0.0", SHA, tmp_path / "cache", "", "Or bring it.")
+        npm.pack("object@1.0.0", SHA, tmp_path / "cache", "", "Or bring it.")
 
 
 def test_without_npm_there_is_another_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SoritesError, match="which this machine does not have. Or bring it."):
-        npm.pack("thing@1.0.0", SHA, tmp_path / "cache", "", "Or bring it.")
+        npm.pack("object@1.0.0", SHA, tmp_path / "cache", "", "Or bring it.")

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image as Pillow
 
 from sorites import core
-from sorites.core.errors import BadPicture, SoritesError
+from sorites.core.errors import BadImage, SoritesError
 from sorites.core.labels import labels
 from sorites.sources.detection.nuimages import CLASSES
 from sorites.suites.suite import load
@@ -20,7 +20,7 @@ Tables = dict[str, list[dict[str, Any]]]
 
 
 def tables() -> Tables:
-    """One annotated picture with its frame before, and another without things."""
+    """One annotated image with its frame before, and another without objects."""
     shared = {
         "ego_pose_token": "e",
         "calibrated_sensor_token": "c",
@@ -68,22 +68,26 @@ def made(tmp_path: Path) -> Callable[..., Path]:
     return write
 
 
-def test_annotated_pictures_with_boxes_in_the_ten_classes(made: Callable[..., Path]) -> None:
+def test_annotated_images_with_boxes_in_the_ten_classes(made: Callable[..., Path]) -> None:
     space = labels(load("nuimages_optics").labels)
     assert set(space.ids) == set(CLASSES.values())
     first, second = core.source(f"nuimages:{made()}", space).samples
-    assert [(box.xyxy, space.ids[box.label], box.area) for box in first.truth or ()] == [
+    assert [(box.xyxy, space.ids[box.label], box.area) for box in first.ground_truth or ()] == [
         ((1, 2, 11, 22), "car", None),
         ((30, 4, 40, 30), "pedestrian", None),
     ]
-    assert (first.id, second.id, second.truth) == ("samples/CAM_FRONT/1.jpg", "samples/CAM_BACK/2.jpg", ())
+    assert (first.id, second.id, second.ground_truth) == (
+        "samples/CAM_FRONT/1.jpg",
+        "samples/CAM_BACK/2.jpg",
+        (),
+    )
     assert first.load().shape == (36, 64, 3)
 
 
 def test_cocos_labels_take_the_classes_that_they_share(made: Callable[..., Path]) -> None:
     coco = labels("coco")
     first = core.source(f"nuimages:{made()}", coco).samples[0]
-    assert [coco.names[box.label] for box in first.truth or ()] == ["car", "person"]
+    assert [coco.names[box.label] for box in first.ground_truth or ()] == ["car", "person"]
     with pytest.raises(
         SoritesError, match="none of its categories, such as vehicle.car, is one of the suite's labels"
     ):
@@ -138,7 +142,7 @@ def test_a_bad_box_and_a_missing_frame_are_error_rows(made: Callable[..., Path])
         found["sample"][1]["key_camera_token"] = "gone"
 
     first, second = core.source(f"nuimages:{made(change)}", labels("coco")).samples
-    with pytest.raises(BadPicture, match="a width and a height of 0 or more"):
+    with pytest.raises(BadImage, match="a width and a height of 0 or more"):
         first.load()
-    with pytest.raises(BadPicture, match="its camera picture is not in sample_data.json"):
+    with pytest.raises(BadImage, match="its camera image is not in sample_data.json"):
         second.load()

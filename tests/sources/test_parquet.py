@@ -1,4 +1,4 @@
-"""Pictures in rows of parquet files, in the layout of the Hugging Face hub."""
+"""Images in rows of parquet files, in the layout of the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from PIL import Image
 
 from sorites import core
 from sorites.core import packed
-from sorites.core.errors import BadPicture, SoritesError
+from sorites.core.errors import BadImage, SoritesError
 from sorites.core.labels import Labels
 from sorites.core.packed import PackedSamples
 
 SPACE = Labels(("cat", "dog"), ("cat", "dog"))
 
 
-def picture(value: int) -> bytes:
+def image(value: int) -> bytes:
     buffer = io.BytesIO()
     Image.new("RGB", (4, 3), (value,) * 3).save(buffer, "PNG")
     return buffer.getvalue()
 
 
 def write(path: Path, labels: list[Any], column: str = "label", struct: bool = True) -> Path:
-    held: list[Any] = [picture(i) for i in range(len(labels))]
+    held: list[Any] = [image(i) for i in range(len(labels))]
     images = [{"bytes": data, "path": None} for data in held] if struct else held
     pl.DataFrame({"image": images, column: labels}).write_parquet(path)
     return path
@@ -68,7 +68,7 @@ def test_what_is_wrong_is_named(tmp_path: Path) -> None:
         core.source(f"parquet:{tmp_path}", SPACE)
     with pytest.raises(SoritesError, match="has no column other; it has image, label"):
         core.source(f"parquet:{tmp_path}?label=other", SPACE)
-    pl.DataFrame({"image": [b"no picture", None]}).write_parquet(tmp_path / "a.parquet")
+    pl.DataFrame({"image": [b"no image", None]}).write_parquet(tmp_path / "a.parquet")
     for sample in core.source(f"parquet:{tmp_path}", SPACE):
-        with pytest.raises(BadPicture, match=r"a\.parquet/000000"):
+        with pytest.raises(BadImage, match=r"a\.parquet/000000"):
             sample.load()

@@ -1,4 +1,4 @@
-"""How large a picture may be, and that a large one is not in memory many times over."""
+"""How large an image may be, and that a large one is not in memory many times over."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sorites.core.errors import BadPicture, SoritesError
+from sorites.core.errors import BadImage, SoritesError
 from sorites.sources import decode as _decode
 from sorites.sources.decode import MOST, VARIABLE, allowed, decode, decode_rgba, pixels_allowed
 
@@ -28,18 +28,18 @@ def encoded(image: Image.Image, kind: str, **options: object) -> bytes:
 def test_a_bomb_is_refused_before_it_is_decoded_and_says_what_to_type() -> None:
     side = int(MOST**0.5)
     with pytest.raises(
-        BadPicture,
+        BadImage,
         match=r"10000 x 10001 pixels are more than the 100,000,000 allowed.*--max-pixels 100010000$",
     ):
         decode(HEADER % (side, side + 1))
     # at the limit: no warning, only what is wrong with the data
-    with pytest.raises(BadPicture, match="cannot be read"):
+    with pytest.raises(BadImage, match="cannot be read"):
         decode(HEADER % (side, side))
 
 
 def test_a_format_that_takes_twice_the_memory_counts_twice() -> None:
     data = encoded(Image.new("RGB", (20, 10)), "WEBP")
-    with pixels_allowed(399), pytest.raises(BadPicture, match=r"each counted twice .*--max-pixels 400"):
+    with pixels_allowed(399), pytest.raises(BadImage, match=r"each counted twice .*--max-pixels 400"):
         decode(data)
     with pixels_allowed(400):
         assert decode(data).shape == (10, 20, 3)
@@ -67,7 +67,7 @@ def test_a_limit_that_is_no_number_is_said(text: str, monkeypatch: pytest.Monkey
 
 
 def kinds() -> dict[str, bytes]:
-    """A picture of 23 x 17 px in every mode whose bytes become RGB by another way."""
+    """An image of 23 x 17 px in every mode whose bytes become RGB by another way."""
     rng = np.random.default_rng(0)
     rgba = Image.fromarray(rng.integers(0, 256, (17, 23, 4), dtype=np.uint8), "RGBA")
     turned = Image.Exif()
@@ -93,7 +93,7 @@ def kinds() -> dict[str, bytes]:
 
 @pytest.mark.parametrize(("name", "data"), kinds().items(), ids=kinds())
 @pytest.mark.parametrize("strip", [1, 23 * 5, 23 * 16])
-def test_strips_give_the_same_picture_as_the_whole(
+def test_strips_give_the_same_image_as_the_whole(
     name: str, data: bytes, strip: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole, cut_out = decode(data), decode_rgba(data)

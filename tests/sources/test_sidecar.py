@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from sorites.core import Attr, Box, Model, Outputs, Sample, Setting
-from sorites.core.errors import BadPicture, SoritesError
+from sorites.core.errors import BadImage, SoritesError
 from sorites.core.labels import imagenet, labels
 from sorites.evaluation.run import run
 from sorites.sources import sidecar
@@ -125,7 +125,7 @@ def test_a_link_out_of_the_folder_is_not_followed(tmp_path: Path) -> None:
     (root / "coma" / "a.png").rename(tmp_path / "a.png")
     (root / "coma" / "a.png").symlink_to(tmp_path / "a.png")
     [sample] = sidecar.read(root, imagenet())
-    with pytest.raises(BadPicture, match="leads out of the dataset folder"):
+    with pytest.raises(BadImage, match="leads out of the dataset folder"):
         sample.load()
 
 
@@ -171,13 +171,13 @@ def test_bad_files_are_named(tmp_path: Path) -> None:
 
 
 def test_a_sidecar_by_hand_needs_little_more_than_paths(tmp_path: Path) -> None:
-    thing = {"x0": 1, "y0": 2, "x1": 3, "y1": 4, "label": "dog"}
+    obj = {"x0": 1, "y0": 2, "x1": 3, "y1": 4, "label": "dog"}
     for name in ("a.png", "b.png"):
         Image.new("RGB", (8, 8), (9, 9, 9)).save(tmp_path / name)
-    pl.DataFrame({"path": ["a.png", "b.png"], "boxes": [[thing], []]}).write_parquet(tmp_path / sidecar.NAME)
+    pl.DataFrame({"path": ["a.png", "b.png"], "boxes": [[obj], []]}).write_parquet(tmp_path / sidecar.NAME)
     first, second = sidecar.read(tmp_path, labels("coco"))
     assert (first.id, first.shift, first.framed, first.image_id) == ("a.png", "clean", False, None)
-    assert (first.truth, second.truth) == ((Box((1, 2, 3, 4), 16),), ())
+    assert (first.ground_truth, second.ground_truth) == ((Box((1, 2, 3, 4), 16),), ())
     model = Model(
         "det", lambda seen: Outputs(boxes=[()] * len(seen)), labels=("dog",), output="boxes", version="1"
     )
@@ -218,21 +218,21 @@ def cell(**more: object) -> dict[str, object]:
 
 
 def test_boxes_come_back_with_class_area_and_crowd(tmp_path: Path) -> None:
-    truth = (Box((1.0, 2.0, 30.5, 40.0), 16, area=99.5, crowd=True), Box((0.1, 0.2, 0.3, 0.4), 0))
-    first, second = boxed(tmp_path, sidecar.boxes(truth, labels("coco").ids))
-    assert first.truth == truth
-    assert second.truth == (), "nothing there"
-    assert boxed(tmp_path, None)[0].truth is None, "not known"
+    ground_truth = (Box((1.0, 2.0, 30.5, 40.0), 16, area=99.5, crowd=True), Box((0.1, 0.2, 0.3, 0.4), 0))
+    first, second = boxed(tmp_path, sidecar.boxes(ground_truth, labels("coco").ids))
+    assert first.ground_truth == ground_truth
+    assert second.ground_truth == (), "nothing there"
+    assert boxed(tmp_path, None)[0].ground_truth is None, "not known"
 
 
 def test_boxes_that_cannot_be(tmp_path: Path) -> None:
     broken = boxed(tmp_path, [cell(x0=float("nan"))])[0]
-    with pytest.raises(BadPicture, match=r"a\.png: wanted a box of finite numbers"):
+    with pytest.raises(BadImage, match=r"a\.png: wanted a box of finite numbers"):
         broken.load()
     with pytest.raises(SoritesError, match="no class named 'gnome'"):
         boxed(tmp_path, [cell(label="gnome")])
     with pytest.warns(UserWarning, match="1 box has no width or height"):
-        assert boxed(tmp_path, [cell(x1=1.0)])[0].truth == ()
+        assert boxed(tmp_path, [cell(x1=1.0)])[0].ground_truth == ()
 
 
 def test_a_sidecar_without_boxes_has_no_such_column() -> None:

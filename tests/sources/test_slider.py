@@ -12,7 +12,7 @@ import pytest
 from sorites import core
 from sorites.apps.generation.recipes import TOY
 from sorites.apps.generation.sliders import train_sliders
-from sorites.core import Source, to_picture
+from sorites.core import Source, to_uint8
 from sorites.core.errors import SoritesError
 from sorites.core.labels import labels
 from sorites.diffusion.pipeline import load
@@ -59,19 +59,17 @@ def test_samples_are_classes_and_seeds_with_a_dial_per_slider(folder: Path) -> N
     assert found.samples[0].dials[0].levels == (0.5, 1.0, 1.5, 2.0, 2.5)
 
 
-def test_the_clean_picture_is_severity_0_of_every_dial(folder: Path) -> None:
+def test_the_clean_image_is_severity_0_of_every_dial(folder: Path) -> None:
     one = _read(folder).samples[0]
     for dial in one.dials:
-        assert np.array_equal(to_picture(next(iter(dial.sweep([0.0])))), one.load())
+        assert np.array_equal(to_uint8(next(iter(dial.sweep([0.0])))), one.load())
 
 
-def test_pictures_are_those_of_the_sampler_and_are_kept(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_images_are_those_of_the_sampler_and_are_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = _read(folder).samples[0]
     pipe = load(folder.parent / "pipe")
     slider = shelf(folder).slider(pipe, "snow", Concept(0, "disc"))
-    want = sample(pipe, [along("a picture of a disc", 1, slider, (0.7, 2.0))], FEW)[0]
+    want = sample(pipe, [along("an image of a disc", 1, slider, (0.7, 2.0))], FEW)[0]
     dial = one.dial("snow")
     assert dial is not None
     first = list(dial.sweep([0.7, 2.0]))
@@ -81,7 +79,7 @@ def test_pictures_are_those_of_the_sampler_and_are_kept(
     assert np.array_equal(first, again)
 
 
-def test_a_damaged_picture_of_the_cache_is_drawn_anew(folder: Path, tmp_path: Path) -> None:
+def test_a_damaged_image_of_the_cache_is_drawn_anew(folder: Path, tmp_path: Path) -> None:
     one = _read(folder).samples[0]
     clean = one.load()
     (kept,) = (tmp_path / "cache").rglob("*.png")
@@ -96,13 +94,13 @@ def test_versions_follow_from_sliders_and_drawing(folder: Path) -> None:
     assert _read(folder, "?seeds=1&guidance=3").samples[0].dials[0].version != first
 
 
-def test_how_pictures_are_drawn_can_be_changed(folder: Path) -> None:
+def test_how_images_are_drawn_can_be_changed(folder: Path) -> None:
     one = _read(folder, "?seeds=1&steps=2&size=32&severities=1,3").samples[0]
     assert one.load().shape == (32, 32, 3)
     assert one.dials[0].levels == (1.0, 3.0)
     pipe = load(folder.parent / "pipe")
-    want = sample(pipe, [Request("a picture of a disc", 1)], replace(FEW, steps=2, size=32))[0][0]
-    assert np.array_equal(one.load(), to_picture(want))
+    want = sample(pipe, [Request("an image of a disc", 1)], replace(FEW, steps=2, size=32))[0][0]
+    assert np.array_equal(one.load(), to_uint8(want))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The table of the default pictures, how they are laid out, and, slowly, that they really arrive."""
+"""The table of the default images, how they are laid out, and, slowly, that they really arrive."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ def test_compose_centres_in_a_square_of_eight_sevenths(height: int, width: int, 
     assert (np.ptp(rows) + 1, np.ptp(columns) + 1) == (height, width)
     assert abs(rows.min() - (side - 1 - rows.max())) <= 1
     assert abs(columns.min() - (side - 1 - columns.max())) <= 1
-    picture = on_ground(square)
-    assert set(map(tuple, picture[square[..., 3] == 0])) <= {(GROUND,) * 3}
-    assert set(map(tuple, picture[square[..., 3] == 255])) == {(10, 20, 30)}
+    image = on_ground(square)
+    assert set(map(tuple, image[square[..., 3] == 0])) <= {(GROUND,) * 3}
+    assert set(map(tuple, image[square[..., 3] == 255])) == {(10, 20, 30)}
 
 
 def test_other_arguments_and_label_spaces_are_named() -> None:
@@ -99,21 +99,21 @@ def test_a_fetch_killed_midway_is_finished_by_two_at_once(
     assert [racer.returncode for racer in racers] == [0, 0], said
     assert sum(b"GPL" in err for _, err in said) == 1
     assert not (tmp_path / "stamps" / ".apt").exists()
-    check_pictures()
+    check_images()
 
 
-def check_pictures() -> None:
+def check_images() -> None:
     samples = core.source("stamps").samples
     assert [s.id for s in samples] == [row.file for row in table() if row.split == "test"]
-    strange = core.source("stamps:unknown").samples
-    assert {s.label for s in strange} == {None}
-    for sample in (*samples, *strange):
-        picture, mask = sample.load(), sample.alpha
+    ood = core.source("stamps:unknown").samples
+    assert {s.label for s in ood} == {None}
+    for sample in (*samples, *ood):
+        image, mask = sample.load(), sample.alpha
         assert mask is not None
         alpha = mask()
-        assert picture.shape == (*alpha.shape, 3)
+        assert image.shape == (*alpha.shape, 3)
         assert alpha.shape[0] == alpha.shape[1]
-        assert (picture[alpha == 0] == GROUND).all()
+        assert (image[alpha == 0] == GROUND).all()
         assert (alpha > 127).mean() > 0.02
     lion = next(s for s in samples if s.id.endswith("/lion.png"))
     assert imagenet().names[lion.label or 0] == "lion"

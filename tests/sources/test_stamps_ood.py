@@ -17,12 +17,12 @@ def test_a_bird_among_birds_is_near_and_a_planet_far() -> None:
     assert group("animals/mammals/deer/doe.png", "unknown") == "near"
     assert group("space/planets/5_jupiter.png", "unknown") == "far"
     assert group("plants/flowers/rose.png", "unknown") in ("near", "far")
-    assert group("animals/birds/hen.png", "test") == "familiar"
+    assert group("animals/birds/hen.png", "test") == "id"
 
 
 def test_all_three_groups_are_large_enough_to_ask() -> None:
     counts = Counter(group(stamp.file, stamp.split) for stamp in table())
-    assert min(counts["familiar"], counts["near"], counts["far"]) >= 30
+    assert min(counts["id"], counts["near"], counts["far"]) >= 30
 
 
 def test_takes_no_argument() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sorites.core.errors import BadPicture, SoritesError
+from sorites.core.errors import BadImage, SoritesError
 from sorites.sources import webdataset as tars
 
 
@@ -178,12 +178,12 @@ def test_names_are_literal_where_they_exist(tmp_path: Path) -> None:
     assert tars.find(f"{tmp_path}/set?/a-1.tar") == [tmp_path / "set1" / "a-1.tar"]
 
 
-def test_a_tar_that_changes_later_is_a_bad_picture(tmp_path: Path) -> None:
+def test_a_tar_that_changes_later_is_a_bad_image(tmp_path: Path) -> None:
     path = make(tmp_path / "a.tar", ("a.jpg", b"1" * 512))
     [member] = tars.members(path)
     path.write_bytes(b"")
-    with pytest.raises(BadPicture, match="has changed"):
+    with pytest.raises(BadImage, match="has changed"):
         member.read()
     path.unlink()
-    with pytest.raises(BadPicture, match=r"a\.tar/a\.jpg: No such file"):
+    with pytest.raises(BadImage, match=r"a\.tar/a\.jpg: No such file"):
         member.read()

@@ -14,20 +14,20 @@ import pytest
 from PIL import Image
 
 from sorites import core
-from sorites.core.errors import BadPicture, SoritesError
+from sorites.core.errors import BadImage, SoritesError
 from sorites.core.labels import imagenet
 
 TABBY = 281
 
 
-def picture(value: int, kind: str = "PNG") -> bytes:
+def image(value: int, kind: str = "PNG") -> bytes:
     buffer = io.BytesIO()
     Image.new("RGB", (4, 3), (value,) * 3).save(buffer, kind)
     return buffer.getvalue()
 
 
 def make(path: Path, **members: bytes | str | object) -> Path:
-    """Members by name, with ``__`` for a dot: bytes as they are, other things as text or JSON."""
+    """Members by name, with ``__`` for a dot: bytes as they are, other objects as text or JSON."""
     with tarfile.open(path, "w") as archive:
         for name, content in members.items():
             text = content if isinstance(content, bytes | str) else json.dumps(content)
@@ -39,7 +39,7 @@ def make(path: Path, **members: bytes | str | object) -> Path:
 
 
 def label(path: Path, **members: object) -> int | None:
-    [sample] = core.source(f"webdataset:{make(path / 'a.tar', x__jpg=picture(0), **members)}")
+    [sample] = core.source(f"webdataset:{make(path / 'a.tar', x__jpg=image(0), **members)}")
     return sample.label
 
 
@@ -96,20 +96,20 @@ def test_a_wrong_label_is_named(tmp_path: Path, members: dict[str, object], mess
         label(tmp_path, **members)
 
 
-def test_ids_pictures_and_order(tmp_path: Path) -> None:
+def test_ids_images_and_order(tmp_path: Path) -> None:
     make(
         tmp_path / "b-1.tar",
         **{
-            "dir/z__png": picture(1),
-            "a__webp": picture(2, "WEBP"),
+            "dir/z__png": image(1),
+            "a__webp": image(2, "WEBP"),
             "a__cls": "0",
-            "./q__JPG": picture(3, "JPEG"),
+            "./q__JPG": image(3, "JPEG"),
         },
     )
     make(
         tmp_path / "b-0.tar",
-        m__jpeg=picture(4, "JPEG"),
-        m__seg__png=picture(9),
+        m__jpeg=image(4, "JPEG"),
+        m__seg__png=image(9),
         other__npy=b"x",
         README="x",
         __hidden__png=b"",
@@ -125,25 +125,23 @@ def test_ids_pictures_and_order(tmp_path: Path) -> None:
 
 def test_member_names_are_never_paths(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
-    make(tmp_path / "in" / "a.tar", **{"../../evil__png": picture(1), "/etc/evil__png": picture(2)})
+    make(tmp_path / "in" / "a.tar", **{"../../evil__png": image(1), "/etc/evil__png": image(2)})
     samples = core.source(f"webdataset:{tmp_path}/in/a.tar").samples
     assert [int(s.load()[0, 0, 0]) for s in samples] == [1, 2]
     assert sorted(p.name for p in tmp_path.rglob("*")) == ["a.tar", "in"]
 
 
-def test_a_bad_picture_is_an_error_of_its_own(tmp_path: Path) -> None:
-    good, bad = core.source(
-        f"webdataset:{make(tmp_path / 'a.tar', a__png=picture(1), b__png=picture(2)[:40])}"
-    )
+def test_a_bad_image_is_an_error_of_its_own(tmp_path: Path) -> None:
+    good, bad = core.source(f"webdataset:{make(tmp_path / 'a.tar', a__png=image(1), b__png=image(2)[:40])}")
     assert good.load().shape == (3, 4, 3)
-    with pytest.raises(BadPicture, match=r"^a\.tar/b: cannot be read"):
+    with pytest.raises(BadImage, match=r"^a\.tar/b: cannot be read"):
         bad.load()
 
 
 def test_nothing_to_read(tmp_path: Path) -> None:
     with pytest.raises(SoritesError, match="needs a path"):
         list(core.SOURCES.get("webdataset")(None, imagenet()))
-    with pytest.raises(SoritesError, match="no pictures"):
+    with pytest.raises(SoritesError, match="no images"):
         core.source(f"webdataset:{make(tmp_path / 'a.tar', a__txt='tabby')}")
     with tarfile.open(tmp_path / "a.tar", "w") as archive:
         for _ in range(2):

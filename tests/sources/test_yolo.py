@@ -1,4 +1,4 @@
-"""A YOLO dataset: boxes from shares of the picture, classes by name, and the layouts that are met."""
+"""A YOLO dataset: boxes from shares of the image, classes by name, and the layouts that are met."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from PIL import Image as Pillow
 
 from sorites import core
 from sorites.core import Sample
-from sorites.core.errors import BadPicture, SoritesError
+from sorites.core.errors import BadImage, SoritesError
 from sorites.core.labels import labels
 from sorites.sources.decode import decode, size
 from sorites.sources.detection import yolo
@@ -18,12 +18,12 @@ COCO = labels("coco")
 NAMES = "names: [person, traffic_light]\n"
 
 
-def write(root: Path, yaml: str, files: dict[str, str], pictures: tuple[str, ...]) -> Path:
-    """Write a data.yaml, label files, and pictures of 40 x 20 px."""
+def write(root: Path, yaml: str, files: dict[str, str], images: tuple[str, ...]) -> Path:
+    """Write a data.yaml, label files, and images of 40 x 20 px."""
     for name, text in {"data.yaml": yaml, **files}.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
-    for name in pictures:
+    for name in images:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         Pillow.new("RGB", (40, 20), (50, 60, 70)).save(root / name)
     return root
@@ -34,10 +34,10 @@ def read(path: Path, more: str = "") -> list[Sample]:
 
 
 def boxes(sample: Sample) -> list[tuple[float, ...]]:
-    return [(*box.xyxy, COCO.names[box.label]) for box in sample.truth or ()]  # type: ignore[misc]
+    return [(*box.xyxy, COCO.names[box.label]) for box in sample.ground_truth or ()]  # type: ignore[misc]
 
 
-def test_boxes_are_shares_of_the_picture_and_no_label_file_means_nothing_there(tmp_path: Path) -> None:
+def test_boxes_are_shares_of_the_image_and_no_label_file_means_nothing_there(tmp_path: Path) -> None:
     labelled = {"labels/a.txt": "0 0.5 0.5 0.25 0.5\n1 0.1 0.2 0.1 0.2\n\n", "labels/c.txt": ""}
     root = write(tmp_path, NAMES, labelled, ("images/a.png", "images/b.jpg", "images/c.png"))
     a, b, c = read(root)
@@ -49,9 +49,9 @@ def test_boxes_are_shares_of_the_picture_and_no_label_file_means_nothing_there(t
         25,
         15,
     )
-    assert [box.label for box in a.truth or ()] == [COCO.find("person"), COCO.find("traffic light")]
-    assert [box.area for box in a.truth or ()] == [None, None]
-    assert (b.truth, c.truth) == ((), ())
+    assert [box.label for box in a.ground_truth or ()] == [COCO.find("person"), COCO.find("traffic light")]
+    assert [box.area for box in a.ground_truth or ()] == [None, None]
+    assert (b.ground_truth, c.ground_truth) == ((), ())
     assert [a.id, b.id] == ["images/a.png", "images/b.jpg"]
     assert a.load().shape == (20, 40, 3)
 
@@ -83,7 +83,7 @@ def test_splits_as_ultralytics_and_roboflow_write_them(tmp_path: Path) -> None:
     assert [boxes(sample) for sample in read(roboflow)] == [[(0, 0, 40, 20, "person")]]
 
 
-def test_a_list_of_pictures(tmp_path: Path) -> None:
+def test_a_list_of_images(tmp_path: Path) -> None:
     labelled = {"labels/a.txt": "0 .5 .5 .5 .5", "val.txt": "./images/a.png\n"}
     root = write(tmp_path, f"val: val.txt\n{NAMES}", labelled, ("images/a.png", "images/b.png"))
     assert [sample.id for sample in read(root)] == ["images/a.png"]
@@ -91,7 +91,7 @@ def test_a_list_of_pictures(tmp_path: Path) -> None:
 
 def test_an_outline_gives_its_box_and_its_area_and_key_points_are_passed_over(tmp_path: Path) -> None:
     root = write(tmp_path, NAMES, {"labels/a.txt": "0 0.1 0.1 0.5 0.1 0.5 0.9"}, ("images/a.png",))
-    (box,) = read(root)[0].truth or ()
+    (box,) = read(root)[0].ground_truth or ()
     assert box.xyxy == pytest.approx((4, 2, 20, 18))
     assert box.area == pytest.approx(0.5 * 16 * 16)
     write(tmp_path, f"{NAMES}kpt_shape: [2, 3]\n", {"labels/a.txt": "0 .5 .5 .5 .5 .1 .1 2 .2 .2 2"}, ())
@@ -110,9 +110,9 @@ def test_an_outline_gives_its_box_and_its_area_and_key_points_are_passed_over(tm
         ("person .5 .5 .5 .5", "wanted numbers"),
         (
             "0 20 10 4 4",
-            r"wanted middle and size as shares of the picture, 0 to 1, got 20 10 4 4 \(pixels\?\)",
+            r"wanted middle and size as shares of the image, 0 to 1, got 20 10 4 4 \(pixels\?\)",
         ),
-        ("0 1 1 9 1 9 9", "shares of the picture, 0 to 1, got 1 1 9 1"),
+        ("0 1 1 9 1 9 9", "shares of the image, 0 to 1, got 1 1 9 1"),
     ],
 )
 def test_a_line_that_cannot_be_understood_is_an_error_row(tmp_path: Path, line: str, reason: str) -> None:
@@ -120,9 +120,9 @@ def test_a_line_that_cannot_be_understood_is_an_error_row(tmp_path: Path, line: 
         tmp_path, NAMES, {"labels/a.txt": f"0 .5 .5 .5 .5\n{line}\n"}, ("images/a.png", "images/b.png")
     )
     a, b = read(root)
-    with pytest.raises(BadPicture, match=rf"a\.txt, line 2: .*{reason}"):
+    with pytest.raises(BadImage, match=rf"a\.txt, line 2: .*{reason}"):
         a.load()
-    assert b.truth == ()
+    assert b.ground_truth == ()
 
 
 def test_boxes_far_outside_are_cut_and_foreign_classes_counted(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_boxes_far_outside_are_cut_and_foreign_classes_counted(tmp_path: Path) -
     [
         ("nc: 2\n", "wanted names as a list of classes"),
         ("names: &a [x]\n", r"data.yaml, line 1: names is YAML that is not understood"),
-        ("val: nowhere\nnames: [person]\n", "names the pictures 'nowhere', and .*nowhere does not exist"),
+        ("val: nowhere\nnames: [person]\n", "names the images 'nowhere', and .*nowhere does not exist"),
         (
             "names: [gnome]\n",
             (
@@ -205,12 +205,12 @@ empty:
 
 @pytest.mark.parametrize("suffix", ["jpg", "tiff", "webp", "png"])
 @pytest.mark.parametrize("orientation", [1, 3, 6, 8])
-def test_the_size_of_a_picture_is_that_of_the_decoded_one(
+def test_the_size_of_a_image_is_that_of_the_decoded_one(
     tmp_path: Path, suffix: str, orientation: int
 ) -> None:
-    picture = Pillow.new("RGB", (30, 20))
-    exif = picture.getexif()
+    image = Pillow.new("RGB", (30, 20))
+    exif = image.getexif()
     exif[0x0112] = orientation
-    picture.save(tmp_path / f"a.{suffix}", exif=exif)
+    image.save(tmp_path / f"a.{suffix}", exif=exif)
     height, width, _ = decode(tmp_path / f"a.{suffix}").shape
     assert size(tmp_path / f"a.{suffix}") == (width, height)

@@ -1,4 +1,4 @@
-"""The frame of a picture is the usual resize and centre crop, and published suites frame as their
+"""The frame of an image is the usual resize and centre crop, and published suites frame as their
 code does.
 """
 
@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image as Pillow
 
-from sorites.core.errors import BadPicture
+from sorites.core.errors import BadImage
 from sorites.suites.suite import Frame, load, parse
 
 
@@ -18,11 +18,11 @@ def noise(height: int, width: int) -> np.ndarray:
     return np.random.default_rng(height * 1000 + width).integers(0, 256, (height, width, 3), np.uint8)
 
 
-def by_hand(picture: np.ndarray, resize: int, crop: int | None) -> np.ndarray:
+def by_hand(image_u8: np.ndarray, resize: int, crop: int | None) -> np.ndarray:
     """Resize(resize, BICUBIC) and CenterCrop(crop) as torchvision documents and computes them, on a
-    Pillow picture.
+    Pillow image.
     """
-    image = Pillow.fromarray(picture)
+    image = Pillow.fromarray(image_u8)
     width, height = image.size
     size = (
         (resize, int(resize * height / width)) if width <= height else (int(resize * width / height), resize)
@@ -39,13 +39,13 @@ def by_hand(picture: np.ndarray, resize: int, crop: int | None) -> np.ndarray:
 def test_the_frame_is_the_usual_resize_and_centre_crop(
     height: int, width: int, resize: int, less: int
 ) -> None:
-    picture = noise(height, width)
-    before = picture.copy()
+    image = noise(height, width)
+    before = image.copy()
     for crop in (resize - less, None):
-        framed = Frame(resize=resize, crop=crop)(picture)
-        np.testing.assert_array_equal(framed, by_hand(picture, resize, crop))
+        framed = Frame(resize=resize, crop=crop)(image)
+        np.testing.assert_array_equal(framed, by_hand(image, resize, crop))
         assert framed.flags.c_contiguous
-    np.testing.assert_array_equal(picture, before)
+    np.testing.assert_array_equal(image, before)
 
 
 @pytest.mark.parametrize(
@@ -57,34 +57,32 @@ def test_the_frame_is_the_usual_resize_and_centre_crop(
         ((224, 300), Frame(resize=224, crop=224), (224, 224)),
     ],
 )
-def test_the_size_of_a_framed_picture(shape: tuple[int, int], frame: Frame, wanted: tuple[int, int]) -> None:
+def test_the_size_of_a_framed_image(shape: tuple[int, int], frame: Frame, wanted: tuple[int, int]) -> None:
     assert frame(noise(*shape)).shape == (*wanted, 3)
 
 
-def test_a_picture_of_the_right_size_is_not_resampled() -> None:
-    picture = noise(64, 80)
-    np.testing.assert_array_equal(Frame(resize=64)(picture), picture)
-    np.testing.assert_array_equal(Frame(resize=64, crop=64)(picture), picture[:, 8:72])
+def test_a_image_of_the_right_size_is_not_resampled() -> None:
+    image = noise(64, 80)
+    np.testing.assert_array_equal(Frame(resize=64)(image), image)
+    np.testing.assert_array_equal(Frame(resize=64, crop=64)(image), image[:, 8:72])
 
 
-def test_a_thread_of_a_picture_is_refused_before_it_fills_the_memory() -> None:
-    with pytest.raises(BadPicture, match=r"1 x 100000 px is too long and thin for a frame of 256"):
+def test_a_thread_of_a_image_is_refused_before_it_fills_the_memory() -> None:
+    with pytest.raises(BadImage, match=r"1 x 100000 px is too long and thin for a frame of 256"):
         Frame(resize=256)(np.zeros((100_000, 1, 3), np.uint8))
 
 
 # ---- the frames of the published suites
 
 
-def transformed(picture: np.ndarray, resize: int, crop: int, filter: Pillow.Resampling) -> np.ndarray:
+def transformed(image: np.ndarray, resize: int, crop: int, filter: Pillow.Resampling) -> np.ndarray:
     """Resize(resize) and CenterCrop(crop) of torchvision with a filter; its default is bilinear."""
-    height, width = picture.shape[:2]
+    height, width = image.shape[:2]
     size = (
         (resize, int(resize * height / width)) if width <= height else (int(resize * width / height), resize)
     )
     left, top = round((size[0] - crop) / 2.0), round((size[1] - crop) / 2.0)
-    return np.asarray(
-        Pillow.fromarray(picture).resize(size, filter).crop((left, top, left + crop, top + crop))
-    )
+    return np.asarray(Pillow.fromarray(image).resize(size, filter).crop((left, top, left + crop, top + crop)))
 
 
 @pytest.mark.parametrize(
@@ -97,7 +95,7 @@ def transformed(picture: np.ndarray, resize: int, crop: int, filter: Pillow.Resa
         ("is_ood", 256, Pillow.Resampling.BILINEAR),
     ],
 )
-def test_a_published_suite_frames_pictures_as_its_released_code_does(
+def test_a_published_suite_frames_images_as_its_released_code_does(
     name: str, resize: int, filter: Pillow.Resampling
 ) -> None:
     """generate_datasets.py, modules/datasets.py, cns_benchmark.py (--interpolation 3),

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from sorites import core
-from sorites.core import Image
-from sorites.core.errors import BadPicture, SoritesError
+from sorites.core import ImageF32
+from sorites.core.errors import BadImage, SoritesError
 from sorites.suites.suite import Dial, Frame, Suite, builtin_suites, load, parse
 
 
@@ -42,7 +42,7 @@ def test_every_key_is_read(tmp_path: Path) -> None:
     assert suite.labels == ("cat", "dog")
     assert suite.frame == Frame(resize=256, crop=224, filter="bilinear")
     assert [dial.name for dial in suite.shifts] == ["jpeg", "contrast", "defocus_disk"]
-    assert [dial.stops() for dial in suite.shifts] == [(75, 82, 85, 90, 93), (0.6, 0.8), (0.5, 2.0)]
+    assert [dial.setting_values() for dial in suite.shifts] == [(75, 82, 85, 90, 93), (0.6, 0.8), (0.5, 2.0)]
     assert (suite.reference, suite.refine, suite.limit, suite.seed) == ("lite0", 0.02, 10, 7)
     assert parse(suite.model_dump(), "again") == suite
     assert parse(suite.model_dump(mode="json"), "run.json") == suite
@@ -114,7 +114,7 @@ def test_every_built_in_suite_is_sound() -> None:
     for name in builtin_suites():
         suite = load(name)
         assert suite.about
-        assert all(dial.stops() for dial in suite.shifts)
+        assert all(dial.setting_values() for dial in suite.shifts)
         assert suite.reference is None or not suite.models or suite.reference in suite.models
 
 
@@ -125,22 +125,22 @@ DIALS = {"decentre": 500.0, "tilt": 5000.0, "jpeg": 100.0, "coma": 5.5, "fog": 6
 @pytest.mark.parametrize("name", DIALS)
 def test_a_severity_that_a_dial_refuses_is_refused_before_any_work(name: str) -> None:
     with pytest.raises(SoritesError, match=rf"^{name}: .*got {DIALS[name]:g}"):
-        Dial(name=name, severities=(1.0, DIALS[name])).stops()
+        Dial(name=name, severities=(1.0, DIALS[name])).setting_values()
 
 
 def test_a_severity_beyond_the_levels_that_a_dial_takes_is_kept() -> None:
-    assert Dial(name="gaussian_blur", severities=(9.0, 0.5)).stops() == (0.5, 9.0)
+    assert Dial(name="gaussian_blur", severities=(9.0, 0.5)).setting_values() == (0.5, 9.0)
 
 
-def test_what_only_the_small_picture_of_the_trial_breaks_is_no_refusal(
+def test_what_only_the_small_image_of_the_trial_breaks_is_no_refusal(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def apply(image: Image, severity: float, rng: np.random.Generator) -> Image:
-        raise BadPicture("too small") if severity > 3 else ValueError("too small")
+    def apply(image: ImageF32, severity: float, rng: np.random.Generator) -> ImageF32:
+        raise BadImage("too small") if severity > 3 else ValueError("too small")
 
     monkeypatch.setattr(core.SHIFTS.get("jpeg"), "apply", apply)
     monkeypatch.setattr(core.SHIFTS.get("jpeg"), "levels", (1.0,))
-    assert Dial(name="jpeg", severities=(2.0, 4.0)).stops() == (2.0, 4.0)
+    assert Dial(name="jpeg", severities=(2.0, 4.0)).setting_values() == (2.0, 4.0)
 
 
 # ---- overrides
@@ -160,14 +160,14 @@ def test_nothing_said_changes_nothing(suite: Suite) -> None:
 
 def test_named_shifts_keep_the_stops_that_the_suite_gives_them(suite: Suite) -> None:
     changed = suite.override(shifts=["contrast", "brightness"])
-    assert [dial.stops() for dial in changed.shifts] == [(0.3,), (0.1, 0.2, 0.3, 0.4, 0.5)]
+    assert [dial.setting_values() for dial in changed.shifts] == [(0.3,), (0.1, 0.2, 0.3, 0.4, 0.5)]
 
 
 def test_levels_go_to_every_shift_and_severities_to_the_one(suite: Suite) -> None:
-    assert [dial.stops() for dial in suite.override(levels=[5, 1]).shifts] == [(75, 93), (0.6, 0.95)]
-    assert [dial.stops() for dial in suite.override(shifts=["jpeg"], severities=[40, 10, 40]).shifts] == [
-        (10, 40)
-    ]
+    assert [dial.setting_values() for dial in suite.override(levels=[5, 1]).shifts] == [(75, 93), (0.6, 0.95)]
+    assert [
+        dial.setting_values() for dial in suite.override(shifts=["jpeg"], severities=[40, 10, 40]).shifts
+    ] == [(10, 40)]
 
 
 def test_plain_keys_are_replaced_and_checked(suite: Suite) -> None:
@@ -221,7 +221,7 @@ def test_levels_need_a_shift() -> None:
 )
 def test_stops_that_do_not_exist(dial: Dial, error: str) -> None:
     with pytest.raises(SoritesError, match=error):
-        dial.stops()
+        dial.setting_values()
 
 
 def test_an_option_nobody_has_is_refused(suite: Suite) -> None:

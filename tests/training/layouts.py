@@ -1,4 +1,4 @@
-"""Small real data in the layouts of published datasets: photographs of things, set into drawn
+"""Small real data in the layouts of published datasets: photographs of objects, set into drawn
 places, at 64 px.
 """
 
@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image as Pillow
 
 from sorites import core
-from sorites.core import Picture, Sample, camera_grid, to_image, to_picture
+from sorites.core import ImageU8, Sample, camera_grid, to_float, to_uint8
 from sorites.core.labels import imagenet
 from sorites.core.rng import rng_for
 from sorites.datasets.context import Surroundings, compose, habits
@@ -28,19 +28,19 @@ def stamps(prefix: str = "") -> list[Sample]:
     return [sample for sample in known if sample.id.startswith(prefix)]
 
 
-def shown(sample: Sample) -> Iterator[tuple[Surroundings, Picture]]:
-    """Yield a thing in its surroundings."""
-    for around, picture, _ in compose(sample, habits()[wnid(sample)], 0, (), SIDE):
-        yield around, picture
+def shown(sample: Sample) -> Iterator[tuple[Surroundings, ImageU8]]:
+    """Yield an object in its surroundings."""
+    for around, image, _ in compose(sample, habits()[wnid(sample)], 0, (), SIDE):
+        yield around, image
 
 
 def wnid(sample: Sample) -> str:
     return imagenet().ids[sample.label or 0]
 
 
-def write(picture: Picture, path: Path) -> None:
+def write(image: ImageU8, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    Pillow.fromarray(picture).save(path, format="PNG" if path.suffix == ".png" else "JPEG", quality=95)
+    Pillow.fromarray(image).save(path, format="PNG" if path.suffix == ".png" else "JPEG", quality=95)
 
 
 def focus(root: Path) -> Path:
@@ -48,10 +48,10 @@ def focus(root: Path) -> Path:
     rows = []
     for category, classes in accepted(imagenet()).items():
         for number, sample in enumerate(s for s in stamps() if s.label in classes):
-            for around, picture in shown(sample):
+            for around, image in shown(sample):
                 time, weather, location = around.words
                 name = f"/{category}-{location}/{number}-{len(rows)}.png"
-                write(picture, root / name[1:])
+                write(image, root / name[1:])
                 rows.append((name, category, time, weather, location, "no"))
     with sqlite3.connect(root / "annotations.db") as database:
         database.execute(
@@ -64,14 +64,14 @@ def focus(root: Path) -> Path:
 
 
 def classes(root: Path, parts: tuple[str, ...] = ("",), most: int = 6) -> Path:
-    """Flowers-102 and Stanford Cars: class folders, below a folder per part; each part has things
+    """Flowers-102 and Stanford Cars: class folders, below a folder per part; each part has objects
     of its own.
     """
     for prefix in LANDMARKS:
         for number, sample in enumerate(stamps(prefix)[: most * len(parts)]):
-            for count, (_, picture) in enumerate(shown(sample)):
+            for count, (_, image) in enumerate(shown(sample)):
                 write(
-                    picture,
+                    image,
                     root / parts[number % len(parts)] / prefix.split("/")[1] / f"{number}-{count}.jpg",
                 )
     return root
@@ -80,39 +80,39 @@ def classes(root: Path, parts: tuple[str, ...] = ("",), most: int = 6) -> Path:
 def tiny_imagenet(root: Path) -> Path:
     """Tiny-ImageNet's training part: WordNet id / images / WordNet id and number."""
     for sample in stamps("animals/birds/"):
-        for count, (_, picture) in enumerate(shown(sample)):
-            write(picture, root / "train" / wnid(sample) / "images" / f"{wnid(sample)}_{count}.JPEG")
+        for count, (_, image) in enumerate(shown(sample)):
+            write(image, root / "train" / wnid(sample) / "images" / f"{wnid(sample)}_{count}.JPEG")
     return root / "train"
 
 
-def imagenet_es(root: Path, things: int = 4) -> Path:
+def imagenet_es(root: Path, objects: int = 4) -> Path:
     """ImageNet-ES as the simulated camera takes it: references, and captures at all settings;
     DeepAugment's folders beside it.
     """
     camera = core.shift("camera")
     birds = {wnid(sample): sample for sample in stamps("animals/birds/")}
     parts = (("es-val", "sampled_tin_no_resize", "val"), ("es-test", "sampled_tin_no_resize2", "test"))
-    for sample in list(birds.values())[:things]:
-        pictures = [picture for _, picture in shown(sample)]
+    for sample in list(birds.values())[:objects]:
+        images = [image for _, image in shown(sample)]
         write(
-            pictures[2],
+            images[2],
             root
             / "ImageNet-ES/es-train/tin_no_resize_sample_removed"
             / wnid(sample)
             / "ILSVRC2012_val_00000002.JPEG",
         )
         for number, (part, references, split) in enumerate(parts):
-            inside, clean = f"{wnid(sample)}/ILSVRC2012_val_{number:08d}.JPEG", pictures[number]
+            inside, clean = f"{wnid(sample)}/ILSVRC2012_val_{number:08d}.JPEG", images[number]
             write(clean, root / "ImageNet-ES" / part / references / inside)
             for light, lamp in camera_grid.LIGHTS.items():
-                for kind, stops in (
+                for kind, settings in (
                     ("param_control", camera_grid.manual(split, light)),
                     ("auto_exposure", camera_grid.auto(light)),
                 ):
-                    shots = camera.sweep(to_image(clean), stops, rng_for(0, sample.id, part))
+                    shots = camera.sweep(to_float(clean), settings, rng_for(0, sample.id, part))
                     for place, shot in enumerate(shots, 1):
                         write(
-                            to_picture(shot),
+                            to_uint8(shot),
                             root / "ImageNet-ES" / part / kind / lamp / f"param_{place}" / inside,
                         )
             for network, distorted in (("EDSR", 255 - clean), ("CAE", np.roll(clean, 1, 2))):
@@ -125,9 +125,9 @@ def cns_bench(root: Path) -> Path:
     chosen = {22: "bald eagle", 130: "flamingo"}
     birds = stamps("animals/birds/")
     for place, (label, name) in enumerate(chosen.items()):
-        for seed, (_, picture) in enumerate(shown(birds[place]), 1):
+        for seed, (_, image) in enumerate(shown(birds[place]), 1):
             for scale in (0, 500, 1000, 1500, 2000, 2500):
-                snowy = np.clip(picture.astype(int) + scale // 25, 0, 255).astype(np.uint8)
+                snowy = np.clip(image.astype(int) + scale // 25, 0, 255).astype(np.uint8)
                 write(
                     snowy,
                     root / "heavy_snow" / f"{label:03d}_{name}" / f"seed_{seed:04d}_scale_{scale:04d}.jpg",

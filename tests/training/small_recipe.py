@@ -1,4 +1,4 @@
-"""A recipe on twenty small pictures, and the weights that it ends with."""
+"""A recipe on twenty small images, and the weights that it ends with."""
 
 from __future__ import annotations
 

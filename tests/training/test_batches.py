@@ -1,4 +1,4 @@
-"""Batches: which pictures, in which order, and how they are cut."""
+"""Batches: which images, in which order, and how they are cut."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import numpy as np
 import pytest
 from PIL import Image as Pillow
 
-from sorites.core import Picture, Sample
+from sorites.core import ImageU8, Sample
 from sorites.core.torch_tools import torchvision_ready
 from sorites.models.preprocess import Input
 from sorites.training.batches import Batches, Prepared, random_crop
-from sorites.training.images import SamplePictures
+from sorites.training.images import SampleImages
 
 SMALL = Input(size=(8, 8), crop_pct=1.0)
 
 
-def picture(number: int) -> Picture:
+def image(number: int) -> ImageU8:
     return np.random.default_rng(number).integers(0, 256, (8, 8, 3), np.uint8)
 
 
 class Drawn:
-    """Pictures that follow from their generator, so that nothing of them may be kept."""
+    """Images that follow from their generator, so that nothing of them may be kept."""
 
     def __len__(self) -> int:
         return 10
@@ -31,20 +31,20 @@ class Drawn:
     def label(self, place: int) -> int:
         return place % 3
 
-    def picture(self, place: int, rng: np.random.Generator) -> Picture:
+    def image(self, place: int, rng: np.random.Generator) -> ImageU8:
         return rng.integers(0, 256, (8, 8, 3), np.uint8)
 
 
-def plain(count: int = 10) -> SamplePictures:
-    return SamplePictures([Sample(f"s{i}", lambda i=i: picture(i), i % 3) for i in range(count)])  # type: ignore[misc]
+def plain(count: int = 10) -> SampleImages:
+    return SampleImages([Sample(f"s{i}", lambda i=i: image(i), i % 3) for i in range(count)])  # type: ignore[misc]
 
 
-def batches(pictures: object = None, count: int = 4, seed: int = 1, **more: object) -> Batches:
-    prepared = Prepared(pictures or plain(), SMALL, True, **more)  # type: ignore[arg-type]
+def batches(images: object = None, count: int = 4, seed: int = 1, **more: object) -> Batches:
+    prepared = Prepared(images or plain(), SMALL, True, **more)  # type: ignore[arg-type]
     return Batches(prepared, count, seed, flip=True)
 
 
-def test_an_epoch_shows_each_picture_once_in_an_order_of_its_own() -> None:
+def test_an_epoch_shows_each_image_once_in_an_order_of_its_own() -> None:
     made = batches(count=5)
     orders = [
         np.concatenate([made.places(step) for step in (epoch * 2, epoch * 2 + 1)]).tolist()
@@ -55,26 +55,26 @@ def test_an_epoch_shows_each_picture_once_in_an_order_of_its_own() -> None:
     assert batches(count=5, seed=2).places(0).tolist() != made.places(0).tolist()
 
 
-def test_left_over_pictures_are_passed_over_and_few_make_one_batch() -> None:
+def test_left_over_images_are_passed_over_and_few_make_one_batch() -> None:
     assert (batches(count=4).per_epoch, batches(count=64).per_epoch, batches(count=64).count) == (2, 1, 10)
 
 
-@pytest.mark.parametrize("pictures", [plain(), Drawn()], ids=["kept", "drawn"])
+@pytest.mark.parametrize("images", [plain(), Drawn()], ids=["kept", "drawn"])
 @pytest.mark.parametrize("crop", [None, (0.3, 1.0)], ids=["whole", "crop"])
-def test_nothing_follows_from_threads_or_from_where_one_begins(pictures: object, crop: object) -> None:
-    whole = list(batches(pictures, crop=crop).between(0, 7, workers=1))
-    later = list(batches(pictures, crop=crop).between(3, 7, workers=3))
+def test_nothing_follows_from_threads_or_from_where_one_begins(images: object, crop: object) -> None:
+    whole = list(batches(images, crop=crop).between(0, 7, workers=1))
+    later = list(batches(images, crop=crop).between(3, 7, workers=3))
     for one, other in zip(whole[3:], later, strict=True):
         assert one.step == other.step
-        np.testing.assert_array_equal(one.pictures, other.pictures)
+        np.testing.assert_array_equal(one.images, other.images)
         np.testing.assert_array_equal(one.labels, other.labels)
 
 
-def test_half_of_the_pictures_are_mirrored_and_labels_stay_with_theirs() -> None:
+def test_half_of_the_images_are_mirrored_and_labels_stay_with_theirs() -> None:
     mirrored = 0
     for batch in batches(plain(10), count=5).between(0, 40):
-        for place, shown, label in zip(batch.places, batch.pictures, batch.labels, strict=True):
-            true = picture(int(place))
+        for place, shown, label in zip(batch.places, batch.images, batch.labels, strict=True):
+            true = image(int(place))
             assert label == place % 3
             is_mirrored = np.array_equal(shown, true[:, ::-1])
             assert is_mirrored or np.array_equal(shown, true)
@@ -82,14 +82,14 @@ def test_half_of_the_pictures_are_mirrored_and_labels_stay_with_theirs() -> None
     assert 70 <= mirrored <= 130
 
 
-def test_other_epochs_draw_other_pictures() -> None:
+def test_other_epochs_draw_other_images() -> None:
     first, again = (batches(Drawn(), count=10).batch(step) for step in (0, 1))
-    ordered = [batch.pictures[np.argsort(batch.places)] for batch in (first, again)]
+    ordered = [batch.images[np.argsort(batch.places)] for batch in (first, again)]
     assert not np.array_equal(*ordered)
 
 
-def test_an_error_in_a_picture_reaches_the_loop() -> None:
-    broken = SamplePictures([Sample("a", lambda: 1 / 0, 0), Sample("b", lambda: picture(1), 1)])  # type: ignore[arg-type, return-value]
+def test_an_error_in_a_image_reaches_the_loop() -> None:
+    broken = SampleImages([Sample("a", lambda: 1 / 0, 0), Sample("b", lambda: image(1), 1)])  # type: ignore[arg-type, return-value]
     with pytest.raises(ZeroDivisionError):
         list(batches(broken, count=2).between(0, 1))
 
@@ -115,5 +115,5 @@ def test_random_crops_have_the_shape_of_torchvisions(size: tuple[int, int]) -> N
     np.testing.assert_allclose(np.mean(areas, axis=0), np.mean(theirs, axis=0), rtol=0.06, atol=1.5)
 
 
-def _span(crop: Picture) -> tuple[float, float]:
+def _span(crop: ImageU8) -> tuple[float, float]:
     return float(np.ptp(crop[..., 0].astype(float))), float(np.ptp(crop[..., 1].astype(float)))

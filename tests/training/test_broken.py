@@ -22,23 +22,23 @@ def test_a_loss_that_is_no_number_stops_and_says_where(
     photos: Path, tmp_path: Path, monkeypatch: Any
 ) -> None:
     made = recipe(photos)
-    real = steps.Steps.pictures
+    real = steps.Steps.images
 
-    def poisoned(self: steps.Steps, pictures: Any) -> Any:
-        given = real(self, pictures)
+    def poisoned(self: steps.Steps, images: Any) -> Any:
+        given = real(self, images)
         return given * float("nan") if poisoned_steps.pop(0) else given
 
     poisoned_steps = [False, False, False, True]
-    monkeypatch.setattr(steps.Steps, "pictures", poisoned)
+    monkeypatch.setattr(steps.Steps, "images", poisoned)
     with pytest.raises(SoritesError) as caught:
         train(made, tmp_path / "r", checkpoint_seconds=0)
     monkeypatch.undo()
     said = str(caught.value)
-    assert said.startswith("the loss is nan at step 4 of 15 (pictures n0")
+    assert said.startswith("the loss is nan at step 4 of 15 (images n0")
     assert "The last good checkpoint is kept" in said
-    assert sum(part.endswith(".png") for part in said.split("(pictures ")[1].split(";")[0].split(", ")) == 4
+    assert sum(part.endswith(".png") for part in said.split("(images ")[1].split(";")[0].split(", ")) == 4
     broken = json.loads((tmp_path / "r/broken.json").read_text())
-    assert (broken["step"], len(broken["pictures"])) == (4, 4)
+    assert (broken["step"], len(broken["images"])) == (4, 4)
     train(made, tmp_path / "r")
     train(made, tmp_path / "whole")
     assert same(tmp_path / "r", tmp_path / "whole")
@@ -56,7 +56,7 @@ def test_a_gradient_that_is_no_number_changes_no_weight(
 
     poisoned_steps = [False, False, True]
     monkeypatch.setattr(steps.Steps, "_loss", broken)
-    with pytest.raises(SoritesError, match=r"the gradient is no longer finite at step 3 of 15 \(pictures n0"):
+    with pytest.raises(SoritesError, match=r"the gradient is no longer finite at step 3 of 15 \(images n0"):
         train(made, tmp_path / "r", checkpoint_seconds=0)
     monkeypatch.undo()
     train(made, tmp_path / "r")
@@ -143,7 +143,7 @@ def test_going_on_with_another_library_is_said(photos: Path, tmp_path: Path) -> 
     assert said[0].startswith("it was begun with torch 1.0, and goes on with ")
 
 
-def test_changed_pictures_are_refused_by_name(photos: Path, tmp_path: Path) -> None:
+def test_changed_images_are_refused_by_name(photos: Path, tmp_path: Path) -> None:
     shutil.copytree(photos, tmp_path / "photos")
     made = recipe(tmp_path / "photos", steps=1)
     train(made, tmp_path / "r")
@@ -151,11 +151,11 @@ def test_changed_pictures_are_refused_by_name(photos: Path, tmp_path: Path) -> N
     changed = tmp_path / "photos/n01440764/p00.png"
     changed.write_bytes((tmp_path / "photos/n01440764/p04.png").read_bytes())
     with pytest.raises(
-        SoritesError, match=r"begun with other pictures: n01440764/p00.png is a different picture now"
+        SoritesError, match=r"begun with other images: n01440764/p00.png is a different image now"
     ):
         train(made, tmp_path / "r")
     changed.unlink()
-    with pytest.raises(SoritesError, match="20 pictures then, 19 now"):
+    with pytest.raises(SoritesError, match="20 images then, 19 now"):
         train(made, tmp_path / "r")
 
 

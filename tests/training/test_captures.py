@@ -7,10 +7,10 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from sorites.core import Sample, Setting, camera_grid, shift, to_image, to_picture
+from sorites.core import Sample, Setting, camera_grid, shift, to_float, to_uint8
 from sorites.core.errors import SoritesError
 from sorites.training.captures import Captured, captured_files, originals, settings, simulated
-from sorites.training.images import SamplePictures
+from sorites.training.images import SampleImages
 
 
 def flat(value: int) -> np.ndarray:
@@ -36,33 +36,33 @@ def samples(count: int = 3) -> list[Sample]:
     return found
 
 
-def test_half_of_the_pictures_are_captures_drawn_evenly_from_the_kept_settings() -> None:
+def test_half_of_the_images_are_captures_drawn_evenly_from_the_kept_settings() -> None:
     read = samples()
-    base = SamplePictures(originals(read))
-    pictures = Captured(base, captured_files(base, read, settings()[:4]))
-    assert [len(pictures), pictures.id(2), pictures.label(2)] == [3, "n0/2.JPEG", 2]
-    drawn = Counter(int(pictures.picture(1, np.random.default_rng(i))[0, 0, 0]) for i in range(4000))
+    base = SampleImages(originals(read))
+    images = Captured(base, captured_files(base, read, settings()[:4]))
+    assert [len(images), images.id(2), images.label(2)] == [3, "n0/2.JPEG", 2]
+    drawn = Counter(int(images.image(1, np.random.default_rng(i))[0, 0, 0]) for i in range(4000))
     assert set(drawn) == {10, 11, 12, 13, 14}
     assert abs(drawn[10] - 2000) < 150
     assert all(abs(drawn[value] - 500) < 90 for value in (11, 12, 13, 14))
 
 
-def test_the_same_generator_gives_the_same_picture() -> None:
+def test_the_same_generator_gives_the_same_image() -> None:
     read = samples()
-    base = SamplePictures(originals(read))
-    pictures = Captured(base, simulated(base, settings()))
+    base = SampleImages(originals(read))
+    images = Captured(base, simulated(base, settings()))
     for seed in range(4):
-        first, again = (pictures.picture(1, np.random.default_rng(seed)) for _ in range(2))
+        first, again = (images.image(1, np.random.default_rng(seed)) for _ in range(2))
         np.testing.assert_array_equal(first, again)
 
 
 def test_a_simulated_capture_is_the_shift_at_the_drawn_setting(photo: np.ndarray) -> None:
-    base = SamplePictures([Sample("a", lambda: to_picture(photo), 0)])
-    made = Captured(base, simulated(base, settings()), share=1.0).picture(0, np.random.default_rng(5))
+    base = SampleImages([Sample("a", lambda: to_uint8(photo), 0)])
+    made = Captured(base, simulated(base, settings()), share=1.0).image(0, np.random.default_rng(5))
     rng = np.random.default_rng(5)
     rng.random()
     drawn = settings()[int(rng.integers(128))]
-    np.testing.assert_array_equal(made, to_picture(shift("camera")(to_image(to_picture(photo)), drawn, rng)))
+    np.testing.assert_array_equal(made, to_uint8(shift("camera")(to_float(to_uint8(photo)), drawn, rng)))
 
 
 def test_validation_and_test_settings_share_none() -> None:
@@ -72,17 +72,17 @@ def test_validation_and_test_settings_share_none() -> None:
     assert all(params["mode"] == "manual" for params in settings())
 
 
-def test_a_picture_that_was_not_captured_is_named() -> None:
+def test_a_image_that_was_not_captured_is_named() -> None:
     read = samples()
-    base = SamplePictures([*originals(read), Sample("n0/9.JPEG", lambda: flat(0), 0)])
-    with pytest.raises(SoritesError, match=r"1 of 4 pictures were not captured .* first n0/9.JPEG \(at 0\)"):
+    base = SampleImages([*originals(read), Sample("n0/9.JPEG", lambda: flat(0), 0)])
+    with pytest.raises(SoritesError, match=r"1 of 4 images were not captured .* first n0/9.JPEG \(at 0\)"):
         captured_files(base, read, settings())
     with pytest.raises(SoritesError, match="not captured at all of the 54 kept settings"):
-        captured_files(SamplePictures(originals(read)), read, settings("test"))
+        captured_files(SampleImages(originals(read)), read, settings("test"))
 
 
 def test_no_kept_setting_and_a_share_that_is_none_are_refused() -> None:
-    base = SamplePictures(originals(samples()))
+    base = SampleImages(originals(samples()))
     with pytest.raises(SoritesError, match="no setting is kept"):
         Captured(base, simulated(base, []))
     with pytest.raises(SoritesError, match="between 0 and 1, got 2"):

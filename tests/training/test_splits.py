@@ -1,4 +1,4 @@
-"""Splits against torch's own, and the refusal of a division that shows one thing on both sides."""
+"""Splits against torch's own, and the refusal of a division that shows one object on both sides."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from sorites.training.images import (
     FOCUS_SHARE,
     Split,
     by_hash,
-    by_thing,
+    by_object,
     coarse,
+    objects_of,
     permuted,
-    things_of,
 )
 
-THINGS = [f"{folder}/{number}.png" for folder in ("animals", "food", "tools") for number in range(8)]
-PICTURES = [thing for thing in THINGS for _ in range(5)]
-CLASSES = [["animals", "food", "tools"].index(thing.partition("/")[0]) for thing in PICTURES]
+OBJECTS = [f"{folder}/{number}.png" for folder in ("animals", "food", "tools") for number in range(8)]
+IMAGES = [obj for obj in OBJECTS for _ in range(5)]
+CLASSES = [["animals", "food", "tools"].index(obj.partition("/")[0]) for obj in IMAGES]
 
 
 @pytest.mark.parametrize("count", [10, 20815])
@@ -35,56 +35,54 @@ def test_the_split_of_focus_is_torchs_random_split(count: int) -> None:
 
 
 def test_a_split_by_hash_follows_from_the_ids_and_the_seed() -> None:
-    train, rest = by_hash(THINGS, 0.75, 3)
+    train, rest = by_hash(OBJECTS, 0.75, 3)
     assert (len(train), len(rest)) == (18, 6)
     assert sorted(train + rest) == list(range(24))
-    backwards = THINGS[::-1]
+    backwards = OBJECTS[::-1]
     again, _ = by_hash(backwards, 0.75, 3)
-    assert {backwards[place] for place in again} == {THINGS[place] for place in train}
-    assert by_hash(THINGS, 0.75, 4)[0] != train
+    assert {backwards[place] for place in again} == {OBJECTS[place] for place in train}
+    assert by_hash(OBJECTS, 0.75, 4)[0] != train
 
 
-def test_no_thing_stands_on_both_sides_of_a_split_by_thing() -> None:
-    split = by_thing(PICTURES, CLASSES, 0.75, 0)
-    train, test = ({PICTURES[place] for place in places} for places in (split.train, split.test))
+def test_no_object_stands_on_both_sides_of_a_split_by_object() -> None:
+    split = by_object(IMAGES, CLASSES, 0.75, 0)
+    train, test = ({IMAGES[place] for place in places} for places in (split.train, split.test))
     assert not train & test
-    assert sorted((*split.train, *split.test)) == list(range(len(PICTURES)))
-    assert all(
-        sum(thing.startswith(folder) for thing in train) == 6 for folder in ("animals", "food", "tools")
-    )
-    assert by_thing(PICTURES, CLASSES, 0.75, 1).train != split.train
+    assert sorted((*split.train, *split.test)) == list(range(len(IMAGES)))
+    assert all(sum(obj.startswith(folder) for obj in train) == 6 for folder in ("animals", "food", "tools"))
+    assert by_object(IMAGES, CLASSES, 0.75, 1).train != split.train
 
 
-def test_a_split_by_picture_of_composites_is_refused() -> None:
+def test_a_split_by_image_of_composites_is_refused() -> None:
     pytest.importorskip("torch")
-    train, test = permuted(len(PICTURES), 0.7, FOCUS_SEED)
+    train, test = permuted(len(IMAGES), 0.7, FOCUS_SEED)
     with pytest.raises(
-        SoritesError, match=r"wanted each thing on one side of a split; \d+ things are shown on both"
+        SoritesError, match=r"wanted each object on one side of a split; \d+ objects are shown on both"
     ) as error:
-        Split(tuple(train), tuple(test), PICTURES)
-    assert "by_thing" in str(error.value)
+        Split(tuple(train), tuple(test), IMAGES)
+    assert "by_object" in str(error.value)
 
 
-def test_a_single_picture_on_the_wrong_side_is_refused_by_the_things_name() -> None:
-    split = by_thing(PICTURES, CLASSES, 0.75, 0)
-    with pytest.raises(SoritesError, match=f"1 things are shown on both, such as {PICTURES[split.test[0]]}"):
-        Split((*split.train, split.test[0]), split.test[1:], PICTURES)
+def test_a_single_image_on_the_wrong_side_is_refused_by_the_objects_name() -> None:
+    split = by_object(IMAGES, CLASSES, 0.75, 0)
+    with pytest.raises(SoritesError, match=f"1 objects are shown on both, such as {IMAGES[split.test[0]]}"):
+        Split((*split.train, split.test[0]), split.test[1:], IMAGES)
 
 
-def test_an_empty_side_and_a_class_of_one_thing_are_refused() -> None:
+def test_an_empty_side_and_a_class_of_one_object_are_refused() -> None:
     with pytest.raises(SoritesError, match="the other side has none of 3"):
         Split((0, 1, 2), (), ["a", "b", "c"])
     with pytest.raises(SoritesError, match="class 1 has only c"):
-        by_thing(["a", "b", "c"], [0, 0, 1], 0.5, 0)
+        by_object(["a", "b", "c"], [0, 0, 1], 0.5, 0)
     with pytest.raises(SoritesError, match="between 0 and 1, got 1"):
         by_hash(["a", "b"], 1.0, 0)
 
 
-def test_coarse_classes_are_first_folders_with_enough_things() -> None:
-    few = [*PICTURES, "town/box.png", "town/box.png", "loose.png"]
+def test_coarse_classes_are_first_folders_with_enough_objects() -> None:
+    few = [*IMAGES, "town/box.png", "town/box.png", "loose.png"]
     assert set(coarse(few).values()) == {"animals", "food", "tools"}
     assert coarse(few, least=1)["town/box.png"] == "town"
-    with pytest.raises(SoritesError, match="two classes or more with 9 things each"):
+    with pytest.raises(SoritesError, match="two classes or more with 9 objects each"):
         coarse(few, least=9)
 
 
@@ -99,8 +97,8 @@ def test_the_built_in_cut_outs_make_eight_coarse_classes_or_more() -> None:
     assert min(sizes.values()) >= 4
 
 
-def test_a_thing_is_what_a_samples_id_names() -> None:
+def test_a_object_is_what_a_samples_id_names() -> None:
     def load() -> np.ndarray:
         return np.zeros((2, 2, 3), np.uint8)
 
-    assert things_of([Sample("a", load, 0, image_id="1"), Sample("a", load, 0, image_id="2")]) == ["a", "a"]
+    assert objects_of([Sample("a", load, 0, image_id="1"), Sample("a", load, 0, image_id="2")]) == ["a", "a"]

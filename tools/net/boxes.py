@@ -15,7 +15,7 @@ from sorites import core
 from sorites.core import Sample
 from tools.net.hashes import Entry, of_array, of_folder, of_leaves
 from tools.net.home import Task, typed
-from tools.net.pictures import Picture, save
+from tools.net.images import ImageU8, save
 
 CATEGORIES = ((1, "person"), (2, "bicycle"), (3, "car"))
 STREET = ("vehicle.car", "human.pedestrian.adult", "movable_object.barrier")
@@ -23,8 +23,8 @@ STREET = ("vehicle.car", "human.pedestrian.adult", "movable_object.barrier")
 DETECTOR = """
 import numpy as np
 
-def detect(pictures):
-    return [found(np.asarray(p, np.float32)) for p in pictures]
+def detect(images):
+    return [found(np.asarray(p, np.float32)) for p in images]
 
 def found(p):
     rows = []
@@ -50,30 +50,28 @@ def detector(name: str, labels: tuple[str, ...]) -> str:
     return f"python:{name}:detect"
 
 
-def street(seed: int, height: int = 96, width: int = 128) -> tuple[Picture, list[tuple[int, list[int]]]]:
+def street(seed: int, height: int = 96, width: int = 128) -> tuple[ImageU8, list[tuple[int, list[int]]]]:
     """A grey scene with one red, one green and one blue rectangle; and their classes with x0, y0, x1, y1."""
     rng = np.random.default_rng(seed)
     ground = rng.normal(120, 8, (height, width, 1)).repeat(3, axis=2)
-    things = []
+    objects = []
     for c in range(3):
         x0, y0 = int(rng.integers(2 + 40 * c, 14 + 40 * c)), int(rng.integers(4, height // 2))
         x1, y1 = x0 + int(rng.integers(12, 26)), y0 + int(rng.integers(12, 40))
         ground[y0:y1, x0:x1] = 60
         ground[y0:y1, x0:x1, c] = rng.uniform(120, 250)
-        things.append((c, [x0, y0, x1, y1]))
-    return np.clip(ground, 0, 255).astype(np.uint8), things
+        objects.append((c, [x0, y0, x1, y1]))
+    return np.clip(ground, 0, 255).astype(np.uint8), objects
 
 
 def coco(root: str, count: int = 4) -> None:
-    """Images and COCO's annotation file, with a crowd and an image without things."""
+    """Images and COCO's annotation file, with a crowd and an image without objects."""
     images, annotations = list[dict[str, Any]](), list[dict[str, Any]]()
     for i in range(count):
-        picture, things = street(i)
-        save(Path(root, f"{i}.png"), picture)
-        images.append(
-            {"id": i, "file_name": f"{i}.png", "width": picture.shape[1], "height": picture.shape[0]}
-        )
-        for c, (x0, y0, x1, y1) in things if i != count - 1 else ():
+        image, objects = street(i)
+        save(Path(root, f"{i}.png"), image)
+        images.append({"id": i, "file_name": f"{i}.png", "width": image.shape[1], "height": image.shape[0]})
+        for c, (x0, y0, x1, y1) in objects if i != count - 1 else ():
             shape = {
                 "bbox": [x0, y0, x1 - x0, y1 - y0],
                 "area": (x1 - x0) * (y1 - y0),
@@ -108,17 +106,17 @@ def nuimages(root: str) -> None:
         {"token": f"c{i}", "name": name, "description": ""} for i, name in enumerate(STREET)
     ]
     for i in range(2):
-        picture, things = street(10 + i)
+        image, objects = street(10 + i)
         file = f"samples/CAM_FRONT/{i}.png"
-        save(Path(root, file), picture)
+        save(Path(root, file), image)
         tables["sample"].append(
             {"token": f"s{i}", "timestamp": 1, "log_token": "l", "key_camera_token": f"d{i}"}
         )
-        size = {"width": picture.shape[1], "height": picture.shape[0], "is_key_frame": True}
+        size = {"width": image.shape[1], "height": image.shape[0], "is_key_frame": True}
         tables["sample_data"].append(
             {"token": f"d{i}", "sample_token": f"s{i}", "filename": file, **size, **shared}
         )
-        for c, box in things:
+        for c, box in objects:
             of = {
                 "sample_data_token": f"d{i}",
                 "category_token": f"c{c}",
@@ -138,13 +136,13 @@ def yolo(root: str) -> None:
     Path(root, "data.yaml").write_text("names: [person, bicycle, car]\nval: images\n", encoding="utf-8")
     Path(root, "labels").mkdir()
     for i in range(2):
-        picture, things = street(20 + i)
-        save(Path(root, "images", f"{i}.png"), picture)
-        high, wide = picture.shape[:2]
+        image, objects = street(20 + i)
+        save(Path(root, "images", f"{i}.png"), image)
+        high, wide = image.shape[:2]
         lines = [
             f"{c} {(x0 + x1) / 2 / wide:.6f} {(y0 + y1) / 2 / high:.6f} {(x1 - x0) / wide:.6f}"
             f" {(y1 - y0) / high:.6f}"
-            for c, (x0, y0, x1, y1) in things
+            for c, (x0, y0, x1, y1) in objects
         ]
         Path(root, "labels", f"{i}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
@@ -187,7 +185,7 @@ def read(spec: str) -> list[Sample]:
 
 
 def digests() -> Iterator[Entry]:
-    """The samples of both sources, what each detector finds, composites of things, and a dataset
+    """The samples of both sources, what each detector finds, composites of objects, and a dataset
     with boxes built and read.
     """
     coco("coco")
@@ -195,7 +193,7 @@ def digests() -> Iterator[Entry]:
     yolo("yolo")
     for spec in ("coco:coco.json,images=coco", "nuimages:nu", "yolo:yolo"):
         samples = sorted(read(spec), key=lambda sample: sample.id)
-        for field in ("id", "truth", "split", "image_id"):
+        for field in ("id", "ground_truth", "split", "image_id"):
             yield from of_leaves(
                 [_plain(getattr(sample, field)) for sample in samples], f"boxes/sources/{spec}/{field}"
             )
@@ -219,8 +217,8 @@ def digests() -> Iterator[Entry]:
         "--out",
         "set",
     )
-    typed("context", "--things", "2", "--size", "160", "--limit", "2", "--drawn", "--out", "things")
-    for folder in ("set", "things"):
+    typed("context", "--objects", "2", "--size", "160", "--limit", "2", "--drawn", "--out", "objects")
+    for folder in ("set", "objects"):
         yield from (
             (f"boxes/{folder}/{part}", digest) for part, digest in of_folder(Path(folder), "sorites.json")
         )

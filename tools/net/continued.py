@@ -11,7 +11,7 @@ from pathlib import Path
 import polars as pl
 
 import sorites
-from tools.net import pictures
+from tools.net import images
 from tools.net.hashes import (
     Entry,
     of_csv,
@@ -28,8 +28,8 @@ from tools.net.home import Task, below, typed, typed_apart
 MODEL = """
 import numpy as np
 
-def logits(pictures):
-    rows = np.stack([np.r_[p.mean((0, 1)), p.std((0, 1))] for p in pictures]).astype(np.float32) / 64
+def logits(images):
+    rows = np.stack([np.r_[p.mean((0, 1)), p.std((0, 1))] for p in images]).astype(np.float32) / 64
     return np.tile(rows, (1, 167))[:, :1000] * 3 + np.sin(np.arange(1000, dtype=np.float32)), rows
 """
 SUITE = """
@@ -42,13 +42,13 @@ frame = { resize = 48 }
 [fit]
 source = "folder:photos"
 """
-REFEREE = """
+ENCODER = """
 import numpy as np
 
 class Colours:
     version = "1"
-    def images(self, pictures):
-        return np.array([np.concatenate([p.mean((0, 1)), p.std((0, 1)) + 1]) for p in pictures])
+    def images(self, images):
+        return np.array([np.concatenate([p.mean((0, 1)), p.std((0, 1)) + 1]) for p in images])
     def texts(self, sentences):
         return np.array([[len(s), 3, 2, 1, s.count("a"), 5] for s in sentences])
 """
@@ -68,9 +68,9 @@ def tasks() -> list[Task]:
 
 
 def prepare() -> None:
-    pictures.photos("photos", 5)
+    images.photos("photos", 5)
     Path("net_colours.py").write_text(MODEL, encoding="utf-8")
-    Path("net_referee.py").write_text(REFEREE, encoding="utf-8")
+    Path("net_encoder.py").write_text(ENCODER, encoding="utf-8")
     Path("small.toml").write_text(SUITE, encoding="utf-8")
 
 
@@ -115,7 +115,7 @@ def filtered() -> Iterator[Entry]:
     """
     prepare()
     typed("run", "small.toml", "--out", "run", "--workers", "1", "--limit", "3")
-    encoders = ("--referee", "python:net_referee:Colours", "--second", "python:net_referee:Colours")
+    encoders = ("--encoder", "python:net_encoder:Colours", "--second", "python:net_encoder:Colours")
     said = typed(
         "filter",
         "run",
@@ -155,7 +155,7 @@ def imported() -> Iterator[Entry]:
     )
     for name in ("rows", "counts"):
         yield from below(f"imported/{name}", of_table(sorites.read(name).collect()))
-    for metric in ("accuracy", "failure_point", "relative_corruption_error"):
+    for metric in ("accuracy", "failure_severity", "relative_corruption_error"):
         yield from of_csv(typed("metrics", "rows", metric, "--format", "csv"), f"imported/metrics/{metric}")
     yield "words/imported/check", of_plain(without_ids(typed("check", "rows")))
     yield from of_report(sorites.report("rows", "page.html"), "imported")

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from tools.net import pictures
+from tools.net import images
 from tools.net.hashes import Entry, of_csv, of_folder, of_plain
 from tools.net.home import Task, below, typed
 
@@ -29,10 +29,10 @@ def drawn() -> Iterator[Entry]:
     typed("generate", "sliders", *ONE, "--steps", "2", "--out", "sliders", *FEW)
     yield from below("generated/sliders", of_folder(Path("sliders"), "sorites.json"))
     shared = ("--seeds", "2", "--severity", "0,1,2", *FEW)
-    typed("generate", "pictures", "--sliders", "sliders", *ONE, "--out", "own", *shared)
+    typed("generate", "images", "--sliders", "sliders", *ONE, "--out", "own", *shared)
     typed(
         "generate",
-        "pictures",
+        "images",
         "--sliders",
         "toy",
         "--class",
@@ -45,7 +45,7 @@ def drawn() -> Iterator[Entry]:
         *shared,
     )
     pair = ("--slider", "snow=1", "--slider", "night=1", "--class", "disc", "--seeds", "1")
-    typed("generate", "pictures", *pair, "--out", "pair", *FEW)
+    typed("generate", "images", *pair, "--out", "pair", *FEW)
     for folder in ("own", "toy", "pair"):
         yield from below(f"generated/drawn/{folder}", of_folder(Path(folder), "sorites.json"))
     said = typed("generate", "check", "toy", "--format", "csv", "--real", "own")
@@ -72,7 +72,7 @@ def drawn() -> Iterator[Entry]:
 def shapes(root: str) -> None:
     """Images in folders named by the toy's classes."""
     for i, name in enumerate(TOY * 2):
-        pictures.save(Path(root, name, f"{i}.png"), pictures.scene(i, 64, 64))
+        images.save(Path(root, name, f"{i}.png"), images.scene(i, 64, 64))
 
 
 def words() -> Iterator[Entry]:
@@ -95,16 +95,16 @@ def words() -> Iterator[Entry]:
     )
     yield from below("generated/words", of_folder(Path("learnt"), "sorites.json"))
     asked = ("--words", "learnt", *ONE, "--seeds", "1", "--severity", "0,1", *FEW)
-    typed("generate", "pictures", *asked, "--out", "drawn")
+    typed("generate", "images", *asked, "--out", "drawn")
     yield from below("generated/words/drawn", of_folder(Path("drawn"), "sorites.json"))
 
 
 def styles() -> Iterator[Entry]:
     """Labels in styles, by cells of distance."""
     shapes("real")
-    Path("things.txt").write_text("disc\nsquare\ncross\n", encoding="utf-8")
-    small = ("--k", "2", "--levels", "2", "--per-cell", "2", "--prompts", "12", "--familiar", "4", *FEW)
+    Path("objects.txt").write_text("disc\nsquare\ncross\n", encoding="utf-8")
+    small = ("--k", "2", "--levels", "2", "--per-cell", "2", "--prompts", "12", "--id-source", "4", *FEW)
     typed(
-        "generate", "styles", "--labels", "things.txt", "--against", "folder:real", "--out", "styled", *small
+        "generate", "styles", "--labels", "objects.txt", "--against", "folder:real", "--out", "styled", *small
     )
     yield from below("generated/styles", of_folder(Path("styled"), "sorites.json"))

@@ -197,8 +197,8 @@ def of_file(path: Path) -> Iterator[Entry]:
     and any other by its bytes.
     """
     if path.suffix.lower() in (".png", ".jpg", ".jpeg"):
-        with Pillow.open(path) as picture:
-            yield "", of_array(np.asarray(picture))
+        with Pillow.open(path) as image:
+            yield "", of_array(np.asarray(image))
     elif path.suffix == ".parquet":
         yield from of_columns(pl.read_parquet(path))
     elif path.suffix == ".safetensors":
@@ -237,7 +237,7 @@ def without_ids(text: str) -> str:
 
 
 def of_report(path: Path, name: str) -> Iterator[Entry]:
-    """A page section by section: the numbers that charts draw and tables hold, the pictures shown,
+    """A page section by section: the numbers that charts draw and tables hold, the images shown,
     and then every word.
     """
     page = without_ids(path.read_text(encoding="utf-8"))
@@ -252,14 +252,14 @@ def of_report(path: Path, name: str) -> Iterator[Entry]:
             re.findall(r"\d+(?:\.\d+)?", cell) for cell in re.findall(r"<td[^>]*>(.*?)</td>", section, re.S)
         ]
         yield f"reports/{name}/{called}/tables", of_plain(cells)
-        yield f"reports/{name}/{called}/pictures", of_plain(re.findall(r"base64,([^\"']*)", section))
+        yield f"reports/{name}/{called}/images", of_plain(re.findall(r"base64,([^\"']*)", section))
         yield f"words/runs/{name}/report/{called}", of_plain(section)
 
 
-def _numbers(thing: Any) -> list[float]:
+def _numbers(obj: Any) -> list[float]:
     """All numbers in a chart's data, in their order; its words and colours are left out."""
-    if isinstance(thing, Mapping):
-        return [value for part in thing.values() for value in _numbers(part)]
-    if isinstance(thing, list):
-        return [value for part in thing for value in _numbers(part)]
-    return [] if isinstance(thing, bool | str) or thing is None else [thing]
+    if isinstance(obj, Mapping):
+        return [value for part in obj.values() for value in _numbers(part)]
+    if isinstance(obj, list):
+        return [value for part in obj for value in _numbers(part)]
+    return [] if isinstance(obj, bool | str) or obj is None else [obj]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import sorites
-from tools.net import pictures
+from tools.net import images
 from tools.net.hashes import Entry, of_csv, of_leaves, of_plain, of_table, without_ids
 from tools.net.home import Task, below, tried, typed
 
@@ -37,10 +37,10 @@ shifts = ["contrast"]
 MODEL = """
 import numpy as np
 
-def logits(pictures):
+def logits(images):
     rows = []
-    for picture in pictures:
-        small = picture[::4, ::4].astype(np.float32) / 255
+    for image in images:
+        small = image[::4, ::4].astype(np.float32) / 255
         rows.append(small.mean((0, 1)) * SIGN + small.std((0, 1)) * 9)
     return np.stack(rows)
 """
@@ -60,7 +60,7 @@ def tasks() -> list[Task]:
 
 def prepare(*names: str) -> list[str]:
     """Photographs, suites and models, each of another sign; gives the models' specs."""
-    pictures.fruit("fruit")
+    images.fruit("fruit")
     for suite, shifts in (("noisy", '"gaussian_noise", "jpeg"'), ("light", '"contrast", "brightness"')):
         Path(f"{suite}.toml").write_text(SUITE.replace("SHIFTS", shifts), encoding="utf-8")
     for sign, name in enumerate(names):

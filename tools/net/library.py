@@ -13,11 +13,11 @@ import numpy as np
 import polars as pl
 
 import sorites
-from sorites.core import shift, to_image, to_picture
+from sorites.core import shift, to_float, to_uint8
 from sorites.core.rng import rng_for
 from tools.net.hashes import Entry, of_answer, of_array, of_plain
 from tools.net.home import Task
-from tools.net.pictures import scene
+from tools.net.images import scene
 
 VOTES = ("class_text", "shift_text", "joint_image", "own_image")
 
@@ -46,7 +46,7 @@ def home_of(*names: str) -> Any:
 
 
 def out_of_class() -> Iterator[Entry]:
-    """The filter of pictures that lost their class."""
+    """The filter of images that lost their class."""
     held = home_of("similarities", "calibrate", "stays", "quality", "stages")
     rng = np.random.default_rng(4)
     outside = rng.random(300) < 0.3
@@ -69,29 +69,29 @@ def out_of_class() -> Iterator[Entry]:
         yield from of_answer(held.facts(frame, valid, "severity"), f"library/out_of_class/{rule}/whole")
     kept = frame.with_columns(valid=held.stays(frame, found))
     yield from of_answer(held.stages(kept, ["outside", "valid"]), "library/out_of_class/stages")
-    pictures, untouched = [scene(i) for i in range(4)], [scene(i + 1) for i in range(4)]
+    images, untouched = [scene(i) for i in range(4)], [scene(i + 1) for i in range(4)]
     texts = (
         ["a cat", "a dog", "a hen", "a fish"],
         ["a cat in snow", "a dog in snow", "a hen in snow", "a fish in snow"],
     )
 
     def seen(some: list[np.ndarray]) -> np.ndarray:
-        return np.stack([np.resize(picture[::20, ::20] / 255 - 0.5, 24) for picture in some])
+        return np.stack([np.resize(image[::20, ::20] / 255 - 0.5, 24) for image in some])
 
     def said(some: list[str]) -> np.ndarray:
         return np.stack([np.sin(np.arange(24) * len(text)) for text in some])
 
     for soft in (False, True):
-        found = held.similarities(pictures, untouched, texts, (seen, said), seen, soft)
+        found = held.similarities(images, untouched, texts, (seen, said), seen, soft)
         yield from of_answer(found, f"library/out_of_class/similarities/{soft}")
 
 
 def haze() -> Iterator[Entry]:
-    """The optical depth that a picture gained."""
+    """The optical depth that an image gained."""
     held, before = home_of("haze_depth"), scene(3, 120, 160)
     for name in ("haze", "smog", "snowfall", "contrast"):
         dial = shift(name)
-        moved = to_picture(dial(to_image(before), dial.levels[2], rng_for(0, "net", name)))
+        moved = to_uint8(dial(to_float(before), dial.levels[2], rng_for(0, "net", name)))
         yield f"library/haze/{name}", of_plain(held.haze_depth(before, moved))
 
 

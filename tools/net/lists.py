@@ -15,7 +15,7 @@ import sorites
 from tools.net.hashes import Entry, of_bytes, of_file, of_leaves, of_plain
 from tools.net.home import Task
 
-REGISTRIES = ("shifts", "models", "sources", "metrics", "scorers", "measures", "referees")
+REGISTRIES = ("shifts", "models", "sources", "metrics", "scorers", "measures", "encoders")
 TEXTS = (".css", ".js", ".html", ".bib")
 """Files of the package that are pages and prose."""
 
@@ -86,11 +86,11 @@ def interface() -> Iterator[Entry]:
     """What ``import sorites`` has: names, and the parameters of functions with their defaults."""
     yield "lists/api/sorites", sorted(dir(sorites))
     for name in sorted(set(sorites.__all__) | set(dir(sorites))):
-        thing = getattr(sorites, name)
-        if not callable(thing):
+        obj = getattr(sorites, name)
+        if not callable(obj):
             continue
         try:
-            parameters = inspect.signature(thing).parameters
+            parameters = inspect.signature(obj).parameters
         except (TypeError, ValueError):
             continue
         yield f"lists/api/{name}", sorted(parameters)

@@ -13,7 +13,7 @@ import polars as pl
 
 import sorites
 from sorites.core import METRICS, Metric
-from tools.net import pictures
+from tools.net import images
 from tools.net.hashes import Entry, of_answer, of_report
 from tools.net.home import Task
 
@@ -21,7 +21,7 @@ Row = dict[str, Any]
 FRAMEWORKS = tuple({"framework": name} for name in ("model-specific", "combined", "graded"))
 VARIANTS: Mapping[str, tuple[dict[str, Any], ...]] = {
     **dict.fromkeys(
-        ("failure_point", "survival", "failure_histogram"), ({"relative": True, "by": ("model",)},)
+        ("failure_severity", "survival", "failure_histogram"), ({"relative": True, "by": ("model",)},)
     ),
     **dict.fromkeys(("ood", "auroc", "f1"), (*FRAMEWORKS, {"against": "clean"})),
     **dict.fromkeys(
@@ -36,7 +36,7 @@ VARIANTS: Mapping[str, tuple[dict[str, Any], ...]] = {
     "rank_agreement": ({"exclude": ("mid",)},),
     "risk_coverage": ({"points": 7},),
     "score_histogram": ({"framework": "combined", "bins": 9},),
-    "strange_share": ({"kind": "time"},),
+    "ood_share": ({"kind": "time"},),
 }
 """Options other than the defaults, asked of the made-up table."""
 
@@ -97,11 +97,11 @@ def made_up() -> Iterator[Entry]:
 
 
 def schema() -> pl.Schema:
-    """Columns and types of the table, asked of a run of one picture."""
-    pictures.photos("one", 1)
+    """Columns and types of the table, asked of a run of one image."""
+    images.photos("one", 1)
 
     def flat(seen: list[np.ndarray]) -> np.ndarray:
-        return np.stack([np.resize(picture[::9, ::9], 1000) for picture in seen]).astype(np.float32)
+        return np.stack([np.resize(image[::9, ::9], 1000) for image in seen]).astype(np.float32)
 
     return sorites.run(
         "demo", source="folder:one", models=[flat], shifts=["contrast"], levels=[1], out="small"
@@ -149,7 +149,7 @@ def _attrs(i: int) -> list[Row]:
 
 
 def _sample(rng: np.random.Generator, sample: str, ability: float, who: Row) -> Iterator[Row]:
-    """One sample's pictures: clean, along two dials, a probe between stops, at camera settings and
+    """One sample's images: clean, along two dials, a probe between stops, at camera settings and
     through lenses.
     """
 
@@ -203,5 +203,5 @@ def _scores(rng: np.random.Generator, model: str) -> Iterator[Row]:
             yield _row(f"p{i}", shift, severity, right, **more, **who)
         for i in range(96):
             level: Row = {"sem_level": i % 4, "cov_level": i // 4 % 3, "score": rng.normal(sharp * (i % 4))}
-            strange: Row = {"known": False, "label": None, "split": "val" if i % 3 else "test"}
-            yield _row(f"u{i}", "clean", 0.0, None, **level, **strange, **who)
+            ood: Row = {"known": False, "label": None, "split": "val" if i % 3 else "test"}
+            yield _row(f"u{i}", "clean", 0.0, None, **level, **ood, **who)

@@ -1,4 +1,4 @@
-"""Every kind of model on three pictures, framed and not: the packaged networks, and files and
+"""Every kind of model on three images, framed and not: the packaged networks, and files and
 functions of the user's own.
 """
 
@@ -19,13 +19,13 @@ from sorites import core
 from sorites.core import Model
 from tools.net.hashes import Entry, of_array, of_plain
 from tools.net.home import Task
-from tools.net.pictures import three
+from tools.net.images import three
 
 FUNCTION = """
 import numpy as np
 
-def logits(pictures):
-    means = np.stack([np.resize(p[::4, ::4].mean(axis=(0, 1)), 1000) for p in pictures])
+def logits(images):
+    means = np.stack([np.resize(p[::4, ::4].mean(axis=(0, 1)), 1000) for p in images])
     return (means / 25 + np.sin(np.arange(1000))).astype(np.float32)
 """
 MODULE = """
@@ -59,18 +59,18 @@ def tasks() -> list[Task]:
 
 
 def digests(name: str, make: Callable[[], Model]) -> Iterator[Entry]:
-    model, pictures = make(), list(three().values())
+    model, images = make(), list(three().values())
     yield f"models/{name}/labels", of_plain(model.labels)
     yield f"models/{name}/parameters", of_plain(model.parameters)
     yield f"models/{name}/version", of_plain(model.version)
     for part, values in zip(("weights", "bias"), model.head or (None, None), strict=True):
         yield f"models/{name}/head/{part}", of_array(values)
     for framed in (False, True):
-        ready = [model.prepare(picture, framed) for picture in pictures]
+        ready = [model.prepare(image, framed) for image in images]
         how = "framed" if framed else "whole"
         for which, one in zip(three(), ready, strict=True):
             yield f"models/{name}/{how}/{which}", of_array(one)
-        outputs = model(pictures, framed)
+        outputs = model(images, framed)
         yield f"models/{name}/{how}/logits", of_array(outputs.logits)
         yield f"models/{name}/{how}/features", of_array(outputs.features)
         if model.module is not None:
@@ -101,7 +101,7 @@ def on_onnx() -> Model:
 
 
 def on_own_onnx() -> Model:
-    """A graph of floats that ends in a softmax and says in its metadata how it wants its pictures."""
+    """A graph of floats that ends in a softmax and says in its metadata how it wants its images."""
     from onnx import TensorProto, helper, numpy_helper, save_model
 
     rng, real = np.random.default_rng(2), TensorProto.FLOAT

@@ -1,5 +1,5 @@
 """Kernels and lenses by the command line: tables as numbers, traced files tensor by tensor, and
-pictures through a lens.
+images through a lens.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from sorites import core
-from tools.net import pictures
+from tools.net import images
 from tools.net.hashes import Entry, of_csv, of_file, of_folder, of_leaves, of_plain
 from tools.net.home import Task, typed
 from tools.net.shifts import STACK, of_shift, write_stack
@@ -43,13 +43,16 @@ def prescription(aspheric: bool = False) -> str:
     )
     text += "SURF 0\n TYPE STANDARD\n CURV 0.0\n DISZ INFINITY\n"
     for i, (bent, thick, glass) in enumerate(TRIPLET, start=1):
-        stop, named = " STOP\n" if i == 4 else "", f" GLAS {glass} 0 0 1.5 40 0 0 0 0 0 0\n" if glass else ""
+        setting, named = (
+            " STOP\n" if i == 4 else "",
+            f" GLAS {glass} 0 0 1.5 40 0 0 0 0 0 0\n" if glass else "",
+        )
         bend = (
             " TYPE EVENASPH\n CONI -0.2\n PARM 2 1e-7\n DIAM 9 1\n CLAP 0 9.5\n"
             if aspheric and i == 1
             else " TYPE STANDARD\n"
         )
-        text += f"SURF {i}\n{stop}{bend} CURV {bent} 0 0 0 0\n DISZ {thick}\n{named}"
+        text += f"SURF {i}\n{setting}{bend} CURV {bent} 0 0 0 0\n DISZ {thick}\n{named}"
     return text + "SURF 7\n TYPE STANDARD\n CURV 0.0\n DISZ 0\n"
 
 
@@ -83,7 +86,7 @@ def lenses() -> Iterator[Entry]:
     yield "optics/lenses/select", of_plain(typed("lens", "select", "--n", "5", "--out", "five"))
     yield from of_csv(typed("lens", "list", "--lenses", "five", "--format", "csv"), "optics/lenses/list/five")
     for i, size in enumerate(((97, 131), (300, 420))):
-        pictures.save(Path(f"p{i}.png"), pictures.scene(i, *size))
+        images.save(Path(f"p{i}.png"), images.scene(i, *size))
     typed("lens", "photo", "DoubleGauss", "p0.png", "p1.png", "--out", "taken", "--corner", "0.8")
     yield from ((f"optics/lenses/photo/{part}", digest) for part, digest in of_folder(Path("taken")))
     typed("lens", "show", "Telephoto", "--out", "sheet.png")

@@ -14,7 +14,7 @@ from pathlib import Path
 import polars as pl
 
 import sorites
-from tools.net import pictures
+from tools.net import images
 from tools.net.hashes import Entry, of_csv, of_file, of_leaves, of_plain, of_table
 from tools.net.home import Task, below, typed
 from tools.net.renames import now
@@ -36,7 +36,7 @@ def tasks() -> list[Task]:
 
 def header() -> str:
     """The column of the image's name in tables of answers."""
-    return now("columns")("picture")
+    return now("columns")("image")
 
 
 def in_class() -> Iterator[Entry]:
@@ -118,7 +118,7 @@ def boxes() -> Iterator[Entry]:
                 }
                 for i in range(6)
             ],
-            "categories": [{"id": 1, "name": "thing"}],
+            "categories": [{"id": 1, "name": "object"}],
         }
         Path(f"{who}.json").write_text(json.dumps(held), encoding="utf-8")
         typed(
@@ -171,7 +171,7 @@ def heads() -> Iterator[Entry]:
         typed("annotate", "heads", *words, "--out", "heads.safetensors"), "people/heads/measured"
     )
     yield from below("people/heads/file", of_file(Path("heads.safetensors")))
-    pictures.photos("photos", 3)
+    images.photos("photos", 3)
     typed(
         "annotate",
         "predict",
@@ -187,7 +187,7 @@ def heads() -> Iterator[Entry]:
 
 def of_run() -> Iterator[Entry]:
     """Images of a run chosen for people, and a random sample of it."""
-    pictures.photos("photos", 4)
+    images.photos("photos", 4)
     shared = ("--source", "folder:photos", "--model", "lite0", "--model", "lite1", "--workers", "1")
     typed("run", "demo", *shared, "--shift", "contrast", "--shift", "jpeg", "--out", "run")
     yield from of_csv(

@@ -11,11 +11,11 @@ from typing import Any
 
 import sorites
 from sorites.core import SCORERS
-from tools.net import boxes, pictures
+from tools.net import boxes, images
+from tools.net.encoders import open_clip
 from tools.net.hashes import Entry, of_file, of_folder, of_leaves, of_plain, of_report, of_table, without_ids
 from tools.net.home import Task, changed_suite, typed
 from tools.net.metrics import answers
-from tools.net.referees import open_clip
 from tools.net.scorers import looks
 from tools.net.sources import composites, nothing
 
@@ -37,22 +37,22 @@ class Case:
 
 
 def photos() -> None:
-    """Pictures to be judged, one of them broken, and others to be fitted on."""
-    pictures.photos("photos", 6, broken=True)
-    pictures.photos("training", 24, first=20)
+    """Images to be judged, one of them broken, and others to be fitted on."""
+    images.photos("photos", 6, broken=True)
+    images.photos("training", 24, first=20)
 
 
 BOXES = {"source": "coco:coco.json,images=coco", "models": ["python:finds_coco:detect"]}
 FEW = {"knn": "knn(k=5)", "nnguide": "nnguide(k=5)", "vim": "vim(dim=5)"}
-"""Scorers whose defaults want more training pictures than are given here, with other parameters."""
+"""Scorers whose defaults want more training images than are given here, with other parameters."""
 FITTED = ("msp", "knn(k=3)", "react")
 OWN = {"source": "folder:photos", **LITE}
 MEASURED = ("psnr", "ssim", "lpips", "lpips_linear", "haze_depth", "exposure_error", "clipped_share")
 MEASURES = [word for name in MEASURED for word in ("--measure", name)]
-REFEREE = (
+ENCODER = (
     "--against",
     "folder:training",
-    "--referee",
+    "--encoder",
     "cifar:1000",
     "--k",
     "2",
@@ -66,9 +66,9 @@ SMALL = {
     "models": ["cifar6:100"],
     "scorers": [FEW.get(name, name) for name in SCORERS.names()],
     "fit": {"limit": 60},
-    "distance": {"referee": "cifar:1000", "limit": 150},
+    "distance": {"encoder": "cifar:1000", "limit": 150},
 }
-"""The demonstration of strangeness with fewer pictures to learn from: whole, it takes twelve minutes."""
+"""The demonstration of OOD score with fewer images to learn from: whole, it takes twelve minutes."""
 
 
 ZERO_SHOT = "open_clip:tiny-clip.json@weights.safetensors"
@@ -76,7 +76,7 @@ ZERO_SHOT = "open_clip:tiny-clip.json@weights.safetensors"
 
 def zero_shot() -> None:
     """An image-text model as a classifier, and classes of one's own."""
-    pictures.fruit("photos")
+    images.fruit("photos")
     open_clip()
 
 
@@ -97,14 +97,14 @@ CASES: Mapping[str, Case] = {
     "imagenet_es": Case(
         "imagenet_es",
         {"source": "imagenet_es:es/es-test", **LITE},
-        before=functools.partial(pictures.imagenet_es, "es"),
+        before=functools.partial(images.imagenet_es, "es"),
     ),
     "cns_bench": Case(
-        "cns_bench", {"source": "cns_bench:cns"}, before=functools.partial(pictures.cns_bench, "cns")
+        "cns_bench", {"source": "cns_bench:cns"}, before=functools.partial(images.cns_bench, "cns")
     ),
-    "focus": Case("focus", {"source": "focus:focus"}, before=functools.partial(pictures.focus, "focus")),
+    "focus": Case("focus", {"source": "focus:focus"}, before=functools.partial(images.focus, "focus")),
     "context": Case("context", {"source": "context:composites", **LITE}, before=composites),
-    "is_ood": Case("is_ood", {"source": "is_ood:lists"}, before=functools.partial(pictures.is_ood, "lists")),
+    "is_ood": Case("is_ood", {"source": "is_ood:lists"}, before=functools.partial(images.is_ood, "lists")),
     "is_ood_demo": Case("is_ood_demo", changes=SMALL),
     "stamps_ood": Case("stamps_ood", {"limit": 8}),
     "digital": Case("digital", {"limit": 1}),
@@ -167,7 +167,7 @@ CASES: Mapping[str, Case] = {
         "demo",
         {**OWN, "shifts": ["contrast", "iso_noise"], "levels": [2, 4]},
         before=photos,
-        after=(("similarity", OUT, *MEASURES, "--lpips-below", "0.5"), ("distance", OUT, *REFEREE)),
+        after=(("similarity", OUT, *MEASURES, "--lpips-below", "0.5"), ("distance", OUT, *ENCODER)),
     ),
 }
 
@@ -215,6 +215,6 @@ def of_info(path: Path) -> Iterator[Entry]:
     held = json.loads(path.read_text(encoding="utf-8"))
     yield "(keys)", sorted(held)
     yield "suite/(keys)", sorted(held.get("suite", {}))
-    for key in ("labels", "stops", "shifts", "models", "parameters", "fit", "scored"):
+    for key in ("labels", "settings", "shifts", "models", "parameters", "fit", "scored"):
         if key in held:
             yield from of_leaves(held[key], key)

@@ -15,7 +15,7 @@ from sorites import core
 from sorites.core import SCORERS, Model, Outputs
 from tools.net.hashes import Entry, of_array, of_plain
 from tools.net.home import Task
-from tools.net.pictures import scene
+from tools.net.images import scene
 
 CLASSES, WIDE = 6, 40
 Array = NDArray[np.float32]
@@ -85,15 +85,15 @@ def lite0() -> Model:
 
 
 def on_network(spec: str) -> Iterator[Entry]:
-    """Fitted, where it is to be, on five pictures; then each picture is judged by what was seen of
+    """Fitted, where it is to be, on five images; then each image is judged by what was seen of
     the one before it.
     """
     model, scorer = lite0(), core.scorer(spec)
-    pictures = [scene(seed, 200 + 10 * seed, 230) for seed in range(5)]
-    seen = scorer.look(model, pictures)
+    images = [scene(seed, 200 + 10 * seed, 230) for seed in range(5)]
+    seen = scorer.look(model, images)
     yield f"scorers/{spec}/look", of_array(seen)
-    yield f"scorers/{spec}/look framed", of_array(scorer.look(model, pictures[:2], True))
-    logits = model(pictures).logits
+    yield f"scorers/{spec}/look framed", of_array(scorer.look(model, images[:2], True))
+    logits = model(images).logits
     if "training" in scorer.needs:
         scorer.fit(
             [(Outputs(logits, inside={scorer.name: seen}, ids=[f"p{i}" for i in range(5)]), None)], model.head
@@ -106,7 +106,7 @@ def on_network(spec: str) -> Iterator[Entry]:
 
 
 def of_many() -> Iterator[Entry]:
-    """More activations than a percentile is exact for, and more training pictures than a bank remembers."""
+    """More activations than a percentile is exact for, and more training images than a bank remembers."""
     rng = np.random.default_rng(3)
     rows = np.maximum(rng.normal(0, 1, (1200, 4000)), 0).astype(np.float32)
     head = (rng.normal(0, 0.05, (CLASSES, 4000)).astype(np.float32), np.zeros(CLASSES, np.float32))

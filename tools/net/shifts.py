@@ -1,4 +1,4 @@
-"""Every shift at every stop, together and alone, as it stands and with its options."""
+"""Every shift at every setting, together and alone, as it stands and with its options."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 
 from sorites import core
-from sorites.core import SHIFTS, Image, Shift, Stop, to_image
+from sorites.core import SHIFTS, ImageF32, SettingValue, Shift, to_float
 from sorites.core.rng import rng_for
 from tools.net.hashes import Entry, of_array, of_plain
 from tools.net.home import Task
-from tools.net.pictures import three
+from tools.net.images import three
 
 FEW = 6
-"""Settings of a grid that the larger pictures are shown at; the smallest is shown at all of them."""
+"""Settings of a grid that the larger images are shown at; the smallest is shown at all of them."""
 STACK = "stack.npy"
 ABERRATION = ({"padding": "reflect"}, {"colours": "rg"}, {"centre": False}, {"kernels": STACK})
 TOLERANCE = ({"field": 0.0}, {"padding": "zeros"})
@@ -58,39 +58,41 @@ def write_stack(path: Path) -> None:
 
 
 def of_shift(shift: Shift, called: str) -> Iterator[Entry]:
-    """What it says of itself, and what it makes of three pictures: in one sweep, and stop by stop.
+    """What it says of itself, and what it makes of three images: in one sweep, and stop by stop.
 
-    A picture that it cannot take is told as such.
+    An image that it cannot take is told as such.
     """
     facts = (shift.family, shift.unit, shift.levels, shift.settings, shift.version)
     yield f"{called}/facts", of_plain(facts)
-    for which, picture in three().items():
-        image, stops = to_image(picture), stops_of(shift, everywhere=which == "odd")
+    for which, image_u8 in three().items():
+        image, settings = to_float(image_u8), settings_of(shift, everywhere=which == "odd")
         draw = functools.partial(rng_for, 0, f"net/{which}", shift.name)
         try:
-            together = [of_array(made) for made in shift.sweep(image, stops, draw())]
+            together = [of_array(made) for made in shift.sweep(image, settings, draw())]
         except Exception as error:
             yield f"{called}/{which}", f"raised {type(error).__name__}"
             continue
-        for stop, seen in zip(stops, together, strict=True):
-            at = f"{called}/{which}/{shift.setting(stop).canonical}"
+        for setting, seen in zip(settings, together, strict=True):
+            at = f"{called}/{which}/{shift.setting(setting).canonical}"
             yield at, seen
-            if isinstance(stop, Mapping) and stop not in stops_of(shift, everywhere=False):
+            if isinstance(setting, Mapping) and setting not in settings_of(shift, everywhere=False):
                 continue
-            yield f"{at}/alone", of_array(shift(image, stop, draw()))
-            if stop != 0 and (told := chosen(shift, image, stop, draw())):
+            yield f"{at}/alone", of_array(shift(image, setting, draw()))
+            if setting != 0 and (told := chosen(shift, image, setting, draw())):
                 yield f"{at}/chosen", of_plain(told)
 
 
-def chosen(shift: Shift, image: Image, stop: Stop, rng: np.random.Generator) -> Mapping[str, Any]:
-    """What the shift itself chose for a picture, an automatic exposure say; asked by the name it
+def chosen(
+    shift: Shift, image: ImageF32, setting: SettingValue, rng: np.random.Generator
+) -> Mapping[str, Any]:
+    """What the shift itself chose for an image, an automatic exposure say; asked by the name it
     has now or had before.
     """
     ask: Any = getattr(shift, "chosen_params", None) or getattr(shift, "told", None)
-    return ask(image, stop, rng) if ask else {}
+    return ask(image, setting, rng) if ask else {}
 
 
-def stops_of(shift: Shift, everywhere: bool) -> list[Stop]:
+def settings_of(shift: Shift, everywhere: bool) -> list[SettingValue]:
     """Untouched, each level, half of the first and between the last two; or settings of a grid, all
     or some spread over it.
     """

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import sorites
-from tools.net import pictures
+from tools.net import images
 from tools.net.hashes import Entry, of_csv, of_folder, of_table
 from tools.net.home import Task, below, typed
 
@@ -20,7 +20,7 @@ def tasks() -> list[Task]:
 def captured() -> Iterator[Entry]:
     """A capture of two images, its run, and the comparison of policies on its photographs."""
     for i in range(2):
-        pictures.save(Path("photos", pictures.CLASSES[1 + i], f"p{i}.png"), pictures.scene(i, 120, 160))
+        images.save(Path("photos", images.CLASSES[1 + i], f"p{i}.png"), images.scene(i, 120, 160))
     words = (
         "--source",
         "folder:photos",

@@ -15,6 +15,7 @@ import sorites
 from tools.net import (
     boxes,
     continued,
+    encoders,
     generated,
     judged,
     library,
@@ -23,7 +24,6 @@ from tools.net import (
     models,
     optics,
     people,
-    referees,
     runs,
     scorers,
     shifts,
@@ -45,7 +45,7 @@ FIRST = (
     "people/h",
     "people/r",
     "training/",
-    "referees/",
+    "encoders/",
     "scorers/g",
 )
 """What takes longest begins first, in this order."""
@@ -58,7 +58,7 @@ MOMENTS = ("modified", "created")
 def every() -> tuple[Task, ...]:
     """The tasks, the longest first."""
     parts = (
-        shifts, scorers, models, sources, runs, metrics, referees, optics, verbs, library, words, lists, boxes, training,
+        shifts, scorers, models, sources, runs, metrics, encoders, optics, verbs, library, words, lists, boxes, training,
         generated, judged, continued, people, studio,
     )  # fmt: skip
     return tuple(sorted((task for part in parts for task in part.tasks()), key=_place))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import sorites
-from tools.net import pictures
+from tools.net import images
 from tools.net.hashes import Entry, of_folder, of_leaves, of_plain, of_table, without_ids
 from tools.net.home import Task, below, typed
 
@@ -56,7 +56,7 @@ def tasks() -> list[Task]:
 
 
 def prepare() -> None:
-    pictures.fruit("fruit")
+    images.fruit("fruit")
     Path("tiny.toml").write_text(RECIPE, encoding="utf-8")
     Path("judge.toml").write_text(SUITE, encoding="utf-8")
 
@@ -169,6 +169,6 @@ def explained() -> Iterator[Entry]:
     )
     yield (
         "words/explain/one",
-        of_plain(typed("explain", "run", "--model", "one", "--limit", "2", "--target", "truth")),
+        of_plain(typed("explain", "run", "--model", "one", "--limit", "2", "--target", "ground_truth")),
     )
     yield from below("training/explain", of_folder(Path("run", "explanations"), *NOT_NUMBERS))

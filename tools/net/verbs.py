@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import sorites
-from tools.net import pictures
+from tools.net import images
 from tools.net.hashes import Entry, of_csv, of_folder, of_leaves, of_plain, of_table, without_ids
 from tools.net.home import Task, typed
 from tools.net.models import FUNCTION
 
 ASKED = (
     ("accuracy", "--by", "model, shift"),
-    ("failure_point", "--option", "relative=true"),
+    ("failure_severity", "--option", "relative=true"),
     ("calibration_error", "--option", "bins=5"),
     ("corruption_error",),
     ("auroc", "--framework", "model-specific"),
@@ -29,10 +29,10 @@ def tasks() -> list[Task]:
 
 
 def built() -> Iterator[Entry]:
-    """Dataset folders of dials and of a grid, lossless and as JPEG, one picture of them broken; and
+    """Dataset folders of dials and of a grid, lossless and as JPEG, one image of them broken; and
     a run over one of them.
     """
-    pictures.photos("photos", 3, broken=True)
+    images.photos("photos", 3, broken=True)
     shared = ("--source", "folder:photos", "--seed", "2")
     typed(
         "build", "demo", "--out", "dial", "--shift", "jpeg", "--shift", "shot_noise", "--level", "3", *shared
@@ -58,7 +58,7 @@ def stood() -> Iterator[Entry]:
 
 def asked() -> Iterator[Entry]:
     """A run over classes and a model of the user's own, gone on with, and its answers in each format."""
-    pictures.fruit("fruit")
+    images.fruit("fruit")
     Path("own_typed.py").write_text(FUNCTION.replace("1000", "3"), encoding="utf-8")
     own = (
         "--source",

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from tools.net.hashes import Entry, of_plain
 from tools.net.home import Task, typed
 
-KINDS = ("shifts", "models", "sources", "metrics", "scorers", "measures", "referees", "suites", "recipes")
+KINDS = ("shifts", "models", "sources", "metrics", "scorers", "measures", "encoders", "suites", "recipes")
 CHECKED = ("demo", "optics_bench", "lens_corruptions", "tolerances", "camera", "stamps_ood", "is_ood_demo")
-"""Suites whose pictures can be had without the user."""
+"""Suites whose images can be had without the user."""
 
 
 def tasks() -> list[Task]:

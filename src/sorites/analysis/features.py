@@ -30,8 +30,8 @@ Features = Callable[[str, Collection[str]], Vectors]
 
 
 def kept_features(run: str | Path, model: str, images: Collection[str]) -> Vectors:
-    """Return a model's features of these images, as far as the run kept them; pictures that refine
-    a failure point have none.
+    """Return a model's features of these images, as far as the run kept them; images that refine
+    a failure severity have none.
     """
     wanted, found = frozenset(images), Vectors()
     for path in shards.all_features(place(run), model) if wanted else ():
@@ -53,7 +53,7 @@ def features_of(run: str | Path) -> Features | None:
     return lambda model, images: kept_features(folder, model, images)
 
 
-# Measure how well features of pictures cluster by class, and map them in two dimensions. NumPy alone, but
+# Measure how well features of images cluster by class, and map them in two dimensions. NumPy alone, but
 # for t-SNE.
 
 
@@ -91,9 +91,9 @@ def silhouette(apart: Array, labels: NDArray[np.integer]) -> tuple[float, float 
     """Return the mean silhouette (Rousseeuw 1987) and its standard error, or None with fewer than
     two classes or no pair.
 
-    A picture's silhouette is (b - a) / max(a, b): a is its mean distance to the others of its
-    class, b that to the nearest other class; it is 0 for the only picture of a class. The error is
-    the jackknife's over pictures, which holds although silhouettes share their neighbours; it is
+    An image's silhouette is (b - a) / max(a, b): a is its mean distance to the others of its
+    class, b that to the nearest other class; it is 0 for the only image of a class. The error is
+    the jackknife's over images, which holds although silhouettes share their neighbours; it is
     None where a class cannot be spared.
     """
     places = np.unique(labels, return_inverse=True)[1]
@@ -113,7 +113,7 @@ def silhouette(apart: Array, labels: NDArray[np.integer]) -> tuple[float, float 
 
 @dataclass(frozen=True)
 class _Nearest:
-    """Each picture's mean distance to the nearest other class, which class that is, and the
+    """Each image's mean distance to the nearest other class, which class that is, and the
     distance to the second nearest.
     """
 
@@ -148,7 +148,7 @@ def _without(
     nearest: _Nearest,
     inside: Array,
 ) -> float:
-    """Return the mean silhouette without picture ``k``: only distances to its class change."""
+    """Return the mean silhouette without image ``k``: only distances to its class change."""
     of, left = places[k], counts[places[k]] - 1
     if left == 0 and len(counts) == 2:
         return float("nan")
@@ -162,12 +162,12 @@ def _without(
 
 
 def nearest_centroid(rows: Array, labels: NDArray[np.integer]) -> tuple[float, int] | None:
-    """Return the share of pictures that are nearest to the centroid of their own class, and how
+    """Return the share of images that are nearest to the centroid of their own class, and how
     many were judged.
 
-    Each picture is left out of its own centroid, so that chance stays chance; the only picture of a
+    Each image is left out of its own centroid, so that chance stays chance; the only image of a
     class is not judged. Distances are Euclidean between prepared features and the mean of a class.
-    None without two classes or a picture to judge.
+    None without two classes or an image to judge.
     """
     places = np.unique(labels, return_inverse=True)[1]
     counts = np.bincount(places)
@@ -287,8 +287,8 @@ def clusters(at: Sequence[Place], features: Features, distance: str = "cosine") 
     classes there.
 
     ``silhouette`` runs from -1 to 1 (jackknife interval). ``nearest centroid`` is the share of
-    pictures nearest to the centroid of their class, themselves left out (Wilson). ``from clean`` is
-    the mean distance of a picture's features from those of its own clean picture (normal, over
+    images nearest to the centroid of their class, themselves left out (Wilson). ``from clean`` is
+    the mean distance of an image's features from those of its own clean image (normal, over
     samples). A number that cannot be had, as with one class, is null.
     """
     clean = next((place.images for place in at if place.what == CLEAN), None)

@@ -1,5 +1,5 @@
 """One sample at several settings, as every model of a run judged it: the content of a sheet, and
-its pictures made again.
+its images made again.
 
 Baek et al., "Unexplored Faces of Robustness and Out-of-Distribution", CVPR 2024, Figure 10, for any run.
 """
@@ -13,7 +13,7 @@ from typing import Any
 
 import polars as pl
 
-from sorites.core import CLEAN, Picture
+from sorites.core import CLEAN, ImageU8
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.core.table import Table
 from sorites.evaluation.images import captured, turned
@@ -60,7 +60,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Sheet:
-    """The settings of one sample under one shift, the clean picture first where there is one;
+    """The settings of one sample under one shift, the clean image first where there is one;
     ``of`` counts all settings.
     """
 
@@ -146,7 +146,7 @@ def _nothing(table: Table, sample: str | None, shift: str | None) -> SoritesErro
         return UnknownName(
             "sample", sample, samples, f"One of the {len(samples)} is {samples[0] if samples else 'none'}."
         )
-    return SoritesError("no picture of this run was judged under a shift: a sheet has nothing to show")
+    return SoritesError("no image of this run was judged under a shift: a sheet has nothing to show")
 
 
 def _column(rows: pl.DataFrame) -> Column:
@@ -194,8 +194,8 @@ def _spread(columns: Sequence[Column], most: int) -> list[Column]:
     return [*auto, *(rest[round(i * (len(rest) - 1) / max(count - 1, 1))] for i in range(count))]
 
 
-def pictures_of(plan: Plan, sample_id: str, images: Collection[str]) -> dict[str, Picture]:
-    """Make the pictures of a sample again, by image id; those that cannot be made are absent."""
+def images_of(plan: Plan, sample_id: str, images: Collection[str]) -> dict[str, ImageU8]:
+    """Make the images of a sample again, by image id; those that cannot be made are absent."""
     found = {}
     for shift, samples in plan.groups.items():
         for sample in samples.called(sample_id):
@@ -204,14 +204,14 @@ def pictures_of(plan: Plan, sample_id: str, images: Collection[str]) -> dict[str
                     found[plan.image_id(sample, shift, sample.setting)] = captured(plan, sample)
                 continue
             named = {
-                plan.image_id(sample, shift, plan.shifts[shift].setting(stop)): stop
-                for stop in plan.stops[shift]
+                plan.image_id(sample, shift, plan.shifts[shift].setting(setting)): setting
+                for setting in plan.settings[shift]
             }
-            wanted = {image: stop for image, stop in named.items() if image in images}
+            wanted = {image: setting for image, setting in named.items() if image in images}
             found |= (
                 zip(wanted, turned(plan, sample, shift, list(wanted.values())), strict=True) if wanted else ()
             )
-    return {image: shot.picture for image, shot in found.items() if shot.picture is not None}
+    return {image: shot.image for image, shot in found.items() if shot.image is not None}
 
 
 def limited(held: Sheet, models: Collection[str]) -> Sheet:

@@ -6,7 +6,7 @@ A comparison is a column, one of ``= != < <= > >=``, and a value; ``in (a, b)`` 
 ``is not null`` are understood too, and ``and``, ``or``, ``not`` and parentheses join them. Values
 with spaces or signs stand in quotes. ``params.iso`` is the entry iso of a setting's params, and
 ``attrs.weather`` the attribute weather of a sample. A row without a value there meets ``!=`` and no
-other comparison, so that ``not level = 3`` keeps the clean pictures.
+other comparison, so that ``not level = 3`` keeps the clean images.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class _Reader:
         return COMPARE[sign](self._column(name, read), read).fill_null(COMPARE[sign] is operator.ne)
 
     def _column(self, name: str, value: Any) -> pl.Expr:
-        """Return a column, or an entry of a setting's params as the kind of thing that it is
+        """Return a column, or an entry of a setting's params as the kind of object that it is
         compared with.
         """
         if name.startswith(PARAMS):

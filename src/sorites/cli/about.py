@@ -39,7 +39,7 @@ def cite(suite: options.SuiteName) -> None:
 # The verb that lists every name a suite or a command may use.
 
 
-KINDS = ("shifts", "models", "sources", "metrics", "scorers", "measures", "referees", "suites", "recipes")
+KINDS = ("shifts", "models", "sources", "metrics", "scorers", "measures", "encoders", "suites", "recipes")
 
 # A name and a line about it.
 Entry = tuple[str, str]
@@ -76,7 +76,7 @@ def list_names(kind: str | None = None) -> str:
 
 def _entries(kind: str) -> list[Entry]:
     from sorites.cli.printing import first_sentence
-    from sorites.core import MEASURES, METRICS, MODELS, REFEREES, SCORERS, SHIFTS, SOURCES
+    from sorites.core import ENCODERS, MEASURES, METRICS, MODELS, SCORERS, SHIFTS, SOURCES
     from sorites.suites.suite import builtin_suites, load
 
     if kind == "suites":
@@ -94,7 +94,7 @@ def _entries(kind: str) -> list[Entry]:
         "sources": SOURCES,
         "metrics": METRICS,
         "scorers": SCORERS,
-        "referees": REFEREES,
+        "encoders": ENCODERS,
     }
     registry = kinds[kind]
     return [(name, first_sentence(registry.get(name))) for name in registry.names()]

@@ -1,4 +1,4 @@
-"""The verbs that measure how far pictures stand from familiar pictures: ``sorites distance`` and
+"""The verbs that measure how far images stand from in-distribution images: ``sorites distance`` and
 ``sorites decompose``.
 """
 
@@ -34,10 +34,10 @@ decompose_app = typer.Typer(
 # The default file of a source's distances.
 FILE = Path("distance.parquet")
 
-RefereeName = Annotated[
+EncoderName = Annotated[
     str,
     typer.Option(
-        "--referee",
+        "--encoder",
         metavar="NAME",
         help="The image-text model that judges: cifar, cifar:N, open_clip:NAME@WEIGHTS, python:module:name.",
     ),
@@ -51,14 +51,14 @@ def _decompose() -> None:
 
 @decompose_app.command()
 def train(
-    referee: RefereeName = "cifar",
+    encoder: EncoderName = "cifar",
     labels: Annotated[
         str | None,
         typer.Option(
             "--labels",
             metavar="FILE|imagenet",
             help=(
-                "The classes to make texts of, one per line, as ImageNet-21K's; the default is the referee's"
+                "The classes to make texts of, one per line, as ImageNet-21K's; the default is the encoder's"
                 " classes."
             ),
         ),
@@ -87,7 +87,7 @@ def train(
         typer.Option(
             "--check",
             metavar="SOURCE",
-            help="Labelled pictures to check on; the default is the referee's examples.",
+            help="Labelled images to check on; the default is the encoder's examples.",
         ),
     ] = None,
     check_labels: Annotated[
@@ -95,20 +95,20 @@ def train(
         typer.Option(
             "--check-labels",
             metavar="FILE|imagenet",
-            help="The classes among which those pictures are told apart; the default is those of the texts.",
+            help="The classes among which those images are told apart; the default is those of the texts.",
         ),
     ] = None,
     limit: Annotated[
         int | None,
-        typer.Option("--limit", metavar="N", min=1, help="Check on at most N pictures of each part."),
+        typer.Option("--limit", metavar="N", min=1, help="Check on at most N images of each part."),
     ] = None,
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The file of the decomposition.")] = Path(
         "split.safetensors"
     ),
 ) -> None:
-    """Learn the decomposition from texts alone, and check it on pictures.
+    """Learn the decomposition from texts alone, and check it on images.
 
-    Reads a referee and its texts; writes a file for "sorites distance
+    Reads an encoder and its texts; writes a file for "sorites distance
     --decomposition", and prints how well class and appearance can still be
     told from each half.
     """
@@ -119,7 +119,7 @@ def train(
     from sorites.evaluation.facts import decomposition
     from sorites.measures.decomposition import Training, read_names, read_styles
 
-    judge = core.referee(referee)
+    judge = core.encoder(encoder)
     names = () if not labels else read_labels(labels).names if labels == "imagenet" else read_names(labels)
     classes = read_labels(check_labels) if check_labels else None
     training = Training(margin=margin, epochs=epochs, seed=seed)
@@ -131,23 +131,23 @@ def train(
         split = decomposition.learn(judge, recipe, lambda epoch, loss: tick(1), bar)
         decomposition.save(out, split, judge, recipe)
         table = decomposition.report(judge, split, recipe, check, limit, classes, bar)
-    no_pictures = "there are no pictures to check on; name some with --check SOURCE\n"
-    say(no_pictures if table is None else format_frame(table, "table"), nl=False)
+    no_images = "there are no images to check on; name some with --check SOURCE\n"
+    say(no_images if table is None else format_frame(table, "table"), nl=False)
     say(f"wrote {out}; W is orthogonal to {split.error:.1e}")
-    say(f"next: sorites distance SOURCE --against FAMILIAR --decomposition {out}")
+    say(f"next: sorites distance SOURCE --against IN-DISTRIBUTION --decomposition {out}")
 
 
 def distance(
-    against: Annotated[str, typer.Option("--against", metavar="SOURCE", help="The familiar pictures.")],
+    against: Annotated[str, typer.Option("--against", metavar="SOURCE", help="The in-distribution images.")],
     what: Annotated[
         str | None,
-        typer.Argument(metavar="SOURCE|RUN", help="Pictures by source, or a run folder.", show_default=False),
+        typer.Argument(metavar="SOURCE|RUN", help="Images by source, or a run folder.", show_default=False),
     ] = None,
     texts: Annotated[
         Path | None,
         typer.Option("--texts", metavar="FILE", help="Measure the texts of a file instead, one per line."),
     ] = None,
-    referee: RefereeName = "cifar",
+    encoder: EncoderName = "cifar",
     decomposition: Annotated[
         str | None,
         typer.Option(
@@ -159,7 +159,7 @@ def distance(
         typer.Option(
             "--labels",
             metavar="FILE|imagenet",
-            help="Take only pictures of these classes, one per line; the default is pictures of any class.",
+            help="Take only images of these classes, one per line; the default is images of any class.",
         ),
     ] = None,
     limit: Annotated[
@@ -168,7 +168,7 @@ def distance(
             "--limit",
             metavar="N",
             min=1,
-            help="Take N familiar pictures, the first of a fixed shuffled order.",
+            help="Take N in-distribution images, the first of a fixed shuffled order.",
         ),
     ] = None,
     k: Annotated[
@@ -214,12 +214,12 @@ def distance(
     ] = FILE,
     max_pixels: MaxPixels = None,
 ) -> None:
-    """Measure how far pictures stand from familiar pictures.
+    """Measure how far images stand from in-distribution images.
 
-    Reads a source or a run folder, and a source of familiar pictures; writes
+    Reads a source or a run folder, and a source of in-distribution images; writes
     the semantic (meaning) and covariate (appearance) distance and level of
-    each picture to a file, or for a run as facts beside its table. With
-    --texts, the same of each text against the familiar pictures.
+    each image to a file, or for a run as facts beside its table. With
+    --texts, the same of each text against the in-distribution images.
     """
     from sorites.core.errors import SoritesError
     from sorites.core.progress import bars
@@ -228,22 +228,22 @@ def distance(
 
     if (what is None) == (texts is None):
         raise SoritesError(
-            "name what to measure: either a source of pictures or a run folder, or a file with --texts FILE"
+            "name what to measure: either a source of images or a run folder, or a file with --texts FILE"
         )
 
     if texts is not None and engine is not None:
-        raise SoritesError("--engine is for pictures; texts are measured in this process")
+        raise SoritesError("--engine is for images; texts are measured in this process")
     if engine is None and (workers or address or gpus_per_worker):
         raise SoritesError(
             "--workers, --address and --gpus-per-worker need an engine: give --engine local, processes or"
             " ray too"
         )
-    if referee.partition(":")[0] == "cifar":
+    if encoder.partition(":")[0] == "cifar":
         say(_note_on_cifar(), err=True)
     how = distances.distance_options(
         sem_edges,
         cov_edges,
-        referee=referee,
+        encoder=encoder,
         against=against,
         decomposition=decomposition,
         limit=limit,
@@ -257,21 +257,21 @@ def distance(
             found = distances.distance(what, how, labels, out, bar, start, workers)
         else:
             found = distance_of_file(str(texts), how, labels, out, bar)
-    _print_levels(found, "pictures" if what is not None else "texts")
+    _print_levels(found, "images" if what is not None else "texts")
 
 
 def _note_on_cifar() -> str:
     from sorites.encoders.cifar import CLASSES
 
-    kinds = f"the default referee, cifar, knows ten kinds of things at 32 px ({', '.join(CLASSES)})"
-    return f"note: {kinds}; give --referee open_clip:NAME@WEIGHTS for others"
+    kinds = f"the default encoder, cifar, knows ten kinds of objects at 32 px ({', '.join(CLASSES)})"
+    return f"note: {kinds}; give --encoder open_clip:NAME@WEIGHTS for others"
 
 
 def _print_levels(found: Distances, kind: str) -> None:
     from sorites.cli.printing import format_frame
 
     say(f"{kind} per level: appearance (covariate) down, meaning (semantic) across")
-    say(format_frame(found.grid().rename({"pictures": kind}), "table"), nl=False)
+    say(format_frame(found.grid().rename({"images": kind}), "table"), nl=False)
     for left in found.record.get("left_out", ()):
         say(left, err=True)
     for half, name in found.record.get("searched", {}).items():
@@ -281,7 +281,7 @@ def _print_levels(found: Distances, kind: str) -> None:
     say(f"wrote {len(found.rows)} {kind} to {found.record['path']}")
 
 
-# The verb that measures how near every shifted image of a run is to its own clean picture.
+# The verb that measures how near every shifted image of a run is to its own clean image.
 
 
 def similarity(
@@ -316,11 +316,11 @@ def similarity(
     gpus_per_worker: GpusPerWorker = 0.0,
     max_pixels: MaxPixels = None,
 ) -> None:
-    """Measure how near every shifted image is to its own clean picture.
+    """Measure how near every shifted image is to its own clean image.
 
-    Reads a run folder and makes its pictures again; writes
+    Reads a run folder and makes its images again; writes
     facts/similarity.parquet beside its table. What was measured before is
-    not measured again. PSNR and SSIM are higher for nearer pictures, LPIPS
+    not measured again. PSNR and SSIM are higher for nearer images, LPIPS
     is lower.
     """
     from sorites.core.progress import bars
@@ -343,10 +343,10 @@ def similarity(
 
 def filter_(
     run: RunFolder,
-    referee: Annotated[
+    encoder: Annotated[
         str | None,
         typer.Option(
-            "--referee",
+            "--encoder",
             metavar="NAME",
             help="The image-text encoder: open_clip:NAME@WEIGHTS, python:module:name, cifar.",
         ),
@@ -356,7 +356,7 @@ def filter_(
         typer.Option(
             "--second",
             metavar="NAME",
-            help="The encoder of pictures alone: timm:NAME, onnx:FILE, lite0, or another referee.",
+            help="The encoder of images alone: timm:NAME, onnx:FILE, lite0, or another encoder.",
         ),
     ] = None,
     thresholds: Annotated[
@@ -364,7 +364,7 @@ def filter_(
         typer.Option(
             "--thresholds",
             metavar="published|calibrated|FILE",
-            help="A similarity at or below its threshold is a vote against the picture.",
+            help="A similarity at or below its threshold is a vote against the image.",
         ),
     ] = "published",
     rule: Annotated[
@@ -372,7 +372,7 @@ def filter_(
         typer.Option(
             "--rule",
             metavar="paper|code|text",
-            help="The votes of four that a picture needs: three, two, or only that of the class text.",
+            help="The votes of four that an image needs: three, two, or only that of the class text.",
         ),
     ] = "paper",
     annotations: Annotated[
@@ -414,7 +414,7 @@ def filter_(
 ) -> None:
     """Set aside the images of a run that no longer show their class.
 
-    Reads a run folder and makes its pictures again; writes four similarities
+    Reads a run folder and makes its images again; writes four similarities
     of every shifted image and whether it stays to facts/out_of_class.parquet
     beside its table. Type it again without encoders to judge the same
     similarities by other thresholds or another rule.
@@ -426,11 +426,11 @@ def filter_(
 
     read_info(run)
     phrases = _phrases(shift_text or [])
-    if referee and thresholds == "published":
+    if encoder and thresholds == "published":
         say(_note_on_thresholds(), err=True)
     with locked(run), bars() as bar:
         found = filter_run(
-            run, referee, second, thresholds=thresholds, rule=rule, annotations=annotations, phrases=phrases,
+            run, encoder, second, thresholds=thresholds, rule=rule, annotations=annotations, phrases=phrases,
             softmax=softmax, whole=whole, engine=engine_of(engine, address, gpus_per_worker), workers=workers, bar=bar,
         )  # fmt: skip
     _print(found)
@@ -451,7 +451,7 @@ def _phrases(texts: list[str]) -> dict[str, str]:
 
 def _note_on_thresholds() -> str:
     return (
-        "note: the published thresholds hold for --referee open_clip:ViT-B-16@openai and the softmax of"
+        "note: the published thresholds hold for --encoder open_clip:ViT-B-16@openai and the softmax of"
         " DINOv2 ViT-L/14's features; for other encoders give --thresholds calibrated --annotations FILE"
     )
 
@@ -492,7 +492,7 @@ def features(
 
     Reads the features that the run kept; prints the silhouette, the share
     nearest to the centroid of their class and the distance from the clean
-    picture, each with n and its 95 % interval. Writes no file.
+    image, each with n and its 95 % interval. Writes no file.
     """
     from sorites.analysis.features import run_clusters
     from sorites.cli.printing import format_frame

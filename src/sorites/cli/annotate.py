@@ -1,4 +1,4 @@
-"""The verbs about people's answers: show pictures to annotators, say how far they are and how they
+"""The verbs about people's answers: show images to annotators, say how far they are and how they
 agree, export and import.
 """
 
@@ -41,7 +41,7 @@ def status(
     ] = None,
     refuse: Annotated[
         list[str] | None,
-        typer.Option("--refuse", metavar="NAME", help="Give this person no more pictures. May be repeated."),
+        typer.Option("--refuse", metavar="NAME", help="Give this person no more images. May be repeated."),
     ] = None,
     pay: Annotated[bool, typer.Option("--pay", help="Print the pay for the batches of each person.")] = False,
     format: Format = "table",
@@ -52,31 +52,31 @@ def status(
     and compares; prints counts and one row per person.
     """
     from sorites.apps.annotation.begin import admit as set_state
-    from sorites.apps.annotation.status import pay_lines, people, pictures
+    from sorites.apps.annotation.status import images, pay_lines, people
     from sorites.cli.printing import format_frame
 
     for names, state in ((admit, "working"), (refuse, "refused")):
         for name in names or ():
             set_state(file, name, state)
-    say(", ".join(f"{name} {value:,}" for name, value in pictures(file).items()), err=format != "table")
+    say(", ".join(f"{name} {value:,}" for name, value in images(file).items()), err=format != "table")
     say(format_frame(people(file), format), nl=False, exact=format != "table")
     for line in pay_lines(file) if pay else ():
         say(line)
 
 
 def agreement(file: Labelling, format: Format = "table") -> None:
-    """Say how far people agree, and how right they are on known pictures.
+    """Say how far people agree, and how right they are on known images.
 
     Reads a labelling; prints Krippendorff's alpha and Cohen's kappa per
-    question with 95 % intervals over pictures, then each person's share of
-    known pictures right.
+    question with 95 % intervals over images, then each person's share of
+    known images right.
     """
     from sorites.apps.annotation.agreement import against_known, agreement
     from sorites.cli.printing import format_frame
 
     say(format_frame(agreement(file), format), nl=False, exact=format != "table")
     if (known := against_known(file)).height and format == "table":
-        say("on known pictures")
+        say("on known images")
         say(format_frame(known, format), nl=False)
 
 
@@ -107,7 +107,7 @@ def export(
     from sorites.apps.annotation.formats import write
 
     n = write(file, format, out, all_answers=all_answers)
-    say(f"wrote {n:,} pictures to {out}")
+    say(f"wrote {n:,} images to {out}")
 
 
 def import_(
@@ -137,15 +137,12 @@ def import_(
     """Take answers that were given elsewhere into a labelling, so that the work goes on.
 
     Reads a CSV, FOCUS's annotations.db, a Label Studio or VIA file or COCO
-    boxes; adds its pictures and answers to a labelling.
+    boxes; adds its images and answers to a labelling.
     """
     from sorites.apps.annotation.formats import read_into
 
     n = read_into(file, format, out, task=task, annotator=annotator, known=known)
-    say(
-        f"{out} has the answers to {n:,} pictures\nnext: sorites annotate serve TASK --source SPEC --out"
-        f" {out}"
-    )
+    say(f"{out} has the answers to {n:,} images\nnext: sorites annotate serve TASK --source SPEC --out {out}")
 
 
 # The verbs that spare people work: images worth a look, a study's sample, heads that learn attributes and
@@ -155,7 +152,7 @@ def import_(
 Answers = Annotated[
     Path | None,
     typer.Option(
-        "--answers", metavar="FILE", help='A labelling of these pictures, made by "sorites annotate serve".'
+        "--answers", metavar="FILE", help='A labelling of these images, made by "sorites annotate serve".'
     ),
 ]
 
@@ -268,7 +265,7 @@ def heads(
     source: Annotated[
         list[str],
         typer.Option(
-            "--source", metavar="SPEC", help="Annotated pictures: focus:DIR, context:DIR. May be repeated."
+            "--source", metavar="SPEC", help="Annotated images: focus:DIR, context:DIR. May be repeated."
         ),
     ],
     out: Annotated[
@@ -282,11 +279,11 @@ def heads(
     format: Format = "table",
     max_pixels: MaxPixels = None,
 ) -> None:
-    """Learn to predict time, weather and locations from annotated pictures.
+    """Learn to predict time, weather and locations from annotated images.
 
-    Reads pictures with attributes (or --answers of people); writes linear
+    Reads images with attributes (or --answers of people); writes linear
     heads on a frozen model's features, and prints how often they agree with
-    the annotations of things that they have not seen.
+    the annotations of objects that they have not seen.
     """
     from sorites import core
     from sorites.apps.annotation.heads import fit_heads
@@ -296,13 +293,13 @@ def heads(
 
     if out.suffix != ".safetensors":
         raise SoritesError(f"--out wants a file whose name ends in .safetensors, got {out}")
-    pictures = [one for spec in source for one in annotated(spec, answers)]
+    images = [one for spec in source for one in annotated(spec, answers)]
     with bars() as bar:
-        found = fit_heads(pictures, core.model(model), model, seed, bar("features", len(pictures)))
+        found = fit_heads(images, core.model(model), model, seed, bar("features", len(images)))
     found.save(out)
     say(format_frame(found.measured, format), nl=False, exact=format != "table")
     say(
-        f"wrote {out}; agreement is measured on things that no head has seen, chance is the commonest answer",
+        f"wrote {out}; agreement is measured on objects that no head has seen, chance is the commonest answer",
         err=True,
     )
     say(f"next: sorites annotate predict --heads {out} --run RUN", err=True)
@@ -312,10 +309,10 @@ def predict(
     heads: Annotated[
         Path | None, typer.Option("--heads", metavar="FILE", help='Heads, made by "sorites annotate heads".')
     ] = None,
-    referee: Annotated[
+    encoder: Annotated[
         str | None,
         typer.Option(
-            "--referee", metavar="NAME", help="Instead: an image-text encoder, open_clip:NAME@WEIGHTS."
+            "--encoder", metavar="NAME", help="Instead: an image-text encoder, open_clip:NAME@WEIGHTS."
         ),
     ] = None,
     texts: Annotated[
@@ -323,11 +320,11 @@ def predict(
         typer.Option(
             "--texts",
             metavar="FILE",
-            help="The referee's texts in TOML; the default is rain, snow and fog as published.",
+            help="The encoder's texts in TOML; the default is rain, snow and fog as published.",
         ),
     ] = None,
     source: Annotated[
-        str | None, typer.Option("--source", metavar="SPEC", help="Pictures to predict for: folder:PATH.")
+        str | None, typer.Option("--source", metavar="SPEC", help="Images to predict for: folder:PATH.")
     ] = None,
     out: Annotated[
         Path | None,
@@ -337,7 +334,7 @@ def predict(
     ] = None,
     run: Annotated[
         Path | None,
-        typer.Option("--run", metavar="RUN", help="Predict for the pictures of a run, as facts of the run."),
+        typer.Option("--run", metavar="RUN", help="Predict for the images of a run, as facts of the run."),
     ] = None,
     uncommon: Annotated[
         str | None,
@@ -349,9 +346,9 @@ def predict(
     ] = None,
     max_pixels: MaxPixels = None,
 ) -> None:
-    """Predict the attributes of pictures that nobody annotated.
+    """Predict the attributes of images that nobody annotated.
 
-    Reads heads, or a referee and texts; writes time, weather and locations
+    Reads heads, or an encoder and texts; writes time, weather and locations
     with their confidence: of a source as a table, of a run as facts that
     partition_accuracy and attribute_gap ask.
     """
@@ -364,7 +361,7 @@ def predict(
         raise SoritesError("wanted --source SPEC or --run RUN, one of the two")
     if uncommon is not None and run is None:
         raise SoritesError("--uncommon is about classes of a run: give --run RUN too")
-    tell, record = _teller(heads, referee, texts)
+    tell, record = _teller(heads, encoder, texts)
     if run is not None:
         with locked(run), bars() as bar:
             path, counts = tell_run(run, tell, record, uncommon, bar)
@@ -376,29 +373,29 @@ def predict(
         told = tell_source(tell, samples_of(source), bar)
     path = out or Path("attributes.csv")
     _write_csv(told.write_csv(), path)
-    say(f"wrote attributes of {told['picture'].n_unique()} pictures to {path}")
+    say(f"wrote attributes of {told['image'].n_unique()} images to {path}")
     say(
         f"next: sorites run demo --source {source} --out RUN; sorites annotate predict --run RUN with the"
         " same heads"
     )
 
 
-def _teller(heads: Path | None, referee: str | None, texts: str | None) -> tuple[Teller, dict[str, object]]:
+def _teller(heads: Path | None, encoder: str | None, texts: str | None) -> tuple[Teller, dict[str, object]]:
     from sorites.apps.annotation.heads import read_heads
     from sorites.apps.annotation.predict import by_heads, by_texts, reference_texts
 
-    if (heads is None) == (referee is None) or (heads is not None and texts is not None):
+    if (heads is None) == (encoder is None) or (heads is not None and texts is not None):
         raise SoritesError(
-            "wanted --heads FILE, or --referee NAME with --texts FILE if you like; one of the two"
+            "wanted --heads FILE, or --encoder NAME with --texts FILE if you like; one of the two"
         )
     if heads is not None:
         return by_heads(read_heads(heads))
-    assert referee is not None
-    return by_texts(reference_texts(referee, texts))
+    assert encoder is not None
+    return by_texts(reference_texts(encoder, texts))
 
 
 app = typer.Typer(
-    help="Let people answer questions about pictures, and use what they answered.", no_args_is_help=True
+    help="Let people answer questions about images, and use what they answered.", no_args_is_help=True
 )
 
 
@@ -416,7 +413,7 @@ def serve(
     source: Annotated[
         str | None,
         typer.Option(
-            "--source", metavar="SPEC", help="Show the pictures of a source: folder:PATH, stamps, focus:PATH."
+            "--source", metavar="SPEC", help="Show the images of a source: folder:PATH, stamps, focus:PATH."
         ),
     ] = None,
     run: Annotated[
@@ -427,7 +424,7 @@ def serve(
         typer.Option(
             "--only",
             metavar="FILE",
-            help="Show only those in the column image_id or picture of a CSV or parquet file.",
+            help="Show only those in the column image_id or image of a CSV or parquet file.",
         ),
     ] = None,
     known: Annotated[
@@ -435,7 +432,7 @@ def serve(
         typer.Option(
             "--known",
             metavar="FILE",
-            help="Pictures whose answers are known: the column picture and one per question.",
+            help="Images whose answers are known: the column image and one per question.",
         ),
     ] = None,
     annotators: Annotated[
@@ -449,7 +446,7 @@ def serve(
         typer.Option("--annotator", metavar="NAME", help="Make a link for this person. May be repeated."),
     ] = None,
     third: Annotated[
-        bool, typer.Option("--third", help="Send pictures on which people differ to one more.")
+        bool, typer.Option("--third", help="Send images on which people differ to one more.")
     ] = False,
     limit: Annotated[
         int | None,
@@ -474,9 +471,9 @@ def serve(
     seed: Seed = 0,
     max_pixels: MaxPixels = None,
 ) -> None:
-    """Show pictures to people and keep what they answer.
+    """Show images to people and keep what they answer.
 
-    Reads a task and pictures; prints a link for each annotator and writes
+    Reads a task and images; prints a link for each annotator and writes
     every click to one SQLite file. Stop it with Ctrl-C; type the same command
     to go on.
     """
@@ -498,7 +495,7 @@ def serve(
 def _entries(
     source: str | None, run: Path | None, only: Path | None, labels: str | None, limit: int | None
 ) -> tuple[list[Entry], str]:
-    """Return the pictures to be shown, and where they come from as it is kept."""
+    """Return the images to be shown, and where they come from as it is kept."""
     from sorites.apps.annotation.images import from_run, from_source, read_list
 
     if (source is None) == (run is None):
@@ -515,7 +512,7 @@ def _entries(
         ]
     if not found:
         raise SoritesError(
-            f"there are no pictures to show in {source or run}{f' that stand in {only}' if only else ''}"
+            f"there are no images to show in {source or run}{f' that stand in {only}' if only else ''}"
         )
     return found[:limit], where
 

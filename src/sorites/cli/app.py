@@ -53,7 +53,7 @@ def explain_failed_read(error: BaseException, words: Sequence[str]) -> str:
     return ""
 
 
-EVALUATE, FIND_OUT, PICTURES = "Evaluate models", "Find out", "Make pictures"
+EVALUATE, FIND_OUT, IMAGES = "Evaluate models", "Find out", "Make images"
 MEASURE, LENSES, TRAIN, PEOPLE = "Measure and score", "Lenses", "Train models", "Ask people"
 
 
@@ -94,13 +94,13 @@ app.command(rich_help_panel=FIND_OUT)(compact)
 app.command(rich_help_panel=FIND_OUT)(plan)
 app.command(rich_help_panel=FIND_OUT)(doctor)
 app.command(rich_help_panel=FIND_OUT)(cite)
-app.command(rich_help_panel=PICTURES)(show)
-app.command(rich_help_panel=PICTURES)(build)
-app.command(rich_help_panel=PICTURES)(context)
-app.command(rich_help_panel=PICTURES)(sheet)
-app.command(rich_help_panel=PICTURES)(collect)
-app.add_typer(generate_app, name="generate", rich_help_panel=PICTURES)
-app.add_typer(studio_app, name="studio", rich_help_panel=PICTURES)
+app.command(rich_help_panel=IMAGES)(show)
+app.command(rich_help_panel=IMAGES)(build)
+app.command(rich_help_panel=IMAGES)(context)
+app.command(rich_help_panel=IMAGES)(sheet)
+app.command(rich_help_panel=IMAGES)(collect)
+app.add_typer(generate_app, name="generate", rich_help_panel=IMAGES)
+app.add_typer(studio_app, name="studio", rich_help_panel=IMAGES)
 app.command(rich_help_panel=MEASURE)(score)
 app.command(rich_help_panel=MEASURE)(similarity)
 app.command(rich_help_panel=MEASURE)(distance)

@@ -1,4 +1,4 @@
-"""The verb that collects pictures from image searches: the only one that searches the web."""
+"""The verb that collects images from image searches: the only one that searches the web."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def collect(
         list[str] | None, typer.Argument(metavar="WORDS...", help='The words to search for: "ship on grass".')
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="The folder that the pictures go to.")
+        Path | None, typer.Option("--out", metavar="DIR", help="The folder that the images go to.")
     ] = None,
     plan: Annotated[
         str | None,
@@ -40,7 +40,7 @@ def collect(
         ),
     ] = "by,by-sa,cc0,pdm",
     limit: Annotated[
-        int, typer.Option("--limit", metavar="N", min=1, help="The most pictures kept for each query.")
+        int, typer.Option("--limit", metavar="N", min=1, help="The most images kept for each query.")
     ] = 200,
     contact: Annotated[
         str | None,
@@ -52,9 +52,7 @@ def collect(
     ] = None,
     smallest: Annotated[
         int,
-        typer.Option(
-            "--smallest", metavar="PX", min=1, help="Leave out pictures whose shorter side is less."
-        ),
+        typer.Option("--smallest", metavar="PX", min=1, help="Leave out images whose shorter side is less."),
     ] = 224,
     width: Annotated[
         int,
@@ -69,13 +67,13 @@ def collect(
     near: Annotated[
         int,
         typer.Option(
-            "--near", metavar="BITS", min=0, max=20, help="Pictures whose hashes differ by less are the same."
+            "--near", metavar="BITS", min=0, max=20, help="Images whose hashes differ by less are the same."
         ),
     ] = 4,
     max_bytes: Annotated[
         int,
         typer.Option(
-            "--max-bytes", metavar="N", min=1, help="Stop reading a picture of more bytes than this."
+            "--max-bytes", metavar="N", min=1, help="Stop reading an image of more bytes than this."
         ),
     ] = 40_000_000,
     gap: Annotated[
@@ -90,10 +88,10 @@ def collect(
     ] = None,
     dry: Annotated[bool, typer.Option("--dry-run", help="Print the queries and ask nothing.")] = False,
 ) -> None:
-    """Collect openly licensed pictures from image searches.
+    """Collect openly licensed images from image searches.
 
-    Searches the web (no other verb does); writes pictures, their records
-    (pictures.parquet) and credits (ATTRIBUTION.md), which annotate and
+    Searches the web (no other verb does); writes images, their records
+    (images.parquet) and credits (ATTRIBUTION.md), which annotate and
     folder:DIR read. Keys are taken from the environment and never kept.
     """
     from sorites.apps.collecting.collect import Wanted
@@ -107,7 +105,7 @@ def collect(
         say(f"{len(asked)} queries; nothing was asked", err=True)
         return
     if out is None:
-        raise SoritesError("--out DIR is missing: the folder that the pictures go to")
+        raise SoritesError("--out DIR is missing: the folder that the images go to")
     whom = contact or os.environ.get("SORITES_CONTACT")
     if not whom:
         raise SoritesError("the services want to know whom to write to. Type: --contact you@example.org")
@@ -120,7 +118,7 @@ def _run(asked: list[Query], out: Path, named: dict[str, str], contact: str, wan
 
     say(f"searching the web: {len(asked)} queries at {', '.join(named)}", err=True)
     with told_bars() as bar:
-        advance = bar("pictures", len(asked) * wanted.limit, 0)
+        advance = bar("images", len(asked) * wanted.limit, 0)
         found = gather(
             asked, out, services=list(named), contact=contact, wanted=wanted,
             bases={name: url for name, url in named.items() if url},
@@ -184,12 +182,12 @@ def _print(found: Collected, out: Path) -> None:
     counts = (
         pl.DataFrame({"outcome": same}, schema={"outcome": pl.String})
         .group_by("outcome")
-        .agg(pictures=pl.len())
+        .agg(images=pl.len())
     )
-    say(format_frame(counts.sort("pictures", "outcome", descending=[True, False]), "table"), nl=False)
+    say(format_frame(counts.sort("images", "outcome", descending=[True, False]), "table"), nl=False)
     for line in found.waiting[:5]:
         say(f"not fetched yet: {line}", err=True)
     if found.waiting:
-        say(f"{len(found.waiting)} pictures can be tried again: type the same command", err=True)
-    say(f"{found.kept} pictures in {out}, {found.requests} requests; credits in {out / 'ATTRIBUTION.md'}")
+        say(f"{len(found.waiting)} images can be tried again: type the same command", err=True)
+    say(f"{found.kept} images in {out}, {found.requests} requests; credits in {out / 'ATTRIBUTION.md'}")
     say(f"next: sorites annotate serve context --source folder:{out} --out labels.sqlite")

@@ -1,4 +1,4 @@
-"""The verb that compares two models on the same pictures, and the gate that says no."""
+"""The verb that compares two models on the same images, and the gate that says no."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ def compare(
         str | None, typer.Option("--model", metavar="NAME", help="The model of NEW, where it has several.")
     ] = None,
     shared: Annotated[
-        bool, typer.Option("--shared", help="Compare the pictures that both have and were judged on.")
+        bool, typer.Option("--shared", help="Compare the images that both have and were judged on.")
     ] = False,
     other_versions: Annotated[
         bool,
-        typer.Option("--other-versions", help="Allow other versions of the libraries that make pictures."),
+        typer.Option("--other-versions", help="Allow other versions of the libraries that make images."),
     ] = False,
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The page.")] = Path("compare.html"),
     junit: Annotated[
@@ -57,7 +57,7 @@ def compare(
     ] = None,
     format: Format = "table",
 ) -> None:
-    """Compare two models on the same pictures, dial by dial.
+    """Compare two models on the same images, dial by dial.
 
     Reads two run folders or passports; prints a table and writes a page. With
     --fail-if or --gate it exits with 1 where a rule is broken.
@@ -116,7 +116,7 @@ def passport(
     source: Annotated[
         str | None,
         typer.Option(
-            "--source", metavar="NAME[:PATH]", help="Your own pictures: folder:PATH; the default is stamps."
+            "--source", metavar="NAME[:PATH]", help="Your own images: folder:PATH; the default is stamps."
         ),
     ] = None,
     labels: options.LabelFile = None,
@@ -136,14 +136,14 @@ def passport(
     ] = None,
     limit: options.Limit = None,
     batch: Annotated[
-        int, typer.Option("--batch", metavar="N", min=1, help="The number of pictures a model sees at once.")
+        int, typer.Option("--batch", metavar="N", min=1, help="The number of images a model sees at once.")
     ] = 8,
     workers: options.Workers = None,
     max_pixels: options.MaxPixels = None,
 ) -> None:
     """Run a fixed battery on a model and write its passport.
 
-    Reads a model and pictures; writes passport.html, passport.json, badge.svg,
+    Reads a model and images; writes passport.html, passport.json, badge.svg,
     model_card.md and the runs behind them. Type the same command again to
     continue one that was stopped.
     """
@@ -163,7 +163,7 @@ def passport(
     say(f"clean    {share(made.clean)}\nshifted  {share(made.shifted)}")
     for dial in made.dials:
         mark = "  weak" if dial.shift in made.weakest else ""
-        say(f"  {title(dial.shift):<22} half lost: {dial.words}{mark}")
+        say(f"  {title(dial.shift):<22} half-accuracy severity: {dial.words}{mark}")
     for part, why in made.left_out.items():
         say(f"note: {part} was left out: {why}", err=True)
     say(

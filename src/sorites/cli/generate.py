@@ -1,4 +1,4 @@
-"""The verbs that make nuisance shifts on a diffusion model: train sliders, draw pictures along
+"""The verbs that make nuisance shifts on a diffusion model: train sliders, draw images along
 them, check both.
 """
 
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
     from sorites.diffusion.pipeline import Pipe
     from sorites.diffusion.sampler import Drawing
 
-# The verb that checks generated pictures: whether a step of the severity shows, and what the filter would
+# The verb that checks generated images: whether a step of the severity shows, and what the filter would
 # cut.
 
 
 def check(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help='The folder of "sorites generate pictures".')],
-    referee: Annotated[
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help='The folder of "sorites generate images".')],
+    encoder: Annotated[
         str,
         typer.Option(
-            "--referee", metavar="NAME", help="The image-text encoder: open_clip:NAME@WEIGHTS, toy, cifar."
+            "--encoder", metavar="NAME", help="The image-text encoder: open_clip:NAME@WEIGHTS, toy, cifar."
         ),
     ] = "toy",
     second: Annotated[
         str | None,
         typer.Option(
-            "--second", metavar="NAME", help="The encoder of pictures alone: timm:NAME, lite0, toy:all."
+            "--second", metavar="NAME", help="The encoder of images alone: timm:NAME, lite0, toy:all."
         ),
     ] = None,
     thresholds: Annotated[
@@ -45,13 +45,13 @@ def check(
     rule: Annotated[
         str,
         typer.Option(
-            "--rule", metavar="paper|code|text", help="The rule that says how many votes keep a picture."
+            "--rule", metavar="paper|code|text", help="The rule that says how many votes keep an image."
         ),
     ] = "paper",
     real: Annotated[
         Path | None,
         typer.Option(
-            "--real", metavar="DIR", help="Real pictures: name the three nearest to each generated one."
+            "--real", metavar="DIR", help="Real images: name the three nearest to each generated one."
         ),
     ] = None,
     features: Annotated[
@@ -68,40 +68,40 @@ def check(
     ] = None,
     plain: Annotated[
         Path | None,
-        typer.Option("--plain", metavar="DIR", help="Pictures of plain prompts to compare with (--words)."),
+        typer.Option("--plain", metavar="DIR", help="Images of plain prompts to compare with (--words)."),
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
             "--out",
             metavar="FILE",
-            help="The file of the nearest real pictures; default DIR/nearest.parquet.",
+            help="The file of the nearest real images; default DIR/nearest.parquet.",
         ),
     ] = None,
     format: Format = "table",
 ) -> None:
-    """Check generated pictures against their words.
+    """Check generated images against their words.
 
-    Reads generated pictures; prints how often a step of the severity raises
+    Reads generated images; prints how often a step of the severity raises
     the likeness to the shift's words, and what the out-of-class filter would
-    cut; with --real also writes the nearest real pictures. With --features
-    or --model it prints how real they are instead, of any folder of pictures.
+    cut; with --real also writes the nearest real images. With --features
+    or --model it prints how real they are instead, of any folder of images.
     """
-    from sorites.apps.generation.check import check_pictures, check_realism
+    from sorites.apps.generation.check import check_images, check_realism
     from sorites.cli.printing import format_frame
 
     found_real = check_realism(folder, plain, real, features, model)
     if found_real is not None:
-        say("pictures at severity 0 against real ones; 95 % intervals", err=format != "table")
+        say("images at severity 0 against real ones; 95 % intervals", err=format != "table")
         say(format_frame(found_real, format), nl=False, exact=format != "table")
         return
-    found = check_pictures(folder, referee, second, thresholds, rule, real, out)
+    found = check_images(folder, encoder, second, thresholds, rule, real, out)
     say(
         "how often a step of the severity raises the likeness to the words of the shift (paper: 0.73 of steps"
         " from above 0)"
     )
     say(format_frame(found.rises, format), nl=False, exact=format != "table")
-    say("pictures before and after the out-of-class filter")
+    say("images before and after the out-of-class filter")
     say(format_frame(found.cut, format), nl=False, exact=format != "table")
     if found.nearest is not None:
         say(f"wrote {found.nearest}")
@@ -113,10 +113,12 @@ def check(
 
 def styles(
     labels: Annotated[
-        Path, typer.Option("--labels", metavar="FILE", help="A file of things to draw: one label per line.")
+        Path, typer.Option("--labels", metavar="FILE", help="A file of objects to draw: one label per line.")
     ],
-    against: Annotated[str, typer.Option("--against", metavar="NAME:PATH", help="The familiar pictures.")],
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder that the pictures go to.")],
+    against: Annotated[
+        str, typer.Option("--against", metavar="NAME:PATH", help="The in-distribution images.")
+    ],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder that the images go to.")],
     pipeline: Annotated[
         str,
         typer.Option(
@@ -131,8 +133,8 @@ def styles(
             help="Own styles: name, prompt, negative_prompt; default the 51 of Syn-IS.",
         ),
     ] = None,
-    referee: Annotated[
-        str, typer.Option("--referee", metavar="NAME", help="The image-text encoder that measures.")
+    encoder: Annotated[
+        str, typer.Option("--encoder", metavar="NAME", help="The image-text encoder that measures.")
     ] = "toy",
     decomposition: Annotated[
         str | None,
@@ -143,16 +145,17 @@ def styles(
         ),
     ] = None,
     limit: Annotated[
-        int | None, typer.Option("--limit", metavar="N", help="Familiar pictures taken to measure.")
+        int | None, typer.Option("--limit", metavar="N", help="In-distribution images taken to measure.")
     ] = None,
     k: Annotated[
-        int, typer.Option("--k", metavar="N", help="Distance is that to the k-th nearest familiar picture.")
+        int,
+        typer.Option("--k", metavar="N", help="Distance is that to the k-th nearest in-distribution image."),
     ] = 10,
     levels: Annotated[
         int, typer.Option("--levels", metavar="N", min=2, max=8, help="Levels per axis: 8 x 8 as published.")
     ] = 8,
     per_cell: Annotated[
-        int, typer.Option("--per-cell", metavar="N", help="Pictures per cell; 5000 as published.")
+        int, typer.Option("--per-cell", metavar="N", help="Images per cell; 5000 as published.")
     ] = 5000,
     prompts: Annotated[
         int | None,
@@ -164,25 +167,25 @@ def styles(
     ] = None,
     safety: Annotated[
         str | None,
-        typer.Option("--safety", metavar="own|python:...", help="A checker that every picture must pass."),
+        typer.Option("--safety", metavar="own|python:...", help="A checker that every image must pass."),
     ] = None,
-    familiar: Annotated[
-        int, typer.Option("--familiar", metavar="N", help="Familiar pictures written beside them.")
+    in_distribution: Annotated[
+        int, typer.Option("--id-source", metavar="N", help="In-distribution images written beside them.")
     ] = 500,
     plan: Annotated[
         bool, typer.Option("--plan", help="Only say how many prompts there are and what they cost.")
     ] = False,
     noise_steps: Annotated[
-        int | None, typer.Option("--noise-steps", metavar="N", help="Noise steps of a picture.")
+        int | None, typer.Option("--noise-steps", metavar="N", help="Noise steps of an image.")
     ] = None,
     guidance: Annotated[
         float | None, typer.Option("--guidance", metavar="X", help="Guidance by the words; 0 for Turbo.")
     ] = None,
     size: Annotated[
-        int | None, typer.Option("--size", metavar="PX", help="Scale pictures to this width.")
+        int | None, typer.Option("--size", metavar="PX", help="Scale images to this width.")
     ] = None,
     batch: Annotated[
-        int, typer.Option("--batch", metavar="N", min=1, help="Pictures in the network at a time.")
+        int, typer.Option("--batch", metavar="N", min=1, help="Images in the network at a time.")
     ] = 12,
     format: Annotated[str | None, typer.Option("--format", metavar="jpg|png", help="The files.")] = None,
     device: Annotated[
@@ -194,7 +197,7 @@ def styles(
 ) -> None:
     """Draw labels in styles, equally many for every cell of distance.
 
-    Reads a pipeline, labels and familiar pictures; writes pictures by semantic
+    Reads a pipeline, labels and in-distribution images; writes images by semantic
     and covariate level in the layout of IS-OOD, which the source is_ood reads.
     Stopped, the same command goes on where it was.
     """
@@ -215,7 +218,7 @@ def styles(
         f" {found.blocked:,} blocked"
     )
     say(
-        f"at most {levels**2 * per_cell:,} pictures in {levels**2} cells: {levels**2 * per_cell * passes:,}"
+        f"at most {levels**2 * per_cell:,} images in {levels**2} cells: {levels**2 * per_cell * passes:,}"
         " passes of the network"
     )
     if plan:
@@ -226,28 +229,28 @@ def styles(
     from sorites.diffusion.pipeline import load
 
     how = distance_options(
-        referee=referee, against=against, limit=limit, decomposition=decomposition, k=k, levels=levels
+        encoder=encoder, against=against, limit=limit, decomposition=decomposition, k=k, levels=levels
     )
     pipe, kind = load(pipeline, device, dtype), format or ("png" if pipeline == "toy" else "jpg")
-    order = Order(per_cell, kind, batch, familiar)
+    order = Order(per_cell, kind, batch, in_distribution)
     with bars() as bar:
         counts = draw_styles(pipe, found, how, out, drawing, order, checker(safety, pipe), bar)
     say(
-        f"{counts['pictures']:,} pictures in {counts['cells']} cells are in {out}; {counts['empty_cells']}"
-        f" cells have no prompt; {counts['flagged']} pictures were refused by the checker,"
+        f"{counts['images']:,} images in {counts['cells']} cells are in {out}; {counts['empty_cells']}"
+        f" cells have no prompt; {counts['flagged']} images were refused by the checker,"
         f" {counts['given_up']} of them given up"
     )
     say(f"next: sorites run is_ood --source is_ood:{out}")
 
 
-# The verb that learns words: what stands for a class in a prompt, learnt from real pictures of it.
+# The verb that learns words: what stands for a class in a prompt, learnt from real images of it.
 
 
 def words(
     source: Annotated[
         str,
         typer.Option(
-            "--source", metavar="NAME:PATH", help="Real pictures with their classes, such as folder:PATH."
+            "--source", metavar="NAME:PATH", help="Real images with their classes, such as folder:PATH."
         ),
     ],
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder that the words go to.")],
@@ -267,14 +270,14 @@ def words(
         list[str] | None, typer.Option("--class", metavar="NAME", help="Only this class. May be repeated.")
     ] = None,
     limit: Annotated[
-        int | None, typer.Option("--limit", metavar="N", min=1, help="Pictures per class, in a fair order.")
+        int | None, typer.Option("--limit", metavar="N", min=1, help="Images per class, in a fair order.")
     ] = None,
     recipe: Annotated[
         str | None, typer.Option("--recipe", metavar="released|toy", help="The parameters of learning.")
     ] = None,
     steps: Annotated[int | None, typer.Option("--steps", metavar="N", help="Steps of learning.")] = None,
     rate: Annotated[float | None, typer.Option("--rate", metavar="X", help="The learning rate.")] = None,
-    batch: Annotated[int | None, typer.Option("--batch", metavar="N", help="Pictures per step.")] = None,
+    batch: Annotated[int | None, typer.Option("--batch", metavar="N", help="Images per step.")] = None,
     vectors: Annotated[
         int | None, typer.Option("--vectors", metavar="N", help="Vectors that stand for a class.")
     ] = None,
@@ -288,9 +291,9 @@ def words(
         str | None, typer.Option("--dtype", metavar="NAME", help="float32, bfloat16 or float16.")
     ] = None,
 ) -> None:
-    """Learn the words of classes from pictures (textual inversion).
+    """Learn the words of classes from images (textual inversion).
 
-    Reads a pipeline and real pictures by class; writes one word per class,
+    Reads a pipeline and real images by class; writes one word per class,
     which diffusers loads too. Stopped, the same command goes on where it was.
     """
     from dataclasses import replace
@@ -312,11 +315,11 @@ def words(
     samples = core.source(source, labels(names))
     with bars() as bar:
         made = learn_words(pipe, concepts(which, only or ()), samples.samples, names, how, out, limit, bar)
-    say(f"{len(made)} words are in {out}\nnext: sorites generate pictures --words {out} --out pictures")
+    say(f"{len(made)} words are in {out}\nnext: sorites generate images --words {out} --out images")
 
 
 app = typer.Typer(
-    help="Train sliders on a diffusion model, draw pictures along them, and check both.", no_args_is_help=True
+    help="Train sliders on a diffusion model, draw images along them, and check both.", no_args_is_help=True
 )
 app.command()(words)
 app.command()(styles)
@@ -331,7 +334,7 @@ PipelineFolder = Annotated[
     ),
 ]
 Steps = Annotated[
-    int | None, typer.Option("--noise-steps", metavar="N", help="Noise steps of a picture; 50 as published.")
+    int | None, typer.Option("--noise-steps", metavar="N", help="Noise steps of an image; 50 as published.")
 ]
 Guidance = Annotated[
     float | None, typer.Option("--guidance", metavar="X", help="Guidance by the words; 7.5 as published.")
@@ -350,7 +353,7 @@ Negative = Annotated[
 Size = Annotated[
     int | None,
     typer.Option(
-        "--size", metavar="PX", help="Scale pictures to this width; 256 as published, as drawn for the toy."
+        "--size", metavar="PX", help="Scale images to this width; 256 as published, as drawn for the toy."
     ),
 ]
 Device = Annotated[
@@ -419,7 +422,7 @@ def sliders(
     steps: Annotated[int | None, typer.Option("--steps", metavar="N", help="Steps of training.")] = None,
     rate: Annotated[float | None, typer.Option("--rate", metavar="X", help="The learning rate.")] = None,
     batch: Annotated[
-        int | None, typer.Option("--batch", metavar="N", help="Pictures per step of training.")
+        int | None, typer.Option("--batch", metavar="N", help="Images per step of training.")
     ] = None,
     train_noise_steps: Annotated[
         int | None,
@@ -428,7 +431,7 @@ def sliders(
         ),
     ] = None,
     side: Annotated[
-        int | None, typer.Option("--side", metavar="PX", help="The width of pictures in training.")
+        int | None, typer.Option("--side", metavar="PX", help="The width of images in training.")
     ] = None,
     seed: Annotated[
         int | None, typer.Option("--seed", metavar="N", help="The seed of every random draw.")
@@ -439,7 +442,7 @@ def sliders(
     negative: Negative = None,
     words: LearntWords = None,
     strip: Annotated[
-        bool, typer.Option("--strip/--no-strip", help="Draw a strip of pictures for each slider.")
+        bool, typer.Option("--strip/--no-strip", help="Draw a strip of images for each slider.")
     ] = True,
     device: Device = None,
     dtype: Number = None,
@@ -479,12 +482,12 @@ def sliders(
             pipe, concepts(which, only or ()), shifts, how, out, drawing, sheet if strip else None, bar
         )
     say(f"{len(made)} sliders are in {out}")
-    say(f"next: sorites generate pictures --sliders {out} --out pictures")
+    say(f"next: sorites generate images --sliders {out} --out images")
 
 
 @app.command()
-def pictures(
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder that the pictures go to.")],
+def images(
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder that the images go to.")],
     sliders: Annotated[
         str, typer.Option("--sliders", metavar="DIR|toy", help='The folder of "sorites generate sliders".')
     ] = "toy",
@@ -521,7 +524,7 @@ def pictures(
     negative: Negative = None,
     size: Size = None,
     batch: Annotated[
-        int, typer.Option("--batch", metavar="N", min=1, help="Pictures in the network at a time.")
+        int, typer.Option("--batch", metavar="N", min=1, help="Images in the network at a time.")
     ] = 12,
     format: Annotated[
         str | None, typer.Option("--format", metavar="jpg|png", help="The files; jpg as published.")
@@ -540,11 +543,11 @@ def pictures(
 ) -> None:
     """Draw trajectories: one seed at every severity.
 
-    Reads a pipeline and sliders; writes pictures in the layout of CNS-Bench,
+    Reads a pipeline and sliders; writes images in the layout of CNS-Bench,
     and a manifest of all that they follow from. Stopped, the same command
     goes on where it was.
     """
-    from sorites.apps.generation.images import make_pictures, open_pipe
+    from sorites.apps.generation.images import make_images, open_pipe
     from sorites.core.progress import bars
     from sorites.diffusion.sampler import drawing_from
     from sorites.diffusion.sliders import shelf
@@ -566,11 +569,11 @@ def pictures(
         say(f"wrote {len(sheets)} sheets, the first {sheets[0]}")
         return
     with bars() as bar:
-        rows = make_pictures(
+        rows = make_images(
             pipe, found, numbers(severity, "--severity"), _seeds(seeds), out, drawing, kind,
             by_text=by_text, batch=batch, bar=bar, spread=spread,
         )  # fmt: skip
-    say(f"{len(rows)} pictures are in {out}\nnext: sorites generate check {out}")
+    say(f"{len(rows)} images are in {out}\nnext: sorites generate check {out}")
     own = out / "labels.txt"
     say(
         f"      sorites run cns_bench --source cns_bench:{out}"

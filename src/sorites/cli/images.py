@@ -1,4 +1,4 @@
-"""The verbs that make pictures: one picture along a dial, a shifted dataset, cut-outs in new places."""
+"""The verbs that make images: one image along a dial, a shifted dataset, cut-outs in new places."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def show(
     image: Annotated[
         Path,
         typer.Argument(
-            metavar="IMAGE", help="A picture file, or with --source the name of one of its pictures."
+            metavar="IMAGE", help="An image file, or with --source the name of one of its images."
         ),
     ],
     severity: Annotated[
@@ -47,7 +47,7 @@ def show(
             "--source",
             metavar="NAME:PATH",
             help=(
-                "Take the picture from here, to draw its true boxes (coco:FILE, yolo:DIR) or a dial of its"
+                "Take the image from here, to draw its ground-truth boxes (coco:FILE, yolo:DIR) or a dial of its"
                 " own."
             ),
         ),
@@ -69,11 +69,11 @@ def show(
     ] = None,
     max_pixels: options.MaxPixels = None,
 ) -> None:
-    """Draw one picture along one dial, or at some settings of a grid.
+    """Draw one image along one dial, or at some settings of a grid.
 
-    Reads a picture; writes a strip of its shifted versions as one picture.
-    True boxes are drawn where the picture comes from a source that has them,
-    and a dial that the picture brings itself is turned in the place of a shift.
+    Reads an image; writes a strip of its shifted versions as one image.
+    Ground-truth boxes are drawn where the image comes from a source that has them,
+    and a dial that the image brings itself is turned in the place of a shift.
     """
     from sorites import core
     from sorites.reports.figures.strips import save, source_strip, strip
@@ -118,9 +118,9 @@ def build(
     gpus_per_worker: options.GpusPerWorker = 0.0,
     max_pixels: options.MaxPixels = None,
 ) -> None:
-    """Write a suite's shifted pictures as a dataset folder.
+    """Write a suite's shifted images as a dataset folder.
 
-    Reads a suite and its pictures; writes picture files and their settings,
+    Reads a suite and its images; writes image files and their settings,
     which "sorites run SUITE --source folder:DIR" evaluates.
     """
     from sorites.core.progress import bars
@@ -140,7 +140,7 @@ def build(
         )
     for error in errors[:20]:
         say(f"not written: {error}", err=True)
-    say(f"wrote {written} pictures to {out}" + (f"; {len(errors)} could not be made" if errors else ""))
+    say(f"wrote {written} images to {out}" + (f"; {len(errors)} could not be made" if errors else ""))
     same = "".join(f" --shift {name}" for name in shift or ()) + (f" --labels {labels}" if labels else "")
     say(f"next: sorites run {suite} --source folder:{out}{same}")
 
@@ -150,7 +150,7 @@ def context(
     source: Annotated[
         str,
         typer.Option(
-            "--source", metavar="NAME[:PATH]", help="Read cut-outs from here: pictures that have a mask."
+            "--source", metavar="NAME[:PATH]", help="Read cut-outs from here: images that have a mask."
         ),
     ] = "stamps",
     limit: options.Limit = None,
@@ -158,12 +158,12 @@ def context(
     drawn: Annotated[
         bool, typer.Option("--drawn", help="Draw every place instead of fetching photographs of some.")
     ] = False,
-    things: Annotated[
+    objects: Annotated[
         str | None,
         typer.Option(
-            "--things",
+            "--objects",
             metavar="N|M..N",
-            help="Put several things of COCO's classes into each picture, with boxes.",
+            help="Put several objects of COCO's classes into each image, with boxes.",
         ),
     ] = None,
     size: Annotated[
@@ -171,28 +171,28 @@ def context(
         typer.Option(
             "--size",
             metavar="PX",
-            help="The side of the pictures; the default is 256, and 640 with --things.",
+            help="The side of the images; the default is 256, and 640 with --objects.",
         ),
     ] = None,
     max_pixels: options.MaxPixels = None,
 ) -> None:
     """Place cut-outs in common and uncommon times, weathers and places.
 
-    Reads pictures with masks; writes a dataset folder for the suite context,
-    or with --things one of pictures with several things and their boxes.
+    Reads images with masks; writes a dataset folder for the suite context,
+    or with --objects one of images with several objects and their boxes.
     """
-    if things is not None:
+    if objects is not None:
         from sorites.datasets.context import build_scattered
         from sorites.sources.composites import SIDE
 
         count, boxes = build_scattered(
-            out, source, things=things, size=size or SIDE, seed=seed, limit=limit, drawn=drawn
+            out, source, objects=objects, size=size or SIDE, seed=seed, limit=limit, drawn=drawn
         )
-        say(f"wrote {count} pictures with {boxes} boxes to {out}")
+        say(f"wrote {count} images with {boxes} boxes to {out}")
         say(f"next: sorites run boxes_demo --source context:{out}")
         return
     from sorites.datasets.context import SIZE, build_context
 
-    count, pictures = build_context(out, source, seed=seed, limit=limit, drawn=drawn, size=size or SIZE)
-    say(f"wrote {pictures} pictures of {count} things to {out}")
+    count, images = build_context(out, source, seed=seed, limit=limit, drawn=drawn, size=size or SIZE)
+    say(f"wrote {images} images of {count} objects to {out}")
     say(f"next: sorites run context --source context:{out}")

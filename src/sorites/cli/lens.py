@@ -13,22 +13,22 @@ import typer
 from sorites.cli.options import Format, Glasses, LensFolder, LensName, MaxPixels
 from sorites.cli.output import say
 
-# The verbs that make pictures with lenses: whole photographs through a lens, and a set of lenses as one
-# picture.
+# The verbs that make images with lenses: whole photographs through a lens, and a set of lenses as one
+# image.
 
 
 def photo(
     lens: LensName,
-    pictures: Annotated[
+    images: Annotated[
         list[Path],
         typer.Argument(
-            metavar="PICTURE", help="Photographs of up to 100 megapixels each: JPEG, PNG, WebP, TIFF ..."
+            metavar="IMAGE", help="Photographs of up to 100 megapixels each: JPEG, PNG, WebP, TIFF ..."
         ),
     ],
     out: Annotated[
         Path,
         typer.Option(
-            "--out", metavar="DIR", help="The folder that the PNG files go to, under the pictures' names."
+            "--out", metavar="DIR", help="The folder that the PNG files go to, under the images' names."
         ),
     ],
     folder: LensFolder = None,
@@ -37,7 +37,7 @@ def photo(
         typer.Option(
             "--corner",
             metavar="X",
-            help="The place of the pictures' corners; 1 is the edge of the lens's field.",
+            help="The place of the images' corners; 1 is the edge of the lens's field.",
         ),
     ] = 1.0,
     max_pixels: MaxPixels = None,
@@ -53,10 +53,10 @@ def photo(
 
     entry = load(folder or builtin(), lens)
     with bars() as bar:
-        failed = photograph(entry, pictures, out, corner, bar)
+        failed = photograph(entry, images, out, corner, bar)
     for _, reason in failed:
         say(f"not written: {reason}", err=True)
-    say(f"wrote {len(pictures) - len(failed)} of {len(pictures)} pictures to {out}")
+    say(f"wrote {len(images) - len(failed)} of {len(images)} images to {out}")
     if failed:
         raise typer.Exit(1)
 
@@ -67,11 +67,11 @@ def space(
         int | None,
         typer.Option("--n", metavar="N", min=1, help="Mark the lenses that select --n N would choose."),
     ] = None,
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The picture.")] = Path("lens-space.png"),
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The image.")] = Path("lens-space.png"),
 ) -> None:
     """Draw a set of lenses among three kinds of aberration.
 
-    Reads a folder of traced lenses; writes one picture that shows them at five
+    Reads a folder of traced lenses; writes one image that shows them at five
     fields, and by focal length and field of view.
     """
     from sorites.lenses.store import builtin, load, names, selected
@@ -276,12 +276,12 @@ def show(
     folder: LensFolder = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FILE", help="The picture; the default is LENS.png in this folder."),
+        typer.Option("--out", metavar="FILE", help="The image; the default is LENS.png in this folder."),
     ] = None,
 ) -> None:
     """Draw a lens: its kernels over the field, MTF curves and Zernike content.
 
-    Reads a traced lens; writes one picture.
+    Reads a traced lens; writes one image.
     """
     from sorites.lenses.store import builtin, load
     from sorites.reports.figures.lenses import sheet
@@ -310,7 +310,7 @@ def kernels(
         Path | None,
         typer.Option("--kernels", metavar="PATH", help="Draw this published stack instead of our own."),
     ] = None,
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The picture of the sheet.")] = Path(
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The image of the sheet.")] = Path(
         "kernels.png"
     ),
     format: Format = "table",

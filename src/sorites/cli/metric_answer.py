@@ -20,14 +20,14 @@ from sorites.core.table import Table, read
 from sorites.evaluation.reopen import class_names
 from sorites.evaluation.storage.folder import read_info
 from sorites.evaluation.storage.record import place_now
-from sorites.metrics.detection.scenes import without_truth
+from sorites.metrics.detection.scenes import without_ground_truth
 
 # The metrics of detectors.
 OF_BOXES = (
-    "map", "map_numbers", "mean_map", "dial_map", "map_drop", "map_corruption_error", "map_rank", "tide", "box_failure_point",
+    "map", "map_numbers", "mean_map", "dial_map", "map_drop", "map_corruption_error", "map_rank", "tide", "box_failure_severity",
     "box_survival", "box_failure_histogram",
 )  # fmt: skip
-NO_TRUTH = "the source has no true boxes for these pictures"
+NO_GROUND_TRUTH = "the source has no ground-truth boxes for these images"
 NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -63,9 +63,9 @@ def answer_metric(
     except SoritesError as error:
         raise SoritesError(as_typed(str(error), list(inspect.signature(question).parameters)[1:])) from error
     if answer.is_empty() and _outputs(held) == {"boxes"}:
-        if metric in OF_BOXES and without_truth(held):
-            raise SoritesError(f"{metric} has nothing to say here: {NO_TRUTH}")
-        others = "map, map_numbers, map_drop, tide or box_failure_point"
+        if metric in OF_BOXES and without_ground_truth(held):
+            raise SoritesError(f"{metric} has nothing to say here: {NO_GROUND_TRUTH}")
+        others = "map, map_numbers, map_drop, tide or box_failure_severity"
         raise SoritesError(
             f"{metric} has nothing to say here: the models are detectors, which give boxes. Ask {others}"
         )
@@ -139,16 +139,12 @@ def explain_empty(
         )
     if "value" not in answer.columns or answer["value"].null_count() < answer.height:
         return ""
-    if "things" in answer.columns and answer["n"].sum() and not answer["things"].sum():
-        return f"every value is null: {NO_TRUTH}"
+    if "objects" in answer.columns and answer["n"].sum() and not answer["objects"].sum():
+        return f"every value is null: {NO_GROUND_TRUTH}"
     reason = f"every value is null, n up to {max(answer['n'].to_list())}. {metric} answers: {about}"
-    if (
-        "strange" in answer.columns
-        and not answer["strange"].sum()
-        and options.get("framework") != "model-specific"
-    ):
+    if "ood" in answer.columns and not answer["ood"].sum() and options.get("framework") != "model-specific":
         return (
-            f"{reason} None of these pictures is strange; to count those that the model gets wrong:"
+            f"{reason} None of these images is OOD; to count those that the model gets wrong:"
             " --framework model-specific"
         )
     return reason

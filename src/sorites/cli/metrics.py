@@ -48,7 +48,7 @@ def metrics(
         typer.Option(
             "--framework",
             metavar="NAME",
-            help="The pictures that count as strange: semantic, model-specific, combined, graded or drift.",
+            help="The images that count as OOD: semantic, model-specific, combined, graded or drift.",
         ),
     ] = None,
     option: Annotated[
@@ -102,7 +102,7 @@ def metrics(
         if where and not table.select(pl.len()).collect().item():
             raise SoritesError(f"no row of the table meets --where {where!r}")
         kept = (
-            f' Only rows with {where} were asked; to keep the clean pictures too: --where "({where}) or shift'
+            f' Only rows with {where} were asked; to keep the clean images too: --where "({where}) or shift'
             ' = clean"'
         )
         say(reason + (kept if where else ""), err=True)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def _allow_pixels(context: typer.Context, most: int | None) -> int | None:
-    """Allow pictures of ``most`` pixels until the verb is done, in the processes that it starts as well."""
+    """Allow images of ``most`` pixels until the verb is done, in the processes that it starts as well."""
     if most is not None:
         from sorites.sources.decode import pixels_allowed
 
@@ -47,7 +47,7 @@ SourceName = Annotated[
     typer.Option(
         "--source",
         metavar="NAME[:PATH]",
-        help="Read pictures from here: stamps, folder:PATH, webdataset:PATH.",
+        help="Read images from here: stamps, folder:PATH, webdataset:PATH.",
     ),
 ]
 SourceNames = Annotated[
@@ -56,18 +56,18 @@ SourceNames = Annotated[
         "--source",
         metavar="[NAME=]SPEC",
         help=(
-            "Read pictures from here: stamps, folder:PATH, webdataset:PATH. Repeat it as NAME=SPEC for"
+            "Read images from here: stamps, folder:PATH, webdataset:PATH. Repeat it as NAME=SPEC for"
             " further ones."
         ),
     ),
 ]
-Strange = Annotated[
+Ood = Annotated[
     list[str] | None,
     typer.Option(
-        "--strange",
+        "--ood",
         metavar="[GROUP:]NAME=SPEC",
         help=(
-            "Also show pictures that no model can know: far:textures=folder:PATH. They need no labels. May be"
+            "Also show images that no model can know: far:textures=folder:PATH. They need no labels. May be"
             " repeated."
         ),
     ),
@@ -194,7 +194,7 @@ MaxPixels = Annotated[
         metavar="N",
         min=1,
         max=10**15,
-        help="Refuse pictures of more pixels than this; the default is 100 million.",
+        help="Refuse images of more pixels than this; the default is 100 million.",
         callback=_allow_pixels,
     ),
 ]
@@ -258,13 +258,13 @@ def batch_size(text: str) -> int | None:
     return int(text)
 
 
-def further_sources(sources: list[str] | None, strange: list[str] | None) -> dict[str, Any]:
+def further_sources(sources: list[str] | None, ood: list[str] | None) -> dict[str, Any]:
     """Return the suite's ``source``, ``source_name`` and ``sources`` from the words after --source
-    and --strange.
+    and --ood.
     """
     first, others = (sources[0], sources[1:]) if sources else (None, [])
-    named = [(text, "familiar", "--source NAME=SPEC") for text in others]
-    named += [(text, "strange", "--strange GROUP:NAME=SPEC") for text in strange or ()]
+    named = [(text, "id", "--source NAME=SPEC") for text in others]
+    named += [(text, "ood", "--ood GROUP:NAME=SPEC") for text in ood or ()]
     entries = []
     for text, role, wanted in named:
         label, equals, spec = str(text).partition("=")

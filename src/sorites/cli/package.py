@@ -74,7 +74,7 @@ USES = {
     "demo": "sorites run demo, sorites passport lite0",
     "timm": "timm:NAME",
     "lens": "sorites lens import (the ray tracer)",
-    "clip": "open_clip:NAME, referees",
+    "clip": "open_clip:NAME, encoders",
     "train": "sorites train, explain, attack",
     "generate": "sorites generate",
 }

@@ -17,7 +17,7 @@ from sorites.core import CLEAN, METRICS
 from sorites.core.errors import SoritesError
 from sorites.core.table import read
 from sorites.evaluation.fit import read_record
-from sorites.metrics.detection.scenes import without_truth
+from sorites.metrics.detection.scenes import without_ground_truth
 
 # The width of a console, in characters, at which no name is ever cut or folded.
 WIDE = 10_000
@@ -25,7 +25,7 @@ WIDE = 10_000
 # Numbers nearer to 0 than this are taken for rounding errors.
 NOISE = 1e-15
 
-FAILED = "half failed at (%)"
+FAILED = "median failure severity at (%)"
 # The resamples of the intervals in a summary.
 FEW = 200
 
@@ -84,13 +84,13 @@ def print_run_summary(folder: Path, echo: Callable[[str], None] = say, worked: b
         echo(format_frame(answer, "table"))
         if answer[FAILED].drop_nulls().len():
             echo(
-                "half failed: the median failure point, in % of the greatest severity here; a picture wrong"
+                "median failure severity: the median failure severity, in % of the greatest severity here; an image wrong"
                 " when clean fails at 0"
             )
     if "boxes" in outputs:
         echo(format_frame(box_headline(folder), "table"))
-        if without_truth(table):
-            echo("there is no mAP, because the source has no true boxes")
+        if without_ground_truth(table):
+            echo("there is no mAP, because the source has no ground-truth boxes")
     counts = table.select(
         rows=pl.len(), errors=pl.col("error").count(), probes=pl.col("probe").sum()
     ).collect(engine="streaming")
@@ -106,7 +106,7 @@ def print_run_summary(folder: Path, echo: Callable[[str], None] = say, worked: b
     for model, fits in read_record(folder).items():
         if fits.get("left_out"):
             why = "they cannot be read, or are of classes that it does not know"
-            echo(f"{fits['left_out']} training pictures were left out for {model}: {why}")
+            echo(f"{fits['left_out']} training images were left out for {model}: {why}")
     what = f"wrote {rows} rows to" if worked else f"nothing left to do; {rows} rows in"
     echo(f"{what} {folder / 'predictions'}" + (f", {probes} of them probes" if probes else ""))
     metric = "map" if outputs == ["boxes"] else "accuracy"
@@ -115,14 +115,14 @@ def print_run_summary(folder: Path, echo: Callable[[str], None] = say, worked: b
 
 def headline(folder: Path) -> pl.DataFrame:
     """Return one row per model: accuracy clean and under shift with their intervals, the drop, and
-    where half the pictures have failed.
+    where half the images have failed.
     """
     table = read(folder).filter(pl.col("output") != "boxes")
     models = table.select(pl.col("model").unique().sort()).collect(engine="streaming")
     clean = METRICS.get("accuracy")(table.filter(pl.col("shift") == CLEAN), by=["model"])
     shifted = METRICS.get("mean_accuracy")(table)
     drop = METRICS.get("accuracy_drop")(table, by=["model"])
-    half = METRICS.get("failure_point")(table, by=["model"], relative=True)
+    half = METRICS.get("failure_severity")(table, by=["model"], relative=True)
     frame = models.join(clean.select("model", "n"), on="model", how="left")
     for name, part in (("clean", clean), ("shifted", shifted), ("drop", drop), (FAILED, half)):
         frame = frame.join(part.select("model", _percent_with_interval().alias(name)), on="model", how="left")
@@ -131,18 +131,18 @@ def headline(folder: Path) -> pl.DataFrame:
 
 def box_headline(folder: Path) -> pl.DataFrame:
     """Return one row per detector: mAP clean and under shift, the drop, and where half of the
-    things are lost.
+    objects are lost.
     """
     table = read(folder).filter(pl.col("output") == "boxes")
     models = table.select(pl.col("model").unique().sort()).collect(engine="streaming")
     clean = METRICS.get("map")(table.filter(pl.col("shift") == CLEAN), by=["model"], resamples=FEW)
     drop = METRICS.get("map_drop")(table, by=["model"], resamples=FEW)
-    half = METRICS.get("box_failure_point")(table, by=["model"], relative=True)
+    half = METRICS.get("box_failure_severity")(table, by=["model"], relative=True)
     shifted = METRICS.get("mean_map")(table, by=["model"], resamples=FEW)
     frame = models.join(
         clean.select("model", "n", _percent_with_interval().alias("clean mAP")), on="model", how="left"
     )
-    for name, part in (("shifted mAP", shifted), ("drop", drop), ("half of the things lost at (%)", half)):
+    for name, part in (("shifted mAP", shifted), ("drop", drop), ("half of the objects lost at (%)", half)):
         frame = frame.join(part.select("model", _percent_with_interval().alias(name)), on="model", how="left")
     return frame
 
@@ -156,7 +156,7 @@ def _percent_with_interval() -> pl.Expr:
     return pl.format("{}  [{}, {}]", number("value"), number("low"), number("high"))
 
 
-def first_sentence(thing: Any) -> str:
+def first_sentence(obj: Any) -> str:
     """Return the first sentence of a plug-in's docstring."""
-    paragraph = " ".join((inspect.getdoc(thing) or "").split("\n\n")[0].split())
+    paragraph = " ".join((inspect.getdoc(obj) or "").split("\n\n")[0].split())
     return re.split(r"(?<=\.)\s+(?=[A-Z`])", paragraph)[0]

@@ -60,7 +60,7 @@ def _print_tables(runs: list[Path], which: str, partial: bool) -> None:
         say(f"{title}\n{format_frame(frame, 'table')}")
 
 
-# The verb that draws one picture of a run at several settings, as each model judges it.
+# The verb that draws one image of a run at several settings, as each model judges it.
 
 
 def sheet(
@@ -93,9 +93,9 @@ def sheet(
     ] = Path("sheet.png"),
     max_pixels: MaxPixels = None,
 ) -> None:
-    """Draw one picture at every setting, as each model judges it.
+    """Draw one image at every setting, as each model judges it.
 
-    Reads a run folder and makes the pictures again; writes one picture:
+    Reads a run folder and makes the images again; writes one image:
     settings across, models down, green and ticked where the model is right,
     red and crossed where it is wrong.
     """

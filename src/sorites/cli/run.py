@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def run(
     suite: options.SuiteName,
     source: options.SourceNames = None,
-    strange: options.Strange = None,
+    ood: options.Ood = None,
     model: Annotated[
         list[str] | None,
         typer.Option(
@@ -46,12 +46,12 @@ def run(
         typer.Option(
             "--scorer",
             metavar="NAME",
-            help="Also score how strange each picture is: energy, knn, 'knn(k=10)'. May be repeated.",
+            help="Also score how OOD each image is: energy, knn, 'knn(k=10)'. May be repeated.",
         ),
     ] = None,
     fit: Annotated[
         str | None,
-        typer.Option("--fit", metavar="SOURCE", help="Training pictures for the scorers that remember some."),
+        typer.Option("--fit", metavar="SOURCE", help="Training images for the scorers that remember some."),
     ] = None,
     labels: options.LabelFile = None,
     limit: options.Limit = None,
@@ -62,7 +62,7 @@ def run(
         typer.Option(
             "--batch",
             metavar="N|auto",
-            help="The number of pictures a model sees at once; auto tries what fits.",
+            help="The number of images a model sees at once; auto tries what fits.",
         ),
     ] = "8",
     device: options.Device = None,
@@ -72,7 +72,7 @@ def run(
         typer.Option(
             "--refine",
             metavar="F",
-            help="Bisect each failure point to this fraction of the shift's top level.",
+            help="Bisect each failure severity to this fraction of the shift's top level.",
         ),
     ] = None,
     keep_features: Annotated[
@@ -98,8 +98,8 @@ def run(
 ) -> None:
     """Evaluate a suite's models under its shifts.
 
-    Reads a suite and its pictures; writes a run folder, which holds one row
-    per picture and model. Type the same command again to continue a run that
+    Reads a suite and its images; writes a run folder, which holds one row
+    per image and model. Type the same command again to continue a run that
     was stopped.
     """
     from sorites.cli.printing import print_run_summary
@@ -116,7 +116,7 @@ def run(
         level,
         severity,
         options.shift_options(option, kernels=kernels, padding=padding, lenses=lenses),
-        **options.further_sources(source, strange),
+        **options.further_sources(source, ood),
         models=tuple(model or ()),
         scorers=tuple(scorer or ()),
         fit=None if fit is None else {"source": fit},
@@ -134,15 +134,15 @@ def run(
     if keep_features:
         say(f"features will take {prepared.feature_bytes() / 1e6:.1f} MB", err=True)
     elif plan.fit:
-        count = len(plan.fit) + len(plan.validation) + len(plan.strange)
+        count = len(plan.fit) + len(plan.validation) + len(plan.ood)
         kinds = "training and validation" if plan.validation else "training"
         say(
-            f"outputs of {count} {kinds} pictures will take {prepared.training_bytes() / 1e6:.1f} MB",
+            f"outputs of {count} {kinds} images will take {prepared.training_bytes() / 1e6:.1f} MB",
             err=True,
         )
     if plan.left_out:
         say(
-            f"note: left out without training pictures (add --fit SOURCE): {', '.join(plan.left_out)}",
+            f"note: left out without training images (add --fit SOURCE): {', '.join(plan.left_out)}",
             err=True,
         )
     if note := note_overlap(plan):
@@ -197,7 +197,7 @@ def plan(
         ),
     ],
     source: options.SourceNames = None,
-    strange: options.Strange = None,
+    ood: options.Ood = None,
     model: Annotated[
         list[str] | None,
         typer.Option("--model", metavar="[NAME=]SPEC", help="Count this model. May be repeated."),
@@ -226,10 +226,10 @@ def plan(
     ] = FILE,
     format_: options.Format = "table",
 ) -> None:
-    """Say what a run will take: pictures, passes, bytes, time and price.
+    """Say what a run will take: images, passes, bytes, time and price.
 
-    Reads a suite and lists its pictures; no model is loaded and nothing runs.
-    "sorites plan calibrate SUITE" measures this machine on a few pictures and
+    Reads a suite and lists its images; no model is loaded and nothing runs.
+    "sorites plan calibrate SUITE" measures this machine on a few images and
     writes the times that --calibration reads.
     """
     from sorites.evaluation.estimate import calibrate, costs, read_calibration
@@ -247,7 +247,7 @@ def plan(
             "--price needs the time, and that --calibration FILE. Make one: sorites plan calibrate SUITE"
         )
     recipe = options.load_suite(
-        words[-1], shift, level, severity, {}, **options.further_sources(source, strange), models=tuple(model or ()),
+        words[-1], shift, level, severity, {}, **options.further_sources(source, ood), models=tuple(model or ()),
         labels=labels, limit=limit, order=order,
     )  # fmt: skip
     if words[0] == CALIBRATE and len(words) == 2:
@@ -283,14 +283,14 @@ def _print(
         )
         return
     per_shift = ", ".join(f"{name} {count:,}" for name, count in found.images.items())
-    say(f"pictures   {sum(found.images.values()):,} of {found.samples:,} samples ({per_shift})")
+    say(f"images   {sum(found.images.values()):,} of {found.samples:,} samples ({per_shift})")
     models = (
         f"{len(found.models)} model{'s' * (len(found.models) != 1)}"
         f" ({', '.join(found.models) or 'none named'})"
     )
-    say(f"passes     {found.passes:,}: each picture by {models}")
+    say(f"passes     {found.passes:,}: each image by {models}")
     if found.probes:
-        say(f"probes     at most {found.probes:,} more pictures for each model, to refine failure points")
+        say(f"probes     at most {found.probes:,} more images for each model, to refine failure severities")
     size = found.bytes()
     files = found.units * len(found.models)
     say(
@@ -313,9 +313,9 @@ def _print(
 def _print_calibration(known: Calibration) -> None:
     say(f"decode     {known.decode * 1e3:.2f} ms a sample")
     for name, seconds in known.shifts.items():
-        say(f"shift      {seconds * 1e3:.2f} ms a picture of {name}")
+        say(f"shift      {seconds * 1e3:.2f} ms an image of {name}")
     for name, seconds in known.models.items():
-        say(f"model      {seconds * 1e3:.2f} ms a picture by {name}")
+        say(f"model      {seconds * 1e3:.2f} ms an image by {name}")
     for count, times in known.speedup.items():
         say(f"workers    {count}: {times:.2f} times as much as one")
 
@@ -352,7 +352,7 @@ def check(
 ) -> None:
     """Check that a suite can run, or that a run folder is complete.
 
-    Reads the suite and its pictures, or all of the run folder's files;
+    Reads the suite and its images, or all of the run folder's files;
     evaluates nothing, and without --repair writes nothing.
     """
     from sorites.evaluation.check import check as check_either
@@ -421,9 +421,7 @@ def import_(
     ] = None,
     source: Annotated[
         str | None,
-        typer.Option(
-            "--source", metavar="NAME", help="The name of the pictures' source; no pictures are read."
-        ),
+        typer.Option("--source", metavar="NAME", help="The name of the images' source; no images are read."),
     ] = None,
     reference: Annotated[
         str | None,
@@ -434,7 +432,7 @@ def import_(
         ),
     ] = None,
 ) -> None:
-    """Turn prediction files into a run folder, without pictures.
+    """Turn prediction files into a run folder, without images.
 
     Reads released or own predictions; writes a run folder, for which
     "sorites metrics", "report" and "check" work. The same command again finds
@@ -478,7 +476,7 @@ def score(
     address: Address = None,
     gpus_per_worker: GpusPerWorker = 0.0,
 ) -> None:
-    """Add a scorer's strangeness to a finished run, without running a model.
+    """Add a scorer's OOD score to a finished run, without running a model.
 
     Reads the features that the run kept; writes further rows into its table.
     """

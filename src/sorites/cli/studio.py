@@ -1,5 +1,5 @@
 """The verbs of the studio: try it out, look at the devices, capture, calibrate, look through the
-pictures, control.
+images, control.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ Megapixels = Annotated[
     ),
 ]
 Place = Annotated[
-    str, typer.Option("--place", metavar="centre|left-top", help="The place on the screen for pictures.")
+    str, typer.Option("--place", metavar="centre|left-top", help="The place on the screen for images.")
 ]
 AutoShots = Annotated[
     int | None,
@@ -76,7 +76,7 @@ AutoShots = Annotated[
 
 def control(
     source: Annotated[
-        str, typer.Option("--source", metavar="NAME[:PATH]", help="The pictures: folder:PATH, stamps ...")
+        str, typer.Option("--source", metavar="NAME[:PATH]", help="The images: folder:PATH, stamps ...")
     ] = "stamps",
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder of the comparison.")] = Path(
         "control"
@@ -117,7 +117,7 @@ def control(
     labels: LabelFile = None,
     size: Annotated[
         int | None,
-        typer.Option("--size", metavar="PX", min=16, max=4000, help="Scale pictures to this shorter side."),
+        typer.Option("--size", metavar="PX", min=16, max=4000, help="Scale images to this shorter side."),
     ] = 375,
     place: Place = "centre",
     bind: Bind = "127.0.0.1",
@@ -130,7 +130,7 @@ def control(
 ) -> None:
     """Choose settings by the model's own answers, and compare policies.
 
-    Prints accuracy with its interval, shots per picture and what is gained
+    Prints accuracy with its interval, shots per image and what is gained
     over automatic exposure; writes control.csv. The same command goes on.
     """
     from sorites.apps.studio.capture import Job
@@ -158,7 +158,7 @@ def control(
 # The whole path in the virtual studio: capture, run, report.
 
 
-# The shorter side of the demo's pictures, px: the camera's frame then has about as many pixels as
+# The shorter side of the demo's images, px: the camera's frame then has about as many pixels as
 # they.
 SIDE = 375
 
@@ -166,7 +166,7 @@ SIDE = 375
 def run_demo(
     out: Path, source: str, limit: int, grid: str, auto: int, megapixels: float, model: str, browser: bool
 ) -> None:
-    """Capture some pictures virtually, judge the photographs with a model and write the report."""
+    """Capture some images virtually, judge the photographs with a model and write the report."""
     from sorites.apps.studio.capture import Job, Options, capture_all
     from sorites.apps.studio.devices import Wanted
     from sorites.core.progress import bars
@@ -267,7 +267,7 @@ def calibrate(
     stage: Annotated[
         str,
         typer.Option(
-            "--stage", metavar="WxH", help="The part of the screen that pictures take, in its pixels."
+            "--stage", metavar="WxH", help="The part of the screen that images take, in its pixels."
         ),
     ] = "500x500",
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The photograph of the markers.")] = Path(
@@ -313,17 +313,17 @@ def calibrate(
 
 
 def sheets(folder: CaptureFolderArgument) -> None:
-    """Compose one sheet per picture: all settings under both lights.
+    """Compose one sheet per image: all settings under both lights.
 
     Reads the folder of a capture; writes DIR/sheets/CLASS/NAME.jpg.
     """
     from sorites.apps.studio.folder import open_folder
-    from sorites.apps.studio.sheets import pictures_of, write_sheets
+    from sorites.apps.studio.sheets import images_of, write_sheets
     from sorites.core.progress import bars
 
     opened = open_folder(folder)
     with bars() as bar:
-        made = write_sheets(opened, bar("sheets", len(pictures_of(opened))))
+        made = write_sheets(opened, bar("sheets", len(images_of(opened))))
     say(f"{len(made)} sheets are in {folder / 'sheets'}")
     say(f"next: sorites studio review {folder}", err=True)
 
@@ -343,8 +343,8 @@ def review(
 ) -> None:
     """Serve the sheets to reviewers, who flag what is wrong.
 
-    Crop error, missed picture, label mismatch, note. Anyone's flag counts:
-    "sorites studio capture --reshoot" repeats just those pictures.
+    Crop error, missed image, label mismatch, note. Anyone's flag counts:
+    "sorites studio capture --reshoot" repeats just those images.
     """
     from sorites.apps.studio.folder import open_folder
     from sorites.apps.studio.review.server import serve
@@ -353,7 +353,7 @@ def review(
 
 
 app = typer.Typer(
-    help="Photograph pictures on a screen under lamps, as ImageNet-ES was made; virtual devices stand in.",
+    help="Photograph images on a screen under lamps, as ImageNet-ES was made; virtual devices stand in.",
     no_args_is_help=True,
 )
 
@@ -364,9 +364,9 @@ def demo(
         Path, typer.Option("--out", metavar="DIR", help="The folder that everything goes to.")
     ] = Path("studio"),
     source: Annotated[
-        str, typer.Option("--source", metavar="NAME[:PATH]", help="The pictures: stamps, folder:PATH ...")
+        str, typer.Option("--source", metavar="NAME[:PATH]", help="The images: stamps, folder:PATH ...")
     ] = "stamps",
-    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="The number of pictures.")] = 10,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="The number of images.")] = 10,
     grid: Annotated[
         str, typer.Option("--grid", metavar="small|test|val|FILE", help="The settings.")
     ] = "small",
@@ -391,13 +391,13 @@ def demo(
 @app.command()
 def capture(
     source: Annotated[
-        str, typer.Option("--source", metavar="NAME[:PATH]", help="The pictures: folder:PATH, stamps ...")
+        str, typer.Option("--source", metavar="NAME[:PATH]", help="The images: folder:PATH, stamps ...")
     ],
     out: OutFolder,
     camera: CameraSpec = "virtual",
     lamps: LampSpec = "virtual",
     grid: Annotated[
-        str, typer.Option("--grid", metavar="test|val|small|FILE.csv", help="The settings of every picture.")
+        str, typer.Option("--grid", metavar="test|val|small|FILE.csv", help="The settings of every image.")
     ] = "test",
     auto: AutoShots = None,
     limit: Limit = None,
@@ -405,7 +405,7 @@ def capture(
     size: Annotated[
         int | None,
         typer.Option(
-            "--size", metavar="PX", min=16, max=4000, help="Scale pictures to this shorter side first."
+            "--size", metavar="PX", min=16, max=4000, help="Scale images to this shorter side first."
         ),
     ] = None,
     place: Place = "centre",
@@ -424,10 +424,10 @@ def capture(
         ),
     ] = "keep",
     calibrate_every: Annotated[
-        int, typer.Option("--calibrate-every", metavar="N", min=1, help="Pictures between two calibrations.")
+        int, typer.Option("--calibrate-every", metavar="N", min=1, help="Images between two calibrations.")
     ] = 20,
     reshoot: Annotated[
-        bool, typer.Option("--reshoot", help="Shoot again the pictures that reviewers flagged.")
+        bool, typer.Option("--reshoot", help="Shoot again the images that reviewers flagged.")
     ] = False,
     brightness: Annotated[
         float, typer.Option("--brightness", min=1, max=100, help="Of the lamps when on, in percent.")
@@ -451,7 +451,7 @@ def capture(
         bool, typer.Option("--browser", help="Open the screen's page yourself, even with the virtual camera.")
     ] = False,
 ) -> None:
-    """Photograph every picture under every light at every setting.
+    """Photograph every image under every light at every setting.
 
     Reads any source; writes a folder in the layout of ImageNet-ES and one log
     of all shots. Stop it at any time: the same command goes on.

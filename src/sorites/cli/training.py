@@ -32,7 +32,7 @@ def attack(
         typer.Option(
             "--eps",
             metavar="X,...",
-            help="The largest moves of a picture, with pixels in 0..1: 4/255,.1,.25.",
+            help="The largest moves of an image, with pixels in 0..1: 4/255,.1,.25.",
         ),
     ],
     norm: Annotated[
@@ -54,7 +54,7 @@ def attack(
     restarts: Annotated[
         int,
         typer.Option(
-            "--restarts", metavar="N", help="The number of starts tried for a picture that stays right."
+            "--restarts", metavar="N", help="The number of starts tried for an image that stays right."
         ),
     ] = 1,
     source: Annotated[
@@ -62,7 +62,7 @@ def attack(
         typer.Option(
             "--source",
             metavar="NAME[:PATH]",
-            help="Attack the clean pictures of this source, which have labels.",
+            help="Attack the clean images of this source, which have labels.",
         ),
     ] = "stamps",
     labels: Annotated[
@@ -84,7 +84,7 @@ def attack(
 ) -> None:
     """Attack models with APGD and keep what each still has right.
 
-    Reads clean pictures; writes a run folder with a dial per attack, whose
+    Reads clean images; writes a run folder with a dial per attack, whose
     severity is epsilon. Type the same command again to continue an attack
     that was stopped.
     """
@@ -105,7 +105,7 @@ def attack(
     print_run_summary(folder, worked=bool(opened))
 
 
-# The verb that explains the pictures of a run that changed sides.
+# The verb that explains the images of a run that flipped.
 
 
 def explain(
@@ -123,7 +123,7 @@ def explain(
         typer.Option("--shift", metavar="NAME", help="Only under this shift; clean is one. May be repeated."),
     ] = None,
     limit: Annotated[
-        int, typer.Option("--limit", metavar="N", help="Explain at most N pictures, in a fair order.")
+        int, typer.Option("--limit", metavar="N", help="Explain at most N images, in a fair order.")
     ] = 12,
     target: Annotated[
         str, typer.Option("--target", metavar="prediction|truth", help="The class whose evidence is shown.")
@@ -138,9 +138,9 @@ def explain(
     ] = None,
     max_pixels: options.MaxPixels = None,
 ) -> None:
-    """Show where models looked, for pictures that changed sides.
+    """Show where models looked, for images that flipped.
 
-    Reads a run folder and makes its pictures again; writes Grad-CAM and
+    Reads a run folder and makes its images again; writes Grad-CAM and
     guided Grad-CAM into RUN/explanations, which the report shows. What is
     there already is not made again. For torch models only.
     """
@@ -153,9 +153,9 @@ def explain(
             run, model or (), shifts=shift or (), limit=limit, target=target, layer=_layers(layer), bar=bar
         )
     if not found:
-        say("no picture of this run changed sides there, or none of them can be made again")
+        say("no image of this run flipped there, or none of them can be made again")
         return
-    say(f"explained {len(found)} pictures in {run / ROOM}\nnext: sorites report {run}")
+    say(f"explained {len(found)} images in {run / ROOM}\nnext: sorites report {run}")
 
 
 def _layers(given: list[str] | None) -> str | dict[str, str] | None:
@@ -212,7 +212,7 @@ def arms(
     ] = None,
     limit: Annotated[
         int | None,
-        typer.Option("--limit", metavar="N", min=1, help="Judge by this many pictures of a suite's source."),
+        typer.Option("--limit", metavar="N", min=1, help="Judge by this many images of a suite's source."),
     ] = None,
     steps: Annotated[
         int | None, typer.Option("--steps", metavar="N", min=1, help="Train for this many steps.")
@@ -283,7 +283,7 @@ def _write(made: Compared, tables: dict[str, pl.LazyFrame]) -> None:
 
 
 def told(gains: pl.DataFrame) -> list[str]:
-    """Return a line per arm and suite: the gain on clean pictures, and the largest one with where it is."""
+    """Return a line per arm and suite: the gain on clean images, and the largest one with where it is."""
     import polars as pl
 
     lines = []
@@ -374,7 +374,7 @@ def run(
         typer.Option(
             "--validation",
             metavar="SHARE|SOURCE",
-            help="Judge by a share of the pictures (0.1), or by this source.",
+            help="Judge by a share of the images (0.1), or by this source.",
         ),
     ] = None,
     augment: Annotated[
@@ -393,7 +393,7 @@ def run(
         int | None, typer.Option("--steps", metavar="N", min=1, help="Train for this many steps.")
     ] = None,
     batch: Annotated[
-        int | None, typer.Option("--batch", metavar="N", min=1, help="The number of pictures in a batch.")
+        int | None, typer.Option("--batch", metavar="N", min=1, help="The number of images in a batch.")
     ] = None,
     limit: options.Limit = None,
     seed: options.SuiteSeed = None,
@@ -413,9 +413,7 @@ def run(
     ] = None,
     workers: Annotated[
         int | None,
-        typer.Option(
-            "--workers", metavar="N", min=1, help="The number of threads that decode pictures ahead."
-        ),
+        typer.Option("--workers", metavar="N", min=1, help="The number of threads that decode images ahead."),
     ] = None,
     checkpoint_seconds: Annotated[
         float,
@@ -427,7 +425,7 @@ def run(
 ) -> None:
     """Train a model by a recipe.
 
-    Reads a recipe and its pictures; writes a folder that "trained:DIR" names
+    Reads a recipe and its images; writes a folder that "trained:DIR" names
     as a model, with the page train.html. Type the same command again to
     continue a training that was stopped: it ends with the same weights.
     """

@@ -1,4 +1,4 @@
-"""Geometry of boxes on NumPy arrays: how much two overlap, and which of many stand for the same thing.
+"""Geometry of boxes on NumPy arrays: how much two overlap, and which of many stand for the same object.
 
 A box is a row x0, y0, x1, y1 in pixels.
 """
@@ -18,7 +18,7 @@ Places = NDArray[np.int64]
 # The number of boxes that the first round of a suppression settles; each further round takes twice
 # as many.
 HEAD = 16
-# The most strips of the picture into which boxes are sorted, so that only near ones are compared.
+# The most strips of the image into which boxes are sorted, so that only near ones are compared.
 STRIPS = 64
 # About the most pairs of boxes that are compared at once: what bounds the memory.
 PAIRS = 1 << 20
@@ -97,7 +97,7 @@ def nms(
 
 
 class _Field:
-    """Boxes by falling score that are sorted by class, strip of the picture and left side, to find
+    """Boxes by falling score that are sorted by class, strip of the image and left side, to find
     those that may overlap.
 
     An IoU above t needs a shared width above t times each of both widths w and v. So v < w / t, and

@@ -21,7 +21,7 @@ from sorites.io.readers import json_file
 
 Params = Mapping[str, Any]
 
-# The state of the lamp, and the folder of the dataset that has its pictures.
+# The state of the lamp, and the folder of the dataset that has its images.
 LIGHTS = {"on": "l1", "off": "l5"}
 
 _AXES = {
@@ -67,7 +67,7 @@ _WANTED_GRID = (
 
 @dataclass(frozen=True)
 class Grid:
-    """The captures of every picture under each light: manual settings in their order, then a number
+    """The captures of every image under each light: manual settings in their order, then a number
     of automatic shots.
     """
 
@@ -77,7 +77,7 @@ class Grid:
     lights: tuple[str, ...] = tuple(LIGHTS)
 
     def under(self, light: str) -> list[tuple[Params, str]]:
-        """Return every setting under a light with the folder that its pictures lie in."""
+        """Return every setting under a light with the folder that its images lie in."""
         named: list[tuple[Params, str]] = []
         for number, values in enumerate(self.manual, 1):
             params = {key: values[key] for key in ("iso", "shutter", "aperture")}
@@ -95,7 +95,7 @@ class Grid:
         return [*named, *auto]
 
     def places(self) -> Iterator[tuple[Params, str]]:
-        """Yield every setting with the folder that its pictures lie in."""
+        """Yield every setting with the folder that its images lie in."""
         for light in self.lights:
             yield from self.under(light)
 

@@ -35,15 +35,15 @@ class UnknownName(SoritesError):
         super().__init__(f"no {kind} named {called}.{hint}{' ' + see if see else ''}")
 
 
-class BadPicture(SoritesError):
-    """A picture that cannot be read.
+class BadImage(SoritesError):
+    """An image that cannot be read.
 
     It becomes a row with the error in the table and does not end the run.
     """
 
 
-class TooFewPictures(SoritesError):
-    """A scorer has too few training pictures.
+class TooFewImages(SoritesError):
+    """A scorer has too few training images.
 
     It gets no scores, the reason stands in their place, and the run goes on.
     """

@@ -59,7 +59,7 @@ class Labels:
 
 @dataclass(frozen=True)
 class OpenLabels(Labels):
-    """A label space for code that needs pictures but no model: an unknown class is added under the
+    """A label space for code that needs images but no model: an unknown class is added under the
     next number.
     """
 

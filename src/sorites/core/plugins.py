@@ -17,20 +17,21 @@ from sorites.core.samples import (
     CLEAN,
     Attr,
     Box,
-    Image,
+    ImageF32,
+    ImageU8,
     OwnDial,
-    Picture,
     Sample,
     Setting,
     Source,
     read_only,
-    to_image,
-    to_picture,
+    to_float,
+    to_uint8,
 )
 from sorites.core.specs import called_with, grouped_once, named_spec, refuse_values, split_spec
 from sorites.core.types import (
     Apply,
     Batches,
+    Encoder,
     Examples,
     Features,
     Head,
@@ -39,20 +40,62 @@ from sorites.core.types import (
     Model,
     Outputs,
     PlainScorer,
-    Referee,
     Scorer,
+    SettingValue,
     Shift,
-    Stop,
     Sweep,
 )
 from sorites.io.paths import reason
 
 __all__ = [
-    "CLEAN", "MEASURES", "METRICS", "MODELS", "REFEREES", "SCORERS", "SHIFTS", "SOURCES", "Apply", "Attr", "Batches", "Box",
-    "Examples", "Features", "Head", "Image", "Measure", "Metric", "Model", "Outputs", "OwnDial", "Picture", "Referee", "Sample",
-    "Scorer", "Setting", "Shift", "Source", "Stop", "Sweep", "add_measure", "add_metric", "add_model", "add_referee",
-    "add_scorer", "add_shift", "add_source", "measure", "model", "named_spec", "read_only", "referee", "scorer", "shift",
-    "source", "split_spec", "to_image", "to_picture",
+    "CLEAN",
+    "ENCODERS",
+    "MEASURES",
+    "METRICS",
+    "MODELS",
+    "SCORERS",
+    "SHIFTS",
+    "SOURCES",
+    "Apply",
+    "Attr",
+    "Batches",
+    "Box",
+    "Encoder",
+    "Examples",
+    "Features",
+    "Head",
+    "ImageF32",
+    "ImageU8",
+    "Measure",
+    "Metric",
+    "Model",
+    "Outputs",
+    "OwnDial",
+    "Sample",
+    "Scorer",
+    "Setting",
+    "SettingValue",
+    "Shift",
+    "Source",
+    "Sweep",
+    "add_encoder",
+    "add_measure",
+    "add_metric",
+    "add_model",
+    "add_scorer",
+    "add_shift",
+    "add_source",
+    "encoder",
+    "measure",
+    "model",
+    "named_spec",
+    "read_only",
+    "scorer",
+    "shift",
+    "source",
+    "split_spec",
+    "to_float",
+    "to_uint8",
 ]  # fmt: skip
 
 SHIFTS: Registry[Shift] = Registry("shift", "sorites.shifts")
@@ -61,7 +104,7 @@ MODELS: Registry[Callable[[str | None], Model]] = Registry("model", "sorites.mod
 SCORERS: Registry[Callable[..., Any]] = Registry("scorer", "sorites.scorers")
 METRICS: Registry[Metric] = Registry("metric", "sorites.metrics")
 MEASURES: Registry[Measure] = Registry("measure", "sorites.measures")
-REFEREES: Registry[Callable[[str | None], Referee]] = Registry("referee", "sorites.encoders")
+ENCODERS: Registry[Callable[[str | None], Encoder]] = Registry("encoder", "sorites.encoders")
 
 
 def summary_of(function: Callable[..., Any]) -> str:
@@ -124,14 +167,14 @@ def add_metric(ask: Metric) -> Metric:
 
 def add_measure(
     *, nearer: Literal["lower", "higher"], unit: str = "", version: int | str = 1, whole: bool = False
-) -> Callable[[Callable[[Picture, Picture], float]], Measure]:
+) -> Callable[[Callable[[ImageU8, ImageU8], float]], Measure]:
     """Register a measure: ``@add_measure(nearer="higher", unit="dB")`` over ``name(reference, moved)``.
 
-    ``nearer`` says which values mean that the moved picture is nearer to its reference; a ``whole``
-    measure takes captured pictures without a frame and of any size.
+    ``nearer`` says which values mean that the moved image is nearer to its reference; a ``whole``
+    measure takes captured images without a frame and of any size.
     """
 
-    def register(function: Callable[[Picture, Picture], float]) -> Measure:
+    def register(function: Callable[[ImageU8, ImageU8], float]) -> Measure:
         name = function.__name__
         if nearer not in ("lower", "higher"):
             raise SoritesError(f'measure {name}: wanted nearer="lower" or nearer="higher", got {nearer!r}')
@@ -141,11 +184,11 @@ def add_measure(
     return register
 
 
-def add_referee(make: Callable[[str | None], Referee]) -> Callable[[str | None], Referee]:
-    """Register a referee: ``@add_referee`` over ``name(argument)``; the argument follows the colon
+def add_encoder(make: Callable[[str | None], Encoder]) -> Callable[[str | None], Encoder]:
+    """Register an encoder: ``@add_encoder`` over ``name(argument)``; the argument follows the colon
     in ``name:argument``.
     """
-    return REFEREES.add(make.__name__, make)
+    return ENCODERS.add(make.__name__, make)
 
 
 def shift(name: str, **options: Any) -> Shift:
@@ -185,16 +228,16 @@ def model(spec: str) -> Model:
 
 
 def measure(name: str) -> Measure:
-    """Return a measure of pictures by name: ``measure("ssim")(reference, moved)``."""
+    """Return a measure of images by name: ``measure("ssim")(reference, moved)``."""
     return MEASURES.get(name)
 
 
-def referee(spec: str) -> Referee:
-    """Return a referee: ``"open_clip:ViT-B-32@openai"``, ``"python:module:name"``, ``"cifar"``; its
+def encoder(spec: str) -> Encoder:
+    """Return an encoder: ``"open_clip:ViT-B-32@openai"``, ``"python:module:name"``, ``"cifar"``; its
     name is the spec as given.
     """
     name, argument = split_spec(spec)
-    made = REFEREES.get(name)(argument)
+    made = ENCODERS.get(name)(argument)
     made.name = spec
     return made
 

@@ -56,27 +56,27 @@ class Registry(Generic[T]):
 
     def __init__(self, kind: str, room: str) -> None:
         self.kind, self.room = kind, room
-        self._things: dict[str, T] = {}
+        self._objects: dict[str, T] = {}
         _rooms.append(room)
 
-    def add(self, name: str, thing: T) -> T:
-        """Register ``thing`` under ``name`` and return it; a name that is already taken raises an error."""
-        if name in self._things:
+    def add(self, name: str, obj: T) -> T:
+        """Register ``object`` under ``name`` and return it; a name that is already taken raises an error."""
+        if name in self._objects:
             raise SoritesError(f"the {self.kind} name {name!r} is taken; choose another")
-        self._things[name] = thing
-        return thing
+        self._objects[name] = obj
+        return obj
 
     def get(self, name: str) -> T:
         """Return the plug-in of that name; an unknown name raises an error with the nearest known names."""
         self._fill()
-        if name not in self._things:
-            raise UnknownName(self.kind, name, self._things, f'See "sorites list {self.kind}s".')
-        return self._things[name]
+        if name not in self._objects:
+            raise UnknownName(self.kind, name, self._objects, f'See "sorites list {self.kind}s".')
+        return self._objects[name]
 
     def names(self) -> list[str]:
         """Return all names in alphabetical order."""
         self._fill()
-        return sorted(self._things)
+        return sorted(self._objects)
 
     def _fill(self) -> None:
         """Import the room and the plug-ins of other packages, once."""

@@ -11,7 +11,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-Thing = TypeVar("Thing")
+Object = TypeVar("Object")
 
 
 def digest(*parts: object, size: int = 16) -> bytes:
@@ -36,11 +36,11 @@ def heads(texts: Iterable[str]) -> NDArray[np.uint64]:
     return np.frombuffer(b"".join(held), ">u8").astype(np.uint64)
 
 
-def fair_order(things: Iterable[Thing], parts: Callable[[Thing], Iterable[object]]) -> list[Thing]:
-    """Order things by the hash of their parts: any prefix is a fair sample, and the order they came
+def fair_order(objects: Iterable[Object], parts: Callable[[Object], Iterable[object]]) -> list[Object]:
+    """Order objects by the hash of their parts: any prefix is a fair sample, and the order they came
     in does not matter.
     """
-    return sorted(things, key=lambda thing: digest(*parts(thing)))
+    return sorted(objects, key=lambda obj: digest(*parts(obj)))
 
 
 def rng_for(seed: int, sample_id: str, shift: str) -> np.random.Generator:

@@ -1,4 +1,4 @@
-"""Pictures, and where they come from: samples, their attributes and settings, and sources."""
+"""Images, and where they come from: samples, their attributes and settings, and sources."""
 
 from __future__ import annotations
 
@@ -14,39 +14,39 @@ from numpy.typing import NDArray
 from sorites.core.errors import SoritesError, as_utf8
 
 # H x W x 3, sRGB, 0..1: what a shift moves.
-Image = NDArray[np.float32]
+ImageF32 = NDArray[np.float32]
 
 # H x W x 3, sRGB, 8 bits: what a file would hold, and therefore what a model sees.
-Picture = NDArray[np.uint8]
+ImageU8 = NDArray[np.uint8]
 
 # The name of the shift that does nothing: one row a sample and model, joined into every trajectory.
 CLEAN = "clean"
 
 
-def to_image(picture: Picture) -> Image:
-    return picture.astype(np.float32) * np.float32(1 / 255)
+def to_float(image: ImageU8) -> ImageF32:
+    return image.astype(np.float32) * np.float32(1 / 255)
 
 
-def to_picture(image: Image) -> Picture:
-    """Round to 8 bits, once: pictures on the fly and pictures from a lossless file are then the same."""
+def to_uint8(image: ImageF32) -> ImageU8:
+    """Round to 8 bits, once: images on the fly and images from a lossless file are then the same."""
     scaled = image * np.float32(255) + np.float32(0.5)
     np.clip(scaled, 0, 255, out=scaled)
     return scaled.astype(np.uint8)
 
 
-def read_only(picture: Picture) -> Picture:
-    """Return the picture as an array that cannot be written into; whoever has to write takes a copy."""
-    shown = picture.view()
+def read_only(image: ImageU8) -> ImageU8:
+    """Return the image as an array that cannot be written into; whoever has to write takes a copy."""
+    shown = image.view()
     shown.flags.writeable = False
     return shown
 
 
-def _spell(thing: object, *names: str) -> None:
+def _spell(obj: object, *names: str) -> None:
     """Replace those of the named texts that are not UTF-8 by the same with escapes."""
     for name in names:
-        text = getattr(thing, name)
+        text = getattr(obj, name)
         if isinstance(text, str) and not text.isascii():
-            object.__setattr__(thing, name, as_utf8(text))
+            object.__setattr__(obj, name, as_utf8(text))
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Attr:
-    """Something true of the thing photographed or its surroundings; ``common`` says if it is usual
+    """Something true of the object photographed or its surroundings; ``common`` says if it is usual
     for its class.
     """
 
@@ -79,10 +79,10 @@ class Attr:
 
 @dataclass(frozen=True)
 class Box:
-    """x0, y0, x1, y1 in pixels of the picture, a label, and for predictions a confidence.
+    """x0, y0, x1, y1 in pixels of the image, a label, and for predictions a confidence.
 
     A truth may have an ``area`` of its own in px (that of its segmentation, by which COCO tells
-    small from large), and a ``crowd`` stands for many things of its class that are not told apart.
+    small from large), and a ``crowd`` stands for many objects of its class that are not told apart.
     """
 
     xyxy: tuple[float, float, float, float]
@@ -94,11 +94,11 @@ class Box:
 
 @dataclass(frozen=True)
 class OwnDial:
-    """A dial of a sample's own: pictures of that sample alone, made while a run asks for them
+    """A dial of a sample's own: images of that sample alone, made while a run asks for them
     (generated, rendered, measured).
 
     ``sweep(severities)`` yields one image per severity, each the same whatever else is asked and in
-    which order. Severity 0 is the clean picture that ``Sample.load`` gives, and is never asked. Of
+    which order. Severity 0 is the clean image that ``Sample.load`` gives, and is never asked. Of
     a dial that several samples have by one name, all have the same levels, unit, family and
     version.
     """
@@ -106,7 +106,7 @@ class OwnDial:
     name: str
     levels: tuple[float, ...]
     """The published stops 1, 2, ..., above 0 and rising."""
-    sweep: Callable[[Sequence[float]], Iterator[Image]]
+    sweep: Callable[[Sequence[float]], Iterator[ImageF32]]
     unit: str = ""
     family: str = "generated"
     version: int | str = 1
@@ -114,15 +114,14 @@ class OwnDial:
     about: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse levels that are no dial, before any picture is made."""
+        """Refuse levels that are no dial, before any image is made."""
         object.__setattr__(self, "levels", tuple(map(float, self.levels)))
         rising = all(
             low < high < math.inf for low, high in zip((0.0, *self.levels), self.levels, strict=False)
         )
         if not self.levels or not rising:
             raise SoritesError(
-                f"dial {self.name}: wanted levels that rise from above 0 (the clean picture), got"
-                f" {self.levels}"
+                f"dial {self.name}: wanted levels that rise from above 0 (the clean image), got {self.levels}"
             )
         if self.name in ("", CLEAN):
             raise SoritesError(f"a dial of a sample wants a name of its own, got {self.name!r}")
@@ -140,17 +139,17 @@ class OwnDial:
 
 @dataclass(frozen=True)
 class Sample:
-    """The thing photographed.
+    """The object photographed.
 
     ``load`` decodes it: upright, RGB. Captured shifts fill ``shift`` and what follows it.
     """
 
     id: str
-    load: Callable[[], Picture]
+    load: Callable[[], ImageU8]
     label: int | None = None
     accept: frozenset[int] = frozenset()
     """Labels that count as right; empty means only ``label``."""
-    truth: tuple[Box, ...] | None = None
+    ground_truth: tuple[Box, ...] | None = None
     attrs: tuple[Attr, ...] = ()
     split: str = ""
     alpha: Callable[[], NDArray[np.uint8]] | None = None
@@ -175,7 +174,7 @@ class Sample:
             return
         if self.shift != CLEAN:
             raise SoritesError(
-                f"sample {self.id}: a dial starts from a clean picture, and this one was taken under"
+                f"sample {self.id}: a dial starts from a clean image, and this one was taken under"
                 f" {self.shift}"
             )
         if len({dial.name for dial in self.dials}) < len(self.dials):

@@ -28,8 +28,8 @@ BOX = pl.Struct(
         "conf": pl.Float32,
     }
 )
-# A true box; area and crowd are null where they are not known.
-TRUTH = pl.Struct(
+# A ground-truth box; area and crowd are null where they are not known.
+GROUND_TRUTH = pl.Struct(
     {**{field.name: field.dtype for field in BOX.fields}, "area": pl.Float64, "crowd": pl.Boolean}
 )
 
@@ -40,11 +40,11 @@ _COLUMNS: dict[str, pl.DataType | type[pl.DataType]] = {
     "sample_id": pl.String,
     "image_id": pl.String,
     "valid": pl.Boolean,  # false: a filter set it aside; null: nobody judged it
-    "probe": pl.Boolean,  # made by refining a failure point; only failure metrics read it
+    "probe": pl.Boolean,  # made by refining a failure severity; only failure metrics read it
     "label": pl.Int32,
     "accept": pl.List(pl.Int32),
     "known": pl.Boolean,  # the label is in the model's label space
-    "truth": pl.List(TRUTH),
+    "ground_truth": pl.List(GROUND_TRUTH),
     "attrs": pl.List(pl.Struct({"key": pl.String, "value": pl.String, "common": pl.Boolean})),
     "family": pl.String,
     "shift": pl.String,

@@ -1,4 +1,4 @@
-"""A shift: what moves pictures along a dial, or to the settings of a grid."""
+"""A shift: what moves images along a dial, or to the settings of a grid."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from sorites.core.errors import BadPicture
-from sorites.core.samples import Box, Image, Picture, Setting
+from sorites.core.errors import BadImage
+from sorites.core.samples import Box, ImageF32, ImageU8, Setting
 
 if TYPE_CHECKING:
     import polars as pl
 
 # A place that a shift is asked to go to: a severity on its dial, or the params of one setting of
 # its grid.
-Stop = float | Mapping[str, Any]
+SettingValue = float | Mapping[str, Any]
 
 # The result of a shift at one stop: an image, or an image together with the params that the shift
 # itself chose for it (an automatic exposure, a drawn direction). Chosen params are recorded with
 # the setting's params; they are no part of the request.
-ShiftResult = Image | tuple[Image, Mapping[str, Any]]
+ShiftResult = ImageF32 | tuple[ImageF32, Mapping[str, Any]]
 
-Apply = Callable[[Image, Any, np.random.Generator], ShiftResult]
-Sweep = Callable[[Image, Sequence[Any], np.random.Generator], Iterable[ShiftResult]]
+Apply = Callable[[ImageF32, Any, np.random.Generator], ShiftResult]
+Sweep = Callable[[ImageF32, Sequence[Any], np.random.Generator], Iterable[ShiftResult]]
 AnySweep = TypeVar("AnySweep", bound=Sweep)
 
 
 @dataclass(eq=False)
 class Shift:
-    """A shift moves pictures.
+    """A shift moves images.
 
     It is a dial, whose severity is a float in ``unit`` with 0 = untouched and ``levels`` the
-    published stops 1, 2, ...; or a grid of named ``settings``, which has no line.
+    published settings 1, 2, ...; or a grid of named ``settings``, which has no line.
     """
 
     name: str
@@ -48,51 +48,55 @@ class Shift:
     configure: Callable[..., Shift] | None = None
     """Makes the same shift with other options, where it has any."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    moves_things: bool = False
-    """True where things are elsewhere afterwards, so that true boxes no longer fit."""
+    moves_objects: bool = False
+    """True where objects are elsewhere afterwards, so that ground-truth boxes no longer fit."""
     _sweep: Sweep | None = None
 
     @property
     def top(self) -> float:
         return max(self.levels)
 
-    def setting(self, stop: Stop) -> Setting:
-        if isinstance(stop, Mapping):
-            return Setting(None, stop)
-        return Setting(stop, level=self.levels.index(stop) + 1 if stop in self.levels else None)
+    def setting(self, setting: SettingValue) -> Setting:
+        if isinstance(setting, Mapping):
+            return Setting(None, setting)
+        return Setting(setting, level=self.levels.index(setting) + 1 if setting in self.levels else None)
 
-    def __call__(self, image: Image, stop: Stop, rng: np.random.Generator) -> Image:
-        return next(self.sweep(image, [stop], rng))
+    def __call__(self, image: ImageF32, setting: SettingValue, rng: np.random.Generator) -> ImageF32:
+        return next(self.sweep(image, [setting], rng))
 
-    def chosen_params(self, image: Image, stop: Stop, rng: np.random.Generator) -> Mapping[str, Any]:
+    def chosen_params(
+        self, image: ImageF32, setting: SettingValue, rng: np.random.Generator
+    ) -> Mapping[str, Any]:
         """Return the params that the shift itself chooses for this image and stop; empty for most
         shifts and at severity 0.
         """
-        return next(self.sweep_with_chosen_params(image, [stop], rng))[1]
+        return next(self.sweep_with_chosen_params(image, [setting], rng))[1]
 
-    def sweep(self, image: Image, stops: Sequence[Stop], rng: np.random.Generator) -> Iterator[Image]:
+    def sweep(
+        self, image: ImageF32, settings: Sequence[SettingValue], rng: np.random.Generator
+    ) -> Iterator[ImageF32]:
         """Yield one image per stop.
 
         All stops see the same random draw, so their order and number do not matter.
         """
-        return (moved for moved, _ in self.sweep_with_chosen_params(image, stops, rng))
+        return (moved for moved, _ in self.sweep_with_chosen_params(image, settings, rng))
 
     def sweep_with_chosen_params(
-        self, image: Image, stops: Sequence[Stop], rng: np.random.Generator
-    ) -> Iterator[tuple[Image, Mapping[str, Any]]]:
+        self, image: ImageF32, settings: Sequence[SettingValue], rng: np.random.Generator
+    ) -> Iterator[tuple[ImageF32, Mapping[str, Any]]]:
         """Yield what ``sweep`` does, each image with the params that the shift itself chose for it."""
-        moved = [s for s in stops if s != 0]
+        moved = [s for s in settings if s != 0]
         if self._sweep is not None:
             results = iter(self._sweep(image, moved, _copy(rng)))
         else:
             results = (self.apply(image, s, _copy(rng)) for s in moved)
-        for stop in stops:
-            result = image.copy() if stop == 0 else next(results)
+        for setting in settings:
+            result = image.copy() if setting == 0 else next(results)
             moved_image, chosen = result if isinstance(result, tuple) else (result, {})
             self._check(moved_image, image)
             yield moved_image, chosen
 
-    def _check(self, moved: object, image: Image) -> None:
+    def _check(self, moved: object, image: ImageF32) -> None:
         """Refuse what is not an image like the one that was given."""
         if not isinstance(moved, np.ndarray) or moved.shape != image.shape or moved.dtype.kind != "f":
             came = (
@@ -131,7 +135,7 @@ Head = tuple[NDArray[np.float32], NDArray[np.float32]]
 
 @dataclass
 class Outputs:
-    """The outputs of one pass of a model over N pictures."""
+    """The outputs of one pass of a model over N images."""
 
     logits: NDArray[np.float32] | None = None
     features: NDArray[np.float32] | None = None
@@ -150,11 +154,11 @@ class Outputs:
         return len(filled)
 
     def __getitem__(self, rows: slice | NDArray[np.integer[Any]]) -> Outputs:
-        """The outputs of some of the pictures."""
+        """The outputs of some of the images."""
         places = np.arange(len(self))[rows]
 
-        def listed(things: Sequence[Any] | None) -> Any:
-            return None if things is None else [things[i] for i in places]
+        def listed(objects: Sequence[Any] | None) -> Any:
+            return None if objects is None else [objects[i] for i in places]
 
         def part(array: NDArray[np.float32] | None) -> NDArray[np.float32] | None:
             return None if array is None else array[rows]
@@ -164,7 +168,7 @@ class Outputs:
 
     @staticmethod
     def join(parts: Sequence[Outputs]) -> Outputs:
-        """The pictures of several outputs, one after the other."""
+        """The images of several outputs, one after the other."""
 
         def joined(arrays: list[Any]) -> Any:
             return None if not arrays or arrays[0] is None else np.concatenate(arrays)
@@ -184,15 +188,15 @@ class Outputs:
 
 @dataclass(eq=False)
 class Model:
-    """Pictures in, outputs out. It owns resize, crop, normalise and device.
+    """Images in, outputs out. It owns resize, crop, normalise and device.
 
-    ``prepare(picture, framed)`` brings one picture to the model's input (a framed one is only scaled,
+    ``prepare(image, framed)`` brings one image to the model's input (a framed one is only scaled,
     never cropped); ``forward`` takes a list of those.
     """
 
     name: str
     forward: Callable[[list[NDArray[Any]]], Outputs]
-    prepare: Callable[[Picture, bool], NDArray[Any]] = lambda picture, framed: picture
+    prepare: Callable[[ImageU8, bool], NDArray[Any]] = lambda image, framed: image
     labels: tuple[str, ...] | None = None
     """Class ids in the order of the logits; None means the suite's own label space."""
     head: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None
@@ -221,34 +225,34 @@ class Model:
     one_caller: bool = False
     """True where it takes one caller at a time: other threads wait for their turn."""
     repeats: bool = True
-    """False where it was seen to answer the same picture in two ways."""
+    """False where it was seen to answer the same image in two ways."""
     input: Mapping[str, Any] = field(default_factory=dict)
     """The work of ``prepare`` and normalising in words: size, mean, std, crop_pct, filter, mode;
     empty where it is unknown.
     """
 
     def cache_key(self) -> str:
-        """Return what caches of its features, and referees made from them, are named by."""
+        """Return what caches of its features, and encoders made from them, are named by."""
         return self.version if self.cache_version is None else self.cache_version()
 
-    def __call__(self, pictures: Sequence[Picture], framed: bool = False) -> Outputs:
-        return self.forward([self.prepare(picture, framed) for picture in pictures])
+    def __call__(self, images: Sequence[ImageU8], framed: bool = False) -> Outputs:
+        return self.forward([self.prepare(image, framed) for image in images])
 
 
-# The judges: scorers of outputs, measures and referees of pictures, metrics of the table.
+# The judges: scorers of outputs, measures and encoders of images, metrics of the table.
 
 
-# Outputs of training pictures with their labels, which are columns of the logits; None or a
+# Outputs of training images with their labels, which are columns of the logits; None or a
 # negative number is no label.
 Batches = Iterable[tuple[Outputs, Sequence[int | None] | NDArray[Any] | None]]
 
 
 class Scorer:
-    """Outputs to strangeness: N floats, higher = stranger.
+    """Outputs to OOD score: N floats, higher = more OOD.
 
     A subclass defines ``__call__`` and overrides what it needs.
 
-    A class that overrides ``fit`` and does not say what it needs is taken to need training pictures.
+    A class that overrides ``fit`` and does not say what it needs is taken to need training images.
     """
 
     name: str = ""
@@ -256,15 +260,15 @@ class Scorer:
     version: ClassVar[int | str] = 2
     """Part of a run's id: raise it when the numbers change."""
     needs: ClassVar[frozenset[str]] = frozenset()
-    """The things it cannot do without beyond logits: some of training, features, head, gradient,
+    """The objects it cannot do without beyond logits: some of training, features, head, gradient,
     maps, layers.
     """
     ranges: ClassVar[Mapping[str, Sequence[Any]]] = {}
-    """Parameters with the values that a search on validation pictures tries (``search = true`` in a
+    """Parameters with the values that a search on validation images tries (``search = true`` in a
     suite's fit).
     """
     fitted: dict[str, int]
-    """The number of pictures that it was fitted on and of those that it remembers, once it is fitted."""
+    """The number of images that it was fitted on and of those that it remembers, once it is fitted."""
     note: str = ""
     """A remark to print beside its scores, once it is fitted; empty where there is none."""
 
@@ -274,17 +278,17 @@ class Scorer:
             cls.needs = frozenset({"training"})
 
     def fit(self, batches: Batches, head: Head | None = None) -> Self:
-        """Learn from training pictures and the model's head.
+        """Learn from training images and the model's head.
 
         Every model gets a scorer of its own; called once, before use.
         """
         return self
 
     def enough(self, count: int) -> Any:
-        """Raise an error if ``count`` training pictures are too few; asked before any of them is decoded."""
+        """Raise an error if ``count`` training images are too few; asked before any of them is decoded."""
 
     def look(
-        self, model: Model, pictures: Sequence[Picture], framed: bool = False
+        self, model: Model, images: Sequence[ImageU8], framed: bool = False
     ) -> NDArray[np.float32] | None:
         """Return N rows from inside the model's torch module; they come back as
         ``outputs.inside[self.name]``.
@@ -317,8 +321,8 @@ class PlainScorer(Scorer):
         if hasattr(self.members, "enough"):
             self.members.enough(count)
 
-    def look(self, model: Model, pictures: Sequence[Picture], framed: bool = False) -> NDArray[np.float32]:
-        rows: NDArray[np.float32] = self.members.look(model, pictures, framed)
+    def look(self, model: Model, images: Sequence[ImageU8], framed: bool = False) -> NDArray[np.float32]:
+        rows: NDArray[np.float32] = self.members.look(model, images, framed)
         return rows
 
     @property
@@ -331,45 +335,45 @@ class PlainScorer(Scorer):
 
 @dataclass(frozen=True, eq=False)
 class Measure:
-    """A measure of how far a picture moved: two 8-bit pictures of one size, the clean reference
+    """A measure of how far an image moved: two 8-bit images of one size, the clean reference
     first, to one number.
 
-    ``nearer`` is the direction. With "higher", a larger value means that the moved picture is
+    ``nearer`` is the direction. With "higher", a larger value means that the moved image is
     nearer to the reference; with "lower", a value of smaller size does, its sign aside: equal
-    pictures have 0. A measure that is ``whole`` takes captured pictures as they were captured,
+    images have 0. A measure that is ``whole`` takes captured images as they were captured,
     before any frame is laid on them, and brings two sizes to one itself.
     """
 
     name: str
-    function: Callable[[Picture, Picture], float]
+    function: Callable[[ImageU8, ImageU8], float]
     nearer: Literal["lower", "higher"]
     unit: str = ""
     about: str = ""
     version: int | str = 1
     whole: bool = False
 
-    def __call__(self, reference: Picture, moved: Picture) -> float:
-        """Return the value for a pair of pictures; one that the measure cannot take is refused with
-        ``BadPicture``.
+    def __call__(self, reference: ImageU8, moved: ImageU8) -> float:
+        """Return the value for a pair of images; one that the measure cannot take is refused with
+        ``BadImage``.
         """
         of_one_size = self.whole or reference.shape == moved.shape
         if not of_one_size or reference.dtype != np.uint8 or moved.dtype != np.uint8:
             size = "" if self.whole else " of one size"
-            raise BadPicture(
-                f"wanted two 8-bit pictures{size}, got {reference.dtype} {reference.shape} and {moved.dtype}"
+            raise BadImage(
+                f"wanted two 8-bit images{size}, got {reference.dtype} {reference.shape} and {moved.dtype}"
                 f" {moved.shape}"
             )
         return self.function(reference, moved)
 
 
-# N x D, one row per picture or text.
+# N x D, one row per image or text.
 Features = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
 class Examples:
-    """Pictures that a referee was not taught on: features, and for each the place of its class and
-    of its style in the referee's ``labels`` and ``styles`` (-1 where the style is not known).
+    """Images that an encoder was not taught on: features, and for each the place of its class and
+    of its style in the encoder's ``labels`` and ``styles`` (-1 where the style is not known).
     """
 
     features: Features
@@ -378,19 +382,19 @@ class Examples:
 
 
 @dataclass(eq=False)
-class Referee:
-    """An image-text model that judges pictures (IS-OOD, appendix A): it has seen far more than the
+class Encoder:
+    """An image-text model that judges images (IS-OOD, appendix A): it has seen far more than the
     models under test.
 
-    ``images(pictures, framed)`` and ``texts(sentences)`` return N x D features of one space,
-    compared by cosine. A framed picture is only scaled, never cropped. ``version`` identifies the
-    weights: distances by other weights do not compare. A referee made for certain texts names them
+    ``images(images, framed)`` and ``texts(sentences)`` return N x D features of one space,
+    compared by cosine. A framed image is only scaled, never cropped. ``version`` identifies the
+    weights: distances by other weights do not compare. An encoder made for certain texts names them
     in ``labels`` and ``styles`` (groups of templates), and ``examples(part, limit)`` returns
-    pictures of a ``"validation"`` or ``"test"`` part that it was not taught on.
+    images of a ``"validation"`` or ``"test"`` part that it was not taught on.
     """
 
     name: str
-    images: Callable[[Sequence[Picture], bool], Features]
+    images: Callable[[Sequence[ImageU8], bool], Features]
     texts: Callable[[Sequence[str]], Features]
     version: str = ""
     labels: tuple[str, ...] = ()

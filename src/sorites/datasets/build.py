@@ -1,8 +1,8 @@
-"""Write the shifted pictures of a suite as a dataset folder: ``shift/level/class/name.png`` and a sidecar.
+"""Write the shifted images of a suite as a dataset folder: ``shift/level/class/name.png`` and a sidecar.
 
 The sidecar tells the ``folder`` source what every file is, so that evaluating the folder and
 evaluating on the fly give the same table. Files are lossless unless a JPEG quality is asked for.
-Where true boxes are known, ``annotations.json`` beside the sidecar holds them as COCO does, for any
+Where ground-truth boxes are known, ``annotations.json`` beside the sidecar holds them as COCO does, for any
 other tool.
 """
 
@@ -18,7 +18,7 @@ from typing import Any
 
 from PIL import Image as Pillow
 
-from sorites.core import CLEAN, Picture, Sample, Setting
+from sorites.core import CLEAN, ImageU8, Sample, Setting
 from sorites.core.errors import SoritesError
 from sorites.core.labels import Labels, coco, coco_category_ids
 from sorites.core.progress import Bar
@@ -38,12 +38,12 @@ from sorites.io.stores import place
 from sorites.sources import sidecar
 from sorites.suites.suite import Suite, load
 
-# True boxes of a dataset as COCO's annotation file, beside its pictures, so that any tool for detection
+# Ground-truth boxes of a dataset as COCO's annotation file, beside its images, so that any tool for detection
 # can read it.
 
 
 ANNOTATIONS = "annotations.json"
-# The height and the width of a picture in px.
+# The height and the width of an image in px.
 Size = tuple[int, int]
 
 
@@ -56,8 +56,8 @@ def category_ids(labels: Labels) -> dict[str, int]:
 
 
 def coco_json(records: Sequence[tuple[Mapping[str, Any], Size]], labels: Labels) -> bytes:
-    """Return the annotation file of pictures given by rows of the sidecar and their sizes; a
-    picture whose boxes are not known is not in it. Ids of pictures and annotations begin with 1,
+    """Return the annotation file of images given by rows of the sidecar and their sizes; a
+    image whose boxes are not known is not in it. Ids of images and annotations begin with 1,
     because 0 means unmatched in COCO's tools.
     """
     numbers = category_ids(labels)
@@ -90,11 +90,11 @@ def _annotation(cell: Mapping[str, Any], numbers: Mapping[str, int]) -> dict[str
 
 
 LOCK = ".sorites.lock"
-# The most letters of a picture's name, its ending and number apart; file systems take 255 bytes. A
+# The most letters of an image's name, its ending and number apart; file systems take 255 bytes. A
 # longer one ends in a hash.
 LONGEST = 240
 _ENDS = {".png": b"IEND\xaeB`\x82", ".jpg": b"\xff\xd9"}
-# Records of the pictures that are there with their sizes, and the reasons for those that could not
+# Records of the images that are there with their sizes, and the reasons for those that could not
 # be made.
 Written = tuple[list[tuple[dict[str, Any], Size]], list[str]]
 
@@ -108,7 +108,7 @@ def build(
     workers: int | None = None,
     bar: Bar | None = None,
 ) -> tuple[int, list[str]]:
-    """Write the pictures that are not there yet, then the sidecar.
+    """Write the images that are not there yet, then the sidecar.
 
     Return how many there are, and the errors met.
     """
@@ -174,7 +174,7 @@ def _apart(records: Sequence[dict[str, Any]]) -> None:
 
 
 def write_unit(folder: Path, unit: Unit, *, quality: int | None) -> Written:
-    """A unit of work: write the pictures of one shift and slice that are not there, or are others
+    """A unit of work: write the images of one shift and slice that are not there, or are others
     than those made now.
 
     Return their records and the errors.
@@ -183,20 +183,20 @@ def write_unit(folder: Path, unit: Unit, *, quality: int | None) -> Written:
     plan, names = running.plan, running.once("names", lambda plan: _names(plan))
     records, errors = [], []
     for shot in shots(plan, unit):
-        if shot.picture is None:
+        if shot.image is None:
             errors.append(f"{shot.sample.id}, {shot.shift} {shot.setting.canonical}: {shot.error}")
             continue
         name = names[shot.sample.id] + (".jpg" if quality else ".png")
-        path = PurePosixPath(slug(shot.shift), *_stop(shot.setting, shot.shift), name)
-        data = _encoded(shot.picture, quality)
+        path = PurePosixPath(slug(shot.shift), *_setting(shot.setting, shot.shift), name)
+        data = _encoded(shot.image, quality)
         if not _holds(folder / path, data):
             write_bytes(data, folder / path)
-        records.append((_record(plan, shot, path, quality), shot.picture.shape[:2]))
+        records.append((_record(plan, shot, path, quality), shot.image.shape[:2]))
     return records, errors
 
 
 def _holds(path: Path, data: bytes) -> bool:
-    """Return whether a file is there and holds just these bytes; made of a picture that changed
+    """Return whether a file is there and holds just these bytes; made of an image that changed
     since, it holds others.
     """
     try:
@@ -205,8 +205,8 @@ def _holds(path: Path, data: bytes) -> bool:
         return False
 
 
-def is_whole_picture(path: Path) -> bool:
-    """Return whether a picture file is there up to its last bytes: one that is empty or cut short
+def is_whole_image(path: Path) -> bool:
+    """Return whether an image file is there up to its last bytes: one that is empty or cut short
     is written again.
     """
     end = _ENDS[path.suffix]
@@ -219,16 +219,16 @@ def is_whole_picture(path: Path) -> bool:
         return False
 
 
-def _encoded(picture: Picture, quality: int | None) -> bytes:
+def _encoded(image: ImageU8, quality: int | None) -> bytes:
     buffer = io.BytesIO()
     options: dict[str, Any] = (
         {"format": "JPEG", "quality": quality} if quality else {"format": "PNG", "compress_level": 4}
     )
-    Pillow.fromarray(picture).save(buffer, **options)
+    Pillow.fromarray(image).save(buffer, **options)
     return buffer.getvalue()
 
 
-def _stop(setting: Setting, shift: str) -> list[str]:
+def _setting(setting: Setting, shift: str) -> list[str]:
     """The folders of a setting: its level or else its severity, then its params; clean has none."""
     if shift == CLEAN:
         return []
@@ -281,5 +281,5 @@ def _record(plan: Plan, shot: Shot, path: PurePosixPath, quality: int | None) ->
         "framed": plan.is_framed(sample),
         "seed": plan.suite.seed,
         sidecar.OWN: True if shot.shift in plan.own else None,
-        sidecar.BOXES: None if shot.truth is None else sidecar.boxes(shot.truth, ids),
+        sidecar.BOXES: None if shot.ground_truth is None else sidecar.boxes(shot.ground_truth, ids),
     }

@@ -1,10 +1,10 @@
 """Context composites: photo cut-outs in surroundings that are common or uncommon for them, with 0
 to 3 uncommon at once.
 
-Every thing is shown up to eight times in the same pose, once for each choice of common or uncommon
+Every object is shown up to eight times in the same pose, once for each choice of common or uncommon
 time, weather and location. A small table in words (``context.tsv``) says what is common for its
 class. There is no weather indoors, and a class for which night is common has no uncommon time, so
-some things are shown fewer times. The clean picture is the one with nothing uncommon; the others
+some objects are shown fewer times. The clean image is the one with nothing uncommon; the others
 belong to the shift ``context``, whose severity counts what is uncommon. The idea is from FOCUS
 (Kattakinda & Feizi, ICML 2022).
 """
@@ -26,12 +26,12 @@ import polars as pl
 from PIL import Image as Pillow
 
 from sorites import core
-from sorites.core import CLEAN, Attr, Picture, Sample, to_picture
+from sorites.core import CLEAN, Attr, ImageU8, Sample, to_uint8
 from sorites.core.errors import SoritesError
 from sorites.core.labels import Labels, coco, imagenet
 from sorites.core.rng import digest, fair_order, rng_for
 from sorites.core.table import BOX, write
-from sorites.datasets.build import ANNOTATIONS, LOCK, Size, coco_json, is_whole_picture
+from sorites.datasets.build import ANNOTATIONS, LOCK, Size, coco_json, is_whole_image
 from sorites.evaluation.storage.folder import DATASET_INFO, read_dataset_info
 from sorites.io.files import is_temporary, locked, sweep_temporaries, write_bytes
 from sorites.scenes.composite import (
@@ -49,20 +49,20 @@ from sorites.scenes.scenery import DRAWN, place
 from sorites.sources import sidecar
 from sorites.sources.composites import (
     COUNT,
+    GROUND_TRUTH,
+    OBJECTS,
     SIDE,
     SIDES,
-    THINGS,
-    TRUTH,
     Background,
+    Object,
     Recipe,
-    Thing,
     fetch,
     parse_range,
     samples,
 )
-from sorites.sources.composites import things as stamps
+from sorites.sources.composites import objects as stamps
 
-# The side of the pictures in pixels; the central 7/8, which models see, holds the whole thing.
+# The side of the images in pixels; the central 7/8, which models see, holds the whole object.
 SIZE = 256
 
 KINDS = ("time", "weather", "location")
@@ -81,7 +81,7 @@ class Habits:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """A time, a weather and a location, and which of the three are uncommon for the thing."""
+    """A time, a weather and a location, and which of the three are uncommon for the object."""
 
     words: tuple[str, str, str]
     rare: tuple[bool, bool, bool]
@@ -114,7 +114,7 @@ def habits() -> dict[str, Habits]:
 
 
 def surroundings(known: Habits, rng: np.random.Generator) -> list[Surroundings]:
-    """Return the surroundings that a thing is shown in, by rising number of uncommon attributes;
+    """Return the surroundings that an object is shown in, by rising number of uncommon attributes;
     ``rng`` chooses between words that are equally common.
     """
     usual, odd = (str(rng.choice(places)) for places in (known.common, known.uncommon))
@@ -132,44 +132,44 @@ def surroundings(known: Habits, rng: np.random.Generator) -> list[Surroundings]:
 
 @dataclass(frozen=True)
 class Scene:
-    """A thing in its pose, the box around it, and the surroundings that it is shown in."""
+    """An object in its pose, the box around it, and the surroundings that it is shown in."""
 
     sample: Sample
-    thing: CutOut
+    obj: CutOut
     at: Pose
     box: tuple[float, float, float, float]
     shown_in: tuple[Surroundings, ...]
     seed: int
     size: int = SIZE
 
-    def picture(self, around: Surroundings, photographs: Sequence[Background]) -> Picture:
-        """Return the thing in one of its surroundings."""
+    def image(self, around: Surroundings, photographs: Sequence[Background]) -> ImageU8:
+        """Return the object in one of its surroundings."""
         (time, weather, location), id_ = around.words, self.sample.id
         ground = place(location, self.size, rng_for(self.seed, id_, f"context {location}"), photographs)
-        image, _ = insert(self.thing, ground, self.at, 0.2 if location == "water" else 0.55)
+        image, _ = insert(self.obj, ground, self.at, 0.2 if location == "water" else 0.55)
         image = weathered(image, weather, rng_for(self.seed, id_, weather))
         if time == "night":
             image = at_night(image, rng_for(self.seed, id_, "night"))
-        return to_picture(image)
+        return to_uint8(image)
 
 
 def scene(sample: Sample, known: Habits, seed: int, size: int = SIZE) -> Scene:
-    """Cut a thing out and choose its pose and surroundings, which depend only on the seed and the sample."""
+    """Cut an object out and choose its pose and surroundings, which depend only on the seed and the sample."""
     if sample.alpha is None:
         raise SoritesError(f"{sample.id} has no mask: composites need cut-outs, such as --source stamps")
-    thing = cut_out(sample.load(), sample.alpha())
+    obj = cut_out(sample.load(), sample.alpha())
     rng = rng_for(seed, sample.id, "context")
     shown_in, at = surroundings(known, rng), draw_pose(rng)
-    return Scene(sample, thing, at, box_of(thing, size, at), tuple(shown_in), seed, size)
+    return Scene(sample, obj, at, box_of(obj, size, at), tuple(shown_in), seed, size)
 
 
 def compose(
     sample: Sample, known: Habits, seed: int, photographs: Sequence[Background], size: int = SIZE
-) -> Iterator[tuple[Surroundings, Picture, tuple[float, float, float, float]]]:
-    """Yield the pictures of one thing with its box in each."""
+) -> Iterator[tuple[Surroundings, ImageU8, tuple[float, float, float, float]]]:
+    """Yield the images of one object with its box in each."""
     staged = scene(sample, known, seed, size)
     for around in staged.shown_in:
-        yield around, staged.picture(around, photographs), staged.box
+        yield around, staged.image(around, photographs), staged.box
 
 
 def build_context(
@@ -183,15 +183,15 @@ def build_context(
     labels: Labels | None = None,
     tick: Callable[[int], None] = lambda n: None,
 ) -> tuple[int, int]:
-    """Write the composites as a dataset folder and return how many things and pictures it has.
+    """Write the composites as a dataset folder and return how many objects and images it has.
 
-    Pictures that are there from a call that was stopped are not made again. ``drawn`` uses only
+    Images that are there from a call that was stopped are not made again. ``drawn`` uses only
     drawn places, so that no photograph is fetched. Samples whose class has no line in the table of
     habits are left out.
     """
     folder, space = Path(out), labels or imagenet()
     if not SIDES[0] <= size <= SIDES[1]:
-        raise SoritesError(f"wanted pictures of {SIDES[0]} to {SIDES[1]} px, got {size}")
+        raise SoritesError(f"wanted images of {SIDES[0]} to {SIDES[1]} px, got {size}")
     if limit is not None and limit < 1:
         raise SoritesError(f"--limit wants a whole number above 0, got {limit}")
     made_of = {"context": VERSION, "source": source, "seed": seed, "limit": limit, "drawn": drawn}
@@ -208,19 +208,24 @@ def build_context(
         chosen = fair_order(known, lambda sample: [sample.id])[:limit]
         photographs = () if drawn else fetch()
         records: list[dict[str, object]] = []
-        truth: list[dict[str, object]] = []
+        ground_truth: list[dict[str, object]] = []
         for sample in chosen:
             staged = scene(sample, habits()[space.ids[sample.label or 0]], seed, size)
             for around in staged.shown_in:
                 record = _record(sample, around, space, source, seed, size)
                 path = folder / str(record["path"])
-                if not is_whole_picture(path):
-                    write_bytes(png(staged.picture(around, photographs)), path)
+                if not is_whole_image(path):
+                    write_bytes(png(staged.image(around, photographs)), path)
                 records.append(record)
-                truth.append({"image_id": record["image_id"], "truth": [_box(staged.box, sample.label)]})
+                ground_truth.append(
+                    {"image_id": record["image_id"], "ground_truth": [_box(staged.box, sample.label)]}
+                )
             tick(1)
         write(sidecar.frame(records), folder / sidecar.NAME)
-        write(pl.DataFrame(truth, schema={"image_id": pl.String, "truth": pl.List(BOX)}), folder / TRUTH)
+        write(
+            pl.DataFrame(ground_truth, schema={"image_id": pl.String, "ground_truth": pl.List(BOX)}),
+            folder / GROUND_TRUTH,
+        )
     return len(chosen), len(records)
 
 
@@ -252,7 +257,7 @@ def _claim(folder: Path, made_of: dict[str, object]) -> None:
 def _record(
     sample: Sample, around: Surroundings, space: Labels, source: str, seed: int, size: int
 ) -> dict[str, object]:
-    """Return the sidecar's row of a picture."""
+    """Return the sidecar's row of an image."""
     words = dict(zip(KINDS, around.words, strict=True))
     spelled = json.dumps(words, sort_keys=True)
     larger = () if size == SIZE else (size,)
@@ -281,59 +286,59 @@ def _box(box: tuple[float, float, float, float], label: int | None) -> dict[str,
     return {**dict(zip(("x0", "y0", "x1", "y1"), box, strict=True)), "label": label, "conf": None}
 
 
-def png(picture: Picture) -> bytes:
-    """Return a picture as the bytes of a PNG file."""
+def png(image: ImageU8) -> bytes:
+    """Return an image as the bytes of a PNG file."""
     buffer = io.BytesIO()
-    Pillow.fromarray(picture).save(buffer, "PNG", compress_level=4)
+    Pillow.fromarray(image).save(buffer, "PNG", compress_level=4)
     return buffer.getvalue()
 
 
-# Composites of several things as a dataset folder: pictures, a sidecar with their true boxes, and COCO's
+# Composites of several objects as a dataset folder: images, a sidecar with their ground-truth boxes, and COCO's
 # annotation file.
 
 
-"""It rises when pictures change."""
+"""It rises when images change."""
 
 
 def build_scattered(
     out: str | Path,
     source: str = "stamps",
     *,
-    things: str = THINGS,
+    objects: str = OBJECTS,
     size: int = SIDE,
     seed: int = 0,
     limit: int | None = None,
     drawn: bool = False,
     labels: Labels | None = None,
 ) -> tuple[int, int]:
-    """Write pictures of several things each, and return how many there are and how many boxes they have.
+    """Write images of several objects each, and return how many there are and how many boxes they have.
 
     ``stamps`` are the cut-outs of COCO's classes; another source needs masks and labels of these
-    classes, and its things may stand anywhere. ``limit`` is the number of pictures, 150 by default.
-    Pictures that are there from a call that was stopped are not made again.
+    classes, and its objects may stand anywhere. ``limit`` is the number of images, 150 by default.
+    Images that are there from a call that was stopped are not made again.
     """
     folder, space = Path(out), labels or coco()
-    recipe = Recipe(seed, parse_range(things), size, drawn)
+    recipe = Recipe(seed, parse_range(objects), size, drawn)
     count = COUNT if limit is None else limit
     made_of = {
         "composites": VERSION,
         "source": source,
-        "things": things,
+        "objects": objects,
         "size": size,
         "seed": seed,
         "limit": count,
     }
     with claimed(folder, {**made_of, "drawn": drawn}):
-        cuts = stamps(space) if source == "stamps" else _things(source, space)
+        cuts = stamps(space) if source == "stamps" else _objects(source, space)
         made = samples(cuts, recipe, count, () if drawn else fetch())
         rows = [_written(folder, sample, source, space, seed, size) for sample in made]
         write(sidecar.frame([record for record, _ in rows]), folder / sidecar.NAME)
         write_bytes(coco_json(rows, space), folder / ANNOTATIONS)
-    return len(rows), sum(len(sample.truth or ()) for sample in made)
+    return len(rows), sum(len(sample.ground_truth or ()) for sample in made)
 
 
-def _things(source: str, space: Labels) -> list[Thing]:
-    """Return the cut-outs of a source as things; a name of its label is the name of its class."""
+def _objects(source: str, space: Labels) -> list[Object]:
+    """Return the cut-outs of a source as objects; a name of its label is the name of its class."""
     found = [
         sample
         for sample in core.source(source, space)
@@ -344,7 +349,7 @@ def _things(source: str, space: Labels) -> list[Thing]:
             f"no sample of {source} has a mask and a label: composites need cut-outs, such as --source stamps"
         )
     return [
-        Thing(space.names[s.label or 0], s.label, tuple(DRAWN), functools.cache(functools.partial(_cut, s)))
+        Object(space.names[s.label or 0], s.label, tuple(DRAWN), functools.cache(functools.partial(_cut, s)))
         for s in found
     ]
 
@@ -358,9 +363,9 @@ def _cut(sample: Sample) -> CutOut:
 def _written(
     folder: Path, sample: Sample, source: str, space: Labels, seed: int, size: int
 ) -> tuple[dict[str, object], Size]:
-    """Write one picture unless it is there; return the sidecar's row of it, and its size."""
+    """Write one image unless it is there; return the sidecar's row of it, and its size."""
     path = f"images/{sample.id.rpartition('/')[2]}.png"
-    if not is_whole_picture(folder / path):
+    if not is_whole_image(folder / path):
         write_bytes(png(sample.load()), folder / path)
     record: dict[str, object] = {
         "path": path,
@@ -373,6 +378,6 @@ def _written(
         "params": "{}",
         "framed": False,
         "seed": seed,
-        sidecar.BOXES: sidecar.boxes(sample.truth or (), space.ids),
+        sidecar.BOXES: sidecar.boxes(sample.ground_truth or (), space.ids),
     }
     return record, (size, size)

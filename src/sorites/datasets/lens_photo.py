@@ -1,4 +1,4 @@
-"""Photograph whole pictures through one lens; the results are lossless PNG files that record how
+"""Photograph whole images through one lens; the results are lossless PNG files that record how
 they were made.
 """
 
@@ -15,13 +15,13 @@ import numpy as np
 from PIL import Image as Pillow
 from PIL import PngImagePlugin
 
-from sorites.core import Picture, to_picture
+from sorites.core import ImageU8, to_uint8
 from sorites.core.errors import SoritesError
 from sorites.core.progress import Bar
 from sorites.io.files import write_bytes
 from sorites.io.paths import is_file, resolved
 from sorites.lenses.store import Entry
-from sorites.optics.tracing.field import TiledPicture, transfer
+from sorites.optics.tracing.field import TiledImage, transfer
 from sorites.sources.decode import decode
 
 # Changes whenever a pixel changes.
@@ -31,29 +31,29 @@ VERSION = 1
 NOTE = "sorites"
 
 
-def through(entry: Entry, picture: Picture, corner: float = 1.0) -> Picture:
-    """Return an 8-bit picture as seen through the lens; memory beyond the two pictures does not
+def through(entry: Entry, image: ImageU8, corner: float = 1.0) -> ImageU8:
+    """Return an 8-bit image as seen through the lens; memory beyond the two images does not
     grow with their height.
     """
-    tiled = TiledPicture(picture, entry.arrays["kernels"].shape[-1], corner)
-    result = np.empty(picture.shape, np.uint8)
+    tiled = TiledImage(image, entry.arrays["kernels"].shape[-1], corner)
+    result = np.empty(image.shape, np.uint8)
     for top, strip in tiled.through(transfer(entry.arrays["kernels"], tiled.tiling)):
-        result[top : top + len(strip)] = to_picture(strip)
+        result[top : top + len(strip)] = to_uint8(strip)
     return result
 
 
 def photograph(
-    entry: Entry, pictures: Sequence[Path], out: Path, corner: float = 1.0, bar: Bar | None = None
+    entry: Entry, images: Sequence[Path], out: Path, corner: float = 1.0, bar: Bar | None = None
 ) -> list[tuple[Path, str]]:
-    """Write each picture to ``out`` as a PNG under its stem.
+    """Write each image to ``out`` as a PNG under its stem.
 
     Return those that failed, with the reason; the rest is written.
     """
     if not 0 < corner <= 1:
         raise SoritesError(f"--corner wants a number above 0 and up to 1 of the half field, got {corner}")
-    tick = bar("lens", len(pictures)) if bar else lambda n: None
+    tick = bar("lens", len(images)) if bar else lambda n: None
     failed = []
-    for path, target in _targets(pictures, out):
+    for path, target in _targets(images, out):
         try:
             if isinstance(target, str):
                 raise SoritesError(target)
@@ -64,13 +64,13 @@ def photograph(
     return failed
 
 
-def _targets(pictures: Sequence[Path], out: Path) -> Iterator[tuple[Path, Path | str]]:
-    """Yield where each picture is written, or why it cannot be: no file may stand for two pictures,
+def _targets(images: Sequence[Path], out: Path) -> Iterator[tuple[Path, Path | str]]:
+    """Yield where each image is written, or why it cannot be: no file may stand for two images,
     or replace one that was not written here.
     """
-    given = {resolved(path) for path in pictures}
+    given = {resolved(path) for path in images}
     taken: dict[Path, Path] = {}
-    for path in pictures:
+    for path in images:
         target = out / f"{path.stem}.png"
         if resolved(target) in given:
             yield path, f"{path}: it would overwrite {target}; choose another --out DIR"
@@ -95,7 +95,7 @@ def _targets(pictures: Sequence[Path], out: Path) -> Iterator[tuple[Path, Path |
 
 
 def _one(entry: Entry, path: Path, target: Path, corner: float) -> None:
-    """Write one picture, unless the target already records the same lens, picture and corner."""
+    """Write one image, unless the target already records the same lens, image and corner."""
     try:
         raw = path.read_bytes()
     except OSError as error:
@@ -113,10 +113,10 @@ def _one(entry: Entry, path: Path, target: Path, corner: float) -> None:
 
 
 def _note(entry: Entry, raw: bytes, corner: float) -> str:
-    """Return the record of how a picture is made: hashes of the kernels and of the picture, lens,
+    """Return the record of how an image is made: hashes of the kernels and of the image, lens,
     corner and version.
     """
-    hashes = {"kernels": entry.arrays["kernels"].tobytes(), "picture": raw}
+    hashes = {"kernels": entry.arrays["kernels"].tobytes(), "image": raw}
     parts = {key: hashlib.blake2b(data, digest_size=8).hexdigest() for key, data in hashes.items()}
     return json.dumps({**parts, "lens": entry.name, "corner": corner, "version": VERSION}, sort_keys=True)
 

@@ -1,7 +1,7 @@
-"""Classify a picture by how well a diffusion model knows the noise on it under each class (Li et
+"""Classify an image by how well a diffusion model knows the noise on it under each class (Li et
 al., ICCV 2023).
 
-Noise of several draws is laid on the picture, the same for all classes; the class whose words let
+Noise of several draws is laid on the image, the same for all classes; the class whose words let
 the network predict it best wins. Classes that are surely behind drop out in stages, and draws stop
 when only one class is left.
 """
@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 
 from sorites.core.errors import SoritesError
 from sorites.core.rng import digest
-from sorites.core.samples import Picture
+from sorites.core.samples import ImageU8
 from sorites.core.torch_tools import one_thread
 from sorites.diffusion.pipeline import Pipe
 from sorites.diffusion.sampler import NOISE_STEPS, latents_of, noised, predicted
 
 LOSSES = ("l1", "l2")
-# Noisy pictures that go through the network at once.
+# Noisy images that go through the network at once.
 BATCH = 48
 # Gives the errors of the draws from one number to another under some of the conditions, draws x
 # conditions.
@@ -34,7 +34,7 @@ LEAST = 1e-5
 
 @dataclass(frozen=True)
 class Judging:
-    """The rules for judging a picture: at most ``draws`` of noise, and the draws after which
+    """The rules for judging an image: at most ``draws`` of noise, and the draws after which
     classes drop out.
     """
 
@@ -79,7 +79,7 @@ class Judging:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The result for one picture: minus the error per class, the draws that each rests on, and
+    """The result for one image: minus the error per class, the draws that each rests on, and
     passes of the network.
     """
 
@@ -89,22 +89,22 @@ class Verdict:
 
 
 def judged(
-    pipe: Pipe, picture: Picture, conditions: Sequence[Any], owners: Sequence[int], how: Judging
+    pipe: Pipe, image: ImageU8, conditions: Sequence[Any], owners: Sequence[int], how: Judging
 ) -> Verdict:
-    """Judge one 8-bit picture of the pipeline's width. ``owners`` says which class each condition describes.
+    """Judge one 8-bit image of the pipeline's width. ``owners`` says which class each condition describes.
 
-    A class is as good as the best of its conditions. All draws follow from the picture and the seed alone.
+    A class is as good as the best of its conditions. All draws follow from the image and the seed alone.
     """
     import torch
 
     with pipe.busy, one_thread(), torch.no_grad():
-        return staged(_asked(pipe, picture, conditions, how), owners, how)
+        return staged(_asked(pipe, image, conditions, how), owners, how)
 
 
-def _asked(pipe: Pipe, picture: Picture, conditions: Sequence[Any], how: Judging) -> Asked:
-    """Return what finds errors of the network for a picture when it is asked for them."""
-    latent = latents_of(pipe, [picture])
-    noise, times = _draws(latent, picture, how)
+def _asked(pipe: Pipe, image: ImageU8, conditions: Sequence[Any], how: Judging) -> Asked:
+    """Return what finds errors of the network for an image when it is asked for them."""
+    latent = latents_of(pipe, [image])
+    noise, times = _draws(latent, image, how)
 
     def found(start: int, end: int, alive: NDArray[np.int64]) -> NDArray[np.float64]:
         some = [conditions[int(place)] for place in alive]
@@ -128,13 +128,13 @@ def staged(found: Asked, owners: Sequence[int], how: Judging) -> Verdict:
     return _verdict(errors[:done], alive, owner, passes)
 
 
-def _draws(latent: Any, picture: Picture, how: Judging) -> tuple[Any, Any]:
+def _draws(latent: Any, image: ImageU8, how: Judging) -> tuple[Any, Any]:
     """Return noise and noise steps: every prefix of the steps is spread over the whole range (van
     der Corput 1935).
     """
     import torch
 
-    key = digest(np.ascontiguousarray(picture).tobytes().hex(), picture.shape, how.seed, size=8)
+    key = digest(np.ascontiguousarray(image).tobytes().hex(), image.shape, how.seed, size=8)
     generator = torch.Generator().manual_seed(int.from_bytes(key, "little") >> 1)
     offset = float(torch.rand(1, generator=generator))
     spread = np.array([(_reversed(i) + offset) % 1 for i in range(how.draws)])

@@ -52,7 +52,7 @@ class Pipe:
     version: str
     device: str = "cpu"
     busy: threading.RLock = field(default_factory=threading.RLock, repr=False)
-    """Held while pictures are drawn: adapters hang on the network itself, so two threads cannot
+    """Held while images are drawn: adapters hang on the network itself, so two threads cannot
     draw at once.
     """
 
@@ -72,7 +72,7 @@ class Pipe:
 
     @property
     def side(self) -> int:
-        """Return the width in pixels of the pictures that the network was trained on."""
+        """Return the width in pixels of the images that the network was trained on."""
         return int(self.network.config.sample_size) * self.factor
 
     def word(self, name: str) -> str:

@@ -1,8 +1,8 @@
-"""Draw pictures: noise to latents step by step, with the sliders switched on from a noise step downwards.
+"""Draw images: noise to latents step by step, with the sliders switched on from a noise step downwards.
 
-All pictures of a prompt and a seed are the same until the sliders come in, so those steps are done
+All images of a prompt and a seed are the same until the sliders come in, so those steps are done
 once for all of them; the later steps take every severity of a trajectory through the network
-together. Each picture has a generator of its own. Dünkel et al., "CNS-Bench", ICCV 2025, 3.2;
+together. Each image has a generator of its own. Dünkel et al., "CNS-Bench", ICCV 2025, 3.2;
 Gandikota et al., "Concept Sliders", ECCV 2024.
 """
 
@@ -17,12 +17,12 @@ import numpy as np
 
 from sorites.core.errors import SoritesError
 from sorites.core.rng import digest
-from sorites.core.samples import Image, Picture, to_image, to_picture
+from sorites.core.samples import ImageF32, ImageU8, to_float, to_uint8
 from sorites.core.torch_tools import one_thread
 from sorites.diffusion.pipeline import Pipe
 from sorites.diffusion.sliders import Dial, Slider, attached
 
-# Define requests to the sampler: pictures of a prompt and a seed, at places of some sliders; and how they
+# Define requests to the sampler: images of a prompt and a seed, at places of some sliders; and how they
 # are drawn.
 
 
@@ -45,7 +45,7 @@ class Drawing:
     side: int | None = None
     """The width in pixels at which the network draws; its own where it is not set."""
     size: int | None = None
-    """The width to which a finished picture is scaled; as it is drawn where it is not set."""
+    """The width to which a finished image is scaled; as it is drawn where it is not set."""
     scheduler: str = "ddim"
     """``ddim``, or ``own`` for the one in the pipeline's folder."""
     seeding: str = "prompt"
@@ -74,7 +74,7 @@ class Drawing:
 
 
 def drawing_from(facts: Mapping[str, Any], **changes: Any) -> Drawing:
-    """Return how pictures are drawn, from what was recorded with a slider; ``changes`` that are not
+    """Return how images are drawn, from what was recorded with a slider; ``changes`` that are not
     None come first.
     """
     known = {field.name for field in fields(Drawing)}
@@ -93,7 +93,7 @@ TOY_DRAWING = Drawing(steps=20, guidance=2.0, negative="")
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """One trajectory: a prompt and a seed, the sliders on it, and for each picture where every
+    """One trajectory: a prompt and a seed, the sliders on it, and for each image where every
     slider stands.
     """
 
@@ -125,7 +125,7 @@ def along(prompt: str, seed: int, slider: Slider, severities: tuple[float, ...],
 
 
 def noise_seed(noise: str, seed: int, seeding: str) -> int:
-    """Return the seed of torch's generator for one picture."""
+    """Return the seed of torch's generator for one image."""
     return seed if seeding == "plain" else int.from_bytes(digest(noise, seed, size=8), "little") >> 1
 
 
@@ -227,7 +227,7 @@ def passes(steps: int, early: int, severities: int, shared: bool = True) -> int:
     return (early if shared else early * severities) + (steps - early) * severities
 
 
-# Add noise to pictures, and say what the network should predict for them: word training and the
+# Add noise to images, and say what the network should predict for them: word training and the
 # classifier need both.
 
 
@@ -235,8 +235,8 @@ def passes(steps: int, early: int, severities: int, shared: bool = True) -> int:
 NOISE_STEPS = 1000
 
 
-def latents_of(pipe: Pipe, pictures: Sequence[Picture]) -> Any:
-    """Return the latents of 8-bit pictures of the pipeline's width: the mean of what the
+def latents_of(pipe: Pipe, images: Sequence[ImageU8]) -> Any:
+    """Return the latents of 8-bit images of the pipeline's width: the mean of what the
     autoencoder gives, without a draw.
     """
     import torch
@@ -245,7 +245,7 @@ def latents_of(pipe: Pipe, pictures: Sequence[Picture]) -> Any:
     number = torch.float32 if getattr(vae.config, "force_upcast", False) else vae.dtype
     if vae.dtype != number:
         vae.to(number)
-    stacked = torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2).to(pipe.device, number) / 127.5 - 1
+    stacked = torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).to(pipe.device, number) / 127.5 - 1
     with torch.no_grad():
         found = vae.encode(stacked)
         latents = found.latent_dist.mode() if hasattr(found, "latent_dist") else found.latents
@@ -291,17 +291,17 @@ def predicted(pipe: Pipe, noisy: Any, times: Any, conditions: Sequence[Any]) -> 
     )[0]
 
 
-# Pictures that go through the network at once; with guidance each goes through it twice.
+# Images that go through the network at once; with guidance each goes through it twice.
 BATCH = 12
 
-# Batches that are begun together: their early steps have fewer pictures, and fill the network only
+# Batches that are begun together: their early steps have fewer images, and fill the network only
 # so.
 AHEAD = 4
 
 
 @dataclass(eq=False)
 class State:
-    """Pictures on their way: latents, the words of each, and the generator that each draws further
+    """Images on their way: latents, the words of each, and the generator that each draws further
     noise from.
     """
 
@@ -310,7 +310,7 @@ class State:
     generators: list[Any]
 
     def repeated(self, places: Sequence[int]) -> State:
-        """Return a state that starts from the pictures at these places, each with a copy of its generator."""
+        """Return a state that starts from the images at these places, each with a copy of its generator."""
         return State(
             self.latents[list(places)],
             [self.words[i] for i in places],
@@ -320,17 +320,17 @@ class State:
 
 def sample(
     pipe: Pipe, requests: Sequence[Request], drawing: Drawing | None = None, batch: int = BATCH
-) -> list[list[Image]]:
-    """Return the pictures of each request, H x W x 3 in 0..1, one for each of its places."""
+) -> list[list[ImageF32]]:
+    """Return the images of each request, H x W x 3 in 0..1, one for each of its places."""
     return list(sampled(pipe, requests, drawing, batch))
 
 
 def sampled(
     pipe: Pipe, requests: Sequence[Request], drawing: Drawing | None = None, batch: int = BATCH
-) -> Iterator[list[Image]]:
-    """Yield the pictures of each request in the order of the requests, a few batches at a time."""
+) -> Iterator[list[ImageF32]]:
+    """Yield the images of each request in the order of the requests, a few batches at a time."""
     if batch < 1:
-        raise SoritesError(f"wanted at least 1 picture at a time, got {batch}")
+        raise SoritesError(f"wanted at least 1 image at a time, got {batch}")
     for group in _groups(requests, batch):
         yield from _drawn(pipe, group, drawing or Drawing(), batch)
 
@@ -356,7 +356,7 @@ def _alike(one: Request, other: Request) -> bool:
     return one.beginning == other.beginning or one.sliders == other.sliders
 
 
-def _drawn(pipe: Pipe, requests: Sequence[Request], drawing: Drawing, batch: int) -> list[list[Image]]:
+def _drawn(pipe: Pipe, requests: Sequence[Request], drawing: Drawing, batch: int) -> list[list[ImageF32]]:
     import torch
 
     with pipe.busy, one_thread(), torch.no_grad():
@@ -365,7 +365,7 @@ def _drawn(pipe: Pipe, requests: Sequence[Request], drawing: Drawing, batch: int
         beginnings = list(dict.fromkeys(request.beginning for request in requests))
         start = _start(pipe, beginnings, drawing, scheduler)
         _walk(pipe, start, early, scheduler, drawing, None, None)
-        pictures: list[list[Image]] = [[] for _ in requests]
+        images: list[list[ImageF32]] = [[] for _ in requests]
         for sliders, members in _by_sliders(requests):
             jobs = [(member, place) for member in members for place in requests[member].places]
             with attached(pipe.parts.unet, [slider.lows for slider in sliders]) as dial:
@@ -381,8 +381,8 @@ def _drawn(pipe: Pipe, requests: Sequence[Request], drawing: Drawing, batch: int
                     for (member, _), image in zip(
                         some, decoded(pipe, state.latents, drawing.size), strict=True
                     ):
-                        pictures[member].append(image)
-    return pictures
+                        images[member].append(image)
+    return images
 
 
 def _by_sliders(requests: Sequence[Request]) -> Iterator[tuple[tuple[Any, ...], list[int]]]:
@@ -445,8 +445,8 @@ def _walk(
         state.latents = scheduler.step(out, time, state.latents, return_dict=False, **options)[0]
 
 
-def decoded(pipe: Pipe, latents: Any, size: int | None = None) -> Iterator[Image]:
-    """Yield the pictures of some latents, scaled to a width where one is wanted."""
+def decoded(pipe: Pipe, latents: Any, size: int | None = None) -> Iterator[ImageF32]:
+    """Yield the images of some latents, scaled to a width where one is wanted."""
     import torch
 
     vae = pipe.parts.vae
@@ -460,19 +460,19 @@ def decoded(pipe: Pipe, latents: Any, size: int | None = None) -> Iterator[Image
             torch.tensor(part, device=scaled.device, dtype=number).view(1, -1, 1, 1) for part in (mean, std)
         )
         scaled = scaled * spread + shift
-    pictures = (vae.decode(scaled, return_dict=False)[0] / 2 + 0.5).clamp(0, 1)
-    for picture in pictures.permute(0, 2, 3, 1).float().cpu().numpy():
-        yield _scaled(np.ascontiguousarray(picture, np.float32), size)
+    images = (vae.decode(scaled, return_dict=False)[0] / 2 + 0.5).clamp(0, 1)
+    for image in images.permute(0, 2, 3, 1).float().cpu().numpy():
+        yield _scaled(np.ascontiguousarray(image, np.float32), size)
 
 
-def _scaled(image: Image, size: int | None) -> Image:
-    """Return a picture at the width wanted, scaled as the published scripts do: from 8 bits, bicubic."""
+def _scaled(image: ImageF32, size: int | None) -> ImageF32:
+    """Return an image at the width wanted, scaled as the published scripts do: from 8 bits, bicubic."""
     if size is None or size == image.shape[0]:
         return image
     from PIL import Image as Pillow
 
-    return to_image(
-        np.asarray(Pillow.fromarray(to_picture(image)).resize((size, size), Pillow.Resampling.BICUBIC))
+    return to_float(
+        np.asarray(Pillow.fromarray(to_uint8(image)).resize((size, size), Pillow.Resampling.BICUBIC))
     )
 
 

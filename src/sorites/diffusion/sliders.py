@@ -1,4 +1,4 @@
-"""Sliders on disk: adapters that turn one thing up, ours and those of the public trainers.
+"""Sliders on disk: adapters that turn one object up, ours and those of the public trainers.
 
 Ours are a folder with ``pytorch_lora_weights.safetensors``, which ``pipe.load_lora_weights(DIR)``
 of diffusers reads as well, and ``slider.json`` with everything that they were trained by. Read are
@@ -25,7 +25,7 @@ from sorites.io.files import write_bytes
 from sorites.io.paths import reason
 from sorites.io.readers import json_file, json_value
 
-# Low-rank adapters on a network, each picture of a batch with severities of its own.
+# Low-rank adapters on a network, each image of a batch with severities of its own.
 
 
 # The layers that the published trainer calls noxattn: all but attention to the text and the
@@ -81,7 +81,7 @@ def refuse_others(network: Any, lows: Mapping[str, Low], called: str) -> None:
 
 def answer(layer: Any, inputs: Any, down: Any, up: Any, scale: Any) -> Any:
     """Return what an adapter adds to a layer's answer: up(scale * down(inputs)), with scale as
-    pictures x ranks.
+    images x ranks.
     """
     from torch.nn import functional as F
 
@@ -93,11 +93,11 @@ def answer(layer: Any, inputs: Any, down: Any, up: Any, scale: Any) -> Any:
 
 
 class Dial:
-    """The positions of the sliders for each picture of the batch; None switches them off."""
+    """The positions of the sliders for each image of the batch; None switches them off."""
 
     def __init__(self) -> None:
         self.scales: Any = None
-        """Pictures x sliders."""
+        """Images x sliders."""
 
 
 @contextlib.contextmanager
@@ -172,7 +172,7 @@ def lows_of(
         found = _KEY.fullmatch(key)
         if key.startswith(_TEXT):
             raise SoritesError(
-                f"{file}: {key} adapts the text encoder; only adapters of the picture network (unet) can be"
+                f"{file}: {key} adapts the text encoder; only adapters of the image network (unet) can be"
                 " turned"
             )
         if not found:
@@ -181,7 +181,7 @@ def lows_of(
             )
         sides.setdefault(found["layer"], {})[found["side"] in _DOWN] = tensor
     if not sides:
-        raise SoritesError(f"{file}: wanted low-rank adapters of a picture network, got no matrices")
+        raise SoritesError(f"{file}: wanted low-rank adapters of an image network, got no matrices")
     lows = {}
     for spelled, pair in sides.items():
         if len(pair) < 2:
@@ -405,7 +405,7 @@ class Shelf:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Return what is recorded with its first slider: the pipeline, the recipe, how pictures are drawn."""
+        """Return what is recorded with its first slider: the pipeline, the recipe, how images are drawn."""
         found = json_file(next(iter(self.places.values())) / FACTS, "the facts of a slider")
         return found if isinstance(found, dict) else {}
 

@@ -1,4 +1,4 @@
-"""Image-text models that judge how far a picture moved: ``open_clip:NAME@WEIGHTS``,
+"""Image-text models that judge how far an image moved: ``open_clip:NAME@WEIGHTS``,
 ``python:module:name``, ``cifar``, ``toy``.
 """
 

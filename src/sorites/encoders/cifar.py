@@ -1,4 +1,4 @@
-"""The referee of the embedded case, trained here: EfficientNet-lite0's frozen features and a small
+"""The encoder of the embedded case, trained here: EfficientNet-lite0's frozen features and a small
 text tower.
 
 It is trained on CIFAR-10's training photographs, rendered in thirteen styles by the shift
@@ -20,15 +20,15 @@ from numpy.typing import NDArray
 
 from sorites import core
 from sorites.core import (
+    Encoder,
     Examples,
     Features,
+    ImageU8,
     Model,
-    Picture,
-    Referee,
     Sample,
-    add_referee,
-    to_image,
-    to_picture,
+    add_encoder,
+    to_float,
+    to_uint8,
 )
 from sorites.core.errors import SoritesError
 from sorites.core.labels import labels
@@ -36,7 +36,7 @@ from sorites.core.rng import digest, fair_order, rng_for
 from sorites.encoders.towers import Lesson, Towers, teach
 from sorites.io.files import cache, cached
 
-# The captions that the CIFAR referee is taught with: class and style of a picture, and which pairs of the
+# The captions that the CIFAR encoder is taught with: class and style of an image, and which pairs of the
 # two it never sees.
 
 
@@ -45,17 +45,17 @@ PHOTO = "photo"
 
 # Templates by style; every style but the photograph is a setting of the shift ``style``.
 STYLES: dict[str, tuple[str, ...]] = {
-    PHOTO: ("a photo of a {}", "a picture of a {}"),
+    PHOTO: ("a photo of a {}", "an image of a {}"),
     "gray": ("a gray photo of a {}", "a {} in black and white"),
-    "sepia": ("a sepia photo of a {}", "an old brown picture of a {}"),
+    "sepia": ("a sepia photo of a {}", "an old brown image of a {}"),
     "sunset": ("a photo of a {} at sunset", "a {} in orange light"),
     "night": ("a photo of a {} at night", "a {} in the dark"),
-    "foggy": ("a photo of a {} in fog", "a misty picture of a {}"),
+    "foggy": ("a photo of a {} in fog", "a misty image of a {}"),
     "inverted": ("a negative of a {}", "a {} with inverted colours"),
     "posterised": ("a poster of a {}", "a {} in few flat colours"),
     "blurred": ("a blurred photo of a {}", "a {} out of focus"),
     "pixelated": ("a pixelated photo of a {}", "a mosaic of a {}"),
-    "noisy": ("a noisy photo of a {}", "a grainy picture of a {}"),
+    "noisy": ("a noisy photo of a {}", "a grainy image of a {}"),
     "embossed": ("a relief of a {}", "an embossed {}"),
     "sketch": ("a sketch of a {}", "a pencil drawing of a {}"),
 }
@@ -76,8 +76,8 @@ def part_of(label: int, style: int) -> str:
 
 
 VERSION = 1
-PICTURES = 6000
-# Pictures of each of the two parts that it is not trained on.
+IMAGES = 6000
+# Images of each of the two parts that it is not trained on.
 HELD_OUT = 1000
 BATCH = 32
 
@@ -90,31 +90,31 @@ class Styled:
     label: int
     style: int
 
-    def picture(self) -> Picture:
+    def image(self) -> ImageU8:
         photo, name = self.sample.load(), list(STYLES)[self.style]
         if name == PHOTO:
             return photo
-        return to_picture(
-            core.shift("style")(to_image(photo), {"style": name}, rng_for(0, self.sample.id, "style"))
+        return to_uint8(
+            core.shift("style")(to_float(photo), {"style": name}, rng_for(0, self.sample.id, "style"))
         )
 
 
-@add_referee
-def cifar(argument: str | None) -> Referee:
-    """cifar or cifar:N: a small image-text model for CIFAR-10, trained here on N pictures (6000)."""
-    count = PICTURES if argument is None else int(argument) if argument.isdecimal() else 0
+@add_encoder
+def cifar(argument: str | None) -> Encoder:
+    """cifar or cifar:N: a small image-text model for CIFAR-10, trained here on N images (6000)."""
+    count = IMAGES if argument is None else int(argument) if argument.isdecimal() else 0
     if not 1000 <= count <= 40_000:
-        raise SoritesError(f"referee cifar: wanted a number of pictures from 1000 to 40000, got {argument!r}")
+        raise SoritesError(f"encoder cifar: wanted a number of images from 1000 to 40000, got {argument!r}")
     backbone = core.model("lite0")
     key = digest(
         VERSION, backbone.cache_key(), core.shift("style").version, count, HELD_OUT, STYLES, CLASSES
     ).hex()
-    towers = _load_or_train(backbone, count, cache("referees", f"cifar-{count}-{key[:12]}.safetensors"))
+    towers = _load_or_train(backbone, count, cache("encoders", f"cifar-{count}-{key[:12]}.safetensors"))
 
-    def images(pictures: Sequence[Picture], framed: bool = False) -> Features:
-        return towers.images(_features(backbone, pictures, framed))
+    def images(images_u8: Sequence[ImageU8], framed: bool = False) -> Features:
+        return towers.images(_features(backbone, images_u8, framed))
 
-    return Referee(
+    return Encoder(
         "cifar",
         images,
         towers.texts,
@@ -125,8 +125,8 @@ def cifar(argument: str | None) -> Referee:
     )
 
 
-def _features(backbone: Model, pictures: Sequence[Picture], framed: bool) -> Features:
-    found = backbone(pictures, framed).features
+def _features(backbone: Model, images: Sequence[ImageU8], framed: bool) -> Features:
+    found = backbone(images, framed).features
     if found is None:
         raise SoritesError(f"model {backbone.name} gives no features")
     return found
@@ -137,7 +137,7 @@ def styled(part: str, count: int) -> list[Styled]:
 
     The parts share no photograph.
     """
-    ordered = fair_order(core.source("cifar:train", labels(CLASSES)), lambda sample: ["referee", sample.id])
+    ordered = fair_order(core.source("cifar:train", labels(CLASSES)), lambda sample: ["encoder", sample.id])
     start = PARTS.index(part) * HELD_OUT if part in PARTS else len(PARTS) * HELD_OUT
     return [_in_a_style(sample, part) for sample in ordered[start : start + count]]
 
@@ -152,13 +152,13 @@ def _in_a_style(sample: Sample, part: str) -> Styled:
 def _features_of(backbone: Model, some: Sequence[Styled]) -> Features:
     def parts() -> Iterator[Features]:
         for start in range(0, len(some), BATCH):
-            yield _features(backbone, [one.picture() for one in some[start : start + BATCH]], True)
+            yield _features(backbone, [one.image() for one in some[start : start + BATCH]], True)
 
     return np.concatenate(list(parts()))
 
 
 def _examples(backbone: Model, towers: Towers, part: str, limit: int | None = None) -> Examples:
-    """Return features, classes and styles of a held-out part's pictures, or of the first ``limit``
+    """Return features, classes and styles of a held-out part's images, or of the first ``limit``
     of them.
     """
     some = styled(part, min(limit or HELD_OUT, HELD_OUT))

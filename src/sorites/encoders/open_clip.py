@@ -9,22 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sorites.core import Features, Picture, Referee, add_referee
+from sorites.core import Encoder, Features, ImageU8, add_encoder
 from sorites.encoders.features import checked
 from sorites.io.open_clip import load
 
 
-@add_referee
-def open_clip(argument: str | None) -> Referee:
+@add_encoder
+def open_clip(argument: str | None) -> Encoder:
     """open_clip:NAME@WEIGHTS: a model of the open_clip library; NAME may be a .json config, WEIGHTS
     a tag or a file.
     """
-    encoders = load("referee", argument)
+    encoders = load("encoder", argument)
 
-    def images(pictures: Sequence[Picture], framed: bool = False) -> Features:
-        return checked("open_clip", encoders.images(pictures), len(pictures))
+    def images(images_u8: Sequence[ImageU8], framed: bool = False) -> Features:
+        return checked("open_clip", encoders.images(images_u8), len(images_u8))
 
     def texts(sentences: Sequence[str]) -> Features:
         return checked("open_clip", encoders.texts(sentences), len(sentences))
 
-    return Referee(f"open_clip:{argument}", images, texts, encoders.version)
+    return Encoder(f"open_clip:{argument}", images, texts, encoders.version)

@@ -1,6 +1,6 @@
-"""A small image-text model: a projection of frozen picture features and a text tower, trained to agree.
+"""A small image-text model: a projection of frozen image features and a text tower, trained to agree.
 
-Training is as for CLIP (Radford et al. 2021), with two choices for each picture: its caption among
+Training is as for CLIP (Radford et al. 2021), with two choices for each image: its caption among
 those of the same style, which teaches the class, and among those of the same class, which teaches
 the style. Among all captions at once, a class would learn which styles it was never seen in.
 Inference is three matrix products in NumPy.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Array = NDArray[np.float32]
 # Dimensions of the shared space, and of a word embedding.
 WIDE, HIDDEN = 64, 128
-# The share of a picture's features that is dropped at random in training.
+# The share of an image's features that is dropped at random in training.
 DROPPED = 0.2
 
 
@@ -71,7 +71,7 @@ class Towers:
         rows = [place[word] for word in words(sentence) if word in place]
         if not rows:
             raise SoritesError(
-                f"this referee knows no word of {sentence!r}; it knows {', '.join(self.vocabulary)}"
+                f"this encoder knows no word of {sentence!r}; it knows {', '.join(self.vocabulary)}"
             )
         return np.asarray(self.embedding[rows].mean(axis=0), np.float32)
 
@@ -87,7 +87,7 @@ def _unit(rows: NDArray[np.floating]) -> Array:
 
 @dataclass(frozen=True)
 class Lesson:
-    """The training data: pictures' features (N x D), the place of each one's caption, and the
+    """The training data: images' features (N x D), the place of each one's caption, and the
     wordings of every caption.
     """
 
@@ -112,7 +112,7 @@ def _teach(lesson: Lesson) -> Towers:
 
     vocabulary = sorted({word for ways in lesson.captions for way in ways for word in words(way)})
     mean, scale = lesson.features.mean(axis=0), lesson.features.std(axis=0) + np.float32(1e-3)
-    pictures = torch.from_numpy((lesson.features - mean) / scale)
+    images = torch.from_numpy((lesson.features - mean) / scale)
     caption, bags = torch.from_numpy(lesson.caption), _bags(lesson.captions, vocabulary)
     rivals = [torch.from_numpy(kind[:, None] == kind[None]) for kind in lesson.kinds]
     draw = torch.Generator().manual_seed(lesson.seed)
@@ -122,19 +122,19 @@ def _teach(lesson: Lesson) -> Towers:
 
     projection, embedding, inner, outer = (
         start(*shape)
-        for shape in ((pictures.shape[1], WIDE), (len(vocabulary), HIDDEN), (HIDDEN, HIDDEN), (HIDDEN, WIDE))
+        for shape in ((images.shape[1], WIDE), (len(vocabulary), HIDDEN), (HIDDEN, HIDDEN), (HIDDEN, WIDE))
     )
     bias, warmth = torch.zeros(HIDDEN, requires_grad=True), torch.tensor(2.3, requires_grad=True)
     learnt = [projection, embedding, inner, outer, bias, warmth]
     steps = torch.optim.AdamW(learnt, lr=3e-3, weight_decay=0.05)
     slower = torch.optim.lr_scheduler.CosineAnnealingLR(steps, lesson.epochs)
     for _ in range(lesson.epochs):
-        for some in torch.split(torch.randperm(len(pictures), generator=draw), 256):
+        for some in torch.split(torch.randperm(len(images), generator=draw), 256):
             way = torch.randint(bags.shape[1], (len(bags),), generator=draw)
             bag = bags[torch.arange(len(bags)), way] @ embedding
             texts = F.normalize(torch.relu(bag @ inner + bias) @ outer)
-            kept = torch.rand(len(some), pictures.shape[1], generator=draw) > DROPPED
-            seen = F.normalize((pictures[some] * kept) @ projection)
+            kept = torch.rand(len(some), images.shape[1], generator=draw) > DROPPED
+            seen = F.normalize((images[some] * kept) @ projection)
             similar, right = warmth.exp() * seen @ texts.T, caption[some]
             losses = [
                 F.cross_entropy(similar.masked_fill(~rival[right], -torch.inf), right) for rival in rivals

@@ -1,4 +1,4 @@
-"""The referee of the toy world, trained here in seconds: features of its classifier and a small
+"""The encoder of the toy world, trained here in seconds: features of its classifier and a small
 text tower.
 """
 
@@ -10,32 +10,32 @@ from collections.abc import Sequence
 import numpy as np
 
 from sorites import core
-from sorites.core import Features, Model, Picture, Referee, add_referee, to_picture
+from sorites.core import Encoder, Features, ImageU8, Model, add_encoder, to_uint8
 from sorites.core.errors import SoritesError
 from sorites.core.rng import digest
 from sorites.diffusion.toy.world import SHAPES, STYLES, draw
 from sorites.encoders.towers import Lesson, Towers, teach
 
 VERSION = 1
-# Pictures of each shape in each style that it is trained on.
+# Images of each shape in each style that it is trained on.
 EACH = 60
 PAIRS = [(i, j) for i in range(len(SHAPES)) for j in range(len(STYLES))]
 
 
-@add_referee
-def toy(argument: str | None) -> Referee:
+@add_encoder
+def toy(argument: str | None) -> Encoder:
     """toy: a small image-text model for the shapes and styles of the toy world, trained here on its
-    real pictures.
+    real images.
     """
     if argument is not None:
-        raise SoritesError(f"referee toy takes no argument, got {argument!r}. Type: toy")
+        raise SoritesError(f"encoder toy takes no argument, got {argument!r}. Type: toy")
     backbone, towers = _towers()
 
-    def images(pictures: Sequence[Picture], framed: bool = False) -> Features:
-        return towers.images(_features(backbone, pictures))
+    def images(images_u8: Sequence[ImageU8], framed: bool = False) -> Features:
+        return towers.images(_features(backbone, images_u8))
 
     key = digest(VERSION, backbone.cache_key(), EACH).hex()
-    return Referee(
+    return Encoder(
         "toy", images, towers.texts, key, SHAPES, tuple(tuple(_wordings("{}", style)) for style in STYLES)
     )
 
@@ -43,20 +43,20 @@ def toy(argument: str | None) -> Referee:
 @functools.cache
 def _towers() -> tuple[Model, Towers]:
     backbone, rng = core.model("toy:all"), np.random.default_rng(7)
-    pictures = [to_picture(draw(SHAPES[i], STYLES[j], rng)) for i, j in PAIRS for _ in range(EACH)]
+    images = [to_uint8(draw(SHAPES[i], STYLES[j], rng)) for i, j in PAIRS for _ in range(EACH)]
     of_class, of_style = np.array(PAIRS, np.int64).T.copy()
     caption = np.repeat(np.arange(len(PAIRS)), EACH)
     wordings = [_wordings(SHAPES[i], STYLES[j]) for i, j in PAIRS]
-    return backbone, teach(Lesson(_features(backbone, pictures), caption, wordings, (of_class, of_style)))
+    return backbone, teach(Lesson(_features(backbone, images), caption, wordings, (of_class, of_style)))
 
 
 def _wordings(shape: str, style: str) -> list[str]:
     told = "" if style == STYLES[0] else f" in {style}"
-    return [f"a photo of a {shape}{told}", f"a picture of a {shape}{told}", f"{shape}{told}"]
+    return [f"a photo of a {shape}{told}", f"an image of a {shape}{told}", f"{shape}{told}"]
 
 
-def _features(backbone: Model, pictures: Sequence[Picture]) -> Features:
-    found = backbone(list(pictures), True).features
+def _features(backbone: Model, images: Sequence[ImageU8]) -> Features:
+    found = backbone(list(images), True).features
     if found is None:
         raise SoritesError(f"model {backbone.name} gives no features")
     return found

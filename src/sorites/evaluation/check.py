@@ -15,7 +15,7 @@ from sorites.core import MODELS, SHIFTS, SOURCES, split_spec, table
 from sorites.core.errors import SoritesError
 from sorites.core.labels import labels
 from sorites.evaluation import plan as plans
-from sorites.evaluation.explanations import LIST, ROOM, read_list, read_picture
+from sorites.evaluation.explanations import LIST, ROOM, read_image, read_list
 from sorites.evaluation.fit import note_overlap
 from sorites.evaluation.plan import grouped
 from sorites.evaluation.reopen import plan_of
@@ -54,7 +54,7 @@ _READERS: tuple[tuple[str, str, Read, str], ...] = (
     ("facts", "*.parquet", read_facts, "type the command that measured them again"),
     ("facts", "*.json", read_record, "type the command that measured them again"),
     (ROOM, LIST, read_list, "type: sorites explain RUN"),
-    (ROOM, "*.webp", read_picture, "type: sorites explain RUN"),
+    (ROOM, "*.webp", read_image, "type: sorites explain RUN"),
 )
 
 
@@ -154,7 +154,7 @@ def check_suite(spec: str) -> str:
     bare = suite.model_copy(update={"models": ()})
     taken = grouped(suite, suite.source, source.samples)
     asked = [dial.name for dial in suite.shifts] or list(taken.own)
-    stops = {name: taken.stops.get(name, ("captured",)) for name in asked}
+    settings = {name: taken.settings.get(name, ("captured",)) for name in asked}
     is_file = str(suite.reference).endswith(".csv")
     if suite.reference and suite.models and suite.reference not in suite.model_names and not is_file:
         among = ", ".join(suite.model_names)
@@ -163,7 +163,7 @@ def check_suite(spec: str) -> str:
         )
     lines = [
         f"suite {suite.name}: {suite.about}".removesuffix(": "),
-        f"source {suite.source}: {len(source)} pictures, {len(names)} labels",
+        f"source {suite.source}: {len(source)} images, {len(names)} labels",
     ]
     lines += (
         [f"limit: at most {suite.limit} samples of it are taken; --limit N changes that"]
@@ -172,11 +172,11 @@ def check_suite(spec: str) -> str:
     )
     if suite.sources:
         counts = Counter(s.source for group in plans.make(bare, source).groups.values() for s in group)
-        lines += [f"{e.role} source {e.name} ({e.spec}): {counts[e.name]} pictures" for e in suite.sources]
+        lines += [f"{e.role} source {e.name} ({e.spec}): {counts[e.name]} images" for e in suite.sources]
     units = {name: f" ({dial.unit or 'severity'}, a dial of its samples)" for name, dial in taken.own.items()}
     lines += [
         f"shift {name}: {', '.join(map(str, at))}{units.get(name) or _unit(name)}"
-        for name, at in stops.items()
+        for name, at in settings.items()
     ]
     if suite.fit and (note := note_overlap(plans.make(bare, source))):
         lines.append(note)
@@ -199,9 +199,9 @@ def check_run(folder: Path) -> str:
         raise SoritesError("\n".join([*lines(found), table.repair(folder)]))
     rows = table.read(folder)
     wrong = table.check(rows)
-    strangers = _count(rows.join(manifest.lazy().select("sample_id"), on="sample_id", how="anti"))
-    if strangers:
-        wrong.append(f"{strangers} rows of samples that its manifest does not list")
+    ood_samples = _count(rows.join(manifest.lazy().select("sample_id"), on="sample_id", how="anti"))
+    if ood_samples:
+        wrong.append(f"{ood_samples} rows of samples that its manifest does not list")
     if wrong:
         raise SoritesError(f"{folder}: " + "; ".join(wrong))
     if "imported" in info:
@@ -302,12 +302,13 @@ def _lacking(lacks: Sequence[str], gone: Mapping[str, int], later: Collection[st
 
 
 def _wanted(manifest: pl.DataFrame, info: Mapping[str, Any]) -> dict[str, int]:
-    """Return how many images each shift has: as many as the source holds, or one per clean picture
+    """Return how many images each shift has: as many as the source holds, or one per clean image
     and stop.
     """
     held = dict(manifest.group_by("shift", maintain_order=True).len().iter_rows())
     return held | {
-        shift: sampled_by(manifest, shift).height * len(stops) for shift, stops in info["stops"].items()
+        shift: sampled_by(manifest, shift).height * len(settings)
+        for shift, settings in info["settings"].items()
     }
 
 

@@ -87,7 +87,7 @@ def sentences(runs: Sequence[Filtered], partial: bool) -> list[str]:
     if not only_in_some(runs):
         return [said]
     if partial:
-        return [f"{said} Not all runs were filtered alike: models may stand on different pictures."]
+        return [f"{said} Not all runs were filtered alike: models may stand on different images."]
     return [
         f"{said} Not all runs were filtered alike: what one sets aside is left out of all. Add --partial to"
         " use everything."
@@ -110,7 +110,7 @@ def left_out(tables: Sequence[pl.LazyFrame], runs: Sequence[Filtered]) -> list[p
 
 
 SAMPLE = ("source", "sample_id")
-STOP = ("shift", "severity", "params")
+SETTING_KEY = ("shift", "severity", "params")
 PROBE = pl.col("probe").fill_null(False)
 
 
@@ -145,7 +145,7 @@ class Folder:
 
 @dataclass(frozen=True)
 class Together:
-    """The table of one or more runs, in which a picture that several runs share is counted once."""
+    """The table of one or more runs, in which an image that several runs share is counted once."""
 
     table: pl.LazyFrame
     tables: tuple[pl.LazyFrame, ...]
@@ -234,7 +234,7 @@ class _Shared:
     """
 
     samples: pl.DataFrame | None
-    stops: pl.DataFrame | None
+    settings: pl.DataFrame | None
     lost: tuple[tuple[str, int, int, tuple[str, ...]], ...]
     """Each run with its samples, how many of them are shared, and its shifts of which a setting is
     not shared.
@@ -248,12 +248,12 @@ class _Shared:
         both = some[0]
         for more in some[1:]:
             both = both.join(more, on=SAMPLE, how="semi", nulls_equal=True)
-        each = [table.filter(~PROBE).select("model", *STOP).unique() for table in given]
-        stops = [table.collect(engine="streaming") for table in each]
-        has = pl.concat(stops).unique()
+        each = [table.filter(~PROBE).select("model", *SETTING_KEY).unique() for table in given]
+        settings = [table.collect(engine="streaming") for table in each]
+        has = pl.concat(settings).unique()
         models = has["model"].n_unique()
-        common = has.group_by(STOP).len().filter(pl.col("len") == models).select(STOP)
-        rest = [_shifts_beyond(mine, common) for mine in stops]
+        common = has.group_by(SETTING_KEY).len().filter(pl.col("len") == models).select(SETTING_KEY)
+        rest = [_shifts_beyond(mine, common) for mine in settings]
         comparable = both.height > 0 or models == 1
         same = all(both.height == mine.height for mine in some) or not both.height
         lost = tuple(
@@ -267,14 +267,14 @@ class _Shared:
         """Return the shared rows; probes stay where all settings of their shift are shared."""
         if self.samples is not None:
             table = table.join(self.samples.lazy(), on=SAMPLE, how="semi", nulls_equal=True)
-        if self.stops is None:
+        if self.settings is None:
             return table
         cut = {shift for *_, shifts in self.lost for shift in shifts}
-        grid = table.filter(~PROBE).join(self.stops.lazy(), on=STOP, how="semi", nulls_equal=True)
+        grid = table.filter(~PROBE).join(self.settings.lazy(), on=SETTING_KEY, how="semi", nulls_equal=True)
         return pl.concat([grid, table.filter(PROBE & ~pl.col("shift").is_in(sorted(cut)))])
 
     def sentences(self, partial: bool) -> list[str]:
-        if self.samples is None and self.stops is None and self.comparable:
+        if self.samples is None and self.settings is None and self.comparable:
             return []
         if not self.count:
             each = "; ".join(f"{name} has {mine}" for name, mine, _, _ in self.lost)
@@ -286,11 +286,11 @@ class _Shared:
         if partial:
             return [
                 f"These runs do not hold the same ({'; '.join(out)}). All is used: models may stand on"
-                " different pictures."
+                " different images."
             ]
         shifts = (
-            [name for name in self.stops["shift"].unique().sort() if name != CLEAN]
-            if self.stops is not None
+            [name for name in self.settings["shift"].unique().sort() if name != CLEAN]
+            if self.settings is not None
             else None
         )
         at = (
@@ -312,7 +312,7 @@ def _names(runs: Sequence[Run]) -> list[str]:
 
 
 def _shifts_beyond(mine: pl.DataFrame, common: pl.DataFrame) -> tuple[str, ...]:
-    beyond = mine.join(common, on=STOP, how="anti", nulls_equal=True)
+    beyond = mine.join(common, on=SETTING_KEY, how="anti", nulls_equal=True)
     return tuple(beyond["shift"].unique().sort())
 
 
@@ -324,7 +324,7 @@ def _left_out(name: str, mine: int, shared: int, shifts: Sequence[str]) -> str:
 
 
 def _differences(runs: Sequence[Run]) -> list[str]:
-    """Say in which ways the same sample at the same setting is not the same picture in all runs."""
+    """Say in which ways the same sample at the same setting is not the same image in all runs."""
     suites = [_suite(run) for run in runs if _suite(run)]
     said = []
     for key, what in (("frame", "frame"), ("frames", "frames of captured shifts"), ("seed", "seed")):
@@ -336,7 +336,7 @@ def _differences(runs: Sequence[Run]) -> list[str]:
         said += [f"options or version of {shift}"] if len(ways) > 1 else []
     return (
         [
-            f"The runs differ in {', '.join(said)}: the same sample at the same setting is another picture in"
+            f"The runs differ in {', '.join(said)}: the same sample at the same setting is another image in"
             " each."
         ]
         if said
@@ -352,7 +352,7 @@ def _refinement(runs: Sequence[Run], partial: bool) -> list[str]:
     if not _refined_in_part(runs):
         return []
     done = "they are used as they are" if partial else "all are taken at the settings of the suite"
-    return [f"Failure points are refined in some of the runs only; {done}."]
+    return [f"Failure severities are refined in some of the runs only; {done}."]
 
 
 def _options(run: Run, shift: str) -> object:

@@ -1,4 +1,4 @@
-"""Estimate a run before it starts: pictures, passes and bytes; and from times measured on a
+"""Estimate a run before it starts: images, passes and bytes; and from times measured on a
 machine, how long it takes.
 
 Counts are exact, probes of a refinement apart, of which the most are counted. Times follow from a
@@ -25,7 +25,7 @@ from typing import Any
 import polars as pl
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from sorites.core import CLEAN, Model, Picture
+from sorites.core import CLEAN, ImageU8, Model
 from sorites.core.errors import SoritesError
 from sorites.core.table import write
 from sorites.evaluation import plan as plans
@@ -33,7 +33,7 @@ from sorites.evaluation.images import shots
 from sorites.evaluation.plan import Plan, Unit
 from sorites.evaluation.predict import predict
 from sorites.evaluation.runner import works_alone
-from sorites.evaluation.samples import framed_picture
+from sorites.evaluation.samples import framed_image
 from sorites.io.files import read_json, write_bytes
 from sorites.suites.suite import Suite
 
@@ -47,7 +47,7 @@ BYTES_PER_ROW = 9.0
 
 class Calibration(BaseModel):
     """Seconds of one worker, measured on one machine: for decoding a sample, for moving and for
-    showing one picture.
+    showing one image.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -70,17 +70,17 @@ class Costs:
 
     samples: int
     images: Mapping[str, int]
-    """Pictures by shift."""
+    """Images by shift."""
     models: tuple[str, ...]
     probes: int
-    """The most pictures that a refinement asks each model about."""
+    """The most images that a refinement asks each model about."""
     rows: int
     units: int
     slice: int
 
     @property
     def passes(self) -> int:
-        """Pictures shown to models, all together, probes not counted."""
+        """Images shown to models, all together, probes not counted."""
         return sum(self.images.values()) * len(self.models)
 
     def bytes(self) -> int:
@@ -114,7 +114,7 @@ def costs(suite: Suite) -> Costs:
     )
     images: dict[str, int] = {}
     for name, group in plan.groups.items():
-        images[name] = len(group) * len(plan.stops.get(name, (0,)))
+        images[name] = len(group) * len(plan.settings.get(name, (0,)))
     scorers = len(suite.scorers) + (len(suite.scorers_if_fitted) if suite.fit else 0)
     probes = sum(
         len(plan.groups[name]) * _halvings(plan, name) for name, shift in plan.shifts.items() if shift.levels
@@ -133,11 +133,13 @@ def costs(suite: Suite) -> Costs:
 
 
 def _halvings(plan: Plan, shift: str) -> int:
-    """Return how often the widest bracket between two stops of a dial is halved."""
+    """Return how often the widest bracket between two settings of a dial is halved."""
     if not plan.suite.refine:
         return 0
-    stops = sorted({0.0, *(stop for stop in plan.stops[shift] if isinstance(stop, int | float))})
-    widest = max((high - low for low, high in itertools.pairwise(stops)), default=0.0)
+    settings = sorted(
+        {0.0, *(setting for setting in plan.settings[shift] if isinstance(setting, int | float))}
+    )
+    widest = max((high - low for low, high in itertools.pairwise(settings)), default=0.0)
     step = plan.suite.refine * max(plan.shifts[shift].levels)
     return max(0, math.ceil(math.log2(widest / step) - 1e-9)) if widest > 0 else 0
 
@@ -145,16 +147,16 @@ def _halvings(plan: Plan, shift: str) -> int:
 def calibrate(
     suite: Suite, out: Path, workers: int | None = None, say: Callable[[str], None] = lambda text: None
 ) -> Calibration:
-    """Measure what a suite's pictures, shifts and models take on this machine, and keep it in a file."""
+    """Measure what a suite's images, shifts and models take on this machine, and keep it in a file."""
     plan = plans.make(
         suite.model_copy(update={"limit": min(suite.limit or SAMPLES, SAMPLES), "fit": None, "refine": None})
     )
     group = plan.groups[CLEAN] or next(iter(plan.groups.values()))
-    pictures = [framed_picture(plan.suite, sample) for sample in group]
-    decode = _seconds(lambda: [framed_picture(plan.suite, sample) for sample in group]) / len(group)
+    images = [framed_image(plan.suite, sample) for sample in group]
+    decode = _seconds(lambda: [framed_image(plan.suite, sample) for sample in group]) / len(group)
     shifts = {name: _shift_seconds(plan, name, decode) for name in plan.groups}
     framed = plan.is_framed(group[0])
-    models = {name: _model_seconds(model, pictures, framed) for name, model in plan.models.items()}
+    models = {name: _model_seconds(model, images, framed) for name, model in plan.models.items()}
     write_seconds = _write_seconds(plan) if plan.models else 0.0
     most = workers or os.cpu_count() or 1
     # threads gain nothing, and processes are not measured
@@ -195,7 +197,7 @@ def _seconds(do: Callable[[], object]) -> float:
 
 
 def _shift_seconds(plan: Plan, name: str, decode: float) -> float:
-    """Return the seconds that one picture of a shift takes, decoding apart; framed clean pictures
+    """Return the seconds that one image of a shift takes, decoding apart; framed clean images
     stay in memory meanwhile.
     """
     unit = Unit(name, 0, len(plan.groups[name]))
@@ -205,10 +207,10 @@ def _shift_seconds(plan: Plan, name: str, decode: float) -> float:
     return max(0.0, _seconds(lambda: list(shots(plan, unit))) - again) / count if count else 0.0
 
 
-def _model_seconds(model: Model, pictures: list[Picture], framed: bool) -> float:
+def _model_seconds(model: Model, images: list[ImageU8], framed: bool) -> float:
     from sorites.evaluation.runner import BATCH
 
-    some = [pictures[i % len(pictures)] for i in range(BATCH)]
+    some = [images[i % len(images)] for i in range(BATCH)]
     model(some, framed)
     return _seconds(lambda: model(some, framed)) / len(some)
 
@@ -247,37 +249,39 @@ def _speedup(plan: Plan, workers: int) -> float:
     return max(1.0, alone / together)
 
 
-# Say in words what every model of a run does to a picture before it looks at it, and whether pictures
+# Say in words what every model of a run does to an image before it looks at it, and whether images
 # have labels.
 
 
-# The most pictures among which one with a label is looked for.
+# The most images among which one with a label is looked for.
 LOOKED = 100_000
 
 
 def input_lines(plan: Plan) -> list[str]:
-    """Return a line for each model: how it scales, crops and normalises a picture."""
+    """Return a line for each model: how it scales, crops and normalises an image."""
     framed = plan.suite.frame is not None
     return [f"{name} sees {input_words(model.input, framed)}" for name, model in plan.models.items()]
 
 
 def note_unlabelled(plan: Plan) -> str:
-    """Say that no picture has a label or true boxes; no words where one has, which is looked for
+    """Say that no image has a label or ground-truth boxes; no words where one has, which is looked for
     among the first.
     """
     samples = itertools.islice((sample for group in plan.groups.values() for sample in group), LOOKED)
-    if any(sample.label is not None or sample.accept or sample.truth is not None for sample in samples):
+    if any(
+        sample.label is not None or sample.accept or sample.ground_truth is not None for sample in samples
+    ):
         return ""
     return (
-        f"no picture of {plan.suite.source} has a label that the run knows, so that no answer can be right or"
+        f"no image of {plan.suite.source} has a label that the run knows, so that no answer can be right or"
         " wrong"
     )
 
 
 def input_words(told: Mapping[str, Any], framed: bool = False) -> str:
-    """Say in one line what a model's input is; a framed picture is only scaled, never cropped."""
+    """Say in one line what a model's input is; a framed image is only scaled, never cropped."""
     if not told:
-        return "pictures as they are; what it does with them is its own"
+        return "images as they are; what it does with them is its own"
     tall, wide = told["size"]
     scaled = "the frame scaled" if framed else _cropped(told)
     return (

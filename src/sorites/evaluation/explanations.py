@@ -1,6 +1,6 @@
-"""The explanations that a run folder keeps: which pictures changed sides, and where each model looked.
+"""The explanations that a run folder keeps: which images flipped, and where each model looked.
 
-``explanations/explanations.json`` lists the changes; each side of a change has three pictures
+``explanations/explanations.json`` lists the changes; each side of a change has three images
 beside it: what the model saw, Grad-CAM laid over it, and guided Grad-CAM. Whoever makes
 explanations writes them here, and the report reads them.
 """
@@ -18,7 +18,7 @@ import numpy as np
 from PIL import Image as Pillow
 from pydantic import ValidationError
 
-from sorites.core import Picture
+from sorites.core import ImageU8
 from sorites.core.errors import Damaged, SoritesError
 from sorites.io.files import read_json, write_bytes
 from sorites.suites.suite import Strict
@@ -51,7 +51,7 @@ class Side(Strict):
 
 
 class Change(Strict):
-    """A picture that changed sides: between two models, or for one model between its clean picture
+    """An image that flipped: between two models, or for one model between its clean image
     and a shifted one.
     """
 
@@ -68,20 +68,20 @@ class Change(Strict):
         return tuple((side.image_id, side.model) for side in self.sides)
 
 
-def picture_file(folder: Path, file: str, kind: Kind) -> Path:
-    """Return where a picture of a side lies."""
+def image_file(folder: Path, file: str, kind: Kind) -> Path:
+    """Return where an image of a side lies."""
     return folder / ROOM / f"{file}-{kind}.webp"
 
 
-def write_picture(picture: Picture, path: Path) -> None:
-    """Write a picture of an explanation whole or not at all."""
+def write_image(image: ImageU8, path: Path) -> None:
+    """Write an image of an explanation whole or not at all."""
     held = io.BytesIO()
-    Pillow.fromarray(picture).save(held, "WEBP", quality=90, method=4)
+    Pillow.fromarray(image).save(held, "WEBP", quality=90, method=4)
     write_bytes(held.getvalue(), path)
 
 
-def read_picture(path: Path) -> Picture:
-    """Read a picture of an explanation; one that is damaged is an error that names it."""
+def read_image(path: Path) -> ImageU8:
+    """Read an image of an explanation; one that is damaged is an error that names it."""
     try:
         with Pillow.open(path, formats=["WEBP"]) as held:
             return np.asarray(held.convert("RGB"))
@@ -107,10 +107,10 @@ class Explanations:
     folder: Path
     changes: tuple[Change, ...]
 
-    def picture(self, side: Side, kind: Kind) -> Picture | None:
-        """Return a picture of a side, or None where it is not there or damaged."""
+    def image(self, side: Side, kind: Kind) -> ImageU8 | None:
+        """Return an image of a side, or None where it is not there or damaged."""
         try:
-            return read_picture(picture_file(self.folder, side.file, kind))
+            return read_image(image_file(self.folder, side.file, kind))
         except SoritesError:
             return None
 
@@ -122,11 +122,11 @@ def read_changes(folder: Path) -> tuple[Change, ...]:
 
 
 def write_changes(folder: Path, changes: Sequence[Change]) -> None:
-    """Write the list of changes, and delete the pictures that no side of it needs."""
+    """Write the list of changes, and delete the images that no side of it needs."""
     held = {"changes": [change.model_dump(mode="json") for change in changes]}
     write_bytes(json.dumps(held, indent=1).encode(), folder / ROOM / LIST)
     needed = {
-        picture_file(folder, side.file, kind).name
+        image_file(folder, side.file, kind).name
         for change in changes
         for side in change.sides
         for kind in KINDS

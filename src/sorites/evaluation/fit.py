@@ -1,6 +1,6 @@
-"""Scorers that remember training pictures: the models see those once, what they gave is kept in
+"""Scorers that remember training images: the models see those once, what they gave is kept in
 ``fits/``, and each scorer is fitted from these files, one after the other, for each model on its
-own. Validation pictures, on which a search chooses parameters, are seen and kept in the same way.
+own. Validation images, on which a search chooses parameters, are seen and kept in the same way.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 
 from sorites import core
 from sorites.core import CLEAN, Head, Model, Outputs, Sample, Scorer, split_spec
-from sorites.core.errors import SoritesError, TooFewPictures
+from sorites.core.errors import SoritesError, TooFewImages
 from sorites.evaluation.engines.interrupts import leave_if_asked
 from sorites.evaluation.images import Shot, reason
 from sorites.evaluation.plan import Columns, Plan, Unit
 from sorites.evaluation.predict import GREY, answers, batches, for_model, look_inside
-from sorites.evaluation.samples import framed_picture
+from sorites.evaluation.samples import framed_image
 from sorites.evaluation.storage import shards
 from sorites.evaluation.storage.tensors import About, Arrays, read_tensors
 from sorites.evaluation.worker import Running, Task, running_in
@@ -32,7 +32,7 @@ from sorites.metrics.separation import auroc, pair
 from sorites.suites.suite import Fit
 
 # OpenOOD's search of scorers' parameters: every combination of a scorer's ranges is tried on validation
-# pictures, and the one with the largest AUROC between familiar and strange ones is taken (Zhang et al.
+# images, and the one with the largest AUROC between in-distribution and OOD ones is taken (Zhang et al.
 # 2023; of equal ones the first, as released).
 
 
@@ -42,10 +42,10 @@ Told = dict[str, Any]
 
 @dataclass(frozen=True)
 class Pools:
-    """The outputs of familiar and of strange validation pictures of one model, as one scorer needs them."""
+    """The outputs of in-distribution and of OOD validation images of one model, as one scorer needs them."""
 
-    familiar: Outputs
-    strange: Outputs
+    in_distribution: Outputs
+    ood: Outputs
 
 
 def searched(plan: Plan) -> dict[str, dict[str, dict[str, Any]]]:
@@ -72,8 +72,8 @@ def best(
 ) -> tuple[Scorer, Told]:
     """Return the candidate with the largest AUROC, ready to be called, and what was tried.
 
-    ``ready`` fits a candidate by name and ``pools`` gives the validation pictures as it needs them.
-    A candidate that cannot be fitted (there may be too few training pictures for its k) or cannot
+    ``ready`` fits a candidate by name and ``pools`` gives the validation images as it needs them.
+    A candidate that cannot be fitted (there may be too few training images for its k) or cannot
     score them is left out, with the reason; if all are, that is an error.
     """
     kept: tuple[float, Scorer, Mapping[str, Any]] | None = None
@@ -97,11 +97,13 @@ def best(
 
 
 def _separates(scorer: Scorer, pools: Pools) -> float:
-    familiar, strange = (np.asarray(scorer(part), np.float64) for part in (pools.familiar, pools.strange))
-    wrong = int((~np.isfinite(familiar)).sum() + (~np.isfinite(strange)).sum())
+    in_distribution, ood = (
+        np.asarray(scorer(part), np.float64) for part in (pools.in_distribution, pools.ood)
+    )
+    wrong = int((~np.isfinite(in_distribution)).sum() + (~np.isfinite(ood)).sum())
     if wrong:
         raise SoritesError(f"scorer {scorer.name} gave {wrong} scores that are not finite")
-    return auroc(pair(familiar, strange))
+    return auroc(pair(in_distribution, ood))
 
 
 def chosen_name(spec: str, told: Mapping[str, Any]) -> str:
@@ -109,19 +111,19 @@ def chosen_name(spec: str, told: Mapping[str, Any]) -> str:
     return next(name for name, params in core.scorer_candidates(spec).items() if params == told["chosen"])
 
 
-# Training pictures per file.
+# Training images per file.
 SLICE = 128
-# Kinds of units: of training pictures, of familiar validation pictures, and of strange ones.
-NAME, VALIDATION, STRANGE = "fit", "validation", "strange"
+# Kinds of units: of training images, of in-distribution validation images, and of OOD ones.
+NAME, VALIDATION, OOD = "fit", "validation", "ood"
 INSIDE = "inside "
 
 
 def refuse_unfitted(plan: Plan) -> None:
-    """Refuse scorers by name that need training pictures where the suite has none for them, or too few."""
+    """Refuse scorers by name that need training images where the suite has none for them, or too few."""
     unmet = [name for name, scorer in plan.scorers.items() if "training" in scorer.needs]
     if unmet and not plan.fit:
         raise SoritesError(
-            f"{', '.join(unmet)}: must be fitted on training pictures. Add --fit SOURCE, such as --fit"
+            f"{', '.join(unmet)}: must be fitted on training images. Add --fit SOURCE, such as --fit"
             ' folder:PATH, or to the suite: [fit] source = "folder:PATH"'
         )
     for scorer in plan.scorers.values():
@@ -130,7 +132,7 @@ def refuse_unfitted(plan: Plan) -> None:
 
 
 def note_overlap(plan: Plan) -> str:
-    """A warning where training or validation pictures of scorers are under test as well; empty
+    """A warning where training or validation images of scorers are under test as well; empty
     where none is.
     """
     return " ".join(filter(None, (_training_note(plan), _validation_note(plan))))
@@ -147,13 +149,13 @@ def _validation_note(plan: Plan) -> str:
     ):
         return ""
     return (
-        f"note: {both} of the {len(plan.validation)} validation pictures are also judged, by parameters"
+        f"note: {both} of the {len(plan.validation)} validation images are also judged, by parameters"
         " chosen on them"
     )
 
 
 def _judged(plan: Plan, others: Sequence[Sample]) -> int:
-    """Return how many of other pictures are under test as well."""
+    """Return how many of other images are under test as well."""
     ids = {sample.id for sample in others}
     return len(ids.intersection(id_ for group in plan.groups.values() for id_ in group.ids())) if ids else 0
 
@@ -163,14 +165,12 @@ def _training_note(plan: Plan) -> str:
     both = _judged(plan, plan.fit)
     if fit is None or not both or _place(fit.source) != _place(plan.suite.source):
         return ""
-    return (
-        f"note: {both} of the {len(plan.fit)} training pictures are also judged: their strangeness is too low"
-    )
+    return f"note: {both} of the {len(plan.fit)} training images are also judged: their OOD score is too low"
 
 
 def samples_of(plan: Plan, kind: str) -> Sequence[Sample]:
-    """The pictures of a kind of unit, in order."""
-    return {NAME: plan.fit, VALIDATION: plan.validation, STRANGE: plan.strange}[kind]
+    """The images of a kind of unit, in order."""
+    return {NAME: plan.fit, VALIDATION: plan.validation, OOD: plan.ood}[kind]
 
 
 def _place(spec: str) -> tuple[str, Path | None]:
@@ -180,13 +180,13 @@ def _place(spec: str) -> tuple[str, Path | None]:
 
 
 def units(plan: Plan, kind: str = NAME) -> list[Unit]:
-    """The slices of the training pictures, or of validation pictures."""
+    """The slices of the training images, or of validation images."""
     count = len(samples_of(plan, kind))
     return [Unit(kind, start, min(start + SLICE, count)) for start in range(0, count, SLICE)]
 
 
 def kept_slices(folder: Path, model: str, kind: str = NAME) -> list[Unit]:
-    """The slices of training or validation pictures that a run folder keeps of a model."""
+    """The slices of training or validation images that a run folder keeps of a model."""
     found: list[Unit] = []
     while shards.training(
         folder, unit := Unit(kind, len(found) * SLICE, (len(found) + 1) * SLICE), model
@@ -195,7 +195,7 @@ def kept_slices(folder: Path, model: str, kind: str = NAME) -> list[Unit]:
     held = len(list((folder / "fits").glob(f"{kind}-*--{shards.slug(model)}.safetensors")))
     if held > len(found):
         raise SoritesError(
-            f"{folder / 'fits'} lacks the {kind} pictures from {len(found) * SLICE} on of {model}: type the"
+            f"{folder / 'fits'} lacks the {kind} images from {len(found) * SLICE} on of {model}: type the"
             " run's command again"
         )
     return found
@@ -210,7 +210,7 @@ def tasks(plan: Plan, folder: Path, keep: bool = False) -> list[Task]:
     """The slices that some models have not seen yet, where scorers ask for them or ``keep`` says to
     keep them all.
     """
-    kinds = [NAME] * (keep or wants_training(plan)) + [VALIDATION, STRANGE] * (keep or bool(searched(plan)))
+    kinds = [NAME] * (keep or wants_training(plan)) + [VALIDATION, OOD] * (keep or bool(searched(plan)))
     present = shards.Present(folder, ("fits",))
     every_unit = [unit for kind in kinds for unit in units(plan, kind)]
     found = {
@@ -224,7 +224,7 @@ def wants_training(plan: Plan) -> bool:
 
 
 def inside_bytes(plan: Plan, kind: str = NAME) -> int:
-    """Bytes that scorers keep of one training or validation picture from inside the models."""
+    """Bytes that scorers keep of one training or validation image from inside the models."""
     rows = (
         scorer.look(model, [GREY])
         for scorer in _looking(plan, kind).values()
@@ -234,7 +234,7 @@ def inside_bytes(plan: Plan, kind: str = NAME) -> int:
 
 
 def _looking(plan: Plan, kind: str) -> dict[str, Scorer]:
-    """The scorers that look inside the models at the pictures of a kind of unit: to be fitted on
+    """The scorers that look inside the models at the images of a kind of unit: to be fitted on
     them, or to be searched.
     """
     asked = (
@@ -250,14 +250,14 @@ def _looking(plan: Plan, kind: str) -> dict[str, Scorer]:
 
 
 def fit_on(scorer: Scorer, folder: Path, slices: Sequence[Unit], model: str, head: Head | None) -> Scorer:
-    """Fit a scorer on the kept outputs of training pictures of a model."""
+    """Fit a scorer on the kept outputs of training images of a model."""
     return scorer.fit(training(folder, slices, model, scorer.name), head)
 
 
 def training(
     folder: Path, slices: Sequence[Unit], model: str, inside: str = ""
 ) -> Iterator[tuple[Outputs, list[int]]]:
-    """Yield the kept outputs of training pictures with their labels (columns of the logits; -1 is
+    """Yield the kept outputs of training images with their labels (columns of the logits; -1 is
     none), a file at a time.
     """
     for about, outputs in kept_outputs(folder, slices, model, inside):
@@ -267,7 +267,7 @@ def training(
 def kept_outputs(
     folder: Path, slices: Sequence[Unit], model: str, inside: str
 ) -> Iterator[tuple[About, Outputs]]:
-    """Yield what a file says of its pictures, and their outputs with what the scorer ``inside`` saw
+    """Yield what a file says of its images, and their outputs with what the scorer ``inside`` saw
     inside the model.
     """
     within = f"{INSIDE}{inside}"
@@ -283,14 +283,14 @@ def kept_outputs(
 def kept_files(
     folder: Path, slices: Sequence[Unit], model: str, parts: Sequence[str]
 ) -> Iterator[tuple[About, Arrays]]:
-    """Yield what each file of a model says of its pictures, and some of its arrays."""
+    """Yield what each file of a model says of its images, and some of its arrays."""
     for unit in slices:
         yield read_tensors(shards.training(folder, unit, model), ("sample_id", "label"), parts)
 
 
 @dataclass
 class _Kept:
-    """The outputs of a model for some training or validation pictures, with their ids and labels.
+    """The outputs of a model for some training or validation images, with their ids and labels.
 
     ``right`` says of each whether the model has it right; ``left`` counts those left out, and
     ``wrong`` those left out because the model has them wrong.
@@ -305,7 +305,7 @@ class _Kept:
 
 
 def collect(folder: Path, task: Task, *, batch: int) -> None:
-    """A unit of work: show a slice of the training or validation pictures to the task's models and
+    """A unit of work: show a slice of the training or validation images to the task's models and
     keep what each gave.
     """
     running = running_in(folder)
@@ -333,16 +333,16 @@ def collect(folder: Path, task: Task, *, batch: int) -> None:
 def _shot(plan: Plan, sample: Sample) -> Shot:
     shot = Shot(sample, CLEAN, sample.setting)
     try:
-        return replace(shot, picture=framed_picture(plan.suite, sample))
+        return replace(shot, image=framed_image(plan.suite, sample))
     except Exception as error:
-        return replace(shot, error=reason(error, "reading the picture"))
+        return replace(shot, error=reason(error, "reading the image"))
 
 
 def _see(
     plan: Plan, model: Model, some: Sequence[Shot], kept: _Kept, kind: str, looking: Mapping[str, Scorer]
 ) -> None:
-    """Leave out a picture that cannot be read or seen, one that is not strange and whose label the
-    model does not know, and a training picture that the model has not right where the suite asks
+    """Leave out an image that cannot be read or seen, one that is not OOD and whose label the
+    model does not know, and a training image that the model has not right where the suite asks
     only for those.
     """
     columns = plan.columns[model.name]
@@ -351,8 +351,8 @@ def _see(
     only = plan.suite.fit is not None and plan.suite.fit.only == "right"
     for row, i in enumerate(given.seen):
         sample = some[i].sample
-        label = -1 if sample.label is None or kind == STRANGE else place.get(sample.label)
-        right = None if kind == STRANGE else _right(columns, sample, given.outputs[row : row + 1].logits)
+        label = -1 if sample.label is None or kind == OOD else place.get(sample.label)
+        right = None if kind == OOD else _right(columns, sample, given.outputs[row : row + 1].logits)
         if only and kind == NAME and right is not True and label is not None:
             kept.wrong += right is False
             kept.left += right is None
@@ -369,7 +369,7 @@ def _see(
 
 
 def _right(columns: Columns, sample: Sample, logits: NDArray[np.float32] | None) -> bool | None:
-    """Return whether a model has a picture right among the suite's labels; None where that cannot be said."""
+    """Return whether a model has an image right among the suite's labels; None where that cannot be said."""
     if logits is None or sample.right.isdisjoint(columns.known):
         return None
     return int(columns.labels[columns.of(logits)[0].argmax()]) in sample.right
@@ -379,8 +379,8 @@ def _inside(looking: Mapping[str, Scorer], model: Model, shot: Shot, framed: boo
     """Return what the scorers that need it see inside the model, or None if one of them cannot look."""
     found: Arrays = {}
     for name, scorer in looking.items():
-        if shot.picture is not None:
-            row, error = look_inside(scorer, name, model, shot.picture, framed)
+        if shot.image is not None:
+            row, error = look_inside(scorer, name, model, shot.image, framed)
             if error is not None:
                 return None
             found[name] = row
@@ -477,30 +477,30 @@ class Fits:
         if "training" in scorer.needs:
             try:
                 fit_on(ready, self.folder, kept_slices(self.folder, self.model), self.model, self.head)
-            except TooFewPictures as error:
+            except TooFewImages as error:
                 return Refused(scorer, str(error))
         return ready
 
     def _pools(self, name: str) -> Pools:
-        """The validation pictures as the candidate ``name`` needs them: familiar to this model, and
-        strange.
+        """The validation images as the candidate ``name`` needs them: in-distribution to this model, and
+        OOD.
         """
         fit = self.fit
         assert fit is not None
         assert fit.validation is not None
-        own, familiar, strange = fit.validation.strange is None, list[Outputs](), list[Outputs]()
+        own, in_distribution, ood = fit.validation.ood is None, list[Outputs](), list[Outputs]()
         for about, outputs in kept_outputs(
             self.folder, kept_slices(self.folder, self.model, VALIDATION), self.model, name
         ):
             right = np.array([{True: 1, False: 0}.get(known, -1) for known in about["right"]])
-            familiar.append(outputs[np.flatnonzero(right == 1)] if own or fit.only else outputs)
-            strange += [outputs[np.flatnonzero(right == 0)]] if own else []
-        shown = kept_outputs(self.folder, kept_slices(self.folder, self.model, STRANGE), self.model, name)
-        pools = Pools(Outputs.join(familiar), Outputs.join([*strange, *(outputs for _, outputs in shown)]))
-        if not len(pools.familiar) or not len(pools.strange):
+            in_distribution.append(outputs[np.flatnonzero(right == 1)] if own or fit.only else outputs)
+            ood += [outputs[np.flatnonzero(right == 0)]] if own else []
+        shown = kept_outputs(self.folder, kept_slices(self.folder, self.model, OOD), self.model, name)
+        pools = Pools(Outputs.join(in_distribution), Outputs.join([*ood, *(outputs for _, outputs in shown)]))
+        if not len(pools.in_distribution) or not len(pools.ood):
             raise SoritesError(
-                f"search: {self.model} has {len(pools.familiar)} familiar and {len(pools.strange)} strange"
-                " validation pictures. Give more of them, or strange ones: [fit.validation] strange ="
+                f"search: {self.model} has {len(pools.in_distribution)} in-distribution and {len(pools.ood)} OOD"
+                " validation images. Give more of them, or OOD ones: [fit.validation] OOD ="
                 ' "folder:PATH"'
             )
         return pools
@@ -554,7 +554,7 @@ def refusals(folder: Path) -> list[str]:
 
 
 def record(plan: Plan, folder: Path) -> None:
-    """Keep what a fitted plan's scorers were fitted on, how many training pictures were left out,
+    """Keep what a fitted plan's scorers were fitted on, how many training images were left out,
     and what searches chose.
     """
     found = {name: _about(folder, name, scorers) for name, scorers in plan.fitted.items()}

@@ -1,4 +1,4 @@
-"""The images of a unit, made one sample at a time: a picture, or the reason why there is none."""
+"""The images of a unit, made one sample at a time: an image, or the reason why there is none."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from typing import Any
 import numpy as np
 
 from sorites import core
-from sorites.core import CLEAN, Image, Picture, Sample, Setting, Shift, Stop
+from sorites.core import CLEAN, ImageF32, ImageU8, Sample, Setting, SettingValue, Shift
 from sorites.core.errors import SoritesError, as_utf8, left_by_exit
 from sorites.core.rng import rng_for
 from sorites.evaluation.engines.interrupts import leave_if_asked
 from sorites.evaluation.plan import Plan, Unit
-from sorites.evaluation.samples import Truth, framed_sample, laid_frame
+from sorites.evaluation.samples import GroundTruth, framed_sample, laid_frame
 
 
 @dataclass(frozen=True)
 class Shot:
-    """One image: its sample, shift and setting, and its picture or the reason why there is none."""
+    """One image: its sample, shift and setting, and its image or the reason why there is none."""
 
     sample: Sample
     shift: str
     setting: Setting
-    picture: Picture | None = None
+    image: ImageU8 | None = None
     error: str | None = None
     probe: bool = False
     chosen_params: Mapping[str, Any] = field(default_factory=dict)
     """The params that the shift chose for this image; they are kept with its params but were not
     asked for.
     """
-    truth: Truth = None
-    """The true boxes in pixels of the picture."""
+    ground_truth: GroundTruth = None
+    """The ground-truth boxes in pixels of the image."""
 
 
 def shots(plan: Plan, unit: Unit) -> Iterator[Shot]:
@@ -40,42 +40,49 @@ def shots(plan: Plan, unit: Unit) -> Iterator[Shot]:
     for sample in plan.groups[unit.shift][unit.start : unit.stop]:
         leave_if_asked()
         if unit.shift in plan.shifts:
-            yield from turned(plan, sample, unit.shift, plan.stops[unit.shift])
+            yield from turned(plan, sample, unit.shift, plan.settings[unit.shift])
         else:
             yield captured(plan, sample)
 
 
 def captured(plan: Plan, sample: Sample) -> Shot:
     """Return the image as the source has it, framed."""
-    shot = Shot(sample, sample.shift, sample.setting, truth=_truth_in_file(plan, sample))
+    shot = Shot(sample, sample.shift, sample.setting, ground_truth=_ground_truth_in_file(plan, sample))
     try:
         if sample.shift == CLEAN:
-            return replace(shot, picture=plan.framed(sample.id), truth=plan.framed.truth(sample.id))
-        picture, truth = framed_sample(plan.suite, sample)
-        return replace(shot, picture=picture, truth=truth)
+            return replace(
+                shot, image=plan.framed(sample.id), ground_truth=plan.framed.ground_truth(sample.id)
+            )
+        image, ground_truth = framed_sample(plan.suite, sample)
+        return replace(shot, image=image, ground_truth=ground_truth)
     except (Exception, SystemExit) as error:
-        return replace(shot, error=reason(error, "reading the picture"))
+        return replace(shot, error=reason(error, "reading the image"))
 
 
 def turned(
-    plan: Plan, sample: Sample, name: str, stops: Sequence[Stop], probe: bool = False
+    plan: Plan, sample: Sample, name: str, settings: Sequence[SettingValue], probe: bool = False
 ) -> Iterator[Shot]:
     """Yield the images of one sample under one shift.
 
     A failure becomes the error of every image that it prevents.
     """
     shift = plan.shifts[name]
-    known = _truth_in_file(plan, sample)
-    left = [Shot(sample, name, shift.setting(stop), probe=probe, truth=known) for stop in stops]
+    known = _ground_truth_in_file(plan, sample)
+    left = [
+        Shot(sample, name, shift.setting(setting), probe=probe, ground_truth=known) for setting in settings
+    ]
     try:
-        if sample.truth and shift.moves_things:
+        if sample.ground_truth and shift.moves_objects:
             raise SoritesError(
-                f"{name} moves things, and true boxes cannot follow it: leave it out, or the boxes"
+                f"{name} moves objects, and ground-truth boxes cannot follow it: leave it out, or the boxes"
             )
-        for picture, chosen in (_given if name in plan.own else _made)(plan, sample, shift, stops):
+        for image, chosen in (_given if name in plan.own else _made)(plan, sample, shift, settings):
             leave_if_asked()
             shot = replace(
-                left.pop(0), picture=picture, chosen_params=dict(chosen), truth=plan.framed.truth(sample.id)
+                left.pop(0),
+                image=image,
+                chosen_params=dict(chosen),
+                ground_truth=plan.framed.ground_truth(sample.id),
             )
             yield shot
     except (Exception, SystemExit) as error:
@@ -83,26 +90,30 @@ def turned(
 
 
 def _made(
-    plan: Plan, sample: Sample, shift: Shift, stops: Sequence[Stop]
-) -> Iterator[tuple[Picture, Mapping[str, Any]]]:
-    """Yield the pictures that a shift makes of the framed clean one, each with the params that it chose."""
-    image, rng = core.to_image(plan.framed(sample.id)), rng_for(plan.suite.seed, sample.id, shift.name)
-    for stop, (moved, chosen) in zip(stops, shift.sweep_with_chosen_params(image, stops, rng), strict=True):
-        yield _rounded(moved, shift.name, stop), chosen
+    plan: Plan, sample: Sample, shift: Shift, settings: Sequence[SettingValue]
+) -> Iterator[tuple[ImageU8, Mapping[str, Any]]]:
+    """Yield the images that a shift makes of the framed clean one, each with the params that it chose."""
+    image, rng = core.to_float(plan.framed(sample.id)), rng_for(plan.suite.seed, sample.id, shift.name)
+    for setting, (moved, chosen) in zip(
+        settings, shift.sweep_with_chosen_params(image, settings, rng), strict=True
+    ):
+        yield _rounded(moved, shift.name, setting), chosen
 
 
 def _given(
-    plan: Plan, sample: Sample, shift: Shift, stops: Sequence[Stop]
-) -> Iterator[tuple[Picture, Mapping[str, Any]]]:
-    """Yield the pictures of a dial of the sample's own: each stands where a decoded file would, and
+    plan: Plan, sample: Sample, shift: Shift, settings: Sequence[SettingValue]
+) -> Iterator[tuple[ImageU8, Mapping[str, Any]]]:
+    """Yield the images of a dial of the sample's own: each stands where a decoded file would, and
     is framed as one.
     """
     dial, frame = sample.dial(shift.name), laid_frame(plan.suite, sample)
     if dial is None:
         raise SoritesError(f"{sample.id} has no dial {shift.name}")
-    images = iter(dial.sweep([float(stop) for stop in stops if isinstance(stop, int | float) and stop]))
-    for stop in stops:
-        if stop == 0:
+    images = iter(
+        dial.sweep([float(setting) for setting in settings if isinstance(setting, int | float) and setting])
+    )
+    for setting in settings:
+        if setting == 0:
             yield plan.framed(sample.id), {}
             continue
         image = next(images, None)
@@ -118,23 +129,23 @@ def _given(
                 else f"{getattr(image, 'dtype', type(image).__name__)} {np.shape(image)}"
             )
             raise SoritesError(
-                f"{shift.name}: wanted an image at {stop}, H x W x 3 floats from 0 to 1, got {came}"
+                f"{shift.name}: wanted an image at {setting}, H x W x 3 floats from 0 to 1, got {came}"
             )
-        picture = _rounded(image, shift.name, stop)
-        yield picture if frame is None else core.read_only(frame(picture)), {}
+        image_u8 = _rounded(image, shift.name, setting)
+        yield image_u8 if frame is None else core.read_only(frame(image_u8)), {}
 
 
-def _rounded(image: Image, name: str, stop: Stop) -> Picture:
+def _rounded(image: ImageF32, name: str, setting: SettingValue) -> ImageU8:
     if not np.isfinite(image.sum()):
-        raise SoritesError(f"{name} gave pixels that are not finite at {stop}")
-    return core.read_only(core.to_picture(image))
+        raise SoritesError(f"{name} gave pixels that are not finite at {setting}")
+    return core.read_only(core.to_uint8(image))
 
 
-def _truth_in_file(plan: Plan, sample: Sample) -> Truth:
-    """Return the true boxes of a picture that may not be readable: where a frame would move them,
+def _ground_truth_in_file(plan: Plan, sample: Sample) -> GroundTruth:
+    """Return the ground-truth boxes of an image that may not be readable: where a frame would move them,
     nothing is known of them.
     """
-    return sample.truth if laid_frame(plan.suite, sample) is None else None
+    return sample.ground_truth if laid_frame(plan.suite, sample) is None else None
 
 
 def reason(error: Exception | SystemExit, doing: str) -> str:
@@ -148,15 +159,15 @@ def reason(error: Exception | SystemExit, doing: str) -> str:
     )
 
 
-# Pictures that cannot be read and are therefore left out: counted, with the reason of the first, so that
+# Images that cannot be read and are therefore left out: counted, with the reason of the first, so that
 # it can be said.
 
 
 @dataclass
 class LeftOut:
-    """The number of pictures of a kind that were left out, and why the first was."""
+    """The number of images of a kind that were left out, and why the first was."""
 
-    kind: str = "pictures"
+    kind: str = "images"
     count: int = 0
     first: str = ""
 
@@ -179,12 +190,12 @@ class LeftOut:
         )
 
 
-def readable(samples: Iterable[Sample], left: LeftOut) -> Iterator[tuple[Sample, Picture]]:
-    """Yield the samples that can be read with their pictures; the others are counted."""
+def readable(samples: Iterable[Sample], left: LeftOut) -> Iterator[tuple[Sample, ImageU8]]:
+    """Yield the samples that can be read with their images; the others are counted."""
     for sample in samples:
         try:
-            picture = sample.load()
+            image = sample.load()
         except (Exception, SystemExit) as error:
-            left.add(sample.id, reason(error, "reading the picture"))
+            left.add(sample.id, reason(error, "reading the image"))
             continue
-        yield sample, picture
+        yield sample, image

@@ -1,6 +1,6 @@
 """From a suite to units of work.
 
-A unit is some shifts on one slice of the samples, with all models inside, so that a picture is made
+A unit is some shifts on one slice of the samples, with all models inside, so that an image is made
 once; what a unit does follows from the run folder alone, wherever and whenever it runs.
 """
 
@@ -20,16 +20,16 @@ from sorites.core import (
     CLEAN,
     SHIFTS,
     Attr,
-    Image,
+    ImageF32,
     Model,
     Outputs,
     OwnDial,
     Sample,
     Scorer,
     Setting,
+    SettingValue,
     Shift,
     Source,
-    Stop,
 )
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.core.labels import Labels, OpenLabels
@@ -39,7 +39,7 @@ from sorites.core.rng import digest
 from sorites.core.torch_tools import Computing, computed
 from sorites.evaluation.engines.interrupts import hear_once
 from sorites.evaluation.samples import (
-    CleanPictures,
+    CleanImages,
     by_shards,
     distinct,
     first_ids,
@@ -89,8 +89,8 @@ def restricted(model: Model, places: NDArray[np.int64]) -> Model:
     """Return the model with only some columns of its logits, in the order of ``places``."""
     labels = model.labels or ()
 
-    def forward(pictures: list[NDArray[Any]]) -> Outputs:
-        outputs = model.forward(pictures)
+    def forward(images: list[NDArray[Any]]) -> Outputs:
+        outputs = model.forward(images)
         if outputs.logits is None:
             return outputs
         if outputs.logits.shape[1] != len(labels):
@@ -118,8 +118,8 @@ def _module(module: Any, places: NDArray[np.int64]) -> Any:
             self.module = module
             self.register_buffer("places", torch.from_numpy(np.array(places)))
 
-        def forward(self, pictures: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            given = self.module(pictures)
+        def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            given = self.module(images)
             logits, *rest = given if isinstance(given, tuple | list) else (given,)
             return (logits[:, self.places], *rest)
 
@@ -132,11 +132,11 @@ def _module(module: Any, places: NDArray[np.int64]) -> Any:
 
 @dataclass(frozen=True)
 class Groups:
-    """The samples of each shift, and the stops of the shifts that are dials or grids here."""
+    """The samples of each shift, and the settings of the shifts that are dials or grids here."""
 
     samples: dict[str, PackedSamples] = field(default_factory=dict)
     shifts: dict[str, Shift] = field(default_factory=dict)
-    stops: dict[str, tuple[Stop, ...]] = field(default_factory=dict)
+    settings: dict[str, tuple[SettingValue, ...]] = field(default_factory=dict)
     own: dict[str, OwnDial] = field(default_factory=dict)
     """The dials that samples have themselves, as the first of them has each."""
 
@@ -151,12 +151,12 @@ def grouped(suite: Suite, source: str, samples: Sequence[Sample]) -> Groups:
     own = own_dials(samples)
     for name in own.keys() & captured.keys():
         raise SoritesError(
-            f"the source {source} holds {name} twice: as captured pictures and as a dial of its samples"
+            f"the source {source} holds {name} twice: as captured images and as a dial of its samples"
         )
     found = Groups({CLEAN: captured[CLEAN]} if suite.shifts else dict(captured))
     for dial in suite.shifts or tuple(Dial(name=name) for name in own):
         if dial.name in captured:
-            found.samples[dial.name] = captured[dial.name].where(functools.partial(_at_stop, dial))
+            found.samples[dial.name] = captured[dial.name].where(functools.partial(_at_setting, dial))
             if captured[dial.name] and not found.samples[dial.name]:
                 raise SoritesError(
                     f"the source {source} holds {dial.name}, but not at the levels, severities or settings"
@@ -166,7 +166,7 @@ def grouped(suite: Suite, source: str, samples: Sequence[Sample]) -> Groups:
             found.own[dial.name] = own[dial.name]
             found.samples[dial.name] = captured[CLEAN].where(functools.partial(_has, dial.name))
             found.shifts[dial.name] = shift_of(own[dial.name], dial)
-            found.stops[dial.name] = dial.stops(found.shifts[dial.name], foresee=False)
+            found.settings[dial.name] = dial.setting_values(found.shifts[dial.name], foresee=False)
         elif own and dial.name not in SHIFTS.names():
             raise UnknownName(
                 "shift", dial.name, [*own, *SHIFTS.names()], f"The samples of {source} have {', '.join(own)}."
@@ -174,7 +174,7 @@ def grouped(suite: Suite, source: str, samples: Sequence[Sample]) -> Groups:
         else:
             found.samples[dial.name] = captured[CLEAN]
             found.shifts[dial.name] = dial.shift()
-            found.stops[dial.name] = dial.stops()
+            found.settings[dial.name] = dial.setting_values()
     return found
 
 
@@ -208,7 +208,7 @@ def own_dials(samples: Sequence[Sample]) -> dict[str, OwnDial]:
 
 
 def shift_of(own: OwnDial, asked: Dial | None = None) -> Shift:
-    """Return a dial that samples have as the shift that a plan lists: its pictures come from the
+    """Return a dial that samples have as the shift that a plan lists: its images come from the
     samples alone.
     """
     if asked is not None and asked.options:
@@ -217,8 +217,8 @@ def shift_of(own: OwnDial, asked: Dial | None = None) -> Shift:
             f" {', '.join(asked.options)}"
         )
 
-    def apply(image: Image, severity: float, rng: object) -> Image:
-        raise SoritesError(f"{own.name} is a dial of the samples' own: it moves no other picture")
+    def apply(image: ImageF32, severity: float, rng: object) -> ImageF32:
+        raise SoritesError(f"{own.name} is a dial of the samples' own: it moves no other image")
 
     return Shift(
         own.name,
@@ -228,7 +228,7 @@ def shift_of(own: OwnDial, asked: Dial | None = None) -> Shift:
         own.levels,
         version=own.version,
         about=own.about,
-        moves_things=True,
+        moves_objects=True,
     )
 
 
@@ -236,7 +236,7 @@ def _has(dial: str, sample: Sample) -> bool:
     return sample.dial(dial) is not None
 
 
-def _at_stop(dial: Dial, sample: Sample) -> bool:
+def _at_setting(dial: Dial, sample: Sample) -> bool:
     setting = sample.setting
     at_level = not dial.levels or setting.level in dial.levels
     at_severity = not dial.severities or setting.severity in dial.severities
@@ -256,7 +256,7 @@ MOST_UNITS = 50_000
 
 @dataclass(frozen=True)
 class Unit:
-    """``samples[start:stop]`` of one shift; a probe unit refines the failure points of the grid
+    """``samples[start:stop]`` of one shift; a probe unit refines the failure severities of the grid
     unit of the same slice.
     """
 
@@ -284,7 +284,7 @@ class Columns:
     known: frozenset[int]
 
     def of(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the logits of the suite's labels, one row per picture."""
+        """Return the logits of the suite's labels, one row per image."""
         whole = len(self.places) == logits.shape[1] and np.array_equal(
             self.places, np.arange(len(self.places))
         )
@@ -305,29 +305,29 @@ class Plan:
     """
     shifts: Mapping[str, Shift]
     """The shifts that we make, with their options; captured ones are not in it."""
-    stops: Mapping[str, tuple[Stop, ...]]
-    """The stops that each of those shifts visits."""
+    settings: Mapping[str, tuple[SettingValue, ...]]
+    """The settings that each of those shifts visits."""
     columns: Mapping[str, Columns]
     scorers: Mapping[str, Scorer]
     """The scorers as the suite names them, not yet fitted."""
-    framed: CleanPictures
-    """Returns the framed clean picture of a sample by its id; the last few slices are kept."""
+    framed: CleanImages
+    """Returns the framed clean image of a sample by its id; the last few slices are kept."""
     fit: Sequence[Sample] = ()
-    """The training pictures of scorers, in order."""
+    """The training images of scorers, in order."""
     fitted: Mapping[str, Mapping[str, Scorer]] = field(default_factory=dict)
     """Model to its own scorers, ready to be called."""
     searches: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Model to what a search of parameters found, by scorer."""
     validation: Sequence[Sample] = ()
-    """The familiar pictures that a search of parameters is judged on, in order."""
-    strange: Sequence[Sample] = ()
-    """The strange ones, where the suite names a source of them."""
+    """The in-distribution images that a search of parameters is judged on, in order."""
+    ood: Sequence[Sample] = ()
+    """The OOD ones, where the suite names a source of them."""
     objects: tuple[str, ...] = ()
     """The names of objects passed from Python, which cannot be made again from the run folder."""
     restricted: tuple[str, ...] = ()
     """The models that have more classes than the suite asks about."""
     left_out: tuple[str, ...] = ()
-    """Scorers of the suite that need training pictures, where it has none."""
+    """Scorers of the suite that need training images, where it has none."""
     limited: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """The sources that a limit cuts: how many of their samples are taken, of how many."""
     own: Mapping[str, OwnDial] = field(default_factory=dict)
@@ -336,7 +336,7 @@ class Plan:
     """Samples per unit of work; a run folder keeps that of its beginning."""
 
     def width_of(self, model: str) -> int:
-        """Return how many logits a model gives for each picture, or how many classes a detector has."""
+        """Return how many logits a model gives for each image, or how many classes a detector has."""
         return len(self.models[model].labels or self.labels.ids)
 
     def scorers_of(self, model: str) -> Mapping[str, Scorer]:
@@ -344,7 +344,7 @@ class Plan:
 
     @functools.cached_property
     def clean_ids(self) -> Set[str]:
-        """Return the ids of the samples that have a clean picture."""
+        """Return the ids of the samples that have a clean image."""
         return self.clean_samples.keys()
 
     @functools.cached_property
@@ -353,7 +353,7 @@ class Plan:
         return ById(self.groups[CLEAN])
 
     def units(self) -> list[Unit]:
-        """List the units slice by slice, all shifts of a slice after each other: its pictures are
+        """List the units slice by slice, all shifts of a slice after each other: its images are
         then decoded once.
         """
         found = [
@@ -381,11 +381,11 @@ class Plan:
         return [Unit(CLEAN, start, min(start + size, len(clean))) for start in sorted(starts)]
 
     def images_of(self, unit: Unit) -> int:
-        """Count the pictures that each model sees in a grid unit."""
-        return len(unit) * len(self.stops.get(unit.shift, (0,)))
+        """Count the images that each model sees in a grid unit."""
+        return len(unit) * len(self.settings.get(unit.shift, (0,)))
 
     def images(self) -> int:
-        """Count the pictures that each model will see, probes not counted."""
+        """Count the images that each model will see, probes not counted."""
         return sum(self.images_of(unit) for unit in self.units())
 
     def family(self, shift: str) -> str:
@@ -403,9 +403,9 @@ class Plan:
         """Return the name of the sample's source in the table."""
         return sample.source or self.suite.source_name or self.source
 
-    def is_strange(self, sample: Sample) -> bool:
-        """Return whether the sample comes from a source whose pictures count as unknown to every model."""
-        return self.further[sample.source].role == "strange" if sample.source else False
+    def is_ood(self, sample: Sample) -> bool:
+        """Return whether the sample comes from a source whose images count as unknown to every model."""
+        return self.further[sample.source].role == "ood" if sample.source else False
 
     @functools.cached_property
     def further(self) -> Mapping[str, SourceEntry]:
@@ -413,7 +413,7 @@ class Plan:
         return {entry.name: entry for entry in self.suite.sources}
 
     def is_framed(self, sample: Sample) -> bool:
-        """Return whether a model only scales the sample's pictures, because a frame was laid on them."""
+        """Return whether a model only scales the sample's images, because a frame was laid on them."""
         return sample.framed or frame_of(self.suite, sample) is not None
 
     def image_id(self, sample: Sample, shift: str, setting: Setting) -> str:
@@ -469,7 +469,7 @@ def make(
         )
     hear_once()
     whole = load_models(suite, models or {}, labels)
-    boxed = any(sample.truth is not None for sample in itertools.islice(first, 1))
+    boxed = any(sample.ground_truth is not None for sample in itertools.islice(first, 1))
     label = {name: model for name, model in whole.items() if model.output == "label"}
     cut = [
         name
@@ -483,14 +483,14 @@ def make(
     scorers = {
         name: core.scorer(name) for name in (*suite.scorers, *(suite.scorers_if_fitted if suite.fit else ()))
     }
-    framed = _clean_pictures(suite, groups[CLEAN])
+    framed = _clean_images(suite, groups[CLEAN])
     training = training_samples(suite.fit, labels, fit) if suite.fit else ()
-    familiar, strange = validation_samples(suite.fit, labels, fit, training) if suite.fit else ((), ())
+    in_distribution, ood = validation_samples(suite.fit, labels, fit, training) if suite.fit else ((), ())
     objects = (*(s.name for s in (source, fit) if s is not None), *(further or ()), *(models or ()))
     left_out = () if suite.fit else suite.scorers_if_fitted
     return Plan(
-        suite, read.name, labels, loaded, groups, taken.shifts, taken.stops, columns, scorers, framed, training,
-        validation=familiar, strange=strange, objects=objects, restricted=tuple(cut), left_out=left_out, limited=limited,
+        suite, read.name, labels, loaded, groups, taken.shifts, taken.settings, columns, scorers, framed, training,
+        validation=in_distribution, ood=ood, objects=objects, restricted=tuple(cut), left_out=left_out, limited=limited,
         own=taken.own, slice=slice_for([len(group) for group in groups.values()]),
     )  # fmt: skip
 
@@ -525,12 +525,12 @@ def with_changed(plan: Plan, change: Callable[[Sample], Sample]) -> Plan:
     for; ids stay.
     """
     groups = {name: group.changed(change) for name, group in plan.groups.items()}
-    return replace(plan, groups=groups, framed=_clean_pictures(plan.suite, groups[CLEAN]))
+    return replace(plan, groups=groups, framed=_clean_images(plan.suite, groups[CLEAN]))
 
 
-def _clean_pictures(suite: Suite, clean: PackedSamples) -> CleanPictures:
+def _clean_images(suite: Suite, clean: PackedSamples) -> CleanImages:
     # whole photographs are too large to keep
-    return CleanPictures(suite, clean, 8 * SLICE if suite.frame else 0)
+    return CleanImages(suite, clean, 8 * SLICE if suite.frame else 0)
 
 
 def _columns(model: Model, labels: Labels, boxed: bool = False) -> Columns:
@@ -551,14 +551,14 @@ def _columns(model: Model, labels: Labels, boxed: bool = False) -> Columns:
 
 
 def _further(entry: SourceEntry, labels: Labels, source: Source | None) -> PackedSamples:
-    """Return the samples of a further source under names that no other source has; strange ones
+    """Return the samples of a further source under names that no other source has; OOD ones
     have no label here.
     """
-    strange = entry.role == "strange"
-    space = OpenLabels(labels.ids, labels.names, dict(labels.aliases)) if strange else labels
+    ood = entry.role == "ood"
+    space = OpenLabels(labels.ids, labels.names, dict(labels.aliases)) if ood else labels
     read = core.source(entry.spec, space) if source is None else source
     group = () if entry.group is None else (Attr("group", entry.group),)
-    bare: dict[str, Any] = {"label": None, "accept": frozenset()} if strange else {}
+    bare: dict[str, Any] = {"label": None, "accept": frozenset()} if ood else {}
     return seen(packed(
         replace(
             sample, id=f"{entry.name}/{sample.id}", source=entry.name, attrs=tuple(dict.fromkeys((*sample.attrs, *group))), **bare

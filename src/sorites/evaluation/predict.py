@@ -16,37 +16,37 @@ import numpy as np
 import polars as pl
 from scipy.special import softmax
 
-from sorites.core import Box, Model, Outputs, Picture, Sample, Scorer
+from sorites.core import Box, ImageU8, Model, Outputs, Sample, Scorer
 from sorites.core.errors import SoritesError, as_utf8
 from sorites.core.table import SCHEMA
 from sorites.evaluation.engines.interrupts import hear_once, leave_if_asked
 from sorites.evaluation.images import Shot, reason
 from sorites.evaluation.plan import Columns, Plan
-from sorites.evaluation.samples import Truth
+from sorites.evaluation.samples import GroundTruth
 
 # Boxes as the table keeps them: those that a model found, in the suite's labels, and the true ones.
 
 
-# The most boxes that are kept per picture and class, as COCO counts them; those of the highest
+# The most boxes that are kept per image and class, as COCO counts them; those of the highest
 # confidence stay.
 MOST = 100
 
 Cell = dict[str, Any]
 
 
-def truth_cells(truth: Truth) -> list[Cell] | None:
-    """Return true boxes as the column ``truth`` holds them; None means that they are not known, []
+def ground_truth_cells(ground_truth: GroundTruth) -> list[Cell] | None:
+    """Return ground-truth boxes as the column ``truth`` holds them; None means that they are not known, []
     that nothing is there.
     """
     return (
         None
-        if truth is None
-        else [{**_cell(box, box.label), "area": box.area, "crowd": box.crowd} for box in truth]
+        if ground_truth is None
+        else [{**_cell(box, box.label), "area": box.area, "crowd": box.crowd} for box in ground_truth]
     )
 
 
 def box_cells(columns: Columns, outputs: Outputs) -> list[list[Cell] | None]:
-    """Return what ``boxes`` holds of each picture: boxes of classes that the suite asks about, by
+    """Return what ``boxes`` holds of each image: boxes of classes that the suite asks about, by
     falling confidence.
     """
     if outputs.boxes is None:
@@ -56,7 +56,7 @@ def box_cells(columns: Columns, outputs: Outputs) -> list[list[Cell] | None]:
 
 
 def wrong_boxes(boxes: Sequence[Box], model: Model, labels: int | None = None) -> str | None:
-    """Return what is wrong with the boxes that a model gave for a picture, or None; ``labels`` is
+    """Return what is wrong with the boxes that a model gave for an image, or None; ``labels`` is
     how many the suite has.
     """
     suites = math.inf if labels is None else labels + model.background
@@ -90,47 +90,47 @@ def _cell(box: Box, label: int) -> Cell:
     return dict(zip(("x0", "y0", "x1", "y1"), box.xyxy, strict=True)) | {"label": label, "conf": box.conf}
 
 
-# From pictures to a model's outputs: batched, with the reason for each picture that the model could not
+# From images to a model's outputs: batched, with the reason for each image that the model could not
 # see.
 
 
 Errors = list[str | None]
 _halved: set[str] = set()
-# The shape of a model's features for one picture, as they came first.
+# The shape of a model's features for one image, as they came first.
 _features: WeakKeyDictionary[Model, tuple[int, ...] | None] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
 class Answers:
-    """The outputs of the pictures that a model could see, in order, and one error or None per picture."""
+    """The outputs of the images that a model could see, in order, and one error or None per image."""
 
     outputs: Outputs
     errors: Errors
 
     @property
     def seen(self) -> list[int]:
-        """List the places of the pictures that ``outputs`` are about."""
+        """List the places of the images that ``outputs`` are about."""
         return [i for i, error in enumerate(self.errors) if error is None]
 
 
 def answers(
     model: Model, shots: Sequence[Shot], is_framed: Callable[[Sample], bool], width: int | None = None
 ) -> Answers:
-    """Show the pictures of some shots to a model; framed ones are only scaled, others are resized
+    """Show the images of some shots to a model; framed ones are only scaled, others are resized
     and cropped.
 
     An answer of another number of logits than ``width`` is an error.
     """
-    errors: Errors = [(shot.error or "no picture") if shot.picture is None else None for shot in shots]
+    errors: Errors = [(shot.error or "no image") if shot.image is None else None for shot in shots]
     parts: list[Outputs] = []
     order: list[int] = []
     for framed in (True, False):
         group = [
-            (i, shot.picture)
+            (i, shot.image)
             for i, shot in enumerate(shots)
-            if shot.picture is not None and is_framed(shot.sample) is framed
+            if shot.image is not None and is_framed(shot.sample) is framed
         ]
-        outputs, failed = ask(model, [picture for _, picture in group], framed, width)
+        outputs, failed = ask(model, [image for _, image in group], framed, width)
         for (i, _), error in zip(group, failed, strict=True):
             errors[i] = error
         if seen := [i for i, _ in group if errors[i] is None]:
@@ -141,35 +141,33 @@ def answers(
 
 
 def ask(
-    model: Model, pictures: Sequence[Picture], framed: bool, width: int | None = None
+    model: Model, images: Sequence[ImageU8], framed: bool, width: int | None = None
 ) -> tuple[Outputs, Errors]:
-    """Return the outputs of the pictures that went well, and one error or None per picture.
+    """Return the outputs of the images that went well, and one error or None per image.
 
-    A model gets pictures of its own, which it may write into: that spoils no other model's. A batch
-    that fails is tried again one picture at a time, so that a bad picture spoils no other.
+    A model gets images of its own, which it may write into: that spoils no other model's. A batch
+    that fails is tried again one image at a time, so that a bad image spoils no other.
     """
-    if not pictures:
+    if not images:
         return Outputs(), []
     try:
-        together = model([np.array(picture) for picture in pictures], framed)
+        together = model([np.array(image) for image in images], framed)
         if model.output == "boxes" and together.boxes is None:
             raise SoritesError(f"model {model.name} gave no boxes")
-        if len(together) != len(pictures):
-            raise SoritesError(
-                f"model {model.name} gave {len(together)} outputs for {len(pictures)} pictures"
-            )
+        if len(together) != len(images):
+            raise SoritesError(f"model {model.name} gave {len(together)} outputs for {len(images)} images")
         _same_shapes(model, together, width)
     except (Exception, SystemExit) as error:
-        if len(pictures) == 1:
+        if len(images) == 1:
             return Outputs(), [reason(error, f"model {model.name}")]
         if out_of_memory(error):
-            _say_halved(model.name, len(pictures))
-            half = len(pictures) // 2
+            _say_halved(model.name, len(images))
+            half = len(images) // 2
             (first, failed), (second, more) = (
-                ask(model, part, framed, width) for part in (pictures[:half], pictures[half:])
+                ask(model, part, framed, width) for part in (images[:half], images[half:])
             )
             return Outputs.join([part for part in (first, second) if len(part)]), [*failed, *more]
-        each = [ask(model, [picture], framed, width) for picture in pictures]
+        each = [ask(model, [image], framed, width) for image in images]
         return Outputs.join([outputs for outputs, (failed,) in each if failed is None]), [
             failed for _, (failed,) in each
         ]
@@ -188,8 +186,7 @@ def _say_halved(name: str, size: int) -> None:
         return
     _halved.add(name)
     said = (
-        f"model {name}: no memory for {size} pictures at once, they are shown in halves; give a smaller"
-        " --batch"
+        f"model {name}: no memory for {size} images at once, they are shown in halves; give a smaller --batch"
     )
     warnings.warn(said, stacklevel=2)
 
@@ -232,11 +229,11 @@ def _finite(model: Model, outputs: Outputs, width: int | None) -> tuple[Outputs,
     return (outputs if len(good) == len(errors) else outputs[np.array(good, dtype=np.int64)]), errors
 
 
-# From outputs to strangeness: what each scorer needs of a model, and the score of each picture, or why it
+# From outputs to OOD score: what each scorer needs of a model, and the score of each image, or why it
 # has none.
 
 
-# The strangeness of one picture, or none and why.
+# The OOD score of one image, or none and why.
 Scored = tuple[float | None, str | None]
 
 WORDS = {
@@ -286,7 +283,7 @@ def _agrees(name: str, model: Model, outputs: Outputs) -> None:
 
 
 def for_model(scorer: Scorer, head: Any) -> Scorer:
-    """Return a copy for one model; it gets the head now if it needs no training pictures, and stays
+    """Return a copy for one model; it gets the head now if it needs no training images, and stays
     to be fitted if it does.
     """
     copied = copy.deepcopy(scorer)
@@ -294,27 +291,23 @@ def for_model(scorer: Scorer, head: Any) -> Scorer:
 
 
 def look_inside(
-    scorer: Scorer, name: str, model: Model, picture: Picture, framed: bool
+    scorer: Scorer, name: str, model: Model, image: ImageU8, framed: bool
 ) -> tuple[Any, str | None]:
-    """Return the row that a scorer sees inside the model for one picture, or none and why."""
+    """Return the row that a scorer sees inside the model for one image, or none and why."""
     leave_if_asked()
     try:
-        return scorer.look(model, [picture], framed), None
+        return scorer.look(model, [image], framed), None
     except (Exception, SystemExit) as error:
         return None, reason(error, f"scorer {name}")
 
 
 def score_outputs(
-    name: str, scorer: Scorer, model: Model, outputs: Outputs, pictures: Sequence[tuple[Picture | None, bool]]
+    name: str, scorer: Scorer, model: Model, outputs: Outputs, images: Sequence[tuple[ImageU8 | None, bool]]
 ) -> list[Scored]:
-    """Score the pictures that a model saw: one entry per picture, which comes with whether it is framed."""
+    """Score the images that a model saw: one entry per image, which comes with whether it is framed."""
     if not scorer.looks:
         return scored(name, scorer, outputs)
-    rows = [
-        look_inside(scorer, name, model, picture, framed)
-        for picture, framed in pictures
-        if picture is not None
-    ]
+    rows = [look_inside(scorer, name, model, image, framed) for image, framed in images if image is not None]
     seen = [i for i, (_, error) in enumerate(rows) if error is None]
     found: list[Scored] = [(None, error) for _, error in rows]
     if seen:
@@ -327,14 +320,14 @@ def score_outputs(
 
 
 def scored(name: str, scorer: Scorer, outputs: Outputs) -> list[Scored]:
-    """Score pictures together, one entry each; when that fails, one by one."""
+    """Score images together, one entry each; when that fails, one by one."""
     count = len(outputs)
     if not count:
         return []
     try:
         given = np.asarray(scorer(outputs), np.float64)
         if given.shape != (count,):
-            raise SoritesError(f"scorer {name} gave shape {given.shape} for {count} pictures")
+            raise SoritesError(f"scorer {name} gave shape {given.shape} for {count} images")
     except (Exception, SystemExit) as error:
         if count > 1:
             return [scored(name, scorer, outputs[i : i + 1])[0] for i in range(count)]
@@ -345,26 +338,26 @@ def scored(name: str, scorer: Scorer, outputs: Outputs) -> list[Scored]:
     ]
 
 
-def try_scorer(name: str, scorer: Scorer, model: Model, outputs: Outputs, picture: Picture) -> None:
-    """Raise an error where the model lacks what the scorer needs, or where it cannot score ``picture``.
+def try_scorer(name: str, scorer: Scorer, model: Model, outputs: Outputs, image: ImageU8) -> None:
+    """Raise an error where the model lacks what the scorer needs, or where it cannot score ``image``.
 
     One that is to be fitted is not asked for a score before it is.
     """
     refuse(name, scorer, model, outputs)
     copied = for_model(scorer, model.head)
     if "training" in scorer.needs:
-        failed = look_inside(copied, name, model, picture, False)[1] if copied.looks else None
+        failed = look_inside(copied, name, model, image, False)[1] if copied.looks else None
     else:
-        ((_, failed),) = score_outputs(name, copied, model, outputs, [(picture, False)])
+        ((_, failed),) = score_outputs(name, copied, model, outputs, [(image, False)])
     if failed:
-        raise SoritesError(f"{name} cannot score what {model.name} gives for a plain grey picture: {failed}")
+        raise SoritesError(f"{name} cannot score what {model.name} gives for a plain grey image: {failed}")
 
 
-# The picture on which every model and scorer is tried before any work is done.
-GREY: Picture = np.full((96, 128, 3), 128, dtype=np.uint8)
+# The image on which every model and scorer is tried before any work is done.
+GREY: ImageU8 = np.full((96, 128, 3), 128, dtype=np.uint8)
 # Columns that the rows of all models share; they are built once per image.
 SHARED = (
-    "source", "split", "sample_id", "image_id", "probe", "label", "accept", "truth", "attrs", "family", "shift", "severity",
+    "source", "split", "sample_id", "image_id", "probe", "label", "accept", "ground_truth", "attrs", "family", "shift", "severity",
     "level", "params", "seed",
 )  # fmt: skip
 VERDICT = ("known", "pred", "conf", "top5", "correct", "boxes", "error")
@@ -389,7 +382,7 @@ def predict(
     tick: Callable[[int], None] = lambda n: None,
     models: Sequence[str] = (),
 ) -> dict[str, Predictions]:
-    """Show the images to the models, one batch at a time; a batch of pictures is the most that is
+    """Show the images to the models, one batch at a time; a batch of images is the most that is
     held in memory.
     """
     shared: dict[str, list[Any]] = {name: [] for name in SHARED}
@@ -423,7 +416,7 @@ def _about(plan: Plan, shot: Shot, image_id: str) -> dict[str, Any]:
         "probe": shot.probe,
         "label": sample.label,
         "accept": sorted(sample.right),
-        "truth": truth_cells(shot.truth),
+        "ground_truth": ground_truth_cells(shot.ground_truth),
         "attrs": [vars(attr) for attr in sample.attrs],
         "family": plan.family(shot.shift),
         "shift": shot.shift,
@@ -454,7 +447,7 @@ class _Verdicts:
             right = shot.sample.right
             knows = (
                 False
-                if self.plan.is_strange(shot.sample)
+                if self.plan.is_ood(shot.sample)
                 else not right.isdisjoint(known.known)
                 if right
                 else None
@@ -463,10 +456,10 @@ class _Verdicts:
                 VERDICT, (knows, *judged.get(i, (None,) * 4), boxes.get(i), error), strict=True
             ):
                 self.columns[name].append(value)
-        pictures = [(some[i].picture, self.plan.is_framed(some[i].sample)) for i in seen]
+        images = [(some[i].image, self.plan.is_framed(some[i].sample)) for i in seen]
         for name, scorer in self.plan.scorers_of(self.model.name).items():
             found = dict(
-                zip(seen, score_outputs(name, scorer, self.model, given.outputs, pictures), strict=True)
+                zip(seen, score_outputs(name, scorer, self.model, given.outputs, images), strict=True)
             )
             self.scores.setdefault(name, []).extend(found.get(i, (None, None)) for i in range(len(some)))
         if seen:
@@ -506,7 +499,7 @@ def whole(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _judged(columns: Columns, samples: Sequence[Sample], outputs: Outputs) -> list[tuple[Any, ...]]:
-    """Prediction, confidence, the best five labels and whether it is right, one entry per picture."""
+    """Prediction, confidence, the best five labels and whether it is right, one entry per image."""
     if outputs.logits is None:
         return [(None,) * 4] * len(samples)
     logits = columns.of(outputs.logits)
@@ -520,7 +513,7 @@ def _judged(columns: Columns, samples: Sequence[Sample], outputs: Outputs) -> li
 
 
 def try_models(plan: Plan) -> dict[str, Outputs]:
-    """Show one plain grey picture to every model and scorer: a broken one is an error before any
+    """Show one plain grey image to every model and scorer: a broken one is an error before any
     work is done.
     """
     tried: dict[str, Outputs] = {}
@@ -534,7 +527,7 @@ def try_models(plan: Plan) -> dict[str, Outputs]:
             model, [GREY], False, plan.width_of(name) if model.output == "boxes" else None
         )
         if error is not None:
-            raise SoritesError(f"{name} fails on a plain grey picture: {error}")
+            raise SoritesError(f"{name} fails on a plain grey image: {error}")
         wide = 0 if outputs.logits is None else outputs.logits.shape[1]
         wanted = len(plan.labels) if model.labels is None else len(model.labels)
         if model.output == "label" and wide != wanted:

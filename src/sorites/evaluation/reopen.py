@@ -1,5 +1,5 @@
 """A run folder opened again: its plan, made again from ``run.json``, and the samples of its
-manifest where pictures are gone.
+manifest where images are gone.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 
 import polars as pl
 
-from sorites.core import Attr, Image, OwnDial, Picture, Sample, Setting, Source, split_spec
-from sorites.core.errors import BadPicture, SoritesError
+from sorites.core import Attr, ImageF32, ImageU8, OwnDial, Sample, Setting, Source, split_spec
+from sorites.core.errors import BadImage, SoritesError
 from sorites.core.labels import BUILT_IN, Labels
 from sorites.core.labels import labels as labels_of
 from sorites.core.rng import digest
@@ -58,9 +58,9 @@ def class_names(info: Mapping[str, Any]) -> Labels | None:
 def plan_of(run: str | Path) -> Plan:
     """Make the plan of a run folder again: the same source, frame, draws and rounding give the same pixels.
 
-    No model is loaded and no training picture is listed. Pictures are looked for where they stood,
+    No model is loaded and no training image is listed. Images are looked for where they stood,
     seen from the run folder and on this machine; one that has changed since cannot be decoded. A
-    run whose pictures are not at hand still has its plan: the samples then come from the manifest,
+    run whose images are not available still has its plan: the samples then come from the manifest,
     and decoding one of them is an error that says why.
     """
     info = read_info(run)
@@ -94,7 +94,7 @@ def refuse_attacks(suite: str | Path, shifts: Sequence[str] = ()) -> None:
 
 def _of_attack(run: str | Path) -> str:
     return (
-        f"{run} holds an attack: its pictures were made against its models, were not rounded to 8 bits and"
+        f"{run} holds an attack: its images were made against its models, were not rounded to 8 bits and"
         ' were not kept, so that nothing more can be made of them. Read it with "sorites metrics" and'
         ' "sorites report".'
     )
@@ -147,7 +147,7 @@ def _as_begun(suite: Suite, plan: Plan, info: Mapping[str, Any]) -> Plan:
 
 
 def _classes(run: str | Path, info: Mapping[str, Any]) -> str | tuple[str, ...]:
-    """Return the classes of a run for a plan without pictures; where nothing knows their names,
+    """Return the classes of a run for a plan without images; where nothing knows their names,
     they are numbered.
     """
     known = class_names(info)
@@ -165,10 +165,10 @@ def _from_manifest(
     can be decoded.
     """
 
-    def load() -> Picture:
-        raise BadPicture(f"the pictures of {run} are not at hand: {why}")
+    def load() -> ImageU8:
+        raise BadImage(f"the images of {run} are not available: {why}")
 
-    def sweep(severities: Sequence[float]) -> Iterator[Image]:
+    def sweep(severities: Sequence[float]) -> Iterator[ImageF32]:
         load()
         yield from ()
 

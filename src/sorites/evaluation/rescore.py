@@ -1,7 +1,7 @@
 """Scorers added to a finished run: their rows come from the logits and features it kept, and no
 model looks again.
 
-The rows are those that the run itself would have written, images that refine a failure point apart:
+The rows are those that the run itself would have written, images that refine a failure severity apart:
 no features are kept of those.
 """
 
@@ -106,7 +106,7 @@ def _refuse(folder: Path, name: str, scorer: Scorer, units: Units) -> None:
     for model in units:
         if "training" in scorer.needs and not fit.kept_slices(folder, model):
             raise SoritesError(
-                f"{name} must be fitted on training pictures, and {folder} holds none for {model}: "
+                f"{name} must be fitted on training images, and {folder} holds none for {model}: "
                 "run the suite with --fit SOURCE and --keep-features"
             )
         if "head" in scorer.needs and read_head(folder, model) is None:
@@ -145,7 +145,7 @@ def score_unit(folder: Path, name: str, scorer: Scorer, model: str, unit: Unit) 
 
 
 def _scores(features: Path, name: str, scorer: Scorer) -> dict[str, Scored]:
-    """Map each image to its strangeness, or to none and why."""
+    """Map each image to its OOD score, or to none and why."""
     about, parts = read_tensors(features, ("image_id",), ("logits", "features"))
     return dict(
         zip(

@@ -1,4 +1,4 @@
-"""Work of a run folder that has to be done again: units with pictures that changed, and units with
+"""Work of a run folder that has to be done again: units with images that changed, and units with
 errors that may be gone.
 
 Shards are never written over: they are set aside in ``replaced/``, and a unit without its shards is
@@ -23,7 +23,7 @@ from sorites.core.table import read_file, scan, write
 from sorites.evaluation import explanations
 from sorites.evaluation.images import reason
 from sorites.evaluation.plan import Plan, Unit, with_changed
-from sorites.evaluation.samples import framed_picture
+from sorites.evaluation.samples import framed_image
 from sorites.evaluation.storage import shards
 from sorites.evaluation.storage.contents import COLUMNS, changed, contents, guarded
 from sorites.io.files import at_hand, write_bytes
@@ -34,7 +34,7 @@ REPLACED = "replaced"
 RETRIED = "retried.json"
 # Facts whose levels follow from all images together.
 TOGETHER_ONLY = ("distance", "degrees")
-# Facts that a source brings with its list, whatever its pictures show; they are written with every
+# Facts that a source brings with its list, whatever its images show; they are written with every
 # run.
 LISTED = "published_levels"
 
@@ -81,7 +81,7 @@ def _key(sample: Sample) -> tuple[str, str, str]:
 def redo_errors(folder: Path, plan: Plan) -> None:
     """Set aside the shards with errors that were not tried again yet, so that they are, once.
 
-    A picture that cannot be decoded now for the same reason as then is left as it is.
+    An image that cannot be decoded now for the same reason as then is left as it is.
     """
     places = {
         shards.shard(folder, unit, model): (unit, model)
@@ -107,16 +107,16 @@ def kept_features_before(folder: Path) -> bool:
 
 
 class _Undecodable:
-    """The reasons why pictures cannot be decoded now, each picture tried once."""
+    """The reasons why images cannot be decoded now, each image tried once."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan, self._why = plan, dict[tuple[str, str], Exception | None]()
 
     def so(self, sample_id: str, shift: str, error: str) -> bool:
-        """Return whether ``error`` is why the picture cannot be decoded."""
+        """Return whether ``error`` is why the image cannot be decoded."""
         made = shift in self.plan.shifts or shift == CLEAN
         why = self._tried(sample_id, CLEAN if made else shift)
-        return why is not None and error in (reason(why, "reading the picture"), reason(why, shift))
+        return why is not None and error in (reason(why, "reading the image"), reason(why, shift))
 
     def _tried(self, sample_id: str, shift: str) -> Exception | None:
         key = sample_id, shift
@@ -124,7 +124,7 @@ class _Undecodable:
             self._why[key] = None
             for sample in self.plan.groups[shift].called(sample_id):
                 try:
-                    framed_picture(self.plan.suite, sample)
+                    framed_image(self.plan.suite, sample)
                 except Exception as error:  # a source of the user's raises whatever it likes
                     self._why[key] = error
         return self._why[key]
@@ -179,8 +179,8 @@ def _set_aside(folder: Path, found: Iterable[Shard]) -> None:
 
 
 def _forget_encoded(folder: Path, units: Iterable[Unit]) -> None:
-    """Delete the features by referees of some units: distances that are measured again need the
-    pictures as they are now.
+    """Delete the features by encoders of some units: distances that are measured again need the
+    images as they are now.
     """
     stems = {shards.stem(unit, "") for unit in units}
     for path in (folder / shards.ENCODED).glob("*.safetensors"):
@@ -212,7 +212,7 @@ def _images(plan: Plan, ids: Collection[str]) -> set[str]:
         for sample in group
         if sample.id in ids
         for setting in (
-            [plan.shifts[shift].setting(stop) for stop in plan.stops[shift]]
+            [plan.shifts[shift].setting(value) for value in plan.settings[shift]]
             if shift in plan.shifts
             else [sample.setting]
         )
@@ -256,11 +256,11 @@ def _write_retried(folder: Path, tried: dict[str, list[str]]) -> None:
         write_bytes(json.dumps(tried).encode(), folder / RETRIED)
 
 
-# A run folder met again: which of its pictures are others by now, what is done again for that, and what
+# A run folder met again: which of its images are others by now, what is done again for that, and what
 # is refused.
 
 
-# The training and validation pictures of scorers by their content, beside the manifest.
+# The training and validation images of scorers by their content, beside the manifest.
 TRAINING = "training.parquet"
 Say = Callable[[str], None]
 
@@ -274,7 +274,7 @@ def renewed(
     """Return the manifest of a run folder with the content of its samples as it is now.
 
     What was made of samples that have changed is set aside, to be done again. ``moved`` says where
-    the pictures lay before, if that was elsewhere: they are then taken only if all are known to be
+    the images lay before, if that was elsewhere: they are then taken only if all are known to be
     the same.
     """
     then = contents_of(listed)
@@ -287,7 +287,7 @@ def renewed(
         if places or unknown:
             raise SoritesError(
                 f"{folder} holds another run ({moved}): {len(others) or unknown} of its {len(samples)}"
-                " pictures are not known to be the same in both places. Choose another --out DIR."
+                " images are not known to be the same in both places. Choose another --out DIR."
             )
     if places:
         facts = redo_changed(folder, plan, others)
@@ -295,17 +295,17 @@ def renewed(
             f"; facts of theirs are gone until they are measured again: {', '.join(facts)}" if facts else ""
         )
         say(
-            f"{len(others)} of {len(samples)} pictures have changed since {folder} looked at them, and are"
+            f"{len(others)} of {len(samples)} images have changed since {folder} looked at them, and are"
             f" done again{also}"
         )
     return listed.drop(COLUMNS.names(), strict=False).hstack(now)
 
 
 def check_training(folder: Path, plan: Plan) -> None:
-    """Refuse to go on where training or validation pictures have changed: every fitted score
+    """Refuse to go on where training or validation images have changed: every fitted score
     follows from all of them.
     """
-    kinds = (("training", plan.fit), ("validation", plan.validation), ("strange validation", plan.strange))
+    kinds = (("training", plan.fit), ("validation", plan.validation), ("OOD validation", plan.ood))
     named = [(kind, sample) for kind, samples in kinds for sample in samples]
     if not named:
         return
@@ -322,8 +322,8 @@ def check_training(folder: Path, plan: Plan) -> None:
     if others:
         kind, sample = named[others[0]]
         raise SoritesError(
-            f"{len(others)} pictures that the scorers of {folder} were fitted on have changed since, first"
-            f" the {kind} picture {sample.id}. Choose another --out DIR."
+            f"{len(others)} images that the scorers of {folder} were fitted on have changed since, first"
+            f" the {kind} image {sample.id}. Choose another --out DIR."
         )
     kept = keys.hstack(now)
     if before is None or not kept.equals(before):

@@ -24,7 +24,7 @@ from sorites.evaluation.runner import BATCH, execute, prepare
 from sorites.suites.suite import Suite, load
 
 # A model as it may be given: a spec, a model, a torch module, or something to call.
-Thing = str | Model | Callable[..., Any]
+Object = str | Model | Callable[..., Any]
 
 
 HINT = "sorites.report(table), sorites.accuracy(table, by=[...]), table.collect(); the columns: docs/table.md"
@@ -32,7 +32,7 @@ HINT = "sorites.report(table), sorites.accuracy(table, by=[...]), table.collect(
 
 class RunTable(pl.LazyFrame):
     """The table of a run. It and every frame made from it by filtering, sorting or selecting know
-    the run's folder and plan, so that a report can show the pictures of sources and models that
+    the run's folder and plan, so that a report can show the images of sources and models that
     were passed as objects.
     """
 
@@ -73,9 +73,9 @@ def run(
     suite: str | Path | Suite,
     *,
     source: str | Source | None = None,
-    strange: Mapping[str, str | Source] | None = None,
-    familiar: Mapping[str, str | Source] | None = None,
-    models: Sequence[Thing] | Mapping[str, Thing] = (),
+    ood: Mapping[str, str | Source] | None = None,
+    in_distribution: Mapping[str, str | Source] | None = None,
+    models: Sequence[Object] | Mapping[str, Object] = (),
     shifts: Sequence[str] = (),
     levels: Sequence[int] = (),
     severities: Sequence[float] = (),
@@ -99,28 +99,28 @@ def run(
     the suite has it.
 
     - ``suite``: a name (``sorites list suites``), the path of a TOML file, or a ``Suite``;
-    - ``source``: the pictures, ``"folder:PATH"``, or a ``Source`` of your own;
-    - ``strange``: further sources whose pictures no model can know, ``{"far:textures": "folder:PATH"}``;
-    - ``familiar``: further sources with labels of the suite, by name;
+    - ``source``: the images, ``"folder:PATH"``, or a ``Source`` of your own;
+    - ``OOD``: further sources whose images no model can know, ``{"far:textures": "folder:PATH"}``;
+    - ``in-distribution``: further sources with labels of the suite, by name;
     - ``models``: specs, torch modules, functions or models; a mapping names them for the table,
       ``{"v2": net}``;
     - ``shifts``: names of shifts; ``levels``: their published levels by number; ``severities``:
       places on the dial of one shift;
     - ``options``: options of the shifts, ``{"padding": "reflect"}``;
-    - ``scorers``: how strange each picture is to a model, ``["energy", "knn(k=10)"]``; ``fit``:
-      training pictures for those that
+    - ``scorers``: how OOD each image is to a model, ``["energy", "knn(k=10)"]``; ``fit``:
+      training images for those that
       remember some;
     - ``labels``: a file of class names, a list of them, ``"imagenet"`` or ``"coco"``;
     - ``limit``: so many samples, the first of a fixed shuffled order; ``seed``: other seeds draw other noise;
-    - ``refine``: bisect failure points to this fraction of the top level;
-    - ``batch``: how many pictures a model sees at once, which changes no number;
+    - ``refine``: bisect failure severities to this fraction of the top level;
+    - ``batch``: how many images a model sees at once, which changes no number;
     - ``keep_features``: keep logits and features, so that ``sorites.score`` can add scorers later;
     - ``out``: the run folder; without one, ``runs/SUITE-ID``;
     - ``engine``, ``workers``: where the work is done, and by how many at once;
     - ``bar``: a function that opens progress bars. Without one they are drawn in a terminal and in
       a notebook.
     """
-    others = {**_entries(familiar, "familiar"), **_entries(strange, "strange")}
+    others = {**_entries(in_distribution, "id"), **_entries(ood, "ood")}
     given = _named(models) if isinstance(models, Mapping) else [_as_given(model) for model in models]
     own = load(suite)
     recipe = (own.model_copy(update={"limit": None}) if isinstance(source, Source) else own).override(
@@ -139,7 +139,7 @@ def run(
         refine=refine,
     )
     objects = {model.name: model for model in given if isinstance(model, Model)}
-    read = {name: thing for name, (_, thing) in others.items() if isinstance(thing, Source)}
+    read = {name: obj for name, (_, obj) in others.items() if isinstance(obj, Source)}
     plan = plans.make(recipe, _as_source(source), objects, _as_source(fit), read)
     shown = contextlib.nullcontext(bar) if bar is not None else bars_if_watched()
     with shown as drawn:
@@ -162,36 +162,33 @@ def _entries(
 ) -> dict[str, tuple[dict[str, Any], str | Source]]:
     """Return the entries of further sources in a suite, with the sources themselves, by name."""
     found: dict[str, tuple[dict[str, Any], str | Source]] = {}
-    for key, thing in (named or {}).items():
+    for key, obj in (named or {}).items():
         group, _, name = key.rpartition(":")
-        spec = thing.name if isinstance(thing, Source) else thing
-        found[name] = ({"spec": spec, "name": name, "role": role, "group": group or None}, thing)
+        spec = obj.name if isinstance(obj, Source) else obj
+        found[name] = ({"spec": spec, "name": name, "role": role, "group": group or None}, obj)
     return found
 
 
-def _as_source(thing: str | Source | None) -> Source | None:
-    return thing if isinstance(thing, Source) else None
+def _as_source(obj: str | Source | None) -> Source | None:
+    return obj if isinstance(obj, Source) else None
 
 
-def _named(models: Mapping[str, Thing]) -> list[str | Model]:
+def _named(models: Mapping[str, Object]) -> list[str | Model]:
     """Return models under the names that they are given."""
     wrong = next((name for name in models if not name.strip() or "=" in name or ":" in name), None)
     if wrong is not None:
         raise SoritesError(f"models: wanted names that hold no = and no :, such as v2, got {wrong!r}")
-    return [
-        f"{name}={thing}" if isinstance(thing, str) else _as_given(thing, name)
-        for name, thing in models.items()
-    ]
+    return [f"{name}={obj}" if isinstance(obj, str) else _as_given(obj, name) for name, obj in models.items()]
 
 
-def _as_given(thing: Thing, name: str = "") -> str | Model:
+def _as_given(obj: Object, name: str = "") -> str | Model:
     """Return a spec as it is, and anything else as a model; one of no given name is called as it
     calls itself.
     """
-    if isinstance(thing, str):
-        return thing
-    if isinstance(thing, Model):
-        return replace(thing, name=name) if name else thing
+    if isinstance(obj, str):
+        return obj
+    if isinstance(obj, Model):
+        return replace(obj, name=name) if name else obj
     from sorites.models.python import as_model
 
-    return as_model(name or getattr(thing, "__name__", type(thing).__name__), thing)
+    return as_model(name or getattr(obj, "__name__", type(obj).__name__), obj)

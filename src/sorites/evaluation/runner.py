@@ -38,7 +38,7 @@ from sorites.io.stores import place
 # Choose what a command leaves open: threads unless a model lets only one of them work, and the batch.
 
 
-# Passes of a picture through a model below which starting processes is not worth a thought.
+# Passes of an image through a model below which starting processes is not worth a thought.
 FEW = 5_000
 # The largest batch that is tried.
 MOST = 1024
@@ -86,13 +86,13 @@ def choose_batch(plan: Plan, smallest: int) -> tuple[int, str]:
     """
     device = device_used(plan)
     if device == "cpu":
-        return smallest, f"{smallest} pictures: on a CPU larger batches are not faster"
+        return smallest, f"{smallest} images: on a CPU larger batches are not faster"
     size = min((largest_batch(model, smallest) for model in plan.models.values()), default=smallest)
-    return size, f"{size} pictures: the largest that fits on {device}"
+    return size, f"{size} images: the largest that fits on {device}"
 
 
 def largest_batch(model: Model, smallest: int, most: int = MOST) -> int:
-    """Return the largest power of two, from ``smallest`` on, of pictures that a model takes at once."""
+    """Return the largest power of two, from ``smallest`` on, of images that a model takes at once."""
     size = smallest
     while size < most:
         try:
@@ -202,14 +202,14 @@ BATCH = 8
 
 @dataclass(frozen=True)
 class Prepared:
-    """A plan whose models and scorers were tried on a picture, with what its run's id follows from."""
+    """A plan whose models and scorers were tried on an image, with what its run's id follows from."""
 
     plan: Plan
     info: Info
     tried: dict[str, Outputs]
 
     def feature_bytes(self) -> int:
-        """Return the bytes that ``keep_features`` takes on disk, training pictures and last layers
+        """Return the bytes that ``keep_features`` takes on disk, training images and last layers
         included.
         """
         heads = sum(
@@ -218,17 +218,15 @@ class Prepared:
         return self.plan.images() * self._wide + self.training_bytes() + heads
 
     def training_bytes(self) -> int:
-        """Return the bytes that outputs of training and validation pictures take on disk, and what
+        """Return the bytes that outputs of training and validation images take on disk, and what
         scorers see inside models.
         """
-        kinds = (
-            (kind, len(fit.samples_of(self.plan, kind))) for kind in (fit.NAME, fit.VALIDATION, fit.STRANGE)
-        )
+        kinds = ((kind, len(fit.samples_of(self.plan, kind))) for kind in (fit.NAME, fit.VALIDATION, fit.OOD))
         return sum(count * (self._wide + fit.inside_bytes(self.plan, kind)) for kind, count in kinds if count)
 
     @property
     def _wide(self) -> int:
-        """Bytes of one picture's outputs, all models together."""
+        """Bytes of one image's outputs, all models together."""
         return sum(
             part.nbytes
             for one in self.tried.values()
@@ -269,7 +267,7 @@ def execute(
 ) -> Path:
     """Do what is missing of a plan and return the run folder.
 
-    Pictures that changed since are done again, and so are errors, once. ``say`` is told what a user
+    Images that changed since are done again, and so are errors, once. ``say`` is told what a user
     should know.
     """
     for option, value in (("--batch", batch), ("--workers", workers)):
@@ -279,7 +277,7 @@ def execute(
     plan, start = folder.as_begun(path, prepared.plan), chosen_engine(engine, prepared.plan)
     for name in (name for name, model in plan.models.items() if not model.repeats):
         say(
-            f"model {name} is not deterministic: shown the same pictures again, it gave other answers. So"
+            f"model {name} is not deterministic: shown the same images again, it gave other answers. So"
             " will another run."
         )
     described = {**prepared.info, "ran_on": _ran_on(plan, start, batch)}
@@ -329,14 +327,14 @@ def _images(plan: Plan, task: Task) -> int:
     return plan.images_of(task.unit) * len(task.models)
 
 
-def _pictures(plan: Plan, task: Task) -> int:
+def _distinct_images(plan: Plan, task: Task) -> int:
     return len(task.unit) * len(task.models)
 
 
 def _fit(stage: _Stage, plan: Plan, keep_features: bool, batch: int) -> None:
-    """Show training pictures to the models where scorers or kept features ask for it, and fit the scorers."""
+    """Show training images to the models where scorers or kept features ask for it, and fit the scorers."""
     tasks = fit.tasks(plan, stage.folder, keep_features)
-    stage.run("fitting", tasks, functools.partial(fit.collect, stage.folder, batch=batch), _pictures)
+    stage.run("fitting", tasks, functools.partial(fit.collect, stage.folder, batch=batch), _images)
     ready = fit.ready(stage.folder, stage.running)
     if fit.wants_training(plan) or ready.searches:
         fit.record(ready, stage.folder)
@@ -359,7 +357,7 @@ class _Stage:
         do: Callable[[Task], None],
         steps: Callable[[Plan, Task], int] | None = None,
     ) -> None:
-        """Units in this process advance the bar picture by picture; elsewhere, or without
+        """Units in this process advance the bar image by image; elsewhere, or without
         ``steps``, task by task.
         """
         if not tasks:

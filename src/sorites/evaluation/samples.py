@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sorites import core
-from sorites.core import CLEAN, Box, Picture, Sample, Source, read_only, split_spec
+from sorites.core import CLEAN, Box, ImageU8, Sample, Source, read_only, split_spec
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.core.labels import Labels, open_labels
 from sorites.core.packed import ById, PackedSamples, packed, seen
@@ -19,14 +19,14 @@ from sorites.suites.suite import Fit, Frame, Suite
 
 
 def training_samples(fit: Fit, labels: Labels, source: Source | None) -> list[Sample]:
-    """Return the training pictures of a suite: clean ones of its source, or of the source given as
+    """Return the training images of a suite: clean ones of its source, or of the source given as
     an object.
     """
     read = core.source(fit.source, labels) if source is None else source
     found = _clean("fit", fit.source, read, fit.split)[: fit.limit]
     if fit.only == "right" and all(sample.label is None for sample in found):
         raise SoritesError(
-            f'fit: only = "right" wants labelled training pictures, and those of {fit.source} have no labels'
+            f'fit: only = "right" wants labelled training images, and those of {fit.source} have no labels'
         )
     return found
 
@@ -34,43 +34,41 @@ def training_samples(fit: Fit, labels: Labels, source: Source | None) -> list[Sa
 def validation_samples(
     fit: Fit, labels: Labels, source: Source | None, training: Sequence[Sample]
 ) -> tuple[Sequence[Sample], Sequence[Sample]]:
-    """Return the familiar and the strange validation pictures; the labels of strange ones may be any."""
+    """Return the in-distribution images and the OOD validation images; the labels of OOD ones may be any."""
     asked = fit.validation
     if asked is None:
         return (), ()
     spec, own = asked.source or fit.source, asked.source in (None, fit.source)
     read = source if own and source is not None else core.source(spec, labels)
-    familiar = _clean("fit.validation", spec, read, asked.split)[: asked.limit]
-    both = {sample.id for sample in training} & {sample.id for sample in familiar} if own else ()
+    in_distribution = _clean("fit.validation", spec, read, asked.split)[: asked.limit]
+    both = {sample.id for sample in training} & {sample.id for sample in in_distribution} if own else ()
     if both:
         raise SoritesError(
-            f"fit: {len(both)} of {len(familiar)} validation pictures are training pictures; name another"
+            f"fit: {len(both)} of {len(in_distribution)} validation images are training images; name another"
             " split"
         )
-    if asked.strange is None:
-        if all(sample.label is None for sample in familiar):
+    if asked.ood is None:
+        if all(sample.label is None for sample in in_distribution):
             raise SoritesError(
-                f"fit.validation: the pictures of {spec} have no labels, so that a model has none of them"
-                ' wrong. Name strange ones: [fit.validation] strange = "folder:PATH"'
+                f"fit.validation: the images of {spec} have no labels, so that a model has none of them"
+                ' wrong. Name OOD ones: [fit.validation] OOD = "folder:PATH"'
             )
-        return familiar, ()
+        return in_distribution, ()
     return (
-        familiar,
-        _clean("fit.validation", asked.strange, core.source(asked.strange, open_labels()), None)[
-            : asked.limit
-        ],
+        in_distribution,
+        _clean("fit.validation", asked.ood, core.source(asked.ood, open_labels()), None)[: asked.limit],
     )
 
 
 def _clean(key: str, spec: str, source: Source, split: str | None) -> list[Sample]:
-    """Return the clean pictures of a split of a source, or of all of it; none at all is an error."""
+    """Return the clean images of a split of a source, or of all of it; none at all is an error."""
     clean = [sample for sample in in_order(source) if sample.shift == CLEAN]
     unique(clean)
     chosen = [sample for sample in clean if split is None or sample.split == split]
     if not chosen:
         splits = ", ".join(sorted({sample.split for sample in clean if sample.split})) or "none"
         of = "" if split is None else f" of the split {split!r}; its splits are {splits}"
-        raise SoritesError(f"{key}: the source {spec} holds no clean pictures{of}")
+        raise SoritesError(f"{key}: the source {spec} holds no clean images{of}")
     return chosen
 
 
@@ -163,11 +161,10 @@ def named(source: Source, name: str) -> Sample:
         return found[0]
     if found:
         raise SoritesError(
-            f"{len(found)} pictures of {source.name} are called {name}, such as {found[0].id} and"
-            f" {found[1].id}"
+            f"{len(found)} images of {source.name} are called {name}, such as {found[0].id} and {found[1].id}"
         )
     raise UnknownName(
-        "picture", name, (sample.id for sample in clean), f"The source {source.name} has {len(clean):,}."
+        "image", name, (sample.id for sample in clean), f"The source {source.name} has {len(clean):,}."
     )
 
 
@@ -184,10 +181,10 @@ def unique(samples: Sequence[Sample]) -> None:
         known.add(key)
 
 
-# The frame of each sample: it is laid on the picture, and moves the true boxes with it.
+# The frame of each sample: it is laid on the image, and moves the ground-truth boxes with it.
 
 
-Truth = tuple[Box, ...] | None
+GroundTruth = tuple[Box, ...] | None
 
 
 def frame_of(suite: Suite, sample: Sample) -> Frame | None:
@@ -201,30 +198,30 @@ def frame_of(suite: Suite, sample: Sample) -> Frame | None:
 
 
 def laid_frame(suite: Suite, sample: Sample) -> Frame | None:
-    """Return the frame that is laid on the sample's picture; none is laid on one that came framed."""
+    """Return the frame that is laid on the sample's image; none is laid on one that came framed."""
     return None if sample.framed else frame_of(suite, sample)
 
 
-def framed_sample(suite: Suite, sample: Sample) -> tuple[Picture, Truth]:
-    """Decode a sample and lay its frame on it, unless it came framed; its true boxes are in pixels
+def framed_sample(suite: Suite, sample: Sample) -> tuple[ImageU8, GroundTruth]:
+    """Decode a sample and lay its frame on it, unless it came framed; its ground-truth boxes are in pixels
     of what is returned.
 
-    Nobody can write into the picture: others look at it too.
+    Nobody can write into the image: others look at it too.
     """
-    picture, frame = sample.load(), laid_frame(suite, sample)
+    image, frame = sample.load(), laid_frame(suite, sample)
     if frame is None:
-        return read_only(picture), sample.truth
-    truth = None if sample.truth is None else frame.moved(sample.truth, *picture.shape[:2])
-    return read_only(frame(picture)), truth
+        return read_only(image), sample.ground_truth
+    ground_truth = None if sample.ground_truth is None else frame.moved(sample.ground_truth, *image.shape[:2])
+    return read_only(frame(image)), ground_truth
 
 
-def framed_picture(suite: Suite, sample: Sample) -> Picture:
+def framed_image(suite: Suite, sample: Sample) -> ImageU8:
     """Decode a sample and lay its frame on it, unless it came framed."""
     return framed_sample(suite, sample)[0]
 
 
-class CleanPictures:
-    """The clean pictures of a suite with their frames laid on, by the sample's id; the last
+class CleanImages:
+    """The clean images of a suite with their frames laid on, by the sample's id; the last
     ``kept`` of them stay in memory.
     """
 
@@ -233,14 +230,14 @@ class CleanPictures:
         self._suite = suite
         self._laid = functools.lru_cache(maxsize=kept)(lambda id_: framed_sample(suite, self._samples[id_]))
 
-    def __call__(self, id_: str) -> Picture:
+    def __call__(self, id_: str) -> ImageU8:
         return self._laid(id_)[0]
 
-    def truth(self, id_: str) -> Truth:
-        """Return the true boxes in pixels of the framed picture, or None where nothing is known of them."""
+    def ground_truth(self, id_: str) -> GroundTruth:
+        """Return the ground-truth boxes in pixels of the framed image, or None where nothing is known of them."""
         sample = self._samples[id_]
         return (
-            sample.truth
-            if sample.truth is None or laid_frame(self._suite, sample) is None
+            sample.ground_truth
+            if sample.ground_truth is None or laid_frame(self._suite, sample) is None
             else self._laid(id_)[1]
         )

@@ -1,10 +1,10 @@
-"""Refined failure points: bisect the dial inside each trajectory's first failing bracket.
+"""Refined failure severities: bisect the dial inside each trajectory's first failing bracket.
 
-On the grid a picture is right at one stop and wrong at the next; the crossing lies between. Halving
+On the grid an image is right at one setting and wrong at the next; the crossing lies between. Halving
 that bracket until it is narrower than the tolerance costs one model pass a halving and trajectory,
 the least that a yes-or-no answer allows. What is found is a crossing inside the first failing
 bracket; a trajectory that recovers and fails again elsewhere keeps its first bracket. Of a detector
-every thing that it found has a bracket of its own; a picture made for one thing is judged for all.
+every object that it found has a bracket of its own; an image made for one object is judged for all.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from sorites.evaluation.predict import Predictions, predict
 from sorites.evaluation.storage import shards
 from sorites.evaluation.worker import Task, running_in
 from sorites.io.files import write_bytes
-from sorites.metrics.detection.failure import found_things
+from sorites.metrics.detection.failure import found_objects
 
 
 @dataclass
@@ -40,13 +40,13 @@ class Bracket:
         return (self.low + self.high) / 2
 
     def wider(self, step: float) -> bool:
-        """Return whether halving it again makes sense: rounding in the stops costs no pass, and
+        """Return whether halving it again makes sense: rounding in the settings costs no pass, and
         floats have an end.
         """
         return self.high - self.low > step * (1 + 1e-9) and self.low < self.middle < self.high
 
 
-# The model and the sample of a trajectory, and the thing in it where boxes are judged.
+# The model and the sample of a trajectory, and the object in it where boxes are judged.
 Key = tuple[str, str] | tuple[str, str, int]
 
 Brackets = dict[Key, Bracket]
@@ -73,7 +73,7 @@ def brackets(grid: pl.DataFrame, shift: str) -> Brackets:
 
 
 def _steps(rows: pl.DataFrame) -> Steps:
-    """Return the verdicts of each sample on label rows, and of each thing on rows of boxes."""
+    """Return the verdicts of each sample on label rows, and of each object on rows of boxes."""
     found: Steps = {}
     labels = rows.filter(pl.col("output") == "label").sort("severity")
     for model, sample, severity, correct in labels.select(
@@ -84,14 +84,14 @@ def _steps(rows: pl.DataFrame) -> Steps:
     if boxes.is_empty():
         return found
     verdicts = {
-        (row, thing): hit
-        for row, thing, hit in found_things(boxes).select("row", "thing", "correct").iter_rows()
+        (row, obj): hit
+        for row, obj, hit in found_objects(boxes).select("row", "object", "correct").iter_rows()
     }
-    most = pl.col("truth").list.len().max().over("model", "sample_id").fill_null(0)
+    most = pl.col("ground_truth").list.len().max().over("model", "sample_id").fill_null(0)
     places = boxes.select("model", "sample_id", "severity", most).with_row_index()
-    for row, model, sample, severity, things in places.iter_rows():
-        for thing in range(things):
-            found.setdefault((model, sample, thing), []).append((severity, verdicts.get((row, thing))))
+    for row, model, sample, severity, objects in places.iter_rows():
+        for obj in range(objects):
+            found.setdefault((model, sample, obj), []).append((severity, verdicts.get((row, obj))))
     return found
 
 
@@ -123,8 +123,8 @@ def refine(
 
 
 def _narrow(bracket: Bracket, judged: Mapping[float, bool | None]) -> None:
-    """Move the ends of a bracket by the verdicts inside it: its own, and those of pictures made for
-    other things.
+    """Move the ends of a bracket by the verdicts inside it: its own, and those of images made for
+    other objects.
     """
     for severity in sorted(judged):
         if bracket.low < severity < bracket.high and judged[severity] is not None:
@@ -159,7 +159,7 @@ def _middles(plan: Plan, unit: Unit, wanted: Mapping[str, set[float]]) -> Iterat
 
 
 def evaluate(folder: Path, task: Task, *, batch: int, keep_features: bool = False) -> None:
-    """Make the pictures of a grid unit, show them to the task's models, and write one shard per model."""
+    """Make the images of a grid unit, show them to the task's models, and write one shard per model."""
     running = running_in(folder)
     plan = ready(folder, running)
     found = predict(plan, shots(plan, task.unit), batch, running.tick, task.models)
@@ -170,7 +170,7 @@ def evaluate(folder: Path, task: Task, *, batch: int, keep_features: bool = Fals
 
 
 def probe(folder: Path, task: Task, *, batch: int, tolerance: float) -> None:
-    """Bisect the failure points of a slice along one dial, and write the probes' rows, one shard
+    """Bisect the failure severities of a slice along one dial, and write the probes' rows, one shard
     per model.
     """
     running = running_in(folder)

@@ -35,7 +35,7 @@ class Unfinished:
     counts: Counts
     """Model to shift to the samples that are done and all there are, where some are missing."""
     unrefined: int
-    """Slices whose failure points are still to be refined."""
+    """Slices whose failure severities are still to be refined."""
     models: tuple[str, ...]
     """Models that have nothing yet."""
     shifts: tuple[str, ...]
@@ -51,7 +51,7 @@ class Unfinished:
         and shifts left out.
         """
         if self.compared == 0:
-            raise SoritesError(f"{self.found()} No picture is done by every model at every setting; {NEXT}.")
+            raise SoritesError(f"{self.found()} No image is done by every model at every setting; {NEXT}.")
         kept = ~pl.col("sample_id").is_in(sorted(self.lost))
         for column, names in (("model", self.models), ("shift", self.shifts)):
             kept &= ~pl.col(column).is_in(names)
@@ -70,7 +70,7 @@ class Unfinished:
         if partial:
             return [
                 self.found(),
-                "All that is there is used, so models and settings may stand on different pictures.",
+                "All that is there is used, so models and settings may stand on different images.",
             ]
         if not (self.lost or self.models or self.shifts):
             return [self.found()]
@@ -130,7 +130,7 @@ def _groups(folder: Path, info: Mapping[str, Any]) -> dict[str, list[str]]:
         str(shift): rows["sample_id"].to_list()
         for (shift,), rows in listed.group_by("shift", maintain_order=True)
     }
-    made = {shift: sampled_by(listed, shift)["sample_id"].to_list() for shift in info["stops"]}
+    made = {shift: sampled_by(listed, shift)["sample_id"].to_list() for shift in info["settings"]}
     return {CLEAN: captured.get(CLEAN, []), **made, **captured}
 
 
@@ -138,7 +138,11 @@ def _probes(units: Sequence[Unit], info: Mapping[str, Any]) -> list[Unit]:
     """List the units that refine a dial; the stops of a grid are params, and those of a captured
     shift are not listed.
     """
-    dials = {shift for shift, stops in info["stops"].items() if stops and not isinstance(stops[0], Mapping)}
+    dials = {
+        shift
+        for shift, settings in info["settings"].items()
+        if settings and not isinstance(settings[0], Mapping)
+    }
     return [Unit(unit.shift, unit.start, unit.stop, probe=True) for unit in units if unit.shift in dials]
 
 

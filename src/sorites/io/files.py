@@ -1,7 +1,7 @@
 """Files that outlive a process: the cache folder, files written whole or not at all, and locks
 between processes.
 
-Fetched pictures and exported models are kept between runs in ``SORITES_CACHE`` or the user's cache folder.
+Fetched images and exported models are kept between runs in ``SORITES_CACHE`` or the user's cache folder.
 """
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ def fetching(into: Path, seconds: float) -> Iterator[None]:
     """Let one process at a time fetch into a folder of the cache, made if new; the others wait, at
     most that long.
 
-    What could not be fetched is not tried again for a minute: many pictures may ask for it.
+    What could not be fetched is not tried again for a minute: many images may ask for it.
     """
     import filelock
 

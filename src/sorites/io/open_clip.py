@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from sorites.core import Features, Picture
+from sorites.core import Features, ImageU8
 from sorites.core.errors import SoritesError
 from sorites.core.torch_tools import beside_torchvision
 from sorites.io.hub import hub, is_out_of_reach, not_fetched
@@ -38,22 +38,22 @@ class Encoders:
     spec: str
     model: Any
     prepare: Any
-    """The library's own transform of a Pillow picture."""
+    """The library's own transform of a Pillow image."""
     tokens: Any
     """The tokenizer: a list of sentences to a tensor."""
 
-    def images(self, pictures: Sequence[Picture]) -> Features:
-        """Encode pictures with the model's own transform: it crops the centre, and cuts nothing off
+    def images(self, images: Sequence[ImageU8]) -> Features:
+        """Encode images with the model's own transform: it crops the centre, and cuts nothing off
         a square.
         """
         import torch
         from PIL import Image
 
-        def encoded(some: Sequence[Picture]) -> Any:
-            batch = torch.stack([self.prepare(Image.fromarray(picture)) for picture in some])
+        def encoded(some: Sequence[ImageU8]) -> Any:
+            batch = torch.stack([self.prepare(Image.fromarray(image)) for image in some])
             return self.model.encode_image(batch.to(self._device))
 
-        return self._batched(encoded, pictures)
+        return self._batched(encoded, images)
 
     def texts(self, sentences: Sequence[str]) -> Features:
         """Encode sentences."""
@@ -87,7 +87,7 @@ class Encoders:
 
 
 def load(kind: str, argument: str | None) -> Encoders:
-    """Load NAME@WEIGHTS; ``kind`` says in messages who asks: a referee or a model."""
+    """Load NAME@WEIGHTS; ``kind`` says in messages who asks: an encoder or a model."""
     architecture, _, weights = (argument or "").partition("@")
     if not architecture or not weights:
         raise SoritesError(

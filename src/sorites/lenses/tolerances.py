@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 SUFFIX = ".safetensors"
 # Changes whenever a tap of the built-in tolerances changes, or the way kernels are applied to a
-# picture.
+# image.
 VERSION = 2
 
 

@@ -1,7 +1,7 @@
-"""Measure how far a picture moved.
+"""Measure how far an image moved.
 
-Modules without an underscore register measures of a picture against its own clean one; the others
-serve the distance to familiar pictures: the decomposition into meaning and appearance, nearest
+Modules without an underscore register measures of an image against its own clean one; the others
+serve the distance to in-distribution images: the decomposition into meaning and appearance, nearest
 neighbours, levels, filters.
 """
 

@@ -4,8 +4,8 @@ appearance, learnt from texts.
 Long et al., "Rethinking the Evaluation of Out-of-Distribution Detection: A Sorites Paradox",
 NeurIPS 2024, section 2.1. An image-text embedding is rotated by an orthogonal matrix W; its first
 half is then the meaning (semantic), its second the appearance (covariate). W is learnt from
-triplets of texts and applied to pictures, which live in the same space. Margin, rate and epochs
-were not published; ours were chosen on the validation pairs of the embedded case (referee
+triplets of texts and applied to images, which live in the same space. Margin, rate and epochs
+were not published; ours were chosen on the validation pairs of the embedded case (encoder
 ``cifar``), and tested on other pairs.
 """
 
@@ -291,7 +291,7 @@ def _name(line: str, where: str) -> str:
 # The styles used where none are given: media, augmentations and light, as the paper takes them for
 # covariates; our wording.
 STYLES: tuple[tuple[str, ...], ...] = (
-    ("a photo of a {}.", "a good photo of a {}.", "a clear picture of a {}."),
+    ("a photo of a {}.", "a good photo of a {}.", "a clear image of a {}."),
     ("a drawing of a {}.", "a sketch of a {}.", "a pencil drawing of a {}."),
     ("a painting of a {}.", "an oil painting of a {}.", "a watercolor of a {}."),
     ("a cartoon of a {}.", "a comic of a {}."),
@@ -301,12 +301,12 @@ STYLES: tuple[tuple[str, ...], ...] = (
     ("an origami {}.", "a {} made of paper."),
     ("a 3d rendering of a {}.", "a {} in a video game."),
     ("graffiti of a {}.", "a tattoo of a {}."),
-    ("a black and white photo of a {}.", "a grayscale picture of a {}."),
-    ("a blurry photo of a {}.", "an out of focus picture of a {}."),
+    ("a black and white photo of a {}.", "a grayscale image of a {}."),
+    ("a blurry photo of a {}.", "an out of focus image of a {}."),
     ("a dark photo of a {}.", "a {} at night."),
-    ("a bright photo of a {}.", "an overexposed picture of a {}."),
-    ("a low resolution photo of a {}.", "a pixelated picture of a {}."),
-    ("a jpeg corrupted photo of a {}.", "a noisy picture of a {}."),
+    ("a bright photo of a {}.", "an overexposed image of a {}."),
+    ("a low resolution photo of a {}.", "a pixelated image of a {}."),
+    ("a jpeg corrupted photo of a {}.", "a noisy image of a {}."),
     ("a close-up photo of a {}.", "a cropped photo of a {}."),
 )
 
@@ -319,7 +319,7 @@ ZeroShotArray = NDArray[np.floating]
 SHARE = 0.9
 
 
-# The number of pictures compared with all classes at a time: with 21 000 classes, 90 MB of
+# The number of images compared with all classes at a time: with 21 000 classes, 90 MB of
 # similarities.
 BLOCK = 1024
 # The classes among which the right one counts for the second accuracy.
@@ -327,19 +327,19 @@ TOP = 5
 
 
 def zero_shot(images: ZeroShotArray, classes: ZeroShotArray) -> NDArray[np.int64]:
-    """Return for each picture the class whose text is nearest by cosine."""
+    """Return for each image the class whose text is nearest by cosine."""
     return nearest(images, classes, 1)[:, 0]
 
 
 def nearest(images: ZeroShotArray, classes: ZeroShotArray, count: int = TOP) -> NDArray[np.int64]:
-    """Return for each picture the ``count`` classes whose texts are nearest by cosine, best first;
+    """Return for each image the ``count`` classes whose texts are nearest by cosine, best first;
     all where there are fewer.
     """
     if images.shape[1] != classes.shape[1]:
         raise SoritesError(
-            f"pictures have {images.shape[1]} dimensions and texts {classes.shape[1]}: not the same space"
+            f"images have {images.shape[1]} dimensions and texts {classes.shape[1]}: not the same space"
         )
-    seen, named = directions(images, "pictures"), directions(classes, "class texts")
+    seen, named = directions(images, "images"), directions(classes, "class texts")
     parts = [_best(seen[start : start + BLOCK] @ named.T, count) for start in range(0, len(seen), BLOCK)]
     return np.concatenate(parts) if parts else np.empty((0, min(count, len(classes))), np.int64)
 
@@ -368,7 +368,7 @@ def principal(means: ZeroShotArray) -> ZeroShotArray:
 def accuracies(
     halves: Decomposition,
     images: ZeroShotArray,
-    truth: NDArray[np.integer],
+    ground_truth: NDArray[np.integer],
     classes: ZeroShotArray,
     means: tuple[ZeroShotArray, ZeroShotArray],
 ) -> pl.DataFrame:
@@ -376,7 +376,7 @@ def accuracies(
     ``pca_covariate``; with n.
 
     ``value`` is Acc@1 and ``top5`` Acc@5. ``images`` are N x l, ``truth`` the place of each
-    picture's class in ``classes`` (C x l texts), and ``means`` the text features that PCA is made
+    image's class in ``classes`` (C x l texts), and ``means`` the text features that PCA is made
     from: of each label over the styles, of each style over the labels.
     """
     meaning, appearance = (principal(part) for part in means)
@@ -387,9 +387,11 @@ def accuracies(
         "pca_semantic": (images @ meaning, classes @ meaning),
         "pca_covariate": (images @ appearance, classes @ appearance),
     }
-    places = [nearest(*part) == np.asarray(truth)[:, None] for part in parts.values()]
+    places = [nearest(*part) == np.asarray(ground_truth)[:, None] for part in parts.values()]
     first, five = (
         [float(right.mean()) for right in rights]
         for rights in ([p[:, 0] for p in places], [p.any(1) for p in places])
     )
-    return pl.DataFrame({"part": list(parts), "value": first, "top5": five, "n": [len(truth)] * len(parts)})
+    return pl.DataFrame(
+        {"part": list(parts), "value": first, "top5": five, "n": [len(ground_truth)] * len(parts)}
+    )

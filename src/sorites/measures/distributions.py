@@ -60,7 +60,7 @@ def with_interval(
 ) -> tuple[float, float, float]:
     """Return a distance with the bounds of its 95 % interval, by the spread over half samples of both sets.
 
-    With half of the pictures left out, the variance over halves is that of the whole (the delete-d
+    With half of the images left out, the variance over halves is that of the whole (the delete-d
     jackknife, Shao & Wu 1989).
     """
     value, rng = distance(one, other), np.random.default_rng(seed)
@@ -77,5 +77,5 @@ def with_interval(
 def _checked(rows: Rows) -> NDArray[np.float64]:
     found = np.asarray(rows, np.float64)
     if found.ndim != 2 or len(found) < 2 or not np.isfinite(found).all():
-        raise SoritesError(f"wanted finite features of two or more pictures, got shape {found.shape}")
+        raise SoritesError(f"wanted finite features of two or more images, got shape {found.shape}")
     return found

@@ -7,27 +7,27 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from sorites.core import Picture, add_measure
-from sorites.core.errors import BadPicture
+from sorites.core import ImageU8, add_measure
+from sorites.core.errors import BadImage
 from sorites.optics.develop import light_of_bytes
 
 
 @add_measure(nearer="higher", unit="dB")
-def psnr(reference: Picture, moved: Picture) -> float:
-    """Peak signal-to-noise ratio in dB with white = 255; infinite for equal pictures."""
+def psnr(reference: ImageU8, moved: ImageU8) -> float:
+    """Peak signal-to-noise ratio in dB with white = 255; infinite for equal images."""
     error = np.square(reference.astype(np.float64) - moved).mean()
     return float(10 * math.log10(255**2 / error)) if error else math.inf
 
 
 @add_measure(nearer="higher", unit="-1 to 1")
-def ssim(reference: Picture, moved: Picture) -> float:
-    """Structural similarity (Wang et al. 2004), mean over pixels and channels; 1 for equal pictures.
+def ssim(reference: ImageU8, moved: ImageU8) -> float:
+    """Structural similarity (Wang et al. 2004), mean over pixels and channels; 1 for equal images.
 
-    The window is Gaussian, 11 px wide with sigma 1.5; a picture must be 11 px or more on each side.
+    The window is Gaussian, 11 px wide with sigma 1.5; an image must be 11 px or more on each side.
     """
     if min(reference.shape[:2]) < 11:
-        raise BadPicture(
-            f"SSIM looks through a window of 11 px; the picture is {reference.shape[1]}x{reference.shape[0]}"
+        raise BadImage(
+            f"SSIM looks through a window of 11 px; the image is {reference.shape[1]}x{reference.shape[0]}"
         )
     from sorites.optics import quality
 
@@ -35,30 +35,30 @@ def ssim(reference: Picture, moved: Picture) -> float:
 
 
 @add_measure(nearer="lower", unit="share of values")
-def clipped_share(reference: Picture, moved: Picture) -> float:
-    """Share of values at 0 or 255 that were not so in the reference; 0 for equal pictures, at most 1."""
+def clipped_share(reference: ImageU8, moved: ImageU8) -> float:
+    """Share of values at 0 or 255 that were not so in the reference; 0 for equal images, at most 1."""
     ends = np.isin(moved, (0, 255)) & ~np.isin(reference, (0, 255))
     return float(ends.mean())
 
 
-# The measure of exposure: how many stops lighter or darker a picture became.
+# The measure of exposure: how many stops lighter or darker an image became.
 
 
 @add_measure(nearer="lower", unit="stops")
-def exposure_error(reference: Picture, moved: Picture) -> float:
-    """Change of the mean luminance in stops: above 0 where the picture became lighter, below 0 where darker.
+def exposure_error(reference: ImageU8, moved: ImageU8) -> float:
+    """Change of the mean luminance in stops: above 0 where the image became lighter, below 0 where darker.
 
-    The nearer to 0, the nearer to the reference. A black picture counts as half the least 8-bit step.
+    The nearer to 0, the nearer to the reference. A black image counts as half the least 8-bit step.
     """
     return math.log2(_luminance(moved) / _luminance(reference))
 
 
-def _luminance(picture: Picture) -> float:
-    means = [light_of_bytes()[picture[..., channel]].mean() for channel in range(3)]
+def _luminance(image: ImageU8) -> float:
+    means = [light_of_bytes()[image[..., channel]].mean() for channel in range(3)]
     return max(float(np.dot(means, (0.2126, 0.7152, 0.0722))), float(light_of_bytes()[1]) / 2)
 
 
-# The measure of haze: the optical depth of the air that a picture gained, from the share of contrast that
+# The measure of haze: the optical depth of the air that an image gained, from the share of contrast that
 # still arrives.
 
 
@@ -66,12 +66,12 @@ _GREY = np.array([0.2126, 0.7152, 0.0722])
 
 
 @add_measure(nearer="lower", unit="optical depth")
-def haze_depth(reference: Picture, moved: Picture) -> float:
+def haze_depth(reference: ImageU8, moved: ImageU8) -> float:
     """Optical depth gained: -log of the share of the scene's contrast that arrives, in linear
-    light; 0 for equal pictures.
+    light; 0 for equal images.
 
     Lower is nearer; at 1 about a third of the contrast is left. The share is the slope of the moved
-    picture's light on the reference's (Koschmieder 1924: through even air of optical depth d the
+    image's light on the reference's (Koschmieder 1924: through even air of optical depth d the
     light is J exp(-d) + A (1 - exp(-d)), so the slope is exp(-d)); streaks and flakes, which do not
     depend on the scene, do not count as contrast. The value is infinite where nothing arrives, and
     not a number where the reference is a single grey.
@@ -84,6 +84,6 @@ def haze_depth(reference: Picture, moved: Picture) -> float:
     return -math.log(share) if share > 0 else math.inf
 
 
-def _light(picture: Picture) -> NDArray[np.float64]:
-    light: NDArray[np.float64] = light_of_bytes()[picture] @ _GREY
+def _light(image: ImageU8) -> NDArray[np.float64]:
+    light: NDArray[np.float64] = light_of_bytes()[image] @ _GREY
     return light

@@ -15,27 +15,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sorites.core import Picture, add_measure
-from sorites.core.errors import BadPicture, MissingExtra, SoritesError
+from sorites.core import ImageU8, add_measure
+from sorites.core.errors import BadImage, MissingExtra, SoritesError
 
-# Resize a picture by plain linear interpolation between its four nearest pixels, as OpenCV does by
+# Resize an image by plain linear interpolation between its four nearest pixels, as OpenCV does by
 # default.
 
 
 Places = tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.float32]]
 
 
-def resized(picture: Picture, height: int, width: int) -> Picture:
-    """Return the picture at a size, rounded to 8 bits.
+def resized(image: ImageU8, height: int, width: int) -> ImageU8:
+    """Return the image at a size, rounded to 8 bits.
 
     Pixel centres lie at halves, and beyond the border the border's pixel goes on. OpenCV computes
     the same in fixed point: its values differ by at most one.
     """
-    if picture.shape[:2] == (height, width):
-        return picture
-    top, bottom, down = _places(picture.shape[0], height)
-    left, right, across = _places(picture.shape[1], width)
-    pixels, across, down = picture.astype(np.float32), across[None, :, None], down[:, None, None]
+    if image.shape[:2] == (height, width):
+        return image
+    top, bottom, down = _places(image.shape[0], height)
+    left, right, across = _places(image.shape[1], width)
+    pixels, across, down = image.astype(np.float32), across[None, :, None], down[:, None, None]
     rows = pixels[:, left] * (1 - across) + pixels[:, right] * across
     return np.rint(rows[top] * (1 - down) + rows[bottom] * down).astype(np.uint8)
 
@@ -111,15 +111,15 @@ STRIDES, PADS, POOLED = (4, 1, 1, 1, 1), (2, 2, 1, 1, 1), (1, 2)
 
 
 @add_measure(nearer="lower", unit="LPIPS")
-def lpips(reference: Picture, moved: Picture) -> float:
+def lpips(reference: ImageU8, moved: ImageU8) -> float:
     """Learned perceptual distance with AlexNet features, version 0.1 (Zhang et al. 2018); 0 for
-    equal pictures.
+    equal images.
 
-    Lower is nearer. Pictures must be 32 px or more on each side.
+    Lower is nearer. Images must be 32 px or more on each side.
     """
     if min(reference.shape[:2]) < 32:
-        raise BadPicture(
-            f"LPIPS wants pictures of 32 px per side or more, got {reference.shape[1]}x{reference.shape[0]}"
+        raise BadImage(
+            f"LPIPS wants images of 32 px per side or more, got {reference.shape[1]}x{reference.shape[0]}"
         )
     try:
         import torch
@@ -130,18 +130,18 @@ def lpips(reference: Picture, moved: Picture) -> float:
 
 
 @add_measure(nearer="lower", unit="LPIPS", whole=True)
-def lpips_linear(reference: Picture, moved: Picture) -> float:
-    """LPIPS of the whole captured picture, brought to its reference's size by plain linear
+def lpips_linear(reference: ImageU8, moved: ImageU8) -> float:
+    """LPIPS of the whole captured image, brought to its reference's size by plain linear
     interpolation, as ImageNet-ES did.
 
     The authors' code (``lpips/img_compare.py``) reads both files as they are, resizes the captured
-    one with OpenCV's default and compares it with the original ImageNet picture; their cuts of 0.6,
-    0.8 and 1.0 are on this scale. Where both pictures have one size it equals ``lpips``.
+    one with OpenCV's default and compares it with the original ImageNet image; their cuts of 0.6,
+    0.8 and 1.0 are on this scale. Where both images have one size it equals ``lpips``.
     """
     return lpips(reference, resized(moved, reference.shape[0], reference.shape[1]))
 
 
-def _distance(torch: Any, reference: Picture, moved: Picture) -> Any:
+def _distance(torch: Any, reference: ImageU8, moved: ImageU8) -> Any:
     pair = torch.from_numpy(np.stack([reference, moved]).astype(np.float32)).permute(0, 3, 1, 2) / 127.5 - 1
     x = (pair - torch.tensor(SHIFT).view(1, 3, 1, 1)) / torch.tensor(SCALE).view(1, 3, 1, 1)
     total = torch.zeros(())

@@ -1,8 +1,8 @@
-"""The exact distance to the k-th nearest familiar neighbour, in bounded memory.
+"""The exact distance to the k-th nearest in-distribution neighbour, in bounded memory.
 
 Long et al., "Rethinking the Evaluation of Out-of-Distribution Detection: A Sorites Paradox",
-NeurIPS 2024, equation 4 and appendix C: the distance of a picture is its cosine distance to the
-tenth nearest familiar one.
+NeurIPS 2024, equation 4 and appendix C: the distance of an image is its cosine distance to the
+tenth nearest in-distribution one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from sorites.core.errors import MissingExtra, SoritesError
 
 Array = NDArray[np.float32]
-# Features of familiar pictures, N x D: an array (also one mapped from a file, which may exceed
+# Features of in-distribution images, N x D: an array (also one mapped from a file, which may exceed
 # memory), or blocks of one.
 Bank = NDArray[np.floating] | Iterable[NDArray[np.floating]]
 
@@ -49,10 +49,10 @@ def exact_kth_distance(queries: NDArray[np.floating], bank: Bank, k: int = K) ->
     search = (_faiss() if _too_large(bank) else None) or _matmul()
     seen = 0
     for block in _blocks(bank):
-        rows = directions(block, "the familiar", seen)
+        rows = directions(block, "the in-distribution images", seen)
         if rows.shape[1] != wanted.shape[1]:
             raise SoritesError(
-                f"queries have {wanted.shape[1]} dimensions and the familiar {rows.shape[1]}: not the same"
+                f"queries have {wanted.shape[1]} dimensions and the in-distribution {rows.shape[1]}: not the same"
                 " space"
             )
         for start in range(0, len(wanted), ROWS):
@@ -61,7 +61,7 @@ def exact_kth_distance(queries: NDArray[np.floating], bank: Bank, k: int = K) ->
         seen += len(rows)
     if seen < k:
         raise SoritesError(
-            f"wanted the {k}th nearest of the familiar, which are only {seen}; give more of them or a"
+            f"wanted the {k}th nearest of the in-distribution images, which are only {seen}; give more of them or a"
             " smaller k"
         )
     return np.asarray(np.clip(1 - best.min(axis=1), 0, 2), np.float32)
@@ -149,7 +149,7 @@ def _faiss() -> Search | None:
     return merge
 
 
-# The distance to the k-th nearest familiar neighbour by an index of faiss: faster than comparing all
+# The distance to the k-th nearest in-distribution neighbour by an index of faiss: faster than comparing all
 # pairs, and not exact.
 
 
@@ -164,7 +164,7 @@ INDEXES_ROWS = 65_536
 
 
 class Index:
-    """An index over familiar features, built once; a search says how much it misses."""
+    """An index over in-distribution features, built once; a search says how much it misses."""
 
     def __init__(self, index: Any, kind: Kind, k: int) -> None:
         self.kind, self.k, self._index = kind, k, index
@@ -174,7 +174,7 @@ class Index:
         """Return an index over the rows of a bank."""
         if len(bank) < k:
             raise SoritesError(
-                f"wanted the {k}th nearest of the familiar, which are only {len(bank)}; give more of them"
+                f"wanted the {k}th nearest of the in-distribution images, which are only {len(bank)}; give more of them"
             )
         return cls(_made(_indexes_faiss(), bank, kind), kind, k)
 
@@ -242,11 +242,11 @@ def _made(faiss: Any, bank: Array, kind: Kind) -> Any:
         cells = max(1, min(round(4 * math.sqrt(len(bank))), len(bank) // 39))
         index = faiss.index_factory(wide, f"IVF{cells},Flat", near)
         index.nprobe = min(PROBES, cells)
-        index.train(directions(bank[:: max(1, len(bank) // (256 * cells))], "the familiar"))
+        index.train(directions(bank[:: max(1, len(bank) // (256 * cells))], "the in-distribution images"))
     else:
         raise SoritesError(f"wanted exact, ivf or hnsw neighbours, got {kind}")
     for start in range(0, len(bank), INDEXES_ROWS):
-        index.add(directions(bank[start : start + INDEXES_ROWS], "the familiar", start))
+        index.add(directions(bank[start : start + INDEXES_ROWS], "the in-distribution images", start))
     return index
 
 
@@ -262,7 +262,7 @@ def _indexes_faiss() -> Any:
 
 
 LEVELS = 8
-# Percentiles between which the intervals are laid, so that one odd picture does not stretch them
+# Percentiles between which the intervals are laid, so that one odd image does not stretch them
 # all.
 CUT = (1.0, 99.0)
 

@@ -5,7 +5,7 @@ Intervals are two-sided 95 % throughout; shares and drops are fractions, not per
 your own the room exports ``select_rows``, ``judged_rows``, ``wilson_interval``,
 ``paired_interval``, ``normal_interval`` and ``answer_frame``; ``interval_note`` says of an answer
 where its intervals are known to hold the truth less or more often than that. A metric reads the
-table alone: it loads no pictures and knows nothing of runs.
+table alone: it loads no images and knows nothing of runs.
 """
 
 from sorites.metrics.abstention import aurc, risk_coverage
@@ -23,7 +23,7 @@ from sorites.metrics.accuracy import (
     mean_degree,
     with_lenses,
 )
-from sorites.metrics.attributes import attribute_accuracy, attribute_gap, partition_accuracy, strange_share
+from sorites.metrics.attributes import attribute_accuracy, attribute_gap, ood_share, partition_accuracy
 from sorites.metrics.calibration import calibration_error, reliability
 from sorites.metrics.camera import (
     camera_control,
@@ -44,7 +44,12 @@ from sorites.metrics.comparison import (
     rank_agreement,
 )
 from sorites.metrics.corruption import corruption_error, relative_corruption_error
-from sorites.metrics.detection.failure import box_failure_histogram, box_failure_point, box_survival, things
+from sorites.metrics.detection.failure import (
+    box_failure_histogram,
+    box_failure_severity,
+    box_survival,
+    objects,
+)
 from sorites.metrics.detection.mean_ap import (
     dial_map,
     map,
@@ -55,7 +60,13 @@ from sorites.metrics.detection.mean_ap import (
     mean_map,
 )
 from sorites.metrics.detection.tide import tide
-from sorites.metrics.failure import failure_histogram, failure_point, half_accuracy, survival, trajectories
+from sorites.metrics.failure import (
+    failure_histogram,
+    failure_severity,
+    half_accuracy_severity,
+    survival,
+    trajectories,
+)
 from sorites.metrics.intervals import interval_note, normal_interval, paired_interval, wilson_interval
 from sorites.metrics.levels import correlation, level_curve, level_map, sensitivity
 from sorites.metrics.ood import (
@@ -73,10 +84,17 @@ from sorites.metrics.ood import (
     score_accuracy,
     score_histogram,
 )
-from sorites.metrics.rows import STOP, answer_frame, judged_rows, select_rows, with_clean, with_stops
+from sorites.metrics.rows import (
+    SETTING_KEY,
+    answer_frame,
+    judged_rows,
+    select_rows,
+    with_clean,
+    with_settings_key,
+)
 
 __all__ = [
-    "STOP",
+    "SETTING_KEY",
     "accuracy",
     "accuracy_drop",
     "answer_frame",
@@ -89,7 +107,7 @@ __all__ = [
     "aurc",
     "auroc",
     "box_failure_histogram",
-    "box_failure_point",
+    "box_failure_severity",
     "box_survival",
     "calibration_error",
     "camera_control",
@@ -102,11 +120,11 @@ __all__ = [
     "f1",
     "f1_at_tpr95",
     "failure_histogram",
-    "failure_point",
+    "failure_severity",
     "filtered_accuracy",
     "fpr95_id_pos",
     "fpr95_ood_pos",
-    "half_accuracy",
+    "half_accuracy_severity",
     "interval_note",
     "judged_rows",
     "lens_accuracy",
@@ -126,8 +144,10 @@ __all__ = [
     "mean_map",
     "mean_score",
     "normal_interval",
+    "objects",
     "on_the_line",
     "ood",
+    "ood_share",
     "paired_difference",
     "paired_interval",
     "partial_correlation",
@@ -146,14 +166,12 @@ __all__ = [
     "setting_table",
     "solution_overlap",
     "solution_space",
-    "strange_share",
     "survival",
-    "things",
     "tide",
     "trajectories",
     "wilson_interval",
     "with_clean",
     "with_lenses",
     "with_settings",
-    "with_stops",
+    "with_settings_key",
 ]

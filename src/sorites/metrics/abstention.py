@@ -1,7 +1,7 @@
-"""Measure abstaining: a model answers the least strange pictures first; risk is the share of its
+"""Measure abstaining: a model answers the least OOD images first; risk is the share of its
 answers that are wrong.
 
-Coverage is the share of pictures answered. Where scores tie, the risk is the mean over every order
+Coverage is the share of images answered. Where scores tie, the risk is the mean over every order
 the ties could take.
 """
 
@@ -29,7 +29,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """The judged pictures of a group, least strange first; ``wrong`` is 0 or 1, ``block`` numbers
+    """The judged images of a group, least OOD first; ``wrong`` is 0 or 1, ``block`` numbers
     groups of ties from 0 up.
     """
 
@@ -47,7 +47,7 @@ class Answers:
 
     @property
     def risk(self) -> Floats:
-        """The share wrong among the k + 1 least strange pictures, at place k."""
+        """The share wrong among the k + 1 least OOD images, at place k."""
         return np.cumsum(self.over_ties(self.wrong)) / np.arange(1, len(self) + 1)
 
 
@@ -69,7 +69,7 @@ def aurc(table: Table, by: Sequence[str] = BY_SCORER) -> pl.DataFrame:
 
 @add_metric
 def risk_coverage(table: Table, by: Sequence[str] = BY_SCORER, points: int = 50) -> pl.DataFrame:
-    """Risk at each of ``points`` equal steps of ``coverage``; ``n`` counts answered pictures;
+    """Risk at each of ``points`` equal steps of ``coverage``; ``n`` counts answered images;
     Wilson interval over samples.
     """
     if points < 1:
@@ -115,7 +115,7 @@ def _area(keys: Sequence[str], group: Answers) -> dict[str, object]:
 
 def _bounds(group: Answers, value: float) -> bounds.Bounds:
     """Return the interval from the influence of each sample, which is the sum of the influences of
-    its pictures.
+    its images.
     """
     names, codes = np.unique(group.sample, return_inverse=True)
     if len(names) < 2:
@@ -126,10 +126,10 @@ def _bounds(group: Answers, value: float) -> bounds.Bounds:
 
 
 def _influence(group: Answers) -> Floats:
-    """Return the influence of each picture on the area.
+    """Return the influence of each image on the area.
 
-    The area is E[wrong * -log F(score)]: a picture adds its own term, and it moves F for all
-    pictures as strange or stranger.
+    The area is E[wrong * -log F(score)]: an image adds its own term, and it moves F for all
+    images as OOD or more OOD.
     """
     n = len(group)
     later = np.cumsum((1 / np.arange(1, n + 1))[::-1])[::-1]

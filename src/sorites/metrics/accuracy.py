@@ -1,8 +1,8 @@
 """Accuracy: how often a model is right, and how much of that a shift takes away.
 
-The sample is the unit wherever several of its pictures are pooled: its verdicts are averaged over
+The sample is the unit wherever several of its images are pooled: its verdicts are averaged over
 the settings of each shift, then over shifts, and only then over samples. Every shift counts the
-same however many settings it has, and the interval does not treat the pictures of one sample as
+same however many settings it has, and the interval does not treat the images of one sample as
 independent.
 """
 
@@ -104,7 +104,7 @@ def _counted(rows: pl.LazyFrame, keys: list[str], unit: list[str]) -> pl.LazyFra
 @add_metric
 def mean_accuracy(table: Table, by: Sequence[str] = ("model",)) -> pl.DataFrame:
     """Mean accuracy over the settings of each shift, then over shifts and samples, without clean
-    pictures; ``n`` counts samples.
+    images; ``n`` counts samples.
 
     The interval is Wilson's with the effective number of verdicts. A sample that lacks a setting or
     a shift is averaged over the rest.
@@ -123,7 +123,7 @@ def accuracy_drop(table: Table, by: Sequence[str] = ("model", "shift", "severity
     """Clean accuracy minus shifted accuracy of the same samples, as a fraction; ``clean`` and
     ``shifted`` hold the two.
 
-    The comparison is paired: a picture counts only where its sample's clean picture was judged too,
+    The comparison is paired: an image counts only where its sample's clean image was judged too,
     by the same model and run. ``n`` counts samples. The interval comes from the samples'
     differences, with half a pair added to each of the four ways two verdicts can fall (Agresti &
     Min 2005), so that it does not collapse where no verdict changed.
@@ -177,7 +177,7 @@ def dial_drop(table: Table, by: Sequence[str] = ("model",)) -> pl.DataFrame:
     return accuracy_drop(with_clean(table), by)
 
 
-# The effect of a filter: accuracy with all pictures, with those it keeps, and with those that other
+# The effect of a filter: accuracy with all images, with those it keeps, and with those that other
 # filters keep.
 
 
@@ -190,11 +190,11 @@ Verdicts = str | Path | pl.DataFrame
 def filtered_accuracy(
     table: Table, by: Sequence[str] = ("model", "shift", "severity"), verdicts: Verdicts | None = None
 ) -> pl.DataFrame:
-    """Accuracy by ``version``: ``all`` pictures, ``filtered`` (valid in the table), and one per
+    """Accuracy by ``version``: ``all`` images, ``filtered`` (valid in the table), and one per
     column of ``verdicts``.
 
-    This is figure 3 of CNS-Bench, where the curve of a good filter lies on that of pictures
-    labelled by hand. The interval is Wilson's, and every shift starts from the clean pictures at
+    This is figure 3 of CNS-Bench, where the curve of a good filter lies on that of images
+    labelled by hand. The interval is Wilson's, and every shift starts from the clean images at
     severity 0.
     """
     rows = with_clean(table)
@@ -225,7 +225,7 @@ def _read(verdicts: Verdicts) -> pl.DataFrame:
     return frame
 
 
-# Accuracy under lenses: by lens, by distance from the middle of the picture, and against the measured
+# Accuracy under lenses: by lens, by distance from the middle of the image, and against the measured
 # sharpness of the lens.
 
 
@@ -247,7 +247,7 @@ def with_lenses(table: Table) -> pl.LazyFrame:
 
 @add_metric
 def lens_field(table: Table, by: Sequence[str] = ("model", "lens_field")) -> pl.DataFrame:
-    """Accuracy at each distance from the middle of the picture, over all lenses; ``n`` counts samples."""
+    """Accuracy at each distance from the middle of the image, over all lenses; ``n`` counts samples."""
     return mean_accuracy(with_lenses(table).filter(pl.col("lens_field").is_not_null()), by)
 
 
@@ -313,7 +313,7 @@ def _related(some: pl.DataFrame) -> dict[str, float | int | None]:
     }
 
 
-# Mean degrees: how far pictures moved by one measure, averaged over the images of a sample and then over
+# Mean degrees: how far images moved by one measure, averaged over the images of a sample and then over
 # samples.
 
 
@@ -324,7 +324,7 @@ def mean_degree(
     """Mean degree of images by one ``measure``; ``n`` counts samples, and the interval is over them.
 
     An image counts once however many models saw it; one that was not measured, or was too small for
-    the measure, is missing. Where a degree is infinite, such as the PSNR of a picture that did not
+    the measure, is missing. Where a degree is infinite, such as the PSNR of an image that did not
     change, the mean is infinite too and has no interval.
     """
     _refuse_unmeasured(table, measure)
@@ -363,5 +363,5 @@ def _refuse_unmeasured(table: Table, measure: str) -> None:
 
 @add_metric
 def lens_degree(table: Table, by: Sequence[str] = ("lens_field",), measure: str = "ssim") -> pl.DataFrame:
-    """Mean degree at each distance from the middle of the picture, over all lenses; ``n`` counts samples."""
+    """Mean degree at each distance from the middle of the image, over all lenses; ``n`` counts samples."""
     return _mean(with_lenses(table), by, measure)

@@ -168,23 +168,23 @@ def _marked(rows: pl.LazyFrame, keys: Sequence[str], top: int) -> pl.LazyFrame:
     )
 
 
-# Measure whether uncommon attributes are strange: the share of images that score above 95 % of the
-# familiar ones.
+# Measure whether uncommon attributes are OOD: the share of images that score above 95 % of the
+# in-distribution ones.
 
 
-# The share of familiar images at or below the threshold.
+# The share of in-distribution images at or below the threshold.
 TPR = 0.95
 
 
 @add_metric
-def strange_share(
+def ood_share(
     table: Table, by: Sequence[str] = ("model", "scorer"), split: str | None = None, kind: str = "location"
 ) -> pl.DataFrame:
-    """Share of images that score above 95 % of the familiar ones, by ``class`` and ``attribute`` of
+    """Share of images that score above 95 % of the in-distribution ones, by ``class`` and ``attribute`` of
     a ``kind``; Wilson interval.
 
     This is table 2 of FOCUS, there with Gram-matrix deviations and ImageNet's validation set, here
-    with any scorer of the run. ``split`` names the familiar images. ``common`` is true where the
+    with any scorer of the run. ``split`` names the in-distribution images. ``common`` is true where the
     source calls the attribute common for the class.
     """
     rows, keys = select_rows(table, by, output="ood")
@@ -194,8 +194,8 @@ def strange_share(
                 f"scores of different models and scorers have no common threshold: by needs {needed}"
             )
     scored = rows.filter(ON_GRID & pl.col("error").is_null() & pl.col("score").is_not_null())
-    familiar = scored.filter(pl.col("split") == pl.lit(split, pl.String)).group_by(keys)
-    limits = familiar.agg(limit=pl.col("score").quantile(TPR, "linear")).collect(engine="streaming")
+    in_distribution = scored.filter(pl.col("split") == pl.lit(split, pl.String)).group_by(keys)
+    limits = in_distribution.agg(limit=pl.col("score").quantile(TPR, "linear")).collect(engine="streaming")
     cells = _cells(scored, keys, kind).collect(engine="streaming")
     if cells.height and not limits.height:
         splits = scored.select(pl.col("split").unique().sort()).collect()["split"].to_list()
@@ -203,14 +203,12 @@ def strange_share(
             "split",
             str(split),
             [s for s in splits if s],
-            f"Name the familiar images: split=NAME, one of {splits}.",
+            f"Name the in-distribution images: split=NAME, one of {splits}.",
         )
     then = ("attribute", "class")
-    above = cells.join(limits, on=keys, nulls_equal=True).with_columns(
-        strange=pl.col("score") > pl.col("limit")
-    )
+    above = cells.join(limits, on=keys, nulls_equal=True).with_columns(ood=pl.col("score") > pl.col("limit"))
     shares = above.group_by(*keys, *then).agg(
-        value=pl.col("strange").mean(), n=pl.len().cast(pl.Int64), common=pl.col("common").first()
+        value=pl.col("ood").mean(), n=pl.len().cast(pl.Int64), common=pl.col("common").first()
     )
     counted = shares.with_columns(**wilson_interval(pl.col("value"), pl.col("n")))
     return answer_frame(counted, keys, "value", "n", "low", "high", "common", then=then)

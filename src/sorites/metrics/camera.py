@@ -279,7 +279,7 @@ def disagreement(table: Table, by: Sequence[str] = ("shift", "sample_id")) -> pl
     """Share of pairs of models of which one is right and the other wrong on the same image,
     averaged over images.
 
-    By sample it names the pictures that tell models apart. Images that only one model was judged on
+    By sample it names the images that tell models apart. Images that only one model was judged on
     are left out. ``n`` counts images where ``by`` names the sample, otherwise samples; the interval
     is Wilson's with their effective number.
     """

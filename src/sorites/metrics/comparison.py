@@ -67,12 +67,12 @@ def _means(table: Table, group_columns: list[str], exclude: Sequence[str]) -> pl
         if models and name not in models:
             raise UnknownName("model", name, [m for m in models if m])
     kept = table.lazy().filter(pl.col("model").is_in(left_out).not_())
-    as_shift = kept.filter(pl.col("shift") == CLEAN).with_columns(shift=pl.lit("clean pictures"))
+    as_shift = kept.filter(pl.col("shift") == CLEAN).with_columns(shift=pl.lit("clean images"))
     both = pl.concat([kept.filter(pl.col("shift") != CLEAN), as_shift])
     means = mean_accuracy(both, by=["model", "shift", *group_columns]).select(
         "model", "shift", *group_columns, "value"
     )
-    return means.with_columns(pl.col("shift").replace("clean pictures", CLEAN))
+    return means.with_columns(pl.col("shift").replace("clean images", CLEAN))
 
 
 def _pairs(group: pl.DataFrame) -> list[dict[str, object]]:
@@ -110,7 +110,7 @@ def _tau(a: NDArray[np.float64], b: NDArray[np.float64]) -> dict[str, object]:
     }
 
 
-# Two models on the same pictures: what one is right about more often than the other.
+# Two models on the same images: what one is right about more often than the other.
 
 
 @add_metric
@@ -155,7 +155,7 @@ def rank(table: Table, by: Sequence[str] = ("model", "shift", "severity")) -> pl
     A model is better when the low end of its accuracy ± ``sigma``, sigma = sqrt(p (1 - p) / n),
     lies above the high end of the other's; overlapping models share a rank. Models are compared
     within the other columns of ``by``; ``model`` is added where it is left out. By shift and
-    severity, every shift starts with the clean pictures at severity 0.
+    severity, every shift starts with the clean images at severity 0.
     """
     wanted = [by] if isinstance(by, str) else list(by)
     keys = wanted if "model" in wanted else [*wanted, "model"]

@@ -169,7 +169,7 @@ def corruption_error(
 ) -> pl.DataFrame:
     """Error summed over severities, divided by the same sum of the named ``reference`` model.
 
-    Only pictures that both models were judged on count. ``n`` counts samples; the interval
+    Only images that both models were judged on count. ``n`` counts samples; the interval
     linearises the ratio sample by sample. The value is null where the reference makes no error at
     all. A ``reference`` that ends in ``.csv`` is a file with the columns ``shift``, ``severity``
     and ``error``; its errors are taken as exact.
@@ -185,7 +185,7 @@ def relative_corruption_error(
     """Rise of the error over the clean error, summed over severities, divided by the same sum of
     the ``reference`` model.
 
-    It is computed as ``corruption_error`` is, on the samples whose clean picture was judged too.
+    It is computed as ``corruption_error`` is, on the samples whose clean image was judged too.
     """
     rows, keys = _checked_rows(table, by, reference)
     verdicts = judged_rows(rows)
@@ -261,7 +261,7 @@ def _strict_mean(name: str) -> pl.Expr:
 
 
 def _paired(errors: pl.LazyFrame, reference: str | None, relative: bool) -> pl.LazyFrame:
-    """Join to each row the error of the reference model on the same picture, or that of a published
+    """Join to each row the error of the reference model on the same image, or that of a published
     curve at its severity.
     """
     if reference is not None and is_curve(reference):

@@ -1,8 +1,8 @@
-"""Failure points: the severity at which a model first fails.
+"""Failure severities: the severity at which a model first fails.
 
 A trajectory is one sample under one shift at rising severity, seen by one model, starting from the
-clean picture. Its failure point is the least severity judged wrong, probes included: 0 when the
-clean picture is already wrong, null when the trajectory survived, that is, was right at every
+clean image. Its failure severity is the least severity judged wrong, probes included: 0 when the
+clean image is already wrong, null when the trajectory survived, that is, was right at every
 severity judged. A missing row is left out.
 """
 
@@ -32,14 +32,14 @@ from sorites.metrics.rows import (
     with_clean,
 )
 
-# Failure points of tables with more trajectories than memory holds keys of: 64-bit hashes stand for the
+# Failure severities of tables with more trajectories than memory holds keys of: 64-bit hashes stand for the
 # keys.
 
 
 def counted_failures(
     rows: pl.LazyFrame, keys: Sequence[str], trajectory: Sequence[str], parts: int
 ) -> Iterator[pl.DataFrame]:
-    """Yield the number of trajectories (``count``) by keys and failure point, for parts of whole samples.
+    """Yield the number of trajectories (``count``) by keys and failure severity, for parts of whole samples.
 
     ``rows`` are judged; ``trajectory`` are the columns by which trajectories differ, ``keys`` among them.
     """
@@ -117,10 +117,10 @@ def _trajectories(rows: pl.LazyFrame, keep: Sequence[str]) -> pl.LazyFrame:
 
 
 @add_metric
-def failure_point(
+def failure_severity(
     table: Table, by: Sequence[str] = ("model", "shift"), relative: bool = False
 ) -> pl.DataFrame:
-    """Median failure point of the trajectories, in the unit of the shift; null when at least half survive.
+    """Median failure severity of the trajectories, in the unit of the shift; null when at least half survive.
 
     Survivors, counted in ``survived``, rank above every failure. The interval lies between order
     statistics (binomial, no assumption on the distribution): ``low`` is 0 where ``n`` is too small
@@ -152,8 +152,8 @@ def failure_point(
 
 
 def _small(table: Table, by: Sequence[str], relative: bool) -> tuple[pl.DataFrame, list[str]]:
-    """Return the number of trajectories by keys and failure point, infinite for survivors, and the keys."""
-    points, _, keys = failure_points(table, by, relative)
+    """Return the number of trajectories by keys and failure severity, infinite for survivors, and the keys."""
+    points, _, keys = failure_severities(table, by, relative)
     failures = pl.col("failure").fill_null(float("inf"))
     return points.group_by(*keys, failures).agg(pl.len().cast(pl.Int64).alias("count")).collect(
         engine="streaming"
@@ -179,7 +179,7 @@ def _row_count(table: Table) -> int:
 
 
 def _nth(rank: pl.Expr) -> pl.Expr:
-    """The failure point of this rank, counted from 1, among sorted and counted failure points."""
+    """The failure severity of this rank, counted from 1, among sorted and counted failure severities."""
     return pl.col("failure").filter(pl.col("up_to") >= rank).first()
 
 
@@ -198,13 +198,13 @@ def lower_rank(n: pl.Series) -> pl.Series:
 
 @add_metric
 def survival(table: Table, by: Sequence[str] = ("model", "shift"), relative: bool = False) -> pl.DataFrame:
-    """Share of trajectories not yet failed at each severity (failure point > severity); Wilson interval.
+    """Share of trajectories not yet failed at each severity (failure severity > severity); Wilson interval.
 
-    There is a row for 0, for each severity of the suite and for each failure point. ``n`` counts
+    There is a row for 0, for each severity of the suite and for each failure severity. ``n`` counts
     the trajectories judged at this severity or a greater one; where all end at the same severity
-    the curve is Kaplan and Meier's. ``relative`` is as in ``failure_point``.
+    the curve is Kaplan and Meier's. ``relative`` is as in ``failure_severity``.
     """
-    points, grid, keys = failure_points(table, by, relative)
+    points, grid, keys = failure_severities(table, by, relative)
     counts, severities = _collect(points, grid, keys)
     fell = counts.filter(pl.col("failure").is_not_null())
     events = [
@@ -232,13 +232,13 @@ def _so_far(name: str, keys: list[str]) -> pl.Expr:
 def failure_histogram(
     table: Table, by: Sequence[str] = ("model", "shift"), relative: bool = False
 ) -> pl.DataFrame:
-    """Share of trajectories that fail between two severities, ``above`` < failure point <=
+    """Share of trajectories that fail between two severities, ``above`` < failure severity <=
     ``severity``; Wilson interval.
 
     The first bracket (``severity`` 0, ``above`` null) holds those that are wrong when clean; the
     last one (``severity`` null) holds the survivors. The shares of each group sum to 1.
     """
-    points, grid, keys = failure_points(table, by, relative)
+    points, grid, keys = failure_severities(table, by, relative)
     counts, severities = _collect(points, grid, keys)
     edges = severities.sort([*keys, "severity"]).with_columns(above=pl.col("severity").shift(1).over(keys))
     last = edges.group_by(keys).agg(above=pl.col("severity").max(), severity=pl.lit(None, pl.Float64))
@@ -269,7 +269,7 @@ def _with_wilson(shares: pl.DataFrame, keys: list[str], then: list[str]) -> pl.D
     return answer_frame(counted, keys, "value", "n", "low", "high", then=then)
 
 
-def failure_points(
+def failure_severities(
     table: Table, by: Sequence[str], relative: bool
 ) -> tuple[pl.LazyFrame, pl.LazyFrame, list[str]]:
     """Return the trajectories, the severities of the suite, and the columns to group both by."""
@@ -316,7 +316,7 @@ def _collect(points: pl.LazyFrame, grid: pl.LazyFrame, keys: list[str]) -> tuple
     return counts, pl.concat([severities, ends.select(severities.columns)]).unique()
 
 
-# The severity at which a model has lost half of the accuracy it has on clean pictures.
+# The severity at which a model has lost half of the accuracy it has on clean images.
 
 
 Array = NDArray[np.float64]
@@ -325,13 +325,13 @@ CELLS = 1 << 23
 
 
 @add_metric
-def half_accuracy(
+def half_accuracy_severity(
     table: Table, by: Sequence[str] = ("model", "shift"), resamples: int = 1000
 ) -> pl.DataFrame:
-    """Severity at which accuracy, joined by straight lines from the clean pictures on, is first
+    """Severity at which accuracy, joined by straight lines from the clean images on, is first
     half of the clean accuracy.
 
-    Unlike ``failure_point`` it does not count pictures that were wrong when clean. The value is
+    Unlike ``failure_severity`` it does not count images that were wrong when clean. The value is
     null where accuracy stays above half up to the greatest severity. ``n`` counts samples and
     ``clean`` is their clean accuracy. The interval is a percentile bootstrap over samples: ``high``
     is null where it lies above the greatest severity, ``low`` where it does too.

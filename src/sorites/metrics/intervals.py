@@ -41,7 +41,7 @@ def clustered_wilson_interval(
     """Return Wilson's interval of a mean over ``n`` samples whose own means of verdicts have the
     variance ``spread``.
 
-    ``rows`` verdicts are divided by their design effect, which lies between 1 (pictures of a sample
+    ``rows`` verdicts are divided by their design effect, which lies between 1 (images of a sample
     are independent) and the verdicts per sample (they are all alike). It is estimated (Korn &
     Graubard 1998), and drawn towards the verdicts per sample as by one more sample that is wrong
     throughout: where few verdicts are wrong, little is known of how they fall, and where none is,
@@ -62,7 +62,7 @@ def paired_interval(value: pl.Expr, square: pl.Expr, apart: pl.Expr, n: pl.Expr)
 
     Half a pair is added to each of the four ways in which two verdicts can fall (Agresti & Min
     2005), so that the interval does not collapse where no verdict differs. ``apart`` is the mean
-    share of a sample's pictures on which the verdicts differ. Where a sample has several pictures,
+    share of a sample's images on which the verdicts differ. Where a sample has several images,
     its mean difference has a smaller square than that; the added pairs are scaled alike.
     """
     scale = (square * n + 1) / (apart * n + 1)
@@ -89,23 +89,23 @@ def share(value: float, n: float) -> Bounds:
     return max(middle - half, 0.0), min(middle + half, 1.0)
 
 
-def area(value: float, familiar: float, strange: float, variance: float, size: float = 1.0) -> Bounds:
+def area(value: float, in_distribution: float, ood: float, variance: float, size: float = 1.0) -> Bounds:
     """Return Newcombe's interval of an AUROC (Statistics in Medicine 2006, method 5), scaled to ``variance``.
 
     Each bound is the area that lies Z standard errors from ``value``, where the standard error is
     the one at that bound: Hanley and McNeil's (1982), scaled by the ratio of ``variance`` to theirs
-    at ``value``. So the interval stays inside 0..1 and does not collapse where every strange
-    picture scores above every familiar one. Where hardly a pair is in the wrong order little is
-    known of that ratio: it is drawn towards ``size``, the pictures per sample, as by one more
-    picture in the wrong order.
+    at ``value``. So the interval stays inside 0..1 and does not collapse where every OOD
+    image scores above every in-distribution one. Where hardly a pair is in the wrong order little is
+    known of that ratio: it is drawn towards ``size``, the images per sample, as by one more
+    image in the wrong order.
     """
-    theirs = _hanley_mcneil(value, familiar, strange)
+    theirs = _hanley_mcneil(value, in_distribution, ood)
     ratio = variance / theirs if theirs > 0 and variance > 0 else size
-    seen = min(value, 1 - value) * min(familiar, strange) / max(ratio, 1.0)
+    seen = min(value, 1 - value) * min(in_distribution, ood) / max(ratio, 1.0)
     scale = (seen * ratio + size) / (seen + 1)
 
     def beyond(candidate: float) -> float:
-        return (candidate - value) ** 2 - Z**2 * scale * _hanley_mcneil(candidate, familiar, strange)
+        return (candidate - value) ** 2 - Z**2 * scale * _hanley_mcneil(candidate, in_distribution, ood)
 
     return _edge(beyond, value, 0.0), _edge(beyond, value, 1.0)
 
@@ -124,13 +124,13 @@ def square_and_add(value: float, *parts: Bounds) -> Bounds:
     return max(value - down, 0.0), min(value + up, 1.0)
 
 
-def _hanley_mcneil(value: float, familiar: float, strange: float) -> float:
-    """Return Hanley and McNeil's variance of an AUROC of ``value`` with these numbers of familiar
-    and strange pictures.
+def _hanley_mcneil(value: float, in_distribution: float, ood: float) -> float:
+    """Return Hanley and McNeil's variance of an AUROC of ``value`` with these numbers of in-distribution
+    and OOD images.
     """
-    more = (familiar + strange) / 2 - 1
+    more = (in_distribution + ood) / 2 - 1
     pairs = 1 + more * ((1 - value) / (2 - value) + value / (1 + value))
-    return value * (1 - value) * pairs / (familiar * strange)
+    return value * (1 - value) * pairs / (in_distribution * ood)
 
 
 def _edge(beyond: Callable[[float], float], inside: float, end: float) -> float:
@@ -173,23 +173,23 @@ class Coverage:
 _WIDE_SHARE = Coverage(
     (99.8, 97.6, 96.5), "it takes an average precision for a share, and is wider than it need be"
 )
-_THRESHOLD = Coverage((99.9, 99.6, 96.0), "few pictures say little of where the threshold lies")
-_FEW_THINGS = Coverage((89.5, 94.5, 95.0), "resamples of few pictures vary too little", sizes=(20, 100, 500))
+_THRESHOLD = Coverage((99.9, 99.6, 96.0), "few images say little of where the threshold lies")
+_FEW_OBJECTS = Coverage((89.5, 94.5, 95.0), "resamples of few images vary too little", sizes=(20, 100, 500))
 _SKEWED = Coverage((87.5, 93.3, 94.0), "the mean of few skewed numbers is not normal")
 
 NOTED: dict[str, Coverage] = {
     "calibration_error": Coverage(
         (19.9, 45.1, 94.5), "a gap by chance is still a gap, so the value is too high"
     ),
-    "failure_point": Coverage(
+    "failure_severity": Coverage(
         (91.3, 91.3, 89.5), "it takes the shifts of one sample for independent", "shift"
     ),
     "attribute_gap": Coverage((90.7, 94.5, 91.4), "a percentile bootstrap is somewhat too narrow"),
-    "aurc": Coverage((88.4, 94.2, 96.0), "the area of few pictures is not normal"),
+    "aurc": Coverage((88.4, 94.2, 96.0), "the area of few images is not normal"),
     "f1_at_tpr95": Coverage((92.2, 92.0, 94.5), "it holds the threshold fixed"),
     "paired_difference": Coverage((97.8, 95.7, 94.8), "it does not collapse where hardly a verdict differs"),
     "disagreement": Coverage((98.0, 97.3, 96.4), "it does not collapse where hardly a verdict differs"),
-    **dict.fromkeys(("map", "map_numbers", "mean_map", "dial_map", "map_drop", "tide"), _FEW_THINGS),
+    **dict.fromkeys(("map", "map_numbers", "mean_map", "dial_map", "map_drop", "tide"), _FEW_OBJECTS),
     "mean_degree": _SKEWED,
     "lens_degree": _SKEWED,
     **dict.fromkeys(("aupr_in", "aupr_out", "aupr_in_trapz", "aupr_out_trapz"), _WIDE_SHARE),

@@ -1,12 +1,12 @@
-"""Strangeness by level (IS-OOD, NeurIPS 2024): each cell of semantic and covariate level against
-one familiar pool.
+"""OOD score by level (IS-OOD, NeurIPS 2024): each cell of semantic and covariate level against
+one in-distribution pool.
 
-The familiar pool is every clean picture of a known class; a cell holds the other pictures of its
-two levels. A cell of fewer than ``min_n`` pictures is too small to be reliable: its value is null,
+The in-distribution pool is every clean image of a known class; a cell holds the other images of its
+two levels. A cell of fewer than ``min_n`` images is too small to be reliable: its value is null,
 and its ``n`` stays. The published code skips cells below 10. A level is an integer bin of a
 measured distance, never a severity.
 
-Sets of pictures (see ``_sets``) are held apart, each against the same familiar pool, and named in
+Sets of images (see ``_sets``) are held apart, each against the same in-distribution pool, and named in
 the column ``set``: in IS-OOD the correlation with the covariate level has another sign on
 ImageNet-21K than on Syn-IS (its third insight), so that a mixture of both says nothing of either.
 ``pooled`` makes one map of all sets, whose name in ``set`` starts with "pooled:" and lists them.
@@ -36,7 +36,7 @@ def level_map(
     table: Table, by: Sequence[str] = BY_SET, metric: str = "auroc", min_n: int = MIN_N, pooled: bool = False
 ) -> pl.DataFrame:
     """AUROC, or another number of ``ood``, per ``set`` and cell of ``sem_level`` and ``cov_level``;
-    ``n`` counts its pictures.
+    ``n`` counts its images.
 
     ``set`` is added to ``by`` where it is left out, as ``model`` and ``scorer`` are; ``pooled``
     makes one map of all sets.
@@ -44,7 +44,7 @@ def level_map(
     if metric not in NUMBERS:
         raise UnknownName("number", metric, NUMBERS, f"One of {', '.join(NUMBERS)}.")
     if min_n < 1:
-        raise SoritesError(f"min_n is a number of pictures from 1 up, got {min_n}")
+        raise SoritesError(f"min_n is a number of images from 1 up, got {min_n}")
     wanted = [key for key in ([by] if isinstance(by, str) else by) if key not in CELL]
     asked = (
         pooled_sets(table, (pl.col("output") == "ood") & framework_named("graded")[1]) if pooled else table
@@ -52,9 +52,9 @@ def level_map(
     keys = list(dict.fromkeys([*wanted, *BY_SET]))
     found = ood_numbers(asked, [*keys, *CELL], "graded", "clean", [metric])
     graded = found.filter(pl.col("sem_level").is_not_null() & pl.col("cov_level").is_not_null())
-    fair = [pl.when(pl.col("strange") >= min_n).then(name).alias(name) for name in ("value", "low", "high")]
-    cells = graded.with_columns(*fair, n=pl.col("strange"))
-    return answer_frame(cells, keys, "value", "n", "low", "high", "familiar", "missing", then=CELL)
+    fair = [pl.when(pl.col("ood") >= min_n).then(name).alias(name) for name in ("value", "low", "high")]
+    cells = graded.with_columns(*fair, n=pl.col("ood"))
+    return answer_frame(cells, keys, "value", "n", "low", "high", "id", "missing", then=CELL)
 
 
 @add_metric
@@ -63,7 +63,7 @@ def level_curve(
 ) -> pl.DataFrame:
     """Mean over the cells of ``level_map`` at each ``level`` of one ``axis``, semantic or covariate.
 
-    ``cells`` is the number of cells and ``n`` counts their pictures. ``least`` and ``most`` are the
+    ``cells`` is the number of cells and ``n`` counts their images. ``least`` and ``most`` are the
     extremes of the cells: that spread shows the effect of the other axis and is not an interval.
     """
     cells = level_map(table, by, metric, min_n, pooled)

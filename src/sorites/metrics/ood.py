@@ -1,9 +1,9 @@
-"""Out-of-distribution detection: does a score separate strange pictures from familiar ones?
+"""Out-of-distribution detection: does a score separate OOD images from in-distribution ones?
 
-A larger score is stranger.
+A larger score is more OOD.
 
-Every metric here takes ``framework`` and ``against`` (see ``_pools``). ``n`` counts ``familiar``
-and ``strange`` pictures together, ``missing`` counts the rows of the group with an error or no
+Every metric here takes ``framework`` and ``against`` (see ``_pools``). ``n`` counts ``in-distribution``
+and ``OOD`` images together, ``missing`` counts the rows of the group with an error or no
 finite score. A group in which one of the two pools is empty has a null value. ``model`` and
 ``scorer`` are added to ``by`` where they are left out. Intervals are clustered by sample: that of
 the AUROC is Newcombe's with DeLong's variance (see ``_bounds.area``), the others are Wilson's with
@@ -25,39 +25,41 @@ from sorites.core.table import Table
 from sorites.metrics import intervals as bounds
 from sorites.metrics import separation
 from sorites.metrics.intervals import Z, normal_interval, wilson_interval
-from sorites.metrics.rows import STOP, answer_frame, with_stops
+from sorites.metrics.rows import SETTING_KEY, answer_frame, with_settings_key
 from sorites.metrics.separation import BY_SCORER, HAS_SCORE, Group, Pair, framework_named, groups, scored_rows
 
 Estimate = tuple[float, float | None, float | None]
-COLUMNS = ("value", "n", "low", "high", "familiar", "strange", "missing")
+COLUMNS = ("value", "n", "low", "high", "id", "ood", "missing")
 _FLOATS = dict.fromkeys(("value", "low", "high"), pl.Float64())
-_COUNTS = dict.fromkeys(("n", "familiar", "strange", "missing"), pl.Int64())
+_COUNTS = dict.fromkeys(("n", "id", "ood", "missing"), pl.Int64())
 
 
 def _auroc(two: Pair) -> Estimate:
     value = separation.auroc(two)
-    many = len(two.familiar), len(two.strange)
-    size = sum(many) / (two.familiar.samples + two.strange.samples)
+    many = len(two.in_distribution), len(two.ood)
+    size = sum(many) / (two.in_distribution.samples + two.ood.samples)
     return value, *bounds.area(value, *many, separation.auroc_variance(two), size)
 
 
 def _share(number: Callable[[Pair], float]) -> Callable[[Pair], Estimate]:
-    """Turn a share of the strange pool into an estimate with its interval."""
+    """Turn a share of the OOD pool into an estimate with its interval."""
 
     def estimate(two: Pair) -> Estimate:
         value = number(two)
-        return value, *bounds.share(value, two.strange.samples)
+        return value, *bounds.share(value, two.ood.samples)
 
     return estimate
 
 
 def _alarms(two: Pair) -> Estimate:
     """Return the share of false alarms; its interval adds what is not known of the threshold, which
-    strange pictures set.
+    OOD images set.
     """
     value, _ = separation.false_alarms(two)
-    at_threshold = separation.alarms_between(two, bounds.share(0.05, two.strange.samples))
-    return value, *bounds.square_and_add(value, bounds.share(value, two.familiar.samples), at_threshold)
+    at_threshold = separation.alarms_between(two, bounds.share(0.05, two.ood.samples))
+    return value, *bounds.square_and_add(
+        value, bounds.share(value, two.in_distribution.samples), at_threshold
+    )
 
 
 NUMBERS: dict[str, Callable[[Pair], Estimate]] = {
@@ -86,7 +88,7 @@ def ood(
 def auroc(
     table: Table, by: Sequence[str] = BY_SCORER, framework: str = "semantic", against: str = "same"
 ) -> pl.DataFrame:
-    """Chance that a strange picture scores above a familiar one, with ties counted half; 0.5 is no
+    """Chance that an OOD image scores above an in-distribution one, with ties counted half; 0.5 is no
     better than chance.
     """
     return _one(table, by, framework, against, "auroc")
@@ -96,8 +98,8 @@ def auroc(
 def aupr_out(
     table: Table, by: Sequence[str] = BY_SCORER, framework: str = "semantic", against: str = "same"
 ) -> pl.DataFrame:
-    """Average precision with strange as the positive class; a random score gets the strange share
-    of the pictures.
+    """Average precision with OOD as the positive class; a random score gets the OOD share
+    of the images.
     """
     return _one(table, by, framework, against, "aupr_out")
 
@@ -106,8 +108,8 @@ def aupr_out(
 def aupr_in(
     table: Table, by: Sequence[str] = BY_SCORER, framework: str = "semantic", against: str = "same"
 ) -> pl.DataFrame:
-    """Average precision with familiar as the positive class; a random score gets the familiar share
-    of the pictures.
+    """Average precision with in-distribution as the positive class; a random score gets the in-distribution share
+    of the images.
     """
     return _one(table, by, framework, against, "aupr_in")
 
@@ -136,7 +138,7 @@ def aupr_in_trapz(
 def fpr95_ood_pos(
     table: Table, by: Sequence[str] = BY_SCORER, framework: str = "semantic", against: str = "same"
 ) -> pl.DataFrame:
-    """Share of familiar pictures flagged at the threshold that flags at least 95 % of the strange
+    """Share of in-distribution images flagged at the threshold that flags at least 95 % of the OOD
     ones (OpenOOD's convention).
     """
     return _one(table, by, framework, against, "fpr95_ood_pos")
@@ -146,7 +148,7 @@ def fpr95_ood_pos(
 def fpr95_id_pos(
     table: Table, by: Sequence[str] = BY_SCORER, framework: str = "semantic", against: str = "same"
 ) -> pl.DataFrame:
-    """Share of strange pictures not flagged where at least 95 % of the familiar ones are not (the
+    """Share of OOD images not flagged where at least 95 % of the in-distribution ones are not (the
     ODIN paper's convention).
     """
     return _one(table, by, framework, against, "fpr95_id_pos")
@@ -191,10 +193,10 @@ SETTING = ("shift", "severity", "params")
 
 @add_metric
 def mean_score(table: Table, by: Sequence[str] = (*BY_SCORER, *SETTING)) -> pl.DataFrame:
-    """Mean score of the judged pictures, with their ``accuracy``; normal interval over samples.
+    """Mean score of the judged images, with their ``accuracy``; normal interval over samples.
 
-    The unit is that of the scorer; a larger score is stranger. ``n`` counts samples, each with the
-    mean over its pictures. The bounds are null for a single sample.
+    The unit is that of the scorer; a larger score is more OOD. ``n`` counts samples, each with the
+    mean over its images. The bounds are null for a single sample.
     """
     rows, keys = scored_rows(table, by)
     usable = rows.filter(HAS_SCORE & pl.col("correct").is_not_null())
@@ -222,7 +224,7 @@ def score_accuracy(table: Table, by: Sequence[str] = BY_SCORER) -> pl.DataFrame:
     """
     wanted = [by] if isinstance(by, str) else list(by)
     keys = list(dict.fromkeys([*wanted, *BY_SCORER]))
-    points = mean_score(with_stops(table), [*keys, *STOP]).rename({"value": "score"})
+    points = mean_score(with_settings_key(table), [*keys, *SETTING_KEY]).rename({"value": "score"})
     kinds = {
         "pearson": pl.corr("score", "accuracy"),
         "spearman": pl.corr("score", "accuracy", method="spearman"),
@@ -239,13 +241,13 @@ def score_accuracy(table: Table, by: Sequence[str] = BY_SCORER) -> pl.DataFrame:
 def score_histogram(
     table: Table, by: Sequence[str] = BY_SCORER, framework: str = "kind", bins: int = 40
 ) -> pl.DataFrame:
-    """Share of each pool's pictures in each of ``bins`` equal steps of the score (``bin`` from 0,
+    """Share of each pool's images in each of ``bins`` equal steps of the score (``bin`` from 0,
     ``left``, ``right``).
 
-    The pools are the familiar and the strange pictures of a framework or, with
+    The pools are the in-distribution images and the OOD images of a framework or, with
     ``framework="kind"``, ID, C-OOD and S-OOD. The steps are the same for all pools of a group and
     go from its 0.5 % to its 99.5 % point; the first and the last also hold the scores beyond. The
-    interval is Wilson's by pictures; ``n`` counts the pool. A bin without a picture is absent.
+    interval is Wilson's by images; ``n`` counts the pool. A bin without an image is absent.
     """
     if bins < 1:
         raise SoritesError(f"bins is a number of bins from 1 up, got {bins}")
@@ -274,8 +276,8 @@ def score_histogram(
 def _pool(framework: str) -> pl.Expr:
     if framework == "kind":
         return pl.col("kind")
-    familiar, strange = framework_named(framework)
-    return pl.when(strange).then(pl.lit("strange")).when(familiar).then(pl.lit("familiar"))
+    in_distribution, ood = framework_named(framework)
+    return pl.when(ood).then(pl.lit("ood")).when(in_distribution).then(pl.lit("id"))
 
 
 def _fisher() -> dict[str, pl.Expr]:
@@ -291,7 +293,7 @@ def _fisher() -> dict[str, pl.Expr]:
 # F1 at a threshold, in two definitions that answer two questions.
 
 
-# The share of the familiar pictures that pass the threshold of ``f1_at_tpr95``.
+# The share of the in-distribution images that pass the threshold of ``f1_at_tpr95``.
 TPR = 0.95
 
 
@@ -303,10 +305,10 @@ def f1(
     against: str = "same",
     split: str | None = None,
 ) -> pl.DataFrame:
-    """F1 of flagging strange pictures at the threshold that is best on the rows of ``split``; those
+    """F1 of flagging OOD images at the threshold that is best on the rows of ``split``; those
     rows are not judged.
 
-    A picture is flagged at the threshold or above it. Each model and scorer has one threshold,
+    An image is flagged at the threshold or above it. Each model and scorer has one threshold,
     given in the last column; of equally good ones it is the highest. F1 is null where ``split``
     lacks one of the two pools. The interval is Wilson's of J = TP / (TP + FP + FN), converted by F1
     = 2 J / (1 + J), with as many cases as there are different samples.
@@ -329,14 +331,14 @@ def f1_at_tpr95(
     framework: str = "model-specific",
     against: str = "same",
 ) -> pl.DataFrame:
-    """F1 of passing familiar pictures at the threshold that 95 % of each setting's familiar
-    pictures pass (ImageNet-ES).
+    """F1 of passing in-distribution images at the threshold that 95 % of each setting's in-distribution
+    images pass (ImageNet-ES).
 
-    In the framework of that paper familiar is what the model gets right: TP is right and passed, FP
-    wrong and passed, FN right and not passed, and F1 = 2 TP / (2 TP + FP + FN). A picture passes at
+    In the framework of that paper in-distribution is what the model gets right: TP is right and passed, FP
+    wrong and passed, FN right and not passed, and F1 = 2 TP / (2 TP + FP + FN). An image passes at
     the ``threshold`` or below it; the threshold is the lowest that at least 95 % pass. It falls
-    with accuracy even where the score separates equally well, because wrong pictures outnumber
-    right ones. It is null without a familiar picture; a setting without any score is absent. The
+    with accuracy even where the score separates equally well, because wrong images outnumber
+    right ones. It is null without an in-distribution image; a setting without any score is absent. The
     interval is that of ``f1``, with the threshold held fixed. (The released code takes the point of
     the ROC curve whose TPR is nearest to 95 %.)
     """
@@ -346,18 +348,18 @@ def f1_at_tpr95(
 
 def _answer(table: Table, lines: Sequence[dict[str, object]], keys: Sequence[str]) -> pl.DataFrame:
     numbers = dict.fromkeys(("value", "low", "high", "threshold"), pl.Float64())
-    counts = dict.fromkeys(("n", "familiar", "strange", "missing"), pl.Int64())
+    counts = dict.fromkeys(("n", "id", "ood", "missing"), pl.Int64())
     frame = pl.DataFrame(lines, schema={**key_types(table, keys), **numbers, **counts})
     return answer_frame(frame, keys, *COLUMNS, "threshold")
 
 
 def _passing_line(keys: Sequence[str], group: Group) -> dict[str, object]:
     line = {**dict(zip(keys, group.key, strict=True)), **group.counts}
-    familiar = group.familiar.scores
-    if not len(familiar):
+    in_distribution = group.in_distribution.scores
+    if not len(in_distribution):
         return {**line, "value": None, "low": None, "high": None, "threshold": None}
-    threshold = float(familiar[math.ceil(TPR * len(familiar) - 1e-9) - 1])
-    return {**line, "threshold": threshold, **_f1(Pair(group.familiar, group.strange).flipped, -threshold)}
+    threshold = float(in_distribution[math.ceil(TPR * len(in_distribution) - 1e-9) - 1])
+    return {**line, "threshold": threshold, **_f1(Pair(group.in_distribution, group.ood).flipped, -threshold)}
 
 
 def _splits(table: Table, split: str | None) -> list[str]:
@@ -372,7 +374,7 @@ def _splits(table: Table, split: str | None) -> list[str]:
     wanted = "F1 needs a threshold, and a threshold a validation split of its own"
     if names == [""] and split != "":
         raise SoritesError(
-            f"{wanted}, and the pictures of this table belong to no split. Ask f1_at_tpr95, which needs none."
+            f"{wanted}, and the images of this table belong to no split. Ask f1_at_tpr95, which needs none."
         )
     if names and (split is None or split not in names):
         came = "no split was named" if split is None else f"there is no {split!r}"
@@ -389,11 +391,11 @@ def _thresholds(table: Table, framework: str, split: str | None) -> list[tuple[t
 
 
 def best_threshold(two: Pair) -> float:
-    """Return the threshold with the best F1 on these pools; it is always the score of a strange picture."""
-    caught = len(two.strange) - two.strange.firsts
-    flagged = caught + len(two.familiar) - two.below
-    worth = 2 * caught / (flagged + len(two.strange))
-    return float(two.strange.scores[len(worth) - 1 - int(np.argmax(worth[::-1]))])
+    """Return the threshold with the best F1 on these pools; it is always the score of an OOD image."""
+    caught = len(two.ood) - two.ood.firsts
+    flagged = caught + len(two.in_distribution) - two.below
+    worth = 2 * caught / (flagged + len(two.ood))
+    return float(two.ood.scores[len(worth) - 1 - int(np.argmax(worth[::-1]))])
 
 
 def _line(keys: Sequence[str], group: Group, threshold: float | None) -> dict[str, object]:
@@ -404,10 +406,10 @@ def _line(keys: Sequence[str], group: Group, threshold: float | None) -> dict[st
 
 
 def _f1(two: Pair, threshold: float) -> dict[str, float | None]:
-    strange, familiar = two.strange, two.familiar
-    caught = int((strange.scores >= threshold).sum())
-    cases = len(strange) + int((familiar.scores >= threshold).sum())
-    apart = (strange.samples + familiar.samples) / (len(strange) + len(familiar))
+    ood, in_distribution = two.ood, two.in_distribution
+    caught = int((ood.scores >= threshold).sum())
+    cases = len(ood) + int((in_distribution.scores >= threshold).sum())
+    apart = (ood.samples + in_distribution.samples) / (len(ood) + len(in_distribution))
     low, high = bounds.share(caught / cases, cases * apart)
     return {"value": _from_jaccard(caught / cases), "low": _from_jaccard(low), "high": _from_jaccard(high)}
 

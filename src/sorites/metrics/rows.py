@@ -17,7 +17,7 @@ from sorites.core import CLEAN
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.core.table import COUNTED, Table
 
-# The sets that the pictures of a run belong to, in the column ``set``.
+# The sets that the images of a run belong to, in the column ``set``.
 
 
 SET = "set"
@@ -70,7 +70,7 @@ _VERDICT = {"output", "scorer", "pred", "conf", "top5", "correct", "score", "box
 # them.
 IMAGE_COLUMNS = frozenset(_SETTING | _VERDICT)
 
-# Rows of a shift with a severity: neither clean pictures nor a grid of params, which has no order.
+# Rows of a shift with a severity: neither clean images nor a grid of params, which has no order.
 SHIFTED = (pl.col("shift") != CLEAN) & pl.col("severity").is_not_null()
 
 # Rows at the severities of the suite, not probes.
@@ -104,7 +104,7 @@ def select_rows(
 
 
 def judged_rows(rows: pl.LazyFrame, probes: bool = False) -> pl.LazyFrame:
-    """Keep the rows with a verdict; ``probes`` also keeps those made by refining a failure point."""
+    """Keep the rows with a verdict; ``probes`` also keeps those made by refining a failure severity."""
     kept = rows.filter(pl.col("error").is_null() & pl.col("correct").is_not_null())
     return kept if probes else kept.filter(ON_GRID)
 
@@ -112,7 +112,7 @@ def judged_rows(rows: pl.LazyFrame, probes: bool = False) -> pl.LazyFrame:
 def with_clean(table: Table) -> pl.LazyFrame:
     """Return the table with each clean row repeated at severity 0 of every shift of its sample in the run.
 
-    Curves then start from the clean pictures. Where a dataset has other samples for each shift,
+    Curves then start from the clean images. Where a dataset has other samples for each shift,
     each curve starts from its own.
     """
     lazy = table.lazy()
@@ -151,8 +151,8 @@ def answer_frame(
 # The stop of its shift at which an image stands: its severity, or the params that were asked for.
 
 
-# The columns that identify a stop, once ``with_stops`` has added the last of them.
-STOP = ("shift", "severity", "(stop)")
+# The columns that identify a stop, once ``with_settings_key`` has added the last of them.
+SETTING_KEY = ("shift", "severity", "(setting)")
 
 # As many samples of a shift are looked at: all of them are shown at the same settings.
 ENOUGH = 200
@@ -160,7 +160,7 @@ ENOUGH = 200
 Params = dict[str, Any]
 
 
-def with_stops(table: Table) -> pl.LazyFrame:
+def with_settings_key(table: Table) -> pl.LazyFrame:
     """Return the table with the column ``(stop)``: the params that were asked for, where an image
     has no severity.
     """
@@ -173,7 +173,7 @@ def with_stops(table: Table) -> pl.LazyFrame:
     }
     named = [_named(params, told.get(shift, ())) for shift, params in rows.iter_rows()]
     settings = rows.with_columns(
-        pl.lit(None, pl.Float64).alias("severity"), pl.Series(STOP[-1], named, pl.String)
+        pl.lit(None, pl.Float64).alias("severity"), pl.Series(SETTING_KEY[-1], named, pl.String)
     )
     return lazy.join(settings.lazy(), on=["shift", "severity", "params"], how="left", nulls_equal=True)
 

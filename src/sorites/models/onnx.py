@@ -9,7 +9,7 @@ takes precedence:
 - ``labels``: class ids in the order of the logits, or ``"imagenet"``;
 - ``layout``: ``"NCHW"`` or ``"NHWC"``, only if the graph leaves it open.
 
-A graph with 8-bit input is fed pictures as they are. Its 2-D output is taken as logits; a second
+A graph with 8-bit input is fed images as they are. Its 2-D output is taken as logits; a second
 one named like features is the features. If the graph ends in a linear layer and the ``onnx``
 package is installed, that layer is the head, its input is the features, and its output is the
 logits even if a softmax follows; without the package, probabilities are turned back into logits (up
@@ -35,7 +35,7 @@ from sorites.core.labels import imagenet
 from sorites.io.paths import is_file
 from sorites.io.readers import json_file, json_value
 from sorites.models import session as _session
-from sorites.models.export import Forward, checked, rows, trial_pictures
+from sorites.models.export import Forward, checked, rows, trial_images
 from sorites.models.preprocess import Channels, Input
 
 # Read the two ends of an ONNX classifier: its input, and which of its outputs are logits and features.
@@ -69,14 +69,14 @@ class GraphInput:
     size: tuple[int, int] | None
     batch: int | None
 
-    def shaped(self, pictures: NDArray[np.uint8], wants: Normalised) -> NDArray[Any]:
-        """Return pictures (8 bits, N x H x W x 3) as the graph wants them; an 8-bit input is not
+    def shaped(self, images: NDArray[np.uint8], wants: Normalised) -> NDArray[Any]:
+        """Return images (8 bits, N x H x W x 3) as the graph wants them; an 8-bit input is not
         normalised.
         """
-        batch: NDArray[Any] = pictures
+        batch: NDArray[Any] = images
         if self.dtype is not np.uint8:
             mean, std = (np.float32(np.multiply(part, 255.0)) for part in (wants.mean, wants.std))
-            batch = ((pictures - mean) / std).astype(self.dtype)
+            batch = ((images - mean) / std).astype(self.dtype)
         return np.ascontiguousarray(batch.transpose(0, 3, 1, 2)) if self.layout == "NCHW" else batch
 
 
@@ -93,13 +93,13 @@ def read_input(session: Any, layout: str, path: Path) -> GraphInput:
     inputs = session.get_inputs()
     if len(inputs) != 1:
         raise SoritesError(
-            f"{path}: wanted one input (pictures), got {len(inputs)}: {', '.join(i.name for i in inputs)}"
+            f"{path}: wanted one input (images), got {len(inputs)}: {', '.join(i.name for i in inputs)}"
         )
-    return read_pictures(inputs[0].shape, inputs[0].type, layout, path)
+    return read_images(inputs[0].shape, inputs[0].type, layout, path)
 
 
-def read_pictures(shape: list[Any], kind: str, layout: str, path: Path) -> GraphInput:
-    """Return an input of this shape and type, which must be one for pictures."""
+def read_images(shape: list[Any], kind: str, layout: str, path: Path) -> GraphInput:
+    """Return an input of this shape and type, which must be one for images."""
     if kind not in TYPES:
         raise SoritesError(f"{path}: wanted an input of {', '.join(TYPES)}, got {kind}")
     places = _layout(shape, layout)
@@ -131,7 +131,7 @@ def read_outputs(session: Any, path: Path) -> GraphOutputs:
     flat = [o.name for o in outputs if len(o.shape or (0, 0)) == 2 and "float" in o.type]
     if not flat:
         came = ", ".join(f"{o.name} {o.shape}" for o in outputs)
-        raise SoritesError(f"{path}: wanted a 2-D output (pictures x classes), got {came}")
+        raise SoritesError(f"{path}: wanted a 2-D output (images x classes), got {came}")
     plain = [name for name in flat if not FEATURES.search(name)] or flat[:1]
     logits = next((name for name in plain if LOGITS.search(name)), plain[0])
     return GraphOutputs(
@@ -410,9 +410,9 @@ def _with_head(path: Path, session: Any, outputs: GraphOutputs) -> tuple[Any, Gr
 def _forward(session: Any, graph_input: GraphInput, outputs: GraphOutputs, wants: Input) -> Forward:
     names = [name for name in (outputs.logits, outputs.features) if name is not None]
 
-    def forward(pictures: list[NDArray[Any]]) -> Outputs:
+    def forward(images: list[NDArray[Any]]) -> Outputs:
         logits, *rest = _session.run(
-            session, graph_input.shaped(np.stack(pictures), wants), names, graph_input.batch
+            session, graph_input.shaped(np.stack(images), wants), names, graph_input.batch
         )
         return Outputs(logits, rest[0] if rest else None)
 
@@ -420,16 +420,16 @@ def _forward(session: Any, graph_input: GraphInput, outputs: GraphOutputs, wants
 
 
 def _first_pass(name: str, forward: Forward, wants: Input) -> NDArray[np.float32]:
-    """Return the logits of the trial pictures, so that a graph that cannot run says so now and not
+    """Return the logits of the trial images, so that a graph that cannot run says so now and not
     in the middle of a run.
     """
-    pictures = trial_pictures(wants.size)
+    images = trial_images(wants.size)
     try:
-        given = forward(list(pictures))
+        given = forward(list(images))
     except Exception as error:  # ONNX Runtime has many exceptions for this too
         reason = str(error).strip().split("\n")[0][:200]
-        raise SoritesError(f"model {name} does not run on pictures of {wants.size}: {reason}") from error
-    return rows(name, "logits", given.logits, len(pictures))
+        raise SoritesError(f"model {name} does not run on images of {wants.size}: {reason}") from error
+    return rows(name, "logits", given.logits, len(images))
 
 
 def _are_probabilities(values: NDArray[np.float32]) -> bool:
@@ -439,8 +439,8 @@ def _are_probabilities(values: NDArray[np.float32]) -> bool:
 def _log(forward: Forward) -> Callable[[list[NDArray[Any]]], Outputs]:
     tiny = np.finfo(np.float32).tiny
 
-    def logged(pictures: list[NDArray[Any]]) -> Outputs:
-        given = forward(pictures)
+    def logged(images: list[NDArray[Any]]) -> Outputs:
+        given = forward(images)
         return Outputs(np.log(np.maximum(np.asarray(given.logits, np.float32), tiny)), given.features)
 
     return logged

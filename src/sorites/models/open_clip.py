@@ -1,9 +1,9 @@
-"""Predict with an image-text model by the text that a picture is nearest to (zero-shot; Radford et al. 2021).
+"""Predict with an image-text model by the text that an image is nearest to (zero-shot; Radford et al. 2021).
 
 ``open_clip:ViT-B-32@weights.safetensors``, or with sentences from a file
 ``open_clip:ViT-B-32@openai?templates=FILE``. The classes are those of the suite: each is described
 by every template with its name in the place of ``{}``, and is the mean direction of these texts, as
-in CLIP's own evaluation. Features are the direction of the picture, so that scorers see features, a
+in CLIP's own evaluation. Features are the direction of the image, so that scorers see features, a
 last layer (the classes' directions times the model's logit scale) and the logits that the two make.
 """
 
@@ -136,7 +136,7 @@ def _directions(rows: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _graph(pair: Any, head: Head) -> nn.Module:
-    """Return the module that maps normalised pictures to (logits, features)."""
+    """Return the module that maps normalised images to (logits, features)."""
     import torch
     from torch import nn
 

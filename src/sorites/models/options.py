@@ -29,7 +29,7 @@ def options(model: str, query: str, allowed: Collection[str]) -> dict[str, str]:
 def without_classes(name: str) -> Callable[[list[NDArray[Any]]], Outputs]:
     """Return what a model does that was not told its classes: it refuses, and says how to tell it."""
 
-    def forward(pictures: list[NDArray[Any]]) -> Outputs:
+    def forward(images: list[NDArray[Any]]) -> Outputs:
         raise SoritesError(
             f'{name} has no classes of its own: give it some with model.for_classes(["cat", "dog"])'
         )

@@ -1,4 +1,4 @@
-"""Bring a picture of any size to a model's input: scale and crop, nothing else; the model's graph
+"""Bring an image of any size to a model's input: scale and crop, nothing else; the model's graph
 does the normalising.
 """
 
@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image as Pil
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from sorites.core import Picture
+from sorites.core import ImageU8
 from sorites.core.errors import SoritesError
 from sorites.io.validation import mistakes
 
@@ -22,7 +22,7 @@ Mode = Literal["center", "squash"]
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 
-# The most pixels of a scaled picture. One so thin that it would have more is scaled only in the
+# The most pixels of a scaled image. One so thin that it would have more is scaled only in the
 # part that is kept.
 HUGE = 1 << 24
 
@@ -31,26 +31,26 @@ Side = Annotated[int, Field(gt=0)]
 
 
 def fit(
-    picture: Picture,
+    image: ImageU8,
     framed: bool,
     size: tuple[int, int],
     crop_pct: float = 0.875,
     filter: Filter = "bicubic",
     mode: Mode = "center",
-) -> Picture:
-    """Return the picture at ``size`` (height, width), 8 bits.
+) -> ImageU8:
+    """Return the image at ``size`` (height, width), 8 bits.
 
-    A framed picture is only scaled. An unframed one is scaled until its shorter side is ``size /
+    A framed image is only scaled. An unframed one is scaled until its shorter side is ``size /
     crop_pct`` (``squash``: both sides, whatever its aspect) and the centre is cut out; the result
-    equals, to the bit, that of torchvision's Resize and CenterCrop on a Pillow picture. A picture
+    equals, to the bit, that of torchvision's Resize and CenterCrop on a Pillow image. An image
     that has ``size`` already is returned untouched.
     """
-    if picture.shape[:2] == tuple(size):
-        return picture
-    tall, wide = size if framed else _scaled(picture.shape[0], picture.shape[1], size, crop_pct, mode)
+    if image.shape[:2] == tuple(size):
+        return image
+    tall, wide = size if framed else _scaled(image.shape[0], image.shape[1], size, crop_pct, mode)
     top, left = round((tall - size[0]) / 2), round((wide - size[1]) / 2)
     crop = (left, top, left + size[1], top + size[0])
-    given, how = Pil.fromarray(picture), Pil.Resampling[filter.upper()]
+    given, how = Pil.fromarray(image), Pil.Resampling[filter.upper()]
     if tall * wide > HUGE:
         down, across = given.height / tall, given.width / wide
         part = (crop[0] * across, crop[1] * down, crop[2] * across, crop[3] * down)
@@ -59,7 +59,7 @@ def fit(
 
 
 def _scaled(height: int, width: int, size: tuple[int, int], crop_pct: float, mode: Mode) -> tuple[int, int]:
-    """Return the height and width to which the picture is scaled before its centre is cut out."""
+    """Return the height and width to which the image is scaled before its centre is cut out."""
     tall, wide = (math.floor(side / crop_pct) for side in size)
     if mode == "squash":
         return tall, wide
@@ -114,6 +114,6 @@ class Input(Config):
         """The same as plain data."""
         return self.model_dump(mode="json")
 
-    def prepare(self, picture: Picture, framed: bool) -> Picture:
-        """Bring a picture to this input, as ``fit`` does."""
-        return fit(picture, framed, self.size, self.crop_pct, self.filter, self.mode)
+    def prepare(self, image: ImageU8, framed: bool) -> ImageU8:
+        """Bring an image to this input, as ``fit`` does."""
+        return fit(image, framed, self.size, self.crop_pct, self.filter, self.mode)

@@ -5,17 +5,17 @@
 1. a ``sorites.core.Model``, or a ``torch.nn.Module``: used as it is;
 2. something that can be called with no arguments (a factory, a class): it is called once, and must
 give one of 1 or 3;
-3. anything else that can be called: it is the model. It gets a list of pictures (uint8, H x W x 3,
+3. anything else that can be called: it is the model. It gets a list of images (uint8, H x W x 3,
 RGB, each of
    its own size) and gives logits (N x C), or (logits, features), or ``sorites.core.Outputs``. It is
        called by one thread at
-   a time. A detector gives one result per picture in a form that ``sorites.models.detectors.forms``
+   a time. A detector gives one result per image in a form that ``sorites.models.detectors.forms``
        names; which of the two
-   it is, is decided once, when it is loaded, on a grey picture.
+   it is, is decided once, when it is loaded, on a grey image.
 
 The version of a callable, or of a Model that brings none, follows from the files of its module and
 of the modules beside it that these import, the arrays and tensors it holds, and what it says of
-three trial pictures.
+three trial images.
 
 A torch module gets ImageNet's usual preprocessing at 224 px unless it carries a dict ``sorites``
 with some of the keys of ``sorites.models.preprocess.Input`` and ``labels``; it maps normalised N x
@@ -51,7 +51,7 @@ SHAPES = "logits (N x C), (logits, features) or sorites Outputs"
 @add_model
 def python(argument: str | None) -> Model:
     """Run your own code (python:module:name): a torch module, a Model, a factory of either, or a
-    function of pictures.
+    function of images.
     """
     module, _, attribute = (argument or "").partition(":")
     if not module or not attribute:
@@ -62,27 +62,27 @@ def python(argument: str | None) -> Model:
 
 
 def found_in(module: str, attribute: str) -> Any:
-    """Return a thing of a module that is installed or lies in the current folder."""
+    """Return an object of a module that is installed or lies in the current folder."""
     return _find(_import(module), attribute)
 
 
-def as_model(name: str, thing: Any) -> Model:
+def as_model(name: str, obj: Any) -> Model:
     """Return a model from anything that this module's docstring names; ``name`` is what the table
     calls it.
     """
-    if not _is_model(thing) and callable(thing) and _takes_no_arguments(thing):
-        thing = _called_factory(name, thing)
-    if isinstance(thing, Model):
-        made = replace(thing, name=name, forward=checked(name, thing.forward))
-        return made if made.version else versioned(made, thing.forward, thing.prepare)
-    if _is_module(thing):
-        return _from_module(name, thing)
-    if not callable(thing):
+    if not _is_model(obj) and callable(obj) and _takes_no_arguments(obj):
+        obj = _called_factory(name, obj)
+    if isinstance(obj, Model):
+        made = replace(obj, name=name, forward=checked(name, obj.forward))
+        return made if made.version else versioned(made, obj.forward, obj.prepare)
+    if _is_module(obj):
+        return _from_module(name, obj)
+    if not callable(obj):
         raise SoritesError(
-            f"model {name}: wanted a Model, a torch module or something to call, got {type(thing).__name__}"
+            f"model {name}: wanted a Model, a torch module or something to call, got {type(obj).__name__}"
         )
     return versioned(
-        with_boxes(Model(name, checked(name, _as_forward(name, thing)), one_caller=True), thing), thing
+        with_boxes(Model(name, checked(name, _as_forward(name, obj)), one_caller=True), obj), obj
     )
 
 
@@ -108,25 +108,25 @@ def _import(module: str) -> Any:
 def _find(module: Any, attribute: str) -> Any:
     if not hasattr(module, attribute):
         names = [name for name in vars(module) if not name.startswith("_")]
-        raise UnknownName(f"thing in module {module.__name__}", attribute, names)
+        raise UnknownName(f"object in module {module.__name__}", attribute, names)
     return getattr(module, attribute)
 
 
-def _is_module(thing: Any) -> bool:
+def _is_module(obj: Any) -> bool:
     """Return whether this is a torch module, without importing torch: where torch was never
     imported, there is none.
     """
     torch = sys.modules.get("torch")
-    return torch is not None and isinstance(thing, torch.nn.Module)
+    return torch is not None and isinstance(obj, torch.nn.Module)
 
 
-def _is_model(thing: Any) -> bool:
-    return isinstance(thing, Model) or _is_module(thing)
+def _is_model(obj: Any) -> bool:
+    return isinstance(obj, Model) or _is_module(obj)
 
 
-def _takes_no_arguments(thing: Callable[..., Any]) -> bool:
+def _takes_no_arguments(obj: Callable[..., Any]) -> bool:
     try:
-        inspect.signature(thing).bind()
+        inspect.signature(obj).bind()
     except (TypeError, ValueError):
         return False
     return True
@@ -143,7 +143,7 @@ def _called_factory(name: str, factory: Callable[[], Any]) -> Any:
         return product
     raise SoritesError(
         f"model {name}: called with no arguments it gave {type(product).__name__}, not a Model, a torch"
-        " module or something to call. A function of pictures takes one argument, the list of pictures."
+        " module or something to call. A function of images takes one argument, the list of images."
     )
 
 
@@ -160,9 +160,9 @@ def _as_forward(
 ) -> Callable[[list[NDArray[Any]]], Outputs]:
     lock = threading.Lock()
 
-    def forward(pictures: list[NDArray[Any]]) -> Outputs:
+    def forward(images: list[NDArray[Any]]) -> Outputs:
         with lock:
-            given = function(pictures)
+            given = function(images)
         if isinstance(given, Outputs):
             return given
         if isinstance(given, tuple) and len(given) == 2:

@@ -1,9 +1,9 @@
 """Run ONNX Runtime so that all cores are busy whether one thread calls it or many.
 
-Measured on two cores with EfficientNet-lite0, in pictures per second: a session of two threads
+Measured on two cores with EfficientNet-lite0, in images per second: a session of two threads
 gives 154 to one caller and 126 to two (their pools compete); a session of one thread gives 87 and
 170. So a session has one thread, and a batch is cut into one part per core, so that a single caller
-can use the whole machine. The cut costs no processor time (12 to 15 ms per picture, 12 to 22
+can use the whole machine. The cut costs no processor time (12 to 15 ms per image, 12 to 22
 without it, both on a busy machine) and does not show in lite0's results, which are equal bit for
 bit whatever the batch.
 """
@@ -105,9 +105,9 @@ def run(
     return [np.concatenate(column)[: len(batch)] for column in zip(*done, strict=True)]
 
 
-def each(do: Callable[[T], Result], things: Sequence[T]) -> list[Result]:
-    """Return what ``do`` gives for each thing, one call per thing, on all cores."""
-    return [do(thing) for thing in things] if len(things) == 1 else list(_pool().map(do, things))
+def each(do: Callable[[T], Result], objects: Sequence[T]) -> list[Result]:
+    """Return what ``do`` gives for each object, one call per object, on all cores."""
+    return [do(obj) for obj in objects] if len(objects) == 1 else list(_pool().map(do, objects))
 
 
 def _parts(session: Any, batch: NDArray[Any]) -> list[NDArray[Any]]:
@@ -116,8 +116,8 @@ def _parts(session: Any, batch: NDArray[Any]) -> list[NDArray[Any]]:
 
 
 def _full(batch: NDArray[Any], fixed: int) -> list[NDArray[Any]]:
-    """Cut a batch into parts of exactly ``fixed`` pictures; the last part is filled up by repeating
-    its last picture.
+    """Cut a batch into parts of exactly ``fixed`` images; the last part is filled up by repeating
+    its last image.
     """
     short = -len(batch) % fixed
     whole = np.concatenate([batch, np.repeat(batch[-1:], short, axis=0)])

@@ -17,14 +17,14 @@ from sorites.core import Head, Model, Outputs
 from sorites.core.errors import SoritesError
 from sorites.core.rng import digest
 from sorites.core.torch_tools import computing, device_of, one_thread
-from sorites.models.export import NAMES, Forward, checked, exported, trial_pictures
+from sorites.models.export import NAMES, Forward, checked, exported, trial_images
 from sorites.models.preprocess import Input
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
-# Labels of each trial picture that enter a version, best first: rounding on another processor does
+# Labels of each trial image that enter a version, best first: rounding on another processor does
 # not reorder them.
 BEST = 5
 # The fields of ``Input`` that enter the name of a cache.
@@ -33,10 +33,10 @@ CACHE_INPUT = ("size", "mean", "std", "crop_pct", "filter", "mode")
 
 def fingerprint(module: nn.Module, wants: Input, trial: Outputs | None = None) -> str:
     """Return a hash of every weight by name, of how each layer is set, of the preprocessing, and of
-    the best labels of some trial pictures.
+    the best labels of some trial images.
 
     Names of classes are left out, except those of torch itself, which are operations; two layers of
-    other classes that hold no weights are told apart by what the model says of the trial pictures.
+    other classes that hold no weights are told apart by what the model says of the trial images.
     """
     said = (
         ""
@@ -49,7 +49,7 @@ def fingerprint(module: nn.Module, wants: Input, trial: Outputs | None = None) -
 def cache_fingerprint(module: nn.Module, wants: Input) -> str:
     """Return a hash of every weight by name, of the layers as torch prints them, and of the preprocessing.
 
-    It is what caches of features are named by, and it enters the versions of the referees ``cifar``
+    It is what caches of features are named by, and it enters the versions of the encoders ``cifar``
     and ``toy``.
     """
     return weights_hash(module, digest(module, wants.model_dump_json(include=set(CACHE_INPUT))))
@@ -122,12 +122,12 @@ def torch_model(
 
 
 def _trial(on_torch: Forward, wants: Input) -> Outputs | None:
-    """Return what a module gives for the trial pictures, or None if it fails on them; that is said
+    """Return what a module gives for the trial images, or None if it fails on them; that is said
     when it is tried.
     """
     try:
         with one_thread():
-            return on_torch(trial_pictures(wants.size))
+            return on_torch(trial_images(wants.size))
     except Exception:  # a module raises whatever it likes
         return None
 
@@ -186,8 +186,8 @@ def _graph(module: nn.Module, wants: Input) -> nn.Module:
                 "scale", torch.tensor(wants.std, dtype=torch.float64).mul(255).float().view(1, 3, 1, 1)
             )
 
-        def forward(self, pictures: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            given = self.module((pictures.permute(0, 3, 1, 2).float() - self.mean) / self.scale)
+        def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            given = self.module((images.permute(0, 3, 1, 2).float() - self.mean) / self.scale)
             return tuple(given)[:2] if isinstance(given, tuple | list) else (given,)
 
     return Graph().eval()
@@ -218,13 +218,13 @@ def _on_torch(graph: nn.Module, device: str, precision: str = "float32") -> Forw
     graph = graph.to(device)
     kind, number = device.partition(":")[0], getattr(torch, precision)
 
-    def forward(pictures: list[NDArray[Any]]) -> Outputs:
+    def forward(images: list[NDArray[Any]]) -> Outputs:
         exact = torch.backends.cudnn.flags(
             enabled=True, benchmark=False, deterministic=True, allow_tf32=False
         )
         lower = torch.autocast(kind, number) if precision != "float32" else contextlib.nullcontext()
         with torch.inference_mode(), exact, lower:
-            given = graph(torch.from_numpy(np.stack(pictures)).to(device))
+            given = graph(torch.from_numpy(np.stack(images)).to(device))
         return Outputs(
             **{name: value.float().cpu().numpy() for name, value in zip(NAMES, given, strict=False)}
         )
@@ -272,16 +272,16 @@ def module_device(module: Any) -> Any:
     return next((weights.device for weights in module.parameters()), torch.device("cpu"))
 
 
-def logits_of(module: Any, pictures: torch.Tensor) -> torch.Tensor:
-    """Return the logits of pictures N x H x W x 3 in 0..255."""
-    given = module(pictures)
+def logits_of(module: Any, images: torch.Tensor) -> torch.Tensor:
+    """Return the logits of images N x H x W x 3 in 0..255."""
+    given = module(images)
     logits: torch.Tensor = given[0] if isinstance(given, tuple | list) else given
     return logits
 
 
 @contextlib.contextmanager
 def without_weight_gradients(module: Any) -> Iterator[None]:
-    """Take no gradients of the weights inside: only those of pictures and maps are wanted, and they
+    """Take no gradients of the weights inside: only those of images and maps are wanted, and they
     cost half as much alone.
     """
     asked = [weights for weights in module.parameters() if weights.requires_grad]

@@ -1,4 +1,4 @@
-"""Classifiers of the toy world (four shapes, 16 px), trained on its real pictures; their weights
+"""Classifiers of the toy world (four shapes, 16 px), trained on its real images; their weights
 come with the package.
 """
 

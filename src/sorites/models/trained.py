@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from sorites.core import Model, Picture, add_model
+from sorites.core import ImageU8, Model, add_model
 from sorites.core.errors import Damaged, SoritesError, UnknownName
 from sorites.core.labels import imagenet
 from sorites.core.rng import digest
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-# A small convolutional network for pictures of about 32 px that learns quickly on a CPU: 318 k parameters
+# A small convolutional network for images of about 32 px that learns quickly on a CPU: 318 k parameters
 # for ten classes.
 
 
@@ -40,12 +40,12 @@ PATCHES = PATCH * PATCH * 3
 # The constant added to each variance before patches are divided by its root.
 SHRINK = 1e-2
 FEATURES = 128
-# Training pictures that the whitening is computed from.
-PICTURES = 2000
+# Training images that the whitening is computed from.
+IMAGES = 2000
 
 
 def small_input(size: int | None = None) -> Input:
-    """Return the input of the network: the whole picture at 32 px, or at another size."""
+    """Return the input of the network: the whole image at 32 px, or at another size."""
     return Input(size=(size or 32,) * 2, crop_pct=1.0)
 
 
@@ -90,11 +90,11 @@ def small(classes: int) -> nn.Module:
     return Small()
 
 
-def whitening(pictures: Sequence[Picture], wanted: Input) -> NDArray[np.float32]:
-    """Return the filters (48 x 3 x 4 x 4) that whiten the patches of some pictures at the network's
+def whitening(images: Sequence[ImageU8], wanted: Input) -> NDArray[np.float32]:
+    """Return the filters (48 x 3 x 4 x 4) that whiten the patches of some images at the network's
     input size.
     """
-    scaled = (np.stack(pictures).astype(np.float32) / 255 - np.asarray(wanted.mean, np.float32)) / np.asarray(
+    scaled = (np.stack(images).astype(np.float32) / 255 - np.asarray(wanted.mean, np.float32)) / np.asarray(
         wanted.std, np.float32
     )
     windows = np.lib.stride_tricks.sliding_window_view(scaled, (PATCH, PATCH), axis=(1, 2))[:, ::2, ::2]
@@ -127,9 +127,9 @@ class Record(BaseModel):
     recipe: dict[str, Any]
     recipe_hash: str
     data_hash: str
-    """A hash of the ids, labels and contents of the training and validation pictures."""
-    pictures: dict[str, int] = {}
-    """The number of pictures of each of the two parts."""
+    """A hash of the ids, labels and contents of the training and validation images."""
+    images: dict[str, int] = {}
+    """The number of images of each of the two parts."""
     parent: dict[str, Any]
     """The model that training began from: its spec, and a hash of its weights, null where they were
     random.
@@ -200,9 +200,9 @@ def _command(place: Path) -> str:
 NAMES = ("small", "lite0", "lite1", "lite2", "timm:NAME", "timm:NAME@PATH", "trained:DIR")
 RANDOM = timms.RANDOM
 
-# Gives at most so many training pictures at an input's size, for layers that are computed from
-# pictures.
-Pictures = Callable[[Input, int], Sequence[Picture]]
+# Gives at most so many training images at an input's size, for layers that are computed from
+# images.
+Images = Callable[[Input, int], Sequence[ImageU8]]
 
 
 @dataclass
@@ -225,7 +225,7 @@ def start(
     classes: Sequence[str],
     size: int | None = None,
     seed: int = 0,
-    pictures: Pictures | None = None,
+    images: Images | None = None,
     *,
     keep_head: bool = False,
 ) -> Network:
@@ -255,7 +255,7 @@ def start(
         made.wants = made.wants.model_copy(update={"size": (size, size)})
         _try(made, spec)
     if made.layers == "small" and made.parent["weights"] is None:
-        _whiten(made, pictures)
+        _whiten(made, images)
     return made
 
 
@@ -335,11 +335,11 @@ def _classifiers(module: nn.Module, network: Any) -> tuple[str, ...]:
 
 def _known_rows(spec: str, known: Sequence[str], classes: Sequence[str]) -> list[int]:
     place = {name: i for i, name in enumerate(known)}
-    strange = [name for name in classes if name not in place]
-    if strange:
+    ood = [name for name in classes if name not in place]
+    if ood:
         raise SoritesError(
-            f"keep_head: {spec} knows {len(known)} classes, and {len(strange)} of the {len(classes)} to be"
-            f" learnt are not among them, first {strange[0]}. Leave keep_head out to begin with a random"
+            f"keep_head: {spec} knows {len(known)} classes, and {len(ood)} of the {len(classes)} to be"
+            f" learnt are not among them, first {ood[0]}. Leave keep_head out to begin with a random"
             " head."
         )
     return [place[name] for name in classes]
@@ -388,16 +388,16 @@ def _try(made: Network, spec: str) -> None:
     except (RuntimeError, AssertionError) as error:
         reason = str(error).strip().splitlines()[0][:200]
         raise SoritesError(
-            f"{spec} cannot take pictures of {made.wants.size[0]} px ({reason}). Leave out data.size."
+            f"{spec} cannot take images of {made.wants.size[0]} px ({reason}). Leave out data.size."
         ) from error
 
 
-def _whiten(made: Network, pictures: Pictures | None) -> None:
+def _whiten(made: Network, images: Images | None) -> None:
     import torch
 
-    if pictures is None:
-        raise SoritesError("the network small is started from training pictures, and none were given")
-    filters = whitening(pictures(made.wants, PICTURES), made.wants)
+    if images is None:
+        raise SoritesError("the network small is started from training images, and none were given")
+    filters = whitening(images(made.wants, IMAGES), made.wants)
     made.module.get_buffer("whitening").copy_(torch.from_numpy(filters))
 
 
@@ -405,7 +405,7 @@ def _whiten(made: Network, pictures: Pictures | None) -> None:
 def trained(argument: str | None) -> Model:
     """Run a model that was trained here (trained:DIR), with the classes of its training.
 
-    Its version holds the weights, the recipe, the hash of the training pictures and the model it
+    Its version holds the weights, the recipe, the hash of the training images and the model it
     was started from.
     """
     if argument is None:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from sorites.core import Model, Outputs
 from sorites.core.rng import digest
 from sorites.core.torch_tools import one_thread
-from sorites.models.export import trial_pictures
+from sorites.models.export import trial_images
 
 PACKAGES = ("site-packages", "dist-packages")
 MAIN = "__main__"
@@ -47,43 +47,41 @@ def is_library_file(file: str) -> bool:
     )
 
 
-def _file(thing: Any) -> str | None:
+def _file(obj: Any) -> str | None:
     module = (
-        thing
-        if isinstance(thing, types.ModuleType)
-        else sys.modules.get(getattr(thing, "__module__", None) or "")
+        obj if isinstance(obj, types.ModuleType) else sys.modules.get(getattr(obj, "__module__", None) or "")
     )
     file = getattr(module, "__file__", None)
     return file if isinstance(file, str) else None
 
 
-def is_standard(thing: Any) -> bool:
+def is_standard(obj: Any) -> bool:
     """Return whether a class or function is built in or belongs to Python itself."""
-    module = getattr(thing, "__module__", None)
+    module = getattr(obj, "__module__", None)
     name = module.partition(".")[0] if isinstance(module, str) else "builtins"
     return name in sys.stdlib_module_names or name == "builtins"
 
 
-def is_installed(thing: Any) -> bool:
+def is_installed(obj: Any) -> bool:
     """Return whether a function or class belongs to an installed package other than this one."""
-    file = _file(thing)
+    file = _file(obj)
     return (
         file is not None
         and is_library_file(file)
-        and not is_standard(thing)
+        and not is_standard(obj)
         and _OURS not in Path(file).resolve().parents
     )
 
 
-def is_own(thing: Any) -> bool:
+def is_own(obj: Any) -> bool:
     """Return whether a function, class or module is the user's own; typed code without a file is."""
-    file = _file(thing)
+    file = _file(obj)
     if file is not None:
         return not is_library_file(file)
-    return not isinstance(thing, types.ModuleType) and getattr(thing, "__module__", None) == MAIN
+    return not isinstance(obj, types.ModuleType) and getattr(obj, "__module__", None) == MAIN
 
 
-def code_of(things: Iterable[Any]) -> str:
+def code_of(objects: Iterable[Any]) -> str:
     """Return a hash of the user's own code behind functions, classes and modules: whole files, with
     the files they import.
 
@@ -92,14 +90,14 @@ def code_of(things: Iterable[Any]) -> str:
     or lies in an installed package, counts by itself.
     """
     files, typed = dict[Path, str](), list[str]()
-    for thing in things:
-        file, name = _file(thing), getattr(thing, "__module__", None) or getattr(thing, "__name__", "")
+    for obj in objects:
+        file, name = _file(obj), getattr(obj, "__module__", None) or getattr(obj, "__name__", "")
         if file is None or is_library_file(file) or not Path(file).is_file():
-            typed.append(_typed(thing))
+            typed.append(_typed(obj))
         else:
             _follow(
                 Path(file).resolve(),
-                str(thing.__name__ if isinstance(thing, types.ModuleType) else name),
+                str(obj.__name__ if isinstance(obj, types.ModuleType) else name),
                 files,
             )
     return digest(*sorted({*files.values(), *typed})).hex()
@@ -176,11 +174,11 @@ def _found(base: Path, parts: Sequence[str]) -> Iterator[Path]:
                 yield path.resolve()
 
 
-def _typed(thing: Any) -> str:
+def _typed(obj: Any) -> str:
     try:
-        return inspect.getsource(thing)
+        return inspect.getsource(obj)
     except (OSError, TypeError):
-        code = getattr(thing, "__code__", None)
+        code = getattr(obj, "__code__", None)
         return "" if code is None else _spelled(code)
 
 
@@ -191,7 +189,7 @@ def _spelled(code: types.CodeType) -> str:
     return repr((code.co_code, code.co_names, consts))
 
 
-# The things that a callable holds: the arrays and tensors in its globals, closures and attributes, and
+# The objects that a callable holds: the arrays and tensors in its globals, closures and attributes, and
 # the code it comes from.
 
 
@@ -209,91 +207,89 @@ class Held:
     code: list[Any] = field(default_factory=list)
 
 
-def held(*things: Any) -> Held:
+def held(*objects: Any) -> Held:
     """Return what can be reached from some callables without calling them, each object once."""
-    found, seen, left = Held(), dict[int, Any](), [(str(i), thing) for i, thing in enumerate(things)]
-    entries = [thing if isinstance(thing, types.FunctionType | type) else type(thing) for thing in things]
+    found, seen, left = Held(), dict[int, Any](), [(str(i), obj) for i, obj in enumerate(objects)]
+    entries = [obj if isinstance(obj, types.FunctionType | type) else type(obj) for obj in objects]
     found.code += [entry for entry in entries if is_installed(entry)]
     while left and len(seen) < MOST:
-        place, thing = left.pop()
-        if id(thing) in seen or isinstance(thing, str | bytes | int | float | complex | None):
+        place, obj = left.pop()
+        if id(obj) in seen or isinstance(obj, str | bytes | int | float | complex | None):
             continue
-        seen[id(thing)] = thing  # kept alive, so that no other object gets its id
-        array = array_bytes(thing)
+        seen[id(obj)] = obj  # kept alive, so that no other object gets its id
+        array = array_bytes(obj)
         if array is not None:
             found.arrays[place] = array
             continue
-        if isinstance(thing, types.FunctionType | type | types.ModuleType) and is_own(thing):
-            found.code.append(thing)
-        left += [(f"{place}.{name}", part) for name, part in reversed(list(_parts(thing)))]
+        if isinstance(obj, types.FunctionType | type | types.ModuleType) and is_own(obj):
+            found.code.append(obj)
+        left += [(f"{place}.{name}", part) for name, part in reversed(list(_parts(obj)))]
     return found
 
 
-def array_bytes(thing: Any) -> bytes | None:
+def array_bytes(obj: Any) -> bytes | None:
     """Return a hash of an array or tensor of any library, or None if this is something else, or
     cannot be read.
     """
-    if isinstance(thing, type) or not all(
-        hasattr(type(thing), name) for name in ("__array__", "dtype", "shape")
-    ):
+    if isinstance(obj, type) or not all(hasattr(type(obj), name) for name in ("__array__", "dtype", "shape")):
         return None
     try:
-        array = _plain(thing)
-        hasher = hashlib.sha256(digest(thing.dtype, tuple(thing.shape)))
+        array = _plain(obj)
+        hasher = hashlib.sha256(digest(obj.dtype, tuple(obj.shape)))
         hasher.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     except Exception:  # each library has its own exceptions for an array that cannot be read
         return None
     return hasher.digest()
 
 
-def _plain(thing: Any) -> NDArray[Any]:
+def _plain(obj: Any) -> NDArray[Any]:
     """Return the numbers of an array or tensor; those of a type that NumPy lacks come as bytes."""
-    if not hasattr(thing, "detach"):
-        return np.asarray(thing)
+    if not hasattr(obj, "detach"):
+        return np.asarray(obj)
     import torch
 
-    flat = thing.detach().cpu().contiguous()
+    flat = obj.detach().cpu().contiguous()
     return np.asarray(flat.reshape(-1).view(torch.uint8).numpy())
 
 
-def _parts(thing: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(thing, types.FunctionType):
-        yield from _of_function(thing)
-    elif isinstance(thing, types.MethodType):
-        yield from (("self", thing.__self__), ("function", thing.__func__))
-    elif isinstance(thing, functools.partial):
-        yield from (("function", thing.func), ("arguments", thing.args), ("keywords", thing.keywords))
-    elif isinstance(thing, staticmethod | classmethod | functools.cached_property):
-        yield "function", getattr(thing, "__func__", getattr(thing, "func", None))
-    elif isinstance(thing, property):
-        yield "function", thing.fget
-    elif isinstance(thing, list | tuple):
-        yield from ((str(i), part) for i, part in enumerate(thing))
-    elif isinstance(thing, Mapping):
-        yield from ((str(key), part) for key, part in _items(thing) if isinstance(key, str | int))
-    elif isinstance(thing, type | types.ModuleType):
-        named = vars(thing).items() if is_own(thing) else ()
+def _parts(obj: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(obj, types.FunctionType):
+        yield from _of_function(obj)
+    elif isinstance(obj, types.MethodType):
+        yield from (("self", obj.__self__), ("function", obj.__func__))
+    elif isinstance(obj, functools.partial):
+        yield from (("function", obj.func), ("arguments", obj.args), ("keywords", obj.keywords))
+    elif isinstance(obj, staticmethod | classmethod | functools.cached_property):
+        yield "function", getattr(obj, "__func__", getattr(obj, "func", None))
+    elif isinstance(obj, property):
+        yield "function", obj.fget
+    elif isinstance(obj, list | tuple):
+        yield from ((str(i), part) for i, part in enumerate(obj))
+    elif isinstance(obj, Mapping):
+        yield from ((str(key), part) for key, part in _items(obj) if isinstance(key, str | int))
+    elif isinstance(obj, type | types.ModuleType):
+        named = vars(obj).items() if is_own(obj) else ()
         yield from (
             (name, part)
             for name, part in named
             if not name.startswith("__") or isinstance(part, types.FunctionType)
         )
-        yield from ((base.__name__, base) for base in getattr(thing, "__bases__", ()))
-    elif not is_standard(type(thing)):
-        yield "class", type(thing)
-        yield from _attributes(thing).items()
+        yield from ((base.__name__, base) for base in getattr(obj, "__bases__", ()))
+    elif not is_standard(type(obj)):
+        yield "class", type(obj)
+        yield from _attributes(obj).items()
 
 
-def _items(thing: Mapping[Any, Any]) -> list[tuple[Any, Any]]:
+def _items(obj: Mapping[Any, Any]) -> list[tuple[Any, Any]]:
     try:
-        return list(thing.items())
+        return list(obj.items())
     except Exception:  # a mapping of the user's may do anything
         return []
 
 
-def _attributes(thing: Any) -> dict[str, Any]:
-    slots = [name for kind in type(thing).__mro__ for name in _slots(kind) if hasattr(thing, name)]
-    return {**{name: getattr(thing, name) for name in slots}, **getattr(thing, "__dict__", {})}
+def _attributes(obj: Any) -> dict[str, Any]:
+    slots = [name for kind in type(obj).__mro__ for name in _slots(kind) if hasattr(obj, name)]
+    return {**{name: getattr(obj, name) for name in slots}, **getattr(obj, "__dict__", {})}
 
 
 def _slots(kind: type) -> tuple[str, ...]:
@@ -328,7 +324,7 @@ def _names(code: types.CodeType) -> list[str]:
 
 
 # The version of a model that brings none: the user's own code, the arrays it holds, and what it says of
-# three pictures.
+# three images.
 
 
 # Bytes of such a version.
@@ -336,18 +332,18 @@ SIZE = 20
 SIDE = 224
 # A step is the size of a row, as a power of two, divided by two to this power: between .1 and .2 %.
 STEPS = 9
-# The most, relative to the largest answer, by which two answers to one picture may differ.
+# The most, relative to the largest answer, by which two answers to one image may differ.
 SAME = 1e-4
 
 
-def versioned(model: Model, *things: Any) -> Model:
+def versioned(model: Model, *objects: Any) -> Model:
     """Return a model with a version made from what its answers depend on, as far as that can be known.
 
-    The pictures are shown twice, together and one by one. Arrays that differ from one time to the
+    The images are shown twice, together and one by one. Arrays that differ from one time to the
     other are not weights and are left out; if the answers differ, they are left out too and the
     model does not repeat itself.
     """
-    callables = things or (model.forward, model.prepare)
+    callables = objects or (model.forward, model.prepare)
     together, first = _answers(model, False), held(*callables)
     alone, second = _answers(model, True), held(*callables)
     repeats = together is None or alone is None or _agree(together, alone)
@@ -357,11 +353,11 @@ def versioned(model: Model, *things: Any) -> Model:
 
 
 def _answers(model: Model, one_by_one: bool) -> Outputs | None:
-    """Return what a model gives for the trial pictures, or None if it fails on them; that is said
+    """Return what a model gives for the trial images, or None if it fails on them; that is said
     when it is tried.
     """
-    pictures = trial_pictures((SIDE, SIDE))
-    batches = [[picture] for picture in pictures] if one_by_one else [pictures]
+    images = trial_images((SIDE, SIDE))
+    batches = [[image] for image in images] if one_by_one else [images]
     try:
         with _one_thread():
             return Outputs.join([model(some) for some in batches])
@@ -376,7 +372,7 @@ def _one_thread() -> Iterator[None]:
 
 
 def _rows(outputs: Outputs) -> list[NDArray[np.float64]]:
-    """Return the answers as arrays with one row per picture, or per picture's boxes."""
+    """Return the answers as arrays with one row per image, or per image's boxes."""
     told = [[(*box.xyxy, box.conf or 0.0, box.label) for box in boxes] for boxes in outputs.boxes or ()]
     found = [
         np.array([len(boxes), *(number for box in boxes for number in box)], np.float64) for boxes in told

@@ -33,7 +33,7 @@ class Exposure:
 
     @property
     def index(self) -> float:
-        """ISO t / N^2, the one number that the picture's brightness depends on."""
+        """ISO t / N^2, the one number that the image's brightness depends on."""
         return self.iso * self.shutter / self.aperture**2
 
 
@@ -89,7 +89,7 @@ class Body:
         return math.hypot(self.read_e, self.late_e * self.base_iso / iso)
 
     def averaged(self, iso: float) -> float:
-        """Return how many pixels the camera's noise reduction averages over before it stores the picture."""
+        """Return how many pixels the camera's noise reduction averages over before it stores the image."""
         return 1 + iso / self.denoise_iso
 
     def electrons(self, exposure: Exposure) -> float:

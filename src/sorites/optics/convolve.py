@@ -1,8 +1,8 @@
-"""Blur one picture by many kernels: one forward FFT per picture, one inverse FFT per kernel.
+"""Blur one image by many kernels: one forward FFT per image, one inverse FFT per kernel.
 
-The default is cross-correlation: the kernel lies over the picture as it is drawn, which is what
+The default is cross-correlation: the kernel lies over the image as it is drawn, which is what
 ``torch.conv2d`` and ``cv2.filter2D`` do and what OpticsBench publishes. ``flip=True`` is true
-convolution. The output has the picture's size.
+convolution. The output has the image's size.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Padding = Literal["zeros", "reflect"]
 class Kernel:
     """The taps of a filter, ``(kh, kw)`` for every channel or ``(C, kh, kw)``, with the latest FFT of them.
 
-    The origin is the tap ``(kh // 2, kw // 2)``. Keep the object and pass it again: pictures of the
+    The origin is the tap ``(kh // 2, kw // 2)``. Keep the object and pass it again: images of the
     same size share its transfer function. Taps need not be odd in number, be non-negative or sum to
     one, but they must be finite.
     """
@@ -55,8 +55,7 @@ class Kernel:
     def _transform(self, size: tuple[int, int], channels: int, flip: bool) -> NDArray[np.complex64]:
         if len(self.taps) not in (1, channels):
             raise SoritesError(
-                f"kernel: it has {len(self.taps)} channels and the picture has {channels}; give 1 or"
-                f" {channels}"
+                f"kernel: it has {len(self.taps)} channels and the image has {channels}; give 1 or {channels}"
             )
         grid = np.zeros((*size, len(self.taps)))
         grid[: self.size[0], : self.size[1]] = np.moveaxis(self.taps, 0, -1)
@@ -70,9 +69,9 @@ def sweep(
 ) -> Iterator[Image]:
     """Yield ``image`` (H x W x C, float32) blurred by each kernel in turn, not clipped.
 
-    ``padding`` is what lies beyond the border: black (``zeros``), or the picture mirrored without
+    ``padding`` is what lies beyond the border: black (``zeros``), or the image mirrored without
     repeating its edge (``reflect``, OpenCV's reflect-101), mirrored again as often as a small
-    picture needs. With ``zeros`` a picture smaller than a kernel is an error, because most of the
+    image needs. With ``zeros`` an image smaller than a kernel is an error, because most of the
     result would be border. The caller may change each result in place.
     """
     prepared = [kernel if isinstance(kernel, Kernel) else Kernel(kernel) for kernel in kernels]
@@ -103,12 +102,12 @@ def _check(image: Image, kernels: list[Kernel], padding: str) -> None:
         raise SoritesError(f"padding: wanted {' or '.join(get_args(Padding))}, got {padding!r}")
     if image.ndim != 3 or image.dtype != np.float32 or not image.size:
         raise SoritesError(
-            f"blur: wanted a float32 picture of H x W x C, got {image.dtype} of shape {image.shape}"
+            f"blur: wanted a float32 image of H x W x C, got {image.dtype} of shape {image.shape}"
         )
     height, width, _ = image.shape
     for kernel in kernels if padding == "zeros" else ():
         if height < kernel.size[0] or width < kernel.size[1]:
             raise SoritesError(
-                f"a picture of {width}x{height} px is smaller than the kernel"
-                f' ({kernel.size[1]}x{kernel.size[0]}). Give a larger picture, or padding="reflect".'
+                f"an image of {width}x{height} px is smaller than the kernel"
+                f' ({kernel.size[1]}x{kernel.size[0]}). Give a larger image, or padding="reflect".'
             )

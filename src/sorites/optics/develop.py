@@ -1,4 +1,4 @@
-"""Development turns raw numbers into an 8-bit picture: subtract black, balance white, apply the
+"""Development turns raw numbers into an 8-bit image: subtract black, balance white, apply the
 tone curve, store as JPEG.
 """
 
@@ -16,7 +16,7 @@ from sorites.optics.camera import Body, Exposure
 from sorites.optics.camera import Light as Light_of
 
 # The sRGB curve between light and display values, both 0..1 (IEC 61966-2-1): in single precision for
-# pictures, in double for tables. The two are kept apart on purpose: their last bits differ, and pixels
+# images, in double for tables. The two are kept apart on purpose: their last bits differ, and pixels
 # and measures follow from each.
 
 
@@ -45,7 +45,7 @@ def encoded(light: NDArray[np.float64]) -> NDArray[np.float64]:
 
 @functools.cache
 def light_of_bytes() -> NDArray[np.float64]:
-    """Return the light of each of the 256 values of an 8-bit picture, in double precision; not to
+    """Return the light of each of the 256 values of an 8-bit image, in double precision; not to
     be written to.
     """
     values = np.arange(256) / 255
@@ -71,7 +71,7 @@ def tone(share: NDArray[np.float64], body: Body) -> NDArray[np.float64]:
 def curves(body: Body, iso: float, area: float) -> Light_of:
     """Return, flat and channel by channel, the display value of every raw number in steps of 1 / ``FINE`` DN.
 
-    A camera develops its full-size picture and scales it down afterwards. The display value at a
+    A camera develops its full-size image and scales it down afterwards. The display value at a
     raw mean is therefore the mean of the curve over the noise of single pixels (when ``area`` is 1,
     no noise is left to average).
     """

@@ -223,7 +223,7 @@ RESIDUAL: tuple[Mapping[int, float], ...] = (
 class Imager:
     """A lens in front of pixels.
 
-    Colours are in the order of the picture's channels; ``residual`` is subtracted from the
+    Colours are in the order of the image's channels; ``residual`` is subtracted from the
     wavefront that a caller asks for.
 
     The defaults are F/5 on 4.17 um pixels that are light-sensitive over 0.8 of their side.

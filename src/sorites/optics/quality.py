@@ -1,6 +1,6 @@
-"""PSNR and SSIM tell how alike two pictures are.
+"""PSNR and SSIM tell how alike two images are.
 
-Pictures are H x W or H x W x C with values 0..1; channels are averaged.
+Images are H x W or H x W x C with values 0..1; channels are averaged.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ STEP = 16
 
 
 def psnr(first: Array, second: Array) -> float:
-    """Return 10 log10(1 / mean squared difference) in dB; it is infinite for equal pictures."""
+    """Return 10 log10(1 / mean squared difference) in dB; it is infinite for equal images."""
     _same(first, second)
     error = float(np.mean((np.asarray(first, np.float64) - second) ** 2))
     return math.inf if error == 0 else -10 * math.log10(error)
@@ -30,7 +30,7 @@ def psnr(first: Array, second: Array) -> float:
 
 def ssim(first: NDArray[Any], second: NDArray[Any], white: float = 1.0) -> float:
     """Return the structural similarity (Wang et al. 2004), averaged over all windows that lie
-    inside the picture.
+    inside the image.
     """
     _same(first, second)
     a, b = (np.moveaxis(np.atleast_3d(np.asarray(x)), -1, 0) for x in (first, second))
@@ -46,7 +46,7 @@ def ssim(first: NDArray[Any], second: NDArray[Any], white: float = 1.0) -> float
 
 
 def _fill(maps: Array, first: NDArray[Any], second: NDArray[Any]) -> None:
-    """Set the maps to both pictures, the sum of their squares and their product."""
+    """Set the maps to both images, the sum of their squares and their product."""
     a, b, squares, product = maps
     a[...], b[...] = first, second
     np.multiply(b, b, out=squares)
@@ -109,9 +109,9 @@ def _band(side: int) -> Array:
 
 
 def _same(first: NDArray[Any], second: NDArray[Any]) -> None:
-    """Raise an error unless both pictures have one shape, larger than the window."""
+    """Raise an error unless both images have one shape, larger than the window."""
     if np.shape(first) != np.shape(second) or min(np.shape(first)[:2]) <= 2 * REACH:
         raise SoritesError(
-            f"wanted two pictures of one shape with sides above {2 * REACH} px, got {np.shape(first)} and"
+            f"wanted two images of one shape with sides above {2 * REACH} px, got {np.shape(first)} and"
             f" {np.shape(second)}"
         )

@@ -1,8 +1,8 @@
 """A sensor turns electrons into raw numbers: photons are counted (Poisson), read noise is added,
 the converter rounds and clips.
 
-Part of the read noise arises before the ISO gain and part after it, so a dark picture is cleaner at
-high ISO than brightened later. A picture smaller than its patch of the sensor is the mean of
+Part of the read noise arises before the ISO gain and part after it, so a dark image is cleaner at
+high ISO than brightened later. An image smaller than its patch of the sensor is the mean of
 ``area`` pixels, and its noise variance falls by that number.
 """
 
@@ -53,7 +53,7 @@ class Draw:
 
     @classmethod
     def of(cls, shape: tuple[int, ...], rng: np.random.Generator) -> Draw:
-        """Return a new draw for a picture of ``shape``."""
+        """Return a new draw for an image of ``shape``."""
         photons = rng.integers(0, 1 << 16, shape, dtype=np.uint16)
         return cls(photons, rng.standard_normal(shape, dtype=np.float32))
 
@@ -150,7 +150,7 @@ def through_mosaic(electrons: Light, iso: float, draw: Draw, body: Body, area: f
     """Return raw numbers for H x W x 3 light: a Bayer sensor of 2H x 2W pixels takes it, then it is
     demosaicked and halved.
 
-    ``area`` is the number of sensor pixels behind one value of the picture. Each of the four sites
+    ``area`` is the number of sensor pixels behind one value of the image. Each of the four sites
     is the mean of a quarter of them, or one pixel if there are fewer. ``draw`` has shape 2H x 2W x
     3; its first channel is used, one number per site.
     """
@@ -159,11 +159,11 @@ def through_mosaic(electrons: Light, iso: float, draw: Draw, body: Body, area: f
     return halved(demosaic(raw(sites, iso, chance, body, max(1.0, area / 4))))
 
 
-def sampled(picture: Light) -> Light:
+def sampled(image: Light) -> Light:
     """Return what each pixel measures through its filter, from H x W x 3 to H x W. The sides must be even."""
-    seen = np.empty(picture.shape[:2], picture.dtype)
+    seen = np.empty(image.shape[:2], image.dtype)
     for row, column in np.ndindex(2, 2):
-        seen[row::2, column::2] = picture[row::2, column::2, COLOUR[row, column]]
+        seen[row::2, column::2] = image[row::2, column::2, COLOUR[row, column]]
     return seen
 
 
@@ -171,13 +171,13 @@ def demosaic(sites: Light) -> Light:
     """Fill in the missing channels, from H x W to H x W x 3: a channel keeps its measured values
     and takes the mean of the nearest measured neighbours elsewhere.
     """
-    picture = np.empty((*sites.shape, 3), sites.dtype)
+    image = np.empty((*sites.shape, 3), sites.dtype)
     for channel in range(3):
         mask = np.tile(np.equal(COLOUR, channel), (sites.shape[0] // 2, sites.shape[1] // 2)).astype(
             sites.dtype
         )
-        picture[..., channel] = np.where(mask > 0, sites, _around(sites * mask) / _around(mask))
-    return picture
+        image[..., channel] = np.where(mask > 0, sites, _around(sites * mask) / _around(mask))
+    return image
 
 
 def _around(plane: Light) -> Light:
@@ -191,7 +191,7 @@ def _around(plane: Light) -> Light:
     return around
 
 
-def halved(picture: Light) -> Light:
+def halved(image: Light) -> Light:
     """Return the means of 2 x 2 blocks."""
-    height, width = picture.shape[0] // 2, picture.shape[1] // 2
-    return np.ascontiguousarray(picture.reshape(height, 2, width, 2, 3).mean((1, 3)))
+    height, width = image.shape[0] // 2, image.shape[1] // 2
+    return np.ascontiguousarray(image.reshape(height, 2, width, 2, 3).mean((1, 3)))

@@ -104,8 +104,8 @@ def _line(row: dict[str, Any]) -> str:
 
 def _legend(found: Comparison) -> str:
     return (
-        "Accuracies in percent on the same pictures; n counts samples. A drop is the base minus the new"
-        " model. p comes from flipping the sides of samples (with one picture per sample: McNemar's exact"
+        "Accuracies in percent on the same images; n counts samples. A drop is the base minus the new"
+        " model. p comes from flipping the sides of samples (with one image per sample: McNemar's exact"
         f" test) and is corrected for all dials by Holm; bold where it is at most {SIGNIFICANT:g}. The"
         " detectable drop is found in four of five cases with this n; – where none would be."
     )
@@ -156,11 +156,11 @@ def _legal(text: str) -> str:
     )
 
 
-# The page of a comparison: the verdict of the gate, the drop on each dial, failure points, pictures that
-# changed sides.
+# The page of a comparison: the verdict of the gate, the drop on each dial, failure severities, images that
+# flipped.
 
 
-# Pictures that changed sides which the page shows, half of them lost.
+# Images that flipped which the page shows, half of them lost.
 SHOWN = 12
 # The thumbnails may take this many bytes.
 WEIGHT = 900_000
@@ -197,7 +197,7 @@ def _top(found: Comparison, verdicts: Sequence[Verdict]) -> Html:
     samples = found.pairs.select("source", "sample_id").n_unique()
     facts = [
         several(samples, "sample"),
-        several(len(found.pairs), "picture"),
+        several(len(found.pairs), "image"),
         several(len(found.matrix.dials), "dial"),
     ]
     return hero(
@@ -226,7 +226,7 @@ def _short(found: Comparison, verdicts: Sequence[Verdict]) -> str:
         f"It is better on {', '.join(better)}." if better else "",
     ]
     return gate + (
-        " ".join(filter(None, said)) or "The same pictures do not tell the two models apart on any dial."
+        " ".join(filter(None, said)) or "The same images do not tell the two models apart on any dial."
     )
 
 
@@ -268,7 +268,7 @@ def _dials(found: Comparison) -> Section:
     ]  # fmt: skip
     head = ["dial", *found.names, "change", "lost / gained", "p", "Holm's p", "detectable drop", "n"]
     lead = (
-        "Change of accuracy on the same pictures in points, with 95 % intervals. Lost pictures were right and"
+        "Change of accuracy on the same images in points, with 95 % intervals. Lost images were right and"
         " are wrong now. Holm's p is corrected for all dials; a drop smaller than the detectable one is"
         " missed in more than one case in five."
     )
@@ -294,21 +294,21 @@ def _points(found: Comparison) -> Section | None:
         for measure in MEASURES:
             held = found.points(measure, dial)
             cells += [_point(held.base, held.top), _point(held.new, held.top)]
-        lines.append([*cells, count(found.points("half_accuracy", dial).n)])
+        lines.append([*cells, count(found.points("half_accuracy_severity", dial).n)])
     if not lines:
         return None
     base, new = found.names
     head = [
         "dial",
         "unit",
-        f"half lost, {base}",
-        f"half lost, {new}",
-        f"failure point, {base}",
-        f"failure point, {new}",
+        f"half-accuracy severity, {base}",
+        f"half-accuracy severity, {new}",
+        f"failure severity, {base}",
+        f"failure severity, {new}",
         "n",
     ]
     lead = (
-        "Where half of the clean accuracy is lost, and the median severity at which pictures fail first; > is"
+        "Where half of the clean accuracy is lost, and the median severity at which images fail first; > is"
         " beyond the dial."
     )
     return Section(
@@ -329,7 +329,7 @@ def unit_of(dial: str) -> str:
 
 
 def _sides(found: Comparison) -> Section | None:
-    """Show pictures that changed sides, both directions in turns, each picture once."""
+    """Show images that flipped, both directions in turns, each image once."""
     rows = found.changed.filter(pl.col("severity").is_not_null() | (pl.col("shift") == CLEAN)).to_dicts()
     fair = fair_order(rows, lambda row: [row["sample_id"], row["shift"], row["severity"]])
     ways = ([row for row in fair if row["lost"] is way] for way in (True, False))
@@ -337,7 +337,7 @@ def _sides(found: Comparison) -> Section | None:
     once = list({(row["source"], row["sample_id"]): row for row in reversed(turns)}.values())[::-1]
     if not once:
         return None
-    held = _pictures(found)
+    held = _images(found)
     albums = {part: Album(view, WEIGHT // len(held)) for part, view in held.items()}
     cards = [_card(found, row, held[row["run_id"]], albums[row["run_id"]]) for row in once[:SHOWN]]
     lost, gained = (
@@ -345,14 +345,14 @@ def _sides(found: Comparison) -> Section | None:
         for way in (pl.col("correct") & ~pl.col("correct_new"), ~pl.col("correct") & pl.col("correct_new"))
     )
     lead = (
-        f"{several(lost, 'picture')} were right and are wrong now, {count(gained)} the other way. Some of"
+        f"{several(lost, 'image')} were right and are wrong now, {count(gained)} the other way. Some of"
         " both, in a fair order."
     )
-    return Section("Which pictures changed sides?", tag("div", *cards, cls="cards"), "Pictures", lead)
+    return Section("Which images flipped?", tag("div", *cards, cls="cards"), "Images", lead)
 
 
-def _pictures(found: Comparison) -> dict[str, View]:
-    """Return a view of each part whose pictures can be made again, from the base's folder or else
+def _images(found: Comparison) -> dict[str, View]:
+    """Return a view of each part whose images can be made again, from the base's folder or else
     the new one's.
     """
     made: dict[str, View] = {}
@@ -364,17 +364,19 @@ def _pictures(found: Comparison) -> dict[str, View]:
 
 def _card(found: Comparison, row: Row, view: View, album: Album) -> Html:
     run_id = view.runs[0].info.get("run_id", "")
-    stop = 0.0 if row["shift"] == CLEAN else row["severity"]
-    shown = album.thumbnail(run_id, row["sample_id"], row["shift"], stop)
-    truth = view.class_name(run_id, row["label"])
+    setting = 0.0 if row["shift"] == CLEAN else row["severity"]
+    shown = album.thumbnail(run_id, row["sample_id"], row["shift"], setting)
+    ground_truth = view.class_name(run_id, row["label"])
     where = (
-        CLEAN if row["shift"] == CLEAN else f"{row['shift']} {number(stop)} {unit_of(row['shift'])}".strip()
+        CLEAN
+        if row["shift"] == CLEAN
+        else f"{row['shift']} {number(setting)} {unit_of(row['shift'])}".strip()
     )
-    alt = f"{truth}, {where}"
+    alt = f"{ground_truth}, {where}"
     image = (
         tag("img", src=shown, alt=alt, decoding="async")
         if shown
-        else tag("div", "picture not available", cls="gone")
+        else tag("div", "image not available", cls="gone")
     )
     said = [
         tag(
@@ -389,7 +391,7 @@ def _card(found: Comparison, row: Row, view: View, album: Album) -> Html:
     ]
     kind = "wrong" if row["lost"] else "right"
     words = tag("figcaption", tag("b", "lost" if row["lost"] else "gained"), where)
-    what = tag("p", tag("b", truth), tag("span", row["sample_id"]), cls="what")
+    what = tag("p", tag("b", ground_truth), tag("span", row["sample_id"]), cls="what")
     return tag("article", what, tag("figure", image, words, cls=kind), *said, cls="card strip why")
 
 
@@ -405,7 +407,7 @@ def _details(found: Comparison) -> Section:
             number(row["p"]),
             count(row["n"]),
         ]
-        for row in found.stops.to_dicts()
+        for row in found.settings.to_dicts()
     ]
     head = ["dial", "setting", *found.names, "lost", "gained", "McNemar's mid-p", "n"]
     return Section(
@@ -430,7 +432,7 @@ def _bottom(found: Comparison) -> Html:
     ]
     rules = [
         (
-            "A dial's p comes from flipping the sides of whole samples; with one picture per sample it is"
+            "A dial's p comes from flipping the sides of whole samples; with one image per sample it is"
             " McNemar's exact test."
         ),
         (
@@ -438,7 +440,7 @@ def _bottom(found: Comparison) -> Html:
             f" {100 * found.rate:g} % of comparisons."
         ),
         (
-            "Intervals of drops are those of paired differences (Agresti & Min); failure points are drawn by"
+            "Intervals of drops are those of paired differences (Agresti & Min); failure severities are drawn by"
             " bootstrap over samples."
         ),
     ]

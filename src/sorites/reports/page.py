@@ -15,7 +15,7 @@ import polars as pl
 from sorites import __version__, metrics
 from sorites.core import named_spec
 from sorites.io.files import write_bytes
-from sorites.metrics.detection.scenes import without_truth
+from sorites.metrics.detection.scenes import without_ground_truth
 from sorites.reports.components.markup import EMPTY, Html, between, count, join, percent, several, tag
 from sorites.reports.section import Section, sections
 from sorites.reports.view import UNTOUCHED, RunView, View, merge
@@ -53,13 +53,13 @@ def boxes_in_short(view: View) -> list[str]:
     clean = view.compute(metrics.map, UNTOUCHED, by=("model",)).drop_nulls("value")
     if clean.is_empty():
         return (
-            ["No picture was judged, because the source has no true boxes."]
-            if without_truth(view.table)
+            ["No image was judged, because the source has no ground-truth boxes."]
+            if without_ground_truth(view.table)
             else []
         )
     shifted = view.compute(metrics.mean_map, by=("model",)).drop_nulls("value")
     parts = [
-        f"{_span(clean)} on the clean pictures",
+        f"{_span(clean)} on the clean images",
         *([f"{_span(shifted)} on shifted ones"] if shifted.height else []),
     ]
     whose = "The detector has" if clean.height == 1 else f"The {clean.height} detectors have"
@@ -91,7 +91,7 @@ def _hardest(view: View) -> list[str]:
 
 
 # The run in three sentences with numbers from the table; no model is called better unless the same
-# pictures say so.
+# images say so.
 
 
 def in_short(view: View) -> str:
@@ -102,7 +102,7 @@ def in_short(view: View) -> str:
 def sentences(view: View) -> list[str]:
     """Return the sentences of the summary, at least one; the first is the answer of the page."""
     said = [_overall(view), _summary_hardest(view), _ahead(view), *boxes_in_short(view)]
-    return [sentence for sentence in said if sentence] or ["No picture was judged."]
+    return [sentence for sentence in said if sentence] or ["No image was judged."]
 
 
 def _summary_span(values: pl.Series) -> str:
@@ -116,7 +116,7 @@ def _overall(view: View) -> str:
         ("shifted", view.compute(metrics.mean_accuracy, by=("model",))),
     ]
     parts = [
-        f"{_summary_span(values)} of the {name} pictures"
+        f"{_summary_span(values)} of the {name} images"
         for name, frame in answers
         if len(values := frame["value"].drop_nulls())
     ]
@@ -154,21 +154,21 @@ def _ahead(view: View) -> str:
         return ""
     gaps = view.compute(metrics.paired_difference, other=best["model"]).drop_nulls("value")
     if gaps.height < under.height - 1:
-        return "The models were not judged on the same pictures, so no order of them follows."
+        return "The models were not judged on the same images, so no order of them follows."
     close = gaps.filter(pl.col("high") >= 0).sort("value", descending=True)["model"].to_list()
     if close:
         rivals = (
             " or ".join(close) if len(close) < 4 else f"{', '.join(close[:3])} or {len(close) - 3} others"
         )
         return (
-            f"No model is clearly ahead under shift: the same pictures do not tell {best['model']} apart from"
+            f"No model is clearly ahead under shift: the same images do not tell {best['model']} apart from"
             f" {rivals}."
         )
     gap = gaps.filter(pl.col("model") == next_best["model"]).row(0, named=True)
     lead = _points({"value": -gap["value"], "low": -gap["high"], "high": -gap["low"]})
     return (
         f"{best['model']} holds up best under shift: it is right about {percent(best['value'])} of the"
-        f" pictures, {next_best['model']} about {percent(next_best['value'])} of the same ({lead})."
+        f" images, {next_best['model']} about {percent(next_best['value'])} of the same ({lead})."
     )
 
 
@@ -180,12 +180,12 @@ SHOWN = 12
 CONVENTIONS = (
     (
         "Intervals are two-sided 95 %: Wilson's for shares, from paired differences for drops, order"
-        " statistics for failure points."
+        " statistics for failure severities."
     ),
     (
         "In simulated runs 93 to 97 % of the intervals hold the truth, but for these: calibration errors of"
-        " fewer than 1000 pictures are too high; failure points pooled over shifts, F1, and risk-coverage"
-        " areas, gaps and mAP of few pictures have intervals that are too narrow (88 to 92 %); FPR and AUPR,"
+        " fewer than 1000 images are too high; failure severities pooled over shifts, F1, and risk-coverage"
+        " areas, gaps and mAP of few images have intervals that are too narrow (88 to 92 %); FPR and AUPR,"
         " by which scores are judged, have wide ones."
     ),
     (
@@ -193,26 +193,26 @@ CONVENTIONS = (
         " shift counts the same."
     ),
     (
-        "A failure point is the least severity at which the model is wrong about a picture, refined between"
-        " the severities of the suite where the run asked for it; it is 0 where the clean picture is already"
+        "A failure severity is the least severity at which the model is wrong about an image, refined between"
+        " the severities of the suite where the run asked for it; it is 0 where the clean image is already"
         " wrong. Survivors are right at every severity."
     ),
     (
         "Accuracy is halved where its curve, joined by straight lines, first comes down to half of the clean"
-        " accuracy; what was wrong when clean does not count there. Its interval resamples the pictures."
+        " accuracy; what was wrong when clean does not count there. Its interval resamples the images."
     ),
     (
-        "One model is called ahead of another only where the 95 % interval of their difference, picture by"
-        " picture, is above 0."
+        "One model is called ahead of another only where the 95 % interval of their difference, image by"
+        " image, is above 0."
     ),
     "Models whose one-sigma intervals overlap share a rank.",
     (
-        "mAP is COCO's: IoU 0.50 to 0.95, the best 100 boxes per picture and class, crowds ignored; its"
-        " intervals resample pictures."
+        "mAP is COCO's: IoU 0.50 to 0.95, the best 100 boxes per image and class, crowds ignored; its"
+        " intervals resample images."
     ),
     (
-        "A picture with an error, or of a class the model does not know, is missing and not wrong; n counts"
-        " the judged pictures."
+        "An image with an error, or of a class the model does not know, is missing and not wrong; n counts"
+        " the judged images."
     ),
 )
 
@@ -262,7 +262,7 @@ def _models(run: RunView) -> list[tuple[str, Any]]:
         for name, version in (run.info.get("models") or {}).items()
     ]
     unsteady = run.info.get("not_repeating") or ()
-    why = f"{', '.join(unsteady)}: shown the same pictures again, other answers came" if unsteady else ""
+    why = f"{', '.join(unsteady)}: shown the same images again, other answers came" if unsteady else ""
     return [("models", ", ".join(told)), ("not deterministic", why)]
 
 
@@ -360,7 +360,7 @@ def hero(*words: Html) -> Html:
 
 
 def _counts(view: View) -> str:
-    """Describe this page's rows in words: how many pictures of which sources, and which shifts and models."""
+    """Describe this page's rows in words: how many images of which sources, and which shifts and models."""
     labels = view.table.filter(pl.col("output").is_in(["label", "boxes"]) & pl.col("error").is_null())
     counted = labels.select(
         rows=pl.len(),
@@ -376,7 +376,7 @@ def _counts(view: View) -> str:
     }
     of = f" of {_few(sources)}" if sources else ""
     parts = [
-        several(counted["samples"].item(), "picture") + of + _cut(limits) + _by_shards(view),
+        several(counted["samples"].item(), "image") + of + _cut(limits) + _by_shards(view),
         *([f"{several(len(view.shifts), 'shift')} ({_few(view.shifts)})"] if view.shifts else []),
         several(len(view.models), "model") + (f" ({_few(view.models)})" if view.models else ""),
         several(counted["rows"].item(), "prediction"),
@@ -385,7 +385,7 @@ def _counts(view: View) -> str:
 
 
 def _cut(limits: Mapping[str, Sequence[int]]) -> str:
-    """Say how many pictures there are where a limit took fewer."""
+    """Say how many images there are where a limit took fewer."""
     each = [
         f"{count(taken)} of {count(of)}" + (f" of {name}" if len(limits) > 1 else "")
         for name, (taken, of) in limits.items()
@@ -394,7 +394,7 @@ def _cut(limits: Mapping[str, Sequence[int]]) -> str:
 
 
 def _by_shards(view: View) -> str:
-    """Say where pictures stand in the order of their shards, so that the first are no fair sample of all."""
+    """Say where images stand in the order of their shards, so that the first are no fair sample of all."""
     cut = any(run.suite.get("order") == "shards" and run.suite.get("limit") for run in view.runs)
     return ", from the first shards of a shuffled order, not a fair sample of all shards" if cut else ""
 

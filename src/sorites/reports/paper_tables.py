@@ -1,6 +1,6 @@
 """Tables V, XII, XIII and XXI of the OpticsBench paper, in their layout, for the detectors of a run.
 
-Clean is the untouched pictures, OB the mean over all settings of the optical blurs with the disk
+Clean is the untouched images, OB the mean over all settings of the optical blurs with the disk
 (25 as published), LC the mean over all lenses and field positions. All values are percentages; the
 last row is the mean over detectors. Mueller, Braun and Keuper, "Examining the Impact of Optical
 Aberrations to Image Classification and Object Detection Models".
@@ -27,7 +27,7 @@ Cells = Mapping[str, float]
 
 
 def paper_tables(table: Table) -> dict[str, pl.DataFrame]:
-    """Return the tables that the run has pictures for, by their title; an error where it has no detectors."""
+    """Return the tables that the run has images for, by their title; an error where it has no detectors."""
     rows = table.lazy().filter((pl.col("output") == "boxes") & ~pl.col("probe").fill_null(False))
     if rows.limit(1).collect().is_empty():
         raise SoritesError(
@@ -69,7 +69,7 @@ def _by_field(lenses: pl.LazyFrame, clean: Cells) -> dict[str, pl.DataFrame]:
 
 def _errors(rows: pl.LazyFrame) -> dict[str, Cells]:
     """Return the cost of each kind of error by detector, as the mean over settings."""
-    each = metrics.tide(metrics.with_stops(rows), by=("model", *metrics.STOP), resamples=0)
+    each = metrics.tide(metrics.with_settings_key(rows), by=("model", *metrics.SETTING_KEY), resamples=0)
     means = each.group_by("model", "error").agg(pl.col("value").mean())
     return {kind: _values(means.filter(pl.col("error") == kind)) for kind in KINDS}
 

@@ -1,5 +1,5 @@
 """Run folders and bare tables as the report wants them: with their story, their class names and
-their pictures.
+their images.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import polars as pl
 
 from sorites.analysis.features import features_of
-from sorites.core import Picture, Setting, Stop
+from sorites.core import ImageU8, Setting, SettingValue
 from sorites.core.errors import SoritesError
 from sorites.core.table import Table, read, set_aside
 from sorites.evaluation.explanations import Explanations, read_changes
@@ -73,9 +73,9 @@ def _about(folder: Path) -> dict[str, Any]:
 
 def _view(table: pl.LazyFrame, folder: Path, plan: Callable[[], Plan]) -> RunView:
     info = _about(folder)
-    pictures = None if {"imported", ATTACK} & info.keys() else _Pictures(folder, plan)
+    images = None if {"imported", ATTACK} & info.keys() else _Images(folder, plan)
     kept = features_of(folder), _records(folder), unfinished(folder), _explanations(folder), set_aside(folder)
-    return RunView(table, info["suite"]["name"], info, class_names(info), pictures, *kept)
+    return RunView(table, info["suite"]["name"], info, class_names(info), images, *kept)
 
 
 def _explanations(folder: Path) -> Explanations | None:
@@ -87,8 +87,8 @@ def _records(folder: Path) -> dict[str, Any]:
     return {path.stem: read_record(path) for path in sorted((folder / "facts").glob("*.json"))}
 
 
-class _Pictures:
-    """Makes any picture of a run again.
+class _Images:
+    """Makes any image of a run again.
 
     The plan is opened when the first is asked for, once; a first failure is said once.
     """
@@ -103,30 +103,32 @@ class _Pictures:
         except SoritesError as error:
             return error
 
-    def __call__(self, sample_id: str, shift: str, stop: Stop) -> Picture:
+    def __call__(self, sample_id: str, shift: str, setting: SettingValue) -> ImageU8:
         plan = self._open()
         try:
             if isinstance(plan, SoritesError):
                 raise plan
-            return _again(plan, sample_id, shift, stop)
+            return _again(plan, sample_id, shift, setting)
         except SoritesError as error:
             if not self._said:
                 self._said = True
-                what = f"some pictures of {self._folder} cannot be shown; the first, {sample_id}"
+                what = f"some images of {self._folder} cannot be shown; the first, {sample_id}"
                 warnings.warn(f"{what}: {' '.join(str(error).split())}", stacklevel=2)
             raise
 
 
-def _again(plan: Plan, sample_id: str, shift: str, stop: Stop) -> Picture:
+def _again(plan: Plan, sample_id: str, shift: str, setting: SettingValue) -> ImageU8:
     for sample in plan.groups.get(shift, ()):
-        if sample.id != sample_id or (shift not in plan.shifts and not _stands_at(sample.setting, stop)):
+        if sample.id != sample_id or (shift not in plan.shifts and not _stands_at(sample.setting, setting)):
             continue
-        shot = next(turned(plan, sample, shift, [stop])) if shift in plan.shifts else captured(plan, sample)
-        if shot.picture is not None:
-            return shot.picture
-        raise SoritesError(shot.error or f"no picture of {sample_id}")
+        shot = (
+            next(turned(plan, sample, shift, [setting])) if shift in plan.shifts else captured(plan, sample)
+        )
+        if shot.image is not None:
+            return shot.image
+        raise SoritesError(shot.error or f"no image of {sample_id}")
     raise SoritesError(f"the source no longer holds {sample_id} under {shift}")
 
 
-def _stands_at(setting: Setting, stop: Stop) -> bool:
-    return dict(setting.params) == dict(stop) if isinstance(stop, Mapping) else setting.severity == stop
+def _stands_at(setting: Setting, value: SettingValue) -> bool:
+    return dict(setting.params) == dict(value) if isinstance(value, Mapping) else setting.severity == value

@@ -68,7 +68,7 @@ def _headline(record: Mapping[str, Any]) -> str:
     held = record["validation"]
     if held is None:
         return f"{record['network']}, trained for {several(record['steps'], 'step')}"
-    return f"{percent(held['accuracy'])} of the validation pictures are right"
+    return f"{percent(held['accuracy'])} of the validation images are right"
 
 
 def _in_short(record: Mapping[str, Any]) -> str:
@@ -81,7 +81,7 @@ def _in_short(record: Mapping[str, Any]) -> str:
         f" {how}."
     )
     if held is None:
-        return f"{trained} It was not judged by validation pictures."
+        return f"{trained} It was not judged by validation images."
     interval = between(percent(held["low"]), percent(held["high"]))
     return (
         f"{trained} Validation accuracy {percent(held['accuracy'])} (95 %: {interval}, n ="
@@ -90,8 +90,8 @@ def _in_short(record: Mapping[str, Any]) -> str:
 
 
 def _facts(record: Mapping[str, Any], history: Sequence[Row]) -> str:
-    speeds = sorted(row["pictures_per_second"] for row in history if "pictures_per_second" in row)
-    counted = [several(n, f"{part} picture") for part, n in record["pictures"].items()]
+    speeds = sorted(row["images_per_second"] for row in history if "images_per_second" in row)
+    counted = [several(n, f"{part} image") for part, n in record["images"].items()]
     parts = [
         *counted,
         several(len(record["classes"]), "class", "classes"),
@@ -99,7 +99,7 @@ def _facts(record: Mapping[str, Any], history: Sequence[Row]) -> str:
         f"batch {record['recipe']['batch'] * record['recipe']['accumulate']}",
         f"seed {record['recipe']['seed']}",
     ]
-    parts += [f"{number(speeds[len(speeds) // 2])} pictures per second"] if speeds else []
+    parts += [f"{number(speeds[len(speeds) // 2])} images per second"] if speeds else []
     return " · ".join(parts)
 
 
@@ -112,7 +112,7 @@ def _curves(history: Sequence[Row]) -> Section:
         ),
         _card(
             "Accuracy",
-            "Of training pictures as the network saw them, augmented, and of validation pictures.",
+            "Of training images as the network saw them, augmented, and of validation images.",
             _shares(history),
         ),
         _card("Learning rate", "The highest of all layers.", _rates(history)),
@@ -257,7 +257,7 @@ def _origin(record: Mapping[str, Any]) -> Section:
             parent["spec"]
             + (f" (weights {parent['weights']})" if parent.get("weights") else " (random weights)"),
         ),
-        ("hash of the pictures", record["data_hash"]),
+        ("hash of the images", record["data_hash"]),
         ("hash of the recipe", record["recipe_hash"]),
         ("libraries", ", ".join(f"{name} {version}" for name, version in record["versions"].items())),
         ("classes", _value(record["classes"])),
@@ -295,7 +295,7 @@ def arms_page(about: Mapping[str, Any], suites: Mapping[str, Frames], out: Path)
 def _arms_page_top(about: Mapping[str, Any], frames: Frames) -> Html:
     arms, seeds = about["arms"], len(about["seeds"])
     samples = int(frames["accuracies"]["n"].max() or 0)  # type: ignore[arg-type]
-    facts = [several(len(arms), "arm"), several(seeds, "seed"), several(samples, "picture")]
+    facts = [several(len(arms), "arm"), several(seeds, "seed"), several(samples, "image")]
     return hero(
         tag("p", f"Sorites · training · {about['recipe']}", cls="kind"),
         tag("h1", _arms_page_headline(frames["gains"], arms)),
@@ -305,7 +305,7 @@ def _arms_page_top(about: Mapping[str, Any], frames: Frames) -> Html:
 
 
 def _arms_page_headline(gains: pl.DataFrame, arms: Sequence[str]) -> str:
-    """Say the largest gain of all, and what that arm does to clean pictures."""
+    """Say the largest gain of all, and what that arm does to clean images."""
     moved = gains.filter((pl.col("family") != CLEAN) & (pl.col("arm") != arms[0]))
     if not moved.height:
         return "What does each augmentation gain?"
@@ -315,7 +315,7 @@ def _arms_page_headline(gains: pl.DataFrame, arms: Sequence[str]) -> str:
     best = sure.row(0, named=True)
     text = f"{_name(best['arm'])} gains {points(best['value'])} on {_place(best)}"
     clean = gains.filter((pl.col("family") == CLEAN) & (pl.col("arm") == best["arm"]))
-    return f"{text}, and {points(clean['value'].item())} on clean pictures" if clean.height else text
+    return f"{text}, and {points(clean['value'].item())} on clean images" if clean.height else text
 
 
 def _name(arm: str) -> str:
@@ -325,7 +325,7 @@ def _name(arm: str) -> str:
 
 
 def _arms_page_in_short(gains: pl.DataFrame, arms: Sequence[str]) -> str:
-    """Say of each arm where it gains most, and what that costs on clean pictures."""
+    """Say of each arm where it gains most, and what that costs on clean images."""
     said = []
     for arm in arms[1:]:
         own = gains.filter(pl.col("arm") == arm)
@@ -335,7 +335,7 @@ def _arms_page_in_short(gains: pl.DataFrame, arms: Sequence[str]) -> str:
         best = moved.sort("value", descending=True).row(0, named=True)
         text = f"{_name(arm)} gains most on {_place(best)}: {_gain(best)}"
         said.append(
-            f"{text}; clean pictures {_gain(clean.row(0, named=True))}." if clean.height else f"{text}."
+            f"{text}; clean images {_gain(clean.row(0, named=True))}." if clean.height else f"{text}."
         )
     return f"Against {_called(arms[0])}: {' '.join(said)}" if said else ""
 
@@ -346,7 +346,7 @@ def _called(arm: str) -> str:
 
 def _place(row: Mapping[str, Any]) -> str:
     if row["family"] == CLEAN:
-        return "clean pictures"
+        return "clean images"
     if row["severity"] is None:
         return str(row["family"] if len(row["shifts"]) > 1 else row["shifts"][0])
     several_shifts = len(row["shifts"]) > 1
@@ -393,10 +393,10 @@ def _accuracy(rows: pl.DataFrame, arms: Sequence[str]) -> Section:
     body = join(
         [tag("div", *cards, cls="cards two wide"), tag("div", tag("article", table, cls="card"), cls="below")]
     )
-    pictures = several(max(rows["n"].to_list(), default=0), "picture")
+    images = several(max(rows["n"].to_list(), default=0), "image")
     lead = (
         "Means over the shifts of a family at one severity, and over seeds, with 95 % intervals; "
-        f"n = {pictures}. Severity 0 is the clean pictures."
+        f"n = {images}. Severity 0 is the clean images."
     )
     return Section("Accuracy of the arms", body, "Accuracy", lead)
 
@@ -420,7 +420,7 @@ def _curve(rows: pl.DataFrame, arms: Sequence[str]) -> go.Figure:
 
 
 def _places(rows: pl.DataFrame) -> list[dict[str, Any]]:
-    """Return each family and severity once, clean pictures first."""
+    """Return each family and severity once, clean images first."""
     keys = rows.select("family", "severity", "shifts").unique(["family", "severity"])
     return sorted(
         keys.to_dicts(), key=lambda row: (row["family"] != CLEAN, row["family"], row["severity"] or 0.0)
@@ -449,7 +449,7 @@ def _gains(rows: pl.DataFrame, arms: Sequence[str], over: str, seeds: int) -> Se
     others = [arm for arm in arms if arm != over]
     lines = [_arms_page_line(rows, place, others, _gain_cell) for place in _places(rows)]
     table = tag("article", grid(["", *map(_called, others)], lines), cls="card")
-    lead = f"On the same pictures with the same seeds, in points with 95 % intervals; {_scatter(seeds)}."
+    lead = f"On the same images with the same seeds, in points with 95 % intervals; {_scatter(seeds)}."
     return Section(f"Gains over {_called(over)}", table, f"Over {_called(over)}", lead)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 
 from sorites.analysis.features import Features, Vectors
-from sorites.core import CLEAN, SHIFTS, Metric, Picture, Shift, Stop, named_spec
+from sorites.core import CLEAN, SHIFTS, ImageU8, Metric, SettingValue, Shift, named_spec
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.core.labels import Labels, class_name
 from sorites.evaluation.combine import distinct_names, renamed, together
@@ -19,21 +19,21 @@ from sorites.evaluation.explanations import Explanations
 from sorites.evaluation.unfinished import Unfinished
 
 UNTOUCHED = pl.col("shift") == CLEAN
-Remake = Callable[[str, str, Stop], Picture]
+Remake = Callable[[str, str, SettingValue], ImageU8]
 
 
 @dataclass(frozen=True)
 class RunView:
     """One run: its table, the content of its ``run.json`` (empty for a bare table), and a way to
-    make its pictures again.
+    make its images again.
     """
 
     table: pl.LazyFrame
     name: str
     info: Mapping[str, Any] = field(default_factory=dict)
     labels: Labels | None = None
-    picture: Remake | None = None
-    """Takes (sample_id, shift, severity or params) and returns the picture as the model saw it; may
+    image: Remake | None = None
+    """Takes (sample_id, shift, severity or params) and returns the image as the model saw it; may
     raise SoritesError.
     """
     features: Features | None = None
@@ -45,7 +45,7 @@ class RunView:
     unfinished: Unfinished | None = None
     """The parts of the run that are missing; None where nothing is."""
     explanations: Explanations | None = None
-    """Pictures that changed sides, with where the models looked; None where nothing was explained."""
+    """Images that flipped, with where the models looked; None where nothing was explained."""
     aside: pl.Series | None = None
     """The ids of the images that a filter set aside; None where there are none."""
 
@@ -57,7 +57,7 @@ class RunView:
 
 @dataclass(frozen=True)
 class View:
-    """All runs of a page as one table, in which a picture that several runs share is counted once."""
+    """All runs of a page as one table, in which an image that several runs share is counted once."""
 
     runs: tuple[RunView, ...]
     table: pl.LazyFrame
@@ -126,15 +126,15 @@ class View:
             next((run.labels for run in self.owners.get(run_id, ()) if run.labels is not None), None), label
         )
 
-    def picture(self, run_id: str, sample_id: str, shift: str, setting: Stop) -> Picture | None:
-        """Return the picture as the model saw it, or None where no run behind ``run_id`` can make it again.
+    def image(self, run_id: str, sample_id: str, shift: str, setting: SettingValue) -> ImageU8 | None:
+        """Return the image as the model saw it, or None where no run behind ``run_id`` can make it again.
 
         ``setting`` is a severity or a set of params.
         """
         for run in self.owners.get(run_id, ()):
-            if run.picture is not None:
+            if run.image is not None:
                 try:
-                    return run.picture(sample_id, shift, setting)
+                    return run.image(sample_id, shift, setting)
                 except SoritesError:
                     continue
         return None
@@ -174,7 +174,7 @@ def _renamed(run: RunView, names: Mapping[str, str]) -> RunView:
 
 def merge(runs: Sequence[RunView], partial: bool = False) -> View:
     """Merge runs into one view, on what they share; runs of the same source, frame, labels and seed
-    share their pictures, which then count once. ``partial`` keeps what only some of them have, and
+    share their images, which then count once. ``partial`` keeps what only some of them have, and
     what an unfinished run has.
     """
     if not runs:

@@ -1,5 +1,5 @@
 """Scenes: places, cut-outs set into them with exact boxes, and the fields and the light that
-pictures are drawn with.
+images are drawn with.
 
-A low room: sources compose pictures with it when they are asked for, shifts draw weather with its fields.
+A low room: sources compose images with it when they are asked for, shifts draw weather with its fields.
 """

@@ -13,16 +13,16 @@ from numpy.typing import NDArray
 from PIL import Image as Pillow
 
 from sorites import core
-from sorites.core import Image, Picture, to_image
+from sorites.core import ImageF32, ImageU8, to_float
 from sorites.core.errors import SoritesError
-from sorites.core.samples import Image as Image_of
+from sorites.core.samples import ImageF32 as Image_of
 from sorites.scenes.fields import GREY, Field, smooth, to_light, to_shown
 
-# The largest height and width of a thing, as shares of the place's side; the pose draws a size
+# The largest height and width of an object, as shares of the place's side; the pose draws a size
 # slightly below.
 TALL, WIDE = 0.66, 0.80
 
-# The range of the height at which a thing stands on the ground, as shares of the place's side from
+# The range of the height at which an object stands on the ground, as shares of the place's side from
 # the top.
 FOOT = (0.84, 0.90)
 
@@ -39,17 +39,17 @@ LAMP, GRAIN = 1.6, 0.012
 
 @dataclass(frozen=True)
 class CutOut:
-    """A thing without its surroundings: its colours in linear light and its mask 0..1, both trimmed
+    """An object without its surroundings: its colours in linear light and its mask 0..1, both trimmed
     to the visible part.
     """
 
-    light: Image
+    light: ImageF32
     mask: Field
 
 
 @dataclass(frozen=True)
 class Pose:
-    """The size and position of a thing in a place: a scale, and its middle and its foot as shares
+    """The size and position of an object in a place: a scale, and its middle and its foot as shares
     of the place's side.
     """
 
@@ -58,17 +58,17 @@ class Pose:
     foot: float
 
 
-def cut_out(picture: Picture, alpha: NDArray[np.uint8], ground: int = 128) -> CutOut:
-    """Return the thing alone.
+def cut_out(image: ImageU8, alpha: NDArray[np.uint8], ground: int = 128) -> CutOut:
+    """Return the object alone.
 
     The gray ``ground`` that partly transparent pixels were mixed with is removed from them.
     """
     mask = alpha.astype(np.float32) * np.float32(1 / 255)
     rows, cols = (np.flatnonzero((mask > 0.02).any(axis)) for axis in (1, 0))
     if not len(rows):
-        raise SoritesError("wanted a cut-out, got a picture whose mask is empty")
+        raise SoritesError("wanted a cut-out, got an image whose mask is empty")
     box = (slice(rows[0], rows[-1] + 1), slice(cols[0], cols[-1] + 1))
-    shown, cover = to_image(picture[box]), mask[box][..., None]
+    shown, cover = to_float(image[box]), mask[box][..., None]
     colours = (shown - (1 - cover) * np.float32(ground / 255)) / np.maximum(cover, np.float32(0.05))
     return CutOut(to_light(np.clip(colours, 0, 1).astype(np.float32)), mask[box])
 
@@ -79,27 +79,27 @@ def draw_pose(rng: np.random.Generator) -> Pose:
 
 
 def insert(
-    thing: CutOut, place: Image, at: Pose, shadow: float = 0.55
-) -> tuple[Image, tuple[float, float, float, float]]:
-    """Return the picture of the thing in the place (sRGB) and the box around its pixels that are at
+    obj: CutOut, place: ImageF32, at: Pose, shadow: float = 0.55
+) -> tuple[ImageF32, tuple[float, float, float, float]]:
+    """Return the image of the object in the place (sRGB) and the box around its pixels that are at
     least half opaque: x0, y0, x1, y1 in px.
     """
     side = place.shape[0]
-    light, mask = resized(thing, _fitting(thing, side, at.scale))
+    light, mask = resized(obj, _fitting(obj, side, at.scale))
     top, left = _corner(mask, side, at)
     ground = to_light(place)
     paste(light, mask, ground, top, left, shadow)
     return to_shown(ground), _box(mask, top, left)
 
 
-def box_of(thing: CutOut, side: int, at: Pose) -> tuple[float, float, float, float]:
-    """Return the box that ``insert`` gives in a place of ``side`` px, without making the picture."""
-    mask = resized_mask(thing, _fitting(thing, side, at.scale))
+def box_of(obj: CutOut, side: int, at: Pose) -> tuple[float, float, float, float]:
+    """Return the box that ``insert`` gives in a place of ``side`` px, without making the image."""
+    mask = resized_mask(obj, _fitting(obj, side, at.scale))
     return _box(mask, *_corner(mask, side, at))
 
 
 def _corner(mask: Field, side: int, at: Pose) -> tuple[int, int]:
-    """Return the row and the column of the thing's upper left corner."""
+    """Return the row and the column of the object's upper left corner."""
     height, width = mask.shape
     return round(side * at.foot) - height, round(side * at.middle - width / 2)
 
@@ -109,8 +109,8 @@ def _box(mask: Field, top: int, left: int) -> tuple[float, float, float, float]:
     return float(left + cols[0]), float(top + rows[0]), float(left + cols[-1] + 1), float(top + rows[-1] + 1)
 
 
-def paste(light: Image, mask: Field, ground: Image, top: int, left: int, shadow: float = 0.55) -> None:
-    """Lay a thing and its shadow on ``ground``, which is in linear light; the whole thing has to
+def paste(light: ImageF32, mask: Field, ground: ImageF32, top: int, left: int, shadow: float = 0.55) -> None:
+    """Lay an object and its shadow on ``ground``, which is in linear light; the whole object has to
     lie inside of it.
     """
     height, width = mask.shape
@@ -121,24 +121,23 @@ def paste(light: Image, mask: Field, ground: Image, top: int, left: int, shadow:
     ground[inside] += (lit - ground[inside]) * mask[..., None]
 
 
-def _fitting(thing: CutOut, side: int, scale: float) -> float:
-    height, width = thing.mask.shape
+def _fitting(obj: CutOut, side: int, scale: float) -> float:
+    height, width = obj.mask.shape
     return scale * min(TALL * side / float(height), WIDE * side / float(width))
 
 
-def resized(thing: CutOut, factor: float) -> tuple[Image, Field]:
-    """Return the thing scaled, with its mask; colours are weighted by the mask so that no border shows."""
-    mask = resized_mask(thing, factor)
+def resized(obj: CutOut, factor: float) -> tuple[ImageF32, Field]:
+    """Return the object scaled, with its mask; colours are weighted by the mask so that no border shows."""
+    mask = resized_mask(obj, factor)
     planes = [
-        _scaled(thing.light[..., c] * thing.mask, factor) / np.maximum(mask, np.float32(1e-3))
-        for c in range(3)
+        _scaled(obj.light[..., c] * obj.mask, factor) / np.maximum(mask, np.float32(1e-3)) for c in range(3)
     ]
     return np.clip(np.stack(planes, axis=-1), 0, 1), mask
 
 
-def resized_mask(thing: CutOut, factor: float) -> Field:
-    """Return the mask of the thing scaled, as ``resized`` does."""
-    return np.clip(_scaled(thing.mask, factor), 0, 1)
+def resized_mask(obj: CutOut, factor: float) -> Field:
+    """Return the mask of the object scaled, as ``resized`` does."""
+    return np.clip(_scaled(obj.mask, factor), 0, 1)
 
 
 def _scaled(plane: Field, factor: float) -> Field:
@@ -149,7 +148,7 @@ def _scaled(plane: Field, factor: float) -> Field:
 
 
 def _shadow(mask: Field, side: int, top: int, left: int) -> tuple[tuple[slice, slice], Field]:
-    """Return where the shadow at the foot lies and its darkness: the lowest part of the thing
+    """Return where the shadow at the foot lies and its darkness: the lowest part of the object
     flattened onto the ground and blurred, darkest where it touches.
     """
     height, width = mask.shape
@@ -167,8 +166,8 @@ def _shadow(mask: Field, side: int, top: int, left: int) -> tuple[tuple[slice, s
     return near, soft
 
 
-def _lit(light: Image, mask: Field, behind: Image) -> Image:
-    """Return the thing in the place's light: a third of the way to its brightness and a fifth to
+def _lit(light: ImageF32, mask: Field, behind: ImageF32) -> ImageF32:
+    """Return the object in the place's light: a third of the way to its brightness and a fifth to
     its colour.
     """
     weight = mask.sum() + 1e-6
@@ -176,11 +175,11 @@ def _lit(light: Image, mask: Field, behind: Image) -> Image:
     theirs = behind.reshape(-1, 3).mean(axis=0)
     gain = np.clip((theirs @ GREY + 0.02) / (mine @ GREY + 0.02), 0.4, 2.5) ** 0.33
     tint = np.clip((theirs / (theirs @ GREY + 1e-4)) ** 0.2, 0.8, 1.25)
-    lit: Image = np.clip(light * (gain * tint).astype(np.float32), 0, 1)
+    lit: ImageF32 = np.clip(light * (gain * tint).astype(np.float32), 0, 1)
     return lit
 
 
-def weathered(image: Image, weather: str, rng: np.random.Generator) -> Image:
+def weathered(image: ImageF32, weather: str, rng: np.random.Generator) -> ImageF32:
     """Return the image through fog, rain or snow; other words for weather leave it unchanged."""
     if weather not in WEATHER:
         return image
@@ -188,7 +187,7 @@ def weathered(image: Image, weather: str, rng: np.random.Generator) -> Image:
     return core.shift(name)(image, severity, rng)
 
 
-def at_night(image: Image, rng: np.random.Generator) -> Image:
+def at_night(image: ImageF32, rng: np.random.Generator) -> ImageF32:
     """Return the image at night: little, bluish light, a lamp near the middle, and the noise of a
     long exposure.
     """
@@ -205,31 +204,31 @@ def at_night(image: Image, rng: np.random.Generator) -> Image:
     return to_shown(light)
 
 
-# Several things in one place, some in front of others, with a box around the part of each that can be
+# Several objects in one place, some in front of others, with a box around the part of each that can be
 # seen.
 
 
-# The side in px for which the sizes of things are given; in a picture of another side they grow
+# The side in px for which the sizes of objects are given; in an image of another side they grow
 # with it.
 SIDE = 640
 
-# The shortest and the longest that the longer side of a thing may be, in px of a picture of
+# The shortest and the longest that the longer side of an object may be, in px of an image of
 # ``SIDE``.
 SIZES = (48.0, 400.0)
 
-# The most that a cut-out is enlarged: beyond it a thing would be blurred before any shift.
+# The most that a cut-out is enlarged: beyond it an object would be blurred before any shift.
 ENLARGED = 2.5
 
-# The least share of a thing that has to be seen; one that is hidden further has no box.
+# The least share of an object that has to be seen; one that is hidden further has no box.
 SEEN = 0.25
 
-# The range of the height at which things stand, as shares of the side from the top.
+# The range of the height at which objects stand, as shares of the side from the top.
 GROUND = (0.5, 0.98)
 
 
 @dataclass(frozen=True)
 class Spot:
-    """The place of a thing: a scale of its cut-out, and its upper left corner in px."""
+    """The place of an object: a scale of its cut-out, and its upper left corner in px."""
 
     factor: float
     top: int
@@ -238,7 +237,7 @@ class Spot:
 
 @dataclass(frozen=True)
 class Seen:
-    """The visible part of a thing: the share of its own pixels, their number, and the box around
+    """The visible part of an object: the share of its own pixels, their number, and the box around
     them (x0, y0, x1, y1).
     """
 
@@ -247,45 +246,45 @@ class Seen:
     box: tuple[float, float, float, float]
 
 
-def stand(things: Sequence[CutOut], side: int, rng: np.random.Generator) -> list[Spot]:
-    """Draw where each thing stands, wholly inside the picture; sizes are spread evenly in their logarithm."""
-    return [_spot(thing, side, rng) for thing in things]
+def stand(objects: Sequence[CutOut], side: int, rng: np.random.Generator) -> list[Spot]:
+    """Draw where each object stands, wholly inside the image; sizes are spread evenly in their logarithm."""
+    return [_spot(obj, side, rng) for obj in objects]
 
 
-def _spot(thing: CutOut, side: int, rng: np.random.Generator) -> Spot:
+def _spot(obj: CutOut, side: int, rng: np.random.Generator) -> Spot:
     least, most = (size * side / SIDE for size in SIZES)
-    longest = max(thing.mask.shape)
+    longest = max(obj.mask.shape)
     drawn = math.exp(rng.uniform(math.log(least), math.log(max(least, min(most, ENLARGED * longest)))))
     factor = drawn / longest
-    height, width = (max(2, round(length * factor)) for length in thing.mask.shape)
+    height, width = (max(2, round(length * factor)) for length in obj.mask.shape)
     foot = round(rng.uniform(max(height, GROUND[0] * side), max(height, GROUND[1] * side)))
     return Spot(factor, foot - height, int(rng.integers(side - width + 1)))
 
 
-def _feet(things: Sequence[CutOut], spots: Sequence[Spot]) -> list[int]:
-    """Return the order in which things are drawn: one that stands lower in the picture is nearer,
+def _feet(objects: Sequence[CutOut], spots: Sequence[Spot]) -> list[int]:
+    """Return the order in which objects are drawn: one that stands lower in the image is nearer,
     and drawn later.
     """
     foot = [
-        spot.top + max(2, round(thing.mask.shape[0] * spot.factor))
-        for thing, spot in zip(things, spots, strict=True)
+        spot.top + max(2, round(obj.mask.shape[0] * spot.factor))
+        for obj, spot in zip(objects, spots, strict=True)
     ]
-    return sorted(range(len(things)), key=lambda i: foot[i])
+    return sorted(range(len(objects)), key=lambda i: foot[i])
 
 
-def seen(things: Sequence[CutOut], spots: Sequence[Spot], side: int) -> list[Seen]:
-    """Return what can be seen of each thing: its pixels that are at least half opaque and not
-    behind those of a nearer thing.
+def seen(objects: Sequence[CutOut], spots: Sequence[Spot], side: int) -> list[Seen]:
+    """Return what can be seen of each object: its pixels that are at least half opaque and not
+    behind those of a nearer object.
     """
     taken = np.zeros((side, side), bool)
     found: dict[int, Seen] = {}
-    for i in reversed(_feet(things, spots)):
-        own = resized_mask(things[i], spots[i].factor) >= 0.5
+    for i in reversed(_feet(objects, spots)):
+        own = resized_mask(objects[i], spots[i].factor) >= 0.5
         top, left = spots[i].top, spots[i].left
         behind = taken[top : top + own.shape[0], left : left + own.shape[1]]
         found[i] = _seen(own & ~behind, int(own.sum()), top, left)
         behind |= own
-    return [found[i] for i in range(len(things))]
+    return [found[i] for i in range(len(objects))]
 
 
 def _seen(free: np.ndarray[tuple[int, ...], np.dtype[np.bool_]], whole: int, top: int, left: int) -> Seen:
@@ -296,10 +295,10 @@ def _seen(free: np.ndarray[tuple[int, ...], np.dtype[np.bool_]], whole: int, top
     return Seen(int(free.sum()) / whole, int(free.sum()), tuple(map(float, box)))  # type: ignore[arg-type]
 
 
-def draw(things: Sequence[CutOut], spots: Sequence[Spot], place: Image_of, shadow: float = 0.55) -> Image_of:
-    """Return the picture (sRGB) of the things in a place, far ones first."""
+def draw(objects: Sequence[CutOut], spots: Sequence[Spot], place: Image_of, shadow: float = 0.55) -> Image_of:
+    """Return the image (sRGB) of the objects in a place, far ones first."""
     ground = to_light(place)
-    for i in _feet(things, spots):
-        light, mask = resized(things[i], spots[i].factor)
+    for i in _feet(objects, spots):
+        light, mask = resized(objects[i], spots[i].factor)
         paste(light, mask, ground, spots[i].top, spots[i].left, shadow)
     return to_shown(ground)

@@ -1,4 +1,4 @@
-"""Fields of numbers over a picture that several shifts draw, smooth, streak and stretch.
+"""Fields of numbers over an image that several shifts draw, smooth, streak and stretch.
 
 They are sums of shifted slices, not transforms: exact at the border, the same in any thread, and
 fast for the short reaches used here.
@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from sorites.core.samples import Image
+from sorites.core.samples import ImageF32
 from sorites.optics.develop import encoded, light_of_bytes
 
 # An array of H x W, or H x W x C.
@@ -187,7 +187,7 @@ def _tables() -> tuple[Field, Field]:
     return light_of_bytes().astype(np.float32), encoded(steps).astype(np.float32)
 
 
-def to_light(image: Image) -> Image:
+def to_light(image: ImageF32) -> ImageF32:
     """Return linear light, interpolated on straight lines between the 8-bit values."""
     table = _tables()[0]
     scaled = image * np.float32(255)
@@ -198,7 +198,7 @@ def to_light(image: Image) -> Image:
     return light
 
 
-def to_shown(light: Image) -> Image:
+def to_shown(light: ImageF32) -> ImageF32:
     """Return light as sRGB again; what is brighter than white becomes white."""
     steps = np.clip(light, 0, 1)
     steps *= np.float32(1 << 14)

@@ -1,4 +1,4 @@
-"""Places to put a thing in: a square crop of a photograph if there is one, else ground and sky
+"""Places to put an object in: a square crop of a photograph if there is one, else ground and sky
 drawn in perspective.
 """
 
@@ -11,14 +11,14 @@ from typing import Protocol
 import numpy as np
 from PIL import Image as Pillow
 
-from sorites.core import Image, Picture, to_image
+from sorites.core import ImageF32, ImageU8, to_float
 from sorites.scenes.fields import Field, plasma, plasma_noise, smooth
 
 # The share of a drawn place that lies above the horizon.
 HORIZON = 0.45
 
 Colour = tuple[float, float, float]
-Place = Callable[[int, np.random.Generator], Image]
+Place = Callable[[int, np.random.Generator], ImageF32]
 
 
 class Photograph(Protocol):
@@ -28,12 +28,12 @@ class Photograph(Protocol):
     def location(self) -> str: ...
     @property
     def horizon(self) -> float: ...
-    def load(self) -> Picture: ...
+    def load(self) -> ImageU8: ...
 
 
 def place(
     location: str, size: int, rng: np.random.Generator, photographs: Sequence[Photograph] = ()
-) -> Image:
+) -> ImageF32:
     """Return a square of ``size`` px that shows a location and nothing else: one of its
     photographs, or else a drawing.
     """
@@ -44,17 +44,17 @@ def place(
     return DRAWN[location](size, rng)
 
 
-def crop(picture: Picture, horizon: float, size: int, rng: np.random.Generator) -> Image:
-    """Return a square of the picture, mostly ground, from a random place along its width; half of
+def crop(image_u8: ImageU8, horizon: float, size: int, rng: np.random.Generator) -> ImageF32:
+    """Return a square of the image, mostly ground, from a random place along its width; half of
     the time it is mirrored.
     """
-    height, width = picture.shape[:2]
+    height, width = image_u8.shape[:2]
     side = min(width, height, round(height * min(1.0, 1.7 * (1 - horizon) + 0.15)))
     left = int(rng.integers(width - side + 1))
-    part = Pillow.fromarray(picture[height - side :, left : left + side]).resize(
+    part = Pillow.fromarray(image_u8[height - side :, left : left + side]).resize(
         (size, size), Pillow.Resampling.LANCZOS
     )
-    image = to_image(np.asarray(part))
+    image = to_float(np.asarray(part))
     return np.ascontiguousarray(image[:, ::-1]) if rng.random() < 0.5 else image
 
 
@@ -86,19 +86,19 @@ def _laid(texture: Field, across: Field, away: Field, grain: float) -> Field:
     return laid
 
 
-def _sky(size: int, low: Colour, high: Colour, rng: np.random.Generator) -> Image:
+def _sky(size: int, low: Colour, high: Colour, rng: np.random.Generator) -> ImageF32:
     """Return a sky that fades from the colour ``low`` at the bottom to ``high`` at the top, with clouds."""
     part = np.linspace(1, 0, size, dtype=np.float32)[:, None, None]
     image = np.array(low, np.float32) * (1 - part) + np.array(high, np.float32) * part
     clouds = np.asarray(Pillow.fromarray(_texture(rng, 1.9)).resize((size, size), Pillow.Resampling.BICUBIC))
     image = image + np.clip(clouds - 0.6, 0, 2)[..., None] * np.float32(0.08)
-    filled: Image = np.clip(np.broadcast_to(image, (size, size, 3)), 0, 1).astype(np.float32)
+    filled: ImageF32 = np.clip(np.broadcast_to(image, (size, size, 3)), 0, 1).astype(np.float32)
     return filled
 
 
 def _open(
     size: int, rng: np.random.Generator, colour: Colour, rough: float, grain: float, low: Colour, high: Colour
-) -> Image:
+) -> ImageF32:
     """Return open ground under a sky, with a dim strip of distant hills between them."""
     image = _sky(size, low, high, rng)
     across, away, top = _ground(size)
@@ -115,7 +115,7 @@ def _open(
     return image
 
 
-def _street(size: int, rng: np.random.Generator) -> Image:
+def _street(size: int, rng: np.random.Generator) -> ImageF32:
     """Return a street: asphalt with a broken line, kerbs, and fronts of houses with windows."""
     image = _open(size, rng, (0.36, 0.36, 0.38), 0.10, 1.5, (0.80, 0.84, 0.90), (0.45, 0.62, 0.85))
     across, away, top = _ground(size)
@@ -134,7 +134,7 @@ def _street(size: int, rng: np.random.Generator) -> Image:
     return np.clip(image, 0, 1)
 
 
-def _indoors(size: int, rng: np.random.Generator) -> Image:
+def _indoors(size: int, rng: np.random.Generator) -> ImageF32:
     """Return a room: a plain wall with a skirting board above a floor of planks."""
     across, away, top = _ground(size)
     wall = np.array([0.82, 0.78, 0.70]) * rng.uniform(0.85, 1.05)
@@ -149,7 +149,7 @@ def _indoors(size: int, rng: np.random.Generator) -> Image:
     return image
 
 
-def _water(size: int, rng: np.random.Generator) -> Image:
+def _water(size: int, rng: np.random.Generator) -> ImageF32:
     """Return open water whose waves get shorter with distance."""
     image = _open(size, rng, (0.16, 0.33, 0.42), 0.16, 1.2, (0.82, 0.88, 0.94), (0.42, 0.62, 0.86))
     across, away, top = _ground(size)

@@ -1,7 +1,7 @@
-"""Scorers turn a model's outputs into strangeness: how unlike its training pictures does the model
+"""Scorers turn a model's outputs into OOD score: how unlike its training images does the model
 find this one?
 
-They are the OOD detectors of the field. A larger score is stranger. Helpers start with an
+They are the OOD detectors of the field. A larger score is more OOD. Helpers start with an
 underscore; no scorer reads the table.
 """
 

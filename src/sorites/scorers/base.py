@@ -3,7 +3,7 @@ parameters are in range.
 
 Rows are taken a bounded number at a time. Matrix products are taken in float64 and rounded to
 float32 once, because the order in which a product sums its terms follows the place of a row in its
-batch; what goes row by row in a fixed order may be float32. So a picture's score depends neither on
+batch; what goes row by row in a fixed order may be float32. So an image's score depends neither on
 the size of its batch nor on its order.
 """
 
@@ -26,14 +26,14 @@ Wide = NDArray[np.float64]
 Narrow = NDArray[np.float32]
 Real = TypeVar("Real", np.float32, np.float64)
 
-# This many pictures are scored at a time: 2 MB of float64 for a thousand classes, which stay in the
+# This many images are scored at a time: 2 MB of float64 for a thousand classes, which stay in the
 # processor's cache.
 ROWS = 256
 
 
 @dataclass(frozen=True)
 class Seen:
-    """One checked batch of training pictures; a label of -1 means no label."""
+    """One checked batch of training images; a label of -1 means no label."""
 
     features: NDArray[np.float32]
     logits: NDArray[np.float32]
@@ -53,7 +53,7 @@ class Fitted(Scorer):
         return part
 
     def training(self, batches: Batches) -> Iterator[Seen]:
-        """Yield the checked batches of training pictures; no pictures at all and a change of width
+        """Yield the checked batches of training images; no images at all and a change of width
         are errors.
         """
         count, wide = 0, None
@@ -69,15 +69,15 @@ class Fitted(Scorer):
                 outputs.ids,
             )
         if not count:
-            raise SoritesError(f"scorer {self.name}: wanted training pictures to be fitted on, got none")
-        self.fitted = {"pictures": count}
+            raise SoritesError(f"scorer {self.name}: wanted training images to be fitted on, got none")
+        self.fitted = {"images": count}
 
     def inside(self, outputs: Outputs) -> NDArray[np.float32]:
         """Return the N rows that ``look`` read from inside the model."""
         seen = outputs.inside.get(self.name)
         if seen is None:
             raise SoritesError(
-                f"scorer {self.name}: wanted outputs.inside[{self.name!r}], what its look(model, pictures)"
+                f"scorer {self.name}: wanted outputs.inside[{self.name!r}], what its look(model, images)"
                 " gives"
             )
         return _finite(seen, self.name, "numbers from inside the model", 1, None)
@@ -100,7 +100,7 @@ def _labels(labels: Any, count: int, who: str) -> NDArray[np.int64]:
     given = [None] * count if labels is None else list(labels)
     if len(given) != count:
         raise SoritesError(
-            f"scorer {who}: wanted a label for each of {count} training pictures, got {len(given)}"
+            f"scorer {who}: wanted a label for each of {count} training images, got {len(given)}"
         )
     return np.array([-1 if label is None else max(int(label), -1) for label in given], np.int64)
 
@@ -182,8 +182,8 @@ def percent(value: float, who: str) -> float:
     return value
 
 
-# Summaries of training pictures that are streamed, in memory that does not grow with the number of
-# pictures.
+# Summaries of training images that are streamed, in memory that does not grow with the number of
+# images.
 
 
 # A percentile is exact up to this many values, which are 16 MB of float32.
@@ -240,7 +240,7 @@ class Moments:
         return np.asarray(self.products / self.count - cross - cross.T + np.outer(centre, centre))
 
     def class_means(self) -> Wide:
-        """Return the means of the classes that have a training picture, in order."""
+        """Return the means of the classes that have a training image, in order."""
         present = self.counts > 0
         return np.asarray(self.totals[present] / self.counts[present, None])
 

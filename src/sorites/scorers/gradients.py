@@ -1,4 +1,4 @@
-"""Strangeness from gradients: with respect to the last weights in closed form, to the picture by a
+"""OOD score from gradients: with respect to the last weights in closed form, to the image by a
 backward pass.
 """
 
@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from sorites.core import Model, Outputs, Picture, add_scorer
+from sorites.core import ImageU8, Model, Outputs, add_scorer
 from sorites.scorers import layers as _network
 from sorites.scorers.base import Fitted, Score, Wide, above, features_of, logits_of, scored
 from sorites.scorers.logits import odds
@@ -49,8 +49,8 @@ class odin(Fitted):
         self.temperature = above(temperature, 0, "odin", "temperature")
         self.eps = above(eps, -1e-300, "odin", "eps")
 
-    def look(self, model: Model, pictures: Sequence[Picture], framed: bool = False) -> Score:
-        return _network.rows(model, pictures, framed, self.name, self._one)
+    def look(self, model: Model, images: Sequence[ImageU8], framed: bool = False) -> Score:
+        return _network.rows(model, images, framed, self.name, self._one)
 
     def _one(self, module: Any, batch: Any) -> Wide:
         import torch

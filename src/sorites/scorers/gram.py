@@ -1,4 +1,4 @@
-"""Strangeness from Gram matrices: do the channels correlate as they do for training pictures of the
+"""OOD score from Gram matrices: do the channels correlate as they do for training images of the
 predicted class?
 """
 
@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from sorites.core import Batches, Head, Model, Outputs, Picture, add_scorer
+from sorites.core import Batches, Head, ImageU8, Model, Outputs, add_scorer
 from sorites.core.errors import SoritesError
 from sorites.core.rng import digest
 from sorites.scorers import layers as _network
@@ -20,18 +20,18 @@ from sorites.scorers.base import Fitted, Score, Wide, logits_of, whole
 
 # The least and the largest of each of K values (2 x K), by predicted class.
 Bounds = dict[int, NDArray[np.float64]]
-# At most this many training pictures are held out to learn the usual deviation of each layer.
+# At most this many training images are held out to learn the usual deviation of each layer.
 MOST_HELD_OUT = 1000
 
 
 @add_scorer
 class gram(Fitted):
     """Deviation of the row sums of Gram matrices (powers 1 to ``powers``) from their range on
-    training pictures of the predicted class, summed over layers, each divided by its usual
+    training images of the predicted class, summed over layers, each divided by its usual
     deviation (Sastry and Oore 2020).
 
     Layers are the ends of the network's stages, or ``layers`` by name. The usual deviation is that
-    of a ``held`` share of the training pictures, chosen by a hash of their ids, from the range of
+    of a ``held`` share of the training images, chosen by a hash of their ids, from the range of
     the others; the range itself is that of all of them.
     """
 
@@ -45,11 +45,11 @@ class gram(Fitted):
         self._bounds: Bounds | None = None
         self._sizes: tuple[int, ...] = ()
 
-    def look(self, model: Model, pictures: Sequence[Picture], framed: bool = False) -> Score:
+    def look(self, model: Model, images: Sequence[ImageU8], framed: bool = False) -> Score:
         """Return rows that start with their layout: the number of layers, the channels of each;
         then come the values by layer.
         """
-        return _network.rows(model, pictures, framed, self.name, self._one)
+        return _network.rows(model, images, framed, self.name, self._one)
 
     def _one(self, module: Any, batch: Any) -> Wide:
         import torch
@@ -80,17 +80,17 @@ class gram(Fitted):
                     HeldOut(-_hash(outputs.ids[i] if outputs.ids else row.tobytes()), label, row),
                 )
         if not count:
-            raise SoritesError(f"scorer {self.name}: wanted training pictures to be fitted on, got none")
-        self.fitted = {"pictures": count, "classes": len(every), "held": len(held)}
+            raise SoritesError(f"scorer {self.name}: wanted training images to be fitted on, got none")
+        self.fitted = {"images": count, "classes": len(every), "held": len(held)}
         self._usual = self._deviation(held, others)
         self._bounds = every
         return self
 
     def _hold_out(self, held: list[HeldOut], others: Bounds, one: HeldOut) -> None:
-        """Put a picture into ``held`` if its hash is small; when there are too many, the one with
+        """Put an image into ``held`` if its hash is small; when there are too many, the one with
         the largest hash leaves again.
 
-        The result does not depend on the order of the pictures.
+        The result does not depend on the order of the images.
         """
         if -one.key < self.held * 2**64:
             heapq.heappush(held, one)
@@ -100,7 +100,7 @@ class gram(Fitted):
         widen(others, one.label, one.row)
 
     def _deviation(self, held: Sequence[HeldOut], others: Bounds) -> Wide:
-        """Return the mean deviation of each layer on the held-out pictures; 1 where none deviated
+        """Return the mean deviation of each layer on the held-out images; 1 where none deviated
         or none was held out.
         """
         strayed = [
@@ -110,7 +110,7 @@ class gram(Fitted):
         return np.where(mean > 0, mean, 1.0)
 
     def _read(self, outputs: Outputs) -> tuple[list[int], Wide]:
-        """Return the predicted classes and the values; their layout must be that of the pictures of
+        """Return the predicted classes and the values; their layout must be that of the images of
         the fit.
         """
         rows = self.inside(outputs).astype(np.float64)
@@ -133,9 +133,9 @@ class gram(Fitted):
     def __call__(self, outputs: Outputs) -> Score:
         bounds = self.ready(self._bounds)
         best, rows = self._read(outputs)
-        strange = sorted(set(best) - bounds.keys())
-        if strange:
-            raise SoritesError(f"scorer {self.name}: no training picture was predicted as class {strange[0]}")
+        ood = sorted(set(best) - bounds.keys())
+        if ood:
+            raise SoritesError(f"scorer {self.name}: no training image was predicted as class {ood[0]}")
         scores = [
             (self._by_layer(stray(row, bounds[c])) / self._usual).sum()
             for c, row in zip(best, rows, strict=True)
@@ -145,7 +145,7 @@ class gram(Fitted):
 
 @dataclass(order=True)
 class HeldOut:
-    """A training picture that is held out, ordered so that the largest hash comes first."""
+    """A training image that is held out, ordered so that the largest hash comes first."""
 
     key: int
     label: int

@@ -1,4 +1,4 @@
-"""Strangeness as the distance to training pictures that the scorer keeps in a bank."""
+"""OOD score as the distance to training images that the scorer keeps in a bank."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ BAND = 1e-5
 
 @add_scorer
 class knn(Fitted):
-    """Distance to the ``k``-th nearest training picture, with features scaled to length 1 (Sun et al. 2022).
+    """Distance to the ``k``-th nearest training image, with features scaled to length 1 (Sun et al. 2022).
 
-    At most ``bank`` training pictures are kept, chosen by a hash of their ids. A zero feature
+    At most ``bank`` training images are kept, chosen by a hash of their ids. A zero feature
     vector has no direction: it is at distance 1 from every other.
     """
 
@@ -53,10 +53,10 @@ class knn(Fitted):
 
 @add_scorer
 class nnguide(Fitted):
-    """Energy guided by the ``k`` nearest training pictures, each weighted by its own energy (Park,
+    """Energy guided by the ``k`` nearest training images, each weighted by its own energy (Park,
     Jung and Teoh 2023).
 
-    At most ``bank`` training pictures are kept; the default is about the 1 % of ImageNet that the paper uses.
+    At most ``bank`` training images are kept; the default is about the 1 % of ImageNet that the paper uses.
     """
 
     needs: ClassVar = frozenset({"training", "features"})
@@ -91,7 +91,7 @@ class nnguide(Fitted):
 
 
 def remembered(scorer: knn | nnguide, batches: Batches, rows_of: Callable[[Seen], Rows]) -> Rows:
-    """Return the rows of the training pictures that the scorer's bank keeps."""
+    """Return the rows of the training images that the scorer's bank keeps."""
     bank = Bank(scorer.bank)
     for seen in scorer.training(batches):
         bank.add(rows_of(seen), seen.ids)
@@ -101,11 +101,11 @@ def remembered(scorer: knn | nnguide, batches: Batches, rows_of: Callable[[Seen]
 
 
 def check_k(count: int, k: int, who: str) -> int:
-    """Return ``count``; too few training pictures to have a k-th nearest are an error."""
+    """Return ``count``; too few training images to have a k-th nearest are an error."""
     if count < k:
         kind = who.partition("(")[0]
         raise SoritesError(
-            f"scorer {who}: wanted the {k} nearest of its training pictures, which are only {count}. "
+            f"scorer {who}: wanted the {k} nearest of its training images, which are only {count}. "
             f"Give more of them, or type {kind}(k={max(1, count // 2)})"
         )
     return count

@@ -1,7 +1,7 @@
 """Access to the inside of a torch model: its forward pass, its gradient, and the feature maps at
 the end of each stage.
 
-Pictures go through one at a time and on one thread, so that a picture's score does not depend on
+Images go through one at a time and on one thread, so that an image's score does not depend on
 the others in its batch. Torch is not imported with this module, and the model is not changed: hooks
 registered for a pass are removed after it and act only on the thread that registered them.
 """
@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from sorites.core import Model, Picture
+from sorites.core import ImageU8, Model
 from sorites.core.errors import SoritesError
 from sorites.core.torch_tools import one_thread
 
@@ -28,9 +28,9 @@ _stages_by_module: WeakKeyDictionary[Any, list[Spot]] = WeakKeyDictionary()
 
 
 def rows(
-    model: Model, pictures: Sequence[Picture], framed: bool, who: str, one: Callable[[Any, Any], NDArray[Any]]
+    model: Model, images: Sequence[ImageU8], framed: bool, who: str, one: Callable[[Any, Any], NDArray[Any]]
 ) -> NDArray[np.float32]:
-    """Return ``one(module, batch of one picture)`` for each picture, as float32 rows."""
+    """Return ``one(module, batch of one image)`` for each image, as float32 rows."""
     import torch
 
     if model.module is None:
@@ -42,9 +42,9 @@ def rows(
         values = [
             one(
                 model.module,
-                torch.from_numpy(np.array(model.prepare(picture, framed))[None]).to(device).float(),
+                torch.from_numpy(np.array(model.prepare(image, framed))[None]).to(device).float(),
             )
-            for picture in pictures
+            for image in images
         ]
     return np.stack(values).astype(np.float32)
 

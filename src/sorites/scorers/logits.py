@@ -1,6 +1,6 @@
-"""Strangeness from the logits alone.
+"""OOD score from the logits alone.
 
-A larger score is stranger; the score of a picture depends on that picture only.
+A larger score is more OOD; the score of an image depends on that image only.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from sorites.scorers.base import Score, Wide, above, logits_of, logsumexp, score
 
 @add_scorer
 def msp(outputs: Outputs, temperature: float = 1.0) -> Score:
-    """Log-odds against the top class, which rank pictures by the maximum softmax probability
+    """Log-odds against the top class, which rank images by the maximum softmax probability
     (Hendrycks and Gimpel 2017).
 
     log((1 - p) / p) has the same order as 1 - p, but it does not saturate in float32 where a model is sure.

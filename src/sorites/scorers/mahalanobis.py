@@ -1,4 +1,4 @@
-"""Strangeness as the Mahalanobis distance to the nearest class, where all classes share one covariance."""
+"""OOD score as the Mahalanobis distance to the nearest class, where all classes share one covariance."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import ClassVar, Self
 import numpy as np
 
 from sorites.core import Batches, Head, Outputs, add_scorer
-from sorites.core.errors import SoritesError, TooFewPictures
+from sorites.core.errors import SoritesError, TooFewImages
 from sorites.scorers.base import Fitted, Moments, Score, Wide, features_of, scored
 
-# Training pictures count as constant in a direction with less than this share of the largest
+# Training images count as constant in a direction with less than this share of the largest
 # variance. Such a direction is left out, as the pseudo-inverse of the covariance leaves it out.
 FLAT = 1e-10
 
@@ -35,8 +35,7 @@ def whitening(centre: Wide, covariance: Wide, who: str) -> Whitening:
     used = values > FLAT * max(values[-1], 0)
     if not used.any() or values[-1] <= 0:
         raise SoritesError(
-            f"scorer {who}: wanted training pictures that differ within their classes; give more of each"
-            " class"
+            f"scorer {who}: wanted training images that differ within their classes; give more of each class"
         )
     return Whitening(centre, vectors[:, used] / np.sqrt(values[used]))
 
@@ -44,7 +43,7 @@ def whitening(centre: Wide, covariance: Wide, who: str) -> Whitening:
 class _Classes(Fitted):
     """The base of the Mahalanobis scorers, which holds the whitened class means.
 
-    Training pictures without a label are not used, and a class without training pictures has no mean.
+    Training images without a label are not used, and a class without training images has no mean.
     """
 
     needs: ClassVar = frozenset({"training", "features"})
@@ -60,9 +59,9 @@ class _Classes(Fitted):
                 moments.add(seen.features[labelled], seen.labels[labelled])
         if not moments.count:
             raise SoritesError(
-                f"scorer {self.name}: wanted training pictures with labels that the model knows, got none"
+                f"scorer {self.name}: wanted training images with labels that the model knows, got none"
             )
-        self.fitted["pictures"] = moments.count
+        self.fitted["images"] = moments.count
         self.fitted["classes"] = int((moments.counts > 0).sum())
         self._refuse(moments)
         self.note = self._seen(moments)
@@ -73,40 +72,40 @@ class _Classes(Fitted):
         return self
 
     def _refuse(self, moments: Moments) -> None:
-        """Refuse training pictures whose spread within their classes cannot be told: too few of
+        """Refuse training images whose spread within their classes cannot be told: too few of
         them, or all alike.
 
-        The covariance follows from pictures minus classes. Of one picture per class it is the
+        The covariance follows from images minus classes. Of one image per class it is the
         rounding of a difference that should be 0, and distances of 1e18 come of it.
         """
-        pictures, classes = self.fitted["pictures"], self.fitted["classes"]
+        images, classes = self.fitted["images"], self.fitted["classes"]
         rounding = (
             np.finfo(np.float64).eps
             * len(moments.total)
             * float(np.diag(moments.products).max())
             / moments.count
         )
-        if pictures < 2 * classes or float(np.diag(moments.within()).max()) <= rounding:
-            raise TooFewPictures(
-                f"scorer {self.name}: wanted at least two different training pictures per class, got"
-                f" {pictures} of {classes} classes; give more with --fit SOURCE, or take a scorer that needs"
+        if images < 2 * classes or float(np.diag(moments.within()).max()) <= rounding:
+            raise TooFewImages(
+                f"scorer {self.name}: wanted at least two different training images per class, got"
+                f" {images} of {classes} classes; give more with --fit SOURCE, or take a scorer that needs"
                 " no classes, such as knn"
             )
 
     def _seen(self, moments: Moments) -> str:
-        """Say where the pictures are fewer than the directions that a covariance of the features
+        """Say where the images are fewer than the directions that a covariance of the features
         that vary has.
         """
         varies = np.diag(moments.scatter(moments.mean))
         free, wide = (
-            self.fitted["pictures"] - self.fitted["classes"],
+            self.fitted["images"] - self.fitted["classes"],
             int((varies > FLAT * varies.max()).sum()),
         )
         if free >= wide:
             return ""
         return (
-            f"{self.name} was fitted on {self.fitted['pictures']} pictures of {self.fitted['classes']}"
-            f" classes, which show {free} of {wide} directions of the features: pictures that are strange in"
+            f"{self.name} was fitted on {self.fitted['images']} images of {self.fitted['classes']}"
+            f" classes, which show {free} of {wide} directions of the features: images that are OOD in"
             " another direction are not seen"
         )
 
@@ -135,7 +134,7 @@ class mds(_Classes):
 @add_scorer
 class rmds(_Classes):
     """Squared Mahalanobis distance to the nearest class mean, minus that to one Gaussian of all
-    training pictures (Ren et al. 2021).
+    training images (Ren et al. 2021).
     """
 
     def _background(self, moments: Moments) -> None:

@@ -1,4 +1,4 @@
-"""Strangeness from feature maps, the outputs of a convolutional network before it pools them."""
+"""OOD score from feature maps, the outputs of a convolutional network before it pools them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from sorites.core import Model, Outputs, Picture, add_scorer
+from sorites.core import ImageU8, Model, Outputs, add_scorer
 from sorites.core.errors import SoritesError
 from sorites.scorers import layers as _network
 from sorites.scorers.base import Fitted, Score, Wide, above, logsumexp
@@ -30,8 +30,8 @@ class rankfeat(Fitted):
         self.blocks, self.layers = blocks, tuple(layers)
         self.temperature = above(temperature, 0, "rankfeat", "temperature")
 
-    def look(self, model: Model, pictures: Sequence[Picture], framed: bool = False) -> Score:
-        return _network.rows(model, pictures, framed, self.name, self._one)
+    def look(self, model: Model, images: Sequence[ImageU8], framed: bool = False) -> Score:
+        return _network.rows(model, images, framed, self.name, self._one)
 
     def _one(self, module: Any, batch: Any) -> Wide:
         import torch
@@ -55,7 +55,7 @@ class rankfeat(Fitted):
 
 
 def without_strongest(maps: Any) -> Any:
-    """Subtract from each picture's C x HW matrix its largest singular component.
+    """Subtract from each image's C x HW matrix its largest singular component.
 
     That component is spanned by the leading eigenvector of the smaller of its two Gram matrices.
     """

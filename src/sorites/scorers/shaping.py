@@ -107,7 +107,7 @@ class react(_Headed):
 
 
 class _Pruned(_Headed):
-    """The base of scorers that keep the largest features of each picture.
+    """The base of scorers that keep the largest features of each image.
 
     They keep n - round(n * percentile / 100) of its n features; of equal ones the first are kept.
     """
@@ -204,7 +204,7 @@ class scale(_Pruned):
 
 @add_scorer
 class dice(_Headed):
-    """Energy with only the weights whose contribution to training pictures is above a
+    """Energy with only the weights whose contribution to training images is above a
     ``percentile`` (Sun and Li 2022).
     """
 

@@ -1,4 +1,4 @@
-"""Strangeness from the direction of features: outside the training subspace, away from their class,
+"""OOD score from the direction of features: outside the training subspace, away from their class,
 near a decision border.
 """
 
@@ -27,15 +27,15 @@ from sorites.scorers.base import (
     whole,
 )
 
-# ViM's scale is a mean over this many training pictures, chosen by a hash of their ids; with fewer
-# pictures it is exact.
+# ViM's scale is a mean over this many training images, chosen by a hash of their ids; with fewer
+# images it is exact.
 SAMPLE = 20_000
 
 
 @add_scorer
 class vim(Fitted):
     """Energy plus a virtual logit: the length of the features outside the ``dim`` main directions
-    of the training pictures (Wang et al. 2022).
+    of the training images (Wang et al. 2022).
 
     Where the features have no more than ``dim`` directions, half of them are main. The origin is
     where the last layer gives 0.
@@ -66,12 +66,12 @@ class vim(Fitted):
 
     def _main(self, wide: int, count: int) -> int:
         """Return the number of main directions; it is an error if there are not more training
-        pictures than that.
+        images than that.
         """
         main = self.dim if self.dim < wide else wide // 2
         if count <= main:
             raise SoritesError(
-                f"scorer {self.name}: wanted more training pictures than its {main} main directions, got"
+                f"scorer {self.name}: wanted more training images than its {main} main directions, got"
                 f" {count}. Give more, or type vim(dim={max(1, count // 2)})"
             )
         return main
@@ -103,7 +103,7 @@ class _Centred(Fitted, ABC):
 
     @abstractmethod
     def rule(self, rows: Wide, logits: Wide) -> Wide:
-        """Return the strangeness of rows of features and logits."""
+        """Return the OOD score of rows of features and logits."""
 
     def __call__(self, outputs: Outputs) -> Score:
         mean = self.ready(self._mean)
@@ -164,7 +164,7 @@ class nci(_Centred):
 class she(Fitted):
     """Minus the inner product with the stored pattern of the predicted class (Zhang et al. 2023).
 
-    The pattern is the mean of the features of the training pictures of that class which are
+    The pattern is the mean of the features of the training images of that class which are
     predicted correctly.
     """
 
@@ -179,7 +179,7 @@ class she(Fitted):
                 moments.add(seen.features[right], seen.labels[right], products=False)
         if not moments.count:
             raise SoritesError(
-                f"scorer {self.name}: wanted labelled training pictures that the model gets right, got none"
+                f"scorer {self.name}: wanted labelled training images that the model gets right, got none"
             )
         self.fitted["classes"] = int((moments.counts > 0).sum())
         patterns = np.full(moments.totals.shape, np.nan)
@@ -191,11 +191,9 @@ class she(Fitted):
         patterns = self.ready(self._patterns)
         rows, logits = features_of(outputs, self.name, patterns.shape[1]), logits_of(outputs, self.name)
         best = np.unique(logits.argmax(axis=1))
-        strange = best[(best >= len(patterns)) | np.isnan(patterns[np.minimum(best, len(patterns) - 1), 0])]
-        if strange.size:
-            raise SoritesError(
-                f"scorer {self.name}: no training picture of class {strange[0]} was predicted right"
-            )
+        ood = best[(best >= len(patterns)) | np.isnan(patterns[np.minimum(best, len(patterns) - 1), 0])]
+        if ood.size:
+            raise SoritesError(f"scorer {self.name}: no training image of class {ood[0]} was predicted right")
         return scored(
             lambda rows, logits: -np.einsum("nd,nd->n", rows, patterns[logits.argmax(axis=1)]), rows, logits
         )

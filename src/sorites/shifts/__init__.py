@@ -1,4 +1,4 @@
-"""The shifts, by family: each module registers one or more ways to move a picture, and says what
+"""The shifts, by family: each module registers one or more ways to move an image, and says what
 severity means there.
 """
 

@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from sorites.core import SHIFTS, Image, Shift
+from sorites.core import SHIFTS, ImageF32, Shift
 from sorites.core.errors import MissingExtra, SoritesError
 from sorites.core.rng import digest
 from sorites.io.paths import is_file
@@ -38,7 +38,7 @@ LEVELS = (1, 2, 3, 4, 5)
 # The shape of a kernel stack: mode, level, colour, y, x.
 SHAPE = (8, 5, 3, 25, 25)
 
-# The factor by which kernels are scaled down for pictures of 32 px. Their exact share of 224 px is
+# The factor by which kernels are scaled down for images of 32 px. Their exact share of 224 px is
 # 7; with 4 a small model falls over the levels about as large models do in the paper.
 SMALL = 4
 
@@ -66,7 +66,7 @@ NAMES = {
 }
 PAIRS = {"defocus_spherical": (4, 9), "astigmatism": (5, 6), "coma": (7, 8), "trefoil": (10, 11)}
 # Below this fraction of a level the lens's diffraction fades out too, so that the dial starts at
-# the untouched picture.
+# the untouched image.
 FADE = 0.25
 
 RGB = Imager()
@@ -133,7 +133,7 @@ class Stack:
 
 
 def point(shape: tuple[int, ...]) -> Array:
-    """Return the kernel that leaves a picture as it is: one in the middle, zero elsewhere."""
+    """Return the kernel that leaves an image as it is: one in the middle, zero elsewhere."""
     kernel = np.zeros(shape)
     kernel[..., shape[-2] // 2, shape[-1] // 2] = 1
     return kernel
@@ -191,7 +191,7 @@ def choose(
 
 
 def shrunk(imager: Imager, times: float) -> Imager:
-    """Return the camera with pixels so many times larger, as if its picture were shrunk; the frame
+    """Return the camera with pixels so many times larger, as if its image were shrunk; the frame
     is twice as wide as it has to be, as far as the published 25 px go, because light beyond the
     frame counts for more where the frame is small.
     """
@@ -253,8 +253,8 @@ def checked(stack: object, name: str, side: int = SHAPE[-1]) -> NDArray[np.float
     return np.ascontiguousarray(stack, np.float32)
 
 
-# A picture and the Zernike mode that was drawn for it.
-Aberrated = tuple[Image, Mapping[str, Any]]
+# An image and the Zernike mode that was drawn for it.
+Aberrated = tuple[ImageF32, Mapping[str, Any]]
 
 
 def drawn(pair: tuple[int, int], rng: np.random.Generator) -> int:
@@ -270,21 +270,23 @@ def aberration(name: str, kernels: Kernels, padding: Padding) -> Shift:
     def kernel(mode: int, severity: float) -> Kernel:
         return Kernel(kernels.taps(mode, severity))
 
-    def together(image: Image, severities: Sequence[float], rng: np.random.Generator) -> Iterator[Aberrated]:
+    def together(
+        image: ImageF32, severities: Sequence[float], rng: np.random.Generator
+    ) -> Iterator[Aberrated]:
         check(name, severities, LEVELS[-1], "levels")
         mode = drawn(pair, rng)
         for blurred in convolve(image, [kernel(mode, float(severity)) for severity in severities], padding):
             yield np.clip(blurred, 0, 1, out=np.empty(image.shape, np.float32)), {"zernike": mode}
 
-    def apply(image: Image, severity: float, rng: np.random.Generator) -> Aberrated:
+    def apply(image: ImageF32, severity: float, rng: np.random.Generator) -> Aberrated:
         return next(together(image, [severity], rng))
 
     about = (
         f"Blur by a lens aberration: {NAMES[pair[0]]} or {NAMES[pair[1]]}; each sample draws one of the two"
         " (OpticsBench)."
     )
-    stops = tuple(map(float, LEVELS))
-    shift = Shift(name, apply, "optics", "levels", stops, version=kernels.version, about=about)
+    settings = tuple(map(float, LEVELS))
+    shift = Shift(name, apply, "optics", "levels", settings, version=kernels.version, about=about)
     shift.configure = functools.partial(configure, name)
     shift.sweeper(together)
     return shift
@@ -305,7 +307,7 @@ def configure(
     lies beyond the border: ``zeros`` as published, or ``reflect``. ``colours`` is ``rgb``, or
     ``rg`` for the magenta and green variant. ``centre`` puts the centre of mass of each kernel on
     its middle; ``False`` leaves coma off centre, as the first release did. ``scaled`` shrinks the
-    kernels so many times, for pictures that are smaller than the published 224 px.
+    kernels so many times, for images that are smaller than the published 224 px.
     """
     if padding not in get_args(Padding) or colours not in get_args(Colours):
         raise SoritesError(

@@ -1,5 +1,5 @@
-"""Helpers to write a shift as two functions: one prepares what a picture needs once, the other
-makes each stop of the dial.
+"""Helpers to write a shift as two functions: one prepares what an image needs once, the other
+makes each setting of the dial.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from sorites.core import Image, Shift, add_shift
+from sorites.core import ImageF32, Shift, add_shift
 from sorites.core.errors import SoritesError
 
 D = TypeVar("D")
@@ -23,14 +23,14 @@ LEVELS = (1, 2, 3, 4, 5)
 
 
 def add_dial(
-    prepare: Callable[[Image, np.random.Generator], D],
+    prepare: Callable[[ImageF32, np.random.Generator], D],
     *,
     family: str,
     unit: str,
     levels: Sequence[float],
     limit: float = np.inf,
     version: int = 1,
-) -> Callable[[Callable[[Image, float, D], Image]], Shift]:
+) -> Callable[[Callable[[ImageF32, float, D], ImageF32]], Shift]:
     """Register a shift: ``@add_dial(prepare, family=..., ...)`` goes above ``name(image, severity,
     prepared)``.
 
@@ -39,14 +39,16 @@ def add_dial(
     them by construction. ``limit`` is the largest severity that means anything.
     """
 
-    def register(turn: Callable[[Image, float, D], Image]) -> Shift:
+    def register(turn: Callable[[ImageF32, float, D], ImageF32]) -> Shift:
         name = turn.__name__
 
         @functools.wraps(turn)
-        def apply(image: Image, severity: float, rng: np.random.Generator) -> Image:
+        def apply(image: ImageF32, severity: float, rng: np.random.Generator) -> ImageF32:
             return next(together(image, [severity], rng))
 
-        def together(image: Image, severities: Sequence[float], rng: np.random.Generator) -> Iterator[Image]:
+        def together(
+            image: ImageF32, severities: Sequence[float], rng: np.random.Generator
+        ) -> Iterator[ImageF32]:
             check(name, severities, limit, unit)
             prepared = prepare(image, rng)
             for severity in severities:
@@ -69,19 +71,21 @@ def check(name: str, severities: Sequence[float], limit: float, unit: str) -> No
             )
 
 
-def nothing(image: Image, rng: np.random.Generator) -> None:
-    """Prepare nothing, for a shift that needs only the picture."""
+def nothing(image: ImageF32, rng: np.random.Generator) -> None:
+    """Prepare nothing, for a shift that needs only the image."""
 
 
-def between(stops: Sequence[Sequence[float]], severity: float) -> list[float]:
+def between(settings: Sequence[Sequence[float]], severity: float) -> list[float]:
     """Return the parameters at a severity counted in levels: row 0 is severity 0, with straight
     lines between rows.
     """
-    low = min(int(severity), len(stops) - 2)
+    low = min(int(severity), len(settings) - 2)
     part = severity - low
-    return [a if part == 0 else a + (b - a) * part for a, b in zip(stops[low], stops[low + 1], strict=True)]
+    return [
+        a if part == 0 else a + (b - a) * part for a, b in zip(settings[low], settings[low + 1], strict=True)
+    ]
 
 
-def clip(image: Image) -> Image:
+def clip(image: ImageF32) -> ImageF32:
     """Clip to 0..1 in place."""
     return np.clip(image, 0, 1, out=image)

@@ -1,4 +1,4 @@
-"""Blur by a kernel that is the same all over the picture: one forward transform per picture, one
+"""Blur by a kernel that is the same all over the image: one forward transform per image, one
 inverse per severity.
 
 Hendrycks and Dietterich, "Benchmarking Neural Network Robustness to Common Corruptions and
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import ndimage
 
-from sorites.core import Image, Picture, add_shift, to_picture
+from sorites.core import ImageF32, ImageU8, add_shift, to_uint8
 from sorites.optics.convolve import Kernel
 from sorites.optics.convolve import sweep as convolve
 from sorites.scenes.fields import Field, gaussian_taps, half_gaussian, smooth, streak
@@ -37,7 +37,7 @@ def _published_disk(radius: int) -> NDArray[np.float64]:
     cut at 3 or 5 taps.
 
     From 8 px up the array is as wide as the disk and the smoothing mirrors at its edge, so the taps
-    sum to as much as 1.0135. The published pictures have this gain, so it is kept here.
+    sum to as much as 1.0135. The published images have this gain, so it is kept here.
     """
     half = max(radius, 8)
     y, x = np.ogrid[-half : half + 1, -half : half + 1]
@@ -68,7 +68,7 @@ def _kernel(radius: float) -> Kernel:
 
 
 @add_shift(family="blur", unit="px", levels=(3, 4, 6, 8, 10))
-def defocus_disk(image: Image, severity: float, rng: np.random.Generator) -> Image:
+def defocus_disk(image: ImageF32, severity: float, rng: np.random.Generator) -> ImageF32:
     """Blur by a disk of radius ``severity`` px, as out of focus, mirrored at the border; whole
     radii are ImageNet-C's kernels.
     """
@@ -76,7 +76,7 @@ def defocus_disk(image: Image, severity: float, rng: np.random.Generator) -> Ima
 
 
 @defocus_disk.sweeper
-def _defocus(image: Image, severities: Sequence[float], rng: np.random.Generator) -> Iterator[Image]:
+def _defocus(image: ImageF32, severities: Sequence[float], rng: np.random.Generator) -> Iterator[ImageF32]:
     check("defocus_disk", severities, WIDEST, "px")
     for _, group in itertools.groupby(severities, key=lambda radius: max(SMALL, math.ceil(radius))):
         for blurred in convolve(image, map(_kernel, group), "reflect"):
@@ -102,7 +102,7 @@ def _gaussian(sigma: float) -> Kernel:
 
 
 @add_shift(family="blur", unit="px", levels=(1, 2, 3, 4, 6))
-def gaussian_blur(image: Image, severity: float, rng: np.random.Generator) -> Image:
+def gaussian_blur(image: ImageF32, severity: float, rng: np.random.Generator) -> ImageF32:
     """Blur by a Gaussian of standard deviation ``severity`` px, cut at four of them; border pixels
     are repeated outwards.
     """
@@ -110,7 +110,9 @@ def gaussian_blur(image: Image, severity: float, rng: np.random.Generator) -> Im
 
 
 @gaussian_blur.sweeper
-def _gaussian_sweep(image: Image, severities: Sequence[float], rng: np.random.Generator) -> Iterator[Image]:
+def _gaussian_sweep(
+    image: ImageF32, severities: Sequence[float], rng: np.random.Generator
+) -> Iterator[ImageF32]:
     check("gaussian_blur", severities, WIDEST / 4, "px")
     for reach, group in itertools.groupby(severities, key=_reach):
         wide = np.pad(image, ((reach, reach), (reach, reach), (0, 0)), mode="edge")
@@ -121,19 +123,19 @@ def _gaussian_sweep(image: Image, severities: Sequence[float], rng: np.random.Ge
 # Blur by motion of the camera: sideways and forward.
 
 
-# The left, top, right and bottom of a part of the picture, in px.
+# The left, top, right and bottom of a part of the image, in px.
 Box = tuple[float, float, float, float]
 
 # The reach and sigma of the streak in px, per level.
 STREAK = ((0, 0), (10, 3), (15, 5), (15, 8), (15, 12), (20, 15))
 
 
-def _angle(image: Image, rng: np.random.Generator) -> float:
+def _angle(image: ImageF32, rng: np.random.Generator) -> float:
     return math.radians(rng.uniform(-45, 45))
 
 
 @add_dial(_angle, family="blur", unit="level", levels=LEVELS, limit=5)
-def motion_blur(image: Image, severity: float, angle: float) -> Image:
+def motion_blur(image: ImageF32, severity: float, angle: float) -> ImageF32:
     """Move the camera along a line within 45 degrees of level, fading as half a Gaussian; one angle
     per sample.
     """
@@ -150,30 +152,30 @@ ZOOMS = ((0.01, 12), (0.01, 16), (0.02, 11), (0.02, 13), (0.03, 11))
 class _Exposures:
     """The exposures of a forward move; each is made once and kept for the other severities of the sweep."""
 
-    picture: Picture
-    by_box: dict[Box, Picture] = field(default_factory=dict)
+    image: ImageU8
+    by_box: dict[Box, ImageU8] = field(default_factory=dict)
 
-    def enlarged(self, box: Box) -> Picture:
-        """Return the part of the picture in ``box``, enlarged to the whole."""
+    def enlarged(self, box: Box) -> ImageU8:
+        """Return the part of the image in ``box``, enlarged to the whole."""
         from PIL import Image as pil
 
         if box not in self.by_box:
-            height, width = self.picture.shape[:2]
-            nearer = pil.fromarray(self.picture).resize((width, height), pil.Resampling.BILINEAR, box=box)
+            height, width = self.image.shape[:2]
+            nearer = pil.fromarray(self.image).resize((width, height), pil.Resampling.BILINEAR, box=box)
             self.by_box[box] = np.asarray(nearer)
         return self.by_box[box]
 
 
-def _exposures(image: Image, rng: np.random.Generator) -> _Exposures:
-    return _Exposures(to_picture(image))
+def _exposures(image: ImageF32, rng: np.random.Generator) -> _Exposures:
+    return _Exposures(to_uint8(image))
 
 
 @add_dial(_exposures, family="blur", unit="level", levels=LEVELS, limit=5)
-def zoom_blur(image: Image, severity: float, exposures: _Exposures) -> Image:
-    """Move the camera forward: take the mean of the picture and of ever nearer exposures of it,
+def zoom_blur(image: ImageF32, severity: float, exposures: _Exposures) -> ImageF32:
+    """Move the camera forward: take the mean of the image and of ever nearer exposures of it,
     each at 8 bits.
 
-    Between levels the two neighbours are mixed; level 0 is the picture itself.
+    Between levels the two neighbours are mixed; level 0 is the image itself.
     """
     weights = _weights(image.shape[0], image.shape[1], severity)
     out = image * np.float32(1 - sum(weights.values()))
@@ -186,7 +188,7 @@ def zoom_blur(image: Image, severity: float, exposures: _Exposures) -> Image:
 
 def _weights(height: int, width: int, severity: float) -> dict[Box, float]:
     """Return the weight of each nearer exposure in the mean at a severity; the rest, up to 1, is
-    the picture itself.
+    the image itself.
     """
     weights: dict[Box, float] = {}
     for level, (step, count) in enumerate(ZOOMS, 1):
@@ -217,7 +219,7 @@ def _window(length: int, zoom: float) -> tuple[float, float]:
 GLASS = ((0, 0, 0, 0), (0.7, 1, 1, 0), (0.9, 2, 0, 0), (1, 2, 2, 2), (1.1, 3, 3, 0), (1.5, 4, 4, 0))
 
 
-def _rounds(image: Image, rng: np.random.Generator) -> Field:
+def _rounds(image: ImageF32, rng: np.random.Generator) -> Field:
     """Draw three uniform fields per round: where from, down and across, and which pixels are the
     first to reach further.
     """
@@ -225,8 +227,8 @@ def _rounds(image: Image, rng: np.random.Generator) -> Field:
 
 
 @add_dial(_rounds, family="blur", unit="level", levels=LEVELS, limit=5)
-def glass_blur(image: Image, severity: float, rounds: Field) -> Image:
-    """Show the picture through frosted glass: blur by a Gaussian, replace each pixel by a near one,
+def glass_blur(image: ImageF32, severity: float, rounds: Field) -> ImageF32:
+    """Show the image through frosted glass: blur by a Gaussian, replace each pixel by a near one,
     and blur again.
     """
     sigma, *reaches = between(GLASS, severity)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import fft
 
-from sorites.core import Image, Shift, add_shift
+from sorites.core import ImageF32, Shift, add_shift
 from sorites.core import camera_grid as es_grid
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.optics import convolve
@@ -25,10 +25,10 @@ from sorites.optics.develop import develop, jpeg, linear, program, to_display
 from sorites.optics.sensor import Draw, raw, through_mosaic
 from sorites.shifts.base import add_dial
 
-# A picture on a screen in a dark room, and a camera in front of it: the studio of ImageNet-ES as numbers.
+# An image on a screen in a dark room, and a camera in front of it: the studio of ImageNet-ES as numbers.
 
 
-# The fewest pixels per side that a picture must have to be photographed.
+# The fewest pixels per side that an image must have to be photographed.
 SMALLEST = 16
 # The weights of linear red, green and blue in luminance (ITU-R BT.709).
 LUMINANCE = np.array([0.2126, 0.7152, 0.0722])
@@ -36,7 +36,7 @@ LUMINANCE = np.array([0.2126, 0.7152, 0.0722])
 
 @dataclass(frozen=True)
 class Studio:
-    """The room, and how the picture stands in the frame.
+    """The room, and how the image stands in the frame.
 
     Luminances are in cd/m2, per state of the lamp ("on", "off").
     """
@@ -44,14 +44,14 @@ class Studio:
     white: Mapping[str, float]
     """The luminance of the screen's white."""
     veil: Mapping[str, tuple[float, float, float]]
-    """The light on the screen that is not the picture's: red, green, blue."""
+    """The light on the screen that is not the image's: red, green, blue."""
     gamma: float
     span_px: int
-    """The sensor pixels across the shorter side of the picture."""
+    """The sensor pixels across the shorter side of the image."""
     confusion_um: float
     """The circle of confusion of the focus error at f/5, on the sensor; it shrinks as the aperture closes."""
     weight: float
-    """The picture's share in the meter's reading of the frame."""
+    """The image's share in the meter's reading of the frame."""
     surround: Mapping[str, float]
     """The luminance of the rest of the frame."""
     wander: float
@@ -59,7 +59,7 @@ class Studio:
     widest: float
     """The lens's largest aperture at the focal length used."""
     quality: int
-    """The JPEG quality of the kept picture."""
+    """The JPEG quality of the kept image."""
 
 
 # The studio of ImageNet-ES; ``docs/camera.md`` says how its numbers were fitted.
@@ -79,7 +79,7 @@ ES_STUDIO = Studio(
 
 @dataclass(frozen=True)
 class StudioScene:
-    """One picture in front of the camera, with all that its shots share."""
+    """One image in front of the camera, with all that its shots share."""
 
     studio: Studio
     body: Body
@@ -98,16 +98,16 @@ class StudioScene:
 
     @functools.cached_property
     def area(self) -> float:
-        """The sensor pixels behind one pixel of the picture; at least one, however large the picture."""
+        """The sensor pixels behind one pixel of the image; at least one, however large the image."""
         return max(1.0, float(self.studio.span_px / min(self.light.shape[:2])) ** 2)
 
     def metered(self, lamp: str, shot: int) -> Exposure:
-        """Return the exposure that evaluative metering chooses, from the picture and the dark rest
+        """Return the exposure that evaluative metering chooses, from the image and the dark rest
         of the frame.
         """
         studio = self.studio
-        picture = self.light.reshape(-1, 3).mean(0, dtype=np.float64) * studio.white[lamp] + studio.veil[lamp]
-        frame = studio.weight * float(picture @ LUMINANCE) + (1 - studio.weight) * studio.surround[lamp]
+        image = self.light.reshape(-1, 3).mean(0, dtype=np.float64) * studio.white[lamp] + studio.veil[lamp]
+        frame = studio.weight * float(image @ LUMINANCE) + (1 - studio.weight) * studio.surround[lamp]
         return program(frame * 2 ** self.wander[shot - 1], self.body, studio.widest)
 
     def exposure(self, params: Mapping[str, Any]) -> Exposure:
@@ -132,8 +132,8 @@ class StudioScene:
         lights = convolve.sweep(self.light, kernels, "reflect")
         return {f_number: np.maximum(light, 0) for f_number, light in zip(apertures, lights, strict=True)}
 
-    def shoot(self, lamp: str, exposure: Exposure, light: Light, shot: int = 0) -> Image:
-        """Take one picture, 0..1; ``light`` is what ``blurred`` gave for the aperture."""
+    def shoot(self, lamp: str, exposure: Exposure, light: Light, shot: int = 0) -> ImageF32:
+        """Take one image, 0..1; ``light`` is what ``blurred`` gave for the aperture."""
         collected = self.body.electrons(exposure) / np.array(self.body.balance)
         row = light.shape[1]  # whole rows at a time: a loop over three channels costs more than the sums
         electrons = light.reshape(len(light), -1) * np.tile(self.studio.white[lamp] * collected, row).astype(
@@ -147,13 +147,13 @@ class StudioScene:
 
 
 def put_on_screen(
-    image: Image, rng: np.random.Generator, studio: Studio, body: Body, mosaic: bool = False
+    image: ImageF32, rng: np.random.Generator, studio: Studio, body: Body, mosaic: bool = False
 ) -> StudioScene:
-    """Put a picture on the screen and the camera in front of it."""
+    """Put an image on the screen and the camera in front of it."""
     height, width = image.shape[:2]
     if min(height, width) < SMALLEST:
         raise SoritesError(
-            f"a picture of {width}x{height} px is too small for the camera: wanted {SMALLEST} px per side or"
+            f"an image of {width}x{height} px is too small for the camera: wanted {SMALLEST} px per side or"
             " more"
         )
     wander = tuple((rng.standard_normal(es_grid.SHOTS) * studio.wander).tolist())
@@ -176,7 +176,7 @@ def options(
     """Return the camera shift with some of its options changed.
 
     ``grid`` names the settings to visit (val, test or both), ``body`` another camera body;
-    ``mosaic`` adds a Bayer mosaic at twice the picture's size; ``camera`` and ``studio`` replace
+    ``mosaic`` adds a Bayer mosaic at twice the image's size; ``camera`` and ``studio`` replace
     single numbers of the body and of the room.
     """
     for kind, name, choices in (("camera grid", grid, GRIDS), ("camera body", body, BODIES)):
@@ -189,30 +189,30 @@ def options(
     return replace(SHIFT, settings=settings, apply=_apply(together), _sweep=together)
 
 
-def _changed(thing: T, numbers: Mapping[str, Any], option: str) -> T:
-    names = [field.name for field in fields(thing)]
+def _changed(obj: T, numbers: Mapping[str, Any], option: str) -> T:
+    names = [field.name for field in fields(obj)]
     for key in numbers:
         if key not in names:
             raise UnknownName(f"number of the {option}", key, names, f"There are {', '.join(names)}.")
     frozen: Any = {key: tuple(value) if isinstance(value, list) else value for key, value in numbers.items()}
-    return replace(thing, **frozen)
+    return replace(obj, **frozen)
 
 
-# A picture, and what an automatic exposure chose for it; nothing was chosen at a manual setting.
-Photograph = tuple[Image, Mapping[str, Any]]
-Together = Callable[[Image, Sequence[Any], np.random.Generator], Iterator[Photograph]]
+# An image, and what an automatic exposure chose for it; nothing was chosen at a manual setting.
+Photograph = tuple[ImageF32, Mapping[str, Any]]
+Together = Callable[[ImageF32, Sequence[Any], np.random.Generator], Iterator[Photograph]]
 
 
 def _sweep(studio: Studio, body: Body, mosaic: bool) -> Together:
-    def together(image: Image, stops: Sequence[Any], rng: np.random.Generator) -> Iterator[Photograph]:
+    def together(image: ImageF32, stops: Sequence[Any], rng: np.random.Generator) -> Iterator[Photograph]:
         scene = put_on_screen(image, rng, studio, body, mosaic)
         exposures = [scene.exposure(checked(params, studio)) for params in stops]
         blurred = scene.blurred(sorted({exposure.aperture for exposure in exposures}))
         for params, exposure in zip(stops, exposures, strict=True):
-            picture = scene.shoot(
+            image_u8 = scene.shoot(
                 params["light"], exposure, blurred[exposure.aperture], params.get("shot", 0)
             )
-            yield picture, _chosen(exposure) if params["mode"] == "auto" else {}
+            yield image_u8, _chosen(exposure) if params["mode"] == "auto" else {}
 
     return together
 
@@ -221,7 +221,7 @@ def _chosen(exposure: Exposure) -> dict[str, Any]:
     return {"iso": round(exposure.iso), "shutter": exposure.shutter, "aperture": exposure.aperture}
 
 
-def _apply(together: Together) -> Callable[[Image, Any, np.random.Generator], Photograph]:
+def _apply(together: Together) -> Callable[[ImageF32, Any, np.random.Generator], Photograph]:
     return lambda image, params, rng: next(together(image, [params], rng))
 
 
@@ -250,8 +250,8 @@ def checked(params: Mapping[str, Any], studio: Studio) -> Mapping[str, Any]:
 
 
 @add_shift(family="camera", unit="setting", settings=es_grid.grid("val", "test"), configure=options)
-def camera(image: Image, params: Mapping[str, Any], rng: np.random.Generator) -> Photograph:
-    """Photograph the picture on a screen in a dark room: ISO, shutter and aperture or automatic
+def camera(image: ImageF32, params: Mapping[str, Any], rng: np.random.Generator) -> Photograph:
+    """Photograph the image on a screen in a dark room: ISO, shutter and aperture or automatic
     exposure, lamp on or off.
     """
     return next(_default_sweep(image, [params], rng))
@@ -265,22 +265,22 @@ SHIFT.sweeper(_default_sweep)
 # The dials of a camera one at a time, in stops: more light, less light, more ISO, a wider aperture.
 
 
-# The stops at which any picture is white or black to the last bit.
+# The stops at which any image is white or black to the last bit.
 FURTHEST = 16.0
 
 
-def _light(image: Image, rng: np.random.Generator) -> Light:
+def _light(image: ImageF32, rng: np.random.Generator) -> Light:
     return linear(image)
 
 
 @add_dial(_light, family="camera", unit="stops", levels=(1, 2, 3, 4, 5, 6), limit=FURTHEST)
-def exposure_stops(image: Image, severity: float, light: Light) -> Image:
+def exposure_stops(image: ImageF32, severity: float, light: Light) -> ImageF32:
     """Over-expose: double the light ``severity`` times and clip it at white."""
     return to_display(light * np.float32(2**severity))
 
 
 @add_dial(_light, family="camera", unit="stops", levels=(1, 2, 3, 4, 5, 6, 7, 8), limit=FURTHEST)
-def exposure_stops_down(image: Image, severity: float, light: Light) -> Image:
+def exposure_stops_down(image: ImageF32, severity: float, light: Light) -> ImageF32:
     """Under-expose: halve the light ``severity`` times; what 8 bits cannot tell from black is lost."""
     return to_display(light * np.float32(2**-severity))
 
@@ -292,12 +292,12 @@ class _Noise:
     """One normal deviate per value."""
 
 
-def _noise(image: Image, rng: np.random.Generator) -> _Noise:
+def _noise(image: ImageF32, rng: np.random.Generator) -> _Noise:
     return _Noise(linear(image), rng.standard_normal(image.shape, dtype=np.float32))
 
 
 @add_dial(_noise, family="camera", unit="stops", levels=(2, 4, 6, 8, 10, 12), limit=FURTHEST)
-def iso_noise(image: Image, severity: float, noise: _Noise) -> Image:
+def iso_noise(image: ImageF32, severity: float, noise: _Noise) -> ImageF32:
     """Make up for less light by ISO: add the photon and read noise that ISO 100 x 2^``severity``
     has beyond ISO 100.
     """
@@ -322,7 +322,7 @@ def _variance(stops: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
 
 # The stops from f/22 to f/1.4.
 DEEP = 8.0
-# The circle of confusion at f/22 of things off the plane of focus, as a share of the picture's
+# The circle of confusion at f/22 of objects off the plane of focus, as a share of the image's
 # shorter side.
 SHARPEST = 1 / 224
 
@@ -336,7 +336,7 @@ class _Spectrum:
     margin: int
 
 
-def _spectrum(image: Image, rng: np.random.Generator) -> _Spectrum:
+def _spectrum(image: ImageF32, rng: np.random.Generator) -> _Spectrum:
     margin = min(math.ceil(2 ** (DEEP / 2) * SHARPEST * min(image.shape[:2])) + 2, min(image.shape[:2]) - 1)
     wide = np.pad(linear(image), ((margin, margin), (margin, margin), (0, 0)), mode="reflect")
     padded = fft.next_fast_len(wide.shape[0]), fft.next_fast_len(wide.shape[1], real=True)
@@ -345,7 +345,7 @@ def _spectrum(image: Image, rng: np.random.Generator) -> _Spectrum:
 
 
 @add_dial(_spectrum, family="camera", unit="stops", levels=(2, 3, 4, 5, 6, 7, 8), limit=DEEP)
-def aperture(image: Image, severity: float, spectrum: _Spectrum) -> Image:
+def aperture(image: ImageF32, severity: float, spectrum: _Spectrum) -> ImageF32:
     """Open the lens by ``severity`` stops from f/22, at equal light, on something out of focus:
     depth of field is lost.
 

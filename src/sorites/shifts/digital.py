@@ -1,4 +1,4 @@
-"""Shifts that imitate what files and screens do to a picture.
+"""Shifts that imitate what files and screens do to an image.
 
 Hendrycks and Dietterich, "Benchmarking Neural Network Robustness to Common Corruptions and
 Perturbations", ICLR 2019.
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from sorites.core import Image, to_image, to_picture
+from sorites.core import ImageF32, to_float, to_uint8
 from sorites.scenes.fields import Field, smooth
 from sorites.shifts.base import add_dial, clip
 
@@ -51,31 +51,31 @@ def quantisation(quality: float) -> list[list[int]]:
     return [np.clip(table, 1, 255).ravel().tolist() for table in tables]
 
 
-def _pillow(image: Image, rng: np.random.Generator) -> PillowImage:
-    """Return the picture at 8 bits as a Pillow image."""
+def _pillow(image: ImageF32, rng: np.random.Generator) -> PillowImage:
+    """Return the image at 8 bits as a Pillow image."""
     from PIL import Image as pil
 
-    return pil.fromarray(to_picture(image))
+    return pil.fromarray(to_uint8(image))
 
 
 @add_dial(_pillow, family="digital", unit="100 - quality", levels=(75, 82, 85, 90, 93), limit=99)
-def jpeg(image: Image, severity: float, picture: PillowImage) -> Image:
+def jpeg(image: ImageF32, severity: float, image_u8: PillowImage) -> ImageF32:
     """Save as Pillow writes JPEG at quality 100 - ``severity`` (4:2:0); the levels are qualities
     25, 18, 15, 10, 7 as published.
 
-    Below severity 1 the picture of quality 99 is mixed in by ``severity``, so that the dial starts
+    Below severity 1 the image of quality 99 is mixed in by ``severity``, so that the dial starts
     from nothing.
     """
-    coded = _coded(picture, 100 - max(severity, 1.0))
+    coded = _coded(image_u8, 100 - max(severity, 1.0))
     return coded if severity >= 1 else image + (coded - image) * np.float32(severity)
 
 
-def _coded(picture: PillowImage, quality: float) -> Image:
+def _coded(image: PillowImage, quality: float) -> ImageF32:
     from PIL import Image as pil
 
     file = io.BytesIO()
-    picture.save(file, "JPEG", qtables=quantisation(quality))
-    return to_image(np.asarray(pil.frombytes("RGB", picture.size, file.getvalue(), "jpeg", "RGB", "")))
+    image.save(file, "JPEG", qtables=quantisation(quality))
+    return to_float(np.asarray(pil.frombytes("RGB", image.size, file.getvalue(), "jpeg", "RGB", "")))
 
 
 # The share of pixels left per side at each level, as published.
@@ -83,7 +83,7 @@ SHARES = (0.6, 0.5, 0.4, 0.3, 0.25)
 
 
 @add_dial(_pillow, family="digital", unit="1 - c", levels=tuple(1 - share for share in SHARES), limit=1)
-def pixelate(image: Image, severity: float, picture: PillowImage) -> Image:
+def pixelate(image: ImageF32, severity: float, image_u8: PillowImage) -> ImageF32:
     """Draw fewer, larger pixels: a share c = 1 - ``severity`` of them along each side, averaged by
     box and drawn as squares.
 
@@ -98,21 +98,21 @@ def pixelate(image: Image, severity: float, picture: PillowImage) -> Image:
     right, bottom = wide * width / cols, high * height / rows
     if right > width or bottom > height:
         margin = (0, math.ceil(bottom) - height), (0, math.ceil(right) - width), (0, 0)
-        picture = pil.fromarray(np.pad(np.asarray(picture), margin, mode="edge"))
-    small = picture.resize((wide, high), pil.Resampling.BOX, box=(0, 0, right, bottom))
-    return to_image(np.asarray(small.resize((width, height), pil.Resampling.NEAREST, box=(0, 0, cols, rows))))
+        image_u8 = pil.fromarray(np.pad(np.asarray(image_u8), margin, mode="edge"))
+    small = image_u8.resize((wide, high), pil.Resampling.BOX, box=(0, 0, right, bottom))
+    return to_float(np.asarray(small.resize((width, height), pil.Resampling.NEAREST, box=(0, 0, cols, rows))))
 
 
 def _blocks(side: int, severity: float) -> float:
-    stops = [0.0, *(1 - share for share in SHARES), 1.0]
+    settings = [0.0, *(1 - share for share in SHARES), 1.0]
     counts = [side, *(max(1, int(side * share)) for share in SHARES), 1]
-    return round(float(np.interp(severity, stops, counts)), 9)
+    return round(float(np.interp(severity, settings, counts)), 9)
 
 
-# Shifts of where things stand in the picture.
+# Shifts of where objects stand in the image.
 
 
-def _displacement(image: Image, rng: np.random.Generator) -> tuple[Field, Field]:
+def _displacement(image: ImageF32, rng: np.random.Generator) -> tuple[Field, Field]:
     """Draw the px to move down and across at severity 1: uniform noise of 0.5 % of the height,
     smoothed over 1 % of each side.
     """
@@ -126,8 +126,8 @@ def _displacement(image: Image, rng: np.random.Generator) -> tuple[Field, Field]
 
 
 @add_dial(_displacement, family="geometry", unit="gain", levels=(12.5, 16.25, 21.25, 25, 30))
-def elastic_transform(image: Image, severity: float, field: tuple[Field, Field]) -> Image:
-    """Move each pixel by a smooth random field, ``severity`` times as large; the picture is
+def elastic_transform(image: ImageF32, severity: float, field: tuple[Field, Field]) -> ImageF32:
+    """Move each pixel by a smooth random field, ``severity`` times as large; the image is
     mirrored at the border.
     """
     height, width = image.shape[:2]
@@ -145,7 +145,7 @@ def elastic_transform(image: Image, severity: float, field: tuple[Field, Field])
     return clip(out)
 
 
-elastic_transform.moves_things = True
+elastic_transform.moves_objects = True
 
 
 def _lookup(place: Field, length: int) -> tuple[NDArray[np.intp], Field]:

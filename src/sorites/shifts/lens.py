@@ -1,7 +1,7 @@
-"""Real lenses as a shift: every traced lens of a folder at five distances from the middle of its picture.
+"""Real lenses as a shift: every traced lens of a folder at five distances from the middle of its image.
 
 Mueller, Braun and Keuper, "Examining the Impact of Optical Aberrations to Image Classification and
-Object Detection", section V-B: a picture is taken as a small part of a large sensor, so one kernel
+Object Detection", section V-B: an image is taken as a small part of a large sensor, so one kernel
 blurs all of it; a point of light becomes the kernel. A lens has no severity. The params are
 ``lens`` and ``field`` (a fraction of the half field of view); a sample draws its azimuth.
 """
@@ -15,23 +15,23 @@ from typing import Any, get_args
 
 import numpy as np
 
-from sorites.core import SHIFTS, Image, Shift
+from sorites.core import SHIFTS, ImageF32, Shift
 from sorites.core.errors import SoritesError
 from sorites.lenses import store
 from sorites.lenses import tolerances as store_of
 from sorites.optics.convolve import Kernel, Padding
 from sorites.optics.convolve import sweep as convolve
 from sorites.optics.tracing.blur import AZIMUTHS, FIELDS
-from sorites.optics.tracing.field import Spectrum, TiledPicture, Tiling, transfer
+from sorites.optics.tracing.field import Spectrum, TiledImage, Tiling, transfer
 from sorites.shifts.aberration import point
 from sorites.shifts.digital import jpeg
 
 ABOUT = (
-    "Blur as a real lens does at a distance from the middle of its picture; each sample draws an azimuth"
+    "Blur as a real lens does at a distance from the middle of its image; each sample draws an azimuth"
     " (LensCorruptions)."
 )
-# A picture, with the azimuth that was drawn for it and the lens's MTF50 and quality there.
-Blurred = tuple[Image, Mapping[str, Any]]
+# An image, with the azimuth that was drawn for it and the lens's MTF50 and quality there.
+Blurred = tuple[ImageF32, Mapping[str, Any]]
 
 
 def place(field: float, azimuth: int) -> int:
@@ -73,24 +73,24 @@ class LensSet:
 
 
 def lens_shift(lenses: LensSet, padding: Padding, version: str, quality: int | None = None) -> Shift:
-    """Return the shift over a set of lenses; with ``quality`` its pictures are saved as JPEG and
+    """Return the shift over a set of lenses; with ``quality`` its images are saved as JPEG and
     read again.
     """
 
-    def together(image: Image, stops: Sequence[Any], rng: np.random.Generator) -> Iterator[Blurred]:
+    def together(image: ImageF32, stops: Sequence[Any], rng: np.random.Generator) -> Iterator[Blurred]:
         azimuth = drawn(rng)
         for params in stops:
             for blurred in convolve(image, [lenses.at(params, azimuth)], padding, flip=True):
-                picture = np.clip(blurred, 0, 1, out=np.empty(image.shape, np.float32))
-                picture = picture if quality is None else next(jpeg.sweep(picture, [100.0 - quality], rng))
-                yield picture, {"azimuth": azimuth, **sharpness(params)}
+                image_u8 = np.clip(blurred, 0, 1, out=np.empty(image.shape, np.float32))
+                image_u8 = image_u8 if quality is None else next(jpeg.sweep(image_u8, [100.0 - quality], rng))
+                yield image_u8, {"azimuth": azimuth, **sharpness(params)}
 
     def sharpness(params: Mapping[str, Any]) -> dict[str, float]:
         about = lenses.entry(params["lens"]).about
         mtf50 = dict(zip(FIELDS, about["mtf50"], strict=True))[params["field"]]
         return {"mtf50": round(mtf50, 5), "quality": round(about["quality"], 5)}
 
-    def apply(image: Image, params: Any, rng: np.random.Generator) -> Blurred:
+    def apply(image: ImageF32, params: Any, rng: np.random.Generator) -> Blurred:
         return next(together(image, [params], rng))
 
     shift = Shift("lens", apply, "optics", "setting", (), lenses.settings(), version, ABOUT, options)
@@ -102,8 +102,8 @@ def options(*, lenses: str | None = None, padding: Padding = "reflect", quality:
     """Return the shift over the lenses of a folder (``sorites lens import`` makes one); the default
     is the fifteen built-in ones.
 
-    ``padding`` is what lies beyond the border: the picture mirrored (``reflect``) or black
-    (``zeros``). ``quality`` saves every picture as JPEG, 90 in the published sets; without it
+    ``padding`` is what lies beyond the border: the image mirrored (``reflect``) or black
+    (``zeros``). ``quality`` saves every image as JPEG, 90 in the published sets; without it
     nothing is lost.
     """
     if quality is not None and (
@@ -119,12 +119,12 @@ def options(*, lenses: str | None = None, padding: Padding = "reflect", quality:
 SHIFTS.add("lens", lens_shift(LensSet(store.builtin()), "reflect", store.version(store.builtin())))
 
 
-# Real lenses over the whole picture: each place in it is blurred as the lens blurs that place of the
+# Real lenses over the whole image: each place in it is blurred as the lens blurs that place of the
 # image it forms.
 
 
 WHOLE_LENS_ABOUT = (
-    "Blur the whole picture as a real lens does: sharp in the middle and less so toward the corners."
+    "Blur the whole image as a real lens does: sharp in the middle and less so toward the corners."
 )
 VERSION = 1
 
@@ -137,17 +137,17 @@ def lens_whole_shift(lenses: LensSet, corner: float, version: str) -> Shift:
         return transfer(_kernels(lenses, name), how)
 
     def together(
-        image: Image, stops: Sequence[Any], rng: np.random.Generator
-    ) -> Iterator[tuple[Image, Mapping[str, Any]]]:
-        scenes: dict[int, TiledPicture] = {}
+        image: ImageF32, stops: Sequence[Any], rng: np.random.Generator
+    ) -> Iterator[tuple[ImageF32, Mapping[str, Any]]]:
+        scenes: dict[int, TiledImage] = {}
         for params in stops:
             side = _kernels(lenses, params.get("lens")).shape[-1]
-            first = TiledPicture(image, side, corner)
+            first = TiledImage(image, side, corner)
             scene = scenes.setdefault(first.tiling.reach, first)
             quality = round(lenses.entry(params["lens"]).quality, 5)
             yield _whole(scene, taps(params["lens"], scene.tiling)), {"quality": quality}
 
-    def apply(image: Image, params: Any, rng: np.random.Generator) -> tuple[Image, Mapping[str, Any]]:
+    def apply(image: ImageF32, params: Any, rng: np.random.Generator) -> tuple[ImageF32, Mapping[str, Any]]:
         return next(together(image, [params], rng))
 
     settings = tuple({"lens": name} for name in lenses.names)
@@ -164,8 +164,8 @@ def _kernels(lenses: LensSet, name: Any) -> Any:
     return lenses.entry(name).arrays["kernels"]
 
 
-def _whole(scene: TiledPicture, taps: Spectrum) -> Image:
-    image = np.empty(scene.picture.shape, np.float32)
+def _whole(scene: TiledImage, taps: Spectrum) -> ImageF32:
+    image = np.empty(scene.image.shape, np.float32)
     for top, strip in scene.through(taps):
         image[top : top + len(strip)] = strip
     return image
@@ -175,7 +175,7 @@ def whole_lens_options(*, lenses: str | None = None, corner: float = 1.0) -> Shi
     """Return the shift over the lenses of a folder (``sorites lens import`` makes one); the default
     is the fifteen built-in ones.
 
-    The picture's corners stand at the fraction ``corner`` (0 to 1) of the lens's half field.
+    The image's corners stand at the fraction ``corner`` (0 to 1) of the lens's half field.
     """
     if not 0 < corner <= 1:
         raise SoritesError(
@@ -200,13 +200,13 @@ MOVES = {
     "spacing": "an element of the lens is too far from the next one",
 }
 # Below this fraction of the first stop the lens itself fades in, so that the dial starts at the
-# untouched picture.
+# untouched image.
 FADE = 0.05
 
 
-# A picture, with the azimuth that was drawn for it, the lens and its element, and MTF50 at the
+# An image, with the azimuth that was drawn for it, the lens and its element, and MTF50 at the
 # severity.
-ToleranceBlurred = tuple[Image, Mapping[str, Any]]
+ToleranceBlurred = tuple[ImageF32, Mapping[str, Any]]
 
 
 def dial(name: str, path: Path, field: float | None, padding: Padding) -> Shift:
@@ -230,7 +230,7 @@ def dial(name: str, path: Path, field: float | None, padding: Padding) -> Shift:
         return Kernel((1 - share) * point(taps.shape) + share * taps)
 
     def together(
-        image: Image, severities: Sequence[float], rng: np.random.Generator
+        image: ImageF32, severities: Sequence[float], rng: np.random.Generator
     ) -> Iterator[ToleranceBlurred]:
         azimuth = drawn(rng)
         kernels = [kernel(float(severity), azimuth) for severity in severities]
@@ -239,7 +239,7 @@ def dial(name: str, path: Path, field: float | None, padding: Padding) -> Shift:
             chosen = {"azimuth": azimuth, "mtf50": sharp, "lens": about["lens"], "element": about["element"]}
             yield np.clip(blurred, 0, 1, out=np.empty(image.shape, np.float32)), chosen
 
-    def apply(image: Image, severity: float, rng: np.random.Generator) -> ToleranceBlurred:
+    def apply(image: ImageF32, severity: float, rng: np.random.Generator) -> ToleranceBlurred:
         return next(together(image, [severity], rng))
 
     line = (
@@ -259,7 +259,7 @@ def configure(
 
     ``tolerances`` names a file of ``sorites lens tolerance``, or a folder with one for this shift,
     to use instead of ours. ``field`` is 0 for the axis; the default is the traced field.
-    ``padding`` is what lies beyond the border: the picture mirrored (``reflect``) or black
+    ``padding`` is what lies beyond the border: the image mirrored (``reflect``) or black
     (``zeros``).
     """
     if padding not in get_args(Padding):

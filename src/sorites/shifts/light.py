@@ -1,4 +1,4 @@
-"""Shifts of light and colour, by one number for the whole picture.
+"""Shifts of light and colour, by one number for the whole image.
 
 Hendrycks and Dietterich, "Benchmarking Neural Network Robustness to Common Corruptions and
 Perturbations", ICLR 2019.
@@ -10,18 +10,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sorites.core import Image
+from sorites.core import ImageF32
 from sorites.scenes.fields import Field, across, passed
 from sorites.shifts.base import LEVELS, add_dial, between, clip
 
 
-def _value(image: Image, rng: np.random.Generator) -> Image:
+def _value(image: ImageF32, rng: np.random.Generator) -> ImageF32:
     """Return V of HSV, the largest channel."""
     return np.maximum(np.maximum(image[..., 0], image[..., 1]), image[..., 2])
 
 
 @add_dial(_value, family="light", unit="V of HSV", levels=(0.1, 0.2, 0.3, 0.4, 0.5))
-def brightness(image: Image, severity: float, value: Image) -> Image:
+def brightness(image: ImageF32, severity: float, value: ImageF32) -> ImageF32:
     """Raise V of HSV by ``severity``, clipped at 1; hue and saturation are kept, and black turns gray."""
     raised = np.minimum(value + np.float32(severity), np.float32(1))
     black = value == 0
@@ -34,15 +34,15 @@ def brightness(image: Image, severity: float, value: Image) -> Image:
     return np.minimum(brighter, np.float32(1), out=brighter)
 
 
-def _mean(image: Image, rng: np.random.Generator) -> Image:
-    """Return the mean of each channel, laid out as one row of the picture."""
+def _mean(image: ImageF32, rng: np.random.Generator) -> ImageF32:
+    """Return the mean of each channel, laid out as one row of the image."""
     means = [image[..., channel].mean(dtype=np.float64) for channel in range(3)]
     return np.tile(np.array(means, np.float32), (1, image.shape[1], 1))
 
 
 @add_dial(_mean, family="light", unit="1 - c", levels=(0.6, 0.7, 0.8, 0.9, 0.95), limit=1)
-def contrast(image: Image, severity: float, mean: Image) -> Image:
-    """Scale each channel about its mean over the picture by c = 1 - ``severity``; severity 1 leaves
+def contrast(image: ImageF32, severity: float, mean: ImageF32) -> ImageF32:
+    """Scale each channel about its mean over the image by c = 1 - ``severity``; severity 1 leaves
     one flat colour.
     """
     flatter = image * np.float32(1 - severity)
@@ -57,17 +57,17 @@ VIVID = ((2, 0), (5, 0.1), (20, 0.2))
 
 @dataclass(frozen=True)
 class _Hsv:
-    value: Image
-    saturation: Image
-    hue: tuple[Image, Image, Image]
+    value: ImageF32
+    saturation: ImageF32
+    hue: tuple[ImageF32, ImageF32, ImageF32]
     """The distance of each channel below V, as a share of chroma: 1 for the lowest; gray counts as red."""
     along: Field
-    """The place of each pixel along the direction in which the vivid picture slides in between
+    """The place of each pixel along the direction in which the vivid image slides in between
     levels 2 and 3.
     """
 
 
-def _hsv(image: Image, rng: np.random.Generator) -> _Hsv:
+def _hsv(image: ImageF32, rng: np.random.Generator) -> _Hsv:
     along = across(image.shape[0], image.shape[1], rng.uniform(0, 2 * np.pi))
     value = _value(image, rng)
     chroma = value - np.minimum(np.minimum(image[..., 0], image[..., 1]), image[..., 2])
@@ -80,11 +80,11 @@ def _hsv(image: Image, rng: np.random.Generator) -> _Hsv:
 
 
 @add_dial(_hsv, family="light", unit="level", levels=LEVELS, limit=5)
-def saturate(image: Image, severity: float, hsv: _Hsv) -> Image:
+def saturate(image: ImageF32, severity: float, hsv: _Hsv) -> ImageF32:
     """Change S of HSV by a factor and an offset: paler up to level 2, more vivid from level 3; hue
     and value are kept.
 
-    Between those levels the vivid picture slides over the pale one, because a factor between theirs
+    Between those levels the vivid image slides over the pale one, because a factor between theirs
     would change nothing.
     """
     chroma = hsv.value * _saturation(hsv, severity)

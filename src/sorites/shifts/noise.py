@@ -11,7 +11,7 @@ import functools
 import numpy as np
 from numpy.typing import NDArray
 
-from sorites.core import Image
+from sorites.core import ImageF32
 from sorites.shifts.base import add_dial, clip
 
 # The slices of probability in a quantile table; each stands for its middle.
@@ -25,40 +25,40 @@ EXACT = 64.0
 FAINTEST = 1e-9
 
 
-def _normal(image: Image, rng: np.random.Generator) -> Image:
+def _normal(image: ImageF32, rng: np.random.Generator) -> ImageF32:
     return rng.standard_normal(image.shape, dtype=np.float32)
 
 
 @add_dial(_normal, family="noise", unit="sigma", levels=(0.08, 0.12, 0.18, 0.26, 0.38))
-def gaussian_noise(image: Image, severity: float, field: Image) -> Image:
+def gaussian_noise(image: ImageF32, severity: float, field: ImageF32) -> ImageF32:
     """Add normal noise of standard deviation ``severity`` (white = 1), independent per pixel and channel."""
     noisy = field * np.float32(severity)
     noisy += image
     return clip(noisy)
 
 
-def _relative(image: Image, rng: np.random.Generator) -> Image:
+def _relative(image: ImageF32, rng: np.random.Generator) -> ImageF32:
     field = _normal(image, rng)
     field *= image
     return field
 
 
 @add_dial(_relative, family="noise", unit="sigma/signal", levels=(0.15, 0.2, 0.35, 0.45, 0.6))
-def speckle_noise(image: Image, severity: float, field: Image) -> Image:
+def speckle_noise(image: ImageF32, severity: float, field: ImageF32) -> ImageF32:
     """Add normal noise in proportion to the light: x + x * n, with n of standard deviation ``severity``."""
     noisy = field * np.float32(severity)
     noisy += image
     return clip(noisy)
 
 
-def _impulses(image: Image, rng: np.random.Generator) -> tuple[Image, Image]:
+def _impulses(image: ImageF32, rng: np.random.Generator) -> tuple[ImageF32, ImageF32]:
     """Draw, per value, the severity at which it is lost and what it then becomes: 0 or 1."""
     drawn = rng.random(image.shape, dtype=np.float32) * np.float32(2) - np.float32(1)
     return np.abs(drawn), (drawn > 0).astype(np.float32)
 
 
 @add_dial(_impulses, family="noise", unit="fraction lost", levels=(0.03, 0.06, 0.09, 0.17, 0.27), limit=1)
-def impulse_noise(image: Image, severity: float, impulses: tuple[Image, Image]) -> Image:
+def impulse_noise(image: ImageF32, severity: float, impulses: tuple[ImageF32, ImageF32]) -> ImageF32:
     """Add salt and pepper: each value is lost with probability ``severity``, and becomes 0 or 1
     equally often.
     """
@@ -66,7 +66,7 @@ def impulse_noise(image: Image, severity: float, impulses: tuple[Image, Image]) 
     return np.where(fate < np.float32(severity), left, image)
 
 
-def _cells(image: Image, rng: np.random.Generator) -> NDArray[np.intp]:
+def _cells(image: ImageF32, rng: np.random.Generator) -> NDArray[np.intp]:
     """Return, per value, its place in a table of 256 brightnesses by BINS slices of probability;
     the slice is drawn.
     """
@@ -78,7 +78,7 @@ def _cells(image: Image, rng: np.random.Generator) -> NDArray[np.intp]:
 @add_dial(
     _cells, family="noise", unit="noise/signal at white", levels=tuple(c**-0.5 for c in (60, 25, 12, 5, 3))
 )
-def shot_noise(image: Image, severity: float, cells: NDArray[np.intp]) -> Image:
+def shot_noise(image: ImageF32, severity: float, cells: NDArray[np.intp]) -> ImageF32:
     """Add photon noise: Poisson(c * x) / c with c = severity**-2 photons at white; x is read at 8 bits.
 
     Each value keeps its quantile along the dial (c = 60, 25, 12, 5, 3 as published).

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import ndimage
 
-from sorites.core import Image
+from sorites.core import ImageF32
 from sorites.scenes.fields import Field, across, even, passed, smooth
 from sorites.shifts.base import LEVELS, add_dial, between, clip
 
@@ -33,17 +33,17 @@ TURQUOISE = (175 / 255, 238 / 255, 238 / 255)
 BROWN = (63 / 255, 42 / 255, 20 / 255)
 
 
-def _liquid(image: Image, rng: np.random.Generator) -> tuple[Field, Field]:
-    """Draw the liquid, and the direction in which mud slides over the picture between levels 3 and 4."""
+def _liquid(image: ImageF32, rng: np.random.Generator) -> tuple[Field, Field]:
+    """Draw the liquid, and the direction in which mud slides over the image between levels 3 and 4."""
     height, width = image.shape[:2]
     along = across(height, width, rng.uniform(0, 2 * np.pi))
     return rng.standard_normal((height, width), dtype=np.float32), along
 
 
 @add_dial(_liquid, family="weather", unit="level", levels=LEVELS, limit=5)
-def spatter(image: Image, severity: float, liquid: tuple[Field, Field]) -> Image:
+def spatter(image: ImageF32, severity: float, liquid: tuple[Field, Field]) -> ImageF32:
     """Put drops on the lens: bright water up to level 3, brown mud from level 4; in between, mud
-    slides over the picture.
+    slides over the image.
     """
     noise, along = liquid
     if severity <= 3:
@@ -55,14 +55,14 @@ def spatter(image: Image, severity: float, liquid: tuple[Field, Field]) -> Image
     return clip(wet + (muddy - wet) * passed(along, severity - 3)[..., None])
 
 
-def _wet(image: Image, drops: Field) -> Image:
+def _wet(image: ImageF32, drops: Field) -> ImageF32:
     out = image.copy()
     for channel in range(3):
         out[..., channel] += drops * np.float32(TURQUOISE[channel])
     return clip(out)
 
 
-def _muddy(image: Image, noise: Field, severity: float) -> Image:
+def _muddy(image: ImageF32, noise: Field, severity: float) -> ImageF32:
     mean, deviation, smoothness, least, softness = between(MUD, severity - 4)
     wet = smooth(noise, smoothness) * np.float32(deviation) + np.float32(mean) > np.float32(least)
     mud = smooth(wet.astype(np.float32), softness)

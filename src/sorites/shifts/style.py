@@ -1,6 +1,6 @@
 """The same scene in another style: twelve appearances that a caption can name.
 
-They are a grid and not a dial: how far each one moves a picture is measured, not set. Sizes are
+They are a grid and not a dial: how far each one moves an image is measured, not set. Sizes are
 fractions of the shorter side, so that a style looks the same on 32 px and on 224 px.
 """
 
@@ -12,20 +12,20 @@ from typing import Any
 import numpy as np
 from scipy import ndimage
 
-from sorites.core import Image, add_shift
+from sorites.core import ImageF32, add_shift
 from sorites.core.errors import UnknownName
 
 # The weights of red, green and blue in ITU-R BT.601.
 LUMA = np.array([0.299, 0.587, 0.114], np.float32)
 
-Draw = Callable[[Image, np.random.Generator], Image]
+Draw = Callable[[ImageF32, np.random.Generator], ImageF32]
 
 
-def _luma(image: Image) -> Image:
+def _luma(image: ImageF32) -> ImageF32:
     return image @ LUMA
 
 
-def _spread(plane: Image) -> Image:
+def _spread(plane: ImageF32) -> ImageF32:
     return np.repeat(plane[..., None], 3, axis=2)
 
 
@@ -33,16 +33,16 @@ def _tinted(*factors: float) -> Draw:
     return lambda image, rng: image * np.array(factors, np.float32)
 
 
-def _sepia(image: Image, rng: np.random.Generator) -> Image:
+def _sepia(image: ImageF32, rng: np.random.Generator) -> ImageF32:
     return _spread(_luma(image)) * np.array([1.07, 0.87, 0.64], np.float32)
 
 
-def _blurred(image: Image, rng: np.random.Generator) -> Image:
+def _blurred(image: ImageF32, rng: np.random.Generator) -> ImageF32:
     sigma = min(image.shape[:2]) / 28
     return np.asarray(ndimage.gaussian_filter(image, (sigma, sigma, 0), mode="nearest"))
 
 
-def _pixelated(image: Image, rng: np.random.Generator) -> Image:
+def _pixelated(image: ImageF32, rng: np.random.Generator) -> ImageF32:
     """Draw a mosaic of about 11 blocks across the shorter side, each of one colour."""
     side = max(min(image.shape[:2]) // 11, 2)
     rows, columns = (np.arange(0, length, side) for length in image.shape[:2])
@@ -52,12 +52,12 @@ def _pixelated(image: Image, rng: np.random.Generator) -> Image:
     return np.asarray(np.repeat(np.repeat(means, heights, axis=0), widths, axis=1))
 
 
-def _embossed(image: Image, rng: np.random.Generator) -> Image:
+def _embossed(image: ImageF32, rng: np.random.Generator) -> ImageF32:
     plane = _luma(image)
     return _spread(0.5 + 0.5 * (plane - np.roll(np.pad(plane, 1, mode="edge"), (1, 1), (0, 1))[1:-1, 1:-1]))
 
 
-def _sketch(image: Image, rng: np.random.Generator) -> Image:
+def _sketch(image: ImageF32, rng: np.random.Generator) -> ImageF32:
     """Draw edges (Sobel's) as dark lines on white; the 95th percentile of their strength is black."""
     plane = _luma(image)
     strength = np.hypot(*(ndimage.sobel(plane, axis, mode="nearest") for axis in (0, 1)))
@@ -81,8 +81,8 @@ STYLES: Mapping[str, Draw] = {
 
 
 @add_shift(family="style", unit="name", settings=[{"style": name} for name in STYLES])
-def style(image: Image, params: Mapping[str, Any], rng: np.random.Generator) -> Image:
-    """Change the appearance of the picture: gray, sketch, night, inverted, ..."""
+def style(image: ImageF32, params: Mapping[str, Any], rng: np.random.Generator) -> ImageF32:
+    """Change the appearance of the image: gray, sketch, night, inverted, ..."""
     if params.get("style") not in STYLES:
         raise UnknownName("style", str(params.get("style")), STYLES, f"There are {', '.join(STYLES)}.")
     styled = STYLES[params["style"]](image, rng)

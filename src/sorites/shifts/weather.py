@@ -12,7 +12,7 @@ from functools import cache
 
 import numpy as np
 
-from sorites.core import Image
+from sorites.core import ImageF32
 from sorites.scenes.fields import (
     GREY,
     Field,
@@ -27,7 +27,7 @@ from sorites.scenes.fields import (
 )
 from sorites.shifts.base import LEVELS, add_dial, between, clip
 
-# The physics that the weather shifts share: a guess at how far away things are, and the veil of air in
+# The physics that the weather shifts share: a guess at how far away objects are, and the veil of air in
 # between.
 
 
@@ -39,17 +39,17 @@ STOPS = (0.5, 1.0, 1.5, 2.0, 2.5)
 
 @dataclass(frozen=True)
 class AirScene:
-    """A picture in linear light, with the air in front of it."""
+    """An image in linear light, with the air in front of it."""
 
-    light: Image
+    light: ImageF32
     bright: float
-    """The brightness of the light in the picture, 0..1."""
+    """The brightness of the light in the image, 0..1."""
     depth: Field
     """The amount of air in front of each pixel, 1 on average."""
 
 
-def air_scene(image: Image, rng: np.random.Generator, banks: float = 0.25, drift: int = 1) -> AirScene:
-    """Put air in front of a picture; ``banks`` is how uneven it is, ``drift`` how many times its
+def air_scene(image: ImageF32, rng: np.random.Generator, banks: float = 0.25, drift: int = 1) -> AirScene:
+    """Put air in front of an image; ``banks`` is how uneven it is, ``drift`` how many times its
     banks are drawn out by wind.
     """
     height, width = image.shape[:2]
@@ -62,7 +62,7 @@ def air_scene(image: Image, rng: np.random.Generator, banks: float = 0.25, drift
 @cache
 def depth(height: int, width: int) -> Field:
     """Guess the distance per pixel: far at the top, near at the bottom and in the middle where the
-    thing stands; 1 on average.
+    object stands; 1 on average.
 
     The array is shared and read-only.
     """
@@ -93,7 +93,7 @@ def veil(
     severity: float,
     airlight: tuple[float, float, float],
     weaken: tuple[float, float, float] = (1.0, 1.0, 1.0),
-) -> Image:
+) -> ImageF32:
     """Return the scene, in linear light, through air of optical depth ``severity`` on average,
     times ``weaken`` per channel.
     """
@@ -109,34 +109,34 @@ def veil(
 # colour.
 
 
-def _calm(image: Image, rng: np.random.Generator) -> AirScene:
+def _calm(image: ImageF32, rng: np.random.Generator) -> AirScene:
     return air_scene(image, rng)
 
 
-def _windy(image: Image, rng: np.random.Generator) -> AirScene:
+def _windy(image: ImageF32, rng: np.random.Generator) -> AirScene:
     return air_scene(image, rng, banks=0.6, drift=3)
 
 
 @add_dial(_calm, family="weather", unit="optical depth", levels=STOPS, limit=TOP)
-def haze(image: Image, severity: float, scene: AirScene) -> Image:
+def haze(image: ImageF32, severity: float, scene: AirScene) -> ImageF32:
     """Put fog in front of the scene: white air, thicker with distance, that leaves colours alone."""
     return to_shown(veil(scene, severity, (0.92, 0.94, 0.96)))
 
 
 @add_dial(_calm, family="weather", unit="optical depth", levels=STOPS, limit=TOP)
-def smog(image: Image, severity: float, scene: AirScene) -> Image:
+def smog(image: ImageF32, severity: float, scene: AirScene) -> ImageF32:
     """Put smog in front of the scene: grey-brown air that takes the blue out of the light."""
     return to_shown(veil(scene, severity, (0.55, 0.49, 0.38), (0.95, 1.0, 1.15)))
 
 
 @add_dial(_calm, family="weather", unit="optical depth", levels=STOPS, limit=TOP)
-def dust(image: Image, severity: float, scene: AirScene) -> Image:
+def dust(image: ImageF32, severity: float, scene: AirScene) -> ImageF32:
     """Put dust into the air: tan, and warmer the thicker it is."""
     return to_shown(veil(scene, severity, (0.74, 0.55, 0.32), (0.9, 1.0, 1.25)))
 
 
 @add_dial(_windy, family="weather", unit="optical depth", levels=STOPS, limit=TOP)
-def sandstorm(image: Image, severity: float, scene: AirScene) -> Image:
+def sandstorm(image: ImageF32, severity: float, scene: AirScene) -> ImageF32:
     """Put a sandstorm in front of the scene: orange air in banks drawn out by the wind."""
     return to_shown(veil(scene, severity, (0.82, 0.46, 0.15), (0.85, 1.05, 1.4)))
 
@@ -147,7 +147,7 @@ def sandstorm(image: Image, severity: float, scene: AirScene) -> Image:
 # The rain at severity 1, in mm per hour.
 RATE = 20.0
 
-# The exposure in seconds, and the focal length in widths of the picture.
+# The exposure in seconds, and the focal length in widths of the image.
 EXPOSURE, FOCAL = 1 / 60, 1.2
 
 # Per layer: its distance from the camera in metres, and the diameter in mm of the drops one sees
@@ -158,7 +158,7 @@ LAYERS = ((1.0, 2.2), (2.0, 1.8), (4.0, 1.5))
 # the air.
 OVERCAST, VEIL = 0.08, 0.35
 
-# The streaks of a layer at severity 1 and 1 m in a picture of 224 px; their number grows as the
+# The streaks of a layer at severity 1 and 1 m in an image of 224 px; their number grows as the
 # square of the distance.
 FALL = 45.0
 
@@ -186,7 +186,7 @@ def density(severity: float) -> float:
     return (math.exp(-slope) / slope) / (math.exp(-one) / one) if severity > 0 else 0.0
 
 
-def _rain(image: Image, rng: np.random.Generator) -> _Rain:
+def _rain(image: ImageF32, rng: np.random.Generator) -> _Rain:
     height, width = image.shape[:2]
     angle = math.radians(90 + rng.uniform(-18, 18))
     drops = tuple(rng.random((height, width), dtype=np.float32) for _ in LAYERS)
@@ -194,7 +194,7 @@ def _rain(image: Image, rng: np.random.Generator) -> _Rain:
 
 
 @add_dial(_rain, family="weather", unit="20 mm/h", levels=STOPS, limit=TOP)
-def rain(image: Image, severity: float, drawn: _Rain) -> Image:
+def rain(image: ImageF32, severity: float, drawn: _Rain) -> ImageF32:
     """Let it rain: streaks in one wind, near ones long and few, over a veil and under a darker sky;
     more fall along the dial.
     """
@@ -227,7 +227,7 @@ def _streaks(
 # Snow on a continuous dial: flakes at several distances, the veil behind them, and snow that settles.
 
 
-# Per layer, in a picture of 224 px: the radius of the flakes (Gaussian sigma, px), their number at
+# Per layer, in an image of 224 px: the radius of the flakes (Gaussian sigma, px), their number at
 # severity 1, and how far they move during the exposure (px).
 SNOWFALL_LAYERS = ((3.0, 10, 5.0), (1.4, 70, 2.5), (0.75, 280, 1.0))
 
@@ -249,7 +249,7 @@ class _Snowfall:
     """The severity at which snow begins to settle on each pixel."""
 
 
-def _snowfall(image: Image, rng: np.random.Generator) -> _Snowfall:
+def _snowfall(image: ImageF32, rng: np.random.Generator) -> _Snowfall:
     height, width = image.shape[:2]
     angle = math.radians(90 + rng.uniform(-40, 40))
     area = height * width / 224**2
@@ -260,7 +260,7 @@ def _snowfall(image: Image, rng: np.random.Generator) -> _Snowfall:
     return _Snowfall(scene, places, angle, _settles(scene.light, air(height, width, rng, 0.9, 1)))
 
 
-def _settles(light: Image, patches: Field) -> Field:
+def _settles(light: ImageF32, patches: Field) -> Field:
     """Return the severity at which snow settles per pixel: early on the ground and on tops, late on
     walls; 0.4 to 4 and more.
     """
@@ -275,9 +275,9 @@ def _settles(light: Image, patches: Field) -> Field:
 
 
 @add_dial(_snowfall, family="weather", unit="cm/h", levels=STOPS, limit=TOP)
-def snowfall(image: Image, severity: float, drawn: _Snowfall) -> Image:
+def snowfall(image: ImageF32, severity: float, drawn: _Snowfall) -> ImageF32:
     """Let it snow: near flakes soft and far ones fine, over a white veil; snow settles on the
-    ground and on tops of things.
+    ground and on tops of objects.
     """
     light = veil(drawn.scene, SNOWFALL_VEIL * severity, (0.90, 0.92, 0.95))
     white = np.array(WHITE, np.float32) * np.float32(1.1 * drawn.scene.bright)
@@ -325,7 +325,7 @@ def _laid(places: Field, flake: Field, shape: tuple[int, ...]) -> Field:
 
 
 # Per level: mean and deviation of the flakes, their size, the least value that shows, reach and
-# sigma of their streaks in px, the share of the picture that is not whitened, and how much of the
+# sigma of their streaks in px, the share of the image that is not whitened, and how much of the
 # snow falls.
 SNOW = (
     (0.1, 0.3, 3, 0.5, 10, 4, 1, 0),
@@ -341,10 +341,10 @@ SNOW = (
 class _Snow:
     flakes: Field
     angle: float
-    white: Image
+    white: ImageF32
 
 
-def _snow(image: Image, rng: np.random.Generator) -> _Snow:
+def _snow(image: ImageF32, rng: np.random.Generator) -> _Snow:
     angle = math.radians(rng.uniform(-135, -45))
     flakes = rng.standard_normal(image.shape[:2], dtype=np.float32)
     gray = image @ np.array([0.299, 0.587, 0.114], np.float32)
@@ -352,8 +352,8 @@ def _snow(image: Image, rng: np.random.Generator) -> _Snow:
 
 
 @add_dial(_snow, family="weather", unit="level", levels=LEVELS, limit=5)
-def snow(image: Image, severity: float, drawn: _Snow) -> Image:
-    """Add streaks of snow, all in one direction, over a whitened picture; the same flakes grow
+def snow(image: ImageF32, severity: float, drawn: _Snow) -> ImageF32:
+    """Add streaks of snow, all in one direction, over a whitened image; the same flakes grow
     denser along the dial.
     """
     mean, deviation, size, least, reach, sigma, kept, falls = between(SNOW, severity)
@@ -372,13 +372,13 @@ def snow(image: Image, severity: float, drawn: _Snow) -> Image:
 FOG = ((0, 2), (1.5, 2), (2, 2), (2.5, 1.7), (2.5, 1.5), (3, 1.4))
 
 
-def _fog(image: Image, rng: np.random.Generator) -> tuple[list[Field], float]:
+def _fog(image: ImageF32, rng: np.random.Generator) -> tuple[list[Field], float]:
     return plasma_noise(max(image.shape[:2]), rng), float(image.max())
 
 
 @add_dial(_fog, family="weather", unit="level", levels=LEVELS, limit=5)
-def fog(image: Image, severity: float, drawn: tuple[list[Field], float]) -> Image:
-    """Add clouds of one fractal, and bring the whole back to the brightest value of the picture."""
+def fog(image: ImageF32, severity: float, drawn: tuple[list[Field], float]) -> ImageF32:
+    """Add clouds of one fractal, and bring the whole back to the brightest value of the image."""
     noise, brightest = drawn
     strength, decay = between(FOG, severity)
     gain = np.float32(brightest / (brightest + strength))
@@ -392,7 +392,7 @@ def fog(image: Image, severity: float, drawn: tuple[list[Field], float]) -> Imag
 # Frost on the pane, grown from noise: no photograph of frost is shipped.
 
 
-# The weights of the picture and of the pane at each level.
+# The weights of the image and of the pane at each level.
 FROST = ((1, 0), (1, 0.4), (0.8, 0.6), (0.7, 0.7), (0.65, 0.7), (0.6, 0.75))
 
 # The mean colour and standard deviation of each pane; a sample draws one. Two of the photographs
@@ -406,7 +406,7 @@ PANES = (
 )
 
 
-def _pane(image: Image, rng: np.random.Generator) -> Image:
+def _pane(image: ImageF32, rng: np.random.Generator) -> ImageF32:
     colour, deviation = PANES[rng.integers(len(PANES))]
     ice = _ice(image.shape[0], image.shape[1], rng) * np.float32(deviation)
     return clip(ice[..., None] + np.array(colour, np.float32))
@@ -432,8 +432,8 @@ def _ice(height: int, width: int, rng: np.random.Generator) -> Field:
 
 
 @add_dial(_pane, family="weather", unit="level", levels=LEVELS, limit=5)
-def frost(image: Image, severity: float, pane: Image) -> Image:
-    """Show the picture through a frozen pane: a weighted sum of the two, with one pane per sample."""
+def frost(image: ImageF32, severity: float, pane: ImageF32) -> ImageF32:
+    """Show the image through a frozen pane: a weighted sum of the two, with one pane per sample."""
     seen, frozen = between(FROST, severity)
     out = image * np.float32(seen)
     out += pane * np.float32(frozen)

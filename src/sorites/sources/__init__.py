@@ -1,6 +1,6 @@
 """The sources: one reader per dataset.
 
-Each yields samples whose pictures are decoded when they are asked for.
+Each yields samples whose images are decoded when they are asked for.
 """
 
 from sorites.core.registry import import_all

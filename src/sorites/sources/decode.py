@@ -1,9 +1,9 @@
-"""Decode files to pictures: upright, sRGB, 8 bits, whatever the file holds.
+"""Decode files to images: upright, sRGB, 8 bits, whatever the file holds.
 
 Numbers are read as sRGB, as the loaders that models are trained with do: ICC profiles are not
 applied, and CMYK becomes RGB by (255 - ink)(255 - black) / 255. 16 bits become 8 by dropping the
 low byte. Only the first frame of an animation is read. What Pillow decoded is brought to RGB in
-strips, so that a large picture is in memory twice and not six times.
+strips, so that a large image is in memory twice and not six times.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from PIL import (
     WebPImagePlugin,
 )
 
-from sorites.core import Picture
-from sorites.core.errors import BadPicture, SoritesError, as_utf8
+from sorites.core import ImageU8
+from sorites.core.errors import BadImage, SoritesError, as_utf8
 from sorites.io.paths import is_dir, is_file, reason
 from sorites.io.stores import StorePath, place
 
-# Limit the size of pictures. A small file can claim any size, so its header is held against the limit
+# Limit the size of images. A small file can claim any size, so its header is held against the limit
 # before it is decoded.
 
 
-# The most pixels of a picture, where nothing else is said.
+# The most pixels of an image, where nothing else is said.
 MOST = 100_000_000
 
 # The environment variable that says otherwise. Worker processes inherit it, and no number of a run
@@ -52,7 +52,7 @@ _TWICE = ("WEBP",)
 
 
 def allowed() -> int:
-    """Return the most pixels that a picture may have now."""
+    """Return the most pixels that an image may have now."""
     text = os.environ.get(VARIABLE, "")
     if not text:
         return MOST
@@ -63,7 +63,7 @@ def allowed() -> int:
 
 @contextlib.contextmanager
 def pixels_allowed(most: int | None) -> Iterator[None]:
-    """Allow pictures of up to ``most`` pixels meanwhile, in this process and in those that it
+    """Allow images of up to ``most`` pixels meanwhile, in this process and in those that it
     starts; None changes nothing.
     """
     before = os.environ.get(VARIABLE)
@@ -79,15 +79,15 @@ def pixels_allowed(most: int | None) -> Iterator[None]:
 
 
 def refuse_large(image: ImageFile.ImageFile) -> None:
-    """Refuse a picture that has too many pixels, or none."""
+    """Refuse an image that has too many pixels, or none."""
     pixels = image.width * image.height
     if not pixels:
-        raise BadPicture("it has no pixels")
+        raise BadImage("it has no pixels")
     twice = image.format in _TWICE
     counted, most = pixels * (2 if twice else 1), allowed()
     if counted > most:
         why = f", each counted twice as {image.format} takes twice the memory," if twice else ""
-        raise BadPicture(
+        raise BadImage(
             f"{image.width} x {image.height} pixels{why} are more than the {most:,} allowed. To read it:"
             f" --max-pixels {counted}"
         )
@@ -102,7 +102,7 @@ STRIP = 1 << 20
 # From a loaded image to the array that is wanted of it.
 Turn = Callable[[Image.Image], NDArray[np.uint8]]
 
-# The endings of file names that promise a picture; the first bytes of a file decide what it is.
+# The endings of file names that promise an image; the first bytes of a file decide what it is.
 SUFFIXES = (
     ".jpg",
     ".jpeg",
@@ -121,7 +121,7 @@ SUFFIXES = (
 
 # The factories are called by signature and not through Image.open: that would reach every parser
 # Pillow has, and would
-# answer a picture of 90 million pixels with a warning, which threads cannot silence one by one.
+# answer an image of 90 million pixels with a warning, which threads cannot silence one by one.
 _FACTORIES: tuple[tuple[bytes, Callable[[IO[bytes], str], ImageFile.ImageFile]], ...] = (
     (b"\xff\xd8\xff", JpegImagePlugin.jpeg_factory),
     (b"\x89PNG\r\n\x1a\n", PngImagePlugin.PngImageFile),
@@ -144,10 +144,10 @@ _UPRIGHT = {
 _ORIENTATION = 0x0112
 
 
-def decode(source: str | Path | bytes, name: str = "") -> Picture:
-    """Return a picture of H x W x 3, with transparent pixels laid on ``GROUND``.
+def decode(source: str | Path | bytes, name: str = "") -> ImageU8:
+    """Return an image of H x W x 3, with transparent pixels laid on ``GROUND``.
 
-    ``name`` is what messages call a picture that is given as bytes.
+    ``name`` is what messages call an image that is given as bytes.
     """
     return _read(
         source,
@@ -157,7 +157,7 @@ def decode(source: str | Path | bytes, name: str = "") -> Picture:
 
 
 def decode_rgba(source: str | Path | bytes, name: str = "") -> NDArray[np.uint8]:
-    """Return H x W x 4: the picture and its alpha, which is 255 where the file has none."""
+    """Return H x W x 4: the image and its alpha, which is 255 where the file has none."""
     return _read(source, name, lambda image: _array(image, "RGBA"))
 
 
@@ -166,7 +166,7 @@ def _array(image: Image.Image, mode: str = "RGB") -> NDArray[np.uint8]:
 
 
 def size(path: str | Path) -> tuple[int, int]:
-    """Return the width and the height of a picture as ``decode`` gives it, from the first bytes of
+    """Return the width and the height of an image as ``decode`` gives it, from the first bytes of
     its file.
     """
     try:
@@ -182,13 +182,13 @@ def size(path: str | Path) -> tuple[int, int]:
             return (
                 (height, width) if opened.getexif().get(_ORIENTATION, 1) in (5, 6, 7, 8) else (width, height)
             )
-    except BadPicture as error:
-        raise BadPicture(f"{path}: {error}") from None
+    except BadImage as error:
+        raise BadImage(f"{path}: {error}") from None
     except Exception as error:  # a damaged file makes Pillow raise nearly anything
-        raise BadPicture(f"{path}: cannot be read as a picture: {error or type(error).__name__}") from error
+        raise BadImage(f"{path}: cannot be read as an image: {error or type(error).__name__}") from error
 
 
-def on_ground(rgba: NDArray[np.uint8]) -> Picture:
+def on_ground(rgba: NDArray[np.uint8]) -> ImageU8:
     """Lay a cut-out on ``GROUND``: mix the 8-bit sRGB values by alpha and round."""
     alpha = rgba[..., 3:].astype(np.uint16)
     mixed = rgba[..., :3] * alpha + GROUND * (255 - alpha)
@@ -196,7 +196,7 @@ def on_ground(rgba: NDArray[np.uint8]) -> Picture:
 
 
 def _read(source: str | Path | bytes, name: str, turn: Turn) -> NDArray[np.uint8]:
-    """Load a picture, upright and in a mode that ``convert`` turns into RGB or RGBA correctly, and
+    """Load an image, upright and in a mode that ``convert`` turns into RGB or RGBA correctly, and
     turn it into an array.
     """
     called = name or ("bytes" if isinstance(source, bytes) else as_utf8(str(source)))
@@ -205,14 +205,14 @@ def _read(source: str | Path | bytes, name: str, turn: Turn) -> NDArray[np.uint8
             opened = _open(stream)
             opened.load()
             return _in_strips(_upright(opened), opened, turn)
-    except BadPicture as error:
-        raise BadPicture(f"{called}: {error}") from None
+    except BadImage as error:
+        raise BadImage(f"{called}: {error}") from None
     except Exception as error:  # a damaged file makes Pillow raise nearly anything
-        raise BadPicture(f"{called}: cannot be read as a picture: {reason(error)}") from error
+        raise BadImage(f"{called}: cannot be read as an image: {reason(error)}") from error
 
 
 def _in_strips(image: Image.Image, opened: ImageFile.ImageFile, turn: Turn) -> NDArray[np.uint8]:
-    """Turn a picture strip by strip: every pixel stands for itself, so that the result is that of
+    """Turn an image strip by strip: every pixel stands for itself, so that the result is that of
     the whole.
     """
     width, height = image.size
@@ -238,17 +238,17 @@ def _stream(source: str | Path | bytes) -> IO[bytes]:
     if isinstance(path, StorePath):
         return io.BytesIO(path.read_bytes())
     if is_dir(path) or (os.path.exists(path) and not is_file(path)):
-        raise BadPicture(f"wanted a picture, got a {'folder' if is_dir(path) else 'special file'}")
+        raise BadImage(f"wanted an image, got a {'folder' if is_dir(path) else 'special file'}")
     return path.open("rb")
 
 
 def _open(stream: IO[bytes]) -> ImageFile.ImageFile:
     start = stream.read(16)
     if not start:
-        raise BadPicture("the file is empty")
+        raise BadImage("the file is empty")
     factory = next((make for magic, make in _FACTORIES if start.startswith(magic)), None)
     if factory is None or (start[:4] == b"RIFF" and start[8:12] != b"WEBP"):
-        raise BadPicture("not a picture: wanted JPEG, PNG, WebP, BMP, TIFF, GIF or PPM")
+        raise BadImage("not an image: wanted JPEG, PNG, WebP, BMP, TIFF, GIF or PPM")
     stream.seek(0)
     image = factory(stream, "")
     refuse_large(image)
@@ -256,7 +256,7 @@ def _open(stream: IO[bytes]) -> ImageFile.ImageFile:
 
 
 def _upright(image: ImageFile.ImageFile) -> Image.Image:
-    """Turn a picture as its EXIF says; a TIFF was turned while it loaded.
+    """Turn an image as its EXIF says; a TIFF was turned while it loaded.
 
     EXIF that cannot be read is ignored.
     """
@@ -280,7 +280,7 @@ def _eight_bits(image: Image.Image, opened: ImageFile.ImageFile) -> Image.Image:
         return image
     values = np.asarray(image)
     if values.dtype.kind == "f" or values.min() < 0 or values.max() > 65535:
-        raise BadPicture(
+        raise BadImage(
             f"pixels of mode {image.mode} have no stated white; save it with 8 or 16 bits per channel"
         )
     grey = Image.fromarray((values >> 8).astype(np.uint8))

@@ -1,4 +1,4 @@
-"""Read a folder of pictures: class folders, or names that carry a WordNet id, or no labels at all."""
+"""Read a folder of images: class folders, or names that carry a WordNet id, or no labels at all."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ LINKS = 10_000
 
 @add_source
 def folder(path: str | None, labels: Labels) -> Sequence[Sample]:
-    """Read pictures in class folders, or flat with WordNet ids in their names, or without labels.
+    """Read images in class folders, or flat with WordNet ids in their names, or without labels.
 
     A class folder is named by class id (``n02123045``), position (``281``, ``281_tabby``) or class
-    name; what lies deeper in it belongs to it. A loose picture is labelled by a WordNet id in its
+    name; what lies deeper in it belongs to it. A loose image is labelled by a WordNet id in its
     name (``n02123045_tabby.JPEG``) and otherwise not at all. A dataset made by ``sorites build`` is
     read by its sidecar. Samples come in the order of their ids, which are their paths in the
     folder. Hidden files, other kinds of files and links to elsewhere are passed over.
@@ -43,7 +43,7 @@ def folder(path: str | None, labels: Labels) -> Sequence[Sample]:
         return _on_store(root, labels)
     outside: list[Path] = []
     found = sorted(
-        (str(file.relative_to(root)) for file in _pictures(root, resolved(root), outside)), key=as_utf8
+        (str(file.relative_to(root)) for file in _images(root, resolved(root), outside)), key=as_utf8
     )
     links = (
         "1 link that leads out of {} was"
@@ -53,7 +53,7 @@ def folder(path: str | None, labels: Labels) -> Sequence[Sample]:
     note = f"{links.format(root)} not followed, first {min(outside)}" if outside else ""
     if not found:
         raise SoritesError(
-            f"there are no pictures ({' '.join(SUFFIXES)}) in {root}{'; ' + note if note else ''}"
+            f"there are no images ({' '.join(SUFFIXES)}) in {root}{'; ' + note if note else ''}"
         )
     if note:
         warnings.warn(note, stacklevel=2)
@@ -61,7 +61,7 @@ def folder(path: str | None, labels: Labels) -> Sequence[Sample]:
 
 
 def _samples(found: Iterable[str], root: Path, labels: Labels) -> Iterator[Sample]:
-    """Yield the pictures by their paths in the folder; names alone are held meanwhile, since there
+    """Yield the images by their paths in the folder; names alone are held meanwhile, since there
     may be millions.
     """
     by_name: dict[str, int | None] = {}
@@ -72,13 +72,13 @@ def _samples(found: Iterable[str], root: Path, labels: Labels) -> Iterator[Sampl
 
 
 def _on_store(root: StorePath, labels: Labels) -> list[Sample]:
-    """Read the pictures below a place on a store, by one listing; ids and labels are those of the
+    """Read the images below a place on a store, by one listing; ids and labels are those of the
     same folder on a disk.
     """
     listed = [(_id(root, file), file) for file in root.files()]
     found = [(id_, file) for id_, file in listed if id_.lower().endswith(SUFFIXES) and not _hidden(id_)]
     if not found:
-        raise SoritesError(f"there are no pictures ({' '.join(SUFFIXES)}) in {root}")
+        raise SoritesError(f"there are no images ({' '.join(SUFFIXES)}) in {root}")
     by_name: dict[str, int | None] = {}
     return [
         Sample(id_, functools.partial(decode, file), _label(id_, by_name, root, labels))
@@ -98,14 +98,14 @@ def _root(path: str | None) -> Path:
         return root
     if not is_dir(root):
         raise SoritesError(
-            f"wanted a folder of pictures, got {root}, which"
+            f"wanted a folder of images, got {root}, which"
             f" {'is a file' if is_file(root) else 'does not exist'}"
         )
     return root
 
 
-def _pictures(top: Path, root: Path, outside: list[Path]) -> Iterator[Path]:
-    """Yield every picture below, through links that stay inside ``root`` and lead to none of the
+def _images(top: Path, root: Path, outside: list[Path]) -> Iterator[Path]:
+    """Yield every image below, through links that stay inside ``root`` and lead to none of the
     folders above them.
 
     Links that lead out of ``root`` are added to ``outside``.

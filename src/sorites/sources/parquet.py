@@ -1,4 +1,4 @@
-"""Read pictures in parquet files, in the layout of the Hugging Face hub: bytes of an image and a
+"""Read images in parquet files, in the layout of the Hugging Face hub: bytes of an image and a
 label in each row.
 """
 
@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from sorites.core import Picture, Sample, add_source
-from sorites.core.errors import BadPicture, SoritesError, as_utf8
+from sorites.core import ImageU8, Sample, add_source
+from sorites.core.errors import BadImage, SoritesError, as_utf8
 from sorites.core.labels import Labels
 from sorites.core.packed import TOGETHER as TOGETHER_IN_COLUMNS
 from sorites.core.packed import Block, Column, Made, PackedSamples, Same, Texts, Wholes
@@ -28,17 +28,17 @@ from sorites.io.stores import StorePath
 from sorites.sources.decode import decode
 from sorites.sources.shards import SHARDED, Shard
 
-IMAGES = ("image", "img", "jpg", "png", "picture")
+IMAGES = ("image", "img", "jpg", "png", "image")
 # Columns that are taken where no option names one, the first that is there.
 LABELS = ("label", "labels", "cls", "class", "fine_label")
 UNLABELLED = (None, -1)
-# Rows whose pictures are read at a time: neighbours in a file are often asked for together.
+# Rows whose images are read at a time: neighbours in a file are often asked for together.
 TOGETHER = 16
 
 
 @add_source
 def parquet(path: str | None, labels: Labels) -> Sequence[Sample]:
-    """Read pictures in rows of parquet files: the image's bytes and a label, as on the Hugging Face hub.
+    """Read images in rows of parquet files: the image's bytes and a label, as on the Hugging Face hub.
 
     ``path`` is a file, a folder of files, or a pattern (``data/train-*.parquet``), with options
     ``?image=COLUMN&label=COLUMN``. An image is bytes, or a struct with ``bytes``. A label is a
@@ -101,7 +101,7 @@ def _blocks(file: Path, options: dict[str, str], labels: Labels) -> Iterator[Blo
         )
         if image is None:
             raise SoritesError(
-                f"{file}: wanted a column of pictures ({', '.join(IMAGES)}), got {', '.join(schema)}"
+                f"{file}: wanted a column of images ({', '.join(IMAGES)}), got {', '.join(schema)}"
             )
         _refuse(file, image, schema[image])
         told = scanned.select(pl.len() if label is None else pl.col(label)).collect()
@@ -150,7 +150,7 @@ def _refuse(file: Path, image: str, kind: Any) -> None:
     )
     if held.get("bytes") != pl.Binary:
         raise SoritesError(
-            f"{file}, column {image}: wanted bytes of pictures, or a struct that has some, got {kind}"
+            f"{file}, column {image}: wanted bytes of images, or a struct that has some, got {kind}"
         )
 
 
@@ -180,15 +180,15 @@ def _label(file: Path, value: Any, names: Sequence[str], labels: Labels) -> int:
             raise SoritesError(f"{file}: {error}") from None
 
 
-def load(file: Path, image: str, row: int, id_: str) -> Picture:
-    """Decode the picture of a row."""
+def load(file: Path, image: str, row: int, id_: str) -> ImageU8:
+    """Decode the image of a row."""
     try:
         held = _rows(file, image, row // TOGETHER)[row % TOGETHER]
     except (OSError, IndexError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-        raise BadPicture(f"{id_}: {reason(error)}") from error
+        raise BadImage(f"{id_}: {reason(error)}") from error
     data = held.get("bytes") if isinstance(held, dict) else held
     if data is None:
-        raise BadPicture(f"{id_}: the row holds no bytes of a picture")
+        raise BadImage(f"{id_}: the row holds no bytes of an image")
     return decode(bytes(data), id_)
 
 

@@ -1,4 +1,4 @@
-"""The sidecar of a built dataset: a file that says which picture is which sample, under which
+"""The sidecar of a built dataset: a file that says which image is which sample, under which
 shift, at which setting.
 
 Where boxes are known it holds them too. It holds labels as class ids and not as positions, so that
@@ -15,8 +15,8 @@ from typing import Any
 
 import polars as pl
 
-from sorites.core import CLEAN, Attr, Box, Picture, Sample, Setting
-from sorites.core.errors import BadPicture, SoritesError
+from sorites.core import CLEAN, Attr, Box, ImageU8, Sample, Setting
+from sorites.core.errors import BadImage, SoritesError
 from sorites.core.labels import Labels
 from sorites.core.table import SCHEMA as TABLE
 from sorites.io.files import at_hand
@@ -25,7 +25,7 @@ from sorites.io.readers import json_object
 from sorites.io.stores import StorePath, place
 from sorites.io.tables import parquet
 from sorites.sources.decode import decode
-from sorites.sources.detection.boxes import Tally, broken, true_box
+from sorites.sources.detection.boxes import Tally, broken, ground_truth_box
 
 NAME = "sorites.parquet"
 
@@ -40,11 +40,11 @@ _COLUMNS: dict[str, _Kind] = {
 }
 _SHARED = ("split", "attrs", "family", "shift", "severity", "level", "params", "seed")
 SCHEMA = pl.Schema(_COLUMNS | {name: TABLE[name] for name in _SHARED})
-# The column of true boxes, with class ids; it is there where boxes are known, and null or [] as the
+# The column of ground-truth boxes, with class ids; it is there where boxes are known, and null or [] as the
 # truth of a sample is.
 BOXES = "boxes"
 
-# The column that marks pictures of a dial of their sample's own, whose family stays theirs; only
+# The column that marks images of a dial of their sample's own, whose family stays theirs; only
 # where there are such.
 OWN = "own_dial"
 
@@ -141,8 +141,8 @@ def _fits_boxes(kind: pl.DataType) -> bool:
     )
 
 
-def boxes(truth: Sequence[Box], ids: Sequence[str]) -> list[dict[str, object]]:
-    """Return true boxes as the column ``BOXES`` holds them; ``ids`` are the class ids of the labels."""
+def boxes(ground_truth: Sequence[Box], ids: Sequence[str]) -> list[dict[str, object]]:
+    """Return ground-truth boxes as the column ``BOXES`` holds them; ``ids`` are the class ids of the labels."""
     return [
         {
             **dict(zip(_CORNERS, box.xyxy, strict=True)),
@@ -150,7 +150,7 @@ def boxes(truth: Sequence[Box], ids: Sequence[str]) -> list[dict[str, object]]:
             "area": box.area,
             "crowd": box.crowd,
         }
-        for box in truth
+        for box in ground_truth
     ]
 
 
@@ -160,7 +160,7 @@ def _with_boxes(sample: Sample, row: dict[str, Any], labels: Labels, tally: Tall
         return sample
     try:
         found = [
-            true_box(
+            ground_truth_box(
                 [cell[key] for key in _CORNERS],
                 label,
                 None,
@@ -172,9 +172,9 @@ def _with_boxes(sample: Sample, row: dict[str, Any], labels: Labels, tally: Tall
             for cell in cells
             for label in [_find(cell["label"] or "", labels, where)]
         ]
-    except BadPicture as error:
+    except BadImage as error:
         return replace(sample, load=broken(sample.id, str(error)).load)
-    return replace(sample, truth=tuple(box for box in found if box is not None))
+    return replace(sample, ground_truth=tuple(box for box in found if box is not None))
 
 
 def _check(rows: pl.DataFrame, called: str, needed: Sequence[str] = _NEEDED) -> None:
@@ -232,9 +232,9 @@ def _params(text: str | None, where: str) -> dict[str, Any]:
         raise SoritesError(f"{where}: wanted params as a JSON object: {error}") from None
 
 
-def load(root: Path, relative: str) -> Picture:
-    """Decode a picture of the folder; a link that leads out of the folder is not followed."""
+def load(root: Path, relative: str) -> ImageU8:
+    """Decode an image of the folder; a link that leads out of the folder is not followed."""
     path = root / relative
     if not is_inside(path, root):
-        raise BadPicture(f"{path} is a link that leads out of the dataset folder, and is not followed")
+        raise BadImage(f"{path} is a link that leads out of the dataset folder, and is not followed")
     return decode(path)

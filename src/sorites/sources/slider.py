@@ -1,12 +1,12 @@
-"""Pictures that a diffusion model draws while a run asks for them: samples are a class and a seed,
+"""Images that a diffusion model draws while a run asks for them: samples are a class and a seed,
 with sliders as their dials.
 
     slider:DIR            the folder of "sorites generate sliders --out DIR"; slider:toy are the embedded ones
     ?seeds=6              seeds 1 to 6 of every class
-    ?severities=0.5,1     the published stops; others can be asked for as with any dial
+    ?severities=0.5,1     the published settings; others can be asked for as with any dial
     ?pipeline=DIR         the pipeline, where it no longer lies where the sliders were trained
     ?words=DIR            learnt words of "sorites generate words"
-    ?steps=50&guidance=7.5&start=750&size=256&negative=...      how pictures are drawn; as recorded
+    ?steps=50&guidance=7.5&start=750&size=256&negative=...      how images are drawn; as recorded
         with the sliders by default
 
 What is drawn is kept in the user's cache, under the hash of everything it follows from.
@@ -21,7 +21,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from sorites.core import Image, OwnDial, Picture, Sample, add_source, to_image, to_picture
+from sorites.core import ImageF32, ImageU8, OwnDial, Sample, add_source, to_float, to_uint8
 from sorites.core.errors import SoritesError
 from sorites.core.labels import Labels, imagenet
 from sorites.core.rng import digest
@@ -50,13 +50,13 @@ OPTIONS = (
     "negative",
     "words",
 )
-PROMPT = "a picture of a {class}"
+PROMPT = "an image of a {class}"
 
 
 @add_source
 def slider(path: str | None, labels: Labels) -> list[Sample]:
     """Draw classes on a diffusion model (slider:DIR, slider:toy), with one dial per slider;
-    pictures are made when asked for.
+    images are made when asked for.
     """
     where, options = split_options("slider", path or TOY, dict.fromkeys(OPTIONS, ()))
     sliders = shelf(where)
@@ -64,7 +64,7 @@ def slider(path: str | None, labels: Labels) -> list[Sample]:
     pipe = load(options.get("pipeline") or str(sliders.facts.get("pipeline", "")))
     if "words" in options:
         pipe = with_words(pipe, options["words"])
-    stops = (
+    settings = (
         tuple(sorted(s for s in numbers(options["severities"], "slider: severities") if s))
         if "severities" in options
         else SEVERITIES
@@ -74,7 +74,7 @@ def slider(path: str | None, labels: Labels) -> list[Sample]:
         raise SoritesError(f"slider: wanted seeds as a number from 1 up, got {options.get('seeds')!r}")
     world = World(pipe, sliders, drawing, options.get("prompt", PROMPT))
     return [
-        world.sample(concept, seed, stops, _label(concept, labels, where))
+        world.sample(concept, seed, settings, _label(concept, labels, where))
         for concept in sliders.concepts
         for seed in range(1, seeds + 1)
     ]
@@ -111,12 +111,12 @@ class World:
     drawing: Drawing
     prompt: str
 
-    def sample(self, concept: Concept, seed: int, stops: tuple[float, ...], label: int) -> Sample:
+    def sample(self, concept: Concept, seed: int, settings: tuple[float, ...], label: int) -> Sample:
         """Return the sample of a class and a seed."""
         shifts = [shift for shift in self.sliders.shifts if (shift, concept) in self.sliders.places]
         dials = tuple(
             OwnDial(
-                shift, stops, functools.partial(self.sweep, concept=concept, seed=seed, shift=shift), "scale",
+                shift, settings, functools.partial(self.sweep, concept=concept, seed=seed, shift=shift), "scale",
                 version=self.version(shift), about=f"{shift.replace('_', ' ')}, drawn by a diffusion model with a slider",
             )
             for shift in shifts
@@ -125,17 +125,17 @@ class World:
         return Sample(f"{concept.folder}/seed_{seed:04d}", load_, label, dials=dials)
 
     def version(self, shift: str) -> str:
-        """Return a hash of all that the pictures of a shift follow from beside class, seed and severity."""
+        """Return a hash of all that the images of a shift follow from beside class, seed and severity."""
         return _shift_version(self, shift)
 
-    def clean(self, concept: Concept, seed: int) -> Picture:
-        """Return the picture of a class and a seed without any slider."""
+    def clean(self, concept: Concept, seed: int) -> ImageU8:
+        """Return the image of a class and a seed without any slider."""
         file = self._file(concept, seed, "", 0.0)
         kept = _kept(file)
         if kept is None:
             from sorites.diffusion.sampler import sample
 
-            kept = to_picture(
+            kept = to_uint8(
                 sample(
                     self.pipe, [Request(self._words(concept), seed, noise=self._noise(concept))], self.drawing
                 )[0][0]
@@ -143,8 +143,10 @@ class World:
             write_bytes(_png(kept), file)
         return kept
 
-    def sweep(self, severities: Sequence[float], concept: Concept, seed: int, shift: str) -> Iterator[Image]:
-        """Yield the pictures of a class and a seed along a slider; those that are not kept yet are
+    def sweep(
+        self, severities: Sequence[float], concept: Concept, seed: int, shift: str
+    ) -> Iterator[ImageF32]:
+        """Yield the images of a class and a seed along a slider; those that are not kept yet are
         drawn together.
         """
         from sorites.diffusion.sampler import sample
@@ -161,9 +163,9 @@ class World:
                 self._noise(concept),
             )
             for file, image in zip(missing, sample(self.pipe, [request], self.drawing)[0], strict=True):
-                found[file] = to_picture(image)
+                found[file] = to_uint8(image)
                 write_bytes(_png(found[file]), file)
-        yield from (to_image(found[file]) for file in places)
+        yield from (to_float(found[file]) for file in places)
 
     def _words(self, concept: Concept) -> str:
         return self.prompt.replace("{class}", self.pipe.word(concept.name))
@@ -199,8 +201,8 @@ def _shift_version(world: World, shift: str) -> str:
     return digest(_base(world), world.prompt, made, size=8).hex()
 
 
-def _kept(file: Path) -> Picture | None:
-    """Return a kept picture, or None where there is none or it is damaged."""
+def _kept(file: Path) -> ImageU8 | None:
+    """Return a kept image, or None where there is none or it is damaged."""
     if not file.is_file():
         return None
     try:
@@ -210,11 +212,11 @@ def _kept(file: Path) -> Picture | None:
         return None
 
 
-def _png(picture: Picture) -> bytes:
+def _png(image: ImageU8) -> bytes:
     import io
 
     from PIL import Image as Pillow
 
     buffer = io.BytesIO()
-    Pillow.fromarray(picture).save(buffer, format="PNG")
+    Pillow.fromarray(image).save(buffer, format="PNG")
     return buffer.getvalue()

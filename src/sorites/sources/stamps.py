@@ -1,10 +1,10 @@
-"""The default pictures: photographs cut out along their outlines, from Debian's
+"""The default images: photographs cut out along their outlines, from Debian's
 ``tuxpaint-stamps-default`` (GPL-2+).
 
 The table ``stamps.tsv`` says what each of them shows. We made it: real photographs only (no
 drawings, no renderings), labelled by eye, without those that a fair judge could argue about.
 ``accept`` are the classes that such a judge would take. The package is fetched once; only the
-pictures that the table names are kept, in the user's cache.
+images that the table names are kept, in the user's cache.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 from numpy.typing import NDArray
 
-from sorites.core import Attr, Picture, Sample, add_source
+from sorites.core import Attr, ImageU8, Sample, add_source
 from sorites.core.errors import SoritesError
 from sorites.core.labels import Labels
 from sorites.io import packages as debian
@@ -82,7 +82,7 @@ def _sample(stamp: Stamp, root: Path, place: dict[str, int]) -> Sample:
     path = root / stamp.file
     return Sample(
         id=stamp.file,
-        load=functools.partial(picture, path),
+        load=functools.partial(image, path),
         label=place.get(stamp.label),
         accept=frozenset(place[id_] for id_ in stamp.accept if id_ in place),
         split=stamp.split,
@@ -90,20 +90,20 @@ def _sample(stamp: Stamp, root: Path, place: dict[str, int]) -> Sample:
     )
 
 
-def picture(path: Path) -> Picture:
+def image(path: Path) -> ImageU8:
     """Return the cut-out on the neutral ground of ``decode``."""
     return on_ground(compose(decode_rgba(path)))
 
 
 def alpha(path: Path) -> NDArray[np.uint8]:
-    """Return the mask of the cut-out; its pixels match those of ``picture``."""
+    """Return the mask of the cut-out; its pixels match those of ``image``."""
     return compose(decode_rgba(path))[..., 3]
 
 
 def compose(rgba: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Trim to what is visible and set it in the middle of an empty square, 8/7 of its longer side.
 
-    The centre crop that models are used to, 7/8 of the shorter side, then holds the whole thing and no more.
+    The centre crop that models are used to, 7/8 of the shorter side, then holds the whole object and no more.
     """
     rows, columns = (np.flatnonzero(rgba[..., 3].any(axis)) for axis in (1, 0))
     cut = rgba[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
@@ -115,13 +115,13 @@ def compose(rgba: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return square
 
 
-# A second, small test of strangeness for ImageNet classifiers: cut-outs that show one of its classes, and
+# A second, small test of OOD score for ImageNet classifiers: cut-outs that show one of its classes, and
 # others that show none.
 
 
 @add_source
 def stamps_ood(path: str | None, labels: Labels) -> list[Sample]:
-    """Read photo cut-outs of ImageNet's classes and of none of them, each in the group familiar,
+    """Read photo cut-outs of ImageNet's classes and of none of them, each in the group in-distribution,
     near or far.
     """
     if path is not None:
@@ -134,9 +134,9 @@ def _grouped(sample: Sample) -> Sample:
 
 
 def group(file: str, split: str) -> str:
-    """Return the group of a picture: familiar, near or far."""
+    """Return the group of an image: in-distribution, near or far."""
     if split != "unknown":
-        return "familiar"
+        return "id"
     return "near" if _folder(file) in {_folder(stamp.file) for stamp in table() if stamp.label} else "far"
 
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from sorites.core import Picture, Sample, add_source
-from sorites.core.errors import BadPicture, SoritesError, as_utf8
+from sorites.core import ImageU8, Sample, add_source
+from sorites.core.errors import BadImage, SoritesError, as_utf8
 from sorites.core.labels import Labels
 from sorites.io.paths import entries, is_dir, is_file, path_of, reason
 from sorites.io.readers import json_value, whole
@@ -57,9 +57,9 @@ class Member:
         try:
             data = read_span(self.tar, self.offset, self.size)
         except (OSError, ValueError, OverflowError, MemoryError) as error:
-            raise BadPicture(f"{self.tar}/{self.name}: {reason(error)}") from error
+            raise BadImage(f"{self.tar}/{self.name}: {reason(error)}") from error
         if len(data) != self.size:
-            raise BadPicture(f"{self.tar}/{self.name}: the tar has changed since it was indexed")
+            raise BadImage(f"{self.tar}/{self.name}: the tar has changed since it was indexed")
         return data
 
 
@@ -217,7 +217,7 @@ def _held(stream: IO[bytes], member: tarfile.TarInfo) -> bytes:
     return data
 
 
-PICTURES = ("jpg", "jpeg", "png", "webp")
+IMAGES = ("jpg", "jpeg", "png", "webp")
 LABELS = ("cls", "json", "txt")
 JSON_KEYS = ("label", "cls", "class")
 # The position that some tars give where there is no label.
@@ -228,7 +228,7 @@ _LONGEST = 1 << 20
 
 @add_source
 def webdataset(path: str | None, labels: Labels) -> Iterator[Sample]:
-    """Read pictures in uncompressed tars, with labels in .cls, .json or .txt beside them.
+    """Read images in uncompressed tars, with labels in .cls, .json or .txt beside them.
 
     ``path`` is a tar, a folder of tars, or a pattern (``a-{000..012}.tar``). The label is the text
     of ``.cls``, else "label", "cls" or "class" of ``.json``, else the text of ``.txt``: a position,
@@ -236,13 +236,13 @@ def webdataset(path: str | None, labels: Labels) -> Iterator[Sample]:
     tar's name and the sample's key. Tars are indexed once and never unpacked.
     """
     found = _shards(path, labels)
-    any_picture = False
+    any_image = False
     for shard in found:
         for sample in shard.read():
-            any_picture = True
+            any_image = True
             yield sample
-    if not any_picture:
-        raise SoritesError(f"there are no pictures ({', '.join(PICTURES)}) in {path}, {len(found)} tars")
+    if not any_image:
+        raise SoritesError(f"there are no images ({', '.join(IMAGES)}) in {path}, {len(found)} tars")
 
 
 def _shards(path: str | None, labels: Labels) -> list[Shard]:
@@ -256,15 +256,15 @@ SHARDED["webdataset"] = _shards
 
 def _of_tar(tar: Path, labels: Labels) -> Iterator[Sample]:
     for key, files in _samples(tar):
-        picture = next((files[kind] for kind in PICTURES if kind in files), None)
-        if picture is not None:
+        image = next((files[kind] for kind in IMAGES if kind in files), None)
+        if image is not None:
             id_ = f"{as_utf8(tar.name)}/{key}"
-            yield Sample(id_, functools.partial(load, picture, id_), _label(files, id_, labels))
+            yield Sample(id_, functools.partial(load, image, id_), _label(files, id_, labels))
 
 
-def load(picture: Member, id_: str) -> Picture:
-    """Decode a picture of a tar; ``id_`` is what messages call it."""
-    return decode(picture.read(), id_)
+def load(image: Member, id_: str) -> ImageU8:
+    """Decode an image of a tar; ``id_`` is what messages call it."""
+    return decode(image.read(), id_)
 
 
 def _samples(tar: Path) -> Iterator[tuple[str, dict[str, Member]]]:
@@ -273,7 +273,7 @@ def _samples(tar: Path) -> Iterator[tuple[str, dict[str, Member]]]:
     for member in members(tar):
         folder, slash, name = member.name.removeprefix("./").rpartition("/")
         stem, _, extension = name.partition(".")
-        if not stem or extension.lower() not in (*PICTURES, *LABELS):
+        if not stem or extension.lower() not in (*IMAGES, *LABELS):
             continue
         files = grouped.setdefault(as_utf8(folder + slash + stem), {})
         if extension.lower() in files:

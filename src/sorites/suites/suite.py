@@ -26,18 +26,18 @@ from pydantic import (
 )
 
 from sorites import core
-from sorites.core import Shift, Stop
-from sorites.core.errors import BadPicture, SoritesError, UnknownName
-from sorites.core.samples import Box, Picture
+from sorites.core import SettingValue, Shift
+from sorites.core.errors import BadImage, SoritesError, UnknownName
+from sorites.core.samples import Box, ImageU8
 from sorites.core.specs import model_entry
 from sorites.io.readers import toml_file, toml_table
 from sorites.io.validation import mistakes
 
-# Parts of a suite: the frame laid on every picture before the shift, the stops of a shift, further
-# sources, where scorers get training and validation pictures, and how distances are measured.
+# Parts of a suite: the frame laid on every image before the shift, the stops of a shift, further
+# sources, where scorers get training and validation images, and how distances are measured.
 
 
-# The most pixels that a resized picture may have: 800 MB of them.
+# The most pixels that a resized image may have: 800 MB of them.
 MOST = 1 << 28
 
 
@@ -74,15 +74,15 @@ class Frame(Strict):
         return json.dumps({**{key: getattr(self, key) for key in first}, **later}, separators=(",", ":"))
 
     def _resized(self, height: int, width: int) -> tuple[int, int]:
-        """Return the width and the height of a picture after the resize."""
+        """Return the width and the height of an image after the resize."""
         short = min(height, width)
         return self.resize * width // short, self.resize * height // short
 
     def moved(self, boxes: Sequence[Box], height: int, width: int) -> tuple[Box, ...]:
-        """Return the boxes of a picture of this size where the frame puts them, cut at its edges;
+        """Return the boxes of an image of this size where the frame puts them, cut at its edges;
         one outside of it is left out.
 
-        An area shrinks with the picture, and by the share of its box that the crop keeps.
+        An area shrinks with the image, and by the share of its box that the crop keeps.
         """
         size = self._resized(height, width)
         across, down = size[0] / width, size[1] / height
@@ -99,20 +99,20 @@ class Frame(Strict):
                 found.append(replace(box, xyxy=kept, area=area))
         return tuple(found)
 
-    def __call__(self, picture: Picture) -> Picture:
-        height, width = picture.shape[:2]
+    def __call__(self, image: ImageU8) -> ImageU8:
+        height, width = image.shape[:2]
         size = self._resized(height, width)
         if size[0] * size[1] > MOST:
-            raise BadPicture(
-                f"a picture of {width} x {height} px is too long and thin for a frame of {self.resize}"
+            raise BadImage(
+                f"an image of {width} x {height} px is too long and thin for a frame of {self.resize}"
             )
         if size != (width, height):
             resample = Pillow.Resampling[self.filter.upper()]
-            picture = np.asarray(Pillow.fromarray(picture).resize(size, resample))
+            image = np.asarray(Pillow.fromarray(image).resize(size, resample))
         if self.crop is None:
-            return picture
+            return image
         left, top = (round((side - self.crop) / 2) for side in size)
-        return np.ascontiguousarray(picture[top : top + self.crop, left : left + self.crop])
+        return np.ascontiguousarray(image[top : top + self.crop, left : left + self.crop])
 
 
 class Dial(Strict):
@@ -130,8 +130,8 @@ class Dial(Strict):
     def shift(self) -> Shift:
         return core.shift(self.name, **self.options)
 
-    def stops(self, shift: Shift | None = None, foresee: bool = True) -> tuple[Stop, ...]:
-        """Return the stops on the shift of this name, or on ``shift``; with ``foresee``, a severity
+    def setting_values(self, shift: Shift | None = None, foresee: bool = True) -> tuple[SettingValue, ...]:
+        """Return the settings on the shift of this name, or on ``shift``; with ``foresee``, a severity
         above its levels is tried.
         """
         shift = shift or self.shift()
@@ -152,7 +152,7 @@ class Dial(Strict):
             raise SoritesError(f"{self.name} has levels 1 to {len(shift.levels)}, got {wrong_level[0]}")
         return tuple(sorted({shift.levels[n - 1] for n in levels}))
 
-    def _on_grid(self, shift: Shift) -> tuple[Stop, ...]:
+    def _on_grid(self, shift: Shift) -> tuple[SettingValue, ...]:
         if self.levels or self.severities:
             raise SoritesError(f"{self.name} is a grid of settings: it has no levels or severities")
         wanted = self.settings or ({},)
@@ -165,7 +165,7 @@ class Dial(Strict):
 
 
 def _tried(shift: Shift, severities: Sequence[float]) -> None:
-    """A severity above the published levels that the shift refuses is refused here, on a picture of
+    """A severity above the published levels that the shift refuses is refused here, on an image of
     96 px, before any work.
     """
     rng = np.random.default_rng(0)
@@ -173,23 +173,23 @@ def _tried(shift: Shift, severities: Sequence[float]) -> None:
     for severity in severities:
         try:
             shift(small, severity, rng)
-        except Exception as error:  # any other belongs to that small picture
-            if isinstance(error, SoritesError) and not isinstance(error, BadPicture):
+        except Exception as error:  # any other belongs to that small image
+            if isinstance(error, SoritesError) and not isinstance(error, BadImage):
                 named = "" if str(error).startswith(shift.name) else f"{shift.name}: "
                 raise SoritesError(f"{named}{error}") from error
 
 
 class SourceEntry(Strict):
-    """A source beside the first one of a suite, with the part that its pictures play.
+    """A source beside the first one of a suite, with the part that its images play.
 
-    Pictures of a ``strange`` source count as unknown to every model, whatever their classes are
-    called; those of a ``familiar`` one have labels of the suite. ``group`` says near or far.
-    Without a frame of its own the suite's is laid on its pictures.
+    Images of a ``OOD`` source count as unknown to every model, whatever their classes are
+    called; those of a ``in-distribution`` one have labels of the suite. ``group`` says near or far.
+    Without a frame of its own the suite's is laid on its images.
     """
 
     spec: str
     name: str = Field(pattern=r"^[A-Za-z0-9_.-]+$")
-    role: Literal["familiar", "strange"] = "strange"
+    role: Literal["id", "ood"] = "ood"
     group: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_.-]+$")
     limit: StrictInt | None = Field(default=None, gt=0)
     frame: Frame | None = None
@@ -205,31 +205,31 @@ class SourceEntry(Strict):
 
 
 class Validation(Strict):
-    """The clean pictures that scorers' parameters are chosen on: familiar ones against strange ones."""
+    """The clean images that scorers' parameters are chosen on: in-distribution ones against OOD ones."""
 
     source: str | None = None
-    """The source of the familiar pictures; that of the training pictures where only a split is named."""
+    """The source of the in-distribution images; that of the training images where only a split is named."""
     split: str | None = None
-    strange: str | None = None
-    """The source of the strange pictures.
+    ood: str | None = None
+    """The source of the OOD images.
 
-    Without one, the validation pictures that a model has right are familiar to it and those that it
-    has wrong are strange (S1+ and S1- of ImageNet-ES).
+    Without one, the validation images that a model has right are in-distribution to it and those that it
+    has wrong are OOD (S1+ and S1- of ImageNet-ES).
     """
     limit: StrictInt | None = Field(default=None, gt=0)
-    """Pictures taken of each source, in a fair order."""
+    """Images taken of each source, in a fair order."""
 
     @model_validator(mode="after")
     def _apart(self) -> Validation:
         if self.source is None and self.split is None:
             raise ValueError(
-                "wanted a source or a split, or the training pictures themselves would be the familiar ones"
+                "wanted a source or a split, or the training images themselves would be the in-distribution ones"
             )
         return self
 
 
 class Fit(Strict):
-    """The training pictures of scorers that remember some: the clean pictures of a source, in a
+    """The training images of scorers that remember some: the clean images of a source, in a
     fair order.
     """
 
@@ -237,11 +237,11 @@ class Fit(Strict):
     split: str | None = None
     limit: StrictInt | None = Field(default=None, gt=0)
     only: Literal["right"] | None = None
-    """With "right", pictures that a model has wrong are not familiar to it: it trains no scorer on
-    them (S3+ of ImageNet-ES), and they are not among the familiar validation pictures.
+    """With "right", images that a model has wrong are not in-distribution to it: it trains no scorer on
+    them (S3+ of ImageNet-ES), and they are not among the in-distribution validation images.
     """
     search: StrictBool = False
-    """Choose scorers' parameters by the AUROC on validation pictures, as OpenOOD does; else they
+    """Choose scorers' parameters by the AUROC on validation images, as OpenOOD does; else they
     keep their defaults.
     """
     validation: Validation | None = None
@@ -255,25 +255,25 @@ class Fit(Strict):
     def _both(self) -> Fit:
         if self.search and self.validation is None:
             raise ValueError(
-                'search wants validation pictures: add to the suite: [fit.validation] source = "folder:PATH"'
+                'search wants validation images: add to the suite: [fit.validation] source = "folder:PATH"'
             )
         if self.validation is not None and not self.search:
-            raise ValueError("validation pictures are for a search: add to the suite's [fit]: search = true")
+            raise ValueError("validation images are for a search: add to the suite's [fit]: search = true")
         return self
 
 
 class Distance(Strict):
-    """The recipe for the distance of each image: by which referee, from which familiar pictures,
+    """The recipe for the distance of each image: by which encoder, from which in-distribution images,
     and in which levels.
     """
 
-    referee: str
+    encoder: str
     against: str
-    """The source of the familiar pictures."""
+    """The source of the in-distribution images."""
     limit: StrictInt | None = Field(default=None, gt=0)
-    """Familiar pictures taken, in a fair order."""
+    """In-distribution images taken, in a fair order."""
     decomposition: str | None = None
-    """A file made by "sorites decompose train"; without one the referee's own texts are used."""
+    """A file made by "sorites decompose train"; without one the encoder's own texts are used."""
     k: StrictInt = Field(default=10, gt=0)
     neighbours: Literal["exact", "ivf", "hnsw"] = "exact"
     """``exact`` compares all pairs; the others are indexes of faiss, which find most of the nearest."""
@@ -297,7 +297,7 @@ LpipsMeasure = Literal["lpips", "lpips_linear"]
 
 
 class Suite(Strict):
-    """A recipe: which pictures are moved by which shifts, shown to which models, and scored by
+    """A recipe: which images are moved by which shifts, shown to which models, and scored by
     which scorers.
     """
 
@@ -324,7 +324,7 @@ class Suite(Strict):
     ``{name = "knn", k = 10}`` is turned into that.
     """
     scorers_if_fitted: tuple[str, ...] = ()
-    """Scorers that join where the suite has training pictures (``fit``), and are left out with a
+    """Scorers that join where the suite has training images (``fit``), and are left out with a
     note where it has none.
     """
     fit: Fit | None = None
@@ -333,13 +333,13 @@ class Suite(Strict):
     (shift, severity, error).
     """
     refine: float | None = Field(default=None, gt=0, lt=1)
-    """Bisect failure points to this fraction of the top level."""
+    """Bisect failure severities to this fraction of the top level."""
     lpips_below: float | None = Field(default=None, gt=0)
-    """Set aside the settings whose mean LPIPS against the clean pictures is not below this."""
+    """Set aside the settings whose mean LPIPS against the clean images is not below this."""
     lpips_measure: LpipsMeasure = "lpips"
-    """The measure that ``lpips_below`` goes by: on framed pictures, or as ImageNet-ES took it."""
+    """The measure that ``lpips_below`` goes by: on framed images, or as ImageNet-ES took it."""
     similarity: tuple[str, ...] = ()
-    """Measures of every shifted picture against its clean one, taken when the run is done: ``["ssim"]``."""
+    """Measures of every shifted image against its clean one, taken when the run is done: ``["ssim"]``."""
     limit: StrictInt | None = Field(default=None, gt=0)
     order: Literal["shards"] | None = None
     """``shards`` takes the shards of a source in the order of a hash and their samples as they lie,
@@ -351,7 +351,7 @@ class Suite(Strict):
     precision: Literal["float32", "bfloat16", "float16", "int8"] | None = None
     """The numbers that torch models compute with; without it float32."""
     distance: Distance | None = None
-    """The recipe for the distance of every picture from familiar ones, with levels, measured when
+    """The recipe for the distance of every image from in-distribution ones, with levels, measured when
     the run is done.
     """
     seed: StrictInt = Field(default=0, ge=-(2**63), lt=2**63)
@@ -426,11 +426,11 @@ class Suite(Strict):
         dials = [named.get(name) or Dial(name=name) for name in shifts] or list(self.shifts)
         if not dials and levels:
             raise SoritesError("--level needs a shift: name one with --shift")
-        stops = (
+        settings = (
             {"levels": tuple(levels)} if levels else {"severities": tuple(severities)} if severities else {}
         )
-        if stops:
-            dials = [Dial(name=d.name, options=d.options, **stops) for d in dials]
+        if settings:
+            dials = [Dial(name=d.name, options=d.options, **settings) for d in dials]
         dials = _with_options(
             dials, {key: value for key, value in (options or {}).items() if value is not None}
         )
@@ -453,10 +453,10 @@ def _first_source(data: Any) -> Any:
     ):
         return data
     first, *others = data["sources"]
-    if not isinstance(first, Mapping) or first.get("role", "familiar") != "familiar" or first.get("group"):
+    if not isinstance(first, Mapping) or first.get("role", "id") != "id" or first.get("group"):
         raise ValueError(
-            "the first of the sources is the familiar one: it has a spec, no group, and no role but"
-            ' "familiar"'
+            "the first of the sources is the in-distribution one: it has a spec, no group, and no role but"
+            ' "in-distribution"'
         )
     own = {"source": first.get("spec"), "source_name": first.get("name")}
     own |= {key: first[key] for key in ("limit", "frame") if first.get(key) is not None}

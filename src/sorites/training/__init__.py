@@ -18,17 +18,26 @@ if TYPE_CHECKING:
         CameraAugment,
         Cascade,
         Digital,
+        ImageTransform,
         LensAugment,
         OpticsAugment,
-        PictureTransform,
         ShiftAugment,
         augmentation,
         jsd_loss,
     )
 
 __all__ = [
-    "AugMix", "Augmentation", "CameraAugment", "Cascade", "Digital", "LensAugment", "OpticsAugment", "PictureTransform",
-    "ShiftAugment", "augmentation", "jsd_loss",
+    "AugMix",
+    "Augmentation",
+    "CameraAugment",
+    "Cascade",
+    "Digital",
+    "ImageTransform",
+    "LensAugment",
+    "OpticsAugment",
+    "ShiftAugment",
+    "augmentation",
+    "jsd_loss",
 ]  # fmt: skip
 
 

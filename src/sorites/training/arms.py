@@ -70,7 +70,7 @@ def members(arms: Sequence[str], seeds: int, first: int = 0) -> tuple[Member, ..
     return tuple(Member(arm, first + place) for place in range(seeds) for arm in named)
 
 
-# Measure what one arm gains over another, picture by picture and seed by seed.
+# Measure what one arm gains over another, image by image and seed by seed.
 
 
 # The columns within which numbers are averaged over shifts: the OpticsBench aberrations at one
@@ -133,7 +133,7 @@ def accuracies(rows: pl.DataFrame, by: Sequence[str] = GROUP) -> pl.DataFrame:
 
 
 def gains(rows: pl.DataFrame, over: str, by: Sequence[str] = GROUP) -> pl.DataFrame:
-    """Return the accuracy of each other arm minus that of the arm ``over``, on the same pictures
+    """Return the accuracy of each other arm minus that of the arm ``over``, on the same images
     with the same seeds.
     """
     arms = rows["arm"].unique().sort().to_list()
@@ -163,7 +163,7 @@ def _over_samples(rows: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
 def _with_seeds(
     each: pl.DataFrame, rows: pl.DataFrame, keys: list[str], limits: tuple[float, float]
 ) -> pl.DataFrame:
-    """Widen intervals over pictures by the scatter of the seeds' means, and keep them within the limits."""
+    """Widen intervals over images by the scatter of the seeds' means, and keep them within the limits."""
     own = rows.group_by([*keys, "seed"]).agg(pl.col("value").mean())
     seeds = own.group_by(keys).agg(seeds=pl.len(), scatter=pl.col("value").std())
     found = each.join(seeds, on=keys, nulls_equal=True)
@@ -190,7 +190,7 @@ def _student(seeds: int) -> float:
 # on.
 
 
-# Pictures per call of a model: small networks gain from more than a suite's usual few.
+# Images per call of a model: small networks gain from more than a suite's usual few.
 BATCH = 64
 # Seconds between two looks at how far the trainings are.
 PULSE = 1.0
@@ -228,7 +228,7 @@ def compare(
 ) -> dict[str, pl.LazyFrame]:
     """Train every arm with every seed, evaluate all in one run per suite, and return the tables by suite.
 
-    ``changes`` are those of ``train``. ``limit`` is how many pictures of a suite's source the
+    ``changes`` are those of ``train``. ``limit`` is how many images of a suite's source the
     models are judged by. Whatever is finished in ``out`` already is not done again; an arm or a
     seed that is added later joins the others.
     """

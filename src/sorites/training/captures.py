@@ -1,6 +1,6 @@
-"""Pictures as a camera took them, among the originals: what ImageNet-ES trains on in its experiments 4 to 6.
+"""Images as a camera took them, among the originals: what ImageNet-ES trains on in its experiments 4 to 6.
 
-Each time a picture is asked for, with a probability of one half one of its captures stands in its
+Each time an image is asked for, with a probability of one half one of its captures stands in its
 place, drawn evenly from the settings that were kept (``cuts``). A capture is a file of the dataset,
 or the original through the simulated camera. Baek et al., "Unexplored Faces of Robustness and
 Out-of-Distribution", CVPR 2024, supplement 4.1 and its released code.
@@ -21,24 +21,24 @@ import numpy as np
 from PIL import Image as Pillow
 
 from sorites import core
-from sorites.core import CLEAN, Picture, Sample, Setting, Shift, Stop, measure, to_image, to_picture
+from sorites.core import CLEAN, ImageU8, Sample, Setting, SettingValue, Shift, measure, to_float, to_uint8
 from sorites.core import camera_grid as es_grid
 from sorites.core.errors import SoritesError, as_utf8
 from sorites.core.rng import digest, rng_for
 from sorites.io.files import cache, cached
 from sorites.io.paths import entries, is_dir, path_of, subfolders
 from sorites.sources.decode import SUFFIXES, decode
-from sorites.training.images import Pictures
+from sorites.training.images import Images
 
-# Pictures of several kinds trained on together: one after the other, or a fixed share of made pictures
+# Images of several kinds trained on together: one after the other, or a fixed share of made images
 # among real ones.
 
 
 @dataclass(frozen=True)
 class Joined:
-    """The pictures of all parts, one part after the other."""
+    """The images of all parts, one part after the other."""
 
-    parts: Sequence[Pictures]
+    parts: Sequence[Images]
     _ends: tuple[int, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -47,7 +47,7 @@ class Joined:
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
 
-    def _at(self, place: int) -> tuple[Pictures, int]:
+    def _at(self, place: int) -> tuple[Images, int]:
         part = bisect_right(self._ends, place)
         return self.parts[part], place - (self._ends[part - 1] if part else 0)
 
@@ -59,16 +59,16 @@ class Joined:
         part, inside = self._at(place)
         return part.label(inside)
 
-    def picture(self, place: int, rng: np.random.Generator) -> Picture:
+    def image(self, place: int, rng: np.random.Generator) -> ImageU8:
         part, inside = self._at(place)
-        return part.picture(inside, rng)
+        return part.image(inside, rng)
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """Some pictures of others, in the order of ``places``; a place may stand there more than once."""
+    """Some images of others, in the order of ``places``; a place may stand there more than once."""
 
-    base: Pictures
+    base: Images
     places: Sequence[int]
 
     def __len__(self) -> int:
@@ -80,24 +80,22 @@ class Chosen:
     def label(self, place: int) -> int:
         return self.base.label(self.places[place])
 
-    def picture(self, place: int, rng: np.random.Generator) -> Picture:
-        return self.base.picture(self.places[place], rng)
+    def image(self, place: int, rng: np.random.Generator) -> ImageU8:
+        return self.base.image(self.places[place], rng)
 
 
-def mixed(real: Pictures, made: Pictures, share: float = 0.5, seed: int = 0) -> Joined:
-    """Return every made picture once, and as many real ones that made pictures are ``share`` of the whole.
+def mixed(real: Images, made: Images, share: float = 0.5, seed: int = 0) -> Joined:
+    """Return every made image once, and as many real ones that made images are ``share`` of the whole.
 
-    CNS-Bench fine-tunes on one half made pictures and one half ImageNet's (appendix C). The real
+    CNS-Bench fine-tunes on one half made images and one half ImageNet's (appendix C). The real
     ones are chosen by the hash of their ids with the seed; where there are too few, all are taken,
     and those first in that order once more, until there are enough.
     """
     if not 0 < share < 1:
-        raise SoritesError(f"wanted the share of made pictures between 0 and 1, got {share}.")
+        raise SoritesError(f"wanted the share of made images between 0 and 1, got {share}.")
     for kind, some in (("real", real), ("made", made)):
         if not len(some):
-            raise SoritesError(
-                f"wanted real and made pictures to train on together; there are no {kind} ones."
-            )
+            raise SoritesError(f"wanted real and made images to train on together; there are no {kind} ones.")
     wanted = max(1, round(len(made) * (1 - share) / share))
     order = sorted(range(len(real)), key=lambda place: digest("mixed", seed, real.id(place)))
     return Joined((Chosen(real, [order[i % len(order)] for i in range(wanted)]), made))
@@ -108,20 +106,20 @@ SHARE = 0.5
 
 
 class Shots(Protocol):
-    """The captures of pictures by their place, one per kept setting."""
+    """The captures of images by their place, one per kept setting."""
 
     def __len__(self) -> int: ...
 
-    def shot(self, place: int, number: int, rng: np.random.Generator) -> Picture:
-        """Return the capture of the picture at ``place`` at the kept setting ``number``."""
+    def shot(self, place: int, number: int, rng: np.random.Generator) -> ImageU8:
+        """Return the capture of the image at ``place`` at the kept setting ``number``."""
         ...
 
 
 @dataclass(frozen=True)
 class Captured:
-    """Pictures, each replaced with a probability of ``share`` by one of its captures."""
+    """Images, each replaced with a probability of ``share`` by one of its captures."""
 
-    base: Pictures
+    base: Images
     shots: Shots
     share: float = SHARE
 
@@ -143,38 +141,38 @@ class Captured:
     def label(self, place: int) -> int:
         return self.base.label(place)
 
-    def picture(self, place: int, rng: np.random.Generator) -> Picture:
+    def image(self, place: int, rng: np.random.Generator) -> ImageU8:
         if rng.random() >= self.share:
-            return self.base.picture(place, rng)
+            return self.base.image(place, rng)
         return self.shots.shot(place, int(rng.integers(len(self.shots))), rng)
 
 
 @dataclass(frozen=True)
 class Simulated:
-    """Captures made when they are asked for: the picture through a shift, at one of its settings."""
+    """Captures made when they are asked for: the image through a shift, at one of its settings."""
 
-    base: Pictures
-    settings: Sequence[Stop]
+    base: Images
+    settings: Sequence[SettingValue]
     shift: Shift
 
     def __len__(self) -> int:
         return len(self.settings)
 
-    def shot(self, place: int, number: int, rng: np.random.Generator) -> Picture:
-        clean = to_image(self.base.picture(place, rng))
-        return to_picture(self.shift(clean, self.settings[number], rng))
+    def shot(self, place: int, number: int, rng: np.random.Generator) -> ImageU8:
+        clean = to_float(self.base.image(place, rng))
+        return to_uint8(self.shift(clean, self.settings[number], rng))
 
 
 @dataclass(frozen=True)
 class Files:
-    """Captures that a dataset brings: for each picture one per kept setting."""
+    """Captures that a dataset brings: for each image one per kept setting."""
 
-    loads: Sequence[Sequence[Callable[[], Picture]]]
+    loads: Sequence[Sequence[Callable[[], ImageU8]]]
 
     def __len__(self) -> int:
         return min(map(len, self.loads), default=0)
 
-    def shot(self, place: int, number: int, rng: np.random.Generator) -> Picture:
+    def shot(self, place: int, number: int, rng: np.random.Generator) -> ImageU8:
         return self.loads[place][number]()
 
 
@@ -185,24 +183,24 @@ def settings(split: str = "val") -> list[es_grid.Params]:
     return [params for light in es_grid.LIGHTS for params in es_grid.manual(split, light)]
 
 
-def simulated(base: Pictures, kept: Sequence[Stop], shift: str = "camera") -> Simulated:
-    """Return the captures of pictures by a simulated camera at the kept settings."""
+def simulated(base: Images, kept: Sequence[SettingValue], shift: str = "camera") -> Simulated:
+    """Return the captures of images by a simulated camera at the kept settings."""
     return Simulated(base, tuple(kept), core.shift(shift))
 
 
 def originals(samples: Sequence[Sample]) -> list[Sample]:
-    """Return those samples that came unshifted: of ImageNet-ES, the reference pictures."""
+    """Return those samples that came unshifted: of ImageNet-ES, the reference images."""
     return [sample for sample in samples if sample.shift == CLEAN]
 
 
-def captured_files(base: Pictures, samples: Sequence[Sample], kept: Sequence[Mapping[str, object]]) -> Files:
+def captured_files(base: Images, samples: Sequence[Sample], kept: Sequence[Mapping[str, object]]) -> Files:
     """Return the captures among the samples of a source (``imagenet_es:PATH/es-val``) at the kept
     settings, matched by id.
 
-    Every picture must be there at every kept setting.
+    Every image must be there at every kept setting.
     """
     wanted = {Setting(None, params).canonical: number for number, params in enumerate(kept)}
-    found: dict[str, dict[int, Callable[[], Picture]]] = {}
+    found: dict[str, dict[int, Callable[[], ImageU8]]] = {}
     for sample in samples:
         number = wanted.get(sample.setting.canonical) if sample.shift != CLEAN else None
         if number is not None:
@@ -210,7 +208,7 @@ def captured_files(base: Pictures, samples: Sequence[Sample], kept: Sequence[Map
     lost = [base.id(place) for place in range(len(base)) if len(found.get(base.id(place), ())) < len(wanted)]
     if lost:
         raise SoritesError(
-            f"{len(lost)} of {len(base)} pictures were not captured at all of the {len(wanted)} kept"
+            f"{len(lost)} of {len(base)} images were not captured at all of the {len(wanted)} kept"
             f" settings, first {lost[0]} (at {len(found.get(lost[0], ()))}). Wanted a part of ImageNet-ES"
             " with captures, such as imagenet_es:PATH/es-val."
         )
@@ -238,7 +236,7 @@ LEFT_OUT: Mapping[float, Mapping[str, frozenset[int]]] = {
     1.0: {"on": frozenset((45, 61, 62)), "off": frozenset((29, 45, 46, 57, 61, 62, 63))},
 }  # fmt: skip
 
-# The px of the shorter side that pictures are enlarged to before LPIPS: the size that its weights
+# The px of the shorter side that images are enlarged to before LPIPS: the size that its weights
 # were fitted at.
 SIDE = 64
 
@@ -257,16 +255,16 @@ def kept(settings: Sequence[T], means: Sequence[float], cut: float) -> list[T]:
     return near
 
 
-def mean_lpips(base: Pictures, shots: Shots, count: int, seed: int = 0) -> list[float]:
-    """Return the mean LPIPS per setting over ``count`` pictures, which are chosen by the hash of
+def mean_lpips(base: Images, shots: Shots, count: int, seed: int = 0) -> list[float]:
+    """Return the mean LPIPS per setting over ``count`` images, which are chosen by the hash of
     their ids with the seed.
 
-    Means of simulated captures follow from the pictures and the shift alone; they are kept in the
+    Means of simulated captures follow from the images and the shift alone; they are kept in the
     user's cache, so that a training that goes on does not measure them again.
     """
     order = sorted(range(len(base)), key=lambda place: digest("lpips", seed, base.id(place)))[:count]
     if not order:
-        raise SoritesError("wanted at least one picture to measure LPIPS on.")
+        raise SoritesError("wanted at least one image to measure LPIPS on.")
 
     def measured() -> list[float]:
         values = np.array([_lpips(base, shots, place, seed) for place in order])
@@ -275,7 +273,7 @@ def mean_lpips(base: Pictures, shots: Shots, count: int, seed: int = 0) -> list[
     if not isinstance(shots, Simulated):
         return measured()
     shift, spelled = shots.shift, json.dumps(list(map(str, shots.settings)))
-    contents = [base.picture(place, rng_for(seed, base.id(place), "lpips")).tobytes() for place in order]
+    contents = [base.image(place, rng_for(seed, base.id(place), "lpips")).tobytes() for place in order]
     key = digest(
         measure("lpips").version, SIDE, seed, shift.name, shift.version, shift.options, spelled, *contents
     )
@@ -286,23 +284,23 @@ def _read(path: Path) -> list[float]:
     return [float(mean) for mean in json.loads(path.read_bytes())]
 
 
-def _lpips(base: Pictures, shots: Shots, place: int, seed: int) -> list[float]:
-    """Return the LPIPS of a picture's captures; every capture gets the same draws, as in a sweep."""
+def _lpips(base: Images, shots: Shots, place: int, seed: int) -> list[float]:
+    """Return the LPIPS of an image's captures; every capture gets the same draws, as in a sweep."""
     lpips, id_ = measure("lpips_linear"), base.id(place)
-    clean = enlarged(base.picture(place, rng_for(seed, id_, "lpips")))
+    clean = enlarged(base.image(place, rng_for(seed, id_, "lpips")))
     taken = (shots.shot(place, number, rng_for(seed, id_, "lpips")) for number in range(len(shots)))
     return [lpips(clean, enlarged(shot)) for shot in taken]
 
 
-def enlarged(picture: Picture, side: int = SIDE) -> Picture:
-    """Return a picture whose shorter side has at least ``side`` px: bicubic if it was smaller, else
-    the picture itself.
+def enlarged(image: ImageU8, side: int = SIDE) -> ImageU8:
+    """Return an image whose shorter side has at least ``side`` px: bicubic if it was smaller, else
+    the image itself.
     """
-    height, width = picture.shape[:2]
+    height, width = image.shape[:2]
     if min(height, width) >= side:
-        return picture
+        return image
     scale = side / min(height, width)
-    larger = Pillow.fromarray(picture).resize(
+    larger = Pillow.fromarray(image).resize(
         (round(width * scale), round(height * scale)), Pillow.Resampling.BICUBIC
     )
     return np.asarray(larger)
@@ -316,7 +314,7 @@ def published_settings(cut: float) -> list[es_grid.Params]:
         told = ", ".join(map(str, LEFT_OUT))
         raise SoritesError(
             f"the settings of a cut are published for {told}, not for {cut}. For another cut, say on how many"
-            " pictures to measure LPIPS: captures.measured_on = 50"
+            " images to measure LPIPS: captures.measured_on = 50"
         )
     return [
         params
@@ -326,7 +324,7 @@ def published_settings(cut: float) -> list[es_grid.Params]:
     ]
 
 
-# DeepAugment's pictures beside the originals: folders that the user made with the published scripts, one
+# DeepAugment's images beside the originals: folders that the user made with the published scripts, one
 # per network.
 
 
@@ -336,7 +334,7 @@ FOLDERS = ("EDSR", "CAE")
 
 @dataclass(frozen=True)
 class Distorted:
-    """The pictures of one folder that belong to originals, each with the id of its original after
+    """The images of one folder that belong to originals, each with the id of its original after
     the folder's name.
     """
 
@@ -354,24 +352,24 @@ class Distorted:
     def label(self, place: int) -> int:
         return self.labels[place]
 
-    def picture(self, place: int, rng: np.random.Generator) -> Picture:
+    def image(self, place: int, rng: np.random.Generator) -> ImageU8:
         return decode(self.files[place])
 
 
-def deep_augmented(base: Pictures, root: str | Path, folders: Sequence[str] = FOLDERS) -> Joined:
-    """Return the pictures followed by what the folders below ``root`` hold for them, matched by
+def deep_augmented(base: Images, root: str | Path, folders: Sequence[str] = FOLDERS) -> Joined:
+    """Return the images followed by what the folders below ``root`` hold for them, matched by
     class folder and name.
 
-    The suffix of a file may differ from the original's. Originals without a distorted picture are
+    The suffix of a file may differ from the original's. Originals without a distorted image are
     counted and reported in one warning per folder; a folder that has none of them is refused.
     """
     return Joined((base, *(_distorted(base, path_of(root) / folder) for folder in folders)))
 
 
-def _distorted(base: Pictures, folder: Path) -> Distorted:
+def _distorted(base: Images, folder: Path) -> Distorted:
     if not is_dir(folder):
         raise SoritesError(
-            f"wanted DeepAugment's pictures in {folder}, which is not there. Make them with its script "
+            f"wanted DeepAugment's images in {folder}, which is not there. Make them with its script "
             f"{folder.name}_distort_imagenet.py, in class folders, under the names of the originals."
         )
     known = _files(folder)
@@ -381,13 +379,13 @@ def _distorted(base: Pictures, folder: Path) -> Distorted:
     missing = len(base) - len(found)
     if not found:
         raise SoritesError(
-            f"{folder} holds no picture of the {len(base)} originals. Wanted class folder / name, such as"
-            f" {base.id(0)}; it has {min(known, default='no pictures in class folders')}."
+            f"{folder} holds no image of the {len(base)} originals. Wanted class folder / name, such as"
+            f" {base.id(0)}; it has {min(known, default='no images in class folders')}."
         )
     if missing:
         lost = next(base.id(place) for place in range(len(base)) if _key(base.id(place)) not in known)
         warnings.warn(
-            f"{folder.name}: {missing} of {len(base)} originals have no distorted picture, first {lost}",
+            f"{folder.name}: {missing} of {len(base)} originals have no distorted image, first {lost}",
             stacklevel=3,
         )
     places = [place for place, _ in found]
@@ -401,7 +399,7 @@ def _distorted(base: Pictures, folder: Path) -> Distorted:
 
 def _key(id_: str) -> str:
     """Return the class folder and the name without its suffix: what an original and its distorted
-    picture share.
+    image share.
     """
     path = PurePosixPath(id_)
     return f"{path.parent.name}/{path.stem}"

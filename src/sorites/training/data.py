@@ -1,4 +1,4 @@
-"""The data of a recipe: training pictures, a validation part that shares none of them, and the
+"""The data of a recipe: training images, a validation part that shares none of them, and the
 classes of both.
 """
 
@@ -21,7 +21,7 @@ from sorites.evaluation.storage.contents import COLUMNS, contents
 from sorites.sources.papers.focus import accepted
 from sorites.training import captures
 from sorites.training.captures import deep_augmented, mixed
-from sorites.training.images import Pictures, SamplePictures, Split, by_hash, by_thing, permuted, things_of
+from sorites.training.images import Images, SampleImages, Split, by_hash, by_object, objects_of, permuted
 from sorites.training.recipe import CapturedPart, Data, Recipe, ValidationPart
 
 if TYPE_CHECKING:
@@ -54,47 +54,47 @@ def collated(logits: torch.Tensor, groups: Groups) -> torch.Tensor:
     return torch.stack([logits[:, list(part)].logsumexp(1) for part in parts], 1)
 
 
-# Parts of a recipe's data: the pictures kept aside, and what stands in for the originals or beside them.
+# Parts of a recipe's data: the images kept aside, and what stands in for the originals or beside them.
 
 
 def parted(samples: Sequence[Sample], asked: ValidationPart | None) -> tuple[list[Sample], list[Sample]]:
-    """Return the training pictures and those kept aside; the samples come in the order of their source."""
+    """Return the training images and those kept aside; the samples come in the order of their source."""
     if asked is None or asked.share is None:
         return list(samples), []
-    share, things = 1 - asked.share, things_of(samples)
-    if asked.split == "thing":
-        split = by_thing(
-            things, [-1 if sample.label is None else sample.label for sample in samples], share, asked.seed
+    share, objects = 1 - asked.share, objects_of(samples)
+    if asked.split == "object":
+        split = by_object(
+            objects, [-1 if sample.label is None else sample.label for sample in samples], share, asked.seed
         )
         train, test = list(split.train), list(split.test)
     else:
         train, test = (
             permuted(len(samples), share, asked.seed)
             if asked.split == "permuted"
-            else by_hash(things, share, asked.seed)
+            else by_hash(objects, share, asked.seed)
         )
         if train and test:
-            Split(tuple(train), tuple(test), things)  # refuses pictures of one thing on both sides
+            Split(tuple(train), tuple(test), objects)  # refuses images of one object on both sides
     return [samples[place] for place in train], [samples[place] for place in test]
 
 
-def composed(base: SamplePictures, data: Data, space: Labels) -> Pictures:
-    """Return the training pictures with captures in their place, DeepAugment's after them, and made
+def composed(base: SampleImages, data: Data, space: Labels) -> Images:
+    """Return the training images with captures in their place, DeepAugment's after them, and made
     ones among them.
     """
-    whole: Pictures = base
+    whole: Images = base
     if data.captures is not None:
         whole = _captured(base, data.captures, data.source, space)
     if data.deep_augment is not None:
         whole = deep_augmented(whole, data.deep_augment.root, data.deep_augment.folders)
     if data.made is not None:
         made = [sample for sample in core.source(data.made.source, space) if sample.label is not None]
-        whole = mixed(whole, SamplePictures([_named(sample) for sample in made]), data.made.share)
+        whole = mixed(whole, SampleImages([_named(sample) for sample in made]), data.made.share)
     return whole
 
 
 def _named(sample: Sample) -> Sample:
-    """Return a sample under an id that says its setting too, because made pictures of one thing
+    """Return a sample under an id that says its setting too, because made images of one object
     share theirs.
     """
     return (
@@ -104,11 +104,11 @@ def _named(sample: Sample) -> Sample:
     )
 
 
-def _captured(base: SamplePictures, asked: CapturedPart, source: str, space: Labels) -> Pictures:
+def _captured(base: SampleImages, asked: CapturedPart, source: str, space: Labels) -> Images:
     settings = captures.settings("val")
     samples = list(core.source(source, space)) if asked.by == "files" else []
 
-    def shots(kept: Sequence[core.Stop]) -> captures.Shots:
+    def shots(kept: Sequence[core.SettingValue]) -> captures.Shots:
         if asked.by == "camera":
             return captures.simulated(base, kept)
         return captures.captured_files(
@@ -130,34 +130,34 @@ FOUND = "found"
 
 @dataclass(frozen=True)
 class TrainingData:
-    """The pictures that a training learns from and is judged by."""
+    """The images that a training learns from and is judged by."""
 
-    train: Pictures
-    validation: Pictures | None
+    train: Images
+    validation: Images | None
     labels: Labels
     framed: bool = False
-    """True where pictures are only scaled to the network's input, never cropped."""
+    """True where images are only scaled to the network's input, never cropped."""
     samples: Mapping[str, Sequence[Sample]] = field(default_factory=dict)
-    """The samples behind the pictures by part, where it is known which; what they are decoded from
+    """The samples behind the images by part, where it is known which; what they are decoded from
     enters the data's hash.
     """
     categories: Groups | None = None
     """The classes that each category stands for, where the labels are categories."""
 
     def listed(self, before: pl.DataFrame | None = None) -> pl.DataFrame:
-        """Return a row for each picture: its part, id and label, and the content of its file; files
+        """Return a row for each image: its part, id and label, and the content of its file; files
         known ``before`` are not read again.
         """
         parts = {"train": self.train} | ({} if self.validation is None else {"validation": self.validation})
-        return pl.concat([self._rows(part, pictures, before) for part, pictures in parts.items()])
+        return pl.concat([self._rows(part, images, before) for part, images in parts.items()])
 
-    def _rows(self, part: str, pictures: Pictures, before: pl.DataFrame | None) -> pl.DataFrame:
-        count = range(len(pictures))
+    def _rows(self, part: str, images: Images, before: pl.DataFrame | None) -> pl.DataFrame:
+        count = range(len(images))
         frame = pl.DataFrame(
-            {"part": part, "id": [pictures.id(i) for i in count], "label": [pictures.label(i) for i in count]}
+            {"part": part, "id": [images.id(i) for i in count], "label": [images.label(i) for i in count]}
         )
         behind = self.samples.get(part, ())
-        if len(behind) != len(pictures):
+        if len(behind) != len(images):
             return frame.with_columns(pl.lit(None, kind).alias(name) for name, kind in COLUMNS.items())
         known: pl.DataFrame | None = None
         if before is not None and before.height:
@@ -167,12 +167,12 @@ class TrainingData:
 
 
 def data_hash(listed: pl.DataFrame) -> str:
-    """Return a hash of the ids, labels and contents of all pictures, in their order."""
+    """Return a hash of the ids, labels and contents of all images, in their order."""
     return digest(*listed.select("part", "id", "label", "content").rows()).hex()
 
 
-def pictures(recipe: Recipe) -> TrainingData:
-    """Return the pictures that a recipe names; a part that cannot be trained on or judged by is an
+def images(recipe: Recipe) -> TrainingData:
+    """Return the images that a recipe names; a part that cannot be trained on or judged by is an
     error here.
     """
     data = recipe.data
@@ -186,13 +186,12 @@ def pictures(recipe: Recipe) -> TrainingData:
         both = {sample.id for sample in kept} & {sample.id for sample in aside}
         if both and data.validation.source == data.source:
             raise SoritesError(
-                f"data.validation: {len(both)} of its {len(aside)} pictures are training pictures; take a"
-                " share"
+                f"data.validation: {len(both)} of its {len(aside)} images are training images; take a share"
             )
     kept, aside = _fair(kept), _fair(aside)[: None if data.validation is None else data.validation.limit]
     whole = TrainingData(
-        composed(SamplePictures(kept), data, space),
-        None if data.validation is None else SamplePictures(aside),
+        composed(SampleImages(kept), data, space),
+        None if data.validation is None else SampleImages(aside),
         space if data.categories is None else imagenet(),
         all(sample.framed for sample in (*kept, *aside)),
         {"train": kept, "validation": aside},
@@ -206,10 +205,10 @@ def check(data: TrainingData, recipe: Recipe) -> None:
     """Refuse data that cannot be trained on: an empty part, one class, a label without an output."""
     source = recipe.data.source
     if not len(data.train):
-        raise SoritesError(f"data: no training pictures are left of {source} beside the validation part")
+        raise SoritesError(f"data: no training images are left of {source} beside the validation part")
     if data.validation is not None and not len(data.validation):
         raise SoritesError(
-            f"data.validation: it is empty ({len(data.train)} training pictures of {source}); take a larger"
+            f"data.validation: it is empty ({len(data.train)} training images of {source}); take a larger"
             " share"
         )
     for part in (data.train, data.validation) if data.validation is not None else (data.train,):
@@ -219,12 +218,12 @@ def check(data: TrainingData, recipe: Recipe) -> None:
         named = data.labels.names if data.categories is None else recipe.data.labels
         only = named[next(iter(counted))]
         raise SoritesError(
-            f"data: all {len(data.train)} training pictures of {source} are of one class ({only}); wanted"
+            f"data: all {len(data.train)} training images of {source} are of one class ({only}); wanted"
             " several"
         )
 
 
-def _check_labels(part: Pictures, classes: int) -> None:
+def _check_labels(part: Images, classes: int) -> None:
     for place in range(len(part)):
         if not 0 <= part.label(place) < classes:
             raise SoritesError(
@@ -251,7 +250,7 @@ class _Found(OpenLabels):
 
 
 def _read(data: Data) -> tuple[list[Sample], Labels]:
-    """Return the labelled clean pictures of the source in a fair order, and the classes."""
+    """Return the labelled clean images of the source in a fair order, and the classes."""
     if data.labels != FOUND:
         space = labels(data.labels)
         return _labelled(_opened(data.source, space, "source"), data.source, data.shifted), space
@@ -270,7 +269,7 @@ def _read(data: Data) -> tuple[list[Sample], Labels]:
 
 
 def _opened(spec: str, space: Labels, key: str) -> Iterable[Sample]:
-    """Return the pictures of a source; where they cannot be read, the error says which key of the
+    """Return the images of a source; where they cannot be read, the error says which key of the
     recipe names them.
     """
     try:
@@ -287,14 +286,14 @@ def _opened(spec: str, space: Labels, key: str) -> Iterable[Sample]:
 
 
 def _labelled(source: Iterable[Sample], where: str, shifted: bool) -> list[Sample]:
-    """Return pictures with their classes, each under an id of its own.
+    """Return images with their classes, each under an id of its own.
 
     One of no class stays, to be refused by name, unless its source says that it shows none of the classes.
     """
     some = [sample for sample in source if shifted or sample.shift == CLEAN]
     known = [sample for sample in some if sample.label is not None or sample.split != "unknown"]
     if not known:
-        raise SoritesError(f"data: {where} holds no clean pictures of the classes in data.labels")
+        raise SoritesError(f"data: {where} holds no clean images of the classes in data.labels")
     unique(known)
     return known
 

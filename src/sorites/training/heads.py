@@ -1,10 +1,10 @@
-"""Linear heads on frozen features of things in common and uncommon settings: what training on the
+"""Linear heads on frozen features of objects in common and uncommon settings: what training on the
 uncommon ones gives.
 
-FOCUS fine-tunes heads on pictures of all settings and reports the gain by the number of uncommon
-ones, P0 to P3 (section 4.3). Here the same is asked with a split by thing, and with a control: a
-head that sees all settings also sees more pictures, so a third one is trained on equally many as
-the head of common settings alone, one of each thing.
+FOCUS fine-tunes heads on images of all settings and reports the gain by the number of uncommon
+ones, P0 to P3 (section 4.3). Here the same is asked with a split by object, and with a control: a
+head that sees all settings also sees more images, so a third one is trained on equally many as
+the head of common settings alone, one of each object.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from sorites.core import Model, Sample
 from sorites.core.errors import SoritesError
 from sorites.core.rng import digest
 from sorites.models.cifar6 import fitted
-from sorites.training.images import Split, by_thing, coarse, permuted, things_of
+from sorites.training.images import Split, by_object, coarse, objects_of, permuted
 
 Arm = Literal["common", "all", "equal"]
-# Heads trained on the common settings alone, on all, and on one picture of each thing in whatever
-# setting: the last has as many pictures as the first, and shows the same things.
+# Heads trained on the common settings alone, on all, and on one image of each object in whatever
+# setting: the last has as many images as the first, and shows the same objects.
 ARMS: tuple[Arm, ...] = ("common", "all", "equal")
 
 SHARE, BATCH = 0.7, 16
@@ -34,23 +34,23 @@ Places = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Shown:
-    """Features of pictures, and of each the thing, its class as a number, and how many of its
+    """Features of images, and of each the object, its class as a number, and how many of its
     settings are uncommon.
     """
 
     features: NDArray[np.float32]
-    things: tuple[str, ...]
+    objects: tuple[str, ...]
     classes: NDArray[np.int64]
     levels: NDArray[np.int64]
     names: tuple[str, ...]
 
     def split(self, seed: int) -> Split:
-        """Return a split by thing."""
-        return by_thing(self.things, self.classes.tolist(), SHARE, seed)
+        """Return a split by object."""
+        return by_object(self.objects, self.classes.tolist(), SHARE, seed)
 
 
 def features(samples: Sequence[Sample], model: Model) -> NDArray[np.float32]:
-    """Return the features that a model gives of pictures, N x D."""
+    """Return the features that a model gives of images, N x D."""
     batches = (samples[start : start + BATCH] for start in range(0, len(samples), BATCH))
     found = [model([sample.load() for sample in batch], False).features for batch in batches]
     kept = [part for part in found if part is not None]
@@ -65,24 +65,24 @@ def features(samples: Sequence[Sample], model: Model) -> NDArray[np.float32]:
 def shown(
     samples: Sequence[Sample], found: NDArray[np.float32], class_of: Mapping[str, str] | None = None
 ) -> Shown:
-    """Return composites with the features ``found`` of them; things that are of none of the classes
+    """Return composites with the features ``found`` of them; objects that are of none of the classes
     are left out.
 
-    ``samples`` are those of the source ``context``: a sample's id names the thing, and its severity
-    counts what is uncommon. ``class_of`` maps things to classes; by default these are the coarse
+    ``samples`` are those of the source ``context``: a sample's id names the object, and its severity
+    counts what is uncommon. ``class_of`` maps objects to classes; by default these are the coarse
     ones.
     """
-    known = coarse(things_of(samples)) if class_of is None else class_of
+    known = coarse(objects_of(samples)) if class_of is None else class_of
     places = [place for place, sample in enumerate(samples) if sample.id in known]
     some = [samples[place] for place in places]
     names = tuple(sorted(set(known.values())))
     classes = [names.index(known[sample.id]) for sample in some]
     levels = [round(sample.setting.severity or 0) for sample in some]
-    return Shown(found[places], tuple(things_of(some)), np.array(classes), np.array(levels), names)
+    return Shown(found[places], tuple(objects_of(some)), np.array(classes), np.array(levels), names)
 
 
 def chosen(data: Shown, train: Sequence[int], arm: Arm, seed: int) -> Places:
-    """Return the training places of an arm; which picture of a thing the control has is drawn by
+    """Return the training places of an arm; which image of an object the control has is drawn by
     the hash of its place.
     """
     places: Places = np.array(train)
@@ -92,13 +92,13 @@ def chosen(data: Shown, train: Sequence[int], arm: Arm, seed: int) -> Places:
         common: Places = places[data.levels[places] == 0]
         return common
     drawn = {
-        data.things[place]: place for place in sorted(train, key=lambda place: digest("equal", seed, place))
+        data.objects[place]: place for place in sorted(train, key=lambda place: digest("equal", seed, place))
     }
     return np.array(sorted(drawn.values()))
 
 
 def right(data: Shown, train: Places, test: Sequence[int]) -> NDArray[np.bool_]:
-    """Return which of the test pictures a head fitted on the training ones gets right."""
+    """Return which of the test images a head fitted on the training ones gets right."""
     weight, bias = fitted(data.features[train], data.classes[train], len(data.names))
     there = np.array(test)
     verdicts: NDArray[np.bool_] = (data.features[there] @ weight.T + bias).argmax(1) == data.classes[there]
@@ -143,15 +143,15 @@ def gains(found: pl.DataFrame) -> pl.DataFrame:
 
 
 def leak(data: Shown, seeds: Iterable[int]) -> pl.DataFrame:
-    """Return the accuracy of a head by seed for a split by thing and one by picture: seed, thing, picture.
+    """Return the accuracy of a head by seed for a split by object and one by image: seed, object, image.
 
-    The second is what ``Split`` refuses: pictures of a thing stand on both sides, and the head is
+    The second is what ``Split`` refuses: images of an object stand on both sides, and the head is
     asked what it has seen. Neither looks at classes.
     """
     rows = []
     for seed in seeds:
-        split = by_thing(data.things, [0] * len(data.things), SHARE, seed)
-        train, test = permuted(len(data.things), SHARE, seed)
+        split = by_object(data.objects, [0] * len(data.objects), SHARE, seed)
+        train, test = permuted(len(data.objects), SHARE, seed)
         honest = right(data, np.array(split.train), split.test).mean()
         rows.append((seed, float(honest), float(right(data, np.array(train), test).mean())))
-    return pl.DataFrame(rows, schema=["seed", "thing", "picture"], orient="row")
+    return pl.DataFrame(rows, schema=["seed", "object", "image"], orient="row")

@@ -18,7 +18,7 @@ from sorites.metrics import wilson_interval
 
 
 def share_with_interval(value: float, n: int) -> dict[str, Any]:
-    """Return a share seen in ``n`` pictures with its 95 % interval (Wilson)."""
+    """Return a share seen in ``n`` images with its 95 % interval (Wilson)."""
     frame = pl.DataFrame({"accuracy": [value], "n": [n]})
     return frame.with_columns(**wilson_interval(pl.col("accuracy"), pl.col("n"))).row(0, named=True)
 
@@ -63,7 +63,7 @@ class History:
                     "epoch": round(epoch, 4),
                     "lr": rate,
                     **means,
-                    "pictures_per_second": round(speed, 1),
+                    "images_per_second": round(speed, 1),
                 }
             )
             self._sums = dict.fromkeys(sums, 0)
@@ -75,7 +75,7 @@ class History:
         """
         loss, accuracy, speed = (sum(column) / len(self._last) for column in zip(*self._last, strict=True))
         judged = "" if validation is None else f"  validation {100 * validation:.1f} %"
-        return f"loss {loss:.2f}  accuracy {100 * accuracy:.0f} %{judged}  {speed:.0f} pictures/s"
+        return f"loss {loss:.2f}  accuracy {100 * accuracy:.0f} %{judged}  {speed:.0f} images/s"
 
     def validated(self, step: int, epoch: float, loss: float, right: int, n: int) -> None:
         """Note the validation part's numbers after a step."""

@@ -1,4 +1,4 @@
-"""The pictures that a model is trained on: labelled, by their place, each with a generator of its own."""
+"""The images that a model is trained on: labelled, by their place, each with a generator of its own."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Protocol
 
 import numpy as np
 
-from sorites.core import Picture, Sample
+from sorites.core import ImageU8, Sample
 from sorites.core.errors import SoritesError
 from sorites.core.rng import digest
 
 
-class Pictures(Protocol):
-    """Labelled pictures by their place, 0 to N - 1.
+class Images(Protocol):
+    """Labelled images by their place, 0 to N - 1.
 
-    ``picture`` gets a generator that belongs to the seed, the epoch and the place, so that what is
-    drawn for a picture follows from nothing else: not from the batch, the workers, or where a
+    ``image`` gets a generator that belongs to the seed, the epoch and the place, so that what is
+    drawn for an image follows from nothing else: not from the batch, the workers, or where a
     stopped training goes on.
     """
 
@@ -29,14 +29,14 @@ class Pictures(Protocol):
 
     def label(self, place: int) -> int: ...
 
-    def picture(self, place: int, rng: np.random.Generator) -> Picture:
-        """Return the picture in 8 bits (H x W x 3) at its own size."""
+    def image(self, place: int, rng: np.random.Generator) -> ImageU8:
+        """Return the image in 8 bits (H x W x 3) at its own size."""
         ...
 
 
 @dataclass(frozen=True)
-class SamplePictures:
-    """The pictures of samples as they are."""
+class SampleImages:
+    """The images of samples as they are."""
 
     samples: Sequence[Sample]
 
@@ -44,7 +44,7 @@ class SamplePictures:
         without = next((sample.id for sample in self.samples if sample.label is None), None)
         if without is not None:
             raise SoritesError(
-                f"wanted a label for every training picture; {without} has none that is in the labels."
+                f"wanted a label for every training image; {without} has none that is in the labels."
             )
 
     def __len__(self) -> int:
@@ -58,46 +58,46 @@ class SamplePictures:
         assert label is not None
         return label
 
-    def picture(self, place: int, rng: np.random.Generator) -> Picture:
+    def image(self, place: int, rng: np.random.Generator) -> ImageU8:
         return self.samples[place].load()
 
 
-# Splits of training data: as FOCUS drew its own, by the hash of ids, and by the thing that is shown.
+# Splits of training data: as FOCUS drew its own, by the hash of ids, and by the object that is shown.
 
 
-# The seed and the share of training pictures of the published split of FOCUS (Kattakinda & Feizi,
+# The seed and the share of training images of the published split of FOCUS (Kattakinda & Feizi,
 # ICML 2022).
 FOCUS_SEED, FOCUS_SHARE = 7342984, 0.7
 
-# The fewest things that make a coarse class: with fewer, a split by thing leaves some class on one
+# The fewest objects that make a coarse class: with fewer, a split by object leaves some class on one
 # side only.
 LEAST = 4
 
 
 @dataclass(frozen=True)
 class Split:
-    """The places of the training pictures and those of the others, of which no thing is shown on both sides.
+    """The places of the training images and those of the others, of which no object is shown on both sides.
 
-    ``things`` names what each place shows; it has one entry per place of the whole list.
+    ``objects`` names what each place shows; it has one entry per place of the whole list.
     """
 
     train: tuple[int, ...]
     test: tuple[int, ...]
-    things: Sequence[str]
+    objects: Sequence[str]
 
     def __post_init__(self) -> None:
         for side, places in (("training", self.train), ("other", self.test)):
             if not places:
                 raise SoritesError(
-                    f"wanted pictures on both sides of a split; the {side} side has none of"
-                    f" {len(self.things)}."
+                    f"wanted images on both sides of a split; the {side} side has none of"
+                    f" {len(self.objects)}."
                 )
-        both = {self.things[place] for place in self.train} & {self.things[place] for place in self.test}
+        both = {self.objects[place] for place in self.train} & {self.objects[place] for place in self.test}
         if both:
             raise SoritesError(
-                f"wanted each thing on one side of a split; {len(both)} things are shown on both, such as"
-                f" {min(both)}. A model would be tested on things that it was trained on. Split by thing:"
-                " sorites.training.images.by_thing"
+                f"wanted each object on one side of a split; {len(both)} objects are shown on both, such as"
+                f" {min(both)}. A model would be tested on objects that it was trained on. Split by object:"
+                " sorites.training.images.by_object"
             )
 
 
@@ -107,7 +107,7 @@ def permuted(count: int, share: float, seed: int) -> tuple[list[int], list[int]]
 
     The order is torch's own permutation, and the first part has the share rounded down: the
     released code of FOCUS does so with the seed 7342984 and the share 0.7. It knows nothing of
-    things: lay ``Split`` on it where several pictures show one.
+    objects: lay ``Split`` on it where several images show one.
     """
     import torch
 
@@ -132,56 +132,54 @@ def by_hash(ids: Sequence[str], share: float, seed: int) -> tuple[list[int], lis
     ]
 
 
-def by_thing(things: Sequence[str], classes: Sequence[int], share: float, seed: int) -> Split:
-    """Return a split of places in which each thing stands on one side, with ``share`` of the things
+def by_object(objects: Sequence[str], classes: Sequence[int], share: float, seed: int) -> Split:
+    """Return a split of places in which each object stands on one side, with ``share`` of the objects
     of every class in training.
 
-    Things are taken in the order of their hash with the seed. A class of two things or more has at
+    Objects are taken in the order of their hash with the seed. A class of two objects or more has at
     least one on each side.
     """
     _refuse_share(share)
-    if len(things) != len(classes):
-        raise SoritesError(f"wanted a class for each of {len(things)} pictures, got {len(classes)}.")
-    class_of = dict(zip(things, classes, strict=True))
+    if len(objects) != len(classes):
+        raise SoritesError(f"wanted a class for each of {len(objects)} images, got {len(classes)}.")
+    class_of = dict(zip(objects, classes, strict=True))
     taken: set[str] = set()
     for class_ in sorted(set(classes)):
         own = sorted(
-            (thing for thing, its in class_of.items() if its == class_),
-            key=lambda thing: digest("thing", seed, thing),
+            (obj for obj, its in class_of.items() if its == class_),
+            key=lambda obj: digest("thing", seed, obj),
         )
         if len(own) < 2:
             raise SoritesError(
-                f"wanted at least two things of each class to split by thing; class {class_} has only"
+                f"wanted at least two objects of each class to split by object; class {class_} has only"
                 f" {own[0]}. Take coarser classes: sorites.training.images.coarse"
             )
         taken.update(own[: min(len(own) - 1, max(1, math.floor(len(own) * share + 0.5)))])
-    sides = (
-        [place for place, thing in enumerate(things) if (thing in taken) == side] for side in (True, False)
-    )
+    sides = ([place for place, obj in enumerate(objects) if (obj in taken) == side] for side in (True, False))
     train, test = (tuple(side) for side in sides)
-    return Split(train, test, things)
+    return Split(train, test, objects)
 
 
-def coarse(things: Sequence[str], least: int = LEAST) -> Mapping[str, str]:
-    """Map things to coarse classes, the first folder of their ids; classes of fewer than ``least``
-    things are left out.
+def coarse(objects: Sequence[str], least: int = LEAST) -> Mapping[str, str]:
+    """Map objects to coarse classes, the first folder of their ids; classes of fewer than ``least``
+    objects are left out.
 
     Of the built-in cut-outs these are animals, food, hobbies and so on: few enough that both sides
-    of a split by thing show each.
+    of a split by object show each.
     """
-    folder = {thing: thing.partition("/")[0] for thing in set(things) if "/" in thing}
+    folder = {obj: obj.partition("/")[0] for obj in set(objects) if "/" in obj}
     sizes = Counter(folder.values())
-    kept = {thing: class_ for thing, class_ in sorted(folder.items()) if sizes[class_] >= least}
+    kept = {obj: class_ for obj, class_ in sorted(folder.items()) if sizes[class_] >= least}
     if len(set(kept.values())) < 2:
         raise SoritesError(
-            f"wanted two classes or more with {least} things each, named by the first folder of the things'"
+            f"wanted two classes or more with {least} objects each, named by the first folder of the objects'"
             " ids."
         )
     return kept
 
 
-def things_of(samples: Sequence[Sample]) -> list[str]:
-    """Return what each sample shows: the id of a sample belongs to the thing, and all its pictures
+def objects_of(samples: Sequence[Sample]) -> list[str]:
+    """Return what each sample shows: the id of a sample belongs to the object, and all its images
     share it.
     """
     return [sample.id for sample in samples]
@@ -189,4 +187,4 @@ def things_of(samples: Sequence[Sample]) -> list[str]:
 
 def _refuse_share(share: float) -> None:
     if not 0 < share < 1:
-        raise SoritesError(f"wanted the share of training pictures between 0 and 1, got {share}.")
+        raise SoritesError(f"wanted the share of training images between 0 and 1, got {share}.")

@@ -28,18 +28,18 @@ from sorites.suites.suite import Strict
 
 
 class ValidationPart(Strict):
-    """The pictures by which a training is judged while it runs; no weight follows from them, but
+    """The images by which a training is judged while it runs; no weight follows from them, but
     early stopping does.
     """
 
     share: float | None = Field(default=None, gt=0, lt=1)
-    """The share of the training pictures that is kept aside."""
-    split: Literal["hash", "thing", "permuted"] = "hash"
-    """They are chosen by the hash of their ids; by thing, so that no thing is on both sides; or as
+    """The share of the training images that is kept aside."""
+    split: Literal["hash", "object", "permuted"] = "hash"
+    """They are chosen by the hash of their ids; by object, so that no object is on both sides; or as
     torch's ``random_split`` draws them, which is how FOCUS was split.
     """
     seed: StrictInt = 0
-    """Other seeds keep other pictures aside.
+    """Other seeds keep other images aside.
 
     It is not the seed of the training, so that trainings are judged alike.
     """
@@ -55,7 +55,7 @@ class ValidationPart(Strict):
 
 
 class CapturedPart(Strict):
-    """Pictures as a camera took them, which stand in for the originals now and then (ImageNet-ES,
+    """Images as a camera took them, which stand in for the originals now and then (ImageNet-ES,
     experiments 4 to 6).
     """
 
@@ -68,13 +68,13 @@ class CapturedPart(Strict):
     share: float = Field(default=0.5, gt=0, le=1)
     """The probability that a capture stands in for the original."""
     measured_on: StrictInt | None = Field(default=None, gt=0)
-    """So many pictures are measured for the mean LPIPS of each setting; without it, the settings
+    """So many images are measured for the mean LPIPS of each setting; without it, the settings
     count that the authors keep.
     """
 
 
 class DeepAugmentPart(Strict):
-    """Pictures that DeepAugment's scripts wrote, after the originals."""
+    """Images that DeepAugment's scripts wrote, after the originals."""
 
     root: str
     """The folder that holds one folder per network."""
@@ -82,16 +82,16 @@ class DeepAugmentPart(Strict):
 
 
 class MadePart(Strict):
-    """Made pictures among the real ones (CNS-Bench, appendix C)."""
+    """Made images among the real ones (CNS-Bench, appendix C)."""
 
     source: str
-    """All of its pictures are taken, shifted ones too: ``cns_bench:PATH``."""
+    """All of its images are taken, shifted ones too: ``cns_bench:PATH``."""
     share: float = Field(default=0.5, gt=0, lt=1)
-    """The share of all training pictures that is made."""
+    """The share of all training images that is made."""
 
 
 class Data(Strict):
-    """The pictures: where they come from, which classes they have, and how they are brought to the
+    """The images: where they come from, which classes they have, and how they are brought to the
     network's input.
     """
 
@@ -102,11 +102,11 @@ class Data(Strict):
     classes that the source has.
     """
     limit: StrictInt | None = Field(default=None, gt=0)
-    """Take only so many pictures, the first of a fixed shuffled order, before a validation part is
+    """Take only so many images, the first of a fixed shuffled order, before a validation part is
     kept aside.
     """
     shifted: StrictBool = False
-    """Take pictures of captured shifts too, not only clean ones."""
+    """Take images of captured shifts too, not only clean ones."""
     validation: ValidationPart | None = None
     captures: CapturedPart | None = None
     deep_augment: DeepAugmentPart | None = None
@@ -118,10 +118,10 @@ class Data(Strict):
     size: StrictInt | None = Field(default=None, gt=0)
     """The side of the network's input in px; without it, the network's own."""
     flip: StrictBool = True
-    """Mirror every second picture, chosen at random."""
+    """Mirror every second image, chosen at random."""
     crop: tuple[float, float] | None = None
-    """The least and the largest share of a picture's area in a random resized crop (torchvision's
-    RandomResizedCrop); without it pictures are brought to the input as the model will see them.
+    """The least and the largest share of an image's area in a random resized crop (torchvision's
+    RandomResizedCrop); without it images are brought to the input as the model will see them.
     """
 
     @field_validator("validation", mode="before")
@@ -144,7 +144,7 @@ class Data(Strict):
 
 
 class Augment(Strict):
-    """The augmentation of a batch of pictures before the network sees it."""
+    """The augmentation of a batch of images before the network sees it."""
 
     names: str = "none"
     """Augmentations with commas between them: ``optics,augmix``."""
@@ -153,7 +153,7 @@ class Augment(Strict):
     that they are for.
     """
     jsd: StrictBool = False
-    """Show each picture three times, clean and twice mixed, and add the Jensen-Shannon divergence
+    """Show each image three times, clean and twice mixed, and add the Jensen-Shannon divergence
     of the answers to the loss.
     """
     jsd_weight: float = Field(default=12.0, gt=0)
@@ -376,7 +376,7 @@ class Recipe(Strict):
         means: as the recipe has it.
 
         The limit goes with the recipe's own source, and so does a validation part from a source:
-        with another source all pictures are taken, and a tenth is kept aside, unless something else
+        with another source all images are taken, and a tenth is kept aside, unless something else
         is said. Options of its own augmentation stay its own, and keys of its schedule that one of
         another kind does not use are dropped.
         """

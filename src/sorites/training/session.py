@@ -23,7 +23,7 @@ from sorites.models.trained import RECORD, UNFINISHED, Record, start, write
 from sorites.training import optim as plateau
 from sorites.training import steps as checkpoints
 from sorites.training.batches import Batch, Prepared
-from sorites.training.data import TrainingData, data_hash, pictures
+from sorites.training.data import TrainingData, data_hash, images
 from sorites.training.history import History
 from sorites.training.recipe import Recipe, recorded
 from sorites.training.steps import BrokenLoss, Steps, validate
@@ -71,7 +71,7 @@ def read(folder: Path) -> Begun | None:
 
 def claim(folder: Path, recipe: Recipe, data: TrainingData, command: str = "") -> Begun:
     """Describe the training in its folder, or refuse a folder that was begun with another recipe or
-    other pictures.
+    other images.
     """
     before = read(folder)
     if before is not None:
@@ -81,7 +81,7 @@ def claim(folder: Path, recipe: Recipe, data: TrainingData, command: str = "") -
     if before is not None:
         if before.data_hash != now.data_hash:
             raise SoritesError(
-                f"{folder} was begun with other pictures: {_changed(_known(folder), listed)}. {OTHER}"
+                f"{folder} was begun with other images: {_changed(_known(folder), listed)}. {OTHER}"
             )
         return before
     held = {
@@ -114,16 +114,16 @@ def _known(folder: Path) -> pl.DataFrame | None:
 
 
 def _changed(before: pl.DataFrame | None, now: pl.DataFrame) -> str:
-    """Say in a few words what is different about the pictures."""
+    """Say in a few words what is different about the images."""
     if before is None or before.height != now.height:
-        return f"{'?' if before is None else before.height} pictures then, {now.height} now"
+        return f"{'?' if before is None else before.height} images then, {now.height} now"
     for then, here in zip(before.iter_rows(named=True), now.iter_rows(named=True), strict=True):
         if (then["part"], then["id"]) != (here["part"], here["id"]):
             return f"{then['id']} then, {here['id']} now"
         if then["label"] != here["label"]:
             return f"{then['id']} had the label {then['label']} then and has {here['label']} now"
         if then["content"] != here["content"]:
-            return f"{then['id']} is a different picture now"
+            return f"{then['id']} is a different image now"
     return "their order changed"
 
 
@@ -155,7 +155,7 @@ def _flat(data: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         yield from _flat(value, f"{path}.{key}" if path else str(key))
 
 
-# The file that lists the pictures at which a training failed.
+# The file that lists the images at which a training failed.
 BROKEN = "broken.json"
 
 
@@ -172,7 +172,7 @@ class Training:
         command: str = "",
     ) -> None:
         self.recipe, self.folder, self.workers, self.say = recipe, folder, workers, say
-        self.data = pictures(recipe)
+        self.data = images(recipe)
         classes, examples = self.data.labels.ids, _examples(self.data)
         network = start(
             recipe.model, classes, recipe.data.size, recipe.seed, examples, keep_head=recipe.keep_head
@@ -297,7 +297,7 @@ class Training:
         """Say where a training broke off, and what to do."""
         ids = self.steps.batches.ids(error.step)
         write_bytes(
-            json.dumps({"step": error.step + 1, "why": str(error), "pictures": ids}, indent=2).encode(),
+            json.dumps({"step": error.step + 1, "why": str(error), "images": ids}, indent=2).encode(),
             self.folder / BROKEN,
         )
         shown = ", ".join(ids[:8]) + (f" and {len(ids) - 8} more" if len(ids) > 8 else "")
@@ -306,7 +306,7 @@ class Training:
             f"The last good checkpoint is kept in {held}" if held.exists() else "There is no checkpoint yet"
         )
         return (
-            f"{error} at step {error.step + 1} of {self.steps.total} (pictures {shown}; all in"
+            f"{error} at step {error.step + 1} of {self.steps.total} (images {shown}; all in"
             f" {self.folder / BROKEN}). {kept}. Try a lower learning rate in another folder: --set"
             " optimiser.lr=..., or a warm-up: --set schedule.warm_up=1"
         )
@@ -326,7 +326,7 @@ class Training:
             recipe={"name": self.recipe.name, **self.recipe.described()},
             recipe_hash=self.recipe.hash(),
             data_hash=self.begun.data_hash,
-            pictures={"training": len(self.data.train)}
+            images={"training": len(self.data.train)}
             | ({} if self.validation is None else {"validation": len(self.validation)}),
             parent=self.network.parent,
             steps=step,
@@ -348,7 +348,7 @@ class Training:
 
 
 def _examples(data: TrainingData) -> Callable[[Input, int], list[Any]]:
-    """Return a function that gives some training pictures at an input's size: a fixed choice,
+    """Return a function that gives some training images at an input's size: a fixed choice,
     whatever the seed.
     """
 

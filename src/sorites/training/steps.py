@@ -171,7 +171,7 @@ class Steps:
             self._scaler.load_state_dict(state["scaler"])
 
     def take(self, batch: Batch) -> tuple[float, int, int, float]:
-        """Take one step: return its loss, how many pictures were right, how many it saw, and the
+        """Take one step: return its loss, how many images were right, how many it saw, and the
         seconds it took.
         """
         import torch
@@ -182,11 +182,11 @@ class Steps:
         torch.manual_seed(torch_seed(self.recipe.seed, "torch", batch.step))
         self._set_rate(batch.step)
         self.optimiser.zero_grad(set_to_none=True)
-        pictures, labels = self.pictures(batch.pictures), torch.from_numpy(batch.labels).to(self.device)
+        images, labels = self.images(batch.images), torch.from_numpy(batch.labels).to(self.device)
         loss, right = 0.0, 0
-        for views, truth in self._parts(self._augmented(pictures, batch.step), labels):
-            part_loss, part_right = self._loss(views, truth)
-            weighted = part_loss * (len(truth) / len(labels))
+        for views, ground_truth in self._parts(self._augmented(images, batch.step), labels):
+            part_loss, part_right = self._loss(views, ground_truth)
+            weighted = part_loss * (len(ground_truth) / len(labels))
             (weighted if self._scaler is None else self._scaler.scale(weighted)).backward()  # type: ignore[no-untyped-call]
             loss, right = loss + float(weighted.detach()), right + part_right
         if not np.isfinite(loss):
@@ -203,17 +203,15 @@ class Steps:
             group["lr"] = rate(stretch.stage.schedule, group["highest"], *where) * self.plateau
         self.rate = max(group["lr"] for group in self.optimiser.param_groups)
 
-    def _augmented(self, pictures: torch.Tensor, step: int) -> tuple[torch.Tensor, ...]:
-        """Return what is shown of the pictures: one view of each, or three with the divergence."""
+    def _augmented(self, images: torch.Tensor, step: int) -> tuple[torch.Tensor, ...]:
+        """Return what is shown of the images: one view of each, or three with the divergence."""
         import torch
 
         if self.augment is None:
-            return (pictures,)
+            return (images,)
         self.augment.seed(self.recipe.seed, "step", step)
         with torch.no_grad():
-            return (
-                tuple(self.augment.views(pictures)) if self.recipe.augment.jsd else (self.augment(pictures),)
-            )
+            return tuple(self.augment.views(images)) if self.recipe.augment.jsd else (self.augment(images),)
 
     def _parts(
         self, views: tuple[torch.Tensor, ...], labels: torch.Tensor
@@ -258,19 +256,19 @@ class Steps:
             self._scaler.step(self.optimiser)
             self._scaler.update()
 
-    def pictures(self, pictures: NDArray[np.uint8]) -> torch.Tensor:
+    def images(self, images: NDArray[np.uint8]) -> torch.Tensor:
         """Return 8-bit N x H x W x 3 as floats in 0..1, N x 3 x H x W with channels last in memory."""
         import torch
 
-        return torch.from_numpy(pictures).to(self.device).permute(0, 3, 1, 2).float().div_(255)
+        return torch.from_numpy(images).to(self.device).permute(0, 3, 1, 2).float().div_(255)
 
-    def normalised(self, pictures: torch.Tensor) -> torch.Tensor:
-        """Return pictures in 0..1 as the network wants them."""
+    def normalised(self, images: torch.Tensor) -> torch.Tensor:
+        """Return images in 0..1 as the network wants them."""
         import torch
 
-        return pictures.sub(self._mean).div_(self._std).contiguous(memory_format=torch.channels_last)
+        return images.sub(self._mean).div_(self._std).contiguous(memory_format=torch.channels_last)
 
-    def logits(self, pictures: torch.Tensor) -> torch.Tensor:
+    def logits(self, images: torch.Tensor) -> torch.Tensor:
         """Return the network's logits, in 16 bits where that was asked and can be done."""
         import torch
 
@@ -278,7 +276,7 @@ class Steps:
             contextlib.nullcontext() if self._half is None else torch.autocast(self.device.type, self._half)
         )
         with mixed:
-            given = self.network.module(pictures)
+            given = self.network.module(images)
         logits: torch.Tensor = given[0] if isinstance(given, tuple | list) else given
         return logits if self.categories is None else collated(logits.float(), self.categories)
 
@@ -320,7 +318,7 @@ def _augmentation(recipe: Recipe, size: int, device: torch.device) -> Any:
     )
     if asked.jsd and not hasattr(made, "views"):
         raise SoritesError(
-            f'augment.jsd goes with "augmix", which gives several views of a picture; got {asked.names!r}'
+            f'augment.jsd goes with "augmix", which gives several views of an image; got {asked.names!r}'
         )
     return made.to(device)
 
@@ -332,7 +330,7 @@ BATCH = 100
 
 
 def validate(network: Network, prepared: Prepared, steps: Steps) -> tuple[float, int, int]:
-    """Return the mean cross-entropy, how many pictures are right, and how many there are; the
+    """Return the mean cross-entropy, how many images are right, and how many there are; the
     network's mode is as before.
     """
     import torch
@@ -346,7 +344,7 @@ def validate(network: Network, prepared: Prepared, steps: Steps) -> tuple[float,
             for first in range(0, n, BATCH):
                 places = np.arange(first, min(first + BATCH, n))
                 labels = torch.from_numpy(prepared.labels[places]).to(steps.device)
-                logits = steps.logits(steps.normalised(steps.pictures(prepared.several(places, 0, 0))))
+                logits = steps.logits(steps.normalised(steps.images(prepared.several(places, 0, 0))))
                 loss += float(functional.cross_entropy(logits.float(), labels, reduction="sum"))
                 right += int((logits.argmax(1) == labels).sum())
     finally:

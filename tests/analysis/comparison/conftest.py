@@ -23,8 +23,8 @@ SUITE = {
 def weakened(model: Model) -> Model:
     """The same model behind a classic mistake: red and blue are swapped."""
 
-    def forward(pictures: list[np.ndarray]) -> Outputs:
-        return model.forward([picture[..., ::-1] for picture in pictures])
+    def forward(images: list[np.ndarray]) -> Outputs:
+        return model.forward([image[..., ::-1] for image in images])
 
     return replace(model, name="weak", forward=forward, version="2")
 

@@ -17,21 +17,21 @@ MODELS = """
 import numpy as np
 from pathlib import Path
 from PIL import Image
-def seen(picture):
-    rows = np.array_split(np.asarray(picture, np.float32) / 255, 6, axis=0)
+def seen(image):
+    rows = np.array_split(np.asarray(image, np.float32) / 255, 6, axis=0)
     return np.concatenate([cell.mean(axis=(0, 1)) for row in rows for cell in np.array_split(row, 6, axis=1)])
 FILES = sorted(Path({photos!r}).rglob("*.png"))
 CLASSES = sorted({{path.parent.name for path in FILES}})
 KNOWN = np.stack([seen(Image.open(path)) for path in FILES])
 OF = np.array([CLASSES.index(path.parent.name) for path in FILES])
-def good(pictures):
-    near = -np.linalg.norm(np.stack([seen(p) for p in pictures])[:, None] - KNOWN[None], axis=2)
-    found = np.full((len(pictures), 1000), -99, np.float32)
+def good(images):
+    near = -np.linalg.norm(np.stack([seen(p) for p in images])[:, None] - KNOWN[None], axis=2)
+    found = np.full((len(images), 1000), -99, np.float32)
     for place in range(4):
         found[:, place] = 10 * near[:, OF == place].max(axis=1)
     return found
-def bad(pictures):
-    return good([np.asarray(p)[..., ::-1] for p in pictures])
+def bad(images):
+    return good([np.asarray(p)[..., ::-1] for p in images])
 """
 
 

@@ -37,7 +37,7 @@ def changed(folder: Path, **keys: object) -> Path:
     return folder
 
 
-def test_drops_are_differences_of_accuracies_with_mcnemar_on_clean_pictures(runs: Path) -> None:
+def test_drops_are_differences_of_accuracies_with_mcnemar_on_clean_images(runs: Path) -> None:
     found = compare(runs / "base", runs / "weak")
     rows = {row["dial"]: row for row in found.dials.to_dicts()}
     assert list(rows) == ["clean", "gaussian_noise", "jpeg", "all"]
@@ -59,7 +59,7 @@ def test_drops_are_differences_of_accuracies_with_mcnemar_on_clean_pictures(runs
 
 def test_points_are_those_of_the_metrics(runs: Path) -> None:
     found = compare(runs / "base", runs / "weak")
-    for measure in ("half_accuracy", "failure_point"):
+    for measure in ("half_accuracy_severity", "failure_severity"):
         for name, side in (("base", "base"), ("weak", "new")):
             rows = getattr(sorites, measure)(sorites.read(runs / name)).to_dicts()
             for row in rows:
@@ -90,7 +90,7 @@ def test_two_models_of_one_run_are_compared_by_name(runs: Path) -> None:
 
 def test_a_smaller_run_is_refused_unless_what_is_shared_is_asked_for(runs: Path) -> None:
     with pytest.raises(
-        SoritesError, match=r"pictures \(.*\) are only in .*add --shared to compare the 88 pictures"
+        SoritesError, match=r"images \(.*\) are only in .*add --shared to compare the 88 images"
     ):
         compare(runs / "few", runs / "weak")
     found = compare(runs / "few", runs / "weak", shared=True)
@@ -105,12 +105,12 @@ def test_an_unfinished_run_is_refused(runs: Path, tmp_path: Path) -> None:
         compare(runs / "base", cut)
 
 
-def test_other_pictures_and_other_versions_are_refused(runs: Path, tmp_path: Path) -> None:
+def test_other_images_and_other_versions_are_refused(runs: Path, tmp_path: Path) -> None:
     other = copied(runs / "weak", tmp_path / "other")
     path = other / "manifest.parquet"
     pl.read_parquet(path).with_columns(content=pl.lit("f" * 32)).write_parquet(path)
     with pytest.raises(
-        SoritesError, match="20 of the 20 pictures .* differ, the first .*Run both models on the same files"
+        SoritesError, match="20 of the 20 images .* differ, the first .*Run both models on the same files"
     ):
         compare(runs / "base", other)
     info = json.loads((runs / "weak" / "run.json").read_text())
@@ -122,7 +122,7 @@ def test_other_pictures_and_other_versions_are_refused(runs: Path, tmp_path: Pat
     )
     with pytest.raises(
         SoritesError,
-        match=r"make pictures \(pillow .* and 1.0\): run the older one again, or add --other-versions",
+        match=r"make images \(pillow .* and 1.0\): run the older one again, or add --other-versions",
     ):
         compare(runs / "base", pillow)
     assert "pillow" in compare(runs / "base", pillow, other_versions=True).notes[0]
@@ -148,7 +148,7 @@ def with_errors(folder: Path, shift: str, samples: int) -> Path:
 def test_a_model_that_fails_where_it_is_hard_is_not_judged_on_the_rest(runs: Path, tmp_path: Path) -> None:
     holed = with_errors(copied(runs / "weak", tmp_path / "holed"), "jpeg", 1)
     said = (
-        r"pictures \(jpeg\) are in error for weak of .*holed alone \(the first: cannot be read\)\. Mend .*"
+        r"images \(jpeg\) are in error for weak of .*holed alone \(the first: cannot be read\)\. Mend .*"
         r" add --shared"
     )
     with pytest.raises(SoritesError, match=said):
@@ -156,17 +156,17 @@ def test_a_model_that_fails_where_it_is_hard_is_not_judged_on_the_rest(runs: Pat
     found = compare(runs / "base", holed, shared=True)
     lacks = 20 - found.dials.filter(pl.col("dial") == "jpeg")["n"].item()
     assert lacks > 0
-    assert found.notes[0].startswith(f"{5 * lacks} pictures (jpeg) are in error")
+    assert found.notes[0].startswith(f"{5 * lacks} images (jpeg) are in error")
     none = with_errors(copied(runs / "weak", tmp_path / "none"), "jpeg", 20)
     found = compare(runs / "base", none, shared=True)
     assert found.places == ("clean", "gaussian_noise")
-    assert found.notes[1] == "Not compared, because no picture of theirs was judged for both models: jpeg."
+    assert found.notes[1] == "Not compared, because no image of theirs was judged for both models: jpeg."
 
 
 def test_errors_of_both_are_left_out_and_told(runs: Path, tmp_path: Path) -> None:
     holed = [with_errors(copied(runs / name, tmp_path / name), "jpeg", 1) for name in ("base", "weak")]
     found = compare(*holed)
-    assert found.notes[0].endswith("pictures (jpeg) are in error for both models; they are left out.")
+    assert found.notes[0].endswith("images (jpeg) are in error for both models; they are left out.")
     counts = dict(found.dials.select("dial", "n").iter_rows())
     assert counts["jpeg"] < counts["gaussian_noise"] == 20
 
@@ -184,10 +184,10 @@ def test_runs_that_were_filtered_in_other_ways_are_refused(runs: Path, tmp_path:
     table.write_facts(base, "out_of_class", rows.with_columns(valid=pl.int_range(pl.len()) > 9))
     with pytest.raises(
         SoritesError,
-        match=r"10 pictures \(jpeg\) are set aside by a filter in .*base alone\. Filter both runs alike",
+        match=r"10 images \(jpeg\) are set aside by a filter in .*base alone\. Filter both runs alike",
     ):
         compare(base, runs / "weak")
-    assert "10 pictures (jpeg) are set aside" in compare(base, runs / "weak", shared=True).notes[0]
+    assert "10 images (jpeg) are set aside" in compare(base, runs / "weak", shared=True).notes[0]
 
 
 def test_no_order_of_files_changes_a_number(runs: Path) -> None:
@@ -197,8 +197,10 @@ def test_no_order_of_files_changes_a_number(runs: Path) -> None:
 
 
 def test_detectors_are_sent_to_what_compares_them(tmp_path: Path) -> None:
-    truth = Box((2, 2, 20, 20), 0)
-    source = Source("mine", [Sample("a", lambda: np.full((30, 30, 3), 90, np.uint8), truth=(truth,))])
+    ground_truth = Box((2, 2, 20, 20), 0)
+    source = Source(
+        "mine", [Sample("a", lambda: np.full((30, 30, 3), 90, np.uint8), ground_truth=(ground_truth,))]
+    )
     for name in ("one", "two"):
         model = Model(
             name,

@@ -23,11 +23,11 @@ from sorites.reports.comparison import junit, markdown
     [
         ("drop > 2", "drop", None, True, 0, 0.02),
         ("drop.clean>0.5", "drop", "clean", True, 0, 0.005),
-        ("failure_point.defocus_disk < 0.9 * base", "failure_point", "defocus_disk", False, 0.9, 0),
-        ("half_accuracy < base*.5", "half_accuracy", None, False, 0.5, 0),
+        ("failure_severity.defocus_disk < 0.9 * base", "failure_severity", "defocus_disk", False, 0.9, 0),
+        ("half_accuracy_severity < base*.5", "half_accuracy_severity", None, False, 0.5, 0),
         ("accuracy.rain < base - 3", "accuracy", "rain", False, 1, -0.03),
         ("accuracy.all < 80", "accuracy", "all", False, 0, 0.8),
-        ("half_accuracy.jpeg < base", "half_accuracy", "jpeg", False, 1, 0),
+        ("half_accuracy_severity.jpeg < base", "half_accuracy_severity", "jpeg", False, 1, 0),
     ],
 )
 def test_rules_are_read(
@@ -84,7 +84,8 @@ def test_a_worse_model_fails_on_its_dials_and_the_same_model_nowhere(runs: Path)
     assert broken
     better = compare(runs / "weak", runs / "base")
     assert not any(
-        verdict.broken for verdict in judge(better, Gate(fail_if=("drop > 0", "half_accuracy < base")))
+        verdict.broken
+        for verdict in judge(better, Gate(fail_if=("drop > 0", "half_accuracy_severity < base")))
     )
 
 
@@ -106,11 +107,11 @@ def test_an_unknown_dial_is_refused_with_those_there_are(runs: Path) -> None:
         judge(found, Gate(fail_if=("drop.jpg > 2",)))
 
 
-def test_failure_points_break_where_the_bootstrap_says_so(runs: Path) -> None:
+def test_failure_severities_break_where_the_bootstrap_says_so(runs: Path) -> None:
     found = compare(runs / "base", runs / "weak")
-    verdicts = judge(found, Gate(fail_if=("failure_point < 0.9 * base",)))
+    verdicts = judge(found, Gate(fail_if=("failure_severity < 0.9 * base",)))
     for verdict in verdicts:
-        held = found.points("failure_point", verdict.dial)
+        held = found.points("failure_severity", verdict.dial)
         share = np.mean(held.drawn_new < 0.9 * held.drawn_base)
         assert verdict.broken == (share > 1 - 0.05 / len(verdicts))
 
@@ -182,22 +183,22 @@ def test_intervals_of_drops_hold_the_truth_within_two_points(samples: int) -> No
     size = draws * samples
     run, sample = np.repeat(np.arange(draws), samples), np.tile(np.arange(samples), draws)
     ease = rng.normal(size=size)
-    stops, parts = (-0.5, 0.2, 0.9), []
+    settings, parts = (-0.5, 0.2, 0.9), []
     for model, less in skill.items():
-        for stop in stops:
-            right = np.sqrt(0.7) * ease + np.sqrt(0.3) * rng.normal(size=size) > stop + less
-            id_ = named(f"{stop}/", sample)
+        for setting in settings:
+            right = np.sqrt(0.7) * ease + np.sqrt(0.3) * rng.normal(size=size) > setting + less
+            id_ = named(f"{setting}/", sample)
             parts.append(
-                columns(size, run_id=named("r", run), sample_id=named("s", sample), image_id=id_, shift="blur", severity=stop,
+                columns(size, run_id=named("r", run), sample_id=named("s", sample), image_id=id_, shift="blur", severity=setting,
                         model=model, correct=right)
             )  # fmt: skip
     import polars as pl
 
     answer = paired_difference(pl.concat(parts), by=("model", "run_id"), other="base")
-    truth = np.mean([norm.sf(stop + skill["new"]) - norm.sf(stop) for stop in stops])
+    ground_truth = np.mean([norm.sf(setting + skill["new"]) - norm.sf(setting) for setting in settings])
     held = (
         answer.filter(pl.col("model") == "new")
-        .select((pl.col("low") <= truth) & (pl.col("high") >= truth))
+        .select((pl.col("low") <= ground_truth) & (pl.col("high") >= ground_truth))
         .to_series()
         .mean()
     )
@@ -205,11 +206,11 @@ def test_intervals_of_drops_hold_the_truth_within_two_points(samples: int) -> No
 
 
 @pytest.mark.slow
-def test_bounds_of_failure_points_hold_within_two_points() -> None:
+def test_bounds_of_failure_severities_hold_within_two_points() -> None:
     """The one-sided 5 % bound of the half-accuracy difference of two models, by simulation against
     a very large draw.
     """
-    from sorites.analysis.comparison.compare import failure_points as points
+    from sorites.analysis.comparison.compare import failure_severities as points
     from sorites.analysis.comparison.pairs import Curves
 
     severities = np.array([0.0, 1.0, 2.0, 3.0, 4.0, 5.0])
@@ -221,10 +222,10 @@ def test_bounds_of_failure_points_hold_within_two_points() -> None:
         ]
         return Curves(severities, sides[0], sides[1])
 
-    large = points(draw(np.random.default_rng(1), 400_000), "half_accuracy", draws=1)
-    truth = large.new - 0.9 * large.base
+    large = points(draw(np.random.default_rng(1), 400_000), "half_accuracy_severity", draws=1)
+    ground_truth = large.new - 0.9 * large.base
     rng, held, trials = np.random.default_rng(2), 0, 1500
     for _ in range(trials):
-        found = points(draw(rng, 150), "half_accuracy", draws=400)
-        held += np.quantile(found.drawn_new - 0.9 * found.drawn_base, 0.95) >= truth
+        found = points(draw(rng, 150), "half_accuracy_severity", draws=400)
+        held += np.quantile(found.drawn_new - 0.9 * found.drawn_base, 0.95) >= ground_truth
     assert held / trials == pytest.approx(0.95, abs=0.02)

@@ -60,7 +60,7 @@ def test_flips_count_every_outcome_of_few_samples_as_scipy_does() -> None:
     assert flips(values).p[0] == pytest.approx(theirs.pvalue, abs=1e-8)
 
 
-def test_flips_of_one_picture_per_sample_are_mcnemar() -> None:
+def test_flips_of_one_image_per_sample_are_mcnemar() -> None:
     values = np.repeat([1.0, -1.0, 0.0], [31, 14, 200])[:, None]
     assert flips(values).p[0] == pytest.approx(their_mcnemar([[0, 31], [14, 0]], exact=True).pvalue, abs=1e-8)
 

@@ -122,7 +122,7 @@ def server() -> Iterator[type[Server]]:
 
 
 def entries(n: int, shown_class: str | None = "cat") -> list[Entry]:
-    """Pictures that are made when they are asked for."""
+    """Images that are made when they are asked for."""
     return [
         Entry(f"folder/p{i:03d}.png", f"folder/p{i:03d}.png", lambda i=i: scene(i), shown_class)
         for i in range(n)
@@ -132,13 +132,13 @@ def entries(n: int, shown_class: str | None = "cat") -> list[Entry]:
 def labelling(
     path: Path, task: str = "in_class", n: int = 30, known: Mapping[str, str] | None = None, people: int = 2
 ) -> Path:
-    """A labelling of pictures, the first of them with known answers to the one question of the task."""
+    """A labelling of images, the first of them with known answers to the one question of the task."""
     table = None
     if known:
         table = path.with_name("known.csv")
         question = load(task)[0].questions[0].id
         table.write_text(
-            f"picture,{question}\n" + "".join(f"{name},{value}\n" for name, value in known.items())
+            f"image,{question}\n" + "".join(f"{name},{value}\n" for name, value in known.items())
         )
     begin(path, load(task)[1], entries(n), "source test", known=table)
     add_people(path, [f"annotator {i}" for i in range(1, people + 1)])

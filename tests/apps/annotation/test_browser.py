@@ -15,7 +15,7 @@ from tests.apps.annotation.conftest import Server
 from sorites.apps.annotation.clicks import replayed, standing
 from sorites.apps.annotation.formats import read_into, write
 from sorites.apps.annotation.images import from_source
-from sorites.apps.annotation.status import people, pictures
+from sorites.apps.annotation.status import images, people
 from sorites.apps.annotation.store import opened
 
 pytestmark = pytest.mark.slow
@@ -68,7 +68,7 @@ class Person:
 def known_file(tmp_path: Path) -> Path:
     names = [entry.name for entry in from_source("stamps")][:12]
     path = tmp_path / "known.csv"
-    path.write_text("picture,class\n" + "".join(f"{name},class\n" for name in names))
+    path.write_text("image,class\n" + "".join(f"{name},class\n" for name in names))
     return path
 
 
@@ -138,8 +138,8 @@ def compare(path: Path, logs: dict[str, list[tuple[int, str, str | None]]]) -> N
                 if action == "answer" and word is not None:
                     model[number] = {"class": word}
         assert standing(database) == replayed(database) == model
-    counts = pictures(path)
-    assert (counts["pictures"], counts["done"], counts["unreadable"]) == (60, 60, 0)
+    counts = images(path)
+    assert (counts["images"], counts["done"], counts["unreadable"]) == (60, 60, 0)
     assert people(path)["known_n"].min() >= 14  # the qualification, and two in each of the batches
 
 
@@ -152,7 +152,7 @@ def back(path: Path, tmp_path: Path) -> None:
         write(again, "csv", tmp_path / "again.csv")
         write(path, "csv", tmp_path / "first.csv")
         query = """SELECT p.name, w.name, s.value FROM answers s JOIN assignments a ON a.id = s.assignment
-          JOIN pictures p ON p.id = a.picture JOIN annotators w ON w.id = a.annotator WHERE a.role = 'work' ORDER BY 1, 2"""
+          JOIN images p ON p.id = a.image JOIN annotators w ON w.id = a.annotator WHERE a.role = 'work' ORDER BY 1, 2"""
         with opened(path) as one, opened(again) as other:
             assert [tuple(r) for r in one.execute(query)] == [tuple(r) for r in other.execute(query)]
 
@@ -160,22 +160,22 @@ def back(path: Path, tmp_path: Path) -> None:
 EVIL = '<img src=x onerror=document.title="caught">'
 
 
-def test_markup_in_names_is_only_text_and_boxes_are_drawn_in_pixels_of_the_picture(
+def test_markup_in_names_is_only_text_and_boxes_are_drawn_in_pixels_of_the_image(
     browser: Any, server: type[Server], tmp_path: Path, photos: Path
 ) -> None:
     task = tmp_path / "boxes.toml"
     task.write_text(
-        f"name = 'evil'\ntitle = '''{EVIL}'''\ninstructions = '''{EVIL}'''\n[[questions]]\nid = 'things'\nask"
+        f"name = 'evil'\ntitle = '''{EVIL}'''\ninstructions = '''{EVIL}'''\n[[questions]]\nid = 'objects'\nask"
         f" = '''{EVIL}'''\nkind = 'boxes'\nchoices = [{{ value = '''{EVIL}''', key = '1' }}, {{ value ="
         " 'dog', key = '2' }]\n"
     )
-    root = tmp_path / "pictures" / EVIL
+    root = tmp_path / "images" / EVIL
     root.mkdir(parents=True)
-    for i, picture in enumerate(sorted(photos.rglob("*.png"))[:3]):
-        shutil.copy(picture, root / f"{EVIL[:20]}{i}.png")
+    for i, image in enumerate(sorted(photos.rglob("*.png"))[:3]):
+        shutil.copy(image, root / f"{EVIL[:20]}{i}.png")
     path = tmp_path / "l.sqlite"
     served = server(
-        str(task), "--source", f"folder:{tmp_path / 'pictures'}", "--out", str(path), "--annotator", "ann"
+        str(task), "--source", f"folder:{tmp_path / 'images'}", "--out", str(path), "--annotator", "ann"
     )
     served.start()
     ann = Person(browser, served.links["ann"])
@@ -200,7 +200,7 @@ def test_markup_in_names_is_only_text_and_boxes_are_drawn_in_pixels_of_the_pictu
     with opened(path) as database:
         rows = database.execute(
             """SELECT s.value, p.width, p.height FROM answers s JOIN assignments a ON a.id = s.assignment
-              JOIN pictures p ON p.id = a.picture"""
+              JOIN images p ON p.id = a.image"""
         ).fetchall()
     assert len(rows) == 3
     for row in rows:

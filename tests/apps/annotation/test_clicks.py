@@ -1,4 +1,4 @@
-"""Who gets which picture, and what becomes of clicks."""
+"""Who gets which image, and what becomes of clicks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sorites.apps.annotation import assign
 from sorites.apps.annotation.answers import chosen_answers, given_answers
 from sorites.apps.annotation.begin import add_people, admit, begin
 from sorites.apps.annotation.clicks import receive, replayed, standing
-from sorites.apps.annotation.status import owed, people, pictures
+from sorites.apps.annotation.status import images, owed, people
 from sorites.apps.annotation.store import opened, task_of
 from sorites.apps.annotation.task import Pay, load
 from sorites.core.errors import SoritesError
@@ -68,7 +68,7 @@ def roles(database: sqlite3.Connection, who: int) -> list[str]:
     ]
 
 
-def test_ten_known_pictures_come_first_then_batches_with_two_hidden(database: sqlite3.Connection) -> None:
+def test_ten_known_images_come_first_then_batches_with_two_hidden(database: sqlite3.Connection) -> None:
     one = Worker(database, 1)
     first = one.items()
     assert len(first) == 10
@@ -78,19 +78,17 @@ def test_ten_known_pictures_come_first_then_batches_with_two_hidden(database: sq
     assert len(one.items()) == 25
     batch = roles(database, 1)[10:]
     assert (batch.count("work"), batch.count("check")) == (23, 2)
-    checks = {row[0] for row in database.execute("SELECT picture FROM assignments WHERE role = 'check'")}
-    seen = {
-        row[0] for row in database.execute("SELECT picture FROM assignments WHERE role = 'qualification'")
-    }
+    checks = {row[0] for row in database.execute("SELECT image FROM assignments WHERE role = 'check'")}
+    seen = {row[0] for row in database.execute("SELECT image FROM assignments WHERE role = 'qualification'")}
     assert not checks & seen
 
 
-def test_each_picture_goes_to_two_and_never_twice_to_one(database: sqlite3.Connection) -> None:
+def test_each_image_goes_to_two_and_never_twice_to_one(database: sqlite3.Connection) -> None:
     for who in (1, 2):
         Worker(database, who).work()
-    query = "SELECT count(*), count(DISTINCT annotator) FROM assignments WHERE role = 'work' GROUP BY picture"
+    query = "SELECT count(*), count(DISTINCT annotator) FROM assignments WHERE role = 'work' GROUP BY image"
     assert {tuple(row) for row in database.execute(query)} == {(2, 2)}
-    assert database.execute("SELECT count(*) FROM pictures WHERE known = 0 AND given != 2").fetchone()[0] == 0
+    assert database.execute("SELECT count(*) FROM images WHERE known = 0 AND given != 2").fetchone()[0] == 0
 
 
 def test_who_fails_the_qualification_gets_nothing_more_until_admitted(
@@ -126,7 +124,7 @@ def test_undo_takes_the_answer_away_and_the_record_keeps_both(database: sqlite3.
     ]
 
 
-def test_answers_go_only_to_pictures_that_were_given(database: sqlite3.Connection) -> None:
+def test_answers_go_only_to_images_that_were_given(database: sqlite3.Connection) -> None:
     one, other = Worker(database, 1), Worker(database, 2)
     item = one.items()[0]["id"]
     other.items()
@@ -170,7 +168,7 @@ def test_a_closed_qualification_cannot_be_changed(database: sqlite3.Connection) 
     assert "closed" in str(one.send(items[0]["id"], "partly")["refused"])
 
 
-def test_pictures_left_lying_go_to_others_and_late_answers_are_kept(tmp_path: Path) -> None:
+def test_images_left_lying_go_to_others_and_late_answers_are_kept(tmp_path: Path) -> None:
     with opened(labelling(tmp_path / "l.sqlite", n=5, people=3), write=True) as database:
         one, other, late = (Worker(database, who) for who in (1, 2, 3))
         left = late.items()
@@ -179,7 +177,7 @@ def test_pictures_left_lying_go_to_others_and_late_answers_are_kept(tmp_path: Pa
         database.execute("UPDATE batches SET last = last - 4000 WHERE annotator = 3")
         assert other.work() == 5
         assert not late.send(left[0]["id"])["refused"]
-        rows = {tuple(row) for row in database.execute("SELECT given, wanted FROM pictures")}
+        rows = {tuple(row) for row in database.execute("SELECT given, wanted FROM images")}
         assert rows == {(2, 2), (3, 2)}
 
 
@@ -198,7 +196,7 @@ def test_a_third_is_asked_where_two_differ_and_not_where_they_agree_again(tmp_pa
         for item in theirs[1:]:
             other.send(item["id"])
         assert third.work() == 1
-    assert pictures(path)["done"] == 6
+    assert images(path)["done"] == 6
 
 
 def test_a_labelling_told_later_to_ask_a_third_looks_at_what_was_answered(tmp_path: Path) -> None:
@@ -216,8 +214,8 @@ def test_status_and_answers_say_what_was_done(database: sqlite3.Connection, tmp_
     Worker(database, 1).work("class")
     Worker(database, 2).work("class")
     path = tmp_path / "l.sqlite"
-    assert pictures(path) == {
-        "pictures": 46, "known": 14, "begun": 46, "done": 46, "differing": 0, "unreadable": 0, "clicks": 2 * (10 + 46 + 4),
+    assert images(path) == {
+        "images": 46, "known": 14, "begun": 46, "done": 46, "differing": 0, "unreadable": 0, "clicks": 2 * (10 + 46 + 4),
     }  # fmt: skip
     rows = people(path)
     assert rows["known_right"].to_list() == [1.0, 1.0]
@@ -236,22 +234,22 @@ def test_a_labelling_changed_by_something_else_is_noticed(
     Worker(database, 1).work()
     database.execute("UPDATE answers SET value = '\"partly\"' WHERE assignment = 1")
     with pytest.raises(SoritesError, match="not what its clicks give"):
-        pictures(tmp_path / "l.sqlite")
+        images(tmp_path / "l.sqlite")
 
 
 def test_another_task_or_source_is_refused(tmp_path: Path) -> None:
     path = labelling(tmp_path / "l.sqlite")
     with pytest.raises(SoritesError, match="another task"):
         begin(path, load("visible")[1], entries(3), "source test")
-    with pytest.raises(SoritesError, match="pictures of source test"):
+    with pytest.raises(SoritesError, match="images of source test"):
         begin(path, load("in_class")[1], entries(3), "source other")
 
 
-def test_names_of_people_and_known_pictures_are_checked(tmp_path: Path) -> None:
+def test_names_of_people_and_known_images_are_checked(tmp_path: Path) -> None:
     path = labelling(tmp_path / "l.sqlite")
     with pytest.raises(SoritesError, match="name"):
         add_people(path, ["<b>"])
-    with pytest.raises(SoritesError, match="not among the pictures"):
+    with pytest.raises(SoritesError, match="not among the images"):
         labelling(tmp_path / "other.sqlite", known={"elsewhere.png": "class"})
     with pytest.raises(SoritesError, match="row 1: question class: wanted one of"):
         labelling(tmp_path / "third.sqlite", known={"folder/p000.png": "maybe"})
@@ -268,7 +266,7 @@ def test_other_files_are_no_labelling(tmp_path: Path) -> None:
     sqlite3.connect(foreign).close()
     for path in (text, foreign, tmp_path / "none"):
         with pytest.raises(SoritesError, match="labelling"):
-            pictures(path)
+            images(path)
 
 
 def test_pay_has_the_bonus_of_focus() -> None:

@@ -11,12 +11,12 @@ from sorites.apps.annotation.agreement import alpha, alpha_weighed, kappa, resam
 
 
 def ratings(
-    seed: int, people: int = 5, pictures: int = 200, values: int = 4, missing: float = 0.5
+    seed: int, people: int = 5, images: int = 200, values: int = 4, missing: float = 0.5
 ) -> np.ndarray:
     rng = np.random.default_rng(seed)
-    truth = rng.integers(0, values, pictures)
+    ground_truth = rng.integers(0, values, images)
     codes = np.where(
-        rng.random((people, pictures)) < 0.7, truth, rng.integers(0, values, (people, pictures))
+        rng.random((people, images)) < 0.7, ground_truth, rng.integers(0, values, (people, images))
     ).astype(float)
     codes[rng.random(codes.shape) < missing] = np.nan
     return codes
@@ -52,7 +52,7 @@ def test_kappa_of_two_is_scikit_learns(seed: int) -> None:
     assert kappa(codes) == pytest.approx(cohen_kappa_score(*codes), abs=1e-12)
 
 
-def test_kappa_of_several_weighs_pairs_by_their_pictures() -> None:
+def test_kappa_of_several_weighs_pairs_by_their_images() -> None:
     codes = ratings(3, people=3)
     values, sizes = [], []
     for i, j in ((0, 1), (0, 2), (1, 2)):
@@ -72,10 +72,10 @@ def test_where_nothing_differs_there_is_no_coefficient() -> None:
 
 @pytest.mark.slow
 def test_intervals_hold_the_truth_about_as_often_as_they_say() -> None:
-    truth = alpha(ratings(99, people=2, pictures=200_000, missing=0.0))
+    ground_truth = alpha(ratings(99, people=2, images=200_000, missing=0.0))
     held = 0
     for seed in range(60):
-        codes = ratings(seed, people=2, pictures=150, missing=0.0)
+        codes = ratings(seed, people=2, images=150, missing=0.0)
         low, high = resampled(alpha_weighed(codes), codes.shape[1], seed)
-        held += low <= truth <= high
+        held += low <= ground_truth <= high
     assert 50 <= held <= 60

@@ -48,17 +48,17 @@ ask = "Anything?"
 kind = "text"
 optional = true
 [[questions]]
-id = "things"
-ask = "Things"
+id = "objects"
+ask = "Objects"
 kind = "boxes"
 choices = [{ value = "cat" }, { value = "dög" }]
 """
-NAME = "SELECT p.name FROM pictures p JOIN assignments a ON a.picture = p.id WHERE a.id = ?"
+NAME = "SELECT p.name FROM images p JOIN assignments a ON a.image = p.id WHERE a.id = ?"
 BOXES = [{"box": [1.25, 2.0, 30.5, 40.75], "label": "dög"}, {"box": [0.0, 0.0, 80.0, 60.0], "label": "cat"}]
 
 
 def answers(task: str, i: int, who: int) -> dict[str, Any]:
-    """Different answers for pictures and people."""
+    """Different answers for images and people."""
     if task == "context":
         weather = ("sunny", "foggy", "none")[i % 3]
         return {
@@ -71,17 +71,17 @@ def answers(task: str, i: int, who: int) -> dict[str, Any]:
     note = {} if i % 2 else {"note": 'two\nlines, "quoted" ünd <i>'}
     places = ["grass", "sand & water"] if i % 2 else ["none"]
     kind = ("cat, wild", "<dog>", "none")[(i + who) % 3]
-    return {"kind": kind, "places": places, "sharp": 1 + i % 5, "things": BOXES[: i % 3], **note}
+    return {"kind": kind, "places": places, "sharp": 1 + i % 5, "objects": BOXES[: i % 3], **note}
 
 
 def made(tmp_path: Path, task: str) -> Path:
-    """A labelling of six pictures by two people."""
+    """A labelling of six images by two people."""
     path, text = tmp_path / f"{task}.sqlite", EVERY if task == "every" else load(task)[1]
     names = [f"cat-night/{i}.jpeg" for i in range(6)]
     begin(path, text, [Entry(name, name, lambda: scene(0), "cat") for name in names], "source test")
     add_people(path, ["ann", "ben@example.org"])
     with opened(path, write=True) as database:
-        database.execute("UPDATE pictures SET width = 80, height = 60")
+        database.execute("UPDATE images SET width = 80, height = 60")
         for who in (1, 2):
             for item in Worker(database, who).items():
                 number = int(database.execute(NAME, (item["id"],)).fetchone()[0][10:-5])
@@ -102,9 +102,7 @@ def content(path: Path, all_answers: bool) -> dict[str, Any]:
     with opened(path) as database:
         rows = labelled(database, task_of(database), all_answers)
         return {
-            row.picture: sorted(
-                (one.annotator, json.dumps(one.values, sort_keys=True)) for one in row.answers
-            )
+            row.image: sorted((one.annotator, json.dumps(one.values, sort_keys=True)) for one in row.answers)
             for row in rows
         }
 
@@ -125,9 +123,9 @@ def test_what_is_written_is_read_back_equal(tmp_path: Path, name: str, file: str
     assert write(path, name, tmp_path / file) == 6
     assert read_into(tmp_path / file, name, tmp_path / "again.sqlite", task=str(task), annotator="") == 6
     with opened(tmp_path / "again.sqlite") as database:
-        found = {row.picture: row.values for row in labelled(database, task_of(database), False)}
+        found = {row.image: row.values for row in labelled(database, task_of(database), False)}
     with opened(path) as database:
-        assert found == {row.picture: row.values for row in labelled(database, task_of(database), False)}
+        assert found == {row.image: row.values for row in labelled(database, task_of(database), False)}
 
 
 @pytest.mark.parametrize(("name", "file"), [("csv", "t.csv"), ("label_studio", "t.json")])
@@ -188,16 +186,16 @@ def test_coco_is_read_by_cocos_own_tools_and_by_our_source(tmp_path: Path) -> No
     for i in range(6):
         Image.fromarray(scene(i)).save(tmp_path / "cat-night" / f"{i}.jpeg")
     found = core.source(f"coco:{out},images={tmp_path}", labels(["cat", "dög"]))
-    boxes = sorted(box.xyxy for sample in found for box in sample.truth or ())
+    boxes = sorted(box.xyxy for sample in found for box in sample.ground_truth or ())
     with opened(path) as database:
         rows = list(labelled(database, task_of(database), False))
     assert np.allclose(
-        boxes, sorted(tuple(box["box"]) for row in rows for box in row.values["things"]), atol=0.01
+        boxes, sorted(tuple(box["box"]) for row in rows for box in row.values["objects"]), atol=0.01
     )
     assert read_into(out, "coco", tmp_path / "again.sqlite") == 6
     with opened(tmp_path / "again.sqlite") as database:
-        again = {row.picture: row.values["boxes"] for row in labelled(database, task_of(database), False)}
-    assert again == {row.picture: row.values["things"] for row in rows}
+        again = {row.image: row.values["boxes"] for row in labelled(database, task_of(database), False)}
+    assert again == {row.image: row.values["objects"] for row in rows}
 
 
 def test_facts_of_a_run_set_images_aside_and_give_attributes(tmp_path: Path) -> None:
@@ -251,7 +249,7 @@ def test_attributes_become_facts_with_what_is_uncommon(tmp_path: Path) -> None:
 
 
 def test_work_begun_elsewhere_goes_on(tmp_path: Path) -> None:
-    rows = pl.DataFrame({"picture": ["folder/p000.png", "folder/p001.png"], "class": ["class", "partly"]})
+    rows = pl.DataFrame({"image": ["folder/p000.png", "folder/p001.png"], "class": ["class", "partly"]})
     rows.write_csv(tmp_path / "before.csv")
     path = tmp_path / "l.sqlite"
     assert read_into(tmp_path / "before.csv", "csv", path, task="in_class", annotator="ann") == 2
@@ -263,7 +261,7 @@ def test_work_begun_elsewhere_goes_on(tmp_path: Path) -> None:
 
 
 def test_imported_answers_can_be_the_known_ones(tmp_path: Path) -> None:
-    pl.DataFrame({"picture": ["a.png", "b.png"], "class": ["class", "partly"]}).write_csv(
+    pl.DataFrame({"image": ["a.png", "b.png"], "class": ["class", "partly"]}).write_csv(
         tmp_path / "known.csv"
     )
     read_into(tmp_path / "known.csv", "csv", tmp_path / "l.sqlite", task="in_class", known=True)
@@ -274,7 +272,7 @@ def test_imported_answers_can_be_the_known_ones(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("csv", "picture,class\n../../etc/passwd,class\n"), ("csv", "picture,class\na.png,maybe\n"), ("csv", "a,b\n1,2\n"),
+        ("csv", "image,class\n../../etc/passwd,class\n"), ("csv", "image,class\na.png,maybe\n"), ("csv", "a,b\n1,2\n"),
         ("label_studio", "{}"), ("label_studio", '[{"data": {"image": "/x.png"}, "annotations": [{"result": [3]}]}]'),
         ("via2", "[]"), ("via2", '{"a": {"filename": "../up.png"}}'), ("via3", "{}"), ("via3", '{"attribute": 3}'),
         ("coco", '{"images": 3}'), ("focus", "no database"), ("csv", ""), ("label_studio", "{" * 5000),
@@ -292,7 +290,7 @@ def test_formats_that_cannot_hold_it_are_refused(tmp_path: Path) -> None:
     for name, words in (("coco", "asks for none"), ("via4", "no format")):
         with pytest.raises(SoritesError, match=words):
             write(path, name, tmp_path / "out")
-    with pytest.raises(SoritesError, match="one answer a picture"):
+    with pytest.raises(SoritesError, match="one answer an image"):
         write(path, "via2", tmp_path / "out", all_answers=True)
     with pytest.raises(SoritesError, match="wants the questions"):
         write(made(tmp_path, "every"), "focus", tmp_path / "out")

@@ -1,4 +1,4 @@
-"""Heads learnt from words, judged on things not seen, with a confidence that can be believed."""
+"""Heads learnt from words, judged on objects not seen, with a confidence that can be believed."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from sorites.apps.annotation.heads import (
 )
 from sorites.apps.annotation.images import Entry
 from sorites.apps.annotation.predict import people_said
-from sorites.core.errors import BadPicture, SoritesError
+from sorites.core.errors import BadImage, SoritesError
 
 
 def test_heads(tmp_path: Path) -> None:
-    """Time, weather and several locations are told of things not seen, better than chance, with a
+    """Time, weather and several locations are told of objects not seen, better than chance, with a
     confidence to be believed.
     """
     heads = fit_heads(world(), seeing(), "python:seeing:model")
@@ -35,8 +35,8 @@ def test_heads(tmp_path: Path) -> None:
     assert rows["location"]["agreement"] > 0.7
     for row in rows.values():
         assert row["chance"] < row["low"] <= row["agreement"] <= row["high"]
-        assert row["things"] == 15
-        assert row["pictures"] == 30
+        assert row["objects"] == 15
+        assert row["images"] == 30
         assert row["error"] < 0.15
     heads.save(tmp_path / "h.safetensors")
     again = read_heads(tmp_path / "h.safetensors")
@@ -46,16 +46,16 @@ def test_heads(tmp_path: Path) -> None:
 
 
 def test_split() -> None:
-    """No thing stands in two parts, whatever the order; the shares are those stated."""
-    things = [one.thing for one in world(40)]
-    parts = split(things, 0)
-    sides = [{things[place] for place in places} for places in parts.values()]
+    """No object stands in two parts, whatever the order; the shares are those stated."""
+    objects = [one.obj for one in world(40)]
+    parts = split(objects, 0)
+    sides = [{objects[place] for place in places} for places in parts.values()]
     assert [len(side) for side in sides] == [24, 6, 10]
     assert sum(map(len, sides)) == len(set.union(*sides))
-    turned = split(things[::-1], 0)
-    assert {things[::-1][place] for place in turned["test"]} == sides[2]
-    with pytest.raises(SoritesError, match="at least 12 things"):
-        split(things[:10], 0)
+    turned = split(objects[::-1], 0)
+    assert {objects[::-1][place] for place in turned["test"]} == sides[2]
+    with pytest.raises(SoritesError, match="at least 12 objects"):
+        split(objects[:10], 0)
 
 
 def test_several_words() -> None:
@@ -70,32 +70,32 @@ def test_several_words() -> None:
 
 
 def test_agreement_by_hand() -> None:
-    """Agreement, chance and calibration of a few pictures, counted by hand."""
+    """Agreement, chance and calibration of a few images, counted by hand."""
     told = [[("day", 0.95)], [("night", 0.95)], [("day", 0.55)], [("day", 0.55)]]
     row = agreement(
         "time", told, [("day",), ("day",), ("day",), ("night",)], ["a", "a", "b", "b"], ("day",), 2
     ).row(0, named=True)
-    assert (row["agreement"], row["chance"], row["things"], row["pictures"]) == (0.5, 0.75, 2, 4)
+    assert (row["agreement"], row["chance"], row["objects"], row["images"]) == (0.5, 0.75, 2, 4)
     assert calibration_error(told, [("day",), ("day",), ("day",), ("night",)]) == pytest.approx(
         (0.45 + 0.05) / 2
     )
 
 
 def test_what_cannot_be_learnt() -> None:
-    """A picture that cannot be read is passed over; words that never differ, and models without
+    """An image that cannot be read is passed over; words that never differ, and models without
     features, are refused.
     """
 
     def broken() -> np.ndarray:
-        raise BadPicture("no")
+        raise BadImage("no")
 
     features, kept = features_of(seeing(), [broken, *(one.load for one in world(3))])
     assert kept == [1, 2, 3, 4, 5, 6]
     assert len(features) == 6
-    same = [Annotated(one.thing, one.load, {"time": ("day",)}) for one in world(20)]
+    same = [Annotated(one.obj, one.load, {"time": ("day",)}) for one in world(20)]
     with pytest.raises(SoritesError, match="differ"):
         fit_heads(same, seeing(), "x")
-    with pytest.raises(SoritesError, match="none of 1 pictures"):
+    with pytest.raises(SoritesError, match="none of 1 images"):
         features_of(seeing(), [broken])
 
 
@@ -112,11 +112,11 @@ def test_read_wrong_files(tmp_path: Path) -> None:
 
 def test_people(tmp_path: Path) -> None:
     """What people answered to the task context are the words that heads learn from."""
-    pictures = world(3)
-    entries = [Entry(f"p{at}", f"p{at}", one.load) for at, one in enumerate(pictures)]
+    images = world(3)
+    entries = [Entry(f"p{at}", f"p{at}", one.load) for at, one in enumerate(images)]
 
     def say(row: object, who: int) -> dict[str, object]:
-        words = pictures[int(row["name"][1:])].words  # type: ignore[index]
+        words = images[int(row["name"][1:])].words  # type: ignore[index]
         return {
             "category": "cat",
             "time": words["time"][0],
@@ -126,4 +126,4 @@ def test_people(tmp_path: Path) -> None:
         }
 
     told = people_said(answered(tmp_path / "l.sqlite", "context", entries, say))
-    assert told == {f"p{at}": dict(one.words) for at, one in enumerate(pictures)}
+    assert told == {f"p{at}": dict(one.words) for at, one in enumerate(images)}

@@ -1,4 +1,4 @@
-"""Attributes told of a run become facts that metrics ask, by heads or by a referee's texts."""
+"""Attributes told of a run become facts that metrics ask, by heads or by an encoder's texts."""
 
 from __future__ import annotations
 
@@ -27,34 +27,34 @@ from sorites.apps.annotation.predict import (
     tell_run,
     tell_source,
 )
-from sorites.core import Model, Referee
+from sorites.core import Encoder, Model
 from sorites.core.errors import SoritesError
 from sorites.suites.suite import parse
 
 
 @pytest.fixture
-def pictures(tmp_path: Path) -> Path:
-    """Forty pictures of four classes, half of them by night, on grass or sand."""
+def images(tmp_path: Path) -> Path:
+    """Forty images of four classes, half of them by night, on grass or sand."""
     for number in range(40):
-        place = tmp_path / "pictures" / CLASSES[number % 4]
+        place = tmp_path / "images" / CLASSES[number % 4]
         place.mkdir(parents=True, exist_ok=True)
         time, ground = ("day", "night")[number // 4 % 2], ("grass", "sand")[number // 8 % 2]
         Image.fromarray(drawn(number + 500, time, "sunny", [ground])).save(
             place / f"{number:02d}-{time}-{ground}.png"
         )
-    return tmp_path / "pictures"
+    return tmp_path / "images"
 
 
 @pytest.fixture
-def run(pictures: Path, tiny: Callable[..., Model], tmp_path: Path) -> Path:
+def run(images: Path, tiny: Callable[..., Model], tmp_path: Path) -> Path:
     suite = parse({"name": "s", "shifts": ["jpeg"], "reference": "one"}, "test")
-    sorites.run(suite, source=f"folder:{pictures}", models=[tiny("one")], out=tmp_path / "run")
+    sorites.run(suite, source=f"folder:{images}", models=[tiny("one")], out=tmp_path / "run")
     return tmp_path / "run"
 
 
 @pytest.mark.slow
 def test_run(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Told attributes stand in the table, shifted images have those of their clean picture, and the
+    """Told attributes stand in the table, shifted images have those of their clean image, and the
     gap can be asked.
     """
     heads = fit_heads(world(), seeing(), "seeing")
@@ -92,38 +92,38 @@ def _names() -> list[str]:
 
 
 @pytest.mark.slow
-def test_source(pictures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_source(images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder becomes a table of words with confidence; heads of other weights are refused."""
     heads = fit_heads(world(), seeing(), "seeing")
     monkeypatch.setattr("sorites.apps.annotation.predict.core.model", lambda spec: seeing())
-    told = tell_source(by_heads(heads)[0], samples_of(f"folder:{pictures}"))
+    told = tell_source(by_heads(heads)[0], samples_of(f"folder:{images}"))
     times = told.filter(pl.col("kind") == "time")
     assert times.height == 40
-    assert all(value in picture for picture, value in times.select("picture", "value").rows())
+    assert all(value in image for image, value in times.select("image", "value").rows())
     monkeypatch.setattr("sorites.apps.annotation.predict.core.model", lambda spec: seeing("2"))
     with pytest.raises(SoritesError, match="other weights"):
         by_heads(heads)
 
 
-def brightness() -> Referee:
-    """A referee whose texts are near to dark and bright pictures."""
+def brightness() -> Encoder:
+    """An encoder whose texts are near to dark and bright images."""
 
-    def images(pictures: list[np.ndarray], framed: bool) -> np.ndarray:
-        light = np.array([picture.mean() / 255 for picture in pictures])
+    def images(images_u8: list[np.ndarray], framed: bool) -> np.ndarray:
+        light = np.array([image.mean() / 255 for image in images_u8])
         return np.stack([light, 1 - light], axis=1).astype(np.float32)
 
     def texts(sentences: list[str]) -> np.ndarray:
         return np.array([[0.1, 0.9] if "night" in text else [0.45, 0.55] for text in sentences], np.float32)
 
-    return Referee("brightness", images, texts, version="7")
+    return Encoder("brightness", images, texts, version="7")
 
 
 def test_texts(run: Path) -> None:
-    """A referee's softmax is that of its cosines times the scale; the record says that texts told it."""
+    """An encoder's softmax is that of its cosines times the scale; the record says that texts told it."""
     texts = {"time": {"day": "a {class} by day", "night": "a {class} at night"}}
     teller, record = by_texts(ReferenceTexts(brightness(), "brightness", texts))
-    picture = np.full((8, 8, 3), 128, np.uint8)
-    told = teller([Asked("x", lambda: picture, "cat")], lambda n: None)
+    image = np.full((8, 8, 3), 128, np.uint8)
+    told = teller([Asked("x", lambda: image, "cat")], lambda n: None)
     ((word, share),) = told["x"]["time"]
     seen = np.array([128 / 255, 1 - 128 / 255])
     cosines = [
@@ -135,8 +135,8 @@ def test_texts(run: Path) -> None:
     assert share == pytest.approx(raised[0] / raised.sum(), abs=1e-4)
     tell_run(run, teller, record, "counts")
     kept = json.loads((run / "facts" / "attributes.json").read_text())
-    assert kept["told_by"] == "a referee's softmax over texts"
-    assert (kept["referee"], kept["version"], kept["uncommon"]) == ("brightness", "7", "counts")
+    assert kept["told_by"] == "an encoder's softmax over texts"
+    assert (kept["encoder"], kept["version"], kept["uncommon"]) == ("brightness", "7", "counts")
     rows = sorites.read(run).select("sample_id", "attrs").collect().rows()
     right = [
         attr["value"] == sample.split("-")[1]
@@ -166,10 +166,10 @@ def test_wrong_texts(tmp_path: Path, text: str) -> None:
 
 
 def test_published_texts() -> None:
-    """The published texts of OOD-CV's weather are there for any referee."""
+    """The published texts of OOD-CV's weather are there for any encoder."""
     texts = reference_texts("toy").texts["weather"]
-    assert texts["raining"] == "a picture of a {class} in rain"
-    assert texts["none"] == "a picture of a {class} without snow nor fog nor rain"
+    assert texts["raining"] == "an image of a {class} in rain"
+    assert texts["none"] == "an image of a {class} without snow nor fog nor rain"
 
 
 def test_commonness(run: Path) -> None:

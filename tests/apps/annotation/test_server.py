@@ -20,30 +20,30 @@ from sorites.apps.annotation.images import Album, Entry
 from sorites.apps.annotation.server import PAGE, application
 from sorites.apps.annotation.store import opened
 from sorites.apps.annotation.task import load
-from sorites.core.errors import BadPicture
+from sorites.core.errors import BadImage
 
 EVIL = '<img src=x onerror="document.title=1">'
 
 
 def broken() -> Any:
-    raise BadPicture("it is cut short")
+    raise BadImage("it is cut short")
 
 
 class Running:
-    """A labelling of eight pictures that is served in a thread, the last of them damaged."""
+    """A labelling of eight images that is served in a thread, the last of them damaged."""
 
     def __init__(self, path: Path) -> None:
         names = [f"{EVIL}/{i}.png" for i in range(8)]
-        pictures = [
+        images = [
             Entry(name, name, (lambda: scene(0)) if i < 7 else broken, EVIL) for i, name in enumerate(names)
         ]
-        begin(path, load("in_class")[1], pictures, "source test")
+        begin(path, load("in_class")[1], images, "source test")
         self.path = path
         self.tokens = {name: token for name, token, _ in add_people(path, ["ann", "ben"])}
         self.socket = socket.create_server(("127.0.0.1", 0))
         self.address = f"http://127.0.0.1:{self.socket.getsockname()[1]}"
         self.server = uvicorn.Server(
-            uvicorn.Config(application(path, Album(pictures)), log_level="error", ws="none")
+            uvicorn.Config(application(path, Album(images)), log_level="error", ws="none")
         )
         self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [self.socket]}, daemon=True)
         self.thread.start()
@@ -78,7 +78,7 @@ def click(assignment: int, id_: str = "a-click-id") -> dict[str, Any]:
 
 
 def test_nothing_is_told_without_a_valid_token(running: Running) -> None:
-    for path in ("api/task", "api/work", "api/picture/1"):
+    for path in ("api/task", "api/work", "api/image/1"):
         assert running.ask(path, None).status == 401
         assert ask(running.address, path, "wrong").status == 401
     assert ask(running.address, "api/clicks", "wrong", click(1)).status == 401
@@ -93,7 +93,7 @@ def test_tokens_are_long_and_each_persons_own(running: Running) -> None:
     assert running.ask("api/task", "ben").json["annotator"] == "ben"
 
 
-def test_work_does_not_say_which_pictures_are_known_nor_their_names(running: Running) -> None:
+def test_work_does_not_say_which_images_are_known_nor_their_names(running: Running) -> None:
     items = running.ask("api/work").json["items"]
     assert items
     assert all(set(item) == {"assignment", "answered", "class", "shift", "place", "of"} for item in items)
@@ -122,16 +122,16 @@ def test_a_form_of_another_site_cannot_send_clicks(running: Running) -> None:
     assert running.ask("api/clicks", None, body).status == 401
 
 
-def test_pictures_and_answers_of_others_are_out_of_reach(running: Running) -> None:
+def test_images_and_answers_of_others_are_out_of_reach(running: Running) -> None:
     mine, theirs = (running.ask("api/work", name).json["items"][0]["assignment"] for name in ("ann", "ben"))
-    assert running.ask(f"api/picture/{theirs}", "ann").status == 404
-    found = running.ask("api/clicks", "ann", click(theirs, "not-my-picture")).json
+    assert running.ask(f"api/image/{theirs}", "ann").status == 404
+    found = running.ask("api/clicks", "ann", click(theirs, "not-my-image")).json
     assert found["kept"] == []
-    assert "not given to you" in found["refused"]["not-my-picture"]
-    picture = running.ask(f"api/picture/{mine}", "ann")
-    assert picture.status == 200
-    assert picture.body.startswith(b"\x89PNG")
-    assert picture.headers["X-Width"] == "80"
+    assert "not given to you" in found["refused"]["not-my-image"]
+    image = running.ask(f"api/image/{mine}", "ann")
+    assert image.status == 200
+    assert image.body.startswith(b"\x89PNG")
+    assert image.headers["X-Width"] == "80"
 
 
 @pytest.mark.parametrize(
@@ -178,15 +178,15 @@ def test_paths_lead_nowhere_else(running: Running) -> None:
         "%2e%2e/store.py",
         "docs",
         "openapi.json",
-        "api/picture/-1",
-        "api/picture/x",
+        "api/image/-1",
+        "api/image/x",
     ):
         assert running.ask(path, "ann").status in (401, 404)
 
 
-def test_a_picture_that_cannot_be_read_is_set_aside_with_its_reason(running: Running) -> None:
+def test_a_image_that_cannot_be_read_is_set_aside_with_its_reason(running: Running) -> None:
     items = running.ask("api/work", "ben").json["items"]
-    answers = {item["assignment"]: running.ask(f"api/picture/{item['assignment']}", "ben") for item in items}
+    answers = {item["assignment"]: running.ask(f"api/image/{item['assignment']}", "ben") for item in items}
     bad = [number for number, answer in answers.items() if answer.status != 200]
     assert len(bad) == 1
     assert answers[bad[0]].status == 410

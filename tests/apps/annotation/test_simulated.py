@@ -1,4 +1,4 @@
-"""Fifty people with known rates of error on two thousand pictures: what the rules choose against
+"""Fifty people with known rates of error on two thousand images: what the rules choose against
 the truth.
 """
 
@@ -24,7 +24,7 @@ from sorites.apps.annotation.task import load
 
 pytestmark = pytest.mark.slow
 
-PEOPLE, PICTURES, KNOWN = 50, 2000, 40
+PEOPLE, IMAGES, KNOWN = 50, 2000, 40
 WORDS = ("day", "night", "none")
 TASK = """
 name = "time"
@@ -87,11 +87,11 @@ async def work(
 def simulate(path: Path, third: bool) -> tuple[float, float]:
     """Let everybody work, and return the share right of the chosen answers and of the average answer."""
     rng = np.random.default_rng(7)
-    names = [f"{i}.png" for i in range(PICTURES + KNOWN)]
-    truth = dict(zip(names, rng.choice(WORDS, len(names)), strict=True))
+    names = [f"{i}.png" for i in range(IMAGES + KNOWN)]
+    ground_truth = dict(zip(names, rng.choice(WORDS, len(names)), strict=True))
     errors = rng.uniform(0.02, 0.45, PEOPLE)
     table = path.with_suffix(".csv")
-    table.write_text("picture,time\n" + "".join(f"{name},{truth[name]}\n" for name in names[:KNOWN]))
+    table.write_text("image,time\n" + "".join(f"{name},{ground_truth[name]}\n" for name in names[:KNOWN]))
     begin(
         path,
         TASK,
@@ -106,10 +106,10 @@ def simulate(path: Path, third: bool) -> tuple[float, float]:
     async def everybody() -> None:
         async with app.router.lifespan_context(app):
             database = app.state.serving.database
-            query = "SELECT p.name FROM assignments a JOIN pictures p ON p.id = a.picture WHERE a.id = ?"
+            query = "SELECT p.name FROM assignments a JOIN images p ON p.id = a.image WHERE a.id = ?"
 
             def says(who: int, assignment: int) -> str:
-                right = truth[database.execute(query, (assignment,)).fetchone()[0]]
+                right = ground_truth[database.execute(query, (assignment,)).fetchone()[0]]
                 return (
                     str(rng.choice([word for word in WORDS if word != right]))
                     if rng.random() < errors[who]
@@ -125,15 +125,18 @@ def simulate(path: Path, third: bool) -> tuple[float, float]:
     chosen, given = chosen_answers(path), given_answers(path)
     work_given = given.filter(given["role"] == "work")
     right = np.mean(
-        [json.loads(value) == truth[name] for name, value in chosen.select("picture", "value").iter_rows()]
+        [
+            json.loads(value) == ground_truth[name]
+            for name, value in chosen.select("image", "value").iter_rows()
+        ]
     )
     average = np.mean(
         [
-            json.loads(value) == truth[name]
-            for name, value in work_given.select("picture", "value").iter_rows()
+            json.loads(value) == ground_truth[name]
+            for name, value in work_given.select("image", "value").iter_rows()
         ]
     )
-    assert chosen.height == PICTURES
+    assert chosen.height == IMAGES
     return float(right), float(average)
 
 
@@ -151,13 +154,13 @@ def compare_alpha(path: Path) -> None:
     row = agreement(path).row(0, named=True)
     answers: dict[str, dict[str, str]] = {}
     for name, who, value, role in (
-        given_answers(path).select("picture", "annotator", "value", "role").iter_rows()
+        given_answers(path).select("image", "annotator", "value", "role").iter_rows()
     ):
         if role == "work":
             answers.setdefault(name, {})[who] = json.loads(value)
     several = {name: given for name, given in answers.items() if len(given) > 1}
     codes = codes_of(several, lambda value: float(WORDS.index(value)))
-    assert row["n"] == len(several) == PICTURES
+    assert row["n"] == len(several) == IMAGES
     assert row["alpha"] == pytest.approx(krippendorff.alpha(codes, level_of_measurement="nominal"), abs=1e-6)
     assert row["alpha_low"] < row["alpha"] < row["alpha_high"]
     assert row["kappa_low"] < row["kappa"] < row["kappa_high"]

@@ -39,7 +39,7 @@ def test_context_has_the_words_of_focus() -> None:
     assert {"time": task.question("time").values, "weather": task.question("weather").values,
             "location": task.question("locations").values} == dict(WORDS)  # fmt: skip
     assert task.question("category").values[-1] == "none"
-    assert (task.batch.size, task.batch.known, task.qualification.pictures) == (25, 2, 10)
+    assert (task.batch.size, task.batch.known, task.qualification.images) == (25, 2, 10)
 
 
 def test_in_class_has_the_rule_of_its_paper() -> None:
@@ -65,7 +65,7 @@ def test_own_tasks_take_every_kind(tmp_path: Path) -> None:
         (("ask =", 'kind = "many"\nask ='), "kind: wanted 'single', 'several', .*, got 'many'"),
         (("title", "tilte"), "tilte"),
         (("[[questions]]", 'rule = "at_least_one"\n[[questions]]'), "wants first"),
-        (("[[questions]]", "[batch]\nsize = 2\nknown = 2\n[[questions]]"), "fewer known pictures"),
+        (("[[questions]]", "[batch]\nsize = 2\nknown = 2\n[[questions]]"), "fewer known images"),
         (('id = "q"', 'id = "no spaces"'), "id"),
         (("name =", "name = = "), "not valid TOML"),
     ],

@@ -1,4 +1,4 @@
-"""Pictures whose time, weather and ground are simple to see, a model that sees them, and answers
+"""Images whose time, weather and ground are simple to see, a model that sees them, and answers
 that people gave.
 """
 
@@ -19,45 +19,45 @@ from sorites.apps.annotation.heads import Annotated
 from sorites.apps.annotation.images import Entry
 from sorites.apps.annotation.store import opened, task_of
 from sorites.apps.annotation.task import load
-from sorites.core import Model, Outputs, Picture
+from sorites.core import ImageU8, Model, Outputs
 
 GROUNDS = {"grass": (40, 150, 50), "sand": (220, 190, 120), "water": (50, 90, 190)}
 
 
-def drawn(thing: int, time: str, weather: str, grounds: Sequence[str]) -> Picture:
+def drawn(obj: int, time: str, weather: str, grounds: Sequence[str]) -> ImageU8:
     """A disc in a colour of its own over the grounds; night is dark, fog pale."""
-    rng = np.random.default_rng(thing)
-    picture = np.zeros((64, 64, 3))
+    rng = np.random.default_rng(obj)
+    image = np.zeros((64, 64, 3))
     for band, rows in zip(grounds, np.array_split(np.arange(64), len(grounds)), strict=True):
-        picture[rows] = GROUNDS[band]
+        image[rows] = GROUNDS[band]
     y, x = np.mgrid[:64, :64]
-    picture[np.hypot(y - 32, x - 32) < 14] = rng.uniform(0, 255, 3)
-    picture += rng.normal(0, 6, picture.shape)
+    image[np.hypot(y - 32, x - 32) < 14] = rng.uniform(0, 255, 3)
+    image += rng.normal(0, 6, image.shape)
     if weather == "foggy":
-        picture = 0.3 * picture + 0.7 * 200
+        image = 0.3 * image + 0.7 * 200
     if time == "night":
-        picture = picture * 0.25
-    return np.clip(picture, 0, 255).astype(np.uint8)
+        image = image * 0.25
+    return np.clip(image, 0, 255).astype(np.uint8)
 
 
-def world(things: int = 60) -> list[Annotated]:
-    """Two pictures of each thing, in words that follow from a draw."""
+def world(objects: int = 60) -> list[Annotated]:
+    """Two images of each object, in words that follow from a draw."""
     found = []
-    for number in range(2 * things):
+    for number in range(2 * objects):
         rng = np.random.default_rng([3, number])
         time, weather = str(rng.choice(["day", "night"])), str(rng.choice(["sunny", "foggy"]))
         grounds = tuple(sorted(rng.choice(list(GROUNDS), rng.integers(1, 3), replace=False).tolist()))
         words = {"time": (time,), "weather": (weather,), "location": grounds}
         load = functools.partial(drawn, number // 2, time, weather, grounds)
-        found.append(Annotated(f"thing {number // 2}", load, words))
+        found.append(Annotated(f"object {number // 2}", load, words))
     return found
 
 
 def seeing(version: str = "1") -> Model:
-    """A model whose features are the colours of a picture and their spread."""
+    """A model whose features are the colours of an image and their spread."""
 
-    def forward(pictures: list[np.ndarray]) -> Outputs:
-        seen = [np.concatenate([p[:8].reshape(-1, 3), p[-8:].reshape(-1, 3)]) / 255 for p in pictures]
+    def forward(images: list[np.ndarray]) -> Outputs:
+        seen = [np.concatenate([p[:8].reshape(-1, 3), p[-8:].reshape(-1, 3)]) / 255 for p in images]
         near = [
             [np.linalg.norm(s / s.sum() - np.array(g) / sum(g)) for g in GROUNDS.values() for s in x[::50]]
             for x in seen
@@ -74,7 +74,7 @@ def seeing(version: str = "1") -> Model:
 def answered(
     path: Path, task: str, entries: Sequence[Entry], say: Callable[[Any, int], Mapping[str, Any]]
 ) -> Path:
-    """A labelling in which two people answer for every picture what ``say`` gives for its row and
+    """A labelling in which two people answer for every image what ``say`` gives for its row and
     their number.
     """
     begin(path, load(task)[1], entries, "source test")
@@ -83,7 +83,7 @@ def answered(
         for who in (1, 2):
             while items := [item for item in Worker(database, who).items() if not item["answered"]]:
                 for item in items:
-                    row = _picture(database, item["id"])
+                    row = _image(database, item["id"])
                     click = {
                         "id": f"click-{who}-{item['id']}",
                         "assignment": item["id"],
@@ -96,6 +96,6 @@ def answered(
     return path
 
 
-def _picture(database: sqlite3.Connection, assignment: int) -> Any:
-    asked = "SELECT p.* FROM pictures p JOIN assignments a ON a.picture = p.id WHERE a.id = ?"
+def _image(database: sqlite3.Connection, assignment: int) -> Any:
+    asked = "SELECT p.* FROM images p JOIN assignments a ON a.image = p.id WHERE a.id = ?"
     return database.execute(asked, (assignment,)).fetchone()

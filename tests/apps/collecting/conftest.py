@@ -15,7 +15,7 @@ Gather = Callable[..., Collected]
 
 
 def reasons(found: Collected) -> dict[str, str]:
-    """What became of each picture, by the service's id."""
+    """What became of each image, by the service's id."""
     return {row.found.id: row.outcome.reason or "kept" for row in found.rows}
 
 

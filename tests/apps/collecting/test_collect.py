@@ -28,7 +28,7 @@ from sorites.sources.folder import folder
 
 
 def test_openverse(web: Web, gather: Gather, tmp_path: Path) -> None:
-    """Every kept picture has its page, author, licence with version, credit, query, date and hash;
+    """Every kept image has its page, author, licence with version, credit, query, date and hash;
     a second time asks nothing.
     """
     urls = [web.say(f"/p/{n}.jpg", jpeg(n)) for n in range(3)]
@@ -36,7 +36,7 @@ def test_openverse(web: Web, gather: Gather, tmp_path: Path) -> None:
     found = gather()
     out = tmp_path / "out"
     assert found.kept == 3
-    records = pl.read_parquet(out / "pictures.parquet")
+    records = pl.read_parquet(out / "images.parquet")
     row = records.row(0, named=True)
     data = (out / row["file"]).read_bytes()
     assert data == jpeg(0)
@@ -148,7 +148,7 @@ def test_flickr_says_no(web: Web, gather: Gather, monkeypatch: pytest.MonkeyPatc
 
 
 def test_near_duplicates(web: Web, gather: Gather, tmp_path: Path) -> None:
-    """Of pictures that look the same the largest is kept, whichever comes first; all of them are in
+    """Of images that look the same the largest is kept, whichever comes first; all of them are in
     the records.
     """
     sizes = {"middle": (480, 360), "large": (800, 600), "little": (320, 240)}
@@ -178,7 +178,7 @@ def test_goes_on(web: Web, gather: Gather, tmp_path: Path) -> None:
     web.say("/v1/images/", results(*(openverse(f"id{n}", url) for n, url in enumerate(urls))))
     first = gather()
     out = tmp_path / "out"
-    whole, pictures = (
+    whole, images = (
         (out / "journal.jsonl").read_bytes(),
         {p.name: p.read_bytes() for p in out.glob("ship*")},
     )
@@ -187,7 +187,7 @@ def test_goes_on(web: Web, gather: Gather, tmp_path: Path) -> None:
         web.asked.clear()
         assert gather().kept == first.kept == 4
         assert not [path for path in web.asked if path.startswith("/p/")]
-        assert {p.name: p.read_bytes() for p in out.glob("ship*")} == pictures
+        assert {p.name: p.read_bytes() for p in out.glob("ship*")} == images
     (out / first.rows[0].outcome.file).unlink()  # type: ignore[operator]
     web.asked.clear()
     assert gather().kept == 4
@@ -196,7 +196,7 @@ def test_goes_on(web: Web, gather: Gather, tmp_path: Path) -> None:
 
 def test_limit_and_licences_later(web: Web, gather: Gather, tmp_path: Path) -> None:
     """A larger limit goes on from where the smaller ended; a licence that is no longer wanted takes
-    its pictures away.
+    its images away.
     """
     urls = [web.say(f"/p/{n}.jpg", jpeg(n)) for n in range(4)]
     web.say("/v1/images/", results(*(openverse(f"id{n}", url) for n, url in enumerate(urls))))
@@ -219,7 +219,7 @@ def test_one_at_a_time(web: Web, gather: Gather, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_killed(web: Web, tmp_path: Path) -> None:
-    """A process that is killed in the middle leaves a folder that goes on; no picture is asked for
+    """A process that is killed in the middle leaves a folder that goes on; no image is asked for
     twice but one in the air.
     """
 
@@ -251,6 +251,6 @@ def test_killed(web: Web, tmp_path: Path) -> None:
     process.wait(30)
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, env={**os.environ})
     assert done.returncode == 0, done.stderr
-    assert "12 pictures in" in done.stdout
+    assert "12 images in" in done.stdout
     again = [path for path, times in web.counts.items() if times > 1]
     assert len(again) <= 1

@@ -77,7 +77,7 @@ def test_values() -> None:
 
 
 def test_attribution() -> None:
-    """A credit names title, author, licence with its page, and where the picture is seen."""
+    """A credit names title, author, licence with its page, and where the image is seen."""
     found = Found(
         "s", "1", "u", "https://p", "T", "A", licence_of("https://creativecommons.org/licenses/by/4.0/"), ""
     )

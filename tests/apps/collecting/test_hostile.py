@@ -1,4 +1,4 @@
-"""Services and pictures that lie, go on for ever, send elsewhere or ask to wait."""
+"""Services and images that lie, go on for ever, send elsewhere or ask to wait."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sorites.core.errors import SoritesError
 
 
 def test_left_out(web: Web, gather: Gather, tmp_path: Path) -> None:
-    """What is small, drawn, broken, not a picture, gone or too long is left out with a reason,
+    """What is small, drawn, broken, not an image, gone or too long is left out with a reason,
     whatever its content type says.
     """
     fine = web.say("/p/fine.jpg", jpeg(9), Content_Type="text/html")
@@ -147,11 +147,11 @@ def test_rates(web: Web, gather: Gather, monkeypatch: pytest.MonkeyPatch) -> Non
     """
     slept: list[float] = []
     monkeypatch.setattr("sorites.apps.collecting.client.pause", slept.append)
-    picture, times = jpeg(1), iter((429, 503, 200))
+    image, times = jpeg(1), iter((429, 503, 200))
 
     def busy(web: Web, handler: BaseHTTPRequestHandler, query: dict[str, str]) -> None:
         status = next(times)
-        send(handler, picture, status, **({"Retry_After": "7"} if status == 429 else {}))
+        send(handler, image, status, **({"Retry_After": "7"} if status == 429 else {}))
 
     url = web.do("/p/a.jpg", busy)
     web.say(

@@ -14,12 +14,12 @@ from sorites.apps.collecting.judging import Hashes, is_drawn, perceptual_hash
 @pytest.mark.parametrize("seed", range(40))
 def test_peer(seed: int) -> None:
     """Every bit is that of imagehash's pHash."""
-    picture = scene(seed, 60 + 7 * seed, 91 + 5 * seed)
-    assert f"{perceptual_hash(picture):016x}" == str(imagehash.phash(Image.fromarray(picture)))
+    image = scene(seed, 60 + 7 * seed, 91 + 5 * seed)
+    assert f"{perceptual_hash(image):016x}" == str(imagehash.phash(Image.fromarray(image)))
 
 
 def test_scaled_and_compressed() -> None:
-    """A copy of half the size differs by few bits, another picture by many."""
+    """A copy of half the size differs by few bits, another image by many."""
     hashes = [perceptual_hash(scene(seed, 240, 320)) for seed in range(12)]
     half = [
         perceptual_hash(np.asarray(Image.fromarray(scene(seed, 240, 320)).resize((160, 120))))
@@ -40,12 +40,12 @@ def test_drawn() -> None:
     foggy = np.clip(scene(1, 300, 400) * 0.1 + 190 + rng.normal(0, 1.5, (300, 400, 3)), 0, 255).astype(
         np.uint8
     )
-    for picture in (scene(2, 300, 400), dark, foggy, np.repeat(scene(3, 300, 400)[..., :1], 3, axis=2)):
-        assert not is_drawn(picture)
+    for image in (scene(2, 300, 400), dark, foggy, np.repeat(scene(3, 300, 400)[..., :1], 3, axis=2)):
+        assert not is_drawn(image)
 
 
 def test_near() -> None:
-    """The register of hashes equals a comparison one by one, while pictures come and go."""
+    """The register of hashes equals a comparison one by one, while images come and go."""
     rng = np.random.default_rng(5)
     kept: dict[str, int] = {}
     hashes = Hashes()

@@ -1,5 +1,5 @@
 """A small web on loopback: three image searches in the shapes of the real ones, and the machine
-that their pictures lie on.
+that their images lie on.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Reply = Callable[["Web", BaseHTTPRequestHandler, dict[str, str]], None]
 
 
 def jpeg(seed: int, width: int = 320, height: int = 240, quality: int = 90) -> bytes:
-    """A photograph-like picture."""
+    """A photograph-like image."""
     out = io.BytesIO()
     Image.fromarray(scene(seed, height, width)).save(out, "JPEG", quality=quality)
     return out.getvalue()
@@ -125,7 +125,7 @@ def served() -> Iterator[Web]:
 def openverse(id_: str, url: str, **other: Any) -> dict[str, Any]:
     """A result in the shape of Openverse."""
     return {
-        "id": id_, "title": f"Picture {id_}", "url": url, "foreign_landing_url": f"https://example.org/{id_}",
+        "id": id_, "title": f"Image {id_}", "url": url, "foreign_landing_url": f"https://example.org/{id_}",
         "creator": "A. Author", "creator_url": "https://example.org/author", "license": "by", "license_version": "4.0",
         "license_url": "https://creativecommons.org/licenses/by/4.0/", "attribution": "...", "provider": "flickr",
         "source": "flickr", "width": 320, "height": 240, "filetype": "jpg", **other,
@@ -147,7 +147,7 @@ def commons(
     pageid: int, url: str, licence: str = "CC BY-SA 4.0", page: str | None = None, artist: str = "A"
 ) -> dict[str, Any]:
     """A page of Commons with its file."""
-    facts = {"LicenseShortName": licence, "Artist": artist, "ObjectName": f"Picture {pageid}"}
+    facts = {"LicenseShortName": licence, "Artist": artist, "ObjectName": f"Image {pageid}"}
     if page:
         facts["LicenseUrl"] = page
     return {

@@ -1,4 +1,4 @@
-"""The check of generated pictures, on numbers that can be counted by hand."""
+"""The check of generated images, on numbers that can be counted by hand."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_alignment_is_the_cosine_to_the_words_of_the_shift() -> None:
 
 
 def test_the_filter_cuts_what_left_its_class() -> None:
-    """Pictures that turned away from words and clean picture go; thresholds are cosines that half
+    """Images that turned away from words and clean image go; thresholds are cosines that half
     of them pass.
     """
     seen = np.array([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]] * 2)
@@ -60,7 +60,7 @@ def test_the_filter_cuts_what_left_its_class() -> None:
         cut(ROWS.filter(pl.col("severity") > 0), seen[:6], seen[:6], lambda texts: seen, thresholds)
 
 
-def test_the_nearest_real_pictures_come_first() -> None:
+def test_the_nearest_real_images_come_first() -> None:
     known = np.array([[0.0, 1.0], [1.0, 0.0], [0.6, 0.8]])
     found = nearest(ROWS[:1], np.array([[1.0, 0.0]]), ["a", "b", "c"], known, 2)
     assert found["nearest"].to_list() == [["b", "c"]]

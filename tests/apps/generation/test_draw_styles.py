@@ -15,23 +15,23 @@ from sorites.apps.generation.safety import checker
 from sorites.apps.generation.styles import Order, Prompts, Style, draw_styles, jobs, planned
 from sorites.core.errors import SoritesError
 from sorites.core.labels import open_labels
-from sorites.core.samples import to_picture
+from sorites.core.samples import to_uint8
 from sorites.diffusion.pipeline import Pipe
 from sorites.diffusion.toy.world import SHAPES, draw
 from sorites.suites.suite import Distance
 
 from .conftest import FEW
 
-STYLES = [Style("plain", "a picture of a {label}"), Style("snow", "a picture of a {label} in snow", "night")]
-ORDER = Order(per_cell=3, kind="png", batch=4, familiar=5)
+STYLES = [Style("plain", "an image of a {label}"), Style("snow", "an image of a {label} in snow", "night")]
+ORDER = Order(per_cell=3, kind="png", batch=4, in_distribution=5)
 
 
 @pytest.fixture(scope="module")
 def how(tmp_path_factory: pytest.TempPathFactory) -> Distance:
     real, rng = tmp_path_factory.mktemp("real"), np.random.default_rng(0)
     for place in range(12):
-        Image.fromarray(to_picture(draw(SHAPES[place % 2], "plain", rng))).save(real / f"{place}.png")
-    return Distance(referee="toy", against=f"folder:{real}", k=2, levels=2)
+        Image.fromarray(to_uint8(draw(SHAPES[place % 2], "plain", rng))).save(real / f"{place}.png")
+    return Distance(encoder="toy", against=f"folder:{real}", k=2, levels=2)
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def test_every_cell_has_its_number_and_is_ood_reads_the_folder(made: tuple[Path,
     found = core.source(f"is_ood:{out}", open_labels())
     drawn = [sample for sample in found if sample.shift == "syn_is"]
     cells = {(sample.setting.params["cov_level"], sample.setting.params["sem_level"]) for sample in drawn}
-    assert counts["pictures"] == len(drawn) == 3 * len(cells) == 3 * counts["cells"]
+    assert counts["images"] == len(drawn) == 3 * len(cells) == 3 * counts["cells"]
     assert counts["prompts"] == 8
     assert counts["cells"] + counts["empty_cells"] == 4
     assert len(found) - len(drawn) == 5
@@ -66,7 +66,7 @@ def test_prompts_stand_in_their_cells(made: tuple[Path, dict[str, Any]]) -> None
     assert snow[1] > snow[0], "snow is farther in appearance"
 
 
-def test_typed_again_nothing_is_drawn_and_a_lost_picture_comes_back(
+def test_typed_again_nothing_is_drawn_and_a_lost_image_comes_back(
     made: tuple[Path, dict[str, Any]], tiny: Pipe, prompts: Prompts, how: Distance
 ) -> None:
     out, counts = made
@@ -92,24 +92,22 @@ def test_a_cell_uses_each_prompt_before_one_comes_again() -> None:
     assert found == jobs((0, 1), rows, 7)[:5]
 
 
-def test_refused_pictures_are_drawn_again_given_up_and_counted(
+def test_refused_images_are_drawn_again_given_up_and_counted(
     tiny: Pipe, prompts: Prompts, how: Distance, tmp_path: Path
 ) -> None:
     seen: list[int] = []
 
-    def first_two(pictures: Any) -> list[bool]:
-        seen.append(len(pictures))
-        return [len(seen) <= 2] * len(pictures)
+    def first_two(images: Any) -> list[bool]:
+        seen.append(len(images))
+        return [len(seen) <= 2] * len(images)
 
-    few = Order(per_cell=1, kind="png", familiar=1)
+    few = Order(per_cell=1, kind="png", in_distribution=1)
     counts = draw_styles(tiny, prompts, how, tmp_path, FEW, few, first_two)
     assert counts["flagged"] == 2
     assert counts["given_up"] == 0
     assert draw_styles(tiny, prompts, how, tmp_path, FEW, few)["flagged"] == 2, "counts are kept"
-    none = draw_styles(
-        tiny, prompts, how, tmp_path / "none", FEW, few, lambda pictures: [True] * len(pictures)
-    )
-    assert none["pictures"] == 0
+    none = draw_styles(tiny, prompts, how, tmp_path / "none", FEW, few, lambda images: [True] * len(images))
+    assert none["images"] == 0
     assert none["given_up"] == none["cells"]
 
 

@@ -63,10 +63,10 @@ def test_blocked_words_leave_whole_labels_out_and_are_counted(tmp_path: Path) ->
 
 def test_twenty_thousand_labels_are_planned(tmp_path: Path) -> None:
     file = tmp_path / "labels.txt"
-    file.write_text("".join(f"thing number {i}\n" for i in range(20_000)))
+    file.write_text("".join(f"object number {i}\n" for i in range(20_000)))
     found = planned(labels_of(file), published(), blocked_words())
     assert len(found) == 20_000 * 51
-    assert found.text(51) == published()[0].told("thing number 1")
+    assert found.text(51) == published()[0].told("object number 1")
     some = planned(labels_of(file), published(), blocked_words(), most=1000)
     assert len(some) == 1000
     assert len({label for label, _ in some.pairs}) > 900

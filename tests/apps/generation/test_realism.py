@@ -1,4 +1,4 @@
-"""How real generated pictures are: distances on named features and accuracy at severity 0."""
+"""How real generated images are: distances on named features and accuracy at severity 0."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sorites.apps.generation.check import check_realism, pictures_in, plain_features
-from sorites.apps.generation.images import make_pictures
+from sorites.apps.generation.check import check_realism, images_in, plain_features
+from sorites.apps.generation.images import make_images
 from sorites.core.errors import SoritesError
-from sorites.core.samples import to_picture
+from sorites.core.samples import to_uint8
 from sorites.diffusion.pipeline import Pipe
 from sorites.diffusion.sliders import Shelf
 from sorites.diffusion.toy.world import SHAPES, draw
@@ -24,28 +24,28 @@ def _real(folder: Path, style: str, seed: int, count: int = 16) -> Path:
     folder.mkdir(parents=True)
     rng = np.random.default_rng(seed)
     for place in range(count):
-        Image.fromarray(to_picture(draw(SHAPES[place % 4], style, rng))).save(folder / f"{place:02d}.png")
+        Image.fromarray(to_uint8(draw(SHAPES[place % 4], style, rng))).save(folder / f"{place:02d}.png")
     return folder
 
 
-def test_pictures_like_the_real_ones_are_nearer(tmp_path: Path) -> None:
+def test_images_like_the_real_ones_are_nearer(tmp_path: Path) -> None:
     real, alike, snowy = (_real(tmp_path / name, style, seed) for name, style, seed in
                           (("real", "plain", 0), ("alike", "plain", 1), ("snowy", "snow", 2)))  # fmt: skip
     found = check_realism(alike, snowy, real, "toy:all")
     assert found is not None
     assert found["number"].to_list() == ["frechet [toy:all]", "kernel [toy:all]"] * 2
-    near, far = (found.filter(pictures=str(folder)) for folder in (alike, snowy))
+    near, far = (found.filter(images=str(folder)) for folder in (alike, snowy))
     assert (near["value"] < far["value"]).all()
     assert (found["low"] < found["value"]).all()
     assert (found["value"] < found["high"]).all()
     assert found["n"].to_list() == [16] * 4
-    own = frechet(*(plain_features(folder, pictures_in(folder), "toy:all") for folder in (alike, real)))
+    own = frechet(*(plain_features(folder, images_in(folder), "toy:all") for folder in (alike, real)))
     assert near["value"][0] == pytest.approx(own)
 
 
-def test_accuracy_is_asked_at_severity_0_once_per_picture(tiny: Pipe, sliders: Shelf, tmp_path: Path) -> None:
-    make_pictures(tiny, sliders, (0.0, 1.0), (1, 2), tmp_path, FEW, "png")
-    assert len(pictures_in(tmp_path)) == 2 * 2, "two classes, two seeds; the shifts share them"
+def test_accuracy_is_asked_at_severity_0_once_per_image(tiny: Pipe, sliders: Shelf, tmp_path: Path) -> None:
+    make_images(tiny, sliders, (0.0, 1.0), (1, 2), tmp_path, FEW, "png")
+    assert len(images_in(tmp_path)) == 2 * 2, "two classes, two seeds; the shifts share them"
     found = check_realism(tmp_path, model="toy:all")
     assert found is not None
     row = found.row(0, named=True)

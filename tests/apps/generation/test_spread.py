@@ -1,4 +1,4 @@
-"""Pictures drawn by an engine in other processes are those that one process draws, and what is
+"""Images drawn by an engine in other processes are those that one process draws, and what is
 there is not drawn again.
 """
 
@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("diffusers", reason="needs: pip install 'sorites[generate]'")
 
-from sorites.apps.generation.images import MANIFEST, Spread, make_pictures, open_pipe, units_of
+from sorites.apps.generation.images import MANIFEST, Spread, make_images, open_pipe, units_of
 from sorites.diffusion.sampler import TOY_DRAWING
 from sorites.diffusion.sliders import Concept, shelf
 from sorites.evaluation.engines import ENGINES
@@ -25,13 +25,13 @@ def test_units_hold_every_seed_once() -> None:
 
 
 @pytest.mark.slow
-def test_an_engine_of_processes_draws_the_same_pictures(tmp_path: Path) -> None:
+def test_an_engine_of_processes_draws_the_same_images(tmp_path: Path) -> None:
     some = shelf("toy").kept(["snow"], ["disc", "square"])
     drawing = TOY_DRAWING
     pipe = open_pipe("toy")
     spread = Spread(ENGINES.get("processes"), 2, functools.partial(open_pipe, "toy"))
-    alone = make_pictures(pipe, some, (0, 1), (1, 2, 3), tmp_path / "alone", drawing, "png", by_text=True)
-    among = make_pictures(
+    alone = make_images(pipe, some, (0, 1), (1, 2, 3), tmp_path / "alone", drawing, "png", by_text=True)
+    among = make_images(
         pipe,
         some,
         (0, 1),
@@ -46,11 +46,11 @@ def test_an_engine_of_processes_draws_the_same_pictures(tmp_path: Path) -> None:
     assert alone.height == 2 * 3 * (2 + 2)
     assert among.drop("hash").equals(alone.drop("hash"))
     assert (tmp_path / "among" / MANIFEST).is_file()
-    # another batch may round a value of a picture to the next of 256
+    # another batch may round a value of an image to the next of 256
     assert (among["hash"] == alone["hash"]).mean() > 0.9
     times = {path: (tmp_path / "among" / path).stat().st_mtime_ns for path in among["path"]}
     (tmp_path / "among" / among["path"][1]).unlink()
-    again = make_pictures(
+    again = make_images(
         pipe,
         some,
         (0, 1),
@@ -64,4 +64,4 @@ def test_an_engine_of_processes_draws_the_same_pictures(tmp_path: Path) -> None:
     )
     assert again.equals(among)
     drawn = {path for path, time in times.items() if (tmp_path / "among" / path).stat().st_mtime_ns != time}
-    assert drawn == set(among["path"][:2]), "only the trajectory with the lost picture is drawn again"
+    assert drawn == set(among["path"][:2]), "only the trajectory with the lost image is drawn again"

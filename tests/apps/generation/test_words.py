@@ -1,4 +1,4 @@
-"""Words learnt from pictures: on the way to them, resumed, refused."""
+"""Words learnt from images: on the way to them, resumed, refused."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sorites.apps.generation.recipes import TOY_WORDS, WordRecipe, word_recipe
 from sorites.apps.generation.words import UNFINISHED, first_vectors, learn_words, learnt
 from sorites.core import Sample
 from sorites.core.errors import SoritesError
-from sorites.core.samples import to_picture
+from sorites.core.samples import to_uint8
 from sorites.diffusion.pipeline import Pipe
 from sorites.diffusion.sliders import Concept
 from sorites.diffusion.toy.world import draw
@@ -26,7 +26,7 @@ from .conftest import stopped
 
 QUICK = replace(TOY_WORDS, name="quick", steps=6, batch=2)
 RNG = np.random.default_rng(0)
-PICTURES = [to_picture(draw("square", "plain", RNG)) for _ in range(4)]
+IMAGES = [to_uint8(draw("square", "plain", RNG)) for _ in range(4)]
 NAMES = ["disc", "cross"]
 
 
@@ -35,7 +35,7 @@ def test_learning_moves_only_the_word_and_lowers_the_loss(tiny: Pipe, tmp_path: 
     table = tiny.parts.text_encoder.get_input_embeddings().weight
     before = table.detach().clone()
     many = replace(QUICK, steps=25, batch=4, rate=0.2)
-    word = learnt(tiny, "cross", PICTURES, many, tmp_path / "state")
+    word = learnt(tiny, "cross", IMAGES, many, tmp_path / "state")
     torch.testing.assert_close(table, before)
     start = first_vectors(tiny, "cross", 1)[0]
     assert not torch.allclose(word.vectors[0], start)
@@ -49,10 +49,10 @@ def _loss(pipe: Pipe, vectors: torch.Tensor) -> float:
 
     word = Word("cross", (vectors,))
     made = taught(pipe, [word])
-    how = replace(QUICK, batch=64, templates=("a picture of a {class}",))
+    how = replace(QUICK, batch=64, templates=("an image of a {class}",))
     with torch.no_grad():
         return float(
-            word_training._loss(made, word, latents_of(made, PICTURES), how, torch.Generator().manual_seed(3))
+            word_training._loss(made, word, latents_of(made, IMAGES), how, torch.Generator().manual_seed(3))
         )
 
 
@@ -60,12 +60,12 @@ def test_stopped_and_typed_again_the_word_is_the_same(
     tiny: Pipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(word_training, "KEPT", 2)
-    whole, again = stopped(lambda state, tick: learnt(tiny, "cross", PICTURES, QUICK, state, tick), tmp_path)
+    whole, again = stopped(lambda state, tick: learnt(tiny, "cross", IMAGES, QUICK, state, tick), tmp_path)
     torch.testing.assert_close(again.vectors[0], whole.vectors[0], rtol=0, atol=0)
 
 
 def test_both_encoders_of_stable_diffusion_xl_learn(large: Pipe, tmp_path: Path) -> None:
-    word = learnt(large, "cross", PICTURES, replace(QUICK, steps=2), tmp_path / "state")
+    word = learnt(large, "cross", IMAGES, replace(QUICK, steps=2), tmp_path / "state")
     for found, start in zip(word.vectors, first_vectors(large, "cross", 1), strict=True):
         assert found.shape == start.shape
         assert not torch.allclose(found, start)
@@ -74,7 +74,7 @@ def test_both_encoders_of_stable_diffusion_xl_learn(large: Pipe, tmp_path: Path)
 def test_a_damaged_state_is_named(tiny: Pipe, tmp_path: Path) -> None:
     (tmp_path / "state").write_bytes(b"nothing")
     with pytest.raises(SoritesError, match="cannot go on from .*Delete it"):
-        learnt(tiny, "cross", PICTURES, QUICK, tmp_path / "state")
+        learnt(tiny, "cross", IMAGES, QUICK, tmp_path / "state")
 
 
 @pytest.fixture
@@ -84,8 +84,8 @@ def source(tmp_path: Path) -> list[Sample]:
 
     for name in NAMES:
         (tmp_path / "real" / name).mkdir(parents=True)
-        for place, picture in enumerate(PICTURES[:2]):
-            Image.fromarray(picture).resize((20, 24)).save(tmp_path / "real" / name / f"{place}.png")
+        for place, image in enumerate(IMAGES[:2]):
+            Image.fromarray(image).resize((20, 24)).save(tmp_path / "real" / name / f"{place}.png")
     return list(core.source(f"folder:{tmp_path / 'real'}", labels(NAMES)))
 
 
@@ -95,7 +95,7 @@ def test_words_of_a_source_are_written_left_and_refused(
     out, concepts = tmp_path / "out", [Concept(3, "cross")]
     [folder] = learn_words(tiny, concepts, source, NAMES, QUICK, out)
     facts = json.loads((folder / FACTS).read_text())
-    assert (facts["class"], facts["number"], facts["pictures"], facts["token"]) == ("cross", 3, 2, "<cross>")
+    assert (facts["class"], facts["number"], facts["images"], facts["token"]) == ("cross", 3, 2, "<cross>")
     assert facts["recipe"] == json.loads(json.dumps(QUICK.facts()))
     assert not (folder / UNFINISHED).exists()
     assert [word.name for word in words(out)] == ["cross"]
@@ -108,8 +108,8 @@ def test_words_of_a_source_are_written_left_and_refused(
         learn_words(tiny, concepts, source, NAMES, replace(QUICK, rate=0.3), out)
 
 
-def test_a_class_without_pictures_is_named(tiny: Pipe, tmp_path: Path, source: list[Sample]) -> None:
-    with pytest.raises(SoritesError, match="no picture of the class cross"):
+def test_a_class_without_images_is_named(tiny: Pipe, tmp_path: Path, source: list[Sample]) -> None:
+    with pytest.raises(SoritesError, match="no image of the class cross"):
         learn_words(
             tiny,
             [Concept(1, "cross")],

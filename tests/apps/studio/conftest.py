@@ -1,4 +1,4 @@
-"""A small virtual studio: tiny frames, tiny pictures, the same servers and clients as a large one."""
+"""A small virtual studio: tiny frames, tiny images, the same servers and clients as a large one."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ GRID = Grid(
 )
 
 
-def write_pictures(root: Path, count: int = 3) -> Path:
-    """Write labelled pictures of one size."""
+def write_images(root: Path, count: int = 3) -> Path:
+    """Write labelled images of one size."""
     for i in range(count):
         folder = root / ("n01440764", "n01443537")[i % 2]
         folder.mkdir(parents=True, exist_ok=True)
@@ -39,12 +39,12 @@ def write_pictures(root: Path, count: int = 3) -> Path:
 
 @pytest.fixture
 def held(tmp_path: Path) -> list[Reference]:
-    """Three pictures to photograph."""
+    """Three images to photograph."""
     from sorites import core
     from sorites.core.labels import labels
 
     space = labels(["n01440764", "n01443537"])
-    return references(core.source(f"folder:{write_pictures(tmp_path / 'pictures')}", space), space)
+    return references(core.source(f"folder:{write_images(tmp_path / 'images')}", space), space)
 
 
 @pytest.fixture

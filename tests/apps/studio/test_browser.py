@@ -36,12 +36,12 @@ def page(browser: Any) -> Iterator[Any]:
     context.close()
 
 
-def test_a_picture_is_on_the_screen_pixel_by_pixel_when_it_is_acknowledged(page: Any, tmp_path: Path) -> None:
+def test_a_image_is_on_the_screen_pixel_by_pixel_when_it_is_acknowledged(page: Any, tmp_path: Path) -> None:
     screen = Screen()
     try:
         page.goto(screen.url)
-        picture = scene(5, 375, 500)
-        shown = screen.show("picture", png(picture))
+        image = scene(5, 375, 500)
+        shown = screen.show("image", png(image))
         assert (shown.screen, shown.left, shown.top, shown.width, shown.height) == (
             (1280, 720),
             390,
@@ -50,15 +50,15 @@ def test_a_picture_is_on_the_screen_pixel_by_pixel_when_it_is_acknowledged(page:
             375,
         )
         shot = np.asarray(_pixels(page.screenshot()))
-        assert np.array_equal(shot[172:547, 390:890], picture)
-        assert shot.sum() == picture.sum(dtype=np.int64)
+        assert np.array_equal(shot[172:547, 390:890], image)
+        assert shot.sum() == image.sum(dtype=np.int64)
         assert page.evaluate("getComputedStyle(document.body).cursor") == "none"
         large = screen.show("large", png(scene(6, 900, 1200)))
         assert (large.width, large.height) == (960, 720)
         screen.show("black", None)
         assert np.asarray(_pixels(page.screenshot())).sum() == 0
         page.set_viewport_size({"width": 390, "height": 800})
-        again = screen.show("phone", png(picture))
+        again = screen.show("phone", png(image))
         assert again.screen == (390, 800)
         assert again.width == 390
         assert page.complaints == []
@@ -92,11 +92,11 @@ def test_the_virtual_camera_photographs_what_chromium_shows(page: Any) -> None:
     try:
         page.goto(devices.screen.url)
         found = calibrate(devices.camera, devices.screen, STAGE)
-        picture = scene(3, STAGE[1], STAGE[0])
-        shown = devices.screen.show("picture", png(picture))
+        image = scene(3, STAGE[1], STAGE[0])
+        shown = devices.screen.show("image", png(image))
         devices.camera.set({"mode": "manual", "iso": 400, "shutter": 1 / 15, "aperture": 8.0})
         flat = straightened(opened(devices.camera.shoot()), found.matrix, shown, STAGE)
-        assert np.corrcoef(flat.ravel(), picture.ravel())[0, 1] > 0.95
+        assert np.corrcoef(flat.ravel(), image.ravel())[0, 1] > 0.95
     finally:
         devices.close()
 

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.slow
 
 def screen_hash(reference: Reference, size: tuple[int, int] = (1280, 720)) -> str:
     """What the virtual camera must have seen while it photographed a reference."""
-    high, wide = reference.picture().shape[:2]
+    high, wide = reference.image().shape[:2]
     shown = Shown(1, size, (size[0] - wide) // 2, (size[1] - high) // 2, wide, high)
     return hashlib.blake2b(composed(reference.png(), shown).tobytes(), digest_size=8).hexdigest()
 
@@ -81,7 +81,7 @@ def test_a_capture_is_whole_and_read_as_imagenet_es(
     assert max(near) > 0.9
 
 
-def test_lamps_are_switched_once_per_light_and_calibrations_stand_between_pictures(
+def test_lamps_are_switched_once_per_light_and_calibrations_stand_between_images(
     devices: Devices, folder: CaptureFolder, held: list[Reference]
 ) -> None:
     capture_of(folder, devices, calibrate_every=2).run(held)
@@ -140,7 +140,7 @@ def test_every_fault_of_the_camera(
 
 
 @pytest.mark.slow
-def test_a_late_file_is_not_the_next_pictures_though_settings_are_the_same(
+def test_a_late_file_is_not_the_next_images_though_settings_are_the_same(
     tmp_path: Path, devices: Devices, held: list[Reference]
 ) -> None:
     """With one setting alone EXIF tells nothing: only the camera's files and events do."""

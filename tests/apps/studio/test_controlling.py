@@ -1,4 +1,4 @@
-"""Policies compared with a camera at hand: every photograph is taken once, and a second call takes none."""
+"""Policies compared with a camera available: every photograph is taken once, and a second call takes none."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from tests.apps.studio.conftest import write_pictures
+from tests.apps.studio.conftest import write_images
 
 from sorites.apps.studio import folder as logs
 from sorites.apps.studio.capture import Job
@@ -20,8 +20,8 @@ pytestmark = pytest.mark.slow
 MODEL = """
 import numpy as np
 
-def logits(pictures):
-    red, blue = (np.array([picture[..., k].mean() / 255 for picture in pictures]) for k in (0, 2))
+def logits(images):
+    red, blue = (np.array([image[..., k].mean() / 255 for image in images]) for k in (0, 2))
     return np.stack([red, blue], axis=1).astype(np.float32) * 8
 """
 ROWS = "idx,iso,ss,aperture\n1,250,1/4,9\n2,2000,1/60,5\n"
@@ -29,13 +29,13 @@ ROWS = "idx,iso,ss,aperture\n1,250,1/4,9\n2,2000,1/60,5\n"
 
 @pytest.fixture
 def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Control:
-    """Eight pictures, two settings, a model that looks at the colour."""
+    """Eight images, two settings, a model that looks at the colour."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tints.py").write_text(MODEL)
     (tmp_path / "grid.csv").write_text(ROWS)
-    write_pictures(tmp_path / "pictures", 8)
+    write_images(tmp_path / "images", 8)
     job = Job(
-        "folder:pictures", tmp_path / "out", "grid.csv", 1, None, None, Wanted(megapixels=0.06), side=None
+        "folder:images", tmp_path / "out", "grid.csv", 1, None, None, Wanted(megapixels=0.06), side=None
     )
     return Control(job, "python:tints:logits")
 

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.apps.studio.conftest import GRID, STAGE, write_pictures
+from tests.apps.studio.conftest import GRID, STAGE, write_images
 from tests.apps.studio.test_capture import check_whole
 
 from sorites.apps.studio import folder as logs
@@ -27,7 +27,7 @@ from sorites.apps.studio.virtual.studio import tv_size, view_of
 from sorites.core.camera_grid import Grid
 
 pytestmark = pytest.mark.slow
-KILLS, PICTURES = 10, 12
+KILLS, IMAGES = 10, 12
 RUN = "from sorites.cli import main; main()"
 
 
@@ -38,7 +38,7 @@ def test_ten_kills_at_random_moments(tmp_path: Path) -> None:
     grid = tmp_path / "grid.csv"
     rows = [f"{n},{s['iso']},{s['shutter']},{s['aperture']}" for n, s in enumerate(GRID.manual, 1)]
     grid.write_text("\n".join(["idx,iso,ss,aperture", *rows]), encoding="utf-8")
-    pictures, out = write_pictures(tmp_path / "pictures", PICTURES), tmp_path / "es"
+    images, out = write_images(tmp_path / "images", IMAGES), tmp_path / "es"
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -52,7 +52,7 @@ def test_ten_kills_at_random_moments(tmp_path: Path) -> None:
         "studio",
         "capture",
         "--source",
-        f"folder:{pictures}",
+        f"folder:{images}",
         "--out",
         str(out),
         "--grid",
@@ -78,7 +78,7 @@ def test_ten_kills_at_random_moments(tmp_path: Path) -> None:
             [sys.executable, "-c", RUN, *words], env=environment, capture_output=True, text=True, timeout=300
         )
         assert done.returncode == 0, done.stderr
-        job = Job(f"folder:{pictures}", out, str(grid), 2, wanted=Wanted(camera="ccapi:x", lamps="hue1:x"))
+        job = Job(f"folder:{images}", out, str(grid), 2, wanted=Wanted(camera="ccapi:x", lamps="hue1:x"))
         check_whole(folder, job.held(), camera)
         assert not list(out.rglob("*.tmp"))
     finally:

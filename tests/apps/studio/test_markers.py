@@ -15,7 +15,7 @@ from sorites.apps.studio.markers import board, drift, encoded, locate, moved, pl
 from sorites.apps.studio.screen.server import Shown, composed
 from sorites.apps.studio.virtual.scene import Room, View, as_jpeg
 from sorites.apps.studio.virtual.studio import tv_size, view_of
-from sorites.core import Picture, to_image
+from sorites.core import ImageU8, to_float
 from sorites.optics.camera import Exposure
 from sorites.shifts.camera import ES_STUDIO, put_on_screen
 
@@ -28,16 +28,16 @@ def shown_at(size: tuple[int, int], stage: tuple[int, int] = STAGE) -> Shown:
     return Shown(1, (width, height), (width - size[0]) // 2, (height - size[1]) // 2, *size)
 
 
-def frame_of(data: bytes, room: Room, size: tuple[int, int] = STAGE, exposure: Exposure = GOOD) -> Picture:
+def frame_of(data: bytes, room: Room, size: tuple[int, int] = STAGE, exposure: Exposure = GOOD) -> ImageU8:
     screen = composed(data, shown_at(size))
     return room.developed(
         room.blurred(room.light(screen), exposure.aperture), 0.0, exposure, np.random.default_rng(1)
     )
 
 
-def png(picture: Picture) -> bytes:
+def png(image: ImageU8) -> bytes:
     file = io.BytesIO()
-    Pillow.fromarray(picture).save(file, "PNG")
+    Pillow.fromarray(image).save(file, "PNG")
     return file.getvalue()
 
 
@@ -62,19 +62,19 @@ def test_ssim_of_straightened_photographs_against_the_unwarped_simulation() -> N
     found = locate(frame_of(board(*STAGE).png, room), board(*STAGE), placement(shown, STAGE))
     values = []
     for seed in range(2):
-        picture = scene(seed, STAGE[1], STAGE[0])
+        image = scene(seed, STAGE[1], STAGE[0])
         for exposure in (GOOD,):
-            flat = straightened(frame_of(png(picture), room, exposure=exposure), found.matrix, shown, STAGE)
-            direct = unwarped(picture, exposure, room)
+            flat = straightened(frame_of(png(image), room, exposure=exposure), found.matrix, shown, STAGE)
+            direct = unwarped(image, exposure, room)
             values.append(structural_similarity(flat, direct, channel_axis=2))
     assert np.median(values) >= 0.9
 
 
-def unwarped(picture: Picture, exposure: Exposure, room: Room) -> Picture:
+def unwarped(image: ImageU8, exposure: Exposure, room: Room) -> ImageU8:
     """The directly simulated camera without noise and perspective."""
     from sorites.optics.develop import develop
 
-    on_screen = put_on_screen(to_image(picture), np.random.default_rng(0), ES_STUDIO, room.body)
+    on_screen = put_on_screen(to_float(image), np.random.default_rng(0), ES_STUDIO, room.body)
     light = on_screen.blurred([exposure.aperture])[exposure.aperture]
     collected = room.body.electrons(exposure) / np.array(room.body.balance)
     electrons = light * (ES_STUDIO.white["off"] * collected) + np.array(ES_STUDIO.veil["off"]) * collected
@@ -98,7 +98,7 @@ def test_a_tilted_a_cut_off_and_a_soft_camera_are_warned_of() -> None:
 
     soft = np.asarray(Pillow.fromarray(sharp).filter(ImageFilter.GaussianBlur(3)))
     assert any("out of focus" in text for text in locate(soft, markers, put).warnings)
-    with pytest.raises(CameraError, match="only 0 of 20 markers are in the picture: it is too dark"):
+    with pytest.raises(CameraError, match="only 0 of 20 markers are in the image: it is too dark"):
         locate(np.zeros_like(sharp), markers, put)
 
 
@@ -109,12 +109,12 @@ def test_drift_is_the_farthest_corner() -> None:
 
 
 def test_a_plain_move_is_undone_exactly_and_metadata_is_kept() -> None:
-    picture = scene(3, 90, 120)
+    image = scene(3, 90, 120)
     frame = np.zeros((200, 300, 3), np.uint8)
-    frame[40:130, 50:170] = picture
+    frame[40:130, 50:170] = image
     matrix = np.array([[1, 0, 50], [0, 1, 40], [0, 0, 1.0]])
     flat = straightened(frame, matrix, Shown(1, (120, 90), 0, 0, 120, 90), (120, 90))
-    assert np.abs(flat.astype(int) - picture).max() <= 1
+    assert np.abs(flat.astype(int) - image).max() <= 1
     data = encoded(flat, as_jpeg(frame, GOOD, 95))
     opened = Pillow.open(io.BytesIO(data))
     assert opened.size == (120, 90)

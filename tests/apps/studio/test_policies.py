@@ -52,7 +52,7 @@ def test_bisection_comes_near_the_best_with_few_shots(best: int) -> None:
     assert outcome.answer.confidence >= 1 / 4
 
 
-def test_sample_wise_policies_take_the_whole_grid_and_the_surest_or_least_strange() -> None:
+def test_sample_wise_policies_take_the_whole_grid_and_the_surest_or_least_ood() -> None:
     for policy in (policies.confidence, policies.scorer, policies.oracle):
         shoot, shot = world(10)
         outcome = policy(shoot, GRID)

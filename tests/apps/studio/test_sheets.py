@@ -10,11 +10,11 @@ from tests.apps.studio.conftest import capture_of
 from sorites.apps.studio.devices import Devices
 from sorites.apps.studio.folder import REVIEWS_NAME, CaptureFolder, Log, flagged, open_folder
 from sorites.apps.studio.references import Reference, safe
-from sorites.apps.studio.sheets import pictures_of, sample_of, write_sheets
+from sorites.apps.studio.sheets import images_of, sample_of, write_sheets
 from sorites.core.errors import SoritesError
 
 
-def test_one_sheet_per_picture_with_holes_for_what_is_missing(
+def test_one_sheet_per_image_with_holes_for_what_is_missing(
     devices: Devices, folder: CaptureFolder, held: list[Reference]
 ) -> None:
     capture_of(folder, devices).run(held)
@@ -27,11 +27,11 @@ def test_one_sheet_per_picture_with_holes_for_what_is_missing(
     lost.unlink()
     after = [np.asarray(Pillow.open(path)) for path in write_sheets(opened)]
     changed = [not np.array_equal(a, b) for a, b in zip(before, after, strict=True)]
-    assert changed == [name == "n01440764/p0" for name, _ in pictures_of(folder)]
+    assert changed == [name == "n01440764/p0" for name, _ in images_of(folder)]
 
 
 @pytest.mark.slow
-def test_any_reviewers_flag_counts_until_the_picture_is_shot_again(
+def test_any_reviewers_flag_counts_until_the_image_is_shot_again(
     devices: Devices, folder: CaptureFolder, held: list[Reference]
 ) -> None:
     capture_of(folder, devices).run(held)

@@ -1,5 +1,5 @@
 """The toy world as it is shipped: the gate, and what its sliders must do, judged by a classifier of
-real pictures.
+real images.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def test_what_is_shipped_is_small_and_holds_no_pickle() -> None:
     assert {path.suffix for path in files} <= {".py", ".json", ".safetensors"}
 
 
-def test_real_pictures_are_told_apart_by_the_judge_and_not_by_one_that_saw_plain_ones_only() -> None:
+def test_real_images_are_told_apart_by_the_judge_and_not_by_one_that_saw_plain_ones_only() -> None:
     for style in STYLES:
         images, shape = world.real(100, style)
         found, styles = world.opinions(images)
@@ -49,7 +49,7 @@ def test_real_pictures_are_told_apart_by_the_judge_and_not_by_one_that_saw_plain
         assert plain >= 0.99 if style == "plain" else plain < 0.85
 
 
-def test_pictures_are_drawn_by_their_generator_alone() -> None:
+def test_images_are_drawn_by_their_generator_alone() -> None:
     one, again = (draw("disc", "snow", np.random.default_rng(3)) for _ in range(2))
     assert np.array_equal(one, again)
     assert one.shape == (16, 16, 3)
@@ -77,8 +77,8 @@ def test_a_slider_turns_its_shift_up_and_keeps_the_class(pipe: Pipe, sliders: Sh
     ]
     shape, style = world.opinions([image for row in sample(pipe, asked, TOY_DRAWING) for image in row])
     moved = style[:, STYLES.index(shift)].reshape(len(asked), -1).mean(0)
-    truth = np.repeat([one.number for one in sliders.concepts], len(SEEDS))
-    kept = (shape.argmax(1).reshape(len(asked), -1) == truth[:, None]).mean(0)
+    ground_truth = np.repeat([one.number for one in sliders.concepts], len(SEEDS))
+    kept = (shape.argmax(1).reshape(len(asked), -1) == ground_truth[:, None]).mean(0)
     assert moved[0] <= 0.05
     assert moved[-1] >= 0.95
     assert spearmanr(SEVERITIES, moved).statistic >= 0.9
@@ -87,7 +87,7 @@ def test_a_slider_turns_its_shift_up_and_keeps_the_class(pipe: Pipe, sliders: Sh
 
 @pytest.mark.slow
 def test_two_sliders_together_move_both_shifts(pipe: Pipe, sliders: Shelf) -> None:
-    """Each moves the probability of its own shift while the other is on; a picture has one style
+    """Each moves the probability of its own shift while the other is on; an image has one style
     only for the judge.
     """
     places = ((0.0, 0.0), (1.0, 0.0), (0.0, 1.0), (1.0, 1.0), (0.5, 0.0), (0.5, 1.5))

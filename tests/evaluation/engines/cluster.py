@@ -110,7 +110,7 @@ def two_nodes(temp: Path) -> Iterator[Cluster]:
         _wait(cluster, 2)
         yield cluster
     finally:
-        _stop(cluster)
+        _setting(cluster)
 
 
 def _wait(cluster: Cluster, nodes: int) -> None:
@@ -137,7 +137,7 @@ def _wait(cluster: Cluster, nodes: int) -> None:
     raise TimeoutError(f"{nodes} nodes did not start in {WAIT:.0f} s: {said[-2000:]} {logs}")
 
 
-def _stop(cluster: Cluster) -> None:
+def _setting(cluster: Cluster) -> None:
     below = [pid for node in cluster.started for pid in [*_below(node.pid), node.pid]]
     for pid in below:
         _end(pid)

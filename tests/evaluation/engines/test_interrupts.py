@@ -21,13 +21,13 @@ MODEL = """
 import os, pathlib, time
 import numpy as np
 calls = 0
-def logits(pictures):
+def logits(images):
     global calls
-    calls += len(pictures)
+    calls += len(images)
     if "SLOW" in os.environ and calls > 24:
         pathlib.Path("slow").touch()
         time.sleep(0.5)
-    means = np.stack([np.resize(p[::4, ::4].mean(axis=(0, 1)), 1000) for p in pictures])
+    means = np.stack([np.resize(p[::4, ::4].mean(axis=(0, 1)), 1000) for p in images])
     return (means / 25 + np.sin(np.arange(1000))).astype(np.float32)
 """
 TYPED = [sys.executable, "-c", "from sorites.cli import main; main()"]
@@ -75,7 +75,7 @@ def test_an_interrupted_run_ends_at_once_and_goes_on_to_the_same_table(home: Pat
     code, took, said = interrupted(home, command, home / "slow", 1)
     assert code == 130, said
     assert took < UNIT / 4
-    lines = [line for line in said.splitlines() if line.startswith("stop")]
+    lines = [line for line in said.splitlines() if line.startswith("setting")]
     assert lines == [
         "stopping; what is finished is kept. Ctrl-C again ends at once",
         "stopped; type the same command to go on",
@@ -94,7 +94,7 @@ def test_an_interrupted_run_ends_at_once_and_goes_on_to_the_same_table(home: Pat
 HANGING = """
 import os, pathlib, re, time
 import numpy as np
-def logits(pictures):
+def logits(images):
     if any(pathlib.Path("runs").glob("*/run.json")):  # the model was tried, and the run has begun
         pathlib.Path("hung").touch()
         if os.environ["HANG"] == "lock":
@@ -104,7 +104,7 @@ def logits(pictures):
                 time.sleep(1000)
             except BaseException:
                 pass
-    return np.zeros((len(pictures), 1000), np.float32)
+    return np.zeros((len(images), 1000), np.float32)
 """
 
 
@@ -145,7 +145,7 @@ def _lives(process: str) -> bool:
         return False
 
 
-def test_making_pictures_is_left_between_two_of_them(photos: Path) -> None:
+def test_making_images_is_left_between_two_of_them(photos: Path) -> None:
     plan = plans.make(parse({"name": "s", "source": f"folder:{photos}", "shifts": ["contrast"]}, "test"))
     asked, seen = threading.Event(), list[object]()
 

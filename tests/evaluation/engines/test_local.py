@@ -19,7 +19,7 @@ def test_every_unit_is_done_once() -> None:
     assert sorted(unit.start for unit in done) == [0, 1, 2, 3, 4, 5]
 
 
-def test_an_interrupt_drops_what_is_under_way_at_its_next_picture() -> None:
+def test_an_interrupt_drops_what_is_under_way_at_its_next_image() -> None:
     finished: list[int] = []
     begun = threading.Event()
 

@@ -37,8 +37,8 @@ def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
             import numpy as np
             from sorites import Outputs
 
-            def logits(pictures):
-                rows = np.stack([np.r_[p.mean((0, 1)), p.std((0, 1))] for p in pictures]).astype(np.float32) / 64
+            def logits(images):
+                rows = np.stack([np.r_[p.mean((0, 1)), p.std((0, 1))] for p in images]).astype(np.float32) / 64
                 return rows[:, :4] * 3, rows
             """)
     )

@@ -28,10 +28,10 @@ MODEL = """
 import pathlib, time
 import numpy as np
 
-def logits(pictures):
+def logits(images):
     if pathlib.Path("slow").exists():
-        time.sleep(0.1 * len(pictures))
-    rows = np.stack([np.r_[p.mean((0, 1)), p.std((0, 1))] for p in pictures]).astype(np.float32) / 64
+        time.sleep(0.1 * len(images))
+    rows = np.stack([np.r_[p.mean((0, 1)), p.std((0, 1))] for p in images]).astype(np.float32) / 64
     return np.tile(rows, (1, 167))[:, :1000] * 3 + np.sin(np.arange(1000, dtype=np.float32)), rows
 """
 PLAIN = """

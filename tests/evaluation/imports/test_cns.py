@@ -29,11 +29,11 @@ def released(folder: Path, model: str) -> list[Path]:
         lines = [f",pred_class,gt_class,shift,class_str,img_name,class_name,seed,scale,{model}"]
         for (where, name, seed), right in RIGHT.items():
             for scale in SCALES if where == shift else ():
-                truth = int(name[:3])
-                pred, image = truth if scale in right else 1, f"seed_{seed:04d}_scale_{scale:04d}.jpg"
+                ground_truth = int(name[:3])
+                pred, image = ground_truth if scale in right else 1, f"seed_{seed:04d}_scale_{scale:04d}.jpg"
                 cut = int(image.split("_")[-1][:-5]) / 1000
                 lines.append(
-                    f"{len(lines) % 3},{pred}.0,{truth}.0,{shift},{name},{image},{name[4:]},{seed:04d},{cut},{pred == truth}"
+                    f"{len(lines) % 3},{pred}.0,{ground_truth}.0,{shift},{name},{image},{name[4:]},{seed:04d},{cut},{pred == ground_truth}"
                 )
         files.append(folder / f"{model}__{shift}.csv")
         files[-1].write_text("\n".join(lines) + "\n")
@@ -60,7 +60,7 @@ def test_a_trajectory_starts_clean_and_its_scale_is_that_of_the_name(run: Path) 
     assert set(rows["source"]) == {"cns_bench"}
 
 
-def test_section_3_3_failure_points_of_released_predictions(run: Path) -> None:
+def test_section_3_3_failure_severities_of_released_predictions(run: Path) -> None:
     """The least failing scale by value: snow 1.0 and never; painting 2.5 and 0."""
     found = metrics.trajectories(table.read(run)).collect().sort("sample_id")
     assert dict(found.select("sample_id", "failure").iter_rows()) == {
@@ -98,7 +98,7 @@ def test_what_the_evaluation_writes_gives_the_same_rows(run: Path, tmp_path: Pat
     assert one.equals(two)
 
 
-def test_pictures_made_with_the_scripts_take_the_shift_from_the_name_of_the_file(tmp_path: Path) -> None:
+def test_images_made_with_the_scripts_take_the_shift_from_the_name_of_the_file(tmp_path: Path) -> None:
     image = "results/shifts/id_0012/022_bald eagle/seed_0003_startnoise_0750_scale_0500m.png"
     (tmp_path / "m__heavy_fog.csv").write_text(f"pred_class,gt_class,img_dir\n22,22,{image}\n")
     out = import_predictions([tmp_path / "m__heavy_fog.csv"], "cns", tmp_path / "run").folder

@@ -128,7 +128,7 @@ def test_nothing_is_paired_that_was_only_counted(tmp_path: Path) -> None:
         "b": 0.94,
     }
     assert metrics.accuracy(rows)["n"].unique().to_list() == [50]
-    for ask in (metrics.failure_point, metrics.survival, metrics.accuracy_drop, metrics.dial_accuracy, metrics.dial_drop,
+    for ask in (metrics.failure_severity, metrics.survival, metrics.accuracy_drop, metrics.dial_accuracy, metrics.dial_drop,
                 metrics.camera_control, metrics.setting_share):  # fmt: skip
         assert ask(rows).height == 0, ask.__name__
     assert metrics.corruption_error(rows, reference="a").filter(pl.col("model") == "b").height == 0

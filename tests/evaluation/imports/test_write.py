@@ -77,7 +77,7 @@ def test_the_whole_table_comes_back(run: Path, imported: Path) -> None:
         ("accuracy", {}),
         ("mean_accuracy", {}),
         ("accuracy_drop", {}),
-        ("failure_point", {}),
+        ("failure_severity", {}),
         ("survival", {}),
         ("failure_histogram", {"by": ("model",), "relative": True}),
         ("corruption_error", {"reference": "one"}),
@@ -112,10 +112,10 @@ def test_plain_columns_give_the_same_numbers(run: Path, tmp_path: Path) -> None:
     found = table.read(import_predictions([tmp_path], "csv", tmp_path / "run", labels=CLASSES).folder)
     for ask in (metrics.accuracy, metrics.accuracy_drop):
         assert_frame_equal(ask(found), ask(rows), rel_tol=1e-9)
-    assert_frame_equal(metrics.failure_point(found), metrics.failure_point(rows))
+    assert_frame_equal(metrics.failure_severity(found), metrics.failure_severity(rows))
 
 
-def test_severity_0_of_each_shift_is_the_clean_picture(tmp_path: Path) -> None:
+def test_severity_0_of_each_shift_is_the_clean_image(tmp_path: Path) -> None:
     file = tmp_path / "p.csv"
     head = "sample,label,pred,model,shift,severity\n"
     file.write_text(head + "a,1,1,m,fog,0\na,1,1,m,snow,0\na,1,2,m,fog,1\na,1,1,m,snow,1\n")
@@ -133,11 +133,11 @@ def test_severity_0_of_each_shift_is_the_clean_picture(tmp_path: Path) -> None:
         import_predictions([file], "csv", tmp_path / "other")
 
 
-def test_scores_become_rows_of_their_own_and_higher_may_mean_familiar(tmp_path: Path) -> None:
+def test_scores_become_rows_of_their_own_and_higher_may_mean_in_distribution(tmp_path: Path) -> None:
     (tmp_path / "p.csv").write_text(
         "sample,label,pred,model,scorer,score\na,1,1,m,knn,2.5\na,1,1,m,msp,0.5\nb,,3,m,knn,-1\n"
     )
-    (tmp_path / "map.toml").write_text('higher = "familiar"\n')
+    (tmp_path / "map.toml").write_text('higher = "in-distribution"\n')
     found = import_predictions(
         [tmp_path / "p.csv"], "csv", tmp_path / "run", columns=tmp_path / "map.toml"
     ).folder
@@ -302,7 +302,7 @@ def test_bad_input_is_one_line_and_nothing_is_written(tmp_path: Path, text: str,
         ),
         ("[columns]\npred = 'x'\n", "no column of p.csv named 'x'"),
         ("[columns]\npred = 3\n", 'wanted \\[columns\\] as pred = "the file\'s column", got 3'),
-        ("higher = 'up'\n", "higher is one of stranger, familiar, got 'up'"),
+        ("higher = 'up'\n", "higher is one of more OOD, in-distribution, got 'up'"),
         ("column = 1\n", "no key of .*map.toml named 'column'. Did you mean columns"),
         ("pred", "map.toml: not valid TOML: .*Wanted --columns as a TOML file"),
         (
@@ -330,7 +330,7 @@ def test_other_folders_and_layouts_are_refused(run: Path, tmp_path: Path) -> Non
         import_predictions([tmp_path / "none.csv"], "csv", tmp_path / "run")
 
 
-def test_check_and_report_need_no_pictures(imported: Path, tmp_path: Path) -> None:
+def test_check_and_report_need_no_images(imported: Path, tmp_path: Path) -> None:
     said = check(str(imported)).splitlines()
     assert said[0] == f"run {read_info(imported)['run_id']}: {said[0].split()[2]} images, imported as csv"
     assert [line.split(":")[0] for line in said[1:]] == ["one", "two"]
@@ -338,12 +338,12 @@ def test_check_and_report_need_no_pictures(imported: Path, tmp_path: Path) -> No
     page = sorites.report(imported, tmp_path / "page.html").read_text(encoding="utf-8")
     assert "half" in page
     sample = next(iter(plan_of(imported).groups["clean"]))
-    said = "are not at hand: it was made of prediction files by sorites import"
+    said = "are not available: it was made of prediction files by sorites import"
     with pytest.raises(SoritesError, match=said):
         sample.load()
-    with pytest.raises(SoritesError, match=f"no picture of .* could be measured; the first: .*{said}"):
+    with pytest.raises(SoritesError, match=f"no image of .* could be measured; the first: .*{said}"):
         sorites.similarity(imported)
-    with pytest.raises(SoritesError, match=f"none of the pictures of .* can be made again: .*{said}"):
+    with pytest.raises(SoritesError, match=f"none of the images of .* can be made again: .*{said}"):
         run_sheet(imported)
 
 

@@ -26,10 +26,10 @@ MODEL = """
 import pathlib, time
 import numpy as np
 
-def logits(pictures):
+def logits(images):
     if pathlib.Path("slow").exists():
         time.sleep(1.5)
-    rows = np.stack([np.r_[p.mean((0, 1)), p.std((0, 1))] for p in pictures]).astype(np.float32) / 64
+    rows = np.stack([np.r_[p.mean((0, 1)), p.std((0, 1))] for p in images]).astype(np.float32) / 64
     return np.tile(rows, (1, 167))[:, :1000] * 3 + np.sin(np.arange(1000, dtype=np.float32)), rows
 """
 COPY = """
@@ -88,8 +88,8 @@ def home(tmp_path_factory: pytest.TempPathFactory, photos: Path) -> Iterator[Hom
         'source = "folder:none"\nmodels = ["python:by_colour:logits"]\nshifts = ["gaussian_noise",'
         ' "contrast", "jpeg"]\nscorers = [\'msp\']\n[frame]\nresize = 48\n'
     )
-    pictures = folder / "pictures"
-    with tarfile.open(pictures.parent / "a-000.tar", "w") as tar:
+    images = folder / "images"
+    with tarfile.open(images.parent / "a-000.tar", "w") as tar:
         for path in sorted(photos.rglob("*.png")):
             tar.add(path, f"{path.stem}.png")
             member = tarfile.TarInfo(f"{path.stem}.cls")

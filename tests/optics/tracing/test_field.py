@@ -7,7 +7,7 @@ from scipy import ndimage
 from sorites.core.errors import SoritesError
 from sorites.optics.tracing import field as lens_field
 from sorites.optics.tracing.blur import FIELDS, POSITIONS
-from sorites.optics.tracing.field import TiledPicture, field_blur, kernel_at, tiling, transfer, weights
+from sorites.optics.tracing.field import TiledImage, field_blur, kernel_at, tiling, transfer, weights
 
 
 def point(size: int = 9) -> np.ndarray:
@@ -44,7 +44,7 @@ def any_lens(side: int = 9) -> np.ndarray:
     return taps / taps.sum((-2, -1), keepdims=True)
 
 
-def test_a_perfect_lens_leaves_the_picture_alone() -> None:
+def test_a_perfect_lens_leaves_the_image_alone() -> None:
     np.testing.assert_allclose(field_blur(photo(), lens(point(), point())), photo(), atol=1e-5)
 
 
@@ -110,7 +110,7 @@ def test_the_weights_are_parts_of_one_everywhere() -> None:
 
 
 def test_at_a_traced_place_a_point_of_light_becomes_the_traced_kernel() -> None:
-    """Stars right and below of the axis, at every traced field and azimuth that the picture holds."""
+    """Stars right and below of the axis, at every traced field and azimuth that the image holds."""
     kernels, side = any_lens(), 2001
     half = np.hypot(side, side) / 2
     image, places = np.zeros((side, side, 3), np.uint8), {}
@@ -160,14 +160,14 @@ def test_the_tiles_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(tiling(300, 200, 9).rows) > 5
 
 
-def test_eight_bits_and_floats_are_one_picture() -> None:
-    picture = (photo() * 255).astype(np.uint8)
-    image = picture.astype(np.float32) * np.float32(1 / 255)
-    np.testing.assert_array_equal(field_blur(picture, any_lens()), field_blur(image, any_lens()))
+def test_eight_bits_and_floats_are_one_image() -> None:
+    image_u8 = (photo() * 255).astype(np.uint8)
+    image = image_u8.astype(np.float32) * np.float32(1 / 255)
+    np.testing.assert_array_equal(field_blur(image_u8, any_lens()), field_blur(image, any_lens()))
 
 
-def test_the_strips_are_the_picture_from_top_to_bottom() -> None:
-    scene = TiledPicture(photo(), 9)
+def test_the_strips_are_the_image_from_top_to_bottom() -> None:
+    scene = TiledImage(photo(), 9)
     parts = list(scene.through(transfer(any_lens(), scene.tiling)))
     assert [top for top, _ in parts] == np.cumsum([0, *(len(strip) for _, strip in parts[:-1])]).tolist()
     np.testing.assert_array_equal(
@@ -198,8 +198,8 @@ def test_the_fields_are_the_traced_ones() -> None:
     assert lens_field.EIGHTHS * (len(FIELDS) - 1) + 1 == len(transfer(any_lens(), tiling(20, 20, 9)))
 
 
-def test_what_is_no_picture_or_corner_is_named() -> None:
+def test_what_is_no_image_or_corner_is_named() -> None:
     with pytest.raises(SoritesError, match="wanted a corner above 0 and up to 1"):
         field_blur(photo(), any_lens(), 1.5)
-    with pytest.raises(SoritesError, match="wanted a picture of H x W x 3"):
+    with pytest.raises(SoritesError, match="wanted an image of H x W x 3"):
         field_blur(photo()[..., 0], any_lens())

@@ -1,4 +1,4 @@
-"""Boxes drawn on pictures: where they are, in colours that can be told from what is behind them."""
+"""Boxes drawn on images: where they are, in colours that can be told from what is behind them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sorites.reports.figures.strips import BOXED, COLOURS, strip, with_boxes
 GREY = np.full((100, 120, 3), 128, np.uint8)
 
 
-def test_an_outline_lies_on_its_box_and_the_picture_is_not_touched() -> None:
+def test_an_outline_lies_on_its_box_and_the_image_is_not_touched() -> None:
     drawn = with_boxes(GREY, [Box((30, 40, 90, 80), 0)], ["cat"])
     assert (GREY == 128).all()
     assert tuple(drawn[60, 30]) == COLOURS[0]
@@ -47,9 +47,11 @@ def test_colours_are_light_and_differ() -> None:
     assert min(np.array(COLOURS) @ (0.2126, 0.7152, 0.0722)) > 110
 
 
-def test_a_shift_that_moves_things_is_refused() -> None:
-    with pytest.raises(SoritesError, match="elastic_transform moves things, and true boxes cannot follow it"):
-        strip(GREY, core.shift("elastic_transform"), truth=[Box((1, 1, 9, 9), 0)], names=["a"])
+def test_a_shift_that_moves_objects_is_refused() -> None:
+    with pytest.raises(
+        SoritesError, match="elastic_transform moves objects, and ground-truth boxes cannot follow it"
+    ):
+        strip(GREY, core.shift("elastic_transform"), ground_truth=[Box((1, 1, 9, 9), 0)], names=["a"])
 
 
 @pytest.fixture
@@ -84,14 +86,14 @@ def test_the_verb_draws_the_boxes_of_a_source(annotated: Path, tmp_path: Path) -
     assert done.exit_code == 0, done.output
     page = np.asarray(Pillow.open(out))
     assert page.shape[0] > BOXED
-    assert (page == COLOURS[15 % len(COLOURS)]).all(axis=-1).sum() > 2 * BOXED, "on both pictures"
+    assert (page == COLOURS[15 % len(COLOURS)]).all(axis=-1).sum() > 2 * BOXED, "on both images"
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("a.png", "2 pictures of coco are called a.png"), ("b.png", "no picture named 'b.png'")],
+    [("a.png", "2 images of coco are called a.png"), ("b.png", "no image named 'b.png'")],
 )
-def test_a_picture_that_is_not_there_or_not_the_only_one(annotated: Path, name: str, message: str) -> None:
+def test_a_image_that_is_not_there_or_not_the_only_one(annotated: Path, name: str, message: str) -> None:
     done = CliRunner().invoke(app, ["show", "defocus_disk", name, "--source", f"coco:{annotated}"])
     assert done.exit_code != 0
     assert isinstance(done.exception, SoritesError | SystemExit)

@@ -5,9 +5,9 @@ import numpy as np
 from sorites.reports.figures.kernels import sheet
 
 
-def test_the_sheet_is_a_picture_of_every_kernel() -> None:
-    picture = np.asarray(sheet())
-    assert picture.ndim == 3
-    assert picture.min() < 10
-    assert picture.max() == 255
-    assert min(picture.shape[:2]) > 500
+def test_the_sheet_is_a_image_of_every_kernel() -> None:
+    image = np.asarray(sheet())
+    assert image.ndim == 3
+    assert image.min() < 10
+    assert image.max() == 255
+    assert min(image.shape[:2]) > 500

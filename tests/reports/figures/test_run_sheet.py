@@ -1,4 +1,4 @@
-"""The sheet of one picture (ImageNet-ES, Figure 10): what stands where, and that it reads without colour."""
+"""The sheet of one image (ImageNet-ES, Figure 10): what stands where, and that it reads without colour."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_right_and_wrong_differ_in_grey_too(held: Sheet) -> None:
     assert (broken[0] != broken[1]).sum() > 200
 
 
-def test_a_picture_that_is_gone_is_grey_and_the_sheet_stands(held: Sheet) -> None:
+def test_a_image_that_is_gone_is_grey_and_the_sheet_stands(held: Sheet) -> None:
     assert draw(held, {}, names).size == draw(held, {"i1": GREY}, names).size
 
 

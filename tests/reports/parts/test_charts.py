@@ -51,7 +51,7 @@ def test_survival_starts_from_clean_and_falls_in_more_steps_than_the_grid_has(ru
         assert all(a >= b for a, b in zip(trace["y"], trace["y"][1:], strict=False))
 
 
-def test_histograms_account_for_every_picture(run: RunView) -> None:
+def test_histograms_account_for_every_image(run: RunView) -> None:
     figure = drawn(run, "failure")[1]
     assert [sum(trace["y"]) for trace in figure["data"]] == pytest.approx([1, 1, 1])
     assert figure["data"][0]["x"] == ["clean", "3", "4", "6", "8", "10", "never"]

@@ -34,12 +34,12 @@ NAMED = {"a": [0.4, 0.6], "b": [0.5], "c": [0.9, 0.7], "none": []}
 
 def test_a_dot_lies_at_its_value_within_its_interval() -> None:
     made = {"<knn>": {"near": Dot(0.75, 0.7, 0.9, "n = 3 + 4")}, "msp": {}}
-    drawn = dot_chart(made, {"near": Key(2, "7 pictures")}, scale([0.5, 1]), {"random": 0.5}, "AUROC")
+    drawn = dot_chart(made, {"near": Key(2, "7 images")}, scale([0.5, 1]), {"random": 0.5}, "AUROC")
     assert "<knn>" not in drawn
     assert 'class="m2" style="margin-left:40.0%;width:40.0%"' in drawn
     assert '<i style="left:25%">' in drawn
     assert "&lt;knn&gt;, near: 75.0\u202f%, 95 %: 70.0 to 90.0\u202f%, n = 3 + 4" in drawn
-    assert "near (7 pictures)" in drawn
+    assert "near (7 images)" in drawn
     assert '<b>msp</b><div class="row"><u style="left:0.0%"></u><span></span></div>' in drawn
 
 

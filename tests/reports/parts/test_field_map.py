@@ -118,4 +118,4 @@ def test_detectors_have_a_sector_of_map() -> None:
     assert [(int(field), float(value)) for field, value in told] == [(0, 40.0), (90, 10.0)]
     assert "mAP, all detectors on one scale" in made
     assert "models show mAP" in made
-    assert "10 pictures" in made
+    assert "10 images" in made

@@ -17,7 +17,7 @@ def test_the_further_from_the_middle_the_stronger(good: float, drawn: str) -> No
 
 
 def test_too_few_are_hatched_with_their_number() -> None:
-    assert thin(4) == '<td class="thin" title="4 pictures are too few">–<small>4</small></td>'
+    assert thin(4) == '<td class="thin" title="4 images are too few">–<small>4</small></td>'
 
 
 def test_a_table_names_its_rows_and_columns() -> None:

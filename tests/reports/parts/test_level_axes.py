@@ -13,13 +13,13 @@ from sorites.reports.sections.ood_levels import level_axes
 from sorites.reports.view import RunView, merge
 
 
-def test_few_scorers_are_lines_of_the_level_means(strange_run: RunView) -> None:
-    drawn = level_axes(merge([strange_run]))
+def test_few_scorers_are_lines_of_the_level_means(ood_run: RunView) -> None:
+    drawn = level_axes(merge([ood_run]))
     figures = [
         json.loads(text) for text in re.findall(r'<script type="application/json">(.*?)</script>', drawn)
     ]
     assert len(figures) == 4
-    means = metrics.level_curve(strange_run.table).filter(model="lite0", scorer="energy", axis="semantic")
+    means = metrics.level_curve(ood_run.table).filter(model="lite0", scorer="energy", axis="semantic")
     trace = figures[0]["data"][1]
     assert trace["name"] == "energy"
     assert (trace["x"], trace["y"]) == (means["level"].to_list(), pytest.approx(means["value"].to_list()))

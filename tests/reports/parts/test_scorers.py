@@ -1,4 +1,4 @@
-"""What the sections on strangeness share, and the page with them in real Chromium."""
+"""What the sections on OOD score share, and the page with them in real Chromium."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from sorites import reports
 from sorites.reports.components.scorers import estimate, scorer_pen, scorers
 from sorites.reports.view import RunView, merge
 
-SECTIONS = ("strangeness", "histograms", "degrees", "abstain")
+SECTIONS = ("ood", "histograms", "degrees", "abstain")
 
 
-def test_scorers_stand_in_the_suites_order(strange_run: RunView) -> None:
-    assert scorers(merge([strange_run])) == ("msp", "energy", "<b>knn</b>")
+def test_scorers_stand_in_the_suites_order(ood_run: RunView) -> None:
+    assert scorers(merge([ood_run])) == ("msp", "energy", "<b>knn</b>")
 
 
 def test_a_missing_number_is_a_dash() -> None:
@@ -34,9 +34,9 @@ def test_many_scorers_are_still_told_apart() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("width", "scheme"), [(1400, "light"), (420, "dark")])
 def test_the_page_is_silent_and_fits(
-    browser: Any, strange_run: RunView, tmp_path: Path, width: int, scheme: str
+    browser: Any, ood_run: RunView, tmp_path: Path, width: int, scheme: str
 ) -> None:
-    path = reports.page([strange_run], tmp_path / "odd.html")
+    path = reports.page([ood_run], tmp_path / "odd.html")
     context = browser.new_context(viewport={"width": width, "height": 900}, offline=True, color_scheme=scheme)
     page = context.new_page()
     complaints: list[str] = []
@@ -68,7 +68,7 @@ def test_long_tables_open_by_key_and_on_paper(browser: Any, crowded_run: RunView
     )
     is_open = "[...document.querySelectorAll('details.fold')].map(fold => fold.open)"
     assert page.evaluate(is_open) == [False] * 6
-    page.locator("#strangeness summary").first.press("Enter")
+    page.locator("#OOD score summary").first.press("Enter")
     assert page.evaluate(is_open) == [True] + [False] * 5
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     assert page.evaluate(is_open) == [True] * 6

@@ -30,11 +30,11 @@ shifts = ["contrast"]
 MODEL = """
 import numpy as np
 LABELS = ["n01440764", "n01443537", "n01484850", "n01491361"]
-def logits(pictures):
+def logits(images):
     rows = []
-    for picture in pictures:
-        small = picture[::4, ::4].astype(np.float32) / 255
-        seed = int(np.asarray(picture[::9, ::9], np.int64).mean() * 7) % 4
+    for image in images:
+        small = image[::4, ::4].astype(np.float32) / 255
+        seed = int(np.asarray(image[::9, ::9], np.int64).mean() * 7) % 4
         rows.append(np.eye(4, dtype=np.float32)[seed] * small.std() * 9 + np.float32(small.mean()))
     return np.stack(rows)
 """

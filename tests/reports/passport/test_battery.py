@@ -11,7 +11,7 @@ from sorites.core import SHIFTS
 from sorites.core.errors import SoritesError
 from sorites.reports.passport.numbers import between_words, in_words, title
 
-KINDS = {"optics", "lens", "camera", "noise", "weather", "digital", "context", "strangeness"}
+KINDS = {"optics", "lens", "camera", "noise", "weather", "digital", "context", "ood"}
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,4 +1,4 @@
-"""A passport from end to end: what it says is what the metrics say, and a stop in between changes nothing."""
+"""A passport from end to end: what it says is what the metrics say, and a setting in between changes nothing."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_every_number_is_a_metrics_answer(home: Path) -> None:
     assert (found.clean.value, found.clean.low, found.clean.n) == pytest.approx(
         (clean["value"], clean["low"], clean["n"])
     )
-    halves = {row["shift"]: row for row in sorites.half_accuracy(table).to_dicts()}
+    halves = {row["shift"]: row for row in sorites.half_accuracy_severity(table).to_dicts()}
     for dial in found.dials[:2]:
         assert (dial.half.value, dial.half.low, dial.half.high) == pytest.approx(
             tuple(halves[dial.shift][key] for key in ("value", "low", "high")), nan_ok=True

@@ -14,15 +14,15 @@ from sorites.reports.sections.confidence import abstain
 from sorites.reports.view import RunView, merge
 
 
-def test_a_chart_a_model_with_a_line_a_scorer_and_the_blind_one(strange_run: RunView) -> None:
-    section = abstain(merge([strange_run]))
+def test_a_chart_a_model_with_a_line_a_scorer_and_the_blind_one(ood_run: RunView) -> None:
+    section = abstain(merge([ood_run]))
     assert section is not None
     figures = [
         json.loads(text)
         for text in re.findall(r'<script type="application/json">(.*?)</script>', section.body)
     ]
     assert [len(figure["data"]) for figure in figures] == [4, 4]
-    curve = metrics.risk_coverage(strange_run.table).filter(model="lite0", scorer="msp")
+    curve = metrics.risk_coverage(ood_run.table).filter(model="lite0", scorer="msp")
     assert figures[0]["data"][0]["y"] == pytest.approx(curve["value"].to_list())
     assert figures[0]["data"][3]["y"] == pytest.approx([curve["value"][-1]] * 2)
 
@@ -46,14 +46,14 @@ def test_many_scorers_are_dots_and_a_shaded_table_the_lowest_area_first(crowded_
     assert f"n = {areas['n'][0]}" in card
 
 
-def test_the_table_has_the_areas(strange_run: RunView) -> None:
-    section = abstain(merge([strange_run]))
+def test_the_table_has_the_areas(ood_run: RunView) -> None:
+    section = abstain(merge([ood_run]))
     assert section is not None
-    row = metrics.aurc(strange_run.table).filter(model="lite1", scorer="energy").row(0, named=True)
+    row = metrics.aurc(ood_run.table).filter(model="lite1", scorer="energy").row(0, named=True)
     assert share(row) in section.body
 
 
-def test_a_model_without_mistakes_or_scores_has_no_section(strange_run: RunView, run: RunView) -> None:
+def test_a_model_without_mistakes_or_scores_has_no_section(ood_run: RunView, run: RunView) -> None:
     assert abstain(merge([run])) is None
-    perfect = strange_run.table.with_columns(correct=pl.lit(True))
-    assert abstain(merge([dataclasses.replace(strange_run, table=perfect)])) is None
+    perfect = ood_run.table.with_columns(correct=pl.lit(True))
+    assert abstain(merge([dataclasses.replace(ood_run, table=perfect)])) is None

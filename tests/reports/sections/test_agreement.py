@@ -20,7 +20,7 @@ def test_an_order_of_three_models_says_nothing(run: RunView) -> None:
 
 def test_the_matrix_of_more_models(run: RunView) -> None:
     twins = run.table.with_columns(
-        model=pl.col("model") + "+", correct=pl.col("correct") & (pl.col("sample_id") < "thing-30")
+        model=pl.col("model") + "+", correct=pl.col("correct") & (pl.col("sample_id") < "object-30")
     )
     section = agreement(merge([dataclasses.replace(run, table=pl.concat([run.table, twins]))]))
     assert section is not None

@@ -16,7 +16,7 @@ from sorites.reports.page import boxes_in_short, render
 from sorites.reports.report import run_views
 from sorites.reports.sections.detection import _narrow as narrow
 from sorites.reports.sections.detection import box_classes, box_curves, detectors, map_from_clean, tide_errors
-from sorites.reports.sections.lost_objects import lost_things
+from sorites.reports.sections.lost_objects import lost_objects
 from sorites.reports.view import View, merge
 
 
@@ -24,9 +24,9 @@ from sorites.reports.view import View, merge
 def view(tmp_path_factory: pytest.TempPathFactory) -> View:
     here = tmp_path_factory.mktemp("boxes")
     suite = here / "rectangles.toml"
-    stops = 'shifts = [{name = "defocus_disk", levels = [1, 5]}, {name = "jpeg", levels = [5]}]'
+    settings = 'shifts = [{name = "defocus_disk", levels = [1, 5]}, {name = "jpeg", levels = [5]}]'
     suite.write_text(
-        f'source = "stamps"\nmodels = ["lite0"]\nlabels = {json.dumps(rectangles.CLASSES)}\n{stops}\n'
+        f'source = "stamps"\nmodels = ["lite0"]\nlabels = {json.dumps(rectangles.CLASSES)}\n{settings}\n'
     )
     models = [rectangles.detector(), rectangles.detector("<b>wide</b>", 130.0)]
     table = run(suite, source=rectangles.source(12), models=models, out=here / "run")
@@ -46,21 +46,21 @@ def test_a_card_per_detector_with_its_numbers(view: View) -> None:
         .row(0, named=True)
     )
     assert f"<b>{100 * clean['value']:.1f}\u202f%</b>" in section.body
-    assert f"{clean['things']} things in 12 clean pictures" in section.body
+    assert f"{clean['objects']} objects in 12 clean images" in section.body
     assert "<b>wide</b>" not in section.body
 
 
-def test_the_intervals_of_few_pictures_are_called_too_narrow(view: View) -> None:
+def test_the_intervals_of_few_images_are_called_too_narrow(view: View) -> None:
     section = detectors(view)
     assert section is not None
-    assert section.body.count("With fewer than 100 pictures these intervals are somewhat too narrow.") == 2
-    assert "mAP of few pictures have intervals that are too narrow" in re.sub(r"\s+", " ", render(view))
+    assert section.body.count("With fewer than 100 images these intervals are somewhat too narrow.") == 2
+    assert "mAP of few images have intervals that are too narrow" in re.sub(r"\s+", " ", render(view))
     many = pl.DataFrame({"model": ["m"], "value": [0.5], "n": [100], "low": [0.4], "high": [0.6]})
     assert not narrow(many, "m")
     assert narrow(many.with_columns(n=99), "m")
 
 
-def test_the_map_of_all_shifted_pictures_says_why_it_is_another(view: View) -> None:
+def test_the_map_of_all_shifted_images_says_why_it_is_another(view: View) -> None:
     for section in (detectors(view), box_classes(view)):
         assert section is not None
         assert "ranked in one list" in f"{section.lead}{section.body}"
@@ -80,7 +80,7 @@ def test_shifts_that_cost_the_same_are_not_ordered(view: View, monkeypatch: pyte
     assert hardest(view) == ["All 2 shifts cost about the same mAP, 16 points."]
 
 
-def test_curves_start_from_the_clean_pictures(view: View) -> None:
+def test_curves_start_from_the_clean_images(view: View) -> None:
     section = box_curves(view)
     assert section is not None
     lines = [trace for trace in charts(section.body)[0]["data"] if trace.get("mode") == "lines+markers"]
@@ -114,19 +114,19 @@ def test_classes_stand_by_their_loss(view: View) -> None:
     assert names == [rectangles.CLASSES[label] for label in order]
 
 
-def test_lost_things_are_drawn_with_truth_and_prediction(view: View) -> None:
-    section = lost_things(view)
+def test_lost_objects_are_drawn_with_truth_and_prediction(view: View) -> None:
+    section = lost_objects(view)
     assert section is not None
     assert section.body.count("<rect") > 10
-    assert all(f'class="{kind}"' in section.body for kind in ("truth", "found", "strip"))
+    assert all(f'class="{kind}"' in section.body for kind in ("ground_truth", "found", "strip"))
     assert "first lost:" in section.body
 
 
 def test_the_page_says_map_and_not_accuracy(view: View) -> None:
     html = render(view)
     assert "The 2 detectors have a mAP of" in html
-    assert "No picture was judged" not in html
-    assert "12 pictures" in html
+    assert "No image was judged" not in html
+    assert "12 images" in html
     found = re.findall(r'<section id="(\w+)"', html)
     assert {"detectors", "box_curves", "tide_errors", "box_classes", "box_failure"} <= set(found)
     assert not {"headline", "curves", "failure", "calibration"} & set(found)

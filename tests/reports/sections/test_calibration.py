@@ -1,4 +1,4 @@
-"""Few pictures are pooled into few bins, and too few for two bins make no curve."""
+"""Few images are pooled into few bins, and too few for two bins make no curve."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sorites.reports.sections.confidence import ENOUGH, binned, calibration
 from sorites.reports.view import UNTOUCHED, RunView, merge
 
 
-def test_bins_are_as_many_as_the_pictures_fill(run: RunView) -> None:
+def test_bins_are_as_many_as_the_images_fill(run: RunView) -> None:
     many, few = (merge([dataclasses.replace(run, table=rows)]) for rows in (run.table, of_first(run, 12)))
     assert binned(few, UNTOUCHED)["bin"].n_unique() < binned(many, ~UNTOUCHED)["bin"].n_unique()
     assert float(binned(few, UNTOUCHED)["n"].median() or 0) >= ENOUGH  # type: ignore[arg-type]
@@ -19,9 +19,9 @@ def test_bins_are_as_many_as_the_pictures_fill(run: RunView) -> None:
 def test_a_single_point_is_not_drawn(run: RunView) -> None:
     section = calibration(merge([dataclasses.replace(run, table=of_first(run, 6))]))
     assert section is not None
-    assert "Clean pictures" not in section.body
-    assert "Shifted pictures" in section.body
+    assert "Clean images" not in section.body
+    assert "Shifted images" in section.body
 
 
 def of_first(run: RunView, samples: int) -> pl.LazyFrame:
-    return run.table.filter(pl.col("sample_id").is_in([f"thing-{i:02d}.png" for i in range(samples)]))
+    return run.table.filter(pl.col("sample_id").is_in([f"object-{i:02d}.png" for i in range(samples)]))

@@ -66,12 +66,12 @@ def test_a_thousand_classes_make_no_longer_page_than_forty() -> None:
     assert len(section.body) < 700_000
 
 
-def test_classes_of_one_picture_are_folded(run: RunView) -> None:
+def test_classes_of_one_image_are_folded(run: RunView) -> None:
     lone, whole = classes(merge([many(6)])), classes(merge([run]))
     assert lone is not None
     assert whole is not None
     assert "<details" in lone.body
-    assert "No class has more than 1 picture, which says little about classes" in lone.lead
+    assert "No class has more than 1 image, which says little about classes" in lone.lead
     assert "<details" not in whole.body
     assert "No class" not in whole.lead
 

@@ -12,16 +12,16 @@ from sorites.reports.view import RunView, merge
 
 
 @pytest.fixture(scope="module")
-def body(strange_run: RunView) -> str:
-    section = degrees(merge([strange_run]))
+def body(ood_run: RunView) -> str:
+    section = degrees(merge([ood_run]))
     assert section is not None
     return section.body
 
 
-def test_a_map_has_n_in_each_cell_and_hatches_the_thin_ones(strange_run: RunView, body: str) -> None:
+def test_a_map_has_n_in_each_cell_and_hatches_the_thin_ones(ood_run: RunView, body: str) -> None:
     first = re.search(r"<table.*?</table>", body)
     assert first is not None
-    cells = metrics.level_map(strange_run.table).filter(model="lite0", scorer="msp")
+    cells = metrics.level_map(ood_run.table).filter(model="lite0", scorer="msp")
     thin = cells.filter(pl.col("value").is_null())
     assert first.group().count('class="thin"') == thin.height > 0
     assert first.group().count('class="none"') == 64 - cells.height > 0
@@ -30,19 +30,19 @@ def test_a_map_has_n_in_each_cell_and_hatches_the_thin_ones(strange_run: RunView
     assert shown == [(f"{100 * value:.0f}", str(n)) for value, n in fair.select("value", "n").iter_rows()]
 
 
-def test_correlation_and_sensitivity_stand_in_a_table(strange_run: RunView, body: str) -> None:
+def test_correlation_and_sensitivity_stand_in_a_table(ood_run: RunView, body: str) -> None:
     table = body.split("<table")[-1]
     row = (
-        metrics.sensitivity(strange_run.table)
+        metrics.sensitivity(ood_run.table)
         .filter(model="lite0", scorer="msp", axis="semantic")
         .row(0, named=True)
     )
     assert f"{100 * row['value']:.3g}<small>{row['levels']} levels, n = {row['n']}</small>" in table
 
 
-def test_without_levels_it_does_not_appear(strange_run: RunView) -> None:
-    flat = strange_run.table.with_columns(sem_level=pl.lit(None, pl.Int32))
-    assert degrees(merge([dataclasses.replace(strange_run, table=flat)])) is None
+def test_without_levels_it_does_not_appear(ood_run: RunView) -> None:
+    flat = ood_run.table.with_columns(sem_level=pl.lit(None, pl.Int32))
+    assert degrees(merge([dataclasses.replace(ood_run, table=flat)])) is None
 
 
 def test_each_set_has_its_own_map_lines_and_numbers(graded_run: RunView) -> None:
@@ -62,7 +62,7 @@ def test_each_set_has_its_own_map_lines_and_numbers(graded_run: RunView) -> None
             for axis in ("semantic", "covariate")
         ),
     ]
-    assert "level of syn_is, with n; 300 familiar pictures" in section.body
+    assert "level of syn_is, with n; 300 in-distribution images" in section.body
     assert "pooled" not in section.body
     for name in ("imagenet21k", "syn_is"):
         row = (

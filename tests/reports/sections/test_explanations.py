@@ -12,10 +12,10 @@ from sorites.evaluation.explanations import (
     Change,
     Explanations,
     Side,
-    picture_file,
+    image_file,
     read_changes,
     write_changes,
-    write_picture,
+    write_image,
 )
 from sorites.reports.section import Section
 from sorites.reports.sections import explanations
@@ -56,8 +56,8 @@ CHANGES = (
 def folder(tmp_path: Path) -> Path:
     for number, file in enumerate("abcd"):
         for kind in KINDS:
-            picture = np.full((30, 30, 3), 40 * number + 10 * KINDS.index(kind), np.uint8)
-            write_picture(picture, picture_file(tmp_path, file, kind))
+            image = np.full((30, 30, 3), 40 * number + 10 * KINDS.index(kind), np.uint8)
+            write_image(image, image_file(tmp_path, file, kind))
     write_changes(tmp_path, CHANGES)
     return tmp_path
 
@@ -67,7 +67,7 @@ def made(run: RunView, folder: Path) -> Section | None:
     return explanations.explanations(merge([dataclasses.replace(run, explanations=held)]))
 
 
-def test_a_card_shows_both_sides_with_three_pictures_each(run: RunView, folder: Path) -> None:
+def test_a_card_shows_both_sides_with_three_images_each(run: RunView, folder: Path) -> None:
     section = made(run, folder)
     assert section is not None
     assert section.body.count("<img") == 12
@@ -84,9 +84,9 @@ def test_a_card_shows_both_sides_with_three_pictures_each(run: RunView, folder: 
     assert "layer4 of lite0, layer4 of lite1" in str(section.lead)
 
 
-def test_a_change_whose_pictures_are_gone_is_left_out(run: RunView, folder: Path) -> None:
-    picture_file(folder, "a", "cam").unlink()
-    picture_file(folder, "c", "guided").write_bytes(b"no picture")
+def test_a_change_whose_images_are_gone_is_left_out(run: RunView, folder: Path) -> None:
+    image_file(folder, "a", "cam").unlink()
+    image_file(folder, "c", "guided").write_bytes(b"no image")
     section = made(run, folder)
     assert section is None
 
@@ -96,7 +96,7 @@ def test_there_is_no_section_without_explanations(run: RunView, tmp_path: Path) 
     assert explanations.explanations(merge([run])) is None
 
 
-def test_pictures_beyond_the_allowance_are_counted(
+def test_images_beyond_the_allowance_are_counted(
     run: RunView, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(explanations, "WEIGHT", 1)

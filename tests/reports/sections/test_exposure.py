@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from sorites import metrics
-from sorites.core import Picture, camera_grid, table
+from sorites.core import ImageU8, camera_grid, table
 from sorites.core.errors import SoritesError
 from sorites.reports.sections.camera import contact, exposure, requested
 from sorites.reports.view import RunView, merge
@@ -25,13 +25,13 @@ def rows() -> Iterator[dict[str, Any]]:
     for model, skill in (("lite0", 0.0), ("<b>big</b>", 0.7)):
         for i, params in enumerate(camera_grid.grid("test")):
             told = {"iso": 3200, "shutter": 1 / 60, "aperture": 5.0} if params["mode"] == "auto" else {}
-            stops = (
+            settings = (
                 -6.0
                 if told
                 else -abs(np.log2(params["iso"] * params["shutter"] / params["aperture"] ** 2 / 0.2))
             )
             for sample in range(8):
-                right = bool(rng.logistic() < skill + 3 + stops)
+                right = bool(rng.logistic() < skill + 3 + settings)
                 yield {
                     "run_id": "r", "source": "s", "sample_id": f"p{sample}", "image_id": f"{i}/{sample}", "shift": "camera",
                     "family": "camera", "params": json.dumps({**params, **told}), "probe": False, "model": model,
@@ -39,8 +39,8 @@ def rows() -> Iterator[dict[str, Any]]:
                 }  # fmt: skip
 
 
-def picture(sample_id: str, shift: str, stop: Any) -> Picture:
-    if not isinstance(stop, Mapping) or ("iso" in stop and stop["mode"] == "auto"):
+def image(sample_id: str, shift: str, setting: Any) -> ImageU8:
+    if not isinstance(setting, Mapping) or ("iso" in setting and setting["mode"] == "auto"):
         raise SoritesError("no such setting")
     return np.full((40, 40, 3), 90, np.uint8)
 
@@ -48,7 +48,7 @@ def picture(sample_id: str, shift: str, stop: Any) -> Picture:
 @pytest.fixture(scope="module")
 def camera_run() -> RunView:
     info = {"suite": {"name": "camera", "models": ["lite0", "<b>big</b>"], "shifts": [{"name": "camera"}]}}
-    return RunView(table.rows(list(rows())).lazy(), "camera", info, None, picture)
+    return RunView(table.rows(list(rows())).lazy(), "camera", info, None, image)
 
 
 def test_best_worst_and_automatic_are_named_with_their_numbers(camera_run: RunView) -> None:
@@ -98,7 +98,7 @@ def test_the_contact_sheet_shows_every_setting_and_what_automatic_lost(camera_ru
     section = contact(merge([camera_run]))
     assert section is not None
     assert section.body.count("data:image/webp") >= 2 * 27 + 2 * 3
-    assert "picture not available" not in section.body
+    assert "image not available" not in section.body
     assert "automatic" in section.body
 
 
@@ -108,7 +108,7 @@ def test_what_an_automatic_camera_chose_was_not_asked_for() -> None:
     assert requested(json.dumps({"mode": "manual", "iso": 400})) == {"mode": "manual", "iso": 400}
 
 
-def test_absent_without_a_grid_or_without_pictures(camera_run: RunView, run: RunView) -> None:
+def test_absent_without_a_grid_or_without_images(camera_run: RunView, run: RunView) -> None:
     assert exposure(merge([run])) is None
     assert contact(merge([run])) is None
-    assert contact(merge([dataclasses.replace(camera_run, picture=None)])) is None
+    assert contact(merge([dataclasses.replace(camera_run, image=None)])) is None

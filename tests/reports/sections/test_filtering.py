@@ -18,10 +18,10 @@ LIMITS = dict.fromkeys(VOTES, 0.5)
 
 
 def facts(scale: float, i: int) -> dict[str, Any]:
-    """What is known of picture i at a scale: people judged the first eight, and 3 and 5 of them are
+    """What is known of image i at a scale: people judged the first eight, and 3 and 5 of them are
     lost at scales 1 and 2.
 
-    The votes find the lost ones except picture 0, whose texts alone are low, and also set aside picture 7.
+    The votes find the lost ones except image 0, whose texts alone are low, and also set aside image 7.
     """
     outside = i < (3 if scale == 1 else 5)
     passes = [i != 7 and not outside] * 4 if i else [False, False, True, True]
@@ -70,7 +70,7 @@ def view(**more: Any) -> RunView:
 
 
 def test_figure_3_has_a_curve_without_filter_with_it_and_by_people(drawn: list[Any]) -> None:
-    """All three over the pictures that people judged, from the clean pictures at scale 0."""
+    """All three over the images that people judged, from the clean images at scale 0."""
     section = module.filtering(merge([view()]))
     assert section is not None
     lines = {trace["line"]["dash"]: dict(zip(trace["x"], trace["y"], strict=True)) for trace in drawn[0].data}
@@ -86,7 +86,7 @@ def test_figure_3_has_a_curve_without_filter_with_it_and_by_people(drawn: list[A
     ):
         assert lines[dash] == pytest.approx({0.0: 1.0, 1.0: accuracy(1.0, kept), 2.0: accuracy(2.0, kept)})
     assert "labelled by hand" in section.lead
-    assert "over the 16 pictures" in section.lead
+    assert "over the 16 images" in section.lead
 
 
 def test_table_2b_has_tpr_fpr_and_accuracy_of_each_vote_and_rule(drawn: list[Any]) -> None:
@@ -106,11 +106,11 @@ def test_table_2b_has_tpr_fpr_and_accuracy_of_each_vote_and_rule(drawn: list[Any
         ]
 
     assert found["text of the class"] == expected(lambda one: not one["passes"][0])
-    assert found["clean picture, second encoder"] == expected(lambda one: not one["passes"][3])
+    assert found["clean image, second encoder"] == expected(lambda one: not one["passes"][3])
     assert found["rule paper"] == expected(lambda one: sum(one["passes"]) < 3)
     assert found["rule code"] == expected(lambda one: sum(one["passes"]) < 2)
     assert found["rule paper"] != found["rule code"]
-    assert "8 pictures out of class" in first.group()
+    assert "8 images out of class" in first.group()
 
 
 def test_without_labels_there_are_two_curves_and_no_quality(drawn: list[Any]) -> None:

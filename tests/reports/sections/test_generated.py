@@ -1,4 +1,4 @@
-"""Trajectories of dials that samples have themselves: failure points, strips, the filter's cut, and
+"""Trajectories of dials that samples have themselves: failure severities, strips, the filter's cut, and
 when there is no section.
 """
 
@@ -38,13 +38,13 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-def test_every_trajectory_is_a_dot_at_its_failure_point(folder: Path) -> None:
+def test_every_trajectory_is_a_dot_at_its_failure_severity(folder: Path) -> None:
     (figure,) = [
         json.loads(text)
         for text in re.findall(r'<script type="application/json">(.*?)</script>', drawn(folder))
     ]
     (trace,) = figure["data"]
-    points = sorites.failure_point(read(folder), by=("shift", "sample_id"))
+    points = sorites.failure_severity(read(folder), by=("shift", "sample_id"))
     wanted = dict(points.select("sample_id", "value").iter_rows())
     found = {told[0]: x for told, x in zip(trace["customdata"], trace["x"], strict=True)}
     assert len(found) == 40
@@ -55,21 +55,21 @@ def test_every_trajectory_is_a_dot_at_its_failure_point(folder: Path) -> None:
     assert figure["layout"]["xaxis"]["title"]["text"] == "severity (light)"
 
 
-def test_strips_show_the_pictures_that_the_dial_gives(folder: Path) -> None:
+def test_strips_show_the_images_that_the_dial_gives(folder: Path) -> None:
     body = drawn(folder)
     shown = re.findall(r'<img src="data:image/\w+;base64,([^"]+)" alt="([^"]+)"', body)
     assert len(shown) == 6 * 5
     for data, alt in shown:
         name, at = re.match(r"(shape_\d\d), fade (clean|[\d.]+);", html.unescape(alt)).groups()  # type: ignore[union-attr]
-        picture = np.asarray(Pillow.open(io.BytesIO(base64.b64decode(data))).convert("RGB"), float) / 255
+        image = np.asarray(Pillow.open(io.BytesIO(base64.b64decode(data))).convert("RGB"), float) / 255
         wanted = world.drawn(int(name[-2:]), 0.0 if at == "clean" else float(at))
-        assert abs(picture.mean() - wanted.mean()) < 0.02
+        assert abs(image.mean() - wanted.mean()) < 0.02
     assert "bright</b> loses 30 of 40 trajectories" in body
     assert "survives" in body
     assert "filter" not in body
 
 
-def test_the_cut_of_a_filter_is_told_and_its_pictures_are_marked(folder: Path) -> None:
+def test_the_cut_of_a_filter_is_told_and_its_images_are_marked(folder: Path) -> None:
     last = read(folder).filter(pl.col("severity") == 2).collect()
     write_facts(folder, "mine", last.select("image_id", valid=pl.lit(False)))
     body = drawn(folder)
@@ -87,5 +87,5 @@ def test_the_page_is_written_with_all_sections_that_apply(folder: Path, tmp_path
     text = sorites.report(folder, tmp_path / "r.html").read_text(encoding="utf-8")
     assert "Along the generated trajectories" in text
     assert "severity (light)" in text
-    assert "picture not available" not in text
+    assert "image not available" not in text
     assert '<section id="strips"' in text

@@ -65,7 +65,7 @@ def test_where_half_are_lost(run: RunView, rows: pl.DataFrame) -> None:
 def test_survivors_have_no_median(run: RunView) -> None:
     sturdy = run.table.filter(pl.col("error").is_null() & ~pl.col("probe")).with_columns(correct=pl.lit(True))
     words = card(dataclasses.replace(run, table=sturdy), "lite0")
-    assert "More than half of its pictures survive the greatest severity (178 of 178)" in words
+    assert "More than half of its images survive the greatest severity (178 of 178)" in words
     assert "&gt; max" in words
 
 
@@ -76,8 +76,8 @@ def test_missing_predictions_are_told(run: RunView) -> None:
     )
 
 
-def test_the_summary_calls_nobody_better_whom_the_pictures_do_not_tell_apart(run: RunView) -> None:
-    """The intervals of lite1 and lite2 overlap, but picture by picture lite2 is right more often,
+def test_the_summary_calls_nobody_better_whom_the_images_do_not_tell_apart(run: RunView) -> None:
+    """The intervals of lite1 and lite2 overlap, but image by image lite2 is right more often,
     as its law says.
     """
     under = metrics.mean_accuracy(run.table).filter(pl.col("model").is_in(["lite1", "lite2"]))
@@ -92,10 +92,9 @@ def test_the_summary_calls_nobody_better_whom_the_pictures_do_not_tell_apart(run
     assert gap["low"] > 0
     points = [f"{100 * gap[name]:.0f}" for name in ("value", "low", "high")]
     assert f"({points[0]} points, {points[1]} to {points[2]})" in said
-    few = merge([dataclasses.replace(run, table=run.table.filter(pl.col("sample_id") < "thing-08"))])
+    few = merge([dataclasses.replace(run, table=run.table.filter(pl.col("sample_id") < "object-08"))])
     told = (
-        "No model is clearly ahead under shift: the same pictures do not tell lite1 apart from lite2 or"
-        " lite0."
+        "No model is clearly ahead under shift: the same images do not tell lite1 apart from lite2 or lite0."
     )
     assert told in in_short(few)
 
@@ -121,9 +120,9 @@ def test_a_model_that_is_never_right_has_no_half_and_no_hardest_shift(run: RunVi
     assert "> max" not in card(wrong, "lite2")
 
 
-def test_half_lost_says_that_it_counts_pictures_the_model_never_had(run: RunView) -> None:
+def test_half_lost_says_that_it_counts_images_the_model_never_had(run: RunView) -> None:
     worse = run.table.with_columns(
-        correct=pl.when((pl.col("shift") == CLEAN) & (pl.col("sample_id") < "thing-15"))
+        correct=pl.when((pl.col("shift") == CLEAN) & (pl.col("sample_id") < "object-15"))
         .then(False)
         .otherwise("correct")
     )
@@ -131,7 +130,7 @@ def test_half_lost_says_that_it_counts_pictures_the_model_never_had(run: RunView
         dataclasses.replace(run, table=worse), "lite2"
     )
     assert "counting" not in card(run, "lite2")
-    assert "Severity half failed half lost survive" in card(run, "lite2")
+    assert "Severity median failure severity half-accuracy severity survive" in card(run, "lite2")
 
 
 @pytest.mark.parametrize("rows_kept", [0, 1])
@@ -139,5 +138,5 @@ def test_the_summary_of_next_to_nothing(run: RunView, rows_kept: int) -> None:
     said = in_short(merge([dataclasses.replace(run, table=run.table.head(rows_kept))]))
     assert (
         said
-        == ["No picture was judged.", "The model is right about 100\u202f% of the clean pictures."][rows_kept]
+        == ["No image was judged.", "The model is right about 100\u202f% of the clean images."][rows_kept]
     )

@@ -10,18 +10,18 @@ from sorites.reports.sections.ood_scores import BINS, TALL, WIDE, histograms
 from sorites.reports.view import RunView, merge
 
 
-def test_a_card_a_model_and_scorer_with_two_drawings(strange_run: RunView) -> None:
-    section = histograms(merge([strange_run]))
+def test_a_card_a_model_and_scorer_with_two_drawings(ood_run: RunView) -> None:
+    section = histograms(merge([ood_run]))
     assert section is not None
     assert section.body.count("<svg") == 2 * 3 * 2
     assert section.body.count("<article") == 6
     assert re.findall(r"data-pick=\"(.*?)\"", section.body) == ["msp", "energy", "&lt;b&gt;knn&lt;/b&gt;"]
-    assert "clean (90 pictures)" in section.body
-    assert "shifted (270 pictures)" in section.body
+    assert "clean (90 images)" in section.body
+    assert "shifted (270 images)" in section.body
 
 
-def test_every_pool_has_the_same_area(strange_run: RunView) -> None:
-    section = histograms(merge([strange_run]))
+def test_every_pool_has_the_same_area(ood_run: RunView) -> None:
+    section = histograms(merge([ood_run]))
     assert section is not None
     first = section.body.split("</svg>")[0]
     areas = []
@@ -33,7 +33,7 @@ def test_every_pool_has_the_same_area(strange_run: RunView) -> None:
     assert areas == pytest.approx([areas[0]] * 3, rel=0.02)
 
 
-def test_a_single_pool_is_not_drawn(strange_run: RunView, run: RunView) -> None:
+def test_a_single_pool_is_not_drawn(ood_run: RunView, run: RunView) -> None:
     assert histograms(merge([run])) is None
-    unknown = dataclasses.replace(strange_run, table=strange_run.table.filter(~pl.col("known")))
+    unknown = dataclasses.replace(ood_run, table=ood_run.table.filter(~pl.col("known")))
     assert histograms(merge([unknown])) is None

@@ -32,7 +32,7 @@ def attrs(category: str, night: bool, snow: bool) -> list[dict[str, Any]]:
 
 
 def view(classes: int = 3, drop: str = "") -> View:
-    """Each thing by day and night, in grass and snow; what is uncommon is wrong more often."""
+    """Each object by day and night, in grass and snow; what is uncommon is wrong more often."""
     rng = np.random.default_rng(0)
     rows: list[dict[str, Any]] = []
     for m, model in enumerate(MODELS):
@@ -57,10 +57,10 @@ def view(classes: int = 3, drop: str = "") -> View:
     if drop:
         frame = frame.with_columns(pl.lit(None, frame.schema[drop]).alias(drop))
 
-    def picture(sample_id: str, shift: str, stop: Any) -> np.ndarray:
+    def image(sample_id: str, shift: str, setting: Any) -> np.ndarray:
         return np.full((20, 20, 3), 90, np.uint8)
 
-    return merge([RunView(frame.lazy(), "context", {}, None, picture)])
+    return merge([RunView(frame.lazy(), "context", {}, None, image)])
 
 
 def body(section: Section | None) -> str:
@@ -68,7 +68,7 @@ def body(section: Section | None) -> str:
     return str(section.body)
 
 
-def test_partitions_show_curves_gaps_and_pictures() -> None:
+def test_partitions_show_curves_gaps_and_images() -> None:
     text = body(partitions(view()))
     assert all(words in text for words in ("P0", "location + time", "points", "P2: night, snow"))
     assert text.count("<img") == 6 * 3
@@ -90,7 +90,7 @@ def test_a_filter_shows_what_it_took_out() -> None:
     shown = view()
     judged = shown.table.with_columns(valid=(pl.col("severity") < 2) | (pl.col("sample_id") < "p2"))
     text = body(filtering(merge([RunView(judged, "x")])))
-    assert "Pictures that the filter kept" in text
+    assert "Images that the filter kept" in text
     assert '"dash":"dot"' in text.replace(" ", "")
     assert filtering(shown) is None
     assert filtering(merge([RunView(shown.table.with_columns(valid=pl.lit(True)), "x")])) is None
@@ -101,5 +101,5 @@ def test_sections_stay_away_without_settings(name: str) -> None:
     assert name not in sections(view(drop="attrs"))
 
 
-def test_several_pictures_at_one_stop_are_no_strip() -> None:
+def test_several_images_at_one_stop_are_no_strip() -> None:
     assert "strips" not in sections(view())

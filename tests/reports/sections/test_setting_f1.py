@@ -24,10 +24,10 @@ def test_a_point_per_setting_and_scorer_with_its_interval(es_run: RunView) -> No
     ]
     assert [[trace["name"] for trace in chart["data"]] for chart in charts] == [list(worlds.SCORERS)] * 2
     rows = f1_by_setting(es_run.table).filter(pl.col("exposure") == "manual", pl.col("value").is_not_null())
-    mine = rows.filter(model="lite0", scorer="odin").sort("familiar")
+    mine = rows.filter(model="lite0", scorer="odin").sort("id")
     trace = charts[0]["data"][1]
     assert sorted(zip(trace["x"], trace["y"], strict=True)) == sorted(
-        zip(mine["familiar"] / mine["n"], mine["value"], strict=True)
+        zip(mine["id"] / mine["n"], mine["value"], strict=True)
     )
     assert len(trace["error_y"]["array"]) == len(trace["y"]) == mine.height > 40
     assert "right, " in trace["customdata"][0][1]
@@ -47,7 +47,7 @@ def test_a_map_per_aperture_and_light_of_every_scorer_with_interval_and_n(es_run
         f"{100 * v:.0f}" for v in cells.sort("iso", "shutter")["value"]
     ]
     right = cells.sort("iso", "shutter").row(0, named=True)
-    assert f"{right['familiar']} right, {right['strange']} wrong" in first.group()
+    assert f"{right['id']} right, {right['ood']} wrong" in first.group()
 
 
 def test_the_ends_have_interval_and_n(es_run: RunView) -> None:
@@ -55,21 +55,21 @@ def test_the_ends_have_interval_and_n(es_run: RunView) -> None:
     assert section is not None
     rows = f1_by_setting(es_run.table).filter(model="lite0", scorer="vim").drop_nulls("value")
     lowest = rows.filter(exposure="manual").sort("value").row(0, named=True)
-    counted = f", n = {lowest['familiar']} + {lowest['strange']}</small>"
+    counted = f", n = {lowest['id']} + {lowest['ood']}</small>"
     assert share(lowest).replace("</small>", counted) in section.body
     auto = rows.filter(exposure="auto", light="on").row(0, named=True)
     assert share(auto).removesuffix("</small>") in section.body
 
 
-def test_it_stands_right_before_the_fpr_of_strange_sets(es_run: RunView) -> None:
-    """A run of ImageNet-ES with strange sets shows both halves of figure 8 side by side, for every scorer."""
+def test_it_stands_right_before_the_fpr_of_ood_sets(es_run: RunView) -> None:
+    """A run of ImageNet-ES with OOD sets shows both halves of figure 8 side by side, for every scorer."""
     html = render(merge([es_run]))
-    assert re.findall(r'<section id="(\w+)"', html)[-5:-2] == ["setting_f1", "strangeness", "histograms"]
-    assert "FPR95, strange positive" in html
-    assert all(f">{name}<small>" in html for name in worlds.STRANGE)
+    assert re.findall(r'<section id="(\w+)"', html)[-5:-2] == ["setting_f1", "ood", "histograms"]
+    assert "FPR95, OOD positive" in html
+    assert all(f">{name}<small>" in html for name in worlds.OOD)
 
 
-def test_absent_without_scores_or_without_a_grid(es_run: RunView, strange_run: RunView) -> None:
+def test_absent_without_scores_or_without_a_grid(es_run: RunView, ood_run: RunView) -> None:
     labels = dataclasses.replace(es_run, table=es_run.table.filter(pl.col("output") == "label"))
     assert setting_f1(merge([labels])) is None
-    assert setting_f1(merge([strange_run])) is None
+    assert setting_f1(merge([ood_run])) is None

@@ -1,11 +1,11 @@
-"""Sheets of single pictures on the page (ImageNet-ES, Figure 10)."""
+"""Sheets of single images on the page (ImageNet-ES, Figure 10)."""
 
 from __future__ import annotations
 
 import dataclasses
 
 import pytest
-from tests.reports.sections.test_exposure import picture, rows
+from tests.reports.sections.test_exposure import image, rows
 
 from sorites import metrics
 from sorites.core import table
@@ -16,10 +16,10 @@ from sorites.reports.view import RunView, merge
 @pytest.fixture(scope="module")
 def camera_run() -> RunView:
     info = {"suite": {"name": "camera", "models": ["lite0", "<b>big</b>"], "shifts": [{"name": "camera"}]}}
-    return RunView(table.rows(list(rows())).lazy(), "camera", info, None, picture)
+    return RunView(table.rows(list(rows())).lazy(), "camera", info, None, image)
 
 
-def test_the_pictures_on_which_models_differ_most_come_first(camera_run: RunView) -> None:
+def test_the_images_on_which_models_differ_most_come_first(camera_run: RunView) -> None:
     section = sheets(merge([camera_run]))
     assert section is not None
     worst = metrics.disagreement(camera_run.table).sort("value", "sample_id", descending=[True, False])[
@@ -32,6 +32,6 @@ def test_the_pictures_on_which_models_differ_most_come_first(camera_run: RunView
     assert "<b>big</b>" not in section.body
 
 
-def test_absent_without_pictures_or_camera(camera_run: RunView, run: RunView) -> None:
-    assert sheets(merge([dataclasses.replace(camera_run, picture=None)])) is None
+def test_absent_without_images_or_camera(camera_run: RunView, run: RunView) -> None:
+    assert sheets(merge([dataclasses.replace(camera_run, image=None)])) is None
     assert sheets(merge([run])) is None

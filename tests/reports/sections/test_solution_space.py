@@ -38,7 +38,7 @@ def test_histograms_by_light_with_the_shares_of_the_metric(camera_run: RunView) 
     assert "&lt;b&gt;big&lt;/b&gt;" in section.body
 
 
-def test_a_map_has_a_pixel_per_picture_and_setting(camera_run: RunView) -> None:
+def test_a_map_has_a_pixel_per_image_and_setting(camera_run: RunView) -> None:
     section = solution_space(merge([camera_run]))
     assert section is not None
     maps = [

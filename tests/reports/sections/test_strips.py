@@ -7,14 +7,14 @@ import numpy as np
 import polars as pl
 import pytest
 
-from sorites.core import CLEAN, Picture
+from sorites.core import CLEAN, ImageU8
 from sorites.core.errors import SoritesError
 from sorites.reports.section import Section
 from sorites.reports.sections import strips
 from sorites.reports.view import RunView, merge
 
 
-def grey(sample_id: str, shift: str, severity: float) -> Picture:
+def grey(sample_id: str, shift: str, severity: float) -> ImageU8:
     return np.full((30, 40, 3), 128, np.uint8)
 
 
@@ -43,12 +43,12 @@ def test_those_lost_first_come_first_and_were_right_when_clean(run: RunView, row
 def test_a_strip_shows_the_last_right_and_the_first_wrong_stop(run: RunView) -> None:
     asked = []
 
-    def note(sample_id: str, shift: str, severity: float) -> Picture:
+    def note(sample_id: str, shift: str, severity: float) -> ImageU8:
         asked.append((sample_id, shift, severity))
         return grey(sample_id, shift, severity)
 
-    section = made(dataclasses.replace(run, picture=note))
-    assert len(set(asked)) == len(asked), "a picture is made once, however many models lost it"
+    section = made(dataclasses.replace(run, image=note))
+    assert len(set(asked)) == len(asked), "an image is made once, however many models lost it"
     row = strips.frames_of(merge([run]))[0]
     assert row["clean"]["severity"] == 0
     assert row["right"]["severity"] < row["wrong"]["severity"] == row["failure"]
@@ -58,8 +58,8 @@ def test_a_strip_shows_the_last_right_and_the_first_wrong_stop(run: RunView) -> 
     assert "<b>tank" not in section.body
 
 
-def test_a_clean_picture_that_is_the_last_right_one_is_shown_once(run: RunView) -> None:
-    bare = dataclasses.replace(run, picture=grey, table=run.table.filter(~pl.col("probe")))
+def test_a_clean_image_that_is_the_last_right_one_is_shown_once(run: RunView) -> None:
+    bare = dataclasses.replace(run, image=grey, table=run.table.filter(~pl.col("probe")))
     frames = strips.frames_of(merge([bare]))
     once = [row for row in frames if not row["right"]["severity"]]
     section = made(bare)
@@ -69,10 +69,10 @@ def test_a_clean_picture_that_is_the_last_right_one_is_shown_once(run: RunView) 
 
 
 def test_another_label_that_is_accepted_is_said_to_count(run: RunView) -> None:
-    assert "counts as right" not in made(dataclasses.replace(run, picture=grey)).body
+    assert "counts as right" not in made(dataclasses.replace(run, image=grey)).body
     right = pl.col("correct") & (pl.col("shift") == CLEAN)
     other = run.table.with_columns(pred=pl.when(right).then((pl.col("label") + 1) % 2).otherwise("pred"))
-    body = made(dataclasses.replace(run, table=other, picture=grey)).body
+    body = made(dataclasses.replace(run, table=other, image=grey)).body
     clean, wrong = (
         re.findall(rf'<figure class="{kind}">.*?<figcaption><b>(.*?)</b>', body)
         for kind in ("clean", "wrong")
@@ -83,18 +83,18 @@ def test_another_label_that_is_accepted_is_said_to_count(run: RunView) -> None:
 
 def test_the_page_stays_light_and_every_model_and_shift_gets_its_turn(run: RunView) -> None:
     noise = np.random.default_rng(0)
-    heavy = dataclasses.replace(run, picture=lambda *_: noise.integers(0, 256, (160, 160, 3), dtype=np.uint8))
+    heavy = dataclasses.replace(run, image=lambda *_: noise.integers(0, 256, (160, 160, 3), dtype=np.uint8))
     body = made(heavy).body
     assert sum(map(len, re.findall(r'src="(data:[^"]+)"', body))) < 1_500_000
     assert body.count("<article") == 9
 
 
-def test_a_picture_that_cannot_be_made_leaves_its_words(run: RunView) -> None:
-    def gone(sample_id: str, shift: str, severity: float) -> Picture:
+def test_a_image_that_cannot_be_made_leaves_its_words(run: RunView) -> None:
+    def gone(sample_id: str, shift: str, severity: float) -> ImageU8:
         raise SoritesError("the folder moved")
 
-    body = made(dataclasses.replace(run, picture=gone)).body
-    assert "picture not available" in body
+    body = made(dataclasses.replace(run, image=gone)).body
+    assert "image not available" in body
     assert "<img" not in body
     assert "first wrong" in body
 
@@ -102,4 +102,4 @@ def test_a_picture_that_cannot_be_made_leaves_its_words(run: RunView) -> None:
 @pytest.mark.parametrize("shifts", [["jpeg"], ["jpeg", "defocus_disk"]])
 def test_a_picker_only_where_there_is_a_choice(run: RunView, shifts: list[str]) -> None:
     kept = run.table.filter(pl.col("shift").is_in([CLEAN, *shifts]))
-    assert ("picker" in made(dataclasses.replace(run, table=kept, picture=grey)).body) == (len(shifts) > 1)
+    assert ("picker" in made(dataclasses.replace(run, table=kept, image=grey)).body) == (len(shifts) > 1)

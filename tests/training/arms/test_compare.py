@@ -1,4 +1,4 @@
-"""Arms trained side by side, on twenty small pictures and on CIFAR-10."""
+"""Arms trained side by side, on twenty small images and on CIFAR-10."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_what_cannot_run_is_told_before_anything_is_trained(
 def test_options_of_the_recipe_s_own_augmentation_keep_no_other_arm_from_running(
     photos: Path, tmp_path: Path, own: str
 ) -> None:
-    options = {"optics": {"scaled": 4}, "coma": {"stops": [2], "options": {"scaled": 4}}}[own]
+    options = {"optics": {"scaled": 4}, "coma": {"settings": [2], "options": {"scaled": 4}}}[own]
     base = recipe(photos, tmp_path, augment={"names": own, "options": options})
     made = prepare(base, tmp_path / "out", arms=["none", own, "augmix", "cascade", f"{own}+augmix"], seeds=1)
     assert len(made.members) == 5
@@ -136,7 +136,7 @@ shifts = [
 )
 def test_optics_augment_gains_on_cifar(tmp_path: Path) -> None:
     """The short form of ``sorites train arms cifar_optics``: half the steps, one seed, 1000
-    pictures at severity 3.
+    images at severity 3.
     """
     suite = tmp_path / "optics.toml"
     suite.write_text(OPTICS_ALONE, encoding="utf-8")

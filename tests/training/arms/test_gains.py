@@ -20,10 +20,10 @@ def row(sample, shift, severity, right, model):
     }  # fmt: skip
 
 
-def world(arms, seeds, pictures=200, shifts=("coma", "trefoil"), seed=0):
-    """Pictures of their own difficulty, arms of their own ability, seeds with luck of their own."""
+def world(arms, seeds, images=200, shifts=("coma", "trefoil"), seed=0):
+    """Images of their own difficulty, arms of their own ability, seeds with luck of their own."""
     rng = np.random.default_rng(seed)
-    hard = rng.normal(0, 1, pictures)
+    hard = rng.normal(0, 1, images)
     rows = []
     for member in members(list(arms), seeds):
         luck = rng.normal(0, 0.05)
@@ -33,7 +33,7 @@ def world(arms, seeds, pictures=200, shifts=("coma", "trefoil"), seed=0):
             chance = stats.norm.cdf(arms[member.arm] + luck - hard - 0.3 * min(at, 1) * severity)
             rows += [
                 row(f"p{i}", shift, severity, bool(rng.random() < chance[i]), member.name)
-                for i in range(pictures)
+                for i in range(images)
             ]
     return tables.rows(rows).lazy(), members(list(arms), seeds)
 
@@ -50,7 +50,7 @@ def test_with_one_seed_it_is_the_paired_difference():
     assert found["seeds"].unique().to_list() == [1]
 
 
-def test_a_family_is_the_mean_of_its_shifts_on_the_same_pictures():
+def test_a_family_is_the_mean_of_its_shifts_on_the_same_images():
     table, trained = world({"none": 0.0, "optics": 0.5}, 2)
     rows = verdicts(table, trained)
     whole = gains(rows, "none").filter((pl.col("family") == "optics") & (pl.col("severity") == 3))
@@ -64,7 +64,7 @@ def test_a_family_is_the_mean_of_its_shifts_on_the_same_pictures():
 
 
 def test_the_scatter_of_seeds_widens_as_student_has_it():
-    """Pictures that are all alike leave the seeds alone: then the interval is SciPy's, but for the
+    """Images that are all alike leave the seeds alone: then the interval is SciPy's, but for the
     added half pairs.
     """
     shares = [0.30, 0.20, 0.25]
@@ -77,7 +77,7 @@ def test_the_scatter_of_seeds_widens_as_student_has_it():
     found = gains(verdicts(tables.rows(rows).lazy(), members(["none", "optics"], 3)), "none").row(
         0, named=True
     )
-    pictures = gains(verdicts(tables.rows(rows).lazy(), members(["none", "optics"], 1)), "none").row(
+    images = gains(verdicts(tables.rows(rows).lazy(), members(["none", "optics"], 1)), "none").row(
         0, named=True
     )
     low, high = stats.t.interval(0.95, 2, loc=0.25, scale=stats.sem(shares))
@@ -85,12 +85,12 @@ def test_the_scatter_of_seeds_widens_as_student_has_it():
     assert (
         (high - low) / 2
         < (found["high"] - found["low"]) / 2
-        < (high - low) / 2 + (pictures["high"] - pictures["low"]) / 2
+        < (high - low) / 2 + (images["high"] - images["low"]) / 2
     )
     assert (found["high"] - found["low"]) / (high - low) == pytest.approx(1, abs=0.03)
 
 
-def drawn(pictures, luck, seed):
+def drawn(images, luck, seed):
     """Verdicts of two arms with three seeds: the second arm is right where the first is, and gains
     as its luck has it.
     """
@@ -99,8 +99,8 @@ def drawn(pictures, luck, seed):
     for training in range(3):
         chance = rng.normal((0.4, 0.6), luck)
         for arm, share in zip(("none", "optics"), chance, strict=True):
-            right = (np.linspace(0, 1, pictures) + rng.normal(0, 0.2, pictures) < share).astype(float)
-            where = pl.DataFrame({"image_id": [f"p{i}" for i in range(pictures)], "right": right})
+            right = (np.linspace(0, 1, images) + rng.normal(0, 0.2, images) < share).astype(float)
+            where = pl.DataFrame({"image_id": [f"p{i}" for i in range(images)], "right": right})
             names = {
                 "arm": arm,
                 "seed": training,
@@ -120,9 +120,9 @@ def drawn(pictures, luck, seed):
 @pytest.mark.slow
 @pytest.mark.parametrize("luck", [0.0, 0.05])
 def test_intervals_hold_the_truth_as_often_as_they_say(luck):
-    truth = np.mean([gains(drawn(20_000, 0, seed), "none")["value"].item() for seed in range(3)])
+    ground_truth = np.mean([gains(drawn(20_000, 0, seed), "none")["value"].item() for seed in range(3)])
     found = pl.concat([gains(drawn(100, luck, 100 + seed), "none") for seed in range(80)])
-    held = found.filter((pl.col("low") <= truth) & (pl.col("high") >= truth)).height
+    held = found.filter((pl.col("low") <= ground_truth) & (pl.col("high") >= ground_truth)).height
     assert held >= stats.binom.ppf(0.001, 80, 0.95)
 
 
@@ -139,15 +139,15 @@ def test_accuracies_are_the_shares_of_right_answers():
 
 
 def test_a_page_gets_gains_over_optics_where_there_are_others():
-    table, trained = world({"none": 0.0, "optics": 0.5, "cascade": 0.4}, 1, pictures=30)
+    table, trained = world({"none": 0.0, "optics": 0.5, "cascade": 0.4}, 1, images=30)
     found = frames(table, trained)
     assert found["over_optics"]["arm"].unique().to_list() == ["cascade"]
     assert set(found["gains"]["arm"]) == {"optics", "cascade"}
-    table, trained = world({"none": 0.0, "optics": 0.5}, 1, pictures=30)
+    table, trained = world({"none": 0.0, "optics": 0.5}, 1, images=30)
     assert "over_optics" not in frames(table, trained)
 
 
 def test_an_arm_that_is_not_there_is_told():
-    table, trained = world({"none": 0.0, "optics": 0.5}, 1, pictures=5)
+    table, trained = world({"none": 0.0, "optics": 0.5}, 1, images=5)
     with pytest.raises(UnknownName, match="no arm named 'optic'. Did you mean optics"):
         gains(verdicts(table, trained), "optic")

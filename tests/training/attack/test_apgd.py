@@ -17,7 +17,7 @@ SIDE, CLASSES = 16, 10
 EPS: dict[Norm, tuple[float, ...]] = {"l2": (0.5, 0.75, 1.0), "linf": (5 / 255, 8 / 255, 12 / 255)}
 
 
-def pictures(n: int, seed: int) -> tuple[Any, Any]:
+def images(n: int, seed: int) -> tuple[Any, Any]:
     """Gratings of ten directions and colours under noise: N x 3 x 16 x 16 in 0..1, and their classes."""
     rng = np.random.default_rng(seed)
     y, x = np.mgrid[:SIDE, :SIDE] / SIDE
@@ -42,7 +42,7 @@ def network() -> Any:
     )  # fmt: skip
     optimiser = torch.optim.Adam(net.parameters(), 1e-2)
     for i in range(120):
-        x, y = pictures(64, 100 + i)
+        x, y = images(64, 100 + i)
         optimiser.zero_grad()
         nn.functional.cross_entropy(net(x), y).backward()
         optimiser.step()
@@ -54,7 +54,7 @@ def one_hot(labels: Any) -> Any:
 
 
 def ours(network: Any, x: Any, y: Any, eps: float, norm: Norm, loss: str, steps: int, seed: int = 0) -> Any:
-    """Which pictures stay right, as a run of ours finds it: only those are attacked that are right."""
+    """Which images stay right, as a run of ours finds it: only those are attacked that are right."""
     right = network(x).argmax(1) == y
     begin = [start(one.numpy(), eps, norm, rng_for(seed, str(i), loss)) for i, one in enumerate(x)]
     point, wrong = apgd(network, x, one_hot(y), torch.from_numpy(np.stack(begin)), eps, norm, loss, steps)
@@ -66,7 +66,7 @@ def ours(network: Any, x: Any, y: Any, eps: float, norm: Norm, loss: str, steps:
 @pytest.mark.parametrize("loss", ["ce", "dlr"])
 def test_verdicts_are_those_of_torchattacks(network: Any, norm: Norm, loss: str) -> None:
     torchattacks = pytest.importorskip("torchattacks")
-    x, y = pictures(120, 7)
+    x, y = images(120, 7)
     kept = []
     for eps in EPS[norm]:
         theirs = torchattacks.APGD(network, norm=norm.capitalize(), eps=eps, steps=30, loss=loss)
@@ -86,7 +86,7 @@ def test_verdicts_are_those_of_torchattacks(network: Any, norm: Norm, loss: str)
 
 
 def test_the_points_are_wrong_where_they_are_said_to_be(network: Any) -> None:
-    x, y = pictures(60, 8)
+    x, y = images(60, 8)
     begin = torch.from_numpy(
         np.stack([start(one.numpy(), 0.75, "l2", rng_for(0, str(i), "a")) for i, one in enumerate(x)])
     )
@@ -119,8 +119,8 @@ def test_a_linear_model_is_beaten_exactly_where_geometry_says(network: Any) -> N
         assert 0.2 < wrong.float().mean() < 0.8
 
 
-def test_a_picture_is_attacked_alike_in_any_company(network: Any) -> None:
-    x, y = pictures(40, 9)
+def test_a_image_is_attacked_alike_in_any_company(network: Any) -> None:
+    x, y = images(40, 9)
     whole, _ = ours(network, x, y, 0.4, "l2", "dlr", 20)
     begin = [start(one.numpy(), 0.4, "l2", rng_for(0, str(i), "dlr")) for i, one in enumerate(x)]
     for i in range(0, 40, 5):
@@ -139,7 +139,7 @@ def test_a_picture_is_attacked_alike_in_any_company(network: Any) -> None:
 
 def test_losses_are_the_published_ones(network: Any) -> None:
     torchattacks = pytest.importorskip("torchattacks")
-    x, y = pictures(50, 10)
+    x, y = images(50, 10)
     given = network(x)
     theirs = torchattacks.APGD(network).dlr_loss(given, y)
     assert torch.allclose(logit_ratio(given, one_hot(y)), theirs, atol=1e-6)
@@ -167,7 +167,7 @@ def test_starts_lie_on_the_sphere_and_turn_up_along_one_direction(norm: Norm) ->
     assert float(moved.norm() if norm == "l2" else moved.abs().max()) == pytest.approx(0.1, rel=1e-4)
 
 
-def test_rounding_to_8_bits_moves_a_picture_by_as_much_as_the_docs_say() -> None:
+def test_rounding_to_8_bits_moves_a_image_by_as_much_as_the_docs_say() -> None:
     """Rounding errors are uniform over one step of 1/255, whose variance is 1/12."""
     expected = math.sqrt(3 * 224 * 224 / 12) / 255
     assert expected == pytest.approx(0.44, abs=0.005)

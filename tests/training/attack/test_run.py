@@ -1,4 +1,4 @@
-"""An attack as a run folder: the table, what reads it and what refuses it, and going on after a stop."""
+"""An attack as a run folder: the table, what reads it and what refuses it, and going on after a setting."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ def test_the_sweep_is_a_dial_of_the_table(done: Path) -> None:
     assert right[2] == 0
 
 
-def test_failure_points_checks_and_the_page_read_it_as_any_run(done: Path, tmp_path: Path) -> None:
-    failed = sorites.failure_point(sorites.read(done))
+def test_failure_severities_checks_and_the_page_read_it_as_any_run(done: Path, tmp_path: Path) -> None:
+    failed = sorites.failure_severity(sorites.read(done))
     assert failed["shift"].to_list() == ["apgd_ce_l2", "apgd_dlr_l2"]
     assert failed["n"].to_list() == [18, 18]
     assert check(str(done)).endswith("small: 126 rows, 0 errors, whole")
     page = sorites.report(done, tmp_path / "page.html").read_text(encoding="utf-8")
     assert "apgd_dlr_l2" in page
-    assert "picture not available" not in page
+    assert "image not available" not in page
 
 
 def test_what_was_wrong_when_clean_stays_as_it_was(done: Path) -> None:
@@ -87,7 +87,7 @@ def test_images_belong_to_the_model(done: Path, photos: Path, tmp_path: Path) ->
 
 
 def test_a_stopped_attack_goes_on_to_the_same_table(done: Path, photos: Path, tmp_path: Path) -> None:
-    class Stop(Exception):
+    class SettingValue(Exception):
         pass
 
     seen: list[int] = []
@@ -96,12 +96,12 @@ def test_a_stopped_attack_goes_on_to_the_same_table(done: Path, photos: Path, tm
         def tick(n: int) -> None:
             seen.append(n)
             if sum(seen) > 40:
-                raise Stop
+                raise SettingValue
 
         return tick
 
     out = tmp_path / "run"
-    with pytest.raises(Stop):
+    with pytest.raises(SettingValue):
         attack(small(), source=f"folder:{photos}", out=out, bar=bar, **{**HOW, "workers": 1})
     begun = {path: path.stat().st_mtime_ns for path in (out / "predictions").glob("*.parquet")}
     assert 0 < len(begun) < 6
@@ -138,7 +138,7 @@ def test_the_worst_case_is_right_under_every_attack(done: Path) -> None:
     assert found["n"].to_list() == [18, 18, 18]
 
 
-def test_pictures_that_cannot_be_attacked_are_rows_with_errors(photos: Path, tmp_path: Path) -> None:
+def test_images_that_cannot_be_attacked_are_rows_with_errors(photos: Path, tmp_path: Path) -> None:
     import shutil
 
     shutil.copytree(photos, tmp_path / "photos")
@@ -161,11 +161,9 @@ def test_what_has_no_gradients_is_refused_by_name(photos: Path, tiny: Make, tmp_
 
 
 def test_a_source_without_labels_that_the_model_knows_is_refused(photos: Path, tmp_path: Path) -> None:
-    strange = small(labels=("n02123045", "n02123159", "n02123394", "n02123597"))
-    with pytest.raises(
-        SoritesError, match=r"none of the 20 clean pictures of .* has a label that small knows"
-    ):
-        attack(strange, source=f"folder:{photos}", eps=".1", out=tmp_path / "run")
+    ood = small(labels=("n02123045", "n02123159", "n02123394", "n02123597"))
+    with pytest.raises(SoritesError, match=r"none of the 20 clean images of .* has a label that small knows"):
+        attack(ood, source=f"folder:{photos}", eps=".1", out=tmp_path / "run")
 
 
 def test_a_model_of_two_classes_is_attacked_without_dlr_unless_that_is_named(
@@ -188,9 +186,9 @@ def test_a_model_of_two_classes_is_attacked_without_dlr_unless_that_is_named(
     assert set(table(tmp_path / "run")["shift"]) == {"clean", "apgd_ce_l2"}
 
 
-def test_nothing_more_is_made_of_attacked_pictures(done: Path, tmp_path: Path) -> None:
+def test_nothing_more_is_made_of_attacked_images(done: Path, tmp_path: Path) -> None:
     with pytest.raises(
-        SoritesError, match=f"{done} holds an attack: its pictures were made against its models"
+        SoritesError, match=f"{done} holds an attack: its images were made against its models"
     ):
         plan_of(done)
     with pytest.raises(SoritesError, match="holds an attack"):

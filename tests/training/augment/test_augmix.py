@@ -13,13 +13,13 @@ from sorites.training.augment import augmix
 
 
 @pytest.fixture(scope="module")
-def picture():
+def image():
     smooth = np.random.default_rng(3).random((6, 6, 3))
     return Image.fromarray((smooth * 200 + 20).astype(np.uint8)).resize((32, 32), Image.Resampling.BICUBIC)
 
 
-def moved(picture, matrix):
-    return picture.transform((32, 32), Image.Transform.AFFINE, matrix, Image.Resampling.BILINEAR)
+def moved(image, matrix):
+    return image.transform((32, 32), Image.Transform.AFFINE, matrix, Image.Resampling.BILINEAR)
 
 
 ORIGINAL = {
@@ -39,10 +39,10 @@ int(8.4) = 8, int(71.68) = 71, 0.3 x 0.28 = 0.084, int(2.8 x 32 / 3 / 10) = 2.
 
 
 @pytest.mark.parametrize("operation", augmix.OPERATIONS, ids=lambda o: o.__name__)
-def test_operations_are_those_of_the_original(operation, picture):
-    made = operation(np.asarray(picture), 2.8, -1)
-    assert np.array_equal(made, np.asarray(ORIGINAL[operation.__name__](picture)))
-    assert not np.array_equal(made, np.asarray(picture))
+def test_operations_are_those_of_the_original(operation, image):
+    made = operation(np.asarray(image), 2.8, -1)
+    assert np.array_equal(made, np.asarray(ORIGINAL[operation.__name__](image)))
+    assert not np.array_equal(made, np.asarray(image))
     assert len(ORIGINAL) == len(augmix.OPERATIONS) == 9
 
 
@@ -69,7 +69,7 @@ def levelled(level, sign, width, height):
 
 @pytest.mark.parametrize("operation", augmix.OPERATIONS, ids=lambda o: o.__name__)
 @pytest.mark.parametrize("kind", ["noise", "few values", "one value", "dark", "tiny"])
-def test_operations_are_pillows_at_every_level_on_odd_pictures(operation, kind):
+def test_operations_are_pillows_at_every_level_on_odd_images(operation, kind):
     rng = np.random.default_rng(len(kind))
     shape = (3, 5, 3) if kind == "tiny" else (30, 41, 3)
     most = {"few values": 3, "one value": 1, "dark": 60}.get(kind, 256)
@@ -81,12 +81,12 @@ def test_operations_are_pillows_at_every_level_on_odd_pictures(operation, kind):
             assert np.array_equal(operation(given, level, sign), wanted), (level, sign)
 
 
-def batch(picture, number=1):
-    one = torch.from_numpy(np.asarray(picture).copy()).permute(2, 0, 1).float() / 255
+def batch(image, number=1):
+    one = torch.from_numpy(np.asarray(image).copy()).permute(2, 0, 1).float() / 255
     return one[None].expand(number, -1, -1, -1).contiguous()
 
 
-def test_the_mixture_is_the_weighted_sum_of_its_chains(picture):
+def test_the_mixture_is_the_weighted_sum_of_its_chains(image):
     mixes = AugMix(severity=3, width=3)
     mixes.seed("fixed")
     shares = mixes.dirichlet(2, 3)
@@ -97,24 +97,24 @@ def test_the_mixture_is_the_weighted_sum_of_its_chains(picture):
     wanted = np.zeros((2, 32, 32, 3))
     for n in range(2):
         for chain in range(3):
-            made = np.asarray(picture)
+            made = np.asarray(image)
             for step in range(lengths[n, chain]):
                 made = augmix.OPERATIONS[kinds[n, chain, step]](
                     made, float(levels[n, chain, step]), int(signs[n, chain, step])
                 )
             wanted[n] += float(shares[n, chain]) * made / 255
     mixes.seed("fixed")
-    assert np.abs(mixes.chains(batch(picture, 2)).permute(0, 2, 3, 1).numpy() - wanted).max() < 1e-6
+    assert np.abs(mixes.chains(batch(image, 2)).permute(0, 2, 3, 1).numpy() - wanted).max() < 1e-6
 
 
-def test_the_picture_is_mixed_in_by_beta(picture):
-    mixes, pictures = AugMix(), batch(picture, 3)
+def test_the_image_is_mixed_in_by_beta(image):
+    mixes, images = AugMix(), batch(image, 3)
     mixes.seed(0)
-    chains = mixes.chains(pictures)
+    chains = mixes.chains(images)
     mixes.seed(0)
-    made = mixes.mix(pictures, torch.tensor([0.0, 0.5, 1.0]))
-    assert torch.equal(made[0], pictures[0])
-    assert (made[1] - (pictures[1] + chains[1]) / 2).abs().max() < 1e-6
+    made = mixes.mix(images, torch.tensor([0.0, 0.5, 1.0]))
+    assert torch.equal(made[0], images[0])
+    assert (made[1] - (images[1] + chains[1]) / 2).abs().max() < 1e-6
     assert (made[2] - chains[2]).abs().max() < 1e-6
 
 
@@ -125,25 +125,25 @@ def test_shares_of_chains_are_dirichlet_and_weights_uniform():
     assert stats.kstest(mixes.weights(20_000).numpy(), "uniform").pvalue > 1e-3
 
 
-def test_a_fixed_depth_is_kept(picture, monkeypatch):
+def test_a_fixed_depth_is_kept(image, monkeypatch):
     calls = []
     counted = tuple(
         lambda p, level, sign, o=o: calls.append(o) or o(p, level, sign) for o in augmix.OPERATIONS
     )
     monkeypatch.setattr("sorites.training.augment.augmix.OPERATIONS", counted)
-    AugMix(depth=5, width=2)(batch(picture, 3))
+    AugMix(depth=5, width=2)(batch(image, 3))
     assert len(calls) == 5 * 2 * 3
     calls.clear()
-    AugMix()(batch(picture, 200))
+    AugMix()(batch(image, 200))
     assert abs(len(calls) - 200 * 3 * 2) < 4 * (600 * 2 / 3) ** 0.5
 
 
-def test_views_are_the_pictures_and_two_mixtures(picture):
-    mixes, pictures = AugMix(), batch(picture, 4)
-    clean, one, other = mixes.views(pictures)
-    assert clean is pictures
+def test_views_are_the_images_and_two_mixtures(image):
+    mixes, images = AugMix(), batch(image, 4)
+    clean, one, other = mixes.views(images)
+    assert clean is images
     assert not torch.equal(one, other)
-    assert not torch.equal(one, pictures)
+    assert not torch.equal(one, images)
 
 
 def test_the_loss_is_cross_entropy_and_divergence_as_written_in_the_paper():
@@ -162,13 +162,13 @@ def test_the_loss_is_cross_entropy_and_divergence_as_written_in_the_paper():
 
 
 def test_a_loss_of_two_views_is_refused():
-    with pytest.raises(SoritesError, match="wanted the logits of three views of 2 pictures"):
+    with pytest.raises(SoritesError, match="wanted the logits of three views of 2 images"):
         jsd_loss(torch.zeros(4, 5), torch.zeros(2, dtype=torch.int64))
 
 
-def test_normalised_pictures_are_refused():
+def test_normalised_images_are_refused():
     with pytest.raises(
-        SoritesError, match=r"wanted pictures in 0\.\.1, got values from -2 to 2\. Augment first"
+        SoritesError, match=r"wanted images in 0\.\.1, got values from -2 to 2\. Augment first"
     ):
         AugMix()(torch.tensor([-2.0, 2.0]).repeat(96)[None, :, None].reshape(1, 3, 8, 8))
 

@@ -15,61 +15,61 @@ SPECS = ["flip", "optics", "augmix", "cascade", "optics,augmix", "digital", "len
 
 
 @pytest.fixture(scope="module")
-def pictures():
+def images():
     return torch.rand(5, 3, 24, 24, generator=torch.Generator().manual_seed(4))
 
 
 @pytest.mark.parametrize("spec", SPECS)
-def test_a_batch_keeps_its_shape_and_range_and_is_not_written_into(spec, pictures):
-    given = pictures.clone(memory_format=torch.channels_last)
+def test_a_batch_keeps_its_shape_and_range_and_is_not_written_into(spec, images):
+    given = images.clone(memory_format=torch.channels_last)
     moves = augmentation(spec, 24)
     moves.seed(1)
     made = moves(given)
-    assert made.shape == pictures.shape
+    assert made.shape == images.shape
     assert made.dtype == torch.float32
     assert made.min() >= 0
     assert made.max() <= 1
-    assert torch.equal(given, pictures)
-    assert not torch.equal(made, pictures)
+    assert torch.equal(given, images)
+    assert not torch.equal(made, images)
 
 
 @pytest.mark.parametrize("spec", SPECS)
-def test_the_words_of_a_seed_decide_and_no_other_generator_does(spec, pictures):
+def test_the_words_of_a_seed_decide_and_no_other_generator_does(spec, images):
     moves = augmentation(spec, 24)
     moves.seed(3, "step", 7)
-    first = moves(pictures)
+    first = moves(images)
     torch.manual_seed(99)
     moves.seed(3, "step", 7)
-    assert torch.equal(moves(pictures), first)
+    assert torch.equal(moves(images), first)
     before = torch.random.get_rng_state()
     moves.seed(3, "step", 8)
-    assert not torch.equal(moves(pictures), first)
+    assert not torch.equal(moves(images), first)
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
 @pytest.mark.parametrize("spec", SPECS)
 @pytest.mark.parametrize("kept", ["state", "copy", "pickle"])
-def test_what_is_restored_goes_on_with_the_same_draws(spec, kept, pictures):
+def test_what_is_restored_goes_on_with_the_same_draws(spec, kept, images):
     moves = augmentation(spec, 24)
-    moves(pictures)
+    moves(images)
     if kept == "state":
         other = augmentation(spec, 24)
         other.load_state_dict({name: value.clone() for name, value in moves.state_dict().items()})
     else:
         other = copy.deepcopy(moves) if kept == "copy" else pickle.loads(pickle.dumps(moves))
-    assert torch.equal(other(pictures), moves(pictures))
+    assert torch.equal(other(images), moves(images))
 
 
-def test_in_eval_mode_pictures_pass_as_with_dropout(pictures):
+def test_in_eval_mode_images_pass_as_with_dropout(images):
     network = torch.nn.Sequential(OpticsAugment(), torch.nn.Identity())
-    assert not torch.equal(network(pictures), pictures)
-    assert torch.equal(network.eval()(pictures), pictures)
+    assert not torch.equal(network(images), images)
+    assert torch.equal(network.eval()(images), images)
 
 
-def test_parts_of_a_chain_draw_apart(pictures):
+def test_parts_of_a_chain_draw_apart(images):
     """Two flips that drew alike would always undo each other."""
     twice = Chain([Flip(), Flip()])
-    assert any(not torch.equal(twice(pictures), pictures) for _ in range(5))
+    assert any(not torch.equal(twice(images), images) for _ in range(5))
 
 
 def test_the_seed_of_torch_is_where_a_new_one_begins():
@@ -85,15 +85,15 @@ def test_the_seed_of_torch_is_where_a_new_one_begins():
     "given",
     [torch.zeros(3, 8, 8), torch.zeros(1, 1, 8, 8), torch.zeros(1, 3, 8, 8, dtype=torch.uint8), [[0.5]]],
 )
-def test_what_is_no_batch_of_pictures_is_refused(given):
-    with pytest.raises(SoritesError, match=r"wanted a batch of pictures as floats in 0\.\.1"):
+def test_what_is_no_batch_of_images_is_refused(given):
+    with pytest.raises(SoritesError, match=r"wanted a batch of images as floats in 0\.\.1"):
         Flip()(given)
 
 
-def test_pictures_of_another_size_are_refused():
-    with pytest.raises(SoritesError, match="wanted pictures of 32x32 px, got 16x8"):
+def test_images_of_another_size_are_refused():
+    with pytest.raises(SoritesError, match="wanted images of 32x32 px, got 16x8"):
         Flip(32)(torch.zeros(1, 3, 8, 16))
-    with pytest.raises(SoritesError, match="wanted the side of the pictures in px as size, got 0"):
+    with pytest.raises(SoritesError, match="wanted the side of the images in px as size, got 0"):
         Flip(0)
 
 
@@ -104,28 +104,28 @@ def test_every_augmentation_refuses_values_that_are_not_in_0_to_1(spec, values, 
     moves = augmentation(spec, 24)
     for batch in (given, given.contiguous(memory_format=torch.channels_last), given.half()):
         with pytest.raises(
-            SoritesError, match=rf"wanted pictures in 0\.\.1, got values {said}\. Augment first"
+            SoritesError, match=rf"wanted images in 0\.\.1, got values {said}\. Augment first"
         ):
             moves(batch)
     assert torch.equal(moves.eval()(given), given)
 
 
-def test_values_that_are_no_numbers_are_refused_and_rounding_is_not(pictures):
+def test_values_that_are_no_numbers_are_refused_and_rounding_is_not(images):
     with pytest.raises(SoritesError, match="got values from nan to nan"):
         OpticsAugment()(torch.full((1, 3, 24, 24), torch.nan))
-    assert OpticsAugment()(pictures * 1.0002 - 0.0001).shape == pictures.shape
+    assert OpticsAugment()(images * 1.0002 - 0.0001).shape == images.shape
 
 
-def test_a_chain_looks_at_the_values_of_a_batch_once(pictures, monkeypatch):
+def test_a_chain_looks_at_the_values_of_a_batch_once(images, monkeypatch):
     looks = []
     monkeypatch.setattr(Augmentation, "_check_values", lambda self, batch: looks.append(type(self).__name__))
-    Chain([Flip(), Chain([OpticsAugment(), Flip()])])(pictures)
+    Chain([Flip(), Chain([OpticsAugment(), Flip()])])(images)
     assert looks == ["Chain"]
 
 
-def test_a_part_of_a_chain_still_refuses_another_size(pictures):
-    with pytest.raises(SoritesError, match="OpticsAugment: wanted pictures of 32x32 px, got 24x24"):
-        Chain([Flip(), OpticsAugment(32)])(pictures)
+def test_a_part_of_a_chain_still_refuses_another_size(images):
+    with pytest.raises(SoritesError, match="OpticsAugment: wanted images of 32x32 px, got 24x24"):
+        Chain([Flip(), OpticsAugment(32)])(images)
 
 
 def test_an_empty_batch_stays_empty():
@@ -137,9 +137,9 @@ def test_the_base_makes_nothing_by_itself():
         Augmentation()
 
 
-def test_flips_are_half_of_all(pictures):
+def test_flips_are_half_of_all(images):
     flip = Flip()
     flip.seed(0)
-    many = pictures[:1].expand(4000, -1, -1, -1)
-    flipped = (flip(many) == pictures[:1].flip(-1)).all(dim=(1, 2, 3)).sum().item()
+    many = images[:1].expand(4000, -1, -1, -1)
+    flipped = (flip(many) == images[:1].flip(-1)).all(dim=(1, 2, 3)).sum().item()
     assert abs(flipped - 2000) < 4 * 1000**0.5

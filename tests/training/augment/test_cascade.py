@@ -22,13 +22,13 @@ def test_the_weights_have_beta_marginals_with_a_mean_of_a_quarter():
 
 
 def test_optics_works_on_what_augmix_made():
-    pictures = torch.rand(4, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    images = torch.rand(4, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     cascade = Cascade(32, optics={"scaled": 4}, augmix={"severity": 1})
     cascade.seed("x")
     mixed, blurred = cascade.weights(4)
-    wanted = cascade.optics.mix(cascade.augmix.mix(pictures, mixed), blurred)
+    wanted = cascade.optics.mix(cascade.augmix.mix(images, mixed), blurred)
     cascade.seed("x")
-    assert torch.equal(cascade(pictures), wanted)
+    assert torch.equal(cascade(images), wanted)
     assert cascade.augmix.severity == 1
     assert cascade.optics.blur.side == 13
 

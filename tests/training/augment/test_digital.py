@@ -13,12 +13,12 @@ from sorites.training.augment import digital
 
 
 @pytest.fixture(scope="module")
-def picture():
+def image():
     return np.random.default_rng(0).integers(0, 256, (40, 40, 3), dtype=np.uint8)
 
 
-def batch(picture):
-    return torch.from_numpy(picture.copy()).permute(2, 0, 1)[None].float() / 255
+def batch(image):
+    return torch.from_numpy(image.copy()).permute(2, 0, 1)[None].float() / 255
 
 
 def values(made):
@@ -38,33 +38,33 @@ def factor(value):
         (digital.saturated, ImageEnhance.Color),
     ],
 )
-def test_jitter_is_pillows_enhancement(ours, theirs, by, picture):
-    wanted = np.asarray(theirs(Image.fromarray(picture)).enhance(by))
-    assert np.abs(values(ours(batch(picture), factor(by))) - wanted).max() <= 1.6
+def test_jitter_is_pillows_enhancement(ours, theirs, by, image):
+    wanted = np.asarray(theirs(Image.fromarray(image)).enhance(by))
+    assert np.abs(values(ours(batch(image), factor(by))) - wanted).max() <= 1.6
 
 
 @pytest.mark.parametrize("turn", [-0.05, 0.02, 0.3])
-def test_hue_is_kornias(turn, picture):
-    wanted = kornia.enhance.adjust_hue(batch(picture), 2 * np.pi * turn)
-    assert (digital.hue_turned(batch(picture), factor(turn)) - wanted).abs().max() < 1e-4
+def test_hue_is_kornias(turn, image):
+    wanted = kornia.enhance.adjust_hue(batch(image), 2 * np.pi * turn)
+    assert (digital.hue_turned(batch(image), factor(turn)) - wanted).abs().max() < 1e-4
 
 
-def test_a_turn_of_nothing_and_grey_stay(picture):
-    assert (digital.hue_turned(batch(picture), factor(0.0)) - batch(picture)).abs().max() < 1e-6
+def test_a_turn_of_nothing_and_grey_stay(image):
+    assert (digital.hue_turned(batch(image), factor(0.0)) - batch(image)).abs().max() < 1e-6
     grey = torch.full((1, 3, 4, 4), 0.3)
     assert torch.equal(digital.hue_turned(grey, factor(0.2)), grey)
 
 
 @pytest.mark.parametrize("threshold", [0, 1, 192, 256])
-def test_solarizing_is_pillows(threshold, picture):
-    wanted = np.asarray(ImageOps.solarize(Image.fromarray(picture), threshold))
-    assert np.abs(values(digital.solarized(batch(picture), torch.tensor(threshold))) - wanted).max() < 1e-3
+def test_solarizing_is_pillows(threshold, image):
+    wanted = np.asarray(ImageOps.solarize(Image.fromarray(image), threshold))
+    assert np.abs(values(digital.solarized(batch(image), torch.tensor(threshold))) - wanted).max() < 1e-3
 
 
 @pytest.mark.parametrize("bits", [1, 2, 8])
-def test_posterizing_is_pillows(bits, picture):
-    wanted = np.asarray(ImageOps.posterize(Image.fromarray(picture), bits))
-    assert np.abs(values(digital.posterized(batch(picture), torch.tensor(bits))) - wanted).max() < 1e-3
+def test_posterizing_is_pillows(bits, image):
+    wanted = np.asarray(ImageOps.posterize(Image.fromarray(image), bits))
+    assert np.abs(values(digital.posterized(batch(image), torch.tensor(bits))) - wanted).max() < 1e-3
 
 
 def test_how_often_values_are_inverted_and_bits_lost():

@@ -47,7 +47,7 @@ def test_options_go_to_the_one_that_is_named():
     assert cascade.augmix.severity == 1
     assert augmentation("optics", 32, {"scaled": 4, "severity": 2}).severities == (2.0,)
     assert augmentation("camera", 32, {"grid": "test", "probability": 0.5}).probability == 0.5
-    assert augmentation("coma", 32, {"options": {"scaled": 4}, "stops": [2]}).stops == (2,)
+    assert augmentation("coma", 32, {"options": {"scaled": 4}, "settings": [2]}).settings == (2,)
 
 
 @pytest.mark.parametrize(

@@ -64,39 +64,39 @@ def test_the_published_stack_can_be_given(tmp_path):
     stack[..., 12, 13] = 1
     np.save(tmp_path / "stack.npy", stack)
     moves = OpticsAugment(kernels=str(tmp_path / "stack.npy"))
-    picture = batch(images_of(1, 32, 32))
-    made = moves.mix(picture, torch.ones(1))
-    assert (made[..., :-1] - picture[..., 1:]).abs().max() < 1e-5
+    image = batch(images_of(1, 32, 32))
+    made = moves.mix(image, torch.ones(1))
+    assert (made[..., :-1] - image[..., 1:]).abs().max() < 1e-5
 
 
-def test_a_weight_mixes_picture_and_blur():
-    moves, pictures = OpticsAugment(scaled=4), batch(images_of(3, 32, 32))
+def test_a_weight_mixes_image_and_blur():
+    moves, images = OpticsAugment(scaled=4), batch(images_of(3, 32, 32))
     choice, weights = torch.tensor([0, 3, 7]), torch.tensor([0.0, 0.25, 1.0])
-    blurred = moves.blur.mixed(pictures, choice, torch.ones(3))
-    made = moves.blur.mixed(pictures, choice, weights)
-    assert (made - torch.lerp(pictures, blurred, weights[:, None, None, None])).abs().max() < 1e-6
-    assert (made[0] - pictures[0]).abs().max() < 1e-6
+    blurred = moves.blur.mixed(images, choice, torch.ones(3))
+    made = moves.blur.mixed(images, choice, weights)
+    assert (made - torch.lerp(images, blurred, weights[:, None, None, None])).abs().max() < 1e-6
+    assert (made[0] - images[0]).abs().max() < 1e-6
 
 
 @pytest.mark.parametrize("side", [32, 48])
 def test_both_ways_to_blur_are_one(side, monkeypatch):
-    moves, pictures = OpticsAugment(), batch(images_of(6, side, side))
+    moves, images = OpticsAugment(), batch(images_of(6, side, side))
     choice, weights = torch.arange(6), torch.linspace(0, 1, 6)
-    by_fft = moves.blur.mixed(pictures, choice, weights)
+    by_fft = moves.blur.mixed(images, choice, weights)
     monkeypatch.setattr(optics, "LARGEST_DIRECT", 25)
-    assert (moves.blur.mixed(pictures, choice, weights) - by_fft).abs().max() < 2e-6
+    assert (moves.blur.mixed(images, choice, weights) - by_fft).abs().max() < 2e-6
 
 
-def test_normalising_after_mixing_is_the_published_mixture_of_normalised_pictures():
+def test_normalising_after_mixing_is_the_published_mixture_of_normalised_images():
     mean, std = (
         torch.tensor([0.485, 0.456, 0.406])[:, None, None],
         torch.tensor([0.229, 0.224, 0.225])[:, None, None],
     )
-    moves, pictures = OpticsAugment(scaled=4), batch(images_of(8, 32, 32))
+    moves, images = OpticsAugment(scaled=4), batch(images_of(8, 32, 32))
     weights = torch.linspace(0.1, 0.9, 8)
-    blurred = moves.blur.mixed(pictures, torch.arange(8), torch.ones(8))
-    published = torch.lerp((pictures - mean) / std, (blurred - mean) / std, weights[:, None, None, None])
-    ours = (moves.blur.mixed(pictures, torch.arange(8), weights) - mean) / std
+    blurred = moves.blur.mixed(images, torch.arange(8), torch.ones(8))
+    published = torch.lerp((images - mean) / std, (blurred - mean) / std, weights[:, None, None, None])
+    ours = (moves.blur.mixed(images, torch.arange(8), weights) - mean) / std
     assert (ours - published).abs().max() < 1e-5
 
 
@@ -111,12 +111,12 @@ def test_modes_are_uniform_and_weights_are_beta():
 
 
 def test_a_call_is_the_mixture_of_what_is_drawn_in_this_order():
-    pictures = batch(images_of(4, 32, 32))
+    images = batch(images_of(4, 32, 32))
     moves = OpticsAugment(scaled=4)
     moves.seed("a")
     weights, choice = moves.weights(4), moves.choices(4)
     moves.seed("a")
-    assert torch.equal(moves(pictures), moves.blur.mixed(pictures, choice, weights))
+    assert torch.equal(moves(images), moves.blur.mixed(images, choice, weights))
 
 
 def test_only_the_latest_spectra_are_kept():

@@ -18,19 +18,17 @@ from sorites.training.explain.maps import explained, layers, network_of
 
 torch = pytest.importorskip("torch")
 
-PICTURES = [scene(i, 224, 224) for i in range(3)]
+IMAGES = [scene(i, 224, 224) for i in range(3)]
 
 
-def inputs(model: Model, pictures: Any = PICTURES) -> Any:
-    return torch.from_numpy(
-        np.stack([model.prepare(picture, False) for picture in pictures]).astype(np.float32)
-    )
+def inputs(model: Model, images: Any = IMAGES) -> Any:
+    return torch.from_numpy(np.stack([model.prepare(image, False) for image in images]).astype(np.float32))
 
 
-def theirs(model: Model, layer: Any, targets: list[int], pictures: Any = PICTURES) -> Any:
+def theirs(model: Model, layer: Any, targets: list[int], images: Any = IMAGES) -> Any:
     captum = pytest.importorskip("captum.attr")
     whole = captum.LayerGradCam(lambda x: model.module(x)[0], layer)
-    given = inputs(model, pictures).requires_grad_()
+    given = inputs(model, images).requires_grad_()
     return whole.attribute(given, torch.tensor(targets), relu_attributions=True)[:, 0].detach().numpy()
 
 
@@ -48,7 +46,7 @@ def resnet() -> Model:
     network = library.create_model("resnet18", pretrained=False, num_classes=10).eval()
     wants = Input(size=(96, 96))
     graph = _graph(with_features(network, _parts).eval(), wants)
-    return Model("resnet", lambda pictures: Outputs(), wants.prepare, version="1", module=graph)
+    return Model("resnet", lambda images: Outputs(), wants.prepare, version="1", module=graph)
 
 
 @pytest.mark.slow
@@ -58,10 +56,10 @@ def test_grad_cam_is_that_of_captum(name: str, last: str) -> None:
         pytest.importorskip("efficientnet_lite_pytorch")
     model = core.model("lite0") if name == "lite0" else resnet()
     targets = [1, 5, 9]
-    maps, _, layer = explained(model, PICTURES, targets)
+    maps, _, layer = explained(model, IMAGES, targets)
     assert layer == last
     module = dict(network_of(model.module).named_modules())[last]
-    ours, captum = grad_cam(model, PICTURES, targets), theirs(model, module, targets)
+    ours, captum = grad_cam(model, IMAGES, targets), theirs(model, module, targets)
     assert ours.shape == (3, 7, 7) if name == "lite0" else (3, 3, 3)
     assert ours.max() > 1e-3
     assert np.abs(ours - captum).max() <= 1e-5 * max(1.0, float(np.abs(captum).max()))
@@ -71,13 +69,13 @@ def test_grad_cam_is_that_of_captum(name: str, last: str) -> None:
 def test_any_layer_can_be_named_and_a_wrong_name_lists_them() -> None:
     model = resnet()
     module = dict(network_of(model.module).named_modules())["layer2.0.bn1"]
-    ours = grad_cam(model, PICTURES, [0, 1, 2], layer="layer2.0.bn1")
+    ours = grad_cam(model, IMAGES, [0, 1, 2], layer="layer2.0.bn1")
     assert ours.shape == (3, 12, 12)
     assert np.allclose(ours, theirs(model, module, [0, 1, 2]), atol=1e-5)
     with pytest.raises(
         SoritesError, match=r"no layer of resnet with maps named 'layer5'. Did you mean layer.*layer4"
     ):
-        grad_cam(model, PICTURES, layer="layer5")
+        grad_cam(model, IMAGES, layer="layer5")
 
 
 @pytest.mark.parametrize("functional", [False, True])
@@ -110,15 +108,15 @@ def test_guided_backprop_is_captums_for_relu(functional: bool) -> None:
         def forward(self, x: Any) -> Any:
             return self.net(x)[0]
 
-    model = Model("net", lambda pictures: Outputs(), version="1", module=Net(functional).eval())
-    pictures = [scene(i, 48, 48) for i in range(3)]
+    model = Model("net", lambda images: Outputs(), version="1", module=Net(functional).eval())
+    images = [scene(i, 48, 48) for i in range(3)]
     whole = First().eval()
     with pytest.warns(UserWarning, match="ReLU"):
         wanted = captum.GuidedBackprop(whole).attribute(
-            inputs(model, pictures).requires_grad_(), torch.tensor([0, 1, 2])
+            inputs(model, images).requires_grad_(), torch.tensor([0, 1, 2])
         )
     assert np.abs(wanted.detach().numpy()).max() > 1e-5
-    assert np.allclose(guided_backprop(model, pictures, [0, 1, 2]), wanted.detach().numpy(), atol=1e-9)
+    assert np.allclose(guided_backprop(model, images, [0, 1, 2]), wanted.detach().numpy(), atol=1e-9)
 
 
 @pytest.mark.parametrize("name", ["ReLU", "ReLU6", "SiLU", "GELU", "Hardswish"])
@@ -145,15 +143,15 @@ def test_the_rule_of_each_activation_in_closed_form(name: str) -> None:
             fired = self.act((x - 100) / 10).sum((1, 2))
             return (torch.stack([2 * fired[:, 0], -2 * fired[:, 0]], 1),)
 
-    model = Model("net", lambda pictures: Outputs(), version="1", module=Net())
+    model = Model("net", lambda images: Outputs(), version="1", module=Net())
     for level in (80, 105, 120, 150, 180):
         x = (level - 100) / 10
-        picture = np.full((1, 1, 3), level, np.uint8)
+        image = np.full((1, 1, 3), level, np.uint8)
         expected = 2 * slope(x) / 10 if x > 0 else 0.0
-        got = guided_backprop(model, [picture], [0])[0, 0, 0]
+        got = guided_backprop(model, [image], [0])[0, 0, 0]
         assert got[0] == pytest.approx(expected, abs=1e-6)
         assert got[1:].tolist() == [0, 0]
-        assert not guided_backprop(model, [picture], [1]).any(), "what speaks against a class does not pass"
+        assert not guided_backprop(model, [image], [1]).any(), "what speaks against a class does not pass"
 
 
 def _erf(x: float) -> float:
@@ -165,8 +163,8 @@ def _erf(x: float) -> float:
 def test_captum_leaves_relu6_unguided_and_ours_does_not() -> None:
     captum = pytest.importorskip("captum.attr")
     model = small(act=torch.nn.ReLU6)
-    pictures = [scene(i, 32, 32) for i in range(2)]
-    plain = inputs(model, pictures).requires_grad_()
+    images = [scene(i, 32, 32) for i in range(2)]
+    plain = inputs(model, images).requires_grad_()
     (gradient,) = torch.autograd.grad(model.module(plain)[0][:, 1].sum(), plain)
 
     class First(torch.nn.Module):
@@ -178,30 +176,30 @@ def test_captum_leaves_relu6_unguided_and_ours_does_not() -> None:
             return self.net(x)[0]
 
     with pytest.warns(UserWarning, match="ReLU"):
-        unguided = captum.GuidedBackprop(First()).attribute(inputs(model, pictures).requires_grad_(), 1)
+        unguided = captum.GuidedBackprop(First()).attribute(inputs(model, images).requires_grad_(), 1)
     assert torch.allclose(unguided, gradient, atol=1e-7)
-    assert np.abs(guided_backprop(model, pictures, [1, 1]) - gradient.numpy()).max() > 1e-5
+    assert np.abs(guided_backprop(model, images, [1, 1]) - gradient.numpy()).max() > 1e-5
 
 
 def test_guided_grad_cam_is_the_product() -> None:
     model = small()
-    pictures = [scene(i, 32, 32) for i in range(2)]
-    cam = torch.from_numpy(grad_cam(model, pictures, [0, 3]))
+    images = [scene(i, 32, 32) for i in range(2)]
+    cam = torch.from_numpy(grad_cam(model, images, [0, 3]))
     large = torch.nn.functional.interpolate(cam[:, None], (32, 32), mode="bilinear")[:, 0, :, :, None].numpy()
-    product = guided_backprop(model, pictures, [0, 3]) * large
+    product = guided_backprop(model, images, [0, 3]) * large
     assert np.abs(product).max() > 0
-    assert np.allclose(guided_grad_cam(model, pictures, [0, 3]), product, atol=1e-8)
+    assert np.allclose(guided_grad_cam(model, images, [0, 3]), product, atol=1e-8)
 
 
 def test_without_targets_the_answers_are_explained_and_weights_are_left_as_they_were() -> None:
     model = small()
-    pictures = [scene(i, 40, 40) for i in range(3)]
-    answers = model.module(inputs(model, pictures))[0].argmax(1).tolist()
-    assert np.array_equal(grad_cam(model, pictures), grad_cam(model, pictures, answers))
+    images = [scene(i, 40, 40) for i in range(3)]
+    answers = model.module(inputs(model, images))[0].argmax(1).tolist()
+    assert np.array_equal(grad_cam(model, images), grad_cam(model, images, answers))
     assert all(weights.requires_grad and weights.grad is None for weights in model.module.parameters())
     assert not any(part._forward_hooks for part in model.module.modules())
-    with pytest.raises(SoritesError, match="wanted one target of 0 to 3 for each of 3 pictures, got 4"):
-        grad_cam(model, pictures, [0, 1, 4])
+    with pytest.raises(SoritesError, match="wanted one target of 0 to 3 for each of 3 images, got 4"):
+        grad_cam(model, images, [0, 1, 4])
 
 
 def test_layers_are_found_with_their_layout() -> None:
@@ -231,6 +229,6 @@ def test_models_without_maps_or_gradients_are_refused_by_name(tiny: Any) -> None
             return (self.cut(x).mean(1),)
 
     with pytest.raises(SoritesError, match="no layer of tokens gives maps"):
-        grad_cam(Model("tokens", lambda p: Outputs(), version="1", module=Tokens()), PICTURES)
+        grad_cam(Model("tokens", lambda p: Outputs(), version="1", module=Tokens()), IMAGES)
     with pytest.raises(SoritesError, match="an explanation needs gradients, and tiny has none: .* timm:NAME"):
-        grad_cam(tiny(), PICTURES)
+        grad_cam(tiny(), IMAGES)

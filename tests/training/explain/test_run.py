@@ -1,4 +1,4 @@
-"""Pictures of a run that changed sides: which are chosen, what is kept of them, and what is refused."""
+"""Images of a run that flipped: which are chosen, what is kept of them, and what is refused."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from sorites.evaluation.explanations import (
     LIST,
     ROOM,
     Change,
-    picture_file,
+    image_file,
     read_changes,
-    read_picture,
+    read_image,
 )
 from sorites.suites.suite import Suite
 from sorites.training.explain import explain, grad_cam
@@ -75,7 +75,7 @@ def test_two_models_differ_on_the_same_image(run: Path) -> None:
         assert verdict(run, change) == [(one.correct, one.pred), (other.correct, other.pred)]
         assert one.correct != other.correct
         assert (one.target, other.target) == (one.pred, other.pred)
-    assert len({change.sample_id for change in found}) == len(found), "one change per picture"
+    assert len({change.sample_id for change in found}) == len(found), "one change per image"
     assert {change.sides[1].correct for change in found} == {True, False}, "both directions take turns"
     assert read_changes(run) == found
 
@@ -92,9 +92,9 @@ def test_one_model_differs_between_clean_and_the_least_severity(run: Path) -> No
         assert moved.severity == changed["severity"].min()
 
 
-def test_what_is_drawn_is_the_picture_that_the_model_saw(run: Path) -> None:
+def test_what_is_drawn_is_the_image_that_the_model_saw(run: Path) -> None:
     side = explain(run, ["one", "other"], limit=1)[0].sides[0]
-    seen, cam, guided = (read_picture(picture_file(run, side.file, kind)) for kind in KINDS)
+    seen, cam, guided = (read_image(image_file(run, side.file, kind)) for kind in KINDS)
     assert seen.shape == cam.shape == guided.shape == (32, 32, 3)
     model = small("one", SEEDS["one"])
     again = sorites.read(run).filter(pl.col("image_id") == side.image_id, pl.col("model") == "one").collect()
@@ -126,12 +126,12 @@ def test_what_is_there_is_not_made_twice_and_what_changed_is(
     assert made == ["one", "other"] * 2
     explain(run, ["one", "other"], limit=3)
     assert len(made) == 6, "only the third is new"
-    picture_file(run, first[0].sides[0].file, "cam").unlink()
+    image_file(run, first[0].sides[0].file, "cam").unlink()
     explain(run, ["one", "other"], limit=2)
-    assert len(made) == 8, "a change that lacks a picture is made again"
+    assert len(made) == 8, "a change that lacks an image is made again"
     explain(run, ["other"], limit=2)
     assert len(read_changes(run)) == 5, "explanations of other calls stay"
-    explain(run, ["one", "other"], limit=3, target="truth")
+    explain(run, ["one", "other"], limit=3, target="ground_truth")
     listed = read_changes(run)
     assert len(listed) == 5, "another class takes the place of the first"
     assert all(
@@ -147,13 +147,13 @@ def test_what_is_there_is_not_made_twice_and_what_changed_is(
 
 
 def test_a_stop_leaves_what_is_whole(run: Path) -> None:
-    class Stop(Exception):
+    class SettingValue(Exception):
         pass
 
     def tick(n: int) -> None:
-        raise Stop
+        raise SettingValue
 
-    with pytest.raises(Stop):
+    with pytest.raises(SettingValue):
         explain(run, ["one", "other"], limit=3, bar=lambda what, steps: tick)
     assert len(read_changes(run)) == 1
     assert len(explain(run, ["one", "other"], limit=3)) == 3
@@ -183,7 +183,7 @@ def _holds(path: Path, image_id: str) -> bool:
 
 def test_damage_is_named_and_set_aside(run: Path) -> None:
     side = explain(run, ["one", "other"], limit=1)[0].sides[0]
-    picture_file(run, side.file, "cam").write_bytes(b"RIFF")
+    image_file(run, side.file, "cam").write_bytes(b"RIFF")
     (run / ROOM / LIST).write_text('{"changes": [{}]}')
     with pytest.raises(SoritesError, match=f"{LIST} cannot be read.*\n.*-cam.webp cannot be read"):
         check(str(run))

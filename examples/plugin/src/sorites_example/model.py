@@ -1,4 +1,4 @@
-"""A model of your own: a function that gives logits and features for a list of pictures."""
+"""A model of your own: a function that gives logits and features for a list of images."""
 
 import numpy as np
 from PIL import Image
@@ -12,8 +12,8 @@ def thumbnail(argument: str | None = None) -> Model:
     """Guess blindly from an 8 x 8 thumbnail: the floor that a real model has to beat."""
     weights = np.random.default_rng(0).normal(size=(1000, 192)).astype(np.float32)
 
-    def forward(pictures: list[np.ndarray]) -> Outputs:
-        features = np.stack([np.asarray(Image.fromarray(p).resize((8, 8))) for p in pictures]).reshape(
+    def forward(images: list[np.ndarray]) -> Outputs:
+        features = np.stack([np.asarray(Image.fromarray(p).resize((8, 8))) for p in images]).reshape(
             -1, 192
         ) / np.float32(255)
         return Outputs(features @ weights.T, features)

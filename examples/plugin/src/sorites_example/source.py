@@ -1,4 +1,4 @@
-"""A source of your own: samples with ids that stay the same, labels, and pictures that are made
+"""A source of your own: samples with ids that stay the same, labels, and images that are made
 when they are asked for.
 """
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from sorites.core import Picture, Sample, add_source
+from sorites.core import ImageU8, Sample, add_source
 from sorites.core.labels import Labels
 
 
@@ -18,7 +18,7 @@ def stripes(path: str | None, labels: Labels) -> Iterator[Sample]:
         yield Sample(f"stripes-{turn:02d}", functools.partial(draw, turn), label=labels.find("zebra"))
 
 
-def draw(turn: int) -> Picture:
+def draw(turn: int) -> ImageU8:
     """Draw black and grey stripes, turned a little further for each ``turn``."""
     y, x = np.mgrid[:96, :128]
     bright = np.sin((x * np.cos(turn / 4) + y * np.sin(turn / 4)) / 3) > 0

@@ -1,3 +1,3 @@
-"""Two models on the same pictures: what changed on each dial, whether chance explains it, and a
+"""Two models on the same images: what changed on each dial, whether chance explains it, and a
 gate that says no.
 """

@@ -1,4 +1,4 @@
-"""``sorites.compare``: two models on the same pictures, dial by dial."""
+"""``sorites.compare``: two models on the same images, dial by dial."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from sorites.core.errors import SoritesError
 from sorites.metrics import paired_difference
 from sorites.metrics.failure import crossing
 
-# Pictures that not both models were judged on: errors of one or both, and images that a filter set aside
+# Images that not both models were judged on: errors of one or both, and images that a filter set aside
 # in one run.
 
 
@@ -44,10 +44,10 @@ MEND = {
 
 
 def refuse_one_sided(base: Side, new: Side, shared: bool) -> list[str]:
-    """Refuse pictures that failed, or were set aside, on one side only, with what to type; return
+    """Refuse images that failed, or were set aside, on one side only, with what to type; return
     notes about the rest.
 
-    A model that fails on the pictures it finds hard would otherwise be judged on the easy ones alone.
+    A model that fails on the images it finds hard would otherwise be judged on the easy ones alone.
     """
     return [note for part in base.parts for note in _of_part(part, base, new, shared)]
 
@@ -60,19 +60,19 @@ def _of_part(part: str, base: Side, new: Side, shared: bool) -> list[str]:
     for kind in MEND:
         said = " and ".join(filter(None, (_alone(both, kind, base, ""), _alone(both, kind, new, "_new"))))
         if said and not shared:
-            more = f"add --shared to compare the {judged.height} pictures that both were judged on"
+            more = f"add --shared to compare the {judged.height} images that both were judged on"
             raise SoritesError(f"{said}. {MEND[kind]}, or {more}.")
         left_out.append(said)
     notes = [f"{said}; they are left out." for said in left_out if said]
     if gone := sorted(set(both["shift"]) - set(judged["shift"])):
         notes.append(
-            f"Not compared, because no picture of theirs was judged for both models: {', '.join(gone)}."
+            f"Not compared, because no image of theirs was judged for both models: {', '.join(gone)}."
         )
     return notes
 
 
 def _alone(both: pl.DataFrame, kind: str, held: Side, suffix: str) -> str:
-    """Say which pictures failed or were set aside on this side only."""
+    """Say which images failed or were set aside on this side only."""
     other = "" if suffix else "_new"
     rows = both.filter(pl.col(f"{kind}{suffix}") & ~pl.col(f"{kind}{other}"))
     if kind == "aside":
@@ -84,12 +84,12 @@ def _alone(both: pl.DataFrame, kind: str, held: Side, suffix: str) -> str:
 def _told(rows: pl.DataFrame, what: str) -> str:
     if not rows.height:
         return ""
-    pictures, verb = ("pictures", "are") if rows.height > 1 else ("picture", "is")
-    return f"{rows.height} {pictures} ({shifts_of(rows)}) {verb} {what}"
+    images, verb = ("images", "are") if rows.height > 1 else ("image", "is")
+    return f"{rows.height} {images} ({shifts_of(rows)}) {verb} {what}"
 
 
 def _states(rows: pl.LazyFrame) -> pl.LazyFrame:
-    """Return each picture of the grid once, with whether it failed, why, and whether it was set aside."""
+    """Return each image of the grid once, with whether it failed, why, and whether it was set aside."""
     grid = rows.filter((pl.col("output") == "label") & ~pl.col("probe").fill_null(False))
     return grid.group_by("image_id").agg(
         pl.col("shift").first(),
@@ -111,7 +111,7 @@ CELLS = 1 << 22
 
 @dataclass(frozen=True)
 class Points:
-    """The failure points of both models on one dial, in its unit: as seen, and as drawn.
+    """The failure severities of both models on one dial, in its unit: as seen, and as drawn.
 
     Beyond the dial counts as its top.
     """
@@ -129,14 +129,14 @@ class Points:
 Measure = Callable[[Array, Array, Array], Array]
 
 
-def half_accuracy(right: Array, weights: Array, severities: Array) -> Array:
+def half_accuracy_severity(right: Array, weights: Array, severities: Array) -> Array:
     """Return where accuracy has come down to half of the clean accuracy, as the metric of that name."""
     held = np.isfinite(right)
     found: Array = crossing(weights @ np.where(held, right, 0.0), weights @ held, severities)
     return found
 
 
-def failure_point(right: Array, weights: Array, severities: Array) -> Array:
+def failure_severity(right: Array, weights: Array, severities: Array) -> Array:
     """Return the median of the least severities judged wrong, as the metric of that name: 0 where
     clean is wrong already.
     """
@@ -150,10 +150,13 @@ def failure_point(right: Array, weights: Array, severities: Array) -> Array:
     return np.asarray((points[lower] + points[upper]) / 2)
 
 
-MEASURES: Mapping[str, Measure] = {"half_accuracy": half_accuracy, "failure_point": failure_point}
+MEASURES: Mapping[str, Measure] = {
+    "half_accuracy_severity": half_accuracy_severity,
+    "failure_severity": failure_severity,
+}
 
 
-def failure_points(curves: Curves, name: str, draws: int = DRAWS) -> Points:
+def failure_severities(curves: Curves, name: str, draws: int = DRAWS) -> Points:
     """Return the points of both models, and those of bootstrap draws over samples that both models share."""
     measure, n, top = MEASURES[name], len(curves.base), float(curves.severities[-1])
     rng, batch = np.random.default_rng(SEED), max(1, CELLS // n)
@@ -181,7 +184,7 @@ _AS_SHIFT = "(clean)"
 
 @dataclass(frozen=True)
 class Comparison:
-    """The changes from a base model to a new one on the pictures that both were judged on."""
+    """The changes from a base model to a new one on the images that both were judged on."""
 
     base: Side
     new: Side
@@ -194,7 +197,7 @@ class Comparison:
 
     @functools.cached_property
     def places(self) -> tuple[str, ...]:
-        """The dials, clean pictures first and all dials together last."""
+        """The dials, clean images first and all dials together last."""
         moved = [name for name in self.matrix.dials if name != CLEAN]
         return (*self.matrix.dials, ALL) if len(moved) > 1 else self.matrix.dials
 
@@ -210,12 +213,12 @@ class Comparison:
         return curves(self.table, *self.names)
 
     def points(self, measure: str, dial: str) -> Points:
-        """Return how far a dial may be turned: ``failure_point`` or ``half_accuracy`` of both models."""
-        return failure_points(self.curves[dial], measure)
+        """Return how far a dial may be turned: ``failure_severity`` or ``half_accuracy_severity`` of both models."""
+        return failure_severities(self.curves[dial], measure)
 
     @functools.cached_property
     def dials(self) -> pl.DataFrame:
-        """One row per dial: accuracies, the drop with its interval, pictures that changed sides, p,
+        """One row per dial: accuracies, the drop with its interval, images that flipped, p,
         Holm's p, detectable drop.
 
         The detectable drop is null where not even a model that is always wrong would be noticed.
@@ -243,8 +246,8 @@ class Comparison:
         return found.select(columns)
 
     @functools.cached_property
-    def stops(self) -> pl.DataFrame:
-        """One row per setting: pictures, accuracies, how many changed sides each way, and McNemar's mid-p."""
+    def settings(self) -> pl.DataFrame:
+        """One row per setting: images, accuracies, how many flipped each way, and McNemar's mid-p."""
         keys = ["shift", "severity", "params"]
         each = self.pairs.group_by(keys).agg(
             n=pl.len(), base=pl.col("correct").mean(), new=pl.col("correct_new").mean(), **_SIDES
@@ -254,7 +257,7 @@ class Comparison:
 
     @functools.cached_property
     def changed(self) -> pl.DataFrame:
-        """The pictures that changed sides: per sample, dial and direction the least severity at
+        """The images that flipped: per sample, dial and direction the least severity at
         which it did.
         """
         apart = self.pairs.filter(pl.col("correct") != pl.col("correct_new")).with_columns(
@@ -280,11 +283,11 @@ def compare(
     other_versions: bool = False,
     rate: float = RATE,
 ) -> Comparison:
-    """Compare the models of two run folders (or passports) on the same pictures.
+    """Compare the models of two run folders (or passports) on the same images.
 
-    Folders of other pictures, other versions or an unfinished run are refused, and so are pictures
-    on which one model failed. ``shared`` compares the pictures that both have and were judged on,
-    ``other_versions`` allows other versions of the libraries that make pictures. ``rate`` is how
+    Folders of other images, other versions or an unfinished run are refused, and so are images
+    on which one model failed. ``shared`` compares the images that both have and were judged on,
+    ``other_versions`` allows other versions of the libraries that make images. ``rate`` is how
     often equal models raise alarm.
     """
     sides = (_open(base, base_model, "--base-model"), _open(new, model, "--model"))
@@ -296,7 +299,7 @@ def compare(
 
 
 def _clean_once(table: pl.LazyFrame, base: Side) -> pl.LazyFrame:
-    """Leave out the clean pictures of all parts but the first, which frame the same pictures in
+    """Leave out the clean images of all parts but the first, which frame the same images in
     other ways, or show others.
     """
     return table.filter((pl.col("shift") != CLEAN) | (pl.col("run_id") == next(iter(base.parts))))
@@ -321,7 +324,7 @@ def _names(base: Side, new: Side) -> tuple[str, str]:
 
 
 def _drops(table: pl.LazyFrame, base: str, new: str) -> pl.DataFrame:
-    """Return the paired difference of each dial as a drop, with its interval; clean pictures stand
+    """Return the paired difference of each dial as a drop, with its interval; clean images stand
     as a dial of their own.
     """
     clean = pl.col("shift") == CLEAN
@@ -343,7 +346,7 @@ def _drops(table: pl.LazyFrame, base: str, new: str) -> pl.DataFrame:
 
 
 def _counts(pairs: pl.DataFrame) -> pl.DataFrame:
-    """Count the pictures that changed sides on each dial, and on all of them."""
+    """Count the images that flipped on each dial, and on all of them."""
     each = pairs.group_by(dial="shift").agg(**_SIDES)
     moved = each.filter(pl.col("dial") != CLEAN).select(
         pl.lit(ALL).alias("dial"), pl.col("lost", "gained").sum()

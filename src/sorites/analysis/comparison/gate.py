@@ -2,7 +2,7 @@
 
 A rule about accuracies is judged by flipping the sides of samples (``statistics.flips``): the
 bounds of all dials hold together, so that equal models break a rule on any dial at no more than its
-rate. A rule about failure points is judged by the bootstrap over samples, with Bonferroni's share
+rate. A rule about failure severities is judged by the bootstrap over samples, with Bonferroni's share
 of the rate for each dial. Several rules share the rate out evenly.
 """
 
@@ -26,7 +26,7 @@ from sorites.io.readers import toml_file
 from sorites.io.validation import mistakes
 from sorites.suites.suite import Strict
 
-# Rules of a gate as they are typed: ``drop > 2``, ``failure_point.defocus_disk < 0.9 * base``; read
+# Rules of a gate as they are typed: ``drop > 2``, ``failure_severity.defocus_disk < 0.9 * base``; read
 # before any work.
 
 
@@ -34,8 +34,8 @@ from sorites.suites.suite import Strict
 METRICS = {
     "drop": "accuracy of the base minus that of the new model, in points",
     "accuracy": "accuracy of the new model, in percent",
-    "failure_point": "median severity at which pictures are first judged wrong, in the unit of the dial",
-    "half_accuracy": "severity at which half of the clean accuracy is lost, in the unit of the dial",
+    "failure_severity": "median severity at which images are first judged wrong, in the unit of the dial",
+    "half_accuracy_severity": "severity at which half of the clean accuracy is lost, in the unit of the dial",
 }
 IN_PERCENT = ("drop", "accuracy")
 NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|[+-]?(?:nan|inf(?:inity)?)"
@@ -44,7 +44,7 @@ _PLAIN = re.compile(rf"({NUMBER})", re.IGNORECASE)
 _TIMES = re.compile(rf"({NUMBER})\s*\*\s*base|base\s*\*\s*({NUMBER})", re.IGNORECASE)
 _PLUS = re.compile(rf"base(?:\s*([+-])\s*({NUMBER}))?", re.IGNORECASE)
 EXAMPLES = (
-    '"drop > 2", "drop.clean > 1", "accuracy.rain < base - 3" or "failure_point.defocus_disk < 0.9 * base"'
+    '"drop > 2", "drop.clean > 1", "accuracy.rain < base - 3" or "failure_severity.defocus_disk < 0.9 * base"'
 )
 
 
@@ -175,7 +175,7 @@ class Verdict:
         if self.detectable is not None:
             return f"{told(self.detectable)} beyond would be noticed with {POWER:.0%} power"
         if self.rule.metric in IN_PERCENT:
-            return f"with so few pictures nothing would be noticed with {POWER:.0%} power"
+            return f"with so few images nothing would be noticed with {POWER:.0%} power"
         if not self.rule.above and self.limit <= 0:
             return "nothing can lie beyond this limit"
         return "its power is not known"
@@ -197,9 +197,7 @@ def _judged(found: Comparison, rule: Rule, rate: float, estimate: bool) -> list[
             found, rule, _dials(rule, (*found.matrix.dials, ALL), found.matrix.dials), rate, estimate
         )
     if not found.curves:
-        raise SoritesError(
-            f"{rule.text!r}: no dial of these runs has an order that pictures could fail along"
-        )
+        raise SoritesError(f"{rule.text!r}: no dial of these runs has an order that images could fail along")
     return _points(found, rule, _dials(rule, tuple(found.curves), tuple(found.curves)), rate, estimate)
 
 
@@ -235,7 +233,7 @@ def _means(found: Comparison, rule: Rule, dials: Sequence[str], rate: float, est
 def _points(
     found: Comparison, rule: Rule, dials: Sequence[str], rate: float, estimate: bool
 ) -> list[Verdict]:
-    """Judge failure points by the bootstrap; each dial has its share of the rate."""
+    """Judge failure severities by the bootstrap; each dial has its share of the rate."""
     way = 1 if rule.above else -1
     verdicts = []
     for dial in dials:

@@ -1,4 +1,4 @@
-"""Both models' verdicts side by side: picture by picture, and per sample and dial as arrays."""
+"""Both models' verdicts side by side: image by image, and per sample and dial as arrays."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from sorites.evaluation.reopen import ATTACK
 from sorites.evaluation.storage.folder import read_manifest
 
 # The two sides of a comparison: the runs of each, the one model of each, and whether both saw the same
-# pictures.
+# images.
 
 
-# Libraries that make pictures: with another version of one of them a picture may be another.
-PICTURE_LIBRARIES = ("numpy", "scipy", "pillow")
+# Libraries that make images: with another version of one of them an image may be another.
+IMAGE_LIBRARIES = ("numpy", "scipy", "pillow")
 JUDGED = (
     (pl.col("output") == "label")
     & pl.col("correct").is_not_null()
@@ -90,7 +90,7 @@ def _refuse_boxes(part: Folder) -> None:
 
 
 def refuse_unlike(base: Side, new: Side, other_versions: bool, shared: bool) -> list[str]:
-    """Refuse sides that did not see the same pictures, with what to type; return notes about the rest."""
+    """Refuse sides that did not see the same images, with what to type; return notes about the rest."""
     apart = [*(base.parts.keys() - new.parts.keys()), *(new.parts.keys() - base.parts.keys())]
     if apart:
         raise SoritesError(
@@ -117,47 +117,46 @@ def _unlike(part: str, base: Side, new: Side, other_versions: bool, shared: bool
     both = len(mine) - len(lacks[0])
     if not both:
         raise SoritesError(
-            f"{one.name} and {two.name} share no picture: run both models on the same source and suite"
+            f"{one.name} and {two.name} share no image: run both models on the same source and suite"
         )
     others = (base.model, base.version) != (new.model, new.version)
     if not shared and others and (ATTACK in one.info or ATTACK in two.info):
         raise SoritesError(_attacked(one if ATTACK in one.info else two, both))
     only = zip(lacks, (one.name, two.name), strict=True)
     said = " and ".join(
-        f"{len(lack)} pictures ({shifts_of(lack)}) are only in {name}" for lack, name in only if len(lack)
+        f"{len(lack)} images ({shifts_of(lack)}) are only in {name}" for lack, name in only if len(lack)
     )
     if not shared:
         raise SoritesError(
-            f"{said}. Run both in the same way, or add --shared to compare the {both} pictures that both"
-            " have."
+            f"{said}. Run both in the same way, or add --shared to compare the {both} images that both have."
         )
     return [*notes, f"{said}; they are left out."]
 
 
 def _attacked(part: Folder, both: int) -> str:
-    """Say why attacks cannot be compared picture by picture, and what to type instead."""
+    """Say why attacks cannot be compared image by image, and what to type instead."""
     return (
-        f"{part.name} holds an attack, in which each model has pictures of its own that were made against it:"
-        f" they cannot be compared picture by picture. Type: sorites metrics {part.name} accuracy --by"
-        f" model,shift,severity, or: sorites report {part.name}. Add --shared to compare the {both} pictures"
+        f"{part.name} holds an attack, in which each model has images of its own that were made against it:"
+        f" they cannot be compared image by image. Type: sorites metrics {part.name} accuracy --by"
+        f" model,shift,severity, or: sorites report {part.name}. Add --shared to compare the {both} images"
         " that both have, which were not attacked."
     )
 
 
 def _images(rows: pl.LazyFrame) -> pl.LazyFrame:
-    """Return each picture of the grid once, judged or not."""
+    """Return each image of the grid once, judged or not."""
     grid = rows.filter((pl.col("output") == "label") & ~pl.col("probe").fill_null(False))
     return grid.select("image_id", "shift").unique("image_id")
 
 
 def shifts_of(rows: pl.DataFrame, most: int = 3) -> str:
-    """Name the shifts of some pictures, the first few of many."""
+    """Name the shifts of some images, the first few of many."""
     names = rows["shift"].unique().sort().to_list()
     return ", ".join(names[:most]) + (" …" if len(names) > most else "")
 
 
 def _refuse_other_content(one: Folder, two: Folder) -> None:
-    """Refuse runs in which a sample of the same name is another picture."""
+    """Refuse runs in which a sample of the same name is another image."""
     held = []
     for part in (one, two):
         if not (Path(part.name) / "manifest.parquet").exists():
@@ -171,14 +170,14 @@ def _refuse_other_content(one: Folder, two: Folder) -> None:
     if len(other):
         first = other["sample_id"][0]
         what = (
-            f"{len(other)} of the {len(both)} pictures that {one.name} and {two.name} share differ, the first"
+            f"{len(other)} of the {len(both)} images that {one.name} and {two.name} share differ, the first"
             f" {first}"
         )
         raise SoritesError(f"{what}: its file has other content. Run both models on the same files.")
 
 
 def _refuse_other_making(one: Folder, two: Folder) -> None:
-    """Refuse runs whose pictures were made in other ways: with another frame, seed or version of a shift."""
+    """Refuse runs whose images were made in other ways: with another frame, seed or version of a shift."""
     suites = [part.info.get("suite") or {} for part in (one, two)]
     for key in ("frame", "seed", "labels"):
         values = [suite.get(key) for suite in suites]
@@ -204,10 +203,10 @@ def _libraries(one: Folder, two: Folder, other_versions: bool) -> list[str]:
     held = [part.info.get("versions") or {} for part in (one, two)]
     names = [name for name in held[0] if name in held[1] and held[0][name] != held[1][name]]
     said = [f"{name} {held[0][name]} and {held[1][name]}" for name in names]
-    drawing = [text for name, text in zip(names, said, strict=True) if name in PICTURE_LIBRARIES]
+    drawing = [text for name, text in zip(names, said, strict=True) if name in IMAGE_LIBRARIES]
     if drawing and not other_versions:
         why = (
-            f"{one.name} and {two.name} were made with other versions of libraries that make pictures"
+            f"{one.name} and {two.name} were made with other versions of libraries that make images"
             f" ({', '.join(drawing)})"
         )
         raise SoritesError(
@@ -236,7 +235,7 @@ _SEEN = ("correct", "pred", "conf")
 
 
 def paired(table: pl.LazyFrame, base: str, new: str) -> pl.DataFrame:
-    """Return one row per picture that both models were judged on; columns of the new model end in
+    """Return one row per image that both models were judged on; columns of the new model end in
     ``_new``.
     """
     rows = table.filter(JUDGED).select(
@@ -247,7 +246,7 @@ def paired(table: pl.LazyFrame, base: str, new: str) -> pl.DataFrame:
     both = mine.join(theirs.select("run_id", "image_id", *_SEEN), on=["run_id", "image_id"], suffix="_new")
     if not len(both):
         raise SoritesError(
-            "no picture was judged for both models: are all of them errors, or of classes that a model lacks?"
+            "no image was judged for both models: are all of them errors, or of classes that a model lacks?"
         )
     return both
 
@@ -262,7 +261,7 @@ class Matrix:
 
     def columns(self, dials: Sequence[str]) -> tuple[Array, Array]:
         """Return the accuracies on some dials; ``all`` is the mean over the dials that a sample
-        has, clean pictures left out.
+        has, clean images left out.
         """
         return tuple(
             np.stack([self._column(side, dial) for dial in dials], axis=1) for side in (self.base, self.new)
@@ -301,7 +300,7 @@ def matrix(pairs: pl.DataFrame) -> Matrix:
 
 @dataclass(frozen=True)
 class Curves:
-    """Verdicts of both models along one dial: samples x severities, from the clean pictures on; NaN
+    """Verdicts of both models along one dial: samples x severities, from the clean images on; NaN
     where one is missing.
     """
 

@@ -1,8 +1,8 @@
-"""Paired statistics: McNemar's test, its generalisation to samples with several pictures, Holm's
+"""Paired statistics: McNemar's test, its generalisation to samples with several images, Holm's
 correction, and power.
 
-Everything here takes plain arrays. A sample is the unit: its pictures along a dial are averaged
-before anything is tested, so that pictures of one sample are never taken for independent ones.
+Everything here takes plain arrays. A sample is the unit: its images along a dial are averaged
+before anything is tested, so that images of one sample are never taken for independent ones.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ POWER = 0.8
 
 
 def mcnemar(lost: int, gained: int) -> float:
-    """Return McNemar's exact two-sided p: the sign test of the pictures that changed sides."""
+    """Return McNemar's exact two-sided p: the sign test of the images that flipped."""
     n, fewer = lost + gained, min(lost, gained)
     return min(1.0, 2 * float(bdtr(fewer, n, 0.5))) if n else 1.0
 
@@ -90,7 +90,7 @@ def flips(columns: Array, rate: float = 0.05, draws: int = FLIPS) -> Flips:
     bound of the greatest of them.
 
     If two models are alike, a sample's difference is as likely to have the other sign; all its
-    dials flip together. So the test is exact however the dials are related. With one picture per
+    dials flip together. So the test is exact however the dials are related. With one image per
     sample it is McNemar's exact test, and p is counted out and not drawn. The critical value is the
     ``1 - rate`` point of the greatest studentised mean (Westfall & Young 1993). Where there are
     fewer outcomes than ``draws`` all are counted. A sample that lacks a dial (NaN) counts as no

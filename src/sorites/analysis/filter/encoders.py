@@ -1,7 +1,7 @@
-"""The two encoders of the out-of-class filter: a referee of pictures and texts, and a second one of
-pictures alone.
+"""The two encoders of the out-of-class filter: an encoder of images and texts, and a second one of
+images alone.
 
-What a run asks for again and again, features of its clean pictures and of its texts, is encoded
+What a run asks for again and again, features of its clean images and of its texts, is encoded
 once per process.
 """
 
@@ -15,25 +15,25 @@ from dataclasses import dataclass
 import numpy as np
 
 from sorites import core
-from sorites.core import CLEAN, MODELS, REFEREES, Features, Picture
+from sorites.core import CLEAN, ENCODERS, MODELS, Features, ImageU8
 from sorites.core.errors import SoritesError
 from sorites.evaluation.plan import Plan
 
 # The text that names the class; the one that names the shift adds a phrase to it. These are the
 # prompts of the released code.
 CLASS_TEXT = "a photo of a {}"
-# The number of clean pictures whose features are kept: those of some slices, over all of their
+# The number of clean images whose features are kept: those of some slices, over all of their
 # shifts.
 CLEAN_KEPT = 256
 
-Images = Callable[[Sequence[Picture], bool], Features]
+Images = Callable[[Sequence[ImageU8], bool], Features]
 
 
 @dataclass(frozen=True)
 class Pair:
     """The encoders and texts of a filter by name: what its similarities follow from, besides the run."""
 
-    referee: str
+    encoder: str
     second: str
     softmax: bool = False
     phrases: tuple[tuple[str, str], ...] = ()
@@ -47,37 +47,37 @@ class Pair:
 
 
 def one_at_a_time(images: Images) -> Images:
-    """Return the encoder of a referee so that one thread calls it at a time: referees need not be
+    """Return the encoder of an encoder so that one thread calls it at a time: encoders need not be
     made for several.
     """
     lock = threading.Lock()
 
-    def locked(pictures: Sequence[Picture], framed: bool) -> Features:
+    def locked(images_u8: Sequence[ImageU8], framed: bool) -> Features:
         with lock:
-            return images(pictures, framed)
+            return images(images_u8, framed)
 
     return locked
 
 
-def pictures_encoder(spec: str) -> tuple[Images, str]:
-    """Return an encoder of pictures and its version by name: a referee, or a model that gives features."""
+def images_encoder(spec: str) -> tuple[Images, str]:
+    """Return an encoder of images and its version by name: an encoder, or a model that gives features."""
     name, _ = core.split_spec(spec)
-    if name in REFEREES.names():
+    if name in ENCODERS.names():
         try:
-            judge = core.referee(spec)
+            judge = core.encoder(spec)
             return one_at_a_time(judge.images), judge.version
         except SoritesError:
             if name not in MODELS.names():
                 raise
     elif name not in MODELS.names():
-        known = ", ".join(sorted({*MODELS.names(), *REFEREES.names()}))
+        known = ", ".join(sorted({*MODELS.names(), *ENCODERS.names()}))
         raise SoritesError(
-            f"--second: wanted a model that gives features or a referee, got {spec!r}. There are {known}."
+            f"--second: wanted a model that gives features or an encoder, got {spec!r}. There are {known}."
         )
     model = core.model(spec)
 
-    def images(pictures: Sequence[Picture], framed: bool) -> Features:
-        found = model([np.array(picture) for picture in pictures], framed).features
+    def images(images_u8: Sequence[ImageU8], framed: bool) -> Features:
+        found = model([np.array(image) for image in images_u8], framed).features
         if found is None:
             raise SoritesError(
                 f"--second: the model {spec} gives no features. Name another, such as timm:NAME or lite0."
@@ -89,13 +89,13 @@ def pictures_encoder(spec: str) -> tuple[Images, str]:
 
 
 class Encoders:
-    """Both encoders, loaded, with the texts and the clean pictures of one run."""
+    """Both encoders, loaded, with the texts and the clean images of one run."""
 
     def __init__(self, pair: Pair, plan: Plan) -> None:
         self.pair, self._plan = pair, plan
-        self.referee = core.referee(pair.referee)
-        self._first = one_at_a_time(self.referee.images)
-        self._second, self._second_version = pictures_encoder(pair.second)
+        self.encoder = core.encoder(pair.encoder)
+        self._first = one_at_a_time(self.encoder.images)
+        self._second, self._second_version = images_encoder(pair.second)
         self._samples = plan.clean_samples
         self.clean = functools.lru_cache(CLEAN_KEPT)(self._clean)
         self._texts_lock = threading.Lock()
@@ -106,20 +106,20 @@ class Encoders:
         """Return what similarities follow from: those by other encoders or texts do not compare."""
         shifts = sorted(name for name in self._plan.groups if name != CLEAN)
         texts = {name: f"{CLASS_TEXT.format('CLASS')} {self.pair.phrase(name)}" for name in shifts}
-        referee = {"referee": self.pair.referee, "version": self.referee.version}
+        encoder = {"encoder": self.pair.encoder, "version": self.encoder.version}
         second = {
             "second": self.pair.second,
             "second_version": self._second_version,
             "softmax": self.pair.softmax,
         }
-        return {**referee, **second, "texts": texts}
+        return {**encoder, **second, "texts": texts}
 
-    def pictures(self, pictures: Sequence[Picture], framed: bool) -> tuple[Features, Features]:
-        """Return the features of some pictures in the referee's space and in the second encoder's."""
-        return self._first(pictures, framed), self._second(pictures, framed)
+    def images(self, images: Sequence[ImageU8], framed: bool) -> tuple[Features, Features]:
+        """Return the features of some images in the encoder's space and in the second encoder's."""
+        return self._first(images, framed), self._second(images, framed)
 
     def _clean(self, sample_id: str) -> tuple[Features, Features]:
-        return self.pictures([self._plan.framed(sample_id)], self._plan.is_framed(self._samples[sample_id]))
+        return self.images([self._plan.framed(sample_id)], self._plan.is_framed(self._samples[sample_id]))
 
     def texts(self, label: int | None, shift: str) -> tuple[Features, Features] | None:
         """Return the features, 1 x D, of the text that names a class and of the one that names it
@@ -133,4 +133,4 @@ class Encoders:
 
     def _encoded_text(self, text: str) -> Features:
         with self._texts_lock:
-            return self.referee.texts([text])
+            return self.encoder.texts([text])

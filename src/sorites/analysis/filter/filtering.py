@@ -2,7 +2,7 @@
 stay, as facts.
 
 The similarities are kept in the table's column ``degrees``, so that thresholds and rules can be
-changed without encoding again. A picture that the filter sets aside is marked (``valid`` false) and
+changed without encoding again. An image that the filter sets aside is marked (``valid`` false) and
 stays in the table. Dünkel et al., "CNS-Bench", ICCV 2025, section 3.4.
 """
 
@@ -31,7 +31,7 @@ from sorites.analysis.filter.rules import (
     stays,
 )
 from sorites.core import CLEAN
-from sorites.core.errors import BadPicture, SoritesError, UnknownName
+from sorites.core.errors import BadImage, SoritesError, UnknownName
 from sorites.core.progress import Bar
 from sorites.core.table import write_facts
 from sorites.evaluation.engines import Engine
@@ -46,20 +46,20 @@ from sorites.io.files import write_bytes
 from sorites.io.stores import place
 from sorites.io.tables import as_numbers, refuse_types, sheet
 
-# Labels by hand that say whether a picture still shows its class, as a filter is calibrated on and held
+# Labels by hand that say whether an image still shows its class, as a filter is calibrated on and held
 # against.
 
 
 # Columns of the table, and what a file may call them instead.
 NAMES = {"sample_id": "sample", "severity": "scale"}
 PLACE = ("sample_id", "shift", "severity")
-# The words people write for a label, and whether each means that the picture is out of its class.
+# The words people write for a label, and whether each means that the image is out of its class.
 WORDS: dict[str, bool | None] = {
     **dict.fromkeys(("in", "in class", "class", "ic"), False),
     **dict.fromkeys(("partial", "partial class properties", "partially in class"), None),
     **dict.fromkeys(("out", "out of class", "not class", "ooc"), True),
 }
-TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False, "": None}
+GROUND_TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False, "": None}
 # Scales that agree to this many decimals are the same.
 DIGITS = 6
 
@@ -79,7 +79,7 @@ def read_annotations(file: str | Path) -> pl.DataFrame:
             f"{path}: wanted the columns image_id, or sample, shift and scale, and one of label (in, partial"
             f" or out) and outside (true or false); got {', '.join(frame.columns)}"
         )
-    told, words = ("label", WORDS) if "label" in frame.columns else ("outside", TRUTH)
+    told, words = ("label", WORDS) if "label" in frame.columns else ("outside", GROUND_TRUTH)
     outside = [_meaning(path, row, told, value, words) for row, value in enumerate(frame[told], 1)]
     judged = frame.select(keys).with_columns(pl.Series("outside", outside, pl.Boolean))
     refuse_types(judged, dict.fromkeys((key for key in keys if key != "severity"), pl.String), path)
@@ -109,7 +109,7 @@ def outside_of(images: pl.DataFrame, judged: pl.DataFrame, name: str) -> pl.Data
     """Return ``image_id`` and ``outside`` of the images that somebody judged; ``images`` has the
     image ids and their places.
 
-    Judgements of pictures that are not among the images, such as clean ones, are left out; if all
+    Judgements of images that are not among the images, such as clean ones, are left out; if all
     are, that is an error.
     """
     if "image_id" in judged.columns:
@@ -159,7 +159,7 @@ class Filtered:
 
 def filter_run(
     run: str | Path,
-    referee: str | None = None,
+    encoder: str | None = None,
     second: str | None = None,
     *,
     thresholds: str | Path = "published",
@@ -175,7 +175,7 @@ def filter_run(
     """Judge every shifted image of a run by four similarities, and write these and ``valid`` as
     facts beside its table.
 
-    ``referee`` encodes pictures and texts, ``second`` pictures alone (a referee, or a model with
+    ``encoder`` encodes images and texts, ``second`` images alone (an encoder, or a model with
     features, of which ``softmax`` takes the softmax first as the released code does). Without both,
     the similarities that the run holds are judged again. ``thresholds`` are ``"published"``, a
     file, or ``"calibrated"`` on ``annotations`` (``read_annotations``; a later call without them
@@ -188,7 +188,7 @@ def filter_run(
         raise UnknownName("rule", rule, RULES, "It is paper, code or text.")
     images = _images(plan)
     if not images.height:
-        raise SoritesError(f"{folder} holds no shifted pictures to filter")
+        raise SoritesError(f"{folder} holds no shifted images to filter")
     limits = read_thresholds(thresholds)
     told = (
         outside_of(images, read_annotations(annotations), str(annotations))
@@ -197,21 +197,21 @@ def filter_run(
     )
     if limits.calibrated and not told["outside"].any():
         raise SoritesError(
-            "--thresholds calibrated needs pictures labelled out of class: name a file with --annotations"
+            "--thresholds calibrated needs images labelled out of class: name a file with --annotations"
             f" FILE (got {told.height} labelled images, none of them out of class)"
         )
     start = chosen_engine(engine, plan)
     with lent(folder, plan, read_info(folder)["run_id"]) as running:
-        made_of = _prepared(folder, running, referee, second, softmax, phrases or {})
+        made_of = _prepared(folder, running, encoder, second, softmax, phrases or {})
         found = Found(folder, images.select("image_id", setting=pl.lit("")), VOTES, NAME)
-        todo = _todo(plan, found) if referee else []
+        todo = _todo(plan, found) if encoder else []
         tick = bar("encoding", sum(map(len, todo))) if bar and todo else lambda n: None
         found.gather(
             start(todo, functools.partial(encode_unit, folder, made_of.pair), workers or start.cores()), tick
         )
         if not found.values().height:
             raise SoritesError(
-                f"{folder}: none of its {images.height} shifted pictures could be made again{_why(plan)}"
+                f"{folder}: none of its {images.height} shifted images could be made again{_why(plan)}"
             )
     return _judged(folder, images, found.values(), told, limits, rule, whole, made_of.record)
 
@@ -233,7 +233,7 @@ class _MadeOf:
 def _prepared(
     folder: Path,
     running: Running,
-    referee: str | None,
+    encoder: str | None,
     second: str | None,
     softmax: bool,
     phrases: Mapping[str, str],
@@ -243,20 +243,20 @@ def _prepared(
     Without names, those that the run holds are taken as is.
     """
     held = read_record(folder)
-    if not referee and not second:
+    if not encoder and not second:
         if "made_of" not in held:
             raise SoritesError(
-                f"{folder} holds no similarities yet: name both encoders with --referee NAME and --second"
+                f"{folder} holds no similarities yet: name both encoders with --encoder NAME and --second"
                 " NAME"
             )
         return _MadeOf(Pair("", ""), held["made_of"])
-    if not referee or not second:
-        raise SoritesError("the filter needs two encoders: give both --referee NAME and --second NAME")
+    if not encoder or not second:
+        raise SoritesError("the filter needs two encoders: give both --encoder NAME and --second NAME")
     shifts = [name for name in running.plan.groups if name != CLEAN]
     for name in phrases:
         if name not in shifts:
             raise UnknownName("shift", name, shifts, f"The run has {', '.join(shifts)}.")
-    pair = Pair(referee, second, softmax, tuple(sorted(phrases.items())))
+    pair = Pair(encoder, second, softmax, tuple(sorted(phrases.items())))
     record = dict(_encoders(running, pair).record)
     if held.get("made_of") != record:
         (folder / "facts" / f"{NAME}.parquet").unlink(missing_ok=True)
@@ -281,12 +281,12 @@ def _write_record(folder: Path, record: Mapping[str, Any]) -> None:
 
 
 def _images(plan: Plan) -> pl.DataFrame:
-    """List the shifted images whose clean picture is there: image_id, sample_id, shift and severity."""
+    """List the shifted images whose clean image is there: image_id, sample_id, shift and severity."""
     rows = []
     for unit in plan.units():
         shift = plan.shifts.get(unit.shift)
-        for sample, stop, image_id, _ in images_of(plan, unit):
-            setting = shift.setting(stop) if shift and stop is not None else sample.setting
+        for sample, value, image_id, _ in images_of(plan, unit):
+            setting = shift.setting(value) if shift and value is not None else sample.setting
             rows.append((image_id, sample.id, unit.shift, setting.severity))
     schema = {"image_id": pl.String, "sample_id": pl.String, "shift": pl.String, "severity": pl.Float64}
     return pl.DataFrame(rows, schema, orient="row").unique("image_id", maintain_order=True)
@@ -322,7 +322,7 @@ def _todo(plan: Plan, found: Found) -> list[Todo]:
 
 
 def encode_unit(folder: Path, pair: Pair, todo: Todo) -> list[Row]:
-    """A unit of work: make its images again and return their similarities; nothing where a picture
+    """A unit of work: make its images again and return their similarities; nothing where an image
     cannot be made.
     """
     running = running_in(folder)
@@ -334,19 +334,19 @@ def encode_unit(folder: Path, pair: Pair, todo: Todo) -> list[Row]:
 
 
 def _batches(plan: Plan, shots: Iterator[Shot]) -> Iterator[tuple[bool, list[Shot]]]:
-    made = (shot for shot in shots if shot.picture is not None)
+    made = (shot for shot in shots if shot.image is not None)
     for framed, run in groupby(made, key=lambda shot: plan.is_framed(shot.sample)):
         while some := list(islice(run, BATCH)):
             yield framed, some
 
 
 def _similarities(plan: Plan, encoders: Encoders, shots: Sequence[Shot], framed: bool) -> list[Row]:
-    joint, alone = encoders.pictures([shot.picture for shot in shots if shot.picture is not None], framed)
+    joint, alone = encoders.images([shot.image for shot in shots if shot.image is not None], framed)
     rows: list[Row] = []
     for i, shot in enumerate(shots):
         try:
             start, own_start = encoders.clean(shot.sample.id)
-        except BadPicture:
+        except BadImage:
             continue
         texts = encoders.texts(shot.sample.label, shot.shift)
         pairs = (joint[i : i + 1], start), (alone[i : i + 1], own_start)
@@ -354,7 +354,7 @@ def _similarities(plan: Plan, encoders: Encoders, shots: Sequence[Shot], framed:
             values: Sequence[Any] = similarities_of_features(
                 pairs[0], texts, pairs[1], encoders.pair.softmax
             ).row(0)
-        # features without a direction, as some encoders give for a picture of one colour
+        # features without a direction, as some encoders give for an image of one colour
         except SoritesError:
             values = [None] * len(VOTES)
         key = plan.image_id(shot.sample, shot.shift, shot.setting)

@@ -1,9 +1,9 @@
-"""The filter for pictures that no longer show their class: four votes, a rule over them, and their
+"""The filter for images that no longer show their class: four votes, a rule over them, and their
 quality against hand labels.
 
-A picture made by increasing a nuisance may lose the object itself. Four similarities are computed:
-to a text that names the class, to one that names it in the shift, and to the clean picture in two
-encoders. Each has a threshold, and a similarity at or below it is a vote to set the picture aside.
+An image made by increasing a nuisance may lose the object itself. Four similarities are computed:
+to a text that names the class, to one that names it in the shift, and to the clean image in two
+encoders. Each has a threshold, and a similarity at or below it is a vote to set the image aside.
 Dünkel et al., "CNS-Bench", ICCV 2025, sections 3.4, 4.2 and I.
 """
 
@@ -19,7 +19,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from sorites.core import Picture
+from sorites.core import ImageU8
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.core.table import Table
 from sorites.io.paths import is_file
@@ -28,10 +28,10 @@ from sorites.io.tables import sheet
 from sorites.measures.neighbours import directions
 
 # Similarities to "a photo of a CLASS" and "a photo of a CLASS in SHIFT" (100 x cosine), and to the
-# clean picture in the encoder of the texts and in one of pictures alone (cosine).
+# clean image in the encoder of the texts and in one of images alone (cosine).
 VOTES = ("class_text", "shift_text", "joint_image", "own_image")
 
-# The name of a label by hand beside the similarities: 1 where the picture is out of its class, 0
+# The name of a label by hand beside the similarities: 1 where the image is out of its class, 0
 # where it shows it.
 OUTSIDE = "outside"
 
@@ -41,42 +41,39 @@ PUBLISHED: Mapping[str, float] = dict(
     zip(VOTES, (28.7394449, 35.2928484, 0.805859378, 0.781161878), strict=True)
 )
 
-# The share of out-of-class pictures that each vote alone has to set aside.
+# The share of out-of-class images that each vote alone has to set aside.
 REMOVED = 0.9
 
-# The number of the four that must pass for a picture to stay. The paper sets aside a picture with
+# The number of the four that must pass for an image to stay. The paper sets aside an image with
 # two votes against it; its code keeps one with two votes for it.
 NEEDED: Mapping[str, int] = {"paper": 3, "code": 2}
 
 Array = NDArray[np.floating]
-Encoder = Callable[[Sequence[Picture]], Array]
+Encoder = Callable[[Sequence[ImageU8]], Array]
 
 
 def similarities(
-    pictures: Sequence[Picture],
-    untouched: Sequence[Picture],
+    images: Sequence[ImageU8],
+    untouched: Sequence[ImageU8],
     texts: tuple[Sequence[str], Sequence[str]],
     joint: tuple[Encoder, Callable[[Sequence[str]], Array]],
     alone: Encoder,
     softmax: bool = False,
 ) -> pl.DataFrame:
-    """Return the four similarities of each picture; ``untouched`` and both lists of ``texts`` hold
-    one entry per picture.
+    """Return the four similarities of each image; ``untouched`` and both lists of ``texts`` hold
+    one entry per image.
 
-    ``joint`` encodes pictures and texts into one space, ``alone`` only pictures. ``softmax`` takes
+    ``joint`` encodes images and texts into one space, ``alone`` only images. ``softmax`` takes
     the softmax of the latter's features first, as the published code does.
     """
-    sizes = {len(pictures), len(untouched), *map(len, texts)}
+    sizes = {len(images), len(untouched), *map(len, texts)}
     if len(sizes) != 1:
         raise SoritesError(
-            f"wanted an untouched picture and two texts for each of {len(pictures)} pictures, got"
-            f" {sorted(sizes)}"
+            f"wanted an untouched image and two texts for each of {len(images)} images, got {sorted(sizes)}"
         )
-    of_pictures, of_start = (joint[0](some) for some in (pictures, untouched))
+    of_images, of_start = (joint[0](some) for some in (images, untouched))
     named = (joint[1](texts[0]), joint[1](texts[1]))
-    return similarities_of_features(
-        (of_pictures, of_start), named, (alone(pictures), alone(untouched)), softmax
-    )
+    return similarities_of_features((of_images, of_start), named, (alone(images), alone(untouched)), softmax)
 
 
 def similarities_of_features(
@@ -85,13 +82,13 @@ def similarities_of_features(
     alone: tuple[Array, Array],
     softmax: bool = False,
 ) -> pl.DataFrame:
-    """Return the same from features, N x D each: of the pictures and of their clean pictures in
+    """Return the same from features, N x D each: of the images and of their clean images in
     both spaces, and of the texts.
 
-    Without texts, which a picture without a class has not, the similarities to them are null.
+    Without texts, which an image without a class has not, the similarities to them are null.
     """
-    seen, start = (directions(rows, "pictures") for rows in joint)
-    own = [directions(_soft(rows) if softmax else rows, "pictures") for rows in alone]
+    seen, start = (directions(rows, "images") for rows in joint)
+    own = [directions(_soft(rows) if softmax else rows, "images") for rows in alone]
     named = (
         [None, None] if texts is None else [100 * (seen * directions(rows, "texts")).sum(1) for rows in texts]
     )
@@ -119,7 +116,7 @@ def scores_of(table: Table) -> pl.DataFrame:
     ``outside`` where it is annotated.
 
     Rows are those of the images that a filter encoded or that somebody labelled; ``outside`` is
-    null where a picture shows its class in part, and ``annotated`` says whether anybody looked at
+    null where an image shows its class in part, and ``annotated`` says whether anybody looked at
     it.
     """
     degrees = (
@@ -133,7 +130,7 @@ def scores_of(table: Table) -> pl.DataFrame:
 
 
 def calibrate(scores: pl.DataFrame, removed: float = REMOVED, name: str = "scores") -> dict[str, float]:
-    """Return for each vote the least threshold that sets aside at least ``removed`` of the pictures
+    """Return for each vote the least threshold that sets aside at least ``removed`` of the images
     labelled ``outside``.
     """
     _check(scores, name)
@@ -158,7 +155,7 @@ def calibrate(scores: pl.DataFrame, removed: float = REMOVED, name: str = "score
 def stays(
     scores: pl.DataFrame, thresholds: Mapping[str, float] = PUBLISHED, rule: str = "paper"
 ) -> pl.Series:
-    """Return whether each picture stays (``valid``) by a rule: ``paper``, ``code``, or ``text``,
+    """Return whether each image stays (``valid``) by a rule: ``paper``, ``code``, or ``text``,
     the class text alone.
 
     The answer is null where a similarity that the rule needs is missing.
@@ -174,7 +171,7 @@ def stays(
 
 
 def facts(scores: pl.DataFrame, valid: pl.Series, trajectory: str | None = None) -> pl.DataFrame:
-    """Return ``image_id`` and ``valid`` for ``table.write_facts``: pictures are marked, never removed.
+    """Return ``image_id`` and ``valid`` for ``table.write_facts``: images are marked, never removed.
 
     With the name of a ``trajectory`` column, a trajectory stays only as a whole, as in the published set.
     """
@@ -191,7 +188,7 @@ def quality(scores: pl.DataFrame, thresholds: Mapping[str, float] = PUBLISHED) -
     """Return ``tpr``, ``fpr``, ``accuracy`` and ``n`` against the labels (``outside``) for each
     vote and each rule (table 2b).
 
-    Positive is out of class: tpr is the share of out-of-class pictures set aside, fpr the share of
+    Positive is out of class: tpr is the share of out-of-class images set aside, fpr the share of
     the others set aside.
     """
     labelled = scores.filter(pl.col("outside").is_not_null())
@@ -219,7 +216,7 @@ def quality(scores: pl.DataFrame, thresholds: Mapping[str, float] = PUBLISHED) -
 
 
 def stages(rows: pl.DataFrame, names: Sequence[str], by: str = "severity") -> pl.DataFrame:
-    """Count the pictures that each stage of a selection leaves, by scale (table 8); a stage is a
+    """Count the images that each stage of a selection leaves, by scale (table 8); a stage is a
     boolean column.
     """
     for name in (by, *names):
@@ -240,7 +237,7 @@ def _check(scores: pl.DataFrame, name: str) -> None:
 
 
 # The thresholds of the out-of-class filter: the published ones, those of a file, or calibrated on
-# pictures labelled by hand.
+# images labelled by hand.
 
 
 WORDS = ("published", "calibrated")

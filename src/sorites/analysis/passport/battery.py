@@ -38,17 +38,17 @@ class Part(Strict):
     limit: StrictInt | None = Field(default=None, gt=0)
     scorers: tuple[str, ...] = ()
     source: str | None = None
-    """Pictures that the part is about, whatever the model is judged on elsewhere; they are of
+    """Images that the part is about, whatever the model is judged on elsewhere; they are of
     ImageNet's classes.
     """
     make: Literal["context"] | None = None
-    """The pictures that must be made before the part can run: cut-outs in common and uncommon places."""
+    """The images that must be made before the part can run: cut-outs in common and uncommon places."""
     drawn: bool = False
     """True where those places are drawn, so that no photograph is fetched."""
 
     @property
-    def own_pictures(self) -> bool:
-        """Return whether the part runs on the pictures that the user names."""
+    def own_images(self) -> bool:
+        """Return whether the part runs on the images that the user names."""
         return self.source is None and self.make is None
 
 
@@ -140,7 +140,7 @@ def _checked(held: dict[str, Any], where: str) -> Battery:
 # of them.
 
 
-# Takes how many pictures are done, and of which part.
+# Takes how many images are done, and of which part.
 Advance = Callable[[int, str], None]
 # Opens the bar by name, number of steps and steps already done.
 Open = Callable[[str, int, int], Advance]
@@ -185,9 +185,9 @@ def measure(asked: Asked, bar: Open, say: Callable[[str], None]) -> dict[str, st
 
 
 def _why_not(part: Part, asked: Asked) -> str:
-    if part.own_pictures or asked.labels is None or labels_of(asked.labels).ids == labels_of("imagenet").ids:
+    if part.own_images or asked.labels is None or labels_of(asked.labels).ids == labels_of("imagenet").ids:
         return ""
-    return "its pictures are of ImageNet's classes, and the model was asked about others"
+    return "its images are of ImageNet's classes, and the model was asked about others"
 
 
 def _make_context(parts: list[Part], asked: Asked, say: Callable[[str], None]) -> None:

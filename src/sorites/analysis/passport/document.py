@@ -28,7 +28,7 @@ class Strict(BaseModel):
 
 
 class Number(Strict):
-    """An estimate with its 95 % interval and the number of samples (or pictures) it rests on; null
+    """An estimate with its 95 % interval and the number of samples (or images) it rests on; null
     is missing.
     """
 
@@ -38,7 +38,7 @@ class Number(Strict):
     n: int
 
 
-class Stop(Number):
+class SettingValue(Number):
     """Accuracy at one severity."""
 
     severity: float
@@ -60,10 +60,10 @@ class Dial(Strict):
     beyond the top.
     """
     words: str
-    failure_point: Number
+    failure_severity: Number
     drop: Number
     """Clean accuracy minus the mean over the dial."""
-    accuracy: tuple[Stop, ...]
+    accuracy: tuple[SettingValue, ...]
 
 
 class Grid(Strict):
@@ -82,21 +82,21 @@ class Grid(Strict):
 
 
 class Kept(Number):
-    """The share wrong among the least strange pictures, where a model answers only so many of them."""
+    """The share wrong among the least OOD images, where a model answers only so many of them."""
 
     coverage: float
 
 
 class Separation(Number):
-    """The AUROC by which a score tells strange pictures from familiar ones."""
+    """The AUROC by which a score tells OOD images from in-distribution ones."""
 
     kind: str
     scorer: str
 
 
 class Knows(Strict):
-    """Evidence that the model knows: the errors among its answers, and whether it finds strange
-    pictures strange.
+    """Evidence that the model knows: the errors among its answers, and whether it finds OOD
+    images OOD.
     """
 
     scorer: str
@@ -111,11 +111,11 @@ class Run(Strict):
     suite: str
     source: str
     digest: str
-    """A hash of the content of its pictures; those of another folder or machine have the same, if
+    """A hash of the content of its images; those of another folder or machine have the same, if
     they are the same.
     """
     samples: int
-    pictures: int
+    images: int
     errors: int
 
 

@@ -1,3 +1,3 @@
-"""People who answer questions about pictures: tasks, who gets which picture, the page, and what
+"""People who answer questions about images: tasks, who gets which image, the page, and what
 follows from the answers.
 """

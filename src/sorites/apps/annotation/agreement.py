@@ -1,4 +1,4 @@
-"""Measure how far people agree, per question, and how often they are right on known pictures.
+"""Measure how far people agree, per question, and how often they are right on known images.
 
 Words are compared as nominal values and scales as interval ones. A question with several words is
 compared word by word, each as yes or no. Boxes have the mean F1 of pairs of people alone.
@@ -25,7 +25,7 @@ from sorites.apps.annotation.values import Value, nearness
 from sorites.metrics.intervals import wilson_interval
 
 # Coefficients of agreement of any number of people: Krippendorff's alpha and Cohen's kappa, with
-# intervals over pictures.
+# intervals over images.
 
 
 RESAMPLES = 2000
@@ -33,20 +33,20 @@ LEVEL = 0.95
 # The most weights that are drawn at a time.
 CELLS = 4_000_000
 Array = NDArray[np.float64]
-# From weights (one row per resample, one column per picture) to a value per resample; NaN where
+# From weights (one row per resample, one column per image) to a value per resample; NaN where
 # nothing could differ.
 Weighed = Callable[[Array], Array]
 
 
 def alpha(codes: Array, interval: bool = False) -> float:
-    """Return Krippendorff's alpha of codes: one row per person, one column per picture, NaN where
+    """Return Krippendorff's alpha of codes: one row per person, one column per image, NaN where
     there is no answer.
     """
     return _once(alpha_weighed(codes, interval), codes)
 
 
 def kappa(codes: Array) -> float:
-    """Return the mean of Cohen's kappa over pairs of people, weighed by how many pictures both answered."""
+    """Return the mean of Cohen's kappa over pairs of people, weighed by how many images both answered."""
     return _once(kappa_weighed(codes), codes)
 
 
@@ -65,7 +65,7 @@ def alpha_weighed(codes: Array, interval: bool = False) -> Weighed:
     if counts is None:
         return _nothing
     size = counts.sum(axis=1)
-    counts[size < 2] = 0.0  # a picture that one person answered says nothing
+    counts[size < 2] = 0.0  # an image that one person answered says nothing
     size[size < 2] = 0.0
     apart = (values[:, None] - values[None, :]) ** 2 if interval else 1.0 - np.eye(len(values))
     within = ((counts @ apart) * counts).sum(axis=1) / np.maximum(size - 1, 1)
@@ -101,7 +101,7 @@ def kappa_weighed(codes: Array) -> Weighed:
 
 
 def _kappas(one: Array, other: Array, weights: Array) -> tuple[Array, Array]:
-    """Return Cohen's kappa of two people for each row of weights, and the pictures that it stands on."""
+    """Return Cohen's kappa of two people for each row of weights, and the images that it stands on."""
     values = np.unique(np.concatenate([one, other]))
     first, second = (some[:, None] == values[None, :] for some in (one, other))
     n = weights.sum(axis=1)
@@ -116,7 +116,7 @@ def _nothing(weights: Array) -> Array:
 
 
 def resampled(weighed: Weighed, n: int, seed: int = 0) -> tuple[float, float]:
-    """Return the interval of a coefficient over ``n`` pictures drawn again with replacement; NaN
+    """Return the interval of a coefficient over ``n`` images drawn again with replacement; NaN
     where it mostly has no value.
     """
     if n < 2:
@@ -134,7 +134,7 @@ def resampled(weighed: Weighed, n: int, seed: int = 0) -> tuple[float, float]:
     return float(low), float(high)
 
 
-# The answers to one question by picture and person.
+# The answers to one question by image and person.
 Answers = Mapping[str, Mapping[str, Value]]
 COLUMNS = {
     "question": pl.String, "word": pl.String, "n": pl.Int64, "same": pl.Float64,
@@ -146,7 +146,7 @@ def agreement(path: Path) -> pl.DataFrame:
     """Return per question (and per word of several) the share of pairs that gave the same, alpha
     and kappa with intervals, and n.
 
-    The n pictures that two or more people answered count; known pictures do not.
+    The n images that two or more people answered count; known images do not.
     """
     with opened(path) as database:
         task, answers = task_of(database), _by_question(database)
@@ -159,12 +159,12 @@ def _by_question(database: sqlite3.Connection) -> dict[str, dict[str, dict[str, 
     for one in judged(database):
         for given in one.given:
             for question, value in given.values.items():
-                found.setdefault(question, {}).setdefault(one.facts["picture"], {})[given.annotator] = value
+                found.setdefault(question, {}).setdefault(one.facts["image"], {})[given.annotator] = value
     return found
 
 
 def _rows(question: Question, answers: Answers) -> list[dict[str, Any]]:
-    several = {picture: given for picture, given in answers.items() if len(given) >= 2}
+    several = {image: given for image, given in answers.items() if len(given) >= 2}
     if question.kind == "text" or not several:
         return []
     facts = {"question": question.id, "n": len(several), "same": _same(question, several)}
@@ -196,7 +196,7 @@ def _same(question: Question, several: Answers) -> float:
 
 
 def codes_of(answers: Answers, code: Callable[[Value], float]) -> Array:
-    """Return answers as numbers: one row per person, one column per picture, NaN where somebody gave none."""
+    """Return answers as numbers: one row per person, one column per image, NaN where somebody gave none."""
     names = {name: i for i, name in enumerate(sorted({name for given in answers.values() for name in given}))}
     made = np.full((len(names), len(answers)), np.nan)
     for column, given in enumerate(answers.values()):
@@ -217,7 +217,7 @@ def _numbers(codes: Array, scale: bool) -> dict[str, float | None]:
 
 
 def against_known(path: Path) -> pl.DataFrame:
-    """Return for each person and question the share right of the known pictures that they answered,
+    """Return for each person and question the share right of the known images that they answered,
     with its interval and n.
     """
     with opened(path) as database:
@@ -233,11 +233,11 @@ def against_known(path: Path) -> pl.DataFrame:
 
 def _scores(database: sqlite3.Connection, task: Task) -> list[tuple[str, str, float]]:
     known = known_answers(database)
-    query = """SELECT w.name, a.picture, s.question, s.value FROM answers s JOIN assignments a ON a.id = s.assignment
+    query = """SELECT w.name, a.image, s.question, s.value FROM answers s JOIN assignments a ON a.id = s.assignment
       JOIN annotators w ON w.id = a.annotator WHERE a.role IN ('check', 'qualification') ORDER BY w.id, a.id"""
     found = []
     for row in database.execute(query):
-        question, told = task.question(row["question"]), known.get(row["picture"], {})
+        question, told = task.question(row["question"]), known.get(row["image"], {})
         if question.id in told and question.kind != "text":
             found.append(
                 (row["name"], question.id, nearness(question, json.loads(row["value"]), told[question.id]))

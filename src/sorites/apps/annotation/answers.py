@@ -1,7 +1,7 @@
-"""Read what people answered and which answers were chosen: rows by picture and question.
+"""Read what people answered and which answers were chosen: rows by image and question.
 
 from sorites.apps.annotation.answers import chosen_answers rows =
-chosen_answers(Path("labels.sqlite")) # picture, image_id, sample_id, shift, severity, question,
+chosen_answers(Path("labels.sqlite")) # image, image_id, sample_id, shift, severity, question,
 value, agree, n
 """
 
@@ -29,8 +29,8 @@ ENOUGH = 3
 
 @dataclass(frozen=True)
 class Given:
-    """The answers of one person to the questions of one picture, and how good that person was on
-    known pictures.
+    """The answers of one person to the questions of one image, and how good that person was on
+    known images.
     """
 
     annotator: str
@@ -106,19 +106,19 @@ def differ(task: Task, given: Sequence[Given]) -> bool:
     return False
 
 
-# Count how often people were right on pictures whose answers are known: in the checks of a batch, and
+# Count how often people were right on images whose answers are known: in the checks of a batch, and
 # over all.
 
 
 _KNOWN_ANSWERS = """
-SELECT a.id, a.batch, a.annotator, a.picture, s.question, s.value FROM assignments a JOIN answers s ON s.assignment = a.id
+SELECT a.id, a.batch, a.annotator, a.image, s.question, s.value FROM assignments a JOIN answers s ON s.assignment = a.id
 WHERE a.role IN ('check', 'qualification') {where}
 """
 
 
 @dataclass
 class Checks:
-    """The scores on known pictures, each from 0 to 1, by batch and by annotator."""
+    """The scores on known images, each from 0 to 1, by batch and by annotator."""
 
     by_batch: dict[int, list[float]] = field(default_factory=dict)
     by_annotator: dict[int, list[float]] = field(default_factory=dict)
@@ -139,23 +139,23 @@ def _mean(scores: list[float]) -> float | None:
 
 
 def known_answers(database: sqlite3.Connection) -> dict[int, dict[str, Value]]:
-    """Return the known answers by picture and question."""
+    """Return the known answers by image and question."""
     found: dict[int, dict[str, Value]] = {}
-    for row in database.execute("SELECT picture, question, value FROM known"):
-        found.setdefault(row["picture"], {})[row["question"]] = json.loads(row["value"])
+    for row in database.execute("SELECT image, question, value FROM known"):
+        found.setdefault(row["image"], {})[row["question"]] = json.loads(row["value"])
     return found
 
 
 def checks_of(database: sqlite3.Connection, batch: int | None = None) -> Checks:
-    """Return the scores of all answers to known pictures, or of those in one batch."""
+    """Return the scores of all answers to known images, or of those in one batch."""
     task, known, checks = task_of(database), known_answers(database), Checks()
     query = _KNOWN_ANSWERS.format(where="" if batch is None else "AND a.batch = ?")
     given: dict[tuple[int, int, int, int], dict[str, Value]] = {}
     for row in database.execute(query, () if batch is None else (batch,)):
-        key = (row["id"], row["batch"], row["annotator"], row["picture"])
+        key = (row["id"], row["batch"], row["annotator"], row["image"])
         given.setdefault(key, {})[row["question"]] = json.loads(row["value"])
-    for (_, of, annotator, picture), values in given.items():
-        score = rightness(task, values, known.get(picture, {}))
+    for (_, of, annotator, image), values in given.items():
+        score = rightness(task, values, known.get(image, {}))
         if score is not None:
             checks.add(of, annotator, score)
     return checks
@@ -164,11 +164,11 @@ def checks_of(database: sqlite3.Connection, batch: int | None = None) -> Checks:
 # The columns of the chosen answers. ``value`` is JSON: a word is ``"day"`` with quotes, several are
 # ``["grass","sand"]``.
 CHOSEN: dict[str, pl.DataType | type[pl.DataType]] = {
-    "picture": pl.String, "image_id": pl.String, "sample_id": pl.String, "class": pl.String, "shift": pl.String,
+    "image": pl.String, "image_id": pl.String, "sample_id": pl.String, "class": pl.String, "shift": pl.String,
     "severity": pl.Float64, "question": pl.String, "value": pl.String, "annotator": pl.String, "agree": pl.Int64, "n": pl.Int64,
 }  # fmt: skip
 GIVEN: dict[str, pl.DataType | type[pl.DataType]] = {
-    "picture": pl.String, "image_id": pl.String, "sample_id": pl.String, "class": pl.String, "shift": pl.String,
+    "image": pl.String, "image_id": pl.String, "sample_id": pl.String, "class": pl.String, "shift": pl.String,
     "severity": pl.Float64, "role": pl.String, "annotator": pl.String, "question": pl.String, "value": pl.String,
     "seconds": pl.Float64, "received": pl.Float64,
 }  # fmt: skip
@@ -176,7 +176,7 @@ _ANSWERS = """
 SELECT p.id, p.name, p.image_id, p.sample_id, p.shown_class, p.shift, p.severity, p.width, p.height,
   a.role, a.batch, a.id AS assignment,
   w.id AS who, w.name AS annotator, s.question, s.value, c.id AS click, c.seconds, c.received
-FROM answers s JOIN assignments a ON a.id = s.assignment JOIN pictures p ON p.id = a.picture
+FROM answers s JOIN assignments a ON a.id = s.assignment JOIN images p ON p.id = a.image
   JOIN annotators w ON w.id = a.annotator JOIN clicks c ON c.id = s.click
 ORDER BY p.id, c.id, s.question
 """
@@ -184,14 +184,14 @@ ORDER BY p.id, c.id, s.question
 
 @dataclass(frozen=True)
 class Judged:
-    """A picture with the answers of all who had it for work, in the order in which they came."""
+    """An image with the answers of all who had it for work, in the order in which they came."""
 
     facts: Mapping[str, Any]
     given: tuple[Given, ...]
 
 
 def judged(database: sqlite3.Connection) -> Iterator[Judged]:
-    """Yield every picture that somebody answered for, known pictures aside."""
+    """Yield every image that somebody answered for, known images aside."""
     checks = checks_of(database)
     facts: dict[int, dict[str, Any]] = {}
     found: dict[int, dict[int, Given]] = {}
@@ -200,13 +200,13 @@ def judged(database: sqlite3.Connection) -> Iterator[Judged]:
             facts.setdefault(row["id"], _facts(row))
             one = found.setdefault(row["id"], {}).setdefault(row["assignment"], _given(row, checks))
             one.values[row["question"]] = json.loads(row["value"])
-    for picture, some in found.items():
-        yield Judged(facts[picture], tuple(some.values()))
+    for image, some in found.items():
+        yield Judged(facts[image], tuple(some.values()))
 
 
 def _facts(row: sqlite3.Row) -> dict[str, Any]:
     return {
-        "picture": row["name"], "image_id": row["image_id"], "sample_id": row["sample_id"], "class": row["shown_class"],
+        "image": row["name"], "image_id": row["image_id"], "sample_id": row["sample_id"], "class": row["shown_class"],
         "shift": row["shift"], "severity": row["severity"], "width": row["width"], "height": row["height"],
     }  # fmt: skip
 
@@ -223,13 +223,13 @@ def _given(row: sqlite3.Row, checks: Checks) -> Given:
 
 
 def chosen_of(database: sqlite3.Connection, task: Task) -> Iterator[tuple[Judged, dict[str, Any]]]:
-    """Yield every picture with its chosen answers by question."""
+    """Yield every image with its chosen answers by question."""
     for one in judged(database):
         yield one, {choice.question: choice.value for choice in chosen(task, one.given)}
 
 
 def chosen_answers(path: Path, question: str | None = None) -> pl.DataFrame:
-    """Return the chosen answers of a labelling, one row per picture and question (``CHOSEN``)."""
+    """Return the chosen answers of a labelling, one row per image and question (``CHOSEN``)."""
     with opened(path) as database:
         task = task_of(database)
         if question is not None:
@@ -244,8 +244,8 @@ def chosen_answers(path: Path, question: str | None = None) -> pl.DataFrame:
 
 
 def given_answers(path: Path) -> pl.DataFrame:
-    """Return what each person answered, one row per picture, person and question (``GIVEN``), known
-    pictures too.
+    """Return what each person answered, one row per image, person and question (``GIVEN``), known
+    images too.
     """
     own = ("role", "annotator", "question", "value", "seconds", "received")
     with opened(path) as database:

@@ -1,7 +1,7 @@
-"""Hand out pictures to people: first the qualification, then batches with known pictures hidden
+"""Hand out images to people: first the qualification, then batches with known images hidden
 among the others.
 
-A picture goes to as many people as the task says, never twice to one. What a person leaves
+An image goes to as many people as the task says, never twice to one. What a person leaves
 unanswered goes to another after a while, and an answer that comes late is kept all the same.
 """
 
@@ -18,16 +18,16 @@ from sorites.apps.annotation.store import about, writing
 from sorites.apps.annotation.task import Task
 from sorites.core.rng import rng_for
 
-# With so few pictures left, the next batch is handed out, so that the page has it before it needs
+# With so few images left, the next batch is handed out, so that the page has it before it needs
 # it.
 AHEAD = 6
-# The number of answered pictures that the page gets with the new ones, so that a person can go back
+# The number of answered images that the page gets with the new ones, so that a person can go back
 # to them.
 BEFORE = 8
-# Seconds without a click after which the pictures of a batch may go to others.
+# Seconds without a click after which the images of a batch may go to others.
 LEASE = 3600.0
 
-_UNSEEN = "known = 0 AND given < wanted AND id NOT IN (SELECT picture FROM assignments WHERE annotator = ?)"
+_UNSEEN = "known = 0 AND given < wanted AND id NOT IN (SELECT image FROM assignments WHERE annotator = ?)"
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,8 @@ def _qualify(database: sqlite3.Connection, task: Task, one: Person) -> None:
         "SELECT id FROM batches WHERE annotator = ? AND kind = 'qualification'", (one.id,)
     ).fetchone()
     if batch is None:
-        if pictures := qualification(database, task):
-            _hand_out(database, one, "qualification", [(picture, "qualification") for picture in pictures])
+        if images := qualification(database, task):
+            _hand_out(database, one, "qualification", [(image, "qualification") for image in images])
         else:
             _set_state(database, one.id, "working")
     elif not _left(database, one.id):
@@ -87,35 +87,35 @@ def _set_state(database: sqlite3.Connection, who: int, state: str) -> None:
 
 
 def qualification(database: sqlite3.Connection, task: Task) -> list[int]:
-    """Return the known pictures that everybody answers first."""
-    query = "SELECT id FROM pictures WHERE known = 1 AND error IS NULL ORDER BY id LIMIT ?"
-    return [row["id"] for row in database.execute(query, (task.qualification.pictures,))]
+    """Return the known images that everybody answers first."""
+    query = "SELECT id FROM images WHERE known = 1 AND error IS NULL ORDER BY id LIMIT ?"
+    return [row["id"] for row in database.execute(query, (task.qualification.images,))]
 
 
 def _next_batch(database: sqlite3.Connection, task: Task, one: Person, lease: float) -> None:
     checks = _checks(database, task, one)
-    pictures = _unseen(database, one.id, task.batch.size - len(checks))
-    if not pictures and _release(database, one.id, lease):
-        pictures = _unseen(database, one.id, task.batch.size - len(checks))
-    if pictures:
-        _hand_out(database, one, "work", [(p, "work") for p in pictures] + [(p, "check") for p in checks])
+    images = _unseen(database, one.id, task.batch.size - len(checks))
+    if not images and _release(database, one.id, lease):
+        images = _unseen(database, one.id, task.batch.size - len(checks))
+    if images:
+        _hand_out(database, one, "work", [(p, "work") for p in images] + [(p, "check") for p in checks])
         database.executemany(
-            "UPDATE pictures SET given = given + 1 WHERE id = ?", [(picture,) for picture in pictures]
+            "UPDATE images SET given = given + 1 WHERE id = ?", [(image,) for image in images]
         )
 
 
 def _unseen(database: sqlite3.Connection, who: int, n: int) -> list[int]:
-    """Return pictures that the person has not had: those that others had first, so that pairs of
+    """Return images that the person has not had: those that others had first, so that pairs of
     answers come early.
     """
-    query = f"SELECT id FROM pictures WHERE {_UNSEEN} ORDER BY given DESC, id LIMIT ?"
+    query = f"SELECT id FROM images WHERE {_UNSEEN} ORDER BY given DESC, id LIMIT ?"
     return [row["id"] for row in database.execute(query, (who, n))]
 
 
 def _checks(database: sqlite3.Connection, task: Task, one: Person) -> list[int]:
-    """Return known pictures for a batch: those that the person saw least, those of the qualification last."""
+    """Return known images for a batch: those that the person saw least, those of the qualification last."""
     first = set(qualification(database, task))
-    query = """SELECT p.id, count(a.id) AS seen FROM pictures p LEFT JOIN assignments a ON a.picture = p.id AND a.annotator = ?
+    query = """SELECT p.id, count(a.id) AS seen FROM images p LEFT JOIN assignments a ON a.image = p.id AND a.annotator = ?
       WHERE p.known = 1 AND p.error IS NULL GROUP BY p.id"""
     rows = [(row["seen"], row["id"] in first, row["id"]) for row in database.execute(query, (one.id,))]
     order = _rng(database, one, "checks").permutation(len(rows))
@@ -135,25 +135,25 @@ def _hand_out(database: sqlite3.Connection, one: Person, kind: str, items: list[
     )
     rows = [(made.lastrowid, one.id, items[i][0], place, items[i][1]) for place, i in enumerate(order)]
     database.executemany(
-        "INSERT INTO assignments (batch, annotator, picture, place, role) VALUES (?, ?, ?, ?, ?)", rows
+        "INSERT INTO assignments (batch, annotator, image, place, role) VALUES (?, ?, ?, ?, ?)", rows
     )
 
 
 def _release(database: sqlite3.Connection, who: int, lease: float) -> int:
-    """Take back pictures that others left unanswered, and return how many."""
-    query = """SELECT a.id, a.picture FROM assignments a JOIN batches b ON b.id = a.batch
+    """Take back images that others left unanswered, and return how many."""
+    query = """SELECT a.id, a.image FROM assignments a JOIN batches b ON b.id = a.batch
       WHERE a.role = 'work' AND a.answered = 0 AND a.released = 0 AND a.annotator != ? AND b.last < ?"""
     rows = database.execute(query, (who, time.time() - lease)).fetchall()
     database.executemany("UPDATE assignments SET released = 1 WHERE id = ?", [(row["id"],) for row in rows])
     database.executemany(
-        "UPDATE pictures SET given = given - 1 WHERE id = ?", [(row["picture"],) for row in rows]
+        "UPDATE images SET given = given - 1 WHERE id = ?", [(row["image"],) for row in rows]
     )
     return len(rows)
 
 
 _SHOWN = """SELECT a.id, a.answered, a.place, a.batch, p.shown_class, p.shift,
   (SELECT count(*) FROM assignments o WHERE o.batch = a.batch) AS of {more}
-FROM assignments a JOIN pictures p ON p.id = a.picture JOIN batches b ON b.id = a.batch {join}
+FROM assignments a JOIN images p ON p.id = a.image JOIN batches b ON b.id = a.batch {join}
 WHERE a.annotator = ? AND b.closed IS NULL AND {which}"""
 _LEFT = _SHOWN.format(more="", join="", which="a.answered = 0 AND a.released = 0 ORDER BY a.batch, a.place")
 _BEFORE = _SHOWN.format(
@@ -164,14 +164,14 @@ _BEFORE = _SHOWN.format(
 
 
 def items(database: sqlite3.Connection, who: int) -> list[sqlite3.Row]:
-    """Return what the page shows a person: the last pictures that were answered, then those that
+    """Return what the page shows a person: the last images that were answered, then those that
     are left, in order.
     """
     return [*reversed(database.execute(_BEFORE, (who,)).fetchall()), *database.execute(_LEFT, (who,))]
 
 
-def set_aside(database: sqlite3.Connection, picture: int, why: str) -> None:
-    """Stop handing out a picture that cannot be shown, and note why."""
+def set_aside(database: sqlite3.Connection, image: int, why: str) -> None:
+    """Stop handing out an image that cannot be shown, and note why."""
     with writing(database):
-        database.execute("UPDATE pictures SET error = ?, wanted = 0 WHERE id = ?", (why, picture))
-        database.execute("UPDATE assignments SET released = 1 WHERE picture = ? AND answered = 0", (picture,))
+        database.execute("UPDATE images SET error = ?, wanted = 0 WHERE id = ?", (why, image))
+        database.execute("UPDATE assignments SET released = 1 WHERE image = ? AND answered = 0", (image,))

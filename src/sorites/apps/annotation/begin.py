@@ -1,4 +1,4 @@
-"""Begin a labelling, or go on with one: its pictures, those that are known, and the people."""
+"""Begin a labelling, or go on with one: its images, those that are known, and the people."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def begin(
     third: bool = False,
 ) -> None:
     """Make the labelling unless it exists; one that exists must have the same task and source, and
-    gets pictures that are new.
+    gets images that are new.
 
-    ``third`` sends pictures on which people differ to one more, from now on and also those answered before.
+    ``third`` sends images on which people differ to one more, from now on and also those answered before.
     """
     task = parse(text)
     told = read_known(known, task) if known is not None else {}
@@ -54,7 +54,7 @@ def begin(
         _refuse_another(about(database), text, source, path)
         with writing(database):
             database.execute("UPDATE about SET value = ? WHERE key = 'source' AND value = ''", (source,))
-            add_pictures(database, task, entries)
+            add_images(database, task, entries)
             add_known(database, told)
             if third:
                 database.execute("INSERT OR REPLACE INTO about VALUES (?, ?)", (THIRD, "yes"))
@@ -69,14 +69,14 @@ def _refuse_another(facts: Mapping[str, str], text: str, source: str, path: Path
         )
     if facts.get("source") not in (source, ""):
         raise SoritesError(
-            f"{path} was begun with the pictures of {facts.get('source')}, not {source}; choose another --out"
+            f"{path} was begun with the images of {facts.get('source')}, not {source}; choose another --out"
         )
 
 
-def add_pictures(database: sqlite3.Connection, task: Task, entries: Sequence[Entry]) -> None:
-    """Add pictures that are not there yet."""
+def add_images(database: sqlite3.Connection, task: Task, entries: Sequence[Entry]) -> None:
+    """Add images that are not there yet."""
     database.executemany(
-        """INSERT INTO pictures (name, image_id, sample_id, shown_class, shift, severity, wanted) VALUES (?, ?, ?, ?, ?, ?, ?)
+        """INSERT INTO images (name, image_id, sample_id, shown_class, shift, severity, wanted) VALUES (?, ?, ?, ?, ?, ?, ?)
           ON CONFLICT (name) DO UPDATE SET shown_class = coalesce(shown_class, excluded.shown_class)""",
         [
             (e.name, e.image_id, e.sample_id, e.shown_class, e.shift, e.severity, task.annotators)
@@ -86,18 +86,18 @@ def add_pictures(database: sqlite3.Connection, task: Task, entries: Sequence[Ent
 
 
 def read_known(path: Path, task: Task) -> dict[str, dict[str, Value]]:
-    """Return the known answers of a CSV or parquet file: the column ``picture`` (or ``image_id``)
+    """Return the known answers of a CSV or parquet file: the column ``image`` (or ``image_id``)
     and one per question.
 
     Of several words, commas stand between them; boxes are JSON. An empty cell is not known.
     """
-    frame = sheet(path, "a CSV or parquet file with the column picture and one column per question")
-    key = next((name for name in ("picture", "image_id") if name in frame.columns), None)
+    frame = sheet(path, "a CSV or parquet file with the column image and one column per question")
+    key = next((name for name in ("image", "image_id") if name in frame.columns), None)
     asked = [question for question in task.questions if question.id in frame.columns]
     if key is None or not asked:
         wanted = ", ".join(question.id for question in task.questions)
         raise SoritesError(
-            f"{path}: wanted the column picture and some of {wanted}; got {', '.join(frame.columns)}"
+            f"{path}: wanted the column image and some of {wanted}; got {', '.join(frame.columns)}"
         )
     found = {}
     for number, row in enumerate(frame.iter_rows(named=True), 1):
@@ -122,18 +122,18 @@ def cell_value(question: Question, cell: Any) -> Value:
 
 
 def add_known(database: sqlite3.Connection, known: Mapping[str, Mapping[str, Value]]) -> None:
-    """Keep known answers; their pictures serve for qualification and as checks, and are no longer
+    """Keep known answers; their images serve for qualification and as checks, and are no longer
     asked for.
     """
     for name, values in known.items():
         row = database.execute(
-            "SELECT id, given FROM pictures WHERE name = ? OR image_id = ?", (name, name)
+            "SELECT id, given FROM images WHERE name = ? OR image_id = ?", (name, name)
         ).fetchone()
         if row is None:
-            raise SoritesError(f"the known picture {name} is not among the pictures of the source")
+            raise SoritesError(f"the known image {name} is not among the images of the source")
         if row["given"]:
             continue  # people were given it as one to answer; what they said stays what it is
-        database.execute("UPDATE pictures SET known = 1 WHERE id = ?", (row["id"],))
+        database.execute("UPDATE images SET known = 1 WHERE id = ?", (row["id"],))
         entries = [
             (row["id"], question, dumped(value)) for question, value in values.items() if value is not None
         ]

@@ -1,5 +1,5 @@
 """Clicks as they come in: each has an id of its own, is kept once however often it is sent, and
-only for a picture given out.
+only for an image given out.
 """
 
 from __future__ import annotations
@@ -67,12 +67,12 @@ def keep(database: sqlite3.Connection, task: Task, who: int, id_: str, click: Ma
 
 
 def _assignment(database: sqlite3.Connection, who: int, number: object) -> sqlite3.Row:
-    query = """SELECT a.id, a.picture, a.batch, a.role, a.answered, a.released, b.closed FROM assignments a
+    query = """SELECT a.id, a.image, a.batch, a.role, a.answered, a.released, b.closed FROM assignments a
       JOIN batches b ON b.id = a.batch WHERE a.id = ? AND a.annotator = ?"""
     whole = isinstance(number, int) and not isinstance(number, bool) and 0 < number < 2**62
     row: sqlite3.Row | None = database.execute(query, (number, who)).fetchone() if whole else None
     if row is None:
-        raise SoritesError("this picture was not given to you")
+        raise SoritesError("this image was not given to you")
     return row
 
 
@@ -102,36 +102,36 @@ def _write(
 
 def _follow(database: sqlite3.Connection, task: Task, row: sqlite3.Row, action: str) -> None:
     """Bring what follows from a click up to date: the assignment, its batch, and how many more
-    should see the picture.
+    should see the image.
     """
     answered = int(action == "answer")
     database.execute("UPDATE assignments SET answered = ?, released = 0 WHERE id = ?", (answered, row["id"]))
     database.execute("UPDATE batches SET last = ? WHERE id = ?", (time.time(), row["batch"]))
     if row["released"] and row["role"] == "work":
-        database.execute("UPDATE pictures SET given = given + 1 WHERE id = ?", (row["picture"],))
+        database.execute("UPDATE images SET given = given + 1 WHERE id = ?", (row["image"],))
     if task.third and row["role"] == "work":
-        _ask_a_third(database, task, row["picture"])
+        _ask_a_third(database, task, row["image"])
 
 
-def _ask_a_third(database: sqlite3.Connection, task: Task, picture: int) -> None:
-    """Want one more answer where those who had the picture differ, and no more where they do not."""
+def _ask_a_third(database: sqlite3.Connection, task: Task, image: int) -> None:
+    """Want one more answer where those who had the image differ, and no more where they do not."""
     query = """SELECT a.id, s.question, s.value FROM assignments a JOIN answers s ON s.assignment = a.id
-      WHERE a.picture = ? AND a.role = 'work'"""
+      WHERE a.image = ? AND a.role = 'work'"""
     found: dict[int, dict[str, Value]] = {}
-    for row in database.execute(query, (picture,)):
+    for row in database.execute(query, (image,)):
         found.setdefault(row["id"], {})[row["question"]] = json.loads(row["value"])
     given = [Given("", values) for values in found.values()]
     wanted = task.annotators + (len(given) >= task.annotators and differ(task, given))
-    database.execute("UPDATE pictures SET wanted = ? WHERE id = ?", (wanted, picture))
+    database.execute("UPDATE images SET wanted = ? WHERE id = ?", (wanted, image))
 
 
 def ask_thirds(database: sqlite3.Connection, task: Task) -> None:
-    """Ask a third person for every answered picture that needs one; called where this is switched
+    """Ask a third person for every answered image that needs one; called where this is switched
     on after the start.
     """
-    query = "SELECT DISTINCT picture FROM assignments WHERE role = 'work' AND answered = 1"
+    query = "SELECT DISTINCT image FROM assignments WHERE role = 'work' AND answered = 1"
     for row in database.execute(query).fetchall():
-        _ask_a_third(database, task, row["picture"])
+        _ask_a_third(database, task, row["image"])
 
 
 def replayed(database: sqlite3.Connection) -> dict[int, dict[str, Value]]:

@@ -17,7 +17,7 @@ from sorites.io.paths import path_of
 from sorites.io.readers import text
 from sorites.sources.papers.focus import NONE, WORDS, CategorySetting, accepted, inferred, read_uncommon
 
-# The share of a class's pictures below which a word is uncommon by counts, as for the source focus.
+# The share of a class's images below which a word is uncommon by counts, as for the source focus.
 BELOW = 0.11
 
 Told = Mapping[str, Sequence[tuple[str, float]]]

@@ -1,9 +1,9 @@
 """Heads that predict time, weather and locations from a frozen model's features, trained on
-annotated pictures.
+annotated images.
 
 FOCUS puts linear heads on a network that stays as it is (Kattakinda & Feizi, ICML 2022, section 5).
-Time and weather have one word each; a picture may have several locations, so that each of these is
-a yes or no of its own. Things are split three ways: most train the heads, some calibrate their
+Time and weather have one word each; an image may have several locations, so that each of these is
+a yes or no of its own. Objects are split three ways: most train the heads, some calibrate their
 confidence, and the agreement is measured on the rest, which neither saw.
 """
 
@@ -18,8 +18,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from sorites.core import Model, Picture
-from sorites.core.errors import BadPicture, SoritesError
+from sorites.core import ImageU8, Model
+from sorites.core.errors import BadImage, SoritesError
 from sorites.core.rng import digest
 from sorites.io.files import write_bytes
 from sorites.io.tables import tensors
@@ -27,11 +27,11 @@ from sorites.metrics.intervals import clustered_wilson_interval
 from sorites.models.cifar6 import fitted
 from sorites.sources.papers.focus import WORDS
 
-# Compare attributes predicted by a head with annotations: interval over things, agreement by chance,
+# Compare attributes predicted by a head with annotations: interval over objects, agreement by chance,
 # calibration.
 
 
-# The share of ImageNet's pictures on which FOCUS's heads agreed with people (section 5).
+# The share of ImageNet's images on which FOCUS's heads agreed with people (section 5).
 PAPER = {"time": 0.74, "weather": 0.71, "location": 0.75}
 
 BINS = 10
@@ -43,33 +43,33 @@ def agreement(
     kind: str,
     told: Sequence[Told],
     true: Sequence[Sequence[str]],
-    things: Sequence[str],
+    objects: Sequence[str],
     common: Sequence[str],
     words: int,
 ) -> pl.DataFrame:
-    """Return one row: the share of pictures whose words are exactly those annotated, and what
+    """Return one row: the share of images whose words are exactly those annotated, and what
     answering ``common`` would give.
 
-    The interval counts things and not pictures. ``error`` is the expected calibration error over
+    The interval counts objects and not images. ``error`` is the expected calibration error over
     all predicted words.
     """
     right = [{word for word, _ in some} == set(given) for some, given in zip(told, true, strict=True)]
-    frame = pl.DataFrame({"thing": list(things), "right": right}).with_columns(
+    frame = pl.DataFrame({"object": list(objects), "right": right}).with_columns(
         pl.col("right").cast(pl.Float64)
     )
-    own = frame.group_by("thing").agg(pl.col("right").mean(), rows=pl.len())
+    own = frame.group_by("object").agg(pl.col("right").mean(), rows=pl.len())
     spread = float(np.var(own["right"].to_numpy(), ddof=1)) if own.height > 1 else 0.0
     whole = pl.DataFrame(
-        {"agreement": [float(np.mean(right))], "spread": [spread], "things": [own.height],
-         "pictures": [len(right)]}
+        {"agreement": [float(np.mean(right))], "spread": [spread], "objects": [own.height],
+         "images": [len(right)]}
     )  # fmt: skip
     interval = clustered_wilson_interval(
-        pl.col("agreement"), pl.col("spread"), pl.col("things"), pl.col("pictures")
+        pl.col("agreement"), pl.col("spread"), pl.col("objects"), pl.col("images")
     )
     chance = float(np.mean([set(given) == set(common) for given in true]))
     facts = {"kind": pl.lit(kind), "chance": pl.lit(chance), "words": pl.lit(words), "paper": pl.lit(PAPER[kind]),
              "error": pl.lit(calibration_error(told, true))}  # fmt: skip
-    columns = ("kind", "agreement", "low", "high", "things", "pictures", "chance", "words", "error", "paper")
+    columns = ("kind", "agreement", "low", "high", "objects", "images", "chance", "words", "error", "paper")
     return whole.with_columns(**interval, **facts).select(columns)
 
 
@@ -87,15 +87,15 @@ def calibration_error(told: Sequence[Told], true: Sequence[Sequence[str]]) -> fl
     return float(np.sum(gaps))
 
 
-# The kinds of attributes of which a picture may have several words.
+# The kinds of attributes of which an image may have several words.
 SEVERAL = ("location",)
 
 PARTS = {"train": 0.6, "calibrate": 0.15, "test": 0.25}
-# Penalties on the weights that are tried; the one with the least loss on the calibrating things is
+# Penalties on the weights that are tried; the one with the least loss on the calibrating objects is
 # taken.
 SHRINKS = (1e-3, 1e-2, 1e-1)
 
-# The fewest things, so that each part has some.
+# The fewest objects, so that each part has some.
 LEAST = 12
 
 BATCH = 8
@@ -106,13 +106,13 @@ Words = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Annotated:
-    """A picture with its words by kind.
+    """An image with its words by kind.
 
-    ``thing`` names what it shows: pictures of one thing stay on one side of the split.
+    ``object`` names what it shows: images of one object stay on one side of the split.
     """
 
-    thing: str
-    load: Callable[[], Picture]
+    obj: str
+    load: Callable[[], ImageU8]
     words: Mapping[str, Words]
 
 
@@ -139,7 +139,7 @@ class KindHead:
         return np.asarray(raised / raised.sum(axis=1, keepdims=True))
 
     def told(self, features: Features) -> list[list[tuple[str, float]]]:
-        """Return the words of each picture with their chances: the likeliest, or all that are
+        """Return the words of each image with their chances: the likeliest, or all that are
         likelier than not.
         """
         found = []
@@ -153,7 +153,7 @@ class KindHead:
 @dataclass(frozen=True, eq=False)
 class AttributeHeads:
     """The heads of all kinds, the model whose features they read, and how they agreed with the
-    annotations on other things.
+    annotations on other objects.
     """
 
     model: str
@@ -204,92 +204,90 @@ def fit_heads(
     seed: int = 0,
     tick: Callable[[int], None] = lambda n: None,
 ) -> AttributeHeads:
-    """Fit the heads of all kinds that the pictures are annotated with, and measure how they agree
-    on things not seen.
+    """Fit the heads of all kinds that the images are annotated with, and measure how they agree
+    on objects not seen.
     """
-    features, kept = features_of(model, [picture.load for picture in annotated], tick)
+    features, kept = features_of(model, [image.load for image in annotated], tick)
     heads, measured = fit_to_features(features, [annotated[place] for place in kept], seed)
     return AttributeHeads(spec, model.version, heads, measured)
 
 
 def fit_to_features(
-    features: Features, pictures: Sequence[Annotated], seed: int = 0
+    features: Features, images: Sequence[Annotated], seed: int = 0
 ) -> tuple[tuple[KindHead, ...], pl.DataFrame]:
-    """Return the heads of all kinds, fitted on some things by their features, and how they agree on
-    other things.
+    """Return the heads of all kinds, fitted on some objects by their features, and how they agree on
+    other objects.
     """
-    parts = split([picture.thing for picture in pictures], seed)
+    parts = split([image.obj for image in images], seed)
     heads, measured = [], []
     for kind in WORDS:
-        head = _fitted(kind, features, pictures, parts)
+        head = _fitted(kind, features, images, parts)
         if head is not None:
             heads.append(head)
-            there = np.array([at for at in parts["test"] if pictures[at].words.get(kind)])
-            things, true = [pictures[at].thing for at in there], [pictures[at].words[kind] for at in there]
+            there = np.array([at for at in parts["test"] if images[at].words.get(kind)])
+            objects, true = [images[at].obj for at in there], [images[at].words[kind] for at in there]
             common = _commonest(
-                [pictures[at].words[kind] for at in parts["train"] if pictures[at].words.get(kind)]
+                [images[at].words[kind] for at in parts["train"] if images[at].words.get(kind)]
             )
             measured.append(
-                agreement(kind, head.told(features[there]), true, things, common, len(head.words))
+                agreement(kind, head.told(features[there]), true, objects, common, len(head.words))
             )
     if not heads:
-        raise SoritesError("the pictures have no time, weather or location that two of them differ in")
+        raise SoritesError("the images have no time, weather or location that two of them differ in")
     return tuple(heads), pl.concat(measured)
 
 
 def features_of(
-    model: Model, loads: Sequence[Callable[[], Picture]], tick: Callable[[int], None] = lambda n: None
+    model: Model, loads: Sequence[Callable[[], ImageU8]], tick: Callable[[int], None] = lambda n: None
 ) -> tuple[Features, list[int]]:
-    """Return a model's features, the mean over each picture's quarters, and the places of the
-    pictures that can be read.
+    """Return a model's features, the mean over each image's quarters, and the places of the
+    images that can be read.
 
-    In a quarter the surroundings are larger than the thing in the middle; of the whole picture, a
-    model mostly sees the thing.
+    In a quarter the surroundings are larger than the object in the middle; of the whole image, a
+    model mostly sees the object.
     """
     rows: list[Features] = []
     kept: list[int] = []
     for start in range(0, len(loads), BATCH):
-        pictures = {}
+        images = {}
         for place in range(start, min(start + BATCH, len(loads))):
             try:
-                pictures[place] = loads[place]()
-            except BadPicture:
+                images[place] = loads[place]()
+            except BadImage:
                 continue
-        if pictures:
-            found = model(
-                [part for picture in pictures.values() for part in quarters(picture)], False
-            ).features
+        if images:
+            found = model([part for image in images.values() for part in quarters(image)], False).features
             if found is None:
                 raise SoritesError(
                     f"{model.name} gives no features, and a head reads them. Take another model, such as"
                     " lite0."
                 )
-            rows.append(found.reshape(len(pictures), 4, -1).mean(axis=1))
-            kept += pictures
+            rows.append(found.reshape(len(images), 4, -1).mean(axis=1))
+            kept += images
         tick(min(BATCH, len(loads) - start))
     if not rows:
-        raise SoritesError(f"none of {len(loads)} pictures can be read")
+        raise SoritesError(f"none of {len(loads)} images can be read")
     return np.concatenate(rows), kept
 
 
-def quarters(picture: Picture) -> list[Picture]:
-    """Return the four quarters of a picture; one of a single pixel's width is taken whole four times."""
-    height, width = (max(1, length // 2) for length in picture.shape[:2])
+def quarters(image: ImageU8) -> list[ImageU8]:
+    """Return the four quarters of an image; one of a single pixel's width is taken whole four times."""
+    height, width = (max(1, length // 2) for length in image.shape[:2])
     rows, columns = (slice(None, height), slice(-height, None)), (slice(None, width), slice(-width, None))
-    return [np.ascontiguousarray(picture[row, column]) for row in rows for column in columns]
+    return [np.ascontiguousarray(image[row, column]) for row in rows for column in columns]
 
 
-def split(things: Sequence[str], seed: int) -> dict[str, list[int]]:
-    """Return the places of each part; all pictures of a thing are in one."""
-    order = sorted(set(things), key=lambda thing: digest("attributes", seed, thing))
+def split(objects: Sequence[str], seed: int) -> dict[str, list[int]]:
+    """Return the places of each part; all images of an object are in one."""
+    order = sorted(set(objects), key=lambda obj: digest("attributes", seed, obj))
     if len(order) < LEAST:
         raise SoritesError(
-            f"wanted at least {LEAST} things with annotations, so that some can be kept apart; got"
+            f"wanted at least {LEAST} objects with annotations, so that some can be kept apart; got"
             f" {len(order)}"
         )
     ends = np.round(np.cumsum([0, *PARTS.values()]) * len(order)).astype(int)
-    part = {thing: name for name, a, b in zip(PARTS, ends, ends[1:], strict=False) for thing in order[a:b]}
-    return {name: [place for place, thing in enumerate(things) if part[thing] == name] for name in PARTS}
+    part = {obj: name for name, a, b in zip(PARTS, ends, ends[1:], strict=False) for obj in order[a:b]}
+    return {name: [place for place, obj in enumerate(objects) if part[obj] == name] for name in PARTS}
 
 
 def _commonest(words: Sequence[Words]) -> Words:
@@ -297,25 +295,25 @@ def _commonest(words: Sequence[Words]) -> Words:
 
 
 def _fitted(
-    kind: str, features: Features, pictures: Sequence[Annotated], parts: Mapping[str, Sequence[int]]
+    kind: str, features: Features, images: Sequence[Annotated], parts: Mapping[str, Sequence[int]]
 ) -> KindHead | None:
-    """Fit the head of a kind; None where the training things do not differ in it, or another part
+    """Fit the head of a kind; None where the training objects do not differ in it, or another part
     has none.
     """
     places = {
-        name: np.array([at for at in there if pictures[at].words.get(kind)], int)
+        name: np.array([at for at in there if images[at].words.get(kind)], int)
         for name, there in parts.items()
     }
-    seen = [word for word in WORDS[kind] if any(word in pictures[at].words[kind] for at in places["train"])]
+    seen = [word for word in WORDS[kind] if any(word in images[at].words[kind] for at in places["train"])]
     if len(seen) < 2 or not all(map(len, places.values())):
         return None
-    truth = {
-        name: _matrix(seen, [pictures[at].words[kind] for at in there]) for name, there in places.items()
+    ground_truth = {
+        name: _matrix(seen, [images[at].words[kind] for at in there]) for name, there in places.items()
     }
     tried = []
     for shrink in SHRINKS:
-        head = _one_head(kind, seen, features[places["train"]], truth["train"], shrink)
-        loss, temperature = _calibrated(head, features[places["calibrate"]], truth["calibrate"])
+        head = _one_head(kind, seen, features[places["train"]], ground_truth["train"], shrink)
+        loss, temperature = _calibrated(head, features[places["calibrate"]], ground_truth["calibrate"])
         tried.append((loss, shrink, KindHead(kind, head.words, head.weight, head.bias, temperature)))
     return min(tried, key=lambda one: one[:2])[2]
 
@@ -325,24 +323,30 @@ def _matrix(words: Sequence[str], given: Sequence[Words]) -> NDArray[np.int64]:
 
 
 def _one_head(
-    kind: str, words: Sequence[str], features: Features, truth: NDArray[np.int64], shrink: float
+    kind: str, words: Sequence[str], features: Features, ground_truth: NDArray[np.int64], shrink: float
 ) -> KindHead:
     if kind not in SEVERAL:
-        return KindHead(kind, tuple(words), *fitted(features, truth.argmax(axis=1), len(words), shrink))
-    pairs = [fitted(features, truth[:, at], 2, shrink) for at in range(len(words))]
+        return KindHead(
+            kind, tuple(words), *fitted(features, ground_truth.argmax(axis=1), len(words), shrink)
+        )
+    pairs = [fitted(features, ground_truth[:, at], 2, shrink) for at in range(len(words))]
     weight = np.stack([weight[1] - weight[0] for weight, _ in pairs])
     return KindHead(kind, tuple(words), weight, np.array([bias[1] - bias[0] for _, bias in pairs]))
 
 
-def _calibrated(head: KindHead, features: Features, truth: NDArray[np.int64]) -> tuple[float, float]:
-    """Return the least mean loss over temperatures on things that trained nothing, and the temperature."""
+def _calibrated(head: KindHead, features: Features, ground_truth: NDArray[np.int64]) -> tuple[float, float]:
+    """Return the least mean loss over temperatures on objects that trained nothing, and the temperature."""
     from scipy.optimize import minimize_scalar
 
     def loss(log: float) -> float:
         chances = KindHead(head.kind, head.words, head.weight, head.bias, float(np.exp(log))).chances(
             features
         )
-        right = np.where(truth, chances, 1 - chances) if head.kind in SEVERAL else np.where(truth, chances, 1)
+        right = (
+            np.where(ground_truth, chances, 1 - chances)
+            if head.kind in SEVERAL
+            else np.where(ground_truth, chances, 1)
+        )
         return float(-np.log(np.clip(right, 1e-12, 1)).sum() / len(features))
 
     found = minimize_scalar(loss, bounds=(-3, 4), method="bounded")

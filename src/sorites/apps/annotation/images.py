@@ -1,4 +1,4 @@
-"""The pictures of a labelling: those of a source, or the images of a run made again; found by name,
+"""The images of a labelling: those of a source, or the images of a run made again; found by name,
 shown as small files.
 """
 
@@ -15,8 +15,8 @@ from pathlib import Path
 from PIL import Image as Pillow
 
 from sorites import core
-from sorites.core import CLEAN, Picture, Sample, Stop
-from sorites.core.errors import BadPicture, SoritesError
+from sorites.core import CLEAN, ImageU8, Sample, SettingValue
+from sorites.core.errors import BadImage, SoritesError
 from sorites.core.labels import Labels, OpenLabels, labels, open_labels
 from sorites.core.rng import digest
 from sorites.evaluation.images import captured, turned
@@ -25,23 +25,23 @@ from sorites.evaluation.reopen import class_names, plan_of
 from sorites.evaluation.samples import in_order, unique
 from sorites.io.tables import sheet
 
-# The longer side in px to which larger pictures are made smaller for the page; boxes are in pixels
-# of the picture itself.
+# The longer side in px to which larger images are made smaller for the page; boxes are in pixels
+# of the image itself.
 WIDEST = 2048
-# Up to so many pixels a picture is shown without loss.
+# Up to so many pixels an image is shown without loss.
 LOSSLESS = 512 * 512
 QUALITY = 95
-# The most bytes of encoded pictures that are kept in memory.
+# The most bytes of encoded images that are kept in memory.
 KEPT = 96 << 20
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One picture to be shown: its name, what is known of it, and how it is made."""
+    """One image to be shown: its name, what is known of it, and how it is made."""
 
     name: str
     sample_id: str
-    load: Callable[[], Picture]
+    load: Callable[[], ImageU8]
     shown_class: str | None = None
     image_id: str | None = None
     shift: str | None = None
@@ -49,7 +49,7 @@ class Entry:
 
 
 def from_source(spec: str, label_file: str | None = None) -> list[Entry]:
-    """Return the pictures of a source in a fair order; any class is accepted unless ``label_file``
+    """Return the images of a source in a fair order; any class is accepted unless ``label_file``
     lists them.
     """
     space = labels(label_file) if label_file else open_labels()
@@ -107,36 +107,36 @@ def _images(plan: Plan, space: Labels | None) -> Iterator[Entry]:
     for unit in plan.units():
         shift = plan.shifts.get(unit.shift)
         for sample in plan.groups[unit.shift][unit.start : unit.stop]:
-            for stop in plan.stops[unit.shift] if shift else (None,):
-                setting = shift.setting(stop) if shift and stop is not None else sample.setting
+            for value in plan.settings[unit.shift] if shift else (None,):
+                setting = shift.setting(value) if shift and value is not None else sample.setting
                 key = plan.image_id(sample, unit.shift, setting)
                 if key not in seen:
                     seen.add(key)
-                    load = functools.partial(_made, plan, sample, unit.shift, stop)
+                    load = functools.partial(_made, plan, sample, unit.shift, value)
                     yield Entry(
                         key, sample.id, load, _class(sample, space), key, unit.shift, setting.severity
                     )
 
 
-def _made(plan: Plan, sample: Sample, shift: str, stop: Stop | None) -> Picture:
-    shot = captured(plan, sample) if stop is None else next(turned(plan, sample, shift, [stop]))
-    if shot.picture is None:
-        raise BadPicture(shot.error or "the picture cannot be made")
-    return shot.picture
+def _made(plan: Plan, sample: Sample, shift: str, setting: SettingValue | None) -> ImageU8:
+    shot = captured(plan, sample) if setting is None else next(turned(plan, sample, shift, [setting]))
+    if shot.image is None:
+        raise BadImage(shot.error or "the image cannot be made")
+    return shot.image
 
 
 def read_list(path: Path) -> frozenset[str]:
-    """Return the names of pictures in a CSV or parquet file: its column ``image_id`` or ``picture``."""
-    frame = sheet(path, "a CSV or parquet file with the column image_id or picture")
-    column = next((name for name in ("image_id", "picture") if name in frame.columns), None)
+    """Return the names of images in a CSV or parquet file: its column ``image_id`` or ``image``."""
+    frame = sheet(path, "a CSV or parquet file with the column image_id or image")
+    column = next((name for name in ("image_id", "image") if name in frame.columns), None)
     if column is None:
-        raise SoritesError(f"{path}: wanted the column image_id or picture, got {', '.join(frame.columns)}")
+        raise SoritesError(f"{path}: wanted the column image_id or image, got {', '.join(frame.columns)}")
     return frozenset(str(name) for name in frame[column].drop_nulls())
 
 
 @dataclass(frozen=True)
 class Shown:
-    """A picture as the page gets it, and the size that it really has."""
+    """An image as the page gets it, and the size that it really has."""
 
     data: bytes
     kind: str
@@ -145,7 +145,7 @@ class Shown:
 
 
 class Album:
-    """The pictures by name, encoded when they are asked for; those asked for last are kept."""
+    """The images by name, encoded when they are asked for; those asked for last are kept."""
 
     def __init__(self, entries: Sequence[Entry]) -> None:
         self.entries = {entry.name: entry for entry in entries}
@@ -154,12 +154,12 @@ class Album:
         self._lock = threading.Lock()
 
     def shown(self, name: str) -> Shown:
-        """Return a picture as a file for the page; one that cannot be made raises ``BadPicture``."""
+        """Return an image as a file for the page; one that cannot be made raises ``BadImage``."""
         with self._lock:
             if name in self._kept:
                 self._kept.move_to_end(name)
                 return self._kept[name]
-        made = encoded(self._picture(name))
+        made = encoded(self._image(name))
         with self._lock:
             if name not in self._kept:
                 self._kept[name] = made
@@ -168,18 +168,18 @@ class Album:
                 self._bytes -= len(self._kept.popitem(last=False)[1].data)
         return made
 
-    def _picture(self, name: str) -> Picture:
+    def _image(self, name: str) -> ImageU8:
         if name not in self.entries:
-            raise BadPicture(f"the source has no picture {name}")
+            raise BadImage(f"the source has no image {name}")
         return self.entries[name].load()
 
 
-def encoded(picture: Picture) -> Shown:
-    """Return a picture as PNG, or where it is large as JPEG of high quality, at most ``WIDEST`` px
+def encoded(image_u8: ImageU8) -> Shown:
+    """Return an image as PNG, or where it is large as JPEG of high quality, at most ``WIDEST`` px
     wide or high.
     """
-    height, width = picture.shape[:2]
-    image, buffer = Pillow.fromarray(picture), io.BytesIO()
+    height, width = image_u8.shape[:2]
+    image, buffer = Pillow.fromarray(image_u8), io.BytesIO()
     if width * height <= LOSSLESS:
         image.save(buffer, "PNG", compress_level=1)
         return Shown(buffer.getvalue(), "image/png", width, height)

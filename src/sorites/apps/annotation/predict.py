@@ -1,8 +1,8 @@
-"""Predict attributes of pictures that nobody annotated: by heads, or by a referee's softmax over given texts.
+"""Predict attributes of images that nobody annotated: by heads, or by an encoder's softmax over given texts.
 
 For a source they are a table; for a run they become facts, so that partitions and gaps are asked of
-them as of any other attributes. A picture that a shift of ours makes has the attributes of its
-clean picture. The confidence of each kind stands in the column ``degrees`` (``time_confidence``
+them as of any other attributes. An image that a shift of ours makes has the attributes of its
+clean image. The confidence of each kind stands in the column ``degrees`` (``time_confidence``
 ...), and a record beside the facts says what predicted them.
 """
 
@@ -21,8 +21,8 @@ from sorites import core
 from sorites.apps.annotation.answers import chosen_answers
 from sorites.apps.annotation.common_words import Commonness
 from sorites.apps.annotation.heads import Annotated, AttributeHeads, Words, features_of
-from sorites.core import CLEAN, Features, Picture, Referee, Sample
-from sorites.core.errors import BadPicture, SoritesError, UnknownName
+from sorites.core import CLEAN, Encoder, Features, ImageU8, Sample
+from sorites.core.errors import BadImage, SoritesError, UnknownName
 from sorites.core.labels import open_labels
 from sorites.core.progress import Bar
 from sorites.core.table import read, write_facts
@@ -34,16 +34,16 @@ from sorites.io.paths import path_of
 from sorites.io.readers import toml_file
 from sorites.sources.papers.focus import WORDS
 
-# Attributes by a referee: the softmax of a picture's likeness to given texts, one text per word.
+# Attributes by an encoder: the softmax of an image's likeness to given texts, one text per word.
 
 
 # The texts of CNS-Bench for OOD-CV, with our words for its rain, snow, fog and unknown.
 PUBLISHED: Mapping[str, Mapping[str, str]] = {
     "weather": {
-        "raining": "a picture of a {class} in rain",
-        "snowing": "a picture of a {class} in snow",
-        "foggy": "a picture of a {class} in fog",
-        "none": "a picture of a {class} without snow nor fog nor rain",
+        "raining": "an image of a {class} in rain",
+        "snowing": "an image of a {class} in snow",
+        "foggy": "an image of a {class} in fog",
+        "none": "an image of a {class} without snow nor fog nor rain",
     }
 }
 
@@ -51,14 +51,14 @@ PUBLISHED: Mapping[str, Mapping[str, str]] = {
 SCALE = 100.0
 
 # The word for a class that is not known.
-UNNAMED = "thing"
+UNNAMED = "object"
 
 
 @dataclass(frozen=True, eq=False)
 class ReferenceTexts:
-    """A referee with the texts of each kind's words."""
+    """An encoder with the texts of each kind's words."""
 
-    referee: Referee
+    encoder: Encoder
     spec: str
     texts: Mapping[str, Mapping[str, str]]
     scale: float = SCALE
@@ -67,26 +67,26 @@ class ReferenceTexts:
     def record(self) -> dict[str, Any]:
         """Return what the attributes follow from."""
         return {
-            "referee": self.spec,
-            "version": self.referee.version,
+            "encoder": self.spec,
+            "version": self.encoder.version,
             "scale": self.scale,
             "texts": dict(self.texts),
         }
 
     def told(
-        self, asked: Sequence[tuple[Callable[[], Picture], str | None]], tick: Callable[[int], None]
+        self, asked: Sequence[tuple[Callable[[], ImageU8], str | None]], tick: Callable[[int], None]
     ) -> Iterator[tuple[int, dict[str, list[tuple[str, float]]]]]:
-        """Yield the place of each picture that can be read, with the likeliest word of each kind
+        """Yield the place of each image that can be read, with the likeliest word of each kind
         and its share.
         """
         encoded: dict[tuple[str, str], Features] = {}
         for at, (load, class_) in enumerate(asked):
             tick(1)
             try:
-                picture = load()
-            except BadPicture:
+                image = load()
+            except BadImage:
                 continue
-            seen = _unit(self.referee.images([picture], False))
+            seen = _unit(self.encoder.images([image], False))
             yield at, {kind: [self._best(seen, kind, class_ or UNNAMED, encoded)] for kind in self.texts}
 
     def _best(
@@ -94,7 +94,7 @@ class ReferenceTexts:
     ) -> tuple[str, float]:
         if (kind, class_) not in encoded:
             sentences = [text.replace("{class}", class_) for text in self.texts[kind].values()]
-            encoded[kind, class_] = _unit(self.referee.texts(sentences))
+            encoded[kind, class_] = _unit(self.encoder.texts(sentences))
         likeness = self.scale * (seen @ encoded[kind, class_].T)[0].astype(np.float64)
         raised = np.exp(likeness - likeness.max())
         shares = raised / raised.sum()
@@ -102,9 +102,9 @@ class ReferenceTexts:
         return list(self.texts[kind])[best], float(shares[best])
 
 
-def reference_texts(referee: str, file: str | None = None, scale: float = SCALE) -> ReferenceTexts:
-    """Return a referee by name with the texts of a file, or those published for weather."""
-    return ReferenceTexts(core.referee(referee), referee, read_texts(file) if file else PUBLISHED, scale)
+def reference_texts(encoder: str, file: str | None = None, scale: float = SCALE) -> ReferenceTexts:
+    """Return an encoder by name with the texts of a file, or those published for weather."""
+    return ReferenceTexts(core.encoder(encoder), encoder, read_texts(file) if file else PUBLISHED, scale)
 
 
 def read_texts(file: str) -> dict[str, dict[str, str]]:
@@ -139,22 +139,22 @@ def _unit(features: Features) -> Features:
 
 NAME = "attributes"
 
-# The words of a picture by kind, each with its confidence.
+# The words of an image by kind, each with its confidence.
 Told = Mapping[str, Sequence[tuple[str, float]]]
 
-SCHEMA = {"picture": pl.String, "kind": pl.String, "value": pl.String, "confidence": pl.Float64}
+SCHEMA = {"image": pl.String, "kind": pl.String, "value": pl.String, "confidence": pl.Float64}
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A picture that is asked about: its name, its class in words where that is known, and how it is read."""
+    """An image that is asked about: its name, its class in words where that is known, and how it is read."""
 
     name: str
-    load: Callable[[], Picture]
+    load: Callable[[], ImageU8]
     class_: str | None = None
 
 
-# From pictures to the predicted words of each by name; pictures that cannot be read are absent.
+# From images to the predicted words of each by name; images that cannot be read are absent.
 Teller = Callable[[Sequence[Asked], Callable[[int], None]], dict[str, Told]]
 
 
@@ -186,18 +186,18 @@ def by_heads(heads: AttributeHeads) -> tuple[Teller, dict[str, Any]]:
 
 
 def by_texts(texts: ReferenceTexts) -> tuple[Teller, dict[str, Any]]:
-    """Return a predictor by a referee's softmax over texts, and a record of it."""
+    """Return a predictor by an encoder's softmax over texts, and a record of it."""
 
     def tell(asked: Sequence[Asked], tick: Callable[[int], None]) -> dict[str, Told]:
         return {
             asked[at].name: told for at, told in texts.told([(one.load, one.class_) for one in asked], tick)
         }
 
-    return tell, {"told_by": "a referee's softmax over texts", **texts.record}
+    return tell, {"told_by": "an encoder's softmax over texts", **texts.record}
 
 
 def tell_source(tell: Teller, samples: Sequence[Sample], bar: Bar | None = None) -> pl.DataFrame:
-    """Return the predicted words of a source's pictures: picture, kind, value, confidence."""
+    """Return the predicted words of a source's images: image, kind, value, confidence."""
     asked = [Asked(sample.image_id or sample.id, sample.load, _class_of(sample)) for sample in samples]
     told = tell(asked, bar("attributes", len(asked)) if bar else lambda n: None)
     rows = [
@@ -223,8 +223,8 @@ def tell_run(
     uncommon: str | None = None,
     bar: Bar | None = None,
 ) -> tuple[Path, pl.DataFrame]:
-    """Write the predicted words of a run's pictures as facts beside its table; return the file and
-    how many pictures have each.
+    """Write the predicted words of a run's images as facts beside its table; return the file and
+    how many images have each.
 
     ``uncommon`` says how a word is known to be uncommon for a class (``Commonness``).
     """
@@ -261,7 +261,7 @@ def tell_run(
 
 
 def _asked(plan: Plan) -> list[Asked]:
-    """List the pictures of a plan that come as files: clean ones and captured ones."""
+    """List the images of a plan that come as files: clean ones and captured ones."""
     found = {}
     for shift, samples in plan.groups.items():
         if shift not in plan.shifts:
@@ -289,7 +289,7 @@ def _facts(facts: Mapping[str, Told], classes: Mapping[str, str | None], known: 
     return pl.DataFrame(rows, schema={"image_id": pl.String, "attrs": attr, "degrees": degree})
 
 
-# Pictures with words: the attributes that a source holds, or what people answered.
+# Images with words: the attributes that a source holds, or what people answered.
 
 
 # Questions of the task context, and the kinds of attributes that they ask for.
@@ -297,12 +297,12 @@ QUESTIONS = {"time": "time", "weather": "weather", "locations": "location"}
 
 
 def samples_of(spec: str) -> list[Sample]:
-    """Return the pictures of a source in a fair order, whatever their classes."""
+    """Return the images of a source in a fair order, whatever their classes."""
     return list(in_order(core.source(spec, open_labels())))
 
 
 def annotated(spec: str, answers: Path | None = None) -> list[Annotated]:
-    """Return the pictures of a source with their words; those that have none are left out."""
+    """Return the images of a source with their words; those that have none are left out."""
     samples = samples_of(spec)
     told = people_said(answers) if answers is not None else None
     pairs = [(sample, _own(sample) if told is None else told.get(name_of(sample), {})) for sample in samples]
@@ -313,12 +313,12 @@ def annotated(spec: str, answers: Path | None = None) -> list[Annotated]:
             if answers
             else "give --answers FILE of people, or a source that has them"
         )
-        raise SoritesError(f"no picture of {spec} has a time, weather or location; {where}")
+        raise SoritesError(f"no image of {spec} has a time, weather or location; {where}")
     return found
 
 
 def name_of(sample: Sample) -> str:
-    """Return the name of a sample's picture in a labelling."""
+    """Return the name of a sample's image in a labelling."""
     return sample.id if sample.shift == CLEAN else f"{sample.id} {sample.shift} {sample.setting.canonical}"
 
 
@@ -331,12 +331,12 @@ def _own(sample: Sample) -> dict[str, Words]:
 
 
 def people_said(answers: Path) -> Mapping[str, dict[str, Words]]:
-    """Return the chosen answers to time, weather and locations by picture."""
+    """Return the chosen answers to time, weather and locations by image."""
     found: dict[str, dict[str, Words]] = {}
     for row in chosen_answers(answers).iter_rows(named=True):
         kind = QUESTIONS.get(row["question"])
         if kind:
             value = json.loads(row["value"])
             words: Sequence[str] = value if isinstance(value, list) else [value]
-            found.setdefault(row["picture"], {})[kind] = tuple(word for word in words if word in WORDS[kind])
+            found.setdefault(row["image"], {})[kind] = tuple(word for word in words if word in WORDS[kind])
     return found

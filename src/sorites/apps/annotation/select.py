@@ -1,7 +1,7 @@
 """Select the images of a run that are worth a person's look: those that are not easy, as CNS-Bench
 did (appendix I).
 
-(i) All images. (ii) Trajectories whose clean picture is already wrong or far from its class's text
+(i) All images. (ii) Trajectories whose clean image is already wrong or far from its class's text
 are left out. (iii) Images that are easy are left out and counted as in class: right by the judge
 and by one of the other models, and near to the class's text. (iv) The rest is for people; with
 their answers the images in class are counted once more (Table 8).
@@ -153,7 +153,7 @@ def _judged(
     if images.filter(pl.col("shift") != CLEAN)["likeness"].is_null().all():
         raise SoritesError(
             f"{run} holds no likeness to the texts of classes. Measure it with: sorites filter {run}"
-            " --referee NAME --second NAME; or do without it: --above none"
+            " --encoder NAME --second NAME; or do without it: --above none"
         )
     return images.with_columns(
         near=(pl.col("likeness") > above) | (pl.col("likeness").is_null() & (pl.col("shift") == CLEAN))
@@ -161,7 +161,7 @@ def _judged(
 
 
 def _whole(images: pl.DataFrame) -> pl.DataFrame:
-    """Return for each sample whether its clean picture is right and near: only then do its shifted
+    """Return for each sample whether its clean image is right and near: only then do its shifted
     ones tell about the shift.
     """
     clean = images.filter(pl.col("shift") == CLEAN)

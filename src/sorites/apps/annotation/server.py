@@ -1,4 +1,4 @@
-"""The server behind the page: a task, the pictures that a person was given, and the clicks that come back.
+"""The server behind the page: a task, the images that a person was given, and the clicks that come back.
 
 Every request but those for the page itself carries a person's token in a header that no other site
 can set; there are no cookies. The page may load nothing from elsewhere and runs no script but its
@@ -22,7 +22,7 @@ from sorites.apps.annotation import assign, clicks
 from sorites.apps.annotation.images import Album, Entry, Shown
 from sorites.apps.annotation.store import Writer, opened, task_of
 from sorites.apps.annotation.task import Task
-from sorites.core.errors import BadPicture, MissingExtra, SoritesError
+from sorites.core.errors import BadImage, MissingExtra, SoritesError
 from sorites.io.paths import reason
 from sorites.io.readers import json_object
 
@@ -52,7 +52,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 @dataclass
 class Serving:
-    """An open labelling with its pictures, and who has which token.
+    """An open labelling with its images, and who has which token.
 
     Reading and writing have a connection each.
     """
@@ -99,7 +99,7 @@ def application(
         Route("/api/task", guarded(_task)),
         Route("/api/work", guarded(_work)),
         Route("/api/clicks", guarded(_clicks), methods=["POST"]),
-        Route("/api/picture/{assignment:int}", guarded(_picture)),
+        Route("/api/image/{assignment:int}", guarded(_image)),
     ]
     return Starlette(routes=routes, lifespan=lifespan)
 
@@ -183,7 +183,7 @@ async def _work(serving: Serving, who: int, request: Request) -> Response:
 
 
 def _item(row: sqlite3.Row) -> dict[str, Any]:
-    """Return what the page is told of a picture: neither whether it is a known one, nor its name."""
+    """Return what the page is told of an image: neither whether it is a known one, nor its name."""
     return {
         "assignment": row["id"], "answered": bool(row["answered"]), "class": row["shown_class"], "shift": row["shift"],
         "place": row["place"], "of": row["of"],
@@ -191,12 +191,12 @@ def _item(row: sqlite3.Row) -> dict[str, Any]:
 
 
 def _progress(database: sqlite3.Connection, who: int) -> dict[str, int]:
-    """Return how many pictures the person answered, and how many are left for anybody."""
+    """Return how many images the person answered, and how many are left for anybody."""
     done = database.execute(
         "SELECT count(*) FROM assignments WHERE annotator = ? AND answered = 1", (who,)
     ).fetchone()[0]
     left = database.execute(
-        "SELECT coalesce(sum(wanted - given), 0) FROM pictures WHERE known = 0 AND given < wanted"
+        "SELECT coalesce(sum(wanted - given), 0) FROM images WHERE known = 0 AND given < wanted"
     ).fetchone()[0]
     return {"done": int(done), "left": int(left)}
 
@@ -217,33 +217,31 @@ async def _clicks(serving: Serving, who: int, request: Request) -> Response:
     return reply(await serving.writer.do(lambda database: clicks.receive(database, serving.task, who, sent)))
 
 
-async def _picture(serving: Serving, who: int, request: Request) -> Response:
+async def _image(serving: Serving, who: int, request: Request) -> Response:
     from starlette.concurrency import run_in_threadpool
     from starlette.responses import Response
 
     query = (
-        "SELECT p.id, p.name, p.width FROM assignments a JOIN pictures p ON p.id = a.picture WHERE a.id = ?"
+        "SELECT p.id, p.name, p.width FROM assignments a JOIN images p ON p.id = a.image WHERE a.id = ?"
         " AND a.annotator = ?"
     )
     row = serving.database.execute(query, (request.path_params["assignment"], who)).fetchone()
     if row is None:
-        return said(404, "this picture was not given to you")
+        return said(404, "this image was not given to you")
     try:
         made = await run_in_threadpool(serving.album.shown, row["name"])
-    except BadPicture as error:
-        why, picture = str(error), row["id"]
-        await serving.writer.do(lambda database: assign.set_aside(database, picture, why))
-        return said(410, f"this picture cannot be shown: {why}")
+    except BadImage as error:
+        why, image = str(error), row["id"]
+        await serving.writer.do(lambda database: assign.set_aside(database, image, why))
+        return said(410, f"this image cannot be shown: {why}")
     if row["width"] is None:
         await serving.writer.do(lambda database: _keep_size(database, row["id"], made))
     size = {"X-Width": str(made.width), "X-Height": str(made.height)}
     return Response(made.data, media_type=made.kind, headers={**HEADERS, **size})
 
 
-def _keep_size(database: sqlite3.Connection, picture: int, made: Shown) -> None:
-    database.execute(
-        "UPDATE pictures SET width = ?, height = ? WHERE id = ?", (made.width, made.height, picture)
-    )
+def _keep_size(database: sqlite3.Connection, image: int, made: Shown) -> None:
+    database.execute("UPDATE images SET width = ?, height = ? WHERE id = ?", (made.width, made.height, image))
 
 
 # Serve a labelling until it is stopped: on this machine alone, unless another address is named.

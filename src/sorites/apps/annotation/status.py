@@ -1,4 +1,4 @@
-"""Report the progress of a labelling: its pictures, its people, their time and pay."""
+"""Report the progress of a labelling: its images, its people, their time and pay."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ WHERE a.annotator = ? AND c.seconds IS NOT NULL GROUP BY s.assignment ORDER BY c
 """
 
 
-def pictures(path: Path) -> dict[str, int]:
-    """Count the pictures of a labelling: all that are asked for, known, begun, done, differing, not
+def images(path: Path) -> dict[str, int]:
+    """Count the images of a labelling: all that are asked for, known, begun, done, differing, not
     readable; and the clicks.
 
     It raises an error where the answers are not what the record of clicks gives.
@@ -41,21 +41,18 @@ def pictures(path: Path) -> dict[str, int]:
         task, found = task_of(database), list(judged(database))
         several = [one for one in found if len(one.given) >= 2]
         return {
-            "pictures": _count(database, "pictures WHERE known = 0"),
-            "known": _count(database, "pictures WHERE known = 1"),
+            "images": _count(database, "images WHERE known = 0"),
+            "known": _count(database, "images WHERE known = 1"),
             "begun": len(found),
-            "done": _count(
-                database, f"pictures WHERE known = 0 AND wanted <= {_ANSWERED}  AND error IS NULL"
-            ),
+            "done": _count(database, f"images WHERE known = 0 AND wanted <= {_ANSWERED}  AND error IS NULL"),
             "differing": sum(differ(task, one.given) for one in several),
-            "unreadable": _count(database, "pictures WHERE error IS NOT NULL"),
+            "unreadable": _count(database, "images WHERE error IS NOT NULL"),
             "clicks": _count(database, "clicks"),
         }
 
 
 _ANSWERED = (
-    "(SELECT count(*) FROM assignments a WHERE a.picture = pictures.id AND a.answered = 1 AND a.role ="
-    " 'work')"
+    "(SELECT count(*) FROM assignments a WHERE a.image = images.id AND a.answered = 1 AND a.role = 'work')"
 )
 
 
@@ -64,7 +61,7 @@ def _count(database: sqlite3.Connection, what: str) -> int:
 
 
 def people(path: Path) -> pl.DataFrame:
-    """Return one row per annotator: state, pictures answered and left, whole batches, share right
+    """Return one row per annotator: state, images answered and left, whole batches, share right
     of known ones, time, pay.
     """
     with opened(path) as database:
@@ -83,7 +80,7 @@ def people(path: Path) -> pl.DataFrame:
 
 
 def _median(database: sqlite3.Connection, who: int) -> float | None:
-    """Return the median time for which this person looked at a picture before answering, in seconds."""
+    """Return the median time for which this person looked at an image before answering, in seconds."""
     seconds = [row["seconds"] for row in database.execute(_SECONDS, (who,))]
     middle = len(seconds) // 2
     return (

@@ -25,15 +25,15 @@ from sorites.core.errors import SoritesError
 from sorites.io.paths import is_file, reason
 
 VERSION = "1"
-# The key of a choice that may be typed later than the task: whether pictures on which people differ
+# The key of a choice that may be typed later than the task: whether images on which people differ
 # go to one more person.
 THIRD = "third"
 SCHEMA = """
 CREATE TABLE about (key TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE pictures (
-  id INTEGER PRIMARY KEY,          -- in the order in which pictures are handed out
-  name TEXT NOT NULL UNIQUE,       -- the id of the sample, or the image_id of a picture of a run
-  image_id TEXT,                   -- of a picture of a run
+CREATE TABLE images (
+  id INTEGER PRIMARY KEY,          -- in the order in which images are handed out
+  name TEXT NOT NULL UNIQUE,       -- the id of the sample, or the image_id of an image of a run
+  image_id TEXT,                   -- of an image of a run
   sample_id TEXT NOT NULL,
   shown_class TEXT,                -- the class that is asked for, in words
   shift TEXT, severity REAL,
@@ -43,9 +43,9 @@ CREATE TABLE pictures (
   wanted INTEGER NOT NULL DEFAULT 0,
   given INTEGER NOT NULL DEFAULT 0 -- how many annotators have it, and how many should
 );
-CREATE INDEX pictures_open ON pictures (given, id) WHERE known = 0 AND given < wanted;
-CREATE TABLE known (picture INTEGER NOT NULL REFERENCES pictures, question TEXT NOT NULL, value TEXT NOT NULL,
-  PRIMARY KEY (picture, question));
+CREATE INDEX images_open ON images (given, id) WHERE known = 0 AND given < wanted;
+CREATE TABLE known (image INTEGER NOT NULL REFERENCES images, question TEXT NOT NULL, value TEXT NOT NULL,
+  PRIMARY KEY (image, question));
 CREATE TABLE annotators (
   id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, token TEXT NOT NULL UNIQUE,
   state TEXT NOT NULL,             -- qualifying, working, refused, imported
@@ -59,20 +59,20 @@ CREATE TABLE batches (
 CREATE INDEX batches_of ON batches (annotator, closed);
 CREATE TABLE assignments (
   id INTEGER PRIMARY KEY, batch INTEGER NOT NULL REFERENCES batches, annotator INTEGER NOT NULL REFERENCES annotators,
-  picture INTEGER NOT NULL REFERENCES pictures, place INTEGER NOT NULL,
+  image INTEGER NOT NULL REFERENCES images, place INTEGER NOT NULL,
   role TEXT NOT NULL,              -- qualification, work, check
   answered INTEGER NOT NULL DEFAULT 0, released INTEGER NOT NULL DEFAULT 0
 );
 CREATE INDEX assignments_of_batch ON assignments (batch);
-CREATE INDEX assignments_of_picture ON assignments (picture);
-CREATE INDEX assignments_of_annotator ON assignments (annotator, picture);
+CREATE INDEX assignments_of_image ON assignments (image);
+CREATE INDEX assignments_of_annotator ON assignments (annotator, image);
 CREATE INDEX assignments_left ON assignments (annotator) WHERE answered = 0 AND released = 0;
 
 CREATE TABLE clicks (
   id INTEGER PRIMARY KEY AUTOINCREMENT, click TEXT NOT NULL UNIQUE, assignment INTEGER NOT NULL REFERENCES assignments,
   action TEXT NOT NULL,            -- answer, undo
   value TEXT,                      -- JSON: the answer to each question
-  seconds REAL,                    -- how long the picture was looked at
+  seconds REAL,                    -- how long the image was looked at
   received REAL NOT NULL
 );
 CREATE INDEX clicks_of ON clicks (assignment);

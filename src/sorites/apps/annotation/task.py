@@ -1,4 +1,4 @@
-"""A task: what people are asked of each picture and how their answers are weighed, in TOML.
+"""A task: what people are asked of each image and how their answers are weighed, in TOML.
 
 Data only, no logic.
 
@@ -42,9 +42,9 @@ class Choice(Strict):
 
 
 class Question(Strict):
-    """One question asked of each picture.
+    """One question asked of each image.
 
-    ``{class}`` and ``{shift}`` in its text stand for those of the picture.
+    ``{class}`` and ``{shift}`` in its text stand for those of the image.
     """
 
     id: str = Field(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,39}$")
@@ -88,7 +88,7 @@ class Question(Strict):
 
 
 class Batches(Strict):
-    """The batches in which pictures are handed out: their size, and the known pictures mixed in,
+    """The batches in which images are handed out: their size, and the known images mixed in,
     which look like the others.
     """
 
@@ -98,16 +98,14 @@ class Batches(Strict):
     @model_validator(mode="after")
     def _room(self) -> Batches:
         if self.known >= self.size:
-            raise ValueError(
-                f"batch: wanted fewer known pictures than the size {self.size}, got {self.known}"
-            )
+            raise ValueError(f"batch: wanted fewer known images than the size {self.size}, got {self.known}")
         return self
 
 
 class Qualification(Strict):
-    """The test that an annotator takes before the real pictures, and the share that must be right."""
+    """The test that an annotator takes before the real images, and the share that must be right."""
 
-    pictures: StrictInt = Field(default=10, ge=0, le=200)
+    images: StrictInt = Field(default=10, ge=0, le=200)
     bar: float = Field(default=0.7, ge=0, le=1)
 
 
@@ -128,9 +126,9 @@ class Task(Strict):
     instructions: str = Field(min_length=1)
     questions: tuple[Question, ...] = Field(min_length=1)
     annotators: StrictInt = Field(default=2, ge=1, le=20)
-    """The number of people who answer for each picture."""
+    """The number of people who answer for each image."""
     third: bool = False
-    """True where a picture on which they differ goes to one more person."""
+    """True where an image on which they differ goes to one more person."""
     rule: Rule = "better_check"
     batch: Batches = Batches()
     qualification: Qualification = Qualification()

@@ -1,1 +1,1 @@
-"""Pictures collected from image searches, with their licences: the only room that searches the web."""
+"""Images collected from image searches, with their licences: the only room that searches the web."""

@@ -195,7 +195,7 @@ class Answer:
 
 
 class Client:
-    """Requests to one service and to the machines that its pictures lie on."""
+    """Requests to one service and to the machines that its images lie on."""
 
     def __init__(self, gate: Gate, contact: str, gap: float = 1.0) -> None:
         self.gate, self.gap = gate, gap
@@ -221,7 +221,7 @@ class Client:
         except ValueError as error:
             raise Failed(f"{_called(url)} did not answer in JSON: {error}") from error
 
-    def picture(self, url: str, most: int) -> Answer:
+    def image(self, url: str, most: int) -> Answer:
         """Return a file of at most ``most`` bytes; a longer one is cut off and refused."""
         return self._asked(url, most, {}, {}, False, own=False)
 
@@ -359,11 +359,11 @@ def _opened(contact: str) -> httpx.Client:
     try:
         import httpx
     except ImportError as error:
-        raise MissingExtra("collecting pictures", "collect") from error
+        raise MissingExtra("collecting images", "collect") from error
     from sorites import __version__
 
     limits = httpx.Limits(max_connections=8, max_keepalive_connections=8)
-    agent = f"Sorites/{__version__} (picture collection for research; contact: {contact})"
+    agent = f"Sorites/{__version__} (image collection for research; contact: {contact})"
     timeout = httpx.Timeout(30.0, connect=15.0)
     return httpx.Client(limits=limits, timeout=timeout, headers={"User-Agent": agent}, follow_redirects=False)
 

@@ -1,4 +1,4 @@
-"""Pictures by queries from image searches into a folder, with where each comes from and under which licence.
+"""Images by queries from image searches into a folder, with where each comes from and under which licence.
 
 One request follows another. What is in the folder, and every answer that came before, is used
 instead of a second request.
@@ -26,16 +26,16 @@ LIMIT = 200
 # The most pages of results that are asked of one service for one query.
 MOST_PAGES = 40
 
-# The most bytes of a picture.
+# The most bytes of an image.
 LARGEST = 40_000_000
 
-# Hears of each picture: the query, its key, and what became of it.
+# Hears of each image: the query, its key, and what became of it.
 Say = Callable[[str, str, str], None]
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """The demands on every picture, and the pace at which they are requested."""
+    """The demands on every image, and the pace at which they are requested."""
 
     licences: tuple[str, ...] = DEFAULT
     limit: int = LIMIT
@@ -56,7 +56,7 @@ class Collected:
 
     @property
     def kept(self) -> int:
-        """Return how many pictures are in the folder."""
+        """Return how many images are in the folder."""
         return sum(row.outcome.file is not None for row in self.rows)
 
 
@@ -70,7 +70,7 @@ def collect(
     bases: dict[str, str] | None = None,
     say: Say | None = None,
 ) -> Collected:
-    """Search for each query at each service in turn until it has its pictures, and write the
+    """Search for each query at each service in turn until it has its images, and write the
     records of all that was found.
 
     ``bases`` names other addresses for services, such as one on this machine. ``contact`` tells the
@@ -129,7 +129,7 @@ class _Collection:
         ]
 
     def search(self, query: Query, services: Sequence[Service]) -> None:
-        """Collect the pictures of one query."""
+        """Collect the images of one query."""
         kept = 0
         for asked in services:
             for found in self._results(asked, query):
@@ -171,7 +171,7 @@ class _Collection:
         return page
 
     def _take(self, asked: Service, found: Found, query: Query) -> bool:
-        """Fetch and judge one picture unless that is done; return whether the folder now has one
+        """Fetch and judge one image unless that is done; return whether the folder now has one
         more for this query.
         """
         listed = self.queries.setdefault(found.key, [])
@@ -192,7 +192,7 @@ class _Collection:
         return outcome is not None and outcome.file is not None
 
     def _again(self, outcome: Outcome) -> bool:
-        """Return whether a picture has to be fetched once more: its file is gone, or its licence
+        """Return whether an image has to be fetched once more: its file is gone, or its licence
         was not wanted before.
         """
         if outcome.file:
@@ -225,11 +225,11 @@ class _Collection:
         """
         for path in self.folder.glob(f"{name}.*"):
             return path.read_bytes(), found.url
-        answer = asked.client.picture(found.url, self.wanted.most_bytes)
+        answer = asked.client.image(found.url, self.wanted.most_bytes)
         return answer.data, answer.url
 
     def _keep(self, found: Found, name: str, data: bytes, url: str, judged: Judged) -> None:
-        """Write a picture, unless a better one is there that looks the same; a worse one that does
+        """Write an image, unless a better one is there that looks the same; a worse one that does
         is taken away.
         """
         twins = self.hashes.near(judged.hash, self.wanted.near)
@@ -253,7 +253,7 @@ class _Collection:
         return (outcome.width or 0) * (outcome.height or 0), outcome.bytes or 0
 
     def _drop(self, key: str, reason: str) -> None:
-        """Say why a picture is not kept, and take its file away if it has one."""
+        """Say why an image is not kept, and take its file away if it has one."""
         before = self.journal.outcomes.get(key)
         self.journal.keep(Outcome(key, reason=reason))
         if before and before.file:
@@ -262,10 +262,12 @@ class _Collection:
 
 
 def file_name(found: Found, query: Query) -> str:
-    """Return the name of a picture's file without its ending: plain words of the query, and a hash
+    """Return the name of an image's file without its ending: plain words of the query, and a hash
     of where it comes from.
 
     Nothing of what a service says stands in it.
     """
     words = re.sub(r"[^a-z0-9]+", "-", query.text.lower()).strip("-")[:60].strip("-")
-    return f"{words or 'picture'}-{found.service}-{hashlib.blake2b(found.key.encode(), digest_size=6).hexdigest()}"
+    return (
+        f"{words or 'image'}-{found.service}-{hashlib.blake2b(found.key.encode(), digest_size=6).hexdigest()}"
+    )

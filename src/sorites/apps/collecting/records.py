@@ -20,7 +20,7 @@ from sorites.core.errors import Damaged, SoritesError
 from sorites.core.table import write
 from sorites.io.files import write_bytes
 
-# Keep a journal of a collection, line by line: pages of results and the outcome for each picture.
+# Keep a journal of a collection, line by line: pages of results and the outcome for each image.
 
 
 NAME = "journal.jsonl"
@@ -29,7 +29,7 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome for a picture: a file with its facts, or the reason why there is none."""
+    """The outcome for an image: a file with its facts, or the reason why there is none."""
 
     key: str
     file: str | None = None
@@ -81,9 +81,9 @@ class Journal:
         self._add({"page": key, "next": page.next, "found": [asdict(found) for found in page.found]})
 
     def keep(self, outcome: Outcome) -> None:
-        """Keep what became of a picture; a later line replaces an earlier one."""
+        """Keep what became of an image; a later line replaces an earlier one."""
         self.outcomes[outcome.key] = outcome
-        self._add({"picture": {name: value for name, value in asdict(outcome).items() if value is not None}})
+        self._add({"image": {name: value for name, value in asdict(outcome).items() if value is not None}})
 
     def _add(self, entry: Mapping[str, Any]) -> None:
         assert self._file is not None
@@ -101,7 +101,7 @@ class Journal:
             try:
                 self._take(json.loads(line))
             except (ValueError, KeyError, TypeError, AttributeError) as error:
-                remedy = "Move the file away to begin again; pictures that are there are not fetched again"
+                remedy = "Move the file away to begin again; images that are there are not fetched again"
                 raise Damaged(
                     f"{self.path}, line {number}", f"{type(error).__name__} {error}", remedy
                 ) from error
@@ -112,8 +112,8 @@ class Journal:
             self.pages[entry["page"]] = Page(
                 tuple(map(_found, entry["found"])), dict(onward) if onward else None
             )
-        elif "picture" in entry:
-            outcome = Outcome(**entry["picture"])
+        elif "image" in entry:
+            outcome = Outcome(**entry["image"])
             self.outcomes[outcome.key] = outcome
         elif entry["format"] != FORMAT:
             raise ValueError(f"format {entry['format']} is of another release")
@@ -130,7 +130,7 @@ def _found(entry: dict[str, Any]) -> Found:
     return Found(**entry, licence=Licence(**licence) if licence else None)
 
 
-RECORDS, CREDITS = "pictures.parquet", "ATTRIBUTION.md"
+RECORDS, CREDITS = "images.parquet", "ATTRIBUTION.md"
 
 SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "file": pl.String,  # null: left out, and ``reason`` says why
@@ -146,7 +146,7 @@ _MARKED = str.maketrans({sign: f"\\{sign}" for sign in r"\`*_{}[]()<>#|!~"})
 
 @dataclass(frozen=True)
 class Row:
-    """One picture that was found, the queries that found it, and what became of it."""
+    """One image that was found, the queries that found it, and what became of it."""
 
     found: Found
     queries: Sequence[Query]
@@ -183,14 +183,14 @@ def _named(words: Iterable[str]) -> list[str]:
 
 
 def credits_page(rows: Sequence[Row]) -> str:
-    """Return the page of credits: one line per picture, whose words cannot be taken for markup."""
+    """Return the page of credits: one line per image, whose words cannot be taken for markup."""
     ordered = sorted(rows, key=lambda row: str(row.outcome.file))
     lines = [f"- `{row.outcome.file}`: {row.found.attribution.translate(_MARKED)}" for row in ordered]
     return "\n".join(
         [
-            "# Where these pictures come from",
+            "# Where these images come from",
             "",
-            f"{len(rows)} pictures; keep this page with them.",
+            f"{len(rows)} images; keep this page with them.",
             "",
             *lines,
             "",

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 from sorites.apps.collecting.client import Client, Failed
 from sorites.core.errors import SoritesError, UnknownName
 
-# Turn what an image search says of one picture into plain text, and its licence into a code.
+# Turn what an image search says of one image into plain text, and its licence into a code.
 
 
 # Licences as they are typed: those of Creative Commons, its mark for the public domain, and a plain
@@ -53,7 +53,7 @@ class Licence:
 
 @dataclass(frozen=True)
 class Found:
-    """One picture that a search found.
+    """One image that a search found.
 
     ``id`` is the service's own; ``url`` is the file, ``page`` where people see it.
     """
@@ -71,7 +71,7 @@ class Found:
 
     @property
     def key(self) -> str:
-        """Return the name of the picture among those of all services."""
+        """Return the name of the image among those of all services."""
         return f"{self.service}:{self.id}"
 
     @property
@@ -301,7 +301,7 @@ class Flickr(Service):
         codes = params["licences"].split(",")
         numbers = [number for number, licence in self._known().items() if licence.code in codes]
         if not numbers:
-            raise SoritesError(f"flickr has no pictures under {params['licences']}")
+            raise SoritesError(f"flickr has no images under {params['licences']}")
         sent = {key: value for key, value in params.items() if key != "licences"}
         return self._called({**sent, "license": ",".join(numbers)})
 
@@ -347,7 +347,7 @@ def _flickr_found(entry: Mapping[str, Any], licences: Mapping[str, Licence], wid
     )  # fmt: skip
 
 
-# Openverse: a search over openly licensed pictures of many providers. It works without a key, at a lower
+# Openverse: a search over openly licensed images of many providers. It works without a key, at a lower
 # rate.
 
 
@@ -361,7 +361,7 @@ class Openverse(Service):
     _token = ""
 
     def first(self, query: str, codes: Sequence[str]) -> Params:
-        """Ask for pictures under the licences; twenty a page, which is the most without a key."""
+        """Ask for images under the licences; twenty a page, which is the most without a key."""
         asked = ",".join(code for code in codes if code != "pd")
         if not asked:
             raise SoritesError(

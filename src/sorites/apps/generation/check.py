@@ -1,5 +1,5 @@
-"""Check generated pictures against their words: text alignment step by step, the filter's cut, and
-the nearest real pictures.
+"""Check generated images against their words: text alignment step by step, the filter's cut, and
+the nearest real images.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import polars as pl
 from numpy.typing import NDArray
 
 from sorites import core
-from sorites.analysis.filter.encoders import pictures_encoder
+from sorites.analysis.filter.encoders import images_encoder
 from sorites.analysis.filter.rules import read_thresholds, stays
 from sorites.analysis.filter.rules import similarities_of_features as similarities
 from sorites.apps.generation.concepts import shift_words
 from sorites.apps.generation.images import BY_TEXT, MANIFEST
 from sorites.core.errors import SoritesError
 from sorites.core.labels import imagenet, labels
-from sorites.core.samples import Picture
+from sorites.core.samples import ImageU8
 from sorites.io.files import write_bytes
 from sorites.io.tables import sheet
 from sorites.measures.distributions import frechet, kernel, with_interval
@@ -31,32 +31,31 @@ from sorites.metrics.intervals import wilson_interval
 from sorites.sources.decode import SUFFIXES, decode
 
 Texts = Callable[[Sequence[str]], NDArray[np.floating]]
-Images = Callable[[Sequence[Picture]], NDArray[np.floating]]
+Images = Callable[[Sequence[ImageU8]], NDArray[np.floating]]
 BATCH = 32
 
 
 def manifest(folder: Path) -> pl.DataFrame:
-    """Return the manifest of a folder of generated pictures."""
+    """Return the manifest of a folder of generated images."""
     if not (folder / MANIFEST).is_file():
         raise SoritesError(
-            f'{folder} has no {MANIFEST}: wanted the folder of "sorites generate pictures --out DIR",'
+            f'{folder} has no {MANIFEST}: wanted the folder of "sorites generate images --out DIR",'
             " finished; type that again"
         )
     frame = sheet(folder / MANIFEST)
     missing = {"path", "shift", "class_name", "seed", "severity"} - set(frame.columns)
     if missing:
         raise SoritesError(
-            f"{folder / MANIFEST}: wanted a column {', '.join(sorted(missing))}; is it a manifest of"
-            " pictures?"
+            f"{folder / MANIFEST}: wanted a column {', '.join(sorted(missing))}; is it a manifest of images?"
         )
     return frame.filter(~pl.col("shift").str.ends_with(BY_TEXT))
 
 
 def features(folder: Path, paths: Sequence[str], encode: Images) -> NDArray[np.floating]:
-    """Return an encoder's features of pictures, N x D, of length 1."""
+    """Return an encoder's features of images, N x D, of length 1."""
     batches = (paths[start : start + BATCH] for start in range(0, len(paths), BATCH))
     parts = [np.asarray(encode([decode(folder / path) for path in batch])) for batch in batches]
-    return directions(np.concatenate(parts), "pictures")
+    return directions(np.concatenate(parts), "images")
 
 
 def aligned(rows: pl.DataFrame, seen: NDArray[np.floating], texts: Texts) -> pl.DataFrame:
@@ -98,13 +97,13 @@ def cut(
     rows: pl.DataFrame, seen: NDArray[np.floating], alone: NDArray[np.floating], texts: Texts,
     thresholds: Mapping[str, float], rule: str = "paper",
 ) -> pl.DataFrame:  # fmt: skip
-    """Return how many pictures the out-of-class filter keeps, per shift and severity, held against
+    """Return how many images the out-of-class filter keeps, per shift and severity, held against
     severity 0.
     """
     zero = {key: i for i, key in enumerate(_keys(rows)) if rows["severity"][i] == 0}
     places = [i for i, key in enumerate(_keys(rows)) if rows["severity"][i] != 0 and key in zero]
     if not places:
-        raise SoritesError("the filter compares pictures with those at severity 0, and there are none")
+        raise SoritesError("the filter compares images with those at severity 0, and there are none")
     starts = [zero[key] for i, key in enumerate(_keys(rows)) if i in set(places)]
     some = rows[places]
     plain = [f"a photo of a {name}" for name in some["class_name"]]
@@ -130,11 +129,11 @@ def nearest(
     known: NDArray[np.floating],
     count: int = 3,
 ) -> pl.DataFrame:
-    """Return for each generated picture the real ones nearest to it in an encoder's features
+    """Return for each generated image the real ones nearest to it in an encoder's features
     (Figure 4), the nearest first.
     """
     if not real:
-        raise SoritesError("wanted a folder with real pictures, found none")
+        raise SoritesError("wanted a folder with real images, found none")
     similar = seen @ known.T
     order = np.argsort(-similar, axis=1, kind="stable")[:, :count]
     found = {
@@ -145,15 +144,15 @@ def nearest(
     return pl.DataFrame(found)
 
 
-# Measure how near generated pictures are to real ones: distances of features, and how often a classifier
+# Measure how near generated images are to real ones: distances of features, and how often a classifier
 # is right.
 
 
 DISTANCES = {"frechet": frechet, "kernel": kernel}
 
 
-def pictures_in(folder: Path) -> list[str]:
-    """Return the pictures of a folder: those at severity 0 of a folder with a manifest, each once;
+def images_in(folder: Path) -> list[str]:
+    """Return the images of a folder: those at severity 0 of a folder with a manifest, each once;
     else all that are in it.
     """
     if (folder / MANIFEST).is_file():
@@ -169,13 +168,13 @@ def pictures_in(folder: Path) -> list[str]:
         if path.name.lower().endswith(SUFFIXES)
     )
     if not folder.is_dir() or not names:
-        raise SoritesError(f"wanted a folder with pictures, found none in {folder}")
+        raise SoritesError(f"wanted a folder with images, found none in {folder}")
     return names
 
 
 def plain_features(folder: Path, names: Sequence[str], spec: str) -> NDArray[np.floating]:
-    """Return the features of pictures as a named model gives them, N x D."""
-    encode, _ = pictures_encoder(spec)
+    """Return the features of images as a named model gives them, N x D."""
+    encode, _ = images_encoder(spec)
     some = (names[i : i + BATCH] for i in range(0, len(names), BATCH))
     return np.concatenate(
         [np.asarray(encode([decode(folder / name) for name in part], False)) for part in some]
@@ -183,19 +182,19 @@ def plain_features(folder: Path, names: Sequence[str], spec: str) -> NDArray[np.
 
 
 def distances(sets: Mapping[str, Path], real: Path, spec: str) -> pl.DataFrame:
-    """Return Fréchet's distance and the kernel's of each set to the real pictures; the model of the
+    """Return Fréchet's distance and the kernel's of each set to the real images; the model of the
     features is in the name.
     """
-    names = pictures_in(real)
+    names = images_in(real)
     known = plain_features(real, names, spec)
     rows = []
     for called, folder in sets.items():
-        mine = pictures_in(folder)
+        mine = images_in(folder)
         seen = plain_features(folder, mine, spec)
         for kind, distance in DISTANCES.items():
             value, low, high = with_interval(distance, seen, known)
             told = {
-                "pictures": called,
+                "images": called,
                 "number": f"{kind} [{spec}]",
                 "value": value,
                 "low": low,
@@ -206,13 +205,13 @@ def distances(sets: Mapping[str, Path], real: Path, spec: str) -> pl.DataFrame:
 
 
 def accuracies(sets: Mapping[str, Path], spec: str) -> pl.DataFrame:
-    """Return how often a model is right on the pictures at severity 0 of each set, with Wilson's interval."""
+    """Return how often a model is right on the images at severity 0 of each set, with Wilson's interval."""
     rows = []
     for called, folder in sets.items():
         right = _right(folder, spec)
         rows.append(
             {
-                "pictures": called,
+                "images": called,
                 "number": f"accuracy [{spec}]",
                 "value": float(np.mean(right)),
                 "n": len(right),
@@ -220,7 +219,7 @@ def accuracies(sets: Mapping[str, Path], spec: str) -> pl.DataFrame:
         )
     frame = pl.DataFrame(rows)
     return frame.with_columns(**wilson_interval(pl.col("value"), pl.col("n"))).select(
-        "pictures", "number", "value", "low", "high", "n", real=pl.lit(None, pl.Int64)
+        "images", "number", "value", "low", "high", "n", real=pl.lit(None, pl.Int64)
     )
 
 
@@ -250,13 +249,13 @@ def _right(folder: Path, spec: str) -> list[bool]:
     return found
 
 
-# The check of a folder of generated pictures, with encoders by name.
+# The check of a folder of generated images, with encoders by name.
 
 
 @dataclass(frozen=True)
 class Checked:
     """Results: how often the likeness rises, what the filter cuts, and the page of nearest real
-    pictures, if some were given.
+    images, if some were given.
     """
 
     rises: pl.DataFrame
@@ -271,33 +270,33 @@ def check_realism(
     features: str | None = None,
     model: str | None = None,
 ) -> pl.DataFrame | None:
-    """Return how near pictures are to real ones and how often a model is right on them, beside
+    """Return how near images are to real ones and how often a model is right on them, beside
     those of plain prompts.
     """
     sets = {str(folder): folder, **({} if plain is None else {str(plain): plain})}
     if features is not None and real is None:
-        raise SoritesError("--features wants real pictures to measure against: add --real DIR")
+        raise SoritesError("--features wants real images to measure against: add --real DIR")
     parts = [distances(sets, real, features)] if real is not None and features is not None else []
     parts += [accuracies(sets, model)] if model is not None else []
     return pl.concat(parts, how="vertical_relaxed") if parts else None
 
 
-def check_pictures(
-    folder: Path, referee: str, second: str | None = None, thresholds: str = "published", rule: str = "paper",
+def check_images(
+    folder: Path, encoder: str, second: str | None = None, thresholds: str = "published", rule: str = "paper",
     real: Path | None = None, out: Path | None = None,
 ) -> Checked:  # fmt: skip
-    """Check the pictures of a folder with a referee and, for the filter, a second encoder; the
-    referee is both by default.
+    """Check the images of a folder with an encoder and, for the filter, a second encoder; the
+    encoder is both by default.
     """
     rows = manifest(folder)
-    judge = core.referee(referee)
-    encode, _ = pictures_encoder(second or referee)
+    judge = core.encoder(encoder)
+    encode, _ = images_encoder(second or encoder)
 
-    def joint(pictures: Sequence[Picture]) -> NDArray[np.floating]:
-        return judge.images(pictures, False)
+    def joint(images: Sequence[ImageU8]) -> NDArray[np.floating]:
+        return judge.images(images, False)
 
-    def alone(pictures: Sequence[Picture]) -> NDArray[np.floating]:
-        return encode(pictures, False)
+    def alone(images: Sequence[ImageU8]) -> NDArray[np.floating]:
+        return encode(images, False)
 
     paths = rows["path"].to_list()
     seen, own = features(folder, paths, joint), features(folder, paths, alone)
@@ -320,7 +319,7 @@ def _nearest(rows: pl.DataFrame, own: NDArray[np.floating], real: Path, alone: I
         path.relative_to(real).as_posix() for path in real.rglob("*") if path.name.lower().endswith(SUFFIXES)
     )
     if not real.is_dir() or not names:
-        raise SoritesError(f"--real: wanted a folder with pictures, found none in {real}")
+        raise SoritesError(f"--real: wanted a folder with images, found none in {real}")
     found = nearest(rows, own, names, features(real, names, alone))
     buffer = io.BytesIO()
     found.write_parquet(buffer)

@@ -1,5 +1,5 @@
-"""Spread the drawing of pictures over an engine: each process opens the pipeline once, and writes
-the pictures of its units.
+"""Spread the drawing of images over an engine: each process opens the pipeline once, and writes
+the images of its units.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sorites.apps.generation.concepts import are_published, shift_words
 from sorites.apps.generation.sliders import LIBRARIES, PROMPT, Sheet, as_png, enlarged
 from sorites.core.errors import SoritesError
 from sorites.core.progress import Bar
-from sorites.core.samples import Image, Picture, to_picture
+from sorites.core.samples import ImageF32, ImageU8, to_uint8
 from sorites.diffusion.pipeline import Pipe, load
 from sorites.diffusion.sampler import AHEAD, BATCH, Drawing, Request, along, sample, sampled
 from sorites.diffusion.sliders import Concept, Shelf, together
@@ -58,7 +58,7 @@ def units_of(places: Sequence[tuple[str, Concept]], seeds: Sequence[int], most: 
             yield shift, concept, tuple(seeds[first : first + most])
 
 
-# Draw pictures along sliders into a folder laid out as CNS-Bench is published, with a manifest of
+# Draw images along sliders into a folder laid out as CNS-Bench is published, with a manifest of
 # everything they follow from.
 
 
@@ -67,12 +67,12 @@ SEVERITIES = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5)
 FORMATS = ("jpg", "png")
 # The suffix of a shift's folder where the words alone make the shift, without a slider.
 BY_TEXT = "_by_text"
-TEXT_PROMPT = "a picture of a {class} in {shift}"
+TEXT_PROMPT = "an image of a {class} in {shift}"
 
 
 @dataclass(frozen=True)
 class Trajectory:
-    """The pictures of one class, shift and seed: where each goes, and what is asked of the sampler."""
+    """The images of one class, shift and seed: where each goes, and what is asked of the sampler."""
 
     shift: str
     concept: Concept
@@ -83,13 +83,13 @@ class Trajectory:
 
     @property
     def is_there(self) -> bool:
-        """Return whether all of its pictures are drawn."""
+        """Return whether all of its images are drawn."""
         return all(file.exists() for file in self.files)
 
 
 @dataclass(frozen=True)
 class Order:
-    """The pictures that are wanted: of which sliders, at which severities, in which words, drawn
+    """The images that are wanted: of which sliders, at which severities, in which words, drawn
     how, and where they go.
     """
 
@@ -103,13 +103,13 @@ class Order:
     batch: int
 
 
-def make_pictures(
+def make_images(
     pipe: Pipe, shelf: Shelf, severities: Sequence[float], seeds: Sequence[int], out: Path, drawing: Drawing | None = None,
     kind: str = "jpg", prompt: str = PROMPT, by_text: bool = False, batch: int = BATCH, bar: Bar | None = None,
     spread: Spread | None = None,
 ) -> pl.DataFrame:  # fmt: skip
     """Draw every slider of a shelf at every severity and seed, and return the manifest; finished
-    pictures are kept.
+    images are kept.
 
     With ``spread`` an engine draws them in other processes.
     """
@@ -117,7 +117,7 @@ def make_pictures(
         shelf, _checked(severities, seeds, kind), out, drawing or Drawing(), kind, prompt, by_text, batch
     )
     facts = _facts(pipe, shelf, order.drawing, prompt)
-    with locked(out, "picture", ".sorites.lock"):
+    with locked(out, "image", ".sorites.lock"):
         sweep_temporaries(out)
         _claim(out, facts)
         if not are_published(shelf.concepts):
@@ -131,7 +131,7 @@ def make_pictures(
             for one in _trajectories(order, pipe, unit)
         ]
         missing = sum(len(one.files) for one in wanted if not one.is_there)
-        tick = bar("pictures", missing) if bar and missing else (lambda _: None)
+        tick = bar("images", missing) if bar and missing else (lambda _: None)
         if spread is None:
             _draw(order, pipe, wanted, tick)
         else:
@@ -148,7 +148,7 @@ def make_pictures(
 
 
 def draw_unit(order: Order, open_: Callable[[], Pipe], unit: Unit) -> int:
-    """Draw what is missing of a unit in this process, and return the number of pictures that were."""
+    """Draw what is missing of a unit in this process, and return the number of images that were."""
     pipe = open_()
     return _draw(order, pipe, list(_trajectories(order, pipe, unit)))
 
@@ -161,37 +161,39 @@ def _draw(
         missing, sampled(pipe, [one.request for one in missing], order.drawing, order.batch), strict=True
     ):
         for file, image in zip(one.files, images, strict=True):
-            write_bytes(packed(to_picture(image), order.kind), file)
+            write_bytes(packed(to_uint8(image), order.kind), file)
         tick(len(images))
     return sum(len(one.files) for one in missing)
 
 
 def _checked(severities: Sequence[float], seeds: Sequence[int], kind: str) -> tuple[float, ...]:
-    stops = tuple(sorted(set(map(float, severities))))
-    if not stops or not all(np.isfinite(s) and abs(s) <= 100 and round(s * 1000) == s * 1000 for s in stops):
+    settings = tuple(sorted(set(map(float, severities))))
+    if not settings or not all(
+        np.isfinite(s) and abs(s) <= 100 and round(s * 1000) == s * 1000 for s in settings
+    ):
         raise SoritesError(
             f"wanted severities in thousandths, at most 100, got {', '.join(map(str, severities))}"
         )
     if not seeds or min(seeds) < 0 or max(seeds) > 10**8:
         raise SoritesError("wanted one or more seeds from 0 up")
     if kind not in FORMATS:
-        raise SoritesError(f"wanted pictures as {' or '.join(FORMATS)}, got {kind!r}")
-    return stops
+        raise SoritesError(f"wanted images as {' or '.join(FORMATS)}, got {kind!r}")
+    return settings
 
 
 def _trajectories(order: Order, pipe: Pipe, unit: Unit) -> Iterator[Trajectory]:
     shift, concept, seeds = unit
-    slider, stops, kind = order.shelf.slider(pipe, shift, concept), order.severities, order.kind
+    slider, settings, kind = order.shelf.slider(pipe, shift, concept), order.severities, order.kind
     plain, words = (order.prompt.replace("{class}", name) for name in (concept.name, pipe.word(concept.name)))
     for seed in seeds:
-        request = along(words, seed, slider, stops, plain)
+        request = along(words, seed, slider, settings, plain)
         yield Trajectory(
             shift,
             concept,
             seed,
-            stops,
+            settings,
             request,
-            _files(order.out / shift / concept.folder, seed, stops, kind),
+            _files(order.out / shift / concept.folder, seed, settings, kind),
         )
     told = TEXT_PROMPT.replace("{class}", pipe.word(concept.name)).replace("{shift}", shift_words(shift))
     for seed in seeds if order.by_text else ():
@@ -202,23 +204,23 @@ def _trajectories(order: Order, pipe: Pipe, unit: Unit) -> Iterator[Trajectory]:
             )
 
 
-def _files(folder: Path, seed: int, stops: tuple[float, ...], kind: str) -> tuple[Path, ...]:
-    return tuple(folder / f"seed_{seed:04d}_scale_{round(stop * 1000):04d}.{kind}" for stop in stops)
+def _files(folder: Path, seed: int, settings: tuple[float, ...], kind: str) -> tuple[Path, ...]:
+    return tuple(folder / f"seed_{seed:04d}_scale_{round(setting * 1000):04d}.{kind}" for setting in settings)
 
 
-def packed(picture: Picture, kind: str) -> bytes:
-    """Return a picture as the bytes of a file."""
+def packed(image: ImageU8, kind: str) -> bytes:
+    """Return an image as the bytes of a file."""
     from PIL import Image
 
     buffer = io.BytesIO()
-    Image.fromarray(picture).save(
+    Image.fromarray(image).save(
         buffer, **({"format": "JPEG", "quality": 95} if kind == "jpg" else {"format": "PNG"})
     )
     return buffer.getvalue()
 
 
 def _facts(pipe: Pipe, shelf: Shelf, drawing: Drawing, prompt: str) -> dict[str, Any]:
-    """Return what all pictures of the folder follow from beside class, shift, seed and severity."""
+    """Return what all images of the folder follow from beside class, shift, seed and severity."""
     versions = {
         f"{shift}/{concept.folder}": shelf.slider(pipe, shift, concept).version
         for shift, concept in shelf.places
@@ -231,7 +233,7 @@ def _facts(pipe: Pipe, shelf: Shelf, drawing: Drawing, prompt: str) -> dict[str,
 
 
 def _claim(out: Path, facts: dict[str, Any]) -> None:
-    """Refuse a folder whose pictures were drawn otherwise, naming what differs; sliders may be
+    """Refuse a folder whose images were drawn otherwise, naming what differs; sliders may be
     added to it.
     """
     if (out / RECORD).is_file():
@@ -239,15 +241,13 @@ def _claim(out: Path, facts: dict[str, Any]) -> None:
         for key in (key for key in facts if key not in ("sliders", "pipeline", "libraries")):
             if before.get(key) != facts[key]:
                 raise SoritesError(
-                    f"{out} holds pictures drawn with {key} {before.get(key)!r}, not {facts[key]!r}; choose"
+                    f"{out} holds images drawn with {key} {before.get(key)!r}, not {facts[key]!r}; choose"
                     " another --out DIR"
                 )
         had = before.get("sliders", {})
         changed = [name for name, made in facts["sliders"].items() if had.get(name, made) != made]
         if changed:
-            raise SoritesError(
-                f"{out} holds pictures of another slider {changed[0]}; choose another --out DIR"
-            )
+            raise SoritesError(f"{out} holds images of another slider {changed[0]}; choose another --out DIR")
         facts = {**facts, "sliders": {**had, **facts["sliders"]}}
     write_bytes((json.dumps(facts, indent=1) + "\n").encode(), out / RECORD)
 
@@ -273,8 +273,8 @@ SHARES = (0.0, 0.5, 1.0)
 def combined(
     pipe: Pipe, shelf: Shelf, tops: Sequence[tuple[str, float]], concept: Concept, seed: int, drawing: Drawing,
     prompt: str = PROMPT,
-) -> list[list[Image]]:  # fmt: skip
-    """Return pictures with two sliders at 0, half and all of their severities, the first down and
+) -> list[list[ImageF32]]:  # fmt: skip
+    """Return images with two sliders at 0, half and all of their severities, the first down and
     the second across.
     """
     if len(tops) != 2 or tops[0][0] == tops[1][0]:
@@ -294,7 +294,7 @@ def make_combined(
     pipe: Pipe, shelf: Shelf, tops: Sequence[tuple[str, float]], seeds: Sequence[int], out: Path, drawing: Drawing,
     draw: Sheet, kind: str = "jpg",
 ) -> list[Path]:  # fmt: skip
-    """Write such a sheet for every class and seed, with its pictures beside it; return the sheets."""
+    """Write such a sheet for every class and seed, with its images beside it; return the sheets."""
     sheets = []
     (first, high), (second, wide) = (tops[0], tops[-1]) if tops else (("", 0.0), ("", 0.0))
     for concept in shelf.concepts:
@@ -309,10 +309,10 @@ def make_combined(
             for a, row in zip(SHARES, rows, strict=True):
                 for b, image in zip(SHARES, row, strict=True):
                     name = f"seed_{seed:04d}_{first}_{round(a * high * 1000):04d}_{second}_{round(b * wide * 1000):04d}.{kind}"
-                    write_bytes(packed(to_picture(image), kind), folder / name)
+                    write_bytes(packed(to_uint8(image), kind), folder / name)
                 shown.append(
                     [
-                        (enlarged(to_picture(x)), f"{a * high:g}  {b * wide:g}")
+                        (enlarged(to_uint8(x)), f"{a * high:g}  {b * wide:g}")
                         for b, x in zip(SHARES, row, strict=True)
                     ]
                 )

@@ -27,12 +27,12 @@ class SliderRecipe:
     noise_steps: int = 50
     """The steps of the trajectories on which it learns; the paper says 100, the released configuration 50."""
     side: int | None = 512
-    """The width of the pictures that it learns on, or the pipeline's own where that is smaller or
+    """The width of the images that it learns on, or the pipeline's own where that is smaller or
     this is not set.
     """
     neutral: str = "{class}"
     positive: str = "{class}, in {shift}"
-    """The words for the class, and for it in the shift; the paper has "A picture of a {class} in {shift}"."""
+    """The words for the class, and for it in the shift; the paper has "An image of a {class} in {shift}"."""
     refresh: int = 1
     """The number of steps that use the same trajectories, each at another noise step; 1 as released."""
     decay: bool = False
@@ -71,7 +71,7 @@ class SliderRecipe:
         return neutral, positive
 
     def passes(self) -> float:
-        """Return how many pictures go through the network in training, one that is also gone back
+        """Return how many images go through the network in training, one that is also gone back
         through counted as three.
 
         A trajectory is walked to a noise step drawn evenly, half way on average, or to its end
@@ -84,7 +84,7 @@ class SliderRecipe:
 RELEASED = SliderRecipe()
 TOY = SliderRecipe(
     name="toy", eta=1.0, alpha=4.0, steps=80, rate=1e-3, batch=8, noise_steps=20, side=None, refresh=8, decay=True,
-    neutral="a picture of a {class}", positive="a picture of a {class} in {shift}",
+    neutral="an image of a {class}", positive="an image of a {class} in {shift}",
 )  # fmt: skip
 RECIPES = {recipe.name: recipe for recipe in (RELEASED, TOY)}
 
@@ -99,10 +99,10 @@ def recipe(name: str) -> SliderRecipe:
 # Recipes that learn words: every parameter with its default.
 
 
-# Sentences in which a word is learnt, so that it learns the thing and not the sentence; the wording
+# Sentences in which a word is learnt, so that it learns the object and not the sentence; the wording
 # is ours.
 TEMPLATES = (
-    "a photo of a {class}", "a picture of a {class}", "a close-up photo of a {class}", "a good photo of the {class}",
+    "a photo of a {class}", "an image of a {class}", "a close-up photo of a {class}", "a good photo of the {class}",
     "a cropped photo of a {class}", "a bright photo of the {class}", "a photo of one {class}", "an image of a {class}",
 )  # fmt: skip
 
@@ -150,7 +150,7 @@ class WordRecipe:
 RELEASED_WORDS = WordRecipe()
 TOY_WORDS = WordRecipe(
     name="toy", steps=80, rate=0.2, batch=16, decay=True,
-    templates=("a picture of a {class}", "a photo of a {class}", "{class}"),
+    templates=("an image of a {class}", "a photo of a {class}", "{class}"),
 )  # fmt: skip
 WORD_RECIPE_RECIPES = {recipe.name: recipe for recipe in (RELEASED_WORDS, TOY_WORDS)}
 

@@ -1,4 +1,4 @@
-"""Checkers of finished pictures: the pipeline's own safety checker, or a function of the user's."""
+"""Checkers of finished images: the pipeline's own safety checker, or a function of the user's."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 
 from sorites.core.errors import SoritesError
-from sorites.core.samples import Picture
+from sorites.core.samples import ImageU8
 from sorites.core.torch_tools import one_thread
 from sorites.diffusion.pipeline import Pipe
 from sorites.io.paths import reason
 from sorites.models.python import found_in
 
-# Says of each picture whether it must not be kept.
-Checker = Callable[[Sequence[Picture]], list[bool]]
+# Says of each image whether it must not be kept.
+Checker = Callable[[Sequence[ImageU8]], list[bool]]
 WANTED = (
-    "own (the safety_checker in the pipeline's folder), or python:module:function (pictures to True where one"
+    "own (the safety_checker in the pipeline's folder), or python:module:function (images to True where one"
     " is not kept)"
 )
 
@@ -36,11 +36,11 @@ def checker(spec: str | None, pipe: Pipe) -> Checker | None:
 
 
 def _asked(function: Any, spec: str) -> Checker:
-    def check(pictures: Sequence[Picture]) -> list[bool]:
-        found = [bool(one) for one in function(list(pictures))]
-        if len(found) != len(pictures):
+    def check(images: Sequence[ImageU8]) -> list[bool]:
+        found = [bool(one) for one in function(list(images))]
+        if len(found) != len(images):
             raise SoritesError(
-                f"{spec}: wanted one answer for each of {len(pictures)} pictures, got {len(found)}"
+                f"{spec}: wanted one answer for each of {len(images)} images, got {len(found)}"
             )
         return found
 
@@ -65,12 +65,12 @@ def _own(pipe: Pipe) -> Checker:
         raise SoritesError(f"cannot load the safety checker in {folder}: {reason(error)}") from error
     judge.eval()
 
-    def check(pictures: Sequence[Picture]) -> list[bool]:
+    def check(images: Sequence[ImageU8]) -> list[bool]:
         import torch
 
         with one_thread(), torch.no_grad():
-            seen = prepare(list(pictures), return_tensors="pt").pixel_values
-            flagged = judge(images=np.stack(pictures).astype(np.float32) / 255, clip_input=seen)[1]
+            seen = prepare(list(images), return_tensors="pt").pixel_values
+            flagged = judge(images=np.stack(images).astype(np.float32) / 255, clip_input=seen)[1]
         return [bool(one) for one in flagged]
 
     return check

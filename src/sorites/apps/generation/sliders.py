@@ -18,7 +18,7 @@ from sorites.apps.generation.recipes import SliderRecipe, WordRecipe
 from sorites.core.errors import SoritesError
 from sorites.core.progress import Bar
 from sorites.core.rng import digest
-from sorites.core.samples import Picture, to_picture
+from sorites.core.samples import ImageU8, to_uint8
 from sorites.core.torch_tools import one_thread
 from sorites.diffusion import sliders
 from sorites.diffusion.pipeline import TOY, Pipe, toy_folder
@@ -280,12 +280,12 @@ def _losses(
 # Train sliders for classes and shifts into a folder, each resumable, each with a strip of what it learnt.
 
 
-# Draws rows of pictures with captions under a title, and returns a Pillow picture.
-Sheet = Callable[[Sequence[Sequence[tuple[Picture, str]]], str], Any]
+# Draws rows of images with captions under a title, and returns a Pillow image.
+Sheet = Callable[[Sequence[Sequence[tuple[ImageU8, str]]], str], Any]
 LIBRARIES = ("torch", "diffusers", "transformers")
 SHOWN = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5)
-PROMPT = "a picture of a {class}"
-# The least width in px at which a picture of a strip is shown.
+PROMPT = "an image of a {class}"
+# The least width in px at which an image of a strip is shown.
 LEAST = 96
 
 
@@ -349,20 +349,19 @@ def _strip(pipe: Pipe, folder: Path, concept: Concept, drawing: Drawing, draw: S
     prompt, noise = (PROMPT.replace("{class}", name) for name in (pipe.word(concept.name), concept.name))
     found = sample(pipe, [along(prompt, seed, slider, SHOWN, noise) for seed in (1, 2)], drawing)
     rows = [
-        [(enlarged(to_picture(image)), f"{s:g}") for image, s in zip(row, SHOWN, strict=True)]
-        for row in found
+        [(enlarged(to_uint8(image)), f"{s:g}") for image, s in zip(row, SHOWN, strict=True)] for row in found
     ]
     write_bytes(as_png(draw(rows, f"{concept.name}, {slider.shift} (severity)")), folder / "strip.png")
 
 
-def enlarged(picture: Picture) -> Picture:
-    """Return a small picture with each pixel as a larger square, so that it can be seen."""
-    times = max(1, -(-LEAST // picture.shape[0]))
-    return np.repeat(np.repeat(picture, times, 0), times, 1)
+def enlarged(image: ImageU8) -> ImageU8:
+    """Return a small image with each pixel as a larger square, so that it can be seen."""
+    times = max(1, -(-LEAST // image.shape[0]))
+    return np.repeat(np.repeat(image, times, 0), times, 1)
 
 
 def as_png(page: Any) -> bytes:
-    """Return a Pillow picture as the bytes of a PNG file."""
+    """Return a Pillow image as the bytes of a PNG file."""
     buffer = io.BytesIO()
     page.save(buffer, format="PNG")
     return buffer.getvalue()

@@ -28,7 +28,7 @@ from sorites.core.errors import SoritesError
 from sorites.core.labels import open_labels
 from sorites.core.progress import Bar, Tick
 from sorites.core.rng import digest
-from sorites.core.samples import to_picture
+from sorites.core.samples import to_uint8
 from sorites.diffusion.pipeline import Pipe
 from sorites.diffusion.sampler import BATCH, Drawing, Request, sample
 from sorites.evaluation.facts.rulers import COLUMNS, HALVES, Ruler, limited, ruler
@@ -49,7 +49,7 @@ WANTED = (
 
 @dataclass(frozen=True)
 class Style:
-    """A style: its name, its template, and what pictures in it are steered away from."""
+    """A style: its name, its template, and what images in it are steered away from."""
 
     name: str
     prompt: str
@@ -153,7 +153,7 @@ def planned(
     return Prompts(tuple(labels), tuple(of), pairs, out)
 
 
-# Cells of Syn-IS: prompts by the distances of their texts from familiar pictures, in meaning and in
+# Cells of Syn-IS: prompts by the distances of their texts from in-distribution images, in meaning and in
 # appearance.
 
 
@@ -197,7 +197,7 @@ def _key(prompts: Prompts, how: Distance) -> str:
 def _block(prompts: Prompts, start: int, against: Ruler) -> pl.DataFrame:
     places = range(start, min(start + BLOCK, len(prompts)))
     texts = [prompts.text(place) for place in places]
-    found = against.distances(np.asarray(against.referee.texts(texts)))
+    found = against.distances(np.asarray(against.encoder.texts(texts)))
     label, style = prompts.pairs[start : start + BLOCK].T
     return pl.DataFrame(
         {
@@ -242,28 +242,28 @@ def by_cell(frame: pl.DataFrame, levels: int) -> dict[tuple[int, int], pl.DataFr
     }
 
 
-# Draw Syn-IS: the same number of pictures for every cell of distance, laid out as IS-OOD is published.
+# Draw Syn-IS: the same number of images for every cell of distance, laid out as IS-OOD is published.
 
 
 RECORD, CELLS = "styles.json", "cells"
-# The times a picture is drawn with other noise when the checker refuses it.
+# The times an image is drawn with other noise when the checker refuses it.
 TRIES = 3
 
 
 @dataclass(frozen=True)
 class Order:
-    """The settings of the pictures: the number per cell and the kind of file."""
+    """The settings of the images: the number per cell and the kind of file."""
 
     per_cell: int = 5000
     kind: str = "jpg"
     batch: int = BATCH
-    familiar: int = 500
-    """Familiar pictures that are written beside the drawn ones."""
+    in_distribution: int = 500
+    """In-distribution images that are written beside the drawn ones."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """One picture to be drawn: its place in the cell, its prompt and which seed of that prompt."""
+    """One image to be drawn: its place in the cell, its prompt and which seed of that prompt."""
 
     place: int
     label: int
@@ -285,16 +285,16 @@ def draw_styles(
     wanted, style = order or Order(), drawing or Drawing()
     if wanted.per_cell < 1:
         raise SoritesError(f"--per-cell: wanted a whole number from 1, got {wanted.per_cell}")
-    with locked(out, "picture", ".sorites.lock"):
+    with locked(out, "image", ".sorites.lock"):
         sweep_temporaries(out)
         _claim(out, _facts(pipe, prompts, how, style, wanted))
         cells = by_cell(measured(prompts, how, out, bar), how.levels)
-        tick = bar("pictures", wanted.per_cell * len(cells)) if bar else (lambda _: None)
+        tick = bar("images", wanted.per_cell * len(cells)) if bar else (lambda _: None)
         found = [
             _cell(pipe, prompts, cell, rows, out, style, wanted, safe, tick) for cell, rows in cells.items()
         ]
-        _familiar(how, out, wanted)
-    counts = {name: sum(one[name] for one in found) for name in ("pictures", "flagged", "given_up")}
+        _in_distribution(how, out, wanted)
+    counts = {name: sum(one[name] for one in found) for name in ("images", "flagged", "given_up")}
     return {
         "prompts": len(prompts), "blocked": prompts.blocked, "cells": len(cells), "empty_cells": how.levels**2 - len(cells),
         **counts,
@@ -315,17 +315,17 @@ def _facts(pipe: Pipe, prompts: Prompts, how: Distance, drawing: Drawing, order:
 
 
 def _claim(out: Path, facts: dict[str, Any]) -> None:
-    """Refuse a folder whose pictures were made otherwise, naming what differs."""
+    """Refuse a folder whose images were made otherwise, naming what differs."""
     if (out / RECORD).is_file():
         before = read_json(out / RECORD)
         for key in (key for key in facts if before.get(key) != facts[key]):
             shown = f" {str(before.get(key))[:60]}, not {str(facts[key])[:60]}" if key != "styles" else ""
-            raise SoritesError(f"{out} holds pictures made with other {key}{shown}; choose another --out DIR")
+            raise SoritesError(f"{out} holds images made with other {key}{shown}; choose another --out DIR")
     write_bytes((json.dumps(facts, indent=1, ensure_ascii=False) + "\n").encode(), out / RECORD)
 
 
 def jobs(cell: tuple[int, int], rows: pl.DataFrame, count: int) -> list[Job]:
-    """Return the pictures of a cell: its prompts in an order of chance, each once before any comes
+    """Return the images of a cell: its prompts in an order of chance, each once before any comes
     again with other noise.
     """
     order = np.random.default_rng(list(cell)).permutation(rows.height)
@@ -340,7 +340,7 @@ def _cell(
     pipe: Pipe, prompts: Prompts, cell: tuple[int, int], rows: pl.DataFrame, out: Path, drawing: Drawing, order: Order,
     safe: Checker | None, tick: Tick,
 ) -> dict[str, int]:  # fmt: skip
-    """Draw the pictures of a cell that are missing, and list them; the list comes last."""
+    """Draw the images of a cell that are missing, and list them; the list comes last."""
     name, counts = f"cov_{cell[0]}_sem_{cell[1]}", {"flagged": 0, "given_up": 0}
     folder, record = out / "SynIS" / name, out / CELLS / f"cov_{cell[0]}_sem_{cell[1]}.json"
     if record.is_file():
@@ -361,19 +361,19 @@ def _cell(
     write_bytes(
         "".join(f"{name}/{file}\n" for file in there).encode(), out / "imglist" / "SynIS" / f"{name}.txt"
     )
-    return {"pictures": len(there), **counts}
+    return {"images": len(there), **counts}
 
 
 def _drawn(
     pipe: Pipe, some: Sequence[Job], folder: Path, drawing: Drawing, order: Order, safe: Checker | None
 ) -> dict[str, int]:
-    """Draw some pictures of one style; one that the checker refuses is drawn again with other
+    """Draw some images of one style; one that the checker refuses is drawn again with other
     noise, a few times.
     """
     left, flagged = list(some), 0
     for attempt in range(TRIES):
         asked = [Request(job.text, job.seed + attempt * 10**6) for job in left]
-        images = [to_picture(row[0]) for row in sample(pipe, asked, drawing, order.batch)]
+        images = [to_uint8(row[0]) for row in sample(pipe, asked, drawing, order.batch)]
         bad = safe(images) if safe else [False] * len(images)
         for job, image, wrong in zip(left, images, bad, strict=True):
             if not wrong:
@@ -384,16 +384,16 @@ def _drawn(
     return {"flagged": flagged, "given_up": len(left)}
 
 
-def _familiar(how: Distance, out: Path, order: Order) -> None:
-    """Write some of the familiar pictures with their list, as is_ood reads them."""
+def _in_distribution(how: Distance, out: Path, order: Order) -> None:
+    """Write some of the in-distribution images with their list, as is_ood reads them."""
     listed = out / "imglist" / "imagenet1k" / "test_imagenet.txt"
     if listed.is_file():
         return
-    source = core.source(how.against, open_labels(core.referee(how.referee).labels))
+    source = core.source(how.against, open_labels(core.encoder(how.encoder).labels))
     names = []
-    for place, (_, picture) in enumerate(
-        readable(limited(source, order.familiar), LeftOut("familiar pictures"))
+    for place, (_, image) in enumerate(
+        readable(limited(source, order.in_distribution), LeftOut("in-distribution images"))
     ):
-        names.append(f"val/familiar_{place:05d}.png")
-        write_bytes(packed(picture, "png"), out / "imagenet1k" / names[-1])
+        names.append(f"val/in_distribution_{place:05d}.png")
+        write_bytes(packed(image, "png"), out / "imagenet1k" / names[-1])
     write_bytes("".join(f"{name}\n" for name in names).encode(), listed)

@@ -1,4 +1,4 @@
-"""Learn the word of one class from its pictures, step by step; stopped anywhere, it goes on as if
+"""Learn the word of one class from its images, step by step; stopped anywhere, it goes on as if
 it had not been.
 """
 
@@ -19,7 +19,7 @@ from sorites.core import Sample
 from sorites.core.errors import SoritesError
 from sorites.core.progress import Bar
 from sorites.core.rng import digest, fair_order
-from sorites.core.samples import Picture
+from sorites.core.samples import ImageU8
 from sorites.core.torch_tools import one_thread
 from sorites.diffusion.pipeline import TOY, Pipe, toy_folder
 from sorites.diffusion.sampler import NOISE_STEPS, followed, latents_of, noised, predicted
@@ -32,15 +32,15 @@ from sorites.models.preprocess import fit
 
 # Steps between two states that are written to disk.
 KEPT = 50
-# Pictures that go through the autoencoder at once.
+# Images that go through the autoencoder at once.
 ENCODED = 16
 
 
 def learnt(
-    pipe: Pipe, name: str, pictures: Sequence[Picture], recipe: WordRecipe, state: Path,
+    pipe: Pipe, name: str, images: Sequence[ImageU8], recipe: WordRecipe, state: Path,
     tick: Callable[[int], None] = lambda _: None,
 ) -> Word:  # fmt: skip
-    """Learn the word of a class from pictures of the pipeline's width; ``state`` keeps what is
+    """Learn the word of a class from images of the pipeline's width; ``state`` keeps what is
     learnt so far.
     """
     import torch
@@ -50,21 +50,21 @@ def learnt(
         pipe.version,
         name,
         json.dumps(dict(recipe.facts()), sort_keys=True),
-        [p.tobytes().hex() for p in pictures],
+        [p.tobytes().hex() for p in images],
     ).hex()
     made = taught(pipe, [start])
     with made.busy, one_thread(), torch.enable_grad():
         vectors = [part.to(made.device).clone().requires_grad_() for part in start.vectors]
         optimizer = torch.optim.AdamW(vectors, lr=recipe.rate, weight_decay=0.0)
         latents = torch.cat(
-            [latents_of(made, pictures[i : i + ENCODED]) for i in range(0, len(pictures), ENCODED)]
+            [latents_of(made, images[i : i + ENCODED]) for i in range(0, len(images), ENCODED)]
         )
         with _read_from(made, start, vectors):
             lesson = Lesson(
                 "word", {str(place): part for place, part in enumerate(vectors)}, optimizer, state, key, KEPT
             )
             last = learn(lesson, recipe, lambda _, draw: _loss(made, start, latents, recipe, draw), tick)
-    facts = {"recipe": dict(recipe.facts()), "pictures": len(pictures), "last_loss": last}
+    facts = {"recipe": dict(recipe.facts()), "images": len(images), "last_loss": last}
     return Word(name, tuple(part.detach().cpu() for part in vectors), facts)
 
 
@@ -110,7 +110,7 @@ def _replacing(ids: Sequence[int], vectors: Any) -> Any:
 
 
 def _loss(pipe: Pipe, word: Word, latents: Any, recipe: WordRecipe, draw: Any) -> Any:
-    """Return the error of the predicted noise for some pictures under a sentence with the word."""
+    """Return the error of the predicted noise for some images under a sentence with the word."""
     import torch
 
     chosen = torch.randint(len(latents), (recipe.batch,), generator=draw)
@@ -126,7 +126,7 @@ def _loss(pipe: Pipe, word: Word, latents: Any, recipe: WordRecipe, draw: Any) -
     )
 
 
-# Learn the words of classes from a source of pictures into a folder, each resumable (IN* of CNS-Bench).
+# Learn the words of classes from a source of images into a folder, each resumable (IN* of CNS-Bench).
 
 
 UNFINISHED = "learning.safetensors"
@@ -151,26 +151,25 @@ def learn_words(
             mine = fair_order(
                 [one for one in source if one.label == names.index(concept.name)], lambda one: [one.id]
             )[:limit]
-            pictures = _pictures(pipe, mine, concept.name)
+            images = _images(pipe, mine, concept.name)
             tick = bar(concept.name[:28], recipe.steps) if bar else (lambda _: None)
-            word = learnt(pipe, concept.name, pictures, recipe, folder / UNFINISHED, tick)
+            word = learnt(pipe, concept.name, images, recipe, folder / UNFINISHED, tick)
             save(_described(word, concept, pipe), folder)
             (folder / UNFINISHED).unlink(missing_ok=True)
     return [out / concept.folder for concept in concepts]
 
 
-def _pictures(pipe: Pipe, samples: Sequence[Sample], name: str) -> list[Picture]:
-    left = LeftOut("pictures of a class")
+def _images(pipe: Pipe, samples: Sequence[Sample], name: str) -> list[ImageU8]:
+    left = LeftOut("images of a class")
     found = [
-        fit(picture, sample.framed, (pipe.side, pipe.side), 1.0)
-        for sample, picture in readable(samples, left)
+        fit(image, sample.framed, (pipe.side, pipe.side), 1.0) for sample, image in readable(samples, left)
     ]
     if not found:
         raise SoritesError(
-            f"the source has no picture of the class {name}. Wanted class folders that are named like the"
+            f"the source has no image of the class {name}. Wanted class folders that are named like the"
             " classes"
         )
-    return [np.ascontiguousarray(picture) for picture in found]
+    return [np.ascontiguousarray(image) for image in found]
 
 
 def _finished(folder: Path, pipe: Pipe, recipe: WordRecipe) -> bool:

@@ -19,7 +19,7 @@ from sorites.apps.studio.devices import Wanted, open_devices
 from sorites.apps.studio.markers import Found, Matrix, board, drift, locate, placement
 from sorites.apps.studio.screen.server import Screen
 from sorites.apps.studio.virtual.studio import VirtualStudio, build
-from sorites.core import Picture
+from sorites.core import ImageU8
 from sorites.core.errors import SoritesError
 
 # The exposures that are tried until markers are found; at any one of them markers may be too bright
@@ -66,7 +66,7 @@ class Calibration:
         }
 
 
-def opened(photo: Photo) -> Picture:
+def opened(photo: Photo) -> ImageU8:
     """Return the pixels of a photograph in the orientation of the sensor: the one in its EXIF is
     not applied.
     """

@@ -143,7 +143,7 @@ class CameraError(SoritesError):
 
 
 class Unsettled(CameraError):
-    """It is not known whether the camera took a picture.
+    """It is not known whether the camera took an image.
 
     Nothing that it reports may be trusted until it has settled.
     """
@@ -166,7 +166,7 @@ class Camera(Protocol):
         """Set all that stays the same during a capture: JPEG, single shots, no sleep."""
 
     def check(self) -> None:
-        """Raise ``NeedsHand`` where somebody must do something before the next picture."""
+        """Raise ``NeedsHand`` where somebody must do something before the next image."""
 
     def set(self, params: Params) -> Mapping[str, Any]:
         """Set ISO, shutter and aperture, or automatic exposure, and return what the camera answers
@@ -174,10 +174,10 @@ class Camera(Protocol):
         """
 
     def shoot(self) -> Photo:
-        """Take one picture and return it. A file that was there before is never returned."""
+        """Take one image and return it. A file that was there before is never returned."""
 
     def settle(self) -> None:
-        """Wait until the camera is done with whatever it was asked, and forget the pictures that
+        """Wait until the camera is done with whatever it was asked, and forget the images that
         came of it.
         """
 
@@ -185,7 +185,7 @@ class Camera(Protocol):
         """Delete a photograph from the camera's card."""
 
     def preview(self) -> bytes:
-        """Return a live picture, as JPEG."""
+        """Return a live image, as JPEG."""
 
     def close(self) -> None:
         """Release the camera."""

@@ -1,4 +1,4 @@
-"""The loop: for every light, picture and setting show, set, read back, shoot, fetch, check,
+"""The loop: for every light, image and setting show, set, read back, shoot, fetch, check,
 straighten, write and log.
 
 The light is the outermost loop, so that lamps are switched once. A photograph is written under a
@@ -37,7 +37,7 @@ from sorites.io.files import locked, sweep_temporaries, write_bytes
 # Estimate the time and the disk that a full ImageNet-ES takes at the measured pace.
 
 
-# Both published splits: 1000 pictures, two lights, 64 + 5 and 27 + 5 shots.
+# Both published splits: 1000 images, two lights, 64 + 5 and 27 + 5 shots.
 FULL_SHOTS = 1000 * 2 * 69 + 1000 * 2 * 32
 # The share of a camera's JPEG that is left at the smaller quality, roughly.
 SMALLER = 0.4
@@ -81,7 +81,7 @@ class Options:
     """The fate of the camera's files: keep, jpeg (smaller), drop."""
     clear_card: bool = False
     calibrate_every: int = 20
-    """Pictures between two calibrations."""
+    """Images between two calibrations."""
     quality: int = QUALITY
     patience_s: float = 600.0
     """The seconds that the capture waits for a person: to change a battery or a card, turn a dial
@@ -106,7 +106,7 @@ class Capture:
     taken: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
     _calibration: Calibration | None = None
-    _pictures: int = 0
+    _images: int = 0
     _waiting: list[tuple[Future[None], Photo]] = field(default_factory=list)
 
     def run(
@@ -115,7 +115,7 @@ class Capture:
         again: frozenset[str] = frozenset(),
         tick: Callable[[int], None] = lambda n: None,
     ) -> None:
-        """Take all that is missing; pictures named in ``again`` are shot once more."""
+        """Take all that is missing; images named in ``again`` are shot once more."""
         done = {path for path, line in self.folder.done().items() if line["sample"] not in again}
         log = Log(self.folder.log)
         pool = ThreadPoolExecutor(1, "straighten")
@@ -125,13 +125,13 @@ class Capture:
                 for reference in held:
                     missing = [shot for shot in self.folder.shots(reference, light) if shot.path not in done]
                     if missing:
-                        self._picture(reference, light, missing, log, pool, tick)
+                        self._image(reference, light, missing, log, pool, tick)
             self._finish()
         finally:
             pool.shutdown(wait=True)
             log.close()
 
-    def _picture(
+    def _image(
         self,
         reference: Reference,
         light: str,
@@ -140,17 +140,17 @@ class Capture:
         pool: ThreadPoolExecutor,
         tick: Callable[[int], None],
     ) -> None:
-        """Take what is missing of one picture under one light."""
+        """Take what is missing of one image under one light."""
         self._patiently(lambda: self._timed("lamps", lambda: self.lamps.set(light)), log)
         self._patiently(self.camera.check, log)
-        if self._pictures % self.options.calibrate_every == 0:
+        if self._images % self.options.calibrate_every == 0:
             self._calibrate(log)
-        self._pictures += 1
-        picture = reference.picture()
+        self._images += 1
+        image = reference.image()
         shown = self._patiently(
             lambda: self._timed("show", lambda: self.screen.show(reference.id, reference.png())), log
         )
-        size = (picture.shape[1], picture.shape[0])
+        size = (image.shape[1], image.shape[0])
         for shot in missing:
             self._shot(shot, shown, size, log, pool)
             tick(1)
@@ -221,8 +221,8 @@ class Capture:
     ) -> None:
         """Straighten a photograph, write it and its original, then log it."""
         start = time.perf_counter()
-        picture = straightened(opened(photo), calibration.matrix, shown, size)
-        data = encoded(picture, photo.data, self.options.quality)
+        image = straightened(opened(photo), calibration.matrix, shown, size)
+        data = encoded(image, photo.data, self.options.quality)
         self._count("straighten", start)
         start = time.perf_counter()
         original = kept_original(self.folder.root, shot.path, photo, self.options.originals)
@@ -316,7 +316,7 @@ class Job:
     side: int | None = None
 
     def held(self) -> list[Reference]:
-        """Return the pictures, in the fair order of the source."""
+        """Return the images, in the fair order of the source."""
         space = labels_of(self.labels or "imagenet")
         clean = [sample for sample in in_order(core.source(self.source, space)) if sample.shift == CLEAN]
         return references(clean[: self.limit], space, self.side)
@@ -332,7 +332,7 @@ class Summary:
     """The results of a capture. ``camera_s`` is the virtual camera's own time."""
 
     root: Path
-    pictures: int
+    images: int
     wanted: int
     taken: int
     seconds: float
@@ -344,7 +344,7 @@ class Summary:
     def lines(self) -> list[str]:
         """Return a summary of the capture in words."""
         said = [
-            f"{self.wanted} photographs of {self.pictures} pictures are in {self.root}; {self.taken} were"
+            f"{self.wanted} photographs of {self.images} images are in {self.root}; {self.taken} were"
             " taken now"
         ]
         if self.taken:
@@ -373,7 +373,7 @@ def capture_all(job: Job, say: Say, bar: Bar | None = None) -> Summary:
         folder.prepare(held)
         again = flagged(folder) if job.reshoot else frozenset()
         if job.reshoot and not again:
-            say("no picture is flagged; nothing to shoot again")
+            say("no image is flagged; nothing to shoot again")
         missing = missing_shots(folder, held, again)
         if not missing:
             return _summary(folder, held, None, None, 0.0)

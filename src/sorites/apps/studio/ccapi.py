@@ -234,7 +234,7 @@ EVENTS, CONTENTS = "event/polling", "contents"
 # The longest wait for the file of a shot, after the longest shutter time.
 FILE_S = 60.0
 FETCHES = 4
-PICTURES = (".jpg", ".jpeg")
+IMAGES = (".jpg", ".jpeg")
 EMPTY_BATTERY = ("none", "low")
 
 
@@ -412,7 +412,7 @@ class CcapiCamera:
         named = event.get("addedcontents") or ()
         fresh = [str(name) for name in named if str(name) not in self._seen]
         self._seen.update(fresh)
-        return [name for name in fresh if name.lower().endswith(PICTURES)]
+        return [name for name in fresh if name.lower().endswith(IMAGES)]
 
     def _drain(self) -> None:
         self._added("immediately")

@@ -1,7 +1,7 @@
 """Model-friendly capture: policies choose settings from the model's answers, and are compared by
 accuracy and shots spent.
 
-A quarter of the pictures, by a hash of their ids, teach the aggregate policy its setting; all are
+A quarter of the images, by a hash of their ids, teach the aggregate policy its setting; all are
 judged on the others. A photograph that two policies want is taken once, and each of them is charged
 for it.
 """
@@ -32,8 +32,8 @@ from sorites.apps.studio.markers import straightened
 from sorites.apps.studio.policies import Answer, Outcome, Policy, by_exposure, checked_names, key_of
 from sorites.apps.studio.references import Reference, stage_of
 from sorites.apps.studio.screen.server import Screen, Shown
-from sorites.apps.studio.sheets import pictures_of
-from sorites.core import Model, Picture
+from sorites.apps.studio.sheets import images_of
+from sorites.core import ImageU8, Model
 from sorites.core.camera_grid import Grid, Params
 from sorites.core.errors import SoritesError
 from sorites.core.progress import Bar
@@ -55,15 +55,15 @@ class Judge:
     scorer: Any
     labels: tuple[str, ...]
 
-    def __call__(self, picture: Picture, label: str) -> Answer:
+    def __call__(self, image: ImageU8, label: str) -> Answer:
         """Return what the model says of a photograph of a class."""
-        outputs = self.model([picture])
+        outputs = self.model([image])
         if outputs.logits is None:
             raise SoritesError(f"{self.model.name} gives no logits; control needs a classifier")
         logits = outputs.logits[0].astype(np.float64)
         shares = np.exp(logits - logits.max())
-        strange = float(self.scorer(outputs)[0])
-        return Answer(self.labels[int(logits.argmax())] == label, float(shares.max() / shares.sum()), strange)
+        ood = float(self.scorer(outputs)[0])
+        return Answer(self.labels[int(logits.argmax())] == label, float(shares.max() / shares.sum()), ood)
 
 
 def judge(model: str, scorer: str, labels: tuple[str, ...]) -> Judge:
@@ -92,29 +92,29 @@ class Rig:
     tick: Callable[[int], None] = lambda n: None
     _shown: tuple[str, Shown] | None = None
     _matrix: Any = None
-    _pictures: int = 0
+    _images: int = 0
 
     def at(self, reference: Reference, light: str) -> Callable[[Params], Answer]:
-        """Return the shooter of a picture under a light."""
+        """Return the shooter of an image under a light."""
         return lambda params: self._answer(reference, light, params)
 
     def _answer(self, reference: Reference, light: str, params: Params) -> Answer:
         key = (reference.id, light, key_of(params))
         if key not in self.known:
-            answer = self.judge(self._picture(reference, light, params), reference.folder)
+            answer = self.judge(self._image(reference, light, params), reference.folder)
             self.log.add("answer", sample=reference.id, light=light, setting=key[2], **asdict(answer))
             self.known[key] = answer
             self.tick(1)
         return self.known[key]
 
-    def _picture(self, reference: Reference, light: str, params: Params) -> Picture:
+    def _image(self, reference: Reference, light: str, params: Params) -> ImageU8:
         self.lamps.set(light)
         if self._shown is None or self._shown[0] != reference.id:
-            if self._pictures % CALIBRATE_EVERY == 0:
+            if self._images % CALIBRATE_EVERY == 0:
                 self._matrix = calibrate(self.camera, self.screen, self.stage, self._matrix).matrix
-            self._pictures += 1
+            self._images += 1
             self._shown = (reference.id, self.screen.show(reference.id, reference.png()))
-        high, wide = reference.picture().shape[:2]
+        high, wide = reference.image().shape[:2]
         for left in reversed(range(TRIES)):
             try:
                 self.camera.set(params)
@@ -143,7 +143,7 @@ class Replay:
     tick: Callable[[int], None] = lambda n: None
 
     def at(self, reference: Reference, light: str) -> Callable[[Params], Answer]:
-        """Return the shooter of a picture under a light."""
+        """Return the shooter of an image under a light."""
         places = {key_of(params): place for params, place in self.folder.grid.under(light)}
 
         def shoot(params: Params) -> Answer:
@@ -167,7 +167,7 @@ class Replay:
 
 @dataclass(frozen=True)
 class Plan:
-    """The plan of a comparison: pictures, lights, the grid, policies and the fixed setting."""
+    """The plan of a comparison: images, lights, the grid, policies and the fixed setting."""
 
     held: Sequence[Reference]
     grid: Grid
@@ -183,21 +183,21 @@ class Plan:
         return [{**params, "mode": "manual"} for params in self.grid.manual]
 
     def teaches(self, reference: Reference) -> bool:
-        """Return whether a picture is one that the aggregate policy learns from."""
+        """Return whether an image is one that the aggregate policy learns from."""
         return int.from_bytes(digest(reference.id, "control", size=4), "big") / 2**32 < self.teach
 
 
 def compare(plan: Plan, rig: Rig | Replay) -> tuple[pl.DataFrame, list[str]]:
-    """Try every policy on every judged picture under every light; return one row per policy and
+    """Try every policy on every judged image under every light; return one row per policy and
     light, and notes.
     """
     judged = [reference for reference in plan.held if not plan.teaches(reference)]
     taught = [reference for reference in plan.held if plan.teaches(reference)]
     if not judged or ("aggregate" in plan.names and not taught):
         raise SoritesError(
-            f"{len(plan.held)} pictures are too few to teach and to judge; take more with --limit"
+            f"{len(plan.held)} images are too few to teach and to judge; take more with --limit"
         )
-    rows, notes = [], [f"{len(judged)} pictures are judged, {len(taught)} others teach the aggregate policy"]
+    rows, notes = [], [f"{len(judged)} images are judged, {len(taught)} others teach the aggregate policy"]
     for light in plan.lights:
         made = _policies(plan, rig, light, taught, notes)
         for reference in judged:
@@ -231,7 +231,7 @@ def _policies(
             best = policies.best_of(answers, plan.settings)
             spent = len(taught) * len(plan.settings)
             notes.append(
-                f"lamp {light}: best for {len(taught)} pictures is {in_words(best)}, found with {spent} shots"
+                f"lamp {light}: best for {len(taught)} images is {in_words(best)}, found with {spent} shots"
             )
             made[name] = policies.fixed(best)
         else:
@@ -240,7 +240,7 @@ def _policies(
 
 
 def summary(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return accuracy with its interval, n, shots per picture and the gain over automatic exposure,
+    """Return accuracy with its interval, n, shots per image and the gain over automatic exposure,
     per policy and light.
 
     Automatic exposure has no gain over itself: null.
@@ -272,7 +272,7 @@ def remembered(out: Path) -> dict[tuple[str, str, str], Answer]:
     """Return the answers that a folder's log holds."""
     return {
         (line["sample"], line["light"], line["setting"]): Answer(
-            line["right"], line["confidence"], line["strange"]
+            line["right"], line["confidence"], line["ood"]
         )
         for line in logs.read(out / NAME)
         if line["event"] == "answer"
@@ -345,7 +345,7 @@ def replayed(wanted: Control, captured: Path, bar: Bar | None = None) -> tuple[p
     folder = open_folder(captured)
     held = [
         Reference(name, name.partition("/")[0], name.partition("/")[2], functools.partial(decode, path))
-        for name, path in pictures_of(folder)
+        for name, path in images_of(folder)
     ]
     names = checked_names(wanted.names)
     settings = [{**params, "mode": "manual"} for params in folder.grid.manual]

@@ -172,7 +172,7 @@ class CaptureFolder:
                 write_bytes(data, path)
 
     def shots(self, reference: Reference, light: str) -> Iterator[Shot]:
-        """Yield the wanted photographs of a picture under a light, manual settings first."""
+        """Yield the wanted photographs of an image under a light, manual settings first."""
         for params, place in self.grid.under(light):
             yield Shot(reference, params, f"{self.part}/{place}")
 
@@ -219,17 +219,17 @@ def open_folder(root: Path) -> CaptureFolder:
     )
 
 
-# Keep the reviewers' remarks on the sheets: an append-only file of flags, and the pictures that must be
+# Keep the reviewers' remarks on the sheets: an append-only file of flags, and the images that must be
 # shot again.
 
 
 REVIEWS_NAME = "review.jsonl"
 # The issues that the paper's reviewers documented.
-KINDS = {"crop": "crop error", "missed": "missed picture", "label": "label mismatch"}
+KINDS = {"crop": "crop error", "missed": "missed image", "label": "label mismatch"}
 
 
 def verdicts(folder: CaptureFolder) -> dict[tuple[str, str], Mapping[str, Any]]:
-    """Return the last verdict of every reviewer on every picture."""
+    """Return the last verdict of every reviewer on every image."""
     found: dict[tuple[str, str], Mapping[str, Any]] = {}
     for line in read(folder.root / REVIEWS_NAME):
         if line["event"] == "verdict" and isinstance(line.get("sample"), str):
@@ -238,7 +238,7 @@ def verdicts(folder: CaptureFolder) -> dict[tuple[str, str], Mapping[str, Any]]:
 
 
 def flagged(folder: CaptureFolder) -> frozenset[str]:
-    """Return the pictures that anyone flagged and that were not shot again since."""
+    """Return the images that anyone flagged and that were not shot again since."""
     last: dict[str, float] = {}
     for line in folder.done().values():
         sample, when = str(line["sample"]), float(line["time"])

@@ -1,4 +1,4 @@
-"""The calibration picture, a grid of ArUco markers, and the homography from screen to frame that a
+"""The calibration image, a grid of ArUco markers, and the homography from screen to frame that a
 photograph of it gives.
 
 Coordinates are those of pixel centres: a marker drawn from pixel 10 on has its corner at 9.5.
@@ -18,7 +18,7 @@ from PIL import Image as Pillow
 
 from sorites.apps.studio.cameras import CameraError
 from sorites.apps.studio.screen.server import Shown
-from sorites.core import Picture
+from sorites.core import ImageU8
 from sorites.core.errors import MissingExtra
 
 Matrix = NDArray[np.float64]
@@ -42,7 +42,7 @@ def vision() -> Any:
 @dataclass(frozen=True)
 class Board:
     """The markers on the screen: where their corners are by marker, in pixels of the board, and the
-    board's picture.
+    board's image.
     """
 
     size: tuple[int, int]
@@ -91,7 +91,7 @@ class Found:
     warnings: tuple[str, ...]
 
 
-def locate(frame: Picture, shown: Board, placed: Matrix) -> Found:
+def locate(frame: ImageU8, shown: Board, placed: Matrix) -> Found:
     """Find the markers in a photograph of a board; ``placed`` takes pixels of the board to pixels
     of the screen.
     """
@@ -100,7 +100,7 @@ def locate(frame: Picture, shown: Board, placed: Matrix) -> Found:
     known = _detect(grey, shown)
     if len(known) < FEWEST:
         raise CameraError(
-            f"only {len(known)} of {len(shown.corners)} markers are in the picture:"
+            f"only {len(known)} of {len(shown.corners)} markers are in the image:"
             f" {_why_few(grey, len(known))}"
         )
     ids = sorted(known)
@@ -109,7 +109,7 @@ def locate(frame: Picture, shown: Board, placed: Matrix) -> Found:
     matrix, _ = cv2.findHomography(here, there, cv2.RANSAC, 3.0)
     if matrix is None:
         raise CameraError(
-            "no homography follows from the places of the markers; is the picture of another screen?"
+            "no homography follows from the places of the markers; is the image of another screen?"
         )
     off = float(np.median(np.linalg.norm(moved(matrix, here) - there, axis=1)))
     size = (frame.shape[1], frame.shape[0])
@@ -187,7 +187,7 @@ def _warnings(
         said.append(f"{len(shown.corners) - markers} of {len(shown.corners)} markers were not found")
     if edge > SOFT * max(1.0, sides[0] / width):
         said.append(
-            f"the picture is out of focus: edges are {edge:.1f} px wide. Focus on the screen, then switch"
+            f"the image is out of focus: edges are {edge:.1f} px wide. Focus on the screen, then switch"
             " autofocus off"
         )
     if off > OFF:
@@ -205,7 +205,7 @@ def drift(before: Matrix, after: Matrix, area: Sequence[float]) -> float:
     return float(np.linalg.norm(moved(before, corners) - moved(after, corners), axis=1).max())
 
 
-# From the frame of a camera to the picture that the screen showed: warped once by Lanczos, cut, at the
+# From the frame of a camera to the image that the screen showed: warped once by Lanczos, cut, at the
 # size of the reference.
 
 
@@ -214,7 +214,7 @@ _ORIENTATION = 0x0112
 
 
 def placement(shown: Shown, size: tuple[int, int]) -> Matrix:
-    """Return the matrix that takes pixels of a reference picture (width, height) to pixels of the
+    """Return the matrix that takes pixels of a reference image (width, height) to pixels of the
     screen that showed it.
     """
     wide, high = shown.width / size[0], shown.height / size[1]
@@ -223,13 +223,13 @@ def placement(shown: Shown, size: tuple[int, int]) -> Matrix:
     )
 
 
-def straightened(frame: Picture, matrix: Matrix, shown: Shown, size: tuple[int, int]) -> Picture:
-    """Cut the shown picture out of a frame, at ``size`` (width, height).
+def straightened(frame: ImageU8, matrix: Matrix, shown: Shown, size: tuple[int, int]) -> ImageU8:
+    """Cut the shown image out of a frame, at ``size`` (width, height).
 
     ``matrix`` takes the screen's pixels to the frame's.
 
     Where the frame has more pixels than the reference, the warp is finer by a whole factor and its
-    blocks are averaged, so that nothing is aliased and noise is averaged as in a picture that is
+    blocks are averaged, so that nothing is aliased and noise is averaged as in an image that is
     scaled down.
     """
     cv2 = vision()
@@ -254,8 +254,8 @@ def _factor(whole: Matrix, size: tuple[int, int]) -> int:
     return int(min(8, max(1, math.ceil(float(longest) - 0.15))))
 
 
-def encoded(picture: Picture, original: bytes, quality: int = QUALITY) -> bytes:
-    """Return a straightened picture as a JPEG file that keeps the EXIF and the colour profile of
+def encoded(image: ImageU8, original: bytes, quality: int = QUALITY) -> bytes:
+    """Return a straightened image as a JPEG file that keeps the EXIF and the colour profile of
     the photograph.
     """
     with Pillow.open(io.BytesIO(original), formats=("JPEG",)) as opened:
@@ -263,7 +263,5 @@ def encoded(picture: Picture, original: bytes, quality: int = QUALITY) -> bytes:
         exif.get_ifd(0x8769)
     exif.pop(_ORIENTATION, None)
     file = io.BytesIO()
-    Pillow.fromarray(picture).save(
-        file, "JPEG", quality=quality, subsampling=0, exif=exif, icc_profile=profile
-    )
+    Pillow.fromarray(image).save(file, "JPEG", quality=quality, subsampling=0, exif=exif, icc_profile=profile)
     return file.getvalue()

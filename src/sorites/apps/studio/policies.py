@@ -21,16 +21,16 @@ HALVINGS = 3
 
 @dataclass(frozen=True)
 class Answer:
-    """The model's answer for one photograph: whether it is right, how sure it is, and how strange
+    """The model's answer for one photograph: whether it is right, how sure it is, and how OOD
     it finds it.
     """
 
     right: bool
     confidence: float
-    strange: float | None = None
+    ood: float | None = None
 
 
-# Takes a photograph of one picture under one light at a setting, and returns what the model says of
+# Takes a photograph of one image under one light at a setting, and returns what the model says of
 # it.
 Shooter = Callable[[Params], Answer]
 
@@ -53,7 +53,7 @@ def auto(shoot: Shooter, grid: Sequence[Params]) -> Outcome:
 
 
 def fixed(setting: Params) -> Policy:
-    """One setting for all pictures: one shot."""
+    """One setting for all images: one shot."""
     return lambda shoot, grid: Outcome(shoot(setting), 1)
 
 
@@ -64,9 +64,9 @@ def confidence(shoot: Shooter, grid: Sequence[Params]) -> Outcome:
 
 
 def scorer(shoot: Shooter, grid: Sequence[Params]) -> Outcome:
-    """Every setting of the grid, and of the shots the one that the scorer finds least strange."""
+    """Every setting of the grid, and of the shots the one that the scorer finds least OOD."""
     answers = [shoot(params) for params in grid]
-    return Outcome(min(answers, key=_strangeness), len(answers))
+    return Outcome(min(answers, key=_ood_score), len(answers))
 
 
 def bisect(shoot: Shooter, grid: Sequence[Params]) -> Outcome:
@@ -108,7 +108,7 @@ def by_exposure(grid: Sequence[Params]) -> list[Params]:
 
 
 def best_of(answers: Mapping[str, Iterable[Answer]], grid: Sequence[Params]) -> Params:
-    """Return the setting at which the most pictures are right; of equal ones the one that the model
+    """Return the setting at which the most images are right; of equal ones the one that the model
     is surer at.
     """
 
@@ -143,5 +143,5 @@ def checked_names(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names)) or NAMES
 
 
-def _strangeness(answer: Answer) -> float:
-    return 0.0 if answer.strange is None else answer.strange
+def _ood_score(answer: Answer) -> float:
+    return 0.0 if answer.ood is None else answer.ood

@@ -94,7 +94,7 @@ class PtpCamera:
             )
 
     def shoot(self) -> Photo:
-        """Take a picture and return it."""
+        """Take an image and return it."""
         gp = self._gp
         try:
             path = self._camera.capture(gp.GP_CAPTURE_IMAGE)
@@ -129,11 +129,11 @@ class PtpCamera:
             raise CameraError(f"{photo.name} cannot be deleted: {error.string}") from error
 
     def preview(self) -> bytes:
-        """Return a live picture."""
+        """Return a live image."""
         try:
             return bytes(self._camera.capture_preview().get_data_and_size())
         except self._gp.GPhoto2Error as error:
-            raise CameraError(f"this camera gives no live picture: {error.string}") from error
+            raise CameraError(f"this camera gives no live image: {error.string}") from error
 
     def close(self) -> None:
         """Release the camera."""

@@ -1,4 +1,4 @@
-"""The pictures that are photographed: where each lies in the published layout, and the bytes that
+"""The images that are photographed: where each lies in the published layout, and the bytes that
 the screen shows.
 """
 
@@ -17,7 +17,7 @@ import numpy as np
 from PIL import Image as Pillow
 
 from sorites.apps.studio.cameras import checked
-from sorites.core import CLEAN, Picture, Sample
+from sorites.core import CLEAN, ImageU8, Sample
 from sorites.core import camera_grid as es_grid
 from sorites.core.camera_grid import Grid
 from sorites.core.errors import SoritesError
@@ -78,7 +78,7 @@ def _setting(row: dict[str, str], where: str) -> es_grid.Params:
 
 _KEPT = (".jpg", ".jpeg", ".png")
 _UNSAFE = re.compile(r"[^0-9A-Za-z._+\-() \u00a1-\uffff]")
-# The most that a picture's longer side may be of the shorter side that is asked for.
+# The most that an image's longer side may be of the shorter side that is asked for.
 LONGER = 1.5
 # The most letters of a file's name.
 LONGEST = 120
@@ -86,14 +86,14 @@ LONGEST = 120
 
 @dataclass(frozen=True)
 class Reference:
-    """A picture to photograph: its class folder and the stem of its file's name, both safe on any disk."""
+    """An image to photograph: its class folder and the stem of its file's name, both safe on any disk."""
 
     id: str
     folder: str
     stem: str
     load: Any
     side: int | None = None
-    """The shorter side that the picture is brought to, or None to show it as it is."""
+    """The shorter side that the image is brought to, or None to show it as it is."""
 
     @functools.cached_property
     def file(self) -> tuple[bytes, str]:
@@ -106,25 +106,25 @@ class Reference:
             return path.read_bytes(), ".JPEG" if path.suffix.lower() != ".png" else ".png"
         return self.png(), ".png"
 
-    def picture(self) -> Picture:
+    def image(self) -> ImageU8:
         """Return the pixels that the screen shows and that photographs are compared with."""
-        picture: Picture = self.load()
+        image: ImageU8 = self.load()
         if self.side is None:
-            return picture
-        high, wide = picture.shape[:2]
+            return image
+        high, wide = image.shape[:2]
         scale = min(self.side / min(high, wide), LONGER * self.side / max(high, wide))
         size = (max(16, round(wide * scale)), max(16, round(high * scale)))
-        return np.asarray(Pillow.fromarray(picture).resize(size, Pillow.Resampling.LANCZOS))
+        return np.asarray(Pillow.fromarray(image).resize(size, Pillow.Resampling.LANCZOS))
 
     def png(self) -> bytes:
-        """Return the picture as the bytes of a PNG file."""
+        """Return the image as the bytes of a PNG file."""
         file = io.BytesIO()
-        Pillow.fromarray(self.picture()).save(file, "PNG", compress_level=1)
+        Pillow.fromarray(self.image()).save(file, "PNG", compress_level=1)
         return file.getvalue()
 
 
 def references(samples: Iterable[Sample], labels: Labels, side: int | None = None) -> list[Reference]:
-    """Return the clean pictures of a source as references; every one needs a label, which names its
+    """Return the clean images of a source as references; every one needs a label, which names its
     folder.
     """
     made: dict[tuple[str, str], Reference] = {}
@@ -133,14 +133,14 @@ def references(samples: Iterable[Sample], labels: Labels, side: int | None = Non
             continue
         if sample.label is None:
             raise SoritesError(
-                f"{sample.id} has no label: pictures lie in class folders in this dataset. Put it into one"
+                f"{sample.id} has no label: images lie in class folders in this dataset. Put it into one"
             )
         folder, stem = safe(labels.ids[sample.label]), safe(PurePosixPath(sample.id).stem)
         if (folder.lower(), stem.lower()) in made:
             stem = f"{stem}-{digest(sample.id, size=4).hex()}"
         made[folder.lower(), stem.lower()] = Reference(sample.id, folder, stem, sample.load, side)
     if not made:
-        raise SoritesError("the source holds no clean pictures to photograph")
+        raise SoritesError("the source holds no clean images to photograph")
     return list(made.values())
 
 
@@ -151,6 +151,6 @@ def safe(name: str) -> str:
 
 
 def stage_of(held: Iterable[Reference]) -> tuple[int, int]:
-    """Return the width and height that hold every picture."""
-    sizes = [picture.shape[1::-1] for picture in (reference.picture() for reference in held)]
+    """Return the width and height that hold every image."""
+    sizes = [image.shape[1::-1] for image in (reference.image() for reference in held)]
     return max(width for width, _ in sizes), max(height for _, height in sizes)

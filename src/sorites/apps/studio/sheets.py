@@ -1,4 +1,4 @@
-"""One sheet per reference picture: the original, and every photograph of it under each light, as in
+"""One sheet per reference image: the original, and every photograph of it under each light, as in
 the paper's Figure 2.
 """
 
@@ -14,7 +14,7 @@ from PIL import ImageDraw, ImageFont
 from sorites.apps.studio.cameras import spelled
 from sorites.apps.studio.folder import ENDING, CaptureFolder
 from sorites.core.camera_grid import Params
-from sorites.core.errors import BadPicture, SoritesError
+from sorites.core.errors import BadImage, SoritesError
 from sorites.io.files import write_bytes
 from sorites.sources.decode import decode
 from sorites.sources.papers.imagenet_es import PARTS
@@ -28,26 +28,26 @@ FOLDER = "sheets"
 ACROSS = 9
 
 
-def pictures_of(folder: CaptureFolder) -> list[tuple[str, Path]]:
+def images_of(folder: CaptureFolder) -> list[tuple[str, Path]]:
     """Return the references of a capture: class / stem, and the file, in the order of their names."""
     where = folder.root / folder.part / next(part.references for part in PARTS if part.split == folder.split)
     found = sorted(path for path in where.glob("*/*") if path.is_file())
     if not found:
-        raise SoritesError(f"{where} holds no pictures")
+        raise SoritesError(f"{where} holds no images")
     return [(f"{path.parent.name}/{path.stem}", path) for path in found]
 
 
 def sheet_path(folder: CaptureFolder, name: str) -> Path:
-    """Return the file of a picture's sheet."""
+    """Return the file of an image's sheet."""
     return folder.root / FOLDER / f"{name}.jpg"
 
 
 def write_sheets(folder: CaptureFolder, tick: Callable[[int], None] = lambda n: None) -> list[Path]:
-    """Compose the sheet of every picture and write them; sheets newer than their photographs are
+    """Compose the sheet of every image and write them; sheets newer than their photographs are
     left as they are.
     """
     made = []
-    for name, reference in pictures_of(folder):
+    for name, reference in images_of(folder):
         path = sheet_path(folder, name)
         if not _newer(path, folder, name):
             write_bytes(_as_jpeg(compose(folder, name, reference)), path)
@@ -128,7 +128,7 @@ def _paste(page: Pillow.Image, path: Path, at: tuple[int, int], side: int) -> No
     ink = ImageDraw.Draw(page)
     try:
         tile = Pillow.fromarray(decode(path))
-    except (BadPicture, OSError):
+    except (BadImage, OSError):
         ink.rectangle((at[0], at[1], at[0] + side - 1, at[1] + side - 1), fill=HOLE)
         ink.text((at[0] + 6, at[1] + side // 2 - 6), "missing", INK, ImageFont.load_default(11))
         return
@@ -148,7 +148,7 @@ def _as_jpeg(page: Pillow.Image) -> bytes:
 
 
 def sample_of(folder: CaptureFolder) -> Mapping[str, str]:
-    """Map class / stem of each picture to the id of its sample, from the log."""
+    """Map class / stem of each image to the id of its sample, from the log."""
     found: dict[str, str] = {}
     for path, line in folder.done().items():
         found["/".join(path.rpartition(ENDING)[0].split("/")[-2:])] = str(line["sample"])

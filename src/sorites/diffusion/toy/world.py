@@ -1,4 +1,4 @@
-"""Real pictures of the toy world, drawn from geometry: a warm shape on cool ground, plain, in snow
+"""Real images of the toy world, drawn from geometry: a warm shape on cool ground, plain, in snow
 or at night.
 """
 
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sorites.core.errors import SoritesError, UnknownName
-from sorites.core.samples import Image
+from sorites.core.samples import ImageF32
 from sorites.core.torch_tools import beside_torchvision, one_thread
 
 SHAPES = ("disc", "square", "triangle", "cross")
@@ -23,16 +23,16 @@ SIDE = 16
 # Points per pixel and axis at which an outline is drawn.
 FINE = 4
 
-Picture = NDArray[np.float32]
+ImageU8 = NDArray[np.float32]
 
 
 def caption(shape: str, style: str = "plain") -> str:
-    """Return the words for a picture, as sliders and generation ask for it."""
-    return f"a picture of a {shape}" if style == "plain" else f"a picture of a {shape} in {style}"
+    """Return the words for an image, as sliders and generation ask for it."""
+    return f"an image of a {shape}" if style == "plain" else f"an image of a {shape} in {style}"
 
 
-def draw(shape: str, style: str, rng: np.random.Generator) -> Picture:
-    """Return one picture, 16 x 16 x 3 in 0..1."""
+def draw(shape: str, style: str, rng: np.random.Generator) -> ImageU8:
+    """Return one image, 16 x 16 x 3 in 0..1."""
     if style not in STYLES:
         raise UnknownName("style of the toy world", style, STYLES)
     inside = outline(shape, rng)[..., None]
@@ -40,12 +40,12 @@ def draw(shape: str, style: str, rng: np.random.Generator) -> Picture:
         colorsys.hsv_to_rgb(rng.uniform(0.02, 0.14), rng.uniform(0.8, 1.0), rng.uniform(0.85, 1.0))
     )
     ground = rng.uniform(0.3, 0.42) + rng.uniform(-0.04, 0.04, 3) + np.array([-0.05, 0.0, 0.05])
-    picture = inside * colour + (1 - inside) * ground
+    image = inside * colour + (1 - inside) * ground
     if style == "snow":
-        picture = _snow(picture, inside, rng)
+        image = _snow(image, inside, rng)
     elif style == "night":
-        picture = _night(picture, inside, rng)
-    return np.asarray(np.clip(picture, 0.0, 1.0), np.float32)
+        image = _night(image, inside, rng)
+    return np.asarray(np.clip(image, 0.0, 1.0), np.float32)
 
 
 def outline(shape: str, rng: np.random.Generator) -> NDArray[np.float64]:
@@ -61,19 +61,19 @@ def outline(shape: str, rng: np.random.Generator) -> NDArray[np.float64]:
     return covered
 
 
-def _disc(x: Picture, y: Picture) -> NDArray[np.bool_]:
+def _disc(x: ImageU8, y: ImageU8) -> NDArray[np.bool_]:
     return x**2 + y**2 < 1
 
 
-def _square(x: Picture, y: Picture) -> NDArray[np.bool_]:
+def _square(x: ImageU8, y: ImageU8) -> NDArray[np.bool_]:
     return np.maximum(abs(x), abs(y)) < 0.9
 
 
-def _triangle(x: Picture, y: Picture) -> NDArray[np.bool_]:
+def _triangle(x: ImageU8, y: ImageU8) -> NDArray[np.bool_]:
     return (y < 0.85) & (abs(x) < (y + 1.05) * 0.55)
 
 
-def _cross(x: Picture, y: Picture) -> NDArray[np.bool_]:
+def _cross(x: ImageU8, y: ImageU8) -> NDArray[np.bool_]:
     return (np.minimum(abs(x), abs(y)) < 0.32) & (np.maximum(abs(x), abs(y)) < 1.05)
 
 
@@ -81,20 +81,20 @@ _INSIDE = {"disc": _disc, "square": _square, "triangle": _triangle, "cross": _cr
 
 
 def _snow(
-    picture: NDArray[np.float64], inside: NDArray[np.float64], rng: np.random.Generator
+    image: NDArray[np.float64], inside: NDArray[np.float64], rng: np.random.Generator
 ) -> NDArray[np.float64]:
     """Whiten the ground, pale the shape a little, and let flakes fall over both."""
     veil = 0.8 * (1 - inside) + 0.15 * inside
     flakes = (rng.uniform(size=(SIDE, SIDE, 1)) < 0.12) * rng.uniform(0.6, 0.95, (SIDE, SIDE, 1))
-    paled = picture * (1 - veil) + np.array([0.88, 0.92, 0.98]) * veil
+    paled = image * (1 - veil) + np.array([0.88, 0.92, 0.98]) * veil
     return np.asarray(paled * (1 - flakes) + flakes)
 
 
 def _night(
-    picture: NDArray[np.float64], inside: NDArray[np.float64], rng: np.random.Generator
+    image: NDArray[np.float64], inside: NDArray[np.float64], rng: np.random.Generator
 ) -> NDArray[np.float64]:
     """Take most of the light away, the warm part more, and set stars beside the shape."""
-    dark = picture * (np.array([0.5, 0.5, 0.6]) * inside + np.array([0.12, 0.15, 0.4]) * (1 - inside))
+    dark = image * (np.array([0.5, 0.5, 0.6]) * inside + np.array([0.12, 0.15, 0.4]) * (1 - inside))
     stars = (rng.uniform(size=(SIDE, SIDE, 1)) < 0.05) * (1 - inside) * rng.uniform(0.5, 0.9, (SIDE, SIDE, 1))
     return np.asarray(dark * (1 - stars) + stars * np.array([1.0, 0.95, 0.75]))
 
@@ -103,7 +103,7 @@ def _night(
 # trained.
 
 
-WORDS = ("a", "picture", "photo", "of", "in", ",", *SHAPES, *STYLES)
+WORDS = ("a", "image", "photo", "of", "in", ",", *SHAPES, *STYLES)
 # Tokens of a prompt, with its first and last.
 LENGTH = 12
 # Numbers per token.
@@ -214,7 +214,7 @@ def _pass_on(layer: Any, gain: float, offset: float) -> None:
             layer.bias[channel] = offset
 
 
-# Classifiers of the toy world, trained on its real pictures: they know nothing of the pipeline that draws
+# Classifiers of the toy world, trained on its real images: they know nothing of the pipeline that draws
 # like them.
 
 
@@ -252,8 +252,10 @@ def judge(kind: str = "all") -> Any:
     return made.eval().requires_grad_(False)
 
 
-def opinions(images: Sequence[Image], kind: str = "all") -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Return P(shape) N x 4 and P(style) N x 3 of pictures, H x W x 3 in 0..1."""
+def opinions(
+    images: Sequence[ImageF32], kind: str = "all"
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Return P(shape) N x 4 and P(style) N x 3 of images, H x W x 3 in 0..1."""
     import torch
 
     with one_thread(), torch.no_grad():
@@ -263,7 +265,7 @@ def opinions(images: Sequence[Image], kind: str = "all") -> tuple[NDArray[np.flo
 
 
 def train(kind: str, seed: int = 0, steps: int = 700, batch: int = 64) -> Any:
-    """Train a classifier on real pictures that are drawn afresh for every step, a little disturbed;
+    """Train a classifier on real images that are drawn afresh for every step, a little disturbed;
     about 15 s.
     """
     import torch
@@ -290,8 +292,8 @@ def train(kind: str, seed: int = 0, steps: int = 700, batch: int = 64) -> Any:
     return made.eval().requires_grad_(False)
 
 
-def real(count: int, style: str, seed: int = 1) -> tuple[list[Image], NDArray[np.int64]]:
-    """Return real pictures of one style and their shapes."""
+def real(count: int, style: str, seed: int = 1) -> tuple[list[ImageF32], NDArray[np.int64]]:
+    """Return real images of one style and their shapes."""
     rng = np.random.default_rng(seed)
     shape = np.arange(count) % len(SHAPES)
     return [draw(SHAPES[a], style, rng) for a in shape], shape

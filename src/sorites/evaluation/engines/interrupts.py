@@ -1,4 +1,4 @@
-"""Ending work early: threads look between pictures whether they are asked to leave, and Ctrl-C asks them."""
+"""Ending work early: threads look between images whether they are asked to leave, and Ctrl-C asks them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def heed(asked: threading.Event) -> None:
 
 
 def leave_if_asked() -> None:
-    """End this thread's piece of work if its engine asked for that; called between two pictures."""
+    """End this thread's piece of work if its engine asked for that; called between two images."""
     asked = getattr(_here, "asked", None)
     if asked is not None and asked.is_set():
         raise Left

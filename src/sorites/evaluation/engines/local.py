@@ -28,7 +28,7 @@ def local(
 ) -> Iterator[tuple[Unit, Result]]:
     """Run ``workers`` units at a time.
 
-    A failure or an interrupt drops what has not begun, and what is under way at its next picture;
+    A failure or an interrupt drops what has not begun, and what is under way at its next image;
     it is raised when that is done.
     """
     asked = threading.Event()

@@ -1,4 +1,4 @@
-"""The decomposition of a referee's space into meaning and appearance: learn it, keep it, and test
+"""The decomposition of an encoder's space into meaning and appearance: learn it, keep it, and test
 what its halves still know.
 """
 
@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from sorites import core
-from sorites.core import Examples, Features, Referee, Source
+from sorites.core import Encoder, Examples, Features, Source
 from sorites.core.errors import SoritesError
 from sorites.core.labels import Labels
 from sorites.core.labels import labels as labels_of
@@ -45,7 +45,7 @@ Each = Callable[[int, float], None]
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything that a decomposition follows from besides the referee."""
+    """Everything that a decomposition follows from besides the encoder."""
 
     labels: tuple[str, ...]
     styles: tuple[tuple[str, ...], ...]
@@ -61,74 +61,74 @@ class Recipe:
             "training": asdict(self.training),
         }
 
-    def key(self, referee: Referee) -> str:
-        """Return the name under which the decomposition of a referee's space is cached."""
-        return digest(referee.version, json.dumps(self.record(), sort_keys=True)).hex()
+    def key(self, encoder: Encoder) -> str:
+        """Return the name under which the decomposition of an encoder's space is cached."""
+        return digest(encoder.version, json.dumps(self.record(), sort_keys=True)).hex()
 
 
 def recipe(
-    referee: Referee,
+    encoder: Encoder,
     labels: Sequence[str] = (),
     styles: Styles = (),
     count: int = COUNT,
     training: Training | None = None,
 ) -> Recipe:
-    """Return a recipe of the texts given, else of those that the referee was made for, else of our
+    """Return a recipe of the texts given, else of those that the encoder was made for, else of our
     own styles.
     """
-    names, groups = tuple(labels or referee.labels), tuple(map(tuple, styles or referee.styles or STYLES))
+    names, groups = tuple(labels or encoder.labels), tuple(map(tuple, styles or encoder.styles or STYLES))
     if not names:
         raise SoritesError(
-            f"referee {referee.name} has no labels of its own: name some with --labels FILE, one per line"
+            f"encoder {encoder.name} has no labels of its own: name some with --labels FILE, one per line"
         )
     return Recipe(names, groups, count, training or Training())
 
 
 def learn(
-    referee: Referee, how: Recipe, each: Each = lambda epoch, loss: None, bar: Bar | None = None
+    encoder: Encoder, how: Recipe, each: Each = lambda epoch, loss: None, bar: Bar | None = None
 ) -> Decomposition:
-    """Learn the decomposition of a referee's space from texts alone."""
+    """Learn the decomposition of an encoder's space from texts alone."""
     made = triplets(how.labels, how.styles, how.count, how.training.seed)
     tick = bar("encoding", len(made.texts)) if bar else lambda n: None
     return decompose(
-        np.concatenate(list(text_features(referee, made.texts, tick))), made.places, how.training, each
+        np.concatenate(list(text_features(encoder, made.texts, tick))), made.places, how.training, each
     )
 
 
-def text_features(referee: Referee, texts: Sequence[str], tick: Tick = lambda n: None) -> Iterator[Features]:
+def text_features(encoder: Encoder, texts: Sequence[str], tick: Tick = lambda n: None) -> Iterator[Features]:
     """Yield the features of many texts, some thousands at a time."""
     for start in range(0, len(texts), TEXTS):
         some = texts[start : start + TEXTS]
-        yield referee.texts(some)
+        yield encoder.texts(some)
         tick(len(some))
 
 
-def cached(referee: Referee, how: Recipe, each: Each = lambda epoch, loss: None) -> Decomposition:
+def cached(encoder: Encoder, how: Recipe, each: Each = lambda epoch, loss: None) -> Decomposition:
     """Return the decomposition from the user's cache, learning it the first time; without a version
     nothing is cached.
     """
-    if not referee.version:
-        return learn(referee, how, each)
-    path = cache("splits", f"{how.key(referee)}.safetensors")
+    if not encoder.version:
+        return learn(encoder, how, each)
+    path = cache("splits", f"{how.key(encoder)}.safetensors")
     return kept(
-        path, lambda: _packed(learn(referee, how, each), referee, how), lambda path: load(path, referee)
+        path, lambda: _packed(learn(encoder, how, each), encoder, how), lambda path: load(path, encoder)
     )
 
 
-def save(path: Path, decomposition: Decomposition, referee: Referee, how: Recipe) -> None:
+def save(path: Path, decomposition: Decomposition, encoder: Encoder, how: Recipe) -> None:
     """Write W and everything it follows from, as safetensors."""
-    write_bytes(_packed(decomposition, referee, how), path)
+    write_bytes(_packed(decomposition, encoder, how), path)
 
 
-def _packed(decomposition: Decomposition, referee: Referee, how: Recipe) -> bytes:
+def _packed(decomposition: Decomposition, encoder: Encoder, how: Recipe) -> bytes:
     from safetensors.numpy import save as packed
 
-    metadata = {"referee": referee.name, "version": referee.version, "recipe": json.dumps(how.record())}
+    metadata = {"encoder": encoder.name, "version": encoder.version, "recipe": json.dumps(how.record())}
     return packed({"matrix": decomposition.matrix}, metadata=metadata)
 
 
-def load(path: str | Path, referee: Referee) -> Decomposition:
-    """Read a decomposition; one that was learnt in another referee's space is refused."""
+def load(path: str | Path, encoder: Encoder) -> Decomposition:
+    """Read a decomposition; one that was learnt in another encoder's space is refused."""
     try:
         arrays, metadata = tensors(Path(path), ["matrix"])
     except SoritesError as error:
@@ -139,13 +139,13 @@ def load(path: str | Path, referee: Referee) -> Decomposition:
             f"{path}: wanted a square matrix of numbers, got shape {matrix.shape} of {matrix.dtype}"
         )
     decomposition = Decomposition(matrix)
-    if metadata.get("version") != referee.version:
-        learnt_on = metadata.get("referee", "another referee")
-        raise SoritesError(f"{path} was learnt on {learnt_on}, not on {referee.name} as it is now")
+    if metadata.get("version") != encoder.version:
+        learnt_on = metadata.get("encoder", "another encoder")
+        raise SoritesError(f"{path} was learnt on {learnt_on}, not on {encoder.name} as it is now")
     return decomposition
 
 
-def text_means(referee: Referee, how: Recipe, bar: Bar | None = None) -> tuple[Features, Features]:
+def text_means(encoder: Encoder, how: Recipe, bar: Bar | None = None) -> tuple[Features, Features]:
     """Return mean text features: of each label over the styles, and of each style over the labels.
 
     A style counts as the mean over its templates. Some labels are encoded at a time, and only the
@@ -158,7 +158,7 @@ def text_means(referee: Referee, how: Recipe, bar: Bar | None = None) -> tuple[F
     labels, styles = [], np.zeros((len(how.styles), 1))
     for start in range(0, len(how.labels), step):
         some = how.labels[start : start + step]
-        found = referee.texts([template.replace("{}", label) for label in some for template in templates])
+        found = encoder.texts([template.replace("{}", label) for label in some for template in templates])
         parts = np.split(found.reshape(len(some), len(templates), -1), ends, axis=1)
         grid = np.stack([part.mean(axis=1) for part in parts], axis=1)
         labels.append(grid.mean(axis=1))
@@ -168,14 +168,14 @@ def text_means(referee: Referee, how: Recipe, bar: Bar | None = None) -> tuple[F
 
 
 def zero_shot_table(
-    referee: Referee, decomposition: Decomposition, how: Recipe, examples: Examples, bar: Bar | None = None
+    encoder: Encoder, decomposition: Decomposition, how: Recipe, examples: Examples, bar: Bar | None = None
 ) -> pl.DataFrame:
     """Return zero-shot accuracy of the class by each half, PCA's halves and the whole (the paper's
     table 3), and of the style.
 
     ``value`` is Acc@1 and ``top5`` Acc@5; ``chance`` is that of the first.
     """
-    means = text_means(referee, how, bar)
+    means = text_means(encoder, how, bar)
     of_class = accuracies(decomposition, examples.features, examples.label, means[0], means)
     frames = [of_class.with_columns(of=pl.lit("class"), chance=pl.lit(1 / len(how.labels)))]
     if (examples.style >= 0).all():
@@ -184,18 +184,18 @@ def zero_shot_table(
     return pl.concat(frames).select("of", "part", "value", "top5", "n", "chance")
 
 
-def examples_of(referee: Referee, source: Source) -> Examples:
-    """Return the labelled pictures of a source as examples; their styles are not known."""
+def examples_of(encoder: Encoder, source: Source) -> Examples:
+    """Return the labelled images of a source as examples; their styles are not known."""
     labelled = [sample for sample in source if sample.label is not None]
     if not labelled:
-        raise SoritesError(f"the source {source.name} has no labelled pictures to check a decomposition on")
-    found = features(referee, ((sample.load(), sample.framed) for sample in labelled))
+        raise SoritesError(f"the source {source.name} has no labelled images to check a decomposition on")
+    found = features(encoder, ((sample.load(), sample.framed) for sample in labelled))
     labels = np.array([sample.label for sample in labelled], np.int64)
     return Examples(found, labels, np.full(len(labelled), -1, np.int64))
 
 
 def report(
-    referee: Referee,
+    encoder: Encoder,
     decomposition: Decomposition,
     how: Recipe,
     check: str | None,
@@ -203,10 +203,10 @@ def report(
     classes: Labels | None = None,
     bar: Bar | None = None,
 ) -> pl.DataFrame | None:
-    """Return ``zero_shot_table`` on the pictures of a source, else on those that the referee holds out.
+    """Return ``zero_shot_table`` on the images of a source, else on those that the encoder holds out.
 
     Those are first the validation part, to choose by, then the test part. None where there are no
-    such pictures. The pictures of a source are told apart among ``classes``, which need not be the
+    such images. The images of a source are told apart among ``classes``, which need not be the
     labels that the decomposition was learnt from: the paper learns from ImageNet-21K's and tells
     ImageNet's thousand apart.
     """
@@ -214,12 +214,12 @@ def report(
         space = classes or labels_of(how.labels)
         source = core.source(check, space)
         fair = fair_order(source, lambda sample: [sample.id])[:limit]
-        examples = examples_of(referee, Source(source.name, fair))
-        return zero_shot_table(referee, decomposition, replace(how, labels=space.names), examples, bar)
-    if referee.examples is None or how.labels != referee.labels or how.styles != referee.styles:
+        examples = examples_of(encoder, Source(source.name, fair))
+        return zero_shot_table(encoder, decomposition, replace(how, labels=space.names), examples, bar)
+    if encoder.examples is None or how.labels != encoder.labels or how.styles != encoder.styles:
         return None
     parts = {
-        part: zero_shot_table(referee, decomposition, how, referee.examples(part, limit))
+        part: zero_shot_table(encoder, decomposition, how, encoder.examples(part, limit))
         for part in ("validation", "test")
     }
-    return pl.concat([frame.select(pl.lit(part).alias("pictures"), "*") for part, frame in parts.items()])
+    return pl.concat([frame.select(pl.lit(part).alias("images"), "*") for part, frame in parts.items()])

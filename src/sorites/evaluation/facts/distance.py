@@ -1,8 +1,8 @@
-"""Distance: how far every picture is from familiar pictures, in meaning and in appearance, and the
+"""Distance: how far every image is from in-distribution images, in meaning and in appearance, and the
 level of each.
 
-Algorithm 1 of the IS-OOD paper: a referee's features are decomposed into two halves; the distance
-of a picture in a half is its cosine distance to the k-th nearest familiar picture; levels are
+Algorithm 1 of the IS-OOD paper: an encoder's features are decomposed into two halves; the distance
+of an image in a half is its cosine distance to the k-th nearest in-distribution image; levels are
 intervals of it, counted from 1. Lower is nearer.
 """
 
@@ -19,7 +19,7 @@ import polars as pl
 from pydantic import ValidationError
 
 from sorites import core
-from sorites.core import Picture, Source
+from sorites.core import ImageU8, Source
 from sorites.core.errors import SoritesError
 from sorites.core.labels import Labels, open_labels
 from sorites.core.labels import labels as labels_of
@@ -30,7 +30,7 @@ from sorites.evaluation.engines import ENGINES, Engine
 from sorites.evaluation.facts import encoding as slices
 from sorites.evaluation.facts import neighbours
 from sorites.evaluation.facts.encoding import (
-    Pictures,
+    Images,
     about_encoded,
     encode_run,
     encode_slices,
@@ -64,7 +64,7 @@ from sorites.io.stores import place
 from sorites.io.validation import mistakes
 from sorites.suites.suite import Distance
 
-# Distances on an engine: encode the pictures asked about and the familiar ones, then search, each in
+# Distances on an engine: encode the images asked about and the in-distribution ones, then search, each in
 # units that are kept.
 
 
@@ -94,13 +94,13 @@ def distance_of_slices(
     workers: int | None,
     bar: Bar | None = None,
 ) -> Distances:
-    """Measure every picture of a source on an engine.
+    """Measure every image of a source on an engine.
 
     Features and distances are kept in ``work``: stopped, it goes on there.
     """
     with locked(work, "work", ".sorites.lock"), afresh():
         sweep_temporaries(work)
-        asked, many = slices_of(Pictures(source, labels), how.referee), workers or engine.cores()
+        asked, many = slices_of(Images(source, labels), how.encoder), workers or engine.cores()
         encode_slices(work, asked, engine, many, bar("measuring", asked.count) if bar else lambda n: None)
         groups = [[file] for file in asked.files(work)]
         return search_encoded(groups, "sample_id", how, labels, work, engine, many, LeftOut(), bar)
@@ -117,28 +117,32 @@ def search_encoded(
     left: LeftOut,
     bar: Bar | None,
 ) -> Distances:
-    """Encode the familiar pictures on an engine, search them for all encoded ones, and return
+    """Encode the in-distribution images on an engine, search them for all encoded ones, and return
     distances with levels.
     """
-    familiar = slices_of(Pictures(how.against, labels, familiar=True, limit=how.limit), how.referee)
-    encode_slices(work, familiar, engine, workers, bar("familiar", familiar.count) if bar else lambda n: None)
-    judge, gone = judge_of(how.referee), LeftOut("familiar pictures")
-    for file in familiar.files(work):
+    in_distribution = slices_of(
+        Images(how.against, labels, in_distribution=True, limit=how.limit), how.encoder
+    )
+    encode_slices(
+        work, in_distribution, engine, workers, bar("id", in_distribution.count) if bar else lambda n: None
+    )
+    judge, gone = judge_of(how.encoder), LeftOut("in-distribution images")
+    for file in in_distribution.files(work):
         gone.join(*about_encoded(file, "sample_id")["left_out"])
-    bank = make_bank(work, familiar.files(work), halves_of(how, judge, labels), how.k, how.neighbours)
+    bank = make_bank(work, in_distribution.files(work), halves_of(how, judge, labels), how.k, how.neighbours)
     search_all(
         bank, work, groups, key, engine, workers, bar("searching", len(groups)) if bar else lambda n: None
     )
     rows = found_rows(bank, work, groups, key, left)
     if not rows.height:
-        raise SoritesError(f"there are no pictures for referee {judge.name} to look at")
+        raise SoritesError(f"there are no images for encoder {judge.name} to look at")
     searched = search_names(bank, [file for files in groups for file in files], key)
     return with_levels(rows, how, made_from(judge.version, bank.rows, (gone, left), searched))
 
 
 # The name of the files in ``facts/`` that hold distances.
 NAME = "distance"
-# The room of a run folder that keeps the familiar features and the distances found on an engine.
+# The room of a run folder that keeps the in-distribution features and the distances found on an engine.
 WORK = "neighbours"
 
 
@@ -171,8 +175,8 @@ def distance(
     """Measure a run folder, whose images get facts beside its table, or a source by name, whose
     rows are written to ``out``.
 
-    ``options`` are the keys of a suite's ``[distance]``: ``distance("runs/demo", referee="cifar",
-    against="cifar:train")``. Distances need no classes: unless ``labels`` name some, pictures of
+    ``options`` are the keys of a suite's ``[distance]``: ``distance("runs/demo", encoder="cifar",
+    against="cifar:train")``. Distances need no classes: unless ``labels`` name some, images of
     any class are taken. With an engine, features and distances are kept, for a source beside
     ``out`` in a folder of its name and ``.work``, and work that was stopped goes on.
     """
@@ -182,7 +186,7 @@ def distance(
         if labels:
             raise SoritesError(f"{what} is a run, which has its own labels: leave --labels out")
         return distance_of_run(plan_of(what), place(what), how, bar, engine, workers)
-    space = labels_of(labels) if labels else open_labels(core.referee(how.referee).labels)
+    space = labels_of(labels) if labels else open_labels(core.encoder(how.encoder).labels)
     if engine is not None:
         found = distance_of_slices(
             what,
@@ -202,18 +206,18 @@ def distance(
 def distance_of_source(
     source: Source, how: Distance, labels: Labels | None = None, bar: Bar | None = None
 ) -> Distances:
-    """Measure every picture of a source; those that cannot be read are left out and counted."""
+    """Measure every image of a source; those that cannot be read are left out and counted."""
     against = ruler(how, labels, bar)
     keys: list[str] = []
     left = LeftOut()
     tick = bar("measuring", len(source)) if bar else lambda n: None
 
-    def pictures() -> Iterator[tuple[Picture, bool]]:
-        for sample, picture in readable(source, left):
+    def images() -> Iterator[tuple[ImageU8, bool]]:
+        for sample, image in readable(source, left):
             keys.append(sample.id)
-            yield picture, sample.framed
+            yield image, sample.framed
 
-    found = features(against.referee, ticked(pictures(), tick))
+    found = features(against.encoder, ticked(images(), tick))
     made = made_by(against, left, against.searched(found))
     return with_levels(rows_of("sample_id", keys, against.distances(found)), how, made)
 
@@ -229,7 +233,7 @@ def distance_of_run(
     """Measure every image of a run; distances and levels become facts beside its table, with the
     edges in a record.
 
-    Pictures are made again, not stored. What was measured in the same way before is not measured
+    Images are made again, not stored. What was measured in the same way before is not measured
     again. With an engine, units of the run are encoded and searched there, and what they give is
     kept in the folder: stopped, the work goes on.
     """
@@ -240,7 +244,7 @@ def distance_of_run(
     if engine is None:
         against = ruler(how, plan.labels, bar)
         keys: list[str] = []
-        found = features(against.referee, ticked(_images(plan, keys, left), tick))
+        found = features(against.encoder, ticked(_images(plan, keys, left), tick))
         made = made_by(against, left, against.searched(found))
         measured = with_levels(rows_of("image_id", keys, against.distances(found)), how, made)
     else:
@@ -248,7 +252,7 @@ def distance_of_run(
         many, work = workers or start.cores(), folder / WORK
         with lent(folder, plan, read_info(folder)["run_id"]), locked(folder), afresh():
             sweep_temporaries(folder)
-            groups = encode_run(folder, plan, judge_of(how.referee), start, many, tick)
+            groups = encode_run(folder, plan, judge_of(how.encoder), start, many, tick)
             measured = search_encoded(groups, "image_id", how, plan.labels, work, start, many, left, bar)
     path = write_facts(folder, NAME, as_facts(measured.rows, measured.record.get("searched", {})))
     record = {**measured.record, "asked": told(how, "json"), "path": str(path)}
@@ -286,21 +290,21 @@ def as_facts(rows: pl.DataFrame, searched: Mapping[str, str] | None = None) -> p
     return rows.select("image_id", "sem_level", "cov_level", degrees=entries)
 
 
-def _images(plan: Plan, keys: list[str], left: LeftOut) -> Iterator[tuple[Picture, bool]]:
-    """Yield the pictures of a run that can be made; their image ids are appended to ``keys``, the
+def _images(plan: Plan, keys: list[str], left: LeftOut) -> Iterator[tuple[ImageU8, bool]]:
+    """Yield the images of a run that can be made; their image ids are appended to ``keys``, the
     others are counted.
     """
     for unit in plan.units():
         for shot in shots(plan, unit):
-            if shot.picture is None:
-                left.add(f"{shot.sample.id}, {shot.shift}", shot.error or "no picture")
+            if shot.image is None:
+                left.add(f"{shot.sample.id}, {shot.shift}", shot.error or "no image")
             else:
                 keys.append(plan.image_id(shot.sample, shot.shift, shot.setting))
-                yield shot.picture, plan.is_framed(shot.sample)
+                yield shot.image, plan.is_framed(shot.sample)
 
 
 def write_published_levels(plan: Plan, folder: Path) -> Path | None:
-    """Write levels that a source brings with its pictures (attributes ``sem_level`` and
+    """Write levels that a source brings with its images (attributes ``sem_level`` and
     ``cov_level``) as facts of the run.
     """
     rows = []

@@ -1,4 +1,4 @@
-"""Features by a referee in files that are kept: of any pictures, and of all images of a run, unit
+"""Features by an encoder in files that are kept: of any images, and of all images of a run, unit
 by unit on an engine.
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from sorites import core
-from sorites.core import Picture, Referee, Sample
+from sorites.core import Encoder, ImageU8, Sample
 from sorites.core.errors import SoritesError
 from sorites.core.labels import Labels
 from sorites.core.progress import Tick
@@ -24,7 +24,7 @@ from sorites.core.rng import digest
 from sorites.encoders.features import features
 from sorites.evaluation.engines import Engine
 from sorites.evaluation.engines.interrupts import leave_if_asked
-from sorites.evaluation.facts.rulers import familiar_pictures, limited
+from sorites.evaluation.facts.rulers import in_distribution_images, limited
 from sorites.evaluation.images import LeftOut, readable, shots
 from sorites.evaluation.plan import Plan, Unit
 from sorites.evaluation.storage.contents import stamp
@@ -32,49 +32,49 @@ from sorites.evaluation.storage.shards import ENCODED, encoded
 from sorites.evaluation.storage.tensors import About, read_header
 from sorites.evaluation.worker import Running, running_in
 from sorites.io.files import write_bytes
-from sorites.models.export import trial_pictures
+from sorites.models.export import trial_images
 
 # The least number of images whose neighbours are searched together.
 TOGETHER = 2048
 
-# The id of a picture, the picture, and whether it is framed.
-Named = tuple[str, Picture, bool]
+# The id of an image, the image, and whether it is framed.
+Named = tuple[str, ImageU8, bool]
 
 
-def version_of(judge: Referee) -> str:
-    """Return the version of a referee; for one that names none, a hash of its features of three
-    pictures, rounded.
+def version_of(judge: Encoder) -> str:
+    """Return the version of an encoder; for one that names none, a hash of its features of three
+    images, rounded.
     """
     if judge.version:
         return judge.version
-    found = judge.images(trial_pictures((96, 96)), True)
+    found = judge.images(trial_images((96, 96)), True)
     return (
         f"answers {digest(np.round(found / max(float(np.abs(found).max()), 1e-30), 3).tobytes().hex()).hex()}"
     )
 
 
 def encode(
-    judge: Referee,
+    judge: Encoder,
     version: str,
-    pictures: Iterable[Named],
+    images: Iterable[Named],
     key: str,
     left: LeftOut,
     path: Path,
     stamp: str = "",
 ) -> None:
-    """Write the features of pictures to a file, with their ids under ``key``, and how many of them
+    """Write the features of images to a file, with their ids under ``key``, and how many of them
     could not be read.
 
-    ``stamp`` says what the pictures were read from, and ``content`` is a hash of all that the file holds.
+    ``stamp`` says what the images were read from, and ``content`` is a hash of all that the file holds.
     """
     from safetensors.numpy import save
 
     ids: list[str] = []
 
-    def listed() -> Iterator[tuple[Picture, bool]]:
-        for name, picture, framed in pictures:
+    def listed() -> Iterator[tuple[ImageU8, bool]]:
+        for name, image, framed in images:
             ids.append(name)
-            yield picture, framed
+            yield image, framed
 
     readable = listed()
     first = next(readable, None)
@@ -104,10 +104,10 @@ def about_encoded(path: Path, key: str) -> About:
 
 
 def is_encoded(path: Path, key: str, version: str, stamp: Callable[[], str] = str) -> bool:
-    """Return whether a file of features can be kept: it is whole, by this version of the referee,
-    of these pictures.
+    """Return whether a file of features can be kept: it is whole, by this version of the encoder,
+    of these images.
 
-    One that lacks pictures that could not be read is not kept: they may be readable now.
+    One that lacks images that could not be read is not kept: they may be readable now.
     """
     try:
         about = about_encoded(path, key)
@@ -116,35 +116,35 @@ def is_encoded(path: Path, key: str, version: str, stamp: Callable[[], str] = st
     return about.get("version") == version and not about["left_out"][0] and about.get("stamp") == stamp()
 
 
-def encode_unit(folder: Path, unit: Unit, *, referee: str, version: str) -> None:
-    """A unit of work: make its pictures again, encode them, and keep the features with the ids of
+def encode_unit(folder: Path, unit: Unit, *, encoder: str, version: str) -> None:
+    """A unit of work: make its images again, encode them, and keep the features with the ids of
     the images.
     """
     running = running_in(folder)
-    judge: Referee = running.once(f"referee {referee}", lambda plan: core.referee(referee))
+    judge: Encoder = running.once(f"encoder {encoder}", lambda plan: core.encoder(encoder))
     left = LeftOut()
-    encode(judge, version, _images(running, unit, left), "image_id", left, encoded(folder, unit, referee))
+    encode(judge, version, _images(running, unit, left), "image_id", left, encoded(folder, unit, encoder))
 
 
 def _images(running: Running, unit: Unit, left: LeftOut) -> Iterator[Named]:
     for shot in shots(running.plan, unit):
-        if shot.picture is None:
-            left.add(f"{shot.sample.id}, {shot.shift}", shot.error or "no picture")
+        if shot.image is None:
+            left.add(f"{shot.sample.id}, {shot.shift}", shot.error or "no image")
         else:
             name = running.plan.image_id(shot.sample, shot.shift, shot.setting)
-            yield name, shot.picture, running.plan.is_framed(shot.sample)
+            yield name, shot.image, running.plan.is_framed(shot.sample)
 
 
 def encode_run(
-    folder: Path, plan: Plan, referee: Referee, engine: Engine, workers: int, tick: Tick
+    folder: Path, plan: Plan, encoder: Encoder, engine: Engine, workers: int, tick: Tick
 ) -> list[list[Path]]:
-    """Encode the units of a run that this version of the referee has not encoded yet.
+    """Encode the units of a run that this version of the encoder has not encoded yet.
 
     Return the files of all units, in groups of about as many images as are searched together.
     """
-    units, version = plan.units(), version_of(referee)
+    units, version = plan.units(), version_of(encoder)
     there = {path.name for path in (folder / ENCODED).glob("*.safetensors")}
-    files = {unit: encoded(folder, unit, referee.name) for unit in units}
+    files = {unit: encoded(folder, unit, encoder.name) for unit in units}
     todo = [
         unit
         for unit, file in files.items()
@@ -152,7 +152,7 @@ def encode_run(
     ]
     tick(sum(map(plan.images_of, units)) - sum(map(plan.images_of, todo)))
     for unit, _ in engine(
-        todo, functools.partial(encode_unit, folder, referee=referee.name, version=version), workers
+        todo, functools.partial(encode_unit, folder, encoder=encoder.name, version=version), workers
     ):
         tick(plan.images_of(unit))
     groups: list[list[Path]] = []
@@ -166,42 +166,42 @@ def encode_run(
     return groups
 
 
-# Features of a source's pictures by a referee, slice by slice on an engine: a slice is a file, which is
+# Features of a source's images by an encoder, slice by slice on an engine: a slice is a file, which is
 # kept and not made again.
 
 
-# The number of pictures that are encoded into one file.
+# The number of images that are encoded into one file.
 SLICE = 2048
 
 _opening = threading.RLock()
 
 
 @dataclass(frozen=True)
-class Pictures:
-    """The pictures of a source, by what other processes can open again.
+class Images:
+    """The images of a source, by what other processes can open again.
 
-    ``familiar`` ones may be of other classes than ``labels``, and a ``limit`` takes the first of a
+    ``in-distribution`` ones may be of other classes than ``labels``, and a ``limit`` takes the first of a
     fair order.
     """
 
     source: str
     labels: Labels
-    familiar: bool = False
+    in_distribution: bool = False
     limit: int | None = None
 
 
 @dataclass(frozen=True)
 class Slices:
-    """Pictures in slices, and the referee that looks at them."""
+    """Images in slices, and the encoder that looks at them."""
 
-    pictures: Pictures
-    referee: str
+    images: Images
+    encoder: str
     version: str
     count: int
     ids: str
-    """A hash of the ids of all pictures in their order."""
+    """A hash of the ids of all images in their order."""
     size: int
-    """The number of pictures of a slice."""
+    """The number of images of a slice."""
 
     def starts(self) -> range:
         """Return where the slices begin."""
@@ -209,24 +209,24 @@ class Slices:
 
     def folder(self, work: Path) -> Path:
         """Return the folder of the features."""
-        parts = (self.pictures.source, self.pictures.limit, self.referee, self.version, self.ids, self.size)
+        parts = (self.images.source, self.images.limit, self.encoder, self.version, self.ids, self.size)
         return work / f"features-{digest(*parts, size=8).hex()}"
 
     def files(self, work: Path) -> list[Path]:
-        """Return the files of the features, in the order of the pictures."""
+        """Return the files of the features, in the order of the images."""
         return [file_of(self.folder(work), start) for start in self.starts()]
 
 
-def slices_of(pictures: Pictures, referee: str) -> Slices:
+def slices_of(images: Images, encoder: str) -> Slices:
     """List a source and cut it into slices."""
-    samples, ids = _listed(pictures, referee)
+    samples, ids = _listed(images, encoder)
     if not len(samples):
-        raise SoritesError(f"the source {pictures.source} has no pictures")
-    return Slices(pictures, referee, version_of(judge_of(referee)), len(samples), ids, SLICE)
+        raise SoritesError(f"the source {images.source} has no images")
+    return Slices(images, encoder, version_of(judge_of(encoder)), len(samples), ids, SLICE)
 
 
 def forget() -> None:
-    """Let go of the sources and the referee that this process holds."""
+    """Let go of the sources and the encoder that this process holds."""
     _listed.cache_clear()
     judge_of.cache_clear()
 
@@ -239,7 +239,7 @@ def file_of(folder: Path, start: int) -> Path:
 def encode_slices(work: Path, slices: Slices, engine: Engine, workers: int, tick: Tick) -> None:
     """Encode the slices that are not encoded yet; each is a unit of the engine."""
     sizes = {start: min(slices.size, slices.count - start) for start in slices.starts()}
-    folder, samples = slices.folder(work), _listed(slices.pictures, slices.referee)[0]
+    folder, samples = slices.folder(work), _listed(slices.images, slices.encoder)[0]
     there = {path.name for path in folder.glob("*.safetensors")}
 
     def is_kept(start: int) -> bool:
@@ -253,41 +253,43 @@ def encode_slices(work: Path, slices: Slices, engine: Engine, workers: int, tick
 
 
 def encode_slice(work: Path, slices: Slices, start: int) -> None:
-    """A unit of work: read the pictures of a slice, encode them, and keep the features with the ids
+    """A unit of work: read the images of a slice, encode them, and keep the features with the ids
     of the samples.
     """
     with _opening:
-        samples, ids = _listed(slices.pictures, slices.referee)
-        judge = judge_of(slices.referee)
+        samples, ids = _listed(slices.images, slices.encoder)
+        judge = judge_of(slices.encoder)
     if (len(samples), ids) != (slices.count, slices.ids):
-        named = slices.pictures.source
+        named = slices.images.source
         raise SoritesError(
-            f"{named} lists other pictures to another process: {len(samples)}, wanted {slices.count}"
+            f"{named} lists other images to another process: {len(samples)}, wanted {slices.count}"
         )
     some, left, file = samples[start : start + slices.size], LeftOut(), file_of(slices.folder(work), start)
     encode(judge, slices.version, _read(some, left), "sample_id", left, file, stamp(some))
 
 
-def _read(samples: Sequence[Sample], left: LeftOut) -> Iterator[tuple[str, Picture, bool]]:
-    for sample, picture in readable(samples, left):
+def _read(samples: Sequence[Sample], left: LeftOut) -> Iterator[tuple[str, ImageU8, bool]]:
+    for sample, image in readable(samples, left):
         leave_if_asked()
-        yield sample.id, picture, sample.framed
+        yield sample.id, image, sample.framed
 
 
 @functools.lru_cache(maxsize=1)
-def judge_of(referee: str) -> Referee:
-    """Return a referee, which a process loads once."""
-    return core.referee(referee)
+def judge_of(encoder: str) -> Encoder:
+    """Return an encoder, which a process loads once."""
+    return core.encoder(encoder)
 
 
 @functools.lru_cache(maxsize=2)
-def _listed(pictures: Pictures, referee: str) -> tuple[Sequence[Sample], str]:
+def _listed(images: Images, encoder: str) -> tuple[Sequence[Sample], str]:
     """Return the samples and a hash of all ids; a process lists a source once."""
-    spec, labels = pictures.source, pictures.labels
+    spec, labels = images.source, images.labels
     found = (
-        familiar_pictures(spec, labels, judge_of(referee)) if pictures.familiar else core.source(spec, labels)
+        in_distribution_images(spec, labels, judge_of(encoder))
+        if images.in_distribution
+        else core.source(spec, labels)
     )
-    samples = found.samples if pictures.limit is None else limited(found, pictures.limit)
+    samples = found.samples if images.limit is None else limited(found, images.limit)
     hasher = hashlib.blake2b(digest_size=16)
     for sample in samples:
         spelled = sample.id.encode(errors="backslashreplace")

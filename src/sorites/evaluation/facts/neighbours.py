@@ -1,9 +1,9 @@
-"""The nearest familiar pictures of encoded ones, as units of an engine that know nothing but files.
+"""The nearest in-distribution images of encoded ones, as units of an engine that know nothing but files.
 
-The features of the familiar pictures are rotated once into a bank: files that every worker reads. A
+The features of the in-distribution images are rotated once into a bank: files that every worker reads. A
 unit takes some files of features, searches the bank and writes the distances. Each file says from
 which content it was made, and is made again where that is another one or the file is damaged. So
-work that was stopped goes on, and other options search without the referee.
+work that was stopped goes on, and other options search without the encoder.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _reading = threading.RLock()
 
 @dataclass(frozen=True)
 class Bank:
-    """The familiar features in a folder, by half, and how they are searched; ``content`` is a hash
+    """The in-distribution features in a folder, by half, and how they are searched; ``content`` is a hash
     of them all.
     """
 
@@ -58,7 +58,7 @@ class Bank:
         return digest(self.folder.name, self.content, self.k, self.neighbours, size=8).hex()
 
     def blocks(self, half: str) -> Iterator[Array]:
-        """Yield the familiar features of a half, file by file."""
+        """Yield the in-distribution features of a half, file by file."""
         for path in _at_hand(self):
             leave_if_asked()
             yield read_tensors(path, (), (half,))[1][half]
@@ -96,7 +96,7 @@ def make_bank(work: Path, files: Sequence[Path], split: Decomposition, k: int, n
         rows += count
     if rows < k:
         raise SoritesError(
-            f"wanted the {k}th nearest of the familiar, which are only {rows}; give more of them or a"
+            f"wanted the {k}th nearest of the in-distribution images, which are only {rows}; give more of them or a"
             " smaller k"
         )
     bank = Bank(folder, tuple(parts), rows, digest(*contents, size=8).hex(), k, neighbours)
@@ -196,7 +196,7 @@ def search_all(
 def found_rows(
     bank: Bank, work: Path, groups: Sequence[Sequence[Path]], key: str, left: LeftOut
 ) -> pl.DataFrame:
-    """Return one row per picture: its id under ``key`` and its distance in each half; what could
+    """Return one row per image: its id under ``key`` and its distance in each half; what could
     not be read is counted.
     """
     frames = []

@@ -1,4 +1,4 @@
-"""A ruler measures distances: a referee, the decomposition of its space, and the familiar pictures
+"""A ruler measures distances: an encoder, the decomposition of its space, and the in-distribution images
 as it sees them.
 """
 
@@ -13,7 +13,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from sorites import core
-from sorites.core import Features, Picture, Referee, Sample, Source
+from sorites.core import Encoder, Features, ImageU8, Sample, Source
 from sorites.core.errors import SoritesError
 from sorites.core.labels import Labels, open_labels
 from sorites.core.progress import Bar, Tick
@@ -31,22 +31,22 @@ HALVES = ("semantic", "covariate")
 
 @dataclass(frozen=True, eq=False)
 class Ruler:
-    """A ruler measures distances: a referee, the decomposition of its space, and the halves of the
-    familiar features.
+    """A ruler measures distances: an encoder, the decomposition of its space, and the halves of the
+    in-distribution features.
     """
 
-    referee: Referee
+    encoder: Encoder
     decomposition: Decomposition
     banks: dict[str, Features]
     k: int
     left: LeftOut = field(default_factory=LeftOut)
-    """Familiar pictures that could not be read."""
+    """In-distribution images that could not be read."""
 
     indexes: dict[str, Index] = field(default_factory=dict)
     """An index over each half, where neighbours are not searched exactly."""
 
     def distances(self, found: Features) -> dict[str, NDArray[np.float32]]:
-        """Return cosine distances (0 to 2) to the k-th nearest familiar picture, by half."""
+        """Return cosine distances (0 to 2) to the k-th nearest in-distribution image, by half."""
         halves = {half: getattr(self.decomposition, half)(found) for half in HALVES}
         if self.indexes:
             return {half: self.indexes[half].kth_distance(halves[half]) for half in HALVES}
@@ -59,16 +59,16 @@ class Ruler:
 
 
 def ruler(how: Distance, labels: Labels | None = None, bar: Bar | None = None) -> Ruler:
-    """Load what ``how`` names; without a file the decomposition is learnt from the referee's
+    """Load what ``how`` names; without a file the decomposition is learnt from the encoder's
     classes, else from ``labels``.
     """
-    judge = core.referee(how.referee)
+    judge = core.encoder(how.encoder)
     halves = halves_of(how, judge, labels)
-    familiar = limited(familiar_pictures(how.against, labels, judge), how.limit)
-    tick = bar("familiar", len(familiar)) if bar else lambda n: None
-    left = LeftOut("familiar pictures")
+    in_distribution = limited(in_distribution_images(how.against, labels, judge), how.limit)
+    tick = bar("id", len(in_distribution)) if bar else lambda n: None
+    left = LeftOut("in-distribution images")
     found = features(
-        judge, ticked(((picture, sample.framed) for sample, picture in readable(familiar, left)), tick)
+        judge, ticked(((image, sample.framed) for sample, image in readable(in_distribution, left)), tick)
     )
     banks = {half: getattr(halves, half)(found) for half in HALVES}
     kind = how.neighbours
@@ -78,8 +78,8 @@ def ruler(how: Distance, labels: Labels | None = None, bar: Bar | None = None) -
     return Ruler(judge, halves, banks, how.k, left, indexes)
 
 
-def halves_of(how: Distance, judge: Referee, labels: Labels | None) -> Decomposition:
-    """Return the decomposition that ``how`` names, else one learnt from the referee's classes or
+def halves_of(how: Distance, judge: Encoder, labels: Labels | None) -> Decomposition:
+    """Return the decomposition that ``how`` names, else one learnt from the encoder's classes or
     from ``labels``.
     """
     if how.decomposition:
@@ -88,8 +88,8 @@ def halves_of(how: Distance, judge: Referee, labels: Labels | None) -> Decomposi
     return decompositions.cached(judge, decompositions.recipe(judge, names))
 
 
-def familiar_pictures(spec: str, labels: Labels | None, judge: Referee) -> Source:
-    """Return pictures of the given classes, or of any where the source has none of those."""
+def in_distribution_images(spec: str, labels: Labels | None, judge: Encoder) -> Source:
+    """Return images of the given classes, or of any where the source has none of those."""
     try:
         return core.source(spec, labels or open_labels(judge.labels))
     except SoritesError:
@@ -101,7 +101,7 @@ def limited(source: Source, limit: int | None) -> list[Sample]:
     return fair_order(source, lambda sample: [sample.id])[:limit]
 
 
-def ticked(items: Iterable[tuple[Picture, bool]], tick: Tick) -> Iterator[tuple[Picture, bool]]:
+def ticked(items: Iterable[tuple[ImageU8, bool]], tick: Tick) -> Iterator[tuple[ImageU8, bool]]:
     """Yield the items and move a progress bar by one after each."""
     for item in items:
         yield item
@@ -116,7 +116,7 @@ COLUMNS = {"semantic": "sem_level", "covariate": "cov_level"}
 
 @dataclass(frozen=True, eq=False)
 class Distances:
-    """One row per picture (key, ``semantic``, ``covariate``, ``sem_level``, ``cov_level``), and a
+    """One row per image (key, ``semantic``, ``covariate``, ``sem_level``, ``cov_level``), and a
     record of their making.
     """
 
@@ -124,7 +124,7 @@ class Distances:
     record: dict[str, Any]
 
     def cells(self) -> pl.DataFrame:
-        """Count the pictures of each pair of levels."""
+        """Count the images of each pair of levels."""
         return self.rows.group_by("sem_level", "cov_level").len("n").sort("sem_level", "cov_level")
 
     def grid(self) -> pl.DataFrame:
@@ -133,7 +133,7 @@ class Distances:
         """
         wide = self.cells().pivot("sem_level", index="cov_level", values="n").sort("cov_level")
         across = {level: f"sem {level}" for level in sorted(wide.columns[1:], key=int)}
-        return wide.select(pl.format("cov {}", "cov_level").alias("pictures"), *across).rename(across)
+        return wide.select(pl.format("cov {}", "cov_level").alias("images"), *across).rename(across)
 
 
 def rows_of(key: str, keys: Sequence[str], distances: Mapping[str, NDArray[np.float32]]) -> pl.DataFrame:
@@ -162,19 +162,19 @@ def made_by(
 ) -> dict[str, Any]:
     """Return what distances by a ruler were made from."""
     lost = [one for one in (ruler.left, left) if one is not None]
-    return made_from(ruler.referee.version, len(ruler.banks[HALVES[0]]), lost, searched or {})
+    return made_from(ruler.encoder.version, len(ruler.banks[HALVES[0]]), lost, searched or {})
 
 
 def made_from(
-    version: str, familiar: int, left: Iterable[LeftOut], searched: Mapping[str, str]
+    version: str, in_distribution: int, left: Iterable[LeftOut], searched: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return what distances were made from: the referee's version, how many familiar pictures, and
+    """Return what distances were made from: the encoder's version, how many in-distribution images, and
     what was left out.
     """
     said = [one.say() for one in left if one.count]
     return {
         "version": version,
-        "familiar": familiar,
+        "id": in_distribution,
         **({"searched": dict(searched)} if searched else {}),
         **({"left_out": said} if said else {}),
     }

@@ -1,4 +1,4 @@
-"""Similarity: measures of every shifted image of a run against its own clean picture, kept as facts
+"""Similarity: measures of every shifted image of a run against its own clean image, kept as facts
 beside the table.
 
 The direction belongs to the measure: of LPIPS lower is nearer, of SSIM higher (``sorites list measures``).
@@ -20,8 +20,8 @@ import polars as pl
 from PIL import Image as Pillow
 
 from sorites import core
-from sorites.core import CLEAN, Picture, Sample, Stop
-from sorites.core.errors import BadPicture, Damaged, SoritesError
+from sorites.core import CLEAN, ImageU8, Sample, SettingValue
+from sorites.core.errors import BadImage, Damaged, SoritesError
 from sorites.core.progress import Bar, Tick
 from sorites.core.table import repair, write_facts
 from sorites.evaluation.engines import Engine
@@ -39,7 +39,7 @@ NAME = "similarity"
 # Seconds between two writes of the values so far, so that little is lost when the work is stopped.
 PAUSE = 30.0
 
-# An image, a measure, and its value; none where a picture is too small for the measure.
+# An image, a measure, and its value; none where an image is too small for the measure.
 Row = tuple[str, str, float | None]
 
 # A measure, and the value that a setting's mean must stay below.
@@ -73,7 +73,7 @@ def similarity(
     ``lpips_below`` sets aside (``valid`` false) every setting whose mean LPIPS over its images is
     not below it, as ImageNet-ES does with 0.8 (and 0.6 and 1.0) before training; without it an
     earlier filter stays. ``lpips_measure`` names the measure it goes by; the default is the one
-    that the run's suite names. Pictures are made again, not stored; what was measured before, in
+    that the run's suite names. Images are made again, not stored; what was measured before, in
     this call or another, is not measured again.
     """
     folder, plan = place(run), plan_of(run)
@@ -108,19 +108,19 @@ def measure_images(
     wanted = tuple(dict.fromkeys(core.measure(name).name for name in names))
     keys = keys_of(plan)
     if not keys.height:
-        raise SoritesError(f"{folder} holds no shifted pictures to measure against clean ones")
+        raise SoritesError(f"{folder} holds no shifted images to measure against clean ones")
     found = Found(folder, keys, wanted)
     todo = found.todo(plan)
     tick = bar("measuring", sum(map(len, todo))) if bar and todo else lambda n: None
     found.gather(engine(todo, functools.partial(measure_unit, folder), workers or engine.cores()), tick)
     path = found.write(cut=cut)
     if not path.exists():
-        raise SoritesError(f"no picture of {folder} could be measured; the first: {_unmade(plan, todo)}")
+        raise SoritesError(f"no image of {folder} could be measured; the first: {_unmade(plan, todo)}")
     return path
 
 
 def _unmade(plan: Plan, todo: Sequence[Todo]) -> str:
-    """Say why the first picture cannot be made again."""
+    """Say why the first image cannot be made again."""
     shots = (shot for one in todo for shot in shots_of(plan, one))
     return next((shot.error for shot in shots if shot.error), "it is too small for these measures")
 
@@ -141,7 +141,7 @@ def _cut(below: float | None, measure: str | None, default: str) -> Cut | None:
 
 
 def measure_unit(folder: Path, todo: Todo) -> list[Row]:
-    """A unit of work: make its images again and measure what each lacks; nothing where a picture
+    """A unit of work: make its images again and measure what each lacks; nothing where an image
     cannot be made.
     """
     plan, missing = running_in(folder).plan, dict(todo.missing)
@@ -149,30 +149,30 @@ def measure_unit(folder: Path, todo: Todo) -> list[Row]:
 
 
 def shots_of(plan: Plan, todo: Todo) -> Iterator[Shot]:
-    """Make the images of a unit of work again: those that lack something, or all of a picture that
+    """Make the images of a unit of work again: those that lack something, or all of an image that
     came shifted.
     """
-    for sample, stops in _wanted(plan, todo.unit, dict(todo.missing)):
+    for sample, settings in _wanted(plan, todo.unit, dict(todo.missing)):
         if todo.unit.shift in plan.shifts:
-            yield from turned(plan, sample, todo.unit.shift, stops)
+            yield from turned(plan, sample, todo.unit.shift, settings)
         else:
             yield captured(plan, sample)
 
 
 def _wanted(
     plan: Plan, unit: Unit, missing: Mapping[str, Sequence[str]]
-) -> Iterator[tuple[Sample, list[Stop]]]:
-    """The samples of a unit with the stops at which some measure is missing; no stop for a picture
+) -> Iterator[tuple[Sample, list[SettingValue]]]:
+    """The samples of a unit with the stops at which some measure is missing; no stop for an image
     that came shifted.
     """
     for sample, images in itertools.groupby(images_of(plan, unit), key=lambda image: image[0]):
-        stops = [stop for _, stop, image_id, _ in images if image_id in missing]
-        if stops:
-            yield sample, [stop for stop in stops if stop is not None]
+        settings = [setting for _, setting, image_id, _ in images if image_id in missing]
+        if settings:
+            yield sample, [setting for setting in settings if setting is not None]
 
 
 def _images(plan: Plan) -> Iterator[tuple[Unit, str, str]]:
-    """Yield every image whose clean picture is there too: the unit of its sample alone, its id and
+    """Yield every image whose clean image is there too: the unit of its sample alone, its id and
     its setting.
     """
     for unit in plan.units():
@@ -182,16 +182,16 @@ def _images(plan: Plan) -> Iterator[tuple[Unit, str, str]]:
                 yield alone, image_id, setting
 
 
-def images_of(plan: Plan, unit: Unit) -> Iterator[tuple[Sample, Stop | None, str, str]]:
+def images_of(plan: Plan, unit: Unit) -> Iterator[tuple[Sample, SettingValue | None, str, str]]:
     """Yield the images of one unit: sample, stop (none where it came shifted), id and setting."""
     clean = plan.clean_ids
     shift = plan.shifts.get(unit.shift)
     for sample in plan.groups[unit.shift][unit.start : unit.stop] if unit.shift != CLEAN else ():
-        for stop in () if sample.id not in clean else plan.stops[unit.shift] if shift else (None,):
-            setting = shift.setting(stop) if shift and stop is not None else sample.setting
+        for value in () if sample.id not in clean else plan.settings[unit.shift] if shift else (None,):
+            setting = shift.setting(value) if shift and value is not None else sample.setting
             yield (
                 sample,
-                stop,
+                value,
                 plan.image_id(sample, unit.shift, setting),
                 f"{unit.shift} {setting.canonical}",
             )
@@ -286,15 +286,15 @@ class Found:
 
 
 def _rows(plan: Plan, shot: Shot, missing: Mapping[str, Sequence[str]]) -> list[Row]:
-    """Return the values that an image lacks; none where it or its clean picture cannot be made."""
+    """Return the values that an image lacks; none where it or its clean image cannot be made."""
     try:
         reference = plan.framed(shot.sample.id)
-    except BadPicture:
+    except BadImage:
         return []
-    if shot.picture is None:
+    if shot.image is None:
         return []
     key = plan.image_id(shot.sample, shot.shift, shot.setting)
-    framed = (reference, _sized(shot.picture, reference))
+    framed = (reference, _sized(shot.image, reference))
     unframed = functools.cache(lambda: _unframed(plan, shot))
     whole = shot.shift not in plan.shifts
     return [
@@ -303,28 +303,28 @@ def _rows(plan: Plan, shot: Shot, missing: Mapping[str, Sequence[str]]) -> list[
     ]
 
 
-def _unframed(plan: Plan, shot: Shot) -> tuple[Picture, Picture]:
-    """Return the clean picture and the captured one as their files hold them."""
+def _unframed(plan: Plan, shot: Shot) -> tuple[ImageU8, ImageU8]:
+    """Return the clean image and the captured one as their files hold them."""
     return plan.clean_samples[shot.sample.id].load(), shot.sample.load()
 
 
-def _value(name: str, reference: Picture, moved: Picture) -> float | None:
-    """Return the value, or None where the picture is too small for the measure or the measure has
+def _value(name: str, reference: ImageU8, moved: ImageU8) -> float | None:
+    """Return the value, or None where the image is too small for the measure or the measure has
     no number for it.
 
-    A measure gets pictures of its own: whatever it writes into them reaches no other.
+    A measure gets images of its own: whatever it writes into them reaches no other.
     """
     try:
         value = core.measure(name)(np.array(reference), np.array(moved))
-    except BadPicture:
+    except BadImage:
         return None
     return None if math.isnan(value) else value
 
 
-def _sized(picture: Picture, like: Picture) -> Picture:
-    """Return a captured picture in the size of its reference, which may differ."""
-    if picture.shape == like.shape:
-        return picture
+def _sized(image: ImageU8, like: ImageU8) -> ImageU8:
+    """Return a captured image in the size of its reference, which may differ."""
+    if image.shape == like.shape:
+        return image
     return np.asarray(
-        Pillow.fromarray(picture).resize((like.shape[1], like.shape[0]), Pillow.Resampling.BICUBIC)
+        Pillow.fromarray(image).resize((like.shape[1], like.shape[0]), Pillow.Resampling.BICUBIC)
     )

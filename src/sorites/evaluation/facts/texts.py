@@ -1,5 +1,5 @@
-"""Distances of texts from familiar pictures, by which IS-OOD sorts its prompts before it makes
-pictures from them.
+"""Distances of texts from in-distribution images, by which IS-OOD sorts its prompts before it makes
+images from them.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from sorites.suites.suite import Distance
 def distance_of_texts(
     texts: Iterable[str], how: Distance, labels: Labels | None = None, bar: Bar | None = None
 ) -> Distances:
-    """Measure every text: its features' distances to the features of the familiar *pictures*, by
+    """Measure every text: its features' distances to the features of the in-distribution *images*, by
     half, and the levels of these.
 
-    IS-OOD sorts its prompts so before it makes pictures from them (Syn-IS, section 2.3). Texts
-    stand farther from pictures than pictures do, so levels of texts follow from their own distances
+    IS-OOD sorts its prompts so before it makes images from them (Syn-IS, section 2.3). Texts
+    stand farther from images than images do, so levels of texts follow from their own distances
     unless ``how`` names the edges. Rows are keyed by ``text``.
     """
     sentences = list(texts)
@@ -39,7 +39,7 @@ def distance_of_texts(
     against = ruler(how, labels, bar)
     tick = bar("measuring", len(sentences)) if bar else lambda n: None
     parts = [
-        against.distances(found) for found in decompositions.text_features(against.referee, sentences, tick)
+        against.distances(found) for found in decompositions.text_features(against.encoder, sentences, tick)
     ]
     distances = {half: np.concatenate([part[half] for part in parts]) for half in HALVES}
     return with_levels(rows_of("text", sentences, distances), how, made_by(against))
@@ -54,7 +54,7 @@ def distance_of_file(
 ) -> Distances:
     """Measure the texts of a file, one per line, and write their rows to ``out``."""
     sentences = lines(Path(file), "--texts as UTF-8 text with one text per line")
-    space = labels_of(labels) if labels else open_labels(core.referee(how.referee).labels)
+    space = labels_of(labels) if labels else open_labels(core.encoder(how.encoder).labels)
     found = distance_of_texts([line.strip() for line in sentences if line.strip()], how, space, bar)
     write(found.rows, place(out))
     return replace(found, record={**found.record, "path": str(out)})

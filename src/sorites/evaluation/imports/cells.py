@@ -74,12 +74,12 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
     "shift": ("corruption", "nuisance"),
     "severity": ("scale",),
     "source": ("dataset",),
-    "score": ("ood_score", "strangeness"),
+    "score": ("ood_score", "ood"),
     "scorer": ("postprocessor", "ood_method"),
     "attrs": ("attributes",),
 }
 
-HIGHER = ("stranger", "familiar")
+HIGHER = ("unknown", "id")
 
 
 @dataclass(frozen=True)
@@ -87,12 +87,12 @@ class Naming:
     """The columns as a user names them: ``columns`` maps the table's to the file's, ``constants``
     are the same in every row.
 
-    ``higher`` says what a high score means in the file; the table's scores are higher for stranger pictures.
+    ``higher`` says what a high score means in the file; the table's scores are higher for more OOD images.
     """
 
     columns: Mapping[str, str] = field(default_factory=dict)
     constants: Mapping[str, Any] = field(default_factory=dict)
-    higher: str = "stranger"
+    higher: str = "unknown"
 
     def with_constants(self, **more: str | None) -> Naming:
         """Return the same with further constants; None says nothing."""
@@ -146,7 +146,7 @@ def read_naming(path: str | Path | None) -> Naming:
         if key not in keys:
             raise UnknownName(f"key of {path}", key, keys, f"It may have {', '.join(keys)}.")
     columns, constants = (_table(data, key, path) for key in ("columns", "constants"))
-    higher = data.get("higher", "stranger")
+    higher = data.get("higher", "unknown")
     if higher not in HIGHER:
         raise SoritesError(f"{path}: higher is one of {', '.join(HIGHER)}, got {higher!r}")
     wrong = next((name for name, mine in columns.items() if not isinstance(mine, str)), None)
@@ -187,8 +187,8 @@ ROW = "(row)"
 LABEL, LABELS = ("label", "pred"), ("accept", "top5")
 # The least and the greatest number of a column.
 LIMITS = {"severity": (0.0, math.inf), "conf": (0.0, 1.0 + 1e-6)}
-NESTED = ("truth", "attrs", "degrees", "boxes")
-_TRUTH = {
+NESTED = ("ground_truth", "attrs", "degrees", "boxes")
+_GROUND_TRUTH = {
     "true": True,
     "1": True,
     "yes": True,
@@ -359,6 +359,6 @@ def _object(value: Any) -> dict[str, Any]:
 
 def _boolean(value: Any) -> bool:
     text = str(value).lower()
-    if text not in _TRUTH:
+    if text not in _GROUND_TRUTH:
         raise SoritesError(f"wanted true or false, got {value!r}")
-    return _TRUTH[text]
+    return _GROUND_TRUTH[text]

@@ -2,7 +2,7 @@
 
 The evaluation writes ``<model>.csv`` with ``pred_class, gt_class, img_dir``; the release holds
 ``<model>__<shift>.csv`` with ``pred_class, gt_class, shift, class_str, img_name, class_name, seed,
-scale`` and a column named after the model. Only the name of the picture is believed: the released
+scale`` and a column named after the model. Only the name of the image is believed: the released
 ``scale`` was cut from names of another length, and says 0.1 for ``scale_1000.jpg``. Dünkel et al.,
 "CNS-Bench: Benchmarking Image Classifier Robustness Under Continuous Nuisance Shifts", ICCV 2025.
 """
@@ -25,14 +25,14 @@ from sorites.evaluation.imports.cells import ALIASES, ROW, Naming, Sheet, read_f
 from sorites.evaluation.imports.rows import SOURCE, number
 from sorites.io.readers import json_object
 from sorites.io.tables import as_numbers
-from sorites.sources.papers.cns_bench import CnsPicture, named_picture
+from sorites.sources.papers.cns_bench import CnsImage, named_image
 
 NAME = "cns_bench"
 # The published scales above 0; a scale's level is its place among them.
 SCALES = (0.5, 1.0, 1.5, 2.0, 2.5)
 
 _ANSWER = ("pred_class", "gt_class")
-# The folder of self-made pictures, which has the number of an experiment in the place of the shift.
+# The folder of self-made images, which has the number of an experiment in the place of the shift.
 _UNNAMED = re.compile(r"id_\d+")
 
 
@@ -57,15 +57,13 @@ def read_cns(path: Path, naming: Naming) -> Sheet:
     numbered = frame.with_row_index(ROW, offset=1).with_columns(pl.col(ROW).cast(pl.Int64))
     sheet = Sheet(path.name, numbered, called)
     paths = ["/".join(map(str, parts)) for parts in frame.select(where).rows()]
-    pictures = [_picture(sheet, index, text, shift) for index, text in enumerate(paths)]
-    _refuse_other_class(sheet, pictures)
+    images = [_image(sheet, index, text, shift) for index, text in enumerate(paths)]
+    _refuse_other_class(sheet, images)
     columns: dict[str, list[Any]] = {
-        "sample_id": [picture.trajectory for picture in pictures],
-        "shift": [picture.shift for picture in pictures],
-        "severity": [picture.scale for picture in pictures],
-        "level": [
-            SCALES.index(picture.scale) + 1 if picture.scale in SCALES else None for picture in pictures
-        ],
+        "sample_id": [image.trajectory for image in images],
+        "shift": [image.shift for image in images],
+        "severity": [image.scale for image in images],
+        "level": [SCALES.index(image.scale) + 1 if image.scale in SCALES else None for image in images],
     }
     made = numbered.select(ROW, label="gt_class", pred="pred_class").with_columns(
         pl.Series(name, values, strict=False) for name, values in columns.items()
@@ -76,28 +74,28 @@ def read_cns(path: Path, naming: Naming) -> Sheet:
     )
 
 
-def _picture(sheet: Sheet, index: int, path: str, shift: str) -> CnsPicture:
+def _image(sheet: Sheet, index: int, path: str, shift: str) -> CnsImage:
     try:
-        picture = named_picture(path)
+        image = named_image(path)
     except SoritesError as error:
         raise sheet.wrong(index, "sample_id", error) from None
-    if not _UNNAMED.fullmatch(picture.shift):
-        return picture
+    if not _UNNAMED.fullmatch(image.shift):
+        return image
     if not shift:
-        raise sheet.wrong(index, "sample_id", f"{picture.shift} is no shift; call the file MODEL__SHIFT.csv")
-    return CnsPicture(picture.path, shift, picture.number, picture.seed, picture.scale)
+        raise sheet.wrong(index, "sample_id", f"{image.shift} is no shift; call the file MODEL__SHIFT.csv")
+    return CnsImage(image.path, shift, image.number, image.seed, image.scale)
 
 
-def _refuse_other_class(sheet: Sheet, pictures: list[CnsPicture]) -> None:
-    """The class in the row must be the class of the picture's folder."""
+def _refuse_other_class(sheet: Sheet, images: list[CnsImage]) -> None:
+    """The class in the row must be the class of the image's folder."""
     given = as_numbers(sheet.frame["gt_class"], f"{sheet.file}, column gt_class").to_list()
-    for index, (got, picture) in enumerate(zip(given, pictures, strict=True)):
-        if got != picture.number:
+    for index, (got, image) in enumerate(zip(given, images, strict=True)):
+        if got != image.number:
             masked = "Files made with --class_mask number only the classes of one folder and cannot be read"
             raise sheet.wrong(
                 index,
                 "label",
-                f"wanted {picture.number}, the class of {picture.path}; got {got}. {masked}",
+                f"wanted {image.number}, the class of {image.path}; got {got}. {masked}",
             )
 
 
@@ -109,14 +107,14 @@ def _refuse_other_class(sheet: Sheet, pictures: list[CnsPicture]) -> None:
 # ImageNet-ES's own.
 NAMES: Mapping[str, tuple[str, ...]] = {
     **{name: ALIASES[name] for name in ("model", "shift", "severity", "source")},
-    "n": ("total", "pictures", "images"),
+    "n": ("total", "images", "images"),
     "correct": ("right", "hits"),
     "light": ("lamp",),
     "param": ("parameter", "setting", "option"),
     "shot": (),
 }
 
-# The most pictures that one file may count: each becomes a row of the table.
+# The most images that one file may count: each becomes a row of the table.
 MOST = 50_000_000
 
 _LIGHTS = {
@@ -142,7 +140,7 @@ def read_counts(path: Path, naming: Naming) -> Sheet:
         total += _count(sheet, index, "n", row["n"])
         if total > MOST:
             raise sheet.wrong(
-                index, "n", f"wanted counts of at most {MOST:,} pictures in a file, got {total:,} up to here"
+                index, "n", f"wanted counts of at most {MOST:,} images in a file, got {total:,} up to here"
             )
     parts = [_rows(sheet, index, row) for index, row in enumerate(rows)]
     return Sheet(sheet.file, pl.concat(parts, how="vertical_relaxed"), sheet.called)

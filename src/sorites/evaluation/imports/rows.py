@@ -17,7 +17,7 @@ from sorites.core.rng import digest
 from sorites.core.table import SCHEMA
 from sorites.evaluation.imports.cells import ROW, Sheet, typed
 
-# True on rows that a file may say more than once: the picture at severity 0 of each shift, the
+# True on rows that a file may say more than once: the image at severity 0 of each shift, the
 # answer beside each score.
 SHARED = "(shared)"
 
@@ -35,7 +35,7 @@ _DEFAULTS: Mapping[str, Any] = {
 _IMAGE = ["source", "sample_id", "shift", "severity", "params", "seed"]
 
 
-def table_rows(sheet: Sheet, labels: Labels, higher: str = "stranger") -> pl.DataFrame:
+def table_rows(sheet: Sheet, labels: Labels, higher: str = "unknown") -> pl.DataFrame:
     """Return the sheet as rows of the table, with ``ROW`` and ``SHARED`` beside them; nothing has a
     ``run_id`` yet.
     """
@@ -119,7 +119,7 @@ def _put_attrs(held: Any, parts: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _with_clean(rows: pl.DataFrame) -> pl.DataFrame:
-    """Call the picture at severity 0 clean, whatever shift it starts, and put clean pictures at
+    """Call the image at severity 0 clean, whatever shift it starts, and put clean images at
     severity 0.
     """
     start = (pl.col("shift") != CLEAN) & (pl.col("severity") == 0)
@@ -189,7 +189,7 @@ def _outputs(rows: pl.DataFrame, higher: str) -> pl.DataFrame:
     """Make an answer and a score of a row that holds both; rows that say which ``output`` they are
     stay as they are.
     """
-    if "score" in rows.columns and higher == "familiar":
+    if "score" in rows.columns and higher == "id":
         rows = rows.with_columns(-pl.col("score"))
     if "output" in rows.columns:
         return rows.with_columns(pl.col("output").fill_null("label"))

@@ -104,7 +104,7 @@ class Images:
         self._images.append(noted.unique(["image_id", "same"], keep="first", maintain_order=True))
 
     def manifest(self) -> pl.DataFrame:
-        """Return one row per image; files that say different things of one image are an error."""
+        """Return one row per image; files that say different objects of one image are an error."""
         everything = pl.concat(self._images)
         differ = everything.filter(pl.col("same").n_unique().over("image_id") > 1)
         if differ.height:
@@ -280,7 +280,7 @@ def _info(
         "imported": {**causes, "rows": images.rows},
         "suite": suite.model_dump(mode="json"),
         "labels": causes["labels"],
-        "stops": {},
+        "settings": {},
         "shifts": {},
         "models": dict.fromkeys(images.models(), "imported"),
         "versions": {},
@@ -288,7 +288,7 @@ def _info(
 
 
 def _source(run_id: str, kind: str, sources: Sequence[str]) -> str:
-    """Runs of one named source share their pictures in a report; what has no name, or was only
+    """Runs of one named source share their images in a report; what has no name, or was only
     counted, is shared with nobody.
     """
     shared = kind != "counts" and SOURCE not in sources

@@ -1,4 +1,4 @@
-"""The content of samples: size, time and hash of what their pictures are decoded from, wherever that lies.
+"""The content of samples: size, time and hash of what their images are decoded from, wherever that lies.
 
 What a sample is read from is seen in what its ``load`` and the sweeps of its dials hold: a path, a
 folder and a path in it, a member of a tar, bytes or an array. Where they hold none of these,
@@ -23,15 +23,15 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from sorites.core import Image, OwnDial, Picture, Sample
-from sorites.core.errors import BadPicture
+from sorites.core import ImageF32, ImageU8, OwnDial, Sample
+from sorites.core.errors import BadImage
 from sorites.io.stores import StorePath, place, read_span
 from sorites.models.versions import array_bytes
 from sorites.sources.webdataset import Member
 
 # Size, time of the last change in nanoseconds, and hash; each null where it is not known.
 COLUMNS = pl.Schema({"bytes": pl.Int64(), "modified": pl.Int64(), "content": pl.String()})
-# Bytes of a whole file that are hashed; a larger one, which holds more than a picture, is known by
+# Bytes of a whole file that are hashed; a larger one, which holds more than an image, is known by
 # its size and time.
 LARGEST = 1 << 28
 
@@ -67,7 +67,7 @@ class Span:
             return None
 
 
-# Something that a picture is decoded from.
+# Something that an image is decoded from.
 Source = Span | bytes | NDArray[Any]
 
 
@@ -94,15 +94,15 @@ def _contents(
     ``shared`` for those that follow.
     """
     some = (samples[first : first + TOGETHER] for first in range(0, len(samples), TOGETHER))
-    held = [things for part in pool.map(lambda part: [_held_by(s) for s in part], some) for things in part]
-    unread = [things for things, row in zip(held, known, strict=True) if not _is_known(things, row)]
+    held = [objects for part in pool.map(lambda part: [_held_by(s) for s in part], some) for objects in part]
+    unread = [objects for objects, row in zip(held, known, strict=True) if not _is_known(objects, row)]
     # samples may share a file or an array
-    times = Counter(_key(thing) for things in unread for thing in things)
-    once = {key: thing for things in unread for thing in things if (key := _key(thing)) not in shared}
+    times = Counter(_key(obj) for objects in unread for obj in objects)
+    once = {key: obj for objects in unread for obj in objects if (key := _key(obj)) not in shared}
     hashes = dict(zip(once, pool.map(_hash, once.values()), strict=True)) | shared
     shared.update((key, hashes[key]) for key, count in times.items() if count > 1 and isinstance(key, Span))
     return pl.DataFrame(
-        [_content(things, row, hashes) for things, row in zip(held, known, strict=True)],
+        [_content(objects, row, hashes) for objects, row in zip(held, known, strict=True)],
         COLUMNS,
         orient="row",
     )
@@ -129,20 +129,20 @@ def changed(then: Row, now: Row) -> bool:
 
 
 def guarded(sample: Sample, then: Row) -> Sample:
-    """Return a sample that gives no picture once it is no longer the one that a run looked at."""
+    """Return a sample that gives no image once it is no longer the one that a run looked at."""
 
     def look() -> None:
         if changed(then, contents([sample], pl.DataFrame([then], COLUMNS)).row(0, named=True)):
-            raise BadPicture(
+            raise BadImage(
                 f"{sample.id} has changed since the run looked at it; type the run's command again"
             )
 
-    def load() -> Picture:
+    def load() -> ImageU8:
         look()
         return sample.load()
 
     def looking(dial: OwnDial) -> OwnDial:
-        def sweep(severities: Sequence[float]) -> Iterator[Image]:
+        def sweep(severities: Sequence[float]) -> Iterator[ImageF32]:
             look()
             yield from dial.sweep(severities)
 
@@ -158,34 +158,34 @@ def _held_by(sample: Sample) -> list[Source]:
 
 
 def _content(
-    things: Sequence[Source], known: Row, hashes: Mapping[Any, str | None]
+    objects: Sequence[Source], known: Row, hashes: Mapping[Any, str | None]
 ) -> tuple[int | None, int | None, str | None]:
-    spans = [thing for thing in things if isinstance(thing, Span)]
+    spans = [obj for obj in objects if isinstance(obj, Span)]
     size = sum(span.size for span in spans) if spans else None
     modified = max(span.modified for span in spans) if spans else None
-    if _is_known(things, known):
+    if _is_known(objects, known):
         return size, modified, str(known["content"])
-    return size, modified, _together([hashes[_key(thing)] for thing in things])
+    return size, modified, _together([hashes[_key(obj)] for obj in objects])
 
 
-def _is_known(things: Sequence[Source], known: Row) -> bool:
+def _is_known(objects: Sequence[Source], known: Row) -> bool:
     """Return whether files have the size and time that are known, so that their hash is too."""
-    if not things or known.get("content") is None or not all(isinstance(thing, Span) for thing in things):
+    if not objects or known.get("content") is None or not all(isinstance(obj, Span) for obj in objects):
         return False
-    spans = [thing for thing in things if isinstance(thing, Span)]
+    spans = [obj for obj in objects if isinstance(obj, Span)]
     return (sum(s.size for s in spans), max(s.modified for s in spans)) == (known["bytes"], known["modified"])
 
 
-def _key(thing: Source) -> Any:
-    return thing if isinstance(thing, Span) else id(thing)
+def _key(obj: Source) -> Any:
+    return obj if isinstance(obj, Span) else id(obj)
 
 
-def _hash(thing: Source) -> str | None:
-    if isinstance(thing, Span):
-        return thing.hash()
-    if isinstance(thing, bytes):
-        return hashlib.blake2b(thing, digest_size=16).hexdigest()
-    array = array_bytes(thing)
+def _hash(obj: Source) -> str | None:
+    if isinstance(obj, Span):
+        return obj.hash()
+    if isinstance(obj, bytes):
+        return hashlib.blake2b(obj, digest_size=16).hexdigest()
+    array = array_bytes(obj)
     return None if array is None else array.hex()[:32]
 
 

@@ -24,8 +24,8 @@ from sorites.io.files import is_temporary, locked, read_json, write_bytes
 from sorites.io.stores import place
 from sorites.suites.suite import Suite
 
-# Keep the first places of a run's pictures: its id follows from the specs of that time, and stays when
-# pictures move.
+# Keep the first places of a run's images: its id follows from the specs of that time, and stays when
+# images move.
 
 
 # The key of ``run.json`` that keeps the first specs of sources that have moved since.
@@ -145,7 +145,7 @@ def opened(folder: Path, plan: Plan, info: Info, say: Say = lambda text: None) -
     """Hold the run folder for this plan alone and yield what its ``run.json`` says.
 
     A new folder is made; one that belongs to another plan or another process is refused. Where
-    pictures have changed since, what was made of them is set aside, and ``say`` is told.
+    images have changed since, what was made of them is set aside, and ``say`` is told.
     """
     with locked(folder):
         yield _claim(folder, plan, info, say)
@@ -204,7 +204,7 @@ def _at_hand(folder: Path, plan: Plan) -> Info:
 def same_run(before: Info, info: Info, plan: Plan, wherever: bool = False) -> bool:
     """Return whether a folder holds this run.
 
-    With ``wherever`` its pictures may lie elsewhere than when it began: that they are the same is
+    With ``wherever`` its images may lie elsewhere than when it began: that they are the same is
     for the caller to see.
     """
     same = bool(before["run_id"] == info["run_id"])

@@ -44,7 +44,7 @@ def describe(plan: Plan) -> Info:
         "suite": {**suite, "name": plan.suite.name, "source": plan.suite.source},
         **_training(plan),
         "labels": digest(*plan.labels.ids, size=8).hex(),
-        "stops": {name: list(stops) for name, stops in plan.stops.items()},
+        "settings": {name: list(settings) for name, settings in plan.settings.items()},
         "shifts": {name: shift.version for name, shift in plan.shifts.items()},
         **({"dials": {name: dial.shared for name, dial in plan.own.items()}} if plan.own else {}),
         **({"scorers": scorers} if scorers else {}),
@@ -67,7 +67,7 @@ def versions() -> dict[str, str]:
 
 
 def _training(plan: Plan) -> Info:
-    """The training pictures by id and label, where the suite has some, and what a search of
+    """The training images by id and label, where the suite has some, and what a search of
     parameters follows from.
     """
     if plan.suite.fit is None:
@@ -77,7 +77,7 @@ def _training(plan: Plan) -> Info:
         return digest(*(f"{s.id} {s.label}" for s in samples), size=8).hex()
 
     searched = {name: list(tried) for name in plan.scorers if (tried := core.scorer_candidates(name))}
-    search = {"validation": told(plan.validation), "strange": told(plan.strange), "search": searched}
+    search = {"validation": told(plan.validation), "ood": told(plan.ood), "search": searched}
     return {"fit": told(plan.fit), **(search if plan.suite.fit.search else {})}
 
 
@@ -137,7 +137,7 @@ class _Imported(_Part):
 class _Run(_Part):
     run_id: str
     suite: _Suite
-    stops: dict[str, list[float | dict[str, Any]]]
+    settings: dict[str, list[float | dict[str, Any]]]
     models: dict[str, Version]
     labels: str = ""
     shifts: dict[str, Version] = {}
@@ -215,7 +215,7 @@ def _parts(spec: str) -> list[str]:
 
 
 def respelled(suite: Suite, respell: Respell) -> Suite:
-    """Return the suite with the paths of its pictures and of its shifts' files spelled in the new way."""
+    """Return the suite with the paths of its images and of its shifts' files spelled in the new way."""
     dials = tuple(
         dial.model_copy(
             update={"options": {k: respell(v) if isinstance(v, str) else v for k, v in dial.options.items()}}

@@ -21,7 +21,7 @@ from sorites.evaluation.plan import Unit
 from sorites.io.files import read_json
 from sorites.io.stores import StorePath
 
-# The folder of a run for features of its images by referees.
+# The folder of a run for features of its images by encoders.
 ENCODED = "encoded"
 
 
@@ -57,13 +57,13 @@ def all_features(folder: Path, model: str) -> list[Path]:
     return sorted((folder / "features").glob(f"*--{slug(model)}.safetensors"))
 
 
-def encoded(folder: Path, unit: Unit, referee: str) -> Path:
-    """The features of one unit's images by a referee."""
-    return folder / ENCODED / f"{stem(unit, referee)}.safetensors"
+def encoded(folder: Path, unit: Unit, encoder: str) -> Path:
+    """The features of one unit's images by an encoder."""
+    return folder / ENCODED / f"{stem(unit, encoder)}.safetensors"
 
 
 def training(folder: Path, unit: Unit, model: str) -> Path:
-    """The outputs of a model for a slice of the training pictures."""
+    """The outputs of a model for a slice of the training images."""
     return folder / "fits" / f"{stem(unit, model)}.safetensors"
 
 

@@ -82,14 +82,14 @@ class Events:
     """1 where it counts and is not in the list, -1 where it is in the list and does not count."""
 
 
-def average_precision(events: Events, truths: int) -> float:
+def average_precision(events: Events, ground_truths: int) -> float:
     """Return the mean over 101 recalls of the greatest precision at that recall or a greater one."""
-    if not truths:
+    if not ground_truths:
         return float("nan")
     hits = np.cumsum(events.hit)
     seen = events.at + np.cumsum(events.more)
     precision = np.maximum.accumulate((hits / (seen + np.spacing(1.0)))[::-1])[::-1]
-    places = np.searchsorted(hits / truths, RECALLS, side="left")
+    places = np.searchsorted(hits / ground_truths, RECALLS, side="left")
     reached = places < len(hits)
     return float(np.sum(precision[places[reached]]) / len(RECALLS))
 
@@ -106,8 +106,8 @@ def drawn(samples: int, resamples: int) -> NDArray[np.uint8]:
 def interval(values: NDArray[np.floating], value: float) -> tuple[float | None, float | None]:
     """Return the 95 % percentile interval of resampled values, moved so that their mean stands at the value.
 
-    A resample holds some pictures twice, which raises the average precision of classes with few
-    things; so resamples lie above the value, and only their spread says how sure it is.
+    A resample holds some images twice, which raises the average precision of classes with few
+    objects; so resamples lie above the value, and only their spread says how sure it is.
     """
     some = values[np.isfinite(values)].astype(np.float64)
     if not len(some) or not np.isfinite(value):
@@ -116,7 +116,7 @@ def interval(values: NDArray[np.floating], value: float) -> tuple[float | None, 
     return min(float(low), value), max(float(high), value)
 
 
-# Average precision for many resamples of the pictures at once.
+# Average precision for many resamples of the images at once.
 
 
 # This many numbers of each kind are summed at a time, so that they stay in the cache.
@@ -149,8 +149,8 @@ class Curves:
     resampled.
     """
 
-    def __init__(self, listed: Ints, variants: Sequence[Events], truths: Ints) -> None:
-        self.truths, tops = truths, [_tops(variant) for variant in variants]
+    def __init__(self, listed: Ints, variants: Sequence[Events], ground_truths: Ints) -> None:
+        self.ground_truths, tops = ground_truths, [_tops(variant) for variant in variants]
         at = [variant.at[top] for variant, top in zip(variants, tops, strict=True)]
         self.cuts = np.unique(np.concatenate([*at, np.zeros(0, np.int64)]))
         self.listed = listed[: int(self.cuts[-1]) if len(self.cuts) else 0]
@@ -162,14 +162,17 @@ class Curves:
     @property
     def longest(self) -> int:
         """The most rows that are held at a time."""
-        return max(len(self.truths), len(self.cuts))
+        return max(len(self.ground_truths), len(self.cuts))
 
     def resampled(self, weights: Singles, bench: Bench) -> list[Singles]:
         """Return the average precision of each variant for each resample, NaN where a resample
         holds no truth.
         """
         total = weights.take(
-            self.truths, axis=0, out=bench("own", len(self.truths), weights.shape[1]), mode="clip"
+            self.ground_truths,
+            axis=0,
+            out=bench("own", len(self.ground_truths), weights.shape[1]),
+            mode="clip",
         ).sum(axis=0)
         before = self._before(weights)
         areas = [_area(curve, before, total, weights, bench) for curve in self.variants]
@@ -294,14 +297,14 @@ def _rises(groups: Singles, last: Singles, out: Singles) -> None:
 
 
 THRESHOLDS: Floats = np.linspace(0.5, 0.95, 10)
-# All things, small, medium and large ones, in px squared; both ends belong to a range.
+# All objects, small, medium and large ones, in px squared; both ends belong to a range.
 AREAS = ((0.0, 1e10), (0.0, 32.0**2), (32.0**2, 96.0**2), (96.0**2, 1e10))
 
 
 @dataclass(frozen=True)
 class Number:
     """One of the twelve: average precision, or average recall of the best ``most`` boxes per
-    picture and class.
+    image and class.
     """
 
     recall: bool
@@ -342,11 +345,11 @@ class OneClass:
     sample: Ints
     area: Floats
     rank: Ints
-    """The place of a box among those of its picture and class."""
+    """The place of a box among those of its image and class."""
     near: Ints
     """Boxes that took a true one in some way, and what became of them."""
     state: NDArray[np.int8]
-    truth_sample: Ints
+    ground_truth_sample: Ints
     ignored: Bools
     areas: Sequence[int]
     """The ranges of areas that ``state`` and ``ignored`` are about, by their places in AREAS."""
@@ -367,8 +370,8 @@ class OneClass:
         low, high = AREAS[area]
         return self.sample[(self.area >= low) & (self.area <= high)]
 
-    def truths(self, area: int) -> Ints:
-        return self.truth_sample[~self.ignored[:, self.areas.index(area)]]
+    def ground_truths(self, area: int) -> Ints:
+        return self.ground_truth_sample[~self.ignored[:, self.areas.index(area)]]
 
     def recalled(self, number: Number) -> Ints:
         """Return the samples of the matches of a recall, over all its thresholds."""
@@ -379,45 +382,45 @@ class OneClass:
 
 def by_class(scene: Scene, names: Sequence[str] = tuple(NUMBERS)) -> list[OneClass]:
     """Match the boxes of a scene once for some of the twelve numbers, and return them by class, for
-    the classes with things.
+    the classes with objects.
     """
-    found, things = best(scene.found), scene.things
+    found, objects = best(scene.found), scene.objects
     areas = sorted({NUMBERS[name].area for name in names})
     ranges = [AREAS[area] for area in areas]
     ignore = np.stack(
-        [things.crowd | (things.area < low) | (things.area > high) for low, high in ranges], axis=1
+        [objects.crowd | (objects.area < low) | (objects.area > high) for low, high in ranges], axis=1
     )
-    matched = match(found, things, THRESHOLDS.tolist(), ignore)
+    matched = match(found, objects, THRESHOLDS.tolist(), ignore)
     rank = ranks(group_codes(found, found)[0])
     order = by_confidence(found, found.label)
     place = np.empty(len(found), np.int64)
     place[order] = np.arange(len(found))
     near = np.argsort(place[matched.which], kind="stable")
     sorted_labels, near_places = found.label[order], place[matched.which[near]]
-    labels = np.unique(things.label[~things.crowd])
+    labels = np.unique(objects.label[~objects.crowd])
     made = []
     for label in labels:
         start, stop = np.searchsorted(sorted_labels, [label, label + 1])
         here, mine = near[slice(*np.searchsorted(near_places, [start, stop]))], order[start:stop]
-        theirs = things.label == label
+        theirs = objects.label == label
         made.append(
             OneClass(
-                int(label), scene.sample[found.picture[mine]], found.area[mine], rank[mine], place[matched.which[here]] - start,
-                matched.state[here], scene.sample[things.picture[theirs]], ignore[theirs], areas,
+                int(label), scene.sample[found.image[mine]], found.area[mine], rank[mine], place[matched.which[here]] - start,
+                matched.state[here], scene.sample[objects.image[theirs]], ignore[theirs], areas,
             )
         )  # fmt: skip
     return made
 
 
 def value(one: OneClass, number: Number) -> float:
-    """Return a number of one class, NaN where it has no true box in the range of areas."""
-    truths = len(one.truths(number.area))
+    """Return a number of one class, NaN where it has no ground-truth box in the range of areas."""
+    ground_truths = len(one.ground_truths(number.area))
     thresholds = range(*number.thresholds.indices(len(THRESHOLDS)))
-    if not truths:
+    if not ground_truths:
         return float("nan")
     if number.recall:
-        return len(one.recalled(number)) / truths / len(thresholds)
-    return float(np.mean([average_precision(one.events(k, number.area), truths) for k in thresholds]))
+        return len(one.recalled(number)) / ground_truths / len(thresholds)
+    return float(np.mean([average_precision(one.events(k, number.area), ground_truths) for k in thresholds]))
 
 
 def values(classes: Sequence[OneClass], name: str) -> Floats:
@@ -441,7 +444,9 @@ def _precisions(
     thresholds = range(*number.thresholds.indices(len(THRESHOLDS)))
     curves = [
         Curves(
-            one.listed(number.area), [one.events(k, number.area) for k in thresholds], one.truths(number.area)
+            one.listed(number.area),
+            [one.events(k, number.area) for k in thresholds],
+            one.ground_truths(number.area),
         )
         for one in classes
     ]
@@ -455,8 +460,8 @@ def _recalls(
     classes: Sequence[OneClass], number: Number, counts: NDArray[np.uint8], found: NDArray[np.float32]
 ) -> None:
     thresholds = len(range(*number.thresholds.indices(len(THRESHOLDS))))
-    both = [(one.recalled(number), one.truths(number.area)) for one in classes]
-    hits, truths = (
+    both = [(one.recalled(number), one.ground_truths(number.area)) for one in classes]
+    hits, ground_truths = (
         np.stack([np.bincount(one[k], minlength=len(counts)) for one in both]).astype(np.float32)
         for k in (0, 1)
     )
@@ -464,7 +469,7 @@ def _recalls(
     for block in bench.blocks(len(classes)):
         weights = bench.weights(block)
         with np.errstate(divide="ignore", invalid="ignore"):
-            total = truths @ weights
+            total = ground_truths @ weights
             found[:, block] = np.where(total > 0, hits @ weights / total / thresholds, np.float32(np.nan))
 
 

@@ -1,4 +1,4 @@
-"""Tell which things of a picture a detector finds: by COCO's matching at IoU .5, in the right class."""
+"""Tell which objects of an image a detector finds: by COCO's matching at IoU .5, in the right class."""
 
 from __future__ import annotations
 
@@ -19,40 +19,40 @@ from sorites.metrics.detection.scenes import scene
 from sorites.metrics.intervals import share
 from sorites.metrics.rows import WHOLE, select_rows
 
-# A box finds a thing from this overlap on.
+# A box finds an object from this overlap on.
 FINDS = 0.5
 
 SIZES = ("small", "medium", "large")
-VERDICTS = {"row": pl.Int64, "thing": pl.Int64, "class": pl.Int32, "size": pl.String, "correct": pl.Boolean}
+VERDICTS = {"row": pl.Int64, "object": pl.Int64, "class": pl.Int32, "size": pl.String, "correct": pl.Boolean}
 
 
-def found_things(rows: pl.DataFrame, conf: float = 0.0) -> pl.DataFrame:
-    """Return a row per thing of each judged picture: the place of its row, its place in ``truth``,
+def found_objects(rows: pl.DataFrame, conf: float = 0.0) -> pl.DataFrame:
+    """Return a row per object of each judged image: the place of its row, its place in ``truth``,
     class, size and verdict.
 
-    Only boxes of at least this confidence count. Crowds are no things; a picture with an error, or
-    whose true boxes are not known, has no verdicts.
+    Only boxes of at least this confidence count. Crowds are no objects; an image with an error, or
+    whose ground-truth boxes are not known, has no verdicts.
     """
     judged = (
-        rows.select("image_id", "error", "truth", "boxes")
+        rows.select("image_id", "error", "ground_truth", "boxes")
         .with_row_index("row")
         .with_columns(sample=0, start=0)
     )
     judged = judged.filter(
-        pl.col("error").is_null() & pl.col("boxes").is_not_null() & pl.col("truth").is_not_null()
+        pl.col("error").is_null() & pl.col("boxes").is_not_null() & pl.col("ground_truth").is_not_null()
     )
     seen = scene(judged, {})
     found = best(seen.found[seen.found.conf >= conf])
-    matched = match(found, seen.things, [FINDS], seen.things.crowd[:, None])
-    hit = np.zeros(len(seen.things), bool)
-    hit[matched.thing[matched.state == TAKEN]] = True
-    things, hit = seen.things[~seen.things.crowd], hit[~seen.things.crowd]
-    size = np.searchsorted([high for _, high in AREAS[1:3]], things.area, side="left")
+    matched = match(found, seen.objects, [FINDS], seen.objects.crowd[:, None])
+    hit = np.zeros(len(seen.objects), bool)
+    hit[matched.obj[matched.state == TAKEN]] = True
+    objects, hit = seen.objects[~seen.objects.crowd], hit[~seen.objects.crowd]
+    size = np.searchsorted([high for _, high in AREAS[1:3]], objects.area, side="left")
     return pl.DataFrame(
         {
-            "row": judged["row"].to_numpy()[things.picture],
-            "thing": things.place,
-            "class": things.label,
+            "row": judged["row"].to_numpy()[objects.image],
+            "object": objects.place,
+            "class": objects.label,
             "size": np.array(SIZES)[size],
             "correct": hit,
         },
@@ -60,7 +60,7 @@ def found_things(rows: pl.DataFrame, conf: float = 0.0) -> pl.DataFrame:
     )
 
 
-# Failure points of things: the severity at which a detector loses a thing that it found.
+# Failure severities of objects: the severity at which a detector loses an object that it found.
 
 
 Row = dict[str, Any]
@@ -68,14 +68,14 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 BY = ("model", "shift")
-# It stands between a sample and the place of a thing in it, in the column ``sample_id`` of things.
+# It stands between a sample and the place of an object in it, in the column ``sample_id`` of objects.
 MARK = "#"
 
 
-def things(table: Table, conf: float = 0.0) -> pl.DataFrame:
-    """Return a row per thing, picture and detector, as label rows are: ``correct`` says whether it was found.
+def objects(table: Table, conf: float = 0.0) -> pl.DataFrame:
+    """Return a row per object, image and detector, as label rows are: ``correct`` says whether it was found.
 
-    ``sample_id`` is the sample's with "#" and the place of the thing in ``truth``; ``thing``,
+    ``sample_id`` is the sample's with "#" and the place of the object in ``truth``; ``object``,
     ``class`` and ``size`` are new. Boxes below ``conf`` do not count.
     """
     if not 0 <= conf <= 1:
@@ -88,34 +88,34 @@ def things(table: Table, conf: float = 0.0) -> pl.DataFrame:
             pl.lit(shift, pl.String)
         )
         held = rows.filter(here).collect(engine="streaming")
-        made.append(_as_labels(held, found_things(held, conf)))
+        made.append(_as_labels(held, found_objects(held, conf)))
     empty = pl.DataFrame(schema=rows.collect_schema())
     return pl.concat(made or [_as_labels(empty, pl.DataFrame(schema=VERDICTS))])
 
 
 def _as_labels(rows: pl.DataFrame, verdicts: pl.DataFrame) -> pl.DataFrame:
     told = (
-        rows.drop("truth", "boxes", "correct")
+        rows.drop("ground_truth", "boxes", "correct")
         .with_row_index("row")
         .with_columns(pl.col("row").cast(pl.Int64))
     )
-    named = pl.format("{}" + MARK + "{}", "sample_id", "thing")
+    named = pl.format("{}" + MARK + "{}", "sample_id", "object")
     return verdicts.join(told, on="row").with_columns(sample_id=named, output=pl.lit("label")).drop("row")
 
 
 @add_metric
-def box_failure_point(
+def box_failure_severity(
     table: Table, by: Sequence[str] = BY, relative: bool = False, conf: float = 0.0
 ) -> pl.DataFrame:
-    """Median severity at which a thing is lost that a detector found; null when at least half of
-    the things survive.
+    """Median severity at which an object is lost that a detector found; null when at least half of
+    the objects survive.
 
-    As ``failure_point``, with things in the place of pictures: ``n`` counts things, and the
-    interval lies between order statistics for the effective number of independent things. ``conf``
+    As ``failure_severity``, with objects in the place of images: ``n`` counts objects, and the
+    interval lies between order statistics for the effective number of independent objects. ``conf``
     is the least confidence of boxes that count.
     """
-    seen = things(table, conf)
-    answer = failure.failure_point(seen, by, relative)
+    seen = objects(table, conf)
+    answer = failure.failure_severity(seen, by, relative)
     lows: list[float | None] = []
     highs: list[float | None] = []
     for row, lost, _, sample in _groups(seen, by, relative, answer):
@@ -133,27 +133,27 @@ def box_failure_point(
 def box_survival(
     table: Table, by: Sequence[str] = BY, relative: bool = False, conf: float = 0.0
 ) -> pl.DataFrame:
-    """Share of things not yet lost at each severity; Wilson interval with the effective number of
-    independent things.
+    """Share of objects not yet lost at each severity; Wilson interval with the effective number of
+    independent objects.
 
-    As ``survival``, with things in the place of pictures.
+    As ``survival``, with objects in the place of images.
     """
 
     def verdicts(row: Row, lost: Floats, top: Floats, sample: Ints) -> tuple[NDArray[np.bool_], Ints]:
         there = top >= row["severity"]
         return (lost > row["severity"])[there], sample[there]
 
-    return _shares(failure.survival, verdicts, things(table, conf), by, relative)
+    return _shares(failure.survival, verdicts, objects(table, conf), by, relative)
 
 
 @add_metric
 def box_failure_histogram(
     table: Table, by: Sequence[str] = BY, relative: bool = False, conf: float = 0.0
 ) -> pl.DataFrame:
-    """Share of things that are lost between two severities; Wilson interval with the effective
-    number of independent things.
+    """Share of objects that are lost between two severities; Wilson interval with the effective
+    number of independent objects.
 
-    As ``failure_histogram``, with things in the place of pictures.
+    As ``failure_histogram``, with objects in the place of images.
     """
 
     def verdicts(row: Row, lost: Floats, top: Floats, sample: Ints) -> tuple[NDArray[np.bool_], Ints]:
@@ -162,7 +162,7 @@ def box_failure_histogram(
             lost <= row["severity"]
         ), sample
 
-    return _shares(failure.failure_histogram, verdicts, things(table, conf), by, relative)
+    return _shares(failure.failure_histogram, verdicts, objects(table, conf), by, relative)
 
 
 def _shares(
@@ -172,7 +172,7 @@ def _shares(
     by: Sequence[str],
     relative: bool,
 ) -> pl.DataFrame:
-    """Ask a metric of shares about things; ``verdicts`` are the things that each row counts, with
+    """Ask a metric of shares about objects; ``verdicts`` are the objects that each row counts, with
     their samples.
     """
     answer = metric(seen, by, relative)
@@ -187,8 +187,8 @@ def _shares(
 def _groups(
     seen: pl.DataFrame, by: Sequence[str], relative: bool, answer: pl.DataFrame
 ) -> Iterator[tuple[Row, Floats, Floats, Ints]]:
-    """Yield each row of an answer with the failure points (inf: survived), tops and samples of its things."""
-    points, _, keys = failure.failure_points(seen, by, relative)
+    """Yield each row of an answer with the failure severities (inf: survived), tops and samples of its objects."""
+    points, _, keys = failure.failure_severities(seen, by, relative)
     whole = points.collect(engine="streaming")
     named = whole.with_columns(
         pl.col("sample_id").str.replace(MARK + r"\d+$", "").rank("dense").alias("(sample)")
@@ -206,7 +206,7 @@ def _groups(
 
 
 def _independent(verdict: NDArray[np.bool_], sample: Ints) -> float:
-    """Return how many independent things would leave a share as sure as these, which come in
+    """Return how many independent objects would leave a share as sure as these, which come in
     samples; at most their number.
     """
     n, p = len(verdict), float(verdict.mean())

@@ -1,9 +1,9 @@
-"""COCO's matching of found boxes to true ones, for many pictures at once.
+"""COCO's matching of found boxes to true ones, for many images at once.
 
-In each picture and class the boxes are taken by falling confidence; each takes the free true box
-that it overlaps most, if by the threshold at least. A true box that is ignored (a crowd, or one
+In each image and class the boxes are taken by falling confidence; each takes the free ground-truth box
+that it overlaps most, if by the threshold at least. A ground-truth box that is ignored (a crowd, or one
 outside a range of areas) is taken only where no other is; a crowd may be taken by many. Of equal
-overlaps the later true box is taken. These are the rules of pycocotools, to the last bit.
+overlaps the later ground-truth box is taken. These are the rules of pycocotools, to the last bit.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from numpy.typing import NDArray
 from sorites.core.boxes import areas, shared
 from sorites.metrics.detection.scenes import Boxes, Floats, Ints
 
-# The most boxes that count per picture and class.
+# The most boxes that count per image and class.
 MOST = 100
 
 # This many pairs of boxes are compared at a time.
 PAIRS = 1 << 20
 
 Bools = NDArray[np.bool_]
-# The fate of a found box: no match, a match, or a match with a true box that is ignored.
+# The fate of a found box: no match, a match, or a match with a ground-truth box that is ignored.
 FREE, TAKEN, IGNORED = 0, 1, 2
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """Hold found and true boxes that share a group, with their overlap; pairs of one found box
+    """Hold found and ground-truth boxes that share a group, with their overlap; pairs of one found box
     stand together.
     """
 
     found: Ints
-    thing: Ints
+    obj: Ints
     iou: Floats
 
 
@@ -63,31 +63,31 @@ def ranks(groups: Ints) -> Ints:
 
 
 def best(found: Boxes, most: int = MOST, per_class: bool = True) -> Boxes:
-    """Return the boxes by picture (and class) and falling confidence, the best ``most`` of each."""
-    groups = (found.picture, found.label) if per_class else (found.picture,)
+    """Return the boxes by image (and class) and falling confidence, the best ``most`` of each."""
+    groups = (found.image, found.label) if per_class else (found.image,)
     ordered = found[by_confidence(found, *groups)]
     return ordered[ranks(group_codes(ordered, ordered, per_class)[0]) < most]
 
 
 def group_codes(one: Boxes, other: Boxes, per_class: bool = True) -> tuple[Ints, Ints]:
-    """Return numbers that are equal where two boxes share their picture (and class)."""
+    """Return numbers that are equal where two boxes share their image (and class)."""
     if not per_class:
-        return one.picture, other.picture
+        return one.image, other.image
     labels = np.concatenate([one.label, other.label])
     if not len(labels):
-        return one.picture, other.picture
+        return one.image, other.image
     least, most = labels.min(), labels.max()
-    mine, theirs = (boxes.picture * (most - least + 1) + (boxes.label - least) for boxes in (one, other))
+    mine, theirs = (boxes.image * (most - least + 1) + (boxes.label - least) for boxes in (one, other))
     return mine, theirs
 
 
-def overlaps(found: Boxes, things: Boxes, per_class: bool = True) -> Iterator[Pairs]:
-    """Yield all pairs of boxes that share their picture (and class), some at a time; found boxes
+def overlaps(found: Boxes, objects: Boxes, per_class: bool = True) -> Iterator[Pairs]:
+    """Yield all pairs of boxes that share their image (and class), some at a time; found boxes
     stand by group.
 
     The overlap is intersection over union, and with a crowd intersection over the found box's own area.
     """
-    mine, theirs = group_codes(found, things, per_class)
+    mine, theirs = group_codes(found, objects, per_class)
     order = np.argsort(theirs, kind="stable")
     first, last = (np.searchsorted(theirs[order], mine, side) for side in ("left", "right"))
     count = last - first
@@ -100,7 +100,7 @@ def overlaps(found: Boxes, things: Boxes, per_class: bool = True) -> Iterator[Pa
         who = np.repeat(np.arange(begin, end), many)
         within = np.arange(len(who)) - np.repeat(np.cumsum(many) - many, many)
         whom = order[np.repeat(first[begin:end], many) + within]
-        yield Pairs(who, whom, iou(found.xyxy[who], things.xyxy[whom], things.crowd[whom]))
+        yield Pairs(who, whom, iou(found.xyxy[who], objects.xyxy[whom], objects.crowd[whom]))
         begin = end
 
 
@@ -121,20 +121,20 @@ class Matched:
     """The places of those boxes, ascending."""
     state: NDArray[np.int8]
     """boxes x thresholds x ways of ignoring: FREE, TAKEN or IGNORED."""
-    thing: Ints
-    """The place of the true box that each took, -1 where none; shaped as ``state``."""
+    obj: Ints
+    """The place of the ground-truth box that each took, -1 where none; shaped as ``state``."""
 
 
-def match(found: Boxes, things: Boxes, thresholds: Sequence[float], ignore: Bools) -> Matched:
-    """Match boxes that ``best`` ordered; ``ignore`` (things x ways) says which true boxes are
+def match(found: Boxes, objects: Boxes, thresholds: Sequence[float], ignore: Bools) -> Matched:
+    """Match boxes that ``best`` ordered; ``ignore`` (objects x ways) says which ground-truth boxes are
     ignored in each way.
     """
     least = np.minimum(np.asarray(thresholds, np.float64), 1 - 1e-10)
-    near = [_near(pairs, least.min()) for pairs in overlaps(found, things)]
+    near = [_near(pairs, least.min()) for pairs in overlaps(found, objects)]
     whole = Pairs(
         *(
             np.concatenate([getattr(pairs, name) for pairs in near] or [[]])
-            for name in ("found", "thing", "iou")
+            for name in ("found", "obj", "iou")
         )
     )
     which, who = np.unique(whole.found.astype(np.int64), return_inverse=True)
@@ -142,13 +142,13 @@ def match(found: Boxes, things: Boxes, thresholds: Sequence[float], ignore: Bool
     state, taker = np.zeros(shape, np.int8), np.full(shape, -1, np.int64)
     if not len(which):
         return Matched(which, state, taker)
-    turn = ranks(group_codes(found[which], things)[0])[who]
-    order = np.lexsort((whole.thing, whole.iou, who, turn))
-    who, thing, overlap = who[order], whole.thing.astype(np.int64)[order], whole.iou[order]
-    free = np.ones((len(things), *shape[1:]), bool)
+    turn = ranks(group_codes(found[which], objects)[0])[who]
+    order = np.lexsort((whole.obj, whole.iou, who, turn))
+    who, obj, overlap = who[order], whole.obj.astype(np.int64)[order], whole.iou[order]
+    free = np.ones((len(objects), *shape[1:]), bool)
     edges = np.searchsorted(turn[order], np.arange(turn.max() + 2))
     for start, stop in itertools.pairwise(edges.tolist()):
-        here, what = who[start:stop], thing[start:stop]
+        here, what = who[start:stop], obj[start:stop]
         open_ = free[what] & (overlap[start:stop, None, None] >= least[:, None])
         number = np.arange(stop - start)[:, None, None]
         wish = np.where(open_, number + (stop - start) * ~ignore[what][:, None, :], -1)
@@ -157,7 +157,7 @@ def match(found: Boxes, things: Boxes, thresholds: Sequence[float], ignore: Bool
         taken = np.where(won >= 0, what[won % (stop - start)], -1)
         one, threshold, way = np.nonzero(won >= 0)
         chosen = taken[one, threshold, way]
-        free[chosen, threshold, way] = things.crowd[chosen]
+        free[chosen, threshold, way] = objects.crowd[chosen]
         state[here[firsts]] = np.where(won < 0, FREE, np.where(won < stop - start, IGNORED, TAKEN))
         taker[here[firsts]] = taken
     return Matched(which, state, taker)
@@ -165,4 +165,4 @@ def match(found: Boxes, things: Boxes, thresholds: Sequence[float], ignore: Bool
 
 def _near(pairs: Pairs, least: float) -> Pairs:
     keep = pairs.iou >= least
-    return Pairs(pairs.found[keep], pairs.thing[keep], pairs.iou[keep])
+    return Pairs(pairs.found[keep], pairs.obj[keep], pairs.iou[keep])

@@ -29,12 +29,12 @@ from sorites.metrics.intervals import checked_resamples
 from sorites.metrics.rows import (
     IMAGE_COLUMNS,
     REAL_SAMPLES,
+    SETTING_KEY,
     SHIFTED,
-    STOP,
     WHOLE,
     answer_frame,
     with_clean,
-    with_stops,
+    with_settings_key,
 )
 
 RESAMPLES = 1000
@@ -77,16 +77,16 @@ def by_label(
     more: Mapping[str, object],
     sizes: tuple[float, float] = AREAS[0],
 ) -> list[Line]:
-    """Return one line for each class, or one for the mean over classes; it counts the things of
+    """Return one line for each class, or one for the mean over classes; it counts the objects of
     these ``sizes`` in px squared.
     """
     told = {"n": len(scene), **scene.counts, **more}
-    area = scene.things.area
-    things = scene.things.label[~scene.things.crowd & (area >= sizes[0]) & (area <= sizes[1])]
+    area = scene.objects.area
+    objects = scene.objects.label[~scene.objects.crowd & (area >= sizes[0]) & (area <= sizes[1])]
     samples = np.unique(scene.sample)
     if not classed:
         mean = float(over_classes(found)) if len(found) else float("nan")
-        return [Line(scene.keys, mean, over_classes(draws), samples, {"things": len(things), **told})]
+        return [Line(scene.keys, mean, over_classes(draws), samples, {"objects": len(objects), **told})]
     each = zip(labels, found, draws, strict=True)
     return [
         Line(
@@ -94,7 +94,7 @@ def by_label(
             float(one),
             many,
             samples,
-            {"things": int((things == label).sum()), **told},
+            {"objects": int((objects == label).sum()), **told},
         )
         for label, one, many in each
     ]
@@ -158,7 +158,7 @@ def answer(
             {**line.keys, **line.more, **told, "value": line.value if np.isfinite(line.value) else None}
         )
     wanted = [*keys, *([then] if then else ()), "value", "n", "low", "high", *columns]
-    whole = dict.fromkeys(("n", "things", *COUNTS), pl.Int64)
+    whole = dict.fromkeys(("n", "objects", *COUNTS), pl.Int64)
     kinds: dict[str, Any] = {**album.kinds, **whole, CLASS: pl.Int32, **({then: pl.String} if then else {})}
     schema: dict[str, Any] = {name: kinds.get(name, pl.Float64) for name in wanted}
     frame = pl.DataFrame([{name: row.get(name) for name in wanted} for row in rows], schema=schema)
@@ -167,7 +167,7 @@ def answer(
     return frame.sort(keys, maintain_order=True).drop(WHOLE, strict=False)
 
 
-# Measure how well detectors find things: COCO's numbers of each group, and their mean over a shift's
+# Measure how well detectors find objects: COCO's numbers of each group, and their mean over a shift's
 # settings.
 
 
@@ -182,37 +182,37 @@ def map(
     interval over samples.
 
     ``number`` is map, map50, map75, map_small, map_medium, map_large, ar1, ar10, ar100, ar_small,
-    ar_medium or ar_large. ``n`` counts pictures and ``things`` the true boxes that are no crowds.
-    ``missing`` counts rows that have an error, ``unknown`` those whose true boxes are not known,
-    ``left_out`` true boxes without finite numbers or without a size.
+    ar_medium or ar_large. ``n`` counts images and ``objects`` the ground-truth boxes that are no crowds.
+    ``missing`` counts rows that have an error, ``unknown`` those whose ground-truth boxes are not known,
+    ``left_out`` ground-truth boxes without finite numbers or without a size.
     """
     lines, album, keys = _all_lines(table, by, [number_named(number)], resamples)
-    return answer(lines, album, keys, "things", *COUNTS)
+    return answer(lines, album, keys, "objects", *COUNTS)
 
 
 @add_metric
 def map_numbers(table: Table, by: Sequence[str] = BY, resamples: int = RESAMPLES) -> pl.DataFrame:
     """COCO's twelve numbers of detectors, a row each, in their usual order; bootstrap interval over samples.
 
-    A number without things of its size is null; ``things`` counts those of its size.
+    A number without objects of its size is null; ``objects`` counts those of its size.
     """
     lines, album, keys = _all_lines(table, by, list(NUMBERS), resamples)
-    return answer(lines, album, keys, "things", *COUNTS, then="number")
+    return answer(lines, album, keys, "objects", *COUNTS, then="number")
 
 
 @add_metric
 def mean_map(
     table: Table, by: Sequence[str] = ("model",), number: str = "map", resamples: int = RESAMPLES
 ) -> pl.DataFrame:
-    """Mean of mAP over the settings of each shift, then over shifts, without clean pictures;
+    """Mean of mAP over the settings of each shift, then over shifts, without clean images;
     bootstrap interval over samples.
 
     ``n`` counts samples. The mean over all settings of a benchmark is what its papers print.
     """
-    rows, keys, classed = box_rows(with_stops(table), by)
+    rows, keys, classed = box_rows(with_settings_key(table), by)
     album = Album(rows.filter(pl.col("shift") != CLEAN))
     counts = counts_of(album, resamples)
-    cells = [*dict.fromkeys([*keys, *STOP])]
+    cells = [*dict.fromkeys([*keys, *SETTING_KEY])]
     lines = [
         line
         for scene in album.scenes(cells)
@@ -263,7 +263,7 @@ class _Judge:
         self._starts: dict[object, Scene | None] = {}
 
     def __call__(self, scene: Scene, keep: NDArray[np.bool_], name: object) -> dict[object, Line]:
-        """Return the lines of some pictures of a scene by class; scenes of one ``name`` are one scene."""
+        """Return the lines of some images of a scene by class; scenes of one ``name`` are one scene."""
         key = (name, keep.tobytes())
         if key not in self._kept:
             if len(self._kept) > 16:
@@ -272,7 +272,7 @@ class _Judge:
         return {line.keys.get("class"): line for line in self._kept[key]}
 
     def clean(self, model: object) -> Scene | None:
-        """Return the clean pictures of a model, or of all where no model is named."""
+        """Return the clean images of a model, or of all where no model is named."""
         if model not in self._starts:
             self._starts = {}
             named = [pl.col("model") == pl.lit(model, pl.String)] if model is not None else []
@@ -280,7 +280,7 @@ class _Judge:
         return self._starts[model]
 
     def with_start(self, scene: Scene) -> Iterator[tuple[Line, Line]]:
-        """Yield the lines of a shifted scene and of its clean pictures, on the samples that have both."""
+        """Yield the lines of a shifted scene and of its clean images, on the samples that have both."""
         model = scene.keys.get("model")
         clean = self.clean(model)
         if clean is None:
@@ -301,10 +301,10 @@ def map_drop(
 
     It is averaged over the settings of each shift, then over shifts. ``n`` counts samples.
     """
-    rows, keys, classed = box_rows(with_stops(table), by)
+    rows, keys, classed = box_rows(with_settings_key(table), by)
     album = Album(rows)
     judge = _Judge(album, number, counts_of(album, resamples), classed)
-    cells = [*dict.fromkeys([*keys, *STOP])]
+    cells = [*dict.fromkeys([*keys, *SETTING_KEY])]
     lines = [
         combined(start, line, np.subtract, clean=start.value, shifted=line.value)
         for scene in album.scenes(cells, pl.col("shift") != CLEAN)
@@ -330,7 +330,7 @@ def map_corruption_error(
     resamples: int = RESAMPLES,
 ) -> pl.DataFrame:
     """Error 1 - mAP summed over severities, divided by that of the named ``reference`` on the same
-    pictures; paired bootstrap.
+    images; paired bootstrap.
 
     Without shift in ``by`` it is the mean over shifts (mCE). ``relative`` sums the rise over the
     clean error instead. A ``reference`` that ends in .csv is a file of errors, as for
@@ -387,7 +387,7 @@ def _but_model(scene: Scene) -> tuple[object, ...]:
 
 
 def _errors(judge: _Judge, scene: Scene, keep: NDArray[np.bool_], relative: bool) -> dict[object, Line]:
-    """Return 1 - mAP of some pictures by class, or its rise over that of their clean pictures,
+    """Return 1 - mAP of some images by class, or its rise over that of their clean images,
     which is the drop.
     """
     if relative:
@@ -434,7 +434,7 @@ def map_rank(
 
     ``sigma`` is the standard deviation over resamples; overlapping detectors share a rank. Models
     are compared within the other columns of ``by``; by shift and severity, every shift starts with
-    the clean pictures at severity 0.
+    the clean images at severity 0.
     """
     wanted = [by] if isinstance(by, str) else list(by)
     wanted = wanted if "model" in wanted else [*wanted, "model"]

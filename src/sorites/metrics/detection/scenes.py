@@ -1,8 +1,8 @@
-"""Rows of detectors as flat arrays: the pictures of a group, what was found in them and what is there.
+"""Rows of detectors as flat arrays: the images of a group, what was found in them and what is there.
 
-A picture counts where its detector gave boxes (none at all will do) and its true boxes are known
+An image counts where its detector gave boxes (none at all will do) and its ground-truth boxes are known
 (none will do). Without a verdict it is *missing* where it has an error, and *unknown* where nobody
-said what is there. True boxes without finite numbers or without a size are left out and counted,
+said what is there. Ground-truth boxes without finite numbers or without a size are left out and counted,
 because nothing could find them. Of the predictions, one without a confidence is left out, and one
 without finite coordinates or without a size finds nothing.
 """
@@ -23,7 +23,7 @@ from sorites.metrics.rows import CLEAN_KEY, ON_GRID, SAMPLE_KEY, select_rows
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-# A column that box metrics add: the label of a thing in the suite's labels.
+# A column that box metrics add: the label of an object in the suite's labels.
 CLASS = "class"
 
 CORNERS = ("x0", "y0", "x1", "y1")
@@ -32,55 +32,55 @@ COUNTS = ("missing", "unknown", "left_out")
 
 @dataclass(frozen=True)
 class Boxes:
-    """Boxes of several pictures, in the order of the pictures and of the table."""
+    """Boxes of several images, in the order of the images and of the table."""
 
-    picture: Ints
+    image: Ints
     label: Ints
     xyxy: Floats
     conf: Floats
     area: Floats
-    """The area by which a thing is small, medium or large."""
+    """The area by which an object is small, medium or large."""
     crowd: NDArray[np.bool_]
     place: Ints
-    """The place of a box in the list of its picture."""
+    """The place of a box in the list of its image."""
 
     def __len__(self) -> int:
-        return len(self.picture)
+        return len(self.image)
 
     def __getitem__(self, which: NDArray[np.bool_] | Ints) -> Boxes:
-        whole, crowd = (self.picture[which], self.label[which]), self.crowd[which]
+        whole, crowd = (self.image[which], self.label[which]), self.crowd[which]
         return Boxes(*whole, self.xyxy[which], self.conf[which], self.area[which], crowd, self.place[which])
 
 
 @dataclass(frozen=True)
 class Scene:
-    """The counted pictures of one group, with codes of what they are matched by across groups."""
+    """The counted images of one group, with codes of what they are matched by across groups."""
 
     keys: dict[str, object]
     sample: Ints
-    """The code of each picture's sample, the same in every scene."""
+    """The code of each image's sample, the same in every scene."""
     start: Ints
-    """The code of what each picture shares with its clean one."""
+    """The code of what each image shares with its clean one."""
     image: Ints
     found: Boxes
-    things: Boxes
+    objects: Boxes
     counts: dict[str, int]
 
     def __len__(self) -> int:
         return len(self.sample)
 
     def only(self, keep: NDArray[np.bool_]) -> Scene:
-        """Return the scene with some of its pictures."""
+        """Return the scene with some of its images."""
         if keep.all():
             return self
         number = np.cumsum(keep) - 1
 
         def cut(boxes: Boxes) -> Boxes:
-            some = boxes[keep[boxes.picture]]
-            return replace(some, picture=number[some.picture])
+            some = boxes[keep[boxes.image]]
+            return replace(some, image=number[some.image])
 
         codes = self.sample[keep], self.start[keep], self.image[keep]
-        return Scene(self.keys, *codes, cut(self.found), cut(self.things), self.counts)
+        return Scene(self.keys, *codes, cut(self.found), cut(self.objects), self.counts)
 
 
 def box_rows(
@@ -94,11 +94,11 @@ def box_rows(
     return (rows if probes else rows.filter(ON_GRID)), keys, CLASS in wanted
 
 
-def without_truth(table: Table) -> bool:
-    """Return whether detectors gave boxes for pictures of which none has a true box."""
+def without_ground_truth(table: Table) -> bool:
+    """Return whether detectors gave boxes for images of which none has a ground-truth box."""
     answered = table.lazy().filter(pl.col("output") == "boxes", pl.col("error").is_null())
     counts = (
-        answered.select(rows=pl.len(), things=pl.col("truth").list.len().sum())
+        answered.select(rows=pl.len(), objects=pl.col("ground_truth").list.len().sum())
         .collect(engine="streaming")
         .row(0)
     )
@@ -141,7 +141,7 @@ class Album:
                 yield scene(group, {key: group[key][0] for key in keys})
 
     def _read(self, rows: pl.LazyFrame, keys: Sequence[str]) -> pl.DataFrame:
-        needed = dict.fromkeys([*keys, *CLEAN_KEY, *SAMPLE_KEY, "image_id", "error", "truth", "boxes"])
+        needed = dict.fromkeys([*keys, *CLEAN_KEY, *SAMPLE_KEY, "image_id", "error", "ground_truth", "boxes"])
         held = rows.select(*needed).collect(engine="streaming")
         for name, columns in (("sample", SAMPLE_KEY), ("start", CLEAN_KEY)):
             held = held.join(self._codes[name], on=list(columns), how="left", nulls_equal=True)
@@ -153,20 +153,20 @@ def _coded(rows: pl.LazyFrame, name: str, columns: Sequence[str]) -> pl.DataFram
 
 
 def scene(rows: pl.DataFrame, keys: dict[str, object]) -> Scene:
-    """Return the counted pictures of some rows, which have the codes ``sample`` and ``start``."""
+    """Return the counted images of some rows, which have the codes ``sample`` and ``start``."""
     failed = pl.col("error").is_not_null() | pl.col("boxes").is_null()
-    judged = rows.filter(~failed & pl.col("truth").is_not_null())
-    unknown = rows.select((~failed & pl.col("truth").is_null()).sum()).item()
-    things, left_out = _sound(_flat(judged, "truth"))
+    judged = rows.filter(~failed & pl.col("ground_truth").is_not_null())
+    unknown = rows.select((~failed & pl.col("ground_truth").is_null()).sum()).item()
+    objects, left_out = _sound(_flat(judged, "ground_truth"))
     image = judged["image_id"].hash(0).to_numpy().view(np.int64)
     counts = {"missing": rows.select(failed.sum()).item(), "unknown": unknown, "left_out": left_out}
     sample, start = (judged[name].to_numpy().astype(np.int64) for name in ("sample", "start"))
-    return Scene(keys, sample, start, image, _flat(judged, "boxes"), things, counts)
+    return Scene(keys, sample, start, image, _flat(judged, "boxes"), objects, counts)
 
 
 def _flat(rows: pl.DataFrame, column: str) -> Boxes:
     """Return a column of lists of boxes as arrays."""
-    some = rows.select(pl.int_range(pl.len()).alias("picture"), pl.col(column)).filter(
+    some = rows.select(pl.int_range(pl.len()).alias("image"), pl.col(column)).filter(
         pl.col(column).list.len() > 0
     )
     placed = some.with_columns(place=pl.int_ranges(pl.col(column).list.len()))
@@ -182,7 +182,7 @@ def _flat(rows: pl.DataFrame, column: str) -> Boxes:
         xyxy = np.where(finite[:, None], xyxy, 0.0)
     area = np.where(np.isfinite(own), own, areas(xyxy))
     crowd = frame["crowd"].fill_null(False).to_numpy()
-    whole = [frame[name].to_numpy().astype(np.int64) for name in ("picture", "label", "place")]
+    whole = [frame[name].to_numpy().astype(np.int64) for name in ("image", "label", "place")]
     return Boxes(
         whole[0],
         whole[1],
@@ -194,7 +194,7 @@ def _flat(rows: pl.DataFrame, column: str) -> Boxes:
     )
 
 
-def _sound(things: Boxes) -> tuple[Boxes, int]:
-    sides = things.xyxy[:, 2:] - things.xyxy[:, :2]
-    sound: NDArray[np.bool_] = np.isfinite(things.xyxy).all(axis=1) & np.all(sides > 0, axis=1)
-    return things[sound], int((~sound).sum())
+def _sound(objects: Boxes) -> tuple[Boxes, int]:
+    sides = objects.xyxy[:, 2:] - objects.xyxy[:, :2]
+    sound: NDArray[np.bool_] = np.isfinite(objects.xyxy).all(axis=1) & np.all(sides > 0, axis=1)
+    return objects[sound], int((~sound).sum())

@@ -3,7 +3,7 @@
 What the graph gives is told by its metadata (Ultralytics'), by the shapes of its outputs, or by a
 JSON file beside it called ``PATH.json``; options after the ``?`` have the same keys and go first.
 The layouts and keys stand in docs/models.md. What was understood is said once, on stderr. Every
-picture is a call of its own, so that boxes do not depend on the batch.
+image is a call of its own, so that boxes do not depend on the batch.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sorites.core import Box, Model, Outputs, Picture, add_model
+from sorites.core import Box, ImageU8, Model, Outputs, add_model
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.core.rng import digest
 from sorites.models import onnx as _ends
@@ -29,8 +29,8 @@ from sorites.models.onnx import opened, version_of
 VERSION = 1
 # The input of a graph that leaves its size open and does not say another.
 SIZE = (640, 640)
-# The picture on which a graph shows the shapes of its outputs.
-GREY: Picture = np.full((96, 128, 3), 128, np.uint8)
+# The image on which a graph shows the shapes of its outputs.
+GREY: ImageU8 = np.full((96, 128, 3), 128, np.uint8)
 
 
 @add_model
@@ -50,8 +50,8 @@ def detector(path: Path, name: str, options: dict[str, Any], note: str = "") -> 
     _refuse_size(path, read, gathered(path, {}, options))
     say(understood(name, read.layout, read.config, read.classes, read.ends, read.size, read.shapes) + note)
 
-    def forward(pictures: list[NDArray[Any]]) -> Outputs:
-        return Outputs(boxes=_session.each(read.boxes, pictures))
+    def forward(images: list[NDArray[Any]]) -> Outputs:
+        return Outputs(boxes=_session.each(read.boxes, images))
 
     version = digest(VERSION, version_of(path), sorted(options.items())).hex()
     spare = read.classes.names is None and read.found.classes is not None
@@ -63,7 +63,7 @@ class _Detector:
     """An open graph and all that is needed to feed and to read it."""
 
     session: Any
-    pictures: str
+    images: str
     ends: _ends.GraphInput
     flat: bool
     """Its input has no axis for a batch."""
@@ -74,10 +74,10 @@ class _Detector:
     classes: Classes
     shapes: dict[str, tuple[int, ...]]
 
-    def boxes(self, picture: Picture) -> tuple[Box, ...]:
-        """Return the boxes of one picture."""
+    def boxes(self, image: ImageU8) -> tuple[Box, ...]:
+        """Return the boxes of one image."""
         inside, placement = placed(
-            picture, self.size, self.config.fit, self.config.fill, self.config.filter, self.config.antialias
+            image, self.size, self.config.fit, self.config.fill, self.config.filter, self.config.antialias
         )
         given = self.run(inside, placement)
         arrays = {role: given[output] for role, output in self.found.roles.items()}
@@ -85,15 +85,15 @@ class _Detector:
             self.layout.decode(arrays, self.found, self.size), self.config, self.classes, placement, self.size
         )
 
-    def run(self, inside: Picture, placement: Placement) -> dict[str, NDArray[Any]]:
-        """Return the outputs for a picture that has the size of the input, by name; a batch that
+    def run(self, inside: ImageU8, placement: Placement) -> dict[str, NDArray[Any]]:
+        """Return the outputs for an image that has the size of the input, by name; a batch that
         the graph fixes is filled up.
         """
         colours = inside[..., ::-1] if self.config.channels == "bgr" else inside
         batch = self.ends.shaped(np.repeat(colours[None], self.ends.batch or 1, axis=0), self.config)
-        feed: dict[str, NDArray[Any]] = {self.pictures: batch[0] if self.flat else batch}
+        feed: dict[str, NDArray[Any]] = {self.images: batch[0] if self.flat else batch}
         for node in self.session.get_inputs():
-            if node.name != self.pictures:
+            if node.name != self.images:
                 feed[node.name] = _extra(node, placement, self.size)
         names = [node.name for node in self.session.get_outputs()]
         return dict(zip(names, self.session.run(names, feed), strict=True))
@@ -119,9 +119,9 @@ def _split(argument: str | None) -> tuple[Path, dict[str, Any]]:
 def _read(path: Path, session: Any, said: dict[str, Any]) -> _Detector:
     """Return a graph with all that its metadata, its shapes and the user say of it."""
     config = BoxConfig.read(said, str(path))
-    node = _picture_node(session, path)
+    node = _image_node(session, path)
     flat = len(node.shape) == 3
-    ends = _ends.read_pictures([1, *node.shape] if flat else node.shape, node.type, config.axes, path)
+    ends = _ends.read_images([1, *node.shape] if flat else node.shape, node.type, config.axes, path)
     size = ends.size or config.size or SIZE
     classes = classes_of(config.labels, str(path))
     seen = _Detector(session, node.name, ends, flat, size, LAYOUTS["v8"], Found({}), config, classes, {})
@@ -164,24 +164,24 @@ def _refuse_size(path: Path, read: _Detector, asked: dict[str, Any]) -> None:
         )
 
 
-def _picture_node(session: Any, path: Path) -> Any:
+def _image_node(session: Any, path: Path) -> Any:
     nodes = session.get_inputs()
-    pictures = [node for node in nodes if node.name not in EXTRA and len(node.shape) in (3, 4)]
-    others = [node.name for node in nodes if node.name not in EXTRA and node not in pictures[:1]]
-    if len(pictures) != 1 or others:
+    images = [node for node in nodes if node.name not in EXTRA and len(node.shape) in (3, 4)]
+    others = [node.name for node in nodes if node.name not in EXTRA and node not in images[:1]]
+    if len(images) != 1 or others:
         came = ", ".join(f"{node.name} {node.shape}" for node in nodes)
         raise SoritesError(
-            f"{path}: wanted one input for pictures and beside it {', '.join(sorted(EXTRA))} at most, got"
+            f"{path}: wanted one input for images and beside it {', '.join(sorted(EXTRA))} at most, got"
             f" {came}"
         )
-    return pictures[0]
+    return images[0]
 
 
 def _extra(node: Any, placement: Placement, size: tuple[int, int]) -> NDArray[Any]:
-    """Return the value of an input beside the picture: Paddle's scale factors and input size, the
-    size of the picture.
+    """Return the value of an input beside the image: Paddle's scale factors and input size, the
+    size of the image.
     """
-    height, width = placement.picture
+    height, width = placement.image
     whole = node.type in ("tensor(int64)", "tensor(int32)")
     dtype = np.int32 if node.type == "tensor(int32)" else np.int64 if whole else np.float32
     if node.name == "pixel_mask":
@@ -198,14 +198,14 @@ def _extra(node: Any, placement: Placement, size: tuple[int, int]) -> NDArray[An
 
 
 def _tried(seen: _Detector, path: Path) -> dict[str, NDArray[Any]]:
-    """Return the outputs of a grey picture, so that a graph that cannot run says so before any work
+    """Return the outputs of a grey image, so that a graph that cannot run says so before any work
     is done.
     """
     try:
         return seen.run(*placed(GREY, seen.size, "squash", 0, "bilinear", False))
     except Exception as error:  # ONNX Runtime has many exceptions for this
         reason = str(error).strip().split("\n")[0][:200]
-        raise SoritesError(f"model boxes:{path} does not run on pictures of {seen.size}: {reason}") from error
+        raise SoritesError(f"model boxes:{path} does not run on images of {seen.size}: {reason}") from error
 
 
 def _layout(graph: Graph, config: BoxConfig, path: Path) -> tuple[Layout, Found]:

@@ -1,4 +1,4 @@
-"""Bring a picture whole to a detector's input, and its boxes back to the picture: letterbox, pad at
+"""Bring an image whole to a detector's input, and its boxes back to the image: letterbox, pad at
 the corner, or squash.
 """
 
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image as Pil
 from pydantic import Field, field_validator
 
-from sorites.core import Picture
+from sorites.core import ImageU8
 from sorites.core.errors import SoritesError
 from sorites.core.labels import coco, coco_category_ids
 from sorites.models.preprocess import Channels, Config, Side
@@ -32,11 +32,11 @@ CUBIC = -0.75
 
 @dataclass(frozen=True)
 class Placement:
-    """The place of a picture in a detector's input: pixels of input per pixel of picture, and what
+    """The place of an image in a detector's input: pixels of input per pixel of image, and what
     lies left of and above it.
     """
 
-    picture: Size
+    image: Size
     """Height and width."""
     across: float
     down: float
@@ -44,23 +44,23 @@ class Placement:
     top: int = 0
 
     def back(self, boxes: NDArray[Any]) -> NDArray[np.float64]:
-        """Return boxes in pixels of the input as boxes in pixels of the picture."""
+        """Return boxes in pixels of the input as boxes in pixels of the image."""
         moved = np.asarray(boxes, np.float64) - (self.left, self.top, self.left, self.top)
         return moved / (self.across, self.down, self.across, self.down)
 
 
 def placed(
-    picture: Picture, size: Size, fit: Fit, fill: int, filter: Filter, antialias: bool
-) -> tuple[Picture, Placement]:
-    """Return the whole picture inside an input of ``size`` (height, width), and its place there.
+    image: ImageU8, size: Size, fit: Fit, fill: int, filter: Filter, antialias: bool
+) -> tuple[ImageU8, Placement]:
+    """Return the whole image inside an input of ``size`` (height, width), and its place there.
 
     ``letterbox`` keeps its shape and fills both sides (or top and bottom) alike, ``corner`` keeps
     its shape and fills right and below, ``squash`` scales both sides to the input. Geometry and
     rounding are those of Ultralytics, YOLOX and Paddle.
     """
-    height, width = picture.shape[:2]
+    height, width = image.shape[:2]
     if fit == "squash":
-        return scaled(picture, size, filter, antialias), Placement(
+        return scaled(image, size, filter, antialias), Placement(
             (height, width), size[1] / width, size[0] / height
         )
     ratio = min(size[0] / height, size[1] / width)
@@ -68,21 +68,21 @@ def placed(
     inner = (max(whole(height * ratio), 1), max(whole(width * ratio), 1))
     top, left = (round((size[i] - inner[i]) / 2 - 0.1) if fit == "letterbox" else 0 for i in (0, 1))
     ground = np.full((*size, 3), fill, np.uint8)
-    ground[top : top + inner[0], left : left + inner[1]] = scaled(picture, inner, filter, antialias)
+    ground[top : top + inner[0], left : left + inner[1]] = scaled(image, inner, filter, antialias)
     return ground, Placement((height, width), inner[1] / width, inner[0] / height, left, top)
 
 
-def scaled(picture: Picture, size: Size, filter: Filter, antialias: bool) -> Picture:
-    """Return the picture at ``size`` (height, width): antialiased as Pillow does it, or as OpenCV
+def scaled(image: ImageU8, size: Size, filter: Filter, antialias: bool) -> ImageU8:
+    """Return the image at ``size`` (height, width): antialiased as Pillow does it, or as OpenCV
     does it, within one level.
     """
-    if picture.shape[:2] == tuple(size):
-        return picture
+    if image.shape[:2] == tuple(size):
+        return image
     if antialias or filter == "nearest":
         how = Pil.Resampling[filter.upper()]
-        return np.asarray(Pil.fromarray(picture).resize((size[1], size[0]), how))
-    height, width = picture.shape[:2]
-    rows = _weights(height, size[0], filter) @ picture.reshape(height, -1).astype(np.float32)
+        return np.asarray(Pil.fromarray(image).resize((size[1], size[0]), how))
+    height, width = image.shape[:2]
+    rows = _weights(height, size[0], filter) @ image.reshape(height, -1).astype(np.float32)
     turned = np.ascontiguousarray(rows.reshape(size[0], width, 3).transpose(1, 0, 2)).reshape(width, -1)
     both = _weights(width, size[1], filter) @ turned
     np.clip(np.rint(both, out=both), 0, 255, out=both)
@@ -156,7 +156,7 @@ class BoxConfig(Config):
     most: Annotated[int, Field(gt=0)] = 300
     scores: Literal["softmax", "sigmoid", "plain", ""] = ""
     order: Literal["xyxy", "yxyx", "cxcywh", ""] = ""
-    unit: Literal["input", "picture", "fraction", ""] = ""
+    unit: Literal["input", "image", "fraction", ""] = ""
     decoded: bool | None = None
 
     @field_validator("size", mode="before")

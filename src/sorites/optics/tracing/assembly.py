@@ -20,7 +20,7 @@ from scipy.optimize import brentq
 
 from sorites.optics.tracing.lens import D_LINE_UM, Lens, paraxial, tracer
 from sorites.optics.tracing.prescription import WIDEST_DEG, Glass, Prescription, Refused
-from sorites.optics.tracing.rays import at_stop, chief
+from sorites.optics.tracing.rays import at_setting, chief
 
 # The photographic objectives that come with optiland 0.6.3.
 OBJECTIVES = (
@@ -62,7 +62,7 @@ def objective(name: str) -> Lens:
         if name in IN_INCHES:
             optic.updater.scale_system(INCH_MM)
     surfaces = list(optic.surfaces)
-    stop = next(i for i, one in enumerate(surfaces) if one.is_stop)
+    stop = next(i for i, one in enumerate(surfaces) if one.is_setting)
     angle = max(math.hypot(float(one.x), float(one.y)) for one in optic.fields.fields)
     return _finished(
         name, optic, stop, ("entrance pupil", float(np.squeeze(optic.paraxial.EPD()))), angle, "angle", {}
@@ -88,7 +88,7 @@ def build(prescription: Prescription, glasses: Mapping[str, Glass] | None = None
         named = one.glass and (glasses or {}).get(one.glass.name, one.glass)
         glass = "air" if named is None else material(named, prescription.catalogues)
         bent |= {} if last else {"thickness": one.thickness, "material": glass}
-        optic.surfaces.add(index=i, is_stop=i == prescription.stop, **bent)
+        optic.surfaces.add(index=i, is_setting=i == prescription.stop, **bent)
     rims = {i: one.rim_mm for i, one in enumerate(prescription.surfaces) if one.rim_mm}
     lens = _finished(
         prescription.name,
@@ -156,7 +156,7 @@ def _finished(
     epd = {
         "entrance pupil": value,
         "F-number": order.efl_mm / (value or 1),
-        "stop": 2 * value / abs(order.at_stop),
+        "stop": 2 * value / abs(order.at_setting),
     }[what]
     lens = Lens(name, optic, stop, 1.0, epd, angle, rims, order, aperture)
     lens.stop_mm = _stop(lens)
@@ -171,7 +171,7 @@ def _stop(lens: Lens) -> float:
     """Return the aperture stop's real radius (mm): the height at which the rim ray of the stated
     pupil crosses it.
     """
-    _, rim = at_stop(
+    _, rim = at_setting(
         replace(lens, stop_mm=1.0), 0.0, 90.0, np.array([0.0]), np.array([lens.epd_mm / 2]), D_LINE_UM
     )
     height = float(abs(rim[0]))

@@ -25,7 +25,7 @@ from sorites.optics.tracing.prescription import Refused
 from sorites.optics.tracing.rays import COARSE, Beam, Rays, beams, trace
 from sorites.optics.zernike import fringe, zernike
 
-# The positions in its picture at which a lens is traced: five field heights, three azimuths.
+# The positions in its image at which a lens is traced: five field heights, three azimuths.
 
 
 # Parts of the half field of view.

@@ -1,13 +1,13 @@
-"""Blur a whole large picture as a lens does: light from every position is blurred by the kernel of
+"""Blur a whole large image as a lens does: light from every position is blurred by the kernel of
 that position.
 
 Between the traced fields and azimuths a kernel is the linear mix of its neighbours, so the lens is
-a sum of few kernels, each weighted over the picture by a hat function. The picture is cut into
+a sum of few kernels, each weighted over the image by a hat function. The image is cut into
 tiles without overlap. Each tile is weighted by the hats that reach it and transformed once per hat,
 multiplied by the kernels' cached transforms, summed and transformed back once. Light that leaves a
 tile is added to its neighbours (overlap-add; weights before the blur as in Nagy and O'Leary 1998).
 The mix is exact at every pixel, so the size of the tiles changes only the time. Beyond its border
-the picture is mirrored without repeating its edge.
+the image is mirrored without repeating its edge.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Spectrum = NDArray[np.complex64]
 # The number of azimuths in a full turn that have a kernel: the traced 0, 45 and 90 degrees and
 # their mirror images.
 EIGHTHS = 8
-# Pictures of up to ``SMALL`` pixels are cut into tiles of ``FINE`` px and keep the tiles'
+# Images of up to ``SMALL`` pixels are cut into tiles of ``FINE`` px and keep the tiles'
 # transforms; larger ones are cut into tiles of ``TILE`` px.
 SMALL, TILE, FINE = 1 << 18, 256, 72
 
@@ -94,7 +94,7 @@ def _hat(eighth: Image, k: int) -> Image:
 
 @dataclass(frozen=True)
 class Tiling:
-    """The tiles of all pictures of one size: their edges, including the mirrored margin, and the
+    """The tiles of all images of one size: their edges, including the mirrored margin, and the
     size of their transforms.
 
     The number of tiles along each side is even (except for a single pixel), so that the axis falls
@@ -130,7 +130,7 @@ def _edges(length: int, reach: int, tile: int) -> tuple[int, ...]:
 
 def transfer(kernels: Array, tiles: Tiling) -> Spectrum:
     """Return the transforms of a lens's thirty-three kernels (33, colour, row, column), for all
-    pictures with this tiling.
+    images with this tiling.
     """
     spread = [45.0 * k for k in range(EIGHTHS)]
     every = [kernels[0], *(kernel_at(kernels, field, azimuth) for field in FIELDS[1:] for azimuth in spread)]
@@ -139,29 +139,28 @@ def transfer(kernels: Array, tiles: Tiling) -> Spectrum:
     return np.asarray(fft.rfft2(grid, tiles.size))
 
 
-class TiledPicture:
-    """A picture (H x W x 3, float32 or 8 bits) on the sensor of a lens, cut into tiles.
+class TiledImage:
+    """An image (H x W x 3, float32 or 8 bits) on the sensor of a lens, cut into tiles.
 
     Its middle is on the axis and its corners are at ``corner`` of the half field. Any lens whose
     kernels have this ``side`` can blur it.
     """
 
-    def __init__(self, picture: NDArray[np.generic], side: int, corner: float = 1.0) -> None:
-        if picture.ndim != 3 or picture.shape[2] != 3 or not picture.size or side % 2 == 0:
+    def __init__(self, image: NDArray[np.generic], side: int, corner: float = 1.0) -> None:
+        if image.ndim != 3 or image.shape[2] != 3 or not image.size or side % 2 == 0:
             raise SoritesError(
-                f"field blur: wanted a picture of H x W x 3 and odd kernels, got {picture.shape} and"
-                f" {side} px"
+                f"field blur: wanted an image of H x W x 3 and odd kernels, got {image.shape} and {side} px"
             )
         if not 0 < corner <= 1:
             raise SoritesError(
                 f"field blur: wanted a corner above 0 and up to 1 of the half field, got {corner}"
             )
-        self.picture, self.corner = picture, corner
-        self.tiling = tiling(picture.shape[0], picture.shape[1], side)
+        self.image, self.corner = image, corner
+        self.tiling = tiling(image.shape[0], image.shape[1], side)
         self._kept: dict[tuple[int, int], Mapping[int, Spectrum]] = {}
 
     def through(self, taps: Spectrum) -> Iterator[tuple[int, Image]]:
-        """Yield the blurred picture from top to bottom, as strips with their first rows; ``taps``
+        """Yield the blurred image from top to bottom, as strips with their first rows; ``taps``
         come from ``transfer``.
         """
         tiles, done = self.tiling, 0
@@ -192,7 +191,7 @@ class TiledPicture:
         return np.asarray(fft.irfft(fft.ifft(total, axis=-2, overwrite_x=True), self.tiling.size[1]))
 
     def _spectra(self, row: int, column: int) -> Mapping[int, Spectrum]:
-        """Return a tile's transforms by kernel number, kept for next time if the picture is small."""
+        """Return a tile's transforms by kernel number, kept for next time if the image is small."""
         if self.tiling.height * self.tiling.width > SMALL:
             return self._transformed(row, column)
         if (row, column) not in self._kept:
@@ -203,9 +202,7 @@ class TiledPicture:
         """Return the transforms of a tile weighted for each kernel that reaches it, by kernel number."""
         tiles = self.tiling
         down, right = np.arange(*tiles.rows[row : row + 2]), np.arange(*tiles.columns[column : column + 2])
-        part = _taken(
-            _taken(self.picture, _mirrored(down, tiles.height), 0), _mirrored(right, tiles.width), 1
-        )
+        part = _taken(_taken(self.image, _mirrored(down, tiles.height), 0), _mirrored(right, tiles.width), 1)
         light = np.array(np.moveaxis(part, -1, 0), np.float32, order="C")
         light *= np.float32(1 / 255 if part.dtype == np.uint8 else 1)
         y, x = (down + 0.5 - tiles.height / 2)[:, None], (right + 0.5 - tiles.width / 2)[None]
@@ -218,17 +215,17 @@ class TiledPicture:
         return dict(zip(shares, fft.rfft2(weighted), strict=True))
 
 
-def _taken(picture: NDArray[np.generic], places: NDArray[np.int64], axis: int) -> NDArray[np.generic]:
+def _taken(image: NDArray[np.generic], places: NDArray[np.int64], axis: int) -> NDArray[np.generic]:
     """Return the pixels at some places along an axis, without a copy if the places are consecutive
     and rising.
     """
     first, last = int(places.min()), int(places.max())
-    near = picture[first : last + 1] if axis == 0 else picture[:, first : last + 1]
+    near = image[first : last + 1] if axis == 0 else image[:, first : last + 1]
     return near if (np.diff(places) == 1).all() else np.take(near, places - first, axis)
 
 
 def _mirrored(places: NDArray[np.int64], length: int) -> NDArray[np.int64]:
-    """Return the index of the pixel at each place along a side, with the picture mirrored beyond
+    """Return the index of the pixel at each place along a side, with the image mirrored beyond
     its ends as often as needed.
     """
     if length == 1:
@@ -241,7 +238,7 @@ def field_blur(image: Image, kernels: Array, corner: float = 1.0) -> Image:
     """Return ``image`` (H x W x 3) as seen through the lens, with its corners at ``corner`` of the
     half field.
     """
-    tiled = TiledPicture(image, kernels.shape[-1], corner)
+    tiled = TiledImage(image, kernels.shape[-1], corner)
     blurred = np.empty(image.shape, np.float32)
     for top, strip in tiled.through(transfer(kernels, tiled.tiling)):
         blurred[top : top + len(strip)] = strip

@@ -28,12 +28,12 @@ from sorites.optics.tracing.prescription import Refused, Vignetting
 @dataclass(frozen=True)
 class FirstOrder:
     """Focal length, distance from the last vertex to the focus, and the height at the aperture stop
-    of a parallel ray that enters at height 1 (``at_stop``).
+    of a parallel ray that enters at height 1 (``at_setting``).
     """
 
     efl_mm: float
     bfl_mm: float
-    at_stop: float
+    at_setting: float
 
 
 def first_order(
@@ -46,17 +46,17 @@ def first_order(
     from 0 at the first of these surfaces. A lens without power has no focal length and raises an
     error.
     """
-    ray, before, at_stop = np.array([1.0, 0.0]), 1.0, 1.0
+    ray, before, at_setting = np.array([1.0, 0.0]), 1.0, 1.0
     for i, (curvature, thickness, behind) in enumerate(zip(curvatures, thicknesses, indices, strict=True)):
         if i == stop:
-            at_stop = float(ray[0])
+            at_setting = float(ray[0])
         ray = np.array([[1, 0], [(before - behind) * curvature / behind, before / behind]]) @ ray
         if i < len(curvatures) - 1:
             ray = np.array([[1, thickness], [0, 1]]) @ ray
         before = behind
     if abs(ray[1]) < 1e-9:
         raise SoritesError("the lens has no power: parallel light leaves it parallel (afocal)")
-    return FirstOrder(float(-1 / ray[1]), float(-ray[0] / ray[1]), at_stop)
+    return FirstOrder(float(-1 / ray[1]), float(-ray[0] / ray[1]), at_setting)
 
 
 Array = NDArray[np.float64]

@@ -130,7 +130,7 @@ def _unvignetted(lens: Lens, direction: Array, x: Array, y: Array) -> NDArray[np
     )
     sideways = math.hypot(direction[0], direction[1])
     c, s = (direction[:2] / sideways) if sideways else (0.0, 1.0)
-    sign = math.copysign(1.0, lens.paraxial.at_stop)
+    sign = math.copysign(1.0, lens.paraxial.at_setting)
     u, v = sign * (s * x - c * y), sign * (c * x + s * y)
     return np.asarray((u / (1 - narrower)) ** 2 + ((v - along) / (1 - shorter)) ** 2 <= 1 + 1e-9)
 
@@ -152,7 +152,7 @@ def _sent(starts: Array, direction: Array, line_um: float) -> tuple[Any, Array]:
     return tracer().rays.RealRays(*starts, *(one * part for part in direction), one, one * line_um), one
 
 
-def at_stop(
+def at_setting(
     lens: Lens, angle: float, azimuth: float, a: Array, b: Array, line_um: float
 ) -> tuple[Array, Array]:
     """Return where rays cross the plane of the aperture stop, in stop radii; the stop and all rims
@@ -227,7 +227,7 @@ def _centred(lens: Lens, angle: float, azimuth: float, start: Array, line_um: fl
     """
     reach, here = 0.02 * lens.epd_mm, start
     for _ in range(20):
-        x, y = at_stop(
+        x, y = at_setting(
             lens,
             angle,
             azimuth,

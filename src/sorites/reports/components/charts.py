@@ -302,7 +302,7 @@ def _ends(low: float, high: float, step: float) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Dot:
-    """A share, its interval where there is one, and the number of pictures it rests on, as text."""
+    """A share, its interval where there is one, and the number of images it rests on, as text."""
 
     value: float
     low: float | None
@@ -321,7 +321,7 @@ class Dot:
 
 @dataclass(frozen=True)
 class Key:
-    """The key of one series: its mark, from 0 to below ``MARKS``, and the number of pictures it
+    """The key of one series: its mark, from 0 to below ``MARKS``, and the number of images it
     rests on, as text.
     """
 
@@ -389,10 +389,10 @@ def _dot(name: str, mark: int, dot: Dot | None, on: Scale) -> Html:
 
 
 # Tables with shaded cells: blue on the good side of a reference, orange on the other, hatched with too
-# few pictures.
+# few images.
 
 
-# A cell without pictures.
+# A cell without images.
 NONE = tag("td", cls="none")
 
 
@@ -406,8 +406,8 @@ def shaded(text: str, good: float, hover: str, small: object = None) -> Html:
 
 
 def thin(n: int) -> Html:
-    """Return a hatched cell, for too few pictures to be reliable."""
-    return tag("td", DASH, tag("small", count(n)), cls="thin", title=f"{n} pictures are too few")
+    """Return a hatched cell, for too few images to be reliable."""
+    return tag("td", DASH, tag("small", count(n)), cls="thin", title=f"{n} images are too few")
 
 
 def heat(

@@ -1,4 +1,4 @@
-"""Pictures small enough to stand inside the page."""
+"""Images small enough to stand inside the page."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from sorites.core import CLEAN, Picture
+from sorites.core import CLEAN, ImageU8
 from sorites.reports.components.charts import pen
 from sorites.reports.components.markup import Html, tag
 from sorites.reports.view import View
@@ -18,11 +18,11 @@ from sorites.reports.view import View
 SIDE = 160
 
 
-def data_uri(picture: Picture, side: int = SIDE) -> str:
+def data_uri(image: ImageU8, side: int = SIDE) -> str:
     """A small WebP, never enlarged."""
     from PIL import Image
 
-    small = Image.fromarray(np.ascontiguousarray(picture))
+    small = Image.fromarray(np.ascontiguousarray(image))
     small.thumbnail((side, side), Image.Resampling.LANCZOS)
     held = io.BytesIO()
     small.save(held, "WEBP", quality=74, method=4)
@@ -41,21 +41,21 @@ class Album:
     uris: dict[tuple[str, str, str, float], str | None] = field(default_factory=dict)
 
     def thumbnail(self, run_id: str, sample_id: str, shift: str, severity: float) -> str | None:
-        """Return the thumbnail of a picture, or None where no run can make it again."""
+        """Return the thumbnail of an image, or None where no run can make it again."""
         key = (run_id, sample_id, shift if severity else CLEAN, severity)
         if key not in self.uris:
-            picture = self.view.picture(*key)
-            self.uris[key] = None if picture is None else data_uri(picture)
+            image = self.view.image(*key)
+            self.uris[key] = None if image is None else data_uri(image)
         self.left -= len(self.uris[key] or "")
         return self.uris[key]
 
 
-# A small picture with boxes drawn over it, as inline SVG: sharp at any size, and readable by its text.
+# A small image with boxes drawn over it, as inline SVG: sharp at any size, and readable by its text.
 
 
 @dataclass(frozen=True)
 class DrawnBox:
-    """A box in pixels of the picture, what is written at it, and its kind, which gives it colour
+    """A box in pixels of the image, what is written at it, and its kind, which gives it colour
     and dash (see page.css).
     """
 
@@ -64,10 +64,10 @@ class DrawnBox:
     kind: str
 
 
-def boxed(picture: Picture, boxes: Sequence[DrawnBox], alt: str) -> Html:
-    """Return the picture with its boxes; those that come later lie on top."""
-    height, width = picture.shape[:2]
-    image = tag("image", href=data_uri(picture), width=width, height=height, preserveAspectRatio="none")
+def boxed(image_u8: ImageU8, boxes: Sequence[DrawnBox], alt: str) -> Html:
+    """Return the image with its boxes; those that come later lie on top."""
+    height, width = image_u8.shape[:2]
+    image = tag("image", href=data_uri(image_u8), width=width, height=height, preserveAspectRatio="none")
     scale = max(height, width) / 160
     drawn = [part for box in boxes for part in _box(box, scale, width, height)]
     return tag(

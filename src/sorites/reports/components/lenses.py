@@ -166,7 +166,7 @@ def _text(at: tuple[float, float], words: str, anchor: str, size: float, fill: s
 
 
 # The field map shows MTF50, SSIM and accuracy or mAP as rings, by distance from the middle of the lens's
-# picture.
+# image.
 
 
 GET = "sorites similarity RUN --measure ssim"
@@ -174,7 +174,7 @@ GET = "sorites similarity RUN --measure ssim"
 RIGHT, MAP = "right", "mAP"
 SCALES = {
     "MTF50": "MTF50, cycles/px",
-    "SSIM": "SSIM to the clean picture",
+    "SSIM": "SSIM to the clean image",
     RIGHT: "accuracy (right), all models on one scale",
     MAP: "mAP, all detectors on one scale",
 }
@@ -205,9 +205,9 @@ def field_map(view: View, over: pl.DataFrame, name: str = RIGHT) -> Html:
             tag("h3", "Field map"),
             tag(
                 "p",
-                "Each ring is a distance from the middle of the lens's picture; the values are means over all"
+                "Each ring is a distance from the middle of the lens's image; the values are means over all"
                 " lenses"
-                + (", and mAP is that of the pictures of all lenses together." if name == MAP else "."),
+                + (", and mAP is that of the images of all lenses together." if name == MAP else "."),
                 cls="about",
             ),
             _maps(optics_sectors, right, scales),
@@ -276,7 +276,7 @@ def _legend(sectors: Sequence[Sector], scales: Mapping[str, tuple[float, float]]
 
 def _table(optics_sectors: Sequence[Sector], right: Mapping[str, Sector], shown: str) -> Html:
     fields = sorted({field for sector in [*optics_sectors, *right.values()] for field in sector.rows})
-    counted = {"MTF50": "lenses", MAP: "pictures"}
+    counted = {"MTF50": "lenses", MAP: "images"}
     columns = [(sector, counted.get(sector.name, "samples")) for sector in [*optics_sectors, *right.values()]]
     lines = [[percent(field, 0), *(sector.whole(field, of) for sector, of in columns)] for field in fields]
     caption = (

@@ -1,4 +1,4 @@
-"""Parts that the sections on strangeness share: the scorers in order, how each is drawn, and
+"""Parts that the sections on OOD score share: the scorers in order, how each is drawn, and
 buttons to choose one.
 """
 

@@ -1,4 +1,4 @@
-"""The kernels of the lens aberrations as one picture, with their MTF curves: what ``sorites
+"""The kernels of the lens aberrations as one image, with their MTF curves: what ``sorites
 kernels`` draws.
 """
 

@@ -1,4 +1,4 @@
-"""Draw a set of lenses as one picture: their balance between three kinds of aberration at five
+"""Draw a set of lenses as one image: their balance between three kinds of aberration at five
 fields, and their focal lengths.
 
 This follows Mueller, Braun and Keuper, figures 4a, 16 and 17: a lens is a unit vector of its
@@ -20,7 +20,7 @@ from PIL import ImageDraw, ImageFont
 from sorites.lenses.store import Entry, coefficient_space
 from sorites.optics.tracing.blur import AZIMUTHS, PERCENT
 
-# The picture is drawn this many times larger and then scaled down, so that edges are smooth.
+# The image is drawn this many times larger and then scaled down, so that edges are smooth.
 SCALE = 3
 PANEL, HIGH, TOP, LEFT = 380, 352, 78, 20
 INK, SOFT, FAINT, GROUND = (35, 38, 43), (105, 110, 118), (205, 205, 205), (247, 246, 243)
@@ -37,7 +37,7 @@ Box = tuple[float, float, float, float]
 
 
 class Pen:
-    """A pen that takes coordinates of the finished picture and draws on the larger one.
+    """A pen that takes coordinates of the finished image and draws on the larger one.
 
     Dots are translucent, so that many in one place look darker.
     """
@@ -71,7 +71,7 @@ class Pen:
         self._draw.ellipse((x - r, y - r, x + r, y + r), None, tuple(part * 3 // 4 for part in colour), SCALE)
 
     def finished(self) -> Pillow.Image:
-        """Return the picture scaled down to its final size."""
+        """Return the image scaled down to its final size."""
         return self.page.resize(
             (self.page.width // SCALE, self.page.height // SCALE), Pillow.Resampling.LANCZOS
         )
@@ -325,7 +325,7 @@ def _wavefront(pen: Pen, zernike: Array, box: Box) -> None:
             pen.area([(x0, at(0)), (x1, at(0)), (x1, at(value)), (x0, at(value))], COLOURS[i])
 
 
-# Draw a lens as one picture: its layout, its kernels over the field, its MTF curves and the terms of its
+# Draw a lens as one image: its layout, its kernels over the field, its MTF curves and the terms of its
 # wavefront.
 
 
@@ -350,7 +350,7 @@ def sheet(entry: Entry) -> Pillow.Image:
 
 
 def summary_line(about: Mapping[str, Any]) -> str:
-    """Return the lens in numbers as one line; the width of its picture in pixels is included if it
+    """Return the lens in numbers as one line; the width of its image in pixels is included if it
     is known.
     """
     size = f"EFL {about['efl_mm']:.2f} mm   F/{about['f_number']:.2f}   field {about['fov_deg']:.0f} deg"

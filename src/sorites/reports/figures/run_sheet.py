@@ -1,8 +1,8 @@
-"""Draw one picture of a run at several settings, as each model judges it: settings across, models
+"""Draw one image of a run at several settings, as each model judges it: settings across, models
 down, framed by the verdict.
 
 Baek et al., "Unexplored Faces of Robustness and Out-of-Distribution", CVPR 2024, Figure 10. A right
-picture has a green frame and a tick, a wrong one a red frame that is broken and a cross: the sheet
+image has a green frame and a tick, a wrong one a red frame that is broken and a cross: the sheet
 reads without colour too.
 """
 
@@ -16,8 +16,8 @@ import numpy as np
 from PIL import Image as Pillow
 from PIL import ImageDraw, ImageFont
 
-from sorites.analysis.sheet import MOST, Column, Sheet, Verdict, limited, pictures_of, sheet
-from sorites.core import CLEAN, Picture
+from sorites.analysis.sheet import MOST, Column, Sheet, Verdict, images_of, limited, sheet
+from sorites.core import CLEAN, ImageU8
 from sorites.core.errors import SoritesError
 from sorites.core.labels import class_name
 from sorites.core.table import read
@@ -25,7 +25,7 @@ from sorites.evaluation.plan import Plan
 from sorites.evaluation.reopen import class_names, plan_of
 from sorites.evaluation.storage.folder import read_info
 
-# Sizes in px: the longer side of a picture, the gap between two, the width of a frame, a line of
+# Sizes in px: the longer side of an image, the gap between two, the width of a frame, a line of
 # text, the mark in a corner.
 SIDE, GAP, FRAME, LINE, BADGE = 132, 12, 5, 16, 22
 PAPER, INK, SOFT, NONE = (255, 255, 255), (35, 38, 43), (105, 110, 118), (214, 214, 214)
@@ -37,21 +37,21 @@ Names = Callable[[int | None], str]
 def run_sheet(
     run: Path, sample: str | None = None, shift: str | None = None, light: str = "on", most: int = MOST
 ) -> Pillow.Image:
-    """Draw the sheet of a run folder; its pictures are made again, those that are not at hand are grey."""
+    """Draw the sheet of a run folder; its images are made again, those that are not available are grey."""
     info = read_info(run)
     held = limited(sheet(read(run), sample, shift, light, most), list(info["models"]))
     names = class_names(info)
     plan = plan_of(run)
-    pictures = pictures_of(plan, held.sample_id, {column.image_id for column in held.columns})
-    if not pictures:
+    images = images_of(plan, held.sample_id, {column.image_id for column in held.columns})
+    if not images:
         raise SoritesError(
-            f"none of the pictures of {held.sample_id} can be made again: {_why(plan, held.sample_id)}"
+            f"none of the images of {held.sample_id} can be made again: {_why(plan, held.sample_id)}"
         )
-    return draw(held, pictures, lambda label: class_name(names, label))
+    return draw(held, images, lambda label: class_name(names, label))
 
 
 def _why(plan: Plan, sample_id: str) -> str:
-    """Say why a sample's picture cannot be decoded."""
+    """Say why a sample's image cannot be decoded."""
     try:
         next(sample for group in plan.groups.values() for sample in group.called(sample_id)).load()
     except Exception as error:  # a source of the user's raises whatever it likes
@@ -59,10 +59,10 @@ def _why(plan: Plan, sample_id: str) -> str:
     return "its shifts fail"
 
 
-def draw(held: Sheet, pictures: Mapping[str, Picture], name: Names) -> Pillow.Image:
-    """Draw a sheet from its verdicts and its pictures (by image id)."""
+def draw(held: Sheet, images: Mapping[str, ImageU8], name: Names) -> Pillow.Image:
+    """Draw a sheet from its verdicts and its images (by image id)."""
     font, bold = ImageFont.load_default(13), ImageFont.load_default(17)
-    tiles = {image: _tile(picture) for image, picture in pictures.items()}
+    tiles = {image: _tile(image_u8) for image, image_u8 in images.items()}
     high = max((tile.height for tile in tiles.values()), default=SIDE)
     heads = [caption(column) for column in held.columns]
     margin = (
@@ -135,8 +135,8 @@ def _seconds(time: float) -> str:
     return f"1/{round(1 / time)} s" if time <= 0.25 else f"{time:g} s"
 
 
-def _tile(picture: Picture) -> Pillow.Image:
-    tile = Pillow.fromarray(np.ascontiguousarray(picture))
+def _tile(image: ImageU8) -> Pillow.Image:
+    tile = Pillow.fromarray(np.ascontiguousarray(image))
     scale = SIDE / max(tile.size)
     return tile.resize(
         (max(1, round(tile.width * scale)), max(1, round(tile.height * scale))), Pillow.Resampling.LANCZOS
@@ -151,7 +151,7 @@ def _cell(
     name: Names,
     high: int,
 ) -> None:
-    """Draw one picture in its frame, with its mark and what the model says below."""
+    """Draw one image in its frame, with its mark and what the model says below."""
     ink, (left, top) = ImageDraw.Draw(page), at
     shown = tile or Pillow.new("RGB", (SIDE, high), NONE)
     right, bottom = left + shown.width + 2 * FRAME - 1, top + shown.height + 2 * FRAME - 1
@@ -190,7 +190,7 @@ def _mark(ink: ImageDraw.ImageDraw, at: tuple[int, int], right: bool) -> None:
 
 
 def _cut(text: str, end: str, font: Any) -> str:
-    """Shorten a text until it fits under a picture with its end."""
+    """Shorten a text until it fits under an image with its end."""
     room = SIDE + 2 * FRAME
     if font.getlength(text + end) <= room:
         return text + end
@@ -200,7 +200,7 @@ def _cut(text: str, end: str, font: Any) -> str:
 
 
 def _folded(text: str, font: Any, room: int = 150) -> list[str]:
-    """Break a long name into lines that fit beside the pictures."""
+    """Break a long name into lines that fit beside the images."""
     lines = [""]
     for letter in text:
         if font.getlength(lines[-1] + letter) > room:

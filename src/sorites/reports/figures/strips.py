@@ -1,4 +1,4 @@
-"""Draw boxes on a picture: an outline in the colour of its class between two dark lines, and the
+"""Draw boxes on an image: an outline in the colour of its class between two dark lines, and the
 class on a filled tag.
 """
 
@@ -15,7 +15,7 @@ from PIL import Image as Pillow
 from PIL import ImageDraw, ImageFont
 
 from sorites import core
-from sorites.core import Box, OwnDial, Picture, Sample, Shift, Source, Stop
+from sorites.core import Box, ImageU8, OwnDial, Sample, SettingValue, Shift, Source
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.core.labels import OpenLabels, labels
 from sorites.core.rng import rng_for
@@ -42,13 +42,13 @@ Font = ImageFont.ImageFont | ImageFont.FreeTypeFont
 DASH = 6
 
 
-def with_boxes(picture: Picture, boxes: Sequence[Box], names: Sequence[str]) -> Picture:
-    """Return a copy of the picture with the boxes drawn on it, large ones first; without boxes, the
-    picture itself.
+def with_boxes(image: ImageU8, boxes: Sequence[Box], names: Sequence[str]) -> ImageU8:
+    """Return a copy of the image with the boxes drawn on it, large ones first; without boxes, the
+    image itself.
     """
     if not boxes:
-        return picture
-    page = Pillow.fromarray(np.array(picture))
+        return image
+    page = Pillow.fromarray(np.array(image))
     draw, font = ImageDraw.Draw(page), ImageFont.load_default(12)
     for box in sorted(boxes, key=lambda box: -(box.xyxy[2] - box.xyxy[0]) * (box.xyxy[3] - box.xyxy[1])):
         colour = COLOURS[box.label % len(COLOURS)]
@@ -75,7 +75,7 @@ def _outline(draw: ImageDraw.ImageDraw, box: Box, colour: tuple[int, int, int]) 
 def _tag(
     draw: ImageDraw.ImageDraw, box: Box, text: str, colour: tuple[int, int, int], font: Font, size: tuple[int, int]
 ) -> None:  # fmt: skip
-    """Draw the tag above the box, or inside it where there is no room above; it stays inside the picture."""
+    """Draw the tag above the box, or inside it where there is no room above; it stays inside the image."""
     wide, high = round(font.getbbox(text)[2]) + 6, 15
     left = max(0, min(round(box.xyxy[0]) - 2, size[0] - wide))
     top = round(box.xyxy[1]) - high - 1
@@ -84,17 +84,17 @@ def _tag(
     draw.text((left + 3, top), text, INK, font)
 
 
-# Draw one picture at several settings of one shift, side by side, to show what the numbers look like.
+# Draw one image at several settings of one shift, side by side, to show what the numbers look like.
 
 
-# Sizes in px: the gap between pictures, the height of a one-line caption with its margins, the
+# Sizes in px: the gap between images, the height of a one-line caption with its margins, the
 # height of each further line.
 GAP, CAPTION, LINE = 8, 26, 17
 PAPER, STRIP_INK, EDGE = (255, 255, 255), (40, 40, 40), (225, 225, 225)
-# The most pictures per row, the most rows of a grid of two params, and the most settings shown of
+# The most images per row, the most rows of a grid of two params, and the most settings shown of
 # any other grid.
 ACROSS, DOWN, MOST = 7, 3, 13
-# The shorter side in px of pictures that are drawn with boxes.
+# The shorter side in px of images that are drawn with boxes.
 BOXED = 416
 GOLDEN = (5**0.5 - 1) / 2
 # A unit that can follow a number (um, px, cm/h), as opposed to a formula or a name of several
@@ -104,46 +104,48 @@ T = TypeVar("T")
 
 
 def strip(
-    picture: Picture,
+    image_u8: ImageU8,
     shift: Shift,
     severities: Sequence[float] = (),
     seed: int = 0,
     side: int = 224,
-    truth: Sequence[Box] | None = None,
+    ground_truth: Sequence[Box] | None = None,
     names: Sequence[str] = (),
     settings: Sequence[Mapping[str, Any]] = (),
 ) -> Pillow.Image:
-    """Draw the untouched picture, then one per severity (default: the published levels), each with
+    """Draw the untouched image, then one per severity (default: the published levels), each with
     its caption.
 
     Of a grid some settings are shown, evenly spread; a grid of two params has one row per value of
     the first. ``settings`` chooses those that agree with one of these in all that it says:
-    ``[{"iso": 250}]``. With a ``truth`` its boxes are drawn on every picture with the ``names`` of
-    their labels, and the shift acts before the picture is made small, as it does when detectors are
+    ``[{"iso": 250}]``. With a ``truth`` its boxes are drawn on every image with the ``names`` of
+    their labels, and the shift acts before the image is made small, as it does when detectors are
     evaluated.
     """
-    if truth and shift.moves_things:
-        raise SoritesError(f"{shift.name} moves things, and true boxes cannot follow it; leave out --source")
+    if ground_truth and shift.moves_objects:
+        raise SoritesError(
+            f"{shift.name} moves objects, and ground-truth boxes cannot follow it; leave out --source"
+        )
     if severities and shift.settings:
         raise SoritesError(f"{shift.name} is a grid of settings: it has no severities")
     rows = _on_grid(shift, settings) if shift.settings or settings else [[0.0, *(severities or shift.levels)]]
     frame = Frame(resize=side)
-    base = frame(picture) if truth is None else picture
+    base = frame(image_u8) if ground_truth is None else image_u8
     moved = shift.sweep(
-        core.to_image(base), [setting for row in rows for setting in row], rng_for(seed, "strip", shift.name)
+        core.to_float(base), [setting for row in rows for setting in row], rng_for(seed, "strip", shift.name)
     )
     written = captions(shift, rows)
     shown = sum(isinstance(setting, Mapping) for row in rows for setting in row)
-    small = (core.to_picture(image) if truth is None else frame(core.to_picture(image)) for image in moved)
-    boxes = frame.moved(truth or (), *picture.shape[:2])
+    small = (core.to_uint8(image) if ground_truth is None else frame(core.to_uint8(image)) for image in moved)
+    boxes = frame.moved(ground_truth or (), *image_u8.shape[:2])
     shots = [[(with_boxes(next(small), boxes, names), caption) for caption in row] for row in written]
     return sheet(shots, _title(shift, shown))
 
 
-def _on_grid(shift: Shift, settings: Sequence[Mapping[str, Any]]) -> list[list[Stop]]:
+def _on_grid(shift: Shift, settings: Sequence[Mapping[str, Any]]) -> list[list[SettingValue]]:
     """Return the settings of a grid to show, in rows: those asked for, or a spread of all."""
-    stops = Dial(name=shift.name, settings=tuple(map(dict, settings))).stops(shift)
-    return chosen([stop for stop in stops if isinstance(stop, Mapping)])
+    values = Dial(name=shift.name, settings=tuple(map(dict, settings))).setting_values(shift)
+    return chosen([setting for setting in values if isinstance(setting, Mapping)])
 
 
 def source_strip(
@@ -155,7 +157,7 @@ def source_strip(
     seed: int,
     options: Mapping[str, Any],
 ) -> tuple[Pillow.Image, bool]:
-    """Draw the strip of a picture of a source along a dial of its own, or else with its true boxes
+    """Draw the strip of an image of a source along a dial of its own, or else with its ground-truth boxes
     along a shift; say which.
 
     With boxes it is larger than a plain one, so that their names can be read.
@@ -170,22 +172,22 @@ def source_strip(
             "shift",
             shift,
             [*held, *core.SHIFTS.names()],
-            f"The picture has dials of its own: {', '.join(held)}.",
+            f"The image has dials of its own: {', '.join(held)}.",
         )
-    moves, picture = core.shift(shift, **options), sample.load()
-    if sample.truth is None:
+    moves, image = core.shift(shift, **options), sample.load()
+    if sample.ground_truth is None:
         own_ones = (
             f", or name a dial of its own: {', '.join(dial.name for dial in sample.dials)}"
             if sample.dials
             else ""
         )
-        said = "leave out --source and give the picture's file"
+        said = "leave out --source and give the image's file"
         raise SoritesError(f"the source {source} has no boxes for {sample.id}; {said}{own_ones}")
-    return strip(picture, moves, severities, seed, BOXED, sample.truth, names), False
+    return strip(image, moves, severities, seed, BOXED, sample.ground_truth, names), False
 
 
 def _sample(source: str, name: str, classes: str, shift: str) -> tuple[Sample, Sequence[str]]:
-    """Return a picture of a source and the names of its labels; one along whose own dial it is
+    """Return an image of a source and the names of its labels; one along whose own dial it is
     drawn may be of any class.
     """
     space = labels(classes)
@@ -201,7 +203,7 @@ def _sample(source: str, name: str, classes: str, shift: str) -> tuple[Sample, S
 def own_strip(
     sample: Sample, dial: OwnDial, severities: Sequence[float] = (), side: int = 224
 ) -> Pillow.Image:
-    """Draw the clean picture of a sample, then one per severity of a dial of its own (default: its
+    """Draw the clean image of a sample, then one per severity of a dial of its own (default: its
     levels).
     """
     asked = {
@@ -210,29 +212,23 @@ def own_strip(
         "shifts": [{"name": dial.name, "severities": tuple(severities)}],
     }
     plan = plans.make(parse(asked, "strip"), Source("strip", [sample]))
-    stops: list[Stop] = [0.0, *plan.stops[dial.name]]
-    shots = list(turned(plan, sample, dial.name, stops))
-    failed = next((shot.error for shot in shots if shot.picture is None), None)
+    settings: list[SettingValue] = [0.0, *plan.settings[dial.name]]
+    shots = list(turned(plan, sample, dial.name, settings))
+    failed = next((shot.error for shot in shots if shot.image is None), None)
     if failed:
         raise SoritesError(failed)
-    written = captions(plan.shifts[dial.name], [stops])[0]
+    written = captions(plan.shifts[dial.name], [settings])[0]
     title = f"{dial.name}  ({dial.unit})" if dial.unit else dial.name
     return sheet(
-        [
-            [
-                (shot.picture, text)
-                for shot, text in zip(shots, written, strict=True)
-                if shot.picture is not None
-            ]
-        ],
+        [[(shot.image, text) for shot, text in zip(shots, written, strict=True) if shot.image is not None]],
         title,
     )
 
 
-def chosen(settings: Sequence[Mapping[str, Any]]) -> list[list[Stop]]:
+def chosen(settings: Sequence[Mapping[str, Any]]) -> list[list[SettingValue]]:
     """Choose the settings to show, in rows.
 
-    A full grid of two params has one row per value of the first, with the untouched picture and the
+    A full grid of two params has one row per value of the first, with the untouched image and the
     second param along it; any other grid has a spread of its settings.
     """
     keys = differing(settings)
@@ -242,7 +238,7 @@ def chosen(settings: Sequence[Mapping[str, Any]]) -> list[list[Stop]]:
         if len(found) == len(first) * len(second):
             along = spread(list(second), ACROSS - 1)
             return [[0.0, *(found[one, other] for other in along)] for one in spread(list(first), DOWN)]
-    flat: list[Stop] = [0.0, *(spread if len(keys) < 2 else scattered)(settings, MOST)]
+    flat: list[SettingValue] = [0.0, *(spread if len(keys) < 2 else scattered)(settings, MOST)]
     return [flat[start : start + ACROSS] for start in range(0, len(flat), ACROSS)]
 
 
@@ -268,13 +264,13 @@ def scattered(items: Sequence[T], most: int) -> list[T]:
     return [*(items[int((i + i * GOLDEN % 1) * len(items) / most)] for i in range(most - 1)), items[-1]]
 
 
-def captions(shift: Shift, rows: Sequence[Sequence[Stop]]) -> list[list[str]]:
+def captions(shift: Shift, rows: Sequence[Sequence[SettingValue]]) -> list[list[str]]:
     """Return a caption per setting, with the params that differ; two spaces mark the places where a
     line may end.
     """
     keys = differing([setting for row in rows for setting in row if isinstance(setting, Mapping)])
 
-    def caption(setting: Stop) -> str:
+    def caption(setting: SettingValue) -> str:
         if isinstance(setting, Mapping):
             return "  ".join(
                 _param(key, setting[key], len(keys)) for key in keys or setting if key in setting
@@ -308,23 +304,23 @@ def _title(shift: Shift, shown: int) -> str:
     )
 
 
-def sheet(rows: Sequence[Sequence[tuple[Picture, str]]], title: str) -> Pillow.Image:
-    """Draw rows of pictures on white, with a caption below each picture and a title at the top."""
+def sheet(rows: Sequence[Sequence[tuple[ImageU8, str]]], title: str) -> Pillow.Image:
+    """Draw rows of images on white, with a caption below each image and a title at the top."""
     font = ImageFont.load_default(14)
-    wrapped = [[_lines(caption, picture.shape[1], font) for picture, caption in row] for row in rows]
-    heights = [max(picture.shape[0] for picture, _ in row) for row in rows]
+    wrapped = [[_lines(caption, image.shape[1], font) for image, caption in row] for row in rows]
+    heights = [max(image.shape[0] for image, _ in row) for row in rows]
     below = [CAPTION + GAP + LINE * (max(map(len, lines)) - 1) for lines in wrapped]
-    width = max(sum(picture.shape[1] + GAP for picture, _ in row) for row in rows) + GAP
+    width = max(sum(image.shape[1] + GAP for image, _ in row) for row in rows) + GAP
     page = Pillow.new("RGB", (width, CAPTION + GAP + sum(heights) + sum(below)), PAPER)
     draw, top = ImageDraw.Draw(page), CAPTION + GAP
     draw.text((GAP, GAP), title, STRIP_INK, ImageFont.load_default(16))
     for row, lines, height, more in zip(rows, wrapped, heights, below, strict=True):
         left = GAP
-        for (picture, _), text in zip(row, lines, strict=True):
-            draw.rectangle((left - 1, top - 1, left + picture.shape[1], top + picture.shape[0]), outline=EDGE)
-            page.paste(Pillow.fromarray(np.ascontiguousarray(picture)), (left, top))
+        for (image, _), text in zip(row, lines, strict=True):
+            draw.rectangle((left - 1, top - 1, left + image.shape[1], top + image.shape[0]), outline=EDGE)
+            page.paste(Pillow.fromarray(np.ascontiguousarray(image)), (left, top))
             draw.multiline_text((left, top + height + 4), "\n".join(text), STRIP_INK, font, spacing=3)
-            left += picture.shape[1] + GAP
+            left += image.shape[1] + GAP
         top += height + more
     return page
 
@@ -341,7 +337,7 @@ def _lines(caption: str, width: int, font: Any) -> list[str]:
 
 
 def save(sheet: Pillow.Image, path: Path) -> None:
-    """Write a picture in the format that its file name asks for, completely or not at all."""
+    """Write an image in the format that its file name asks for, completely or not at all."""
     kind = Pillow.registered_extensions().get(path.suffix.lower())
     if kind not in {"PNG", "JPEG", "WEBP"}:
         raise SoritesError(f"--out wants a name ending in .png, .jpg or .webp, got {path.name}")
@@ -350,12 +346,12 @@ def save(sheet: Pillow.Image, path: Path) -> None:
     write_bytes(buffer.getvalue(), path)
 
 
-# ``sorites.show``: a picture along a dial, or at settings of a grid, from Python.
+# ``sorites.show``: an image along a dial, or at settings of a grid, from Python.
 
 
 def show(
     shift: str,
-    picture: str | Path | Picture | Pillow.Image,
+    image: str | Path | ImageU8 | Pillow.Image,
     severities: Sequence[float] = (),
     *,
     settings: Sequence[Mapping[str, Any]] = (),
@@ -363,21 +359,21 @@ def show(
     out: str | Path | None = None,
     **options: Any,
 ) -> Pillow.Image:
-    """Return a strip of a picture along a shift, as a Pillow image, which a notebook draws.
+    """Return a strip of an image along a shift, as a Pillow image, which a notebook draws.
 
-    ``picture`` is a file, an 8-bit array of (height, width, 3) or a Pillow image. ``severities``
+    ``image`` is a file, an 8-bit array of (height, width, 3) or a Pillow image. ``severities``
     are places on the dial, in the shift's unit; the default is its published levels. Of a grid,
     ``settings`` chooses those that agree with one of these: ``show("camera", "dog.jpg",
     settings=[{"iso": 250}])``. ``seed`` draws another direction or noise, ``out`` saves the strip,
     and ``options`` are the shift's own.
     """
-    made = strip(_picture(picture), core.shift(shift, **options), severities, seed, settings=settings)
+    made = strip(_image(image), core.shift(shift, **options), severities, seed, settings=settings)
     if out is not None:
         save(made, Path(out))
     return made
 
 
-def _picture(given: Any) -> Picture:
+def _image(given: Any) -> ImageU8:
     if isinstance(given, str | Path):
         return decode(Path(given))
     array = np.asarray(given.convert("RGB") if isinstance(given, Pillow.Image) else given)

@@ -26,7 +26,7 @@ from sorites.analysis.passport.document import (
     Passport,
     Run,
     Separation,
-    Stop,
+    SettingValue,
     sealed,
 )
 from sorites.core import CLEAN, SHIFTS
@@ -139,7 +139,7 @@ def between_words(shift: str, low: float | None, high: float | None) -> str:
 
 
 WEAKEST = 3
-# Tenths of the pictures that a model answers, in the table of risks.
+# Tenths of the images that a model answers, in the table of risks.
 COVERAGES = (5, 8, 10)
 NEARNESS = ("near", "far")
 MISTAKES = "mistakes under shift"
@@ -156,7 +156,7 @@ def document(
     name, version = next(iter(first["models"].items()))
     dials = [dial for part in folders for dial in _dials(part, tables[part], infos[part])]
     ranked = sorted([dial for dial in dials if _lost(dial) > 0], key=lambda dial: -_lost(dial))
-    moved = [part for part in folders if infos[part]["stops"]]
+    moved = [part for part in folders if infos[part]["settings"]]
     made = Passport(
         schema="sorites-passport",
         sorites=__version__,
@@ -195,20 +195,23 @@ def _one(frame: pl.DataFrame) -> Number:
 
 
 def _dials(part: str, table: pl.LazyFrame, info: Row) -> list[Dial]:
-    halves = _by_shift(metrics.half_accuracy(table))
-    failures = _by_shift(metrics.failure_point(table))
+    halves = _by_shift(metrics.half_accuracy_severity(table))
+    failures = _by_shift(metrics.failure_severity(table))
     drops = _by_shift(metrics.accuracy_drop(table, by=("model", "shift")))
     curves = metrics.accuracy(table.filter(pl.col("severity").is_not_null()))
     found = []
     for shift in [name for name in _order(info, halves) if name in halves]:
-        stops = [
-            Stop(**_number(row), severity=row["severity"])
+        settings = [
+            SettingValue(**_number(row), severity=row["severity"])
             for row in curves.filter(pl.col("shift") == shift).to_dicts()
         ]
-        if not stops:
+        if not settings:
             continue
-        top, half = max(stop.severity for stop in stops), Number(**_number(halves[shift]))
-        numbers = {"failure_point": _or_missing(failures.get(shift)), "drop": _or_missing(drops.get(shift))}
+        top, half = max(setting.severity for setting in settings), Number(**_number(halves[shift]))
+        numbers = {
+            "failure_severity": _or_missing(failures.get(shift)),
+            "drop": _or_missing(drops.get(shift)),
+        }
         version = str((info.get("shifts") or {}).get(shift, ""))
         words = _words(shift, half, top)
         dial = {
@@ -219,12 +222,12 @@ def _dials(part: str, table: pl.LazyFrame, info: Row) -> list[Dial]:
             "top": top,
             "words": words,
         }
-        found.append(Dial.model_validate({**dial, "half": half, **numbers, "accuracy": tuple(stops)}))
+        found.append(Dial.model_validate({**dial, "half": half, **numbers, "accuracy": tuple(settings)}))
     return found
 
 
 def _order(info: Row, halves: Mapping[str, Row]) -> list[str]:
-    return list(dict.fromkeys([*info["stops"], *sorted(halves)]))
+    return list(dict.fromkeys([*info["settings"], *sorted(halves)]))
 
 
 def _by_shift(frame: pl.DataFrame) -> dict[str, Row]:
@@ -266,7 +269,7 @@ def _grids(part: str, table: pl.LazyFrame) -> list[Grid]:
 
 
 def _asked(shift: str) -> pl.Expr:
-    """Return the params that were asked for, without those that the shift itself chose for a picture."""
+    """Return the params that were asked for, without those that the shift itself chose for an image."""
     keys = (
         sorted({key for setting in SHIFTS.get(shift).settings for key in setting})
         if shift in SHIFTS.names()
@@ -287,8 +290,8 @@ def _setting(params: str | None) -> str:
 
 
 def _knows(battery: Battery, tables: Mapping[str, pl.LazyFrame], moved: Sequence[str]) -> Knows | None:
-    """Return whether the model knows, by the battery's first scorer on shifted pictures, and by
-    each scorer on strange ones.
+    """Return whether the model knows, by the battery's first scorer on shifted images, and by
+    each scorer on OOD ones.
     """
     scorer = battery.scorers[0]
     scored = _joined([tables[part] for part in moved]).filter(
@@ -311,7 +314,7 @@ def _knows(battery: Battery, tables: Mapping[str, pl.LazyFrame], moved: Sequence
 
 
 def _separations(table: pl.LazyFrame) -> list[Separation]:
-    """Return the AUROC of each scorer on each kind of strange pictures of a run."""
+    """Return the AUROC of each scorer on each kind of OOD images of a run."""
     rows = metrics.auroc(table, by=("model", "scorer", "group")).drop_nulls("value").to_dicts()
     return [
         Separation(**_number(row), kind=row["group"], scorer=row["scorer"])
@@ -328,10 +331,10 @@ def _run(part: str, folder: Path, info: Row, table: pl.LazyFrame, source: str) -
         "\n".join(sorted(f"{id_}\t{shift}\t{held}" for id_, shift, held in names)).encode()
     ).hexdigest()
     labels = table.filter(pl.col("output") == "label")
-    pictures, errors = (
+    images, errors = (
         labels.select(pl.len(), pl.col("error").count().alias("errors")).collect(engine="streaming").row(0)
     )
     return Run(
         part=part, suite=info["suite"]["name"], source=source, digest=digest[:16],
-        samples=listed["sample_id"].n_unique(), pictures=pictures, errors=errors,
+        samples=listed["sample_id"].n_unique(), images=images, errors=errors,
     )  # fmt: skip

@@ -67,13 +67,13 @@ def _curves(passport: Passport) -> Html:
     lines = [
         [
             title(dial.shift),
-            in_words(dial.shift, stop.severity),
-            number(stop.severity),
-            _cell(stop),
-            count(stop.n),
+            in_words(dial.shift, setting.severity),
+            number(setting.severity),
+            _cell(setting),
+            count(setting.n),
         ]
         for dial in passport.dials
-        for stop in dial.accuracy
+        for setting in dial.accuracy
     ]
     return _fold(
         "Accuracy at every severity",
@@ -88,16 +88,16 @@ def _points(passport: Passport) -> Html:
             title(d.shift),
             d.unit or DASH,
             _place(d, d.half),
-            _place(d, d.failure_point),
+            _place(d, d.failure_severity),
             _cell(d.drop),
             number(d.top),
             count(d.half.n),
         ]
         for d in passport.dials
     ]
-    head = ["dial", "unit", "half lost", "failure point", "mean drop", "last severity", "n"]
+    head = ["dial", "unit", "half-accuracy severity", "failure severity", "mean drop", "last severity", "n"]
     return _fold(
-        "Where half is lost, failure points and drops, in the unit of each dial",
+        "Where half is lost, failure severities and drops, in the unit of each dial",
         grid(head, lines, text=2),
         len(lines),
     )
@@ -134,12 +134,12 @@ def _scores(passport: Passport) -> list[Html]:
     risks = [[f"{100 * kept.coverage:.0f} %", share(kept)] for kept in passport.knows.risk]
     return [
         _fold(
-            "How well each score finds strange pictures",
-            grid(["strange pictures", "score", "AUROC", "n"], areas, text=2),
+            "How well each score finds OOD images",
+            grid(["OOD images", "score", "AUROC", "n"], areas, text=2),
             len(areas),
         ),
         _fold(
-            f"What is wrong among the surest pictures, by {passport.knows.scorer}",
+            f"What is wrong among the surest images, by {passport.knows.scorer}",
             grid(["answered", "wrong"], risks, text=2),
             len(risks),
         ),
@@ -158,13 +158,13 @@ def _runs(passport: Passport) -> Html:
             run.suite,
             run.source,
             count(run.samples),
-            count(run.pictures),
+            count(run.images),
             count(run.errors),
             tag("code", run.digest),
         ]
         for run in passport.runs
     ]
-    head = ["part", "suite", "pictures of", "samples", "pictures", "errors", "hash of the pictures"]
+    head = ["part", "suite", "images of", "samples", "images", "errors", "hash of the images"]
     return _fold("What was measured on what", grid(head, lines, text=3), len(lines))
 
 
@@ -173,13 +173,13 @@ def _left_out(passport: Passport) -> list[Html]:
     return [_fold("What was not measured", grid(["part", "why"], lines, text=2), len(lines))] if lines else []
 
 
-# Pictures shown of each of the weakest dials.
+# Images shown of each of the weakest dials.
 STRIPS = 2
 WEIGHT = 300_000
 
 
 def write_page(passport: Passport, folders: Mapping[str, Path], out: Path) -> Path:
-    """Write the page, whole or not at all; its pictures are made again from the run folders."""
+    """Write the page, whole or not at all; its images are made again from the run folders."""
     style = files("sorites.reports.passport").joinpath("passport.css").read_text(encoding="utf-8")
     made = document(
         f"Passport of {passport.model.name}",
@@ -200,9 +200,9 @@ def _first(passport: Passport, folders: Mapping[str, Path]) -> Html:
 def _top(passport: Passport) -> Html:
     first = passport.runs[0]
     battery = f"battery {passport.battery.name} {passport.battery.version}"
-    words = f"Measured on {several(first.samples, 'picture')} of "
+    words = f"Measured on {several(first.samples, 'image')} of "
     rest = (
-        f", {count(sum(run.pictures for run in passport.runs))} predictions, {battery}, Sorites"
+        f", {count(sum(run.images for run in passport.runs))} predictions, {battery}, Sorites"
         f" {passport.sorites}. Passport "
     )
     told = tag("p", words, tag("code", first.source), rest, tag("code", passport.hash[:12]), cls="measured")
@@ -215,7 +215,7 @@ def _answer(passport: Passport) -> Html:
     answers only some.
     """
     figures = [
-        _figure("right on clean pictures", passport.clean),
+        _figure("right on clean images", passport.clean),
         _figure("right under shift, all dials", passport.shifted),
     ]
     if passport.knows is not None:
@@ -300,13 +300,13 @@ def _knows(passport: Passport) -> Html:
         tag("li", f"answering {100 * kept.coverage:.0f} %: {share(kept)} wrong")
         for kept in passport.knows.risk
     ]
-    why = f"AUROC of {scorer}: 1 tells all strange pictures from familiar ones, 0.5 none."
+    why = f"AUROC of {scorer}: 1 tells all OOD images from in-distribution ones, 0.5 none."
     parts = [tag("p", why, cls="about"), tag("dl", *found, cls="figures"), tag("ul", *risks, cls="told")]
     return tag("article", tag("h3", "Does it know?"), *parts, cls="card")
 
 
 def _page_area(kind: str, number: Number) -> Html:
-    name = {"near": "strange, near", "far": "strange, far"}.get(kind, kind)
+    name = {"near": "OOD, near", "far": "OOD, far"}.get(kind, kind)
     value = "–" if number.value is None else f"{number.value:.2f}"
     low_high = "" if number.low is None or number.high is None else f"{number.low:.2f} to {number.high:.2f}"
     return tag(
@@ -320,16 +320,16 @@ def _bottom(passport: Passport) -> Html:
     rules = [
         (
             "Half of the accuracy is lost where the curve, joined by straight lines, first comes down to half"
-            " of the clean accuracy; its interval resamples the pictures. Beyond the dial means that more"
+            " of the clean accuracy; its interval resamples the images. Beyond the dial means that more"
             " than half was left at the last severity tried."
         ),
         "The weakest dials are those with the greatest mean drop over the severities of the battery.",
         (
-            "A picture with an error, or of a class the model does not know, is missing and not wrong; n"
-            " counts samples or pictures."
+            "An image with an error, or of a class the model does not know, is missing and not wrong; n"
+            " counts samples or images."
         ),
         (
-            "The passport's hash covers every number in passport.json; the same model, pictures and versions"
+            "The passport's hash covers every number in passport.json; the same model, images and versions"
             " give the same hash."
         ),
     ]

@@ -37,7 +37,7 @@ def passport(
     passport into ``out``.
 
     What is finished there already is not done again, and the result is the same as if it had not
-    been stopped. ``source`` names your own pictures; ``limit`` makes every part smaller, for a try.
+    been stopped. ``source`` names your own images; ``limit`` makes every part smaller, for a try.
     """
     held = load_battery(battery)
     folder = Path(out) if out is not None else default_folder(model, battery)

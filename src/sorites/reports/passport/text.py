@@ -82,21 +82,21 @@ def card(passport: Passport) -> str:
 
 def _sources(passport: Passport) -> str:
     first = passport.runs[0]
-    return f"{first.samples} pictures of `{first.source}`"
+    return f"{first.samples} images of `{first.source}`"
 
 
 def _risks(passport: Passport) -> list[str]:
     if passport.knows is None or not passport.knows.risk:
         return []
     told = [f"{share(kept)} wrong if it answers {100 * kept.coverage:.0f} %" for kept in passport.knows.risk]
-    strange = [
+    ood = [
         f"{one.kind} {one.value:.2f}"
         for one in passport.knows.auroc
         if one.scorer == passport.knows.scorer and one.value is not None
     ]
     return [
         f"- Does it know: {'; '.join(told)}",
-        *([f"- AUROC of {passport.knows.scorer}: {', '.join(strange)}"] if strange else []),
+        *([f"- AUROC of {passport.knows.scorer}: {', '.join(ood)}"] if ood else []),
     ]
 
 

@@ -42,9 +42,9 @@ from sorites.reports.view import UNTOUCHED, View
 Row = dict[str, Any]
 MEAN = "Accuracy under shift is the mean over shifts of the mean over the settings of each shift."
 LOST = (
-    "A picture fails at the least severity at which the model is wrong about it, which is 0 where it is wrong"
-    " about the clean picture: half failed counts pictures that the model never had. Half lost does not: it"
-    " is where accuracy comes down to half of what it is on clean pictures. A trajectory is one picture under"
+    "An image fails at the least severity at which the model is wrong about it, which is 0 where it is wrong"
+    " about the clean image: median failure severity counts images that the model never had. Half-accuracy severity does not: it"
+    " is where accuracy comes down to half of what it is on clean images. A trajectory is one image under"
     " one shift at rising severity."
 )
 
@@ -59,7 +59,7 @@ def headline(view: View) -> Section | None:
         return None
     cards = [_card(view, model) for model in view.models if model in set(counted["model"])]
     shifted = view.compute(metrics.mean_accuracy, by=("model",)).drop_nulls("value").height > 0
-    lost = view.compute(metrics.failure_point, by=("model",), relative=True).height > 0
+    lost = view.compute(metrics.failure_severity, by=("model",), relative=True).height > 0
     lead = " ".join(
         [*([MEAN] if shifted else []), *([LOST] if lost else []), "The smaller figures are 95 % intervals."]
     )
@@ -116,18 +116,18 @@ def _dial(view: View, model: str) -> Html:
     """Return where half of all trajectories have failed, as a fraction of the greatest severity of
     each shift.
     """
-    half = _row(view.compute(metrics.failure_point, by=("model",), relative=True), model)
+    half = _row(view.compute(metrics.failure_severity, by=("model",), relative=True), model)
     if half is None:
         return EMPTY
     low, high, value = half["low"] or 0.0, half["high"], half["value"]
     if value is None:
         sentence = join(
-            [tag("b", "More than half"), f" of its pictures survive the greatest severity ({_of(half)})."]
+            [tag("b", "More than half"), f" of its images survive the greatest severity ({_of(half)})."]
         )
     else:
         sentence = join(
             [
-                "Half of its pictures have failed at ",
+                "Half of its images have failed at ",
                 tag("b", percent(value, 0)),
                 " of the greatest severity ",
                 tag("span", _ends(half), cls="range"),
@@ -146,7 +146,7 @@ def _dial(view: View, model: str) -> Html:
 
 
 def _never_had(view: View, model: str) -> str:
-    """Say how many of the failed pictures were wrong when clean."""
+    """Say how many of the failed images were wrong when clean."""
     clean = _row(view.compute(metrics.accuracy, UNTOUCHED, by=("model",)), model)
     if clean is None or clean["value"] is None or clean["value"] == 1:
         return "."
@@ -166,10 +166,14 @@ def _by_shift(view: View, model: str) -> Html:
     own = pl.col("model") == model
     lost, halved = (
         {row["shift"]: row for row in view.compute(metric).filter(own).to_dicts()}
-        for metric in (metrics.failure_point, metrics.half_accuracy)
+        for metric in (metrics.failure_severity, metrics.half_accuracy_severity)
     )
     lines = [_line(view, shift, lost[shift], halved.get(shift)) for shift in view.shifts if shift in lost]
-    return grid(["Severity", "half failed", "half lost", "survive"], lines) if lines else EMPTY
+    return (
+        grid(["Severity", "median failure severity", "half-accuracy severity", "survive"], lines)
+        if lines
+        else EMPTY
+    )
 
 
 def _line(view: View, shift: str, lost: Row, halved: Row | None) -> list[object]:
@@ -207,7 +211,7 @@ def _missing(view: View, model: str) -> Html:
 
 @add_section(order=20)
 def curves(view: View) -> Section | None:
-    """Small multiples, one per shift; every curve starts from the clean pictures at severity 0."""
+    """Small multiples, one per shift; every curve starts from the clean images at severity 0."""
     shares = points(view)
     cards = [
         _curves_card(view, shift, rows)
@@ -215,7 +219,7 @@ def curves(view: View) -> Section | None:
         if (rows := shares.filter(pl.col("shift") == shift)).height
     ]
     lead = (
-        "Severity 0 is the untouched picture; severity rises in the unit of each shift. The band is the 95 %"
+        "Severity 0 is the untouched image; severity rises in the unit of each shift. The band is the 95 %"
         " interval."
     )
     if len(view.models) > 1:
@@ -227,7 +231,7 @@ def curves(view: View) -> Section | None:
 
 
 def points(view: View) -> pl.DataFrame:
-    """Return accuracy by model, shift and severity, with clean pictures at 0; settings without a
+    """Return accuracy by model, shift and severity, with clean images at 0; settings without a
     severity are left out.
     """
     shares = view.compute(from_clean)
@@ -237,7 +241,7 @@ def points(view: View) -> pl.DataFrame:
 
 
 def from_clean(table: pl.LazyFrame) -> pl.DataFrame:
-    """Return accuracy with clean pictures at severity 0 of every shift."""
+    """Return accuracy with clean images at severity 0 of every shift."""
     return metrics.accuracy(metrics.with_clean(table))
 
 
@@ -325,7 +329,7 @@ def corruption(view: View) -> Section | None:
 
 
 def _readable(view: View, reference: str) -> bool:
-    """Return whether the reference is a file of errors that is at hand and fits the table."""
+    """Return whether the reference is a file of errors that is available and fits the table."""
     try:
         return view.compute(metrics.relative_corruption_error, reference=reference).height > 0
     except SoritesError:
@@ -379,7 +383,7 @@ def mistakes(view: View) -> Section | None:
     )
     lead += f" The first {SHOWN} of {count(kinds.height)} kinds are listed." if kinds.height > SHOWN else ""
     table = grid(["sample", "shift", "error", "rows"], lines, text=3)
-    return Section("Pictures that could not be judged", tag("article", table, cls="card"), "Errors", lead)
+    return Section("Images that could not be judged", tag("article", table, cls="card"), "Errors", lead)
 
 
 def _text(error: str, longest: int = 400) -> Html:

@@ -1,5 +1,5 @@
 """The section on uncommon attributes (FOCUS): accuracy by how many are uncommon, the gap of each
-kind, and pictures.
+kind, and images.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ from sorites.reports.components.markup import (
 from sorites.reports.section import Section, add_section
 from sorites.reports.view import View
 
-# Pictures of this many samples are shown.
+# Images of this many samples are shown.
 SHOWN = 6
 FOUR = "grid-template-columns:repeat(4,minmax(0,1fr))"
 
 
 @add_section(order=52)
 def partitions(view: View) -> Section | None:
-    """Curves over the number of uncommon kinds, tables of their sets and gaps, and pictures; absent
+    """Curves over the number of uncommon kinds, tables of their sets and gaps, and images; absent
     without attributes.
     """
     found = view.compute(metrics.partition_accuracy)
     if not found.height:
         return None
     lead = (
-        "Time, weather and location are kinds of attributes; a kind is uncommon for a picture if any of its"
-        " values is uncommon for the class. P0 holds pictures with no uncommon kind, P1 those with one, and"
+        "Time, weather and location are kinds of attributes; a kind is uncommon for an image if any of its"
+        " values is uncommon for the class. P0 holds images with no uncommon kind, P1 those with one, and"
         " so on. The gap is the accuracy where a kind is common minus the accuracy where it is not; its"
-        " interval is a bootstrap over pictures."
+        " interval is a bootstrap over images."
     )
     left = card("By the number of uncommon kinds", _chart(view, found))
     right = tag("article", tag("h3", "Gap of each kind"), _gaps(view), cls="card")
     whole = tag("article", _table(view, found), cls="card")
-    body = join([tag("div", left, right, cls="cards two"), tag("div", whole, cls="below"), _pictures(view)])
+    body = join([tag("div", left, right, cls="cards two"), tag("div", whole, cls="below"), _images(view)])
     return Section("How much do uncommon settings cost?", body, "Settings", lead)
 
 
@@ -75,7 +75,7 @@ def _table(view: View, found: pl.DataFrame) -> Html:
     return grid(
         head,
         lines,
-        caption="Accuracy with its 95 % interval and the number of pictures, by which kinds are uncommon",
+        caption="Accuracy with its 95 % interval and the number of images, by which kinds are uncommon",
     )
 
 
@@ -105,8 +105,8 @@ def _gap(row: dict[str, Any] | None) -> object:
     return join([points(row["value"]), tag("small", f"{low} to {high}")])
 
 
-def _pictures(view: View) -> Html:
-    """Return a few samples with one picture per number of uncommon kinds, and the predictions of
+def _images(view: View) -> Html:
+    """Return a few samples with one image per number of uncommon kinds, and the predictions of
     the models.
     """
     rows = view.table.filter(
@@ -118,20 +118,20 @@ def _pictures(view: View) -> Html:
         .agg(images=pl.col("image_id").n_unique())
         .filter(pl.col("images") > 3)
     )
-    things = several.select("run_id", "sample_id").collect(engine="streaming").rows()
-    fair = fair_order(things, lambda thing: thing)[:SHOWN]
+    objects = several.select("run_id", "sample_id").collect(engine="streaming").rows()
+    fair = fair_order(objects, lambda obj: obj)[:SHOWN]
     chosen = pl.DataFrame(fair, schema={"run_id": pl.String, "sample_id": pl.String}, orient="row")
     seen = (
         rows.select(keep)
         .join(chosen.lazy(), on=["run_id", "sample_id"], how="semi")
         .collect(engine="streaming")
     )
-    drawn = [_thing(view, seen.filter(pl.col("sample_id") == name)) for name in chosen["sample_id"]]
+    drawn = [_obj(view, seen.filter(pl.col("sample_id") == name)) for name in chosen["sample_id"]]
     shown = [one for one in drawn if one]
     return tag("div", *shown, cls="cards two below") if shown else EMPTY
 
 
-def _thing(view: View, seen: pl.DataFrame) -> Html:
+def _obj(view: View, seen: pl.DataFrame) -> Html:
     uncommon = (
         pl.col("attrs").list.eval(pl.element().struct.field("common").not_().fill_null(False)).list.sum()
     )
@@ -156,8 +156,8 @@ def _thing(view: View, seen: pl.DataFrame) -> Html:
 def _frame(view: View, seen: pl.DataFrame) -> Html:
     row = seen.row(0, named=True)
     params = json.loads(row["params"] or "{}")
-    picture = view.picture(row["run_id"], row["sample_id"], row["shift"], params or row["severity"] or 0.0)
-    if picture is None:
+    image_u8 = view.image(row["run_id"], row["sample_id"], row["shift"], params or row["severity"] or 0.0)
+    if image_u8 is None:
         return EMPTY
     words = ", ".join(a["value"] for a in row["attrs"] if a["key"] != "class")
     verdicts = {r["model"]: r for r in seen.to_dicts()}
@@ -167,7 +167,9 @@ def _frame(view: View, seen: pl.DataFrame) -> Html:
         if (r := verdicts.get(m)) and not r["correct"]
     ]
     verdict = "; ".join(wrong) if wrong else "all models right"
-    image = tag("img", src=data_uri(picture), alt=f"{row['sample_id']}: {words}; {verdict}", decoding="async")
+    image = tag(
+        "img", src=data_uri(image_u8), alt=f"{row['sample_id']}: {words}; {verdict}", decoding="async"
+    )
     kind = "wrong" if wrong else "right"
     return tag(
         "figure", image, tag("figcaption", tag("b", f"P{row['uncommon']}: {words}"), verdict), cls=kind
@@ -196,7 +198,7 @@ def settings_map(view: View) -> Section | None:
     }
     lead = (
         "Blue cells are common for the class, orange ones are uncommon; stronger colour is higher accuracy. A"
-        " picture with several values of a kind counts in each of their cells. The gap is the accuracy of the"
+        " image with several values of a kind counts in each of their cells. The gap is the accuracy of the"
         " common cells minus that of the uncommon ones; a dash means that one side is empty."
     )
     return Section(

@@ -45,7 +45,7 @@ POLICY_NAMES = {
     "auto": "automatic",
     "average": "random setting",
     "fixed": "best single setting",
-    "oracle": "best for each picture",
+    "oracle": "best for each image",
 }
 
 
@@ -109,7 +109,7 @@ def _control(view: View) -> Html:
     ]
     caption = (
         "Accuracy when the setting is chosen for the model, and the gain over automatic exposure on the same"
-        " pictures"
+        " images"
     )
     return (
         grid(["", "setting chosen", "accuracy", "gain", "n"], lines, text=2, caption=caption)
@@ -130,15 +130,15 @@ def _gain(row: Row) -> Html:
     )
 
 
-# A contact sheet: one picture at every camera setting, and pictures that are wrong with automatic
+# A contact sheet: one image at every camera setting, and images that are wrong with automatic
 # exposure only.
 
 
-# The pairs of pictures below the sheet may take this many bytes, as encoded in the file.
+# The pairs of images below the sheet may take this many bytes, as encoded in the file.
 WEIGHT = 500_000
-# On a sheet of more pictures than this they are drawn half as large, so that all of them are there.
+# On a sheet of more images than this they are drawn half as large, so that all of them are there.
 SMALL = 60
-# At most this many pictures per model that its best setting gets right and automatic exposure gets
+# At most this many images per model that its best setting gets right and automatic exposure gets
 # wrong.
 LOST = 4
 
@@ -147,8 +147,8 @@ ContactRow = dict[str, Any]
 
 @add_section(order=36)
 def contact(view: View) -> Section | None:
-    """Pictures of a camera grid; absent where no run can make its pictures again."""
-    if not any(run.picture for run in view.runs) or not view.compute(metrics.setting_share).height:
+    """Images of a camera grid; absent where no run can make its images again."""
+    if not any(run.image for run in view.runs) or not view.compute(metrics.setting_share).height:
         return None
     rows = judged(view)
     book = Book(view)
@@ -157,8 +157,8 @@ def contact(view: View) -> Section | None:
         return None
     sheets = {model: part for model in view.models if (part := _saved(view, book, rows, model))}
     lead = (
-        "One picture at every camera setting; a green frame means that the model is right, an orange one that"
-        " it is wrong. Below are pictures that the model gets wrong with automatic exposure and right with"
+        "One image at every camera setting; a green frame means that the model is right, an orange one that"
+        " it is wrong. Below are images that the model gets wrong with automatic exposure and right with"
         " its best single setting."
     )
     below = tag("div", picked("contact", "Model", sheets), cls="below") if sheets else EMPTY
@@ -167,7 +167,7 @@ def contact(view: View) -> Section | None:
 
 @dataclass
 class Book:
-    """Pictures of a camera grid as data URIs; ``left`` is what remains of the bytes for pairs of them."""
+    """Images of a camera grid as data URIs; ``left`` is what remains of the bytes for pairs of them."""
 
     view: View
     left: int = WEIGHT
@@ -180,13 +180,13 @@ class Book:
         image = (
             tag("img", src=uri, alt=alt, style=style)
             if uri
-            else tag("div", "picture not available", cls="gone")
+            else tag("div", "image not available", cls="gone")
         )
         return tag("figure", image, tag("figcaption", caption))
 
     def uri(self, row: ContactRow, side: int) -> str | None:
-        picture = self.view.picture(row["run_id"], row["sample_id"], row["shift"], requested(row["params"]))
-        return None if picture is None else data_uri(picture, side)
+        image = self.view.image(row["run_id"], row["sample_id"], row["shift"], requested(row["params"]))
+        return None if image is None else data_uri(image, side)
 
 
 def judged(view: View) -> pl.DataFrame:

@@ -24,9 +24,9 @@ from sorites.reports.components.scorers import estimate
 from sorites.reports.section import Section, add_section
 from sorites.reports.view import UNTOUCHED, View
 
-# Classes with fewer pictures than this are marked: their numbers say little.
+# Classes with fewer images than this are marked: their numbers say little.
 FEW = 10
-# The table is folded where no class has this many pictures: its numbers say something of pictures,
+# The table is folded where no class has this many images: its numbers say something of images,
 # not of classes.
 ALONE = 3
 # The CSV file holds this many rows at most.
@@ -68,16 +68,16 @@ def classes(view: View) -> Section | None:
     }
     rows = found.head(KEPT).to_dicts()
     told = [[row["model"], names[row["label"]], *(_plain(row[name]) for name in HEAD[2:])] for row in rows]
-    few = f"with fewer than {FEW} pictures (in grey) a number says little."
+    few = f"with fewer than {FEW} images (in grey) a number says little."
     lead = (
-        "Accuracy of each class on its clean pictures and under shift, the greatest loss first. The loss is"
-        f" taken on the same pictures, with its 95 % interval; {few}"
+        "Accuracy of each class on its clean images and under shift, the greatest loss first. The loss is"
+        f" taken on the same images, with its 95 % interval; {few}"
     )
     if found["drop"].is_null().all():
         lead = f"Accuracy of each class, the lowest first, with its 95 % interval; {few}"
     if greatest < ALONE:
         lead = (
-            f"No class has more than {several(greatest, 'picture')}, which says little about classes: the"
+            f"No class has more than {several(greatest, 'image')}, which says little about classes: the"
             f" table is folded. {lead}"
         )
     paper = tag("p", "On paper, the twelve greatest losses of each model are shown.", cls="note on-paper")
@@ -122,7 +122,7 @@ def _table(rows: pl.DataFrame, names: dict[int, str], most: int) -> Html:
     shown = [name for name, any_ in has.items() if any_]
     lines = [_line(row, names, shown) for row in rows.to_dicts()]
     titles = {"clean": "clean", "shifted": "shifted", "drop": "change"}
-    head = ["", "pictures", *(titles[name] for name in shown)]
+    head = ["", "images", *(titles[name] for name in shown)]
     return long_table(
         head, lines, "Accuracy of each class, with its 95 % interval", what="classes", most=most
     )

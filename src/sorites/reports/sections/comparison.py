@@ -139,8 +139,7 @@ def size(view: View) -> Section | None:
             if row is not None and row["value"] is not None:
                 fig.add_trace(_dot(view, model, sizes[model] / 1e6, row, hollow))
     lead = (
-        "Hollow symbols are clean pictures, filled ones are the mean over the shifts. Bars are 95 %"
-        " intervals."
+        "Hollow symbols are clean images, filled ones are the mean over the shifts. Bars are 95 % intervals."
     )
     body = tag("article", plot(fig, "Accuracy against the number of parameters"), cls="card")
     return Section("Are larger models more robust?", body, "Size", lead)
@@ -197,8 +196,8 @@ def ranks(view: View) -> Section | None:
     lead = (
         "The best model is on top. A model is ranked below another only where their one-sigma intervals do"
         " not overlap; models whose intervals overlap share a rank and are drawn close together, the more"
-        " accurate one above. Ranks look at each model alone; the summary at the top compares models picture"
-        " by picture, which can tell more of them apart."
+        " accurate one above. Ranks look at each model alone; the summary at the top compares models image"
+        " by image, which can tell more of them apart."
         + (f" All models share one rank at every severity of {', '.join(alike)}." if alike else "")
     )
     return multiples(view, cards, "Does the order of the models change?", "Ranks", lead)
@@ -271,9 +270,9 @@ def on_line(view: View) -> Section | None:
     if not lines.height:
         return None
     lead = (
-        f"A straight line is fitted through {len(view.models)} models, with accuracy on clean pictures on the"
+        f"A straight line is fitted through {len(view.models)} models, with accuracy on clean images on the"
         " x-axis and accuracy under the shift on the y-axis. A slope above 1 means that models which are"
-        " better on clean pictures are further ahead under the shift. The gain of a model is its accuracy"
+        " better on clean images are further ahead under the shift. The gain of a model is its accuracy"
         " minus that of the line."
     )
     body = join(

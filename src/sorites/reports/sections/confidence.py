@@ -1,5 +1,5 @@
-"""The section on abstaining: how many mistakes remain if the model answers only the least strange
-pictures.
+"""The section on abstaining: how many mistakes remain if the model answers only the least OOD
+images.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def abstain(view: View) -> Section | None:
     if not cards:
         return None
     lead = (
-        "A model that may abstain answers the least strange pictures first. On the left it answers few"
-        " pictures, and a useful score leaves few mistakes among them; on the right it answers all. A random"
+        "A model that may abstain answers the least OOD images first. On the left it answers few"
+        " images, and a useful score leaves few mistakes among them; on the right it answers all. A random"
         " score has the same share wrong everywhere."
     )
     body = tag("div", tag("div", *cards, cls="cards two wide"), _table(view, areas), cls="stack")
@@ -95,7 +95,7 @@ def _curves(view: View, model: str) -> Html:
         "line": {"color": "#8a8a8a", "width": 1, "dash": "dot"},
     }
     return chart(
-        view, [*names, "random"], ("pictures answered", "share wrong"), {**lines, "random": {**random, "hoverinfo": "skip"}},
+        view, [*names, "random"], ("images answered", "share wrong"), {**lines, "random": {**random, "hoverinfo": "skip"}},
         label=f"Share wrong against share answered, {model}", **axes,
     )  # fmt: skip
 
@@ -124,7 +124,7 @@ def _dots(model: str, areas: pl.DataFrame) -> Html:
     ends = [end for scorer_rows in found.values() for dot in scorer_rows.values() for end in dot.ends()]
     label = f"Area under the risk-coverage curve of each scorer, {model}: {', '.join(found)}"
     drawn = dot_chart(
-        found, {"AURC": Key(0, f"{same(areas['n'])} pictures")}, scale([*ends, *lines.values()]), lines, label
+        found, {"AURC": Key(0, f"{same(areas['n'])} images")}, scale([*ends, *lines.values()]), lines, label
     )
     return join(
         [
@@ -140,7 +140,7 @@ def _dots(model: str, areas: pl.DataFrame) -> Html:
 
 
 def _coverages(view: View, areas: pl.DataFrame) -> Html:
-    """Return the share wrong at each tenth of coverage, shaded by comparison with answering all pictures."""
+    """Return the share wrong at each tenth of coverage, shaded by comparison with answering all images."""
     risks = dict(areas.select("scorer", "risk").iter_rows())
     rows = view.compute(metrics.risk_coverage, points=TENTHS).filter(pl.col("model") == areas["model"][0])
     cells = {(row["scorer"], round(TENTHS * row["coverage"])): row for row in rows.to_dicts()}
@@ -149,7 +149,7 @@ def _coverages(view: View, areas: pl.DataFrame) -> Html:
     counts = {step: [row["n"] for (_, at), row in cells.items() if at == step] for step in steps}
     heads = [join([f"{100 * step // TENTHS}", tag("small", same(counts[step]))]) for step in steps]
     caption = (
-        "Share wrong in % among the least strange pictures, with n; blue is fewer mistakes than a random"
+        "Share wrong in % among the least OOD images, with n; blue is fewer mistakes than a random"
         " score makes, orange more"
     )
     return heat("answered, %\u00a0→", heads, lines, caption, named=True)
@@ -186,22 +186,22 @@ def _table(view: View, areas: pl.DataFrame) -> Html:
     )
 
 
-# The section on calibration: confidence against accuracy, on clean and on shifted pictures.
+# The section on calibration: confidence against accuracy, on clean and on shifted images.
 
 
-# The numbers of bins to choose from: the first at which half of the bins hold enough pictures.
+# The numbers of bins to choose from: the first at which half of the bins hold enough images.
 BINS = (10, 5, 4, 3, 2, 1)
-# So many pictures are enough for one bin.
+# So many images are enough for one bin.
 ENOUGH = 10
 
 
 @add_section(order=60)
 def calibration(view: View) -> Section | None:
-    """Reliability curves of clean and of shifted pictures, and the calibration error per shift."""
+    """Reliability curves of clean and of shifted images, and the calibration error per shift."""
     errors = view.compute(metrics.calibration_error, by=("model", "shift"))
     if not errors.height:
         return None
-    kinds = [("Clean pictures", UNTOUCHED), ("Shifted pictures", ~UNTOUCHED)]
+    kinds = [("Clean images", UNTOUCHED), ("Shifted images", ~UNTOUCHED)]
     charts = [
         _reliability(view, title, rows)
         for title, where in kinds
@@ -211,7 +211,7 @@ def calibration(view: View) -> Section | None:
     if charts:
         lead += (
             ": its points lie on the diagonal. Points below it mean that the model is overconfident. Few"
-            " pictures are pooled"
+            " images are pooled"
         )
         lead += " into few bins, and with too few for two bins there is no curve"
     lead += ". The table shows the expected calibration error (15 bins); 0 is best."
@@ -222,7 +222,7 @@ def calibration(view: View) -> Section | None:
 
 
 def binned(view: View, where: pl.Expr) -> pl.DataFrame:
-    """Return the reliability of these pictures in as many bins as they fill."""
+    """Return the reliability of these images in as many bins as they fill."""
     for bins in BINS:
         rows = view.compute(metrics.reliability, where, bins=bins)
         if rows.is_empty() or float(rows["n"].median() or 0) >= ENOUGH:  # type: ignore[arg-type]

@@ -1,5 +1,5 @@
 """The section of detectors at a glance, one card per model: mAP clean and under shift, the drop,
-and the sizes of things.
+and the sizes of objects.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ from sorites.reports.view import UNTOUCHED, View, box_models
 Row = dict[str, Any]
 # COCO's numbers on a card, and what they are called there.
 SHOWN = {
-    "map": "mAP", "map50": "mAP at IoU 0.50", "map75": "mAP at IoU 0.75", "map_small": "small things (below 32² px)",
-    "map_medium": "medium things", "map_large": "large things (above 96² px)", "ar100": "recall, 100 boxes",
+    "map": "mAP", "map50": "mAP at IoU 0.50", "map75": "mAP at IoU 0.75", "map_small": "small objects (below 32² px)",
+    "map_medium": "medium objects", "map_large": "large objects (above 96² px)", "ar100": "recall, 100 boxes",
 }  # fmt: skip
 RANKED = (
-    "Over all shifted pictures the boxes of all severities are ranked in one list, so that this mAP is not"
+    "Over all shifted images the boxes of all severities are ranked in one list, so that this mAP is not"
     " the mean over settings above."
 )
 
@@ -62,9 +62,9 @@ def detectors(view: View) -> Section | None:
     if not found:
         return None
     lead = (
-        "mAP is COCO's mean average precision over IoU 0.50 to 0.95 and over classes that have things. Under"
+        "mAP is COCO's mean average precision over IoU 0.50 to 0.95 and over classes that have objects. Under"
         " shift it is the mean over shifts of the mean over the severities of each shift. The smaller figures"
-        " are 95 % intervals over pictures. Numbers depend on the lowest confidence at which a detector still"
+        " are 95 % intervals over images. Numbers depend on the lowest confidence at which a detector still"
         " reports boxes: compare detectors with the same floor."
     )
     return Section(
@@ -115,10 +115,10 @@ def _counts(clean: Row | None) -> Html:
     """Say what the clean number rests on, and what was left out of it."""
     if clean is None:
         return EMPTY
-    said = [f"{several(clean['things'], 'thing')} in {several(clean['n'], 'clean picture')}"]
-    said += [f"{several(clean[key], 'picture')} {why}" for key, why in _LEFT.items() if clean[key]]
+    said = [f"{several(clean['objects'], 'object')} in {several(clean['n'], 'clean image')}"]
+    said += [f"{several(clean[key], 'image')} {why}" for key, why in _LEFT.items() if clean[key]]
     said += (
-        [f"{several(clean['left_out'], 'true box', 'true boxes')} without a size left out"]
+        [f"{several(clean['left_out'], 'ground-truth box', 'ground-truth boxes')} without a size left out"]
         if clean["left_out"]
         else []
     )
@@ -126,17 +126,15 @@ def _counts(clean: Row | None) -> Html:
 
 
 def _narrow(answer: pl.DataFrame, model: str) -> Html:
-    """Say that the intervals of few pictures are too narrow, where they are."""
+    """Say that the intervals of few images are too narrow, where they are."""
     if not metrics.interval_note("map", answer.filter(pl.col("model") == model)):
         return EMPTY
-    return tag(
-        "p", f"With fewer than {NOTED['map'].below:g} pictures these intervals are somewhat too narrow."
-    )
+    return tag("p", f"With fewer than {NOTED['map'].below:g} images these intervals are somewhat too narrow.")
 
 
 _LEFT = {
     "missing": "that failed, which count as missing",
-    "unknown": "whose things are not known, not counted",
+    "unknown": "whose objects are not known, not counted",
 }
 
 
@@ -150,7 +148,7 @@ def _numbers(view: View, model: str) -> Html:
         for name, words in SHOWN.items()
         if name in {**clean, **shifted}
     ]
-    table = grid(["", "clean", "all shifted pictures"], lines) if lines else EMPTY
+    table = grid(["", "clean", "all shifted images"], lines) if lines else EMPTY
     return join([table, tag("p", RANKED)]) if lines and shifted else table
 
 
@@ -163,10 +161,10 @@ def _cell(row: Row | None) -> Html:
     return join([percent(row["value"]), ends])
 
 
-# The section of mAP by class: which things does a shift take first?
+# The section of mAP by class: which objects does a shift take first?
 
 
-# Classes with fewer things than this in the clean pictures are marked: their numbers say little.
+# Classes with fewer objects than this in the clean images are marked: their numbers say little.
 FEW = 10
 
 
@@ -183,9 +181,9 @@ def box_classes(view: View) -> Section | None:
     )
     cards = [_box_classes_card(view, model, clean, shifted) for model in found]
     lead = (
-        "mAP of each class in the clean pictures and in all shifted ones together (boxes of all severities"
+        "mAP of each class in the clean images and in all shifted ones together (boxes of all severities"
         " ranked in one list, which is not the mean over settings), the greatest loss first. With fewer than"
-        f" {FEW} things (in grey) a number says little."
+        f" {FEW} objects (in grey) a number says little."
     )
     return Section("Which classes suffer most?", tag("div", *cards, cls="stack"), "Classes", lead)
 
@@ -203,7 +201,7 @@ def _box_classes_card(view: View, model: str, clean: pl.DataFrame, shifted: pl.D
     )
     run_id = view.table.select(pl.col("run_id").first()).collect().item()
     lines = [_line(view.class_name(run_id, row["class"]), row) for row in rows.to_dicts()]
-    head = ["", "things", "clean", "shifted", "change"]
+    head = ["", "objects", "clean", "shifted", "change"]
     table = folded(
         f"{model}: mAP of each class",
         grid(head, lines, caption=f"{model}: mAP of each class"),
@@ -214,12 +212,12 @@ def _box_classes_card(view: View, model: str, clean: pl.DataFrame, shifted: pl.D
 
 
 def _line(name: str, row: dict[str, float]) -> list[object]:
-    title = tag("span", name, cls="few") if (row["things"] or 0) < FEW else name
+    title = tag("span", name, cls="few") if (row["objects"] or 0) < FEW else name
     change = DASH if row["loss"] is None else points(0.0 - row["loss"])
-    things = DASH if row["things"] is None else count(int(row["things"]))
+    objects = DASH if row["objects"] is None else count(int(row["objects"]))
     return [
         title,
-        things,
+        objects,
         _share(row, "value", "low", "high"),
         _share(row, "shifted", "shifted_low", "shifted_high"),
         change,
@@ -237,7 +235,7 @@ def _share(row: dict[str, float], value: str, low: str, high: str) -> Html:
 
 @add_section(order=21)
 def box_curves(view: View) -> Section | None:
-    """Small multiples, one per shift; every curve starts from the clean pictures at severity 0."""
+    """Small multiples, one per shift; every curve starts from the clean images at severity 0."""
     if not box_models(view):
         return None
     rows = view.compute(map_from_clean).drop_nulls(["severity", "value"])
@@ -248,14 +246,14 @@ def box_curves(view: View) -> Section | None:
         if (part := rows.filter(pl.col("shift") == shift)).height
     ]
     lead = (
-        "Severity 0 is the untouched picture; severity rises in the unit of each shift. The band is the 95 %"
-        " interval over pictures."
+        "Severity 0 is the untouched image; severity rises in the unit of each shift. The band is the 95 %"
+        " interval over images."
     )
     return multiples(view, cards, "mAP as severity rises", "mAP", lead)
 
 
 def map_from_clean(table: pl.LazyFrame) -> pl.DataFrame:
-    """Return mAP with clean pictures at severity 0 of every shift."""
+    """Return mAP with clean images at severity 0 of every shift."""
     return metrics.map(metrics.with_clean(table))
 
 
@@ -285,7 +283,7 @@ PENS = {
 @add_section(order=24)
 def tide_errors(view: View) -> Section | None:
     """Per detector, one chart per shift with a line per kind of error; the table below sets clean
-    beside shifted pictures.
+    beside shifted images.
     """
     found = box_models(view)
     if not found:
@@ -303,11 +301,11 @@ def tide_errors(view: View) -> Section | None:
         + "."
     )
     body = join([picked("tide", "Detector", drawn), tag("article", _table(view, found), cls="card below")])
-    return Section("Why are things lost?", body, "Errors by kind", lead)
+    return Section("Why are objects lost?", body, "Errors by kind", lead)
 
 
 def tide_from_clean(table: pl.LazyFrame) -> pl.DataFrame:
-    """Return TIDE's costs with clean pictures at severity 0 of every shift."""
+    """Return TIDE's costs with clean images at severity 0 of every shift."""
     return metrics.tide(metrics.with_clean(table))
 
 
@@ -358,9 +356,9 @@ def _table(view: View, found: list[str]) -> Html:
     ]
     caption = (
         "Cost of each kind of error in average precision at IoU 0.50, with its 95 % interval; all shifted"
-        " pictures together"
+        " images together"
     )
-    return grid(["", "pictures", *KINDS], lines, text=2, caption=caption)
+    return grid(["", "images", *KINDS], lines, text=2, caption=caption)
 
 
 def _tide_errors_cell(frame: pl.DataFrame, model: str, kind: str) -> Html:

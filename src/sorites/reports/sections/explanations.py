@@ -1,4 +1,4 @@
-"""The section with pictures that changed sides, each with where the models looked."""
+"""The section with images that flipped, each with where the models looked."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sorites.reports.components.markup import EMPTY, Html, percent, picked, tag
 from sorites.reports.section import Section, add_section
 from sorites.reports.view import RunView, View
 
-# The pictures of this section may take this many bytes, as encoded in the file.
+# The images of this section may take this many bytes, as encoded in the file.
 WEIGHT = 1_600_000
 
 
@@ -32,7 +32,7 @@ def explanations(view: View) -> Section | None:
     if not groups:
         return None
     lead = (
-        "Pictures that changed sides, in a fair order, not chosen by hand. Grad-CAM shows where the evidence"
+        "Images that flipped, in a fair order, not chosen by hand. Grad-CAM shows where the evidence"
         " for a class lies, from blue (none) to red (most); guided Grad-CAM shows which edges and colours it"
         " is. Each is scaled to its own maximum: compare places, not strengths. An explanation is a hint at"
         " what a model looked at and proves nothing."
@@ -70,7 +70,7 @@ def _group(change: Change) -> str:
 
 
 def _card(view: View, run: RunView, change: Change) -> Html:
-    """Return a change as two rows of pictures; nothing where its pictures are gone."""
+    """Return a change as two rows of images; nothing where its images are gone."""
     held, before = run.explanations, change.sides[0]
     rows = [_row(view, run, held, change, side) for side in change.sides] if held else []
     if not rows or not all(rows):
@@ -111,11 +111,11 @@ def _row(view: View, run: RunView, held: Explanations, change: Change, side: Sid
 
 
 def _figure(held: Explanations, side: Side, kind: Kind, caption: object, alt: str) -> Html:
-    picture = held.picture(side, kind)
-    if picture is None:
+    image_u8 = held.image(side, kind)
+    if image_u8 is None:
         return EMPTY
     wrong = kind == "seen" and not side.correct
-    image = tag("img", src=data_uri(picture), alt=alt, decoding="async")
+    image = tag("img", src=data_uri(image_u8), alt=alt, decoding="async")
     return tag("figure", image, tag("figcaption", caption), cls="wrong" if wrong else None)
 
 

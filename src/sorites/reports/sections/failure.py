@@ -1,4 +1,4 @@
-"""The section on failure points: survival curves, and the distribution of failure points over severity."""
+"""The section on failure severities: survival curves, and the distribution of failure severities over severity."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from sorites.reports.components.markup import Html, number, safe, tag
 from sorites.reports.section import Section, add_section, multiples
 from sorites.reports.view import View, box_models
 
-# Cards of failure points: a survival curve, and between which severities things are lost.
+# Cards of failure severities: a survival curve, and between which severities objects are lost.
 
 
 def failure_cards(view: View, alive: pl.DataFrame, lost: pl.DataFrame, what: str) -> list[Html]:
-    """Return a card per shift with the survival curve and the failure points of pictures, or of
+    """Return a card per shift with the survival curve and the failure severities of images, or of
     what else is lost.
     """
     return [_card(view, shift, alive, lost, what) for shift in view.shifts if shift in set(alive["shift"])]
@@ -84,40 +84,40 @@ def _up_to(above: float | None, severity: float | None) -> str:
 
 @add_section(order=30)
 def failure(view: View) -> Section | None:
-    """Per shift, the share of pictures that the model has not yet failed on, and between which
+    """Per shift, the share of images that the model has not yet failed on, and between which
     severities it fails.
     """
     alive, lost = view.compute(metrics.survival), view.compute(metrics.failure_histogram)
-    cards = failure_cards(view, alive, lost, "pictures")
+    cards = failure_cards(view, alive, lost, "images")
     lead = (
-        "The failure point of a picture is the least severity at which the model is wrong about it; from"
-        " there on it counts as lost. Pictures that are wrong when clean are lost at 0; pictures that are"
+        "The failure severity of an image is the least severity at which the model is wrong about it; from"
+        " there on it counts as lost. Images that are wrong when clean are lost at 0; images that are"
         " right at every severity survive."
     )
-    return multiples(view, cards, "At which severity does the model fail?", "Failure points", lead)
+    return multiples(view, cards, "At which severity does the model fail?", "Failure severities", lead)
 
 
-# The section on failure points of things: at which severity does a detector lose what it found?
+# The section on failure severities of objects: at which severity does a detector lose what it found?
 
 
 @add_section(order=31)
 def box_failure(view: View) -> Section | None:
-    """Per shift, the share of things that the detector has not yet lost, and between which
+    """Per shift, the share of objects that the detector has not yet lost, and between which
     severities it loses them.
     """
     if not box_models(view):
         return None
     alive, lost = view.compute(metrics.box_survival), view.compute(metrics.box_failure_histogram)
     lead = (
-        "A thing is found where a box of its class overlaps it by IoU 0.5 or more, at any confidence. Its"
-        " failure point is the least severity at which it is not found; from there on it counts as lost."
-        " Things that are not found when clean are lost at 0. Things of one picture are lost together, so the"
-        " 95 % intervals take the picture as the unit."
+        "An object is found where a box of its class overlaps it by IoU 0.5 or more, at any confidence. Its"
+        " failure severity is the least severity at which it is not found; from there on it counts as lost."
+        " Objects that are not found when clean are lost at 0. Objects of one image are lost together, so the"
+        " 95 % intervals take the image as the unit."
     )
     return multiples(
         view,
-        failure_cards(view, alive, lost, "things"),
-        "At which severity are things lost?",
-        "Things lost",
+        failure_cards(view, alive, lost, "objects"),
+        "At which severity are objects lost?",
+        "Objects lost",
         lead,
     )

@@ -72,7 +72,7 @@ NAMED = len(SHAPES)
 
 @dataclass(frozen=True)
 class Mark:
-    """One picture on a map: the place of its class among the named ones (or None), its verdict, and
+    """One image on a map: the place of its class among the named ones (or None), its verdict, and
     a text for hovering.
     """
 
@@ -179,7 +179,7 @@ def _icon(mark: Html) -> Html:
     return tag("svg", mark, viewBox="0 0 12 12", style=style, aria_hidden="true")
 
 
-# The most pictures on a map: t-SNE of as many takes about a second.
+# The most images on a map: t-SNE of as many takes about a second.
 POINTS = 300
 # The maps of a page may take this many bytes, as they stand in the file; models that come later
 # have numbers only.
@@ -212,7 +212,7 @@ def features(view: View) -> Section | None:
         "The features of the model's last layer but one, at its best and worst camera setting and with"
         " automatic exposure. The further classes lie apart on a map, the easier they are to tell. PCA has"
         " the same axes for all three settings; t-SNE has its own for each and shows neighbourhoods alone."
-        f" Maps show at most {POINTS} pictures."
+        f" Maps show at most {POINTS} images."
     )
     table = _numbers(lines)
     return Section(
@@ -227,8 +227,8 @@ def _numbers(lines: Sequence[Sequence[object]]) -> Html:
     """Return the table of cluster numbers."""
     caption = (
         "The silhouette runs from −1 to 1 (classes far apart), with a jackknife interval; nearest centroid is"
-        " the share of pictures that are nearest to the centroid of their own class, themselves left out;"
-        " from clean is the mean distance between the features of a picture and of its clean original."
+        " the share of images that are nearest to the centroid of their own class, themselves left out;"
+        " from clean is the mean distance between the features of an image and of its clean original."
         " Distances are 1 − cosine, because exposure changes the length of features."
     )
     head = ["", "setting", "lamp", "silhouette", "nearest centroid", "from clean", "n", "classes"]

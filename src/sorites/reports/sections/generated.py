@@ -42,7 +42,7 @@ from sorites.reports.view import UNTOUCHED, RunView, View
 
 # There are at most this many trajectories per dial.
 EACH = 6
-# A trajectory shows at most this many pictures, the clean one among them.
+# A trajectory shows at most this many images, the clean one among them.
 ACROSS = 8
 # The thumbnails of the section may take this many bytes, as encoded in the file.
 WEIGHT = 900_000
@@ -53,7 +53,7 @@ Row = dict[str, Any]
 
 @add_section(order=32)
 def generated(view: View) -> Section | None:
-    """Failure points and trajectories of each dial of samples' own; absent where no run has such a dial."""
+    """Failure severities and trajectories of each dial of samples' own; absent where no run has such a dial."""
     made = (
         view.table.filter(pl.col("family") == "generated")
         .select(pl.col("shift").unique())
@@ -65,9 +65,9 @@ def generated(view: View) -> Section | None:
     if not parts:
         return None
     lead = (
-        "Every sample brings these pictures itself, made at whatever severity is asked. A dot is one"
+        "Every sample brings these images itself, made at whatever severity is asked. A dot is one"
         " trajectory, at the least severity at which the model is wrong about it; one that is never lost"
-        " stands at the end of the line. Below a picture, a full mark is a model that is right and a ring one"
+        " stands at the end of the line. Below an image, a full mark is a model that is right and a ring one"
         " that is wrong."
     )
     return Section("Along the generated trajectories", picked("generated", "Dial", parts), "Generated", lead)
@@ -86,7 +86,7 @@ def _part(view: View, shift: str, album: Album) -> Html:
         ~pl.col("probe"),
     )
     seen = rows.select(COLUMNS).collect(engine="streaming").with_columns(pl.col("severity").fill_null(0.0))
-    chosen = _spread(_in_order(points), EACH) if any(run.picture for run in view.runs) else []
+    chosen = _spread(_in_order(points), EACH) if any(run.image for run in view.runs) else []
     strips = [_strip(view, album, shift, key, seen, points) for key in chosen if album.left > 0]
     dots = tag(
         "article", _told(view, shift, points), plot(_dots(view, shift, points), _alt(shift)), cls="card"
@@ -96,7 +96,7 @@ def _part(view: View, shift: str, album: Album) -> Html:
 
 
 def _told(view: View, shift: str, points: pl.DataFrame) -> Html:
-    """Say how many trajectories each model loses, and how many pictures a filter set aside."""
+    """Say how many trajectories each model loses, and how many images a filter set aside."""
     lines = []
     for model in view.models:
         own = points.filter(pl.col("model") == model)
@@ -115,7 +115,7 @@ def _told(view: View, shift: str, points: pl.DataFrame) -> Html:
 
 
 def _cut(view: View, shift: str) -> Html:
-    """Say at which severities a filter set pictures aside; nothing without a filter."""
+    """Say at which severities a filter set images aside; nothing without a filter."""
     rows = view.table.filter(
         pl.col("shift") == shift, ~pl.col("probe"), pl.col("valid").is_not_null()
     ).unique("image_id")
@@ -131,12 +131,12 @@ def _cut(view: View, shift: str) -> Html:
     said = (
         f"The filter set aside {', '.join(aside)}; no number here counts them."
         if aside
-        else "The filter kept every picture."
+        else "The filter kept every image."
     )
     unseen = view.table.filter(pl.col("shift") == shift, pl.col("probe"), pl.col("valid").is_null())
     between = unseen.select(pl.col("image_id").n_unique()).collect(engine="streaming").item()
     more = (
-        f" It has not seen the {several(between, 'picture')} between them that refine the failure points."
+        f" It has not seen the {several(between, 'image')} between them that refine the failure severities."
         if between
         else ""
     )
@@ -148,7 +148,7 @@ def _alt(shift: str) -> str:
 
 
 def _dots(view: View, shift: str, points: pl.DataFrame) -> Any:
-    """Draw the failure point of each trajectory in its model's row; survivors stand at the end."""
+    """Draw the failure severity of each trajectory in its model's row; survivors stand at the end."""
     models = [model for model in view.models if model in set(points["model"])]
     top = float(max(points["top"]))
     end, ticks = 1.2 * top, sorted({0.0, *_grid(view, shift)})
@@ -266,14 +266,14 @@ def _shot(
 
 
 def _mark(view: View, model: str, row: Row) -> Html:
-    """Return a model's mark below a picture: full where it is right, empty where it is wrong."""
+    """Return a model's mark below an image: full where it is right, empty where it is wrong."""
     said = f"{model}: {view.class_name(row['run_id'], row['pred'])}, {'right' if row['correct'] else 'wrong'}"
     return tag(
         "i", cls="yes" if row["correct"] else "no", style=f"--pen:{pen(view, model).colour}", title=said
     )
 
 
-# The section on filtering: which pictures a filter removed, and how that changes the curves.
+# The section on filtering: which images a filter removed, and how that changes the curves.
 
 
 # The curves of figure 3 of CNS-Bench and how each is drawn.
@@ -282,8 +282,8 @@ VERSIONS = {"filtered": "solid", "all": "dot", "labelled": "dash"}
 PLAIN = {
     "class_text": "text of the class",
     "shift_text": "text of class and shift",
-    "joint_image": "clean picture, referee",
-    "own_image": "clean picture, second encoder",
+    "joint_image": "clean image, encoder",
+    "own_image": "clean image, second encoder",
     "text": "rule text",
     "paper": "rule paper",
     "code": "rule code",
@@ -292,7 +292,7 @@ PLAIN = {
 
 @add_section(order=25)
 def filtering(view: View) -> Section | None:
-    """Accuracy with all pictures, with those kept and, where there are labels by hand, with those
+    """Accuracy with all images, with those kept and, where there are labels by hand, with those
     in class; how many were kept, and the quality of each vote and rule. Absent without a filter.
     """
     judged = view.table.filter((pl.col("output") == "label") & pl.col("valid").is_not_null())
@@ -315,23 +315,23 @@ def filtering(view: View) -> Section | None:
         for r in counts.to_dicts()
     ]
     table = grid(
-        ["shift", "severity", "pictures", "kept", "share kept"], rows, caption="Pictures that the filter kept"
+        ["shift", "severity", "images", "kept", "share kept"], rows, caption="Images that the filter kept"
     )
     lead = (
-        "Solid lines show the pictures that the filter kept, as everywhere on this page; dotted lines show"
-        " all pictures."
+        "Solid lines show the images that the filter kept, as everywhere on this page; dotted lines show"
+        " all images."
     )
     if labelled.height:
         lead += (
-            " Dashed lines show the pictures that people say are in their class: a good filter's line lies"
-            f" on them. All three are over the {several(labelled.height, 'picture')} labelled by hand and the"
+            " Dashed lines show the images that people say are in their class: a good filter's line lies"
+            f" on them. All three are over the {several(labelled.height, 'image')} labelled by hand and the"
             " clean ones."
         )
     tables = [tag("article", part, cls="card") for part in [*qualities, table]]
     body = join(
         [small_multiples(view, cards), tag("div", *tables, cls="stack below" if qualities else "below")]
     )
-    return Section("Which pictures did the filter remove?", body, "Filter", lead)
+    return Section("Which images did the filter remove?", body, "Filter", lead)
 
 
 def _labelled(view: View) -> pl.DataFrame:
@@ -366,7 +366,7 @@ def _quality(run: RunView) -> Html | None:
         [PLAIN[r["filter"]], percent(r["tpr"]), percent(r["fpr"]), percent(r["accuracy"]), r["n"]]
         for r in found.to_dicts()
     ]
-    lost = several(int(scores[OUTSIDE].sum()), "picture")
+    lost = several(int(scores[OUTSIDE].sum()), "image")
     caption = (
         f"The filter of {run.name} against labels by hand: the share of the {lost} out of class that is set"
         " aside (TPR), the share of the others that is (FPR), and the share judged as people do; thresholds"
@@ -385,7 +385,7 @@ def _card(view: View, shift: str, rows: pl.DataFrame) -> Html:
             if model_rows.height:
                 fig.add_trace(_line(view, model, model_rows, version, dash))
     return card(
-        shift, plot(fig, f"Accuracy under {shift} with and without the pictures that the filter set aside")
+        shift, plot(fig, f"Accuracy under {shift} with and without the images that the filter set aside")
     )
 
 

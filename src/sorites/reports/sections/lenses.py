@@ -114,7 +114,7 @@ def _fields(view: View) -> Html:
                 ),
             }
         )
-    return plot(fig, "Accuracy against distance from the middle of the picture")
+    return plot(fig, "Accuracy against distance from the middle of the image")
 
 
 def _related(view: View) -> Html:
@@ -165,8 +165,8 @@ def box_lenses(view: View) -> Section | None:
         )
     lead = (
         "Each point is a lens: its quality is the mean MTF50 of its blur over the field, and its mAP that of"
-        " all its pictures at all field positions together, with the 95 % interval over"
-        f" pictures.{_curve(each)}"
+        " all its images at all field positions together, with the 95 % interval over"
+        f" images.{_curve(each)}"
     )
     parts = (lens_ranking(view, each, MAP), field_map(view, over, MAP))
     below = [tag("div", tag("article", part, cls="card"), cls="below") for part in parts if part]
@@ -180,7 +180,7 @@ def _curve(each: pl.DataFrame) -> str:
 
 
 def map_by_lens(table: pl.LazyFrame) -> pl.DataFrame:
-    """Return the mAP of each lens over all its pictures, with its quality."""
+    """Return the mAP of each lens over all its images, with its quality."""
     rows = metrics.with_lenses(table)
     quality = rows.group_by("model", "lens").agg(pl.col("quality").mean()).collect()
     return metrics.map(rows, by=("model", "lens"), resamples=200).join(
@@ -237,7 +237,7 @@ def _box_lenses_fields(view: View, over: pl.DataFrame) -> Html:
                 [f"field {value:g}" for value in mine["lens_field"]],
                 lines=True,
             )
-    return plot(fig, "mAP against distance from the middle of the picture")
+    return plot(fig, "mAP against distance from the middle of the image")
 
 
 def _points(

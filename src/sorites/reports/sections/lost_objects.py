@@ -1,4 +1,4 @@
-"""The section with the things that are lost first, drawn with truth and prediction."""
+"""The section with the objects that are lost first, drawn with truth and prediction."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from sorites.reports.components.markup import Html, join, percent, picker, tag
 from sorites.reports.section import Section, add_section
 from sorites.reports.view import View, box_models
 
-# There are at most this many things per model and shift.
+# There are at most this many objects per model and shift.
 EACH = 3
-# There are at most this many things per page.
+# There are at most this many objects per page.
 ALL = 36
-# Boxes of lower confidence are drawn only where they overlap the thing.
+# Boxes of lower confidence are drawn only where they overlap the object.
 SURE = 0.3
-# A picture shows this many times the thing's longer side, and at least this many px.
+# An image shows this many times the object's longer side, and at least this many px.
 MARGIN, LEAST = 2.2, 96
 PLACE = ["run_id", "model", "shift", "sample_id", "seed"]
 CORNERS = ("x0", "y0", "x1", "y1")
@@ -32,9 +32,9 @@ Row = dict[str, Any]
 
 
 @add_section(order=51)
-def lost_things(view: View) -> Section | None:
-    """One shift at a time, with one column per model; absent where no run can make its pictures again."""
-    if not any(run.picture for run in view.runs) or not box_models(view):
+def lost_objects(view: View) -> Section | None:
+    """One shift at a time, with one column per model; absent where no run can make its images again."""
+    if not any(run.image for run in view.runs) or not box_models(view):
         return None
     drawn: dict[tuple[str, str], list[Html]] = {}
     for row in _first_lost(view).to_dicts():
@@ -44,25 +44,25 @@ def lost_things(view: View) -> Section | None:
     if not shifts:
         return None
     lead = (
-        "Things that a detector finds in the clean picture and loses at the least severity, one per picture."
+        "Objects that a detector finds in the clean image and loses at the least severity, one per image."
         " Each is shown clean, at the last severity at which it is found and at the first at which it is"
-        " not. The thing is dashed; a box of its class on it is green, the surest other one on it and boxes"
+        " not. The object is dashed; a box of its class on it is green, the surest other one on it and boxes"
         f" elsewhere (from {percent(SURE, 0)} on) are red."
     )
     body = join(
         [picker("lost", "Shift", shifts), *(columns_of_models(view, shift, drawn) for shift in shifts)]
     )
-    return Section("What was lost first?", body, "Pictures", lead)
+    return Section("What was lost first?", body, "Images", lead)
 
 
 def _first_lost(view: View) -> pl.DataFrame:
-    """Return the trajectories of things that were found when clean and lost later, the least
+    """Return the trajectories of objects that were found when clean and lost later, the least
     severity first.
     """
-    lost = metrics.trajectories(metrics.things(view.table).lazy()).filter(pl.col("failure") > 0).collect()
+    lost = metrics.trajectories(metrics.objects(view.table).lazy()).filter(pl.col("failure") > 0).collect()
     named = lost.with_columns(
         sample=pl.col("sample_id").str.replace(r"#\d+$", ""),
-        thing=pl.col("sample_id").str.extract(r"#(\d+)$").cast(pl.Int64),
+        obj=pl.col("sample_id").str.extract(r"#(\d+)$").cast(pl.Int64),
     ).sort("failure", *PLACE)
     single = named.unique(["model", "shift", "sample"], keep="first", maintain_order=True)
     turn = pl.int_range(pl.len()).over("shift", "model")
@@ -72,7 +72,7 @@ def _first_lost(view: View) -> pl.DataFrame:
 
 
 def _strip(view: View, row: Row) -> Html | None:
-    """Return the pictures of one thing, or None where one of them cannot be made again."""
+    """Return the images of one object, or None where one of them cannot be made again."""
     here = (
         (pl.col("run_id") == row["run_id"])
         & (pl.col("model") == row["model"])
@@ -85,7 +85,7 @@ def _strip(view: View, row: Row) -> Html | None:
     )
     rows = (
         view.table.filter(here, along)
-        .select("shift", "severity", "truth", "boxes")
+        .select("shift", "severity", "ground_truth", "boxes")
         .collect()
         .sort("severity")
         .to_dicts()
@@ -102,37 +102,37 @@ def _strip(view: View, row: Row) -> Html | None:
     figures = [_shot(view, row, *shot) for shot in (shots if len(before) > 1 else shots[::2])]
     if any(figure is None for figure in figures):
         return None
-    thing = before[0]["truth"][row["thing"]]
+    obj = before[0]["ground_truth"][row["object"]]
     what = tag(
-        "p", tag("b", view.class_name(row["run_id"], thing["label"])), tag("span", row["sample"]), cls="what"
+        "p", tag("b", view.class_name(row["run_id"], obj["label"])), tag("span", row["sample"]), cls="what"
     )
     return tag("div", what, tag("div", *figures, cls="frames"), cls="strip")
 
 
 def _shot(view: View, row: Row, kind: str, name: str, seen: Row) -> Html | None:
-    """Return the part of a picture around the thing, with the boxes that stand in it."""
+    """Return the part of an image around the object, with the boxes that stand in it."""
     severity = seen["severity"] or 0.0
-    picture = view.picture(row["run_id"], row["sample"], row["shift"] if severity else CLEAN, severity)
-    if picture is None:
+    image = view.image(row["run_id"], row["sample"], row["shift"] if severity else CLEAN, severity)
+    if image is None:
         return None
     where = name if name == "clean" else f"{name}: {severity_text(view, row['shift'], severity)}"
-    thing = seen["truth"][row["thing"]]
-    called = view.class_name(row["run_id"], thing["label"])
-    left, top, right, bottom = _around(thing, *picture.shape[:2])
-    drawn = [*(_drawn(view, row, box, thing) for box in _worth_drawing(seen["boxes"], thing)), _true(thing)]
+    obj = seen["ground_truth"][row["object"]]
+    called = view.class_name(row["run_id"], obj["label"])
+    left, top, right, bottom = _around(obj, *image.shape[:2])
+    drawn = [*(_drawn(view, row, box, obj) for box in _worth_drawing(seen["boxes"], obj)), _true(obj)]
     moved = [_moved(box, left, top) for box in drawn]
     inside = [box for box in moved if _reaches(box, right - left, bottom - top)]
     alt = f"{called}, {row['shift']} {where}"
     return tag(
-        "figure", boxed(picture[top:bottom, left:right], inside, alt), tag("figcaption", where), cls=kind
+        "figure", boxed(image[top:bottom, left:right], inside, alt), tag("figcaption", where), cls=kind
     )
 
 
-def _around(thing: Row, height: int, width: int) -> tuple[int, int, int, int]:
-    """Return left, top, right and bottom of a square around the thing, as far as the picture goes."""
-    side = min(max(MARGIN * max(thing["x1"] - thing["x0"], thing["y1"] - thing["y0"]), LEAST), height, width)
-    left = min(max((thing["x0"] + thing["x1"] - side) / 2, 0), width - side)
-    top = min(max((thing["y0"] + thing["y1"] - side) / 2, 0), height - side)
+def _around(obj: Row, height: int, width: int) -> tuple[int, int, int, int]:
+    """Return left, top, right and bottom of a square around the object, as far as the image goes."""
+    side = min(max(MARGIN * max(obj["x1"] - obj["x0"], obj["y1"] - obj["y0"]), LEAST), height, width)
+    left = min(max((obj["x0"] + obj["x1"] - side) / 2, 0), width - side)
+    top = min(max((obj["y0"] + obj["y1"] - side) / 2, 0), height - side)
     return int(left), int(top), int(left + side), int(top + side)
 
 
@@ -146,23 +146,23 @@ def _reaches(box: DrawnBox, width: int, height: int) -> bool:
     return x1 > 0 and y1 > 0 and x0 < width and y0 < height
 
 
-def _worth_drawing(boxes: list[Row], thing: Row) -> list[Row]:
-    """Return the sure boxes, then the surest other box on the thing, then the surest that finds it,
+def _worth_drawing(boxes: list[Row], obj: Row) -> list[Row]:
+    """Return the sure boxes, then the surest other box on the object, then the surest that finds it,
     which lies on top.
     """
-    on = [box for box in boxes if _overlap(box, thing) >= 0.5]
-    finds = [box for box in on if box["label"] == thing["label"]][:1]
-    rival = [box for box in on if box["label"] != thing["label"]][:1]
+    on = [box for box in boxes if _overlap(box, obj) >= 0.5]
+    finds = [box for box in on if box["label"] == obj["label"]][:1]
+    rival = [box for box in on if box["label"] != obj["label"]][:1]
     sure = [box for box in boxes if box["conf"] >= SURE and box not in on]
     return [*reversed(sure), *rival, *finds]
 
 
-def _true(thing: Row) -> DrawnBox:
-    return DrawnBox(tuple(thing[corner] for corner in CORNERS), "", "truth")
+def _true(obj: Row) -> DrawnBox:
+    return DrawnBox(tuple(obj[corner] for corner in CORNERS), "", "ground_truth")
 
 
-def _drawn(view: View, row: Row, box: Row, thing: Row) -> DrawnBox:
-    found = box["label"] == thing["label"] and _overlap(box, thing) >= 0.5
+def _drawn(view: View, row: Row, box: Row, obj: Row) -> DrawnBox:
+    found = box["label"] == obj["label"] and _overlap(box, obj) >= 0.5
     text = f"{view.class_name(row['run_id'], box['label'])} {percent(box['conf'], 0)}"
     return DrawnBox(tuple(box[corner] for corner in CORNERS), text, "found" if found else "other")
 

@@ -1,5 +1,5 @@
-"""AUROC of every scorer as dots with intervals, one card per model, for each definition of strange
-pictures.
+"""AUROC of every scorer as dots with intervals, one card per model, for each definition of OOD
+images.
 """
 
 from __future__ import annotations
@@ -60,17 +60,17 @@ class Chart:
     first: int
 
 
-def strange_dots(view: View) -> Html:
-    """Return one chart of both frameworks and one of the kinds of strange pictures; both need two
+def ood_dots(view: View) -> Html:
+    """Return one chart of both frameworks and one of the kinds of OOD images; both need two
     scorers to compare.
     """
     if len(scorers(view)) < 2:
         return EMPTY
-    charts = [Chart("all strange pictures", "AUROC in %", _frameworks(view), 0)]
+    charts = [Chart("all OOD images", "AUROC in %", _frameworks(view), 0)]
     charts += [
         Chart(
             "kind by kind",
-            "AUROC in % against clean pictures that the model gets right",
+            "AUROC in % against clean images that the model gets right",
             kinds(view),
             len(VIEWS),
         )
@@ -91,10 +91,10 @@ def _frameworks(view: View) -> Rows:
 
 
 def kinds(view: View) -> Rows:
-    """Return the AUROC of each kind of strange picture against clean pictures that are right; empty
+    """Return the AUROC of each kind of OOD image against clean images that are right; empty
     without two kinds.
 
-    Near comes before far, and shifted pictures come last.
+    Near comes before far, and shifted images come last.
     """
     auroc = view.compute(metrics.auroc, framework="combined", by=("model", "scorer", "kind", "group"))
     found = auroc.filter(pl.col("value").is_not_null() & pl.col("kind").is_not_null())
@@ -135,7 +135,7 @@ def _card(view: View, model: str, chart: Chart, on: Scale) -> Html:
 
 
 def _key(rows: pl.DataFrame, mark: int) -> Key:
-    return Key(mark, f"{same(rows['familiar'])} familiar, {same(rows['strange'])} strange")
+    return Key(mark, f"{same(rows['id'])} in-distribution, {same(rows['ood'])} OOD")
 
 
 def _dots(view: View, model_rows: Rows) -> Dots:
@@ -147,22 +147,22 @@ def _dots(view: View, model_rows: Rows) -> Dots:
 
 
 def _dot(row: Mapping[str, Any]) -> Dot:
-    return Dot.of(row, f"n = {row['familiar']} + {row['strange']}")
+    return Dot.of(row, f"n = {row['id']} + {row['ood']}")
 
 
-# FPR at 95 % of every scorer for each set and group of strange pictures, in both conventions (ImageNet-
+# FPR at 95 % of every scorer for each set and group of OOD images, in both conventions (ImageNet-
 # ES, figure 8).
 
 
 CONVENTIONS = {
-    "fpr95_ood_pos": "FPR95, strange positive: familiar pictures flagged where 95 % of the strange ones are",
-    "fpr95_id_pos": "FPR95, familiar positive: strange pictures missed where 95 % of the familiar ones pass",
+    "fpr95_ood_pos": "FPR95, OOD positive: in-distribution images flagged where 95 % of the OOD ones are",
+    "fpr95_id_pos": "FPR95, in-distribution positive: OOD images missed where 95 % of the in-distribution ones pass",
 }
-# The familiar pictures to compare with, the first choice first; without labels no picture is right,
+# The in-distribution images to compare with, the first choice first; without labels no image is right,
 # which leaves the second.
-FAMILIAR = (
-    ("combined", "same", "clean pictures that the model gets right"),
-    ("semantic", "clean", "clean pictures of known classes"),
+IN_DISTRIBUTION = (
+    ("combined", "same", "clean images that the model gets right"),
+    ("semantic", "clean", "clean images of known classes"),
 )
 
 # The rows of an answer by model and scorer.
@@ -180,11 +180,11 @@ class Column:
     cells: Mapping[str, Cells]
 
 
-def strange_sets(view: View) -> Html:
-    """Return two tables per model, one per convention; nothing where all strange pictures are of
+def ood_sets(view: View) -> Html:
+    """Return two tables per model, one per convention; nothing where all OOD images are of
     one set and group.
     """
-    for framework, against, words in FAMILIAR:
+    for framework, against, words in IN_DISTRIBUTION:
         columns = _columns(view, framework, against)
         if len(columns) > 1:
             cards = [card for model in view.models for card in _cards(view, model, columns, words)]
@@ -263,13 +263,13 @@ def _table(
         for scorer in best
     ]
     heads = [
-        _head(column, [row["strange"] for one in cells.values() if (row := one[i])])
+        _head(column, [row["ood"] for one in cells.values() if (row := one[i])])
         for i, column in enumerate(columns)
     ]
-    familiar = same(row["familiar"] for one in cells.values() for row in one if row)
+    in_distribution = same(row["id"] for one in cells.values() for row in one if row)
     about = (
-        f"{title.split(': ')[1].capitalize()}, in % with 95 % intervals; 0 is best. Against {familiar}"
-        f" {words}; n counts strange pictures. A group pools the pictures of its sets. The scorer with the"
+        f"{title.split(': ')[1].capitalize()}, in % with 95 % intervals; 0 is best. Against {in_distribution}"
+        f" {words}; n counts OOD images. A group pools the images of its sets. The scorer with the"
         " lowest mean comes first."
     )
     return join([tag("p", about, cls="about"), heat("scorer", heads, rows, "", named=True)])
@@ -279,8 +279,8 @@ def _mean(rows: Sequence[Mapping[str, Any] | None]) -> float:
     return statistics.fmean(row["value"] for row in rows if row)
 
 
-def _head(column: Column, strange: Sequence[int]) -> Html:
-    n = f"n = {same(strange)}" if strange else ""
+def _head(column: Column, ood: Sequence[int]) -> Html:
+    n = f"n = {same(ood)}" if ood else ""
     return join([column.name, *(tag("small", text) for text in (column.group, n) if text)])
 
 
@@ -288,7 +288,7 @@ def _cell(scorer: str, column: Column, row: Mapping[str, Any] | None) -> Html:
     if row is None:
         return NONE
     interval = f"95 %: {between(percent(row['low']), percent(row['high']))}"
-    counts = f"n = {count(row['familiar'])} + {count(row['strange'])}"
+    counts = f"n = {count(row['id'])} + {count(row['ood'])}"
     hover = f"{scorer}, {column.name}: {percent(row['value'])}, {interval}, {counts}"
     return shaded(
         f"{100 * row['value']:.0f}",
@@ -298,29 +298,29 @@ def _cell(scorer: str, column: Column, row: Mapping[str, Any] | None) -> Html:
     )
 
 
-# The section on OOD detection: can a score separate strange from familiar pictures, for each definition
-# of strange?
+# The section on OOD detection: can a score separate OOD from in-distribution images, for each definition
+# of OOD?
 
 
 FRAMEWORKS = {
     "semantic": (
-        "By label: strange pictures show none of the model's classes; shifted pictures of its classes stay"
-        " familiar"
+        "By label: OOD images show none of the model's classes; shifted images of its classes stay"
+        " in-distribution"
     ),
-    "model-specific": "By verdict: strange pictures are those the model gets wrong",
+    "model-specific": "By verdict: OOD images are those the model gets wrong",
 }
 NUMBERS = {
     "auroc": "AUROC",
-    "fpr95_ood_pos": "FPR95, strange positive",
-    "fpr95_id_pos": "FPR95, familiar positive",
+    "fpr95_ood_pos": "FPR95, OOD positive",
+    "fpr95_id_pos": "FPR95, in-distribution positive",
     "aupr_in": "AUPR-in",
     "aupr_out": "AUPR-out",
 }
 
 
 @add_section(order=61)
-def strangeness(view: View) -> Section | None:
-    """Dots of every scorer, FPR per set of strange pictures, one table per framework, the kinds,
+def ood(view: View) -> Section | None:
+    """Dots of every scorer, FPR per set of OOD images, one table per framework, the kinds,
     and score against accuracy.
     """
     tables = [
@@ -331,15 +331,15 @@ def strangeness(view: View) -> Section | None:
     if not tables:
         return None
     lead = (
-        "A score should be high for strange (out-of-distribution) pictures. AUROC is the chance that a"
-        " strange picture scores above a familiar one; 50 % is a random score. FPR95 is the share of false"
-        " alarms at the threshold that finds 95 % of the positive class; 0 is best. Strange is defined in two"
-        " ways: by label, pictures that show none of the model's classes; by verdict, pictures that the model"
+        "A score should be high for OOD (out-of-distribution) images. AUROC is the chance that a"
+        " OOD image scores above an in-distribution one; 50 % is a random score. FPR95 is the share of false"
+        " alarms at the threshold that finds 95 % of the positive class; 0 is best. OOD is defined in two"
+        " ways: by label, images that show none of the model's classes; by verdict, images that the model"
         " gets wrong. The 95 % intervals are clustered by sample."
     )
     return Section(
-        "Can the score separate strange from familiar pictures?",
-        tag("div", strange_dots(view), strange_sets(view), *tables, cls="stack"),
+        "Can the score separate OOD from in-distribution images?",
+        tag("div", ood_dots(view), ood_sets(view), *tables, cls="stack"),
         "OOD",
         lead,
     )
@@ -351,9 +351,9 @@ def _framework(view: View, framework: str) -> Html:
     lines = []
     for model, scorer in _judges(view, cells):
         numbers = [cells[model, scorer, name] for name in NUMBERS]
-        counts = [count(numbers[0][name]) for name in ("familiar", "strange", "missing")]
+        counts = [count(numbers[0][name]) for name in ("id", "ood", "missing")]
         lines.append([model, scorer, *map(estimate, numbers), *counts])
-    head = ["", "scorer", *NUMBERS.values(), "familiar", "strange", "no score"]
+    head = ["", "scorer", *NUMBERS.values(), "id", "ood", "no score"]
     table = grid(head, lines, text=2, caption=FRAMEWORKS[framework])
     summary = f"{VIEWS[framework].capitalize()}: AUROC, FPR95 and AUPR of each scorer"
     return folded(summary, table, len(lines)) if lines else EMPTY
@@ -367,7 +367,7 @@ def _judges(view: View, cells: dict[Any, Any]) -> list[tuple[str, str]]:
 
 
 def _combined(view: View) -> Html:
-    """Return the AUROC of each kind of strange picture against clean pictures that are right, where
+    """Return the AUROC of each kind of OOD image against clean images that are right, where
     there are both kinds.
     """
     found = kinds(view)
@@ -379,7 +379,7 @@ def _combined(view: View) -> Html:
         for model, scorer in _judges(view, cells)
     ]
     caption = (
-        "AUROC against clean pictures that are right: unknown classes (S-OOD), shifted pictures that are"
+        "AUROC against clean images that are right: unknown classes (S-OOD), shifted images that are"
         " wrong (C-OOD)"
     )
     table = grid(["", "scorer", *found], lines, text=2, caption=caption)
@@ -391,7 +391,7 @@ def _combined(view: View) -> Html:
 
 
 def _kind(row: dict[str, Any] | None) -> Html:
-    return estimate(row, f"n = {row['familiar']} + {row['strange']}") if row else estimate(None)
+    return estimate(row, f"n = {row['id']} + {row['ood']}") if row else estimate(None)
 
 
 def _settings(view: View) -> Html:

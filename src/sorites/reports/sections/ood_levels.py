@@ -41,7 +41,7 @@ def level_axes(view: View) -> Html:
 
 
 def set_names(view: View) -> list[str | None]:
-    """Return the sets of pictures with levels, by name."""
+    """Return the sets of images with levels, by name."""
     return view.compute(metrics.level_map)["set"].unique().sort().to_list()
 
 
@@ -51,7 +51,7 @@ def in_sets(rows: pl.DataFrame) -> list[tuple[str | None, pl.DataFrame]]:
 
 
 def title(view: View, *parts: str, name: str | None) -> str:
-    """Return the heading of a card, with the set of pictures where there are several."""
+    """Return the heading of a card, with the set of images where there are several."""
     return " · ".join([*parts, *([str(name)] if len(set_names(view)) > 1 else [])])
 
 
@@ -94,7 +94,7 @@ def _line(rows: pl.DataFrame) -> dict[str, Any]:
 
 def _table(levels: Mapping[int, int], axis: str, by_scorer: Mapping[str, pl.DataFrame]) -> Html:
     """Return a table of scorers, the best mean first; a level is hatched where all its cells have
-    too few pictures.
+    too few images.
     """
     cells = {(name, row["level"]): row for name, part in by_scorer.items() for row in part.to_dicts()}
     best = sorted(by_scorer, key=lambda name: float(by_scorer[name]["value"].mean()), reverse=True)  # type: ignore[arg-type]
@@ -112,7 +112,7 @@ def _table(levels: Mapping[int, int], axis: str, by_scorer: Mapping[str, pl.Data
 
 
 def _levels(cells: pl.DataFrame, axis: str) -> dict[int, int]:
-    """Return the number of pictures of every level from the least to the greatest, in small and in
+    """Return the number of images of every level from the least to the greatest, in small and in
     large cells.
     """
     most = (
@@ -137,7 +137,7 @@ def _cell(name: str, level: int, row: Mapping[str, Any] | None, levels: Mapping[
     return shaded(f"{100 * row['value']:.0f}", 2 * row["value"] - 1, hover)
 
 
-# The section on strangeness by level: the map of semantic and covariate levels, its two axes, and the
+# The section on OOD score by level: the map of semantic and covariate levels, its two axes, and the
 # change per level.
 
 
@@ -155,14 +155,14 @@ def degrees(view: View) -> Section | None:
     if not maps:
         return None
     lead = (
-        "The pictures of each cell are compared with the same clean pictures of known classes; each set of"
-        " pictures has its own map. Blue is an AUROC above 50 %, orange below. Hatched cells have too few"
-        " pictures to be reliable and enter no mean; empty cells have none. A good score rises with the"
+        "The images of each cell are compared with the same clean images of known classes; each set of"
+        " images has its own map. Blue is an AUROC above 50 %, orange below. Hatched cells have too few"
+        " images to be reliable and enter no mean; empty cells have none. A good score rises with the"
         " change of meaning (downwards) and does not react to the change of appearance (to the right)."
     )
     below = tag("div", level_axes(view), _degrees_table(view), cls="stack below")
     body = join([picked("degrees", "Scorer", maps), below])
-    return Section("How strange must a picture be?", body, "Degrees", lead)
+    return Section("How OOD must an image be?", body, "Degrees", lead)
 
 
 def _maps(view: View, scorer: str, cells: pl.DataFrame) -> list[Html]:
@@ -181,9 +181,9 @@ def _map(cells: pl.DataFrame, name: str | None) -> Html:
     by_levels = {(row["sem_level"], row["cov_level"]): row for row in cells.to_dicts()}
     down, across = (range(min(levels), max(levels) + 1) for levels in zip(*by_levels, strict=True))
     rows = [(level, [_degrees_cell(by_levels.get((level, column))) for column in across]) for level in down]
-    familiar = count(cells["familiar"].max() or 0)  # type: ignore[arg-type]
+    in_distribution = count(cells["id"].max() or 0)  # type: ignore[arg-type]
     of_set = f" of {name}" if name else ""
-    caption = f"AUROC in % by semantic and covariate level{of_set}, with n; {familiar} familiar pictures"
+    caption = f"AUROC in % by semantic and covariate level{of_set}, with n; {in_distribution} in-distribution images"
     return heat("meaning ↓ appearance →", across, rows, caption)
 
 
@@ -214,7 +214,7 @@ def _degrees_table(view: View) -> Html:
         if any(numbers):
             named = [model, scorer, *([name] if several else [])]
             lines.append([*named, *(_number(row, "sens" if i % 2 else "") for i, row in enumerate(numbers))])
-    named = ["", "scorer", *(["pictures"] if several else [])]
+    named = ["", "scorer", *(["images"] if several else [])]
     head = [*named, *(f"{axis} {asked}" for axis in AXES for asked in answers)]
     caption = (
         "Correlation of the mean AUROC with the level, and its change per level (sensitivity, in points),"

@@ -1,4 +1,4 @@
-"""The section of score histograms: familiar, shifted and unknown pictures on one axis, drawn
+"""The section of score histograms: in-distribution, shifted and unknown images on one axis, drawn
 without a script.
 """
 
@@ -39,14 +39,14 @@ POOLS = {
     "ID": ("clean", "#0072b2"),
     "C-OOD": ("shifted", "#e69f00"),
     "S-OOD": ("unknown class", "#d55e00"),
-    "familiar": ("right", "#009e73"),
-    "strange": ("wrong", "#cc79a7"),
+    "id": ("right", "#009e73"),
+    "ood": ("wrong", "#cc79a7"),
 }
 
 
 @add_section(order=62)
 def histograms(view: View) -> Section | None:
-    """Two drawings per model and scorer: by the kind of picture, and by whether the model is right."""
+    """Two drawings per model and scorer: by the kind of image, and by whether the model is right."""
     found = [
         view.compute(metrics.score_histogram, framework=name, bins=BINS)
         for name in ("kind", "model-specific")
@@ -59,8 +59,8 @@ def histograms(view: View) -> Section | None:
     if not parts:
         return None
     lead = (
-        "Each group of pictures has the same area, so that few pictures are as visible as many. The further"
-        " two groups lie apart, the better a threshold separates them. The first drawing groups pictures by"
+        "Each group of images has the same area, so that few images are as visible as many. The further"
+        " two groups lie apart, the better a threshold separates them. The first drawing groups images by"
         " kind, the second by whether the model is right."
     )
     return Section("How are the scores distributed?", picked("scores", "Scorer", parts), "Scores", lead)
@@ -94,7 +94,7 @@ def _drawing(rows: pl.DataFrame) -> Html:
         role="img",
         aria_label="Scores",
     )
-    ends = [number(rows["left"].min()), "score (right is stranger)", number(rows["right"].max())]  # type: ignore[arg-type]
+    ends = [number(rows["left"].min()), "score (right is more OOD)", number(rows["right"].max())]  # type: ignore[arg-type]
     keys = [_key(pool, int(rows.filter(pool=pool)["n"][0])) for pool in pools]
     return tag(
         "div",
@@ -107,7 +107,7 @@ def _drawing(rows: pl.DataFrame) -> Html:
 
 def _key(pool: str, n: int) -> Html:
     name, colour = POOLS[pool]
-    return tag("span", tag("i", style=f"background:{colour}"), f"{name} ({several(n, 'picture')})")
+    return tag("span", tag("i", style=f"background:{colour}"), f"{name} ({several(n, 'image')})")
 
 
 def _shape(rows: pl.DataFrame, colour: str, top: float) -> Html:
@@ -155,10 +155,10 @@ def setting_f1(view: View) -> Section | None:
     if settings["value"].null_count() == settings.height:
         return None
     lead = (
-        "At each camera setting the threshold is the score that 95 % of the pictures pass which the model"
-        " gets right there; a picture above it is rejected. Right pictures that pass are hits (TP), wrong"
+        "At each camera setting the threshold is the score that 95 % of the images pass which the model"
+        " gets right there; an image above it is rejected. Right images that pass are hits (TP), wrong"
         " ones that pass are false (FP), right ones that are rejected are missed (FN), and F1 = 2 TP / (2 TP"
-        " + FP + FN); 100 % means that every right picture passes and no wrong one. F1 falls with accuracy"
+        " + FP + FN); 100 % means that every right image passes and no wrong one. F1 falls with accuracy"
         " even for an equally good score, so compare scorers at the same accuracy."
     )
     named = scorers(view)
@@ -185,7 +185,7 @@ def _charts(view: View, settings: pl.DataFrame) -> Html:
     """
     if len(scorers(view)) > MOST_LINES:
         return EMPTY
-    manual = settings.filter(~AUTO & pl.col("value").is_not_null()).sort("familiar", *SETTING)
+    manual = settings.filter(~AUTO & pl.col("value").is_not_null()).sort("id", *SETTING)
     cards = []
     for model in view.models:
         mine = manual.filter(pl.col("model") == model)
@@ -208,7 +208,7 @@ def _points(rows: pl.DataFrame, drawn: Pen) -> dict[str, Any]:
     told = [[f"{dials(row)}, {_lamp(row)}", _counted(row)] for row in rows.to_dicts()]
     return {
         "mode": "markers",
-        "x": (rows["familiar"] / rows["n"]).to_list(),
+        "x": (rows["id"] / rows["n"]).to_list(),
         "y": rows["value"].to_list(),
         "error_y": {**bars, "color": drawn.faint(0.3)},
         "customdata": told,
@@ -267,14 +267,14 @@ def _lamp(row: Row) -> str:
 
 
 def _of(row: Row) -> str:
-    return f"n = {count(row['familiar'])} + {count(row['strange'])}"
+    return f"n = {count(row['id'])} + {count(row['ood'])}"
 
 
 def _counted(row: Row) -> str:
-    """Return the interval and the numbers of right and wrong pictures in words."""
-    pictures = f"{count(row['familiar'])} right, {count(row['strange'])} wrong"
+    """Return the interval and the numbers of right and wrong images in words."""
+    images = f"{count(row['id'])} right, {count(row['ood'])} wrong"
     return (
-        f"95 %: {between(percent(row['low']), percent(row['high']))}, {pictures}"
+        f"95 %: {between(percent(row['low']), percent(row['high']))}, {images}"
         if row["low"] is not None
-        else pictures
+        else images
     )

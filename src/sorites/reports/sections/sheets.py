@@ -1,4 +1,4 @@
-"""The section with sheets of single pictures: settings across, models down, each cell marked right or wrong.
+"""The section with sheets of single images: settings across, models down, each cell marked right or wrong.
 
 Baek et al., "Unexplored Faces of Robustness and Out-of-Distribution", CVPR 2024, Figure 10, in the
 page of camera runs.
@@ -25,16 +25,16 @@ from sorites.reports.view import View
 
 # The number of sheets on a page, and the most settings across each.
 SHEETS, ACROSS = 3, 10
-# The pictures of the sheets may take this many bytes, as encoded in the file.
+# The images of the sheets may take this many bytes, as encoded in the file.
 WEIGHT = 400_000
 
 
 @add_section(order=37)
 def sheets(view: View) -> Section | None:
-    """The pictures on which models differ most; absent without a camera grid or where no run can
-    make its pictures again.
+    """The images on which models differ most; absent without a camera grid or where no run can
+    make its images again.
     """
-    if not any(run.picture for run in view.runs) or not view.compute(metrics.setting_share).height:
+    if not any(run.image for run in view.runs) or not view.compute(metrics.setting_share).height:
         return None
     left, cards = WEIGHT, []
     rows = with_settings(view.table).select(pl.exclude("light", "exposure", "iso", "shutter", "aperture"))
@@ -55,25 +55,26 @@ def sheets(view: View) -> Section | None:
     if not cards:
         return None
     lead = (
-        "The pictures on which the models differ most, at some of the settings from dark to bright; a green"
+        "The images on which the models differ most, at some of the settings from dark to bright; a green"
         ' cell with a tick is right, a red one with a cross is wrong. Type "sorites sheet RUN --sample ID" to'
-        " draw any picture of the run."
+        " draw any image of the run."
     )
-    return Section("One picture, all models", tag("div", *cards, cls="stack"), "Sheets", lead)
+    return Section("One image, all models", tag("div", *cards, cls="stack"), "Sheets", lead)
 
 
 def _uri(view: View, held: Sheet, column: Column) -> str | None:
-    stop: Any = requested(json.dumps(dict(column.params))) if column.severity is None else column.severity
-    picture = view.picture(held.run_id, held.sample_id, column.shift, stop)
-    return None if picture is None else data_uri(picture)
+    setting: Any = requested(json.dumps(dict(column.params))) if column.severity is None else column.severity
+    image = view.image(held.run_id, held.sample_id, column.shift, setting)
+    return None if image is None else data_uri(image)
 
 
 def _card(view: View, held: Sheet, uris: list[str | None]) -> Html:
-    truth = view.class_name(held.run_id, held.label)
+    ground_truth = view.class_name(held.run_id, held.label)
     heads = [tag("th", _head(column), scope="col") for column in held.columns]
     shown = [
         tag(
-            "td", tag("img", src=uri, alt=f"{truth}, {_words(column.params)}", style=PICTURE) if uri else DASH
+            "td",
+            tag("img", src=uri, alt=f"{ground_truth}, {_words(column.params)}", style=IMAGE) if uri else DASH,
         )
         for column, uri in zip(held.columns, uris, strict=True)
     ]
@@ -96,11 +97,11 @@ def _card(view: View, held: Sheet, uris: list[str | None]) -> Html:
         (f" · lamp {column.params['light']}" for column in held.columns if "light" in column.params), ""
     )
     note = f"{held.sample_id} · {of} of {count(held.of)} settings{lamp}"
-    words = tag("h3", truth, " ", tag("small", note, style="font-weight:400"))
+    words = tag("h3", ground_truth, " ", tag("small", note, style="font-weight:400"))
     return tag("article", words, tag("div", table, cls="scroll", tabindex="0"), cls="card")
 
 
-PICTURE = (
+IMAGE = (
     "display:block;width:100%;min-width:5.5rem;aspect-ratio:1;object-fit:cover;border-radius:5px;border:1px"
     " solid var(--line)"
 )

@@ -57,14 +57,14 @@ def solution_space(view: View) -> Section | None:
         if _enough(found, light, settings)
     ]
     lead = (
-        "A setting solves a picture where the model is right. The bars show at how many of the manual"
-        " settings a picture is solved: at 0 no setting helps, on the right the setting does not matter, and"
-        " in between the right one must be found. In the maps below a row is a picture and a column a"
+        "A setting solves an image where the model is right. The bars show at how many of the manual"
+        " settings an image is solved: at 0 no setting helps, on the right the setting does not matter, and"
+        " in between the right one must be found. In the maps below a row is an image and a column a"
         " setting."
     )
     parts = [tag("div", *cards, cls="cards two"), _maps(view), _pairs(view)]
     return Section(
-        "Which settings solve which pictures?",
+        "Which settings solve which images?",
         tag("div", *(p for p in parts if p), cls="stack"),
         "Solutions",
         lead,
@@ -88,7 +88,7 @@ def _histograms(view: View, found: pl.DataFrame, light: str | None, settings: in
     lamp = f" · lamp {light}" if light else ""
     ends = tag(
         "p",
-        *(tag("span", text) for text in ("0", "settings at which a picture is right", settings)),
+        *(tag("span", text) for text in ("0", "settings at which an image is right", settings)),
         cls="ends",
     )
     return tag("article", tag("h3", f"{several(settings, 'setting')}{lamp}"), *drawn, ends, cls="card")
@@ -103,7 +103,7 @@ def _histogram(view: View, rows: pl.DataFrame, model: str, settings: int, top: f
     base = Html(
         f'<line x1="0" y1="{TALL}" x2="{WIDE}" y2="{TALL}" stroke="currentColor" stroke-opacity=".4"/>'
     )
-    box, label = f"0 0 {WIDE} {TALL + 1}", f"{model}: pictures by the number of settings that are right"
+    box, label = f"0 0 {WIDE} {TALL + 1}", f"{model}: images by the number of settings that are right"
     style = f"height:{TALL}px"
     drawn = tag(
         "svg", *bars, base, viewBox=box, preserveAspectRatio="none", role="img", aria_label=label, style=style
@@ -160,9 +160,9 @@ def _maps(view: View) -> Html:
     lights = settings["light"].fill_null("").to_list()
     figures = [_map(placed.filter(model=model), model, samples.height, lights) for model in view.models]
     some = (
-        f"{count(samples.height)} of {several(total, 'picture')}"
+        f"{count(samples.height)} of {several(total, 'image')}"
         if samples.height < total
-        else several(total, "picture")
+        else several(total, "image")
     )
     ordered = " then ".join(f"lamp {light}" for light in dict.fromkeys(lights) if light)
     note = (
@@ -192,7 +192,7 @@ def _map(placed: pl.DataFrame, model: str, height: int, lights: Sequence[str]) -
     Image.fromarray(pixels).save(kept, "PNG", optimize=True)
     uri = "data:image/png;base64," + base64.b64encode(kept.getvalue()).decode()
     style = f"image-rendering:pixelated;aspect-ratio:auto;object-fit:fill;border-radius:3px;height:{min(340, max(90, 6 * height))}px"
-    alt = f"{model}: pictures down, settings across, blue where it is right"
+    alt = f"{model}: images down, settings across, blue where it is right"
     return tag("figure", tag("h4", model), tag("img", src=uri, alt=alt, style=style))
 
 
@@ -203,7 +203,7 @@ def _pairs(view: View) -> Html:
         by_pair.setdefault((row["model"], row["other"]), {})[row["outcome"]] = row
     lines = [_line(pair, outcomes) for pair, outcomes in by_pair.items()]
     caption = (
-        "Share of all pictures and settings that are right for both models, for one of them only, or for"
+        "Share of all images and settings that are right for both models, for one of them only, or for"
         " none; shared is the share that both get right of those that either does"
     )
     head = ["", "other", "both", "first only", "other only", "none", "shared", "n"]
@@ -215,7 +215,7 @@ def _line(pair: tuple[str, str], outcomes: Mapping[str, Row]) -> list[object]:
     both, first, second, _ = (outcomes[name]["value"] for name in OUTCOMES)
     either = both + first + second
     some = outcomes["both"]
-    n = join([several(some["n"], "picture"), tag("small", several(some["pairs"], "pair"))])
+    n = join([several(some["n"], "image"), tag("small", several(some["pairs"], "pair"))])
     return [
         *pair,
         *(estimate(outcomes[name]) for name in OUTCOMES),

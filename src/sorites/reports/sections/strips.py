@@ -1,4 +1,4 @@
-"""The section with the pictures that fail first, at the last severity that is right and the first
+"""The section with the images that fail first, at the last severity that is right and the first
 that is wrong.
 """
 
@@ -30,22 +30,22 @@ Row = dict[str, Any]
 
 @add_section(order=50)
 def strips(view: View) -> Section | None:
-    """One shift at a time, with one column per model; absent where no run can make its pictures again."""
-    if not any(run.picture for run in view.runs):
+    """One shift at a time, with one column per model; absent where no run can make its images again."""
+    if not any(run.image for run in view.runs):
         return None
     drawn = dict(_drawn(view))
     shifts = [shift for shift in view.shifts if any(shift == key[0] for key in drawn)]
     if not shifts:
         return None
     lead = (
-        "These are the pictures that a model gets right when clean and wrong at the least severity. Each is"
-        " shown clean, at the last severity before the failure (unless that is the clean picture) and at the"
+        "These are the images that a model gets right when clean and wrong at the least severity. Each is"
+        " shown clean, at the last severity before the failure (unless that is the clean image) and at the"
         " first that is wrong, with the prediction and its confidence."
     )
     body = join(
         [picker("strip", "Shift", shifts), *(columns_of_models(view, shift, drawn) for shift in shifts)]
     )
-    return Section("Which pictures fail first?", body, "Pictures", lead)
+    return Section("Which images fail first?", body, "Images", lead)
 
 
 def _drawn(view: View) -> Iterator[tuple[tuple[str, str], list[Html]]]:
@@ -84,7 +84,7 @@ def _at_severities(row: Row, verdicts: pl.DataFrame) -> Row | None:
     same = (pl.col(name) == row[name] for name in ("run_id", "model", "sample_id"))
     shown = verdicts.filter(*same, pl.col("shift").is_in([CLEAN, row["shift"]])).sort("severity")
     if shown.filter(pl.col("shift") == row["shift"])["severity"].is_duplicated().any():
-        return None  # several pictures at one severity make no strip
+        return None  # several images at one severity make no strip
     shown = shown.unique("severity", keep="first", maintain_order=True)
     wrong = shown.filter(pl.col("severity") == row["failure"]).to_dicts()
     before = shown.filter(pl.col("severity") < row["failure"]).to_dicts()
@@ -114,8 +114,8 @@ def strip_of(view: View, album: Album, row: Row) -> Html:
     """Return the strip of one trajectory: clean, the last severity that is right, and the first
     that is wrong.
     """
-    truth = view.class_name(row["run_id"], row["clean"]["label"])
-    what = tag("p", tag("b", truth), tag("span", breakable(row["sample_id"])), cls="what")
+    ground_truth = view.class_name(row["run_id"], row["clean"]["label"])
+    what = tag("p", tag("b", ground_truth), tag("span", breakable(row["sample_id"])), cls="what")
     shots = [
         ("clean", "clean", row["clean"]),
         ("right", "last right", row["right"]),
@@ -141,7 +141,7 @@ def _shot(view: View, album: Album, row: Row, kind: str, name: str, seen: Row) -
         f" {prediction}{also}"
     )
     image = (
-        tag("div", "picture not available", cls="gone")
+        tag("div", "image not available", cls="gone")
         if source is None
         else tag("img", src=source, alt=alt, decoding="async")
     )

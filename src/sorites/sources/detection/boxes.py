@@ -1,10 +1,10 @@
-"""True boxes as files have them, checked: what is cut, left out or refused is the same for every source.
+"""Ground-truth boxes as files have them, checked: what is cut, left out or refused is the same for every source.
 
-- A box that reaches up to ``EDGE`` px beyond its picture is kept as it is: that is rounding, and
+- A box that reaches up to ``EDGE`` px beyond its image is kept as it is: that is rounding, and
   metrics of others keep it too.
-- One that reaches further is cut at the picture's edge and counted.
+- One that reaches further is cut at the image's edge and counted.
 - One without width or height, there or after the cut, is left out and counted.
-- One with numbers that are missing, not finite, or a negative size makes its picture a failed one:
+- One with numbers that are missing, not finite, or a negative size makes its image a failed one:
   its truth cannot be known.
 """
 
@@ -16,22 +16,22 @@ import warnings
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
-from sorites.core import Box, Picture, Sample
-from sorites.core.errors import BadPicture, SoritesError
+from sorites.core import Box, ImageU8, Sample
+from sorites.core.errors import BadImage, SoritesError
 from sorites.core.labels import Labels, coco
 
 EDGE = 1.0
 # No area in px is as large as this.
 LARGEST = 1e15
-# The words for a thing that is counted: of one, and of several.
+# The words for an object that is counted: of one, and of several.
 Kind = tuple[str, str]
 CUT = (
-    "box reaches out of its picture and is cut at its edge",
-    "boxes reach out of their picture and are cut at its edge",
+    "box reaches out of its image and is cut at its edge",
+    "boxes reach out of their image and are cut at its edge",
 )
 NOTHING_LEFT = (
-    "box has no width or height inside its picture and is left out",
-    "boxes have no width or height inside their picture and are left out",
+    "box has no width or height inside its image and is left out",
+    "boxes have no width or height inside their image and are left out",
 )
 FOREIGN = (
     "box is of a class that the suite does not have, and is left out",
@@ -62,7 +62,7 @@ class Tally:
             warnings.warn(f"{self.file}: {said}", stacklevel=3)
 
 
-def true_box(
+def ground_truth_box(
     numbers: Any,
     label: int,
     size: tuple[float, float] | None,
@@ -71,17 +71,17 @@ def true_box(
     area: Any = None,
     crowd: bool = False,
 ) -> Box | None:
-    """Return the box x0, y0, x1, y1 of a picture of this width and height, or None where nothing of
+    """Return the box x0, y0, x1, y1 of an image of this width and height, or None where nothing of
     it lies inside.
     """
     try:
         x0, y0, x1, y1 = (float(number) for number in numbers)
     except (TypeError, ValueError, OverflowError):
-        raise BadPicture(f"{where}: wanted a box of four numbers, got {numbers!r}") from None
+        raise BadImage(f"{where}: wanted a box of four numbers, got {numbers!r}") from None
     if not all(map(math.isfinite, (x0, y0, x1, y1))):
-        raise BadPicture(f"{where}: wanted a box of finite numbers, got {[x0, y0, x1, y1]}")
+        raise BadImage(f"{where}: wanted a box of finite numbers, got {[x0, y0, x1, y1]}")
     if x1 < x0 or y1 < y0:
-        raise BadPicture(
+        raise BadImage(
             f"{where}: wanted a box with a width and a height of 0 or more, got {x1 - x0:g} x {y1 - y0:g}"
         )
     if size is not None and (min(x0, y0) < -EDGE or x1 > size[0] + EDGE or y1 > size[1] + EDGE):
@@ -118,21 +118,19 @@ def known_classes(names: Iterable[str], labels: Labels, file: object) -> dict[st
 
 
 def broken(id_: str, reason: str) -> Sample:
-    """Return a sample whose picture cannot be used, for this reason: it becomes rows with the error."""
+    """Return a sample whose image cannot be used, for this reason: it becomes rows with the error."""
     return Sample(id_, functools.partial(_refused, reason))
 
 
 def _refused(reason: str) -> NoReturn:
-    raise BadPicture(reason)
+    raise BadImage(reason)
 
 
-def sized(picture: Picture, width: int, height: int, called: object) -> Picture:
-    """Return a picture that has the size its annotations were made for; another size is an error,
+def sized(image: ImageU8, width: int, height: int, called: object) -> ImageU8:
+    """Return an image that has the size its annotations were made for; another size is an error,
     as its boxes would be wrong.
     """
-    if picture.shape[:2] != (height, width):
-        found = f"{picture.shape[1]} x {picture.shape[0]}"
-        raise BadPicture(
-            f"{called}: its annotations are for {width} x {height} px, and the picture has {found}"
-        )
-    return picture
+    if image.shape[:2] != (height, width):
+        found = f"{image.shape[1]} x {image.shape[0]}"
+        raise BadImage(f"{called}: its annotations are for {width} x {height} px, and the image has {found}")
+    return image

@@ -1,4 +1,4 @@
-"""Read pictures with boxes from COCO's annotation file: ``instances_val2017.json``, or one that
+"""Read images with boxes from COCO's annotation file: ``instances_val2017.json``, or one that
 ``sorites build`` wrote.
 
 Format: "images" (id, file_name, width, height), "annotations" (image_id, category_id, bbox as x, y,
@@ -15,32 +15,32 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from sorites.core import Box, Picture, Sample, add_source
-from sorites.core.errors import BadPicture, SoritesError
+from sorites.core import Box, ImageU8, Sample, add_source
+from sorites.core.errors import BadImage, SoritesError
 from sorites.core.labels import Labels
 from sorites.core.specs import split_options
 from sorites.io.paths import is_file, leads_inside
 from sorites.io.readers import json_file
 from sorites.sources import sidecar
-from sorites.sources.detection.boxes import FOREIGN, Tally, broken, known_classes, sized, true_box
+from sorites.sources.detection.boxes import FOREIGN, Tally, broken, ground_truth_box, known_classes, sized
 
 WHAT = "COCO annotations (JSON with images, annotations and categories)"
 PARTS = ("images", "annotations", "categories")
 Rows = list[dict[str, Any]]
 UNLISTED = (
-    "annotation is of a picture that the file does not list, and is left out",
-    "annotations are of pictures that the file does not list, and are left out",
+    "annotation is of an image that the file does not list, and is left out",
+    "annotations are of images that the file does not list, and are left out",
 )
 
 
 @add_source
 def coco(path: str | None, labels: Labels) -> list[Sample]:
-    """Read pictures with true boxes from a COCO annotation file; ``coco:FILE,images=DIR`` says
-    where the pictures are.
+    """Read images with ground-truth boxes from a COCO annotation file; ``coco:FILE,images=DIR`` says
+    where the images are.
 
-    Categories go to the suite's labels by name. Without ``images`` the pictures are looked for
+    Categories go to the suite's labels by name. Without ``images`` the images are looked for
     beside the file and where COCO has them (``annotations/instances_val2017.json``, ``val2017/``).
-    A missing picture becomes a row with its error.
+    A missing image becomes a row with its error.
     """
     spelled = (path or "").replace(",images=", "?images=", 1) if "?" not in (path or "") else path
     file, given = split_options("coco", spelled, {"images": ()})
@@ -50,7 +50,7 @@ def coco(path: str | None, labels: Labels) -> list[Sample]:
     known = known_classes(names.values(), labels, where)
     root = _folder(where, given.get("images"), images)
     tally = Tally(where)
-    boxed = _by_picture(where, images, annotations, names, tally)
+    boxed = _by_image(where, images, annotations, names, tally)
     found = [_sample(root, row, boxed.get(row["id"], []), names, known, tally) for row in images]
     tally.warn()
     return found
@@ -113,7 +113,7 @@ def _once(file: Path, kind: str, rows: Rows, key: str) -> None:
 
 
 def _folder(file: Path, given: str | None, images: Rows) -> Path:
-    """Return the folder of the pictures: the one that was given, or the first of the usual ones
+    """Return the folder of the images: the one that was given, or the first of the usual ones
     that holds some of them.
     """
     name = re.sub(r"^[a-z]+_", "", file.stem)
@@ -131,16 +131,16 @@ def _folder(file: Path, given: str | None, images: Rows) -> Path:
     for folder in tried:
         if any(is_file(folder / row["file_name"]) for row in islice(images, 100 if given is None else None)):
             return folder
-    what = f"none of the {len(images):,} pictures of {file}, such as {images[0]['file_name']}, is in"
+    what = f"none of the {len(images):,} images of {file}, such as {images[0]['file_name']}, is in"
     raise SoritesError(
         f"{what} {', '.join(map(str, tried[:4]))}. Say where they are: --source coco:{file},images=DIR"
     )
 
 
-def _by_picture(
+def _by_image(
     file: Path, images: Rows, annotations: Rows, names: Mapping[Any, str], tally: Tally
 ) -> dict[Any, Rows]:
-    """Return the annotations of each picture."""
+    """Return the annotations of each image."""
     boxed: dict[Any, Rows] = {row["id"]: [] for row in images}
     for row in annotations:
         if row["category_id"] not in names:
@@ -175,33 +175,33 @@ def _sample(
         else None
     )
     if not leads_inside(name):
-        return broken(name.strip("/") or "/", f"{name}: wanted the name of a picture inside {root}")
-    truth: list[Box] = []
+        return broken(name.strip("/") or "/", f"{name}: wanted the name of an image inside {root}")
+    ground_truth: list[Box] = []
     try:
         for annotation in annotations:
             category = names[annotation["category_id"]]
             if category not in known:
                 tally.add(FOREIGN, repr(category))
             elif (box := _box(annotation, known[category], size, tally)) is not None:
-                truth.append(box)
-    except BadPicture as error:
+                ground_truth.append(box)
+    except BadImage as error:
         return broken(name, f"{name}: {error}")
-    return Sample(name, functools.partial(load, root, name, size), truth=tuple(truth))
+    return Sample(name, functools.partial(load, root, name, size), ground_truth=tuple(ground_truth))
 
 
 def _box(row: dict[str, Any], label: int, size: tuple[int, int] | None, tally: Tally) -> Box | None:
     called, numbers = _called(row), row.get("bbox")
     if numbers is None:
-        raise BadPicture(f"{called} has no bbox; masks and key points without one are not understood")
+        raise BadImage(f"{called} has no bbox; masks and key points without one are not understood")
     try:
         x, y, width, height = (float(number) for number in numbers)
     except (TypeError, ValueError, OverflowError):
-        raise BadPicture(f"{called}: wanted bbox as x, y, width and height in px, got {numbers!r}") from None
+        raise BadImage(f"{called}: wanted bbox as x, y, width and height in px, got {numbers!r}") from None
     corners = (x, y, x + width, y + height)
-    return true_box(corners, label, size, called, tally, row.get("area"), bool(row.get("iscrowd", 0)))
+    return ground_truth_box(corners, label, size, called, tally, row.get("area"), bool(row.get("iscrowd", 0)))
 
 
-def load(root: Path, name: str, size: tuple[int, int] | None) -> Picture:
-    """Decode a picture; one whose size is not that of its annotations is an error."""
-    picture = sidecar.load(root, name)
-    return picture if size is None else sized(picture, *size, name)
+def load(root: Path, name: str, size: tuple[int, int] | None) -> ImageU8:
+    """Decode an image; one whose size is not that of its annotations is an error."""
+    image = sidecar.load(root, name)
+    return image if size is None else sized(image, *size, name)

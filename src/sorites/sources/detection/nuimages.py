@@ -3,7 +3,7 @@
 Caesar et al., "nuScenes: A multimodal dataset for autonomous driving", CVPR 2020. Used are
 ``sample`` (key_camera_token), ``sample_data`` (token, filename, width, height), ``object_ann``
 (sample_data_token, category_token, bbox as x0, y0, x1, y1) and ``category`` (token, name). Boxes
-are amodal: they hold the hidden part of a thing too. Masks are not read, so that small and large go
+are amodal: they hold the hidden part of an object too. Masks are not read, so that small and large go
 by boxes. Surfaces (``surface_ann``) have no boxes and are not read.
 """
 
@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from sorites.core import Box, Sample, add_source
-from sorites.core.errors import BadPicture, SoritesError
+from sorites.core.errors import BadImage, SoritesError
 from sorites.core.labels import Labels
 from sorites.core.specs import split_options
 from sorites.io.paths import leads_inside
 from sorites.io.readers import json_file
-from sorites.sources.detection.boxes import FOREIGN, Tally, broken, true_box
+from sorites.sources.detection.boxes import FOREIGN, Tally, broken, ground_truth_box
 from sorites.sources.detection.coco import load
 
 # The ten classes of nuScenes' detection task, by category; other categories are of no class.
@@ -59,7 +59,7 @@ Row = dict[str, Any]
 
 @add_source
 def nuimages(path: str | None, labels: Labels) -> list[Sample]:
-    """Read nuImages' annotated pictures with boxes; ``nuimages:DIR?version=v1.0-val`` names the
+    """Read nuImages' annotated images with boxes; ``nuimages:DIR?version=v1.0-val`` names the
     folder of tables.
 
     A category goes to the suite's label of its own name, of its class in nuScenes' detection task,
@@ -72,9 +72,9 @@ def nuimages(path: str | None, labels: Labels) -> list[Sample]:
     names = {row["token"]: row["name"] for row in categories}
     known = _known(set(names.values()), labels, tables)
     tally = Tally(tables)
-    things = _things(objects, names, known, tally)
+    annotated = _annotated(objects, names, known, tally)
     frames = {row["token"]: row for row in data}
-    found = [_sample(root, row, frames.get(row["key_camera_token"]), things, tally) for row in sample]
+    found = [_sample(root, row, frames.get(row["key_camera_token"]), annotated, tally) for row in sample]
     tally.warn()
     return found
 
@@ -146,11 +146,11 @@ def _known(names: set[str], labels: Labels, tables: Path) -> dict[str, int]:
     return found
 
 
-def _things(
+def _annotated(
     objects: list[Row], names: Mapping[str, str], known: Mapping[str, int], tally: Tally
 ) -> dict[str, list[tuple[Row, int]]]:
-    """Return the annotated things of each picture, with their labels."""
-    things: dict[str, list[tuple[Row, int]]] = {}
+    """Return the annotated annotated of each image, with their labels."""
+    annotated: dict[str, list[tuple[Row, int]]] = {}
     for row in objects:
         name = names.get(row["category_token"])
         if name is None:
@@ -158,10 +158,10 @@ def _things(
                 f"{tally.file}: {_called(row)} is of a category that category.json does not list"
             )
         if name in known:
-            things.setdefault(row["sample_data_token"], []).append((row, known[name]))
+            annotated.setdefault(row["sample_data_token"], []).append((row, known[name]))
         else:
             tally.add(FOREIGN, name)
-    return things
+    return annotated
 
 
 def _called(row: Row) -> str:
@@ -169,20 +169,20 @@ def _called(row: Row) -> str:
 
 
 def _sample(
-    root: Path, sample: Row, frame: Row | None, things: Mapping[str, list[tuple[Row, int]]], tally: Tally
+    root: Path, sample: Row, frame: Row | None, annotated: Mapping[str, list[tuple[Row, int]]], tally: Tally
 ) -> Sample:
     token = str(sample["token"])
     if frame is None or not isinstance(frame["filename"], str) or not leads_inside(frame["filename"]):
         return broken(
-            re.sub(r"\W", "_", token), f"sample {token}: its camera picture is not in sample_data.json"
+            re.sub(r"\W", "_", token), f"sample {token}: its camera image is not in sample_data.json"
         )
     name, width, height = frame["filename"], frame.get("width"), frame.get("height")
     size = (width, height) if isinstance(width, int) and isinstance(height, int) else None
-    truth: list[Box] = []
+    ground_truth: list[Box] = []
     try:
-        for row, label in things.get(frame["token"], ()):
-            box = true_box(row["bbox"], label, size, _called(row), tally)
-            truth += [] if box is None else [box]
-    except BadPicture as error:
+        for row, label in annotated.get(frame["token"], ()):
+            box = ground_truth_box(row["bbox"], label, size, _called(row), tally)
+            ground_truth += [] if box is None else [box]
+    except BadImage as error:
         return broken(name, f"{name}: {error}")
-    return Sample(name, functools.partial(load, root, name, size), truth=tuple(truth))
+    return Sample(name, functools.partial(load, root, name, size), ground_truth=tuple(ground_truth))

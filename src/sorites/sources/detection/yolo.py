@@ -1,9 +1,9 @@
-"""Read pictures with boxes from a YOLO dataset: ``data.yaml``, ``images/`` and ``labels/`` with one
-text file per picture.
+"""Read images with boxes from a YOLO dataset: ``data.yaml``, ``images/`` and ``labels/`` with one
+text file per image.
 
 A line of a label file is ``class x y width height``, with the middle and the size as shares of the
-picture; a line with three points or more (``class x1 y1 x2 y2 x3 y3 ...``) is an outline, and its
-box is taken. The label file of ``images/a/b.jpg`` is ``labels/a/b.txt``; a picture without one
+image; a line with three points or more (``class x1 y1 x2 y2 x3 y3 ...``) is an outline, and its
+box is taken. The label file of ``images/a/b.jpg`` is ``labels/a/b.txt``; an image without one
 shows nothing, as YOLO's own tools have it.
 """
 
@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from sorites.core import Box, Sample, add_source
-from sorites.core.errors import BadPicture, SoritesError
+from sorites.core.errors import BadImage, SoritesError
 from sorites.core.labels import Labels
 from sorites.core.specs import split_options
 from sorites.sources.decode import SUFFIXES, decode, size
-from sorites.sources.detection.boxes import FOREIGN, Tally, broken, known_classes, true_box
+from sorites.sources.detection.boxes import FOREIGN, Tally, broken, ground_truth_box, known_classes
 
 # The part of YAML that ``data.yaml`` files of detection datasets use, so that no library is needed for
 # it.
@@ -144,7 +144,7 @@ def _scalar(text: str) -> str:
     return text[1:-1].replace("''", "'") if quoted and text[0] == "'" else text[1:-1] if quoted else text
 
 
-# Find where a YOLO dataset keeps its pictures, its labels and its classes.
+# Find where a YOLO dataset keeps its images, its labels and its classes.
 
 
 NAMES = ("data.yaml", "data.yml", "dataset.yaml", "dataset.yml")
@@ -215,11 +215,11 @@ def _splits(data: dict[str, Any]) -> dict[str, list[str]]:
     return {split: [found] if isinstance(found, str) else found for split, found in given.items()}
 
 
-def pictures(data: Dataset, split: str | None) -> tuple[list[tuple[str, Path]], str]:
-    """Return the ids and files of a split's pictures in order, and the split; without a name the
+def images(data: Dataset, split: str | None) -> tuple[list[tuple[str, Path]], str]:
+    """Return the ids and files of a split's images in order, and the split; without a name the
     first of val, test and train.
 
-    A data.yaml that names no split has its pictures in ``images``. Ids are paths in the dataset's folder.
+    A data.yaml that names no split has its images in ``images``. Ids are paths in the dataset's folder.
     """
     chosen = split or next((name for name in SPLITS if name in data.splits), None)
     if chosen is not None and chosen not in data.splits:
@@ -227,7 +227,7 @@ def pictures(data: Dataset, split: str | None) -> tuple[list[tuple[str, Path]], 
     places = [_place(data, text) for text in (data.splits[chosen] if chosen else ["images"])]
     files = sorted({file for place in places for file in _listed(data, place)})
     if not files:
-        raise SoritesError(f"{data.file}: there are no pictures in {', '.join(map(str, places))}")
+        raise SoritesError(f"{data.file}: there are no images in {', '.join(map(str, places))}")
     if not any(label_file(file).parent.is_dir() for file in files):
         raise SoritesError(
             f"{data.file}: the folder of label files, such as {label_file(files[0]).parent}, does not exist"
@@ -236,18 +236,18 @@ def pictures(data: Dataset, split: str | None) -> tuple[list[tuple[str, Path]], 
 
 
 def _place(data: Dataset, text: str) -> Path:
-    """Return a folder or list of pictures; a leading ``../`` that leads nowhere is dropped, as
+    """Return a folder or list of images; a leading ``../`` that leads nowhere is dropped, as
     exports of Roboflow need it.
     """
     tried = [data.root / text, data.file.parent / text, data.root / text.removeprefix("../")]
     found = next((place for place in tried if place.exists()), None)
     if found is None:
-        raise SoritesError(f"{data.file} names the pictures {text!r}, and {tried[0]} does not exist")
+        raise SoritesError(f"{data.file} names the images {text!r}, and {tried[0]} does not exist")
     return found
 
 
 def _listed(data: Dataset, place: Path) -> Iterable[Path]:
-    """Yield the pictures below a folder, or those that a text file lists, one per line."""
+    """Yield the images below a folder, or those that a text file lists, one per line."""
     if place.is_dir():
         return (
             file
@@ -255,11 +255,11 @@ def _listed(data: Dataset, place: Path) -> Iterable[Path]:
             if file.name.lower().endswith(SUFFIXES) and not file.name.startswith(".")
         )
     if place.suffix != ".txt":
-        raise SoritesError(f"{data.file}: wanted a folder of pictures or a .txt list of them, got {place}")
+        raise SoritesError(f"{data.file}: wanted a folder of images or a .txt list of them, got {place}")
     try:
         lines = place.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise SoritesError(f"cannot read the list of pictures {place}: {error}") from error
+        raise SoritesError(f"cannot read the list of images {place}: {error}") from error
     return [place.parent / line.strip() for line in lines if line.strip()]
 
 
@@ -275,34 +275,34 @@ def _named(files: list[Path], root: Path) -> list[tuple[str, Path]]:
     ]
 
 
-def label_file(picture: Path) -> Path:
-    """Return the label file of a picture: ``labels`` in the place of the last ``images`` in its
+def label_file(image: Path) -> Path:
+    """Return the label file of an image: ``labels`` in the place of the last ``images`` in its
     path, and .txt at its end.
     """
-    parts = list(picture.parts)
+    parts = list(image.parts)
     for place in range(len(parts) - 2, -1, -1):
         if parts[place] == "images":
             return Path(*parts[:place], "labels", *parts[place + 1 :]).with_suffix(".txt")
-    return picture.with_suffix(".txt")
+    return image.with_suffix(".txt")
 
 
 # The most bytes of a label file.
 LONGEST = 1 << 24
-# No share of a picture is as far outside of 0 to 1 as this.
+# No share of an image is as far outside of 0 to 1 as this.
 FAR = 2.0
 
 
 @add_source
 def yolo(path: str | None, labels: Labels) -> list[Sample]:
-    """Read pictures with true boxes from a YOLO folder or its data.yaml; ``yolo:DIR?split=train``
+    """Read images with ground-truth boxes from a YOLO folder or its data.yaml; ``yolo:DIR?split=train``
     chooses another split than val.
 
-    Classes go to the suite's labels by name. A picture whose label file cannot be understood
+    Classes go to the suite's labels by name. An image whose label file cannot be understood
     becomes a row with its error.
     """
     folder, given = split_options("yolo", path, {"split": ("train", "val", "test")})
     data = dataset(Path(folder).expanduser())
-    found, split = pictures(data, given.get("split"))
+    found, split = images(data, given.get("split"))
     known, tally = known_classes(data.names.values(), labels, data.file), Tally(data.file)
     samples = [_sample(data, file, id_, known, split, tally) for id_, file in found]
     tally.warn()
@@ -313,22 +313,24 @@ def _sample(
     data: Dataset, file: Path, id_: str, known: Mapping[str, int], split: str, tally: Tally
 ) -> Sample:
     try:
-        truth = _truth(data, file, id_, known, tally)
-    except BadPicture as error:
+        ground_truth = _ground_truth(data, file, id_, known, tally)
+    except BadImage as error:
         return broken(id_, str(error))
-    return Sample(id_, functools.partial(decode, file), truth=truth, split=split)
+    return Sample(id_, functools.partial(decode, file), ground_truth=ground_truth, split=split)
 
 
-def _truth(data: Dataset, file: Path, id_: str, known: Mapping[str, int], tally: Tally) -> tuple[Box, ...]:
+def _ground_truth(
+    data: Dataset, file: Path, id_: str, known: Mapping[str, int], tally: Tally
+) -> tuple[Box, ...]:
     listed = label_file(file)
     if not listed.is_file():
         return ()
     if listed.stat().st_size > LONGEST:
-        raise BadPicture(f"{listed}: wanted lines of boxes, got {listed.stat().st_size:,} bytes")
+        raise BadImage(f"{listed}: wanted lines of boxes, got {listed.stat().st_size:,} bytes")
     try:
         lines = listed.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise BadPicture(f"{listed}: cannot be read as text: {error}") from None
+        raise BadImage(f"{listed}: cannot be read as text: {error}") from None
     wide, high = size(file)
     boxes: list[Box] = []
     for number, line in enumerate(lines, 1):
@@ -341,7 +343,7 @@ def _truth(data: Dataset, file: Path, id_: str, known: Mapping[str, int], tally:
             continue
         x0, y0, x1, y1 = corners
         pixels = (x0 * wide, y0 * high, x1 * wide, y1 * high)
-        box = true_box(
+        box = ground_truth_box(
             pixels, known[name], (wide, high), where, tally, None if area is None else area * wide * high
         )
         boxes += [] if box is None else [box]
@@ -351,30 +353,28 @@ def _truth(data: Dataset, file: Path, id_: str, known: Mapping[str, int], tally:
 def _parsed(
     line: str, data: Dataset, where: str
 ) -> tuple[str, tuple[float, float, float, float], float | None]:
-    """Return the class of a line, its box as shares of the picture, and the area of an outline."""
+    """Return the class of a line, its box as shares of the image, and the area of an outline."""
     try:
         first, *numbers = (float(word) for word in line.split())
     except ValueError:
-        raise BadPicture(
+        raise BadImage(
             f"{where}: wanted numbers (class x y width height), got {line.strip()[:80]!r}"
         ) from None
     if not first.is_integer() or int(first) not in data.names:
-        raise BadPicture(
-            f"{where}: wanted a class of {data.file.name}, 0 to {max(data.names)}, got {first:g}"
-        )
+        raise BadImage(f"{where}: wanted a class of {data.file.name}, 0 to {max(data.names)}, got {first:g}")
     if data.points and len(numbers) > 4:
         numbers = numbers[:4]
     if any(FAR < abs(number) < math.inf for number in numbers):
         came = " ".join(f"{number:g}" for number in numbers[:4])
-        raise BadPicture(
-            f"{where}: wanted middle and size as shares of the picture, 0 to 1, got {came} (pixels?)"
+        raise BadImage(
+            f"{where}: wanted middle and size as shares of the image, 0 to 1, got {came} (pixels?)"
         )
     if len(numbers) == 4:
         x, y, width, height = numbers
         return data.names[int(first)], (x - width / 2, y - height / 2, x + width / 2, y + height / 2), None
     if len(numbers) < 6 or len(numbers) % 2:
         hint = " (five and a confidence are predictions, not truth)" if len(numbers) == 5 else ""
-        raise BadPicture(
+        raise BadImage(
             f"{where}: wanted class x y width height, or an outline, got {len(numbers) + 1} numbers{hint}"
         )
     xs, ys = numbers[::2], numbers[1::2]
@@ -382,6 +382,6 @@ def _parsed(
 
 
 def _outline(xs: Sequence[float], ys: Sequence[float]) -> float:
-    """Return the area of a polygon, as a share of the picture."""
+    """Return the area of a polygon, as a share of the image."""
     turned = zip(xs, ys, (*xs[1:], xs[0]), (*ys[1:], ys[0]), strict=True)
     return abs(sum(x0 * y1 - x1 * y0 for x0, y0, x1, y1 in turned)) / 2

@@ -1,9 +1,9 @@
-"""Read CNS-Bench as published: pictures of a class generated from one seed, with a nuisance turned
+"""Read CNS-Bench as published: images of a class generated from one seed, with a nuisance turned
 up in steps.
 
     ROOT/<shift>/<class number>_<class name>/seed_0034_scale_1000.jpg        scale 1.0
     ROOT/annotations_cns.json                                                if it is there, it says
-        which pictures count;
+        which images count;
                                                                              ?annotations=FILE where
                                                                                  it lies elsewhere
     ROOT/classes.tsv                                                         number, tab and class,
@@ -12,8 +12,8 @@ up in steps.
                                                                                  ?classes=FILE where
                                                                                  it lies elsewhere
 
-A sample is one trajectory, shift / class / seed: its picture at scale 0 is the clean one, and the
-scale of the others is their severity. Pictures made with the published scripts
+A sample is one trajectory, shift / class / seed: its image at scale 0 is the clean one, and the
+scale of the others is their severity. Images made with the published scripts
 (``seed_0034_startnoise_0750_scale_1000m.png``) are read too. Dünkel et al., "CNS-Bench:
 Benchmarking Image Classifier Robustness Under Continuous Nuisance Shifts", ICCV 2025.
 """
@@ -71,7 +71,7 @@ class ClassNumbers:
 
     @property
     def allowed(self) -> str:
-        """Return the numbers that a picture's class may have, in words."""
+        """Return the numbers that an image's class may have, in words."""
         ordered = sorted(self.names)
         if ordered == list(range(len(ordered))):
             return f"a class from 0 to {len(ordered) - 1}"
@@ -97,7 +97,7 @@ class ClassNumbers:
         number = next(iter(self.names)) if named is None else named
         return f"'{number:03d}_{self.names[number]}': the number of {self.allowed}, then its name"
 
-    def label(self, number: int, space: Labels, picture: Path) -> int:
+    def label(self, number: int, space: Labels, image: Path) -> int:
         """Return the label that a class has in the label space of a run."""
         name = self.names.get(number)
         label = None if name is None else space.get(name)
@@ -108,7 +108,7 @@ class ClassNumbers:
                 if self.file is None
                 else "Add --labels FILE, a file that has its name."
             )
-            raise SoritesError(f"{picture}: class {called} is not among the labels. {why}")
+            raise SoritesError(f"{image}: class {called} is not among the labels. {why}")
         return label
 
 
@@ -155,8 +155,8 @@ _FIELDS: dict[str, tuple[type, ...]] = {
 
 
 @dataclass(frozen=True)
-class CnsPicture:
-    """One picture of a trajectory: where it lies below the root, and which step of which trajectory it is."""
+class CnsImage:
+    """One image of a trajectory: where it lies below the root, and which step of which trajectory it is."""
 
     path: str
     shift: str
@@ -176,10 +176,10 @@ def cns_bench(path: str | None, labels: Labels) -> list[Sample]:
 
     ``PATH?trajectories=whole`` (the default) leaves out, with a warning, trajectories that lack a
     scale that others have, as the published set does; ``completed`` first takes a missing scale 0
-    from the same class and seed under another shift, which is the same picture; ``all`` keeps every
-    picture. ``PATH?annotations=FILE`` takes the pictures that an annotation file names, wherever
+    from the same class and seed under another shift, which is the same image; ``all`` keeps every
+    image. ``PATH?annotations=FILE`` takes the images that an annotation file names, wherever
     that file lies; their paths in it are below PATH. ``PATH?classes=FILE`` numbers the classes
-    where pictures were generated for others than ImageNet's: number, tab and class, or the classes
+    where images were generated for others than ImageNet's: number, tab and class, or the classes
     alone, numbered from 0. A file ``classes.tsv`` in the folder does the same.
     """
     where, options = split_options(
@@ -189,21 +189,20 @@ def cns_bench(path: str | None, labels: Labels) -> list[Sample]:
     space = class_numbers(place.parent if is_file(place) else place, options.get("classes"))
     root, found = _found(place, options.get("annotations"), space)
     kept = _trajectories(found, options.get("trajectories", "whole"), root)
-    steps = sorted({picture.scale for picture in kept} - {0.0})
+    steps = sorted({image.scale for image in kept} - {0.0})
     return [
-        _sample(root, picture, steps, space.label(picture.number, labels, root / picture.path))
-        for picture in kept
+        _sample(root, image, steps, space.label(image.number, labels, root / image.path)) for image in kept
     ]
 
 
-def _found(path: Path, apart: str | None, space: ClassNumbers) -> tuple[Path, list[CnsPicture]]:
-    """Return the root of the pictures and which of them count; ``apart`` is an annotation file that
+def _found(path: Path, apart: str | None, space: ClassNumbers) -> tuple[Path, list[CnsImage]]:
+    """Return the root of the images and which of them count; ``apart`` is an annotation file that
     lies elsewhere.
     """
     if is_file(path):
         if apart is not None:
             raise SoritesError(
-                f"cns_bench: with annotations=FILE, wanted the folder of the pictures, got the file {path}"
+                f"cns_bench: with annotations=FILE, wanted the folder of the images, got the file {path}"
             )
         return path.parent, list(_annotated(path, space))
     if not is_dir(path):
@@ -212,15 +211,15 @@ def _found(path: Path, apart: str | None, space: ClassNumbers) -> tuple[Path, li
         )
     annotations = path / ANNOTATIONS if apart is None else path_of(apart)
     read = apart is not None or is_file(annotations)
-    pictures = list(_annotated(annotations, space) if read else _walked(path, space))
-    if not pictures:
+    images = list(_annotated(annotations, space) if read else _walked(path, space))
+    if not images:
         raise SoritesError(
-            f"there are no pictures shift/class/seed_SSSS_scale_MMMM.jpg in {annotations if read else path}"
+            f"there are no images shift/class/seed_SSSS_scale_MMMM.jpg in {annotations if read else path}"
         )
-    return path, pictures
+    return path, images
 
 
-def _annotated(file: Path, space: ClassNumbers) -> Iterator[CnsPicture]:
+def _annotated(file: Path, space: ClassNumbers) -> Iterator[CnsImage]:
     data = json_file(file, "JSON with a list of images")
     images = data.get("images") if isinstance(data, dict) else None
     if not isinstance(images, list):
@@ -234,12 +233,12 @@ def _annotated(file: Path, space: ClassNumbers) -> Iterator[CnsPicture]:
             raise SoritesError(f"{where}: wanted {', '.join(_FIELDS)}; got {repr(image)[:200]}")
         if not leads_inside(image["image"]):
             raise SoritesError(
-                f"{where}: wanted image as a path below the pictures' folder, got {image['image']!r}"
+                f"{where}: wanted image as a path below the images' folder, got {image['image']!r}"
             )
-        picture = CnsPicture(
+        image_u8 = CnsImage(
             image["image"], image["shift"], image["class"], image["seed"], float(image["scale"])
         )
-        yield _checked(picture, where, space)
+        yield _checked(image_u8, where, space)
 
 
 def _is(value: Any, kinds: tuple[type, ...]) -> bool:
@@ -251,20 +250,20 @@ def _is(value: Any, kinds: tuple[type, ...]) -> bool:
     return not isinstance(value, int | float) or -(2**31) < value < 2**31
 
 
-def _checked(picture: CnsPicture, where: object, space: ClassNumbers) -> CnsPicture:
-    """Return the same picture if it can be a step of a trajectory."""
-    if picture.number not in space.names:
-        raise SoritesError(f"{where}: wanted {space.allowed}, got {picture.number}")
-    if picture.seed < 0:
-        raise SoritesError(f"{where}: wanted a seed from 0 up, got {picture.seed}")
-    if picture.shift in ("", CLEAN):
+def _checked(image: CnsImage, where: object, space: ClassNumbers) -> CnsImage:
+    """Return the same image if it can be a step of a trajectory."""
+    if image.number not in space.names:
+        raise SoritesError(f"{where}: wanted {space.allowed}, got {image.number}")
+    if image.seed < 0:
+        raise SoritesError(f"{where}: wanted a seed from 0 up, got {image.seed}")
+    if image.shift in ("", CLEAN):
         raise SoritesError(
-            f"{where}: wanted the name of a shift, got {picture.shift!r}, as pictures at scale 0 are called"
+            f"{where}: wanted the name of a shift, got {image.shift!r}, as images at scale 0 are called"
         )
-    return picture
+    return image
 
 
-def _walked(root: Path, space: ClassNumbers) -> Iterator[CnsPicture]:
+def _walked(root: Path, space: ClassNumbers) -> Iterator[CnsImage]:
     for shift in subfolders(root):
         for folder in subfolders(shift):
             number = space.of_folder(folder.name, folder)
@@ -273,10 +272,10 @@ def _walked(root: Path, space: ClassNumbers) -> Iterator[CnsPicture]:
                     yield _named(Path(file.path), root, as_utf8(shift.name), number, space)
 
 
-def _named(file: Path, root: Path, shift: str, number: int, space: ClassNumbers) -> CnsPicture:
+def _named(file: Path, root: Path, shift: str, number: int, space: ClassNumbers) -> CnsImage:
     seed, scale = _seed_and_scale(file)
     return _checked(
-        CnsPicture(file.relative_to(root).as_posix(), shift, number, seed, scale), file.parent.parent, space
+        CnsImage(file.relative_to(root).as_posix(), shift, number, seed, scale), file.parent.parent, space
     )
 
 
@@ -287,8 +286,8 @@ def _seed_and_scale(file: Path | PurePosixPath) -> tuple[int, float]:
     return int(found[1]), int(found[2]) / 1000
 
 
-def named_picture(path: str) -> CnsPicture:
-    """Return what a path ``…/shift/class/seed_0034_scale_1000.jpg`` says of its picture, which need
+def named_image(path: str) -> CnsImage:
+    """Return what a path ``…/shift/class/seed_0034_scale_1000.jpg`` says of its image, which need
     not exist.
     """
     file = PurePosixPath(path.replace("\\", "/"))
@@ -297,34 +296,33 @@ def named_picture(path: str) -> CnsPicture:
     seed, scale = _seed_and_scale(file)
     space = as_imagenet()
     return _checked(
-        CnsPicture(path, file.parts[-3], space.of_folder(file.parts[-2], file.parent), seed, scale),
+        CnsImage(path, file.parts[-3], space.of_folder(file.parts[-2], file.parent), seed, scale),
         path,
         space,
     )
 
 
-def _trajectories(pictures: Iterable[CnsPicture], rule: str, root: Path) -> list[CnsPicture]:
-    """Return the pictures that the rule keeps, trajectory by trajectory; two pictures at one scale
+def _trajectories(images: Iterable[CnsImage], rule: str, root: Path) -> list[CnsImage]:
+    """Return the images that the rule keeps, trajectory by trajectory; two images at one scale
     are an error.
     """
-    trajectories: dict[str, dict[float, CnsPicture]] = {}
-    for picture in sorted(pictures, key=lambda s: (s.trajectory, s.scale, s.path)):
-        steps = trajectories.setdefault(picture.trajectory, {})
-        if picture.scale in steps:
-            twice = f"{steps[picture.scale].path} and {picture.path}"
+    trajectories: dict[str, dict[float, CnsImage]] = {}
+    for image in sorted(images, key=lambda s: (s.trajectory, s.scale, s.path)):
+        steps = trajectories.setdefault(image.trajectory, {})
+        if image.scale in steps:
+            twice = f"{steps[image.scale].path} and {image.path}"
             raise SoritesError(
-                f"{root}: two pictures of {picture.trajectory} at scale {picture.scale:g}: {twice}. Remove"
-                " one."
+                f"{root}: two images of {image.trajectory} at scale {image.scale:g}: {twice}. Remove one."
             )
-        steps[picture.scale] = picture
+        steps[image.scale] = image
     if rule == "completed":
         _complete(trajectories)
     if rule != "all":
         trajectories = _whole(trajectories, root)
-    return [picture for steps in trajectories.values() for _, picture in sorted(steps.items())]
+    return [image for steps in trajectories.values() for _, image in sorted(steps.items())]
 
 
-def _complete(trajectories: dict[str, dict[float, CnsPicture]]) -> None:
+def _complete(trajectories: dict[str, dict[float, CnsImage]]) -> None:
     """Give trajectories without a scale 0 the one of the same class and seed under another shift."""
     starts = {
         (s.number, s.seed): s for steps in trajectories.values() for s in steps.values() if s.scale == 0
@@ -335,9 +333,7 @@ def _complete(trajectories: dict[str, dict[float, CnsPicture]]) -> None:
             steps[0.0] = replace(starts[any_.number, any_.seed], shift=any_.shift)
 
 
-def _whole(
-    trajectories: dict[str, dict[float, CnsPicture]], root: Path
-) -> dict[str, dict[float, CnsPicture]]:
+def _whole(trajectories: dict[str, dict[float, CnsImage]], root: Path) -> dict[str, dict[float, CnsImage]]:
     """Return the trajectories that have every scale; warn about the others."""
     scales = {scale for steps in trajectories.values() for scale in steps}
     whole = {name: steps for name, steps in trajectories.items() if steps.keys() == scales}
@@ -356,10 +352,8 @@ def _whole(
     return whole
 
 
-def _sample(root: Path, picture: CnsPicture, steps: list[float], label: int) -> Sample:
-    clean = Sample(picture.trajectory, functools.partial(load, root, picture.path), label)
-    if picture.scale == 0:
+def _sample(root: Path, image: CnsImage, steps: list[float], label: int) -> Sample:
+    clean = Sample(image.trajectory, functools.partial(load, root, image.path), label)
+    if image.scale == 0:
         return clean
-    return replace(
-        clean, shift=picture.shift, setting=Setting(picture.scale, level=steps.index(picture.scale) + 1)
-    )
+    return replace(clean, shift=image.shift, setting=Setting(image.scale, level=steps.index(image.scale) + 1))

@@ -1,9 +1,9 @@
-"""Read FOCUS as published, or any table with its columns: things in common and uncommon settings.
+"""Read FOCUS as published, or any table with its columns: objects in common and uncommon settings.
 
     ROOT/annotations.db      SQLite: annotations(file_name, category, time, weather, locations, humans)
-    ROOT/cat-night/86.jpeg   the pictures; file_name is their path with a leading slash
+    ROOT/cat-night/86.jpeg   the images; file_name is their path with a leading slash
 
-``locations`` is a set: words with commas between them. The table of ImageNet's own pictures
+``locations`` is a set: words with commas between them. The table of ImageNet's own images
 (``image, time, weather, locations``) is read too. Two tables beside this file say which ImageNet
 classes a category stands for, and which settings are uncommon for it; both can be replaced.
 Kattakinda & Feizi, "FOCUS: Familiar Objects in Common and Uncommon Settings", ICML 2022.
@@ -76,24 +76,24 @@ def read_uncommon(text: str, name: str) -> frozenset[CategorySetting]:
 def inferred(
     rows: Iterable[tuple[str, Mapping[str, Sequence[str]]]], below: float
 ) -> frozenset[CategorySetting]:
-    """Return the settings seen in less than the share ``below`` of a category's pictures.
+    """Return the settings seen in less than the share ``below`` of a category's images.
 
-    A picture counts once for each of its words. Only words that some category has are judged: a
+    An image counts once for each of its words. Only words that some category has are judged: a
     word that nobody annotated says nothing.
     """
     if not 0 < below < 1:
         raise SoritesError(f"uncommon by counts: below is a share between 0 and 1, got {below}")
-    pictures: Counter[str] = Counter()
+    images: Counter[str] = Counter()
     seen: Counter[CategorySetting] = Counter()
     for category, words in rows:
-        pictures[category] += 1
+        images[category] += 1
         seen.update((category, kind, word) for kind in WORDS for word in words[kind] if word != NONE)
     annotated = {(kind, word) for _, kind, word in seen}
     return frozenset(
         (category, kind, word)
-        for category in pictures
+        for category in images
         for kind, word in annotated
-        if seen[category, kind, word] < below * pictures[category]
+        if seen[category, kind, word] < below * images[category]
     )
 
 
@@ -102,7 +102,7 @@ def is_common(uncommon: frozenset[CategorySetting], category: str, kind: str, wo
     return (category, kind, word) not in uncommon
 
 
-# FOCUS's attributes of ImageNet's own validation pictures: ``image, time, weather, locations``, the last
+# FOCUS's attributes of ImageNet's own validation images: ``image, time, weather, locations``, the last
 # a list of nine 0 and 1.
 
 
@@ -128,15 +128,15 @@ def with_categories(
     labels: Labels,
     accept: Mapping[str, frozenset[int]],
 ) -> tuple[Path, list[dict[str, Any]]]:
-    """Return the root of the pictures, and the rows as those of FOCUS: with the category and the
-    label of each picture.
+    """Return the root of the images, and the rows as those of FOCUS: with the category and the
+    label of each image.
 
-    Pictures of a class that belongs to none of the ten categories are left out with a warning,
+    Images of a class that belongs to none of the ten categories are left out with a warning,
     since what is uncommon for them is not known.
     """
     root = path_of(options.get("images", file.parent))
     classes, of = (
-        _classes(root, options.get("truth"), labels),
+        _classes(root, options.get("ground_truth"), labels),
         {label: c for c, some in accept.items() for label in some},
     )
     made, outside = [], 0
@@ -147,7 +147,7 @@ def with_categories(
         name = PurePosixPath(row["image"]).name
         if name not in classes:
             raise SoritesError(
-                f"{where}: {root} has no such picture in a class folder; name the folder with ?images=DIR"
+                f"{where}: {root} has no such image in a class folder; name the folder with ?images=DIR"
             )
         found, label = classes[name]
         if label not in of:
@@ -163,41 +163,41 @@ def with_categories(
         }
         made.append({**row, **told})
     if not made:
-        raise SoritesError(f"{file}: none of its {len(rows)} pictures is of a class of {', '.join(accept)}")
+        raise SoritesError(f"{file}: none of its {len(rows)} images is of a class of {', '.join(accept)}")
     if outside:
         warnings.warn(
-            f"{outside} of {len(rows)} pictures are of none of the categories and are left out", stacklevel=4
+            f"{outside} of {len(rows)} images are of none of the categories and are left out", stacklevel=4
         )
     return root, made
 
 
-def _classes(root: Path, truth: str | None, labels: Labels) -> dict[str, tuple[str, int | None]]:
-    """Map the name of each picture to its path below the root and its label, None where that is not
+def _classes(root: Path, ground_truth: str | None, labels: Labels) -> dict[str, tuple[str, int | None]]:
+    """Map the name of each image to its path below the root and its label, None where that is not
     among the labels.
     """
     position = {id_: i for i, id_ in enumerate(labels.ids)}
-    if truth is not None:
-        return _told(truth, root, labels)
+    if ground_truth is not None:
+        return _told(ground_truth, root, labels)
     if not is_dir(root):
         raise SoritesError(
-            f"focus: wanted images=DIR, the folder of ImageNet's validation pictures, got {root}"
+            f"focus: wanted images=DIR, the folder of ImageNet's validation images, got {root}"
         )
     found: dict[str, tuple[str, int | None]] = {}
-    for picture in sorted(root.rglob("*")):
-        if re.fullmatch(r"n\d{8}", picture.parent.name) and is_file(picture):
-            found[picture.name] = (picture.relative_to(root).as_posix(), position.get(picture.parent.name))
+    for image in sorted(root.rglob("*")):
+        if re.fullmatch(r"n\d{8}", image.parent.name) and is_file(image):
+            found[image.name] = (image.relative_to(root).as_posix(), position.get(image.parent.name))
     return found
 
 
-def _told(truth: str, root: Path, labels: Labels) -> dict[str, tuple[str, int | None]]:
+def _told(ground_truth: str, root: Path, labels: Labels) -> dict[str, tuple[str, int | None]]:
     found: dict[str, tuple[str, int | None]] = {}
-    for number, line in enumerate(lines(path_of(truth), "lines of file name and class"), start=1):
+    for number, line in enumerate(lines(path_of(ground_truth), "lines of file name and class"), start=1):
         if not line.strip():
             continue
         path, _, name = line.strip().rpartition(" ")
         if not path:
             raise SoritesError(
-                f"{truth}, line {number}: wanted a file name and a class with a space between them, got"
+                f"{ground_truth}, line {number}: wanted a file name and a class with a space between them, got"
                 f" {line!r}"
             )
         relative = PurePosixPath(path.strip())
@@ -209,19 +209,19 @@ def _told(truth: str, root: Path, labels: Labels) -> dict[str, tuple[str, int | 
 
 FOCUS_COLUMNS = ("file_name", "category", "time", "weather", "locations")
 DATABASE, TABLE = "annotations.db", "annotations"
-# The share of a category's pictures below which ``?uncommon=counts`` calls a setting uncommon.
+# The share of a category's images below which ``?uncommon=counts`` calls a setting uncommon.
 BELOW = "0.11"
 # The two published tables of uncommon settings by name, and whether rocks are uncommon for birds in
 # them.
 VERSIONS = {"evaluation": False, "notebook": True}
 OPTIONS: Mapping[str, tuple[str, ...]] = {
-    "uncommon": (), "below": (), "bird_rocks": ("common", "uncommon"), "classes": (), "images": (), "truth": ()
+    "uncommon": (), "below": (), "bird_rocks": ("common", "uncommon"), "classes": (), "images": (), "ground_truth": ()
 }  # fmt: skip
 
 
 @add_source
 def focus(path: str | None, labels: Labels) -> list[Sample]:
-    """Read FOCUS from its folder, or a SQLite, CSV or parquet table with its columns; pictures lie
+    """Read FOCUS from its folder, or a SQLite, CSV or parquet table with its columns; images lie
     below the table's folder.
 
     Any ImageNet class of the category counts as right. The attributes are ``class`` (the category),
@@ -229,8 +229,8 @@ def focus(path: str | None, labels: Labels) -> list[Sample]:
     word is "none". ``?uncommon=evaluation`` (the default) is the table of the published evaluation,
     ``?uncommon=notebook`` that of its notebook, where rocks are uncommon for birds;
     ``?uncommon=FILE`` names another; ``?uncommon=counts&below=0.1`` takes those seen in less than a
-    tenth of a category's pictures. ``?classes=FILE`` names another map to the labels. A table of
-    ImageNet's own pictures takes ``?images=DIR``, the folder of their class folders.
+    tenth of a category's images. ``?classes=FILE`` names another map to the labels. A table of
+    ImageNet's own images takes ``?images=DIR``, the folder of their class folders.
     """
     where, options = split_options("focus", path, OPTIONS)
     file = _file(path_of(where))
@@ -238,10 +238,10 @@ def focus(path: str | None, labels: Labels) -> list[Sample]:
     root, annotations = file.parent, read_annotations(file)
     if annotations and "image" in annotations[0]:
         root, annotations = with_categories(annotations, file, options, labels, accept)
-    elif options.keys() & {"images", "truth"}:
+    elif options.keys() & {"images", "ground_truth"}:
         has = ", ".join(COLUMNS)
         raise SoritesError(
-            f"focus: the options images and truth are for a table of ImageNet's pictures, which has {has}"
+            f"focus: the options images and truth are for a table of ImageNet's images, which has {has}"
         )
     rows = [
         _row(row, row.get("where", f"{file}, row {i} ({row['file_name']})"))
@@ -300,7 +300,7 @@ def _row(row: dict[str, Any], where: str) -> dict[str, Any]:
         "where": where,
     }
     if not checked["file"]:
-        raise SoritesError(f"{where}: wanted the path of a picture as file_name, got {row['file_name']!r}")
+        raise SoritesError(f"{where}: wanted the path of an image as file_name, got {row['file_name']!r}")
     checked["label"] = row.get("label")
     locations = listed if isinstance(row["locations"], list) else row["locations"].split(",")
     for kind, words in (("time", [row["time"]]), ("weather", [row["weather"]]), ("location", locations)):

@@ -1,4 +1,4 @@
-"""Read ImageNet-ES as published: pictures of a screen, taken at 27 or 64 settings and five times
+"""Read ImageNet-ES as published: images of a screen, taken at 27 or 64 settings and five times
 automatically, lamp on and off.
 
     ImageNet-ES/
@@ -8,7 +8,7 @@ automatically, lamp on and off.
           Tiny-ImageNet's validation set, S3
 
 Below ``param_control`` and ``auto_exposure`` lie light (l1 on, l5 off) / param_1, param_2, ... /
-WordNet id / picture. What ``sorites studio capture`` wrote has the same layout, may hold one part
+WordNet id / image. What ``sorites studio capture`` wrote has the same layout, may hold one part
 alone, and says its settings in ``settings.json``. Baek et al., "Unexplored Faces of Robustness and
 Out-of-Distribution", CVPR 2024.
 """
@@ -27,13 +27,13 @@ from sorites.core.labels import Labels
 from sorites.io.paths import entries, is_dir, is_file, path_of, subfolders
 from sorites.sources.decode import SUFFIXES, decode
 
-# The most missing folders or pictures that an error names before it counts the rest.
+# The most missing folders or images that an error names before it counts the rest.
 NAMED = 6
 
 
 @dataclass(frozen=True)
 class Part:
-    """A folder of the dataset, with its split, its partition and the folder of its reference pictures."""
+    """A folder of the dataset, with its split, its partition and the folder of its reference images."""
 
     folder: str
     split: str
@@ -58,7 +58,7 @@ def imagenet_es(path: str | None, labels: Labels) -> list[Sample]:
     """Read ImageNet-ES from its folder (val and test), or one of es-val, es-test, es-train in it.
 
     The shift is ``camera``, and its params are the published settings. A sample is the reference
-    picture: its id is WordNet id / file name, its clean picture is the original, and the attribute
+    image: its id is WordNet id / file name, its clean image is the original, and the attribute
     ``partition`` says S1, S2 or S3.
     """
     found = _parts(path)
@@ -104,9 +104,9 @@ def missing(part: Part, root: Path) -> list[str]:
 
 def _samples(part: Part, root: Path, labels: Labels) -> Iterator[Sample]:
     attrs = (Attr("partition", part.partition),)
-    references = _pictures(root / part.references)
+    references = _images(root / part.references)
     if not references:
-        raise SoritesError(f"there are no pictures in {root / part.references}; wanted WordNet id / picture")
+        raise SoritesError(f"there are no images in {root / part.references}; wanted WordNet id / image")
     label_of = {wnid: labels.find(wnid) for wnid in sorted({id_.split("/")[0] for id_ in references})}
 
     def sample(id_: str, file: Path) -> Sample:
@@ -116,7 +116,7 @@ def _samples(part: Part, root: Path, labels: Labels) -> Iterator[Sample]:
 
     yield from (sample(id_, file) for id_, file in references.items())
     for params, folder in es_grid.captured(root, part.split).places() if part.captured else ():
-        shots = {_stem(id_): file for id_, file in _pictures(root / folder).items()}
+        shots = {_stem(id_): file for id_, file in _images(root / folder).items()}
         lost = [f"{folder}/{id_}" for id_ in references if _stem(id_) not in shots]
         if lost:
             raise SoritesError(
@@ -129,7 +129,7 @@ def _samples(part: Part, root: Path, labels: Labels) -> Iterator[Sample]:
         )
 
 
-def _pictures(folder: Path) -> dict[str, Path]:
+def _images(folder: Path) -> dict[str, Path]:
     """Map WordNet id / file name to the file, in order."""
     files = (entry for path in subfolders(folder) for entry in entries(path))
     kept = (

@@ -1,18 +1,18 @@
-"""Read IS-OOD (Long et al., NeurIPS 2024): its published lists, over pictures that the user has.
+"""Read IS-OOD (Long et al., NeurIPS 2024): its published lists, over images that the user has.
 
 ``is_ood:ROOT`` wants these folders, as the published repository has them below ``data``::
 
-    ROOT/imglist/imagenet1k/test_imagenet.txt            the familiar: 45 000 of ImageNet's
-        validation pictures
-    ROOT/imglist/imagenet21k/{train,val}/cov_C_sem_S.txt pictures of ImageNet-21K-P by covariate and
+    ROOT/imglist/imagenet1k/test_imagenet.txt            the in-distribution images: 45 000 of ImageNet's
+        validation images
+    ROOT/imglist/imagenet21k/{train,val}/cov_C_sem_S.txt images of ImageNet-21K-P by covariate and
         semantic level, 0 to 7
-    ROOT/imglist/SynIS/cov_C_sem_S.txt                   generated pictures by level
-    ROOT/imagenet1k  ROOT/imagenet21k  ROOT/SynIS        the pictures, by the paths that the lists name
+    ROOT/imglist/SynIS/cov_C_sem_S.txt                   generated images by level
+    ROOT/imagenet1k  ROOT/imagenet21k  ROOT/SynIS        the images, by the paths that the lists name
 
-Levels are counted from 1 here, as in the paper. The lists have no labels. Familiar pictures need
+Levels are counted from 1 here, as in the paper. The lists have no labels. In-distribution images need
 none; where class folders (``val/n01440764/NAME``) or ``LOC_val_solution.csv`` beside ``val`` bring
-some, accuracy can be asked too. The graded pictures are captured under the shifts ``imagenet21k``
-and ``syn_is``, so that one of a known class is not taken for a familiar one.
+some, accuracy can be asked too. The graded images are captured under the shifts ``imagenet21k``
+and ``syn_is``, so that one of a known class is not taken for an in-distribution one.
 """
 
 from __future__ import annotations
@@ -56,16 +56,16 @@ def prompts(labels: Sequence[str], of: Sequence[str] = ()) -> Iterator[tuple[str
 
 LEVELS = 8
 CELL = re.compile(r"cov_([0-7])_sem_([0-7])\.txt")
-# The folders of the lists, per shift; the first part of each is also the folder of its pictures.
+# The folders of the lists, per shift; the first part of each is also the folder of its images.
 SETS = {"imagenet21k": ("imagenet21k/train", "imagenet21k/val"), "syn_is": ("SynIS",)}
 WNID = re.compile(r"n\d{8}")
-FAMILIAR = "imagenet1k/test_imagenet.txt"
+IN_DISTRIBUTION = "imagenet1k/test_imagenet.txt"
 SOLUTION = ("ImageId", "PredictionString")
 
 
 @dataclass(frozen=True)
 class Request:
-    """The words after the colon: the root, which sets to read, how many pictures per list, and
+    """The words after the colon: the root, which sets to read, how many images per list, and
     whether some may be missing.
     """
 
@@ -84,7 +84,7 @@ class Request:
         return path[self.above :] if os.sep == "/" else path[self.above :].replace(os.sep, "/")
 
 
-# A listed picture: where it should lie, and what it is. Paths are texts, because making millions of
+# A listed image: where it should lie, and what it is. Paths are texts, because making millions of
 # ``Path`` takes minutes.
 Listed = tuple[str, Sample]
 
@@ -97,22 +97,22 @@ def _joined(folder: str, line: str) -> str:
 
 @add_source
 def is_ood(path: str | None, labels: Labels) -> list[Sample]:
-    """Read IS-OOD's lists over your pictures: is_ood:ROOT[,imagenet21k][,syn_is][,each=N][,present].
+    """Read IS-OOD's lists over your images: is_ood:ROOT[,imagenet21k][,syn_is][,each=N][,present].
 
     ``imagenet21k`` or ``syn_is`` reads that set alone. Every listed file is looked for first; files
     that are missing are an error that names them, unless ``present`` says to go without them.
-    ``each=N`` takes N pictures per list in a fair order, because ImageNet-21K-P has 11.6 million in
+    ``each=N`` takes N images per list in a fair order, because ImageNet-21K-P has 11.6 million in
     all; there is one list per cell of levels.
     """
     request = _parse(path)
     listed = request.root / "imglist"
     places = {name: place for place, name in reversed([*enumerate(labels.ids)])}
-    found = [*_familiar(request, listed, places)]
+    found = [*_in_distribution(request, listed, places)]
     for name in request.sets:
         cells = sorted((part, cell) for part in SETS[name] for cell in _cells(listed / part))
         for part, cell in cells:
-            pictures = request.root / part.split("/")[0]
-            found += _graded(name, request, pictures, cell, places)
+            images = request.root / part.split("/")[0]
+            found += _graded(name, request, images, cell, places)
     return _present(found, request)
 
 
@@ -121,7 +121,7 @@ def _parse(path: str | None) -> Request:
     words = rest.split(",") if rest else []
     if not root:
         raise SoritesError(
-            "the is_ood source needs the folder with imglist and the pictures. Type: --source is_ood:ROOT"
+            "the is_ood source needs the folder with imglist and the images. Type: --source is_ood:ROOT"
         )
     where = path_of(root)
     where = where / "data" if is_dir(where / "data" / "imglist") else where
@@ -152,24 +152,24 @@ def _cells(folder: Path) -> list[Path]:
 def _lines(file: Path, each: int | None) -> list[str]:
     """Return the paths of a list without the leading ``./``, or ``each`` of them in a fair order."""
     paths = []
-    for number, text in enumerate(lines(file, "a list of pictures, one path per line"), start=1):
+    for number, text in enumerate(lines(file, "a list of images, one path per line"), start=1):
         if line := text.strip().removeprefix("./"):
             if not leads_inside(line):
                 raise SoritesError(
-                    f"{file}, line {number}: wanted a path below the folder of the pictures, got {line!r}"
+                    f"{file}, line {number}: wanted a path below the folder of the images, got {line!r}"
                 )
             paths.append(line)
     return paths if each is None else fair_order(paths, lambda line: [line])[:each]
 
 
 def _graded(
-    name: str, request: Request, pictures: Path, cell: Path, places: Mapping[str, int]
+    name: str, request: Request, images: Path, cell: Path, places: Mapping[str, int]
 ) -> Iterator[Listed]:
-    """Yield the pictures of one list; what they share is made once."""
+    """Yield the images of one list; what they share is made once."""
     covariate, semantic = (int(level) + 1 for level in CELL.fullmatch(cell.name).groups())  # type: ignore[union-attr]
     levels = Attr("sem_level", str(semantic)), Attr("cov_level", str(covariate))
     setting = Setting(None, {"cov_level": covariate, "sem_level": semantic})
-    folder, part, made = str(pictures), cell.parent.name, name == "syn_is"
+    folder, part, made = str(images), cell.parent.name, name == "syn_is"
     for line in _lines(cell, request.each):
         wnid, path = WNID.search(line), _joined(folder, line)
         label = places.get(wnid[0]) if wnid else None
@@ -183,22 +183,20 @@ def _graded(
 
 
 def _generated(line: str) -> tuple[Attr, ...]:
-    """Return the word and the style of a picture of Syn-IS, which its file name holds as numbers
+    """Return the word and the style of an image of Syn-IS, which its file name holds as numbers
     after a running number.
     """
     parts = Path(line).stem.split("_")
     return (Attr("word", parts[1]), Attr("style", parts[2])) if len(parts) == 3 else ()
 
 
-def _familiar(request: Request, listed: Path, places: Mapping[str, int]) -> Iterator[Listed]:
-    pictures = request.root / "imagenet1k"
-    solution, folders = _solution(pictures), _class_folders(pictures / "val")
-    for line in _lines(listed / FAMILIAR, request.each):
+def _in_distribution(request: Request, listed: Path, places: Mapping[str, int]) -> Iterator[Listed]:
+    images = request.root / "imagenet1k"
+    solution, folders = _solution(images), _class_folders(images / "val")
+    for line in _lines(listed / IN_DISTRIBUTION, request.each):
         name = Path(line).stem
         where = folders.get(Path(line).name)
-        path = (
-            _joined(str(pictures), line) if where is None else str(pictures / "val" / where / Path(line).name)
-        )
+        path = _joined(str(images), line) if where is None else str(images / "val" / where / Path(line).name)
         label = places.get(where or solution.get(name, ""))
         yield (
             path,
@@ -206,9 +204,9 @@ def _familiar(request: Request, listed: Path, places: Mapping[str, int]) -> Iter
         )
 
 
-def _solution(pictures: Path) -> dict[str, str]:
-    """Map each picture to its WordNet id, from the table that comes with ImageNet's validation set."""
-    path = pictures / "LOC_val_solution.csv"
+def _solution(images: Path) -> dict[str, str]:
+    """Map each image to its WordNet id, from the table that comes with ImageNet's validation set."""
+    path = images / "LOC_val_solution.csv"
     if not is_file(path):
         return {}
     frame = csv(path, f"a table with the columns {' and '.join(SOLUTION)}")
@@ -222,7 +220,7 @@ def _solution(pictures: Path) -> dict[str, str]:
 
 
 def _class_folders(val: Path) -> dict[str, str]:
-    """Map each picture to the class folder it lies in."""
+    """Map each image to the class folder it lies in."""
     if not is_dir(val):
         return {}
     wnids = [folder.name for folder in subfolders(val) if re.fullmatch(r"n\d{8}", folder.name)]
@@ -254,11 +252,11 @@ def _present(found: Iterable[Listed], request: Request) -> list[Sample]:
 
 
 def _missing(names: list[str], root: Path, wanted: int) -> str:
-    """Return a message that counts the missing pictures per set and names the first of them."""
+    """Return a message that counts the missing images per set and names the first of them."""
     by_set: dict[str, list[str]] = {}
     for name in names:
         by_set.setdefault(name.partition("/")[0], []).append(name)
-    said = [f"is_ood: {len(names)} of {wanted} listed pictures are missing:"]
+    said = [f"is_ood: {len(names)} of {wanted} listed images are missing:"]
     for name, some in sorted(by_set.items()):
         absent = "" if is_dir(root / name) else f"; there is no folder {root / name}"
         said.append(f"  {name}: {len(some)}{absent}, first {', '.join(some[:3])}")

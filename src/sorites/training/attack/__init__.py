@@ -1,4 +1,4 @@
-"""Attacks on models: the smallest change of a picture, chosen against one model, that makes it wrong."""
+"""Attacks on models: the smallest change of an image, chosen against one model, that makes it wrong."""
 
 from sorites.training.attack.run import attack
 

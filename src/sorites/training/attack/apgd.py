@@ -1,9 +1,9 @@
 """APGD (Croce and Hein 2020): steps up a loss inside a ball, with momentum, whose size halves when
 the climb stalls.
 
-At checkpoints that come ever sooner a picture's step is halved if the loss rose in too few steps,
+At checkpoints that come ever sooner an image's step is halved if the loss rose in too few steps,
 or if its best value did not rise since the last checkpoint and the step was not halved there; it
-then goes on from its best point. A picture that is wrong is done: the verdict can no longer change,
+then goes on from its best point. An image that is wrong is done: the verdict can no longer change,
 and the others go on without it.
 """
 
@@ -21,7 +21,7 @@ from sorites.evaluation.engines.interrupts import leave_if_asked
 if TYPE_CHECKING:
     import torch
 
-# The ball around a picture that an attack stays in, by its norm: where it starts, how it steps, and how
+# The ball around an image that an attack stays in, by its norm: where it starts, how it steps, and how
 # it is held inside.
 
 
@@ -30,7 +30,7 @@ TINY = 1e-12
 
 
 def start(x: NDArray[np.float32], eps: float, norm: Norm, rng: np.random.Generator) -> NDArray[np.float32]:
-    """Return a random point on the sphere around one picture, or as far as the range 0..1 lets it.
+    """Return a random point on the sphere around one image, or as far as the range 0..1 lets it.
 
     The direction is the same for every ``eps``, since the draw does not know it.
     """
@@ -57,12 +57,12 @@ def _length(moved: torch.Tensor) -> torch.Tensor:
     return _like(moved.flatten(1).square().sum(1).sqrt(), moved)
 
 
-def _like(sizes: torch.Tensor, pictures: torch.Tensor) -> torch.Tensor:
-    """Return one number per picture in a shape that multiplies the pictures."""
-    return sizes.reshape(-1, *(1,) * (pictures.ndim - 1))
+def _like(sizes: torch.Tensor, images: torch.Tensor) -> torch.Tensor:
+    """Return one number per image in a shape that multiplies the images."""
+    return sizes.reshape(-1, *(1,) * (images.ndim - 1))
 
 
-# The losses that an attack climbs (Croce and Hein 2020), for pictures with one right class or several.
+# The losses that an attack climbs (Croce and Hein 2020), for images with one right class or several.
 
 
 Loss = Callable[["torch.Tensor", "torch.Tensor"], "torch.Tensor"]
@@ -100,7 +100,7 @@ Logits = Callable[["torch.Tensor"], "torch.Tensor"]
 
 @dataclass
 class _Climb:
-    """Pictures on their way, one entry per picture that is not wrong yet."""
+    """Images on their way, one entry per image that is not wrong yet."""
 
     place: torch.Tensor
     x: torch.Tensor
@@ -121,7 +121,7 @@ class _Climb:
     """The number of steps since the last checkpoint in which the loss rose."""
 
     def keep(self, chosen: torch.Tensor) -> None:
-        """Go on with some of the pictures."""
+        """Go on with some of the images."""
         for part in fields(self):
             setattr(self, part.name, getattr(self, part.name)[chosen])
 
@@ -136,7 +136,7 @@ def apgd(
     loss: str,
     steps: int,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return a point in the ball around each picture, and which of them are wrong there.
+    """Return a point in the ball around each image, and which of them are wrong there.
 
     The point is the first that is wrong, or else the one of the highest loss. ``x`` and ``start``
     are N x ... in 0..1, and ``right`` is N x C.
@@ -172,7 +172,7 @@ def apgd(
 def _look(
     logits: Logits, at: torch.Tensor, right: torch.Tensor, loss: str
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return the loss of each picture, its gradient, and whether the picture is wrong."""
+    """Return the loss of each image, its gradient, and whether the image is wrong."""
     import torch
 
     with torch.enable_grad():
@@ -201,7 +201,7 @@ def _compare(climb: _Climb, value: torch.Tensor) -> None:
 
 
 def _check(climb: _Climb, stretch: int) -> None:
-    """Halve the steps of pictures whose climb stalls, and send those back to their best points."""
+    """Halve the steps of images whose climb stalls, and send those back to their best points."""
     stalls = (climb.rises <= RISES * stretch) | (~climb.halved & (climb.checked_loss >= climb.best_loss))
     climb.size[stalls] /= 2
     climb.at[stalls], climb.gradient[stalls] = climb.best[stalls], climb.best_gradient[stalls]

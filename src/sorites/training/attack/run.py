@@ -1,7 +1,7 @@
-"""An attack as a run: one dial per loss, whose severity is the size of the attack, beside the clean pictures.
+"""An attack as a run: one dial per loss, whose severity is the size of the attack, beside the clean images.
 
 The run folder is that of any run: the same slices and shards, so that it goes on where it stopped,
-and every metric and the report read it. Its pictures belong to a model and are not rounded, so that
+and every metric and the report read it. Its images belong to a model and are not rounded, so that
 no other verb can make them again.
 """
 
@@ -124,23 +124,21 @@ def _epsilon(text: str | float) -> float:
     return value
 
 
-def _refuse(image: Any, stop: Any, rng: Any) -> Any:
-    raise SoritesError(
-        "an attack is made against a model, not of a picture alone; type: sorites attack MODEL"
-    )
+def _refuse(image: Any, setting: Any, rng: Any) -> Any:
+    raise SoritesError("an attack is made against a model, not of an image alone; type: sorites attack MODEL")
 
 
-# The attacked pictures of a unit of work: found against one model, shown to it as they are, and kept as
+# The attacked images of a unit of work: found against one model, shown to it as they are, and kept as
 # rows of the table.
 
 
-# Pictures at a model's input, N x H x W x 3 in 0..1.
+# Images at a model's input, N x H x W x 3 in 0..1.
 Inputs = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
 class Target:
-    """A picture to attack: its sample, itself at the model's input, and which of the model's
+    """An image to attack: its sample, itself at the model's input, and which of the model's
     classes are right.
     """
 
@@ -150,7 +148,7 @@ class Target:
 
 
 def seen_by(plan: Plan, name: str, how: Settings) -> Plan:
-    """Return the plan for one model alone, which takes attacked pictures as they are, and is held
+    """Return the plan for one model alone, which takes attacked images as they are, and is held
     in the ids of its images.
     """
     model = plan.models[name]
@@ -160,18 +158,18 @@ def seen_by(plan: Plan, name: str, how: Settings) -> Plan:
 
 
 def _unrounded(model: Model) -> Model:
-    """Return the model with a pass by torch over pictures in 0..255 that stand at its input and are
+    """Return the model with a pass by torch over images in 0..255 that stand at its input and are
     not rounded.
     """
 
-    def forward(pictures: list[NDArray[Any]]) -> Outputs:
+    def forward(images: list[NDArray[Any]]) -> Outputs:
         import torch
 
         with torch.inference_mode(), one_thread():
-            together = torch.from_numpy(np.stack(pictures).astype(np.float32)).to(device_of(model.module))
+            together = torch.from_numpy(np.stack(images).astype(np.float32)).to(device_of(model.module))
             return Outputs(logits_of(model.module, together).float().cpu().numpy())
 
-    return replace(model, forward=forward, prepare=lambda picture, framed: picture)
+    return replace(model, forward=forward, prepare=lambda image, framed: image)
 
 
 def attacked(plan: Plan, unit: Unit, name: str, how: Settings) -> Iterator[Shot]:
@@ -185,20 +183,20 @@ def attacked(plan: Plan, unit: Unit, name: str, how: Settings) -> Iterator[Shot]
             point: Any = next(found) if isinstance(target, Target) else target
             image = replace(shot, shift=unit.shift, setting=Setting(eps))
             if isinstance(point, str):
-                yield replace(image, picture=None, error=point)
+                yield replace(image, image=None, error=point)
             else:
-                yield replace(image, picture=point * np.float32(255))
+                yield replace(image, image=point * np.float32(255))
 
 
 def _target(plan: Plan, name: str, shot: Shot) -> Target | str:
-    """Return a picture as it is attacked, or why it cannot be."""
-    if shot.picture is None:
-        return shot.error or "no picture"
+    """Return an image as it is attacked, or why it cannot be."""
+    if shot.image is None:
+        return shot.error or "no image"
     right = right_columns(plan.columns[name], plan.width_of(name), shot.sample)
     if not right.any() or right.all():
         return f"nothing to attack: {name} has no output for its label, or no other output"
     try:
-        prepared = plan.models[name].prepare(np.array(shot.picture), plan.is_framed(shot.sample))
+        prepared = plan.models[name].prepare(np.array(shot.image), plan.is_framed(shot.sample))
     except Exception as error:
         return reason(error, f"model {name}")
     return Target(shot.sample, np.asarray(prepared, np.float32) / np.float32(255), right)
@@ -214,7 +212,7 @@ def right_columns(columns: Columns, width: int, sample: Sample) -> NDArray[np.bo
 def _points(
     plan: Plan, shift: str, name: str, how: Settings, eps: float, targets: Sequence[Target]
 ) -> list[Inputs | str]:
-    """Return an attacked picture per target, or why there is none; a picture that fails spoils no other."""
+    """Return an attacked image per target, or why there is none; an image that fails spoils no other."""
     if not targets:
         return []
     try:
@@ -228,7 +226,7 @@ def _points(
 def _together(
     plan: Plan, shift: str, name: str, how: Settings, eps: float, targets: Sequence[Target]
 ) -> Inputs:
-    """Attack pictures that are right when clean, and again from other starts those that stay right."""
+    """Attack images that are right when clean, and again from other starts those that stay right."""
     import torch
 
     module = plan.models[name].module
@@ -262,7 +260,7 @@ def _together(
 
 
 def _start(plan: Plan, shift: str, restart: int, target: Target, eps: float, how: Settings) -> Inputs:
-    """Return where the attack of a picture starts: it follows from the seed, the sample and the
+    """Return where the attack of an image starts: it follows from the seed, the sample and the
     restart, not from the batch.
     """
     again = f" restart {restart}" if restart else ""
@@ -289,7 +287,7 @@ def attack(
     workers: int | None = None,
     bar: Bar | None = None,
 ) -> Path:
-    """Attack models with APGD on the clean pictures of a source and return the run folder; what is
+    """Attack models with APGD on the clean images of a source and return the run folder; what is
     done is not done again.
 
     ``eps`` are sizes in 0..1 such as ``"4/255,.1"``. Without ``labels`` the classes are those of
@@ -343,7 +341,7 @@ def _without_weight_gradients(plan: Plan) -> contextlib.ExitStack:
 
 
 def _labels(given: str | Sequence[str] | None, models: Sequence[Model]) -> str | tuple[str, ...]:
-    """Return the classes of the pictures: those named, else the first model's own unless they are
+    """Return the classes of the images: those named, else the first model's own unless they are
     ImageNet's.
     """
     if given is not None:
@@ -369,14 +367,12 @@ def _needs(loss: str, name: str, width: int) -> str:
 
 
 def attack_plan(plan: Plan, how: Settings) -> Plan:
-    """Return the plan with its clean pictures alone, the attacks as its shifts and their sizes as
-    the stops.
+    """Return the plan with its clean images alone, the attacks as its shifts and their sizes as
+    the settings.
     """
     clean = plan.groups[CLEAN]
     if not clean:
-        raise SoritesError(
-            f"source {plan.suite.source} has no clean picture, and an attack starts from those"
-        )
+        raise SoritesError(f"source {plan.suite.source} has no clean image, and an attack starts from those")
     few = _too_few(plan, how)
     if few is not None:
         others = ",".join(loss for loss in LOSSES if LEAST_CLASSES[loss] <= few[2])
@@ -385,7 +381,7 @@ def attack_plan(plan: Plan, how: Settings) -> Plan:
         width = plan.width_of(name)
         if not any(right_columns(plan.columns[name], width, sample).any() for sample in clean):
             raise SoritesError(
-                f"none of the {len(clean)} clean pictures of {plan.suite.source} has a label that {name}"
+                f"none of the {len(clean)} clean images of {plan.suite.source} has a label that {name}"
                 " knows, and without one nothing is right or wrong. Name another --source, or its classes"
                 " with --labels FILE."
             )
@@ -394,12 +390,12 @@ def attack_plan(plan: Plan, how: Settings) -> Plan:
         plan,
         groups={CLEAN: clean, **dict.fromkeys(shifts, clean)},
         shifts=shifts,
-        stops=dict.fromkeys(shifts, how.eps),
+        settings=dict.fromkeys(shifts, how.eps),
     )
 
 
 def attack_unit(path: Path, task: Task, *, how: Settings) -> None:
-    """A unit of work: attack a slice of the pictures against one model, or show them to it clean,
+    """A unit of work: attack a slice of the images against one model, or show them to it clean,
     and write its shard.
     """
     running, (name,) = running_in(path), task.models
@@ -420,10 +416,10 @@ def attack_unit(path: Path, task: Task, *, how: Settings) -> None:
 
 
 def worst_case(table: Table) -> pl.DataFrame:
-    """Return the share of pictures that stay right under every loss, per model, norm and epsilon,
+    """Return the share of images that stay right under every loss, per model, norm and epsilon,
     with n and its interval.
 
-    A picture with an error under one of the losses is left out.
+    An image with an error under one of the losses is left out.
     """
     rows = table.lazy().filter(pl.col("family") == FAMILY, pl.col("correct").is_not_null())
     named = rows.with_columns(norm=pl.col("shift").str.extract(r"_([a-z0-9]+)$"), eps="severity")

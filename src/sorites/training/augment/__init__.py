@@ -1,4 +1,4 @@
-"""Augmentations: torch modules that move batches of pictures while a model is trained.
+"""Augmentations: torch modules that move batches of images while a model is trained.
 
 They import torch when they are imported; ``sorites.training`` names them without doing so.
 """
@@ -9,9 +9,22 @@ from sorites.training.augment.digital import Digital
 from sorites.training.augment.named import Cascade, augmentation
 from sorites.training.augment.optics import OpticsAugment
 from sorites.training.augment.shifts import CameraAugment, LensAugment, ShiftAugment
-from sorites.training.augment.transform import PictureTransform
+from sorites.training.augment.transform import ImageTransform
 
 __all__ = [
-    "AugMix", "Augmentation", "CameraAugment", "Cascade", "Chain", "Digital", "Flip", "LensAugment", "Mixing", "NoAugment",
-    "OpticsAugment", "PictureTransform", "ShiftAugment", "augmentation", "jsd_loss",
+    "AugMix",
+    "Augmentation",
+    "CameraAugment",
+    "Cascade",
+    "Chain",
+    "Digital",
+    "Flip",
+    "ImageTransform",
+    "LensAugment",
+    "Mixing",
+    "NoAugment",
+    "OpticsAugment",
+    "ShiftAugment",
+    "augmentation",
+    "jsd_loss",
 ]  # fmt: skip

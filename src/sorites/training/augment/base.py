@@ -16,20 +16,20 @@ from torch import Tensor
 from sorites.core.errors import SoritesError
 from sorites.core.rng import digest
 
-# Batches to pictures of 8 bits, which is what Pillow and files hold.
+# Batches to images of 8 bits, which is what Pillow and files hold.
 
 
-def as_images(pictures: Tensor) -> NDArray[np.float32]:
+def as_images(images_u8: Tensor) -> NDArray[np.float32]:
     """Return the batch as N x H x W x 3 floats in 0..1 on the CPU."""
     images: NDArray[np.float32] = np.ascontiguousarray(
-        pictures.detach().permute(0, 2, 3, 1).cpu().float().numpy()
+        images_u8.detach().permute(0, 2, 3, 1).cpu().float().numpy()
     )
     return np.clip(images, 0, 1, out=np.empty_like(images))
 
 
-def as_pictures(pictures: Tensor) -> NDArray[np.uint8]:
+def as_uint8(images: Tensor) -> NDArray[np.uint8]:
     """Return the batch as N x H x W x 3 values of 8 bits on the CPU, rounded to the nearest."""
-    return (as_images(pictures) * np.float32(255) + np.float32(0.5)).astype(np.uint8)
+    return (as_images(images) * np.float32(255) + np.float32(0.5)).astype(np.uint8)
 
 
 # The distance that values may lie beyond 0..1 because of rounding.
@@ -37,44 +37,44 @@ SLACK = 1e-3
 
 
 class Augmentation(torch.nn.Module, abc.ABC):
-    """Moves pictures while a model is trained: N x 3 x H x W floats in 0..1 in, the same out, on
+    """Moves images while a model is trained: N x 3 x H x W floats in 0..1 in, the same out, on
     the device of the batch.
 
     Every draw comes from a generator of its own on the CPU, so that no other random number of a
     program moves it and every device draws alike. ``seed`` restarts it; its state is in
     ``state_dict``, so that a restored training goes on with the draws it would have had. In
-    ``eval`` mode pictures pass as they are, as with dropout. No gradient goes through. ``size`` is
-    the side of the pictures, if it is known: others are then refused.
+    ``eval`` mode images pass as they are, as with dropout. No gradient goes through. ``size`` is
+    the side of the images, if it is known: others are then refused.
     """
 
     def __init__(self, size: int | None = None) -> None:
         super().__init__()
         if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
             raise SoritesError(
-                f"{type(self).__name__}: wanted the side of the pictures in px as size, got {size!r}"
+                f"{type(self).__name__}: wanted the side of the images in px as size, got {size!r}"
             )
         self.size = size
         self.generator = torch.Generator()
         self.seed(torch.initial_seed())
 
     @abc.abstractmethod
-    def augment(self, pictures: Tensor) -> Tensor:
-        """Return the moved pictures; the batch that is given has been checked, holds at least one,
+    def augment(self, images: Tensor) -> Tensor:
+        """Return the moved images; the batch that is given has been checked, holds at least one,
         and is not written into.
         """
 
-    def forward(self, pictures: Tensor) -> Tensor:
-        return self._moved(pictures, in_range=False)
+    def forward(self, images: Tensor) -> Tensor:
+        return self._moved(images, in_range=False)
 
-    def _moved(self, pictures: Tensor, in_range: bool = True) -> Tensor:
-        """Return the moved pictures; values that are known to be in 0..1 are not looked at again."""
-        self._check(pictures)
-        if not self.training or not len(pictures):
-            return pictures
+    def _moved(self, images: Tensor, in_range: bool = True) -> Tensor:
+        """Return the moved images; values that are known to be in 0..1 are not looked at again."""
+        self._check(images)
+        if not self.training or not len(images):
+            return images
         if not in_range:
-            self._check_values(pictures)
+            self._check_values(images)
         with torch.no_grad():
-            return self.augment(pictures)
+            return self.augment(images)
 
     def seed(self, *words: object) -> None:
         """Restart the generator from a hash of the words, such as a seed, an epoch and a rank;
@@ -113,44 +113,44 @@ class Augmentation(torch.nn.Module, abc.ABC):
         """
         return torch._sample_dirichlet(torch.full((rows, parts), alpha, dtype=torch.float64), self.generator)
 
-    def _check(self, pictures: Tensor) -> None:
+    def _check(self, images: Tensor) -> None:
         name = type(self).__name__
         if (
-            not isinstance(pictures, Tensor)
-            or pictures.ndim != 4
-            or pictures.shape[1] != 3
-            or not pictures.is_floating_point()
+            not isinstance(images, Tensor)
+            or images.ndim != 4
+            or images.shape[1] != 3
+            or not images.is_floating_point()
         ):
             came = (
-                f"{pictures.dtype} of shape {tuple(pictures.shape)}"
-                if isinstance(pictures, Tensor)
-                else type(pictures).__name__
+                f"{images.dtype} of shape {tuple(images.shape)}"
+                if isinstance(images, Tensor)
+                else type(images).__name__
             )
             raise SoritesError(
-                f"{name}: wanted a batch of pictures as floats in 0..1 of shape (N, 3, height, width), got"
+                f"{name}: wanted a batch of images as floats in 0..1 of shape (N, 3, height, width), got"
                 f" {came}"
             )
-        if self.size is not None and pictures.shape[2:] != (self.size, self.size):
-            height, width = pictures.shape[2:]
-            raise SoritesError(f"{name}: wanted pictures of {self.size}x{self.size} px, got {width}x{height}")
+        if self.size is not None and images.shape[2:] != (self.size, self.size):
+            height, width = images.shape[2:]
+            raise SoritesError(f"{name}: wanted images of {self.size}x{self.size} px, got {width}x{height}")
 
-    def _check_values(self, pictures: Tensor) -> None:
+    def _check_values(self, images: Tensor) -> None:
         """Refuse values that are not in 0..1, by one look at all of them in the order in which they
         lie in memory.
         """
-        if pictures.is_meta:
+        if images.is_meta:
             return
-        flat = pictures.detach()
+        flat = images.detach()
         least, most = map(float, torch.aminmax(flat if flat.is_contiguous() else flat.permute(0, 2, 3, 1)))
         if not (least >= -SLACK and most <= 1 + SLACK):
             raise SoritesError(
-                f"{type(self).__name__}: wanted pictures in 0..1, got values from {least:.3g} to {most:.3g}. "
+                f"{type(self).__name__}: wanted images in 0..1, got values from {least:.3g} to {most:.3g}. "
                 "Augment first, normalise afterwards; divide values in 0..255 by 255."
             )
 
 
 class Mixing(Augmentation):
-    """An augmentation that mixes each picture with what it makes of it, by a weight of its own from
+    """An augmentation that mixes each image with what it makes of it, by a weight of its own from
     Beta(alpha, alpha).
     """
 
@@ -161,15 +161,15 @@ class Mixing(Augmentation):
         self.alpha = float(alpha)
 
     @abc.abstractmethod
-    def mix(self, pictures: Tensor, weights: Tensor) -> Tensor:
-        """Return (1 - weight) x picture + weight x the moved picture, for one weight per picture."""
+    def mix(self, images: Tensor, weights: Tensor) -> Tensor:
+        """Return (1 - weight) x image + weight x the moved image, for one weight per image."""
 
     def weights(self, number: int) -> Tensor:
-        """Draw the weights of so many pictures; with alpha = 1 they are uniform in 0..1."""
+        """Draw the weights of so many images; with alpha = 1 they are uniform in 0..1."""
         return self.dirichlet(number, 2, self.alpha)[:, 0].float()
 
-    def augment(self, pictures: Tensor) -> Tensor:
-        return self.mix(pictures, self.weights(len(pictures)))
+    def augment(self, images: Tensor) -> Tensor:
+        return self.mix(images, self.weights(len(images)))
 
 
 class Chain(Augmentation):
@@ -187,22 +187,22 @@ class Chain(Augmentation):
         for place, part in enumerate(getattr(self, "parts", ())):
             part.seed(*words, place)
 
-    def augment(self, pictures: Tensor) -> Tensor:
+    def augment(self, images: Tensor) -> Tensor:
         for part in cast(Iterable[Augmentation], self.parts):
-            pictures = part._moved(pictures)
-        return pictures
+            images = part._moved(images)
+        return images
 
 
 class NoAugment(Augmentation):
-    """Leaves every picture as it is, for the arm that the others are compared with."""
+    """Leaves every image as it is, for the arm that the others are compared with."""
 
-    def augment(self, pictures: Tensor) -> Tensor:
-        return pictures
+    def augment(self, images: Tensor) -> Tensor:
+        return images
 
 
 class Flip(Augmentation):
-    """Mirrors each picture left to right with probability one half."""
+    """Mirrors each image left to right with probability one half."""
 
-    def augment(self, pictures: Tensor) -> Tensor:
-        mirrored = (self.whole(len(pictures), below=2) == 1).to(pictures.device)
-        return torch.where(mirrored[:, None, None, None], pictures.flip(-1), pictures)
+    def augment(self, images: Tensor) -> Tensor:
+        mirrored = (self.whole(len(images), below=2) == 1).to(images.device)
+        return torch.where(mirrored[:, None, None, None], images.flip(-1), images)

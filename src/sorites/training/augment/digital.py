@@ -65,15 +65,15 @@ class Digital(Augmentation):
                     f"Digital: wanted a whole number from 0 to {most} as {name}, got {whole!r}"
                 )
 
-    def augment(self, pictures: Tensor) -> Tensor:
-        number = len(pictures)
+    def augment(self, images: Tensor) -> Tensor:
+        number = len(images)
         largest = torch.tensor([*self.factors, self.hue])
         amounts = (self.uniform(number, 4, low=-1) * largest + torch.tensor([1.0, 1.0, 1.0, 0.0])).to(
-            pictures.dtype
+            images.dtype
         )
         order = torch.argsort(self.uniform(number, 4), dim=1)
         inverted, coarse = self.uniform(number) < self.solarize, self.uniform(number) < self.posterize
-        moved = pictures.clone()
+        moved = images.clone()
         for place in range(4):
             for kind, change in enumerate((brightened, contrasted, saturated, hue_turned)):
                 _change(moved, order[:, place] == kind, change, amounts[:, kind])
@@ -83,42 +83,40 @@ class Digital(Augmentation):
 
 
 def _change(
-    pictures: Tensor, chosen: Tensor, change: Callable[[Tensor, Tensor], Tensor], amounts: Tensor
+    images: Tensor, chosen: Tensor, change: Callable[[Tensor, Tensor], Tensor], amounts: Tensor
 ) -> None:
-    """Change the chosen pictures in place, each by its own amount."""
+    """Change the chosen images in place, each by its own amount."""
     rows = torch.nonzero(chosen)[:, 0]
     if len(rows):
-        places = rows.to(pictures.device)
-        pictures[places] = change(pictures[places], amounts[rows].to(pictures.device)[:, None, None, None])
+        places = rows.to(images.device)
+        images[places] = change(images[places], amounts[rows].to(images.device)[:, None, None, None])
 
 
-def grey(pictures: Tensor) -> Tensor:
+def grey(images: Tensor) -> Tensor:
     """Return the luma, N x 1 x H x W."""
-    return (pictures * pictures.new_tensor(LUMA)[:, None, None]).sum(1, keepdim=True)
+    return (images * images.new_tensor(LUMA)[:, None, None]).sum(1, keepdim=True)
 
 
-def brightened(pictures: Tensor, factor: Tensor) -> Tensor:
-    """Mix with black: 1 leaves pictures as they are."""
-    return (pictures * factor).clamp_(0, 1)
+def brightened(images: Tensor, factor: Tensor) -> Tensor:
+    """Mix with black: 1 leaves images as they are."""
+    return (images * factor).clamp_(0, 1)
 
 
-def contrasted(pictures: Tensor, factor: Tensor) -> Tensor:
-    """Mix with the mean grey of each picture."""
-    return torch.lerp(grey(pictures).mean((2, 3), keepdim=True).expand_as(pictures), pictures, factor).clamp_(
-        0, 1
-    )
+def contrasted(images: Tensor, factor: Tensor) -> Tensor:
+    """Mix with the mean grey of each image."""
+    return torch.lerp(grey(images).mean((2, 3), keepdim=True).expand_as(images), images, factor).clamp_(0, 1)
 
 
-def saturated(pictures: Tensor, factor: Tensor) -> Tensor:
-    """Mix with the grey picture."""
-    return torch.lerp(grey(pictures).expand_as(pictures), pictures, factor).clamp_(0, 1)
+def saturated(images: Tensor, factor: Tensor) -> Tensor:
+    """Mix with the grey image."""
+    return torch.lerp(grey(images).expand_as(images), images, factor).clamp_(0, 1)
 
 
-def hue_turned(pictures: Tensor, turn: Tensor) -> Tensor:
+def hue_turned(images: Tensor, turn: Tensor) -> Tensor:
     """Turn every colour by a share of the colour circle, at its own value and saturation (HSV)."""
-    most, which = pictures.max(1, keepdim=True)
-    chroma = most - pictures.amin(1, keepdim=True)
-    red, green, blue = (pictures[:, colour : colour + 1] for colour in range(3))
+    most, which = images.max(1, keepdim=True)
+    chroma = most - images.amin(1, keepdim=True)
+    red, green, blue = (images[:, colour : colour + 1] for colour in range(3))
     safe = chroma.clamp(min=1e-12)
     sixths = torch.where(
         which == 0,
@@ -126,16 +124,16 @@ def hue_turned(pictures: Tensor, turn: Tensor) -> Tensor:
         torch.where(which == 1, (blue - red) / safe + 2, (red - green) / safe + 4),
     )
     turned = (sixths + 6 * turn) % 6
-    places = (turned + pictures.new_tensor([5.0, 3.0, 1.0])[:, None, None]) % 6
+    places = (turned + images.new_tensor([5.0, 3.0, 1.0])[:, None, None]) % 6
     return most - chroma * torch.minimum(places, 4 - places).clamp(0, 1)
 
 
-def solarized(pictures: Tensor, threshold: Tensor) -> Tensor:
+def solarized(images: Tensor, threshold: Tensor) -> Tensor:
     """Invert the values that are at least ``threshold`` of 255."""
-    return torch.where((pictures * 255 + 0.5).floor() >= threshold, 1 - pictures, pictures)
+    return torch.where((images * 255 + 0.5).floor() >= threshold, 1 - images, images)
 
 
-def posterized(pictures: Tensor, bits: Tensor) -> Tensor:
+def posterized(images: Tensor, bits: Tensor) -> Tensor:
     """Keep the highest bits of the 8 of each value."""
     step = 2 ** (8 - bits)
-    return (pictures * 255 + 0.5).floor().div(step).floor() * step / 255
+    return (images * 255 + 0.5).floor().div(step).floor() * step / 255

@@ -28,7 +28,7 @@ def option_names(make: Callable[..., Augmentation]) -> set[str]:
     """Return the names of the options that an augmentation has."""
     known = set(inspect.signature(make).parameters) - {"name", "size", "more"}
     return known | (
-        {"stops", "probability", "options"}
+        {"settings", "probability", "options"}
         if isinstance(make, type) and issubclass(make, ShiftAugment)
         else set()
     )
@@ -58,10 +58,10 @@ class Cascade(Augmentation):
     Dirichlet(1, 1, 1, 1).
 
     The first of the four numbers is AugMix's weight in the place of its Beta draw, the second
-    OpticsAugment's. Chained at full strength the two move pictures too far to be learnt from; here
+    OpticsAugment's. Chained at full strength the two move images too far to be learnt from; here
     both are seldom strong at once, because their weights sum to at most one. The paper calls the
     weights uniform. They are not: each has the distribution Beta(1, 3), with a mean of 1/4 and
-    above 1/2 in one picture of eight.
+    above 1/2 in one image of eight.
     """
 
     def __init__(
@@ -79,13 +79,13 @@ class Cascade(Augmentation):
         self.seed(torch.initial_seed())
 
     def weights(self, number: int) -> tuple[Tensor, Tensor]:
-        """Draw the weights of AugMix and of OpticsAugment for so many pictures."""
+        """Draw the weights of AugMix and of OpticsAugment for so many images."""
         drawn = self.dirichlet(number, PARTS).float()
         return drawn[:, 0], drawn[:, 1]
 
-    def augment(self, pictures: Tensor) -> Tensor:
-        mixed, blurred = self.weights(len(pictures))
-        return self.optics.mix(self.augmix.mix(pictures, mixed), blurred)
+    def augment(self, images: Tensor) -> Tensor:
+        mixed, blurred = self.weights(len(images))
+        return self.optics.mix(self.augmix.mix(images, mixed), blurred)
 
 
 # The augmentations that have a name of their own; every other shift has its name too.
@@ -102,7 +102,7 @@ NAMED: Mapping[str, Callable[..., Augmentation]] = {
 
 
 def augmentation(spec: str, size: int, options: Options | None = None) -> Augmentation:
-    """Return an augmentation for pictures of ``size`` px by name: "none", "optics",
+    """Return an augmentation for images of ``size`` px by name: "none", "optics",
     "optics,augmix", "cascade", "fog" ...
 
     Names with commas between them make a chain: each moves what the one before made, at its own

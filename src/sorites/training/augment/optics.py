@@ -1,4 +1,4 @@
-"""OpticsAugment: pictures mixed with themselves seen through a lens that is out of shape.
+"""OpticsAugment: images mixed with themselves seen through a lens that is out of shape.
 
 Mueller, Braun and Keuper, "Examining the Impact of Optical Aberrations to Image Classification and
 Object Detection", VI-B.
@@ -19,11 +19,11 @@ from sorites.core.errors import SoritesError
 from sorites.shifts.aberration import LEVELS, WAVES, choose
 from sorites.training.augment.base import Mixing
 
-# Blur every picture of a batch by a kernel of its own: grouped convolution where kernels are small, FFT
+# Blur every image of a batch by a kernel of its own: grouped convolution where kernels are small, FFT
 # where they are large.
 
 
-# The largest kernel, in taps per side, that is laid over pictures directly; larger ones go through
+# The largest kernel, in taps per side, that is laid over images directly; larger ones go through
 # an FFT.
 LARGEST_DIRECT = 15
 
@@ -33,10 +33,10 @@ TOGETHER = 4 * 250 * 250
 
 
 class KernelBlur:
-    """A set of kernels, K x 3 x side x side with an odd side, laid over pictures as they are drawn
+    """A set of kernels, K x 3 x side x side with an odd side, laid over images as they are drawn
     (cross-correlation).
 
-    Beyond the border a picture is mirrored without its edge repeated, again and again where it is
+    Beyond the border an image is mirrored without its edge repeated, again and again where it is
     smaller than the kernel. The spectra of the kernels are kept for the latest size and device
     only, which bounds the memory.
     """
@@ -49,36 +49,34 @@ class KernelBlur:
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_kept": None}  # spectra are large and soon made again
 
-    def mixed(self, pictures: Tensor, choice: Tensor, weights: Tensor) -> Tensor:
-        """Return (1 - weight) x picture + weight x blurred picture, with one kernel and one weight
-        per picture.
+    def mixed(self, images: Tensor, choice: Tensor, weights: Tensor) -> Tensor:
+        """Return (1 - weight) x image + weight x blurred image, with one kernel and one weight
+        per image.
         """
         blend = self._direct if self.side <= LARGEST_DIRECT else self._by_fft
-        return blend(pictures.contiguous(), choice, weights.to(pictures.device, pictures.dtype)).clamp_(0, 1)
+        return blend(images.contiguous(), choice, weights.to(images.device, images.dtype)).clamp_(0, 1)
 
-    def _direct(self, pictures: Tensor, choice: Tensor, weights: Tensor) -> Tensor:
-        """Blurring is linear, so that the weights go into the kernels and the pictures are read once."""
-        number, colours, height, width = pictures.shape
+    def _direct(self, images: Tensor, choice: Tensor, weights: Tensor) -> Tensor:
+        """Blurring is linear, so that the weights go into the kernels and the images are read once."""
+        number, colours, height, width = images.shape
         middle = self.side // 2
-        kernels = self.taps[choice].to(pictures.device, pictures.dtype) * weights[:, None, None, None]
+        kernels = self.taps[choice].to(images.device, images.dtype) * weights[:, None, None, None]
         kernels[:, :, middle, middle] += 1 - weights[:, None]
-        wide = mirrored(pictures, middle).reshape(
-            1, number * colours, height + 2 * middle, width + 2 * middle
-        )
+        wide = mirrored(images, middle).reshape(1, number * colours, height + 2 * middle, width + 2 * middle)
         blurred = functional.conv2d(
             wide, kernels.reshape(number * colours, 1, self.side, self.side), groups=number * colours
         )
-        return blurred.reshape(pictures.shape)
+        return blurred.reshape(images.shape)
 
-    def _by_fft(self, pictures: Tensor, choice: Tensor, weights: Tensor) -> Tensor:
-        height, width = pictures.shape[2:]
+    def _by_fft(self, images: Tensor, choice: Tensor, weights: Tensor) -> Tensor:
+        height, width = images.shape[2:]
         middle = self.side // 2
         size = fast_length(height + 2 * middle), fast_length(width + 2 * middle)
-        transfer, out = self._transfer(size, pictures.device), torch.empty_like(pictures)
+        transfer, out = self._transfer(size, images.device), torch.empty_like(images)
         step = max(1, TOGETHER // (size[0] * size[1]))
         which = choice.tolist()
-        for start in range(0, len(pictures), step):
-            some = pictures[start : start + step]
+        for start in range(0, len(images), step):
+            some = images[start : start + step]
             spectrum = torch.fft.rfft2(mirrored(some.float(), middle), s=size)
             for place in range(len(some)):
                 spectrum[place] *= transfer[which[start + place]]
@@ -100,13 +98,13 @@ class KernelBlur:
         return self._kept[1]
 
 
-def mirrored(pictures: Tensor, margin: int) -> Tensor:
-    """Return the pictures with a margin on every side that mirrors them without repeating their edge."""
-    height, width = pictures.shape[2:]
+def mirrored(images: Tensor, margin: int) -> Tensor:
+    """Return the images with a margin on every side that mirrors them without repeating their edge."""
+    height, width = images.shape[2:]
     if margin < min(height, width):
-        return functional.pad(pictures, (margin,) * 4, mode="reflect")
-    rows, columns = (_reflected(side, margin).to(pictures.device) for side in (height, width))
-    return pictures[:, :, rows][:, :, :, columns]
+        return functional.pad(images, (margin,) * 4, mode="reflect")
+    rows, columns = (_reflected(side, margin).to(images.device) for side in (height, width))
+    return images[:, :, rows][:, :, :, columns]
 
 
 def _reflected(side: int, margin: int) -> Tensor:
@@ -132,17 +130,17 @@ def fast_length(least: int) -> int:
 
 
 class OpticsAugment(Mixing):
-    """Blurs each picture by one of the eight OpticsBench aberrations, drawn uniformly, and mixes the two.
+    """Blurs each image by one of the eight OpticsBench aberrations, drawn uniformly, and mixes the two.
 
-    x' = (1 - w) x + w blur(x), with w from Beta(alpha, alpha) for each picture: published are
-    severity 3 and alpha 1, for which w is uniform. Give pictures before they are normalised;
+    x' = (1 - w) x + w blur(x), with w from Beta(alpha, alpha) for each image: published are
+    severity 3 and alpha 1, for which w is uniform. Give images before they are normalised;
     normalising is affine and the weights sum to one, so normalising afterwards gives exactly the
-    published mixture of normalised pictures. Borders are mirrored.
+    published mixture of normalised images. Borders are mirrored.
 
     ``severity`` is a number from 0 to 5, or several to draw from uniformly. The blur is that of our
     shifts with ``padding="reflect"``, and the other options are theirs: ``kernels`` is a file with
     a published stack, ``colours`` is rgb or rg, and ``scaled`` shrinks the kernels so many times
-    for small pictures (4 for 32 px).
+    for small images (4 for 32 px).
     """
 
     def __init__(
@@ -163,13 +161,13 @@ class OpticsAugment(Mixing):
         self.blur = KernelBlur(torch.from_numpy(taps))
 
     def choices(self, number: int) -> Tensor:
-        """Draw the kernels of so many pictures, as places in ``places``: uniform over modes and
+        """Draw the kernels of so many images, as places in ``places``: uniform over modes and
         severities.
         """
         return self.whole(number, below=len(self.places))
 
-    def mix(self, pictures: Tensor, weights: Tensor) -> Tensor:
-        return self.blur.mixed(pictures, self.choices(len(pictures)), weights)
+    def mix(self, images: Tensor, weights: Tensor) -> Tensor:
+        return self.blur.mixed(images, self.choices(len(images)), weights)
 
     def extra_repr(self) -> str:
         return f"severity={self.severities}, alpha={self.alpha:g}, taps={self.blur.side}"

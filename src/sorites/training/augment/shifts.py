@@ -1,4 +1,4 @@
-"""Use any shift of Sorites as an augmentation: pictures moved as an evaluation would move them."""
+"""Use any shift of Sorites as an augmentation: images moved as an evaluation would move them."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sorites.core import Stop, shift
+from sorites.core import SettingValue, shift
 from sorites.core.errors import SoritesError
 from sorites.training.augment.base import Augmentation, as_images
 
 
 class ShiftAugment(Augmentation):
-    """Moves pictures by any shift of Sorites: ``ShiftAugment("fog")``, ``ShiftAugment("camera",
+    """Moves images by any shift of Sorites: ``ShiftAugment("fog")``, ``ShiftAugment("camera",
     options={"grid": "val"})``.
 
-    Each picture is moved with ``probability``, to a stop drawn uniformly from ``stops``: severities
+    Each image is moved with ``probability``, to a setting drawn uniformly from ``stops``: severities
     on the dial or settings of the grid, by default the shift's published levels or all its
-    settings. What the shift itself draws (a direction, a noise field) is drawn for each picture
-    afresh. Shifts work on the CPU, one picture at a time, on values that are not rounded; a batch
+    settings. What the shift itself draws (a direction, a noise field) is drawn for each image
+    afresh. Shifts work on the CPU, one image at a time, on values that are not rounded; a batch
     on another device travels there and back.
     """
 
@@ -30,17 +30,17 @@ class ShiftAugment(Augmentation):
         name: str,
         size: int | None = None,
         *,
-        stops: Sequence[Stop] | None = None,
+        settings: Sequence[SettingValue] | None = None,
         probability: float = 1.0,
         options: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(size)
         self.shift = shift(name, **(options or {}))
-        published: Sequence[Stop] = self.shift.levels or self.shift.settings
-        self.stops = tuple(published if stops is None else stops)
-        if not self.stops:
+        published: Sequence[SettingValue] = self.shift.levels or self.shift.settings
+        self.settings = tuple(published if settings is None else settings)
+        if not self.settings:
             raise SoritesError(
-                f"ShiftAugment: wanted at least one stop of the shift {name} to move pictures to, got none"
+                f"ShiftAugment: wanted at least one setting of the shift {name} to move images to, got none"
             )
         if (
             isinstance(probability, bool)
@@ -51,21 +51,21 @@ class ShiftAugment(Augmentation):
         self.probability = float(probability)
         self._name, self._options = name, dict(options or {})
 
-    def augment(self, pictures: Tensor) -> Tensor:
-        number = len(pictures)
+    def augment(self, images_u8: Tensor) -> Tensor:
+        number = len(images_u8)
         moved = self.uniform(number) < self.probability
-        stops = self.whole(number, below=len(self.stops)).tolist()
+        settings = self.whole(number, below=len(self.settings)).tolist()
         seeds = self.whole(number, below=2**62).tolist()
-        out = pictures.clone()
+        out = images_u8.clone()
         places = torch.nonzero(moved)[:, 0]
         if not len(places):
             return out
-        images = as_images(pictures[places.to(pictures.device)])
+        images = as_images(images_u8[places.to(images_u8.device)])
         for place, image in zip(places.tolist(), images, strict=True):
             rng = np.random.Generator(np.random.SFC64(seeds[place]))
-            image = self.shift(image, self.stops[stops[place]], rng)
+            image = self.shift(image, self.settings[settings[place]], rng)
             out[place] = torch.from_numpy(np.ascontiguousarray(image.transpose(2, 0, 1))).to(
-                pictures.device, pictures.dtype
+                images_u8.device, images_u8.dtype
             )
         return out
 
@@ -77,11 +77,11 @@ class ShiftAugment(Augmentation):
         self.shift = shift(self._name, **self._options)
 
     def extra_repr(self) -> str:
-        return f"{self.shift.name!r}, stops={len(self.stops)}, probability={self.probability:g}"
+        return f"{self.shift.name!r}, stops={len(self.settings)}, probability={self.probability:g}"
 
 
 class LensAugment(ShiftAugment):
-    """Blurs pictures as real lenses do, a lens and a distance from the middle of its picture drawn for each.
+    """Blurs images as real lenses do, a lens and a distance from the middle of its image drawn for each.
 
     ``lenses`` is a folder of traced lenses; without it the fifteen built-in ones are used.
     """
@@ -92,7 +92,7 @@ class LensAugment(ShiftAugment):
 
 
 class CameraAugment(ShiftAugment):
-    """Photographs pictures on a screen, a setting of the published camera grid drawn for each.
+    """Photographs images on a screen, a setting of the published camera grid drawn for each.
 
     ``grid`` is val (64 manual settings), test (27) or both; train on val and test on test. The
     automatic shots are drawn too.

@@ -1,5 +1,5 @@
-"""Explain why a model answers as it does: Grad-CAM and guided Grad-CAM, and the pictures of a run
-that changed sides.
+"""Explain why a model answers as it does: Grad-CAM and guided Grad-CAM, and the images of a run
+that flipped.
 """
 
 from sorites.training.explain.maps import grad_cam, guided_backprop, guided_grad_cam

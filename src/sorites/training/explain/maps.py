@@ -1,6 +1,6 @@
 """Grad-CAM and guided Grad-CAM (Selvaraju et al. 2017) of the models of Sorites.
 
-Pictures are of any size, as a model takes them; ``targets`` are columns of the model's logits, by
+Images are of any size, as a model takes them; ``targets`` are columns of the model's logits, by
 default those of its answers.
 """
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sorites.core import Model, Picture
+from sorites.core import ImageU8, Model
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.core.torch_tools import one_thread
 from sorites.models.torch_module import logits_of, module_of, without_weight_gradients
@@ -168,7 +168,7 @@ def chosen_layer(module: Any, inputs: torch.Tensor, name: str | None, model: str
     if not found:
         raise SoritesError(
             f"no layer of {model} gives maps (N x C x h x w): Grad-CAM is for networks with convolutions, not"
-            " for plain transformers or layers that see the whole picture at once"
+            " for plain transformers or layers that see the whole image at once"
         )
     if name is not None:
         known = {layer.name: layer for layer in found}
@@ -192,7 +192,7 @@ VERB = "an explanation"
 
 def grad_cam(
     model: Model,
-    pictures: Sequence[Picture],
+    images: Sequence[ImageU8],
     targets: Sequence[int] | None = None,
     *,
     layer: str | None = None,
@@ -203,36 +203,36 @@ def grad_cam(
 
     ``layer`` names a layer of the network; the default is the last one with maps before they are pooled.
     """
-    module, inputs = _ready(model, pictures, framed)
+    module, inputs = _ready(model, images, framed)
     with one_thread(), without_weight_gradients(module):
         chosen = chosen_layer(module, inputs[:1], layer, model.name)
         return _numbers(_cam(module, inputs, _targets(module, inputs, targets), chosen))
 
 
 def guided_backprop(
-    model: Model, pictures: Sequence[Picture], targets: Sequence[int] | None = None, *, framed: bool = False
+    model: Model, images: Sequence[ImageU8], targets: Sequence[int] | None = None, *, framed: bool = False
 ) -> Maps:
     """Return the guided gradient of a class at the model's input, N x H x W x 3."""
-    module, inputs = _ready(model, pictures, framed)
+    module, inputs = _ready(model, images, framed)
     with one_thread(), without_weight_gradients(module):
         return _numbers(_guided(module, inputs, _targets(module, inputs, targets)))
 
 
 def guided_grad_cam(
     model: Model,
-    pictures: Sequence[Picture],
+    images: Sequence[ImageU8],
     targets: Sequence[int] | None = None,
     *,
     layer: str | None = None,
     framed: bool = False,
 ) -> Maps:
     """Return the guided gradient times Grad-CAM, which is enlarged to the model's input: N x H x W x 3."""
-    return explained(model, pictures, targets, layer=layer, framed=framed)[1]
+    return explained(model, images, targets, layer=layer, framed=framed)[1]
 
 
 def explained(
     model: Model,
-    pictures: Sequence[Picture],
+    images: Sequence[ImageU8],
     targets: Sequence[int] | None = None,
     *,
     layer: str | None = None,
@@ -241,7 +241,7 @@ def explained(
     """Return Grad-CAM enlarged to the model's input (N x H x W), guided Grad-CAM (N x H x W x 3),
     and the layer's name.
     """
-    module, inputs = _ready(model, pictures, framed)
+    module, inputs = _ready(model, images, framed)
     with one_thread(), without_weight_gradients(module):
         chosen, at = chosen_layer(module, inputs[:1], layer, model.name), _targets(module, inputs, targets)
         cam = enlarged(_cam(module, inputs, at, chosen), (inputs.shape[1], inputs.shape[2]))
@@ -256,17 +256,17 @@ def enlarged(maps: torch.Tensor, size: tuple[int, int]) -> torch.Tensor:
     return functional.interpolate(maps[:, None], size, mode="bilinear", align_corners=False)[:, 0]
 
 
-def _ready(model: Model, pictures: Sequence[Picture], framed: bool) -> tuple[Any, torch.Tensor]:
-    """Return the torch module of a model, and the pictures at its input in 0..255."""
+def _ready(model: Model, images: Sequence[ImageU8], framed: bool) -> tuple[Any, torch.Tensor]:
+    """Return the torch module of a model, and the images at its input in 0..255."""
     import torch
 
     module = module_of(model, VERB)
-    prepared = np.stack([model.prepare(np.array(picture), framed) for picture in pictures]).astype(np.float32)
+    prepared = np.stack([model.prepare(np.array(image), framed) for image in images]).astype(np.float32)
     return module, torch.from_numpy(prepared).to(device_of(module))
 
 
 def _targets(module: Any, inputs: torch.Tensor, targets: Sequence[int] | None) -> torch.Tensor:
-    """Return the column of each picture's class; of one that the model does not have is an error."""
+    """Return the column of each image's class; of one that the model does not have is an error."""
     import torch
 
     with torch.no_grad():
@@ -277,7 +277,7 @@ def _targets(module: Any, inputs: torch.Tensor, targets: Sequence[int] | None) -
     if wrong is not None or len(targets) != len(inputs):
         came = f"{len(targets)} targets" if wrong is None else str(wrong)
         raise SoritesError(
-            f"wanted one target of 0 to {logits.shape[1] - 1} for each of {len(inputs)} pictures, got {came}"
+            f"wanted one target of 0 to {logits.shape[1] - 1} for each of {len(inputs)} images, got {came}"
         )
     return torch.tensor(list(targets), device=logits.device)
 
@@ -317,19 +317,19 @@ def _numbers(tensor: torch.Tensor) -> Maps:
     return np.asarray(tensor.detach().float().cpu().numpy())
 
 
-# Explanations as pictures: heat laid over what the model saw, and guided gradients as a relief on grey.
+# Explanations as images: heat laid over what the model saw, and guided gradients as a relief on grey.
 
 
 # Colours from no evidence to the most: blue, cyan, green, yellow, red.
 STOPS = np.array([[20, 30, 110], [30, 140, 190], [120, 205, 120], [250, 210, 60], [215, 40, 35]], np.float32)
-# The share of the heat over the picture where there is none, and more by as much as there is.
+# The share of the heat over the image where there is none, and more by as much as there is.
 PALE = 0.35
 # The percentile of the guided gradient that is drawn at full strength.
 BRIGHTEST = 98.0
 
 
-def heat(seen: NDArray[np.float32], cam: NDArray[np.float32]) -> Picture:
-    """Return a picture (H x W x 3 in 0..255) under the heat of its map (H x W), which is scaled to
+def heat(seen: NDArray[np.float32], cam: NDArray[np.float32]) -> ImageU8:
+    """Return an image (H x W x 3 in 0..255) under the heat of its map (H x W), which is scaled to
     its own maximum.
     """
     top = float(cam.max())
@@ -342,11 +342,11 @@ def heat(seen: NDArray[np.float32], cam: NDArray[np.float32]) -> Picture:
     return _rounded((1 - over) * grey + over * colour)
 
 
-def relief(guided: NDArray[np.float32]) -> Picture:
+def relief(guided: NDArray[np.float32]) -> ImageU8:
     """Return a guided gradient (H x W x 3) on grey: brighter where more of a colour speaks for the class."""
     strong = float(np.percentile(np.abs(guided), BRIGHTEST)) or float(np.abs(guided).max())
     return _rounded(127.5 + 127.5 * (guided / strong if strong > 0 else guided))
 
 
-def _rounded(values: NDArray[np.float32]) -> Picture:
+def _rounded(values: NDArray[np.float32]) -> ImageU8:
     return np.clip(np.rint(values), 0, 255).astype(np.uint8)

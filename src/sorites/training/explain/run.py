@@ -1,4 +1,4 @@
-"""Explain the pictures of a run that changed sides, and keep the explanations in its folder for the
+"""Explain the images of a run that flipped, and keep the explanations in its folder for the
 report.
 """
 
@@ -13,8 +13,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 import polars as pl
 
-from sorites.analysis.sheet import pictures_of
-from sorites.core import CLEAN, Model, Picture, Sample
+from sorites.analysis.sheet import images_of
+from sorites.core import CLEAN, ImageU8, Model, Sample
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.core.progress import Bar
 from sorites.core.rng import digest, fair_order
@@ -23,10 +23,10 @@ from sorites.evaluation.explanations import (
     KINDS,
     Change,
     Side,
-    picture_file,
+    image_file,
     read_changes,
     write_changes,
-    write_picture,
+    write_image,
 )
 from sorites.evaluation.plan import Plan
 from sorites.evaluation.reopen import made_again, refuse_attacks, suite_of
@@ -37,7 +37,7 @@ from sorites.io.files import locked
 from sorites.models.torch_module import module_of
 from sorites.training.explain.maps import VERB, explained, heat, relief
 
-# Pictures of a run that changed sides: right for one model and wrong for another, or right when clean and
+# Images of a run that flipped: right for one model and wrong for another, or right when clean and
 # wrong when shifted.
 
 
@@ -67,7 +67,7 @@ def changes(
 
 
 def _once(rows: Sequence[Row]) -> list[Row]:
-    """Return the first row of each picture, in order."""
+    """Return the first row of each image, in order."""
     first: dict[tuple[str, str], Row] = {}
     for row in rows:
         first.setdefault((row["source"], row["sample_id"]), row)
@@ -120,10 +120,10 @@ def _pair(row: Row) -> tuple[Row, Row]:
     return {**shared, **before}, {**shared, **{name: row[f"{name}_after"] for name in SIDE}}
 
 
-# Rises when the same model and picture would be drawn otherwise.
+# Rises when the same model and image would be drawn otherwise.
 VERSION = 1
 LIMIT = 12
-Target = Literal["prediction", "truth"]
+Target = Literal["prediction", "ground_truth"]
 
 
 def explain(
@@ -136,7 +136,7 @@ def explain(
     layer: str | Mapping[str, str] | None = None,
     bar: Bar | None = None,
 ) -> tuple[Change, ...]:
-    """Explain pictures that changed sides between two models, or for one model between clean and
+    """Explain images that flipped between two models, or for one model between clean and
     shifted, and return them.
 
     ``target`` is the class whose evidence is shown: each model's prediction, or the truth.
@@ -188,7 +188,7 @@ def _plan(folder: Path, info: Mapping[str, Any], names: Sequence[str]) -> Plan:
     refuse_attacks(folder)
     if "imported" in info:
         raise SoritesError(
-            f"{folder} was made of prediction files by sorites import: it has no pictures to explain"
+            f"{folder} was made of prediction files by sorites import: it has no images to explain"
         )
     suite = suite_of(info)
     specs = dict(zip(suite.model_names, suite.models, strict=True))
@@ -222,7 +222,7 @@ def _layers(given: str | Mapping[str, str] | None, names: Sequence[str]) -> dict
 
 
 def _still_true(folder: Path, before: Sequence[Change]) -> list[Change]:
-    """Return the changes whose rows are still those of the table: pictures that changed were judged again."""
+    """Return the changes whose rows are still those of the table: images that changed were judged again."""
     import polars as pl
 
     images = [side.image_id for change in before for side in change.sides]
@@ -241,7 +241,7 @@ def _still_true(folder: Path, before: Sequence[Change]) -> list[Change]:
 
 @dataclass
 class _Work:
-    """Explains changes one by one: makes their pictures again and asks the models where they looked."""
+    """Explains changes one by one: makes their images again and asks the models where they looked."""
 
     folder: Path
     plan: Plan
@@ -251,7 +251,7 @@ class _Work:
     def explained(
         self, pairs: Sequence[tuple[Row, Row]], before: Mapping[str, Side]
     ) -> Iterator[Change | None]:
-        """Yield a change per pair of rows, or None where its pictures cannot be made again."""
+        """Yield a change per pair of rows, or None where its images cannot be made again."""
         samples = {
             (shift, sample.id): sample for shift, group in self.plan.groups.items() for sample in group
         }
@@ -259,12 +259,12 @@ class _Work:
             files = [self._file(row) for row in pair]
             done = [before[file] for file in files if file in before and self._is_there(file)]
             if len(done) < 2:
-                pictures = pictures_of(self.plan, pair[0]["sample_id"], {row["image_id"] for row in pair})
-                if not all(row["image_id"] in pictures for row in pair):
+                images = images_of(self.plan, pair[0]["sample_id"], {row["image_id"] for row in pair})
+                if not all(row["image_id"] in images for row in pair):
                     yield None
                     continue
                 done = [
-                    self._side(row, file, pictures[row["image_id"]], samples[row["shift"], row["sample_id"]])
+                    self._side(row, file, images[row["image_id"]], samples[row["shift"], row["sample_id"]])
                     for row, file in zip(pair, files, strict=True)
                 ]
             kind: Literal["models", "settings"] = (
@@ -275,7 +275,7 @@ class _Work:
             )
 
     def _is_there(self, file: str) -> bool:
-        return all(picture_file(self.folder, file, kind).exists() for kind in KINDS)
+        return all(image_file(self.folder, file, kind).exists() for kind in KINDS)
 
     def _file(self, row: Row) -> str:
         """Return the name of a side: another model, layer, class or answer has another."""
@@ -296,28 +296,28 @@ class _Work:
         """Return the class to explain, as a label of the suite: the answer, where the model does
         not have the true class.
         """
-        truth = self.target == "truth" and row["label"] in self._columns(row["model"])
-        return int(row["label"] if truth else row["pred"])
+        ground_truth = self.target == "ground_truth" and row["label"] in self._columns(row["model"])
+        return int(row["label"] if ground_truth else row["pred"])
 
     def _columns(self, model: str) -> dict[int, int]:
         """Return the column of a model's logits for each label of the suite that it has."""
         columns = self.plan.columns[model]
         return dict(zip(columns.labels.tolist(), columns.places.tolist(), strict=True))
 
-    def _side(self, row: Row, file: str, picture: Picture, sample: Sample) -> Side:
-        """Explain one answer and write its pictures."""
+    def _side(self, row: Row, file: str, image: ImageU8, sample: Sample) -> Side:
+        """Explain one answer and write its images."""
         model, framed = self.plan.models[row["model"]], self.plan.is_framed(sample)
         given = self.layers.get(model.name)
         column = self._columns(model.name)[self._label(row)]
-        cams, guided, layer = explained(model, [picture], [column], layer=given, framed=framed)
-        seen = np.asarray(model.prepare(np.array(picture), framed))
+        cams, guided, layer = explained(model, [image], [column], layer=given, framed=framed)
+        seen = np.asarray(model.prepare(np.array(image), framed))
         drawn = {
             "seen": seen.astype(np.uint8),
             "cam": heat(seen.astype(np.float32), cams[0]),
             "guided": relief(guided[0]),
         }
         for kind in KINDS:
-            write_picture(drawn[kind], picture_file(self.folder, file, kind))
+            write_image(drawn[kind], image_file(self.folder, file, kind))
         about = {
             name: row[name]
             for name in ("image_id", "shift", "severity", "params", "model", "pred", "conf", "correct")

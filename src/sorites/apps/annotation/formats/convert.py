@@ -28,7 +28,7 @@ READERS: dict[str, Read] = {
     "csv": tables.read_table, "focus": tables.read_focus, "label_studio": label_studio.read, "via2": via.read_via2, "via3": via.read_via3,
     "coco": tables.read_coco,
 }  # fmt: skip
-# The formats that can hold the answers of several people to one picture.
+# The formats that can hold the answers of several people to one image.
 FOR_ALL = ("csv", "label_studio")
 # The tasks of formats that say what is asked.
 DEFAULTS: dict[str, Callable[[Path], str]] = {
@@ -38,12 +38,12 @@ DEFAULTS: dict[str, Callable[[Path], str]] = {
 
 
 def write(path: Path, name: str, out: Path, *, all_answers: bool = False) -> int:
-    """Write a labelling in a format, and return how many pictures it holds."""
+    """Write a labelling in a format, and return how many images it holds."""
     if name not in WRITERS:
         raise UnknownName("format", name, WRITERS, f"There are {', '.join(WRITERS)}.")
     if all_answers and name not in FOR_ALL:
         raise SoritesError(
-            f"the format {name} holds one answer a picture; leave out --all, or choose {' or '.join(FOR_ALL)}"
+            f"the format {name} holds one answer an image; leave out --all, or choose {' or '.join(FOR_ALL)}"
         )
     with opened(path) as database:
         task = task_of(database)
@@ -62,7 +62,7 @@ def read_into(
     annotator: str = "imported",
     known: bool = False,
 ) -> int:
-    """Take the answers of a file into a labelling, made if new; return for how many pictures.
+    """Take the answers of a file into a labelling, made if new; return for how many images.
 
     What is there is not doubled.
     """
@@ -95,9 +95,9 @@ def _take(
     database: sqlite3.Connection, task: Task, rows: list[Labelled], annotator: str, known: bool
 ) -> None:
     for row in rows:
-        _add_picture(database, task, row)
+        _add_image(database, task, row)
     if known:
-        add_known(database, {row.picture: _checked(task, row.answers[0]) for row in rows})
+        add_known(database, {row.image: _checked(task, row.answers[0]) for row in rows})
         return
     for row in rows:
         for one in row.answers:
@@ -108,34 +108,34 @@ def _checked(task: Task, one: Answered) -> dict[str, object]:
     return {question: checked_value(task.question(question), value) for question, value in one.values.items()}
 
 
-def _add_picture(database: sqlite3.Connection, task: Task, row: Labelled) -> None:
+def _add_image(database: sqlite3.Connection, task: Task, row: Labelled) -> None:
     database.execute(
-        """INSERT INTO pictures (name, image_id, sample_id, shown_class, shift, severity, width, height, wanted)
+        """INSERT INTO images (name, image_id, sample_id, shown_class, shift, severity, width, height, wanted)
           VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
           ON CONFLICT (name) DO UPDATE SET width = coalesce(width, excluded.width), height = coalesce(height, excluded.height)""",
-        (row.picture, row.facts.get("image_id"), row.facts.get("sample_id") or row.picture, row.facts.get("class"),
+        (row.image, row.facts.get("image_id"), row.facts.get("sample_id") or row.image, row.facts.get("class"),
          row.facts.get("shift"), row.facts.get("severity"), row.width, row.height, task.annotators),
     )  # fmt: skip
 
 
 def _answer(database: sqlite3.Connection, task: Task, row: Labelled, one: Answered, annotator: str) -> None:
     """Keep one imported answer as a click of its own; the same answer of the same person is kept once."""
-    picture = database.execute("SELECT id FROM pictures WHERE name = ?", (row.picture,)).fetchone()["id"]
-    click = digest("import", annotator, row.picture, size=16).hex()
+    image = database.execute("SELECT id FROM images WHERE name = ?", (row.image,)).fetchone()["id"]
+    click = digest("import", annotator, row.image, size=16).hex()
     if database.execute("SELECT 1 FROM clicks WHERE click = ?", (click,)).fetchone():
         return
     who, batch = _person(database, annotator)
     place = database.execute("SELECT count(*) FROM assignments WHERE batch = ?", (batch,)).fetchone()[0]
     made = database.execute(
-        "INSERT INTO assignments (batch, annotator, picture, place, role) VALUES (?, ?, ?, ?, 'work')",
-        (batch, who, picture, place),
+        "INSERT INTO assignments (batch, annotator, image, place, role) VALUES (?, ?, ?, ?, 'work')",
+        (batch, who, image, place),
     )
-    database.execute("UPDATE pictures SET given = given + 1 WHERE id = ?", (picture,))
+    database.execute("UPDATE images SET given = given + 1 WHERE id = ?", (image,))
     try:
         sent = {"assignment": made.lastrowid, "action": "answer", "value": one.values, "seconds": one.seconds}
         keep(database, task, who, click, sent)
     except SoritesError as error:
-        raise SoritesError(f"{row.picture}: {error}") from error
+        raise SoritesError(f"{row.image}: {error}") from error
 
 
 def _person(database: sqlite3.Connection, name: str) -> tuple[int, int]:

@@ -2,7 +2,7 @@
 that fits it.
 
 Choices, ratings, texts and rectangles are results of the controls named by question; rectangles are
-in percent of the picture. The key ``picture`` of a task's data holds the name that the picture has
+in percent of the image. The key ``image`` of a task's data holds the name that the image has
 here.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 from xml.sax.saxutils import quoteattr
 
-from sorites.apps.annotation.formats.rows import Answered, Labelled, picture_name
+from sorites.apps.annotation.formats.rows import Answered, Labelled, image_name
 from sorites.apps.annotation.task import Question, Task
 from sorites.apps.annotation.values import Value
 from sorites.core.errors import SoritesError
@@ -39,10 +39,10 @@ def _task(task: Task, number: int, row: Labelled) -> dict[str, Any]:
     facts = {
         key: value
         for key, value in row.facts.items()
-        if value is not None and key not in ("width", "height", "picture")
+        if value is not None and key not in ("width", "height", "image")
     }
     annotations = [_annotation(task, number * 1000 + i, row, one) for i, one in enumerate(row.answers, 1)]
-    data = {IMAGE: f"{LOCAL}{row.picture}", "picture": row.picture, **facts}
+    data = {IMAGE: f"{LOCAL}{row.image}", "image": row.image, **facts}
     return {"id": number, "data": data, "annotations": annotations, "predictions": []}
 
 
@@ -83,7 +83,7 @@ def _results(question: Question, value: Value, row: Labelled) -> Iterator[dict[s
 
 
 def _id(row: Labelled, question: Question, number: int) -> str:
-    return digest("label studio", row.picture, question.id, str(number), size=5).hex()
+    return digest("label studio", row.image, question.id, str(number), size=5).hex()
 
 
 def _rectangle(box: Mapping[str, Any], width: int, height: int) -> dict[str, Any]:
@@ -123,7 +123,7 @@ def _control(question: Question) -> str:
 
 
 def read(path: Path, task: Task) -> Iterator[Labelled]:
-    """Yield the pictures of an export of Label Studio (JSON, not JSON-MIN) with their annotations,
+    """Yield the images of an export of Label Studio (JSON, not JSON-MIN) with their annotations,
     cancelled ones left out.
     """
     found = json_file(path, "a list of tasks, as Label Studio exports it")
@@ -134,7 +134,7 @@ def read(path: Path, task: Task) -> Iterator[Labelled]:
         try:
             answers, size = _answers(task, one.get("annotations") or [])
             data = one.get("data") or {}
-            name = str(data["picture"]) if data.get("image_id") else picture_name(_name(data), where)
+            name = str(data["image"]) if data.get("image_id") else image_name(_name(data), where)
         except (KeyError, TypeError, AttributeError, ValueError, ZeroDivisionError) as error:
             raise SoritesError(
                 f"{where}: it is not what Label Studio writes ({type(error).__name__}: {error})"
@@ -145,9 +145,9 @@ def read(path: Path, task: Task) -> Iterator[Labelled]:
 
 
 def _name(data: Mapping[str, Any]) -> str:
-    """Return the name of a task's picture: ours if it is there, else what its address ends in."""
-    if "picture" in data:
-        return str(data["picture"])
+    """Return the name of a task's image: ours if it is there, else what its address ends in."""
+    if "image" in data:
+        return str(data["image"])
     address = urlsplit(str(data[IMAGE]))
     local = parse_qs(address.query).get("d")
     return local[0] if local else address.path.lstrip("/")

@@ -1,4 +1,4 @@
-"""Answers between a labelling and a file: one record per picture, with the answers of one or more people."""
+"""Answers between a labelling and a file: one record per image, with the answers of one or more people."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sorites.io.paths import leads_inside
 
 @dataclass(frozen=True)
 class Answered:
-    """The answers of one person, or the chosen answers, for one picture."""
+    """The answers of one person, or the chosen answers, for one image."""
 
     values: dict[str, Value]
     annotator: str = ""
@@ -25,9 +25,9 @@ class Answered:
 
 @dataclass(frozen=True)
 class Labelled:
-    """A picture with what was answered for it."""
+    """An image with what was answered for it."""
 
-    picture: str
+    image: str
     answers: list[Answered]
     width: int | None = None
     height: int | None = None
@@ -39,33 +39,32 @@ class Labelled:
         return self.answers[0].values
 
     def size(self) -> tuple[int, int]:
-        """Return width and height, which formats with shares of the picture need."""
+        """Return width and height, which formats with shares of the image need."""
         if self.width is None or self.height is None:
             raise SoritesError(
-                f"the size of {self.picture} is unknown, as it was never shown here; serve the labelling"
-                " first"
+                f"the size of {self.image} is unknown, as it was never shown here; serve the labelling first"
             )
         return self.width, self.height
 
 
 def labelled(database: sqlite3.Connection, task: Task, all_answers: bool) -> Iterator[Labelled]:
-    """Yield the pictures of a labelling: with the chosen answers, or with those of everybody."""
+    """Yield the images of a labelling: with the chosen answers, or with those of everybody."""
     if all_answers:
         for one in judged(database):
             given = [Answered(dict(g.values), g.annotator, g.seconds) for g in one.given]
             yield Labelled(
-                one.facts["picture"], given, one.facts["width"], one.facts["height"], dict(one.facts)
+                one.facts["image"], given, one.facts["width"], one.facts["height"], dict(one.facts)
             )
         return
     for one, values in chosen_of(database, task):
         yield Labelled(
-            one.facts["picture"], [Answered(values)], one.facts["width"], one.facts["height"], dict(one.facts)
+            one.facts["image"], [Answered(values)], one.facts["width"], one.facts["height"], dict(one.facts)
         )
 
 
-def picture_name(text: object, where: object) -> str:
-    """Return the name of a picture that a file gives: a path that stays in its folder."""
+def image_name(text: object, where: object) -> str:
+    """Return the name of an image that a file gives: a path that stays in its folder."""
     name = text.lstrip("/") if isinstance(text, str) else ""
     if not leads_inside(name) or len(name) > 1000:
-        raise SoritesError(f"{where}: wanted the path of a picture below a folder, got {str(text)[:80]!r}")
+        raise SoritesError(f"{where}: wanted the path of an image below a folder, got {str(text)[:80]!r}")
     return name

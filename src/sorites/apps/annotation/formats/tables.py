@@ -1,4 +1,4 @@
-"""A table: one row per picture (and person), one column per question."""
+"""A table: one row per image (and person), one column per question."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any
 import polars as pl
 
 from sorites.apps.annotation.begin import cell_value
-from sorites.apps.annotation.formats.rows import Answered, Labelled, picture_name
+from sorites.apps.annotation.formats.rows import Answered, Labelled, image_name
 from sorites.apps.annotation.task import NONE as NONE_of
 from sorites.apps.annotation.task import Question, Task
 from sorites.apps.annotation.values import Value
@@ -44,7 +44,7 @@ def write_table(task: Task, rows: list[Labelled], out: Path) -> int:
             facts = {name: row.facts.get(name) for name in FACTS}
             sizes = {"width": row.width, "height": row.height, "seconds": one.seconds}
             records.append(
-                {"picture": row.picture, **facts, **sizes, "annotator": one.annotator or None, **cells}
+                {"image": row.image, **facts, **sizes, "annotator": one.annotator or None, **cells}
             )
     frame = pl.DataFrame(records, infer_schema_length=None)
     buffer = io.BytesIO()
@@ -67,18 +67,18 @@ def cell(question: Question, value: Value) -> str | None:
 
 
 def read_table(path: Path, task: Task) -> Iterator[Labelled]:
-    """Yield the pictures of a table with the column ``picture`` and some of the task's questions."""
-    frame = sheet(path, "a CSV or parquet file with the column picture and one column per question")
+    """Yield the images of a table with the column ``image`` and some of the task's questions."""
+    frame = sheet(path, "a CSV or parquet file with the column image and one column per question")
     asked = [question for question in task.questions if question.id in frame.columns]
-    if "picture" not in frame.columns or not asked:
+    if "image" not in frame.columns or not asked:
         wanted = ", ".join(question.id for question in task.questions)
         raise SoritesError(
-            f"{path}: wanted the column picture and some of {wanted}; got {', '.join(frame.columns)}"
+            f"{path}: wanted the column image and some of {wanted}; got {', '.join(frame.columns)}"
         )
     found: dict[str, Labelled] = {}
     for number, row in enumerate(frame.iter_rows(named=True), 1):
         where = f"{path}, row {number}"
-        name = str(row["picture"]) if row.get("image_id") else picture_name(row["picture"], where)
+        name = str(row["image"]) if row.get("image_id") else image_name(row["image"], where)
         try:
             values = {q.id: cell_value(q, row[q.id]) for q in asked if row[q.id] not in (None, "")}
             width, height = (
@@ -105,7 +105,7 @@ CLASS = "class"
 def write_facts(task: Task, rows: list[Labelled], out: Path) -> int:
     """Write ``facts/annotated.parquet`` of a run, and return for how many of its images it says something.
 
-    Pictures of a run are known by their image ids. For those of a source, attributes go to all
+    Images of a run are known by their image ids. For those of a source, attributes go to all
     images of the sample, and ``valid`` to its clean image alone.
     """
     images = table.read(out).select("image_id", "sample_id", "shift").unique().collect()
@@ -124,7 +124,7 @@ def write_facts(task: Task, rows: list[Labelled], out: Path) -> int:
     kept = {key: said for key, said in found.items() if said["valid"] is not None or said["attrs"]}
     if not kept:
         raise SoritesError(
-            f"none of the {len(rows)} answered pictures is an image or a sample of the run {out}"
+            f"none of the {len(rows)} answered images is an image or a sample of the run {out}"
         )
     names = ("image_id", "valid", "attrs")
     schema = pl.Schema({name: table.SCHEMA[name] for name in names})
@@ -178,7 +178,7 @@ CREATE = (
 
 
 def write_focus(task: Task, rows: list[Labelled], out: Path) -> int:
-    """Write the pictures that show one of the categories; names begin with a slash, as in the
+    """Write the images that show one of the categories; names begin with a slash, as in the
     published file.
     """
     ids = {question.id for question in task.questions}
@@ -193,8 +193,8 @@ def write_focus(task: Task, rows: list[Labelled], out: Path) -> int:
         if all(name in row.values for name in NEEDED) and row.values["category"] != NONE_of
     ]
     if not kept:
-        raise SoritesError("none of the pictures shows one of the categories")
-    records = [(f"/{row.picture}", *(_text(row.values.get(name, "no")) for name in COLUMNS)) for row in kept]
+        raise SoritesError("none of the images shows one of the categories")
+    records = [(f"/{row.image}", *(_text(row.values.get(name, "no")) for name in COLUMNS)) for row in kept]
     write_bytes(_database(records), out)
     return len(kept)
 
@@ -214,7 +214,7 @@ def _database(records: list[tuple[str, ...]]) -> bytes:
 
 
 def read_focus(path: Path, task: Task) -> Iterator[Labelled]:
-    """Yield the pictures of an ``annotations.db``; a question of the task that it has no column for
+    """Yield the images of an ``annotations.db``; a question of the task that it has no column for
     must be optional.
     """
     names, rows = table_of(path, "annotations", "file_name")
@@ -226,7 +226,7 @@ def read_focus(path: Path, task: Task) -> Iterator[Labelled]:
     for row in rows:
         cells = dict(zip(names, row, strict=True))
         values = {name: _value(cells[name] or "", name in several) for name in COLUMNS if cells.get(name)}
-        yield Labelled(picture_name(cells["file_name"], path), [Answered(values)])
+        yield Labelled(image_name(cells["file_name"], path), [Answered(values)])
 
 
 def _value(text: str, several: bool) -> str | list[str]:
@@ -247,7 +247,7 @@ def write_coco(task: Task, rows: list[Labelled], out: Path) -> int:
     annotations: list[dict[str, Any]] = []
     for number, row in enumerate(rows, 1):
         width, height = row.size()
-        images.append({"id": number, "file_name": row.picture, "width": width, "height": height})
+        images.append({"id": number, "file_name": row.image, "width": width, "height": height})
         for box in row.values.get(question.id, ()):
             annotations.append({"id": len(annotations) + 1, "image_id": number, **_annotation(box, numbers)})
     categories = [{"id": number, "name": name} for name, number in numbers.items()]
@@ -294,7 +294,7 @@ def _content(path: Path) -> dict[str, Any]:
 
 
 def read_coco(path: Path, task: Task) -> Iterator[Labelled]:
-    """Yield the pictures of a file with their boxes; crowds and boxes of no size are left out."""
+    """Yield the images of a file with their boxes; crowds and boxes of no size are left out."""
     question, found = _boxes(task), _content(path)
     try:
         names = {category["id"]: str(category["name"]) for category in found["categories"]}
@@ -305,7 +305,7 @@ def read_coco(path: Path, task: Task) -> Iterator[Labelled]:
                 corners = [round(number, 2) for number in (max(x, 0), max(y, 0), x + width, y + height)]
                 boxes[one["image_id"]].append({"box": corners, "label": names[one["category_id"]]})
         for image in found["images"]:
-            name = picture_name(image["file_name"], path)
+            name = image_name(image["file_name"], path)
             yield Labelled(
                 name, [Answered({question.id: boxes[image["id"]]})], image.get("width"), image.get("height")
             )

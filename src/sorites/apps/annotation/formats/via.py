@@ -1,7 +1,7 @@
 """A project of the VGG Image Annotator 2: attributes of files for questions, rectangles for boxes.
 
-A picture is known by its name and the size of its file, which is -1 where it is not known, as for
-pictures behind an address.
+An image is known by its name and the size of its file, which is -1 where it is not known, as for
+images behind an address.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from sorites.apps.annotation.formats.rows import Answered, Labelled, picture_name
+from sorites.apps.annotation.formats.rows import Answered, Labelled, image_name
 from sorites.apps.annotation.task import Question, Task
 from sorites.apps.annotation.values import Value
 from sorites.core.errors import SoritesError
@@ -29,16 +29,16 @@ _TYPES = {"single": "radio", "several": "checkbox", "scale": "text", "text": "te
 def write_via2(task: Task, rows: list[Labelled], out: Path) -> int:
     """Write a project that VIA 2 opens."""
     boxes = next((question for question in task.questions if question.kind == "boxes"), None)
-    pictures = {f"{row.picture}{SIZE}": _picture(task, row, boxes) for row in rows}
+    images = {f"{row.image}{SIZE}": _image(task, row, boxes) for row in rows}
     project = {
         "_via_settings": _settings(task.name),
-        "_via_img_metadata": pictures,
+        "_via_img_metadata": images,
         "_via_attributes": {
             "region": {} if boxes is None else {LABEL: _attribute(boxes, "dropdown")},
             "file": {q.id: _attribute(q, _TYPES[q.kind]) for q in task.questions if q.kind != "boxes"},
         },
         "_via_data_format_version": "2.0.10",
-        "_via_image_id_list": list(pictures),
+        "_via_image_id_list": list(images),
     }
     write_bytes((json.dumps(project, ensure_ascii=False) + "\n").encode(), out)
     return len(rows)
@@ -69,12 +69,12 @@ def _attribute(question: Question, kind: str) -> dict[str, Any]:
     }
 
 
-def _picture(task: Task, row: Labelled, boxes: Question | None) -> dict[str, Any]:
+def _image(task: Task, row: Labelled, boxes: Question | None) -> dict[str, Any]:
     attributes = {
         q.id: _held(q, row.values[q.id]) for q in task.questions if q.kind != "boxes" and q.id in row.values
     }
     regions = [] if boxes is None else [_region(box) for box in row.values.get(boxes.id, ())]
-    return {"filename": row.picture, "size": SIZE, "regions": regions, "file_attributes": attributes}
+    return {"filename": row.image, "size": SIZE, "regions": regions, "file_attributes": attributes}
 
 
 def _held(question: Question, value: Value) -> Any:
@@ -88,17 +88,17 @@ def _region(box: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_via2(path: Path, task: Task) -> Iterator[Labelled]:
-    """Yield the pictures of a project, or of VIA's exported annotations; those without any answer
+    """Yield the images of a project, or of VIA's exported annotations; those without any answer
     are left out.
     """
     found = json_file(path, "a project of VIA 2")
-    pictures = found.get("_via_img_metadata", found) if isinstance(found, dict) else None
-    if not isinstance(pictures, dict) or not all(
-        isinstance(one, dict) and "filename" in one for one in pictures.values()
+    images = found.get("_via_img_metadata", found) if isinstance(found, dict) else None
+    if not isinstance(images, dict) or not all(
+        isinstance(one, dict) and "filename" in one for one in images.values()
     ):
         raise SoritesError(f"{path}: wanted a project of VIA 2 with _via_img_metadata")
-    for one in pictures.values():
-        name = picture_name(one["filename"], path)
+    for one in images.values():
+        name = image_name(one["filename"], path)
         try:
             values = _values(task, one)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -120,7 +120,7 @@ def _values(task: Task, one: Mapping[str, Any]) -> dict[str, Value]:
 
 
 def _regions(one: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The rectangles of a picture, which VIA keeps in a list or, in older files, by number."""
+    """The rectangles of an image, which VIA keeps in a list or, in older files, by number."""
     regions = one.get("regions") or []
     every = list(regions.values()) if isinstance(regions, Mapping) else regions
     return [region for region in every if region["shape_attributes"]["name"] == "rect"]
@@ -158,7 +158,7 @@ def write_via3(task: Task, rows: list[Labelled], out: Path) -> int:
     """Write a project that VIA 3 opens."""
     numbers = {question.id: str(i) for i, question in enumerate(task.questions, 1)}
     files = {
-        str(i): {"fid": str(i), "fname": row.picture, "type": IMAGE, "loc": LOCAL, "src": ""}
+        str(i): {"fid": str(i), "fname": row.image, "type": IMAGE, "loc": LOCAL, "src": ""}
         for i, row in enumerate(rows, 1)
     }
     metadata = {
@@ -229,7 +229,7 @@ def _via3_held(question: Question, value: Value) -> str:
 
 
 def read_via3(path: Path, task: Task) -> Iterator[Labelled]:
-    """Yield the pictures of a project whose attributes have the names of the task's questions, and
+    """Yield the images of a project whose attributes have the names of the task's questions, and
     the words of its choices.
     """
     found = json_file(path, "a project of VIA 3")
@@ -256,7 +256,7 @@ def _read(found: Mapping[str, Any], task: Task, path: Path) -> Iterator[Labelled
     for view, some in values.items():
         file = found["file"][str(found["view"][view]["fid_list"][0])]
         if some:
-            yield Labelled(picture_name(file["fname"], path), [Answered(some)])
+            yield Labelled(image_name(file["fname"], path), [Answered(some)])
 
 
 def _is_asked(task: Task, about: Mapping[str, Any]) -> bool:

@@ -1,4 +1,4 @@
-// Boxes on the picture: drawn, moved, adjusted by eight handles, labelled, removed. Corners are pixels of the picture itself.
+// Boxes on the image: drawn, moved, adjusted by eight handles, labelled, removed. Corners are pixels of the image itself.
 
 const COLOURS = ["#6cb2ff", "#ffb454", "#63c98b", "#ff7d72", "#c79bff", "#f4e04d", "#4fd6d2", "#ff9ad5"];
 const SVG = "http://www.w3.org/2000/svg";

@@ -1,25 +1,25 @@
-// One picture after the other: shows, takes the answer, goes on at once. The queue brings answers to the server meanwhile.
+// One image after the other: shows, takes the answer, goes on at once. The queue brings answers to the server meanwhile.
 
 import { Boxes } from "./boxes.js";
 import { asked, Queue, response } from "./queue.js";
 import { filled, made, Questions } from "./questions.js";
 import { Stage } from "./stage.js";
 
-const AHEAD = 12;      // pictures that are fetched before they are needed
+const AHEAD = 12;      // images that are fetched before they are needed
 const AT_ONCE = 3;
-const LEFT = 8;        // with so few pictures left, ask for more
+const LEFT = 8;        // with so few images left, ask for more
 const $ = (id) => document.getElementById(id);
 const token = decodeURIComponent(location.hash.slice(1));
 const state = { items: [], at: 0, done: 0, left: 0, work: "", values: new Map(), shownAt: 0, looked: 0,
   asking: false, version: 0, asked: -1 };   // version counts clicks; asked is its value when the server was last asked for work
-const pictures = new Map();   // assignment -> {url, width, height} or a promise of it
+const images = new Map();   // assignment -> {url, width, height} or a promise of it
 let questions, queue, stage;
 
 start();
 
 async function start() {
   if (!token) return say("This page needs the whole link that you were given, with what stands after the #.");
-  stage = new Stage($("stage"), $("world"), $("picture"));
+  stage = new Stage($("stage"), $("world"), $("image"));
   queue = new Queue(token, told);
   const known = await untilAnswered(() => asked("api/task", token));
   if (!known) return;
@@ -96,7 +96,7 @@ function handled(e) {
 function describeKeys(task, boxes) {
   const lines = ["Enter saves and goes on", "Backspace goes back and takes the last answer away", "+ and − zoom, Esc fits; or wheel, pinch, double click", "? shows this"];
   if (questions.quick) lines[0] = "A choice goes on at once";
-  if (boxes) lines.push("Delete removes the chosen box; Alt and drag moves the picture");
+  if (boxes) lines.push("Delete removes the chosen box; Alt and drag moves the image");
   $("keys").replaceChildren(...lines.map((text) => made("li", { textContent: text })));
 }
 
@@ -145,26 +145,26 @@ async function show() {
   if (!item) return nothingLeft();
   questions.begin(item, state.values.get(item.assignment));
   count();
-  say(pictures.get(item.assignment)?.url ? "" : "Loading the picture …");
-  if (!pictures.get(item.assignment)?.url) $("world").hidden = true;
-  const picture = await fetched(item);
+  say(images.get(item.assignment)?.url ? "" : "Loading the image …");
+  if (!images.get(item.assignment)?.url) $("world").hidden = true;
+  const image = await fetched(item);
   if (item !== current()) return;
-  if (!picture) return gone(item);
+  if (!image) return gone(item);
   say("");
   $("world").hidden = false;
-  $("picture").alt = item.class ? `Picture, asked for ${item.class}` : "Picture";
-  stage.show(picture.url, picture.width, picture.height);
+  $("image").alt = item.class ? `Picture, asked for ${item.class}` : "Picture";
+  stage.show(image.url, image.width, image.height);
   questions.boxes?.draw();
-  await $("picture").decode().catch(() => {});
+  await $("image").decode().catch(() => {});
   if (item !== current()) return;
   stage.stage.dataset.shown = item.assignment;
   Object.assign(state, { shownAt: performance.now(), looked: 0 });
   preload();
 }
 
-// A picture that cannot be read is passed over; the server keeps a note of it.
+// A image that cannot be read is passed over; the server keeps a note of it.
 function gone(item) {
-  toast("One picture could not be shown and is left out.");
+  toast("One image could not be shown and is left out.");
   state.items.splice(state.items.indexOf(item), 1);
   state.version += 1;
   show();
@@ -216,29 +216,29 @@ function undo() {
 }
 
 function fetched(item) {
-  const known = pictures.get(item.assignment);
+  const known = images.get(item.assignment);
   if (known) return Promise.resolve(known);
-  const coming = untilAnswered(() => response(`api/picture/${item.assignment}`, token), [404, 410, 422]).then((answer) => {
-    if (!answer) { pictures.delete(item.assignment); return null; }
+  const coming = untilAnswered(() => response(`api/image/${item.assignment}`, token), [404, 410, 422]).then((answer) => {
+    if (!answer) { images.delete(item.assignment); return null; }
     const size = (name) => Number(answer.found.headers.get(name));
-    const picture = { url: URL.createObjectURL(answer.body), width: size("X-Width"), height: size("X-Height") };
-    pictures.set(item.assignment, picture);
-    return picture;
+    const image = { url: URL.createObjectURL(answer.body), width: size("X-Width"), height: size("X-Height") };
+    images.set(item.assignment, image);
+    return image;
   });
-  pictures.set(item.assignment, coming);
+  images.set(item.assignment, coming);
   return coming;
 }
 
 function preload() {
   const wanted = state.items.slice(state.at, state.at + AHEAD);
   const near = new Set(state.items.slice(Math.max(state.at - LEFT, 0), state.at + AHEAD).map((item) => item.assignment));
-  for (const [assignment, picture] of pictures) {
-    if (!near.has(assignment) && picture.url) { URL.revokeObjectURL(picture.url); pictures.delete(assignment); }
+  for (const [assignment, image] of images) {
+    if (!near.has(assignment) && image.url) { URL.revokeObjectURL(image.url); images.delete(assignment); }
   }
-  let running = [...pictures.values()].filter((picture) => !picture.url).length;
+  let running = [...images.values()].filter((image) => !image.url).length;
   for (const item of wanted) {
     if (running >= AT_ONCE) return;
-    if (!pictures.has(item.assignment)) { running += 1; fetched(item).then(preload); }
+    if (!images.has(item.assignment)) { running += 1; fetched(item).then(preload); }
   }
 }
 

@@ -1,11 +1,11 @@
-// The picture: as large as fits, moved by dragging, made larger by wheel, pinch, keys or double click.
+// The image: as large as fits, moved by dragging, made larger by wheel, pinch, keys or double click.
 
 const LARGEST = 40;
 const SLACK = 4;   // px that a pointer may move in a click
 
 export class Stage {
-  constructor(stage, world, picture) {
-    Object.assign(this, { stage, world, picture, width: 1, height: 1, scale: 1, x: 0, y: 0, fitted: true, pointers: new Map() });
+  constructor(stage, world, image) {
+    Object.assign(this, { stage, world, image, width: 1, height: 1, scale: 1, x: 0, y: 0, fitted: true, pointers: new Map() });
     this.tool = null;   // a drawing tool gets single pointers first
     new ResizeObserver(() => (this.fitted ? this.fit() : this.apply())).observe(stage);
     stage.addEventListener("wheel", (e) => { e.preventDefault(); this.zoom(Math.exp(-e.deltaY * (e.ctrlKey ? .01 : .0016)), e.clientX, e.clientY); }, { passive: false });
@@ -17,7 +17,7 @@ export class Stage {
 
   show(url, width, height) {
     Object.assign(this, { width, height });
-    this.picture.src = url;
+    this.image.src = url;
     this.world.style.width = `${width}px`;
     this.world.style.height = `${height}px`;
     this.fit();
@@ -50,11 +50,11 @@ export class Stage {
     this.x = held(this.x, this.width * this.scale, w);
     this.y = held(this.y, this.height * this.scale, h);
     this.world.style.transform = `translate(${this.x}px, ${this.y}px) scale(${this.scale})`;
-    this.picture.classList.toggle("coarse", this.scale >= 6 && !this.fitted);
+    this.image.classList.toggle("coarse", this.scale >= 6 && !this.fitted);
     this.changed?.();
   }
 
-  // From a pointer to pixels of the picture itself.
+  // From a pointer to pixels of the image itself.
   at(e) {
     const frame = this.stage.getBoundingClientRect();
     const clamp = (v, most) => Math.min(Math.max(v, 0), most);

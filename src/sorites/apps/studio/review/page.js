@@ -4,12 +4,12 @@ const by = (id) => document.getElementById(id);
 let state = null, at = 0, flags = new Set();
 
 function draw() {
-  const picture = state.pictures[at], seen = state.pictures.filter((p) => p.seen).length, all = state.pictures.length;
-  flags = new Set(picture.flags);
-  by("name").textContent = picture.name;
+  const image = state.images[at], seen = state.images.filter((p) => p.seen).length, all = state.images.length;
+  flags = new Set(image.flags);
+  by("name").textContent = image.name;
   by("sheet").src = "sheet/" + at;
-  by("sheet").alt = "every photograph of " + picture.name;
-  by("note").value = picture.note;
+  by("sheet").alt = "every photograph of " + image.name;
+  by("note").value = image.note;
   by("count").textContent = `sheet ${at + 1} of ${all}, ${seen} seen`;
   by("filled").style.width = (100 * seen) / all + "%";
   by("progress").setAttribute("aria-valuenow", seen);
@@ -20,7 +20,7 @@ function draw() {
 
 function marks() {
   for (const button of by("flags").children) button.setAttribute("aria-pressed", flags.has(button.dataset.kind));
-  const last = at === state.pictures.length - 1;
+  const last = at === state.images.length - 1;
   by("next").firstChild.textContent = (flags.size ? "Flag, " : "Right, ") + (last ? "done " : "next ");
 }
 
@@ -33,15 +33,15 @@ async function say() {
   const said = { number: at, flags: [...flags], note: by("note").value };
   const answer = await fetch("verdict", { method: "POST", body: JSON.stringify(said) });
   if (!answer.ok) throw new Error("the verdict was not kept: status " + answer.status);
-  Object.assign(state.pictures[at], { seen: true, flags: said.flags, note: said.note });
+  Object.assign(state.images[at], { seen: true, flags: said.flags, note: said.note });
 }
 
 async function next() {
   try {
     await say();
-    at = Math.min(at + 1, state.pictures.length - 1);
+    at = Math.min(at + 1, state.images.length - 1);
     draw();
-    if (state.pictures.every((p) => p.seen)) by("count").textContent = "all " + state.pictures.length + " seen. Thank you";
+    if (state.images.every((p) => p.seen)) by("count").textContent = "all " + state.images.length + " seen. Thank you";
   } catch (error) {
     by("count").textContent = error.message;
   }
@@ -84,7 +84,7 @@ async function start() {
   });
   by("next").addEventListener("click", next);
   by("back").addEventListener("click", back);
-  at = Math.max(0, state.pictures.findIndex((p) => !p.seen));
+  at = Math.max(0, state.images.findIndex((p) => !p.seen));
   draw();
   document.documentElement.dataset.ready = "";
 }

@@ -1,4 +1,4 @@
-"""Serve sheets to reviewers: crop error, missed picture, label mismatch, note.
+"""Serve sheets to reviewers: crop error, missed image, label mismatch, note.
 
 Each verdict is appended to one file.
 """
@@ -26,7 +26,7 @@ from sorites.apps.studio.serving import (
     page,
     same_token,
 )
-from sorites.apps.studio.sheets import pictures_of, sample_of, sheet_path, write_sheets
+from sorites.apps.studio.sheets import images_of, sample_of, sheet_path, write_sheets
 from sorites.core.errors import SoritesError
 from sorites.core.labels import imagenet
 from sorites.io.files import read_json, write_bytes
@@ -44,7 +44,7 @@ class Review:
     ) -> None:
         self._folder, self._log = folder, Log(folder.root / NAME)
         samples = sample_of(folder)
-        self._pictures = [(samples.get(name, name), name) for name, _ in pictures_of(folder)]
+        self._images = [(samples.get(name, name), name) for name, _ in images_of(folder)]
         self._tokens = kept_tokens(folder, reviewers)
         self._server = Server(self._answer, host, port)
         self.links = {name: f"{self._server.url}/{token}/" for name, token in self._tokens.items()}
@@ -81,17 +81,17 @@ class Review:
 
     def _state(self, name: str) -> dict[str, Any]:
         said = verdicts(self._folder)
-        pictures = []
-        for sample, shown in self._pictures:
+        images = []
+        for sample, shown in self._images:
             mine = said.get((name, sample), {})
             said_so = {"seen": bool(mine), "flags": mine.get("flags", []), "note": mine.get("note", "")}
-            pictures.append({"name": in_words(shown), **said_so})
-        return {"reviewer": name, "kinds": KINDS, "pictures": pictures}
+            images.append({"name": in_words(shown), **said_so})
+        return {"reviewer": name, "kinds": KINDS, "images": images}
 
     def _sheet(self, number: str) -> Reply:
-        if not number.isdigit() or int(number) >= len(self._pictures):
+        if not number.isdigit() or int(number) >= len(self._images):
             return NOT_FOUND
-        path = sheet_path(self._folder, self._pictures[int(number)][1])
+        path = sheet_path(self._folder, self._images[int(number)][1])
         return (
             Reply(200, path.read_bytes(), "image/jpeg", {"Cache-Control": "no-store"})
             if path.is_file()
@@ -100,7 +100,7 @@ class Review:
 
     def _verdict(self, name: str, said: dict[str, Any]) -> Reply:
         number, flags, note = said.get("number"), said.get("flags"), said.get("note", "")
-        right = isinstance(number, int) and not isinstance(number, bool) and 0 <= number < len(self._pictures)
+        right = isinstance(number, int) and not isinstance(number, bool) and 0 <= number < len(self._images)
         if (
             not right
             or not isinstance(flags, list)
@@ -108,7 +108,7 @@ class Review:
             or not isinstance(note, str)
         ):
             return in_json({"message": f"wanted number, flags of {', '.join(KINDS)}, and note"}, 400)
-        sample = self._pictures[int(number or 0)][0]
+        sample = self._images[int(number or 0)][0]
         self._log.add(
             "verdict", reviewer=name, sample=sample, flags=sorted(map(str, flags)), note=note[:LONGEST_NOTE]
         )
@@ -116,7 +116,7 @@ class Review:
 
 
 def in_words(name: str) -> str:
-    """Return the name of a picture with its class in words, where the folder is a WordNet id of ImageNet."""
+    """Return the name of an image with its class in words, where the folder is a WordNet id of ImageNet."""
     class_, _, stem = name.partition("/")
     label = imagenet().get(class_)
     return name if label is None else f"{imagenet().names[label]} ({class_}): {stem}"
@@ -172,6 +172,6 @@ def serve(
         review.stop()
     wrong = flagged(folder)
     say(
-        f"{len(wrong)} pictures are flagged"
+        f"{len(wrong)} images are flagged"
         + (f"; next: sorites studio capture --reshoot --out {folder.root} ..." if wrong else "")
     )

@@ -1,6 +1,6 @@
 "use strict";
-// Ask for the next picture, paint it at true pixels, and say so after two animation frames: by then it is on the screen.
-const picture = document.getElementById("picture");
+// Ask for the next image, paint it at true pixels, and say so after two animation frames: by then it is on the screen.
+const image = document.getElementById("image");
 const state = document.getElementById("state");
 let shown = 0;
 let asking = new AbortController();
@@ -11,11 +11,11 @@ const painted = () => new Promise((done) => requestAnimationFrame(() => requestA
 function place(where) {
   const ratio = window.devicePixelRatio || 1;
   const screen = [Math.round(window.innerWidth * ratio), Math.round(window.innerHeight * ratio)];
-  const shrink = Math.min(1, screen[0] / picture.naturalWidth, screen[1] / picture.naturalHeight);
-  const width = Math.round(picture.naturalWidth * shrink), height = Math.round(picture.naturalHeight * shrink);
+  const shrink = Math.min(1, screen[0] / image.naturalWidth, screen[1] / image.naturalHeight);
+  const width = Math.round(image.naturalWidth * shrink), height = Math.round(image.naturalHeight * shrink);
   const left = where === "centre" ? Math.floor((screen[0] - width) / 2) : 0;
   const top = where === "centre" ? Math.floor((screen[1] - height) / 2) : 0;
-  Object.assign(picture.style, {
+  Object.assign(image.style, {
     width: width / ratio + "px", height: height / ratio + "px", left: left / ratio + "px", top: top / ratio + "px",
   });
   return { screen, left, top, width, height };
@@ -27,10 +27,10 @@ async function show(item) {
     document.body.className = item.idle ? "" : "black";
   } else {
     const next = new Image();
-    next.src = "picture/" + item.number;
+    next.src = "image/" + item.number;
     await next.decode();
-    picture.src = next.src;
-    await picture.decode();
+    image.src = next.src;
+    await image.decode();
     where = place(item.place);
     document.body.className = "showing";
   }

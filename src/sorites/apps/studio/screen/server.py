@@ -1,4 +1,4 @@
-"""Serve the page that shows pictures: it asks what to show, paints it, and says so by number once
+"""Serve the page that shows images: it asks what to show, paints it, and says so by number once
 it is really on the screen.
 """
 
@@ -26,11 +26,11 @@ from sorites.apps.studio.serving import (
     page,
     same_token,
 )
-from sorites.core import Picture
+from sorites.core import ImageU8
 from sorites.core.errors import MissingExtra, SoritesError
 from sorites.sources.decode import decode
 
-# The longest that a request for the next picture is kept open.
+# The longest that a request for the next image is kept open.
 POLL_S = 20.0
 PLACES = ("centre", "left-top")
 _KINDS = {"page.html": "text/html; charset=utf-8", "page.css": "text/css", "page.js": "text/javascript"}
@@ -38,7 +38,7 @@ _KINDS = {"page.html": "text/html; charset=utf-8", "page.css": "text/css", "page
 
 @dataclass(frozen=True)
 class Shown:
-    """The state of the screen: the number of the item, and the place of its picture, in pixels of
+    """The state of the screen: the number of the item, and the place of its image, in pixels of
     the screen.
     """
 
@@ -52,7 +52,7 @@ class Shown:
 
 @dataclass(frozen=True)
 class Item:
-    """The next thing to show: a picture as the bytes of a PNG or JPEG file, or black."""
+    """The next object to show: an image as the bytes of a PNG or JPEG file, or black."""
 
     number: int = 0
     name: str = ""
@@ -85,7 +85,7 @@ class Screen:
         self._server.stop()
 
     def show(self, name: str, data: bytes | None, wait: float = 30.0) -> Shown:
-        """Show a picture and return once the page says that it is painted; say what to do if no
+        """Show an image and return once the page says that it is painted; say what to do if no
         page does in time.
         """
         with self._turn:
@@ -95,7 +95,7 @@ class Screen:
                 raise ScreenError(self._silence(wait))
             return self._shown
 
-    def seen(self) -> tuple[int, Picture | None]:
+    def seen(self) -> tuple[int, ImageU8 | None]:
         """Return what the page said that it shows, as a whole screen of pixels; None before it said
         anything.
         """
@@ -108,7 +108,7 @@ class Screen:
     def _silence(self, wait: float) -> str:
         if time.monotonic() - self._asked < POLL_S + 5:
             return (
-                f"the page at the screen did not paint the picture within {wait:.0f} s; look at it, or open"
+                f"the page at the screen did not paint the image within {wait:.0f} s; look at it, or open"
                 f" it again: {self.url}"
             )
         return (
@@ -128,8 +128,8 @@ class Screen:
             )
         if what == ("GET", "next"):
             return self._next(request.query.get("after", ""))
-        if what == ("GET", "picture") and len(parts) == 3:
-            return self._picture(parts[2])
+        if what == ("GET", "image") and len(parts) == 3:
+            return self._image(parts[2])
         if what == ("POST", "shown"):
             return self._acknowledged(request.json())
         if request.method == "GET" and len(parts) == 2 and parts[1] in _KINDS:
@@ -150,7 +150,7 @@ class Screen:
             {"number": item.number, "place": self.place, "idle": not item.name, "black": item.data is None}
         )
 
-    def _picture(self, number: str) -> Reply:
+    def _image(self, number: str) -> Reply:
         item = self._item
         if item.data is None or number != str(item.number):
             return NOT_FOUND
@@ -172,7 +172,7 @@ class Screen:
 
 
 class ScreenError(SoritesError):
-    """No page shows the picture; the message has the link to open."""
+    """No page shows the image; the message has the link to open."""
 
 
 @functools.cache
@@ -181,19 +181,19 @@ def _file(name: str) -> str:
 
 
 @functools.lru_cache(maxsize=4)
-def composed(data: bytes | None, shown: Shown) -> Picture:
-    """Return the pixels of a whole screen that shows a picture on black."""
+def composed(data: bytes | None, shown: Shown) -> ImageU8:
+    """Return the pixels of a whole screen that shows an image on black."""
     from PIL import Image as Pillow
 
     screen = np.zeros((shown.screen[1], shown.screen[0], 3), np.uint8)
     if data is None:
         return screen
-    picture = decode(data, "the picture on the screen")
+    image = decode(data, "the image on the screen")
     size = (max(1, round(shown.width)), max(1, round(shown.height)))
-    if size != (picture.shape[1], picture.shape[0]):
-        picture = np.asarray(Pillow.fromarray(picture).resize(size, Pillow.Resampling.BICUBIC))
+    if size != (image.shape[1], image.shape[0]):
+        image = np.asarray(Pillow.fromarray(image).resize(size, Pillow.Resampling.BICUBIC))
     top, left = round(shown.top), round(shown.left)
-    screen[top : top + size[1], left : left + size[0]] = picture[
+    screen[top : top + size[1], left : left + size[0]] = image[
         : shown.screen[1] - top, : shown.screen[0] - left
     ]
     screen.setflags(write=False)
@@ -219,12 +219,12 @@ class VirtualTv:
             raise MissingExtra("the studio", "studio") from error
         self._http = httpx.Client(base_url=url, timeout=POLL_S + 10, trust_env=False)
         self._size, self._number = size, 0
-        self._pixels: Picture = np.zeros((size[1], size[0], 3), np.uint8)
+        self._pixels: ImageU8 = np.zeros((size[1], size[0], 3), np.uint8)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
-    def seen(self) -> tuple[int, Picture | None]:
+    def seen(self) -> tuple[int, ImageU8 | None]:
         """Return the number of what is shown, and the pixels of the whole screen."""
         return self._number, self._pixels
 
@@ -245,9 +245,7 @@ class VirtualTv:
                 self._ended.wait(RETRY_S)
 
     def _show(self, item: dict[str, Any]) -> None:
-        data = (
-            None if item["black"] else self._http.get(f"picture/{item['number']}").raise_for_status().content
-        )
+        data = None if item["black"] else self._http.get(f"image/{item['number']}").raise_for_status().content
         shown = self._placed(item, data)
         self._pixels, self._number = composed(data, shown), shown.number
         said = {"number": shown.number, "screen": shown.screen, "left": shown.left, "top": shown.top}
@@ -256,12 +254,12 @@ class VirtualTv:
         ).raise_for_status()
 
     def _placed(self, item: dict[str, Any], data: bytes | None) -> Shown:
-        """Lay a picture on the screen as the page does: at true pixels, smaller only if it is
+        """Lay an image on the screen as the page does: at true pixels, smaller only if it is
         larger than the screen.
         """
         if data is None:
             return Shown(item["number"], self._size, 0, 0, 0, 0)
-        high, wide = decode(data, "the picture").shape[:2]
+        high, wide = decode(data, "the image").shape[:2]
         shrink = min(1.0, self._size[0] / wide, self._size[1] / high)
         width, height = round(wide * shrink), round(high * shrink)
         centred = item["place"] == "centre"

@@ -2,7 +2,7 @@
 the light of the lamp.
 
 Light, sensor, meter and developing are those of the simulated camera (``sorites.shifts.camera``).
-New here is that a whole frame is taken and not the picture alone: the camera stands a little askew,
+New here is that a whole frame is taken and not the image alone: the camera stands a little askew,
 and its frame holds the screen and the dark around it.
 """
 
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from PIL import Image as Pillow
 
 from sorites.apps.studio.markers import vision
-from sorites.core import Picture
+from sorites.core import ImageU8
 from sorites.core.rng import rng_for
 from sorites.optics import convolve
 from sorites.optics.camera import EOS_RP, Body, Exposure, Light, blur, blur_size
@@ -32,10 +32,10 @@ from sorites.optics.sensor import Draw, raw
 from sorites.shifts.camera import ES_STUDIO, LUMINANCE, Studio
 
 Matrix = NDArray[np.float64]
-# The area of a picture on the screen, in its pixels, for which the simulated studio gives the share
+# The area of an image on the screen, in its pixels, for which the simulated studio gives the share
 # in the meter's reading.
 NOMINAL_PX = 500 * 375
-# The shorter side of such a picture: ``span_px`` pixels of the sensor lie across it.
+# The shorter side of such an image: ``span_px`` pixels of the sensor lie across it.
 NOMINAL_SIDE = 375
 
 
@@ -148,9 +148,9 @@ class Room:
     def _curve(self) -> Light:
         return np.asarray((np.arange(256) / 255) ** self.studio.gamma, np.float32)
 
-    def metered(self, screen: Picture, lamp: float, wander: float) -> Exposure:
+    def metered(self, screen: ImageU8, lamp: float, wander: float) -> Exposure:
         """Return the exposure that the camera chooses from its whole frame: mostly dark, so the
-        picture is over-exposed.
+        image is over-exposed.
         """
         lit = sum(
             weight * float(np.bincount(screen[..., channel].ravel(), minlength=256) @ self._curve)
@@ -162,7 +162,7 @@ class Room:
         frame += (1 - self.studio.weight) * float(_between(self.studio.surround, lamp))
         return program(frame * 2**wander, self.body, self.studio.widest)
 
-    def light(self, screen: Picture) -> Light:
+    def light(self, screen: ImageU8) -> Light:
         """Return the light of the screen as it falls on the frame, white = 1, before the lens blurs it."""
         cv2 = vision()
         on_frame = cv2.remap(
@@ -177,7 +177,7 @@ class Room:
         made = next(iter(convolve.sweep(light, [blur(f_number, pitch, 0.0, size)], "reflect")))
         return np.maximum(made, 0)
 
-    def developed(self, light: Light, lamp: float, exposure: Exposure, rng: np.random.Generator) -> Picture:
+    def developed(self, light: Light, lamp: float, exposure: Exposure, rng: np.random.Generator) -> ImageU8:
         """Return the frame, 8 bits, of what ``blurred`` gave."""
         collected = self.body.electrons(exposure) / np.array(self.body.balance)
         electrons = light * (float(_between(self.studio.white, lamp)) * collected).astype(np.float32)
@@ -211,7 +211,7 @@ def _between(of: object, lamp: float) -> NDArray[np.float64]:
 
 MODEL, LENS = "Sorites virtual camera", "virtual 24-105mm f/5"
 # Returns the number of what a screen shows and its pixels.
-Seen = Callable[[], tuple[int, Picture | None]]
+Seen = Callable[[], tuple[int, ImageU8 | None]]
 _RATIONALS = 1_000_000
 
 
@@ -219,7 +219,7 @@ class Photographer:
     """Takes the photographs; ``last`` is what the last one shows: a hash of the screen, the lamp,
     the exposure.
 
-    The light through the lens is kept for the last picture, as its settings come one after another.
+    The light through the lens is kept for the last image, as its settings come one after another.
     """
 
     def __init__(
@@ -232,7 +232,7 @@ class Photographer:
         self._taken: Counter[str] = Counter()
         self._light = functools.lru_cache(maxsize=2)(self._fresh_light)
         self._blurred = functools.lru_cache(maxsize=6)(self._fresh_blur)
-        self._screens: dict[str, Picture] = {}
+        self._screens: dict[str, ImageU8] = {}
 
     def photograph(self, chosen: Exposure | None, wrong: bool = False) -> bytes:
         """Return a photograph of this moment; without an exposure the camera meters.
@@ -263,7 +263,7 @@ class Photographer:
         Pillow.fromarray(pixels).resize((640, 360)).save(file, "JPEG", quality=80)
         return file.getvalue()
 
-    def _key(self, screen: Picture) -> str:
+    def _key(self, screen: ImageU8) -> str:
         """Return a name for what the screen shows, and keep its pixels under it for a while."""
         key = hashlib.blake2b(screen.tobytes(), digest_size=8).hexdigest()
         if key not in self._screens:
@@ -285,13 +285,13 @@ class Photographer:
         return rng_for(self.seed, name, f"shot {self._taken[name]}")
 
     def _exposure(
-        self, screen: Picture, lamp: float, chosen: Exposure | None, rng: np.random.Generator
+        self, screen: ImageU8, lamp: float, chosen: Exposure | None, rng: np.random.Generator
     ) -> Exposure:
         wander = float(rng.standard_normal()) * self.room.studio.wander
         return self.room.metered(screen, lamp, wander) if chosen is None else self.room.body.check(chosen)
 
 
-def as_jpeg(frame: Picture, exposure: Exposure, quality: int) -> bytes:
+def as_jpeg(frame: ImageU8, exposure: Exposure, quality: int) -> bytes:
     """Return a frame as a JPEG file whose EXIF says how it was taken."""
     exif = Pillow.Exif()
     exif[0x010F], exif[0x0110] = "Sorites", MODEL

@@ -5,7 +5,7 @@ import pytest
 
 from sorites.core import Sample
 from sorites.core.errors import SoritesError
-from sorites.training.images import SamplePictures
+from sorites.training.images import SampleImages
 
 
 def samples(*labels: int | None) -> list[Sample]:
@@ -14,12 +14,12 @@ def samples(*labels: int | None) -> list[Sample]:
     ]  # type: ignore[misc]
 
 
-def test_pictures_of_samples_are_found_by_place() -> None:
-    pictures = SamplePictures(samples(4, 2))
-    assert [len(pictures), pictures.id(1), pictures.label(1)] == [2, "s1", 2]
-    assert (pictures.picture(1, np.random.default_rng(0)) == 1).all()
+def test_images_of_samples_are_found_by_place() -> None:
+    images = SampleImages(samples(4, 2))
+    assert [len(images), images.id(1), images.label(1)] == [2, "s1", 2]
+    assert (images.image(1, np.random.default_rng(0)) == 1).all()
 
 
 def test_a_sample_without_a_label_is_refused() -> None:
     with pytest.raises(SoritesError, match="s1 has none that is in the labels"):
-        SamplePictures(samples(4, None))
+        SampleImages(samples(4, None))

@@ -1,5 +1,5 @@
 """Image-text models of all three kinds: a split learnt from texts, what its halves know, and
-degrees of pictures by it.
+degrees of images by it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from unittest import mock
 
-from tools.net import pictures
+from tools.net import images
 from tools.net.hashes import Entry, of_file, of_plain
 from tools.net.home import Task, typed
 
@@ -25,14 +25,14 @@ class Own:
     version = "7"
     turn = np.random.default_rng(0).normal(size=(192, 16))
 
-    def images(self, pictures):
-        small = [p[:: max(1, p.shape[0] // 8), :: max(1, p.shape[1] // 8)][:8, :8] for p in pictures]
+    def images(self, images):
+        small = [p[:: max(1, p.shape[0] // 8), :: max(1, p.shape[1] // 8)][:8, :8] for p in images]
         return np.stack([s.reshape(-1) / 255 - 0.5 for s in small]) @ self.turn
 
     def texts(self, sentences):
         return np.stack([sum(np.sin(np.arange(1, 17) * (k + 1) * ord(c) / 7) for k, c in enumerate(s)) for s in sentences])
 """
-"""A referee as a user writes it."""
+"""An encoder as a user writes it."""
 CLIP = {
     "embed_dim": 32,
     "vision_cfg": {"image_size": 32, "layers": 1, "width": 64, "patch_size": 16},
@@ -41,24 +41,24 @@ CLIP = {
 LOOKS = "a photo of a {}\n\na sketch of a {}\na pencil drawing of a {}\n\na {} at night\n"
 SMALL = ("--triplets", "300", "--epochs", "3", "--seed", "5")
 NAMED = ("--labels", "photos.txt", "--templates", "looks.txt", "--check", "folder:photos")
-"""What a referee without texts of its own has to be told."""
+"""What an encoder without texts of its own has to be told."""
 
 
 def tasks() -> list[Task]:
     return [
-        Task((f"referees/{name}", f"words/referees/{name}"), functools.partial(digests, name, make, more))
-        for name, (make, more) in REFEREES.items()
+        Task((f"encoders/{name}", f"words/encoders/{name}"), functools.partial(digests, name, make, more))
+        for name, (make, more) in ENCODERS.items()
     ]
 
 
 def cifar() -> str:
-    """The embedded one, taught here on as few pictures as it can be."""
+    """The embedded one, taught here on as few images as it can be."""
     return "cifar:1000"
 
 
 def own() -> str:
-    Path("own_referee.py").write_text(OWN, encoding="utf-8")
-    return "python:own_referee:Own"
+    Path("own_encoder.py").write_text(OWN, encoding="utf-8")
+    return "python:own_encoder:Own"
 
 
 def open_clip() -> str:
@@ -67,7 +67,7 @@ def open_clip() -> str:
     Asking for one that does not exist makes the library ready to be imported.
     """
     with contextlib.suppress(RuntimeError):
-        typed("distance", "folder:photos", "--against", "folder:photos", "--referee", "open_clip:none@none")
+        typed("distance", "folder:photos", "--against", "folder:photos", "--encoder", "open_clip:none@none")
     import torch
     from safetensors.torch import save_file
 
@@ -80,7 +80,7 @@ def open_clip() -> str:
     return "open_clip:tiny-clip.json@weights.safetensors"
 
 
-REFEREES: Mapping[str, tuple[Callable[[], str], tuple[str, ...]]] = {
+ENCODERS: Mapping[str, tuple[Callable[[], str], tuple[str, ...]]] = {
     "cifar": (cifar, ("--limit", "80")),
     "python": (own, NAMED),
     "open_clip": (open_clip, NAMED),
@@ -88,14 +88,14 @@ REFEREES: Mapping[str, tuple[Callable[[], str], tuple[str, ...]]] = {
 
 
 def digests(name: str, make: Callable[[], str], more: tuple[str, ...]) -> Iterator[Entry]:
-    pictures.fruit("photos")
-    pictures.fruit("training", first=20)
+    images.fruit("photos")
+    images.fruit("training", first=20)
     Path("looks.txt").write_text(LOOKS, encoding="utf-8")
     spec = make()
     with mock.patch.object(sys, "path", [str(Path.cwd()), *sys.path]):
-        said = typed("decompose", "train", "--referee", spec, *SMALL, *more, "--out", "split.safetensors")
+        said = typed("decompose", "train", "--encoder", spec, *SMALL, *more, "--out", "split.safetensors")
         judged = (
-            "--referee",
+            "--encoder",
             spec,
             "--decomposition",
             "split.safetensors",
@@ -118,9 +118,9 @@ def digests(name: str, make: Callable[[], str], more: tuple[str, ...]) -> Iterat
             "--out",
             "edged.parquet",
         )
-    yield f"words/referees/{name}", of_plain(re.sub(r"orthogonal to \S+", "", said))
-    yield f"referees/{name}/halves", of_plain(re.findall(r"\d+\.\d+|\b\d+\b", said.partition("wrote")[0]))
+    yield f"words/encoders/{name}", of_plain(re.sub(r"orthogonal to \S+", "", said))
+    yield f"encoders/{name}/halves", of_plain(re.findall(r"\d+\.\d+|\b\d+\b", said.partition("wrote")[0]))
     for file in ("split.safetensors", "found.parquet", "edged.parquet"):
         yield from (
-            (f"referees/{name}/{Path(file).stem}/{part}", digest) for part, digest in of_file(Path(file))
+            (f"encoders/{name}/{Path(file).stem}/{part}", digest) for part, digest in of_file(Path(file))
         )

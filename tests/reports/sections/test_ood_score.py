@@ -7,17 +7,17 @@ import polars as pl
 from tests.reports.texts import share
 
 from sorites import metrics
-from sorites.reports.sections.ood import strangeness
+from sorites.reports.sections.ood import ood_score
 from sorites.reports.view import RunView, merge
 
 
 def captions(run: RunView) -> list[str]:
-    section = strangeness(merge([run]))
+    section = ood_score(merge([run]))
     return [] if section is None else re.findall(r"<caption>(.*?)</caption>", section.body)
 
 
-def test_each_framework_has_its_table(strange_run: RunView) -> None:
-    found = captions(strange_run)
+def test_each_framework_has_its_table(ood_run: RunView) -> None:
+    found = captions(ood_run)
     assert [text.split(" ")[0] + " " + text.split(" ")[1] for text in found] == [
         "By label:",
         "By verdict:",
@@ -26,27 +26,27 @@ def test_each_framework_has_its_table(strange_run: RunView) -> None:
     ]
 
 
-def test_numbers_are_the_metrics_with_interval_and_n(strange_run: RunView) -> None:
-    section = strangeness(merge([strange_run]))
+def test_numbers_are_the_metrics_with_interval_and_n(ood_run: RunView) -> None:
+    section = ood_score(merge([ood_run]))
     assert section is not None
-    row = metrics.auroc(strange_run.table).filter(model="lite1", scorer="energy").row(0, named=True)
+    row = metrics.auroc(ood_run.table).filter(model="lite1", scorer="energy").row(0, named=True)
     assert share(row) in section.body
     line = re.search(r"<tr><th[^>]*>lite1</th><td[^>]*>energy</td>.*?</tr>", section.body)
     assert line is not None
     tail = re.findall(r'<td class="num">([\d\u202f]+)</td>', line.group())
-    assert tail == [str(row["familiar"]), str(row["strange"]), str(row["missing"])]
+    assert tail == [str(row["id"]), str(row["ood"]), str(row["missing"])]
 
 
-def test_near_stands_before_far_and_moved_last(strange_run: RunView) -> None:
-    section = strangeness(merge([strange_run]))
+def test_near_stands_before_far_and_moved_last(ood_run: RunView) -> None:
+    section = ood_score(merge([ood_run]))
     assert section is not None
     places = [section.body.index(f">{name}</th>") for name in ("near S-OOD", "far S-OOD", "C-OOD")]
     assert places == sorted(places)
 
 
-def test_what_cannot_be_asked_is_absent(strange_run: RunView, run: RunView) -> None:
+def test_what_cannot_be_asked_is_absent(ood_run: RunView, run: RunView) -> None:
     assert captions(run) == []
-    known = dataclasses.replace(strange_run, table=strange_run.table.filter(pl.col("known")))
+    known = dataclasses.replace(ood_run, table=ood_run.table.filter(pl.col("known")))
     assert [text[:10] for text in captions(known)] == ["By verdict", "Correlatio"]
-    clean = dataclasses.replace(strange_run, table=strange_run.table.filter(pl.col("shift") == "clean"))
+    clean = dataclasses.replace(ood_run, table=ood_run.table.filter(pl.col("shift") == "clean"))
     assert [text[:8] for text in captions(clean)] == ["By label", "By verdi"]

@@ -17,23 +17,23 @@ def test_photographs_are_taken_through_a_lens(tmp_path: Path) -> None:
     words = ["lens", "photo", "CookeTriplet", str(tmp_path / "a.jpg"), "--out", str(tmp_path / "out")]
     done = runner.invoke(app, words)
     assert done.exit_code == 0
-    assert "wrote 1 of 1 pictures" in done.stdout
+    assert "wrote 1 of 1 images" in done.stdout
     with Pillow.open(tmp_path / "out" / "a.png") as made:
         assert (made.format, made.size) == ("PNG", (50, 40))
 
 
-def test_a_bad_picture_is_an_error_line_and_an_exit_code(tmp_path: Path) -> None:
+def test_a_bad_image_is_an_error_line_and_an_exit_code(tmp_path: Path) -> None:
     Pillow.fromarray(np.zeros((20, 20, 3), np.uint8)).save(tmp_path / "a.png")
     (tmp_path / "bad.png").write_bytes(b"nothing")
-    pictures = [str(tmp_path / name) for name in ("bad.png", "a.png")]
-    done = runner.invoke(app, ["lens", "photo", "TessarLens", *pictures, "--out", str(tmp_path / "out")])
+    images = [str(tmp_path / name) for name in ("bad.png", "a.png")]
+    done = runner.invoke(app, ["lens", "photo", "TessarLens", *images, "--out", str(tmp_path / "out")])
     assert done.exit_code == 1
     assert "not written: " in done.stderr
-    assert "bad.png: not a picture" in done.stderr
+    assert "bad.png: not an image" in done.stderr
     assert (tmp_path / "out" / "a.png").is_file()
 
 
-def test_a_picture_beyond_the_limit_is_an_error_line_with_both_sizes(tmp_path: Path) -> None:
+def test_a_image_beyond_the_limit_is_an_error_line_with_both_sizes(tmp_path: Path) -> None:
     (tmp_path / "vast.ppm").write_bytes(b"P6 20000 20000 255\n")
     done = runner.invoke(
         app, ["lens", "photo", "TessarLens", str(tmp_path / "vast.ppm"), "--out", str(tmp_path / "out")]
@@ -41,7 +41,7 @@ def test_a_picture_beyond_the_limit_is_an_error_line_with_both_sizes(tmp_path: P
     assert done.exit_code == 1
     assert "vast.ppm: 20000 x 20000 pixels are more than the 100,000,000 allowed" in done.stderr
     assert f"{MOST:,}" == "100,000,000"
-    assert "wrote 0 of 1 pictures" in done.stdout
+    assert "wrote 0 of 1 images" in done.stdout
 
 
 def test_a_set_is_drawn_with_its_selection(tmp_path: Path) -> None:

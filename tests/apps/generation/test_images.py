@@ -1,4 +1,4 @@
-"""Pictures along sliders: the published layout, resuming, and what the folder refuses."""
+"""Images along sliders: the published layout, resuming, and what the folder refuses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.apps.generation.conftest import FEW
 from sorites import core
 from sorites.apps.generation import images
 from sorites.apps.generation.concepts import CNS_SHIFTS, concepts, shift_folder
-from sorites.apps.generation.images import combined, make_combined, make_pictures
+from sorites.apps.generation.images import combined, make_combined, make_images
 from sorites.core.errors import SoritesError
 from sorites.core.labels import labels
 from sorites.diffusion.pipeline import Pipe
@@ -29,7 +29,7 @@ SEVERITIES = (0.0, 1.0, 2.5)
 
 
 def _all(pipe: Pipe, sliders: Shelf, out: Path) -> pl.DataFrame:
-    return make_pictures(pipe, sliders, SEVERITIES, [1, 2], out, FEW, "png")
+    return make_images(pipe, sliders, SEVERITIES, [1, 2], out, FEW, "png")
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def drawn(tiny: Pipe, sliders: Shelf, tmp_path_factory: pytest.TempPathFactory) 
 
 
 @pytest.mark.slow
-def test_pictures_are_in_the_layout_that_the_reader_of_the_benchmark_reads(
+def test_images_are_in_the_layout_that_the_reader_of_the_benchmark_reads(
     tiny: Pipe, sliders: Shelf, drawn: tuple[Path, pl.DataFrame]
 ) -> None:
     out, rows = drawn
@@ -50,7 +50,7 @@ def test_pictures_are_in_the_layout_that_the_reader_of_the_benchmark_reads(
     one = found["snow/003/seed_0002", "snow", 2.5]
     assert one.label == 1
     slider = sliders.slider(tiny, "snow", Concept(3, "cross"))
-    again = sample(tiny, [along("a picture of a cross", 2, slider, SEVERITIES)], FEW)[0][2]
+    again = sample(tiny, [along("an image of a cross", 2, slider, SEVERITIES)], FEW)[0][2]
     assert np.abs(one.load() / 255 - again).max() < 1 / 255
 
 
@@ -64,7 +64,7 @@ def test_a_published_class_file_is_not_needed_for_imagenet(tmp_path: Path) -> No
         core.source(f"cns_bench:{tmp_path}", labels("imagenet"))
 
 
-def test_the_manifest_says_what_every_picture_follows_from(drawn: tuple[Path, pl.DataFrame]) -> None:
+def test_the_manifest_says_what_every_image_follows_from(drawn: tuple[Path, pl.DataFrame]) -> None:
     out, rows = drawn
     assert rows.equals(pl.read_parquet(out / images.MANIFEST))
     one = rows.row(-1, named=True)
@@ -110,7 +110,7 @@ def test_no_room_on_disk_is_said_and_leaves_nothing_half_written(
     some = sliders.kept(["snow"], ["disc"])
     largest = max(file.stat().st_size for file in drawn[0].glob("snow/000_disc/*.png"))
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    make_pictures(tiny, some, SEVERITIES[:1], [1], tmp_path, FEW, "png")
+    make_images(tiny, some, SEVERITIES[:1], [1], tmp_path, FEW, "png")
     resource.setrlimit(resource.RLIMIT_FSIZE, (largest - 1, before[1]))
     try:
         with pytest.raises(SoritesError, match=r"cannot write .*: File too large\. What is finished is kept"):
@@ -122,21 +122,21 @@ def test_no_room_on_disk_is_said_and_leaves_nothing_half_written(
     assert len(list(core.source(f"cns_bench:{tmp_path}", labels(str(tmp_path / "labels.txt"))))) == 2 * 3
 
 
-def test_a_folder_of_other_pictures_is_refused(tiny: Pipe, sliders: Shelf, tmp_path: Path) -> None:
+def test_a_folder_of_other_images_is_refused(tiny: Pipe, sliders: Shelf, tmp_path: Path) -> None:
     some = sliders.kept(["snow"], ["disc"])
-    make_pictures(tiny, some, (0.0, 1.0), [1], tmp_path, FEW, "png")
+    make_images(tiny, some, (0.0, 1.0), [1], tmp_path, FEW, "png")
     with pytest.raises(SoritesError, match="drawn with guidance 2.0, not 3.0; choose another --out DIR"):
-        make_pictures(tiny, some, (0.0, 1.0), [1], tmp_path, replace(FEW, guidance=3.0), "png")
-    more = make_pictures(tiny, some, (0.0, 1.0, 2.0), [1, 2], tmp_path, FEW, "png")
+        make_images(tiny, some, (0.0, 1.0), [1], tmp_path, replace(FEW, guidance=3.0), "png")
+    more = make_images(tiny, some, (0.0, 1.0, 2.0), [1, 2], tmp_path, FEW, "png")
     assert len(more) == 6
 
 
 def test_a_shift_by_words_alone_shares_the_seeds_noise(tiny: Pipe, sliders: Shelf, tmp_path: Path) -> None:
-    rows = make_pictures(
+    rows = make_images(
         tiny, sliders.kept(["snow"], ["disc"]), (0.0, 1.0), [1], tmp_path, FEW, "png", by_text=True
     )
     told = rows.filter(pl.col("shift") == "snow_by_text")
-    assert told["text"].to_list() == ["a picture of a disc", "a picture of a disc in snow"]
+    assert told["text"].to_list() == ["an image of a disc", "an image of a disc in snow"]
     zero = rows.filter(pl.col("severity") == 0)["hash"].to_list()
     assert zero[0] == zero[1]
 
@@ -145,7 +145,7 @@ def test_two_sliders_are_drawn_as_a_sheet_of_two_ways(tiny: Pipe, sliders: Shelf
     disc, tops = Concept(0, "disc"), [("snow", 1.5), ("night", 1.0)]
     rows = combined(tiny, sliders, tops, disc, 1, FEW)
     single = sample(
-        tiny, [along("a picture of a disc", 1, sliders.slider(tiny, "snow", disc), (0.0, 0.75, 1.5))], FEW
+        tiny, [along("an image of a disc", 1, sliders.slider(tiny, "snow", disc), (0.0, 0.75, 1.5))], FEW
     )[0]
     np.testing.assert_allclose([row[0] for row in rows], single, atol=1e-4)
     pages = make_combined(tiny, sliders.kept((), ["disc"]), tops, [1], tmp_path, FEW, sheet, "png")
@@ -164,7 +164,7 @@ def test_severities_seeds_and_names_that_cannot_be_are_refused(
         ((1.0,), [1], "gif", "jpg or png"),
     ):
         with pytest.raises(SoritesError, match=said):
-            make_pictures(tiny, sliders, severities, seeds, tmp_path, FEW, kind)
+            make_images(tiny, sliders, severities, seeds, tmp_path, FEW, kind)
     with pytest.raises(SoritesError, match="no slider named 'snwo'. Did you mean snow"):
         sliders.kept(["snwo"], [])
     with pytest.raises(SoritesError, match="no class with a slider named 'disk'. Did you mean disc"):

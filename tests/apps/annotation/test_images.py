@@ -1,4 +1,4 @@
-"""Which pictures are shown: those of a source, or the very images of a run; and what the page gets
+"""Which images are shown: those of a source, or the very images of a run; and what the page gets
 of them.
 """
 
@@ -16,7 +16,7 @@ from tests.conftest import CLASSES, scene
 
 from sorites.apps.annotation.images import Album, Entry, encoded, from_run, from_source, read_list
 from sorites.core import Model
-from sorites.core.errors import BadPicture, SoritesError
+from sorites.core.errors import BadImage, SoritesError
 from sorites.core.table import read
 from sorites.evaluation.run import run
 from sorites.suites.suite import parse
@@ -37,7 +37,7 @@ def folder(photos: Path, tiny: Callable[..., Model], tmp_path_factory: pytest.Te
     return out
 
 
-def test_pictures_of_a_source_have_their_class_in_words(photos: Path) -> None:
+def test_images_of_a_source_have_their_class_in_words(photos: Path) -> None:
     found = from_source(f"folder:{photos}")
     assert len(found) == 20
     assert {entry.shown_class for entry in found} == {"tench", "goldfish", "great white shark", "tiger shark"}
@@ -45,9 +45,9 @@ def test_pictures_of_a_source_have_their_class_in_words(photos: Path) -> None:
 
 
 def test_classes_of_ones_own_keep_their_names(tmp_path: Path) -> None:
-    (tmp_path / "my thing").mkdir()
-    Pillow.fromarray(scene(0)).save(tmp_path / "my thing" / "a.png")
-    assert from_source(f"folder:{tmp_path}")[0].shown_class == "my thing"
+    (tmp_path / "my object").mkdir()
+    Pillow.fromarray(scene(0)).save(tmp_path / "my object" / "a.png")
+    assert from_source(f"folder:{tmp_path}")[0].shown_class == "my object"
 
 
 def test_images_of_a_run_are_those_that_its_models_saw(folder: Path) -> None:
@@ -60,9 +60,9 @@ def test_images_of_a_run_are_those_that_its_models_saw(folder: Path) -> None:
             row["shift"],
             row["severity"],
         )
-    pictures = [entry.load() for entry in found.values()]
-    assert all(picture.shape[2] == 3 and min(picture.shape[:2]) == 64 for picture in pictures)
-    assert len({picture.tobytes() for picture in pictures}) == 6
+    images = [entry.load() for entry in found.values()]
+    assert all(image.shape[2] == 3 and min(image.shape[:2]) == 64 for image in images)
+    assert len({image.tobytes() for image in images}) == 6
 
 
 def test_a_list_chooses_images_clean_ones_too(folder: Path, tmp_path: Path) -> None:
@@ -71,11 +71,11 @@ def test_a_list_chooses_images_clean_ones_too(folder: Path, tmp_path: Path) -> N
     pl.DataFrame({"image_id": chosen}).write_csv(tmp_path / "only.csv")
     assert {entry.image_id for entry in from_run(folder, read_list(tmp_path / "only.csv"))} == set(chosen)
     pl.DataFrame({"other": [1]}).write_csv(tmp_path / "wrong.csv")
-    with pytest.raises(SoritesError, match="wanted the column image_id or picture"):
+    with pytest.raises(SoritesError, match="wanted the column image_id or image"):
         read_list(tmp_path / "wrong.csv")
 
 
-def test_small_pictures_are_shown_without_loss_and_large_ones_smaller_with_their_true_size() -> None:
+def test_small_images_are_shown_without_loss_and_large_ones_smaller_with_their_true_size() -> None:
     small = encoded(scene(1))
     assert small.kind == "image/png"
     assert np.array_equal(np.asarray(Pillow.open(io.BytesIO(small.data))), scene(1))
@@ -98,5 +98,5 @@ def test_an_album_keeps_what_was_asked_for_last_and_says_what_it_has_not(
     for i in (0, 0, 1, 2, 3, 0):
         album.shown(str(i))
     assert made == [0, 1, 2, 3, 0]
-    with pytest.raises(BadPicture, match="no picture"):
+    with pytest.raises(BadImage, match="no image"):
         album.shown("elsewhere")

@@ -1,4 +1,4 @@
-"""Pictures in every format, spoilt: each is decoded, or is a ``BadPicture`` that becomes a row of
+"""Images in every format, spoilt: each is decoded, or is a ``BadImage`` that becomes a row of
 the table.
 """
 
@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from PIL import Image
 from tests.fuzz import bounds, hostile
 
-from sorites.core.errors import BadPicture
+from sorites.core.errors import BadImage
 from sorites.sources.decode import decode, decode_rgba
 
 
-def pictures() -> list[bytes]:
-    """Small pictures of all formats and modes that are read."""
+def images() -> list[bytes]:
+    """Small images of all formats and modes that are read."""
     noise = np.random.default_rng(0).integers(0, 256, (9, 14, 4), dtype=np.uint8)
     rgba = Image.fromarray(noise, "RGBA")
     grey16 = Image.fromarray(noise[..., 0].astype(np.uint16) * 200)
@@ -46,17 +46,17 @@ def pictures() -> list[bytes]:
 
 
 @bounds.shares
-def test_pictures(share: float) -> None:
-    spoilt = st.builds(hostile.spoilt, st.sampled_from(pictures()), hostile.seeds)
+def test_images(share: float) -> None:
+    spoilt = st.builds(hostile.spoilt, st.sampled_from(images()), hostile.seeds)
 
     def run(data: bytes) -> None:
         for read, channels in ((decode, 3), (decode_rgba, 4)):
             try:
-                picture = read(data, "picture")
-            except BadPicture as error:
-                assert str(error).startswith("picture: ")  # noqa: PT017
+                image = read(data, "image")
+            except BadImage as error:
+                assert str(error).startswith("image: ")  # noqa: PT017
                 continue
-            assert picture.dtype == np.uint8
-            assert picture.shape[2] == channels
+            assert image.dtype == np.uint8
+            assert image.shape[2] == channels
 
-    bounds.fuzz("pictures", share, st.one_of(spoilt, spoilt, spoilt, st.binary(max_size=64)), run)
+    bounds.fuzz("images", share, st.one_of(spoilt, spoilt, spoilt, st.binary(max_size=64)), run)

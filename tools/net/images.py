@@ -1,4 +1,4 @@
-"""Pictures made from numbers alone, and small folders of them in the layouts in which datasets are
+"""Images made from numbers alone, and small folders of them in the layouts in which datasets are
 published.
 """
 
@@ -15,16 +15,16 @@ from pathlib import Path
 import numpy as np
 from PIL import Image as Pillow
 
-from sorites.core import Picture
+from sorites.core import ImageU8
 
 SIZES = {"odd": (97, 133), "square": (224, 224), "portrait": (384, 288)}
-"""Height and width of the three pictures that shifts and models are shown."""
+"""Height and width of the three images that shifts and models are shown."""
 CLASSES = ("n01440764", "n01443537", "n01629819", "n02123045")
 """Tench, goldfish, salamander and tabby; the second and the third are of Tiny-ImageNet too."""
 
 
-def scene(seed: int, height: int = 60, width: int = 80) -> Picture:
-    """A picture with smooth ground, waves, an edge, grain, pure black and pure white: something for
+def scene(seed: int, height: int = 60, width: int = 80) -> ImageU8:
+    """An image with smooth ground, waves, an edge, grain, pure black and pure white: something for
     every shift to act on.
     """
     rng = np.random.default_rng(seed)
@@ -35,29 +35,29 @@ def scene(seed: int, height: int = 60, width: int = 80) -> Picture:
     ground[disk] = rng.uniform(0, 255, 3)
     ground += rng.normal(0, 6, ground.shape)
     ground[: height // 8, : width // 8], ground[-height // 8 :, -width // 8 :] = 0, 255
-    made: Picture = np.clip(ground, 0, 255).astype(np.uint8)
+    made: ImageU8 = np.clip(ground, 0, 255).astype(np.uint8)
     return made
 
 
-def three() -> dict[str, Picture]:
+def three() -> dict[str, ImageU8]:
     return {name: scene(i, *size) for i, (name, size) in enumerate(SIZES.items(), start=1)}
 
 
-def save(path: Path, picture: Picture) -> None:
+def save(path: Path, image: ImageU8) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    Pillow.fromarray(picture).save(path)
+    Pillow.fromarray(image).save(path)
 
 
 def photos(root: str, count: int, first: int = 0, broken: bool = False) -> None:
-    """Pictures in class folders, each of another size; with ``broken``, one more that cannot be read."""
+    """Images in class folders, each of another size; with ``broken``, one more that cannot be read."""
     for i in range(first, first + count):
         save(Path(root, CLASSES[i % len(CLASSES)], f"p{i:02d}.png"), scene(i, 120 + 3 * i, 160))
     if broken:
-        Path(root, CLASSES[0], "broken.png").write_bytes(b"no picture")
+        Path(root, CLASSES[0], "broken.png").write_bytes(b"no image")
 
 
 def fruit(root: str, first: int = 0) -> None:
-    """Classes of one's own, two pictures each, and beside the folder a text file that names them."""
+    """Classes of one's own, two images each, and beside the folder a text file that names them."""
     names = ("apple", "pear", "plum")
     for i in range(2 * len(names)):
         save(Path(root, names[i % len(names)], f"{i}.png"), scene(first + i))
@@ -65,7 +65,7 @@ def fruit(root: str, first: int = 0) -> None:
 
 
 def loose(root: str) -> None:
-    """Class folders by number and by name, and pictures beside them with and without a WordNet id
+    """Class folders by number and by name, and images beside them with and without a WordNet id
     in their names.
     """
     for i, name in enumerate(
@@ -111,8 +111,8 @@ def imagenet_es(root: str) -> None:
     shots += [f"auto_exposure/{lamp}/param_{k}" for lamp in ("l1", "l5") for k in range(1, 6)]
     for shade, shot in enumerate(["sampled_tin_no_resize2", *shots]):
         for i, wnid in enumerate(CLASSES[1:3]):
-            picture = scene(i, 40, 48)
-            dimmed = picture if not shade else (picture * (0.2 + 0.8 * shade / len(shots))).astype(np.uint8)
+            image = scene(i, 40, 48)
+            dimmed = image if not shade else (image * (0.2 + 0.8 * shade / len(shots))).astype(np.uint8)
             save(part / shot / wnid / f"ILSVRC2012_val_{20 + i:08d}.JPEG", dimmed)
 
 
@@ -159,7 +159,7 @@ FOCUS = (
 
 
 def focus(root: str, rows: Sequence[tuple[str, ...]] = FOCUS) -> None:
-    """Five pictures and their annotations."""
+    """Five images and their annotations."""
     for i, (file, *_) in enumerate(rows):
         save(Path(root, file.lstrip("/")), scene(i))
     with closing(sqlite3.connect(Path(root, "annotations.db"))) as db:
@@ -181,7 +181,7 @@ IS_OOD: Mapping[str, Sequence[str]] = {
 
 
 def is_ood(root: str) -> None:
-    """The published lists, each of a few lines, and their pictures."""
+    """The published lists, each of a few lines, and their images."""
     for name, lines in IS_OOD.items():
         listed = Path(root, "imglist", name)
         listed.parent.mkdir(parents=True, exist_ok=True)

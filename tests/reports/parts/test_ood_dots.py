@@ -7,7 +7,7 @@ import re
 import polars as pl
 
 from sorites import metrics
-from sorites.reports.sections.ood import kinds, strange_dots
+from sorites.reports.sections.ood import kinds, ood_dots
 from sorites.reports.view import RunView, merge
 
 
@@ -15,27 +15,27 @@ def titles(drawn: str) -> list[str]:
     return re.findall(r"<h3>(.*?)</h3>", drawn)
 
 
-def test_two_cards_a_model(strange_run: RunView) -> None:
-    drawn = strange_dots(merge([strange_run]))
+def test_two_cards_a_model(ood_run: RunView) -> None:
+    drawn = ood_dots(merge([ood_run]))
     assert titles(drawn) == [
-        f"lite{i} · {what}" for i in (0, 1) for what in ("all strange pictures", "kind by kind")
+        f"lite{i} · {what}" for i in (0, 1) for what in ("all OOD images", "kind by kind")
     ]
 
 
 def test_the_best_mean_of_both_frameworks_stands_first(crowded_run: RunView) -> None:
-    card = strange_dots(merge([crowded_run])).split("<article")[1]
+    card = ood_dots(merge([crowded_run])).split("<article")[1]
     views = [metrics.auroc(crowded_run.table, framework=name) for name in ("semantic", "model-specific")]
     best = pl.concat([rows.select("model", "scorer", "value") for rows in views]).filter(model="lite0")
     order = best.group_by("scorer").agg(pl.col("value").mean()).sort("value", descending=True)["scorer"]
     assert re.findall(r"<b>(.*?)</b><div class=\"row\">", card) == [html.escape(name) for name in order]
     row = views[0].filter(model="lite0", scorer="msp").row(0, named=True)
     interval = f"{100 * row['low']:.1f} to {100 * row['high']:.1f}"
-    n = f"n = {row['familiar']} + {row['strange']}"
+    n = f"n = {row['id']} + {row['ood']}"
     assert f"msp, by label: {100 * row['value']:.1f}\u202f%, 95 %: {interval}\u202f%, {n}" in card
 
 
-def test_each_view_has_a_mark_of_its_own(strange_run: RunView) -> None:
-    both, kind = strange_dots(merge([strange_run])).split("<article")[1:3]
+def test_each_view_has_a_mark_of_its_own(ood_run: RunView) -> None:
+    both, kind = ood_dots(merge([ood_run])).split("<article")[1:3]
     assert re.findall(r'<i class="(m\d)"></i>([^(]*) \(', both) == [("m0", "by label"), ("m1", "by verdict")]
     assert re.findall(r'<i class="(m\d)"></i>([^(]*) \(', kind) == [
         ("m2", "near S-OOD"),
@@ -44,10 +44,10 @@ def test_each_view_has_a_mark_of_its_own(strange_run: RunView) -> None:
     ]
 
 
-def test_what_cannot_be_asked_or_compared_is_absent(strange_run: RunView, run: RunView) -> None:
-    assert strange_dots(merge([run])) == ""
-    alone = strange_run.table.filter(pl.col("scorer").is_null() | (pl.col("scorer") == "msp"))
-    assert strange_dots(merge([dataclasses.replace(strange_run, table=alone)])) == ""
-    known = merge([dataclasses.replace(strange_run, table=strange_run.table.filter(pl.col("known")))])
+def test_what_cannot_be_asked_or_compared_is_absent(ood_run: RunView, run: RunView) -> None:
+    assert ood_dots(merge([run])) == ""
+    alone = ood_run.table.filter(pl.col("scorer").is_null() | (pl.col("scorer") == "msp"))
+    assert ood_dots(merge([dataclasses.replace(ood_run, table=alone)])) == ""
+    known = merge([dataclasses.replace(ood_run, table=ood_run.table.filter(pl.col("known")))])
     assert kinds(known) == {}
-    assert titles(strange_dots(known)) == ["lite0 · all strange pictures", "lite1 · all strange pictures"]
+    assert titles(ood_dots(known)) == ["lite0 · all OOD images", "lite1 · all OOD images"]

@@ -10,31 +10,31 @@ import sorites
 
 
 def test_show_draws_a_strip(command: Command, home: Path, photos: Path) -> None:
-    picture = next(photos.rglob("*.png"))
-    code, out, _ = command("show", "jpeg", picture)
-    assert (code, out) == (0, f"wrote {picture.stem}-jpeg.png\nnext: sorites run demo --shift jpeg\n")
-    with Pillow.open(home / f"{picture.stem}-jpeg.png") as strip:
+    image = next(photos.rglob("*.png"))
+    code, out, _ = command("show", "jpeg", image)
+    assert (code, out) == (0, f"wrote {image.stem}-jpeg.png\nnext: sorites run demo --shift jpeg\n")
+    with Pillow.open(home / f"{image.stem}-jpeg.png") as strip:
         assert strip.width > 6 * 224
-    assert command("show", "jpeg", picture, "--severity", "40", "--out", "s.jpg")[0] == 0
+    assert command("show", "jpeg", image, "--severity", "40", "--out", "s.jpg")[0] == 0
     with Pillow.open(home / "s.jpg") as strip:
         assert strip.format == "JPEG"
 
 
 def test_show_takes_options_of_the_shift(command: Command, home: Path, photos: Path) -> None:
-    picture = next(photos.rglob("*.png"))
+    image = next(photos.rglob("*.png"))
     command("lens", "select", "--n", "2", "--out", home / "few")
-    code, out, _ = command("show", "lens", picture, "--option", f"lenses={home / 'few'}", "--out", "few.png")
+    code, out, _ = command("show", "lens", image, "--option", f"lenses={home / 'few'}", "--out", "few.png")
     assert (code, out.splitlines()[1]) == (
         0,
         f"next: sorites run demo --shift lens --option lenses={home / 'few'}",
     )
-    assert command("show", "lens", picture, "--out", "all.png")[0] == 0
+    assert command("show", "lens", image, "--out", "all.png")[0] == 0
     with Pillow.open(home / "few.png") as few, Pillow.open(home / "all.png") as every:
         assert few.width == every.width
         assert 2 * few.height < 1.5 * every.height
     assert (
         "no option named 'lensse'. Did you mean lenses?"
-        in command("show", "lens", picture, "--option", "lensse=x")[2]
+        in command("show", "lens", image, "--option", "lensse=x")[2]
     )
 
 
@@ -44,7 +44,7 @@ def test_build_writes_a_dataset_and_says_how_to_run_it(command: Command, home: P
     )
     assert code == 0, err
     assert out.splitlines() == [
-        "wrote 6 pictures to set",
+        "wrote 6 images to set",
         "next: sorites run s.toml --source folder:set --shift contrast",
     ]
     code, _, err = command(*out.splitlines()[1].removeprefix("next: sorites ").split(), "--out", "r")
@@ -55,14 +55,14 @@ def test_build_writes_a_dataset_and_says_how_to_run_it(command: Command, home: P
     ]
 
 
-def test_build_tells_of_pictures_it_could_not_make(command: Command, home: Path, photos: Path) -> None:
+def test_build_tells_of_images_it_could_not_make(command: Command, home: Path, photos: Path) -> None:
     bad = home / "bad" / "n01440764"
     bad.mkdir(parents=True)
     Pillow.fromarray(np.zeros((9, 9, 3), np.uint8)).save(bad / "good.png")
-    (bad / "bad.png").write_text("not a picture")
+    (bad / "bad.png").write_text("not an image")
     code, out, err = command(
         "build", "s.toml", "--source", f"folder:{home / 'bad'}", "--level", "1", "--out", "set"
     )
     assert code == 0
-    assert "wrote 2 pictures to set; 2 could not be made" in out
+    assert "wrote 2 images to set; 2 could not be made" in out
     assert err.count("not written: n01440764/bad.png") == 2
