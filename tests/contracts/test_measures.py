@@ -15,7 +15,7 @@ from scipy.ndimage import gaussian_filter
 from tests.measures.images import blurred, scene
 
 from sorites import core
-from sorites.core import MEASURES, ImageU8, Measure, add_measure
+from sorites.core import MEASURES, ImageU8, Measure, add_measure, plugins
 from sorites.core.errors import BadImage, SoritesError
 from sorites.core.registry import Registry
 from sorites.evaluation.facts import decomposition
@@ -134,7 +134,7 @@ def test_an_unknown_measure_is_named() -> None:
 
 
 def test_the_examples_in_the_documentation_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    for registry in [obj for obj in vars(core).values() if isinstance(obj, Registry)]:
+    for registry in [obj for obj in vars(plugins).values() if isinstance(obj, Registry)]:
         registry.names()
         monkeypatch.setattr(registry, "_objects", dict(registry._objects))
     page = (Path(__file__).parents[2] / "docs" / "plugins.md").read_text(encoding="utf-8")

@@ -7,28 +7,28 @@ from tools.net import renames
 from tools.net.hashes import of_leaves
 
 TABLES = {
-    "columns": {"image": "image"},
-    "keys": {"ood": "ood"},
-    "flags": {"--ood": "--ood", "generate images": "generate images"},
-    "names": {"ood_share": "ood_share", "runs/old": "runs/new"},
-    "values": {"ood": "ood"},
+    "columns": {"old_column": "new_column"},
+    "keys": {"old_word": "new_word"},
+    "flags": {"--old": "--new", "make old": "make new"},
+    "names": {"old_share": "new_share", "runs/old": "runs/new"},
+    "values": {"old_value": "new_word"},
 }
 BEFORE = {
-    "runs/old/image": "1",
-    "runs/old/image/(values)": ["a", "ood"],
-    "metrics/ood_share/n": "2",
-    "metrics/other/image": "3",
-    "lists/flags/generate images": ["--out", "--ood"],
-    "runs/old/(columns)": ["label", "image"],
+    "runs/old/old_column": "1",
+    "runs/old/old_column/(values)": ["a", "old_value"],
+    "metrics/old_share/n": "2",
+    "metrics/other/old_column": "3",
+    "lists/flags/make old": ["--old", "--out"],
+    "runs/old/(columns)": ["label", "old_column"],
     "words/help": "4",
 }
 AFTER = {
-    "runs/new/image": "1",
-    "runs/new/image/(values)": ["a", "ood"],
-    "metrics/ood_share/n": "2",
-    "metrics/other/image": "3",
-    "lists/flags/generate images": ["--ood", "--out"],
-    "runs/new/(columns)": ["image", "label"],
+    "runs/new/new_column": "1",
+    "runs/new/new_column/(values)": ["a", "new_word"],
+    "metrics/new_share/n": "2",
+    "metrics/other/old_column": "3",
+    "lists/flags/make new": ["--new", "--out"],
+    "runs/new/(columns)": ["label", "new_column"],
     "words/help": "5",
 }
 
@@ -47,11 +47,14 @@ def test_what_is_only_renamed_is_equal_and_texts_may_change(capsys: pytest.Captu
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"runs/new/image": "9"}, "runs/new/image: differs"),
-        ({"runs/new/image/(values)": ["ood", "a"]}, "runs/new/image/(values): is in another order"),
+        ({"runs/new/new_column": "9"}, "runs/new/new_column: differs"),
         (
-            {"lists/flags/generate images": ["--ood", "--in"]},
-            "lists/flags/generate images: lost --out; new --in",
+            {"runs/new/new_column/(values)": ["new_word", "a"]},
+            "runs/new/new_column/(values): is in another order",
+        ),
+        (
+            {"lists/flags/make new": ["--new", "--in"]},
+            "lists/flags/make new: lost --out; new --in",
         ),
         ({"runs/more": "1"}, "runs/more: is new"),
     ],
@@ -62,25 +65,26 @@ def test_everything_else_is_named(
     assert renames.compare(BEFORE, AFTER | change) == 1
     assert said in capsys.readouterr().out
     assert (
-        renames.compare(BEFORE, {name: held for name, held in AFTER.items() if name != "runs/new/image"}) == 1
+        renames.compare(BEFORE, {name: held for name, held in AFTER.items() if name != "runs/new/new_column"})
+        == 1
     )
-    assert "runs/old/image: is gone" in capsys.readouterr().out
+    assert "runs/old/old_column: is gone" in capsys.readouterr().out
 
 
 def test_commands_and_columns_are_asked_by_their_new_names() -> None:
-    assert renames.words_now(["generate", "images", "--ood", "x"]) == [
-        "generate",
-        "images",
-        "--ood",
+    assert renames.words_now(["make", "old", "--old", "x"]) == [
+        "make",
+        "new",
+        "--new",
         "x",
     ]
-    assert renames.now("columns", "image", "model")("image") == "image"
-    assert renames.now("columns", "image")("image") == "image"
+    assert renames.now("columns", "new_column", "model")("old_column") == "new_column"
+    assert renames.now("columns", "old_column")("old_column") == "old_column"
 
 
 def test_a_mapping_is_taken_apart_so_that_a_key_can_be_renamed() -> None:
-    one = dict(of_leaves({"a": {"image": 1}, "rows": [{"x": "u", "y": [1]}, {"x": "v"}]}))
-    other = dict(of_leaves({"a": {"image": 1}, "rows": [{"x": "u", "y": [1]}, {"x": "w"}]}))
-    assert one["a/image"] == other["a/image"]
+    one = dict(of_leaves({"a": {"old_column": 1}, "rows": [{"x": "u", "y": [1]}, {"x": "v"}]}))
+    other = dict(of_leaves({"a": {"new_column": 1}, "rows": [{"x": "u", "y": [1]}, {"x": "w"}]}))
+    assert one["a/old_column"] == other["a/new_column"]
     assert one["rows/x"] == other["rows/x"], "only the list of values differs"
     assert (one["rows/x/(values)"], other["rows/x/(values)"]) == (["u", "v"], ["u", "w"])

@@ -342,7 +342,7 @@ def test_candidates_come_in_openood_s_order() -> None:
         ({"search": True}, "search wants validation images"),
         ({"validation": "folder:x"}, "validation images are for a search"),
         ({"search": True, "validation": {"limit": 3}}, "wanted a source or a split"),
-        ({"search": True, "validation": {"split": "val", "strang": "x"}}, "Did you mean OOD"),
+        ({"search": True, "validation": {"split": "val", "oood": "x"}}, "Did you mean ood"),
         ({"only": "wrong"}, "fit.only"),
     ],
 )

@@ -153,7 +153,7 @@ def test_two_in_distribution_sources_share_the_labels(
     table = sorites.run(
         parse({"name": "s"}, "test"),
         source=f"folder:{photos}",
-        in_distribution={"focus": f"folder:{photos}"},
+        id_sources={"focus": f"folder:{photos}"},
         models=[tiny()],
         out=tmp_path / "run",
     ).collect()

@@ -170,7 +170,7 @@ def styles(
         typer.Option("--safety", metavar="own|python:...", help="A checker that every image must pass."),
     ] = None,
     in_distribution: Annotated[
-        int, typer.Option("--id-source", metavar="N", help="In-distribution images written beside them.")
+        int, typer.Option("--id-images", metavar="N", help="In-distribution images written beside them.")
     ] = 500,
     plan: Annotated[
         bool, typer.Option("--plan", help="Only say how many prompts there are and what they cost.")

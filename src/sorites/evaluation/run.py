@@ -74,7 +74,7 @@ def run(
     *,
     source: str | Source | None = None,
     ood: Mapping[str, str | Source] | None = None,
-    in_distribution: Mapping[str, str | Source] | None = None,
+    id_sources: Mapping[str, str | Source] | None = None,
     models: Sequence[Object] | Mapping[str, Object] = (),
     shifts: Sequence[str] = (),
     levels: Sequence[int] = (),
@@ -120,7 +120,7 @@ def run(
     - ``bar``: a function that opens progress bars. Without one they are drawn in a terminal and in
       a notebook.
     """
-    others = {**_entries(in_distribution, "id"), **_entries(ood, "ood")}
+    others = {**_entries(id_sources, "id"), **_entries(ood, "ood")}
     given = _named(models) if isinstance(models, Mapping) else [_as_given(model) for model in models]
     own = load(suite)
     recipe = (own.model_copy(update={"limit": None}) if isinstance(source, Source) else own).override(

@@ -62,7 +62,7 @@ def _first_lost(view: View) -> pl.DataFrame:
     lost = metrics.trajectories(metrics.objects(view.table).lazy()).filter(pl.col("failure") > 0).collect()
     named = lost.with_columns(
         sample=pl.col("sample_id").str.replace(r"#\d+$", ""),
-        obj=pl.col("sample_id").str.extract(r"#(\d+)$").cast(pl.Int64),
+        object=pl.col("sample_id").str.extract(r"#(\d+)$").cast(pl.Int64),
     ).sort("failure", *PLACE)
     single = named.unique(["model", "shift", "sample"], keep="first", maintain_order=True)
     turn = pl.int_range(pl.len()).over("shift", "model")

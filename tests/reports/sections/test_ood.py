@@ -7,12 +7,12 @@ import polars as pl
 from tests.reports.texts import share
 
 from sorites import metrics
-from sorites.reports.sections.ood import ood_score
+from sorites.reports.sections.ood import ood
 from sorites.reports.view import RunView, merge
 
 
 def captions(run: RunView) -> list[str]:
-    section = ood_score(merge([run]))
+    section = ood(merge([run]))
     return [] if section is None else re.findall(r"<caption>(.*?)</caption>", section.body)
 
 
@@ -27,7 +27,7 @@ def test_each_framework_has_its_table(ood_run: RunView) -> None:
 
 
 def test_numbers_are_the_metrics_with_interval_and_n(ood_run: RunView) -> None:
-    section = ood_score(merge([ood_run]))
+    section = ood(merge([ood_run]))
     assert section is not None
     row = metrics.auroc(ood_run.table).filter(model="lite1", scorer="energy").row(0, named=True)
     assert share(row) in section.body
@@ -38,7 +38,7 @@ def test_numbers_are_the_metrics_with_interval_and_n(ood_run: RunView) -> None:
 
 
 def test_near_stands_before_far_and_moved_last(ood_run: RunView) -> None:
-    section = ood_score(merge([ood_run]))
+    section = ood(merge([ood_run]))
     assert section is not None
     places = [section.body.index(f">{name}</th>") for name in ("near S-OOD", "far S-OOD", "C-OOD")]
     assert places == sorted(places)
