@@ -154,7 +154,7 @@ def main() -> None:
         with announced(), steady():
             _typed(sys.argv[1:])()
     except SoritesError as error:
-        say(f"sorites: {error}", err=True)
+        say(f"sorites: {error.message}", err=True)
         sys.exit(2)
     except SystemExit as left:
         if left.code == CODE:

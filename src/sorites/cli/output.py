@@ -17,7 +17,8 @@ import warnings
 from collections.abc import Iterator
 from typing import Any, TextIO, cast
 
-from sorites.core.errors import SoritesError
+from sorites.core.errors import Notice, SoritesError
+from sorites.core.messages import in_shell
 
 # The name of the ``codecs`` error handler that spells characters which the encoding of our streams
 # does not have.
@@ -57,6 +58,7 @@ def say(text: str, *, err: bool = False, nl: bool = True, exact: bool = False) -
     stream = sys.stderr if err else sys.stdout
     if stream is None:
         return
+    text = in_shell(text)
     shown = text if exact and not stream.isatty() else without_controls(text)
     try:
         stream.write(_spelled(shown, stream) + "\n" * nl)
@@ -145,5 +147,6 @@ def _note(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any, **__: Any
 ) -> None:
     """Show a warning: our own as a note, those of libraries with where they come from."""
-    mine = category is UserWarning
-    say(f"note: {message}" if mine else f"{category.__name__}: {message} ({filename}:{lineno})", err=True)
+    text = message.message if isinstance(message, Notice) else message
+    mine = category is UserWarning or issubclass(category, Notice)
+    say(f"note: {text}" if mine else f"{category.__name__}: {message} ({filename}:{lineno})", err=True)

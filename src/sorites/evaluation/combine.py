@@ -13,7 +13,8 @@ import polars as pl
 
 from sorites.core import CLEAN, split_spec
 from sorites.core import table as tables
-from sorites.core.errors import SoritesError
+from sorites.core.errors import Notice, SoritesError
+from sorites.core.messages import option
 from sorites.core.rng import digest
 from sorites.evaluation.storage.folder import read_info
 from sorites.evaluation.unfinished import Unfinished, unfinished
@@ -89,7 +90,7 @@ def sentences(runs: Sequence[Filtered], partial: bool) -> list[str]:
     if partial:
         return [f"{said} Not all runs were filtered alike: models may stand on different images."]
     return [
-        f"{said} Not all runs were filtered alike: what one sets aside is left out of all. Add --partial to"
+        f"{said} Not all runs were filtered alike: what one sets aside is left out of all. Add {option('partial')} to"
         " use everything."
     ]
 
@@ -170,7 +171,7 @@ def read(run: str | Path | Sequence[str | Path], *more: str | Path, partial: boo
     """
     found = together(open_folders([*([run] if isinstance(run, str | Path) else run), *more]), partial)
     if found.notes:
-        warnings.warn("\n".join(found.notes).replace("--partial", "partial=True"), stacklevel=2)
+        warnings.warn(Notice("\n".join(found.notes), code="incomplete"), stacklevel=2)
     return found.table
 
 
@@ -301,7 +302,7 @@ class _Shared:
             else ", clean only"
         )
         about = f"These runs are compared on what they share: {self.count} samples{at}."
-        return [f"{about} Left out: {'; '.join(out)}. Add --partial to use everything."]
+        return [f"{about} Left out: {'; '.join(out)}. Add {option('partial')} to use everything."]
 
 
 def _names(runs: Sequence[Run]) -> list[str]:

@@ -16,6 +16,7 @@ import polars as pl
 
 from sorites.core import CLEAN
 from sorites.core.errors import SoritesError
+from sorites.core.messages import option
 from sorites.evaluation.plan import Unit
 from sorites.evaluation.storage.folder import read_info, read_manifest, sampled_by, slice_of
 from sorites.evaluation.storage.shards import missing
@@ -86,7 +87,7 @@ class Unfinished:
         return [self.found(), f"The figures are about {about}; {NEXT}."]
 
 
-NEXT = "type the run's command again to finish it, or add --partial to use all that is there"
+NEXT = f"type the run's command again to finish it, or add {option('partial')} to use all that is there"
 
 
 def _listed(shifts: Mapping[str, tuple[int, int]], most: int = 6) -> str:

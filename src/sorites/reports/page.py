@@ -337,7 +337,7 @@ def _title(view: View) -> str:
 
 
 def _hero(view: View) -> Html:
-    notes = [tag("p", join(note.split("--partial"), tag("code", "--partial"))) for note in view.notes]
+    notes = [tag("p", note) for note in view.notes]
     answer, *more = sentences(view)
     words = [
         tag("p", f"Sorites · {_title(view)}", cls="kind"),

@@ -7,6 +7,8 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
+from sorites.core.messages import in_shell
+
 
 class Html(str):
     """Text that is already markup. All other text is escaped before it reaches a page."""
@@ -26,7 +28,7 @@ BREAKS = re.compile(r"(?<=[_/:@])(?=[^_/:@])")
 
 def safe(text: object) -> Html:
     """Return markup as it is and anything else escaped."""
-    return text if isinstance(text, Html) else Html(html.escape(str(text), quote=True))
+    return text if isinstance(text, Html) else Html(html.escape(in_shell(str(text)), quote=True))
 
 
 def join(parts: Iterable[object], between: str = "") -> Html:

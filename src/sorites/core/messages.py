@@ -1,0 +1,90 @@
+"""Messages that refer to options and commands without knowing the interface they are shown in.
+
+Library code writes ``f"The run is unfinished; pass {option('partial')} to use what is there."``. Python users read
+``partial=True``, users of the command line ``--partial``. The references travel inside the text between two characters of
+Unicode's private use area, so that messages can be formatted, joined and wrapped like any other text.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+_OPEN, _CLOSE = "\ue000", "\ue001"
+_REFERENCE = re.compile(f"{_OPEN}([^{_CLOSE}]*){_CLOSE}")
+
+
+def option(name: str, value: object = True) -> str:
+    """Refer to an option of the verb that the message is about.
+
+    Args:
+        name: The Python name of the option, such as ``"keep_features"``.
+        value: A value to suggest. Text in capitals is a placeholder, shown without quotes; None shows the name alone.
+
+    Returns:
+        A reference to embed in a message.
+
+    Example:
+        >>> in_shell(f"add {option('limit', 'N')}"), in_python(f"add {option('limit', 'N')}")
+        ('add --limit N', 'add limit=N')
+    """
+    return _reference({"option": name, "value": value})
+
+
+def command(verb: str, *arguments: str, **options: object) -> str:
+    """Refer to a call of another verb.
+
+    Args:
+        verb: The verb, such as ``"check"`` or ``"plan calibrate"``.
+        arguments: Its positional arguments, as they are typed.
+        options: Its options by their Python names.
+
+    Returns:
+        A reference to embed in a message.
+
+    Example:
+        >>> in_shell(command("check", "RUN", repair=True)), in_python(command("check", "RUN", repair=True))
+        ('sorites check RUN --repair', 'sorites.check(RUN, repair=True)')
+    """
+    return _reference({"verb": verb, "arguments": list(arguments), "options": options})
+
+
+def in_shell(text: str) -> str:
+    """Return a message as users of the command line read it."""
+    return _REFERENCE.sub(lambda found: _shell(json.loads(found[1])), text)
+
+
+def in_python(text: str) -> str:
+    """Return a message as users of the library read it."""
+    return _REFERENCE.sub(lambda found: _python(json.loads(found[1])), text)
+
+
+def _reference(content: dict[str, Any]) -> str:
+    return f"{_OPEN}{json.dumps(content, default=str)}{_CLOSE}"
+
+
+def _shell(content: dict[str, Any]) -> str:
+    if "option" in content:
+        return _flag(content["option"], content["value"])
+    flags = [_flag(name, value) for name, value in content["options"].items()]
+    return " ".join(["sorites", content["verb"], *content["arguments"], *flags])
+
+
+def _flag(name: str, value: object) -> str:
+    flag = "--" + name.replace("_", "-")
+    return flag if value is True or value is None else f"{flag} {value}"
+
+
+def _python(content: dict[str, Any]) -> str:
+    if "option" in content:
+        return _keyword(content["option"], content["value"])
+    keywords = [_keyword(name, value) for name, value in content["options"].items()]
+    return f"sorites.{content['verb'].replace(' ', '.')}({', '.join([*content['arguments'], *keywords])})"
+
+
+def _keyword(name: str, value: object) -> str:
+    if value is None:
+        return name
+    placeholder = isinstance(value, str) and value.isupper()
+    return f"{name}={value if placeholder else repr(value)}"
