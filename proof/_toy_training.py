@@ -20,8 +20,8 @@ BATCH, EACH = 32, 400
 """Images per step, and real images of each shape in each style."""
 WORDLESS = 0.1
 """The share of images that are shown without words, for guidance."""
-PLAIN = ("an image of a {}", "{}", "a photo of a {}")
-STYLED = ("an image of a {} in {}", "{}, in {}", "a photo of a {} in {}")
+PLAIN = ("a picture of a {}", "{}", "a photo of a {}")
+STYLED = ("a picture of a {} in {}", "{}, in {}", "a photo of a {} in {}")
 CELLS = [(shape, style) for shape in SHAPES for style in STYLES]
 
 

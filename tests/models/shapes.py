@@ -16,7 +16,7 @@ from sorites.core.torch_tools import beside_torchvision, one_thread
 COLOURS = {"red": (220, 40, 40), "green": (40, 190, 60), "blue": (50, 70, 230)}
 SHAPES = ("disc", "bar", "ring")
 CLASSES = tuple(f"{colour} {shape}" for colour, shape in product(COLOURS, SHAPES))
-WAYS = ("a photo of a {}", "an image of a {}.", "the {}")
+WAYS = ("a photo of a {}", "a picture of a {}.", "the {}")
 CONFIG = {
     "embed_dim": 32,
     "vision_cfg": {"image_size": 32, "layers": 1, "width": 64, "head_width": 32, "patch_size": 8},

@@ -36,6 +36,9 @@ from sorites.core.rng import digest, fair_order, rng_for
 from sorites.encoders.towers import Lesson, Towers, teach
 from sorites.io.files import cache, cached
 
+# Enters the hash that orders the training images, so its value must never change.
+ORDER_SEED = "referee"
+
 # The captions that the CIFAR encoder is taught with: class and style of an image, and which pairs of the
 # two it never sees.
 
@@ -45,17 +48,17 @@ PHOTO = "photo"
 
 # Templates by style; every style but the photograph is a setting of the shift ``style``.
 STYLES: dict[str, tuple[str, ...]] = {
-    PHOTO: ("a photo of a {}", "an image of a {}"),
+    PHOTO: ("a photo of a {}", "a picture of a {}"),
     "gray": ("a gray photo of a {}", "a {} in black and white"),
-    "sepia": ("a sepia photo of a {}", "an old brown image of a {}"),
+    "sepia": ("a sepia photo of a {}", "an old brown picture of a {}"),
     "sunset": ("a photo of a {} at sunset", "a {} in orange light"),
     "night": ("a photo of a {} at night", "a {} in the dark"),
-    "foggy": ("a photo of a {} in fog", "a misty image of a {}"),
+    "foggy": ("a photo of a {} in fog", "a misty picture of a {}"),
     "inverted": ("a negative of a {}", "a {} with inverted colours"),
     "posterised": ("a poster of a {}", "a {} in few flat colours"),
     "blurred": ("a blurred photo of a {}", "a {} out of focus"),
     "pixelated": ("a pixelated photo of a {}", "a mosaic of a {}"),
-    "noisy": ("a noisy photo of a {}", "a grainy image of a {}"),
+    "noisy": ("a noisy photo of a {}", "a grainy picture of a {}"),
     "embossed": ("a relief of a {}", "an embossed {}"),
     "sketch": ("a sketch of a {}", "a pencil drawing of a {}"),
 }
@@ -137,7 +140,7 @@ def styled(part: str, count: int) -> list[Styled]:
 
     The parts share no photograph.
     """
-    ordered = fair_order(core.source("cifar:train", labels(CLASSES)), lambda sample: ["encoder", sample.id])
+    ordered = fair_order(core.source("cifar:train", labels(CLASSES)), lambda sample: [ORDER_SEED, sample.id])
     start = PARTS.index(part) * HELD_OUT if part in PARTS else len(PARTS) * HELD_OUT
     return [_in_a_style(sample, part) for sample in ordered[start : start + count]]
 

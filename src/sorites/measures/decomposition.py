@@ -291,7 +291,7 @@ def _name(line: str, where: str) -> str:
 # The styles used where none are given: media, augmentations and light, as the paper takes them for
 # covariates; our wording.
 STYLES: tuple[tuple[str, ...], ...] = (
-    ("a photo of a {}.", "a good photo of a {}.", "a clear image of a {}."),
+    ("a photo of a {}.", "a good photo of a {}.", "a clear picture of a {}."),
     ("a drawing of a {}.", "a sketch of a {}.", "a pencil drawing of a {}."),
     ("a painting of a {}.", "an oil painting of a {}.", "a watercolor of a {}."),
     ("a cartoon of a {}.", "a comic of a {}."),
@@ -301,12 +301,12 @@ STYLES: tuple[tuple[str, ...], ...] = (
     ("an origami {}.", "a {} made of paper."),
     ("a 3d rendering of a {}.", "a {} in a video game."),
     ("graffiti of a {}.", "a tattoo of a {}."),
-    ("a black and white photo of a {}.", "a grayscale image of a {}."),
-    ("a blurry photo of a {}.", "an out of focus image of a {}."),
+    ("a black and white photo of a {}.", "a grayscale picture of a {}."),
+    ("a blurry photo of a {}.", "an out of focus picture of a {}."),
     ("a dark photo of a {}.", "a {} at night."),
-    ("a bright photo of a {}.", "an overexposed image of a {}."),
-    ("a low resolution photo of a {}.", "a pixelated image of a {}."),
-    ("a jpeg corrupted photo of a {}.", "a noisy image of a {}."),
+    ("a bright photo of a {}.", "an overexposed picture of a {}."),
+    ("a low resolution photo of a {}.", "a pixelated picture of a {}."),
+    ("a jpeg corrupted photo of a {}.", "a noisy picture of a {}."),
     ("a close-up photo of a {}.", "a cropped photo of a {}."),
 )
 

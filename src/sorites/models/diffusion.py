@@ -45,7 +45,7 @@ from sorites.models.preprocess import Input
 
 OPTIONS = ("draws", "loss", "sure", "first", "seed", "prompt", "words")
 PROMPT = "a photo of a {class}"
-TOY_PROMPT = "an image of a {class}|an image of a {class} in snow|an image of a {class} in night"
+TOY_PROMPT = "a picture of a {class}|a picture of a {class} in snow|a picture of a {class} in night"
 VERSION = 1
 
 

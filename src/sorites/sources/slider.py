@@ -50,7 +50,7 @@ OPTIONS = (
     "negative",
     "words",
 )
-PROMPT = "an image of a {class}"
+PROMPT = "a picture of a {class}"
 
 
 @add_source

@@ -168,8 +168,8 @@ def test_wrong_texts(tmp_path: Path, text: str) -> None:
 def test_published_texts() -> None:
     """The published texts of OOD-CV's weather are there for any encoder."""
     texts = reference_texts("toy").texts["weather"]
-    assert texts["raining"] == "an image of a {class} in rain"
-    assert texts["none"] == "an image of a {class} without snow nor fog nor rain"
+    assert texts["raining"] == "a picture of a {class} in rain"
+    assert texts["none"] == "a picture of a {class} without snow nor fog nor rain"
 
 
 def test_commonness(run: Path) -> None:

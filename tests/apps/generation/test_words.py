@@ -49,7 +49,7 @@ def _loss(pipe: Pipe, vectors: torch.Tensor) -> float:
 
     word = Word("cross", (vectors,))
     made = taught(pipe, [word])
-    how = replace(QUICK, batch=64, templates=("an image of a {class}",))
+    how = replace(QUICK, batch=64, templates=("a picture of a {class}",))
     with torch.no_grad():
         return float(
             word_training._loss(made, word, latents_of(made, IMAGES), how, torch.Generator().manual_seed(3))

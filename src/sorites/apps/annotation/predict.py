@@ -40,10 +40,10 @@ from sorites.sources.papers.focus import WORDS
 # The texts of CNS-Bench for OOD-CV, with our words for its rain, snow, fog and unknown.
 PUBLISHED: Mapping[str, Mapping[str, str]] = {
     "weather": {
-        "raining": "an image of a {class} in rain",
-        "snowing": "an image of a {class} in snow",
-        "foggy": "an image of a {class} in fog",
-        "none": "an image of a {class} without snow nor fog nor rain",
+        "raining": "a picture of a {class} in rain",
+        "snowing": "a picture of a {class} in snow",
+        "foggy": "a picture of a {class} in fog",
+        "none": "a picture of a {class} without snow nor fog nor rain",
     }
 }
 

@@ -67,7 +67,7 @@ SEVERITIES = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5)
 FORMATS = ("jpg", "png")
 # The suffix of a shift's folder where the words alone make the shift, without a slider.
 BY_TEXT = "_by_text"
-TEXT_PROMPT = "an image of a {class} in {shift}"
+TEXT_PROMPT = "a picture of a {class} in {shift}"
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ class SliderRecipe:
     """
     neutral: str = "{class}"
     positive: str = "{class}, in {shift}"
-    """The words for the class, and for it in the shift; the paper has "An image of a {class} in {shift}"."""
+    """The words for the class, and for it in the shift; the paper has "A picture of a {class} in {shift}"."""
     refresh: int = 1
     """The number of steps that use the same trajectories, each at another noise step; 1 as released."""
     decay: bool = False
@@ -84,7 +84,7 @@ class SliderRecipe:
 RELEASED = SliderRecipe()
 TOY = SliderRecipe(
     name="toy", eta=1.0, alpha=4.0, steps=80, rate=1e-3, batch=8, noise_steps=20, side=None, refresh=8, decay=True,
-    neutral="an image of a {class}", positive="an image of a {class} in {shift}",
+    neutral="a picture of a {class}", positive="a picture of a {class} in {shift}",
 )  # fmt: skip
 RECIPES = {recipe.name: recipe for recipe in (RELEASED, TOY)}
 
@@ -102,8 +102,8 @@ def recipe(name: str) -> SliderRecipe:
 # Sentences in which a word is learnt, so that it learns the object and not the sentence; the wording
 # is ours.
 TEMPLATES = (
-    "a photo of a {class}", "an image of a {class}", "a close-up photo of a {class}", "a good photo of the {class}",
-    "a cropped photo of a {class}", "a bright photo of the {class}", "a photo of one {class}", "an image of a {class}",
+    "a photo of a {class}", "a picture of a {class}", "a close-up photo of a {class}", "a good photo of the {class}",
+    "a cropped photo of a {class}", "a bright photo of the {class}", "a photo of one {class}", "a picture of a {class}",
 )  # fmt: skip
 
 
@@ -150,7 +150,7 @@ class WordRecipe:
 RELEASED_WORDS = WordRecipe()
 TOY_WORDS = WordRecipe(
     name="toy", steps=80, rate=0.2, batch=16, decay=True,
-    templates=("an image of a {class}", "a photo of a {class}", "{class}"),
+    templates=("a picture of a {class}", "a photo of a {class}", "{class}"),
 )  # fmt: skip
 WORD_RECIPE_RECIPES = {recipe.name: recipe for recipe in (RELEASED_WORDS, TOY_WORDS)}
 

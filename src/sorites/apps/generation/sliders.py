@@ -284,7 +284,7 @@ def _losses(
 Sheet = Callable[[Sequence[Sequence[tuple[ImageU8, str]]], str], Any]
 LIBRARIES = ("torch", "diffusers", "transformers")
 SHOWN = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5)
-PROMPT = "an image of a {class}"
+PROMPT = "a picture of a {class}"
 # The least width in px at which an image of a strip is shown.
 LEAST = 96
 
