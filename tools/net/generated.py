@@ -103,7 +103,7 @@ def styles() -> Iterator[Entry]:
     """Labels in styles, by cells of distance."""
     shapes("real")
     Path("objects.txt").write_text("disc\nsquare\ncross\n", encoding="utf-8")
-    small = ("--k", "2", "--levels", "2", "--per-cell", "2", "--prompts", "12", "--id-source", "4", *FEW)
+    small = ("--k", "2", "--levels", "2", "--per-cell", "2", "--prompts", "12", "--id-images", "4", *FEW)
     typed(
         "generate", "styles", "--labels", "objects.txt", "--against", "folder:real", "--out", "styled", *small
     )

@@ -130,7 +130,8 @@ class Recipe:
         """The first part of a sample's id, from which everything but the cut-outs can be read."""
         low, high = self.objects
         return (
-            f"v{VERSION}-seed{self.seed}-objects{low}..{high}-{self.side}px{'-drawn' if self.drawn else ''}"
+            # Sample ids seed the random draws, so their text must never change.
+            f"v{VERSION}-seed{self.seed}-things{low}..{high}-{self.side}px{'-drawn' if self.drawn else ''}"
         )
 
 

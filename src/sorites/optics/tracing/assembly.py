@@ -62,7 +62,7 @@ def objective(name: str) -> Lens:
         if name in IN_INCHES:
             optic.updater.scale_system(INCH_MM)
     surfaces = list(optic.surfaces)
-    stop = next(i for i, one in enumerate(surfaces) if one.is_setting)
+    stop = next(i for i, one in enumerate(surfaces) if one.is_stop)
     angle = max(math.hypot(float(one.x), float(one.y)) for one in optic.fields.fields)
     return _finished(
         name, optic, stop, ("entrance pupil", float(np.squeeze(optic.paraxial.EPD()))), angle, "angle", {}
@@ -88,7 +88,7 @@ def build(prescription: Prescription, glasses: Mapping[str, Glass] | None = None
         named = one.glass and (glasses or {}).get(one.glass.name, one.glass)
         glass = "air" if named is None else material(named, prescription.catalogues)
         bent |= {} if last else {"thickness": one.thickness, "material": glass}
-        optic.surfaces.add(index=i, is_setting=i == prescription.stop, **bent)
+        optic.surfaces.add(index=i, is_stop=i == prescription.stop, **bent)
     rims = {i: one.rim_mm for i, one in enumerate(prescription.surfaces) if one.rim_mm}
     lens = _finished(
         prescription.name,
