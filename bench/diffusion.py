@@ -16,7 +16,7 @@ from typing import Any
 
 from bench._timing import in_turns
 
-STEPS, SEVERITIES, PROMPT, SEEDS = 50, (0.0, 0.5, 1.0, 1.5, 2.0, 2.5), "an image of a disc", range(1, 9)
+STEPS, SEVERITIES, PROMPT, SEEDS = 50, (0.0, 0.5, 1.0, 1.5, 2.0, 2.5), "a picture of a disc", range(1, 9)
 ROUNDS = 3
 
 

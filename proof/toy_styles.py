@@ -29,7 +29,7 @@ STYLES = [
     Style(f"{name} {place}", wording.replace("STYLE", name).replace(" in plain", "").replace(", plain", ""))
     for name in ("plain", "snow", "night")
     for place, wording in enumerate(
-        ("an image of a {label} in STYLE", "{label} in STYLE", "a photo of a {label} in STYLE")
+        ("a picture of a {label} in STYLE", "{label} in STYLE", "a photo of a {label} in STYLE")
     )
 ]
 IN_DISTRIBUTION = SHAPES[:2]

@@ -21,7 +21,7 @@ QUICK = Judging(draws=6, first=2, sure=1.0)
 
 @pytest.fixture(scope="module")
 def words(tiny: Pipe) -> list[object]:
-    return [encoded(tiny, f"an image of a {name}", "", 16) for name in ("disc", "square", "cross")]
+    return [encoded(tiny, f"a picture of a {name}", "", 16) for name in ("disc", "square", "cross")]
 
 
 def test_latents_come_back_as_the_image(tiny: Pipe) -> None:

@@ -32,15 +32,15 @@ def _theirs(pipe: Pipe, prompt: str, seed: int, drawing: Drawing) -> Any:
 @pytest.mark.parametrize("negative", ["", "snow"])
 def test_a_image_without_sliders_is_the_one_that_diffusers_draws(tiny: Pipe, negative: str) -> None:
     drawing = Drawing(steps=6, guidance=3.0, negative=negative, seeding="plain")
-    ours = sample(tiny, [Request("an image of a disc", 7)], drawing)[0][0]
-    np.testing.assert_allclose(ours, _theirs(tiny, "an image of a disc", 7, drawing), atol=1e-5)
+    ours = sample(tiny, [Request("a picture of a disc", 7)], drawing)[0][0]
+    np.testing.assert_allclose(ours, _theirs(tiny, "a picture of a disc", 7, drawing), atol=1e-5)
 
 
 def test_stable_diffusion_xl_is_drawn_as_diffusers_draws_it(large: Pipe) -> None:
     drawing = Drawing(steps=4, guidance=3.0, negative="", seeding="plain")
     assert large.kind == "sdxl"
-    ours = sample(large, [Request("an image of a disc", 7)], drawing)[0][0]
-    np.testing.assert_allclose(ours, _theirs(large, "an image of a disc", 7, drawing), atol=1e-5)
+    ours = sample(large, [Request("a picture of a disc", 7)], drawing)[0][0]
+    np.testing.assert_allclose(ours, _theirs(large, "a picture of a disc", 7, drawing), atol=1e-5)
 
 
 def test_severity_0_is_bit_for_bit_the_image_without_an_adapter(tiny: Pipe) -> None:

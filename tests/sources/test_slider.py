@@ -69,7 +69,7 @@ def test_images_are_those_of_the_sampler_and_are_kept(folder: Path, monkeypatch:
     one = _read(folder).samples[0]
     pipe = load(folder.parent / "pipe")
     slider = shelf(folder).slider(pipe, "snow", Concept(0, "disc"))
-    want = sample(pipe, [along("an image of a disc", 1, slider, (0.7, 2.0))], FEW)[0]
+    want = sample(pipe, [along("a picture of a disc", 1, slider, (0.7, 2.0))], FEW)[0]
     dial = one.dial("snow")
     assert dial is not None
     first = list(dial.sweep([0.7, 2.0]))
@@ -99,7 +99,7 @@ def test_how_images_are_drawn_can_be_changed(folder: Path) -> None:
     assert one.load().shape == (32, 32, 3)
     assert one.dials[0].levels == (1.0, 3.0)
     pipe = load(folder.parent / "pipe")
-    want = sample(pipe, [Request("an image of a disc", 1)], replace(FEW, steps=2, size=32))[0][0]
+    want = sample(pipe, [Request("a picture of a disc", 1)], replace(FEW, steps=2, size=32))[0][0]
     assert np.array_equal(one.load(), to_uint8(want))
 
 

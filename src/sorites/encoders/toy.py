@@ -52,7 +52,7 @@ def _towers() -> tuple[Model, Towers]:
 
 def _wordings(shape: str, style: str) -> list[str]:
     told = "" if style == STYLES[0] else f" in {style}"
-    return [f"a photo of a {shape}{told}", f"an image of a {shape}{told}", f"{shape}{told}"]
+    return [f"a photo of a {shape}{told}", f"a picture of a {shape}{told}", f"{shape}{told}"]
 
 
 def _features(backbone: Model, images: Sequence[ImageU8]) -> Features:

@@ -22,7 +22,7 @@ from sorites.suites.suite import Distance
 
 from .conftest import FEW
 
-STYLES = [Style("plain", "an image of a {label}"), Style("snow", "an image of a {label} in snow", "night")]
+STYLES = [Style("plain", "a picture of a {label}"), Style("snow", "a picture of a {label} in snow", "night")]
 ORDER = Order(per_cell=3, kind="png", batch=4, in_distribution=5)
 
 

@@ -50,7 +50,7 @@ def test_images_are_in_the_layout_that_the_reader_of_the_benchmark_reads(
     one = found["snow/003/seed_0002", "snow", 2.5]
     assert one.label == 1
     slider = sliders.slider(tiny, "snow", Concept(3, "cross"))
-    again = sample(tiny, [along("an image of a cross", 2, slider, SEVERITIES)], FEW)[0][2]
+    again = sample(tiny, [along("a picture of a cross", 2, slider, SEVERITIES)], FEW)[0][2]
     assert np.abs(one.load() / 255 - again).max() < 1 / 255
 
 
@@ -136,7 +136,7 @@ def test_a_shift_by_words_alone_shares_the_seeds_noise(tiny: Pipe, sliders: Shel
         tiny, sliders.kept(["snow"], ["disc"]), (0.0, 1.0), [1], tmp_path, FEW, "png", by_text=True
     )
     told = rows.filter(pl.col("shift") == "snow_by_text")
-    assert told["text"].to_list() == ["an image of a disc", "an image of a disc in snow"]
+    assert told["text"].to_list() == ["a picture of a disc", "a picture of a disc in snow"]
     zero = rows.filter(pl.col("severity") == 0)["hash"].to_list()
     assert zero[0] == zero[1]
 
@@ -145,7 +145,7 @@ def test_two_sliders_are_drawn_as_a_sheet_of_two_ways(tiny: Pipe, sliders: Shelf
     disc, tops = Concept(0, "disc"), [("snow", 1.5), ("night", 1.0)]
     rows = combined(tiny, sliders, tops, disc, 1, FEW)
     single = sample(
-        tiny, [along("an image of a disc", 1, sliders.slider(tiny, "snow", disc), (0.0, 0.75, 1.5))], FEW
+        tiny, [along("a picture of a disc", 1, sliders.slider(tiny, "snow", disc), (0.0, 0.75, 1.5))], FEW
     )[0]
     np.testing.assert_allclose([row[0] for row in rows], single, atol=1e-4)
     pages = make_combined(tiny, sliders.kept((), ["disc"]), tops, [1], tmp_path, FEW, sheet, "png")

@@ -66,7 +66,7 @@ def test_the_loss_is_the_papers_equation(tiny: Pipe) -> None:
 
     unet, draw = tiny.parts.unet, torch.Generator().manual_seed(0)
     neutral, positive = (
-        encoded(tiny, text, "", 16) for text in ("an image of a disc", "an image of a disc in snow")
+        encoded(tiny, text, "", 16) for text in ("a picture of a disc", "a picture of a disc in snow")
     )
     x = torch.randn(3, 3, 16, 16, generator=draw)
     with torch.no_grad():
@@ -130,7 +130,7 @@ def test_everything_is_recorded_with_the_weights(tiny: Pipe, slider_folder: Path
     assert facts["drawing"] == json.loads(json.dumps(FEW.facts()))
     assert facts["pipeline_version"] == tiny.version
     assert set(facts["libraries"]) == {"torch", "diffusers", "transformers"}
-    assert facts["positive"] == "an image of a cross in snow"
+    assert facts["positive"] == "a picture of a cross in snow"
 
 
 def test_a_strip_shows_what_was_learnt(tiny: Pipe, tmp_path: Path) -> None:

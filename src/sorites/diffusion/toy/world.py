@@ -28,7 +28,7 @@ ImageU8 = NDArray[np.float32]
 
 def caption(shape: str, style: str = "plain") -> str:
     """Return the words for an image, as sliders and generation ask for it."""
-    return f"an image of a {shape}" if style == "plain" else f"an image of a {shape} in {style}"
+    return f"a picture of a {shape}" if style == "plain" else f"a picture of a {shape} in {style}"
 
 
 def draw(shape: str, style: str, rng: np.random.Generator) -> ImageU8:
