@@ -137,7 +137,7 @@ def test_scores_become_rows_of_their_own_and_higher_may_mean_in_distribution(tmp
     (tmp_path / "p.csv").write_text(
         "sample,label,pred,model,scorer,score\na,1,1,m,knn,2.5\na,1,1,m,msp,0.5\nb,,3,m,knn,-1\n"
     )
-    (tmp_path / "map.toml").write_text('higher = "in-distribution"\n')
+    (tmp_path / "map.toml").write_text('higher = "id"\n')
     found = import_predictions(
         [tmp_path / "p.csv"], "csv", tmp_path / "run", columns=tmp_path / "map.toml"
     ).folder
@@ -302,7 +302,7 @@ def test_bad_input_is_one_line_and_nothing_is_written(tmp_path: Path, text: str,
         ),
         ("[columns]\npred = 'x'\n", "no column of p.csv named 'x'"),
         ("[columns]\npred = 3\n", 'wanted \\[columns\\] as pred = "the file\'s column", got 3'),
-        ("higher = 'up'\n", "higher is one of more OOD, in-distribution, got 'up'"),
+        ("higher = 'up'\n", "higher is one of ood, id, got 'up'"),
         ("column = 1\n", "no key of .*map.toml named 'column'. Did you mean columns"),
         ("pred", "map.toml: not valid TOML: .*Wanted --columns as a TOML file"),
         (

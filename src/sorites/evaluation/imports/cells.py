@@ -79,7 +79,7 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
     "attrs": ("attributes",),
 }
 
-HIGHER = ("unknown", "id")
+HIGHER = ("ood", "id")
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Naming:
 
     columns: Mapping[str, str] = field(default_factory=dict)
     constants: Mapping[str, Any] = field(default_factory=dict)
-    higher: str = "unknown"
+    higher: str = "ood"
 
     def with_constants(self, **more: str | None) -> Naming:
         """Return the same with further constants; None says nothing."""
@@ -146,7 +146,7 @@ def read_naming(path: str | Path | None) -> Naming:
         if key not in keys:
             raise UnknownName(f"key of {path}", key, keys, f"It may have {', '.join(keys)}.")
     columns, constants = (_table(data, key, path) for key in ("columns", "constants"))
-    higher = data.get("higher", "unknown")
+    higher = data.get("higher", "ood")
     if higher not in HIGHER:
         raise SoritesError(f"{path}: higher is one of {', '.join(HIGHER)}, got {higher!r}")
     wrong = next((name for name, mine in columns.items() if not isinstance(mine, str)), None)

@@ -35,7 +35,7 @@ _DEFAULTS: Mapping[str, Any] = {
 _IMAGE = ["source", "sample_id", "shift", "severity", "params", "seed"]
 
 
-def table_rows(sheet: Sheet, labels: Labels, higher: str = "unknown") -> pl.DataFrame:
+def table_rows(sheet: Sheet, labels: Labels, higher: str = "ood") -> pl.DataFrame:
     """Return the sheet as rows of the table, with ``ROW`` and ``SHARED`` beside them; nothing has a
     ``run_id`` yet.
     """
