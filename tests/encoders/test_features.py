@@ -56,7 +56,7 @@ def test_your_own_object_or_class(module: str, attribute: str) -> None:
     [
         ("python:", "Type: python:module:name"),
         ("python:no_such_module:x", "did not load: ModuleNotFoundError"),
-        ("open_clip:ViT-B-32", "wanted NAME@WEIGHTS"),
+        ("open_clip:ViT-B-32", "expected NAME@WEIGHTS"),
         (
             "open_clip:nowhere.json@x",
             "cannot read nowhere.json: No such file or directory. Wanted an open_clip config",
@@ -72,12 +72,12 @@ def test_says_what_may_be_asked(spec: str, says: str) -> None:
 
 
 def test_says_what_is_wrong_with_your_own(module: str) -> None:
-    with pytest.raises(SoritesError, match=r"wanted images\(images\) and texts\(sentences\), got a int"):
+    with pytest.raises(SoritesError, match=r"expected images\(images\) and texts\(sentences\), got a int"):
         encoder(f"python:{module}:nothing")
     broken = encoder(f"python:{module}:broken")
     with pytest.raises(SoritesError, match="not finite"):
         broken.texts(["a"])
-    with pytest.raises(SoritesError, match=r"wanted features of 2 x D, got shape \(3,\)"):
+    with pytest.raises(SoritesError, match=r"expected features of 2 x D, got shape \(3,\)"):
         broken.images([image(1), image(2)], False)
 
 

@@ -27,7 +27,7 @@ def noise(height: int, width: int) -> ImageU8:
     return np.random.default_rng(height * 1000 + width).integers(0, 256, (height, width, 3), np.uint8)
 
 
-@pytest.mark.parametrize(("size", "wanted"), SIZES)
+@pytest.mark.parametrize(("size", "expected"), SIZES)
 def test_the_resizing_is_opencvs_default(size: tuple[int, int], wanted: tuple[int, int]) -> None:
     cv2 = pytest.importorskip("cv2")
     image = noise(*size)
@@ -35,7 +35,7 @@ def test_the_resizing_is_opencvs_default(size: tuple[int, int], wanted: tuple[in
     assert np.abs(theirs - resized(image, *wanted)).max() <= 1, "OpenCV computes in fixed point"
 
 
-@pytest.mark.parametrize(("size", "wanted"), SIZES)
+@pytest.mark.parametrize(("size", "expected"), SIZES)
 def test_the_resizing_is_torchs_without_antialiasing(size: tuple[int, int], wanted: tuple[int, int]) -> None:
     torch = pytest.importorskip("torch")
     image = noise(*size)

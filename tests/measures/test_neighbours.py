@@ -88,7 +88,7 @@ def broken(value: float) -> np.ndarray:
         (broken(np.inf), points(30), 10, "queries: row 7 is not finite"),
         (points(3), broken(np.nan), 10, "the in-distribution images: row 7 is not finite"),
         (points(3), broken(0), 10, "the in-distribution images: row 7 is zero"),
-        (points(3)[0], points(30), 10, "wanted an array of N x D"),
+        (points(3)[0], points(30), 10, "expected an array of N x D"),
         (points(3), points(30), 0, "k of 1 or more"),
     ],
 )

@@ -47,7 +47,9 @@ def test_a_filter_that_removes_lost_images_lies_on_the_labelled_curve(
 
 def test_verdicts_that_do_not_fit_are_named(row: Any, frame: Any, tmp_path: Path) -> None:
     table = frame([row("a", "snow", 1.0, True)])
-    with pytest.raises(SoritesError, match="wanted image_id and columns of true and false, got image_id, x"):
+    with pytest.raises(
+        SoritesError, match="expected image_id and columns of true and false, got image_id, x"
+    ):
         filtered_accuracy(table, verdicts=pl.DataFrame({"image_id": ["a"], "x": [1]}))
     with pytest.raises(SoritesError, match="cannot read"):
         filtered_accuracy(table, verdicts=tmp_path / "none.csv")

@@ -133,7 +133,7 @@ def test_facts_that_do_not_fit_are_named(models: pl.DataFrame, tmp_path: Path) -
         partial_correlation(models, facts=tmp_path / "nowhere.csv")
     with pytest.raises(SoritesError, match="no fact named 'parameters'. Did you mean params"):
         partial_correlation(models, facts={"m0": {"params": 3}})
-    with pytest.raises(SoritesError, match="wanted a number for parameters of 'm0', got 'many'"):
+    with pytest.raises(SoritesError, match="expected a number for parameters of 'm0', got 'many'"):
         partial_correlation(models, facts={"m0": {"parameters": "many"}})
     with pytest.raises(SoritesError, match="the facts name none of the table's models, such as 'm0'"):
         partial_correlation(models, facts={"x": {"parameters": 3}})

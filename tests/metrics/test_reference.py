@@ -125,11 +125,11 @@ def test_a_severity_that_only_the_curve_has_is_left_out_of_both_sums(
         ),
         (
             "shift,severity,error\nheavy_fog,1,60\n",
-            "alexnet.csv, row 1: wanted a share between 0 and 1, got 60; divide percent by 100",
+            "alexnet.csv, row 1: expected a share between 0 and 1, got 60; divide percent by 100",
         ),
         (
             "shift,severity,error\nheavy_fog,1,x\n",
-            "alexnet.csv, row 1, column error: wanted a number, got 'x'",
+            "alexnet.csv, row 1, column error: expected a number, got 'x'",
         ),
         (
             "shift,severity,error\nheavy_fog,1,.5\nheavy_fog,1,.5\n",
@@ -137,7 +137,7 @@ def test_a_severity_that_only_the_curve_has_is_left_out_of_both_sums(
         ),
         (
             "shift,severity\nheavy_fog,1\n",
-            "wanted the columns shift, severity .* and error .*; got shift, severity",
+            "expected the columns shift, severity .* and error .*; got shift, severity",
         ),
     ],
 )
@@ -151,7 +151,7 @@ def test_a_curve_that_does_not_fit_is_named(
 def test_relative_errors_need_a_clean_error(rows: pl.DataFrame, tmp_path: Path) -> None:
     path = written(tmp_path, "shift,error\nheavy_fog,.6\nheavy_snow,.6\n")
     with pytest.raises(
-        SoritesError, match="wanted a row heavy_fog at severity 0, or one row clean for all shifts"
+        SoritesError, match="expected a row heavy_fog at severity 0, or one row clean for all shifts"
     ):
         relative_corruption_error(rows, reference=path)
     with pytest.raises(

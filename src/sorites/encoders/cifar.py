@@ -104,7 +104,7 @@ def cifar(argument: str | None) -> Encoder:
     """cifar or cifar:N: a small image-text model for CIFAR-10, trained here on N images (6000)."""
     count = IMAGES if argument is None else int(argument) if argument.isdecimal() else 0
     if not 1000 <= count <= 40_000:
-        raise SoritesError(f"encoder cifar: wanted a number of images from 1000 to 40000, got {argument!r}")
+        raise SoritesError(f"encoder cifar: expected a number of images from 1000 to 40000, got {argument!r}")
     backbone = core.model("lite0")
     key = digest(
         VERSION, backbone.cache_key(), core.shift("style").version, count, HELD_OUT, STYLES, CLASSES

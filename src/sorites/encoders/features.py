@@ -17,7 +17,7 @@ def checked(name: str, features: object, n: int) -> Features:
     """Return what encoder ``name`` gave as float32; anything but N x D finite numbers is an error."""
     found = np.asarray(features, np.float32)
     if found.ndim != 2 or len(found) != n:
-        raise SoritesError(f"encoder {name}: wanted features of {n} x D, got shape {found.shape}")
+        raise SoritesError(f"encoder {name}: expected features of {n} x D, got shape {found.shape}")
     if not np.isfinite(found).all():
         raise SoritesError(f"encoder {name} gave features that are not finite")
     return found

@@ -30,7 +30,7 @@ def python(argument: str | None) -> Encoder:
     module, _, attribute = (argument or "").partition(":")
     if not module or not attribute:
         raise SoritesError(
-            f"encoder python: wanted a module and a name in it, got {argument!r}. Type: python:module:name"
+            f"encoder python: expected a module and a name in it, got {argument!r}. Type: python:module:name"
         )
     here = str(Path.cwd())
     if here not in sys.path:
@@ -57,7 +57,7 @@ def as_encoder(name: str, obj: Any) -> Encoder:
         return made
     if not callable(getattr(made, "images", None)) or not callable(getattr(made, "texts", None)):
         raise SoritesError(
-            f"encoder {name}: wanted images(images) and texts(sentences), got a {type(made).__name__}"
+            f"encoder {name}: expected images(images) and texts(sentences), got a {type(made).__name__}"
         )
 
     def images(images_u8: Sequence[ImageU8], framed: bool = False) -> Features:

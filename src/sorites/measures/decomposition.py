@@ -61,7 +61,7 @@ class Decomposition:
         if features.ndim != 2 or features.shape[1] != len(self.matrix):
             wide = len(self.matrix)
             raise SoritesError(
-                f"wanted features of N x {wide}, which this decomposition was learnt on, got {features.shape}"
+                f"expected features of N x {wide}, which this decomposition was learnt on, got {features.shape}"
             )
         return np.asarray(features @ self.matrix[:, part], np.float32)
 
@@ -166,10 +166,10 @@ def _orthogonality_error(matrix: torch.Tensor) -> torch.Tensor:
 def _check(texts: NDArray[np.floating], triplets: NDArray[np.integer]) -> None:
     if texts.ndim != 2 or texts.shape[1] < 4 or not np.isfinite(texts).all():
         raise SoritesError(
-            f"wanted finite text features of T x l with l of 4 or more, got shape {texts.shape}"
+            f"expected finite text features of T x l with l of 4 or more, got shape {texts.shape}"
         )
     if triplets.ndim != 2 or triplets.shape[1] != 3 or not len(triplets):
-        raise SoritesError(f"wanted N x 3 triplets of texts, got shape {triplets.shape}")
+        raise SoritesError(f"expected N x 3 triplets of texts, got shape {triplets.shape}")
     if triplets.min() < 0 or triplets.max() >= len(texts):
         raise SoritesError(f"a triplet names text {int(triplets.max())}, but there are only {len(texts)}")
 
@@ -200,7 +200,7 @@ def triplets(labels: Sequence[str], styles: Styles, count: int, seed: int = 0) -
     """
     if len(set(labels)) < 2 or len(styles) < 2:
         raise SoritesError(
-            f"wanted two or more labels and two or more styles, got {len(set(labels))} and {len(styles)}"
+            f"expected two or more labels and two or more styles, got {len(set(labels))} and {len(styles)}"
         )
     _check_templates(styles)
     rng = np.random.default_rng(seed)
@@ -281,7 +281,7 @@ def _name(line: str, where: str) -> str:
         known = dict(zip(imagenet().ids, imagenet().names, strict=True))
         if found[1] not in known:
             raise SoritesError(
-                f"{where}: {found[1]} is not one of ImageNet's thousand classes; wanted its name, or id and"
+                f"{where}: {found[1]} is not one of ImageNet's thousand classes; expected its name, or id and"
                 " name"
             )
         return known[found[1]]

@@ -29,7 +29,7 @@ def frechet(one: Rows, other: Rows) -> float:
     """
     a, b = _checked(one), _checked(other)
     if a.shape[1] != b.shape[1]:
-        raise SoritesError(f"wanted features of one width, got {a.shape[1]} and {b.shape[1]}")
+        raise SoritesError(f"expected features of one width, got {a.shape[1]} and {b.shape[1]}")
     first, second = a - a.mean(0), b - b.mean(0)
     scale = (len(a) - 1) * (len(b) - 1)
     if min(len(a), len(b)) <= a.shape[1]:
@@ -48,7 +48,7 @@ def kernel(one: Rows, other: Rows) -> float:
     """
     a, b = _checked(one), _checked(other)
     if a.shape[1] != b.shape[1]:
-        raise SoritesError(f"wanted features of one width, got {a.shape[1]} and {b.shape[1]}")
+        raise SoritesError(f"expected features of one width, got {a.shape[1]} and {b.shape[1]}")
     width = a.shape[1]
     inside = [((part @ part.T / width + 1) ** 3, len(part)) for part in (a, b)]
     own = sum((matrix.sum() - np.trace(matrix)) / (n * (n - 1)) for matrix, n in inside)
@@ -77,5 +77,5 @@ def with_interval(
 def _checked(rows: Rows) -> NDArray[np.float64]:
     found = np.asarray(rows, np.float64)
     if found.ndim != 2 or len(found) < 2 or not np.isfinite(found).all():
-        raise SoritesError(f"wanted finite features of two or more images, got shape {found.shape}")
+        raise SoritesError(f"expected finite features of two or more images, got shape {found.shape}")
     return found

@@ -41,7 +41,7 @@ def resized(image: ImageU8, height: int, width: int) -> ImageU8:
 
 
 def _places(size: int, wanted: int) -> Places:
-    """Return the two neighbours of each wanted pixel along one axis, and how far it lies from the
+    """Return the two neighbours of each expected pixel along one axis, and how far it lies from the
     first to the second.
     """
     at = np.clip((np.arange(wanted) + 0.5) * (size / wanted) - 0.5, 0, size - 1)

@@ -43,7 +43,7 @@ def exact_kth_distance(queries: NDArray[np.floating], bank: Bank, k: int = K) ->
     where that is installed.
     """
     if k < 1:
-        raise SoritesError(f"wanted the k-th neighbour with k of 1 or more, got {k}")
+        raise SoritesError(f"expected the k-th neighbour with k of 1 or more, got {k}")
     wanted = directions(queries, "queries")
     best = np.full((len(wanted), k), -np.inf, np.float32)
     search = (_faiss() if _too_large(bank) else None) or _matmul()
@@ -61,7 +61,7 @@ def exact_kth_distance(queries: NDArray[np.floating], bank: Bank, k: int = K) ->
         seen += len(rows)
     if seen < k:
         raise SoritesError(
-            f"wanted the {k}th nearest of the in-distribution images, which are only {seen}; give more of them or a"
+            f"expected the {k}th nearest of the in-distribution images, which are only {seen}; give more of them or a"
             " smaller k"
         )
     return np.asarray(np.clip(1 - best.min(axis=1), 0, 2), np.float32)
@@ -73,7 +73,7 @@ def directions(rows: NDArray[np.floating], what: str, first: int = 0) -> Array:
     """
     rows = np.asarray(rows)
     if rows.ndim != 2:
-        raise SoritesError(f"{what}: wanted an array of N x D, got shape {rows.shape}")
+        raise SoritesError(f"{what}: expected an array of N x D, got shape {rows.shape}")
     found = rows.astype(np.float32)
     lengths = np.sqrt(np.einsum("nd,nd->n", found, found, dtype=np.float64))
     wrong = np.flatnonzero(~np.isfinite(lengths) | (lengths == 0))
@@ -174,7 +174,7 @@ class Index:
         """Return an index over the rows of a bank."""
         if len(bank) < k:
             raise SoritesError(
-                f"wanted the {k}th nearest of the in-distribution images, which are only {len(bank)}; give more of them"
+                f"expected the {k}th nearest of the in-distribution images, which are only {len(bank)}; give more of them"
             )
         return cls(_made(_indexes_faiss(), bank, kind), kind, k)
 
@@ -244,7 +244,7 @@ def _made(faiss: Any, bank: Array, kind: Kind) -> Any:
         index.nprobe = min(PROBES, cells)
         index.train(directions(bank[:: max(1, len(bank) // (256 * cells))], "the in-distribution images"))
     else:
-        raise SoritesError(f"wanted exact, ivf or hnsw neighbours, got {kind}")
+        raise SoritesError(f"expected exact, ivf or hnsw neighbours, got {kind}")
     for start in range(0, len(bank), INDEXES_ROWS):
         index.add(directions(bank[start : start + INDEXES_ROWS], "the in-distribution images", start))
     return index
@@ -277,10 +277,10 @@ def uniform(degrees: NDArray[np.floating], levels: int = LEVELS) -> tuple[float,
     values = np.asarray(degrees, np.float64)
     values = values[np.isfinite(values)]
     if levels < 2:
-        raise SoritesError(f"wanted two or more levels, got {levels}")
+        raise SoritesError(f"expected two or more levels, got {levels}")
     if values.size < levels:
         raise SoritesError(
-            f"wanted {levels} or more degrees to choose {levels} levels from, got {values.size}"
+            f"expected {levels} or more degrees to choose {levels} levels from, got {values.size}"
         )
     low, high = np.percentile(values, CUT)
     if not low < high:
@@ -295,7 +295,7 @@ def level_of(degrees: NDArray[np.floating], edges: Sequence[float]) -> pl.Series
     """
     inner = np.asarray(edges, np.float64)
     if inner.size == 0 or not np.isfinite(inner).all() or (np.diff(inner) <= 0).any():
-        raise SoritesError(f"wanted edges that rise, got {list(edges)}")
+        raise SoritesError(f"expected edges that rise, got {list(edges)}")
     values = np.asarray(degrees, np.float64)
     found = pl.Series("level", 1 + np.searchsorted(inner, values, side="right"), dtype=pl.Int32)
     return pl.select(pl.when(pl.Series(np.isfinite(values))).then(found).alias("level")).to_series()

@@ -220,7 +220,7 @@ def _read(verdicts: Verdicts) -> pl.DataFrame:
     wrong = [name for name, kind in frame.schema.items() if name != "image_id" and kind != pl.Boolean]
     if "image_id" not in frame.columns or frame.schema["image_id"] != pl.String or wrong:
         raise SoritesError(
-            f"verdicts: wanted image_id and columns of true and false, got {', '.join(frame.columns)}"
+            f"verdicts: expected image_id and columns of true and false, got {', '.join(frame.columns)}"
         )
     return frame
 

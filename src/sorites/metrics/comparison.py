@@ -181,7 +181,7 @@ ModelFacts = str | Path | pl.DataFrame | Mapping[str, Mapping[str, object]]
 
 
 def read_model_facts(facts: ModelFacts, *wanted: str) -> pl.DataFrame:
-    """Return one row per model, with ``model`` and the ``wanted`` facts as numbers."""
+    """Return one row per model, with ``model`` and the ``expected`` facts as numbers."""
     frame = _read(facts)
     for name in ("model", *wanted):
         if name not in frame.columns:
@@ -194,7 +194,7 @@ def read_model_facts(facts: ModelFacts, *wanted: str) -> pl.DataFrame:
         lost = frame.filter(frame[name].is_not_null() & numbers[name].is_null())
         if lost.height:
             raise SoritesError(
-                f"facts: wanted a number for {name} of {lost['model'][0]!r}, got {lost[name][0]!r}"
+                f"facts: expected a number for {name} of {lost['model'][0]!r}, got {lost[name][0]!r}"
             )
     return numbers
 

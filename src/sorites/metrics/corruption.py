@@ -70,7 +70,7 @@ def _risen(rows: pl.LazyFrame, starts: pl.DataFrame, shifts: Iterable[str], path
     lost = [shift for shift in shifts if shift not in own and CLEAN not in own]
     if lost:
         wanted = f"a row {lost[0]} at severity 0, or one row {CLEAN} for all shifts"
-        raise SoritesError(f"{path}: relative errors rise from the clean error: wanted {wanted}")
+        raise SoritesError(f"{path}: relative errors rise from the clean error: expected {wanted}")
     clean = {shift: own.get(shift, own.get(CLEAN)) for shift in shifts}
     return rows.with_columns(
         pl.col("theirs") - pl.col("shift").replace_strict(clean, return_dtype=pl.Float64)
@@ -120,7 +120,7 @@ def _read(path: str) -> tuple[pl.DataFrame, str | None]:
     values = [name for name in ("error", "accuracy") if name in frame.columns]
     if "shift" not in frame.columns or len(values) != 1:
         wanted = "shift, severity (or level, or neither) and error (or accuracy)"
-        raise SoritesError(f"{path}: wanted the columns {wanted}; got {', '.join(frame.columns)}")
+        raise SoritesError(f"{path}: expected the columns {wanted}; got {', '.join(frame.columns)}")
     place = next((name for name in PLACES if name in frame.columns), None)
     numbers = [_numbers(frame, name, path) for name in (*values, *([place] if place else ()))]
     share = numbers[0] if values == ["error"] else 1 - numbers[0]
@@ -141,7 +141,9 @@ def _numbers(frame: pl.DataFrame, name: str, path: str) -> pl.Series:
     bad = found.is_null() & ~empty_start.fill_null(False)
     if bad.any():
         row = bad.arg_max() or 0
-        raise SoritesError(f"{path}, row {row + 1}, column {name}: wanted a number, got {frame[name][row]!r}")
+        raise SoritesError(
+            f"{path}, row {row + 1}, column {name}: expected a number, got {frame[name][row]!r}"
+        )
     return found.fill_null(0.0).alias(name)
 
 
@@ -150,7 +152,7 @@ def _check(curve: pl.DataFrame, place: str | None, path: str) -> None:
     if outside.any():
         row = outside.arg_max() or 0
         got = f"got {curve['error'][row]:g}; divide percent by 100"
-        raise SoritesError(f"{path}, row {row + 1}: wanted a share between 0 and 1, {got}")
+        raise SoritesError(f"{path}, row {row + 1}: expected a share between 0 and 1, {got}")
     twice = curve.select("shift", *([place] if place else [])).is_duplicated()
     if twice.any():
         raise SoritesError(

@@ -39,7 +39,7 @@ class Pool:
         """Make a pool of scores in any order; NaN is an error."""
         if np.isnan(scores).any():
             raise SoritesError(
-                f"wanted scores that are numbers, got {int(np.isnan(scores).sum())} NaN among {len(scores)}"
+                f"expected scores that are numbers, got {int(np.isnan(scores).sum())} NaN among {len(scores)}"
             )
         if sample is None:
             return cls(np.sort(scores))
@@ -98,7 +98,7 @@ def pair(in_distribution: Floats, ood: Floats) -> Pair:
     """Make a pair of two plain arrays of scores."""
     if not len(in_distribution) or not len(ood):
         raise SoritesError(
-            f"wanted in-distribution and OOD scores, got {len(in_distribution)} and {len(ood)}"
+            f"expected in-distribution and OOD scores, got {len(in_distribution)} and {len(ood)}"
         )
     return Pair(Pool.of(np.asarray(in_distribution)), Pool.of(np.asarray(ood)))
 

@@ -117,22 +117,22 @@ def test_images_made_with_the_scripts_take_the_shift_from_the_name_of_the_file(t
         (
             "a,b\n1,2\n",
             (
-                "m.csv: wanted the columns pred_class, gt_class and img_dir .* pred_class, gt_class, shift.*"
+                "m.csv: expected the columns pred_class, gt_class and img_dir .* pred_class, gt_class, shift.*"
                 " missing"
             ),
         ),
         (
             "pred_class,gt_class,img_dir\n1,22,x.jpg\n",
-            "m.csv, row 1, column img_dir: x.jpg: wanted a path that ends in shift/class",
+            "m.csv, row 1, column img_dir: x.jpg: expected a path that ends in shift/class",
         ),
         (
             "pred_class,gt_class,img_dir\n1,22,s/022_bald eagle/x.jpg\n",
-            "row 1, column img_dir: .*wanted a name like seed_0034",
+            "row 1, column img_dir: .*expected a name like seed_0034",
         ),
         (
             "pred_class,gt_class,img_dir\n1,3,s/022_bald eagle/seed_0001_scale_0500.jpg\n",
             (
-                "m.csv, row 1, column gt_class: wanted 22, the class of s/022_bald eagle/.*; got 3.0. Files"
+                "m.csv, row 1, column gt_class: expected 22, the class of s/022_bald eagle/.*; got 3.0. Files"
                 " made with --class_mask"
             ),
         ),

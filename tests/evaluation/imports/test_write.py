@@ -217,11 +217,11 @@ def test_a_lost_shard_is_made_again(tmp_path: Path) -> None:
     [
         (
             "sample,label,pred\na,1,1\n",
-            "p.csv: wanted columns for model; name the model with --model NAME. Found sample_id from sample",
+            "p.csv: expected columns for model; name the model with --model NAME. Found sample_id from sample",
         ),
         (
             "sample,model,pred\na,m,1\n",
-            "p.csv: wanted columns for label; name columns with --columns FILE.toml",
+            "p.csv: expected columns for label; name columns with --columns FILE.toml",
         ),
         (
             "image,path,label,pred,model\na,b,1,1,m\n",
@@ -231,27 +231,27 @@ def test_a_lost_shard_is_made_again(tmp_path: Path) -> None:
         ("sample,label,pred,model\na,1,1000,m\n", "p.csv, row 1, column pred: no class named '1000'"),
         (
             "sample,label,pred,model\na,1,1001.0,m\n",
-            "p.csv, row 1, column pred: wanted a class from 0 to 999, got 1001.0",
+            "p.csv, row 1, column pred: expected a class from 0 to 999, got 1001.0",
         ),
         (
             "sample,label,pred,model,conf\na,1,1,m,.5\nb,1,1,m,high\n",
-            "p.csv, row 2, column conf: wanted a number, got 'high'",
+            "p.csv, row 2, column conf: expected a number, got 'high'",
         ),
         (
             "sample,label,pred,model,conf\na,1,1,m,nan\n",
-            "p.csv, row 1, column conf: wanted a number, got 'nan'",
+            "p.csv, row 1, column conf: expected a number, got 'nan'",
         ),
         (
             "sample,label,pred,model,conf\na,1,1,m,1.7\n",
-            "p.csv, row 1, column conf: wanted a number from 0 to 1, got '1.7'",
+            "p.csv, row 1, column conf: expected a number from 0 to 1, got '1.7'",
         ),
         (
             "sample,label,pred,model,severity\na,1,1,m,-1\n",
-            "row 1, column severity: wanted a number of at least 0, got '-1'",
+            "row 1, column severity: expected a number of at least 0, got '-1'",
         ),
         (
             "sample,label,pred,model,level\na,1,1,m,1.5\n",
-            "p.csv, row 1, column level: wanted a whole number, got '1.5'",
+            "p.csv, row 1, column level: expected a whole number, got '1.5'",
         ),
         (
             "sample,label,pred,model,right\na,1,1,m,0\n",
@@ -259,15 +259,15 @@ def test_a_lost_shard_is_made_again(tmp_path: Path) -> None:
         ),
         (
             "sample,label,pred,model,right\na,1,1,m,maybe\n",
-            "row 1, column right: wanted true or false, got 'maybe'",
+            "row 1, column right: expected true or false, got 'maybe'",
         ),
         (
             "sample,label,pred,model,params\na,1,1,m,[1]\n",
-            r"row 1, column params: wanted an object {...}, got list",
+            r"row 1, column params: expected an object {...}, got list",
         ),
         (
             "sample,label,pred,model\na,1,1,m\n,1,1,m\n",
-            "p.csv, row 2, column sample: wanted an id, got nothing",
+            "p.csv, row 2, column sample: expected an id, got nothing",
         ),
         (
             "sample,label,pred,model\na,1,,m\n",
@@ -301,7 +301,7 @@ def test_bad_input_is_one_line_and_nothing_is_written(tmp_path: Path, text: str,
             "no column in \\[columns\\] of .*map.toml named 'predd'. Did you mean pred",
         ),
         ("[columns]\npred = 'x'\n", "no column of p.csv named 'x'"),
-        ("[columns]\npred = 3\n", 'wanted \\[columns\\] as pred = "the file\'s column", got 3'),
+        ("[columns]\npred = 3\n", 'expected \\[columns\\] as pred = "the file\'s column", got 3'),
         ("higher = 'up'\n", "higher is one of more OOD, in-distribution, got 'up'"),
         ("column = 1\n", "no key of .*map.toml named 'column'. Did you mean columns"),
         ("pred", "map.toml: not valid TOML: .*Wanted --columns as a TOML file"),

@@ -136,7 +136,7 @@ def load(path: str | Path, encoder: Encoder) -> Decomposition:
     matrix = arrays["matrix"]
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not np.isfinite(matrix).all():
         raise SoritesError(
-            f"{path}: wanted a square matrix of numbers, got shape {matrix.shape} of {matrix.dtype}"
+            f"{path}: expected a square matrix of numbers, got shape {matrix.shape} of {matrix.dtype}"
         )
     decomposition = Decomposition(matrix)
     if metadata.get("version") != encoder.version:

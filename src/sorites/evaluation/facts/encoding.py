@@ -262,7 +262,7 @@ def encode_slice(work: Path, slices: Slices, start: int) -> None:
     if (len(samples), ids) != (slices.count, slices.ids):
         named = slices.images.source
         raise SoritesError(
-            f"{named} lists other images to another process: {len(samples)}, wanted {slices.count}"
+            f"{named} lists other images to another process: {len(samples)}, expected {slices.count}"
         )
     some, left, file = samples[start : start + slices.size], LeftOut(), file_of(slices.folder(work), start)
     encode(judge, slices.version, _read(some, left), "sample_id", left, file, stamp(some))

@@ -96,7 +96,7 @@ def make_bank(work: Path, files: Sequence[Path], split: Decomposition, k: int, n
         rows += count
     if rows < k:
         raise SoritesError(
-            f"wanted the {k}th nearest of the in-distribution images, which are only {rows}; give more of them or a"
+            f"expected the {k}th nearest of the in-distribution images, which are only {rows}; give more of them or a"
             " smaller k"
         )
     bank = Bank(folder, tuple(parts), rows, digest(*contents, size=8).hex(), k, neighbours)

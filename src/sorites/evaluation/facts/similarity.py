@@ -129,14 +129,14 @@ def _cut(below: float | None, measure: str | None, default: str) -> Cut | None:
     """Return what settings are set aside by, or None where nothing is to be set aside."""
     if measure not in (None, *get_args(LpipsMeasure)):
         raise SoritesError(
-            f"lpips_measure: wanted one of {', '.join(get_args(LpipsMeasure))}, got {measure!r}"
+            f"lpips_measure: expected one of {', '.join(get_args(LpipsMeasure))}, got {measure!r}"
         )
     if below is None and measure is not None:
         raise SoritesError(
             f"lpips_measure ({measure}) says what lpips_below goes by: give lpips_below too, such as 0.8"
         )
     if below is not None and not 0 < below < float("inf"):
-        raise SoritesError(f"lpips_below: wanted a number above 0, got {below}")
+        raise SoritesError(f"lpips_below: expected a number above 0, got {below}")
     return None if below is None else (measure or default, below)
 
 
@@ -233,13 +233,13 @@ class Found:
             raise
 
     def missing(self, image_id: str) -> list[str]:
-        """Return the wanted measures that the image was not measured by; one that it was too small
+        """Return the expected measures that the image was not measured by; one that it was too small
         for is not tried again.
         """
         return [name for name in self.wanted if name not in self._done.get(image_id, ())]
 
     def todo(self, plan: Plan) -> list[Todo]:
-        """List the samples with images that lack one of the wanted measures: little is lost when
+        """List the samples with images that lack one of the expected measures: little is lost when
         the work is stopped.
         """
         left: dict[Unit, list[tuple[str, tuple[str, ...]]]] = {}

@@ -152,7 +152,7 @@ def read_naming(path: str | Path | None) -> Naming:
     wrong = next((name for name, mine in columns.items() if not isinstance(mine, str)), None)
     if wrong is not None:
         raise SoritesError(
-            f'{path}: wanted [columns] as {wrong} = "the file\'s column", got {columns[wrong]!r}'
+            f'{path}: expected [columns] as {wrong} = "the file\'s column", got {columns[wrong]!r}'
         )
     twice = sorted(columns.keys() & constants.keys())
     if twice:
@@ -163,7 +163,7 @@ def read_naming(path: str | Path | None) -> Naming:
 def _table(data: Mapping[str, Any], key: str, path: str | Path) -> dict[str, Any]:
     found = data.get(key, {})
     if not isinstance(found, dict):
-        raise SoritesError(f"{path}: wanted {key} as a table [{key}], got {found!r}")
+        raise SoritesError(f"{path}: expected {key} as a table [{key}], got {found!r}")
     flat: dict[str, Any] = {}
     for name, value in found.items():
         inner = (
@@ -282,7 +282,7 @@ def _column(sheet: Sheet, name: str, labels: Labels) -> pl.Series:
         return column.cast(kind)
     except pl.exceptions.PolarsError:
         raise SoritesError(
-            f"{sheet.file}, column {sheet.called.get(name, name)}: wanted {kind}, got {column.dtype}"
+            f"{sheet.file}, column {sheet.called.get(name, name)}: expected {kind}, got {column.dtype}"
         ) from None
 
 
@@ -303,7 +303,7 @@ def parsed(sheet: Sheet, name: str, parse: Callable[[Any], Any]) -> pl.Series:
         return pl.Series(name, told, SCHEMA[name], strict=False)
     except (pl.exceptions.PolarsError, TypeError, ValueError):
         raise SoritesError(
-            f"{sheet.file}, column {sheet.called.get(name, name)}: wanted {SCHEMA[name]}"
+            f"{sheet.file}, column {sheet.called.get(name, name)}: expected {SCHEMA[name]}"
         ) from None
 
 
@@ -321,14 +321,14 @@ def _numbers(sheet: Sheet, name: str, kind: pl.DataType) -> pl.Series:
     if bad.any():
         index = bad.arg_max() or 0
         raise sheet.wrong(
-            index, name, f"wanted {'a whole number' if whole else 'a number'}, got {column[index]!r}"
+            index, name, f"expected {'a whole number' if whole else 'a number'}, got {column[index]!r}"
         )
     low, high = LIMITS.get(name, (-math.inf, math.inf))
     beyond = ((numbers < low) | (numbers > high)).fill_null(False)
     if beyond.any():
         index = beyond.arg_max() or 0
         wanted = f"from {low:g} to {high:g}" if math.isfinite(high) else f"of at least {low:g}"
-        raise sheet.wrong(index, name, f"wanted a number {wanted}, got {column[index]!r}")
+        raise sheet.wrong(index, name, f"expected a number {wanted}, got {column[index]!r}")
     return numbers.cast(kind)
 
 
@@ -337,7 +337,7 @@ def _label(value: Any, labels: Labels) -> int:
     number = float(text) if text.removesuffix(".0").isdecimal() else math.nan
     if isinstance(value, int | float) or text.endswith(".0"):
         if not (number < len(labels)):
-            raise SoritesError(f"wanted a class from 0 to {len(labels) - 1}, got {text}")
+            raise SoritesError(f"expected a class from 0 to {len(labels) - 1}, got {text}")
         return int(number)
     return labels.find(text)
 
@@ -360,5 +360,5 @@ def _object(value: Any) -> dict[str, Any]:
 def _boolean(value: Any) -> bool:
     text = str(value).lower()
     if text not in _GROUND_TRUTH:
-        raise SoritesError(f"wanted true or false, got {value!r}")
+        raise SoritesError(f"expected true or false, got {value!r}")
     return _GROUND_TRUTH[text]

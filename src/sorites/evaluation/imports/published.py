@@ -50,7 +50,7 @@ def read_cns(path: Path, naming: Naming) -> Sheet:
             ", ".join(frame.columns),
         )
         raise SoritesError(
-            f"{path.name}: wanted the columns {wanted}; {', '.join(lost)} missing. It has {has}"
+            f"{path.name}: expected the columns {wanted}; {', '.join(lost)} missing. It has {has}"
         )
     model, _, shift = path.stem.partition("__")
     called = {"label": "gt_class", "pred": "pred_class", "sample_id": where[-1], "severity": where[-1]}
@@ -95,7 +95,7 @@ def _refuse_other_class(sheet: Sheet, images: list[CnsImage]) -> None:
             raise sheet.wrong(
                 index,
                 "label",
-                f"wanted {image.number}, the class of {image.path}; got {got}. {masked}",
+                f"expected {image.number}, the class of {image.path}; got {got}. {masked}",
             )
 
 
@@ -140,7 +140,7 @@ def read_counts(path: Path, naming: Naming) -> Sheet:
         total += _count(sheet, index, "n", row["n"])
         if total > MOST:
             raise sheet.wrong(
-                index, "n", f"wanted counts of at most {MOST:,} images in a file, got {total:,} up to here"
+                index, "n", f"expected counts of at most {MOST:,} images in a file, got {total:,} up to here"
             )
     parts = [_rows(sheet, index, row) for index, row in enumerate(rows)]
     return Sheet(sheet.file, pl.concat(parts, how="vertical_relaxed"), sheet.called)
@@ -150,10 +150,10 @@ def _rows(sheet: Sheet, index: int, row: dict[str, Any]) -> pl.DataFrame:
     """Return the rows of one setting: ``n`` made-up samples, the first ``correct`` of them right."""
     n, right = (_count(sheet, index, name, row[name]) for name in ("n", "correct"))
     if right > n:
-        raise sheet.wrong(index, "correct", f"wanted at most n = {n}, got {right}")
+        raise sheet.wrong(index, "correct", f"expected at most n = {n}, got {right}")
     params = _params(sheet, index, row)
     if not row.get("model"):
-        raise sheet.wrong(index, "model", "wanted a model, got nothing")
+        raise sheet.wrong(index, "model", "expected a model, got nothing")
     kept: dict[str, Any] = {name: row.get(name) for name in _KEPT}
     kept |= {
         "shift": kept["shift"] or ("camera" if "light" in params else None),
@@ -176,7 +176,7 @@ def _count(sheet: Sheet, index: int, name: str, value: Any) -> int:
         or not 0 <= found < 2**31
         or found != int(found)
     ):
-        raise sheet.wrong(index, name, f"wanted a count, got {value!r}")
+        raise sheet.wrong(index, name, f"expected a count, got {value!r}")
     return int(found)
 
 
@@ -187,7 +187,7 @@ def _params(sheet: Sheet, index: int, row: Mapping[str, Any]) -> dict[str, Any]:
     try:
         params = json_object(row.get("params") or "{}")
     except (ValueError, TypeError):
-        raise sheet.wrong(index, "params", f"wanted a JSON object, got {row['params']!r}") from None
+        raise sheet.wrong(index, "params", f"expected a JSON object, got {row['params']!r}") from None
     entries = {key.removeprefix("params."): value for key, value in row.items() if key.startswith("params.")}
     params |= {key: number(value) for key, value in entries.items() if value is not None}
     if row.get("param") is None:
@@ -198,7 +198,7 @@ def _params(sheet: Sheet, index: int, row: Mapping[str, Any]) -> dict[str, Any]:
 def _light(sheet: Sheet, index: int, row: Mapping[str, Any]) -> str:
     light = str(row.get("light") or "").lower()
     if light not in _LIGHTS:
-        raise sheet.wrong(index, "light", f"wanted one of {', '.join(_LIGHTS)}, got {row.get('light')!r}")
+        raise sheet.wrong(index, "light", f"expected one of {', '.join(_LIGHTS)}, got {row.get('light')!r}")
     return _LIGHTS[light]
 
 
@@ -215,6 +215,6 @@ def _published(sheet: Sheet, index: int, row: Mapping[str, Any]) -> Mapping[str,
         raise sheet.wrong(
             index,
             "param",
-            f"wanted auto or a setting of {split} from 1 to {len(settings)}, got {row['param']!r}",
+            f"expected auto or a setting of {split} from 1 to {len(settings)}, got {row['param']!r}",
         )
     return settings[int(found[1]) - 1]

@@ -65,7 +65,7 @@ def _refuse_absent(sheet: Sheet) -> None:
             else "name columns with --columns FILE.toml"
         )
         taken = ", ".join(f"{name} from {mine}" for name, mine in sheet.called.items()) or "nothing"
-        raise SoritesError(f"{sheet.file}: wanted columns for {', '.join(lacks)}; {hint}. Found {taken}")
+        raise SoritesError(f"{sheet.file}: expected columns for {', '.join(lacks)}; {hint}. Found {taken}")
 
 
 def _filled(rows: pl.DataFrame) -> pl.DataFrame:
@@ -212,10 +212,10 @@ def _refuse_gaps(sheet: Sheet, rows: pl.DataFrame) -> None:
     """Name the first row without a sample, a model, an answer or a known output."""
     answered = pl.col("pred").is_not_null() | pl.col("correct").is_not_null() | pl.col("error").is_not_null()
     rules = {
-        "sample_id": (pl.col("sample_id").is_null(), "wanted an id, got nothing"),
-        "image_id": (pl.col("image_id").is_null(), "wanted an id, got nothing"),
-        "model": (pl.col("model").is_null(), "wanted a model, got nothing"),
-        "output": (~pl.col("output").is_in(OUTPUTS), f"wanted one of {', '.join(OUTPUTS)}"),
+        "sample_id": (pl.col("sample_id").is_null(), "expected an id, got nothing"),
+        "image_id": (pl.col("image_id").is_null(), "expected an id, got nothing"),
+        "model": (pl.col("model").is_null(), "expected a model, got nothing"),
+        "output": (~pl.col("output").is_in(OUTPUTS), f"expected one of {', '.join(OUTPUTS)}"),
         "pred": (
             (pl.col("output") == "label") & ~answered,
             "empty: give a prediction, or say why in a column error",

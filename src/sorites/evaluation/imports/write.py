@@ -206,7 +206,7 @@ def found_files(given: Sequence[str | Path]) -> list[Path]:
         elif is_file(item):
             found[item] = None
         else:
-            raise SoritesError(f"wanted a file of predictions, got {item}, which does not exist")
+            raise SoritesError(f"expected a file of predictions, got {item}, which does not exist")
     if not found:
         raise SoritesError("name at least one file of predictions")
     return sorted(found, key=lambda path: (path.name, _content(path)))
