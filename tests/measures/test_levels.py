@@ -36,7 +36,7 @@ def test_missing_degrees_have_no_level_and_do_not_move_the_edges() -> None:
 
 @pytest.mark.parametrize("edges", [[], [0.2, 0.1], [0.1, 0.1], [0.1, float("nan")]])
 def test_edges_must_rise(edges: list[float]) -> None:
-    with pytest.raises(SoritesError, match="edges that rise"):
+    with pytest.raises(SoritesError, match="ascending edges"):
         level_of(np.zeros(3), edges)
 
 

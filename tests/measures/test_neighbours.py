@@ -81,7 +81,7 @@ def broken(value: float) -> np.ndarray:
 @pytest.mark.parametrize(
     ("queries", "bank", "k", "says"),
     [
-        (points(3), points(9), 10, "10th nearest of the in-distribution images, which are only 9"),
+        (points(3), points(9), 10, "k=10 exceeds the 9 "),
         (points(3), points(0), 1, "only 0"),
         (points(3, 16), points(30, 8), 10, "queries have 16 dimensions and the in-distribution 8"),
         (broken(np.nan), points(30), 10, "queries: row 7 is not finite"),
