@@ -54,16 +54,16 @@ def test_your_own_object_or_class(module: str, attribute: str) -> None:
 @pytest.mark.parametrize(
     ("spec", "says"),
     [
-        ("python:", "Type: python:module:name"),
-        ("python:no_such_module:x", "did not load: ModuleNotFoundError"),
-        ("open_clip:ViT-B-32", "expected NAME@WEIGHTS"),
+        ("python:", "python:module:name"),
+        ("python:no_such_module:x", "ModuleNotFoundError"),
+        ("open_clip:ViT-B-32", "NAME@WEIGHTS"),
         (
             "open_clip:nowhere.json@x",
-            "cannot read nowhere.json: No such file or directory. Wanted an open_clip config",
+            "cannot read nowhere.json",
         ),
         ("cifar:12", "from 1000 to 40000"),
-        ("cifar:many", "from 1000 to 40000, got 'many'"),
-        ("clip", "no encoder named 'clip'. Did you mean open_clip"),
+        ("cifar:many", "40000, got 'many'"),
+        ("clip", "'clip'. Did you mean open_clip"),
     ],
 )
 def test_says_what_may_be_asked(spec: str, says: str) -> None:

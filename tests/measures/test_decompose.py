@@ -163,10 +163,10 @@ def test_many_classes_and_images_are_compared_in_blocks(monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("texts", "places", "says"),
     [
-        (np.ones((5, 3)), np.zeros((1, 3), int), "l of 4 or more"),
+        (np.ones((5, 3)), np.zeros((1, 3), int), "l >= 4"),
         (np.full((5, 8), np.nan), np.zeros((1, 3), int), "finite text features"),
         (np.ones((5, 8)), np.zeros((0, 3), int), "N x 3 triplets"),
-        (np.ones((5, 8)), np.full((2, 3), 5), "names text 5, but there are only 5"),
+        (np.ones((5, 8)), np.full((2, 3), 5), "text 5, but there are 5"),
     ],
 )
 def test_refuses_what_it_cannot_learn_from(texts: np.ndarray, places: np.ndarray, says: str) -> None:

@@ -46,7 +46,7 @@ def test_edges_must_rise(edges: list[float]) -> None:
         (np.zeros(50), 8, "all 0"),
         (np.arange(3.0), 8, "got 3"),
         (np.full(20, np.nan), 8, "got 0"),
-        (np.arange(9.0), 1, "two or more levels"),
+        (np.arange(9.0), 1, "at least 2"),
     ],
 )
 def test_refuses_to_divide_nothing(degrees: np.ndarray, levels: int, says: str) -> None:

@@ -116,7 +116,7 @@ def test_images_made_with_the_scripts_take_the_shift_from_the_name_of_the_file(t
     [
         (
             "a,b\n1,2\n",
-            ("m.csv: .* pred_class, gt_class, shift missing"),
+            "m.csv: .*gt_class, shift.* missing",
         ),
         (
             "pred_class,gt_class,img_dir\n1,22,x.jpg\n",
@@ -128,11 +128,11 @@ def test_images_made_with_the_scripts_take_the_shift_from_the_name_of_the_file(t
         ),
         (
             "pred_class,gt_class,img_dir\n1,3,s/022_bald eagle/seed_0001_scale_0500.jpg\n",
-            ("gt_class: expected 22, .*got 3.0 made with --class_mask"),
+            "gt_class: expected 22, .*got 3.0",
         ),
         (
             "pred_class,gt_class,img_dir\nx,22,s/022_bald eagle/seed_0001_scale_0500.jpg\n",
-            "row 1, column pred_class: no class named 'x'",
+            "row 1, column pred_class: .*'x'",
         ),
     ],
 )
