@@ -54,16 +54,16 @@ def test_your_own_object_or_class(module: str, attribute: str) -> None:
 @pytest.mark.parametrize(
     ("spec", "says"),
     [
-        ("python:", "Type: python:module:name"),
-        ("python:no_such_module:x", "did not load: ModuleNotFoundError"),
-        ("open_clip:ViT-B-32", "wanted NAME@WEIGHTS"),
+        ("python:", "python:module:name"),
+        ("python:no_such_module:x", "ModuleNotFoundError"),
+        ("open_clip:ViT-B-32", "NAME@WEIGHTS"),
         (
             "open_clip:nowhere.json@x",
-            "cannot read nowhere.json: No such file or directory. Wanted an open_clip config",
+            "cannot read nowhere.json",
         ),
         ("cifar:12", "from 1000 to 40000"),
-        ("cifar:many", "from 1000 to 40000, got 'many'"),
-        ("clip", "no encoder named 'clip'. Did you mean open_clip"),
+        ("cifar:many", "40000, got 'many'"),
+        ("clip", "'clip'. Did you mean open_clip"),
     ],
 )
 def test_says_what_may_be_asked(spec: str, says: str) -> None:
@@ -72,12 +72,12 @@ def test_says_what_may_be_asked(spec: str, says: str) -> None:
 
 
 def test_says_what_is_wrong_with_your_own(module: str) -> None:
-    with pytest.raises(SoritesError, match=r"wanted images\(images\) and texts\(sentences\), got a int"):
+    with pytest.raises(SoritesError, match="got a int"):
         encoder(f"python:{module}:nothing")
     broken = encoder(f"python:{module}:broken")
     with pytest.raises(SoritesError, match="not finite"):
         broken.texts(["a"])
-    with pytest.raises(SoritesError, match=r"wanted features of 2 x D, got shape \(3,\)"):
+    with pytest.raises(SoritesError, match=r"2 x D, got shape \(3,\)"):
         broken.images([image(1), image(2)], False)
 
 
@@ -92,7 +92,7 @@ def test_features_keep_the_order_of_mixed_images() -> None:
     mixed = [(image(i), i > 40) for i in range(90)]
     np.testing.assert_array_equal(features(judge, iter(mixed)), [[i, i > 40] for i in range(90)])
     assert asked == [(32, False), (9, False), (32, True), (17, True)]
-    with pytest.raises(SoritesError, match="there are no images for encoder own"):
+    with pytest.raises(SoritesError, match="no images for encoder own"):
         features(judge, iter(()))
 
 
@@ -129,7 +129,7 @@ def test_open_clip_by_config_and_file(tmp_path: Path) -> None:
 def test_the_library_s_own_log_stays_out(caplog: pytest.LogCaptureFixture) -> None:
     import logging
 
-    with pytest.raises(SoritesError, match="ViT-B-32@nofile did not load: .*nofile"):
+    with pytest.raises(SoritesError, match="ViT-B-32@nofile did not load"):
         encoder("open_clip:ViT-B-32@nofile")
     assert caplog.records == []
     logging.error("another")

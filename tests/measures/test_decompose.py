@@ -154,7 +154,7 @@ def test_many_classes_and_images_are_compared_in_blocks(monkeypatch: pytest.Monk
     rng = np.random.default_rng(0)
     images, classes = rng.standard_normal((50, 8)), rng.standard_normal((2000, 8))
     whole = nearest(images, classes)
-    monkeypatch.setattr(decomposition, "BLOCK", 7)
+    monkeypatch.setattr(decomposition, "IMAGES_PER_BLOCK", 7)
     np.testing.assert_array_equal(nearest(images, classes), whole)
     np.testing.assert_array_equal(whole[:, 0], decomposition.zero_shot(images, classes))
     assert nearest(images, classes[:3]).shape == (50, 3)
@@ -163,10 +163,10 @@ def test_many_classes_and_images_are_compared_in_blocks(monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("texts", "places", "says"),
     [
-        (np.ones((5, 3)), np.zeros((1, 3), int), "l of 4 or more"),
+        (np.ones((5, 3)), np.zeros((1, 3), int), "l >= 4"),
         (np.full((5, 8), np.nan), np.zeros((1, 3), int), "finite text features"),
         (np.ones((5, 8)), np.zeros((0, 3), int), "N x 3 triplets"),
-        (np.ones((5, 8)), np.full((2, 3), 5), "names text 5, but there are only 5"),
+        (np.ones((5, 8)), np.full((2, 3), 5), "text 5, but there are 5"),
     ],
 )
 def test_refuses_what_it_cannot_learn_from(texts: np.ndarray, places: np.ndarray, says: str) -> None:
@@ -175,7 +175,7 @@ def test_refuses_what_it_cannot_learn_from(texts: np.ndarray, places: np.ndarray
 
 
 def test_refuses_features_of_another_space() -> None:
-    with pytest.raises(SoritesError, match=r"N x 8, which this decomposition was learnt on, got \(3, 9\)"):
+    with pytest.raises(SoritesError, match=r"N x 8, .* got \(3, 9\)"):
         Decomposition(np.eye(8)).semantic(np.ones((3, 9)))
 
 

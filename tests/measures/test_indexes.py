@@ -57,11 +57,11 @@ def test_an_index_finds_nearly_all_and_says_how_much(
 def test_too_few_in_distribution_rows_and_a_missing_library_are_errors(
     features: tuple[np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    with pytest.raises(SoritesError, match="only 5"):
+    with pytest.raises(SoritesError, match="k=.* the 5 in-distribution"):
         Index.build(features[0][:5], "ivf", 10)
     broken = tmp_path / "index"
     broken.write_bytes(b"IxF2 no index")
-    with pytest.raises(SoritesError, match="is no index of faiss"):
+    with pytest.raises(SoritesError, match="not a faiss index"):
         Index.read(broken, "ivf", 10)
     monkeypatch.setitem(sys.modules, "faiss", None)
     with pytest.raises(SoritesError, match=r"pip install 'sorites\[faiss\]'"):

@@ -27,23 +27,25 @@ def noise(height: int, width: int) -> ImageU8:
     return np.random.default_rng(height * 1000 + width).integers(0, 256, (height, width, 3), np.uint8)
 
 
-@pytest.mark.parametrize(("size", "wanted"), SIZES)
-def test_the_resizing_is_opencvs_default(size: tuple[int, int], wanted: tuple[int, int]) -> None:
+@pytest.mark.parametrize(("size", "expected"), SIZES)
+def test_the_resizing_is_opencvs_default(size: tuple[int, int], expected: tuple[int, int]) -> None:
     cv2 = pytest.importorskip("cv2")
     image = noise(*size)
-    theirs = cv2.resize(image, wanted[::-1]).astype(int)
-    assert np.abs(theirs - resized(image, *wanted)).max() <= 1, "OpenCV computes in fixed point"
+    theirs = cv2.resize(image, expected[::-1]).astype(int)
+    assert np.abs(theirs - resized(image, *expected)).max() <= 1, "OpenCV computes in fixed point"
 
 
-@pytest.mark.parametrize(("size", "wanted"), SIZES)
-def test_the_resizing_is_torchs_without_antialiasing(size: tuple[int, int], wanted: tuple[int, int]) -> None:
+@pytest.mark.parametrize(("size", "expected"), SIZES)
+def test_the_resizing_is_torchs_without_antialiasing(
+    size: tuple[int, int], expected: tuple[int, int]
+) -> None:
     torch = pytest.importorskip("torch")
     image = noise(*size)
     planes = torch.from_numpy(image).permute(2, 0, 1)[None].double()
     theirs = torch.nn.functional.interpolate(
-        planes, wanted, mode="bilinear", align_corners=False, antialias=False
+        planes, expected, mode="bilinear", align_corners=False, antialias=False
     )
-    assert np.abs(theirs[0].permute(1, 2, 0).numpy() - resized(image, *wanted)).max() <= 0.5 + 1e-3
+    assert np.abs(theirs[0].permute(1, 2, 0).numpy() - resized(image, *expected)).max() <= 0.5 + 1e-3
 
 
 def test_a_image_of_the_right_size_stays_as_it_is() -> None:
@@ -63,10 +65,10 @@ def released(original: ImageU8, captured: ImageU8) -> float:
 def test_figure_9_lpips_is_the_released_computation_of_imagenet_es() -> None:
     original, captured = scene(5, 41), noise(131, 131)
     captured[20:90] = scene(6, 131)[20:90]
-    wanted = released(original, captured)
-    assert lpips_linear(original, captured) == pytest.approx(wanted, rel=5e-3)
+    expected = released(original, captured)
+    assert lpips_linear(original, captured) == pytest.approx(expected, rel=5e-3)
     smooth = np.asarray(Pillow.fromarray(captured).resize((41, 41), Pillow.Resampling.BICUBIC))
-    assert abs(lpips(original, smooth) - wanted) > 0.01, "a filter that smooths gives another number"
+    assert abs(lpips(original, smooth) - expected) > 0.01, "a filter that smooths gives another number"
 
 
 def test_of_one_size_it_is_lpips() -> None:

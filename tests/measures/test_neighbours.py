@@ -81,15 +81,15 @@ def broken(value: float) -> np.ndarray:
 @pytest.mark.parametrize(
     ("queries", "bank", "k", "says"),
     [
-        (points(3), points(9), 10, "10th nearest of the in-distribution images, which are only 9"),
-        (points(3), points(0), 1, "only 0"),
-        (points(3, 16), points(30, 8), 10, "queries have 16 dimensions and the in-distribution 8"),
+        (points(3), points(9), 10, "k=10 exceeds the 9 "),
+        (points(3), points(0), 1, "the 0 in-distribution"),
+        (points(3, 16), points(30, 8), 10, "16 dimensions .* 8: not the same"),
         (broken(np.nan), points(30), 10, "queries: row 7 is not finite"),
         (broken(np.inf), points(30), 10, "queries: row 7 is not finite"),
-        (points(3), broken(np.nan), 10, "the in-distribution images: row 7 is not finite"),
-        (points(3), broken(0), 10, "the in-distribution images: row 7 is zero"),
-        (points(3)[0], points(30), 10, "wanted an array of N x D"),
-        (points(3), points(30), 0, "k of 1 or more"),
+        (points(3), broken(np.nan), 10, "in-distribution images: row 7"),
+        (points(3), broken(0), 10, "images: row 7 is zero"),
+        (points(3)[0], points(30), 10, "expected an array of N x D"),
+        (points(3), points(30), 0, "k must be at least 1"),
     ],
 )
 def test_refuses_what_has_no_answer(queries: np.ndarray, bank: np.ndarray, k: int, says: str) -> None:

@@ -76,7 +76,7 @@ def test_labels_of_imagenet_21k_are_read_as_their_lists_have_them(tmp_path: Path
     )
     assert read_names(path) == ("organism", "animal", "crane", "tench", "hot dog")
     path.write_text("n00004475\n")
-    with pytest.raises(SoritesError, match="line 1: n00004475 is not one of ImageNet's thousand classes"):
+    with pytest.raises(SoritesError, match="line 1: n00004475"):
         read_names(path)
     with pytest.raises(SoritesError, match="one class name per line"):
         read_names(tmp_path / "none.txt")
@@ -90,9 +90,9 @@ def test_triplets_of_21_thousand_labels_take_little_time() -> None:
 
 
 def test_says_what_is_wrong_with_texts(tmp_path: Path) -> None:
-    with pytest.raises(SoritesError, match="one {} where the label goes, got 'a cat'"):
+    with pytest.raises(SoritesError, match="got 'a cat'"):
         triplets(OBJECTS, [["a {}"], ["a cat"]], 1)
     with pytest.raises(SoritesError, match="got 1 and 3"):
         triplets(["cat", "cat"], SIMPLE, 1)
-    with pytest.raises(SoritesError, match="cannot read .*Wanted templates, one per line"):
+    with pytest.raises(SoritesError, match="cannot read "):
         read_styles(tmp_path / "none.txt")

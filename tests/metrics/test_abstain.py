@@ -72,7 +72,7 @@ def test_risk_at_each_coverage(row: Any, frame: Any) -> None:
     found = risk_coverage(answers(row, frame, drawn), points=5)
     assert found.select("coverage", "n").rows() == [(0.2, 2), (0.4, 4), (0.6, 6), (0.8, 8), (1.0, 10)]
     assert found["value"].to_list() == pytest.approx([0, 0, 1 / 6, 1 / 8, 3 / 10])
-    with pytest.raises(SoritesError, match="from 1 up"):
+    with pytest.raises(SoritesError, match="at least 1"):
         risk_coverage(answers(row, frame, drawn), points=0)
 
 

@@ -121,7 +121,7 @@ def test_the_twelve_numbers_come_in_cocos_order(world: pl.DataFrame) -> None:
     assert answer["number"].to_list() == list(coco.NUMBERS) * 3
     alone = metrics.map(world, by="model", number="ar_small", resamples=20)
     assert answer.filter(number="ar_small")["value"].to_list() == alone["value"].to_list()
-    with pytest.raises(SoritesError, match="no number of COCO named 'map95'. Did you mean map75"):
+    with pytest.raises(SoritesError, match="'map95'. Did you mean map75"):
         metrics.map(world, number="map95")
 
 
@@ -177,7 +177,7 @@ def test_corruption_error_is_relative_to_the_reference(world: pl.DataFrame, tmp_
     assert published.filter(model="mid")["value"].to_list() == pytest.approx(
         [error["mid", shift] / 0.5 for shift in ("blur", "noise")]
     )
-    with pytest.raises(SoritesError, match="no model named 'week'. Did you mean weak"):
+    with pytest.raises(SoritesError, match="'week'. Did you mean weak"):
         metrics.map_corruption_error(world, reference="week")
 
 
@@ -213,7 +213,7 @@ def test_objects_of_a_number_are_those_of_its_size(shot: Any, frame: Any) -> Non
 
 @pytest.mark.parametrize("resamples", [-3, 1])
 def test_a_number_of_resamples_without_an_interval_is_refused(world: pl.DataFrame, resamples: int) -> None:
-    said = f"resamples is a number of draws from 2 up, or 0 for no interval, got {resamples}"
+    pattern = f"resamples .* got {resamples}"
     for ask in (
         metrics.map,
         metrics.mean_map,
@@ -222,5 +222,5 @@ def test_a_number_of_resamples_without_an_interval_is_refused(world: pl.DataFram
         metrics.tide,
         metrics.attribute_gap,
     ):
-        with pytest.raises(SoritesError, match=said):
+        with pytest.raises(SoritesError, match=pattern):
             ask(world, resamples=resamples)

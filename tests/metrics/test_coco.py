@@ -11,9 +11,6 @@ import pytest
 from tests.metrics import box_sets
 
 from sorites.metrics.detection import coco
-from sorites.metrics.detection import coco as _curves
-from sorites.metrics.detection import coco as _parts
-from sorites.metrics.detection import coco as _precision
 
 
 def twelve(scene: Any) -> np.ndarray:
@@ -47,7 +44,7 @@ def test_only_the_best_hundred_boxes_of_a_image_and_class_count() -> None:
 def test_pairs_in_pieces_are_pairs_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = box_sets.random_scene(5)
     whole = twelve(scene)
-    monkeypatch.setattr("sorites.metrics.detection.matching.PAIRS", 3)
+    monkeypatch.setattr("sorites.metrics.detection.matching.PAIRS_PER_BLOCK", 3)
     assert twelve(scene).tolist() == whole.tolist()
 
 
@@ -56,11 +53,11 @@ def test_resamples_are_the_numbers_of_scenes_drawn_again(monkeypatch: pytest.Mon
     """The recalls are exact hundredths on both sides, since COCO's are off by a rounding that one
     more match would show.
     """
-    monkeypatch.setattr(_parts, "CELLS", cells)
-    monkeypatch.setattr(_curves, "NEAR", cells)
-    monkeypatch.setattr(_precision, "RECALLS", np.linspace(0, 1, 101) - 1e-9)
+    monkeypatch.setattr(coco, "VALUES_PER_BLOCK", cells)
+    monkeypatch.setattr(coco, "VALUES_IN_CACHE", cells)
+    monkeypatch.setattr(coco, "RECALLS", np.linspace(0, 1, 101) - 1e-9)
     scene = box_sets.random_scene(1, images=25, ties=False)
-    counts = _precision.drawn(25, 12)
+    counts = coco.drawn(25, 12)
     assert counts.sum(axis=0).tolist() == [25] * 12
     again = [twelve(box_sets.resampled(scene, counts[:, k])) for k in range(12)]
     classes = coco.by_class(scene)
@@ -72,7 +69,7 @@ def test_resamples_are_the_numbers_of_scenes_drawn_again(monkeypatch: pytest.Mon
 
 
 def test_an_interval_has_the_spread_of_the_resamples_around_the_value() -> None:
-    low, high = _precision.interval(np.linspace(0.5, 0.7, 1001), 0.55)
+    low, high = coco.interval(np.linspace(0.5, 0.7, 1001), 0.55)
     assert (low, high) == (pytest.approx(0.455), pytest.approx(0.645))
-    assert _precision.interval(np.full(3, np.nan), 0.5) == (None, None)
-    assert _precision.interval(np.ones(3), float("nan")) == (None, None)
+    assert coco.interval(np.full(3, np.nan), 0.5) == (None, None)
+    assert coco.interval(np.ones(3), float("nan")) == (None, None)

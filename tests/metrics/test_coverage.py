@@ -58,9 +58,7 @@ def test_a_note_is_for_the_sizes_that_need_it() -> None:
     def answer(n: int, **more: object) -> pl.DataFrame:
         return pl.DataFrame({"model": ["m"], "value": [0.1], "n": [n], "low": [0.0], "high": [0.2], **more})
 
-    assert "hold the truth in 20, 45 and 94 % of simulated runs" in interval_note(
-        "calibration_error", answer(40)
-    )
+    assert "in 20, 45 and 94 % of simulated runs" in interval_note("calibration_error", answer(40))
     assert "of 20, 100 and 1000 samples" in interval_note("calibration_error", answer(40))
     assert "in 90, 94 and 95 % of simulated runs of 20, 100 and 500 samples" in interval_note(
         "map", answer(40)
@@ -73,7 +71,7 @@ def test_a_note_is_for_the_sizes_that_need_it() -> None:
     )
     assert interval_note("failure_severity", answer(50, shift=["blur"])) == ""
     assert interval_note("aurc", answer(5, low=[None], high=[None])) == ""
-    assert "fpr95_id_pos hold the truth" in interval_note("ood", answer(50, metric=["fpr95_id_pos"]))
+    assert "fpr95_id_pos contain" in interval_note("ood", answer(50, metric=["fpr95_id_pos"]))
     assert interval_note("ood", answer(50, metric=["auroc"])) == ""
 
 

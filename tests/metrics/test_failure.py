@@ -187,7 +187,7 @@ def test_a_table_in_parts_gives_the_same_answer(
         row, frame, [(f"s{i}", setting, bool(rng.random() < 0.8)) for i in range(60) for setting in settings]
     )
     whole = failure_severity(table.lazy())
-    monkeypatch.setattr("sorites.metrics.failure.AT_ONCE", 50)
+    monkeypatch.setattr("sorites.metrics.failure.ROWS_PER_PART", 50)
     assert failure_severity(table.lazy()).equals(whole)
     assert whole["n"].sum() == 120
 
@@ -203,9 +203,9 @@ def test_hashed_trajectories_are_the_others(row: Any, frame: Any, drawn: list[An
     for by in (("model", "shift"), ("shift", "label"), ("run_id", "shift", "sample_id")):
         whole = failure_severity(table, by)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("sorites.metrics.failure.AT_ONCE", max(1, table.height // 2))
+            patch.setattr("sorites.metrics.failure.ROWS_PER_PART", max(1, table.height // 2))
             assert failure_severity(table, by).equals(whole)
     pooled = failure_severity(table, ("model",), relative=True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sorites.metrics.failure.AT_ONCE", max(1, table.height // 2))
+        patch.setattr("sorites.metrics.failure.ROWS_PER_PART", max(1, table.height // 2))
         assert failure_severity(table, ("model",), relative=True).equals(pooled)

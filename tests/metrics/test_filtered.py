@@ -47,7 +47,7 @@ def test_a_filter_that_removes_lost_images_lies_on_the_labelled_curve(
 
 def test_verdicts_that_do_not_fit_are_named(row: Any, frame: Any, tmp_path: Path) -> None:
     table = frame([row("a", "snow", 1.0, True)])
-    with pytest.raises(SoritesError, match="wanted image_id and columns of true and false, got image_id, x"):
+    with pytest.raises(SoritesError, match="got image_id, x"):
         filtered_accuracy(table, verdicts=pl.DataFrame({"image_id": ["a"], "x": [1]}))
     with pytest.raises(SoritesError, match="cannot read"):
         filtered_accuracy(table, verdicts=tmp_path / "none.csv")
@@ -75,7 +75,7 @@ def test_ood_share_is_at_the_threshold_that_nineteen_of_twenty_in_distribution_p
         ("snow", "cat", 1.0, 2, False),
     ]
     assert np.quantile(np.arange(101) / 100, 0.95) == pytest.approx(0.95)
-    with pytest.raises(SoritesError, match="no split named 'vall'. Did you mean val"):
+    with pytest.raises(SoritesError, match="'vall'. Did you mean val"):
         ood_share(frame(rows), split="vall")
-    with pytest.raises(SoritesError, match="by needs scorer"):
+    with pytest.raises(SoritesError, match="add scorer to by"):
         ood_share(frame(rows), by=("model",), split="val")

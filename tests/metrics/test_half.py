@@ -76,5 +76,5 @@ def test_the_interval_is_scipys_bootstrap(row: Make, frame: Frame) -> None:
 def test_severities_of_different_shifts_are_not_pooled(world: pl.DataFrame) -> None:
     with pytest.raises(SoritesError, match="add shift to by"):
         half_accuracy_severity(world, by=["model"])
-    with pytest.raises(SoritesError, match="resamples is a number of draws from 2 up, got 0"):
+    with pytest.raises(SoritesError, match="resamples .* got 0"):
         half_accuracy_severity(world, resamples=0)

@@ -127,19 +127,19 @@ def test_the_baseline_may_be_a_fact_and_severity_0_is_then_fitted(
 
 
 def test_facts_that_do_not_fit_are_named(models: pl.DataFrame, tmp_path: Path) -> None:
-    with pytest.raises(SoritesError, match="parameters is a fact of models: give facts=FILE"):
+    with pytest.raises(SoritesError, match="facts=FILE"):
         partial_correlation(models)
-    with pytest.raises(SoritesError, match="Wanted facts as a CSV file with the column model"):
+    with pytest.raises(SoritesError, match="CSV file with the column model"):
         partial_correlation(models, facts=tmp_path / "nowhere.csv")
-    with pytest.raises(SoritesError, match="no fact named 'parameters'. Did you mean params"):
+    with pytest.raises(SoritesError, match="Did you mean params"):
         partial_correlation(models, facts={"m0": {"params": 3}})
-    with pytest.raises(SoritesError, match="wanted a number for parameters of 'm0', got 'many'"):
+    with pytest.raises(SoritesError, match="'m0', got 'many'"):
         partial_correlation(models, facts={"m0": {"parameters": "many"}})
-    with pytest.raises(SoritesError, match="the facts name none of the table's models, such as 'm0'"):
+    with pytest.raises(SoritesError, match="such as 'm0'"):
         partial_correlation(models, facts={"x": {"parameters": 3}})
-    with pytest.raises(SoritesError, match="'m0' stands twice"):
+    with pytest.raises(SoritesError, match="'m0' appears twice"):
         partial_correlation(models, facts=pl.DataFrame({"model": ["m0", "m0"], "parameters": [1, 2]}))
-    with pytest.raises(SoritesError, match="leave model out of by"):
+    with pytest.raises(SoritesError, match="remove model from by"):
         on_the_line(models, by=("model",))
 
 

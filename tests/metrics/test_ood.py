@@ -158,9 +158,9 @@ def test_model_and_scorer_are_never_pooled(seen: pl.DataFrame) -> None:
 
 
 def test_wrong_words_are_answered_with_the_right_ones(seen: pl.DataFrame) -> None:
-    with pytest.raises(SoritesError, match="no framework named 'semantc'. Did you mean semantic"):
+    with pytest.raises(SoritesError, match="Did you mean semantic"):
         auroc(seen, framework="semantc")
-    with pytest.raises(SoritesError, match='against wants "same" or "clean", got .dirty.'):
+    with pytest.raises(SoritesError, match="'dirty'"):
         auroc(seen, against="dirty")
 
 

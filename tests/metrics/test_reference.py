@@ -117,27 +117,27 @@ def test_a_severity_that_only_the_curve_has_is_left_out_of_both_sums(
     [
         (
             "shift,severity,error\nheavy_fog,0.5,.5\nheavy_fog,1,.6\n",
-            r"the table has heavy_fog at severity 0.5, 1, 1.5, .*csv at 0.5, 1: 1.5 cannot be",
+            r"at 0.5, 1: 1.5 cannot be",
         ),
         (
             "shift,severity,error\nheavy_fog,.5,.5\nheavy_fog,1,.6\nheavy_fog,1.5,.7\n",
-            "alexnet.csv has no errors of heavy_snow; it has heavy_fog",
+            "heavy_snow; it has heavy_fog",
         ),
         (
             "shift,severity,error\nheavy_fog,1,60\n",
-            "alexnet.csv, row 1: wanted a share between 0 and 1, got 60; divide percent by 100",
+            "row 1: .* got 60",
         ),
         (
             "shift,severity,error\nheavy_fog,1,x\n",
-            "alexnet.csv, row 1, column error: wanted a number, got 'x'",
+            "row 1, column error: .* got 'x'",
         ),
         (
             "shift,severity,error\nheavy_fog,1,.5\nheavy_fog,1,.5\n",
-            "alexnet.csv, row 1: heavy_fog stands there twice",
+            "row 1: heavy_fog appears twice",
         ),
         (
             "shift,severity\nheavy_fog,1\n",
-            "wanted the columns shift, severity .* and error .*; got shift, severity",
+            "error .*; got shift, severity",
         ),
     ],
 )
@@ -150,19 +150,13 @@ def test_a_curve_that_does_not_fit_is_named(
 
 def test_relative_errors_need_a_clean_error(rows: pl.DataFrame, tmp_path: Path) -> None:
     path = written(tmp_path, "shift,error\nheavy_fog,.6\nheavy_snow,.6\n")
-    with pytest.raises(
-        SoritesError, match="wanted a row heavy_fog at severity 0, or one row clean for all shifts"
-    ):
+    with pytest.raises(SoritesError, match="a row heavy_fog at severity 0"):
         relative_corruption_error(rows, reference=path)
-    with pytest.raises(
-        SoritesError, match="cannot read none.csv: there is no such file. Wanted the reference as a CSV file"
-    ):
+    with pytest.raises(SoritesError, match="cannot read none.csv"):
         corruption_error(rows, reference="none.csv")
 
 
 def test_one_error_for_all_levels_needs_all_published_levels(row: Any, frame: Any, tmp_path: Path) -> None:
     path = written(tmp_path, "shift,error\njpeg,.6\n")
-    with pytest.raises(
-        SoritesError, match="gives one error for all levels .* of jpeg, but the table has jpeg at 75"
-    ):
+    with pytest.raises(SoritesError, match="the table has jpeg at 75"):
         corruption_error(frame([row("a", "jpeg", 75.0, False)]), reference=path)

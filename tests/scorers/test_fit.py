@@ -13,7 +13,7 @@ from sklearn.covariance import EmpiricalCovariance
 from sorites import core
 from sorites.core import Outputs
 from sorites.core.errors import SoritesError, TooFewImages
-from sorites.scorers.base import EXACT, Bank, Moments, Percentile
+from sorites.scorers.base import MAX_EXACT_VALUES, Bank, Moments, Percentile
 
 if TYPE_CHECKING:
     from tests.scorers.conftest import Case
@@ -111,7 +111,7 @@ def test_images_without_a_label_count_only_where_none_is_needed(case: Case) -> N
     some = [None if i % 2 else int(c) for i, c in enumerate(case.labels)]
     assert fitted("mds", case, [(case.outputs(case.train), some)]).fitted["images"] == 300
     assert fitted("knn", case, [(case.outputs(case.train), some)]).fitted == {"images": 600, "bank": 600}
-    with pytest.raises(SoritesError, match="with labels that the model knows, got none"):
+    with pytest.raises(SoritesError, match="labels of the model's classes"):
         fitted("mds", case, [(case.outputs(case.train), [-1] * 600)])
 
 
@@ -119,7 +119,7 @@ def test_she_names_the_class_that_has_no_pattern(case: Case) -> None:
     best = case.outputs().logits.argmax(axis=1)  # type: ignore[union-attr]
     held = case.labels != best[0]
     scorer = fitted("she", case, [(case.outputs(case.train[held]), case.labels[held])])
-    with pytest.raises(SoritesError, match=f"no training image of class {best[0]} was predicted right"):
+    with pytest.raises(SoritesError, match=f"class {best[0]} was"):
         scorer(case.outputs())
     kept = best != best[0]
     np.testing.assert_array_equal(
@@ -168,49 +168,45 @@ def test_what_is_not_finite_is_an_error(spec: str, case: Case) -> None:
 
 @pytest.mark.parametrize("spec", ON_FEATURES)
 def test_features_are_needed_and_of_the_width_fitted(spec: str, case: Case) -> None:
-    with pytest.raises(SoritesError, match="wanted features, got none"):
+    with pytest.raises(SoritesError, match="expected features, got none"):
         fitted(spec, case)(Outputs(case.outputs().logits))
     if spec != "gradnorm":
-        with pytest.raises(SoritesError, match="wanted features of 40 columns, as it was fitted, got 39"):
+        with pytest.raises(SoritesError, match="40 columns, as in fit, got 39"):
             fitted(spec, case)(Outputs(case.outputs().logits, case.asked[:, 1:]))
 
 
 @pytest.mark.parametrize("spec", [*TRAINED, *HEADED])
 def test_called_too_early(spec: str, case: Case) -> None:
-    with pytest.raises(SoritesError, match="fit it first"):
+    with pytest.raises(SoritesError, match="not fitted"):
         core.scorer(spec)(case.outputs())
 
 
 @pytest.mark.parametrize("spec", TRAINED)
 def test_training_images_must_be_some_and_alike(spec: str, case: Case) -> None:
-    with pytest.raises(SoritesError, match="wanted training images to be fitted on, got none"):
+    with pytest.raises(SoritesError, match="training images to be fitted on"):
         fitted(spec, case, [])
     narrow = Outputs(case.outputs().logits, case.asked[:, 1:])
-    with pytest.raises(SoritesError, match="of 40 columns, as it was fitted, got 39"):
+    with pytest.raises(SoritesError, match="40 columns, as in fit, got 39"):
         fitted(spec, case, [(case.outputs(), case.labels[:80]), (narrow, case.labels[:80])])
-    with pytest.raises(SoritesError, match="a label for each of 80 training images, got 3"):
+    with pytest.raises(SoritesError, match="80 training images, got 3"):
         fitted(spec, case, [(case.outputs(), case.labels[:3])])
 
 
 @pytest.mark.parametrize("spec", ["react", "dice", "vim(dim=12)", "fdbd", "nci", *HEADED])
 def test_a_head_is_needed_and_must_be_whole(spec: str, case: Case) -> None:
-    with pytest.raises(SoritesError, match="wanted the model's last linear layer"):
+    with pytest.raises(SoritesError, match="last linear layer"):
         core.scorer(spec).fit(case.batches())
-    with pytest.raises(SoritesError, match="wanted a head of C x D and C"):
+    with pytest.raises(SoritesError, match="C x D and C"):
         core.scorer(spec).fit(case.batches(), (case.weight, case.bias[1:]))
 
 
 def test_fewer_neighbours_than_asked_for(case: Case) -> None:
     few = [(case.outputs(case.train[:30]), None)]
-    with pytest.raises(
-        SoritesError, match=r"the 50 nearest of its training images, which are only 30.*knn\(k=15\)"
-    ):
+    with pytest.raises(SoritesError, match=r"got 30.*knn\(k=15\)"):
         fitted("knn", case, few)
-    with pytest.raises(SoritesError, match="the 100 nearest"):
+    with pytest.raises(SoritesError, match="k=100"):
         fitted("nnguide", case, few)
-    with pytest.raises(
-        SoritesError, match=r"more training images than its 35 main directions, got 30.*vim\(dim=15\)"
-    ):
+    with pytest.raises(SoritesError, match=r"its 35 .* got 30.*vim\(dim=15\)"):
         fitted("vim(dim=35)", case, few)
 
 
@@ -227,7 +223,7 @@ def test_fewer_neighbours_than_asked_for(case: Case) -> None:
     ],
 )
 def test_parameters_have_a_range(spec: str) -> None:
-    with pytest.raises(SoritesError, match=f"scorer {spec.partition('(')[0]}: wanted"):
+    with pytest.raises(SoritesError, match=f"scorer {spec.partition('(')[0]}: "):
         core.scorer(spec)
 
 
@@ -266,7 +262,7 @@ def test_moments_are_numpys(case: Case) -> None:
 def test_percentiles_are_numpys_exactly_and_then_to_a_bin(percent: float) -> None:
     rng = np.random.default_rng(0)
     few, many = Percentile(), Percentile()
-    values = (rng.normal(size=EXACT + 1000) * 3).astype(np.float32)
+    values = (rng.normal(size=MAX_EXACT_VALUES + 1000) * 3).astype(np.float32)
     few.add(values[:500])
     few.add(values[500:1000])
     assert few.value(percent) == np.percentile(values[:1000].astype(np.float64), percent)
@@ -284,9 +280,7 @@ def test_a_covariance_is_refused_where_classes_have_one_image_or_the_same_twice(
     labels = np.arange(12)
     some = (case.train[:12] + 300).astype(np.float32)
     wide = Outputs(np.zeros((12, 12), np.float32), some)
-    with pytest.raises(
-        TooFewImages, match=rf"scorer {name}: wanted at least two different .* got 12 of 12 classes"
-    ):
+    with pytest.raises(TooFewImages, match=rf"scorer {name}: .* got 12 of 12 classes"):
         core.scorer(name).fit([(wide, labels)])
     twice = Outputs(np.zeros((24, 12), np.float32), np.concatenate([some, some]))
     with pytest.raises(TooFewImages, match="got 24 of 12 classes"):
@@ -295,5 +289,5 @@ def test_a_covariance_is_refused_where_classes_have_one_image_or_the_same_twice(
 
 def test_fewer_images_than_features_are_noted(case: Case) -> None:
     few = core.scorer("mds").fit([(case.outputs(case.train[:30]), case.labels[:30])])
-    assert "fitted on 30 images of 6 classes, which show 24 of 40 directions of the features" in few.note
+    assert "fitted on 30 images of 6 classes, which span 24 of 40 directions" in few.note
     assert fitted("mds", case).note == ""

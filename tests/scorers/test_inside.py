@@ -14,7 +14,7 @@ from sorites import core
 from sorites.core import Model, Outputs
 from sorites.core.errors import SoritesError
 from sorites.models.python import as_model
-from sorites.scorers import layers as _network
+from sorites.scorers import layers as layer_tools
 
 torch = pytest.importorskip("torch")
 CLASSES, SIDE = 5, 32
@@ -149,7 +149,7 @@ def test_layers_can_be_named(model: Model, images: list[np.ndarray]) -> None:
 
 def test_stages_end_where_the_resolution_changes(model: Model, images: list[np.ndarray]) -> None:
     batch = torch.from_numpy(np.stack(images[:1])).float()
-    assert _network.stages(model.module, batch, "test") == [
+    assert layer_tools.stages(model.module, batch, "test") == [
         ("module.act", 0),
         ("module.act", 1),
         ("module.act", 2),
@@ -290,12 +290,12 @@ def test_the_model_is_left_as_it_was_and_other_threads_are_not_seen(
 @pytest.mark.parametrize("name", ["odin", "rankfeat", "gram"])
 def test_a_model_that_is_a_plain_function_shows_no_inside(name: str, images: list[np.ndarray]) -> None:
     plain = as_model("plain", lambda images: np.zeros((len(images), 3), np.float32))
-    with pytest.raises(SoritesError, match="plain does not show its inside"):
+    with pytest.raises(SoritesError, match="plain does not"):
         core.scorer(name).look(plain, images[:1])
 
 
 def test_what_was_not_looked_at_cannot_be_scored(model: Model, images: list[np.ndarray]) -> None:
-    with pytest.raises(SoritesError, match=r"wanted outputs.inside\['odin'\]"):
+    with pytest.raises(SoritesError, match=r"expected outputs.inside\['odin'\]"):
         core.scorer("odin")(model(images[:1]))
 
 
@@ -310,5 +310,5 @@ def test_a_network_without_maps_is_named(images: list[np.ndarray]) -> None:
     ("name", "params"), [("odin", {"eps": -1.0}), ("rankfeat", {"blocks": 3}), ("gram", {"held": 1.0})]
 )
 def test_parameters_have_a_range(name: str, params: dict[str, Any]) -> None:
-    with pytest.raises(SoritesError, match=f"scorer {name}: wanted"):
+    with pytest.raises(SoritesError, match=f"scorer {name}: "):
         core.scorer(name, **params)

@@ -106,14 +106,14 @@ def test_rankfeat_finds_the_last_stages_and_their_closed_form(model: Model, imag
     """
     assert model.head is not None
     scorer = core.scorer("rankfeat", blocks=1)
-    from sorites.scorers import layers as _network
+    from sorites.scorers import layers as layer_tools
 
     batch = torch.from_numpy(np.stack([model.prepare(p, False) for p in images[:2]])).float()
-    spots = _network.stages(model.module, batch[:1], "test")
+    spots = layer_tools.stages(model.module, batch[:1], "test")
     seen: list[np.ndarray] = []
     with (
         torch.no_grad(),
-        _network.tapped(model.module, spots[-1:], lambda _, maps: seen.append(maps.double().numpy())),
+        layer_tools.tapped(model.module, spots[-1:], lambda _, maps: seen.append(maps.double().numpy())),
     ):
         model.module(batch)
     assert [seen[0].shape, len(spots)] == [(2, 1280, 7, 7), 5]

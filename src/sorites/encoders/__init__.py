@@ -1,5 +1,5 @@
-"""Image-text models that judge how far an image moved: ``open_clip:NAME@WEIGHTS``,
-``python:module:name``, ``cifar``, ``toy``.
+"""Encoders: image-text models that measure how far an image moved, such as ``open_clip:NAME@WEIGHTS`` or
+``cifar``.
 """
 
 from sorites.core.registry import import_all

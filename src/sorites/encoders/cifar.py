@@ -1,10 +1,9 @@
-"""The encoder of the embedded case, trained here: EfficientNet-lite0's frozen features and a small
-text tower.
+"""The ``cifar`` encoder: frozen EfficientNet-lite0 features and a small text tower, trained on first use.
 
-It is trained on CIFAR-10's training photographs, rendered in thirteen styles by the shift
-``style``, with captions that name class and style. It knows all ten classes, also the four that the
-classifiers it judges never saw. Some pairs of class and style are kept from it: its alignment is
-tested on those. Training happens once, in about a minute; the weights stay in the user's cache.
+It is trained on CIFAR-10's training photographs, rendered in thirteen styles by the shift ``style``,
+with captions that name class and style. It knows all ten classes, including the four that the
+classifiers it evaluates were not trained on. Some pairs of class and style are held out to test its
+alignment. Training takes about a minute; the weights are stored in the user's cache.
 """
 
 from __future__ import annotations
@@ -39,14 +38,10 @@ from sorites.io.files import cache, cached
 # Enters the hash that orders the training images, so its value must never change.
 ORDER_SEED = "referee"
 
-# The captions that the CIFAR encoder is taught with: class and style of an image, and which pairs of the
-# two it never sees.
-
-
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 PHOTO = "photo"
 
-# Templates by style; every style but the photograph is a setting of the shift ``style``.
+# Caption templates by style; every style except the photograph is a setting of the shift ``style``.
 STYLES: dict[str, tuple[str, ...]] = {
     PHOTO: ("a photo of a {}", "a picture of a {}"),
     "gray": ("a gray photo of a {}", "a {} in black and white"),
@@ -63,31 +58,31 @@ STYLES: dict[str, tuple[str, ...]] = {
     "sketch": ("a sketch of a {}", "a pencil drawing of a {}"),
 }
 
-PARTS = ("test", "validation")
+HELD_OUT_PARTS = ("test", "validation")
 
 
 def part_of(label: int, style: int) -> str:
-    """Return the part that a class in a style belongs to: "training", "test", or "validation" (to
-    choose margin and epochs by).
+    """Return the part that a class in a style belongs to: "training", "test" or "validation" (to choose
+    hyperparameters).
 
-    Four styles are kept from half of the classes for the test and four others for the validation,
-    so that a style by itself reveals no more than one class of five. Photographs and the other four
-    styles are learnt with every class.
+    Four styles are held out from half of the classes for testing and four others for validation, so
+    that a style alone does not reveal more than one class of five. Photographs and the other four
+    styles are trained with every class.
     """
     turn = style % 3 - 1
-    return PARTS[turn] if style and turn >= 0 and (label + style // 3) % 2 == 0 else "training"
+    return HELD_OUT_PARTS[turn] if style and turn >= 0 and (label + style // 3) % 2 == 0 else "training"
 
 
 VERSION = 1
-IMAGES = 6000
-# Images of each of the two parts that it is not trained on.
-HELD_OUT = 1000
-BATCH = 32
+DEFAULT_TRAINING_IMAGES = 6000
+# Images in each of the two held-out parts.
+HELD_OUT_IMAGES = 1000
+IMAGES_PER_BATCH = 32
 
 
 @dataclass(frozen=True)
-class Styled:
-    """A photograph that is rendered in a style."""
+class StyledSample:
+    """A photograph to be rendered in a style."""
 
     sample: Sample
     label: int
@@ -104,13 +99,13 @@ class Styled:
 
 @add_encoder
 def cifar(argument: str | None) -> Encoder:
-    """cifar or cifar:N: a small image-text model for CIFAR-10, trained here on N images (6000)."""
-    count = IMAGES if argument is None else int(argument) if argument.isdecimal() else 0
+    """cifar or cifar:N: a small image-text model for CIFAR-10, trained on N images (default 6000)."""
+    count = DEFAULT_TRAINING_IMAGES if argument is None else int(argument) if argument.isdecimal() else 0
     if not 1000 <= count <= 40_000:
-        raise SoritesError(f"encoder cifar: wanted a number of images from 1000 to 40000, got {argument!r}")
+        raise SoritesError(f"encoder cifar: expected a number of images from 1000 to 40000, got {argument!r}")
     backbone = core.model("lite0")
     key = digest(
-        VERSION, backbone.cache_key(), core.shift("style").version, count, HELD_OUT, STYLES, CLASSES
+        VERSION, backbone.cache_key(), core.shift("style").version, count, HELD_OUT_IMAGES, STYLES, CLASSES
     ).hex()
     towers = _load_or_train(backbone, count, cache("encoders", f"cifar-{count}-{key[:12]}.safetensors"))
 
@@ -129,54 +124,58 @@ def cifar(argument: str | None) -> Encoder:
 
 
 def _features(backbone: Model, images: Sequence[ImageU8], framed: bool) -> Features:
-    found = backbone(images, framed).features
-    if found is None:
-        raise SoritesError(f"model {backbone.name} gives no features")
-    return found
+    features = backbone(images, framed).features
+    if features is None:
+        raise SoritesError(f"model {backbone.name} returns no features")
+    return features
 
 
-def styled(part: str, count: int) -> list[Styled]:
-    """Return photographs of one part, each in one of the styles that its class has there.
+def styled(part: str, count: int) -> list[StyledSample]:
+    """Return ``count`` photographs of one part, each in one of the styles that its class has there.
 
-    The parts share no photograph.
+    The parts have no photographs in common.
     """
     ordered = fair_order(core.source("cifar:train", labels(CLASSES)), lambda sample: [ORDER_SEED, sample.id])
-    start = PARTS.index(part) * HELD_OUT if part in PARTS else len(PARTS) * HELD_OUT
-    return [_in_a_style(sample, part) for sample in ordered[start : start + count]]
+    start = (
+        HELD_OUT_PARTS.index(part) * HELD_OUT_IMAGES
+        if part in HELD_OUT_PARTS
+        else len(HELD_OUT_PARTS) * HELD_OUT_IMAGES
+    )
+    return [_with_style(sample, part) for sample in ordered[start : start + count]]
 
 
-def _in_a_style(sample: Sample, part: str) -> Styled:
+def _with_style(sample: Sample, part: str) -> StyledSample:
     label = sample.label if sample.label is not None else 0
     styles = [style for style in range(len(STYLES)) if part_of(label, style) == part]
     turn = int.from_bytes(digest("look", sample.id, size=4), "little") % len(styles)
-    return Styled(sample, label, styles[turn])
+    return StyledSample(sample, label, styles[turn])
 
 
-def _features_of(backbone: Model, some: Sequence[Styled]) -> Features:
+def _features_of(backbone: Model, samples: Sequence[StyledSample]) -> Features:
     def parts() -> Iterator[Features]:
-        for start in range(0, len(some), BATCH):
-            yield _features(backbone, [one.image() for one in some[start : start + BATCH]], True)
+        for start in range(0, len(samples), IMAGES_PER_BATCH):
+            yield _features(
+                backbone, [sample.image() for sample in samples[start : start + IMAGES_PER_BATCH]], True
+            )
 
     return np.concatenate(list(parts()))
 
 
 def _examples(backbone: Model, towers: Towers, part: str, limit: int | None = None) -> Examples:
-    """Return features, classes and styles of a held-out part's images, or of the first ``limit``
-    of them.
-    """
-    some = styled(part, min(limit or HELD_OUT, HELD_OUT))
+    """Return features, classes and styles of the first ``limit`` images of a held-out part (default: all)."""
+    samples = styled(part, min(limit or HELD_OUT_IMAGES, HELD_OUT_IMAGES))
     return Examples(
-        towers.images(_features_of(backbone, some)), _column(some, "label"), _column(some, "style")
+        towers.images(_features_of(backbone, samples)), _column(samples, "label"), _column(samples, "style")
     )
 
 
-def _column(some: Sequence[Styled], name: str) -> NDArray[np.int64]:
-    return np.array([getattr(one, name) for one in some], np.int64)
+def _column(samples: Sequence[StyledSample], name: str) -> NDArray[np.int64]:
+    return np.array([getattr(sample, name) for sample in samples], np.int64)
 
 
 def _load_or_train(backbone: Model, count: int, path: Path) -> Towers:
-    """Read the towers from the cache; train them and put them there where they are missing."""
-    return cached(path, lambda: _packed(_train(backbone, count)), _read)
+    """Return the towers from the cache, training them the first time."""
+    return cached(path, lambda: _serialize(_train(backbone, count)), _read)
 
 
 def _read(path: Path) -> Towers:
@@ -187,17 +186,19 @@ def _read(path: Path) -> Towers:
         return Towers(tuple(vocabulary), **{name: file.get_tensor(name) for name in names})
 
 
-def _packed(towers: Towers) -> bytes:
+def _serialize(towers: Towers) -> bytes:
     from safetensors.numpy import save
 
     return save(towers.tensors(), metadata={"vocabulary": json.dumps(towers.vocabulary)})
 
 
 def _train(backbone: Model, count: int) -> Towers:
-    some = styled("training", count)
+    samples = styled("training", count)
     pairs = [(i, j) for i in range(len(CLASSES)) for j in range(len(STYLES)) if part_of(i, j) == "training"]
-    place = {pair: i for i, pair in enumerate(pairs)}
-    captions = [[way.replace("{}", CLASSES[i]) for way in list(STYLES.values())[j]] for i, j in pairs]
-    caption = np.array([place[one.label, one.style] for one in some], np.int64)
+    index_of = {pair: i for i, pair in enumerate(pairs)}
+    captions = [
+        [template.replace("{}", CLASSES[i]) for template in list(STYLES.values())[j]] for i, j in pairs
+    ]
+    caption = np.array([index_of[sample.label, sample.style] for sample in samples], np.int64)
     of_class, of_style = np.array(pairs, np.int64).T.copy()
-    return teach(Lesson(_features_of(backbone, some), caption, captions, (of_class, of_style)))
+    return teach(Lesson(_features_of(backbone, samples), caption, captions, (of_class, of_style)))

@@ -1,8 +1,8 @@
-"""CLIP and similar models from the open_clip library: ``open_clip:ViT-B-32@openai``,
+"""CLIP and similar models of the open_clip library: ``open_clip:ViT-B-32@openai``,
 ``open_clip:ViT-B-32@FILE``.
 
-After the @ comes a tag that open_clip knows (it then fetches the weights itself) or a file with
-weights. The model brings its own preprocessing and tokenizer.
+After the @ comes a pretrained tag of open_clip, whose weights are downloaded, or a file with weights.
+Preprocessing and tokenizer are those of the model.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from sorites.io.open_clip import load
 
 @add_encoder
 def open_clip(argument: str | None) -> Encoder:
-    """open_clip:NAME@WEIGHTS: a model of the open_clip library; NAME may be a .json config, WEIGHTS
-    a tag or a file.
+    """open_clip:NAME@WEIGHTS: a model of the open_clip library; NAME may be a .json config, WEIGHTS a tag
+    or a file.
     """
     encoders = load("encoder", argument)
 

@@ -1,9 +1,10 @@
-"""Your own image-text model: ``python:module:name``, with the module installed or in the current folder.
+"""Your own image-text model: ``python:module:name``, where the module is installed or in the current
+folder.
 
-``name`` is an object with ``images(images)`` and ``texts(sentences)``, or something that returns
-one when called without arguments. Images are uint8, H x W x 3, RGB, each its own size; both
-return N x D. Three attributes are optional: ``version`` identifies the weights; ``labels`` and
-``styles`` (groups of templates) are the texts by which its space is decomposed.
+``name`` is an object with ``images(images)`` and ``texts(sentences)``, or a callable without arguments
+that returns one. Images are uint8 arrays (H x W x 3, RGB) of any size; both methods return N x D
+features. Three attributes are optional: ``version`` identifies the weights; ``labels`` and ``styles``
+(groups of templates) are the texts from which its space is decomposed.
 """
 
 from __future__ import annotations
@@ -24,17 +25,15 @@ from sorites.encoders.features import checked
 
 @add_encoder
 def python(argument: str | None) -> Encoder:
-    """python:module:name: an object with images(images) and texts(sentences), or a function that
-    makes one.
+    """python:module:name: an object with images(images) and texts(sentences), or a function that returns
+    one.
     """
     module, _, attribute = (argument or "").partition(":")
     if not module or not attribute:
-        raise SoritesError(
-            f"encoder python: wanted a module and a name in it, got {argument!r}. Type: python:module:name"
-        )
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.append(here)
+        raise SoritesError(f"encoder python: expected python:module:name, got {argument!r}")
+    folder = str(Path.cwd())
+    if folder not in sys.path:
+        sys.path.append(folder)
     mend_torchvision()
     try:
         obj = getattr(importlib.import_module(module), attribute)
@@ -50,23 +49,31 @@ def python(argument: str | None) -> Encoder:
 
 
 def as_encoder(name: str, obj: Any) -> Encoder:
-    """Return an encoder made from an object or function as the module's docstring describes it."""
-    ready = hasattr(obj, "images") and not isinstance(obj, type)
-    made = obj() if not ready and callable(obj) else obj
-    if isinstance(made, Encoder):
-        return made
-    if not callable(getattr(made, "images", None)) or not callable(getattr(made, "texts", None)):
+    """Return an encoder made from an object or function as described in the module's docstring.
+
+    Args:
+        name: The name of the encoder.
+        obj: An object with ``images`` and ``texts``, or a callable that returns one.
+
+    Raises:
+        SoritesError: If the object lacks one of the two methods.
+    """
+    is_instance = hasattr(obj, "images") and not isinstance(obj, type)
+    model = obj() if not is_instance and callable(obj) else obj
+    if isinstance(model, Encoder):
+        return model
+    if not callable(getattr(model, "images", None)) or not callable(getattr(model, "texts", None)):
         raise SoritesError(
-            f"encoder {name}: wanted images(images) and texts(sentences), got a {type(made).__name__}"
+            f"encoder {name}: expected images(images) and texts(sentences), got a {type(model).__name__}"
         )
 
     def images(images_u8: Sequence[ImageU8], framed: bool = False) -> Features:
-        return checked(name, made.images([np.array(image) for image in images_u8]), len(images_u8))
+        return checked(name, model.images([np.array(image) for image in images_u8]), len(images_u8))
 
     def texts(sentences: Sequence[str]) -> Features:
-        return checked(name, made.texts(list(sentences)), len(sentences))
+        return checked(name, model.texts(list(sentences)), len(sentences))
 
-    labels, styles = getattr(made, "labels", ()), getattr(made, "styles", ())
+    labels, styles = getattr(model, "labels", ()), getattr(model, "styles", ())
     return Encoder(
-        name, images, texts, str(getattr(made, "version", "")), tuple(labels), tuple(map(tuple, styles))
+        name, images, texts, str(getattr(model, "version", "")), tuple(labels), tuple(map(tuple, styles))
     )

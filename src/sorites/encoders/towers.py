@@ -1,9 +1,9 @@
-"""A small image-text model: a projection of frozen image features and a text tower, trained to agree.
+"""A small image-text model: a projection of frozen image features and a text tower.
 
-Training is as for CLIP (Radford et al. 2021), with two choices for each image: its caption among
-those of the same style, which teaches the class, and among those of the same class, which teaches
-the style. Among all captions at once, a class would learn which styles it was never seen in.
-Inference is three matrix products in NumPy.
+Training is as for CLIP (Radford et al. 2021), with two contrastive tasks per image: to find its caption
+among those of the same style, which teaches the class, and among those of the same class, which teaches
+the style. With all captions as negatives, the model would learn which styles a class was not trained
+in. Inference is three matrix products in NumPy.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     import torch
 
 Array = NDArray[np.float32]
-# Dimensions of the shared space, and of a word embedding.
-WIDE, HIDDEN = 64, 128
+# Dimensions of the shared space and of the word embeddings.
+EMBEDDING_SIZE, HIDDEN_SIZE = 64, 128
 # The share of an image's features that is dropped at random in training.
-DROPPED = 0.2
+DROPOUT = 0.2
 
 
 def words(sentence: str) -> list[str]:
@@ -51,32 +51,35 @@ class Towers:
     outer: Array
 
     def images(self, features: Array) -> Array:
-        """Map N x D features of the frozen model to N x 64 of length 1."""
+        """Map N x D features of the frozen model to N x 64 features of unit length."""
         return _unit(((features - self.mean) / self.scale) @ self.projection)
 
     def texts(self, sentences: Sequence[str]) -> Array:
-        """Return N x 64 of length 1.
+        """Return N x 64 features of unit length.
 
-        Words outside the vocabulary are ignored; a sentence of only such words is an error.
+        Words outside the vocabulary are ignored.
+
+        Raises:
+            SoritesError: If a sentence has no word of the vocabulary.
         """
         bags = (
-            np.stack([self._bag(sentence) for sentence in sentences])
+            np.stack([self._mean_embedding(sentence) for sentence in sentences])
             if sentences
-            else np.empty((0, HIDDEN), np.float32)
+            else np.empty((0, HIDDEN_SIZE), np.float32)
         )
         return _unit(np.maximum(bags @ self.inner + self.bias, np.float32(0)) @ self.outer)
 
-    def _bag(self, sentence: str) -> Array:
-        place = {word: i for i, word in enumerate(self.vocabulary)}
-        rows = [place[word] for word in words(sentence) if word in place]
+    def _mean_embedding(self, sentence: str) -> Array:
+        index_of = {word: i for i, word in enumerate(self.vocabulary)}
+        rows = [index_of[word] for word in words(sentence) if word in index_of]
         if not rows:
             raise SoritesError(
-                f"this encoder knows no word of {sentence!r}; it knows {', '.join(self.vocabulary)}"
+                f"{sentence!r} has no word of this encoder's vocabulary: {', '.join(self.vocabulary)}"
             )
         return np.asarray(self.embedding[rows].mean(axis=0), np.float32)
 
     def tensors(self) -> dict[str, Array]:
-        """Return every array by its name."""
+        """Return every array by name."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "vocabulary"}
 
 
@@ -87,21 +90,27 @@ def _unit(rows: NDArray[np.floating]) -> Array:
 
 @dataclass(frozen=True)
 class Lesson:
-    """The training data: images' features (N x D), the place of each one's caption, and the
-    wordings of every caption.
+    """The training data of the towers.
+
+    Attributes:
+        features: The features of the images, N x D.
+        caption: The index of each image's caption.
+        captions: The wordings of each caption.
+        kinds: The class and the style of each caption.
+        epochs: The number of epochs.
+        seed: The random seed.
     """
 
     features: Array
     caption: NDArray[np.int64]
     captions: Sequence[Sequence[str]] = field(repr=False)
     kinds: tuple[NDArray[np.int64], NDArray[np.int64]]
-    """The class and the style of each caption."""
     epochs: int = 15
     seed: int = 0
 
 
 def teach(lesson: Lesson) -> Towers:
-    """Train both towers on one thread with one seed, so that the same lesson gives the same towers."""
+    """Train both towers; one thread and a fixed seed make the result reproducible."""
     with one_thread():
         return _teach(lesson)
 
@@ -110,40 +119,48 @@ def _teach(lesson: Lesson) -> Towers:
     import torch
     from torch.nn import functional as F
 
-    vocabulary = sorted({word for ways in lesson.captions for way in ways for word in words(way)})
+    vocabulary = sorted(
+        {word for wordings in lesson.captions for wording in wordings for word in words(wording)}
+    )
     mean, scale = lesson.features.mean(axis=0), lesson.features.std(axis=0) + np.float32(1e-3)
     images = torch.from_numpy((lesson.features - mean) / scale)
     caption, bags = torch.from_numpy(lesson.caption), _bags(lesson.captions, vocabulary)
-    rivals = [torch.from_numpy(kind[:, None] == kind[None]) for kind in lesson.kinds]
-    draw = torch.Generator().manual_seed(lesson.seed)
+    same_kind = [torch.from_numpy(kind[:, None] == kind[None]) for kind in lesson.kinds]
+    generator = torch.Generator().manual_seed(lesson.seed)
 
     def start(*shape: int) -> torch.Tensor:
-        return torch.empty(*shape).normal_(0, shape[0] ** -0.5, generator=draw).requires_grad_()
+        return torch.empty(*shape).normal_(0, shape[0] ** -0.5, generator=generator).requires_grad_()
 
     projection, embedding, inner, outer = (
         start(*shape)
-        for shape in ((images.shape[1], WIDE), (len(vocabulary), HIDDEN), (HIDDEN, HIDDEN), (HIDDEN, WIDE))
+        for shape in (
+            (images.shape[1], EMBEDDING_SIZE),
+            (len(vocabulary), HIDDEN_SIZE),
+            (HIDDEN_SIZE, HIDDEN_SIZE),
+            (HIDDEN_SIZE, EMBEDDING_SIZE),
+        )
     )
-    bias, warmth = torch.zeros(HIDDEN, requires_grad=True), torch.tensor(2.3, requires_grad=True)
-    learnt = [projection, embedding, inner, outer, bias, warmth]
-    steps = torch.optim.AdamW(learnt, lr=3e-3, weight_decay=0.05)
-    slower = torch.optim.lr_scheduler.CosineAnnealingLR(steps, lesson.epochs)
+    bias, log_scale = torch.zeros(HIDDEN_SIZE, requires_grad=True), torch.tensor(2.3, requires_grad=True)
+    parameters = [projection, embedding, inner, outer, bias, log_scale]
+    optimizer = torch.optim.AdamW(parameters, lr=3e-3, weight_decay=0.05)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, lesson.epochs)
     for _ in range(lesson.epochs):
-        for some in torch.split(torch.randperm(len(images), generator=draw), 256):
-            way = torch.randint(bags.shape[1], (len(bags),), generator=draw)
-            bag = bags[torch.arange(len(bags)), way] @ embedding
+        for batch in torch.split(torch.randperm(len(images), generator=generator), 256):
+            wording = torch.randint(bags.shape[1], (len(bags),), generator=generator)
+            bag = bags[torch.arange(len(bags)), wording] @ embedding
             texts = F.normalize(torch.relu(bag @ inner + bias) @ outer)
-            kept = torch.rand(len(some), images.shape[1], generator=draw) > DROPPED
-            seen = F.normalize((images[some] * kept) @ projection)
-            similar, right = warmth.exp() * seen @ texts.T, caption[some]
+            dropout_mask = torch.rand(len(batch), images.shape[1], generator=generator) > DROPOUT
+            image_features = F.normalize((images[batch] * dropout_mask) @ projection)
+            logits, target = log_scale.exp() * image_features @ texts.T, caption[batch]
             losses = [
-                F.cross_entropy(similar.masked_fill(~rival[right], -torch.inf), right) for rival in rivals
+                F.cross_entropy(logits.masked_fill(~candidates[target], -torch.inf), target)
+                for candidates in same_kind
             ]
             loss = torch.stack(losses).sum()
-            steps.zero_grad()
+            optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
-            steps.step()
-        slower.step()
+            optimizer.step()
+        schedule.step()
     parts = [part.detach().numpy() for part in (projection, embedding, inner, bias, outer)]
     return Towers(tuple(vocabulary), mean, scale, *parts)
 
@@ -152,11 +169,11 @@ def _bags(captions: Sequence[Sequence[str]], vocabulary: Sequence[str]) -> torch
     """Return captions x wordings x vocabulary: the share of each word in a sentence."""
     import torch
 
-    place = {word: i for i, word in enumerate(vocabulary)}
+    index_of = {word: i for i, word in enumerate(vocabulary)}
     bags = torch.zeros(len(captions), max(map(len, captions)), len(vocabulary))
-    for i, ways in enumerate(captions):
+    for i, wordings in enumerate(captions):
         for j in range(bags.shape[1]):
-            sentence = words(ways[j % len(ways)])
+            sentence = words(wordings[j % len(wordings)])
             for word in sentence:
-                bags[i, j, place[word]] += 1 / len(sentence)
+                bags[i, j, index_of[word]] += 1 / len(sentence)
     return bags

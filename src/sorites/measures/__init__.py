@@ -1,8 +1,8 @@
-"""Measure how far an image moved.
+"""Measures of how far an image moved: similarity to its clean image, and distance to in-distribution
+images.
 
-Modules without an underscore register measures of an image against its own clean one; the others
-serve the distance to in-distribution images: the decomposition into meaning and appearance, nearest
-neighbours, levels, filters.
+``images`` and ``lpips`` register similarity measures. The other modules compute distances in the
+feature space of an encoder: its decomposition, nearest neighbours and levels.
 """
 
 from sorites.core.registry import import_all

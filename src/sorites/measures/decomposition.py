@@ -1,12 +1,10 @@
-"""Language Aligned Image feature Decomposition (LAID): a rotation that separates meaning from
-appearance, learnt from texts.
+"""Language Aligned Image feature Decomposition (LAID): a rotation that separates meaning from appearance.
 
-Long et al., "Rethinking the Evaluation of Out-of-Distribution Detection: A Sorites Paradox",
-NeurIPS 2024, section 2.1. An image-text embedding is rotated by an orthogonal matrix W; its first
-half is then the meaning (semantic), its second the appearance (covariate). W is learnt from
-triplets of texts and applied to images, which live in the same space. Margin, rate and epochs
-were not published; ours were chosen on the validation pairs of the embedded case (encoder
-``cifar``), and tested on other pairs.
+Long et al., "Rethinking the Evaluation of Out-of-Distribution Detection: A Sorites Paradox", NeurIPS
+2024, section 2.1. An image-text embedding is rotated by an orthogonal matrix W; its first half is then
+the meaning (semantic), its second half the appearance (covariate). W is learnt from triplets of texts
+and applied to images in the same space. Margin, learning rate and epochs were not published; the
+defaults were chosen on the validation pairs of the encoder ``cifar`` and tested on other pairs.
 """
 
 from __future__ import annotations
@@ -23,6 +21,7 @@ from numpy.typing import NDArray
 
 from sorites.core.errors import SoritesError
 from sorites.core.labels import imagenet
+from sorites.core.messages import option
 from sorites.core.torch_tools import one_thread
 from sorites.io.readers import lines
 from sorites.io.readers import text as read_text
@@ -46,32 +45,38 @@ class Decomposition:
 
     @property
     def error(self) -> float:
-        """The distance of W from orthogonal: the spectral norm of W'W - I."""
+        """The deviation of W from an orthogonal matrix: the spectral norm of W'W - I."""
         return float(np.linalg.norm(self.matrix.T @ self.matrix - np.eye(len(self.matrix)), 2))
 
     def semantic(self, features: NDArray[np.floating]) -> Array:
         """Return the meaning of N x l features: N x l/2."""
-        return self._rotated(features, slice(None, self.half))
+        return self._rotate(features, slice(None, self.half))
 
     def covariate(self, features: NDArray[np.floating]) -> Array:
         """Return the appearance of N x l features: N x (l - l/2)."""
-        return self._rotated(features, slice(self.half, None))
+        return self._rotate(features, slice(self.half, None))
 
-    def _rotated(self, features: NDArray[np.floating], part: slice) -> Array:
+    def _rotate(self, features: NDArray[np.floating], part: slice) -> Array:
         if features.ndim != 2 or features.shape[1] != len(self.matrix):
-            wide = len(self.matrix)
+            width = len(self.matrix)
             raise SoritesError(
-                f"wanted features of N x {wide}, which this decomposition was learnt on, got {features.shape}"
+                f"expected features of shape N x {width}, as in training, got {features.shape}"
             )
         return np.asarray(features @ self.matrix[:, part], np.float32)
 
 
 @dataclass(frozen=True)
 class Training:
-    """The settings by which W is learnt.
+    """The hyperparameters of the decomposition.
 
-    ``margin`` is in cosine distance (0 to 2). ``penalty`` replaces the exact rotation by the
-    published method: a free matrix, and that weight on the squared Frobenius norm of W'W - I.
+    Attributes:
+        margin: The margin of the triplet loss, in cosine distance (0 to 2).
+        epochs: The number of epochs.
+        rate: The initial learning rate.
+        batch: Triplets per step.
+        penalty: None learns an exact rotation. A number uses the published method: a free matrix
+            with this weight on the squared Frobenius norm of W'W - I.
+        seed: The random seed.
     """
 
     margin: float = 1.0
@@ -83,7 +88,9 @@ class Training:
 
     def __post_init__(self) -> None:
         if not 0 <= self.margin <= 2:
-            raise SoritesError(f"--margin wants a number from 0 to 2, a cosine distance; got {self.margin}")
+            raise SoritesError(
+                f"{option('margin', None)}: expected a cosine distance from 0 to 2, got {self.margin}"
+            )
 
 
 def decompose(
@@ -92,12 +99,17 @@ def decompose(
     training: Training | None = None,
     each: Callable[[int, float], None] = lambda epoch, loss: None,
 ) -> Decomposition:
-    """Learn W from text features (T x l) and triplets (N x 3) of their places: standard, other
-    meaning, other style.
+    """Learn W from text features.
 
-    W is the matrix exponential of a skew matrix in float64: orthogonal to about 1e-13 at every
-    step. ``each`` is called with the number and the mean loss of every epoch. The rate falls to 0
-    along a cosine. One thread and one seed are used, so that the same texts give the same W.
+    W is the matrix exponential of a skew-symmetric matrix in float64, so it is orthogonal to about
+    1e-13 at every step. The learning rate follows a cosine schedule. One thread and a fixed seed make
+    the result reproducible.
+
+    Args:
+        texts: The features of the texts, T x l.
+        triplets: N x 3 indexes of texts: standard, other meaning, other style.
+        training: The hyperparameters.
+        each: Called with the index and the mean loss of every epoch.
     """
     import torch
 
@@ -108,28 +120,28 @@ def decompose(
         order = torch.Generator().manual_seed(how.seed)
         free = torch.zeros(features.shape[1], features.shape[1], dtype=torch.float64, requires_grad=True)
         matrix_of = _rotation if how.penalty is None else _matrix
-        steps = torch.optim.Adam([free], lr=how.rate)
-        slower = torch.optim.lr_scheduler.CosineAnnealingLR(steps, how.epochs)
-        places = torch.from_numpy(np.asarray(triplets, np.int64))
+        optimizer = torch.optim.Adam([free], lr=how.rate)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, how.epochs)
+        indexes = torch.from_numpy(np.asarray(triplets, np.int64))
         for epoch in range(how.epochs):
             total = 0.0
-            for some in torch.split(torch.randperm(len(places), generator=order), how.batch):
+            for batch in torch.split(torch.randperm(len(indexes), generator=order), how.batch):
                 matrix = matrix_of(free)
-                loss = triplet_loss(features[places[some]].double() @ matrix, how.margin)
-                total += float(loss.detach()) * len(some)
-                steps.zero_grad()
+                loss = triplet_loss(features[indexes[batch]].double() @ matrix, how.margin)
+                total += float(loss.detach()) * len(batch)
+                optimizer.zero_grad()
                 (loss + (how.penalty or 0.0) * _orthogonality_error(matrix)).backward()  # type: ignore[no-untyped-call]
-                steps.step()
-            slower.step()
-            each(epoch, total / len(places))
+                optimizer.step()
+            schedule.step()
+            each(epoch, total / len(indexes))
         return Decomposition(matrix_of(free).detach().numpy())
 
 
 def triplet_loss(rotated: torch.Tensor, margin: float) -> torch.Tensor:
-    """Return equation 2 for N x 3 x l rotated texts, each term not below 0.
+    """Return equation 2 of the paper for N x 3 x l rotated texts, with each term clamped at 0.
 
-    It asks that a text's meaning is nearer to the same meaning in another style than to another
-    meaning, and that its appearance is nearer to the same style, both by the margin.
+    A text's meaning should be nearer to the same meaning in another style than to another meaning, and
+    its appearance nearer to the same style than to another, both by the margin.
     """
     half = rotated.shape[2] // 2
     meaning, appearance = rotated[..., :half], rotated[..., half:]
@@ -166,17 +178,17 @@ def _orthogonality_error(matrix: torch.Tensor) -> torch.Tensor:
 def _check(texts: NDArray[np.floating], triplets: NDArray[np.integer]) -> None:
     if texts.ndim != 2 or texts.shape[1] < 4 or not np.isfinite(texts).all():
         raise SoritesError(
-            f"wanted finite text features of T x l with l of 4 or more, got shape {texts.shape}"
+            f"expected finite text features of shape T x l with l >= 4, got shape {texts.shape}"
         )
     if triplets.ndim != 2 or triplets.shape[1] != 3 or not len(triplets):
-        raise SoritesError(f"wanted N x 3 triplets of texts, got shape {triplets.shape}")
+        raise SoritesError(f"expected N x 3 triplets of texts, got shape {triplets.shape}")
     if triplets.min() < 0 or triplets.max() >= len(texts):
-        raise SoritesError(f"a triplet names text {int(triplets.max())}, but there are only {len(texts)}")
+        raise SoritesError(
+            f"a triplet refers to text {int(triplets.max())}, but there are {len(texts)} texts"
+        )
 
 
-# The texts that a decomposition is learnt from: labels put into templates, and triplets that change one
-# of the two at a time.
-
+# Training texts: labels in templates, and triplets that change either the label or the style.
 
 # Groups of templates, one group per style.
 Styles = Sequence[Sequence[str]]
@@ -184,8 +196,8 @@ Styles = Sequence[Sequence[str]]
 
 @dataclass(frozen=True)
 class Triplets:
-    """Distinct texts, and N x 3 places in them: a standard text, one of another meaning, one of
-    another style.
+    """Distinct texts and N x 3 indexes into them: a standard text, one of another meaning, one of another
+    style.
     """
 
     texts: tuple[str, ...]
@@ -195,18 +207,18 @@ class Triplets:
 def triplets(labels: Sequence[str], styles: Styles, count: int, seed: int = 0) -> Triplets:
     """Return ``count`` random triplets over labels x styles.
 
-    The text of another meaning keeps the template of the standard text; the text of another style
-    keeps its label.
+    The text of another meaning has the template of the standard text; the text of another style has its
+    label.
     """
     if len(set(labels)) < 2 or len(styles) < 2:
         raise SoritesError(
-            f"wanted two or more labels and two or more styles, got {len(set(labels))} and {len(styles)}"
+            f"expected two or more labels and two or more styles, got {len(set(labels))} and {len(styles)}"
         )
     _check_templates(styles)
     rng = np.random.default_rng(seed)
     places: dict[str, int] = {}
 
-    def place(template: str, label: str) -> int:
+    def index(template: str, label: str) -> int:
         return places.setdefault(template.replace("{}", label), len(places))
 
     rows = []
@@ -215,7 +227,7 @@ def triplets(labels: Sequence[str], styles: Styles, count: int, seed: int = 0) -
         style, unlike = rng.choice(len(styles), 2, replace=False)
         template, differing = (styles[i][int(rng.integers(len(styles[i])))] for i in (style, unlike))
         rows.append(
-            (place(template, labels[label]), place(template, labels[other]), place(differing, labels[label]))
+            (index(template, labels[label]), index(template, labels[other]), index(differing, labels[label]))
         )
     return Triplets(tuple(places), np.array(rows, np.int64).reshape(-1, 3))
 
@@ -227,21 +239,19 @@ _WORDNET = re.compile(r"(n\d{8})\b[\s,:]*(.*)")
 
 
 def _check_templates(styles: Styles) -> None:
-    for template in (one for style in styles for one in style):
+    for template in (template for style in styles for template in style):
         if template.count("{}") != 1:
-            raise SoritesError(
-                f"a template is a sentence with one {{}} where the label goes, got {template!r}"
-            )
+            raise SoritesError(f"a template needs exactly one {{}} for the label, got {template!r}")
     if any(not style for style in styles):
         raise SoritesError("a style has no template")
 
 
 def read_styles(path: str | Path) -> list[list[str]]:
-    """Read a text file with one template per line; an empty line ends a style, and without any each
-    line is its own style.
+    """Read caption templates from a text file, one per line.
 
-    The label's place is ``{}`` or has a name (``{c}``, ``{object}``). OpenAI's
-    ``imagenet_templates`` may also stand as the lines of its Python list.
+    An empty line ends a style; without empty lines each line is a style. The placeholder of the label
+    is ``{}`` or has a name (``{c}``, ``{object}``). The lines of the Python list of OpenAI's
+    ``imagenet_templates`` are accepted too.
     """
     text = read_text(Path(path), "templates, one per line").replace("\r\n", "\n")
     groups = [
@@ -264,32 +274,30 @@ def _template(line: str) -> str:
 
 
 def read_names(path: str | Path) -> tuple[str, ...]:
-    """Read class names to make texts of, one class per line, as ImageNet-21K's lists have them.
+    """Read class names from a text file, one class per line, as in the lists of ImageNet-21K.
 
-    A WordNet id before the name is dropped, of several synonyms (commas between) the first is
-    taken, an underscore is a space, and a name that stands twice is taken once: WordNet has a crane
-    that flies and one that lifts. An id alone is one of ImageNet's thousand classes.
+    A WordNet id before the name is dropped, the first of several synonyms (separated by commas) is
+    used, underscores become spaces, and duplicate names are dropped (WordNet has two kinds of crane). A
+    WordNet id alone must be one of ImageNet's 1000 classes.
     """
-    every = lines(Path(path), "labels as UTF-8 text with one class name per line")
-    names = [_name(line.strip(), f"{path}, line {i}") for i, line in enumerate(every, 1) if line.strip()]
+    all_lines = lines(Path(path), "labels as UTF-8 text with one class name per line")
+    names = [_name(line.strip(), f"{path}, line {i}") for i, line in enumerate(all_lines, 1) if line.strip()]
     return tuple({name.lower(): name for name in reversed(names)}.values())[::-1]
 
 
 def _name(line: str, where: str) -> str:
-    found = _WORDNET.fullmatch(line)
-    if found and not found[2]:
-        known = dict(zip(imagenet().ids, imagenet().names, strict=True))
-        if found[1] not in known:
+    match = _WORDNET.fullmatch(line)
+    if match and not match[2]:
+        imagenet_names = dict(zip(imagenet().ids, imagenet().names, strict=True))
+        if match[1] not in imagenet_names:
             raise SoritesError(
-                f"{where}: {found[1]} is not one of ImageNet's thousand classes; wanted its name, or id and"
-                " name"
+                f"{where}: {match[1]} is not one of ImageNet's 1000 classes; add the name of the class"
             )
-        return known[found[1]]
-    return (found[2] if found else line).split(",")[0].strip().replace("_", " ")
+        return imagenet_names[match[1]]
+    return (match[2] if match else line).split(",")[0].strip().replace("_", " ")
 
 
-# The styles used where none are given: media, augmentations and light, as the paper takes them for
-# covariates; our wording.
+# The default styles: media, augmentations and light, as in the paper, with our wording.
 STYLES: tuple[tuple[str, ...], ...] = (
     ("a photo of a {}.", "a good photo of a {}.", "a clear picture of a {}."),
     ("a drawing of a {}.", "a sketch of a {}.", "a pencil drawing of a {}."),
@@ -311,58 +319,60 @@ STYLES: tuple[tuple[str, ...], ...] = (
 )
 
 
-# Zero-shot accuracy by each half of a decomposition, by PCA's halves and by the whole embedding.
-
+# Zero-shot accuracy of each half of a decomposition, of PCA's halves and of the whole embedding.
 
 ZeroShotArray = NDArray[np.floating]
-# The share of the variance that the kept principal components account for.
-SHARE = 0.9
+# The share of the variance that the principal components account for.
+PCA_VARIANCE = 0.9
 
-
-# The number of images compared with all classes at a time: with 21 000 classes, 90 MB of
-# similarities.
-BLOCK = 1024
-# The classes among which the right one counts for the second accuracy.
-TOP = 5
+# Images compared with all classes at a time: 90 MB of similarities for 21 000 classes.
+IMAGES_PER_BLOCK = 1024
+# The k of the second accuracy, Acc@k.
+TOP_K = 5
 
 
 def zero_shot(images: ZeroShotArray, classes: ZeroShotArray) -> NDArray[np.int64]:
-    """Return for each image the class whose text is nearest by cosine."""
+    """Return the class whose text is nearest by cosine, for each image."""
     return nearest(images, classes, 1)[:, 0]
 
 
-def nearest(images: ZeroShotArray, classes: ZeroShotArray, count: int = TOP) -> NDArray[np.int64]:
-    """Return for each image the ``count`` classes whose texts are nearest by cosine, best first;
-    all where there are fewer.
-    """
+def nearest(images: ZeroShotArray, classes: ZeroShotArray, count: int = TOP_K) -> NDArray[np.int64]:
+    """Return the ``count`` classes whose texts are nearest by cosine for each image, best first."""
     if images.shape[1] != classes.shape[1]:
         raise SoritesError(
             f"images have {images.shape[1]} dimensions and texts {classes.shape[1]}: not the same space"
         )
-    seen, named = directions(images, "images"), directions(classes, "class texts")
-    parts = [_best(seen[start : start + BLOCK] @ named.T, count) for start in range(0, len(seen), BLOCK)]
+    image_directions, class_directions = directions(images, "images"), directions(classes, "class texts")
+    parts = [
+        _best(image_directions[start : start + IMAGES_PER_BLOCK] @ class_directions.T, count)
+        for start in range(0, len(image_directions), IMAGES_PER_BLOCK)
+    ]
     return np.concatenate(parts) if parts else np.empty((0, min(count, len(classes))), np.int64)
 
 
 def _best(similar: ZeroShotArray, count: int) -> NDArray[np.int64]:
-    """Return the places of the largest of each row, best first; the first of equals wins, as with argmax."""
+    """Return the indexes of the ``count`` largest values of each row, best first; ties go to the first, as
+    in argmax.
+    """
     if count == 1:
         return np.asarray(similar.argmax(axis=1), np.int64)[:, None]
-    few = np.sort(np.argpartition(-similar, min(count, similar.shape[1]) - 1, axis=1)[:, :count], axis=1)
-    order = np.argsort(-np.take_along_axis(similar, few, axis=1), axis=1, kind="stable")
-    return np.asarray(np.take_along_axis(few, order, axis=1), np.int64)
+    candidates = np.sort(
+        np.argpartition(-similar, min(count, similar.shape[1]) - 1, axis=1)[:, :count], axis=1
+    )
+    order = np.argsort(-np.take_along_axis(similar, candidates, axis=1), axis=1, kind="stable")
+    return np.asarray(np.take_along_axis(candidates, order, axis=1), np.int64)
 
 
 def principal(means: ZeroShotArray) -> ZeroShotArray:
-    """Return principal directions (l x kept) of text features, one row per label (or style), the
-    styles (labels) averaged out.
+    """Return the principal directions (l x k) of text features, as many as explain 90 % of the variance.
 
-    Directions that hold the first 90 % of the variance are kept.
+    Args:
+        means: One row per label (averaged over styles) or per style (averaged over labels).
     """
     rows = np.asarray(means, np.float64)
-    _, weights, found = np.linalg.svd(rows - rows.mean(axis=0), full_matrices=False)
+    _, weights, components = np.linalg.svd(rows - rows.mean(axis=0), full_matrices=False)
     share = np.cumsum(weights**2) / np.sum(weights**2)
-    return np.asarray(found[: int(np.searchsorted(share, SHARE)) + 1].T)
+    return np.asarray(components[: int(np.searchsorted(share, PCA_VARIANCE)) + 1].T)
 
 
 def accuracies(
@@ -375,9 +385,16 @@ def accuracies(
     """Return zero-shot accuracy by part: ``whole``, ``semantic``, ``covariate``, ``pca_semantic``,
     ``pca_covariate``; with n.
 
-    ``value`` is Acc@1 and ``top5`` Acc@5. ``images`` are N x l, ``truth`` the place of each
-    image's class in ``classes`` (C x l texts), and ``means`` the text features that PCA is made
-    from: of each label over the styles, of each style over the labels.
+    Args:
+        halves: The decomposition.
+        images: Image features, N x l.
+        ground_truth: The index of each image's class in ``classes``.
+        classes: Class texts, C x l.
+        means: The text features for PCA: of each label over the styles, and of each style over the
+            labels.
+
+    Returns:
+        A frame with ``value`` (Acc@1) and ``top5`` (Acc@5).
     """
     meaning, appearance = (principal(part) for part in means)
     parts = {
@@ -387,11 +404,11 @@ def accuracies(
         "pca_semantic": (images @ meaning, classes @ meaning),
         "pca_covariate": (images @ appearance, classes @ appearance),
     }
-    places = [nearest(*part) == np.asarray(ground_truth)[:, None] for part in parts.values()]
-    first, five = (
-        [float(right.mean()) for right in rights]
-        for rights in ([p[:, 0] for p in places], [p.any(1) for p in places])
+    hits = [nearest(*part) == np.asarray(ground_truth)[:, None] for part in parts.values()]
+    top1, top5 = (
+        [float(correct.mean()) for correct in hits_by_part]
+        for hits_by_part in ([p[:, 0] for p in hits], [p.any(1) for p in hits])
     )
     return pl.DataFrame(
-        {"part": list(parts), "value": first, "top5": five, "n": [len(ground_truth)] * len(parts)}
+        {"part": list(parts), "value": top1, "top5": top5, "n": [len(ground_truth)] * len(parts)}
     )

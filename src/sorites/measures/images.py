@@ -1,4 +1,4 @@
-"""Measures of pixel values: PSNR, SSIM and the share of values that were clipped."""
+"""Measures of pixel values: PSNR, SSIM, clipped values, exposure and haze."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def psnr(reference: ImageU8, moved: ImageU8) -> float:
 def ssim(reference: ImageU8, moved: ImageU8) -> float:
     """Structural similarity (Wang et al. 2004), mean over pixels and channels; 1 for equal images.
 
-    The window is Gaussian, 11 px wide with sigma 1.5; an image must be 11 px or more on each side.
+    The window is Gaussian, 11 px wide with sigma 1.5; images must have at least 11 px per side.
     """
     if min(reference.shape[:2]) < 11:
         raise BadImage(
-            f"SSIM looks through a window of 11 px; the image is {reference.shape[1]}x{reference.shape[0]}"
+            f"SSIM needs images of at least 11x11 px, got {reference.shape[1]}x{reference.shape[0]}"
         )
     from sorites.optics import quality
 
@@ -36,19 +36,16 @@ def ssim(reference: ImageU8, moved: ImageU8) -> float:
 
 @add_measure(nearer="lower", unit="share of values")
 def clipped_share(reference: ImageU8, moved: ImageU8) -> float:
-    """Share of values at 0 or 255 that were not so in the reference; 0 for equal images, at most 1."""
+    """Share of values at 0 or 255 that are not so in the reference; 0 for equal images, at most 1."""
     ends = np.isin(moved, (0, 255)) & ~np.isin(reference, (0, 255))
     return float(ends.mean())
 
 
-# The measure of exposure: how many stops lighter or darker an image became.
-
-
 @add_measure(nearer="lower", unit="stops")
 def exposure_error(reference: ImageU8, moved: ImageU8) -> float:
-    """Change of the mean luminance in stops: above 0 where the image became lighter, below 0 where darker.
+    """Change of the mean luminance in stops: positive if the image became lighter, negative if darker.
 
-    The nearer to 0, the nearer to the reference. A black image counts as half the least 8-bit step.
+    Values near 0 are near the reference. A black image counts as half of the smallest 8-bit step.
     """
     return math.log2(_luminance(moved) / _luminance(reference))
 
@@ -58,23 +55,20 @@ def _luminance(image: ImageU8) -> float:
     return max(float(np.dot(means, (0.2126, 0.7152, 0.0722))), float(light_of_bytes()[1]) / 2)
 
 
-# The measure of haze: the optical depth of the air that an image gained, from the share of contrast that
-# still arrives.
-
-
+# Rec. 709 luminance weights.
 _GREY = np.array([0.2126, 0.7152, 0.0722])
 
 
 @add_measure(nearer="lower", unit="optical depth")
 def haze_depth(reference: ImageU8, moved: ImageU8) -> float:
-    """Optical depth gained: -log of the share of the scene's contrast that arrives, in linear
-    light; 0 for equal images.
+    """Optical depth gained: -log of the remaining share of the scene's contrast, in linear light; 0 for
+    equal images.
 
-    Lower is nearer; at 1 about a third of the contrast is left. The share is the slope of the moved
-    image's light on the reference's (Koschmieder 1924: through even air of optical depth d the
-    light is J exp(-d) + A (1 - exp(-d)), so the slope is exp(-d)); streaks and flakes, which do not
-    depend on the scene, do not count as contrast. The value is infinite where nothing arrives, and
-    not a number where the reference is a single grey.
+    Lower is nearer; at 1 about a third of the contrast remains. The share is the slope of the moved
+    image's light on the reference's: through homogeneous air of optical depth d the light is J exp(-d)
+    + A (1 - exp(-d)) (Koschmieder 1924), so the slope is exp(-d). Streaks and flakes do not depend on
+    the scene and do not count as contrast. The value is infinite where no contrast remains, and NaN
+    where the reference is a single grey.
     """
     before, after = _light(reference), _light(moved)
     spread = float(before.var())

@@ -1,11 +1,10 @@
-"""Metrics turn the one table into numbers: pure functions ``(table, by)`` that return a frame of by
-+ value + n (+ low, high).
+"""Metrics: pure functions ``(table, by)`` that return a frame with the ``by`` columns, value, n and often
+low and high.
 
-Intervals are two-sided 95 % throughout; shares and drops are fractions, not percent. For metrics of
-your own the room exports ``select_rows``, ``judged_rows``, ``wilson_interval``,
-``paired_interval``, ``normal_interval`` and ``answer_frame``; ``interval_note`` says of an answer
-where its intervals are known to hold the truth less or more often than that. A metric reads the
-table alone: it loads no images and knows nothing of runs.
+Intervals are two-sided 95 % intervals; shares and drops are fractions, not percent. A metric only reads
+the table; it loads no images and knows nothing about runs. To write a metric, use ``select_rows``,
+``judged_rows``, ``wilson_interval``, ``paired_interval``, ``normal_interval`` and ``answer_frame``.
+``interval_note`` reports where the coverage of an answer's intervals is known to differ from 95 %.
 """
 
 from sorites.metrics.abstention import aurc, risk_coverage

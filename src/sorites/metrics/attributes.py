@@ -1,10 +1,9 @@
-"""Common and uncommon attributes: accuracy by how many are uncommon, the gap of each kind, and
-class x attribute tables.
+"""Accuracy on common and uncommon attributes (Kattakinda & Feizi, "FOCUS", ICML 2022, section 4 and
+appendix C).
 
-Kattakinda & Feizi, "FOCUS", ICML 2022, section 4 and appendix C. A kind (time, weather, location)
-is a key of ``attrs`` for which at least one value is marked as ``common`` or not; a value without
-that mark ("none") is left out. The class is the attribute ``class``, or the number of the label
-where a source has no such attribute.
+A kind (time, weather, location) is a key of ``attrs`` for which at least one value is marked as
+``common`` or uncommon; values without a mark ("none") are left out. The class is the attribute
+``class``, or the label number where a source has no such attribute.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from sorites.metrics.intervals import checked_resamples, gap, interval, wilson_i
 from sorites.metrics.rows import ON_GRID, answer_frame, judged_rows, select_rows
 
 CLASS = "class"
-# The kind that compares images with nothing uncommon with all others.
+# The kind that compares images without uncommon attributes with all other images.
 ANY = "any"
 
 _IMAGE = ("(row)", "(class)", "correct")
@@ -29,12 +28,12 @@ _IMAGE = ("(row)", "(class)", "correct")
 
 @add_metric
 def partition_accuracy(table: Table, by: Sequence[str] = ("model",), top: int = 1) -> pl.DataFrame:
-    """Accuracy by the number of kinds that are ``uncommon`` (0, 1, 2, ...) and by which ``kinds``
-    they are; Wilson interval.
+    """Accuracy by the number of kinds that are ``uncommon`` (0, 1, 2, ...) and by which ``kinds`` these
+    are; Wilson interval.
 
-    ``kinds`` is null for all images with that number. An image counts once per kind, and the kind
-    is uncommon if any of its values is. ``top=5`` counts an image as right if any of the five
-    likeliest labels is.
+    ``kinds`` is null for all images with that number. An image counts once per kind, and the kind is
+    uncommon if any of its values is. With ``top=5``, an image is correct if any of the five most likely
+    labels is.
     """
     rows, keys = select_rows(table, by)
     marked = _marked(rows, keys, top)
@@ -42,8 +41,8 @@ def partition_accuracy(table: Table, by: Sequence[str] = ("model",), top: int = 
     images = marked.group_by(*keys, *_IMAGE).agg(
         kinds=kinds, uncommon=pl.col("key").filter(~pl.col("common")).n_unique().cast(pl.Int64)
     )
-    whole = images.with_columns(kinds=pl.lit(None, pl.String))
-    both = pl.concat([whole, images.filter(pl.col("uncommon") > 0)])
+    pooled = images.with_columns(kinds=pl.lit(None, pl.String))
+    both = pl.concat([pooled, images.filter(pl.col("uncommon") > 0)])
     shares = both.group_by(*keys, "uncommon", "kinds").agg(
         value=pl.col("correct").mean(), n=pl.len().cast(pl.Int64)
     )
@@ -53,11 +52,11 @@ def partition_accuracy(table: Table, by: Sequence[str] = ("model",), top: int = 
 
 @add_metric
 def attribute_accuracy(table: Table, by: Sequence[str] = ("model",), top: int = 1) -> pl.DataFrame:
-    """Accuracy by ``kind``, ``attribute`` and ``class`` (null for all classes), the class x
-    attribute table; Wilson interval.
+    """Accuracy by ``kind``, ``attribute`` and ``class`` (null for all classes): the class x attribute
+    table; Wilson interval.
 
-    An image with several values of a kind counts once for each of them. ``common`` is null in the
-    rows of all classes.
+    An image with several values of a kind counts once for each of them. ``common`` is null in the rows
+    of all classes.
     """
     rows, keys = select_rows(table, by)
     cells = (
@@ -65,10 +64,10 @@ def attribute_accuracy(table: Table, by: Sequence[str] = ("model",), top: int = 
         .filter("stated")
         .rename({"(class)": "class", "key": "kind", "value": "attribute"})
     )
-    whole = cells.with_columns(
+    pooled = cells.with_columns(
         pl.lit(None, pl.String).alias("class"), pl.lit(None, pl.Boolean).alias("common")
     )
-    both = pl.concat([whole, cells])
+    both = pl.concat([pooled, cells])
     then = ("kind", "attribute", "class")
     shares = both.group_by(*keys, *then).agg(
         value=pl.col("correct").mean(), n=pl.len().cast(pl.Int64), common=pl.col("common").first()
@@ -81,32 +80,32 @@ def attribute_accuracy(table: Table, by: Sequence[str] = ("model",), top: int = 
 def attribute_gap(
     table: Table, by: Sequence[str] = ("model",), pool: str = "images", top: int = 1, resamples: int = 1000
 ) -> pl.DataFrame:
-    """Accuracy where a kind is common minus where it is uncommon (FOCUS, equation 1), by ``kind``
-    and ``class`` (null for all).
+    """Accuracy where a kind is common minus where it is uncommon (FOCUS, equation 1), by ``kind`` and
+    ``class`` (null for all).
 
-    ``pool="images"`` counts an image once per kind; ``"cells"``, as the published tables do, once
-    for each of its values. The kind ``any`` compares images with nothing uncommon with all others.
-    The value is null where one side is empty. ``n`` counts images; the interval is a percentile
-    bootstrap over them.
+    ``pool="images"`` counts an image once per kind; ``"cells"``, used in the published tables, counts
+    it once for each of its values. The kind ``any`` compares images without uncommon attributes with
+    all others. The value is null where one side is empty. ``n`` counts images; the interval is a
+    percentile bootstrap over them.
     """
     if pool not in ("images", "cells"):
-        raise SoritesError(f"attribute_gap: pool is images or cells, got {pool!r}")
+        raise SoritesError(f"attribute_gap: pool must be images or cells, got {pool!r}")
     checked_resamples(resamples)
     rows, keys = select_rows(table, by)
     images = _sides(_marked(rows, keys, top), keys, pool).collect(engine="streaming")
     both = pl.concat([images.with_columns(pl.lit(None, pl.String).alias("class")), images])
-    found = [
-        {**dict(zip((*keys, "kind", "class"), name, strict=True)), **_gap(group, resamples)}
-        for name, group in both.group_by(*keys, "kind", "class", maintain_order=True)
+    records = [
+        {**dict(zip((*keys, "kind", "class"), values, strict=True)), **_gap(group, resamples)}
+        for values, group in both.group_by(*keys, "kind", "class", maintain_order=True)
     ]
     numbers = dict.fromkeys(("value", "low", "high", "common", "uncommon"), pl.Float64)
     schema: dict[str, pl.DataType | type[pl.DataType]] = {
-        **{name: both.schema[name] for name in (*keys, "kind", "class")},
+        **{values: both.schema[values] for values in (*keys, "kind", "class")},
         **numbers,
         **dict.fromkeys(_COUNTS, pl.Int64),
     }
     columns = ("value", "n", "low", "high", "common", "uncommon", "n_common", "n_uncommon")
-    return answer_frame(pl.DataFrame(found, schema=schema), keys, *columns, then=("kind", "class"))
+    return answer_frame(pl.DataFrame(records, schema=schema), keys, *columns, then=("kind", "class"))
 
 
 _COUNTS = ("n", "n_common", "n_uncommon")
@@ -128,51 +127,58 @@ def _gap(group: pl.DataFrame, resamples: int) -> dict[str, float | int | None]:
 
 
 def _sides(marked: pl.LazyFrame, keys: Sequence[str], pool: str) -> pl.LazyFrame:
-    """Return one row per image and kind: how many of its values are common and uncommon, and how
-    many of each were right.
+    """Return one row per image and kind: its number of common and uncommon values, and of correct ones of
+    each.
     """
     stated = marked.filter("stated").rename({"(class)": "class"})
     counts = {"rows_common": pl.col("common").sum(), "rows_uncommon": pl.col("common").not_().sum()}
-    of = [*keys, "(row)", "class", "correct"]
-    kinds = stated.group_by(*of, kind="key").agg(**counts)
-    anything = marked.rename({"(class)": "class"}).group_by(of).agg(**counts).with_columns(kind=pl.lit(ANY))
-    once = pl.concat([kinds, anything.select(kinds.collect_schema().names())])
-    rare = pl.col("rows_uncommon") > 0
-    single = once.with_columns(rows_common=rare.not_().cast(pl.UInt32), rows_uncommon=rare.cast(pl.UInt32))
-    kept = single if pool == "images" else pl.concat([kinds, single.filter(pl.col("kind") == ANY)])
-    right = pl.col("correct").cast(pl.UInt32)
-    return kept.with_columns(
-        hits_common=pl.col("rows_common") * right, hits_uncommon=pl.col("rows_uncommon") * right
+    image_columns = [*keys, "(row)", "class", "correct"]
+    kinds = stated.group_by(*image_columns, kind="key").agg(**counts)
+    any_kind = (
+        marked.rename({"(class)": "class"})
+        .group_by(image_columns)
+        .agg(**counts)
+        .with_columns(kind=pl.lit(ANY))
+    )
+    all_kinds = pl.concat([kinds, any_kind.select(kinds.collect_schema().names())])
+    has_uncommon = pl.col("rows_uncommon") > 0
+    once_per_kind = all_kinds.with_columns(
+        rows_common=has_uncommon.not_().cast(pl.UInt32), rows_uncommon=has_uncommon.cast(pl.UInt32)
+    )
+    counted = (
+        once_per_kind if pool == "images" else pl.concat([kinds, once_per_kind.filter(pl.col("kind") == ANY)])
+    )
+    correct = pl.col("correct").cast(pl.UInt32)
+    return counted.with_columns(
+        hits_common=pl.col("rows_common") * correct, hits_uncommon=pl.col("rows_uncommon") * correct
     )
 
 
 def _marked(rows: pl.LazyFrame, keys: Sequence[str], top: int) -> pl.LazyFrame:
     """Return one row per image and value of its kinds: key, value, ``common`` and ``stated``.
 
-    ``stated`` is false where the source does not say whether the value is common ("none").
+    ``stated`` is false where the source does not mark the value as common or uncommon ("none").
     """
     if top not in (1, 5):
-        raise SoritesError(f"top is 1 or 5: the table keeps the five likeliest labels; got {top}")
+        raise SoritesError(f"top must be 1 or 5 (the table stores the five most likely labels), got {top}")
     images = judged_rows(rows).with_row_index("(row)")
-    right = pl.col("correct") if top == 1 else pl.col("top5").list.set_intersection("accept").list.len() > 0
+    correct = pl.col("correct") if top == 1 else pl.col("top5").list.set_intersection("accept").list.len() > 0
     class_attribute = (
         pl.col("attrs").list.eval(pl.element().filter(pl.element().struct.field("key") == CLASS)).list.first()
     )
-    named = pl.coalesce(class_attribute.struct.field("value"), pl.col("label").cast(pl.String)).alias(
+    class_name = pl.coalesce(class_attribute.struct.field("value"), pl.col("label").cast(pl.String)).alias(
         "(class)"
     )
-    long = images.select(*keys, "(row)", named, "attrs", correct=right).explode("attrs").unnest("attrs")
+    long = (
+        images.select(*keys, "(row)", class_name, "attrs", correct=correct).explode("attrs").unnest("attrs")
+    )
     kinds = long.filter(pl.col("common").is_not_null()).select(pl.col("key").unique())
     return long.join(kinds, on="key", how="semi").with_columns(
         stated=pl.col("common").is_not_null(), common=pl.col("common").fill_null(True)
     )
 
 
-# Measure whether uncommon attributes are OOD: the share of images that score above 95 % of the
-# in-distribution ones.
-
-
-# The share of in-distribution images at or below the threshold.
+# The share of in-distribution images at or below the OOD threshold.
 TPR = 0.95
 
 
@@ -180,18 +186,18 @@ TPR = 0.95
 def ood_share(
     table: Table, by: Sequence[str] = ("model", "scorer"), split: str | None = None, kind: str = "location"
 ) -> pl.DataFrame:
-    """Share of images that score above 95 % of the in-distribution ones, by ``class`` and ``attribute`` of
-    a ``kind``; Wilson interval.
+    """Share of images that score above 95 % of the in-distribution images, by ``class`` and ``attribute``
+    of a ``kind``; Wilson interval.
 
-    This is table 2 of FOCUS, there with Gram-matrix deviations and ImageNet's validation set, here
-    with any scorer of the run. ``split`` names the in-distribution images. ``common`` is true where the
-    source calls the attribute common for the class.
+    This is table 2 of FOCUS, which used Gram-matrix deviations and ImageNet's validation set; here any
+    scorer of the run can be used. ``split`` names the in-distribution images. ``common`` is true where
+    the source marks the attribute as common for the class.
     """
     rows, keys = select_rows(table, by, output="ood")
     for needed in ("model", "scorer"):
         if needed not in keys:
             raise SoritesError(
-                f"scores of different models and scorers have no common threshold: by needs {needed}"
+                f"scores of different models and scorers have no common threshold: add {needed} to by"
             )
     scored = rows.filter(ON_GRID & pl.col("error").is_null() & pl.col("score").is_not_null())
     in_distribution = scored.filter(pl.col("split") == pl.lit(split, pl.String)).group_by(keys)
@@ -203,7 +209,7 @@ def ood_share(
             "split",
             str(split),
             [s for s in splits if s],
-            f"Name the in-distribution images: split=NAME, one of {splits}.",
+            f"Name the in-distribution images with split=NAME, one of {splits}.",
         )
     then = ("attribute", "class")
     above = cells.join(limits, on=keys, nulls_equal=True).with_columns(ood=pl.col("score") > pl.col("limit"))
@@ -215,11 +221,13 @@ def ood_share(
 
 
 def _cells(scored: pl.LazyFrame, keys: Sequence[str], kind: str) -> pl.LazyFrame:
-    """Return one row per image and attribute of the kind that is marked as common or not."""
+    """Return one row per image and attribute of the kind that is marked as common or uncommon."""
     class_attribute = (
         pl.col("attrs").list.eval(pl.element().filter(pl.element().struct.field("key") == CLASS)).list.first()
     )
-    named = pl.coalesce(class_attribute.struct.field("value"), pl.col("label").cast(pl.String)).alias("class")
-    long = scored.select(*keys, "score", named, "attrs").explode("attrs").unnest("attrs")
-    kept = long.filter((pl.col("key") == kind) & pl.col("common").is_not_null())
-    return kept.rename({"value": "attribute"})
+    class_name = pl.coalesce(class_attribute.struct.field("value"), pl.col("label").cast(pl.String)).alias(
+        "class"
+    )
+    long = scored.select(*keys, "score", class_name, "attrs").explode("attrs").unnest("attrs")
+    marked = long.filter((pl.col("key") == kind) & pl.col("common").is_not_null())
+    return marked.rename({"value": "attribute"})

@@ -1,7 +1,7 @@
-"""Calibration: does the model's confidence say how often it is right?
+"""Calibration of a model's confidence.
 
-Confidence is divided into bins of equal width, closed below; 1 belongs to the last one. Rows
-without a confidence are left out, and the others are treated as independent.
+Confidence is divided into bins of equal width, closed below; 1 belongs to the last bin. Rows without a
+confidence are left out, and all others are treated as independent.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from sorites.metrics.rows import answer_frame, judged_rows, select_rows
 def calibration_error(
     table: Table, by: Sequence[str] = ("model", "shift", "severity"), bins: int = 15
 ) -> pl.DataFrame:
-    """Expected calibration error: the gap between confidence and accuracy in a bin, averaged over
-    rows (Guo et al., ICML 2017).
+    """Expected calibration error: the gap between confidence and accuracy per bin, averaged over rows (Guo
+    et al., ICML 2017).
 
-    ``accuracy`` and ``conf`` are the means over all rows. The interval linearises the sum of gaps
-    with fixed signs; like the value itself it is too high where ``n`` is not much larger than
-    ``bins``, since a gap by chance is still a gap.
+    ``accuracy`` and ``conf`` are the means over all rows. The interval linearises the sum of gaps with
+    fixed signs. Like the value itself it is biased high where ``n`` is not much larger than ``bins``,
+    because random gaps count too.
     """
     binned, keys = _binned(table, by, bins)
     sums = binned.group_by(keys).agg(
@@ -47,8 +47,8 @@ def calibration_error(
 
 @add_metric
 def reliability(table: Table, by: Sequence[str] = ("model",), bins: int = 15) -> pl.DataFrame:
-    """Accuracy in each ``bin`` of confidence (counted from 0), with the mean ``conf`` of the bin;
-    Wilson interval.
+    """Accuracy in each ``bin`` of confidence (counted from 0), with the mean ``conf`` of the bin; Wilson
+    interval.
     """
     binned, keys = _binned(table, by, bins)
     shares = binned.with_columns(value=pl.col("right") / pl.col("n"), conf=pl.col("trust") / pl.col("n"))
@@ -57,14 +57,14 @@ def reliability(table: Table, by: Sequence[str] = ("model",), bins: int = 15) ->
 
 
 def _binned(table: Table, by: Sequence[str], bins: int) -> tuple[pl.LazyFrame, list[str]]:
-    """Return the sums of each bin of confidence in each group, and the group columns."""
+    """Return the sums per group and bin of confidence, and the group columns."""
     if bins < 1:
-        raise SoritesError(f"bins is a number of bins from 1 up, got {bins}")
+        raise SoritesError(f"bins must be at least 1, got {bins}")
     rows, keys = select_rows(table, by)
-    conf, right = pl.col("conf").cast(pl.Float64), pl.col("correct").cast(pl.Float64)
+    conf, correct = pl.col("conf").cast(pl.Float64), pl.col("correct").cast(pl.Float64)
     with_confidence = judged_rows(rows).filter(pl.col("conf").is_between(0, 1))
     numbered = with_confidence.with_columns(bin=(conf * bins).floor().clip(0, bins - 1).cast(pl.Int32))
     sums = numbered.group_by(*keys, "bin").agg(
-        n=pl.len().cast(pl.Int64), right=right.sum(), trust=conf.sum(), square=((right - conf) ** 2).sum()
+        n=pl.len().cast(pl.Int64), right=correct.sum(), trust=conf.sum(), square=((correct - conf) ** 2).sum()
     )
     return sums, keys

@@ -1,8 +1,8 @@
-"""Accuracy over a grid of camera settings: each setting, the best and the worst, and what choosing
-the setting would gain.
+"""Accuracy over a grid of camera settings: per setting, best, worst, and under policies that choose a
+setting.
 
-A camera setting is ISO, shutter and aperture under one light; shots with automatic exposure are a
-separate group (``exposure`` "auto"), whatever values the camera chose. Baek et al., "Unexplored
+A camera setting is ISO, shutter and aperture under one light. Shots with automatic exposure are a
+separate group (``exposure`` "auto") whatever values the camera chose. See Baek et al., "Unexplored
 Faces of Robustness and Out-of-Distribution", CVPR 2024, tables 7-17.
 """
 
@@ -25,8 +25,8 @@ AUTO = pl.col("exposure") == "auto"
 
 
 def with_settings(table: Table) -> pl.LazyFrame:
-    """Return the rows of camera grids with their params as columns; ISO, shutter and aperture of an
-    automatic shot are null.
+    """Return the rows of camera grids with their params as columns; ISO, shutter and aperture of automatic
+    shots are null.
     """
 
     def field(name: str) -> pl.Expr:
@@ -55,73 +55,75 @@ def setting_accuracy(table: Table, by: Sequence[str] = ("model", *SETTING)) -> p
 
 @add_metric
 def setting_table(table: Table, by: Sequence[str] = ("model",)) -> pl.DataFrame:
-    """Accuracy of the best, worst and average camera setting and of automatic exposure (``what``),
-    by ``light``.
+    """Accuracy of the best, worst and average camera setting and of automatic exposure (``what``), by
+    ``light``.
 
     ``light`` is each light, ``both`` or ``difference``. The difference is |on - off| at the same
-    setting: its best is the least over settings, its worst the greatest. ISO, shutter and aperture
-    of a best or worst setting are given; its interval is that of this one setting and does not
-    account for the choice.
+    setting: its best is the minimum over settings, its worst the maximum. The interval of a best or
+    worst setting is that of this setting alone and does not account for the selection.
     """
     _, keys = select_rows(table, by)
-    where = [key for key in keys if key != WHOLE]
-    each = setting_accuracy(table, [*where, *SETTING]).filter(pl.col("n") > 0)
-    manual = each.filter(~AUTO)
+    group_columns = [key for key in keys if key != WHOLE]
+    by_setting = setting_accuracy(table, [*group_columns, *SETTING]).filter(pl.col("n") > 0)
+    manual = by_setting.filter(~AUTO)
     lights = pl.concat([manual, manual.with_columns(light=pl.lit("both", pl.String))])
-    chosen = [_end(lights, [*where, "light"], what) for what in ("best", "worst")]
-    found = pl.concat([*chosen, *_means(table, where), *_differences(each, where)], how="diagonal")
-    return answer_frame(found, where, "value", "n", "low", "high", *DIALS, then=("light", "what"))
+    chosen = [_extreme(lights, [*group_columns, "light"], what) for what in ("best", "worst")]
+    combined = pl.concat(
+        [*chosen, *_means(table, group_columns), *_differences(by_setting, group_columns)], how="diagonal"
+    )
+    return answer_frame(combined, group_columns, "value", "n", "low", "high", *DIALS, then=("light", "what"))
 
 
-def _end(settings: pl.DataFrame, keys: list[str], what: str) -> pl.DataFrame:
-    """Return the best or the worst setting of each group; equal ones are ordered by the setting."""
+def _extreme(settings: pl.DataFrame, keys: list[str], what: str) -> pl.DataFrame:
+    """Return the best or worst setting of each group; ties are ordered by the setting."""
     ordered = settings.sort("value", *SETTING, descending=[what == "best", *(False for _ in SETTING)])
     first = ordered.unique(keys, keep="first", maintain_order=True)
     return first.select(*keys, "value", "n", "low", "high", *DIALS, what=pl.lit(what))
 
 
-def _means(table: Table, where: list[str]) -> list[pl.DataFrame]:
+def _means(table: Table, group_columns: list[str]) -> list[pl.DataFrame]:
     rows = with_settings(table)
     lights = pl.concat([rows, rows.with_columns(light=pl.lit("both", pl.String))])
     parts = {"average": lights.filter(~AUTO), "auto": lights.filter(AUTO)}
     return [
-        mean_accuracy(part, [*where, "light"]).with_columns(what=pl.lit(what)) for what, part in parts.items()
+        mean_accuracy(part, [*group_columns, "light"]).with_columns(what=pl.lit(what))
+        for what, part in parts.items()
     ]
 
 
-def _differences(each: pl.DataFrame, where: list[str]) -> list[pl.DataFrame]:
-    """Summarise |on - off| of every setting and of the automatic shots: best, worst, average, auto."""
+def _differences(by_setting: pl.DataFrame, group_columns: list[str]) -> list[pl.DataFrame]:
+    """Summarise |on - off| over settings and of the automatic shots: best, worst, average, auto."""
     sides = (
-        each.filter(pl.col("light") == light).select(*where, "exposure", *DIALS, "value", "n")
+        by_setting.filter(pl.col("light") == light).select(*group_columns, "exposure", *DIALS, "value", "n")
         for light in ("on", "off")
     )
     on, off = sides
-    both = on.join(off, on=[*where, "exposure", *DIALS], nulls_equal=True, suffix="_off")
-    apart = both.select(
-        *where,
+    both = on.join(off, on=[*group_columns, "exposure", *DIALS], nulls_equal=True, suffix="_off")
+    gaps = both.select(
+        *group_columns,
         *SETTING[1:],
         light=pl.lit("difference"),
         value=(pl.col("value") - pl.col("value_off")).abs(),
         n=pl.col("n"),
     ).with_columns(low=pl.lit(None, pl.Float64), high=pl.lit(None, pl.Float64))
-    manual, keys = apart.filter(~AUTO), [*where, "light"]
+    manual, keys = gaps.filter(~AUTO), [*group_columns, "light"]
     mean = (
         manual.group_by(keys)
         .agg(pl.col("value").mean(), pl.col("n").sum())
         .with_columns(what=pl.lit("average"))
     )
-    auto = apart.filter(AUTO).select(*keys, "value", "n", what=pl.lit("auto"))
+    auto = gaps.filter(AUTO).select(*keys, "value", "n", what=pl.lit("auto"))
     ends = [
-        _end(manual, keys, "worst").with_columns(what=pl.lit("best")),
-        _end(manual, keys, "best").with_columns(what=pl.lit("worst")),
+        _extreme(manual, keys, "worst").with_columns(what=pl.lit("best")),
+        _extreme(manual, keys, "best").with_columns(what=pl.lit("worst")),
     ]
     return [*ends, mean, auto]
 
 
 @add_metric
 def setting_share(table: Table, by: Sequence[str] = ("model", "sample_id")) -> pl.DataFrame:
-    """Share of the manual camera settings at which the model is right; by sample it says how easy
-    the sample is to photograph.
+    """Share of the manual camera settings at which the model is correct; by sample, how easy the sample is
+    to photograph.
     """
     shares = accuracy(with_settings(table).filter(~AUTO, REAL_SAMPLES), by).filter(pl.col("n") > 0)
     return shares.drop("missing")
@@ -129,14 +131,14 @@ def setting_share(table: Table, by: Sequence[str] = ("model", "sample_id")) -> p
 
 @add_metric
 def camera_control(table: Table, by: Sequence[str] = ("model",)) -> pl.DataFrame:
-    """Accuracy under each ``policy`` of choosing the camera setting, averaged over the lights of a
-    sample and then over samples.
+    """Accuracy under each ``policy`` of choosing the camera setting, averaged over the lights of a sample,
+    then over samples.
 
-    ``auto`` is the camera's automatic exposure. ``average`` is a setting at random. ``fixed`` is
-    the one setting with the most right answers, for all samples and lights. ``oracle`` takes for
-    each sample and light a setting that is right, where there is one. ``gain`` is the rise over
-    ``auto`` on the same samples, with its interval. ``fixed`` and ``oracle`` are chosen on the rows
-    that they are judged on.
+    ``auto`` is the camera's automatic exposure. ``average`` is a random setting. ``fixed`` is the
+    single setting with the highest accuracy for all samples and lights. ``oracle`` chooses a correct
+    setting for each sample and light where there is one. ``gain`` is the improvement over ``auto`` on
+    the same samples, with its interval. ``fixed`` and ``oracle`` are chosen on the rows that they are
+    evaluated on.
     """
     rows, keys = select_rows(with_settings(table), by)
     shots = judged_rows(rows).filter(REAL_SAMPLES)
@@ -147,18 +149,18 @@ def camera_control(table: Table, by: Sequence[str] = ("model",)) -> pl.DataFrame
     long = of_sample.with_columns(start=pl.col("auto")).unpivot(
         POLICIES, index=[*keys, "start"], variable_name="policy", value_name="share"
     )
-    risen = pl.col("share") - pl.col("start")
+    gain = pl.col("share") - pl.col("start")
     sums = long.drop_nulls("share").group_by(*keys, "policy").agg(
         value=pl.col("share").mean(), spread=pl.col("share").var(ddof=0), n=pl.len().cast(pl.Int64),
-        gain=risen.mean(), vary=risen.var(ddof=0) / pl.len(),
+        gain=gain.mean(), vary=gain.var(ddof=0) / pl.len(),
     )  # fmt: skip
     has_gain = pl.when((pl.col("policy") != "auto") & pl.col("gain").is_not_null())
     interval = normal_interval(pl.col("gain"), pl.col("vary"))
     bounds = {f"gain_{name}": has_gain.then(bound.clip(-1, 1)) for name, bound in interval.items()}
     shares = clustered_wilson_interval(pl.col("value"), pl.col("spread"), pl.col("n"), pl.col("n"))
-    whole = sums.with_columns(**shares, **bounds, gain=has_gain.then(pl.col("gain")))
+    combined = sums.with_columns(**shares, **bounds, gain=has_gain.then(pl.col("gain")))
     return answer_frame(
-        whole, keys, "value", "n", "low", "high", "gain", "gain_low", "gain_high", then=("policy",)
+        combined, keys, "value", "n", "low", "high", "gain", "gain_low", "gain_high", then=("policy",)
     )
 
 
@@ -167,41 +169,39 @@ POLICIES = ("auto", "average", "fixed", "oracle")
 
 def _scenes(shots: pl.LazyFrame, keys: list[str]) -> pl.LazyFrame:
     """Return one row per sample and light, with the accuracy of each policy."""
-    right = pl.col("correct").cast(pl.Float64)
+    correct = pl.col("correct").cast(pl.Float64)
     manual = shots.filter(~AUTO)
     order = [*(pl.col(name) for name in DIALS)]
     best = (
         manual.group_by(*keys, *DIALS)
-        .agg(share=right.mean())
+        .agg(share=correct.mean())
         .sort(pl.col("share"), *order, descending=[True, False, False, False])
         .unique(keys, keep="first", maintain_order=True)
         .select(*keys, *DIALS, chosen=pl.lit(True))
     )
     marked = shots.join(best, on=[*keys, *DIALS], how="left", nulls_equal=True)
-    manual_right = right.filter(~AUTO)
+    manual_correct = correct.filter(~AUTO)
     policies = {
-        "auto": right.filter(AUTO).mean(),
-        "average": manual_right.mean(),
-        "fixed": right.filter(~AUTO & pl.col("chosen")).mean(),
-        "oracle": manual_right.max(),
+        "auto": correct.filter(AUTO).mean(),
+        "average": manual_correct.mean(),
+        "fixed": correct.filter(~AUTO & pl.col("chosen")).mean(),
+        "oracle": manual_correct.max(),
     }
     return marked.group_by(*keys, *(key for key in (*SAMPLE_KEY, "light") if key not in keys)).agg(**policies)
 
 
-# The solution space of a camera: at how many settings each sample is right, and how far two models want
-# the same settings.
-
+# The solution space of a camera: the settings at which a sample is classified correctly.
 
 OUTCOMES = ("both", "model only", "other only", "none")
 
 
 @add_metric
 def solution_space(table: Table, by: Sequence[str] = ("model", "light")) -> pl.DataFrame:
-    """Share of samples that are right at exactly ``right`` of the manual camera settings;
-    ``settings`` says of how many.
+    """Share of samples that are correct at exactly ``right`` of the manual camera settings; ``settings``
+    is their number.
 
-    ``n`` counts the samples that were judged at that many settings, once per model and, where
-    ``by`` names it, per light. A number of settings that no sample has is absent. Wilson interval.
+    ``n`` counts the samples that were judged at that many settings, once per model and, where ``by``
+    names it, per light. Numbers of settings without samples are absent. Wilson interval.
     """
     rows, keys = select_rows(with_settings(table).filter(~AUTO), by)
     of_sample = list(dict.fromkeys([*keys, *SAMPLE_KEY, "model"]))
@@ -211,8 +211,8 @@ def solution_space(table: Table, by: Sequence[str] = ("model", "light")) -> pl.D
         .agg(settings=pl.len().cast(pl.Int64), right=pl.col("correct").sum())
     )
     counted = counted.with_columns(pl.col("right").cast(pl.Int64))
-    held = counted.group_by(*keys, "settings", "right").agg(samples=pl.len().cast(pl.Int64))
-    shares = held.with_columns(n=pl.col("samples").sum().over(*keys, "settings"))
+    counts = counted.group_by(*keys, "settings", "right").agg(samples=pl.len().cast(pl.Int64))
+    shares = counts.with_columns(n=pl.col("samples").sum().over(*keys, "settings"))
     shares = shares.with_columns(value=pl.col("samples") / pl.col("n"))
     bounded = shares.with_columns(**wilson_interval(pl.col("value"), pl.col("n")))
     return answer_frame(bounded, keys, "value", "n", "low", "high", then=("settings", "right"))
@@ -220,45 +220,48 @@ def solution_space(table: Table, by: Sequence[str] = ("model", "light")) -> pl.D
 
 @add_metric
 def solution_overlap(table: Table, by: Sequence[str] = ("model",)) -> pl.DataFrame:
-    """Share of (sample, manual camera setting) pairs that are right for both of two models, for one
-    of them only, or for none.
+    """Share of (sample, manual camera setting) pairs that are correct for both of two models, for one of
+    them, or for none.
 
-    ``outcome`` is ``both``, ``model only``, ``other only`` or ``none``; a pair counts where both
-    models were judged. ``n`` counts samples and ``pairs`` their settings. The interval is Wilson's
-    with the effective number of pairs: settings of one sample are not independent. Further columns
-    in ``by`` make separate groups.
+    ``outcome`` is ``both``, ``model only``, ``other only`` or ``none``; a pair counts where both models
+    were judged. ``n`` counts samples and ``pairs`` their settings. The interval is Wilson's with the
+    effective number of pairs, because settings of one sample are not independent. Further columns in
+    ``by`` form separate groups.
     """
-    rows, named = select_rows(with_settings(table).filter(~AUTO), by)
-    keys = [key for key in named if key not in ("model", WHOLE)]
-    seen = [*keys, *(key for key in (*SAMPLE_KEY, "image_id", "light", *DIALS) if key not in keys)]
-    held = judged_rows(rows).select(*seen, "model", "correct").collect(engine="streaming")
-    models = sorted(held["model"].drop_nulls().unique())
-    one_model = {model: held.filter(pl.col("model") == model).drop("model") for model in models}
+    rows, columns = select_rows(with_settings(table).filter(~AUTO), by)
+    keys = [key for key in columns if key not in ("model", WHOLE)]
+    pair_key = [*keys, *(key for key in (*SAMPLE_KEY, "image_id", "light", *DIALS) if key not in keys)]
+    judged = judged_rows(rows).select(*pair_key, "model", "correct").collect(engine="streaming")
+    models = sorted(judged["model"].drop_nulls().unique())
+    one_model = {model: judged.filter(pl.col("model") == model).drop("model") for model in models}
     parts = [
-        _pair(one_model[first], one_model[second], seen, keys).with_columns(
+        _overlap(one_model[first], one_model[second], pair_key, keys).with_columns(
             model=pl.lit(first), other=pl.lit(second)
         )
         for first, second in combinations(models, 2)
     ]
-    empty = held.clear().drop("model")
-    found = parts or [
-        _pair(empty, empty, seen, keys).with_columns(model=pl.lit("", pl.String), other=pl.lit("", pl.String))
+    empty = judged.clear().drop("model")
+    frames = parts or [
+        _overlap(empty, empty, pair_key, keys).with_columns(
+            model=pl.lit("", pl.String), other=pl.lit("", pl.String)
+        )
     ]
     return answer_frame(
-        pl.concat(found), [*keys, "model", "other"], "value", "n", "low", "high", "pairs", then=("outcome",)
+        pl.concat(frames), [*keys, "model", "other"], "value", "n", "low", "high", "pairs", then=("outcome",)
     )
 
 
-def _pair(one: pl.DataFrame, other: pl.DataFrame, seen: list[str], keys: list[str]) -> pl.DataFrame:
-    both = one.lazy().join(other.lazy(), on=seen, nulls_equal=True, suffix="_other")
+def _overlap(model: pl.DataFrame, other: pl.DataFrame, pair_key: list[str], keys: list[str]) -> pl.DataFrame:
+    both = model.lazy().join(other.lazy(), on=pair_key, nulls_equal=True, suffix="_other")
     first, second = pl.col("correct"), pl.col("correct_other")
     outcomes = dict(
         zip(OUTCOMES, (first & second, first & ~second, ~first & second, ~first & ~second), strict=True)
     )
     of_sample = list(dict.fromkeys([*keys, *SAMPLE_KEY]))
     sums = both.group_by(of_sample).agg(
-        pairs=pl.len(), **{name: held.sum() for name, held in outcomes.items()}
+        pairs=pl.len(), **{name: outcome.sum() for name, outcome in outcomes.items()}
     )
+    # Residuals of the ratio estimator hits / pairs give the variance between samples.
     long = sums.unpivot(OUTCOMES, index=[*of_sample, "pairs"], variable_name="outcome", value_name="hits")
     groups = [*keys, "outcome"]
     hits, pairs = pl.col("hits").cast(pl.Float64), pl.col("pairs").cast(pl.Float64)
@@ -276,12 +279,11 @@ def _pair(one: pl.DataFrame, other: pl.DataFrame, seen: list[str], keys: list[st
 
 @add_metric
 def disagreement(table: Table, by: Sequence[str] = ("shift", "sample_id")) -> pl.DataFrame:
-    """Share of pairs of models of which one is right and the other wrong on the same image,
-    averaged over images.
+    """Share of model pairs of which exactly one is correct on an image, averaged over images.
 
-    By sample it names the images that tell models apart. Images that only one model was judged on
-    are left out. ``n`` counts images where ``by`` names the sample, otherwise samples; the interval
-    is Wilson's with their effective number.
+    By sample, it identifies the images that discriminate between models. Images that only one model was
+    judged on are left out. ``n`` counts images where ``by`` names the sample, otherwise samples; the
+    interval is Wilson's with their effective number.
     """
     rows, keys = select_rows(table, by)
     of_image = list(dict.fromkeys([*keys, "run_id", *SAMPLE_KEY, "image_id"]))

@@ -1,9 +1,9 @@
 """Failure severities: the severity at which a model first fails.
 
-A trajectory is one sample under one shift at rising severity, seen by one model, starting from the
-clean image. Its failure severity is the least severity judged wrong, probes included: 0 when the
-clean image is already wrong, null when the trajectory survived, that is, was right at every
-severity judged. A missing row is left out.
+A trajectory is one sample under one shift at rising severity, evaluated by one model and starting from
+the clean image. Its failure severity is the lowest severity at which it is misclassified, probes
+included: 0 if the clean image is already misclassified, null if the trajectory survives, that is, if it
+is correct at every severity judged. Missing rows are left out.
 """
 
 from __future__ import annotations
@@ -32,57 +32,63 @@ from sorites.metrics.rows import (
     with_clean,
 )
 
-# Failure severities of tables with more trajectories than memory holds keys of: 64-bit hashes stand for the
-# keys.
+# Large tables: trajectories are identified by 64-bit hashes, because their keys would not fit into memory.
 
 
 def counted_failures(
     rows: pl.LazyFrame, keys: Sequence[str], trajectory: Sequence[str], parts: int
 ) -> Iterator[pl.DataFrame]:
-    """Yield the number of trajectories (``count``) by keys and failure severity, for parts of whole samples.
+    """Yield the number of trajectories (``count``) by keys and failure severity, in parts of whole
+    samples.
 
-    ``rows`` are judged; ``trajectory`` are the columns by which trajectories differ, ``keys`` among them.
+    Args:
+        rows: Judged rows.
+        keys: The group columns.
+        trajectory: The columns that identify a trajectory; they include ``keys``.
+        parts: The number of parts.
     """
     names = _names(rows.filter(SHIFTED), keys, trajectory)
     for part in range(parts):
-        some = rows.filter(pl.col("sample_id").hash(0) % parts == part)
-        yield _counted(some, keys, trajectory).join(names, on="group").drop("group")
+        part_rows = rows.filter(pl.col("sample_id").hash(0) % parts == part)
+        yield _count_part(part_rows, keys, trajectory).join(names, on="group").drop("group")
 
 
-def _counted(rows: pl.LazyFrame, keys: Sequence[str], trajectory: Sequence[str]) -> pl.DataFrame:
+def _count_part(rows: pl.LazyFrame, keys: Sequence[str], trajectory: Sequence[str]) -> pl.DataFrame:
     hashed = [_hash(name, trajectory) for name in trajectory]
     wrong_at = pl.when(pl.col("correct").not_()).then("severity")
     marked = rows.filter(SHIFTED).select(*hashed, failure=wrong_at)
-    apart = marked.select(
+    hashed_rows = marked.select(
         "failure", trajectory=_joined(trajectory), start=_joined(CLEAN_KEY), group=_joined(keys)
     )
-    points = apart.group_by("trajectory").agg(
+    points = hashed_rows.group_by("trajectory").agg(
         pl.col("start").first(), pl.col("group").first(), pl.col("failure").min()
     )
     clean = rows.filter((pl.col("shift") == CLEAN) & pl.col("correct").not_())
-    lost = (
+    misclassified_clean = (
         clean.select([_hash(name, trajectory) for name in CLEAN_KEY])
         .select(start=_joined(CLEAN_KEY), lost=True)
         .unique()
     )
     failure = pl.when("lost").then(0.0).otherwise(pl.col("failure").fill_null(float("inf")))
-    known = points.join(lost, on="start", how="left").select("group", failure=failure)
+    with_clean_failures = points.join(misclassified_clean, on="start", how="left").select(
+        "group", failure=failure
+    )
     return (
-        known.group_by("group", "failure")
+        with_clean_failures.group_by("group", "failure")
         .agg(pl.len().cast(pl.Int64).alias("count"))
         .collect(engine="streaming")
     )
 
 
 def _names(rows: pl.LazyFrame, keys: Sequence[str], trajectory: Sequence[str]) -> pl.DataFrame:
-    """Return the values of the keys by the hash that stands for them."""
+    """Return the values of the keys with their hash."""
     unique = rows.select(keys).unique().collect(engine="streaming")
     hashed = unique.lazy().with_columns([_hash(name, trajectory) for name in keys])
     return hashed.select(*keys, group=_joined(keys)).collect()
 
 
 def _hash(name: str, trajectory: Sequence[str]) -> pl.Expr:
-    """Return the hash of a column, another one for each: they are joined by exclusive or."""
+    """Return a hash with a different seed for each column, because the hashes are combined by XOR."""
     return pl.col(name).hash(list(trajectory).index(name) + 1).alias(f"hash of {name}")
 
 
@@ -90,16 +96,16 @@ def _joined(names: Sequence[str]) -> pl.Expr:
     return functools.reduce(operator.xor, [pl.col(f"hash of {name}") for name in names])
 
 
-# Rows whose trajectories are counted at a time: less than two gigabytes.
-AT_ONCE = 50_000_000
+# Rows whose trajectories are counted at a time, in less than 2 GB.
+ROWS_PER_PART = 50_000_000
 TRAJECTORY = ("run_id", "model", "shift", "sample_id", "seed")
 
 
 def trajectories(table: Table, keep: Sequence[str] = ()) -> pl.LazyFrame:
-    """Return one row per trajectory: its key, the columns of ``keep``, ``failure`` (severity or
-    null) and ``top``.
+    """Return one row per trajectory: its key, the columns of ``keep``, ``failure`` (severity or null) and
+    ``top``.
 
-    ``top`` is the greatest severity at which the trajectory was judged.
+    ``top`` is the highest severity at which the trajectory was judged.
     """
     rows, _ = select_rows(table, [*TRAJECTORY, *keep], IMAGE_COLUMNS)
     return _trajectories(judged_rows(rows, probes=True).filter(REAL_SAMPLES), keep)
@@ -120,19 +126,21 @@ def _trajectories(rows: pl.LazyFrame, keep: Sequence[str]) -> pl.LazyFrame:
 def failure_severity(
     table: Table, by: Sequence[str] = ("model", "shift"), relative: bool = False
 ) -> pl.DataFrame:
-    """Median failure severity of the trajectories, in the unit of the shift; null when at least half survive.
+    """Median failure severity of the trajectories, in the unit of the shift; null when at least half
+    survive.
 
-    Survivors, counted in ``survived``, rank above every failure. The interval lies between order
-    statistics (binomial, no assumption on the distribution): ``low`` is 0 where ``n`` is too small
-    for one, ``high`` is null where it lies above the greatest severity. ``relative`` gives
-    fractions of the greatest severity of the shift in the table, so that shifts can be pooled:
-    ``by=("model",), relative=True`` is the fraction at which half of the trajectories fail.
-    Trajectories are treated as independent, so pooling the shifts of one sample gives an interval
-    that is somewhat too narrow.
+    Survivors, counted in ``survived``, rank above every failure. The interval is between order
+    statistics (binomial, distribution-free): ``low`` is 0 where ``n`` is too small for one, ``high`` is
+    null where it is above the highest severity. With ``relative``, severities are fractions of the
+    highest severity of the shift in the table, so that shifts can be pooled: ``by=("model",),
+    relative=True`` is the fraction at which half of the trajectories fail. Trajectories are treated as
+    independent, so the interval is somewhat too narrow where the shifts of one sample are pooled.
     """
     rows = _row_count(table)
     counts, keys = (
-        _large(table, by, relative, -(-rows // AT_ONCE)) if rows > AT_ONCE else _small(table, by, relative)
+        _count_in_parts(table, by, relative, -(-rows // ROWS_PER_PART))
+        if rows > ROWS_PER_PART
+        else _count_at_once(table, by, relative)
     )
     ordered = counts.group_by(*keys, "failure").agg(pl.col("count").sum())
     ordered = ordered.sort([*keys, "failure"])
@@ -151,8 +159,10 @@ def failure_severity(
     return answer_frame(medians.with_columns(beyond), keys, "value", "n", "low", "high", "survived")
 
 
-def _small(table: Table, by: Sequence[str], relative: bool) -> tuple[pl.DataFrame, list[str]]:
-    """Return the number of trajectories by keys and failure severity, infinite for survivors, and the keys."""
+def _count_at_once(table: Table, by: Sequence[str], relative: bool) -> tuple[pl.DataFrame, list[str]]:
+    """Return the number of trajectories by keys and failure severity (infinite for survivors), and the
+    keys.
+    """
     points, _, keys = failure_severities(table, by, relative)
     failures = pl.col("failure").fill_null(float("inf"))
     return points.group_by(*keys, failures).agg(pl.len().cast(pl.Int64).alias("count")).collect(
@@ -160,13 +170,15 @@ def _small(table: Table, by: Sequence[str], relative: bool) -> tuple[pl.DataFram
     ), keys
 
 
-def _large(table: Table, by: Sequence[str], relative: bool, parts: int) -> tuple[pl.DataFrame, list[str]]:
-    """Return the same, counted in parts of whole samples."""
+def _count_in_parts(
+    table: Table, by: Sequence[str], relative: bool, parts: int
+) -> tuple[pl.DataFrame, list[str]]:
+    """Return the same as ``_count_at_once``, counted in parts of whole samples."""
     rows, keys = _real_rows(table, by, relative)
     judged = judged_rows(rows, probes=True)
     trajectory = list(dict.fromkeys([*TRAJECTORY, *keys]))
-    apart = list(dict.fromkeys([*keys, "shift"]))
-    counts = pl.concat(counted_failures(judged, apart, trajectory, parts))
+    count_keys = list(dict.fromkeys([*keys, "shift"]))
+    counts = pl.concat(counted_failures(judged, count_keys, trajectory, parts))
     if relative:
         counts = _fraction(counts.lazy(), _greatest(judged), "failure").collect()
     return counts, keys
@@ -179,13 +191,15 @@ def _row_count(table: Table) -> int:
 
 
 def _nth(rank: pl.Expr) -> pl.Expr:
-    """The failure severity of this rank, counted from 1, among sorted and counted failure severities."""
+    """Return the failure severity of this rank, counted from 1, in sorted and cumulated failure
+    severities.
+    """
     return pl.col("failure").filter(pl.col("up_to") >= rank).first()
 
 
 def lower_rank(n: pl.Series) -> pl.Series:
-    """Return the greatest r for which the r-th of n values is below the true median with 97.5 %
-    certainty; 0 if there is none.
+    """Return the largest r such that the r-th of n values is below the true median with 97.5 % confidence,
+    or 0.
     """
     from scipy.special import bdtr, bdtrik
 
@@ -198,11 +212,12 @@ def lower_rank(n: pl.Series) -> pl.Series:
 
 @add_metric
 def survival(table: Table, by: Sequence[str] = ("model", "shift"), relative: bool = False) -> pl.DataFrame:
-    """Share of trajectories not yet failed at each severity (failure severity > severity); Wilson interval.
+    """Share of trajectories not yet failed at each severity (failure severity > severity); Wilson
+    interval.
 
-    There is a row for 0, for each severity of the suite and for each failure severity. ``n`` counts
-    the trajectories judged at this severity or a greater one; where all end at the same severity
-    the curve is Kaplan and Meier's. ``relative`` is as in ``failure_severity``.
+    There is a row for 0, for each severity of the suite and for each failure severity. ``n`` counts the
+    trajectories judged at this severity or a higher one; where all end at the same severity the curve
+    is the Kaplan-Meier curve. ``relative`` is as in ``failure_severity``.
     """
     points, grid, keys = failure_severities(table, by, relative)
     counts, severities = _collect(points, grid, keys)
@@ -235,16 +250,17 @@ def failure_histogram(
     """Share of trajectories that fail between two severities, ``above`` < failure severity <=
     ``severity``; Wilson interval.
 
-    The first bracket (``severity`` 0, ``above`` null) holds those that are wrong when clean; the
-    last one (``severity`` null) holds the survivors. The shares of each group sum to 1.
+    The first bin (``severity`` 0, ``above`` null) contains trajectories whose clean image is
+    misclassified; the last (``severity`` null) contains the survivors. The shares of each group sum to
+    1.
     """
     points, grid, keys = failure_severities(table, by, relative)
     counts, severities = _collect(points, grid, keys)
     edges = severities.sort([*keys, "severity"]).with_columns(above=pl.col("severity").shift(1).over(keys))
-    last = edges.group_by(keys).agg(above=pl.col("severity").max(), severity=pl.lit(None, pl.Float64))
-    brackets = pl.concat([edges, last.select(edges.columns)])
-    hits = brackets.join(counts, on=keys, nulls_equal=True).filter(_inside())
-    full = brackets.join(
+    survivors = edges.group_by(keys).agg(above=pl.col("severity").max(), severity=pl.lit(None, pl.Float64))
+    bins = pl.concat([edges, survivors.select(edges.columns)])
+    hits = bins.join(counts, on=keys, nulls_equal=True).filter(_in_bin())
+    full = bins.join(
         hits.group_by(*keys, "severity").agg(pl.col("count").sum()),
         on=[*keys, "severity"],
         how="left",
@@ -254,7 +270,7 @@ def failure_histogram(
     return _with_wilson(shares.with_columns(value=pl.col("count") / pl.col("n")), keys, ["above", "severity"])
 
 
-def _inside() -> pl.Expr:
+def _in_bin() -> pl.Expr:
     failure, survived = pl.col("failure"), pl.col("failure").is_null()
     reached = pl.col("above").is_null() | (failure > pl.col("above"))
     return (
@@ -303,7 +319,9 @@ def _fraction(frame: pl.LazyFrame, greatest: pl.LazyFrame, *names: str) -> pl.La
 
 
 def _collect(points: pl.LazyFrame, grid: pl.LazyFrame, keys: list[str]) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the trajectories counted by failure and top, and the severities from 0 up, in one pass."""
+    """Return the trajectories counted by failure and top, and the severities including 0 and the highest,
+    in one pass.
+    """
     counted = points.group_by(*keys, "failure", "top").agg(pl.len().cast(pl.Int64).alias("count"))
     counts, severities = pl.collect_all(
         [counted, grid.select(*keys, "severity").unique()], engine="streaming"
@@ -316,25 +334,24 @@ def _collect(points: pl.LazyFrame, grid: pl.LazyFrame, keys: list[str]) -> tuple
     return counts, pl.concat([severities, ends.select(severities.columns)]).unique()
 
 
-# The severity at which a model has lost half of the accuracy it has on clean images.
-
+# The severity at which accuracy is half of the clean accuracy.
 
 Array = NDArray[np.float64]
-# This many weights are drawn at a time.
-CELLS = 1 << 23
+# Bootstrap weights drawn at a time.
+WEIGHTS_PER_BATCH = 1 << 23
 
 
 @add_metric
 def half_accuracy_severity(
     table: Table, by: Sequence[str] = ("model", "shift"), resamples: int = 1000
 ) -> pl.DataFrame:
-    """Severity at which accuracy, joined by straight lines from the clean images on, is first
-    half of the clean accuracy.
+    """Severity at which accuracy, interpolated linearly from the clean images on, is first half of the
+    clean accuracy.
 
-    Unlike ``failure_severity`` it does not count images that were wrong when clean. The value is
-    null where accuracy stays above half up to the greatest severity. ``n`` counts samples and
-    ``clean`` is their clean accuracy. The interval is a percentile bootstrap over samples: ``high``
-    is null where it lies above the greatest severity, ``low`` where it does too.
+    Unlike ``failure_severity`` it ignores images that are misclassified when clean. The value is null
+    where accuracy stays above half up to the highest severity. ``n`` counts samples and ``clean`` is
+    their clean accuracy. The interval is a percentile bootstrap over samples; bounds above the highest
+    severity are null.
     """
     checked_resamples(resamples, or_none=False)
     _, keys = select_rows(table, by, IMAGE_COLUMNS)
@@ -345,27 +362,27 @@ def half_accuracy_severity(
     cells = judged.group_by(*keys, *(key for key in SAMPLE_KEY if key not in keys), "severity").agg(
         right=pl.col("correct").cast(pl.Float64).mean()
     )
-    held = cells.collect(engine="streaming")
-    found = [
+    collected = cells.collect(engine="streaming")
+    records = [
         {**dict(zip(keys, key, strict=True)), **_half(group, resamples)}
-        for key, group in held.group_by(keys, maintain_order=True)
+        for key, group in collected.group_by(keys, maintain_order=True)
     ]
     numbers = dict.fromkeys(("value", "low", "high", "clean"), pl.Float64())
-    schema = {**{key: held.schema[key] for key in keys}, **numbers, "n": pl.Int64()}
-    return answer_frame(pl.DataFrame(found, schema=schema), keys, "value", "n", "low", "high", "clean")
+    schema = {**{key: collected.schema[key] for key in keys}, **numbers, "n": pl.Int64()}
+    return answer_frame(pl.DataFrame(records, schema=schema), keys, "value", "n", "low", "high", "clean")
 
 
 def _half(group: pl.DataFrame, resamples: int) -> dict[str, float | int | None]:
-    """Return the crossing of one model and shift; a row of the matrix is a sample, a column a
-    severity, and NaN is missing.
+    """Return the crossing of one model and shift from a matrix of samples x severities, where NaN is
+    missing.
     """
     severities = sorted(group["severity"].unique())
     samples = group.select(pl.struct(SAMPLE_KEY).rank("dense")).to_series().to_numpy() - 1
     matrix = np.full((int(samples.max()) + 1, len(severities)), np.nan)
     matrix[samples, np.searchsorted(severities, group["severity"].to_numpy())] = group["right"].to_numpy()
-    held = np.isfinite(matrix)
-    right, places = np.where(held, matrix, 0.0), np.array(severities)
-    clean = right[:, 0].sum() / max(held[:, 0].sum(), 1) if severities[0] == 0 else None
+    judged = np.isfinite(matrix)
+    correct, severity_values = np.where(judged, matrix, 0.0), np.array(severities)
+    clean = correct[:, 0].sum() / max(judged[:, 0].sum(), 1) if severities[0] == 0 else None
     nothing: dict[str, float | int | None] = {
         "value": None,
         "low": None,
@@ -376,16 +393,18 @@ def _half(group: pl.DataFrame, resamples: int) -> dict[str, float | int | None]:
     if not clean:
         return nothing
     value = crossing(
-        right.sum(axis=0, keepdims=True), held.sum(axis=0, keepdims=True, dtype=np.float64), places
+        correct.sum(axis=0, keepdims=True),
+        judged.sum(axis=0, keepdims=True, dtype=np.float64),
+        severity_values,
     )[0]
-    rng, batch = np.random.default_rng(SEED), max(1, CELLS // len(matrix))
-    drawn = []
+    rng, batch = np.random.default_rng(SEED), max(1, WEIGHTS_PER_BATCH // len(matrix))
+    crossings = []
     for start in range(0, resamples, batch):
         weights = rng.multinomial(
             len(matrix), np.full(len(matrix), 1 / len(matrix)), min(batch, resamples - start)
         ).astype(np.float64)
-        drawn.append(crossing(weights @ right, weights @ held, places))
-    low, high = percentile_ranks(np.concatenate(drawn))
+        crossings.append(crossing(weights @ correct, weights @ judged, severity_values))
+    low, high = percentile_ranks(np.concatenate(crossings))
     ends = (value, min(low, value), max(high, value))
     return {
         **nothing,
@@ -400,8 +419,8 @@ def _half(group: pl.DataFrame, resamples: int) -> dict[str, float | int | None]:
 
 
 def crossing(right: Array, seen: Array, severities: Array) -> Array:
-    """Return for each row of sums where the curve first comes down to half of its start; infinity
-    where it does not.
+    """Return where each row's curve (``right / seen``) first falls to half of its start; infinity where it
+    does not.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         curve = right / seen

@@ -1,15 +1,14 @@
-"""OOD score by level (IS-OOD, NeurIPS 2024): each cell of semantic and covariate level against
-one in-distribution pool.
+"""OOD detection by level (IS-OOD, NeurIPS 2024): each cell of semantic and covariate level against one ID
+pool.
 
-The in-distribution pool is every clean image of a known class; a cell holds the other images of its
-two levels. A cell of fewer than ``min_n`` images is too small to be reliable: its value is null,
-and its ``n`` stays. The published code skips cells below 10. A level is an integer bin of a
-measured distance, never a severity.
+The in-distribution pool is every clean image of a known class; a cell contains the other images of its
+two levels. The value of a cell with fewer than ``min_n`` images is null, and its ``n`` is kept; the
+published code skips cells below 10. A level is an integer bin of a measured distance, never a severity.
 
-Sets of images (see ``_sets``) are held apart, each against the same in-distribution pool, and named in
-the column ``set``: in IS-OOD the correlation with the covariate level has another sign on
-ImageNet-21K than on Syn-IS (its third insight), so that a mixture of both says nothing of either.
-``pooled`` makes one map of all sets, whose name in ``set`` starts with "pooled:" and lists them.
+Sets of images (the column ``set``) are evaluated separately against the same in-distribution pool: in
+IS-OOD the correlation with the covariate level has opposite signs on ImageNet-21K and on Syn-IS (its
+third insight), so a mixture would be meaningless. ``pooled`` makes one map of all sets; its ``set``
+starts with "pooled:" and lists them.
 """
 
 from __future__ import annotations
@@ -35,25 +34,25 @@ BY_SET = (*BY_SCORER, SET)
 def level_map(
     table: Table, by: Sequence[str] = BY_SET, metric: str = "auroc", min_n: int = MIN_N, pooled: bool = False
 ) -> pl.DataFrame:
-    """AUROC, or another number of ``ood``, per ``set`` and cell of ``sem_level`` and ``cov_level``;
-    ``n`` counts its images.
+    """AUROC, or another number of ``ood``, per ``set`` and cell of ``sem_level`` and ``cov_level``; ``n``
+    counts its images.
 
-    ``set`` is added to ``by`` where it is left out, as ``model`` and ``scorer`` are; ``pooled``
-    makes one map of all sets.
+    ``set``, ``model`` and ``scorer`` are added to ``by`` where they are left out; ``pooled`` makes one
+    map of all sets.
     """
     if metric not in NUMBERS:
         raise UnknownName("number", metric, NUMBERS, f"One of {', '.join(NUMBERS)}.")
     if min_n < 1:
-        raise SoritesError(f"min_n is a number of images from 1 up, got {min_n}")
-    wanted = [key for key in ([by] if isinstance(by, str) else by) if key not in CELL]
-    asked = (
-        pooled_sets(table, (pl.col("output") == "ood") & framework_named("graded")[1]) if pooled else table
-    )
-    keys = list(dict.fromkeys([*wanted, *BY_SET]))
-    found = ood_numbers(asked, [*keys, *CELL], "graded", "clean", [metric])
-    graded = found.filter(pl.col("sem_level").is_not_null() & pl.col("cov_level").is_not_null())
-    fair = [pl.when(pl.col("ood") >= min_n).then(name).alias(name) for name in ("value", "low", "high")]
-    cells = graded.with_columns(*fair, n=pl.col("ood"))
+        raise SoritesError(f"min_n must be at least 1, got {min_n}")
+    columns = [key for key in ([by] if isinstance(by, str) else by) if key not in CELL]
+    rows = pooled_sets(table, (pl.col("output") == "ood") & framework_named("graded")[1]) if pooled else table
+    keys = list(dict.fromkeys([*columns, *BY_SET]))
+    numbers = ood_numbers(rows, [*keys, *CELL], "graded", "clean", [metric])
+    graded = numbers.filter(pl.col("sem_level").is_not_null() & pl.col("cov_level").is_not_null())
+    large_enough = [
+        pl.when(pl.col("ood") >= min_n).then(name).alias(name) for name in ("value", "low", "high")
+    ]
+    cells = graded.with_columns(*large_enough, n=pl.col("ood"))
     return answer_frame(cells, keys, "value", "n", "low", "high", "id", "missing", then=CELL)
 
 
@@ -64,19 +63,19 @@ def level_curve(
     """Mean over the cells of ``level_map`` at each ``level`` of one ``axis``, semantic or covariate.
 
     ``cells`` is the number of cells and ``n`` counts their images. ``least`` and ``most`` are the
-    extremes of the cells: that spread shows the effect of the other axis and is not an interval.
+    extremes of the cells; this range shows the effect of the other axis and is not an interval.
     """
     cells = level_map(table, by, metric, min_n, pooled)
     keys = [key for key in cells.columns[: cells.columns.index("value")] if key not in CELL]
-    fair = cells.filter(pl.col("value").is_not_null())
-    along = [
-        fair.rename({column: "level"})
+    large_enough = cells.filter(pl.col("value").is_not_null())
+    by_axis = [
+        large_enough.rename({column: "level"})
         .with_columns(axis=pl.lit(axis))
         .select(*keys, "axis", "level", "value", "n")
         for axis, column in AXES.items()
     ]
     value = pl.col("value")
-    means = pl.concat(along).group_by(*keys, "axis", "level").agg(
+    means = pl.concat(by_axis).group_by(*keys, "axis", "level").agg(
         value.mean(), pl.col("n").sum(), least=value.min(), most=value.max(), cells=pl.len().cast(pl.Int64)
     )  # fmt: skip
     return answer_frame(means, keys, "value", "n", "least", "most", "cells", then=["axis", "level"])
@@ -88,8 +87,8 @@ def correlation(
 ) -> pl.DataFrame:
     """Pearson correlation of the level means with the level, along each ``axis`` (IS-OOD, equation 5).
 
-    ``levels`` counts the levels; the value is null with fewer than 3, or where the means do not
-    differ. Levels whose cells are all too small are left out, and the others keep their numbers.
+    ``levels`` counts the levels; the value is null with fewer than 3, or where the means do not differ.
+    Levels whose cells are all too small are left out, and the others keep their numbers.
     """
     return _along(table, by, metric, min_n, pooled, pl.corr("level", "value"))
 
@@ -98,10 +97,10 @@ def correlation(
 def sensitivity(
     table: Table, by: Sequence[str] = BY_SET, metric: str = "auroc", min_n: int = MIN_N, pooled: bool = False
 ) -> pl.DataFrame:
-    """Change of the level means per level, by least squares and without its sign, along each
-    ``axis`` (IS-OOD, equation 6).
+    """Absolute change of the level means per level, by least squares, along each ``axis`` (IS-OOD,
+    equation 6).
 
-    The value is a fraction, where the paper prints percent. It is null with fewer than 3 ``levels``.
+    The value is a fraction; the paper prints percent. It is null with fewer than 3 ``levels``.
     """
     slope = pl.cov("level", "value") / pl.col("level").var()
     return _along(table, by, metric, min_n, pooled, slope.abs())

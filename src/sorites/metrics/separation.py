@@ -1,8 +1,8 @@
-"""Exact measures of how well scores separate OOD from in-distribution images, from two sorts and one merge.
+"""OOD frameworks, and exact measures of how well scores separate OOD from in-distribution images.
 
-A larger score is more OOD. Ties get half credit in the AUROC; elsewhere a threshold flags every
-score at or above it (OOD is positive) or at or below it (in-distribution is positive), so that tied
-scores stay together. Nothing here knows of a table.
+Higher scores are more OOD. Ties count half in the AUROC. Elsewhere a threshold flags every score at or
+above it (OOD is positive) or at or below it (in-distribution is positive), so that tied scores stay
+together.
 """
 
 from __future__ import annotations
@@ -27,8 +27,11 @@ Counts = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Pool:
-    """Scores in rising order; ``sample`` numbers the sample of each image, from 0 up, or is None
-    where all differ.
+    """Scores in ascending order.
+
+    Attributes:
+        scores: The scores.
+        sample: The index of each image's sample, or None where every image has another sample.
     """
 
     scores: Floats
@@ -36,10 +39,10 @@ class Pool:
 
     @classmethod
     def of(cls, scores: Floats, sample: Counts | None = None) -> Pool:
-        """Make a pool of scores in any order; NaN is an error."""
+        """Return a pool of scores in any order; raise an error if a score is NaN."""
         if np.isnan(scores).any():
             raise SoritesError(
-                f"wanted scores that are numbers, got {int(np.isnan(scores).sum())} NaN among {len(scores)}"
+                f"expected finite scores, got {int(np.isnan(scores).sum())} NaN among {len(scores)}"
             )
         if sample is None:
             return cls(np.sort(scores))
@@ -51,21 +54,19 @@ class Pool:
 
     @functools.cached_property
     def samples(self) -> int:
-        """The number of different samples in the pool, which is the n of an interval that counts no
-        sample twice.
-        """
+        """The number of different samples, used as n of intervals that respect clusters."""
         return len(self) if self.sample is None else int(np.count_nonzero(np.bincount(self.sample)))
 
     @functools.cached_property
     def firsts(self) -> Counts:
         """For each score, the number of scores of the pool strictly below it."""
-        places = np.arange(len(self))
-        return np.maximum.accumulate(np.where(np.diff(self.scores, prepend=np.nan) == 0, 0, places))
+        indexes = np.arange(len(self))
+        return np.maximum.accumulate(np.where(np.diff(self.scores, prepend=np.nan) == 0, 0, indexes))
 
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """Two pools that are both not empty."""
+    """Two non-empty pools."""
 
     in_distribution: Pool
     ood: Pool
@@ -80,123 +81,121 @@ class Pair:
         """For each OOD score, the number of in-distribution scores below it or tied with it."""
         in_distribution, ood = self.in_distribution.scores, self.ood.scores
         tied = in_distribution[np.minimum(self.below, len(in_distribution) - 1)] == ood
-        found = self.below.copy()
-        found[tied] = np.searchsorted(in_distribution, ood[tied], "right")
-        return found
+        counts = self.below.copy()
+        counts[tied] = np.searchsorted(in_distribution, ood[tied], "right")
+        return counts
 
     @functools.cached_property
     def flipped(self) -> Pair:
-        """The pair with in-distribution as the positive class: scores change sign and the pools change places."""
-        turned = (
+        """The pair with in-distribution as the positive class: scores are negated and the pools swapped."""
+        pools = (
             Pool(-p.scores[::-1], None if p.sample is None else p.sample[::-1])
             for p in (self.ood, self.in_distribution)
         )
-        return Pair(*turned)
+        return Pair(*pools)
 
 
 def pair(in_distribution: Floats, ood: Floats) -> Pair:
-    """Make a pair of two plain arrays of scores."""
+    """Return a pair of two arrays of scores."""
     if not len(in_distribution) or not len(ood):
         raise SoritesError(
-            f"wanted in-distribution and OOD scores, got {len(in_distribution)} and {len(ood)}"
+            f"expected in-distribution and OOD scores, got {len(in_distribution)} and {len(ood)}"
         )
     return Pair(Pool.of(np.asarray(in_distribution)), Pool.of(np.asarray(ood)))
 
 
 def auroc(two: Pair) -> float:
-    """Return the chance that an OOD image scores above an in-distribution one, a tie counted half
-    (Mann and Whitney 1947).
+    """Return the probability that an OOD image scores above an in-distribution one; ties count half (Mann
+    and Whitney 1947).
     """
     wins = int(two.below.sum()) + int(two.up_to.sum())
     return wins / (2 * len(two.in_distribution) * len(two.ood))
 
 
 def average_precision(two: Pair) -> float:
-    """Return the mean of the precision at each OOD image's score: the step area under the
-    precision-recall curve.
+    """Return the mean precision at the scores of the OOD images: the step area under the precision-recall
+    curve.
     """
     flagged = len(two.ood) - two.ood.firsts
     return float(np.mean(flagged / (flagged + len(two.in_distribution) - two.below)))
 
 
 def trapezoid_precision(two: Pair) -> float:
-    """Return the area under the precision-recall curve joined by straight lines, from precision 1
-    at recall 0.
+    """Return the area under the linearly interpolated precision-recall curve, from precision 1 at recall
+    0.
 
-    This area is too large; it is kept for parity with tools that use it.
+    This area is biased high; it exists for comparison with tools that use it.
     """
-    many = np.unique(two.ood.scores, return_counts=True)[1]
-    last = np.cumsum(many) - 1
+    tied = np.unique(two.ood.scores, return_counts=True)[1]
+    last = np.cumsum(tied) - 1
     above = len(two.ood) - 1 - last
-    here = (above + many) / (above + many + len(two.in_distribution) - two.below[last])
-    over = above + len(two.in_distribution) - two.up_to[last]
-    before = np.where(over > 0, above / np.maximum(over, 1), 1.0)
-    return float(np.sum(many * (here + before)) / (2 * len(two.ood)))
+    precision = (above + tied) / (above + tied + len(two.in_distribution) - two.below[last])
+    flagged_above = above + len(two.in_distribution) - two.up_to[last]
+    precision_above = np.where(flagged_above > 0, above / np.maximum(flagged_above, 1), 1.0)
+    return float(np.sum(tied * (precision + precision_above)) / (2 * len(two.ood)))
 
 
 def false_alarms(two: Pair, caught: float = 0.95) -> tuple[float, float]:
-    """Return the share of in-distribution images above the highest threshold that flags at least
-    ``caught`` of the OOD ones.
+    """Return the share of in-distribution images flagged at the highest threshold that flags ``caught`` of
+    the OOD images.
 
-    The second number is that threshold.
+    Returns:
+        The share and the threshold.
     """
     needed = int(np.ceil(caught * len(two.ood) - 1e-9))
-    place = len(two.ood) - needed
-    return 1 - float(two.below[place]) / len(two.in_distribution), float(two.ood.scores[place])
+    index = len(two.ood) - needed
+    return 1 - float(two.below[index]) / len(two.in_distribution), float(two.ood.scores[index])
 
 
 def alarms_between(two: Pair, missed: tuple[float | None, float | None]) -> tuple[float | None, float | None]:
-    """Return the shares of in-distribution images above the thresholds that miss these shares of the
-    OOD ones, the least first.
+    """Return the shares of flagged in-distribution images at two thresholds, the smaller share first.
 
-    A threshold below every OOD score flags every in-distribution image, since nothing is known of
-    where it lies.
+    Args:
+        two: The pools.
+        missed: The shares of OOD images that the thresholds miss. A threshold below every OOD score
+            counts as flagging every in-distribution image, because its position is unknown.
     """
     low, high = missed
     if low is None or high is None:
         return None, None
-    places = int(np.floor(high * len(two.ood))), int(np.floor(low * len(two.ood))) - 1
-    least = 1 - float(two.below[min(places[0], len(two.ood) - 1)]) / len(two.in_distribution)
-    return least, 1.0 if places[1] < 0 else 1 - float(two.below[places[1]]) / len(two.in_distribution)
+    indexes = int(np.floor(high * len(two.ood))), int(np.floor(low * len(two.ood))) - 1
+    smaller = 1 - float(two.below[min(indexes[0], len(two.ood) - 1)]) / len(two.in_distribution)
+    return smaller, 1.0 if indexes[1] < 0 else 1 - float(two.below[indexes[1]]) / len(two.in_distribution)
 
 
 def placements(two: Pair) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return DeLong's structural components, whose means are both the AUROC.
+    """Return DeLong's structural components, both of which have the AUROC as their mean.
 
-    They are, for each OOD score, the share of in-distribution scores below it, and for each in-distribution
-    score the share of OOD scores above it (ties count half).
+    These are the share of in-distribution scores below each OOD score, and the share of OOD scores
+    above each in-distribution score; ties count half.
     """
-    many, size = len(two.ood), len(two.in_distribution)
-    strictly = np.cumsum(np.bincount(two.up_to, minlength=size + 1))[:size]
-    at_most = np.cumsum(np.bincount(two.below, minlength=size + 1))[:size]
-    return (two.below + two.up_to) / (2 * size), 1 - (strictly + at_most) / (2 * many)
+    ood_count, id_count = len(two.ood), len(two.in_distribution)
+    below_count = np.cumsum(np.bincount(two.up_to, minlength=id_count + 1))[:id_count]
+    up_to_count = np.cumsum(np.bincount(two.below, minlength=id_count + 1))[:id_count]
+    return (two.below + two.up_to) / (2 * id_count), 1 - (below_count + up_to_count) / (2 * ood_count)
 
 
 def auroc_variance(two: Pair) -> float:
-    """Return DeLong's variance of the AUROC (Biometrics 1988), clustered by sample (Obuchowski,
-    Biometrics 1997).
-
-    It is NaN where a pool has fewer than two samples.
+    """Return DeLong's variance of the AUROC (1988), clustered by sample (Obuchowski 1997); NaN below two
+    samples per pool.
     """
-    shown = (two.ood.samples, two.in_distribution.samples)
-    if min(shown) < 2:
+    samples = (two.ood.samples, two.in_distribution.samples)
+    if min(samples) < 2:
         return float("nan")
     value = auroc(two)
     parts = [(part - value) / len(part) for part in placements(two)]
     if two.ood.sample is None or two.in_distribution.sample is None:
-        return sum(n / (n - 1) * float(np.sum(part * part)) for n, part in zip(shown, parts, strict=True))
+        return sum(n / (n - 1) * float(np.sum(part * part)) for n, part in zip(samples, parts, strict=True))
     ids = (two.ood.sample, two.in_distribution.sample)
-    size = max(int(who.max()) for who in ids) + 1
-    sums = [np.bincount(who, part, size) for who, part in zip(ids, parts, strict=True)]
-    within = sum(n / (n - 1) * float(np.sum(total * total)) for n, total in zip(shown, sums, strict=True))
+    size = max(int(index.max()) for index in ids) + 1
+    sums = [np.bincount(index, part, size) for index, part in zip(ids, parts, strict=True)]
+    within = sum(n / (n - 1) * float(np.sum(total * total)) for n, total in zip(samples, sums, strict=True))
     both = np.count_nonzero(np.bincount(ids[0], minlength=size) * np.bincount(ids[1], minlength=size))
     shared = 2 * both / (both - 1) * float(np.sum(sums[0] * sums[1])) if both > 1 else 0.0
     return max(within + shared, 0.0)
 
 
-# A framework decides which images are in-distribution and which are OOD: two expressions on the ``ood``
-# rows of the table.
-
+# Frameworks decide which images are in-distribution and which are OOD, by two expressions on ``ood`` rows.
 
 UNTOUCHED = pl.col("shift") == CLEAN
 UNKNOWN_CLASS = (
@@ -207,8 +206,7 @@ KNOWN_CLASS = (pl.col("known").fill_null(False) | UNLABELLED) & ~UNKNOWN_CLASS
 RIGHT, WRONG = pl.col("correct").fill_null(False), pl.col("correct").not_().fill_null(False)
 HAS_LEVELS = pl.col("sem_level").is_not_null() & pl.col("cov_level").is_not_null()
 
-# The expressions (in-distribution, OOD) by the name of the framework; a row that is neither is left
-# out.
+# The expressions (in-distribution, OOD) of each framework; rows that match neither are left out.
 FRAMEWORKS = {
     "semantic": (KNOWN_CLASS, UNKNOWN_CLASS),
     "model-specific": (RIGHT, WRONG),
@@ -219,8 +217,8 @@ FRAMEWORKS = {
 
 HAS_SCORE = pl.col("error").is_null() & pl.col("score").is_finite().fill_null(False)
 BY_SCORER = ("model", "scorer")
-# Columns that say how an image was shifted and judged, in which the two pools of a group agree;
-# the rest say what it shows.
+# Columns about how an image was shifted and evaluated, which the two pools of a group share. All other
+# columns are about its content.
 CONDITIONS = frozenset({*BY_SCORER, "run_id", "seed", "family", "shift", "severity", "level", "params"})
 
 GROUP_VALUES = pl.col("attrs").list.eval(
@@ -238,9 +236,7 @@ KIND = (
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """The two pools of one group, either of which may be empty, and the number of its rows that
-    have no score.
-    """
+    """The two pools of a group, either of which may be empty, and its number of rows without a score."""
 
     key: tuple[Any, ...]
     in_distribution: Pool
@@ -262,49 +258,52 @@ class Group:
 def scored_rows(table: Table, by: Sequence[str]) -> tuple[pl.LazyFrame, list[str]]:
     """Return the ``ood`` rows without probes, and the columns to group them by.
 
-    Scores of two models or scorers have no unit in common, so both columns are added to ``by``
-    where they are left out. The column ``sample`` is a number that differs between samples.
+    Scores of two models or scorers are not comparable, so both columns are added to ``by`` where they
+    are left out. The column ``sample`` is a hash of the sample's key.
     """
-    wanted = [by] if isinstance(by, str) else list(by)
-    in_sets = with_sets(table) if SET in wanted else table.lazy()
-    named = in_sets.with_columns(kind=KIND, group=GROUP_VALUES.list.first())
-    rows, keys = select_rows(named, [*wanted, *BY_SCORER], output="ood")
+    columns = [by] if isinstance(by, str) else list(by)
+    in_sets = with_sets(table) if SET in columns else table.lazy()
+    annotated = in_sets.with_columns(kind=KIND, group=GROUP_VALUES.list.first())
+    rows, keys = select_rows(annotated, [*columns, *BY_SCORER], output="ood")
     return rows.filter(ON_GRID).with_columns(sample=pl.struct(SAMPLE_KEY).hash()), keys
 
 
 def groups(
     table: Table, by: Sequence[str], framework: str, against: str = "same"
 ) -> tuple[list[str], Iterator[Group]]:
-    """Return the group columns and the pools of each group, with one model and scorer at a time in memory.
+    """Return the group columns and the pools of each group, with one model and scorer in memory at a time.
 
-    ``against`` chooses the in-distribution images that the OOD ones of a group are compared with:
-    ``same`` takes those that were shifted and judged in the same way; ``clean`` takes the clean
-    ones of the model, one pool for all groups.
+    Args:
+        table: The table.
+        by: The columns to group by.
+        framework: The name of a framework, which decides what is in-distribution and OOD.
+        against: The in-distribution images to compare with: "same" uses those with the same shift
+            and setting, "clean" the clean images of the model for all groups.
     """
     rows, keys = scored_rows(table, by)
     in_distribution, ood = framework_named(framework)
     if against not in ("same", "clean"):
-        raise SoritesError(f'against wants "same" or "clean", got {against!r}')
+        raise SoritesError(f'against must be "same" or "clean", got {against!r}')
     if against == "clean":
         in_distribution = in_distribution & UNTOUCHED
     side = pl.when(ood).then(True).when(in_distribution).then(False)
     slim = rows.select(*keys, "sample", score=pl.when(HAS_SCORE).then("score"), side=side).filter(
         pl.col("side").is_not_null() | pl.col("score").is_null()
     )
-    matched, schema = _matched(keys, framework, against), rows.collect_schema()
+    matched, schema = _shared_columns(keys, framework, against), rows.collect_schema()
     if lists := [key for key in matched if schema[key].is_nested()]:
         raise SoritesError(
-            f"cannot group by {lists[0]!r}: it holds lists, by which the two pools cannot be matched. Leave"
-            " it out."
+            f"cannot group by {lists[0]!r}: it contains lists, by which the two pools cannot be matched."
+            " Remove it from by."
         )
     return keys, (group for part in by_model_and_scorer(slim) for group in _groups_of(part, keys, matched))
 
 
-def _matched(keys: Sequence[str], framework: str, against: str) -> list[str]:
-    """Return the columns in which the two pools of a group agree.
+def _shared_columns(keys: Sequence[str], framework: str, against: str) -> list[str]:
+    """Return the columns that the two pools of a group share.
 
-    No in-distribution image shows what an OOD one shows, so columns about content match only in the
-    model-specific framework.
+    In-distribution and OOD images never have the same content, so content columns are shared only in
+    the model-specific framework.
     """
     if against == "clean" or framework in ("combined", "graded", "drift"):
         return [key for key in keys if key in BY_SCORER]
@@ -312,16 +311,16 @@ def _matched(keys: Sequence[str], framework: str, against: str) -> list[str]:
 
 
 def framework_named(name: str) -> tuple[pl.Expr, pl.Expr]:
-    """Return the expressions (in-distribution, OOD) of a framework; an unknown name is an error."""
+    """Return the expressions (in-distribution, OOD) of a framework; raise an error for unknown names."""
     if name not in FRAMEWORKS:
         raise UnknownName("framework", name, FRAMEWORKS, f"One of {', '.join(FRAMEWORKS)}.")
     return FRAMEWORKS[name]
 
 
 def by_model_and_scorer(rows: pl.LazyFrame) -> Iterator[pl.DataFrame]:
-    """Yield the rows of each model and scorer, one pair after the other."""
-    judges = rows.select(BY_SCORER).unique().sort(BY_SCORER).collect(engine="streaming")
-    for model, scorer in judges.iter_rows():
+    """Yield the rows of each model and scorer, one pair at a time."""
+    pairs = rows.select(BY_SCORER).unique().sort(BY_SCORER).collect(engine="streaming")
+    for model, scorer in pairs.iter_rows():
         matching = pl.col("model").eq_missing(pl.lit(model, pl.String)) & pl.col("scorer").eq_missing(
             pl.lit(scorer, pl.String)
         )
@@ -333,11 +332,11 @@ def _groups_of(rows: pl.DataFrame, keys: list[str], matched: list[str]) -> Itera
     in_distribution_rows = rows.filter(~pl.col("side") & pl.col("score").is_not_null())
     pools = {key: _pool(group) for key, group in in_distribution_rows.group_by(matched)}
     grouped = rows if matched == keys else rows.filter(pl.col("side").fill_null(True))
-    places = [keys.index(key) for key in matched]
+    indexes = [keys.index(key) for key in matched]
     for key, group in grouped.group_by(keys):
         ood = group.filter(pl.col("side") & pl.col("score").is_not_null())
         in_distribution = pools.get(
-            tuple(key[place] for place in places), _pool(in_distribution_rows.clear())
+            tuple(key[index] for index in indexes), _pool(in_distribution_rows.clear())
         )
         yield Group(key, in_distribution, _pool(ood), int(group["score"].null_count()))
 

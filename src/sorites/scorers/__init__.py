@@ -1,9 +1,4 @@
-"""Scorers turn a model's outputs into OOD score: how unlike its training images does the model
-find this one?
-
-They are the OOD detectors of the field. A larger score is more OOD. Helpers start with an
-underscore; no scorer reads the table.
-"""
+"""OOD scorers, which turn a model's outputs into OOD scores (higher = more OOD)."""
 
 from sorites.core.registry import import_all
 

@@ -1,10 +1,8 @@
-"""Checks that every scorer makes: rows are finite and as wide as those it was fitted on, and
-parameters are in range.
+"""Shared parts of the built-in scorers: input checks, blockwise scoring and streaming summaries.
 
-Rows are taken a bounded number at a time. Matrix products are taken in float64 and rounded to
-float32 once, because the order in which a product sums its terms follows the place of a row in its
-batch; what goes row by row in a fixed order may be float32. So an image's score depends neither on
-the size of its batch nor on its order.
+Matrix products are computed in float64 and rounded to float32 once, because the summation order of a
+product depends on the position of a row in its batch. Row-wise operations with a fixed order may use
+float32. The score of an image therefore depends neither on the batch size nor on the order of the images.
 """
 
 from __future__ import annotations
@@ -26,14 +24,13 @@ Wide = NDArray[np.float64]
 Narrow = NDArray[np.float32]
 Real = TypeVar("Real", np.float32, np.float64)
 
-# This many images are scored at a time: 2 MB of float64 for a thousand classes, which stay in the
-# processor's cache.
-ROWS = 256
+# Images scored at a time: 2 MB of float64 for 1000 classes, which fits into the processor's cache.
+ROWS_PER_BLOCK = 256
 
 
 @dataclass(frozen=True)
-class Seen:
-    """One checked batch of training images; a label of -1 means no label."""
+class TrainingBatch:
+    """A checked batch of training images; a label of -1 means no label."""
 
     features: NDArray[np.float32]
     logits: NDArray[np.float32]
@@ -42,109 +39,124 @@ class Seen:
 
 
 class Fitted(Scorer):
-    """The base of the built-in scorers that are classes: it checks their input and refuses calls
-    before ``fit``.
+    """Base class of the built-in scorers that are classes: it checks inputs and refuses calls before
+    ``fit``.
     """
 
     def ready(self, part: T | None) -> T:
-        """Return a fitted part; None means that the scorer was not fitted, which is an error."""
+        """Return a fitted attribute; raise an error if it is None because ``fit`` was not called."""
         if part is None:
-            raise SoritesError(f"scorer {self.name}: fit it first: .fit(batches of (outputs, labels), head)")
+            raise SoritesError(
+                f"scorer {self.name}: not fitted; call .fit(batches, head) with batches of (outputs,"
+                " labels) first"
+            )
         return part
 
-    def training(self, batches: Batches) -> Iterator[Seen]:
-        """Yield the checked batches of training images; no images at all and a change of width
-        are errors.
+    def training(self, batches: Batches) -> Iterator[TrainingBatch]:
+        """Yield checked batches of training images and count them in ``fitted``.
+
+        Raises:
+            SoritesError: If there are no images, or the number of features changes between batches.
         """
-        count, wide = 0, None
+        count, width = 0, None
         for outputs, labels in batches:
-            features = features_of(outputs, self.name, wide)
+            features = features_of(outputs, self.name, width)
             if not len(features):
                 continue
-            count, wide = count + len(features), features.shape[1]
-            yield Seen(
+            count, width = count + len(features), features.shape[1]
+            yield TrainingBatch(
                 features,
                 logits_of(outputs, self.name),
                 _labels(labels, len(features), self.name),
                 outputs.ids,
             )
         if not count:
-            raise SoritesError(f"scorer {self.name}: wanted training images to be fitted on, got none")
+            raise SoritesError(f"scorer {self.name}: expected training images to be fitted on, got none")
         self.fitted = {"images": count}
 
     def inside(self, outputs: Outputs) -> NDArray[np.float32]:
         """Return the N rows that ``look`` read from inside the model."""
-        seen = outputs.inside.get(self.name)
-        if seen is None:
+        values = outputs.inside.get(self.name)
+        if values is None:
             raise SoritesError(
-                f"scorer {self.name}: wanted outputs.inside[{self.name!r}], what its look(model, images)"
-                " gives"
+                f"scorer {self.name}: expected outputs.inside[{self.name!r}], the result of its"
+                " look(model, images)"
             )
-        return _finite(seen, self.name, "numbers from inside the model", 1, None)
+        return _finite(values, self.name, "values from inside the model", 1, None)
 
     def head(self, head: Head | None) -> tuple[Wide, Wide]:
         """Return the weights (C x D) and the bias (C) of the last linear layer in float64."""
         if head is None:
             raise SoritesError(
-                f"scorer {self.name}: wanted the model's last linear layer, head=(weights, bias), got none"
+                f"scorer {self.name}: expected the model's last linear layer, head=(weights, bias), got none"
             )
         weight, bias = (np.asarray(part, np.float64) for part in head)
         if weight.ndim != 2 or bias.shape != weight.shape[:1]:
             raise SoritesError(
-                f"scorer {self.name}: wanted a head of C x D and C, got {weight.shape} and {bias.shape}"
+                f"scorer {self.name}: expected a head with shapes C x D and C, got {weight.shape} and"
+                f" {bias.shape}"
             )
         return weight, bias
 
 
-def _labels(labels: Any, count: int, who: str) -> NDArray[np.int64]:
-    given = [None] * count if labels is None else list(labels)
-    if len(given) != count:
+def _labels(labels: Any, count: int, scorer: str) -> NDArray[np.int64]:
+    values = [None] * count if labels is None else list(labels)
+    if len(values) != count:
         raise SoritesError(
-            f"scorer {who}: wanted a label for each of {count} training images, got {len(given)}"
+            f"scorer {scorer}: expected a label for each of {count} training images, got {len(values)}"
         )
-    return np.array([-1 if label is None else max(int(label), -1) for label in given], np.int64)
+    return np.array([-1 if label is None else max(int(label), -1) for label in values], np.int64)
 
 
-def features_of(outputs: Outputs, who: str, wide: int | None = None) -> NDArray[np.float32]:
-    """Return the features, checked; ``who`` names the scorer in messages, ``wide`` is the width it
-    was fitted on.
+def features_of(outputs: Outputs, scorer: str, width: int | None = None) -> NDArray[np.float32]:
+    """Return the features of outputs after checking them.
+
+    Args:
+        outputs: The outputs of a model.
+        scorer: The name of the scorer, for error messages.
+        width: The number of features the scorer was fitted on; None accepts any.
+
+    Raises:
+        SoritesError: If features are missing, not finite, or of another width.
     """
-    return _finite(outputs.features, who, "features", 1, wide)
+    return _finite(outputs.features, scorer, "features", 1, width)
 
 
-def logits_of(outputs: Outputs, who: str, wide: int | None = None) -> NDArray[np.float32]:
-    """Return the logits of two or more classes, checked as ``features_of`` checks features."""
-    return _finite(outputs.logits, who, "logits of two or more classes", 2, wide)
+def logits_of(outputs: Outputs, scorer: str, width: int | None = None) -> NDArray[np.float32]:
+    """Return the logits of two or more classes, checked like ``features_of``."""
+    return _finite(outputs.logits, scorer, "logits of two or more classes", 2, width)
 
 
 def _finite(
-    rows: NDArray[np.float32] | None, who: str, what: str, least: int, wide: int | None
+    rows: NDArray[np.float32] | None, scorer: str, name: str, min_width: int, width: int | None
 ) -> NDArray[np.float32]:
-    if rows is None or rows.ndim != 2 or rows.shape[1] < least:
+    if rows is None or rows.ndim != 2 or rows.shape[1] < min_width:
         raise SoritesError(
-            f"scorer {who}: wanted {what}, got {'none' if rows is None else f'shape {rows.shape}'}"
+            f"scorer {scorer}: expected {name}, got {'none' if rows is None else f'shape {rows.shape}'}"
         )
-    if wide is not None and rows.shape[1] != wide:
+    if width is not None and rows.shape[1] != width:
         raise SoritesError(
-            f"scorer {who}: wanted {what} of {wide} columns, as it was fitted, got {rows.shape[1]}"
+            f"scorer {scorer}: expected {name} with {width} columns, as in fit, got {rows.shape[1]}"
         )
     bad = ~np.isfinite(rows).all(axis=1)
     if bad.any():
         raise SoritesError(
-            f"scorer {who}: wanted finite {what}, got NaN or infinity in {bad.sum()} of {len(rows)} rows"
+            f"scorer {scorer}: expected finite {name}, got NaN or infinity in {bad.sum()} of {len(rows)} rows"
         )
     return rows
 
 
-def scored(rule: Callable[..., NDArray[np.floating]], *parts: NDArray[np.float32], rows: int = ROWS) -> Score:
-    """Apply ``rule`` to the rows of the parts in float64, a bounded number at a time."""
-    return narrow_scored(lambda *some: rule(*(part.astype(np.float64) for part in some)), *parts, rows=rows)
+def scored(
+    rule: Callable[..., NDArray[np.floating]], *parts: NDArray[np.float32], rows: int = ROWS_PER_BLOCK
+) -> Score:
+    """Apply ``rule`` to blocks of rows, converted to float64, and return one float32 score per row."""
+    return narrow_scored(lambda *block: rule(*(part.astype(np.float64) for part in block)), *parts, rows=rows)
 
 
 def narrow_scored(
-    rule: Callable[..., NDArray[np.floating]], *parts: NDArray[np.float32], rows: int = ROWS
+    rule: Callable[..., NDArray[np.floating]], *parts: NDArray[np.float32], rows: int = ROWS_PER_BLOCK
 ) -> Score:
-    """Apply ``rule`` to the rows of the parts in float32, a bounded number at a time."""
+    """Apply ``rule`` to blocks of rows in float32 and return one score per row."""
     blocks = (
         (np.ascontiguousarray(part[i : i + rows], np.float32) for part in parts)
         for i in range(0, len(parts[0]), rows)
@@ -156,45 +168,45 @@ def narrow_scored(
 def logsumexp(logits: NDArray[Real]) -> NDArray[Real]:
     """Return log(sum(exp(logits))) of each row without overflow."""
     top = logits.max(axis=1)
-    raised = logits - top[:, None]
-    np.exp(raised, out=raised)
-    return np.asarray(top + np.log(raised.sum(axis=1)))
+    exponentials = logits - top[:, None]
+    np.exp(exponentials, out=exponentials)
+    return np.asarray(top + np.log(exponentials.sum(axis=1)))
 
 
-def above(value: float, least: float, who: str, what: str) -> float:
-    """Return a finite parameter above ``least``; any other value is an error."""
-    if not (isinstance(value, int | float) and least < value < float("inf")):
-        raise SoritesError(f"scorer {who}: wanted a {what} above {least:g}, got {value!r}")
+def above(value: float, minimum: float, scorer: str, parameter: str) -> float:
+    """Return ``value`` if it is finite and above ``minimum``; otherwise raise an error."""
+    if not (isinstance(value, int | float) and minimum < value < float("inf")):
+        raise SoritesError(f"scorer {scorer}: expected {parameter} above {minimum:g}, got {value!r}")
     return value
 
 
-def whole(value: int, who: str, what: str) -> int:
-    """Return a parameter that is a whole number of 1 or more; any other value is an error."""
+def whole(value: int, scorer: str, parameter: str) -> int:
+    """Return ``value`` if it is an integer of at least 1; otherwise raise an error."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise SoritesError(f"scorer {who}: wanted {what} as a whole number of 1 or more, got {value!r}")
+        raise SoritesError(
+            f"scorer {scorer}: expected {parameter} to be an integer of at least 1, got {value!r}"
+        )
     return value
 
 
-def percent(value: float, who: str) -> float:
-    """Return a percentile of 0 or more and below 100; any other value is an error."""
+def percent(value: float, scorer: str) -> float:
+    """Return ``value`` if it is a percentile in [0, 100); otherwise raise an error."""
     if not (isinstance(value, int | float) and 0 <= value < 100):
-        raise SoritesError(f"scorer {who}: wanted a percentile of 0 or more and below 100, got {value!r}")
+        raise SoritesError(f"scorer {scorer}: expected a percentile in [0, 100), got {value!r}")
     return value
 
 
-# Summaries of training images that are streamed, in memory that does not grow with the number of
-# images.
+# Streaming summaries of training images: their memory does not grow with the number of images.
 
-
-# A percentile is exact up to this many values, which are 16 MB of float32.
-EXACT = 1 << 22
-# A histogram uses this many leading bits of a float32: bins 0.05 % wide and 8 MB of counts,
-# whatever the range.
-BITS = 20
+# Percentiles are exact up to this many values (16 MB of float32).
+MAX_EXACT_VALUES = 1 << 22
+# Leading bits of a float32 that number the bins of a histogram: bins are 0.05 % wide for any range of
+# values, and the counts take 8 MB.
+HISTOGRAM_BITS = 20
 
 
 class Moments:
-    """Count, sum and sum of products of rows in float64, and count and sum per class."""
+    """Count, sum and sum of outer products of rows in float64, and count and sum per class."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -206,14 +218,20 @@ class Moments:
     def add(
         self, features: NDArray[np.float32], labels: NDArray[np.int64] | None = None, products: bool = True
     ) -> None:
-        """Add rows; ``products=False`` skips the sum of products, which only covariances need."""
+        """Add rows to the sums.
+
+        Args:
+            features: The rows, N x D.
+            labels: The class of each row; None leaves the sums per class unchanged.
+            products: Whether to add the outer products, which only covariances need.
+        """
         rows = features.astype(np.float64)
-        wide = rows.shape[1]
+        width = rows.shape[1]
         if not self.count:
             self.total, self.products, self.totals = (
-                np.zeros(wide),
-                np.zeros((wide, wide)),
-                np.zeros((0, wide)),
+                np.zeros(width),
+                np.zeros((width, width)),
+                np.zeros((0, width)),
             )
         self.count += len(rows)
         self.total += rows.sum(axis=0)
@@ -225,35 +243,36 @@ class Moments:
             self.counts += np.bincount(labels, minlength=len(self.counts))
 
     def _grow(self, classes: int) -> None:
-        more = classes - len(self.counts)
-        if more > 0:
-            self.counts = np.concatenate([self.counts, np.zeros(more, np.int64)])
-            self.totals = np.concatenate([self.totals, np.zeros((more, len(self.total)))])
+        missing = classes - len(self.counts)
+        if missing > 0:
+            self.counts = np.concatenate([self.counts, np.zeros(missing, np.int64)])
+            self.totals = np.concatenate([self.totals, np.zeros((missing, len(self.total)))])
 
     @property
     def mean(self) -> Wide:
         return self.total / self.count
 
     def scatter(self, centre: Wide) -> Wide:
-        """Return the mean outer product of the rows' differences from ``centre``."""
+        """Return the mean outer product of the deviations from ``centre``."""
         cross = np.outer(self.mean, centre)
         return np.asarray(self.products / self.count - cross - cross.T + np.outer(centre, centre))
 
     def class_means(self) -> Wide:
-        """Return the means of the classes that have a training image, in order."""
+        """Return the means of the classes that have training images, in class order."""
         present = self.counts > 0
         return np.asarray(self.totals[present] / self.counts[present, None])
 
     def within(self) -> Wide:
-        """Return the covariance of the rows around the means of their classes."""
+        """Return the pooled covariance of the rows around their class means."""
         present = self.counts > 0
         means = self.class_means()
         return np.asarray((self.products - (means.T * self.counts[present]) @ means) / self.count)
 
 
 class Percentile:
-    """A percentile of all values: exact up to ``EXACT`` of them, then from a histogram whose bins
-    are 0.05 % wide.
+    """Percentiles of streamed values.
+
+    They are exact up to ``MAX_EXACT_VALUES`` values, then read from a histogram with bins 0.05 % wide.
     """
 
     def __init__(self) -> None:
@@ -264,43 +283,43 @@ class Percentile:
     def add(self, values: NDArray[np.float32]) -> None:
         self._values.append(values.astype(np.float32).ravel())
         self._count += values.size
-        if sum(map(len, self._values)) > EXACT:
+        if sum(map(len, self._values)) > MAX_EXACT_VALUES:
             self._fold()
 
     def _fold(self) -> None:
-        """Count the values into the histogram: floats ordered as integers, whose leading bits are a
-        bin that needs no range.
-        """
+        # Map the bits of a float32 to an unsigned integer of the same order; its leading bits are the bin.
         bits = np.concatenate(self._values).view(np.int32)
         ordered = np.where(bits < 0, ~bits, bits ^ np.int32(-(2**31))).view(np.uint32)
-        counted = np.bincount(ordered >> (32 - BITS), minlength=1 << BITS)
+        counted = np.bincount(ordered >> (32 - HISTOGRAM_BITS), minlength=1 << HISTOGRAM_BITS)
         self._bins, self._values = counted if self._bins is None else self._bins + counted, []
 
     def value(self, percent: float) -> float:
-        """Return the percentile of all values added so far, interpolated inside a bin of the histogram."""
+        """Return a percentile of all values added so far; histogram bins are interpolated linearly."""
         if self._bins is None:
-            place = percent / 100 * (self._count - 1)
-            pair = [int(place), min(int(place) + 1, self._count - 1)]
-            around = np.partition(np.concatenate(self._values), pair)[pair].astype(np.float64)
-            return float(np.quantile(around, place - pair[0]))
+            position = percent / 100 * (self._count - 1)
+            around_indexes = [int(position), min(int(position) + 1, self._count - 1)]
+            around_values = np.partition(np.concatenate(self._values), around_indexes)[around_indexes].astype(
+                np.float64
+            )
+            return float(np.quantile(around_values, position - around_indexes[0]))
         if self._values:
             self._fold()
         below = np.cumsum(self._bins)
-        place = percent / 100 * (self._count - 1)
-        here = int(np.searchsorted(below, place, side="right"))
-        edges = np.array([here, here + 1], np.uint64) << np.uint64(32 - BITS)
+        position = percent / 100 * (self._count - 1)
+        index = int(np.searchsorted(below, position, side="right"))
+        edges = np.array([index, index + 1], np.uint64) << np.uint64(32 - HISTOGRAM_BITS)
         codes = np.minimum(edges, np.uint64(2**32 - 1)).astype(np.uint32)
         low, high = (
             np.where(codes >= 2**31, codes ^ np.uint32(2**31), ~codes).view(np.float32).astype(np.float64)
         )
-        return float(low + (high - low) * (place - (below[here] - self._bins[here])) / self._bins[here])
+        return float(low + (high - low) * (position - (below[index] - self._bins[index])) / self._bins[index])
 
 
 class Bank:
-    """The training rows whose ids have the smallest hashes, at most ``size``: a fair choice that
-    does not depend on order.
+    """A random subset of the training rows: at most ``size`` rows, those whose ids have the smallest hashes.
 
-    Rows without ids are chosen by a hash of the row itself.
+    The choice does not depend on the order of the rows. Rows without ids are chosen by a hash of their
+    values.
     """
 
     def __init__(self, size: int) -> None:
@@ -309,10 +328,10 @@ class Bank:
         self._keys: list[NDArray[np.uint64]] = []
 
     def add(self, rows: NDArray[np.float32], ids: Sequence[str] | None) -> None:
-        named = [row.tobytes() for row in rows] if ids is None else ids
+        names = [row.tobytes() for row in rows] if ids is None else ids
         self._rows.append(np.array(rows, np.float32))
         self._keys.append(
-            np.array([int.from_bytes(digest(name, size=8), "little") for name in named], np.uint64)
+            np.array([int.from_bytes(digest(name, size=8), "little") for name in names], np.uint64)
         )
         if sum(map(len, self._keys)) > 2 * self.size:
             self._thin()
@@ -323,6 +342,6 @@ class Bank:
         self._rows, self._keys = [rows[first]], [keys[first]]
 
     def rows(self) -> NDArray[np.float32]:
-        """Return the chosen rows, in the order of their hashes."""
+        """Return the chosen rows in the order of their hashes."""
         self._thin()
         return self._rows[0]

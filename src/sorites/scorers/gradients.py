@@ -1,5 +1,5 @@
-"""OOD score from gradients: with respect to the last weights in closed form, to the image by a
-backward pass.
+"""OOD scores from gradients: with respect to the last layer's weights (closed form) or the image (backward
+pass).
 """
 
 from __future__ import annotations
@@ -10,25 +10,25 @@ from typing import Any, ClassVar
 import numpy as np
 
 from sorites.core import ImageU8, Model, Outputs, add_scorer
-from sorites.scorers import layers as _network
+from sorites.scorers import layers
 from sorites.scorers.base import Fitted, Score, Wide, above, features_of, logits_of, scored
 from sorites.scorers.logits import odds
 
 
 @add_scorer
 def gradnorm(outputs: Outputs, temperature: float = 1.0) -> Score:
-    """Minus the L1 norm of the gradient, in the last weights, of the cross-entropy to the uniform
-    distribution (Huang, Geng and Li 2021).
+    """Negative L1 norm of the gradient of the cross-entropy to the uniform distribution (Huang, Geng and Li
+    2021).
 
-    The gradient is an outer product, so its norm is the norm of the features times that of softmax
-    - uniform, divided by T.
+    The gradient is taken with respect to the weights of the last layer. It is an outer product, so its norm
+    is the L1 norm of the features times the L1 norm of softmax - uniform, divided by the temperature.
     """
     above(temperature, 0, "gradnorm", "temperature")
 
     def rule(rows: Wide, logits: Wide) -> Wide:
-        raised = np.exp((logits - logits.max(axis=1)[:, None]) / temperature)
-        total = raised.sum(axis=1)
-        uneven = np.abs(raised - total[:, None] / logits.shape[1]).sum(axis=1) / total
+        exponentials = np.exp((logits - logits.max(axis=1)[:, None]) / temperature)
+        total = exponentials.sum(axis=1)
+        uneven = np.abs(exponentials - total[:, None] / logits.shape[1]).sum(axis=1) / total
         return np.asarray(-np.abs(rows).sum(axis=1) * uneven / temperature)
 
     return scored(rule, features_of(outputs, "gradnorm"), logits_of(outputs, "gradnorm"))
@@ -36,10 +36,10 @@ def gradnorm(outputs: Outputs, temperature: float = 1.0) -> Score:
 
 @add_scorer
 class odin(Fitted):
-    """Log-odds against the top class at a high ``temperature``, after every pixel took a step of
-    ``eps`` towards a more confident answer (Liang, Li and Srikant 2018).
+    """Log-odds against the top class after a step of ``eps`` towards a more confident prediction (Liang, Li
+    and Srikant 2018).
 
-    ``eps`` is a fraction of the full scale of a pixel.
+    The logits are divided by ``temperature``; ``eps`` is a fraction of the full scale of a pixel.
     """
 
     needs: ClassVar = frozenset({"gradient"})
@@ -50,19 +50,19 @@ class odin(Fitted):
         self.eps = above(eps, -1e-300, "odin", "eps")
 
     def look(self, model: Model, images: Sequence[ImageU8], framed: bool = False) -> Score:
-        return _network.rows(model, images, framed, self.name, self._one)
+        return layers.rows(model, images, framed, self.name, self._score_image)
 
-    def _one(self, module: Any, batch: Any) -> Wide:
+    def _score_image(self, module: Any, batch: Any) -> Wide:
         import torch
 
         with torch.enable_grad():
             batch.requires_grad_()
-            heated = _network.logits(module, batch) / self.temperature
-            loss = torch.nn.functional.cross_entropy(heated, heated.argmax(dim=1))
-            (slope,) = torch.autograd.grad(loss, batch)
+            logits = layers.logits(module, batch) / self.temperature
+            loss = torch.nn.functional.cross_entropy(logits, logits.argmax(dim=1))
+            (gradient,) = torch.autograd.grad(loss, batch)
         with torch.no_grad():
-            stepped = _network.logits(module, batch - 255 * self.eps * slope.sign())
-        return odds(stepped.double().cpu().numpy() / self.temperature)
+            logits_after_step = layers.logits(module, batch - 255 * self.eps * gradient.sign())
+        return odds(logits_after_step.double().cpu().numpy() / self.temperature)
 
     def __call__(self, outputs: Outputs) -> Score:
         return self.inside(outputs)[:, 0]

@@ -1,6 +1,4 @@
-"""OOD score from Gram matrices: do the channels correlate as they do for training images of the
-predicted class?
-"""
+"""OOD score from Gram matrices: channel correlations compared with those of training images."""
 
 from __future__ import annotations
 
@@ -15,24 +13,24 @@ from numpy.typing import NDArray
 from sorites.core import Batches, Head, ImageU8, Model, Outputs, add_scorer
 from sorites.core.errors import SoritesError
 from sorites.core.rng import digest
-from sorites.scorers import layers as _network
+from sorites.scorers import layers as layer_tools
 from sorites.scorers.base import Fitted, Score, Wide, logits_of, whole
 
-# The least and the largest of each of K values (2 x K), by predicted class.
+# The minimum and maximum of each of K values (2 x K), by predicted class.
 Bounds = dict[int, NDArray[np.float64]]
-# At most this many training images are held out to learn the usual deviation of each layer.
-MOST_HELD_OUT = 1000
+# The maximum number of training images held out to estimate the typical deviation of each layer.
+MAX_HELD_OUT = 1000
 
 
 @add_scorer
 class gram(Fitted):
-    """Deviation of the row sums of Gram matrices (powers 1 to ``powers``) from their range on
-    training images of the predicted class, summed over layers, each divided by its usual
-    deviation (Sastry and Oore 2020).
+    """Deviation of Gram matrices from their range on training images of the predicted class (Sastry and Oore
+    2020).
 
-    Layers are the ends of the network's stages, or ``layers`` by name. The usual deviation is that
-    of a ``held`` share of the training images, chosen by a hash of their ids, from the range of
-    the others; the range itself is that of all of them.
+    The deviations of the row sums of the Gram matrices of powers 1 to ``powers`` are summed over layers,
+    each layer divided by its typical deviation. Layers are the ends of the network's stages, or ``layers``
+    by name. The typical deviation is that of a ``held`` share of the training images, chosen by a hash of
+    their ids, from the range of the other training images. The range itself includes all training images.
     """
 
     needs: ClassVar = frozenset({"training", "layers"})
@@ -40,114 +38,115 @@ class gram(Fitted):
     def __init__(self, powers: int = 5, layers: Sequence[str] = (), held: float = 0.1) -> None:
         self.powers, self.layers = whole(powers, "gram", "powers"), tuple(layers)
         if not 0 <= held < 1:
-            raise SoritesError(f"scorer gram: wanted held as a share of 0 or more and below 1, got {held!r}")
+            raise SoritesError(f"scorer gram: expected held in [0, 1), got {held!r}")
         self.held = held
         self._bounds: Bounds | None = None
         self._sizes: tuple[int, ...] = ()
 
     def look(self, model: Model, images: Sequence[ImageU8], framed: bool = False) -> Score:
-        """Return rows that start with their layout: the number of layers, the channels of each;
-        then come the values by layer.
+        """Return one row per image: the number of layers, the number of channels of each layer, then the
+        values by layer.
         """
-        return _network.rows(model, images, framed, self.name, self._one)
+        return layer_tools.rows(model, images, framed, self.name, self._read_image)
 
-    def _one(self, module: Any, batch: Any) -> Wide:
+    def _read_image(self, module: Any, batch: Any) -> Wide:
         import torch
 
-        seen: dict[_network.Spot, Any] = {}
-        given = _network.named(module, self.layers, self.name) if self.layers else None
-        spots = given or _network.stages(module, batch, self.name)
+        maps_by_spot: dict[layer_tools.Spot, Any] = {}
+        named_spots = layer_tools.named(module, self.layers, self.name) if self.layers else None
+        spots = named_spots or layer_tools.stages(module, batch, self.name)
         with (
             torch.no_grad(),
-            _network.tapped(module, spots, lambda spot, maps: seen.update({spot: maps.clone()})),
+            layer_tools.tapped(module, spots, lambda spot, maps: maps_by_spot.update({spot: maps.clone()})),
         ):
             module(batch)
-        maps = [seen[spot][0].double().flatten(1).cpu().numpy() for spot in spots]
+        maps = [maps_by_spot[spot][0].double().flatten(1).cpu().numpy() for spot in spots]
         values = [row_sums(m, power) for m in maps for power in range(1, self.powers + 1)]
         return np.concatenate([[len(maps)], [len(m) for m in maps], *values])
 
     def fit(self, batches: Batches, head: Head | None = None) -> Self:
-        every, others, held, count = Bounds(), Bounds(), list[HeldOut](), 0
+        bounds, others, held, count = Bounds(), Bounds(), list[HeldOut](), 0
         self._bounds, self._sizes = None, ()
         for outputs, _ in batches:
-            best, rows = self._read(outputs)
+            predicted, rows = self._read(outputs)
             count += len(rows)
-            for i, (label, row) in enumerate(zip(best, rows, strict=True)):
-                widen(every, label, row)
+            for i, (label, row) in enumerate(zip(predicted, rows, strict=True)):
+                widen(bounds, label, row)
                 self._hold_out(
                     held,
                     others,
                     HeldOut(-_hash(outputs.ids[i] if outputs.ids else row.tobytes()), label, row),
                 )
         if not count:
-            raise SoritesError(f"scorer {self.name}: wanted training images to be fitted on, got none")
-        self.fitted = {"images": count, "classes": len(every), "held": len(held)}
+            raise SoritesError(f"scorer {self.name}: expected training images to be fitted on, got none")
+        self.fitted = {"images": count, "classes": len(bounds), "held": len(held)}
         self._usual = self._deviation(held, others)
-        self._bounds = every
+        self._bounds = bounds
         return self
 
-    def _hold_out(self, held: list[HeldOut], others: Bounds, one: HeldOut) -> None:
-        """Put an image into ``held`` if its hash is small; when there are too many, the one with
-        the largest hash leaves again.
+    def _hold_out(self, held: list[HeldOut], others: Bounds, image: HeldOut) -> None:
+        """Hold an image out if its hash is small enough, and otherwise extend the range of the others.
 
-        The result does not depend on the order of the images.
+        With more than ``MAX_HELD_OUT`` images, the one with the largest hash joins the others. The result
+        does not depend on the order of the images.
         """
-        if -one.key < self.held * 2**64:
-            heapq.heappush(held, one)
-            if len(held) <= MOST_HELD_OUT:
+        if -image.key < self.held * 2**64:
+            heapq.heappush(held, image)
+            if len(held) <= MAX_HELD_OUT:
                 return
-            one = heapq.heappop(held)
-        widen(others, one.label, one.row)
+            image = heapq.heappop(held)
+        widen(others, image.label, image.row)
 
     def _deviation(self, held: Sequence[HeldOut], others: Bounds) -> Wide:
-        """Return the mean deviation of each layer on the held-out images; 1 where none deviated
-        or none was held out.
-        """
-        strayed = [
-            self._by_layer(stray(one.row, others[one.label])) for one in sorted(held) if one.label in others
+        """Return the mean deviation of each layer on the held-out images; 1 where it is 0 or unknown."""
+        deviations = [
+            self._by_layer(stray(image.row, others[image.label]))
+            for image in sorted(held)
+            if image.label in others
         ]
-        mean = np.mean(strayed, axis=0) if strayed else np.ones(len(self._sizes))
+        mean = np.mean(deviations, axis=0) if deviations else np.ones(len(self._sizes))
         return np.where(mean > 0, mean, 1.0)
 
     def _read(self, outputs: Outputs) -> tuple[list[int], Wide]:
-        """Return the predicted classes and the values; their layout must be that of the images of
-        the fit.
+        """Return the predicted classes and the values by layer; raise an error if the layout differs from
+        that
+        of the fit.
         """
         rows = self.inside(outputs).astype(np.float64)
-        best = logits_of(outputs, self.name).argmax(axis=1).tolist()
+        predicted = logits_of(outputs, self.name).argmax(axis=1).tolist()
         if not len(rows):
-            return best, rows
+            return predicted, rows
         layers = int(rows[0, 0])
         sizes = tuple(int(n) * self.powers for n in rows[0, 1 : 1 + layers])
         if sizes != (self._sizes or sizes) or sum(sizes) + layers + 1 != rows.shape[1]:
             raise SoritesError(
-                f"scorer {self.name}: wanted layers of {self._sizes} values, as it was fitted, got {sizes}"
+                f"scorer {self.name}: expected layers of {self._sizes} values, as in fit, got {sizes}"
             )
         if self._bounds is None:
             self._sizes = sizes
-        return best, rows[:, 1 + layers :]
+        return predicted, rows[:, 1 + layers :]
 
-    def _by_layer(self, strayed: Wide) -> Wide:
-        return np.add.reduceat(strayed, np.cumsum((0, *self._sizes[:-1])))
+    def _by_layer(self, deviations: Wide) -> Wide:
+        return np.add.reduceat(deviations, np.cumsum((0, *self._sizes[:-1])))
 
     def __call__(self, outputs: Outputs) -> Score:
         bounds = self.ready(self._bounds)
-        best, rows = self._read(outputs)
-        ood = sorted(set(best) - bounds.keys())
-        if ood:
-            raise SoritesError(f"scorer {self.name}: no training image was predicted as class {ood[0]}")
+        predicted, rows = self._read(outputs)
+        unseen = sorted(set(predicted) - bounds.keys())
+        if unseen:
+            raise SoritesError(f"scorer {self.name}: no training image was predicted as class {unseen[0]}")
         scores = [
             (self._by_layer(stray(row, bounds[c])) / self._usual).sum()
-            for c, row in zip(best, rows, strict=True)
+            for c, row in zip(predicted, rows, strict=True)
         ]
         return np.array(scores, np.float32)
 
 
 @dataclass(order=True)
 class HeldOut:
-    """A training image that is held out, ordered so that the largest hash comes first."""
+    """A held-out training image, ordered so that the largest hash comes first."""
 
-    key: int
+    key: int  # the negated hash: heapq pops the smallest key first
     label: int
     row: Wide = field(compare=False)
 
@@ -159,25 +158,26 @@ def _hash(name: object) -> int:
 def row_sums(maps: Wide, power: int) -> Wide:
     """Return the signed ``power``-th roots of the row sums of the Gram matrix of ``maps ** power`` (C x HW).
 
-    A row sum is the product of a channel with the sum of all channels, so the C x C matrix is not needed.
+    A row sum is the product of a channel with the sum of all channels, so the C x C matrix is never
+    computed.
     """
-    raised = maps**power
-    sums = raised @ raised.sum(axis=0)
+    powers = maps**power
+    sums = powers @ powers.sum(axis=0)
     return np.asarray(np.sign(sums) * np.abs(sums) ** (1 / power))
 
 
 def widen(bounds: Bounds, label: int, row: Wide) -> None:
-    """Extend the range of a class so that it includes the row."""
-    range_ = bounds.get(label)
+    """Extend the range of a class to include a row."""
+    current = bounds.get(label)
     bounds[label] = (
         np.stack([row, row])
-        if range_ is None
-        else np.stack([np.minimum(range_[0], row), np.maximum(range_[1], row)])
+        if current is None
+        else np.stack([np.minimum(current[0], row), np.maximum(current[1], row)])
     )
 
 
 def stray(row: Wide, bounds: Wide) -> Wide:
-    """Return how far each value is outside its range, relative to the end it passed."""
-    least, most = bounds
-    below = np.maximum(least - row, 0) / np.abs(least + 1e-6)
-    return np.asarray(below + np.maximum(row - most, 0) / np.abs(most + 1e-6))
+    """Return how far each value is outside its range, relative to the exceeded bound."""
+    minimum, maximum = bounds
+    below = np.maximum(minimum - row, 0) / np.abs(minimum + 1e-6)
+    return np.asarray(below + np.maximum(row - maximum, 0) / np.abs(maximum + 1e-6))

@@ -1,9 +1,8 @@
-"""Access to the inside of a torch model: its forward pass, its gradient, and the feature maps at
-the end of each stage.
+"""Access to the inside of a torch model: forward pass, gradient, and feature maps at the end of each stage.
 
-Images go through one at a time and on one thread, so that an image's score does not depend on
-the others in its batch. Torch is not imported with this module, and the model is not changed: hooks
-registered for a pass are removed after it and act only on the thread that registered them.
+Images are processed one at a time and on one thread, so that the score of an image does not depend on its
+batch. Importing this module does not import torch. The model is not changed: hooks are removed after the
+pass and act only on the thread that registered them.
 """
 
 from __future__ import annotations
@@ -21,26 +20,34 @@ from sorites.core import ImageU8, Model
 from sorites.core.errors import SoritesError
 from sorites.core.torch_tools import one_thread
 
-# The name of a submodule, and the number of its call within a forward pass, from 0.
+# The name of a submodule and the index of its call within a forward pass.
 Spot = tuple[str, int]
 
 _stages_by_module: WeakKeyDictionary[Any, list[Spot]] = WeakKeyDictionary()
 
 
 def rows(
-    model: Model, images: Sequence[ImageU8], framed: bool, who: str, one: Callable[[Any, Any], NDArray[Any]]
+    model: Model,
+    images: Sequence[ImageU8],
+    framed: bool,
+    scorer: str,
+    read: Callable[[Any, Any], NDArray[Any]],
 ) -> NDArray[np.float32]:
-    """Return ``one(module, batch of one image)`` for each image, as float32 rows."""
+    """Return ``read(module, batch)`` for each image as a float32 row; each batch holds one image.
+
+    Raises:
+        SoritesError: If the model gives no access to a torch module.
+    """
     import torch
 
     if model.module is None:
         raise SoritesError(
-            f"scorer {who} looks inside a torch model, and {model.name} does not show its inside"
+            f"scorer {scorer} needs the torch module of a model, and {model.name} does not give access to it"
         )
     device = next((p.device for p in model.module.parameters()), torch.device("cpu"))
     with one_thread(), torch.inference_mode(False):
         values = [
-            one(
+            read(
                 model.module,
                 torch.from_numpy(np.array(model.prepare(image, framed))[None]).to(device).float(),
             )
@@ -51,28 +58,28 @@ def rows(
 
 def logits(module: Any, batch: Any) -> Any:
     """Return the logits of a batch as a tensor."""
-    given = module(batch)
-    return given[0] if isinstance(given, tuple | list) else given
+    outputs = module(batch)
+    return outputs[0] if isinstance(outputs, tuple | list) else outputs
 
 
 @contextmanager
 def tapped(module: Any, spots: Sequence[Spot], tap: Callable[[Spot, Any], Any]) -> Iterator[None]:
-    """Call ``tap(spot, output)`` at each spot during one pass of this thread; a result other than
-    None replaces the output.
+    """Call ``tap(spot, output)`` at each spot during a pass on this thread; a result other than None replaces
+    the output.
     """
-    here, calls, places = threading.get_ident(), dict[str, int](), dict(module.named_modules())
+    thread, calls, modules = threading.get_ident(), dict[str, int](), dict(module.named_modules())
 
     def hook(name: str) -> Callable[[Any, Any, Any], Any]:
         def called(_: Any, __: Any, output: Any) -> Any:
-            if threading.get_ident() != here:
+            if threading.get_ident() != thread:
                 return None
             calls[name] = calls.get(name, -1) + 1
-            return tap((name, calls[name]), output) if (name, calls[name]) in wanted else None
+            return tap((name, calls[name]), output) if (name, calls[name]) in tapped_spots else None
 
         return called
 
-    wanted = set(spots)
-    handles = [places[name].register_forward_hook(hook(name)) for name in {name for name, _ in spots}]
+    tapped_spots = set(spots)
+    handles = [modules[name].register_forward_hook(hook(name)) for name in {name for name, _ in spots}]
     try:
         yield
     finally:
@@ -80,33 +87,32 @@ def tapped(module: Any, spots: Sequence[Spot], tap: Callable[[Spot, Any], Any]) 
             handle.remove()
 
 
-def stages(module: Any, batch: Any, who: str) -> list[Spot]:
-    """Return where each resolution of a convolutional network ends: the last 4-D output of each
-    height and width above 1 x 1.
+def stages(module: Any, batch: Any, scorer: str) -> list[Spot]:
+    """Return where each resolution of a convolutional network ends: the last 4-D output of each size.
 
-    Padding layers are left out, since their output does not end a stage. The search is made once per module.
+    Outputs of 1 x 1 and padding layers do not end a stage. The result is cached per module.
     """
     if module not in _stages_by_module:
         _stages_by_module[module] = _ends(module, batch)
     if not _stages_by_module[module]:
-        raise SoritesError(f"scorer {who} needs feature maps (N x C x H x W), and this model makes none")
+        raise SoritesError(f"scorer {scorer} needs feature maps (N x C x H x W), and this model has none")
     return _stages_by_module[module]
 
 
 def _ends(module: Any, batch: Any) -> list[Spot]:
-    """Run one pass and return the last call that gave each resolution."""
+    """Run one forward pass and return the last call that produced each resolution."""
     import torch
 
     ends: dict[tuple[int, int], Spot] = {}
-    here, calls = threading.get_ident(), dict[str, int]()
+    thread, calls = threading.get_ident(), dict[str, int]()
 
-    def hook(name: str, counts: bool) -> Callable[[Any, Any, Any], None]:
+    def hook(name: str, ends_stage: bool) -> Callable[[Any, Any, Any], None]:
         def called(_: Any, __: Any, output: Any) -> None:
-            if threading.get_ident() != here:
+            if threading.get_ident() != thread:
                 return
             calls[name] = calls.get(name, -1) + 1
             if (
-                counts
+                ends_stage
                 and isinstance(output, torch.Tensor)
                 and output.ndim == 4
                 and output.shape[2] * output.shape[3] > 1
@@ -133,15 +139,13 @@ def _pads(part: Any) -> bool:
     return type(part).__module__ == "torch.nn.modules.padding"
 
 
-def named(module: Any, layers: Sequence[str], who: str) -> list[Spot]:
-    """Find the first calls of submodules by name or by the end of it: ``layer4`` finds
-    ``module.network.layer4``.
-    """
+def named(module: Any, layers: Sequence[str], scorer: str) -> list[Spot]:
+    """Return the first call of each named submodule; ``layer4`` also matches ``module.network.layer4``."""
     names = [name for name, _ in module.named_modules()]
-    found = [next((name for name in names if f".{name}".endswith(f".{layer}")), None) for layer in layers]
-    missing = [layer for layer, name in zip(layers, found, strict=True) if name is None]
+    matches = [next((name for name in names if f".{name}".endswith(f".{layer}")), None) for layer in layers]
+    missing = [layer for layer, name in zip(layers, matches, strict=True) if name is None]
     if missing:
         raise SoritesError(
-            f"scorer {who}: this model has no layer {missing[0]!r}; it has {', '.join(names[1:9])}, ..."
+            f"scorer {scorer}: this model has no layer {missing[0]!r}; it has {', '.join(names[1:9])}, ..."
         )
-    return [(name, 0) for name in found if name is not None]
+    return [(name, 0) for name in matches if name is not None]

@@ -1,7 +1,4 @@
-"""OOD score from the logits alone.
-
-A larger score is more OOD; the score of an image depends on that image only.
-"""
+"""OOD scores computed from the logits alone."""
 
 from __future__ import annotations
 
@@ -13,10 +10,11 @@ from sorites.scorers.base import Score, Wide, above, logits_of, logsumexp, score
 
 @add_scorer
 def msp(outputs: Outputs, temperature: float = 1.0) -> Score:
-    """Log-odds against the top class, which rank images by the maximum softmax probability
-    (Hendrycks and Gimpel 2017).
+    """Log-odds against the top class, which rank images like the maximum softmax probability (Hendrycks and
+    Gimpel 2017).
 
-    log((1 - p) / p) has the same order as 1 - p, but it does not saturate in float32 where a model is sure.
+    log((1 - p) / p) has the same order as 1 - p but does not saturate in float32 where a model is
+    confident.
     """
     above(temperature, 0, "msp", "temperature")
     return scored(lambda logits: odds(logits / temperature), logits_of(outputs, "msp"))
@@ -37,15 +35,15 @@ def energy(outputs: Outputs, temperature: float = 1.0) -> Score:
 
 @add_scorer
 def gen(outputs: Outputs, gamma: float = 0.1, top: int = 100) -> Score:
-    """Generalised entropy, the sum of (p (1 - p))^gamma over the ``top`` largest probabilities (Liu
-    et al. 2023).
+    """Generalised entropy: the sum of (p (1 - p))^gamma over the ``top`` largest probabilities (Liu et al.
+    2023).
     """
     above(gamma, 0, "gen", "gamma")
-    most = whole(top, "gen", "top")
+    max_classes = whole(top, "gen", "top")
 
     def entropy(logits: Wide) -> Wide:
-        keep = min(most, logits.shape[1])
-        likely = np.partition(logits, -keep, axis=1)[:, -keep:] - logsumexp(logits)[:, None]
+        count = min(max_classes, logits.shape[1])
+        likely = np.partition(logits, -count, axis=1)[:, -count:] - logsumexp(logits)[:, None]
         with np.errstate(divide="ignore"):
             unlikely = np.log(-np.expm1(np.minimum(likely, 0)))
         return np.asarray(np.exp(gamma * (likely + unlikely)).sum(axis=1))
@@ -58,8 +56,8 @@ vars(gen)["ranges"] = {"gamma": (0.01, 0.1, 0.5, 1, 2, 5, 10), "top": (10, 50, 1
 
 def odds(logits: Wide) -> Wide:
     """Return log((1 - p) / p) of the top class."""
-    every = np.arange(len(logits))
-    best = logits.argmax(axis=1)
+    rows = np.arange(len(logits))
+    predicted = logits.argmax(axis=1)
     others = logits.copy()
-    others[every, best] = -np.inf
-    return np.asarray(logsumexp(others) - logits[every, best])
+    others[rows, predicted] = -np.inf
+    return np.asarray(logsumexp(others) - logits[rows, predicted])

@@ -1,7 +1,6 @@
-"""Energy after the features, or the weights of the last layer, are shaped so that unusual
-activations count less.
+"""Energy scores after shaping the pooled features or the weights of the last linear layer.
 
-All scorers here work on pooled features and the model's last linear layer.
+Shaping reduces the influence of unusual activations.
 """
 
 from __future__ import annotations
@@ -28,15 +27,14 @@ from sorites.scorers.base import (
     scored,
 )
 
-# Up to this share of features that are not 0, a product takes only these: beyond it a full product
-# is faster.
-FEW = 0.2
-# No exponent beyond this: float32 overflows at 88.
-MOST = np.float32(60)
+# Up to this share of nonzero features a sparse product is faster than a dense one.
+MAX_SPARSE_SHARE = 0.2
+# Exponents are limited to this value; float32 overflows at 88.
+MAX_EXPONENT = np.float32(60)
 
 
-class _Headed(Fitted):
-    """The base of scorers that need the last linear layer and nothing else."""
+class _HeadScorer(Fitted):
+    """Base class of scorers that only need the last linear layer."""
 
     needs: ClassVar = frozenset({"features", "head"})
 
@@ -45,37 +43,40 @@ class _Headed(Fitted):
         self._bias: Wide | None = None
 
     def fit(self, batches: Batches = (), head: Head | None = None) -> Self:
-        self._take(head)
+        self._set_head(head)
         self.fitted = {}
         return self
 
-    def _take(self, head: Head | None) -> None:
+    def _set_head(self, head: Head | None) -> None:
         self._weight, self._bias = self.head(head)
         self._columns = np.ascontiguousarray(self._weight.T, np.float32)
 
     def product(self, rows: Narrow, share: float) -> Narrow:
-        """Return rows times weights, where about this share of the rows is not 0.
+        """Return ``rows`` times the weights.
 
-        The few that are not 0 are summed in the order of the features, so that float32 does not let
-        a batch show.
+        Args:
+            rows: Features, N x D.
+            share: The approximate share of nonzero features. A sparse product sums in the order of the
+                features, so float32 results do not depend on the batch.
         """
-        if share > FEW:
+        if share > MAX_SPARSE_SHARE:
             return (rows.astype(np.float64) @ self.ready(self._weight).T).astype(np.float32)
         from scipy import sparse
 
-        places = np.flatnonzero(rows != 0)
-        ends = np.searchsorted(places, np.arange(len(rows) + 1) * rows.shape[1])
-        few = sparse.csr_array((rows.ravel()[places], places % rows.shape[1], ends), shape=rows.shape)
-        return np.asarray(few @ self._columns)
+        nonzero = np.flatnonzero(rows != 0)
+        ends = np.searchsorted(nonzero, np.arange(len(rows) + 1) * rows.shape[1])
+        sparse_rows = sparse.csr_array(
+            (rows.ravel()[nonzero], nonzero % rows.shape[1], ends), shape=rows.shape
+        )
+        return np.asarray(sparse_rows @ self._columns)
 
 
 @add_scorer
-class react(_Headed):
+class react(_HeadScorer):
     """Energy with features clipped at a ``percentile`` of all training activations (Sun, Guo and Li 2021).
 
-    The percentile is exact for up to four million activations, and within 0.05 % beyond. Clipping
-    takes from the logits what the last layer makes of the clipped-off part, which most features
-    have none of.
+    The percentile is exact for up to four million activations, otherwise within 0.05 %. Most features are
+    not clipped, so the contribution of the clipped-off part is subtracted from the logits.
     """
 
     needs: ClassVar = frozenset({"training", "features", "head"})
@@ -87,10 +88,10 @@ class react(_Headed):
 
     def fit(self, batches: Batches = (), head: Head | None = None) -> Self:
         activations = Percentile()
-        for seen in self.training(batches):
-            activations.add(seen.features)
+        for batch in self.training(batches):
+            activations.add(batch.features)
         self._clip = np.float32(activations.value(self.percentile))
-        self._take(head)
+        self._set_head(head)
         return self
 
     def __call__(self, outputs: Outputs) -> Score:
@@ -99,42 +100,42 @@ class react(_Headed):
             features_of(outputs, self.name, weight.shape[1]),
             logits_of(outputs, self.name, len(weight)),
         )
-        return narrow_scored(self._rule, rows, logits)
+        return narrow_scored(self._energy, rows, logits)
 
-    def _rule(self, rows: Narrow, logits: Narrow) -> Narrow:
-        over = self.product(np.maximum(rows - self._clip, 0), 1 - self.percentile / 100)
-        return -logsumexp(np.subtract(logits, over, out=over))
+    def _energy(self, rows: Narrow, logits: Narrow) -> Narrow:
+        excess = self.product(np.maximum(rows - self._clip, 0), 1 - self.percentile / 100)
+        return -logsumexp(np.subtract(logits, excess, out=excess))
 
 
-class _Pruned(_Headed):
-    """The base of scorers that keep the largest features of each image.
+class _PruningScorer(_HeadScorer):
+    """Base class of scorers that keep the largest features of each image.
 
-    They keep n - round(n * percentile / 100) of its n features; of equal ones the first are kept.
+    They keep n - round(n * percentile / 100) of n features; among equal features the first are kept.
     """
 
     def __init__(self, percentile: float = 90) -> None:
         super().__init__()
         self.percentile = percent(percentile, type(self).__name__)
 
-    def kept(self, rows: Narrow) -> NDArray[np.bool_]:
-        """Return which features of each row are kept."""
-        wide = rows.shape[1]
-        keep = max(1, wide - round(wide * self.percentile / 100))
-        least = np.partition(rows, wide - keep, axis=1)[:, wide - keep, None]
-        kept = np.asarray(rows >= least)
-        if np.count_nonzero(kept) > keep * len(rows):
-            above, tied = rows > least, rows == least
-            kept = above | (tied & (np.cumsum(tied, axis=1) <= keep - above.sum(axis=1, keepdims=True)))
-        return kept
+    def largest(self, rows: Narrow) -> NDArray[np.bool_]:
+        """Return a mask of the features that are kept in each row."""
+        width = rows.shape[1]
+        count = max(1, width - round(width * self.percentile / 100))
+        threshold = np.partition(rows, width - count, axis=1)[:, width - count, None]
+        mask = np.asarray(rows >= threshold)
+        if np.count_nonzero(mask) > count * len(rows):
+            above, tied = rows > threshold, rows == threshold
+            mask = above | (tied & (np.cumsum(tied, axis=1) <= count - above.sum(axis=1, keepdims=True)))
+        return mask
 
     @staticmethod
     def ratio(rows: NDArray[Real], part: NDArray[Real]) -> NDArray[Real]:
-        """Return the sum of all features divided by the sum of those kept; 1 where the latter is 0."""
-        whole, some = rows.sum(axis=1, keepdims=True), part.sum(axis=1, keepdims=True)
-        return np.asarray(np.divide(whole, some, out=np.ones_like(whole), where=some != 0))
+        """Return the sum of all features divided by the sum of the kept ones; 1 where the latter is 0."""
+        total, kept = rows.sum(axis=1, keepdims=True), part.sum(axis=1, keepdims=True)
+        return np.asarray(np.divide(total, kept, out=np.ones_like(total), where=kept != 0))
 
     def shape(self, rows: Narrow) -> Narrow:
-        """Return the features that the last layer gets in place of ``rows``."""
+        """Return the features passed to the last layer in place of ``rows``."""
         return rows
 
     def __call__(self, outputs: Outputs) -> Score:
@@ -145,42 +146,42 @@ class _Pruned(_Headed):
 
 
 @add_scorer
-class ash_p(_Pruned):
+class ash_p(_PruningScorer):
     """Energy with all but the largest features set to 0 (Djurisic et al. 2023)."""
 
     def shape(self, rows: Narrow) -> Narrow:
-        return np.asarray(rows * self.kept(rows))
+        return np.asarray(rows * self.largest(rows))
 
 
 @add_scorer
-class ash_b(_Pruned):
-    """Energy with the sum of all features shared out evenly among the largest (Djurisic et al. 2023)."""
+class ash_b(_PruningScorer):
+    """Energy with the sum of all features distributed evenly over the largest (Djurisic et al. 2023)."""
 
     ranges: ClassVar = {"percentile": (65, 70, 75, 80, 85, 90, 95)}
 
     def shape(self, rows: Narrow) -> Narrow:
-        kept = self.kept(rows)
+        mask = self.largest(rows)
         return np.asarray(
-            kept * (rows.sum(axis=1) / np.count_nonzero(kept, axis=1).astype(np.float32))[:, None]
+            mask * (rows.sum(axis=1) / np.count_nonzero(mask, axis=1).astype(np.float32))[:, None]
         )
 
 
 @add_scorer
-class ash_s(_Pruned):
-    """Energy with only the largest features, scaled by exp(sum of all / sum of those kept)
-    (Djurisic et al. 2023).
+class ash_s(_PruningScorer):
+    """Energy with only the largest features, scaled by exp(sum of all / sum of kept) (Djurisic et al.
+    2023).
     """
 
     def shape(self, rows: Narrow) -> Narrow:
-        part = rows * self.kept(rows)
-        return np.asarray(part * np.exp(np.minimum(self.ratio(rows, part), MOST)))
+        part = rows * self.largest(rows)
+        return np.asarray(part * np.exp(np.minimum(self.ratio(rows, part), MAX_EXPONENT)))
 
 
 @add_scorer
-class scale(_Pruned):
+class scale(_PruningScorer):
     """Energy with all features scaled by exp(sum of all / sum of the largest) (Xu et al. 2024).
 
-    Scaling features by s turns logits l into s (l - bias) + bias, so no product with the weights is needed.
+    Scaling features by s turns logits l into s (l - bias) + bias, so no matrix product is needed.
     """
 
     ranges: ClassVar = {"percentile": (65, 70, 75, 80, 85, 90, 95)}
@@ -196,16 +197,16 @@ class scale(_Pruned):
         )
 
         def rule(rows: Wide, logits: Wide) -> Wide:
-            part = rows * self.kept(rows.astype(np.float32))
+            part = rows * self.largest(rows.astype(np.float32))
             return -logsumexp(np.exp(self.ratio(rows, part)) * (logits - bias) + bias)
 
         return scored(rule, rows, logits)
 
 
 @add_scorer
-class dice(_Headed):
-    """Energy with only the weights whose contribution to training images is above a
-    ``percentile`` (Sun and Li 2022).
+class dice(_HeadScorer):
+    """Energy with only the weights whose mean contribution on training images is above a ``percentile`` (Sun
+    and Li 2022).
     """
 
     needs: ClassVar = frozenset({"training", "features", "head"})
@@ -216,11 +217,11 @@ class dice(_Headed):
 
     def fit(self, batches: Batches = (), head: Head | None = None) -> Self:
         moments = Moments()
-        for seen in self.training(batches):
-            moments.add(seen.features, products=False)
+        for batch in self.training(batches):
+            moments.add(batch.features, products=False)
         weight, self._bias = self.head(head)
-        given = weight * moments.mean
-        self._weight = np.where(given > np.percentile(given, self.percentile), weight, 0)
+        contribution = weight * moments.mean
+        self._weight = np.where(contribution > np.percentile(contribution, self.percentile), weight, 0)
         return self
 
     def __call__(self, outputs: Outputs) -> Score:

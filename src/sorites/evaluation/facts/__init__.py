@@ -1,1 +1,1 @@
-"""What is learnt about images after a run: similarity, distance, levels."""
+"""Facts about images computed after a run: similarity, distance and levels."""

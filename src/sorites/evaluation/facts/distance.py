@@ -1,8 +1,7 @@
-"""Distance: how far every image is from in-distribution images, in meaning and in appearance, and the
-level of each.
+"""Distance of images to in-distribution images, in meaning and in appearance, with levels.
 
-Algorithm 1 of the IS-OOD paper: an encoder's features are decomposed into two halves; the distance
-of an image in a half is its cosine distance to the k-th nearest in-distribution image; levels are
+Algorithm 1 of the IS-OOD paper: an encoder's features are decomposed into two halves; the distance of
+an image in a half is its cosine distance to the k-th nearest in-distribution image; levels are
 intervals of it, counted from 1. Lower is nearer.
 """
 
@@ -23,6 +22,7 @@ from sorites.core import ImageU8, Source
 from sorites.core.errors import SoritesError
 from sorites.core.labels import Labels, open_labels
 from sorites.core.labels import labels as labels_of
+from sorites.core.messages import option
 from sorites.core.progress import Bar
 from sorites.core.table import write, write_facts
 from sorites.encoders.features import features
@@ -43,12 +43,12 @@ from sorites.evaluation.facts.rulers import (
     HALVES,
     Distances,
     halves_of,
-    made_by,
-    made_from,
+    metadata_of,
+    options_record,
     rows_of,
     ruler,
+    ruler_metadata,
     ticked,
-    told,
     with_levels,
 )
 from sorites.evaluation.images import LeftOut, readable, shots
@@ -64,25 +64,22 @@ from sorites.io.stores import place
 from sorites.io.validation import mistakes
 from sorites.suites.suite import Distance
 
-# Distances on an engine: encode the images asked about and the in-distribution ones, then search, each in
-# units that are kept.
-
 
 def work_of(out: Path) -> Path:
-    """Return the folder beside a file of distances that keeps the work on them."""
+    """Return the folder beside a file of distances that stores intermediate results."""
     return out.with_name(f"{out.stem}.work")
 
 
 @contextmanager
 def afresh() -> Iterator[None]:
-    """Let this process hold nothing of an earlier job, and nothing of this one after it."""
-    for room in (slices, neighbours):
-        room.forget()
+    """Clear the caches of this process before and after a job."""
+    for module in (slices, neighbours):
+        module.forget()
     try:
         yield
     finally:
-        for room in (slices, neighbours):
-            room.forget()
+        for module in (slices, neighbours):
+            module.forget()
 
 
 def distance_of_slices(
@@ -94,16 +91,17 @@ def distance_of_slices(
     workers: int | None,
     bar: Bar | None = None,
 ) -> Distances:
-    """Measure every image of a source on an engine.
-
-    Features and distances are kept in ``work``: stopped, it goes on there.
+    """Measure every image of a source on an engine; ``work`` stores features and distances, so that
+    stopped work resumes.
     """
     with locked(work, "work", ".sorites.lock"), afresh():
         sweep_temporaries(work)
-        asked, many = slices_of(Images(source, labels), how.encoder), workers or engine.cores()
-        encode_slices(work, asked, engine, many, bar("measuring", asked.count) if bar else lambda n: None)
-        groups = [[file] for file in asked.files(work)]
-        return search_encoded(groups, "sample_id", how, labels, work, engine, many, LeftOut(), bar)
+        queries, processes = slices_of(Images(source, labels), how.encoder), workers or engine.cores()
+        encode_slices(
+            work, queries, engine, processes, bar("measuring", queries.count) if bar else lambda n: None
+        )
+        groups = [[file] for file in queries.files(work)]
+        return search_encoded(groups, "sample_id", how, labels, work, engine, processes, LeftOut(), bar)
 
 
 def search_encoded(
@@ -117,7 +115,7 @@ def search_encoded(
     left: LeftOut,
     bar: Bar | None,
 ) -> Distances:
-    """Encode the in-distribution images on an engine, search them for all encoded ones, and return
+    """Encode the in-distribution images on an engine, search them for all encoded images, and return
     distances with levels.
     """
     in_distribution = slices_of(
@@ -126,36 +124,38 @@ def search_encoded(
     encode_slices(
         work, in_distribution, engine, workers, bar("id", in_distribution.count) if bar else lambda n: None
     )
-    judge, gone = judge_of(how.encoder), LeftOut("in-distribution images")
+    encoder, unreadable = judge_of(how.encoder), LeftOut("in-distribution images")
     for file in in_distribution.files(work):
-        gone.join(*about_encoded(file, "sample_id")["left_out"])
-    bank = make_bank(work, in_distribution.files(work), halves_of(how, judge, labels), how.k, how.neighbours)
+        unreadable.join(*about_encoded(file, "sample_id")["left_out"])
+    bank = make_bank(
+        work, in_distribution.files(work), halves_of(how, encoder, labels), how.k, how.neighbours
+    )
     search_all(
         bank, work, groups, key, engine, workers, bar("searching", len(groups)) if bar else lambda n: None
     )
     rows = found_rows(bank, work, groups, key, left)
     if not rows.height:
-        raise SoritesError(f"there are no images for encoder {judge.name} to look at")
+        raise SoritesError(f"there are no images for encoder {encoder.name} to encode")
     searched = search_names(bank, [file for files in groups for file in files], key)
-    return with_levels(rows, how, made_from(judge.version, bank.rows, (gone, left), searched))
+    return with_levels(rows, how, metadata_of(encoder.version, bank.rows, (unreadable, left), searched))
 
 
-# The name of the files in ``facts/`` that hold distances.
+# The name of the files in ``facts/`` with distances.
 NAME = "distance"
-# The room of a run folder that keeps the in-distribution features and the distances found on an engine.
+# The folder in a run for in-distribution features and distances computed on an engine.
 WORK = "neighbours"
 
 
 def distance_options(sem_edges: str = "", cov_edges: str = "", **options: Any) -> Distance:
-    """Return options as the command line gives them; edges are text such as ``"0.1,0.2"``."""
+    """Return distance options with edges given as text, such as ``"0.1,0.2"``."""
     edges = [
         numbers(text, name) if text else ()
-        for name, text in (("--sem-edges", sem_edges), ("--cov-edges", cov_edges))
+        for name, text in ((option("sem_edges", None), sem_edges), (option("cov_edges", None), cov_edges))
     ]
-    return _asked({**options, "sem_edges": edges[0], "cov_edges": edges[1]})
+    return _validated({**options, "sem_edges": edges[0], "cov_edges": edges[1]})
 
 
-def _asked(options: Mapping[str, Any]) -> Distance:
+def _validated(options: Mapping[str, Any]) -> Distance:
     try:
         return Distance(**options)
     except ValidationError as error:
@@ -172,23 +172,32 @@ def distance(
     workers: int | None = None,
     **options: Any,
 ) -> Distances:
-    """Measure a run folder, whose images get facts beside its table, or a source by name, whose
-    rows are written to ``out``.
+    """Measure the images of a run folder or of a source.
 
-    ``options`` are the keys of a suite's ``[distance]``: ``distance("runs/demo", encoder="cifar",
-    against="cifar:train")``. Distances need no classes: unless ``labels`` name some, images of
-    any class are taken. With an engine, features and distances are kept, for a source beside
-    ``out`` in a folder of its name and ``.work``, and work that was stopped goes on.
+    Distances of a run become facts beside its table; those of a source are written to ``out``. With an
+    engine, features and distances are stored (for a source, in a folder beside ``out``), so that
+    stopped work resumes.
+
+    Args:
+        what: A run folder, or the name of a source.
+        how: The options; or pass them as keywords.
+        labels: The classes of a source; the default accepts images of any class.
+        out: The file for the distances of a source.
+        bar: A progress bar.
+        engine: An engine or its name.
+        workers: The number of processes on the engine.
+        **options: Keys of a suite's ``[distance]``: ``distance("runs/demo", encoder="cifar",
+            against="cifar:train")``.
     """
     what = str(what)
-    how = how or _asked(options)
+    how = how or _validated(options)
     if is_file(place(what) / "run.json"):
         if labels:
-            raise SoritesError(f"{what} is a run, which has its own labels: leave --labels out")
+            raise SoritesError(f"{what} is a run and has labels already: remove {option('labels', None)}")
         return distance_of_run(plan_of(what), place(what), how, bar, engine, workers)
     space = labels_of(labels) if labels else open_labels(core.encoder(how.encoder).labels)
     if engine is not None:
-        found = distance_of_slices(
+        measured = distance_of_slices(
             what,
             how,
             space,
@@ -198,28 +207,28 @@ def distance(
             bar,
         )
     else:
-        found = distance_of_source(core.source(what, space), how, space, bar)
-    write(found.rows, place(out))
-    return replace(found, record={**found.record, "path": str(out)})
+        measured = distance_of_source(core.source(what, space), how, space, bar)
+    write(measured.rows, place(out))
+    return replace(measured, record={**measured.record, "path": str(out)})
 
 
 def distance_of_source(
     source: Source, how: Distance, labels: Labels | None = None, bar: Bar | None = None
 ) -> Distances:
-    """Measure every image of a source; those that cannot be read are left out and counted."""
+    """Measure every image of a source; unreadable images are left out and counted."""
     against = ruler(how, labels, bar)
     keys: list[str] = []
-    left = LeftOut()
+    unreadable = LeftOut()
     tick = bar("measuring", len(source)) if bar else lambda n: None
 
     def images() -> Iterator[tuple[ImageU8, bool]]:
-        for sample, image in readable(source, left):
+        for sample, image in readable(source, unreadable):
             keys.append(sample.id)
             yield image, sample.framed
 
-    found = features(against.encoder, ticked(images(), tick))
-    made = made_by(against, left, against.searched(found))
-    return with_levels(rows_of("sample_id", keys, against.distances(found)), how, made)
+    image_features = features(against.encoder, ticked(images(), tick))
+    record = ruler_metadata(against, unreadable, against.searched(image_features))
+    return with_levels(rows_of("sample_id", keys, against.distances(image_features)), how, record)
 
 
 def distance_of_run(
@@ -230,46 +239,50 @@ def distance_of_run(
     engine: str | Engine | None = None,
     workers: int | None = None,
 ) -> Distances:
-    """Measure every image of a run; distances and levels become facts beside its table, with the
-    edges in a record.
+    """Measure every image of a run; distances and levels become facts beside its table, with the edges in
+    a record.
 
-    Images are made again, not stored. What was measured in the same way before is not measured
-    again. With an engine, units of the run are encoded and searched there, and what they give is
-    kept in the folder: stopped, the work goes on.
+    Images are recomputed, not stored. Distances that were measured with the same options are reused.
+    With an engine, tasks of the run are encoded and searched there, and their results are stored in the
+    folder, so that stopped work resumes.
     """
-    if (before := _measured_before(folder, how)) is not None:
-        return before
+    if (previous := _measured_before(folder, how)) is not None:
+        return previous
     tick = bar("measuring", plan.images()) if bar else lambda n: None
-    left = LeftOut("images")
+    unreadable = LeftOut("images")
     if engine is None:
         against = ruler(how, plan.labels, bar)
         keys: list[str] = []
-        found = features(against.encoder, ticked(_images(plan, keys, left), tick))
-        made = made_by(against, left, against.searched(found))
-        measured = with_levels(rows_of("image_id", keys, against.distances(found)), how, made)
+        image_features = features(against.encoder, ticked(_images(plan, keys, unreadable), tick))
+        metadata = ruler_metadata(against, unreadable, against.searched(image_features))
+        measured = with_levels(rows_of("image_id", keys, against.distances(image_features)), how, metadata)
     else:
-        start = chosen_engine(engine, plan)
-        many, work = workers or start.cores(), folder / WORK
+        chosen = chosen_engine(engine, plan)
+        processes, work = workers or chosen.cores(), folder / WORK
         with lent(folder, plan, read_info(folder)["run_id"]), locked(folder), afresh():
             sweep_temporaries(folder)
-            groups = encode_run(folder, plan, judge_of(how.encoder), start, many, tick)
-            measured = search_encoded(groups, "image_id", how, plan.labels, work, start, many, left, bar)
+            groups = encode_run(folder, plan, judge_of(how.encoder), chosen, processes, tick)
+            measured = search_encoded(
+                groups, "image_id", how, plan.labels, work, chosen, processes, unreadable, bar
+            )
     path = write_facts(folder, NAME, as_facts(measured.rows, measured.record.get("searched", {})))
-    record = {**measured.record, "asked": told(how, "json"), "path": str(path)}
+    record = {**measured.record, "asked": options_record(how, "json"), "path": str(path)}
     write_bytes(json.dumps(record, indent=1).encode(), folder / "facts" / f"{NAME}.json")
     return replace(measured, record=record)
 
 
 def _measured_before(folder: Path, how: Distance) -> Distances | None:
-    """Return the distances that the run holds already, where they were measured in this way."""
+    """Return the distances of the run if they were measured with the same options."""
     record, facts = folder / "facts" / f"{NAME}.json", folder / "facts" / f"{NAME}.parquet"
     if not record.exists() or not facts.exists():
         return None
-    held, rows = read_record(record), read_facts(facts)
-    whole = (
-        isinstance(held.get("edges"), dict) and "path" in held and set(COLUMNS.values()) <= set(rows.columns)
+    previous, rows = read_record(record), read_facts(facts)
+    complete = (
+        isinstance(previous.get("edges"), dict)
+        and "path" in previous
+        and set(COLUMNS.values()) <= set(rows.columns)
     )
-    return Distances(rows, held) if whole and _same(held.get("asked"), how) else None
+    return Distances(rows, previous) if complete and _same(previous.get("asked"), how) else None
 
 
 def _same(asked: Any, how: Distance) -> bool:
@@ -280,8 +293,8 @@ def _same(asked: Any, how: Distance) -> bool:
 
 
 def as_facts(rows: pl.DataFrame, searched: Mapping[str, str] | None = None) -> pl.DataFrame:
-    """Return the rows of a run's images as ``table.write_facts`` takes them; what was not searched
-    exactly is named so.
+    """Return the rows of a run's images for ``table.write_facts``; approximate searches are part of the
+    measure's name.
     """
     names = {
         half: f"{half}, {(searched or {})[half]}" if half in (searched or {}) else half for half in HALVES
@@ -290,22 +303,20 @@ def as_facts(rows: pl.DataFrame, searched: Mapping[str, str] | None = None) -> p
     return rows.select("image_id", "sem_level", "cov_level", degrees=entries)
 
 
-def _images(plan: Plan, keys: list[str], left: LeftOut) -> Iterator[tuple[ImageU8, bool]]:
-    """Yield the images of a run that can be made; their image ids are appended to ``keys``, the
-    others are counted.
-    """
+def _images(plan: Plan, keys: list[str], unreadable: LeftOut) -> Iterator[tuple[ImageU8, bool]]:
+    """Yield the images of a run and append their ids to ``keys``; count unreadable images."""
     for unit in plan.units():
         for shot in shots(plan, unit):
             if shot.image is None:
-                left.add(f"{shot.sample.id}, {shot.shift}", shot.error or "no image")
+                unreadable.add(f"{shot.sample.id}, {shot.shift}", shot.error or "no image")
             else:
                 keys.append(plan.image_id(shot.sample, shot.shift, shot.setting))
                 yield shot.image, plan.is_framed(shot.sample)
 
 
 def write_published_levels(plan: Plan, folder: Path) -> Path | None:
-    """Write levels that a source brings with its images (attributes ``sem_level`` and
-    ``cov_level``) as facts of the run.
+    """Write levels that a source provides (attributes ``sem_level`` and ``cov_level``) as facts of the
+    run.
     """
     rows = []
     for shift, samples in plan.groups.items():

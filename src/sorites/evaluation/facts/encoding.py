@@ -1,5 +1,5 @@
-"""Features by an encoder in files that are kept: of any images, and of all images of a run, unit
-by unit on an engine.
+"""Image features of an encoder in files: of a source in slices, and of a run task by task, computed on an
+engine.
 """
 
 from __future__ import annotations
@@ -34,23 +34,20 @@ from sorites.evaluation.worker import Running, running_in
 from sorites.io.files import write_bytes
 from sorites.models.export import trial_images
 
-# The least number of images whose neighbours are searched together.
-TOGETHER = 2048
+# The minimum number of images whose neighbours are searched together.
+MIN_IMAGES_PER_SEARCH = 2048
 
-# The id of an image, the image, and whether it is framed.
+# The id of an image, the image, and whether it is already framed.
 Named = tuple[str, ImageU8, bool]
 
 
-def version_of(judge: Encoder) -> str:
-    """Return the version of an encoder; for one that names none, a hash of its features of three
-    images, rounded.
-    """
-    if judge.version:
-        return judge.version
-    found = judge.images(trial_images((96, 96)), True)
-    return (
-        f"answers {digest(np.round(found / max(float(np.abs(found).max()), 1e-30), 3).tobytes().hex()).hex()}"
-    )
+def version_of(encoder: Encoder) -> str:
+    """Return the version of an encoder, or a hash of its rounded features of three images if it has none."""
+    if encoder.version:
+        return encoder.version
+    features = encoder.images(trial_images((96, 96)), True)
+    rounded = np.round(features / max(float(np.abs(features).max()), 1e-30), 3)
+    return f"answers {digest(rounded.tobytes().hex()).hex()}"
 
 
 def encode(
@@ -62,10 +59,16 @@ def encode(
     path: Path,
     stamp: str = "",
 ) -> None:
-    """Write the features of images to a file, with their ids under ``key``, and how many of them
-    could not be read.
+    """Write the features of images to a file.
 
-    ``stamp`` says what the images were read from, and ``content`` is a hash of all that the file holds.
+    Args:
+        judge: The encoder.
+        version: Its version.
+        images: Image ids, images, and whether they are framed.
+        key: The name of the ids in the file, "image_id" or "sample_id".
+        left: The images that could not be read, which are counted in the file.
+        path: The file.
+        stamp: Identifies the files that the images were read from.
     """
     from safetensors.numpy import save
 
@@ -76,12 +79,12 @@ def encode(
             ids.append(name)
             yield image, framed
 
-    readable = listed()
-    first = next(readable, None)
-    found = (
-        np.empty((0, 1), np.float32) if first is None else features(judge, itertools.chain([first], readable))
+    pairs = listed()
+    first = next(pairs, None)
+    image_features = (
+        np.empty((0, 1), np.float32) if first is None else features(judge, itertools.chain([first], pairs))
     )
-    content = digest(json.dumps(ids), hashlib.blake2b(found.tobytes()).hexdigest()).hex()
+    content = digest(json.dumps(ids), hashlib.blake2b(image_features.tobytes()).hexdigest()).hex()
     about = {
         key: ids,
         "left_out": [left.count, left.first],
@@ -90,40 +93,38 @@ def encode(
         "content": content,
     }
     write_bytes(
-        save({"features": found}, metadata={name: json.dumps(value) for name, value in about.items()}), path
+        save(
+            {"features": image_features}, metadata={name: json.dumps(value) for name, value in about.items()}
+        ),
+        path,
     )
 
 
 def about_encoded(path: Path, key: str) -> About:
-    """Return what a file of features says of its rows, without the features."""
+    """Return the metadata of a file of features, without the features."""
     about = read_header(path)
     match about:
         case {"left_out": [int(), str()], "content": str()} if isinstance(about.get(key), list):
             return about
-    raise SoritesError(f"{path} does not say what its features are of. Delete it; it is made again.")
+    raise SoritesError(f"{path} lacks the ids of its features. Delete it, and it will be recomputed.")
 
 
 def is_encoded(path: Path, key: str, version: str, stamp: Callable[[], str] = str) -> bool:
-    """Return whether a file of features can be kept: it is whole, by this version of the encoder,
-    of these images.
-
-    One that lacks images that could not be read is not kept: they may be readable now.
-    """
+    """Return whether a file of features can be reused: complete, for this version and these images."""
     try:
         about = about_encoded(path, key)
     except SoritesError:
         return False
+    # Files with unreadable images are recomputed, because the images may be readable now.
     return about.get("version") == version and not about["left_out"][0] and about.get("stamp") == stamp()
 
 
 def encode_unit(folder: Path, unit: Unit, *, encoder: str, version: str) -> None:
-    """A unit of work: make its images again, encode them, and keep the features with the ids of
-    the images.
-    """
+    """Encode the images of one task of a run and store the features with the image ids."""
     running = running_in(folder)
-    judge: Encoder = running.once(f"encoder {encoder}", lambda plan: core.encoder(encoder))
+    model: Encoder = running.once(f"encoder {encoder}", lambda plan: core.encoder(encoder))
     left = LeftOut()
-    encode(judge, version, _images(running, unit, left), "image_id", left, encoded(folder, unit, encoder))
+    encode(model, version, _images(running, unit, left), "image_id", left, encoded(folder, unit, encoder))
 
 
 def _images(running: Running, unit: Unit, left: LeftOut) -> Iterator[Named]:
@@ -138,17 +139,18 @@ def _images(running: Running, unit: Unit, left: LeftOut) -> Iterator[Named]:
 def encode_run(
     folder: Path, plan: Plan, encoder: Encoder, engine: Engine, workers: int, tick: Tick
 ) -> list[list[Path]]:
-    """Encode the units of a run that this version of the encoder has not encoded yet.
+    """Encode the tasks of a run that this version of the encoder has not encoded yet.
 
-    Return the files of all units, in groups of about as many images as are searched together.
+    Returns:
+        The files of all tasks, in groups of about as many images as are searched together.
     """
     units, version = plan.units(), version_of(encoder)
-    there = {path.name for path in (folder / ENCODED).glob("*.safetensors")}
+    existing = {path.name for path in (folder / ENCODED).glob("*.safetensors")}
     files = {unit: encoded(folder, unit, encoder.name) for unit in units}
     todo = [
         unit
         for unit, file in files.items()
-        if file.name not in there or not is_encoded(file, "image_id", version)
+        if file.name not in existing or not is_encoded(file, "image_id", version)
     ]
     tick(sum(map(plan.images_of, units)) - sum(map(plan.images_of, todo)))
     for unit, _ in engine(
@@ -156,21 +158,19 @@ def encode_run(
     ):
         tick(plan.images_of(unit))
     groups: list[list[Path]] = []
-    room = 0
+    remaining = 0
     for unit in units:
-        if room <= 0:
+        if remaining <= 0:
             groups.append([])
-            room = TOGETHER
+            remaining = MIN_IMAGES_PER_SEARCH
         groups[-1].append(files[unit])
-        room -= plan.images_of(unit)
+        remaining -= plan.images_of(unit)
     return groups
 
 
-# Features of a source's images by an encoder, slice by slice on an engine: a slice is a file, which is
-# kept and not made again.
+# Features of a source's images: each slice of the source is one file.
 
-
-# The number of images that are encoded into one file.
+# Images per file.
 SLICE = 2048
 
 _opening = threading.RLock()
@@ -178,10 +178,13 @@ _opening = threading.RLock()
 
 @dataclass(frozen=True)
 class Images:
-    """The images of a source, by what other processes can open again.
+    """The images of a source, described so that other processes can open them.
 
-    ``in-distribution`` ones may be of other classes than ``labels``, and a ``limit`` takes the first of a
-    fair order.
+    Attributes:
+        source: The name of the source.
+        labels: The classes.
+        in_distribution: Whether images of classes outside ``labels`` are accepted.
+        limit: The maximum number of images, in a fair order.
     """
 
     source: str
@@ -192,19 +195,26 @@ class Images:
 
 @dataclass(frozen=True)
 class Slices:
-    """Images in slices, and the encoder that looks at them."""
+    """The slices of a source's images and the encoder.
+
+    Attributes:
+        images: The images.
+        encoder: The name of the encoder.
+        version: Its version.
+        count: The number of images.
+        ids: A hash of the ids of all images in order.
+        size: The number of images per slice.
+    """
 
     images: Images
     encoder: str
     version: str
     count: int
     ids: str
-    """A hash of the ids of all images in their order."""
     size: int
-    """The number of images of a slice."""
 
     def starts(self) -> range:
-        """Return where the slices begin."""
+        """Return the index of the first image of each slice."""
         return range(0, self.count, self.size)
 
     def folder(self, work: Path) -> Path:
@@ -213,59 +223,61 @@ class Slices:
         return work / f"features-{digest(*parts, size=8).hex()}"
 
     def files(self, work: Path) -> list[Path]:
-        """Return the files of the features, in the order of the images."""
+        """Return the files of the features in the order of the images."""
         return [file_of(self.folder(work), start) for start in self.starts()]
 
 
 def slices_of(images: Images, encoder: str) -> Slices:
-    """List a source and cut it into slices."""
-    samples, ids = _listed(images, encoder)
+    """List the images of a source and divide them into slices."""
+    samples, ids = _list_samples(images, encoder)
     if not len(samples):
-        raise SoritesError(f"the source {images.source} has no images")
+        raise SoritesError(f"source {images.source} has no images")
     return Slices(images, encoder, version_of(judge_of(encoder)), len(samples), ids, SLICE)
 
 
 def forget() -> None:
-    """Let go of the sources and the encoder that this process holds."""
-    _listed.cache_clear()
+    """Clear the cached sources and encoder of this process."""
+    _list_samples.cache_clear()
     judge_of.cache_clear()
 
 
 def file_of(folder: Path, start: int) -> Path:
-    """Return the file of the slice that begins there."""
+    """Return the file of the slice that starts at an index."""
     return folder / f"{start:09d}.safetensors"
 
 
 def encode_slices(work: Path, slices: Slices, engine: Engine, workers: int, tick: Tick) -> None:
-    """Encode the slices that are not encoded yet; each is a unit of the engine."""
+    """Encode the slices that are not encoded yet; each is a task of the engine."""
     sizes = {start: min(slices.size, slices.count - start) for start in slices.starts()}
-    folder, samples = slices.folder(work), _listed(slices.images, slices.encoder)[0]
-    there = {path.name for path in folder.glob("*.safetensors")}
+    folder, samples = slices.folder(work), _list_samples(slices.images, slices.encoder)[0]
+    existing = {path.name for path in folder.glob("*.safetensors")}
 
-    def is_kept(start: int) -> bool:
-        file, some = file_of(folder, start), samples[start : start + slices.size]
-        return file.name in there and is_encoded(file, "sample_id", slices.version, lambda: stamp(some))
+    def is_current(start: int) -> bool:
+        file, part = file_of(folder, start), samples[start : start + slices.size]
+        return file.name in existing and is_encoded(file, "sample_id", slices.version, lambda: stamp(part))
 
-    todo = [start for start in sizes if not is_kept(start)]
+    todo = [start for start in sizes if not is_current(start)]
     tick(slices.count - sum(sizes[start] for start in todo))
     for start, _ in engine(todo, functools.partial(encode_slice, work, slices), workers):
         tick(sizes[start])
 
 
 def encode_slice(work: Path, slices: Slices, start: int) -> None:
-    """A unit of work: read the images of a slice, encode them, and keep the features with the ids
-    of the samples.
-    """
+    """Encode the images of one slice and store the features with the sample ids."""
     with _opening:
-        samples, ids = _listed(slices.images, slices.encoder)
-        judge = judge_of(slices.encoder)
+        samples, ids = _list_samples(slices.images, slices.encoder)
+        encoder = judge_of(slices.encoder)
     if (len(samples), ids) != (slices.count, slices.ids):
         named = slices.images.source
         raise SoritesError(
-            f"{named} lists other images to another process: {len(samples)}, wanted {slices.count}"
+            f"{named} lists different images in another process: got {len(samples)}, expected {slices.count}"
         )
-    some, left, file = samples[start : start + slices.size], LeftOut(), file_of(slices.folder(work), start)
-    encode(judge, slices.version, _read(some, left), "sample_id", left, file, stamp(some))
+    part, unreadable, file = (
+        samples[start : start + slices.size],
+        LeftOut(),
+        file_of(slices.folder(work), start),
+    )
+    encode(encoder, slices.version, _read(part, unreadable), "sample_id", unreadable, file, stamp(part))
 
 
 def _read(samples: Sequence[Sample], left: LeftOut) -> Iterator[tuple[str, ImageU8, bool]]:
@@ -276,22 +288,22 @@ def _read(samples: Sequence[Sample], left: LeftOut) -> Iterator[tuple[str, Image
 
 @functools.lru_cache(maxsize=1)
 def judge_of(encoder: str) -> Encoder:
-    """Return an encoder, which a process loads once."""
+    """Return an encoder, loaded once per process."""
     return core.encoder(encoder)
 
 
 @functools.lru_cache(maxsize=2)
-def _listed(images: Images, encoder: str) -> tuple[Sequence[Sample], str]:
-    """Return the samples and a hash of all ids; a process lists a source once."""
+def _list_samples(images: Images, encoder: str) -> tuple[Sequence[Sample], str]:
+    """Return the samples and a hash of all ids; a source is listed once per process."""
     spec, labels = images.source, images.labels
-    found = (
+    opened = (
         in_distribution_images(spec, labels, judge_of(encoder))
         if images.in_distribution
         else core.source(spec, labels)
     )
-    samples = found.samples if images.limit is None else limited(found, images.limit)
+    samples = opened.samples if images.limit is None else limited(opened, images.limit)
     hasher = hashlib.blake2b(digest_size=16)
     for sample in samples:
-        spelled = sample.id.encode(errors="backslashreplace")
-        hasher.update(len(spelled).to_bytes(8, "little") + spelled)
+        encoded_id = sample.id.encode(errors="backslashreplace")
+        hasher.update(len(encoded_id).to_bytes(8, "little") + encoded_id)
     return samples, hasher.hexdigest()

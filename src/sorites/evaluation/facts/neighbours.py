@@ -1,9 +1,9 @@
-"""The nearest in-distribution images of encoded ones, as units of an engine that know nothing but files.
+"""Nearest in-distribution neighbours of encoded images, as tasks of an engine that communicate by files.
 
-The features of the in-distribution images are rotated once into a bank: files that every worker reads. A
-unit takes some files of features, searches the bank and writes the distances. Each file says from
-which content it was made, and is made again where that is another one or the file is damaged. So
-work that was stopped goes on, and other options search without the encoder.
+The features of the in-distribution images are rotated once into a bank of files that every worker
+reads. A task reads files of features, searches the bank and writes the distances. Each file records the
+hash of the content it was computed from, and is recomputed if that differs or the file is damaged.
+Stopped work therefore resumes, and other options are searched without the encoder.
 """
 
 from __future__ import annotations
@@ -41,8 +41,15 @@ _reading = threading.RLock()
 
 @dataclass(frozen=True)
 class Bank:
-    """The in-distribution features in a folder, by half, and how they are searched; ``content`` is a hash
-    of them all.
+    """The in-distribution features in a folder by half, and how they are searched.
+
+    Attributes:
+        folder: The folder.
+        parts: The names of the files.
+        rows: The number of images.
+        content: A hash of all features.
+        k: Which neighbour.
+        neighbours: "exact", "ivf" or "hnsw".
     """
 
     folder: Path
@@ -54,19 +61,19 @@ class Bank:
 
     @property
     def key(self) -> str:
-        """The name of what is found by this search."""
+        """The key of the results of this search."""
         return digest(self.folder.name, self.content, self.k, self.neighbours, size=8).hex()
 
     def blocks(self, half: str) -> Iterator[Array]:
         """Yield the in-distribution features of a half, file by file."""
-        for path in _at_hand(self):
+        for path in _local_files(self):
             leave_if_asked()
             yield read_tensors(path, (), (half,))[1][half]
 
-    def halves(self, found: Array) -> dict[str, Array]:
+    def halves(self, features: Array) -> dict[str, Array]:
         """Return features by half."""
-        split = Decomposition(read_tensors(self.folder / MATRIX, ())[1]["matrix"].astype(np.float64))
-        return {half: getattr(split, half)(found) for half in HALVES}
+        decomposition = Decomposition(read_tensors(self.folder / MATRIX, ())[1]["matrix"].astype(np.float64))
+        return {half: getattr(decomposition, half)(features) for half in HALVES}
 
     def index_file(self, half: str) -> Path:
         """Return the file of the index over a half."""
@@ -74,62 +81,61 @@ class Bank:
 
 
 def make_bank(work: Path, files: Sequence[Path], split: Decomposition, k: int, neighbours: str) -> Bank:
-    """Rotate the features in some files into a bank, or find it there; an index is built over it
-    unless the search is exact.
+    """Rotate the features in files into a bank unless it exists; build an index unless the search is
+    exact.
     """
     folder = work / f"bank-{digest(files[0].parent.name, split.matrix.tobytes().hex(), size=8).hex()}"
-    there = {path.name for path in folder.glob("*")}
-    if not _is_of(folder / MATRIX, MATRIX, there):
-        _keep(folder / MATRIX, {"matrix": split.matrix}, MATRIX)
+    existing = {path.name for path in folder.glob("*")}
+    if not _is_current(folder / MATRIX, MATRIX, existing):
+        _write_arrays(folder / MATRIX, {"matrix": split.matrix}, MATRIX)
     parts, contents, rows = [], [], 0
     for file in files:
         about = about_encoded(file, "sample_id")
         if not (count := len(about["sample_id"])):
             continue
-        if not _is_of(folder / file.name, about["content"], there):
-            found = read_tensors(file, ("sample_id",))[1]["features"]
-            _keep(
-                folder / file.name, {half: getattr(split, half)(found) for half in HALVES}, about["content"]
+        if not _is_current(folder / file.name, about["content"], existing):
+            features = read_tensors(file, ("sample_id",))[1]["features"]
+            _write_arrays(
+                folder / file.name,
+                {half: getattr(split, half)(features) for half in HALVES},
+                about["content"],
             )
         parts.append(file.name)
         contents.append(about["content"])
         rows += count
     if rows < k:
-        raise SoritesError(
-            f"wanted the {k}th nearest of the in-distribution images, which are only {rows}; give more of them or a"
-            " smaller k"
-        )
+        raise SoritesError(f"k={k} exceeds the {rows} in-distribution images; use more images or a smaller k")
     bank = Bank(folder, tuple(parts), rows, digest(*contents, size=8).hex(), k, neighbours)
     for half in HALVES if neighbours != "exact" else ():
-        if bank.index_file(half).name not in there:
+        if bank.index_file(half).name not in existing:
             index = Index.build(np.concatenate(list(bank.blocks(half))), _kind(bank), k)
             write_bytes(index.packed(), bank.index_file(half))
     return bank
 
 
-def _keep(path: Path, arrays: Mapping[str, NDArray[Any]], of: str) -> None:
+def _write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]], content: str) -> None:
     from safetensors.numpy import save
 
-    write_bytes(save(dict(arrays), metadata={"of": json.dumps(of)}), path)
+    write_bytes(save(dict(arrays), metadata={"of": json.dumps(content)}), path)
 
 
-def _is_of(path: Path, of: str, there: Collection[str]) -> bool:
-    """Return whether a file is there, whole, and made from this content."""
+def _is_current(path: Path, content: str, existing: Collection[str]) -> bool:
+    """Return whether a file exists, is complete, and was computed from this content."""
     try:
-        return path.name in there and read_header(path).get("of") == of
+        return path.name in existing and read_header(path).get("of") == content
     except SoritesError:
         return False
 
 
 def forget() -> None:
-    """Let go of the indexes that this process holds."""
+    """Clear the cached indexes of this process."""
     _index.cache_clear()
-    _at_hand.cache_clear()
+    _local_files.cache_clear()
 
 
 @functools.lru_cache(maxsize=2)
-def _at_hand(bank: Bank) -> list[Path]:
-    """Return where the files of a bank can be read on this machine, which a process asks once."""
+def _local_files(bank: Bank) -> list[Path]:
+    """Return local paths of a bank's files, cached per process."""
     return at_hand([bank.folder / part for part in bank.parts])
 
 
@@ -139,34 +145,32 @@ def _kind(bank: Bank) -> Kind:
 
 @functools.lru_cache(maxsize=4)
 def _index(bank: Bank, half: str) -> Index:
-    """Return the index over a half, which a process reads once."""
+    """Return the index over a half, read once per process."""
     return Index.read(at_hand([bank.index_file(half)])[0], _kind(bank), bank.k)
 
 
 def search_files(bank: Bank, work: Path, group: tuple[str, tuple[Path, ...]]) -> int:
-    """A unit of work: measure the distances of all features in some files of a content, and return
-    how many there are.
-    """
+    """Measure the distances of all features in files, store them, and return their number."""
     content, files = group
     parts = [read_tensors(file, ())[1]["features"] for file in files]
-    kept = [part for part in parts if len(part)]
+    non_empty = [part for part in parts if len(part)]
     empty = np.empty(0, np.float32)
-    halves = bank.halves(np.concatenate(kept)) if kept else {}
-    found = {half: _distances(bank, half, halves[half]) if kept else empty for half in HALVES}
-    _keep(found_file(bank, work, files), found, content)
-    return len(found[HALVES[0]])
+    halves = bank.halves(np.concatenate(non_empty)) if non_empty else {}
+    distances = {half: _distances(bank, half, halves[half]) if non_empty else empty for half in HALVES}
+    _write_arrays(found_file(bank, work, files), distances, content)
+    return len(distances[HALVES[0]])
 
 
-def _distances(bank: Bank, half: str, asked: Array) -> Array:
+def _distances(bank: Bank, half: str, queries: Array) -> Array:
     if bank.neighbours == "exact":
-        return kth_distance(asked, bank.blocks(half), bank.k)
+        return kth_distance(queries, bank.blocks(half), bank.k)
     with _reading:
         index = _index(bank, half)
-    return index.kth_distance(asked)
+    return index.kth_distance(queries)
 
 
 def found_file(bank: Bank, work: Path, files: Sequence[Path]) -> Path:
-    """Return the file of the distances of the features in some files."""
+    """Return the file with the distances of the features in some files."""
     names = [name for file in files for name in file.parts[-2:]]
     return work / f"found-{bank.key}" / f"{digest(*names, size=8).hex()}.safetensors"
 
@@ -180,13 +184,13 @@ def search_all(
     workers: int,
     tick: Tick,
 ) -> None:
-    """Search for the groups of files that are not searched yet; each is a unit of the engine."""
-    there = {path.name for path in (work / f"found-{bank.key}").glob("*.safetensors")}
+    """Search the groups of files that are not searched yet; each is a task of the engine."""
+    existing = {path.name for path in (work / f"found-{bank.key}").glob("*.safetensors")}
     contents = [digest(*(about_encoded(file, key)["content"] for file in files)).hex() for files in groups]
     todo = [
         (content, tuple(files))
         for content, files in zip(contents, groups, strict=True)
-        if not _is_of(found_file(bank, work, files), content, there)
+        if not _is_current(found_file(bank, work, files), content, existing)
     ]
     tick(len(groups) - len(todo))
     for _ in engine(todo, functools.partial(search_files, bank, work), workers):
@@ -196,8 +200,8 @@ def search_all(
 def found_rows(
     bank: Bank, work: Path, groups: Sequence[Sequence[Path]], key: str, left: LeftOut
 ) -> pl.DataFrame:
-    """Return one row per image: its id under ``key`` and its distance in each half; what could
-    not be read is counted.
+    """Return one row per image with its id under ``key`` and its distances; count unreadable images in
+    ``left``.
     """
     frames = []
     for files in groups:
@@ -206,24 +210,22 @@ def found_rows(
             about = about_encoded(file, key)
             ids += about[key]
             left.join(*about["left_out"])
-        found = read_tensors(found_file(bank, work, files), ())[1]
+        distances = read_tensors(found_file(bank, work, files), ())[1]
         frames.append(
-            pl.DataFrame({key: pl.Series(ids, dtype=pl.String), **{half: found[half] for half in HALVES}})
+            pl.DataFrame({key: pl.Series(ids, dtype=pl.String), **{half: distances[half] for half in HALVES}})
         )
     return pl.concat(frames)
 
 
 def search_names(bank: Bank, files: Sequence[Path], key: str) -> dict[str, str]:
-    """Name the search of each half with the recall that is measured on some features of the files;
-    nothing where it is exact.
-    """
+    """Return the name of each half's search with its measured recall; empty if the search is exact."""
     if bank.neighbours == "exact":
         return {}
     counts = [len(about_encoded(file, key)[key]) for file in files]
-    places, ends, some = evenly(sum(counts)), np.cumsum(counts), []
+    indexes, ends, sampled = evenly(sum(counts)), np.cumsum(counts), []
     for file, end, count in zip(files, ends, counts, strict=True):
-        rows = places[(places >= end - count) & (places < end)] - (end - count)
+        rows = indexes[(indexes >= end - count) & (indexes < end)] - (end - count)
         if len(rows):
-            some.append(read_tensors(file, (key,))[1]["features"][rows])
-    halves = bank.halves(np.concatenate(some))
+            sampled.append(read_tensors(file, (key,))[1]["features"][rows])
+    halves = bank.halves(np.concatenate(sampled))
     return {half: _index(bank, half).name(halves[half], bank.blocks(half)) for half in HALVES}

@@ -1,6 +1,4 @@
-"""A ruler measures distances: an encoder, the decomposition of its space, and the in-distribution images
-as it sees them.
-"""
+"""Rulers measure distances to in-distribution images with an encoder and the decomposition of its space."""
 
 from __future__ import annotations
 
@@ -31,8 +29,15 @@ HALVES = ("semantic", "covariate")
 
 @dataclass(frozen=True, eq=False)
 class Ruler:
-    """A ruler measures distances: an encoder, the decomposition of its space, and the halves of the
-    in-distribution features.
+    """An encoder, the decomposition of its space, and the in-distribution features by half.
+
+    Attributes:
+        encoder: The encoder.
+        decomposition: The decomposition of its space.
+        banks: The in-distribution features by half.
+        k: Which neighbour.
+        left: In-distribution images that could not be read.
+        indexes: An index over each half if the search is approximate.
     """
 
     encoder: Encoder
@@ -40,84 +45,82 @@ class Ruler:
     banks: dict[str, Features]
     k: int
     left: LeftOut = field(default_factory=LeftOut)
-    """In-distribution images that could not be read."""
-
     indexes: dict[str, Index] = field(default_factory=dict)
-    """An index over each half, where neighbours are not searched exactly."""
 
-    def distances(self, found: Features) -> dict[str, NDArray[np.float32]]:
-        """Return cosine distances (0 to 2) to the k-th nearest in-distribution image, by half."""
-        halves = {half: getattr(self.decomposition, half)(found) for half in HALVES}
+    def distances(self, features: Features) -> dict[str, NDArray[np.float32]]:
+        """Return cosine distances (0 to 2) to the k-th nearest in-distribution image by half."""
+        halves = {half: getattr(self.decomposition, half)(features) for half in HALVES}
         if self.indexes:
             return {half: self.indexes[half].kth_distance(halves[half]) for half in HALVES}
         return {half: kth_distance(halves[half], self.banks[half], self.k) for half in HALVES}
 
-    def searched(self, found: Features) -> dict[str, str]:
-        """Name the search of each half with its measured recall; nothing where it is exact."""
-        halves = {half: getattr(self.decomposition, half)(found) for half in self.indexes}
+    def searched(self, features: Features) -> dict[str, str]:
+        """Return the name of each half's search with its measured recall; empty if the search is exact."""
+        halves = {half: getattr(self.decomposition, half)(features) for half in self.indexes}
         return {half: index.name(halves[half], self.banks[half]) for half, index in self.indexes.items()}
 
 
 def ruler(how: Distance, labels: Labels | None = None, bar: Bar | None = None) -> Ruler:
-    """Load what ``how`` names; without a file the decomposition is learnt from the encoder's
-    classes, else from ``labels``.
+    """Return the ruler that options describe; without a file, the decomposition is learnt from the
+    encoder's classes or ``labels``.
     """
-    judge = core.encoder(how.encoder)
-    halves = halves_of(how, judge, labels)
-    in_distribution = limited(in_distribution_images(how.against, labels, judge), how.limit)
+    encoder = core.encoder(how.encoder)
+    halves = halves_of(how, encoder, labels)
+    in_distribution = limited(in_distribution_images(how.against, labels, encoder), how.limit)
     tick = bar("id", len(in_distribution)) if bar else lambda n: None
-    left = LeftOut("in-distribution images")
-    found = features(
-        judge, ticked(((image, sample.framed) for sample, image in readable(in_distribution, left)), tick)
+    unreadable = LeftOut("in-distribution images")
+    id_features = features(
+        encoder,
+        ticked(((image, sample.framed) for sample, image in readable(in_distribution, unreadable)), tick),
     )
-    banks = {half: getattr(halves, half)(found) for half in HALVES}
+    banks = {half: getattr(halves, half)(id_features) for half in HALVES}
     kind = how.neighbours
     indexes = (
         {} if kind == "exact" else {half: Index.build(bank, kind, how.k) for half, bank in banks.items()}
     )
-    return Ruler(judge, halves, banks, how.k, left, indexes)
+    return Ruler(encoder, halves, banks, how.k, unreadable, indexes)
 
 
-def halves_of(how: Distance, judge: Encoder, labels: Labels | None) -> Decomposition:
-    """Return the decomposition that ``how`` names, else one learnt from the encoder's classes or
-    from ``labels``.
-    """
+def halves_of(how: Distance, encoder: Encoder, labels: Labels | None) -> Decomposition:
+    """Return the decomposition that ``how`` names, or learn one from the encoder's classes or ``labels``."""
     if how.decomposition:
-        return decompositions.load(how.decomposition, judge)
-    names = labels.names if labels and not judge.labels else ()
-    return decompositions.cached(judge, decompositions.recipe(judge, names))
+        return decompositions.load(how.decomposition, encoder)
+    names = labels.names if labels and not encoder.labels else ()
+    return decompositions.cached(encoder, decompositions.recipe(encoder, names))
 
 
-def in_distribution_images(spec: str, labels: Labels | None, judge: Encoder) -> Source:
-    """Return images of the given classes, or of any where the source has none of those."""
+def in_distribution_images(spec: str, labels: Labels | None, encoder: Encoder) -> Source:
+    """Return images of the given classes, or of any class if the source has none of these."""
     try:
-        return core.source(spec, labels or open_labels(judge.labels))
+        return core.source(spec, labels or open_labels(encoder.labels))
     except SoritesError:
-        return core.source(spec, open_labels(judge.labels))
+        return core.source(spec, open_labels(encoder.labels))
 
 
 def limited(source: Source, limit: int | None) -> list[Sample]:
-    """Return the first samples of a fair order, or all of them where there is no limit."""
+    """Return the first ``limit`` samples of a fair order, or all of them."""
     return fair_order(source, lambda sample: [sample.id])[:limit]
 
 
 def ticked(items: Iterable[tuple[ImageU8, bool]], tick: Tick) -> Iterator[tuple[ImageU8, bool]]:
-    """Yield the items and move a progress bar by one after each."""
+    """Yield the items and advance a progress bar by one after each."""
     for item in items:
         yield item
         tick(1)
 
 
-# Distances with their levels: what every way of measuring returns, and a record of how they were made.
-
+# Distances with their levels, and a record of how they were measured.
 
 COLUMNS = {"semantic": "sem_level", "covariate": "cov_level"}
 
 
 @dataclass(frozen=True, eq=False)
 class Distances:
-    """One row per image (key, ``semantic``, ``covariate``, ``sem_level``, ``cov_level``), and a
-    record of their making.
+    """Distances and levels of images.
+
+    Attributes:
+        rows: One row per image (key, ``semantic``, ``covariate``, ``sem_level``, ``cov_level``).
+        record: How they were measured.
     """
 
     rows: pl.DataFrame
@@ -128,8 +131,8 @@ class Distances:
         return self.rows.group_by("sem_level", "cov_level").len("n").sort("sem_level", "cov_level")
 
     def grid(self) -> pl.DataFrame:
-        """Return the counts for printing: a row per covariate level, a column per semantic level;
-        an empty pair is null.
+        """Return the counts for printing: a row per covariate level, a column per semantic level; empty
+        pairs are null.
         """
         wide = self.cells().pivot("sem_level", index="cov_level", values="n").sort("cov_level")
         across = {level: f"sem {level}" for level in sorted(wide.columns[1:], key=int)}
@@ -141,40 +144,40 @@ def rows_of(key: str, keys: Sequence[str], distances: Mapping[str, NDArray[np.fl
     return pl.DataFrame({key: list(keys), **distances})
 
 
-def with_levels(rows: pl.DataFrame, how: Distance, made_of: Mapping[str, Any]) -> Distances:
-    """Return rows of distances with the level of each, and a record of how they were made."""
-    given = {"semantic": how.sem_edges, "covariate": how.cov_edges}
+def with_levels(rows: pl.DataFrame, how: Distance, metadata: Mapping[str, Any]) -> Distances:
+    """Return distances with their levels, and a record of how they were measured."""
+    fixed_edges = {"semantic": how.sem_edges, "covariate": how.cov_edges}
     distances = {half: rows[half].to_numpy() for half in HALVES}
-    edges = {half: list(given[half] or uniform(distances[half], how.levels)) for half in HALVES}
+    edges = {half: list(fixed_edges[half] or uniform(distances[half], how.levels)) for half in HALVES}
     levels = {COLUMNS[half]: level_of(distances[half], edges[half]) for half in HALVES}
     columns = [pl.Series(name, values) for name, values in levels.items()]
     wide = rows.with_columns(*(pl.col(half).cast(pl.Float64) for half in HALVES), *columns)
-    return Distances(wide, {**told(how), **made_of, "edges": edges})
+    return Distances(wide, {**options_record(how), **metadata, "edges": edges})
 
 
-def told(how: Distance, mode: str = "python") -> dict[str, Any]:
-    """Return how distances were asked for; the exact search, the default, is not named."""
+def options_record(how: Distance, mode: str = "python") -> dict[str, Any]:
+    """Return the options as plain data; the exact search, the default, is omitted."""
     return how.model_dump(mode=mode, exclude={"neighbours"} if how.neighbours == "exact" else None)
 
 
-def made_by(
+def ruler_metadata(
     ruler: Ruler, left: LeftOut | None = None, searched: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """Return what distances by a ruler were made from."""
-    lost = [one for one in (ruler.left, left) if one is not None]
-    return made_from(ruler.encoder.version, len(ruler.banks[HALVES[0]]), lost, searched or {})
+    """Return the metadata of distances measured with a ruler."""
+    left_out = [images for images in (ruler.left, left) if images is not None]
+    return metadata_of(ruler.encoder.version, len(ruler.banks[HALVES[0]]), left_out, searched or {})
 
 
-def made_from(
+def metadata_of(
     version: str, in_distribution: int, left: Iterable[LeftOut], searched: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return what distances were made from: the encoder's version, how many in-distribution images, and
-    what was left out.
+    """Return the metadata of distances: encoder version, number of in-distribution images, and images left
+    out.
     """
-    said = [one.say() for one in left if one.count]
+    notes = [images.say() for images in left if images.count]
     return {
         "version": version,
         "id": in_distribution,
         **({"searched": dict(searched)} if searched else {}),
-        **({"left_out": said} if said else {}),
+        **({"left_out": notes} if notes else {}),
     }

@@ -1,7 +1,6 @@
-"""Similarity: measures of every shifted image of a run against its own clean image, kept as facts
-beside the table.
+"""Similarity of every shifted image of a run to its clean image, stored as facts beside the table.
 
-The direction belongs to the measure: of LPIPS lower is nearer, of SSIM higher (``sorites list measures``).
+Each measure has its own direction: lower LPIPS is nearer, higher SSIM is nearer.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from PIL import Image as Pillow
 from sorites import core
 from sorites.core import CLEAN, ImageU8, Sample, SettingValue
 from sorites.core.errors import BadImage, Damaged, SoritesError
+from sorites.core.messages import option
 from sorites.core.progress import Bar, Tick
 from sorites.core.table import repair, write_facts
 from sorites.evaluation.engines import Engine
@@ -36,19 +36,19 @@ from sorites.suites.suite import LpipsMeasure
 
 DEFAULT = ("lpips", "exposure_error", "clipped_share")
 NAME = "similarity"
-# Seconds between two writes of the values so far, so that little is lost when the work is stopped.
-PAUSE = 30.0
+# Seconds between two checkpoints of the values.
+CHECKPOINT_SECONDS = 30.0
 
-# An image, a measure, and its value; none where an image is too small for the measure.
+# An image id, a measure, and its value; None where the image is too small for the measure.
 Row = tuple[str, str, float | None]
 
-# A measure, and the value that a setting's mean must stay below.
+# A measure, and the limit that a setting's mean must stay below.
 Cut = tuple[str, float]
 
 
 @dataclass(frozen=True)
 class Todo:
-    """A unit of work: the images of one sample under one shift that lack some measures, by image id."""
+    """A task: the images of one sample under one shift that lack some measures, by image id."""
 
     unit: Unit
     missing: tuple[tuple[str, tuple[str, ...]], ...]
@@ -67,17 +67,26 @@ def similarity(
     workers: int | None = None,
     bar: Bar | None = None,
 ) -> Path:
-    """Measure every shifted image of a run, keep the values in the table's column ``degrees``, and
-    return the file written.
+    """Measure every shifted image of a run and store the values in the table's column ``degrees``.
 
-    ``lpips_below`` sets aside (``valid`` false) every setting whose mean LPIPS over its images is
-    not below it, as ImageNet-ES does with 0.8 (and 0.6 and 1.0) before training; without it an
-    earlier filter stays. ``lpips_measure`` names the measure it goes by; the default is the one
-    that the run's suite names. Images are made again, not stored; what was measured before, in
-    this call or another, is not measured again.
+    Images are recomputed, not stored. Values that were measured before are reused.
+
+    Args:
+        run: The run folder.
+        measures: The names of the measures.
+        lpips_below: Set ``valid`` to false for every setting whose mean LPIPS is not below this
+            value, as ImageNet-ES does with 0.8 (and 0.6 and 1.0) before training. None keeps an
+            earlier filter.
+        lpips_measure: The measure for ``lpips_below``; the default is that of the run's suite.
+        engine: An engine or its name.
+        workers: The number of processes.
+        bar: A progress bar.
+
+    Returns:
+        The file of facts.
     """
     folder, plan = place(run), plan_of(run)
-    start = chosen_engine(engine, plan)
+    chosen = chosen_engine(engine, plan)
     with lent(folder, plan, read_info(folder)["run_id"]):
         return measure_images(
             plan,
@@ -85,7 +94,7 @@ def similarity(
             measures,
             lpips_below=lpips_below,
             lpips_measure=lpips_measure,
-            engine=start,
+            engine=chosen,
             workers=workers,
             bar=bar,
         )
@@ -102,68 +111,64 @@ def measure_images(
     workers: int | None = None,
     bar: Bar | None = None,
 ) -> Path:
-    """Do the same for a plan that the units of its folder know."""
+    """Measure the images of a plan, like ``similarity``, within a running process."""
     cut = _cut(lpips_below, lpips_measure, plan.suite.lpips_measure)
     names = [*measures, *(cut[:1] if cut else ())]
-    wanted = tuple(dict.fromkeys(core.measure(name).name for name in names))
+    measure_names = tuple(dict.fromkeys(core.measure(name).name for name in names))
     keys = keys_of(plan)
     if not keys.height:
-        raise SoritesError(f"{folder} holds no shifted images to measure against clean ones")
-    found = Found(folder, keys, wanted)
-    todo = found.todo(plan)
+        raise SoritesError(f"{folder} has no shifted images with a clean image to compare")
+    values = Found(folder, keys, measure_names)
+    todo = values.todo(plan)
     tick = bar("measuring", sum(map(len, todo))) if bar and todo else lambda n: None
-    found.gather(engine(todo, functools.partial(measure_unit, folder), workers or engine.cores()), tick)
-    path = found.write(cut=cut)
+    values.gather(engine(todo, functools.partial(measure_unit, folder), workers or engine.cores()), tick)
+    path = values.write(cut=cut)
     if not path.exists():
-        raise SoritesError(f"no image of {folder} could be measured; the first: {_unmade(plan, todo)}")
+        raise SoritesError(f"no image of {folder} could be measured; first error: {_first_error(plan, todo)}")
     return path
 
 
-def _unmade(plan: Plan, todo: Sequence[Todo]) -> str:
-    """Say why the first image cannot be made again."""
-    shots = (shot for one in todo for shot in shots_of(plan, one))
+def _first_error(plan: Plan, todo: Sequence[Todo]) -> str:
+    shots = (shot for task in todo for shot in shots_of(plan, task))
     return next((shot.error for shot in shots if shot.error), "it is too small for these measures")
 
 
 def _cut(below: float | None, measure: str | None, default: str) -> Cut | None:
-    """Return what settings are set aside by, or None where nothing is to be set aside."""
+    """Return the filter to apply, or None."""
     if measure not in (None, *get_args(LpipsMeasure)):
         raise SoritesError(
-            f"lpips_measure: wanted one of {', '.join(get_args(LpipsMeasure))}, got {measure!r}"
+            f"{option('lpips_measure', None)}: expected one of {', '.join(get_args(LpipsMeasure))}, got"
+            f" {measure!r}"
         )
     if below is None and measure is not None:
         raise SoritesError(
-            f"lpips_measure ({measure}) says what lpips_below goes by: give lpips_below too, such as 0.8"
+            f"{option('lpips_measure', measure)} needs {option('lpips_below', 0.8)} or another limit"
         )
     if below is not None and not 0 < below < float("inf"):
-        raise SoritesError(f"lpips_below: wanted a number above 0, got {below}")
+        raise SoritesError(f"{option('lpips_below', None)}: expected a number above 0, got {below}")
     return None if below is None else (measure or default, below)
 
 
 def measure_unit(folder: Path, todo: Todo) -> list[Row]:
-    """A unit of work: make its images again and measure what each lacks; nothing where an image
-    cannot be made.
-    """
+    """Return the missing values of the images of a task; images that cannot be computed have none."""
     plan, missing = running_in(folder).plan, dict(todo.missing)
     return [row for shot in shots_of(plan, todo) for row in _rows(plan, shot, missing)]
 
 
 def shots_of(plan: Plan, todo: Todo) -> Iterator[Shot]:
-    """Make the images of a unit of work again: those that lack something, or all of an image that
-    came shifted.
-    """
-    for sample, settings in _wanted(plan, todo.unit, dict(todo.missing)):
+    """Yield the images of a task: those that lack a measure, or the captured image."""
+    for sample, settings in _settings_to_measure(plan, todo.unit, dict(todo.missing)):
         if todo.unit.shift in plan.shifts:
             yield from turned(plan, sample, todo.unit.shift, settings)
         else:
             yield captured(plan, sample)
 
 
-def _wanted(
+def _settings_to_measure(
     plan: Plan, unit: Unit, missing: Mapping[str, Sequence[str]]
 ) -> Iterator[tuple[Sample, list[SettingValue]]]:
-    """The samples of a unit with the stops at which some measure is missing; no stop for an image
-    that came shifted.
+    """Yield the samples of a unit with the settings that lack a measure; captured images have no setting
+    value.
     """
     for sample, images in itertools.groupby(images_of(plan, unit), key=lambda image: image[0]):
         settings = [setting for _, setting, image_id, _ in images if image_id in missing]
@@ -172,18 +177,18 @@ def _wanted(
 
 
 def _images(plan: Plan) -> Iterator[tuple[Unit, str, str]]:
-    """Yield every image whose clean image is there too: the unit of its sample alone, its id and
-    its setting.
-    """
+    """Yield every image that has a clean image: the unit of its sample, its id and its setting."""
     for unit in plan.units():
         for start in range(unit.start, unit.stop):
-            alone = replace(unit, start=start, stop=start + 1)
-            for _, _, image_id, setting in images_of(plan, alone):
-                yield alone, image_id, setting
+            single = replace(unit, start=start, stop=start + 1)
+            for _, _, image_id, setting in images_of(plan, single):
+                yield single, image_id, setting
 
 
 def images_of(plan: Plan, unit: Unit) -> Iterator[tuple[Sample, SettingValue | None, str, str]]:
-    """Yield the images of one unit: sample, stop (none where it came shifted), id and setting."""
+    """Yield the images of a unit: sample, setting value (None for captured images), image id and setting
+    name.
+    """
     clean = plan.clean_ids
     shift = plan.shifts.get(unit.shift)
     for sample in plan.groups[unit.shift][unit.start : unit.stop] if unit.shift != CLEAN else ():
@@ -205,16 +210,16 @@ def keys_of(plan: Plan) -> pl.DataFrame:
 
 
 class Found:
-    """The values of a run's images: those that its file held before, and those found since."""
+    """The values of a run's images: those of the existing file and those added since."""
 
-    def __init__(self, run: Path, keys: pl.DataFrame, wanted: Sequence[str], name: str = NAME) -> None:
-        self.run, self.keys, self.wanted, self.name = run, keys, wanted, name
+    def __init__(self, run: Path, keys: pl.DataFrame, measures: Sequence[str], name: str = NAME) -> None:
+        self.run, self.keys, self.measures, self.name = run, keys, measures, name
         path = run / "facts" / f"{name}.parquet"
         self.path, self._before = path, read_facts(path) if path.exists() else None
         if self._before is not None and "degrees" not in self._before.columns:
             raise Damaged(path, "it has no column degrees", repair(run))
         self._rows: list[Row] = []
-        done = self.values().filter(pl.col("measure").is_in(wanted)).group_by("image_id").agg("measure")
+        done = self.values().filter(pl.col("measure").is_in(measures)).group_by("image_id").agg("measure")
         self._done: dict[str, list[str]] = dict(done.iter_rows())
         self._last = time.monotonic()
 
@@ -222,44 +227,40 @@ class Found:
         self._rows.extend(rows)
 
     def gather(self, results: Iterable[tuple[Sized, list[Row]]], tick: Tick) -> None:
-        """Add the rows of units as they come, and write them now and then, and when the work is stopped."""
+        """Add the rows of tasks as they arrive, with regular checkpoints and one when the work is stopped."""
         try:
             for unit, rows in results:
                 self.add(rows)
-                self.write(after=PAUSE)
+                self.write(after=CHECKPOINT_SECONDS)
                 tick(len(unit))
         except BaseException:
             self.write()
             raise
 
     def missing(self, image_id: str) -> list[str]:
-        """Return the wanted measures that the image was not measured by; one that it was too small
-        for is not tried again.
-        """
-        return [name for name in self.wanted if name not in self._done.get(image_id, ())]
+        """Return the measures that an image lacks; a measure that it is too small for is not tried again."""
+        return [name for name in self.measures if name not in self._done.get(image_id, ())]
 
     def todo(self, plan: Plan) -> list[Todo]:
-        """List the samples with images that lack one of the wanted measures: little is lost when
-        the work is stopped.
-        """
-        left: dict[Unit, list[tuple[str, tuple[str, ...]]]] = {}
+        """Return one task per sample and shift with missing measures."""
+        missing: dict[Unit, list[tuple[str, tuple[str, ...]]]] = {}
         for unit, image_id, _ in _images(plan):
             if names := self.missing(image_id):
-                left.setdefault(unit, []).append((image_id, tuple(names)))
-        return [Todo(unit, tuple(images)) for unit, images in left.items()]
+                missing.setdefault(unit, []).append((image_id, tuple(names)))
+        return [Todo(unit, tuple(images)) for unit, images in missing.items()]
 
     def values(self) -> pl.DataFrame:
-        """Return image_id, measure and value; a value found now replaces an earlier one."""
+        """Return image_id, measure and value; new values replace earlier ones."""
         schema = {"image_id": pl.String, "measure": pl.String, "value": pl.Float64}
-        now = pl.DataFrame(list(self._rows), schema, orient="row")
+        added = pl.DataFrame(list(self._rows), schema, orient="row")
         if self._before is None:
-            return now
+            return added
         before = self._before.select("image_id", "degrees").explode("degrees").unnest("degrees")
-        return pl.concat([before, now]).unique(["image_id", "measure"], keep="last", maintain_order=True)
+        return pl.concat([before, added]).unique(["image_id", "measure"], keep="last", maintain_order=True)
 
     def write(self, after: float = 0.0, cut: Cut | None = None) -> Path:
-        """Write all values, unless the file holds them already or the last write was less than
-        ``after`` seconds ago.
+        """Write all values, unless they are unchanged or the last write was less than ``after`` seconds
+        ago.
         """
         if time.monotonic() - self._last < after:
             return self.path
@@ -274,10 +275,12 @@ class Found:
         entries = values.group_by("image_id", maintain_order=True).agg(degrees=pl.struct("measure", "value"))
         facts = self.keys.join(entries, on="image_id", maintain_order="left")
         if cut is not None:
-            far = facts.join(
+            with_value = facts.join(
                 values.filter(pl.col("measure") == cut[0]), on="image_id", how="left", maintain_order="left"
             )
-            return far.select("image_id", "degrees", valid=pl.col("value").mean().over("setting") < cut[1])
+            return with_value.select(
+                "image_id", "degrees", valid=pl.col("value").mean().over("setting") < cut[1]
+            )
         if self._before is not None and "valid" in self._before.columns:
             facts = facts.join(
                 self._before.select("image_id", "valid"), on="image_id", how="left", maintain_order="left"
@@ -286,7 +289,7 @@ class Found:
 
 
 def _rows(plan: Plan, shot: Shot, missing: Mapping[str, Sequence[str]]) -> list[Row]:
-    """Return the values that an image lacks; none where it or its clean image cannot be made."""
+    """Return the values that an image lacks; none if the image or its clean image cannot be computed."""
     try:
         reference = plan.framed(shot.sample.id)
     except BadImage:
@@ -304,17 +307,14 @@ def _rows(plan: Plan, shot: Shot, missing: Mapping[str, Sequence[str]]) -> list[
 
 
 def _unframed(plan: Plan, shot: Shot) -> tuple[ImageU8, ImageU8]:
-    """Return the clean image and the captured one as their files hold them."""
+    """Return the clean and the captured image as stored in their files."""
     return plan.clean_samples[shot.sample.id].load(), shot.sample.load()
 
 
 def _value(name: str, reference: ImageU8, moved: ImageU8) -> float | None:
-    """Return the value, or None where the image is too small for the measure or the measure has
-    no number for it.
-
-    A measure gets images of its own: whatever it writes into them reaches no other.
-    """
+    """Return the value, or None if the image is too small for the measure or the value is NaN."""
     try:
+        # Copies, because a measure may write into its inputs.
         value = core.measure(name)(np.array(reference), np.array(moved))
     except BadImage:
         return None
@@ -322,7 +322,7 @@ def _value(name: str, reference: ImageU8, moved: ImageU8) -> float | None:
 
 
 def _sized(image: ImageU8, like: ImageU8) -> ImageU8:
-    """Return a captured image in the size of its reference, which may differ."""
+    """Return a captured image resized to its reference."""
     if image.shape == like.shape:
         return image
     return np.asarray(

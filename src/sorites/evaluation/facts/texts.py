@@ -1,5 +1,5 @@
-"""Distances of texts from in-distribution images, by which IS-OOD sorts its prompts before it makes
-images from them.
+"""Distances of texts to in-distribution images, by which IS-OOD sorts its prompts before generating
+images.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from sorites import core
 from sorites.core.errors import SoritesError
 from sorites.core.labels import Labels, open_labels
 from sorites.core.labels import labels as labels_of
+from sorites.core.messages import option
 from sorites.core.progress import Bar
 from sorites.core.table import write
 from sorites.evaluation.facts import decomposition as decompositions
-from sorites.evaluation.facts.rulers import HALVES, Distances, made_by, rows_of, ruler, with_levels
+from sorites.evaluation.facts.rulers import HALVES, Distances, rows_of, ruler, ruler_metadata, with_levels
 from sorites.io.readers import lines
 from sorites.io.stores import place
 from sorites.suites.suite import Distance
@@ -26,12 +27,12 @@ from sorites.suites.suite import Distance
 def distance_of_texts(
     texts: Iterable[str], how: Distance, labels: Labels | None = None, bar: Bar | None = None
 ) -> Distances:
-    """Measure every text: its features' distances to the features of the in-distribution *images*, by
-    half, and the levels of these.
+    """Measure the distances of texts to the in-distribution *images*, with levels; rows are keyed by
+    ``text``.
 
-    IS-OOD sorts its prompts so before it makes images from them (Syn-IS, section 2.3). Texts
-    stand farther from images than images do, so levels of texts follow from their own distances
-    unless ``how`` names the edges. Rows are keyed by ``text``.
+    IS-OOD sorts its prompts this way before it generates images (Syn-IS, section 2.3). Texts are
+    farther from images than images are, so levels are chosen from the distances of the texts unless
+    ``how`` sets the edges.
     """
     sentences = list(texts)
     if not sentences:
@@ -39,10 +40,11 @@ def distance_of_texts(
     against = ruler(how, labels, bar)
     tick = bar("measuring", len(sentences)) if bar else lambda n: None
     parts = [
-        against.distances(found) for found in decompositions.text_features(against.encoder, sentences, tick)
+        against.distances(text_features)
+        for text_features in decompositions.text_features(against.encoder, sentences, tick)
     ]
     distances = {half: np.concatenate([part[half] for part in parts]) for half in HALVES}
-    return with_levels(rows_of("text", sentences, distances), how, made_by(against))
+    return with_levels(rows_of("text", sentences, distances), how, ruler_metadata(against))
 
 
 def distance_of_file(
@@ -53,8 +55,8 @@ def distance_of_file(
     bar: Bar | None = None,
 ) -> Distances:
     """Measure the texts of a file, one per line, and write their rows to ``out``."""
-    sentences = lines(Path(file), "--texts as UTF-8 text with one text per line")
+    sentences = lines(Path(file), f"{option('texts', None)} as UTF-8 text with one text per line")
     space = labels_of(labels) if labels else open_labels(core.encoder(how.encoder).labels)
-    found = distance_of_texts([line.strip() for line in sentences if line.strip()], how, space, bar)
-    write(found.rows, place(out))
-    return replace(found, record={**found.record, "path": str(out)})
+    measured = distance_of_texts([line.strip() for line in sentences if line.strip()], how, space, bar)
+    write(measured.rows, place(out))
+    return replace(measured, record={**measured.record, "path": str(out)})

@@ -1,3 +1,3 @@
-"""Predictions that others made, as a run folder: files are read (names, cells, cns, counts), made
-rows, and written whole.
+"""Import predictions made elsewhere as a run folder: ``cells`` and ``published`` read files, ``rows`` and
+``write`` make the run.
 """

@@ -1,6 +1,6 @@
-"""The cells of a prediction file, as the types of the table.
+"""Read prediction files and convert their cells to the types of the table.
 
-A cell that cannot be read is named by file, row and column.
+Errors name the file, row and column of a cell.
 """
 
 from __future__ import annotations
@@ -16,22 +16,19 @@ import polars as pl
 
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.core.labels import Labels
+from sorites.core.messages import option
 from sorites.core.table import SCHEMA
 from sorites.io.readers import json_object, json_value, toml_file
 from sorites.io.tables import as_numbers
 from sorites.io.tables import sheet as read_file
 
-# Match the columns of a prediction file with those of the table: by its own name, by an alias, or by a
-# small TOML file.
-
-
-# The columns of the table that a file may have; the id of a run is its own.
+# The columns of the table that a file may have.
 FIELDS = tuple(name for name in SCHEMA if name != "run_id")
 
-# A column ``params.iso`` is one entry of ``params``, and ``attrs.weather`` one attribute.
-PARTS = ("params.", "attrs.")
+# A column ``params.iso`` is an entry of ``params``, and ``attrs.weather`` an attribute.
+ENTRY_PREFIXES = ("params.", "attrs.")
 
-# Other names of the table's columns that are common in prediction files.
+# Common names of the table's columns in prediction files.
 ALIASES: Mapping[str, tuple[str, ...]] = {
     "sample_id": (
         "sample",
@@ -84,10 +81,12 @@ HIGHER = ("ood", "id")
 
 @dataclass(frozen=True)
 class Naming:
-    """The columns as a user names them: ``columns`` maps the table's to the file's, ``constants``
-    are the same in every row.
+    """The mapping of a file's columns to those of the table.
 
-    ``higher`` says what a high score means in the file; the table's scores are higher for more OOD images.
+    Attributes:
+        columns: The file's column for a column of the table.
+        constants: Columns of the table with the same value in every row.
+        higher: What a high score means in the file; in the table, higher is more OOD.
     """
 
     columns: Mapping[str, str] = field(default_factory=dict)
@@ -95,52 +94,71 @@ class Naming:
     higher: str = "ood"
 
     def with_constants(self, **more: str | None) -> Naming:
-        """Return the same with further constants; None says nothing."""
-        given = {name: value for name, value in more.items() if value is not None}
-        twice = sorted(given.keys() & self.columns.keys())
-        if twice:
+        """Return the naming with further constants; those that are None are ignored."""
+        constants = {name: value for name, value in more.items() if value is not None}
+        duplicates = sorted(constants.keys() & self.columns.keys())
+        if duplicates:
             raise SoritesError(
-                f"{twice[0]} is named by --{twice[0]} and by a column of --columns; leave one out"
+                f"{duplicates[0]} is set by {option(duplicates[0], None)} and by a column of"
+                f" {option('columns', None)}; remove one"
             )
-        return Naming(self.columns, {**self.constants, **given}, self.higher)
+        return Naming(self.columns, {**self.constants, **constants}, self.higher)
 
     def of(
         self, present: Sequence[str], file: str, aliases: Mapping[str, tuple[str, ...]] = ALIASES
     ) -> dict[str, str]:
-        """Return the table's columns that a file with the columns ``present`` has, each with the
-        file's own name for it.
+        """Return the file's column for each column of the table that it has.
+
+        Args:
+            present: The columns of the file.
+            file: The name of the file, for error messages.
+            aliases: Other names of the table's columns.
+
+        Raises:
+            UnknownName: If the file lacks a column of ``columns``.
+            SoritesError: If two columns of the file match one column of the table.
         """
-        for wanted in self.columns.values():
-            if wanted not in present:
-                raise UnknownName(f"column of {file}", wanted, present, f"It has {', '.join(present)}.")
-        plain = {name.strip().lower(): name for name in reversed(present)}
-        found = dict(self.columns)
+        for column in self.columns.values():
+            if column not in present:
+                raise UnknownName(f"column of {file}", column, present, f"It has {', '.join(present)}.")
+        by_lower_name = {name.strip().lower(): name for name in reversed(present)}
+        matched = dict(self.columns)
         for name in dict.fromkeys([*FIELDS, *aliases]):
-            if name in found or name in self.constants:
+            if name in matched or name in self.constants:
                 continue
-            if name in plain:
-                found[name] = plain[name]
+            if name in by_lower_name:
+                matched[name] = by_lower_name[name]
                 continue
-            several = [
-                plain[alias]
+            candidates = [
+                by_lower_name[alias]
                 for alias in aliases.get(name, ())
-                if alias in plain and plain[alias] not in found.values()
+                if alias in by_lower_name and by_lower_name[alias] not in matched.values()
             ]
-            if len(several) > 1:
-                named = f'say which in a file for --columns: [columns] {name} = "{several[0]}"'
-                raise SoritesError(f"{file}: {' and '.join(several)} could both be {name}; {named}")
-            found |= {name: several[0]} if several else {}
-        parts = {name: plain[name] for name in plain if name.startswith(PARTS) and name not in found}
-        return found | {name: mine for name, mine in parts.items() if name not in self.constants}
+            if len(candidates) > 1:
+                remedy = (
+                    f"choose one in a file for {option('columns', None)}:"
+                    f' [columns] {name} = "{candidates[0]}"'
+                )
+                raise SoritesError(f"{file}: {' and '.join(candidates)} could both be {name}; {remedy}")
+            matched |= {name: candidates[0]} if candidates else {}
+        parts = {
+            name: by_lower_name[name]
+            for name in by_lower_name
+            if name.startswith(ENTRY_PREFIXES) and name not in matched
+        }
+        return matched | {name: column for name, column in parts.items() if name not in self.constants}
 
 
 def read_naming(path: str | Path | None) -> Naming:
-    """Read the TOML file of ``--columns``: a table ``[columns]``, a table ``[constants]`` and
-    ``higher``, all optional.
+    """Read a TOML file with the tables ``[columns]`` and ``[constants]`` and the key ``higher``, all
+    optional.
+
+    Raises:
+        SoritesError: If the file has unknown keys or values.
     """
     if path is None:
         return Naming()
-    data = toml_file(Path(path), "--columns as a TOML file")
+    data = toml_file(Path(path), f"{option('columns', None)} as a TOML file")
     keys = ("columns", "constants", "higher")
     for key in data:
         if key not in keys:
@@ -148,47 +166,47 @@ def read_naming(path: str | Path | None) -> Naming:
     columns, constants = (_table(data, key, path) for key in ("columns", "constants"))
     higher = data.get("higher", "ood")
     if higher not in HIGHER:
-        raise SoritesError(f"{path}: higher is one of {', '.join(HIGHER)}, got {higher!r}")
-    wrong = next((name for name, mine in columns.items() if not isinstance(mine, str)), None)
-    if wrong is not None:
+        raise SoritesError(f"{path}: higher must be one of {', '.join(HIGHER)}, got {higher!r}")
+    invalid = next((name for name, column in columns.items() if not isinstance(column, str)), None)
+    if invalid is not None:
         raise SoritesError(
-            f'{path}: wanted [columns] as {wrong} = "the file\'s column", got {columns[wrong]!r}'
+            f'{path}: expected [columns] {invalid} = "COLUMN OF THE FILE", got {columns[invalid]!r}'
         )
-    twice = sorted(columns.keys() & constants.keys())
-    if twice:
-        raise SoritesError(f"{path}: {twice[0]} stands in [columns] and in [constants]; leave one out")
+    duplicates = sorted(columns.keys() & constants.keys())
+    if duplicates:
+        raise SoritesError(f"{path}: {duplicates[0]} is in [columns] and in [constants]; remove one")
     return Naming(columns, constants, higher)
 
 
 def _table(data: Mapping[str, Any], key: str, path: str | Path) -> dict[str, Any]:
-    found = data.get(key, {})
-    if not isinstance(found, dict):
-        raise SoritesError(f"{path}: wanted {key} as a table [{key}], got {found!r}")
+    section = data.get(key, {})
+    if not isinstance(section, dict):
+        raise SoritesError(f"{path}: expected {key} as a table [{key}], got {section!r}")
     flat: dict[str, Any] = {}
-    for name, value in found.items():
+    for name, value in section.items():
         inner = (
-            {f"{name}.{part}": one for part, one in value.items()}
+            {f"{name}.{part}": entry for part, entry in value.items()}
             if isinstance(value, dict)
             else {name: value}
         )
         flat |= inner
     allowed = (*FIELDS, "n", "light", "param", "shot")
     for name in flat:
-        if name not in allowed and not name.startswith(PARTS):
+        if name not in allowed and not name.startswith(ENTRY_PREFIXES):
             raise UnknownName(
                 f"column in [{key}] of {path}", name, FIELDS, f"The table's columns are {', '.join(FIELDS)}."
             )
     return flat
 
 
-# The column with the number of a row in its file, counted from 1 below the header.
+# The column with the number of a row in its file, from 1 below the header.
 ROW = "(row)"
 
 LABEL, LABELS = ("label", "pred"), ("accept", "top5")
-# The least and the greatest number of a column.
+# The minimum and maximum of a column.
 LIMITS = {"severity": (0.0, math.inf), "conf": (0.0, 1.0 + 1e-6)}
 NESTED = ("ground_truth", "attrs", "degrees", "boxes")
-_GROUND_TRUTH = {
+_BOOLEANS = {
     "true": True,
     "1": True,
     "yes": True,
@@ -202,7 +220,13 @@ _GROUND_TRUTH = {
 
 @dataclass(frozen=True)
 class Sheet:
-    """One file as read: its rows under the table's names, and what each column is called in the file."""
+    """A prediction file.
+
+    Attributes:
+        file: The name of the file.
+        frame: Its rows under the table's names.
+        called: The file's name of each column.
+    """
 
     file: str
     frame: pl.DataFrame
@@ -215,12 +239,10 @@ class Sheet:
 
 
 def read_sheet(path: Path, naming: Naming, aliases: Mapping[str, tuple[str, ...]] = ALIASES) -> Sheet:
-    """Read a CSV (comma or, in ``.tsv``, tab) or parquet file; the columns that the table does not
-    know are left out.
-    """
+    """Read a CSV, TSV (``.tsv``) or parquet file; columns that the table does not have are left out."""
     frame = read_frame(path)
     called = naming.of(frame.columns, path.name, aliases)
-    chosen = pl.DataFrame([frame[mine].alias(name) for name, mine in called.items()])
+    chosen = pl.DataFrame([frame[column].alias(name) for name, column in called.items()])
     numbered = pl.DataFrame({ROW: range(1, frame.height + 1)}, schema={ROW: pl.Int64}).hstack(chosen)
     return Sheet(
         path.name,
@@ -230,14 +252,12 @@ def read_sheet(path: Path, naming: Naming, aliases: Mapping[str, tuple[str, ...]
 
 
 def read_frame(path: Path) -> pl.DataFrame:
-    """Return the file as it stands; cells of text files are text, without spaces around them, and
-    empty ones are null.
-    """
+    """Return a file as a frame; cells of text files are stripped strings, and empty ones are null."""
     frame = read_file(path, separator="\t" if path.suffix.lower() == ".tsv" else ",")
     if not frame.height:
-        raise SoritesError(f"{path} holds no rows")
+        raise SoritesError(f"{path} has no rows")
     texts = [name for name, kind in frame.schema.items() if kind == pl.String]
-    # by name: pl.col takes * and ^x$ for patterns
+    # By name, because pl.col interprets * and ^x$ as patterns.
     return frame.with_columns([_stripped(frame[name]) for name in texts])
 
 
@@ -254,10 +274,10 @@ def typed(sheet: Sheet, labels: Labels) -> pl.DataFrame:
     """Return the sheet's rows with the types of the table; entries of ``params`` and ``attrs`` keep
     theirs.
     """
-    made = [
+    columns = [
         _column(sheet, name, labels) if name in SCHEMA else sheet.frame[name] for name in sheet.frame.columns
     ]
-    return pl.DataFrame(made)
+    return pl.DataFrame(columns)
 
 
 def _column(sheet: Sheet, name: str, labels: Labels) -> pl.Series:
@@ -268,42 +288,44 @@ def _column(sheet: Sheet, name: str, labels: Labels) -> pl.Series:
         return parsed(
             sheet,
             name,
-            lambda value: None if value == "null" else [_label(one, labels) for one in _several(value)],
+            lambda value: (
+                None if value == "null" else [_label(label, labels) for label in _split_classes(value)]
+            ),
         )
     if kind == pl.Boolean and column.dtype != pl.Boolean:
         return parsed(sheet, name, _boolean)
     if kind.is_numeric():
         return _numbers(sheet, name, kind)
     if name == "params":
-        return parsed(sheet, name, lambda value: json.dumps(_object(value), sort_keys=True))
+        return parsed(sheet, name, lambda value: json.dumps(json_object(value), sort_keys=True))
     if name in NESTED and column.dtype == pl.String:
         return parsed(sheet, name, json_value)
     try:
         return column.cast(kind)
     except pl.exceptions.PolarsError:
         raise SoritesError(
-            f"{sheet.file}, column {sheet.called.get(name, name)}: wanted {kind}, got {column.dtype}"
+            f"{sheet.file}, column {sheet.called.get(name, name)}: expected {kind}, got {column.dtype}"
         ) from None
 
 
 def parsed(sheet: Sheet, name: str, parse: Callable[[Any], Any]) -> pl.Series:
-    """Parse each different value of a column once; the first row whose value cannot be parsed is named."""
+    """Parse each distinct value of a column once; an error names the first row with an invalid value."""
     values = sheet.frame[name].to_list()
-    found: dict[Any, Any] = {}
+    results: dict[Any, Any] = {}
     for index, value in enumerate(values):
         key = _key(value)
-        if value is None or key in found:
+        if value is None or key in results:
             continue
         try:
-            found[key] = parse(value)
+            results[key] = parse(value)
         except (SoritesError, ValueError, TypeError, AttributeError, OverflowError) as error:
             raise sheet.wrong(index, name, str(error)[:300]) from None
-    told = [None if v is None else found[_key(v)] for v in values]
+    converted = [None if v is None else results[_key(v)] for v in values]
     try:
-        return pl.Series(name, told, SCHEMA[name], strict=False)
+        return pl.Series(name, converted, SCHEMA[name], strict=False)
     except (pl.exceptions.PolarsError, TypeError, ValueError):
         raise SoritesError(
-            f"{sheet.file}, column {sheet.called.get(name, name)}: wanted {SCHEMA[name]}"
+            f"{sheet.file}, column {sheet.called.get(name, name)}: expected {SCHEMA[name]}"
         ) from None
 
 
@@ -321,14 +343,14 @@ def _numbers(sheet: Sheet, name: str, kind: pl.DataType) -> pl.Series:
     if bad.any():
         index = bad.arg_max() or 0
         raise sheet.wrong(
-            index, name, f"wanted {'a whole number' if whole else 'a number'}, got {column[index]!r}"
+            index, name, f"expected {'a whole number' if whole else 'a number'}, got {column[index]!r}"
         )
     low, high = LIMITS.get(name, (-math.inf, math.inf))
-    beyond = ((numbers < low) | (numbers > high)).fill_null(False)
-    if beyond.any():
-        index = beyond.arg_max() or 0
-        wanted = f"from {low:g} to {high:g}" if math.isfinite(high) else f"of at least {low:g}"
-        raise sheet.wrong(index, name, f"wanted a number {wanted}, got {column[index]!r}")
+    outside = ((numbers < low) | (numbers > high)).fill_null(False)
+    if outside.any():
+        index = outside.arg_max() or 0
+        allowed = f"from {low:g} to {high:g}" if math.isfinite(high) else f"of at least {low:g}"
+        raise sheet.wrong(index, name, f"expected a number {allowed}, got {column[index]!r}")
     return numbers.cast(kind)
 
 
@@ -337,13 +359,13 @@ def _label(value: Any, labels: Labels) -> int:
     number = float(text) if text.removesuffix(".0").isdecimal() else math.nan
     if isinstance(value, int | float) or text.endswith(".0"):
         if not (number < len(labels)):
-            raise SoritesError(f"wanted a class from 0 to {len(labels) - 1}, got {text}")
+            raise SoritesError(f"expected a class from 0 to {len(labels) - 1}, got {text}")
         return int(number)
     return labels.find(text)
 
 
-def _several(value: Any) -> list[Any]:
-    """Return a list of classes: one as JSON, or with semicolons between its parts."""
+def _split_classes(value: Any) -> list[Any]:
+    """Return a list of classes given as JSON, or separated by semicolons."""
     if isinstance(value, str):
         return (
             list(json_value(value))
@@ -353,12 +375,8 @@ def _several(value: Any) -> list[Any]:
     return list(value)
 
 
-def _object(value: Any) -> dict[str, Any]:
-    return json_object(value)
-
-
 def _boolean(value: Any) -> bool:
     text = str(value).lower()
-    if text not in _GROUND_TRUTH:
-        raise SoritesError(f"wanted true or false, got {value!r}")
-    return _GROUND_TRUTH[text]
+    if text not in _BOOLEANS:
+        raise SoritesError(f"expected true or false, got {value!r}")
+    return _BOOLEANS[text]

@@ -1,5 +1,5 @@
-"""From the cells of a prediction file to rows of the table: what is absent is filled in, and the
-verdict follows.
+"""Convert the cells of a prediction file to rows of the table: fill in defaults and compute what is
+correct.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ import polars as pl
 from sorites.core import CLEAN, SHIFTS, Setting
 from sorites.core.errors import SoritesError
 from sorites.core.labels import Labels
+from sorites.core.messages import option
 from sorites.core.rng import digest
 from sorites.core.table import SCHEMA
 from sorites.evaluation.imports.cells import ROW, Sheet, typed
 
-# True on rows that a file may say more than once: the image at severity 0 of each shift, the
-# answer beside each score.
+# The column that marks rows which a file may repeat: the image at severity 0 of each shift, and the
+# prediction beside each score.
 SHARED = "(shared)"
 
-# The source of rows whose file names none.
+# The source of rows whose file has none.
 SOURCE = "imported"
 
 _DEFAULTS: Mapping[str, Any] = {
@@ -36,40 +37,49 @@ _IMAGE = ["source", "sample_id", "shift", "severity", "params", "seed"]
 
 
 def table_rows(sheet: Sheet, labels: Labels, higher: str = "ood") -> pl.DataFrame:
-    """Return the sheet as rows of the table, with ``ROW`` and ``SHARED`` beside them; nothing has a
-    ``run_id`` yet.
+    """Return a sheet as rows of the table, without ``run_id`` and with the columns ``ROW`` and ``SHARED``.
+
+    Args:
+        sheet: The file.
+        labels: The classes.
+        higher: What a high score means in the file, "ood" or "id".
+
+    Raises:
+        SoritesError: If columns are missing, or a row is incomplete or contradicts itself.
     """
     _refuse_absent(sheet)
-    known = _filled(typed(sheet, labels))
-    moved = _with_clean(_with_parts(known))
-    judged = _judged(sheet, _with_accept(moved))
-    if "image_id" not in judged.columns:
-        judged = _with_image_ids(judged)
-    made = _outputs(judged.with_columns(_family(judged)), higher)
-    _refuse_gaps(sheet, made)
-    absent = [pl.lit(None, kind).alias(name) for name, kind in SCHEMA.items() if name not in made.columns]
-    return made.with_columns(absent).select(
+    filled = _fill_defaults(typed(sheet, labels))
+    with_clean = _with_clean(_merge_entries(filled))
+    with_correct = _judge(sheet, _with_accept(with_clean))
+    if "image_id" not in with_correct.columns:
+        with_correct = _with_image_ids(with_correct)
+    rows = _outputs(with_correct.with_columns(_family(with_correct)), higher)
+    _refuse_gaps(sheet, rows)
+    absent = [pl.lit(None, kind).alias(name) for name, kind in SCHEMA.items() if name not in rows.columns]
+    return rows.with_columns(absent).select(
         *(pl.col(name).cast(kind) for name, kind in SCHEMA.items()), ROW, SHARED
     )
 
 
 def _refuse_absent(sheet: Sheet) -> None:
-    have = set(sheet.frame.columns)
-    lacks = [name for name in ("sample_id", "model") if name not in have]
-    if "correct" not in have and not ("pred" in have and have & {"label", "accept"}):
-        lacks += [name for name in ("label", "pred") if name not in have]
-    if lacks:
+    present = set(sheet.frame.columns)
+    missing = [name for name in ("sample_id", "model") if name not in present]
+    if "correct" not in present and not ("pred" in present and present & {"label", "accept"}):
+        missing += [name for name in ("label", "pred") if name not in present]
+    if missing:
         hint = (
-            "name the model with --model NAME"
-            if lacks == ["model"]
-            else "name columns with --columns FILE.toml"
+            f"name the model with {option('model', 'NAME')}"
+            if missing == ["model"]
+            else f"name columns with {option('columns', 'FILE')}"
         )
-        taken = ", ".join(f"{name} from {mine}" for name, mine in sheet.called.items()) or "nothing"
-        raise SoritesError(f"{sheet.file}: wanted columns for {', '.join(lacks)}; {hint}. Found {taken}")
+        matched = ", ".join(f"{name} from {column}" for name, column in sheet.called.items()) or "nothing"
+        raise SoritesError(
+            f"{sheet.file}: expected columns for {', '.join(missing)}; {hint}. Found {matched}"
+        )
 
 
-def _filled(rows: pl.DataFrame) -> pl.DataFrame:
-    """Put the default where a column or a cell of it is absent."""
+def _fill_defaults(rows: pl.DataFrame) -> pl.DataFrame:
+    """Fill absent columns and cells with their defaults."""
     absent = {
         name: pl.lit(value, SCHEMA[name]) for name, value in _DEFAULTS.items() if name not in rows.columns
     }
@@ -78,29 +88,31 @@ def _filled(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.with_columns(*gaps, **absent, **numbers)
 
 
-def _with_parts(rows: pl.DataFrame) -> pl.DataFrame:
-    """Put columns such as ``params.iso`` and ``attrs.weather`` into ``params`` and ``attrs``."""
-    for kind, put in (("params", _put_params), ("attrs", _put_attrs)):
+def _merge_entries(rows: pl.DataFrame) -> pl.DataFrame:
+    """Merge columns such as ``params.iso`` and ``attrs.weather`` into ``params`` and ``attrs``."""
+    for kind, merge in (("params", _merge_params), ("attrs", _merge_attrs)):
         names = [name for name in rows.columns if name.startswith(f"{kind}.")]
         if names:
-            held = rows[kind].to_list() if kind in rows.columns else [None] * rows.height
+            values = rows[kind].to_list() if kind in rows.columns else [None] * rows.height
             parts = (
                 rows.select(names).rename({name: name.removeprefix(f"{kind}.") for name in names}).to_dicts()
             )
-            whole = pl.Series(
-                kind, [put(one, more) for one, more in zip(held, parts, strict=True)], SCHEMA[kind]
+            merged = pl.Series(
+                kind,
+                [merge(value, entries) for value, entries in zip(values, parts, strict=True)],
+                SCHEMA[kind],
             )
-            rows = rows.drop(names).with_columns(whole)
+            rows = rows.drop(names).with_columns(merged)
     return rows
 
 
-def _put_params(held: str | None, parts: Mapping[str, Any]) -> str:
-    given = {key: number(value) for key, value in parts.items() if value is not None}
-    return json.dumps({**json.loads(held or "{}"), **given}, sort_keys=True)
+def _merge_params(params: str | None, parts: Mapping[str, Any]) -> str:
+    more = {key: number(value) for key, value in parts.items() if value is not None}
+    return json.dumps({**json.loads(params or "{}"), **more}, sort_keys=True)
 
 
 def number(value: Any) -> Any:
-    """Return text that is a number as one: the cells of a CSV file are all text."""
+    """Return a number for text that is one, because all cells of a CSV file are text."""
     if not isinstance(value, str):
         return value
     for kind in (int, float):
@@ -111,17 +123,15 @@ def number(value: Any) -> Any:
     return value
 
 
-def _put_attrs(held: Any, parts: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _merge_attrs(attrs: Any, parts: Mapping[str, Any]) -> list[dict[str, Any]]:
     more = [
         {"key": key, "value": str(value), "common": None} for key, value in parts.items() if value is not None
     ]
-    return [*(held or ()), *more]
+    return [*(attrs or ()), *more]
 
 
 def _with_clean(rows: pl.DataFrame) -> pl.DataFrame:
-    """Call the image at severity 0 clean, whatever shift it starts, and put clean images at
-    severity 0.
-    """
+    """Rename images at severity 0 of any shift to clean, and set the severity of clean images to 0."""
     start = (pl.col("shift") != CLEAN) & (pl.col("severity") == 0)
     named = rows.with_columns(
         pl.when(start).then(pl.lit(CLEAN)).otherwise("shift").alias("shift"), start.alias(SHARED)
@@ -137,34 +147,33 @@ def _with_clean(rows: pl.DataFrame) -> pl.DataFrame:
 def _with_accept(rows: pl.DataFrame) -> pl.DataFrame:
     none = pl.lit([], SCHEMA["accept"])
     label = pl.col("label") if "label" in rows.columns else pl.lit(None, SCHEMA["label"])
-    own = pl.when(label.is_not_null()).then(pl.concat_list(label)).otherwise(none)
-    accept = pl.col("accept").fill_null(own).list.sort() if "accept" in rows.columns else own
-    told = rows.with_columns(label=label, accept=accept)
-    knows = pl.when((pl.col("accept").list.len() > 0) | pl.lit("correct" in rows.columns)).then(True)
-    return told if "known" in rows.columns else told.with_columns(known=knows)
+    label_only = pl.when(label.is_not_null()).then(pl.concat_list(label)).otherwise(none)
+    accept = pl.col("accept").fill_null(label_only).list.sort() if "accept" in rows.columns else label_only
+    completed = rows.with_columns(label=label, accept=accept)
+    is_known = pl.when((pl.col("accept").list.len() > 0) | pl.lit("correct" in rows.columns)).then(True)
+    return completed if "known" in rows.columns else completed.with_columns(known=is_known)
 
 
-def _judged(sheet: Sheet, rows: pl.DataFrame) -> pl.DataFrame:
-    """Say whether each prediction is right; a file that says so itself is believed unless its own
-    columns contradict it.
+def _judge(sheet: Sheet, rows: pl.DataFrame) -> pl.DataFrame:
+    """Add whether each prediction is correct; the file's own column is used unless other columns
+    contradict it.
     """
     pred = pl.col("pred") if "pred" in rows.columns else pl.lit(None, SCHEMA["pred"])
     error = pl.col("error") if "error" in rows.columns else pl.lit(None, SCHEMA["error"])
     can_know = (pl.col("accept").list.len() > 0) & pl.col("known").fill_null(True) & error.is_null()
-    told = rows.with_columns(pred=pred, error=error)
-    follows = told.with_columns(
+    completed = rows.with_columns(pred=pred, error=error)
+    computed = completed.with_columns(
         right=pl.when(can_know & pred.is_not_null()).then(pl.col("accept").list.contains(pred))
     )
     if "correct" not in rows.columns:
-        return follows.rename({"right": "correct"})
-    against = (follows["correct"] != follows["right"]).fill_null(False)
-    if against.any():
-        index = against.arg_max() or 0
-        pair = (
-            f"pred is {follows['pred'][index]} and the right labels are {follows['accept'].to_list()[index]}"
-        )
-        raise sheet.wrong(index, "correct", f"says {str(follows['correct'][index]).lower()}, but {pair}")
-    return follows.drop("right")
+        return computed.rename({"right": "correct"})
+    contradicts = (computed["correct"] != computed["right"]).fill_null(False)
+    if contradicts.any():
+        index = contradicts.arg_max() or 0
+        accept = computed["accept"].to_list()[index]
+        pair = f"pred is {computed['pred'][index]} and the correct labels are {accept}"
+        raise sheet.wrong(index, "correct", f"says {str(computed['correct'][index]).lower()}, but {pair}")
+    return computed.drop("right")
 
 
 def _with_image_ids(rows: pl.DataFrame) -> pl.DataFrame:
@@ -186,9 +195,7 @@ def _family(rows: pl.DataFrame) -> pl.Expr:
 
 
 def _outputs(rows: pl.DataFrame, higher: str) -> pl.DataFrame:
-    """Make an answer and a score of a row that holds both; rows that say which ``output`` they are
-    stay as they are.
-    """
+    """Split rows with a prediction and a score into two; rows with an ``output`` stay as they are."""
     if "score" in rows.columns and higher == "id":
         rows = rows.with_columns(-pl.col("score"))
     if "output" in rows.columns:
@@ -209,19 +216,19 @@ OUTPUTS = ("label", "boxes", "ood")
 
 
 def _refuse_gaps(sheet: Sheet, rows: pl.DataFrame) -> None:
-    """Name the first row without a sample, a model, an answer or a known output."""
+    """Raise an error for the first row without a sample, model or prediction, or with an unknown output."""
     answered = pl.col("pred").is_not_null() | pl.col("correct").is_not_null() | pl.col("error").is_not_null()
     rules = {
-        "sample_id": (pl.col("sample_id").is_null(), "wanted an id, got nothing"),
-        "image_id": (pl.col("image_id").is_null(), "wanted an id, got nothing"),
-        "model": (pl.col("model").is_null(), "wanted a model, got nothing"),
-        "output": (~pl.col("output").is_in(OUTPUTS), f"wanted one of {', '.join(OUTPUTS)}"),
+        "sample_id": (pl.col("sample_id").is_null(), "expected an id, got nothing"),
+        "image_id": (pl.col("image_id").is_null(), "expected an id, got nothing"),
+        "model": (pl.col("model").is_null(), "expected a model, got nothing"),
+        "output": (~pl.col("output").is_in(OUTPUTS), f"expected one of {', '.join(OUTPUTS)}"),
         "pred": (
             (pl.col("output") == "label") & ~answered,
-            "empty: give a prediction, or say why in a column error",
+            "empty: add a prediction, or the reason in a column error",
         ),
     }
-    for name, (gap, why) in rules.items():
-        found = rows.filter(gap)
-        if found.height:
-            raise sheet.wrong((sheet.frame[ROW] == found[ROW][0]).arg_max() or 0, name, why)
+    for name, (condition, message) in rules.items():
+        bad_rows = rows.filter(condition)
+        if bad_rows.height:
+            raise sheet.wrong((sheet.frame[ROW] == bad_rows[ROW][0]).arg_max() or 0, name, message)

@@ -1,6 +1,4 @@
-"""Make a run folder of prediction files: one shard per file, a manifest of their images, and what
-it was made from.
-"""
+"""Write prediction files as a run folder: one shard per file, a manifest of the images, and metadata."""
 
 from __future__ import annotations
 
@@ -20,6 +18,7 @@ import polars as pl
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.core.labels import Labels
 from sorites.core.labels import labels as labels_of
+from sorites.core.messages import option
 from sorites.core.rng import digest
 from sorites.core.table import KEY, write
 from sorites.evaluation.imports.cells import ROW, Naming, Sheet, read_naming, read_sheet
@@ -32,18 +31,14 @@ from sorites.io.files import locked
 from sorites.io.paths import exists, is_dir, is_file, resolved
 from sorites.suites.suite import parse
 
-# The images of all files of an import, gathered file by file: each stands once in the manifest and once
-# per model and output.
-
-
-_VERDICT = ("pred", "correct", "error")
-# The columns on which all models must agree for an image.
-_SAME = ("source", "sample_id", "shift", "severity", "params", "label", "accept")
+_OUTCOME_COLUMNS = ("pred", "correct", "error")
+# The columns in which all rows of an image must agree.
+_IMAGE_COLUMNS = ("source", "sample_id", "shift", "severity", "params", "label", "accept")
 
 
 @dataclass
 class Images:
-    """The rows read so far: their keys by hash, and one row per image."""
+    """The rows read so far: hashes of their keys, and one row per image."""
 
     run_id: str
     rows: int = 0
@@ -53,74 +48,76 @@ class Images:
     _models: dict[str, None] = field(default_factory=dict)
 
     def add(self, file: str, rows: pl.DataFrame) -> pl.DataFrame:
-        """Return the rows of a file that say something new; a row that stands twice, or contradicts
-        another, is an error.
+        """Return the new rows of a file.
+
+        Raises:
+            SoritesError: If a row is repeated or contradicts another one.
         """
         self._files.append(file)
-        told = rows.with_columns(run_id=pl.lit(self.run_id))
-        hashed = told.select(
+        with_run = rows.with_columns(run_id=pl.lit(self.run_id))
+        hashed = with_run.select(
             ROW,
             SHARED,
             key=pl.struct(KEY).hash(),
-            verdict=pl.struct(_VERDICT).hash(),
+            verdict=pl.struct(_OUTCOME_COLUMNS).hash(),
             file=pl.lit(len(self._files) - 1),
         )
-        ours = pl.col("key").is_in(hashed["key"].unique().implode())
-        before = pl.concat([hashed.clear(), *(part.filter(ours) for part in self._keys)])
-        self._refuse_twice(pl.concat([before, hashed]), told)
-        fresh = hashed["key"].is_first_distinct() & ~hashed["key"].is_in(before["key"].implode())
-        kept = told.filter(fresh)
-        self._keys.append(hashed.filter(fresh))
-        self._note_images(kept)
-        self._models |= dict.fromkeys(kept["model"].unique(maintain_order=True))
-        self.rows += kept.height
-        return kept
+        in_file = pl.col("key").is_in(hashed["key"].unique().implode())
+        before = pl.concat([hashed.clear(), *(part.filter(in_file) for part in self._keys)])
+        self._refuse_duplicates(pl.concat([before, hashed]), with_run)
+        is_new = hashed["key"].is_first_distinct() & ~hashed["key"].is_in(before["key"].implode())
+        new_rows = with_run.filter(is_new)
+        self._keys.append(hashed.filter(is_new))
+        self._note_images(new_rows)
+        self._models |= dict.fromkeys(new_rows["model"].unique(maintain_order=True))
+        self.rows += new_rows.height
+        return new_rows
 
-    def _refuse_twice(self, keys: pl.DataFrame, told: pl.DataFrame) -> None:
-        """Refuse a key that stands twice, unless every row of it may be repeated and says the same."""
-        twice = keys.filter(pl.col("key").is_duplicated())
+    def _refuse_duplicates(self, keys: pl.DataFrame, rows: pl.DataFrame) -> None:
+        """Raise an error for a repeated key, unless all its rows may be repeated and are equal."""
+        duplicates = keys.filter(pl.col("key").is_duplicated())
         same = (pl.col("verdict").n_unique().over("key") == 1) & (pl.col(SHARED).all().over("key"))
-        bad = twice.filter(~same)
-        if not bad.height:
+        conflicts = duplicates.filter(~same)
+        if not conflicts.height:
             return
-        first, second = bad.filter(pl.col("key") == bad["key"][0]).head(2).to_dicts()
-        row = told.filter(pl.col(ROW) == second[ROW]).to_dicts()[0]
+        first, second = conflicts.filter(pl.col("key") == conflicts["key"][0]).head(2).to_dicts()
+        row = rows.filter(pl.col(ROW) == second[ROW]).to_dicts()[0]
         what = f"{row['sample_id']} under {row['shift']} by {row['model']}"
         also = f"row {first[ROW]} of {self._files[first['file']]}"
         raise SoritesError(
-            f"{self._files[second['file']]}, row {second[ROW]}, column sample_id: {what} stands twice, see"
+            f"{self._files[second['file']]}, row {second[ROW]}, column sample_id: {what} appears twice, see"
             f" {also}"
         )
 
     def _note_images(self, rows: pl.DataFrame) -> None:
         accept = pl.col("accept").cast(pl.List(pl.String)).list.join(" ")
-        told = {
+        extra = {
             "framed": pl.lit(False),
-            "same": pl.struct(*_SAME[:-1], accept).hash(),
+            "same": pl.struct(*_IMAGE_COLUMNS[:-1], accept).hash(),
             "file": pl.lit(len(self._files) - 1),
         }
         columns = [name for name in MANIFEST if name not in ("attrs", "framed")]
-        noted = rows.filter(~pl.col("probe")).select(ROW, *columns, pl.col("attrs").fill_null([]), **told)
-        self._images.append(noted.unique(["image_id", "same"], keep="first", maintain_order=True))
+        images = rows.filter(~pl.col("probe")).select(ROW, *columns, pl.col("attrs").fill_null([]), **extra)
+        self._images.append(images.unique(["image_id", "same"], keep="first", maintain_order=True))
 
     def manifest(self) -> pl.DataFrame:
-        """Return one row per image; files that say different objects of one image are an error."""
-        everything = pl.concat(self._images)
-        differ = everything.filter(pl.col("same").n_unique().over("image_id") > 1)
-        if differ.height:
-            pair = differ.filter(pl.col("image_id") == differ["image_id"][0]).unique(
+        """Return one row per image; raise an error if files contradict each other."""
+        images = pl.concat(self._images)
+        conflicts = images.filter(pl.col("same").n_unique().over("image_id") > 1)
+        if conflicts.height:
+            pair = conflicts.filter(pl.col("image_id") == conflicts["image_id"][0]).unique(
                 "same", keep="first", maintain_order=True
             )
             first, second = pair.head(2).to_dicts()
-            name = next(name for name in _SAME if first[name] != second[name])
+            name = next(name for name in _IMAGE_COLUMNS if first[name] != second[name])
             also = f"row {first[ROW]} of {self._files[first['file']]} says {first[name]}"
             raise SoritesError(
                 f"{self._files[second['file']]}, row {second[ROW]}, column {name}: {second[name]}, but {also}"
             )
-        return everything.unique("image_id", keep="first", maintain_order=True)
+        return images.unique("image_id", keep="first", maintain_order=True)
 
     def models(self) -> tuple[str, ...]:
-        """Return the models, in the order of the files."""
+        """Return the models in the order of the files."""
         return tuple(self._models)
 
     def sources(self) -> list[str]:
@@ -128,7 +125,7 @@ class Images:
         return sorted(pl.concat([part["source"] for part in self._images]).unique())
 
 
-# The layouts that can be imported, by the name that ``--as`` gives them.
+# The readers by the name of the layout.
 READERS: dict[str, Callable[[Path, Naming], Sheet]] = {
     "csv": read_sheet,
     "cns": read_cns,
@@ -136,18 +133,23 @@ READERS: dict[str, Callable[[Path, Naming], Sheet]] = {
 }
 
 SUFFIXES = (".csv", ".tsv", ".parquet")
-# Rises when the same files would become other rows.
+# Increase this when the same files would become different rows.
 VERSION = 1
 
 
 @dataclass(frozen=True)
 class Imported:
-    """A run folder made of prediction files; ``worked`` is false where it was complete before."""
+    """An imported run.
+
+    Attributes:
+        folder: The run folder.
+        worked: False if the folder was complete before.
+        called: The last file's name of each column of the table.
+    """
 
     folder: Path
     worked: bool
     called: dict[str, str]
-    """The table's columns with what the last file read calls them."""
 
 
 def import_predictions(
@@ -161,55 +163,68 @@ def import_predictions(
     source: str | None = None,
     reference: str | None = None,
 ) -> Imported:
-    """Turn prediction files into the run folder ``out``, all of it or nothing.
+    """Write prediction files as the run folder ``out``, all of it or nothing.
 
-    The same files and options again find their work done; a folder of other content is refused.
-    ``reference`` may be added later.
+    Importing the same files with the same options again does nothing, except that ``reference`` may be
+    added later.
+
+    Args:
+        files: Files, or folders with files.
+        kind: The layout: "csv", "cns" or "counts".
+        out: The run folder.
+        labels: The classes of the predictions.
+        columns: A TOML file that names columns (see ``read_naming``).
+        model: The model of all rows.
+        source: The source of all rows.
+        reference: The reference model of corruption errors.
+
+    Raises:
+        SoritesError: If a file cannot be imported, or the folder contains something else.
     """
     if kind not in READERS:
-        raise UnknownName("layout", kind, READERS, f"--as is one of {', '.join(READERS)}.")
+        raise UnknownName("layout", kind, READERS, f"The layouts are {', '.join(READERS)}.")
     folder, paths = Path(out), found_files(files)
     naming = read_naming(columns).with_constants(model=model, source=source)
     names = labels_of(labels)
     causes = _causes(paths, kind, naming, names)
     run_id = digest(json.dumps(causes, sort_keys=True), size=8).hex()
-    shards = {path: f"import-{place:05d}-{slug(path.stem)}.parquet" for place, path in enumerate(paths)}
-    if _is_there(folder, run_id, causes, shards.values()):
+    shards = {path: f"import-{index:05d}-{slug(path.stem)}.parquet" for index, path in enumerate(paths)}
+    if _is_complete(folder, run_id, causes, shards.values()):
         return Imported(folder, _with_reference(folder, reference), {})
-    with _beside(folder) as draft:
+    with _draft_folder(folder) as draft:
         images, called = Images(run_id), {}
         for path, shard in shards.items():
             sheet = READERS[kind](path, naming)
             called = dict(sheet.called)
-            kept = images.add(path.name, table_rows(sheet, names, naming.higher))
-            write(kept.drop(ROW, SHARED), draft / "predictions" / shard)
+            new_rows = images.add(path.name, table_rows(sheet, names, naming.higher))
+            write(new_rows.drop(ROW, SHARED), draft / "predictions" / shard)
         info = _info(run_id, causes, images, names, folder, reference)
         write(images.manifest().select(MANIFEST.names()).cast(MANIFEST), draft / "manifest.parquet")
         write_info(draft, info)
-        _put(draft, folder)
+        _publish(draft, folder)
     return Imported(folder, True, called)
 
 
-def found_files(given: Sequence[str | Path]) -> list[Path]:
-    """Return the files named, and those below the folders named, ordered by name and content so
-    that their order says nothing.
+def found_files(items: Sequence[str | Path]) -> list[Path]:
+    """Return the named files and those in the named folders, sorted by name and content so that their
+    order does not matter.
     """
-    found: dict[Path, None] = {}
-    for item in map(Path, given):
+    selected: dict[Path, None] = {}
+    for item in map(Path, items):
         if is_dir(item):
             below = sorted(
                 path for path in item.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file()
             )
             if not below:
-                raise SoritesError(f"there are no files {', '.join(SUFFIXES)} in {item}")
-            found |= dict.fromkeys(below)
+                raise SoritesError(f"{item} has no {', '.join(SUFFIXES)} files")
+            selected |= dict.fromkeys(below)
         elif is_file(item):
-            found[item] = None
+            selected[item] = None
         else:
-            raise SoritesError(f"wanted a file of predictions, got {item}, which does not exist")
-    if not found:
+            raise SoritesError(f"expected a file of predictions, but {item} does not exist")
+    if not selected:
         raise SoritesError("name at least one file of predictions")
-    return sorted(found, key=lambda path: (path.name, _content(path)))
+    return sorted(selected, key=lambda path: (path.name, _content(path)))
 
 
 def _content(path: Path) -> str:
@@ -229,32 +244,36 @@ def _causes(paths: Sequence[Path], kind: str, naming: Naming, names: Labels) -> 
     }
 
 
-def _is_there(folder: Path, run_id: str, causes: Info, shards: Any) -> bool:
-    """Return whether the folder holds this import complete; one that holds anything else is refused."""
+def _is_complete(folder: Path, run_id: str, causes: Info, shards: Any) -> bool:
+    """Return whether the folder has this import complete; raise an error if it contains something else."""
     if not is_file(folder / "run.json"):
         if exists(folder) and (not is_dir(folder) or any(folder.iterdir())):
-            raise SoritesError(f"{folder} is not empty and not a run folder; choose another --out DIR")
+            raise SoritesError(
+                f"{folder} is not empty and not a run folder; choose another {option('out', 'DIR')}"
+            )
         return False
     before = read_info(folder)
     if before["run_id"] != run_id:
-        made = before.get("imported")
-        differs = "it was not imported" if made is None else _difference(made, causes)
-        raise SoritesError(f"{folder} holds another run ({differs}). Choose another --out DIR.")
+        imported = before.get("imported")
+        differs = "it was not imported" if imported is None else _difference(imported, causes)
+        raise SoritesError(
+            f"{folder} contains another run ({differs}). Choose another {option('out', 'DIR')}."
+        )
     return (folder / "manifest.parquet").exists() and all(
         (folder / "predictions" / shard).exists() for shard in shards
     )
 
 
-def _difference(there: Info, here: Info) -> str:
-    key = next((key for key in here if there.get(key) != here[key]), "version")
+def _difference(previous: Info, current: Info) -> str:
+    key = next((key for key in current if previous.get(key) != current[key]), "version")
     if key != "files":
-        return f"{key}: {json.dumps(there.get(key))} there, {json.dumps(here[key])} here"
-    theirs = dict(map(tuple, there[key]))
-    other = next((name for name, content in here[key] if theirs.get(name) != content), None)
+        return f"{key}: {json.dumps(previous.get(key))} there, {json.dumps(current[key])} here"
+    theirs = dict(map(tuple, previous[key]))
+    changed = next((name for name, content in current[key] if theirs.get(name) != content), None)
     return (
-        f"{other} has other content"
-        if other in theirs
-        else f"files: {len(there[key])} there, {len(here[key])} here"
+        f"{changed} has different content"
+        if changed in theirs
+        else f"files: {len(previous[key])} there, {len(current[key])} here"
     )
 
 
@@ -288,8 +307,8 @@ def _info(
 
 
 def _source(run_id: str, kind: str, sources: Sequence[str]) -> str:
-    """Runs of one named source share their images in a report; what has no name, or was only
-    counted, is shared with nobody.
+    """Return the name of the suite's source; runs of one named source share their images in a report,
+    counts and unnamed sources do not.
     """
     shared = kind != "counts" and SOURCE not in sources
     return f"imported:{', '.join(sources) if shared else run_id}"
@@ -302,7 +321,7 @@ def _known_reference(reference: str | None, models: Sequence[str]) -> str | None
 
 
 def _with_reference(folder: Path, reference: str | None) -> bool:
-    """Name the reference model of a folder that is there already; return false, because no row was made."""
+    """Set the reference model of an existing folder; return False, because no rows were written."""
     info = read_info(folder)
     if reference is not None and info["suite"].get("reference") != reference:
         with locked(folder):
@@ -312,8 +331,8 @@ def _with_reference(folder: Path, reference: str | None) -> bool:
 
 
 @contextlib.contextmanager
-def _beside(folder: Path) -> Iterator[Path]:
-    """Yield a folder beside the one to be made, which is gone afterwards."""
+def _draft_folder(folder: Path) -> Iterator[Path]:
+    """Yield a temporary folder beside the run folder, removed afterwards."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(prefix=".sorites-", suffix=".tmp", dir=folder.parent))
@@ -325,17 +344,15 @@ def _beside(folder: Path) -> Iterator[Path]:
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def _put(draft: Path, folder: Path) -> None:
-    """Give the finished folder its name; where this import stands there already, put in the shards
-    that it lacks.
-    """
+def _publish(draft: Path, folder: Path) -> None:
+    """Rename the draft to the run folder; where the same import exists already, add the shards it lacks."""
     if (folder / "run.json").exists():
         with locked(folder):
-            for made in (*(draft / "predictions").iterdir(), draft / "manifest.parquet"):
-                place = folder / made.relative_to(draft)
-                if not place.exists():
-                    place.parent.mkdir(exist_ok=True)
-                    made.replace(place)
+            for file in (*(draft / "predictions").iterdir(), draft / "manifest.parquet"):
+                target = folder / file.relative_to(draft)
+                if not target.exists():
+                    target.parent.mkdir(exist_ok=True)
+                    file.replace(target)
         return
     try:
         if folder.exists():

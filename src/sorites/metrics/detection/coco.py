@@ -1,4 +1,4 @@
-"""COCO's twelve numbers of a scene, class by class: as they are, and for each resample of the samples."""
+"""COCO's twelve numbers of a scene by class, and their values for each bootstrap resample of the samples."""
 
 from __future__ import annotations
 
@@ -23,48 +23,44 @@ from sorites.metrics.detection.matching import (
 )
 from sorites.metrics.detection.scenes import Floats, Ints, Scene
 
-# Resamples in parts that fit into memory: their weights, and room for sums.
+# Values of each kind in memory at a time; weights may be twice as many.
+VALUES_PER_BLOCK = 1 << 23
 
-
-# This many numbers of each kind are held at a time, and twice as many weights.
-CELLS = 1 << 23
-
-# rows x resamples.
+# Rows x resamples.
 Singles = NDArray[np.float32]
 
 
 class Bench:
-    """The weights of some resamples, and room for sums, used over and over: fresh memory would cost
-    more than the sums.
+    """The weights of resamples and reusable buffers for sums; allocating fresh memory would cost more than
+    the sums.
     """
 
     def __init__(self, counts: NDArray[np.uint8]) -> None:
         self._counts = counts
         self._block: tuple[slice, Singles] | None = None
-        self._room: dict[str, Singles] = {}
+        self._buffers: dict[str, Singles] = {}
 
     def __call__(self, name: str, rows: int, columns: int) -> Singles:
-        held = self._room.get(name)
-        if held is None or held.size < rows * columns:
-            held = self._room[name] = np.empty(rows * columns, np.float32)
-        return held[: rows * columns].reshape(rows, columns)
+        buffer = self._buffers.get(name)
+        if buffer is None or buffer.size < rows * columns:
+            buffer = self._buffers[name] = np.empty(rows * columns, np.float32)
+        return buffer[: rows * columns].reshape(rows, columns)
 
     def blocks(self, longest: int) -> list[slice]:
         """Return the resamples in slices for which ``longest`` rows fit into memory."""
-        width = max(1, min(CELLS // max(longest, 1), 2 * CELLS // max(len(self._counts), 1)))
+        width = max(
+            1, min(VALUES_PER_BLOCK // max(longest, 1), 2 * VALUES_PER_BLOCK // max(len(self._counts), 1))
+        )
         return [slice(start, start + width) for start in range(0, self._counts.shape[1], width)]
 
     def weights(self, block: slice) -> Singles:
-        """Return how often each sample counts in some resamples; the last are kept."""
+        """Return how often each sample is drawn in a block of resamples; the last block is cached."""
         if self._block is None or self._block[0] != block:
             self._block = block, self._counts[:, block].astype(np.float32)
         return self._block[1]
 
 
-# Average precision at 101 recalls; the draws of a bootstrap over samples, and its interval.
-
-
-# Precision is read at these recalls, which are those of pycocotools to the last bit.
+# Precision is read at these recalls, bit-identical to those of pycocotools.
 RECALLS: Floats = np.linspace(0.0, 1.0, 101)
 
 SEED = 0
@@ -72,30 +68,37 @@ SEED = 0
 
 @dataclass(frozen=True)
 class Events:
-    """The matches of one class by falling confidence, with boxes that count other than their kind."""
+    """The matches of one class by descending confidence, and boxes whose count differs from the list's.
+
+    Attributes:
+        at: The number of listed boxes up to and including each event.
+        sample: The sample of each event.
+        hit: Whether the event is a match.
+        more: 1 where a box counts but is not listed, -1 where it is listed but does not count.
+    """
 
     at: Ints
-    """The number of boxes of the list up to each one, itself included."""
     sample: Ints
     hit: NDArray[np.bool_]
     more: NDArray[np.int8]
-    """1 where it counts and is not in the list, -1 where it is in the list and does not count."""
 
 
 def average_precision(events: Events, ground_truths: int) -> float:
-    """Return the mean over 101 recalls of the greatest precision at that recall or a greater one."""
+    """Return the mean over 101 recalls of the highest precision at that recall or a higher one."""
     if not ground_truths:
         return float("nan")
     hits = np.cumsum(events.hit)
-    seen = events.at + np.cumsum(events.more)
-    precision = np.maximum.accumulate((hits / (seen + np.spacing(1.0)))[::-1])[::-1]
-    places = np.searchsorted(hits / ground_truths, RECALLS, side="left")
-    reached = places < len(hits)
-    return float(np.sum(precision[places[reached]]) / len(RECALLS))
+    counted = events.at + np.cumsum(events.more)
+    precision = np.maximum.accumulate((hits / (counted + np.spacing(1.0)))[::-1])[::-1]
+    indexes = np.searchsorted(hits / ground_truths, RECALLS, side="left")
+    reached = indexes < len(hits)
+    return float(np.sum(precision[indexes[reached]]) / len(RECALLS))
 
 
 def drawn(samples: int, resamples: int) -> NDArray[np.uint8]:
-    """Return how often each sample stands in each resample (samples x resamples), always the same draws."""
+    """Return how often each sample is drawn in each resample (samples x resamples); the draws are always
+    the same.
+    """
     rng = np.random.default_rng(SEED)
     counts = np.empty((samples, resamples), np.uint8)
     for k in range(resamples):
@@ -104,69 +107,70 @@ def drawn(samples: int, resamples: int) -> NDArray[np.uint8]:
 
 
 def interval(values: NDArray[np.floating], value: float) -> tuple[float | None, float | None]:
-    """Return the 95 % percentile interval of resampled values, moved so that their mean stands at the value.
+    """Return the 95 % percentile interval of resampled values, shifted so that their mean equals
+    ``value``.
 
-    A resample holds some images twice, which raises the average precision of classes with few
-    objects; so resamples lie above the value, and only their spread says how sure it is.
+    A resample contains some images twice, which raises the average precision of classes with few
+    objects. Resampled values are therefore biased high, and only their spread is used.
     """
-    some = values[np.isfinite(values)].astype(np.float64)
-    if not len(some) or not np.isfinite(value):
+    finite = values[np.isfinite(values)].astype(np.float64)
+    if not len(finite) or not np.isfinite(value):
         return None, None
-    low, high = np.percentile(some, [2.5, 97.5]) - some.mean() + value
+    low, high = np.percentile(finite, [2.5, 97.5]) - finite.mean() + value
     return min(float(low), value), max(float(high), value)
 
 
-# Average precision for many resamples of the images at once.
+# Average precision of many resamples at once.
 
+# Values summed at a time, so that they stay in the cache.
+VALUES_IN_CACHE = 1 << 17
 
-# This many numbers of each kind are summed at a time, so that they stay in the cache.
-NEAR = 1 << 17
+# Rows are accumulated in groups of this size: first within all groups in parallel, then across groups.
+GROUP_SIZE = 8
 
-# Rows are summed in groups of this many: one row of all groups at a time, then group after group.
-GROUP = 8
-
-# Stands for no box at all where one divides by their number: no box is a match there either.
-LEAST = np.float32(0.5)
+# Replaces a count of 0 boxes in divisions; the number of matches is 0 there too.
+MIN_BOXES = np.float32(0.5)
 
 
 @dataclass(frozen=True)
 class Curve:
-    """Events of one variant, and those of them at which precision can be greatest.
+    """The events of one variant, and those at which precision can be a local maximum.
 
-    A match raises precision unless a box that counts as wrong stands between it and the match
-    before it. So of matches that follow each other only the last matters, and the recalls that the
-    others reach have its precision.
+    A match raises precision unless a wrong box lies between it and the previous match. Of consecutive
+    matches only the last one matters: the recalls reached by the others have its precision.
+
+    Attributes:
+        events: The events.
+        tops: The indexes of those events.
+        places: The index of each top among the cuts of its class.
     """
 
     events: Events
     tops: Ints
     places: Ints
-    """The place of each top among the cuts of its class."""
 
 
 class Curves:
-    """All variants of one class, which share their list of boxes and their true ones, ready to be
-    resampled.
-    """
+    """All variants of one class, which share their boxes and ground-truth boxes, prepared for resampling."""
 
     def __init__(self, listed: Ints, variants: Sequence[Events], ground_truths: Ints) -> None:
         self.ground_truths, tops = ground_truths, [_tops(variant) for variant in variants]
         at = [variant.at[top] for variant, top in zip(variants, tops, strict=True)]
         self.cuts = np.unique(np.concatenate([*at, np.zeros(0, np.int64)]))
         self.listed = listed[: int(self.cuts[-1]) if len(self.cuts) else 0]
+        # The boundaries of the boxes between one cut and the next.
         self.rows = np.concatenate([[0], self.cuts])
-        """The boxes between one cut and the next."""
         each = zip(variants, tops, at, strict=True)
         self.variants = [Curve(events, top, np.searchsorted(self.cuts, where)) for events, top, where in each]
 
     @property
     def longest(self) -> int:
-        """The most rows that are held at a time."""
+        """The maximum number of rows in memory at a time."""
         return max(len(self.ground_truths), len(self.cuts))
 
     def resampled(self, weights: Singles, bench: Bench) -> list[Singles]:
-        """Return the average precision of each variant for each resample, NaN where a resample
-        holds no truth.
+        """Return the average precision of each variant and resample; NaN where a resample has no ground
+        truth.
         """
         total = weights.take(
             self.ground_truths,
@@ -187,7 +191,7 @@ class Curves:
         sums: Singles = shares @ weights
         for last, row in itertools.pairwise(sums):
             row += last
-        return np.maximum(sums, LEAST, out=sums)
+        return np.maximum(sums, MIN_BOXES, out=sums)
 
 
 def _tops(events: Events) -> Ints:
@@ -196,21 +200,21 @@ def _tops(events: Events) -> Ints:
 
 
 def _area(curve: Curve, before: Singles, total: Singles, weights: Singles, bench: Bench) -> Singles:
-    """Return the sum over recalls of the greatest precision at that recall or a greater one."""
-    wide, height = weights.shape[1], -(-len(curve.tops) // GROUP) * GROUP
-    rows = max(GROUP, NEAR // wide // GROUP * GROUP)
-    precision, steps = bench("precision", height, wide), bench("steps", height, wide)
-    _climb(curve, before, np.maximum(total, 1), weights, bench, rows, precision, steps)
-    area, best = np.zeros((2, wide), np.float32)
+    """Return the sum over recalls of the highest precision at that recall or a higher one."""
+    width, height = weights.shape[1], -(-len(curve.tops) // GROUP_SIZE) * GROUP_SIZE
+    rows = max(GROUP_SIZE, VALUES_IN_CACHE // width // GROUP_SIZE * GROUP_SIZE)
+    precision, steps = bench("precision", height, width), bench("steps", height, width)
+    _fill_precision(curve, before, np.maximum(total, 1), weights, bench, rows, precision, steps)
+    area, maximum = np.zeros((2, width), np.float32)
     for start in reversed(range(0, height, rows)):
-        here = precision[start : start + rows]
-        _accumulate(np.maximum, _groups(here)[::-1, ::-1], best, bench)
-        best[:] = here[0]
-        area += np.einsum("kb,kb->b", steps[start : start + rows], here)
+        block = precision[start : start + rows]
+        _accumulate(np.maximum, _groups(block)[::-1, ::-1], maximum, bench)
+        maximum[:] = block[0]
+        area += np.einsum("kb,kb->b", steps[start : start + rows], block)
     return area
 
 
-def _climb(
+def _fill_precision(
     curve: Curve,
     before: Singles,
     total: Singles,
@@ -220,91 +224,93 @@ def _climb(
     precision: Singles,
     steps: Singles,
 ) -> None:
-    """Fill in the precision at each top, and how many of the recalls are reached there first."""
+    """Fill in the precision at each top, and how many recalls are first reached there."""
     events, more = curve.events, bool(curve.events.more.any())
     hits, extra, last = np.zeros((3, weights.shape[1]), np.float32)
     last -= 1
     first = 0
     for start in range(0, len(curve.tops), rows):
         tops, places = curve.tops[start : start + rows], curve.places[start : start + rows]
-        order = _woven(len(tops))[0]
-        here, span = slice(start, start + len(order)), slice(first, int(tops[-1]) + 1)
-        where = _woven(span.stop - first)[1][tops[order] - first]
-        seen = before.take(places[order], axis=0, out=precision[here], mode="clip")
+        order = _interleaved(len(tops))[0]
+        block, span = slice(start, start + len(order)), slice(first, int(tops[-1]) + 1)
+        positions = _interleaved(span.stop - first)[1][tops[order] - first]
+        counted = before.take(places[order], axis=0, out=precision[block], mode="clip")
         if more:
-            np.floor(seen, out=seen)
-            seen += _running(weights, events.sample[span], events.more[span], extra, bench)[where]
-            np.maximum(seen, LEAST, out=seen)
-        own = _running(weights, events.sample[span], events.hit[span], hits, bench)
-        reached = own.take(where, axis=0, out=bench("reached", len(order), weights.shape[1]), mode="clip")
-        np.divide(reached, seen, out=seen)
+            np.floor(counted, out=counted)
+            counted += _running_sums(weights, events.sample[span], events.more[span], extra, bench)[positions]
+            np.maximum(counted, MIN_BOXES, out=counted)
+        weighted_hits = _running_sums(weights, events.sample[span], events.hit[span], hits, bench)
+        reached = weighted_hits.take(
+            positions, axis=0, out=bench("reached", len(order), weights.shape[1]), mode="clip"
+        )
+        np.divide(reached, counted, out=counted)
         reached *= np.float32(len(RECALLS) - 1)
         reached /= total
         np.floor(reached, out=reached)
-        _rises(_groups(reached), last, _groups(steps[here]))
+        _differences(_groups(reached), last, _groups(steps[block]))
         last[:] = reached[-1]
         first = span.stop
 
 
-def _running(
+def _running_sums(
     weights: Singles, samples: Ints, factor: NDArray[np.generic], start: Singles, bench: Bench
 ) -> Singles:
-    """Return the running sums of some weights in woven order; they go on from ``start``, which
-    becomes the last.
+    """Return running sums of weights in interleaved order, starting from ``start``, which is updated to
+    the last sum.
     """
-    order, place = _woven(len(samples))
-    own = weights.take(samples[order], axis=0, out=bench("own", len(order), weights.shape[1]), mode="clip")
+    order, positions = _interleaved(len(samples))
+    sums = weights.take(samples[order], axis=0, out=bench("own", len(order), weights.shape[1]), mode="clip")
     if not (factor == 1).all():
-        own *= factor[order].astype(np.float32)[:, None]
-    _accumulate(np.add, _groups(own), start, bench)
-    start[:] = own[place[-1]]
-    return own
+        sums *= factor[order].astype(np.float32)[:, None]
+    _accumulate(np.add, _groups(sums), start, bench)
+    start[:] = sums[positions[-1]]
+    return sums
 
 
 @functools.lru_cache(1024)
-def _woven(count: int) -> tuple[Ints, Ints]:
-    """Return rows as they stand in memory, and the place of each: the first rows of all groups,
-    then all second ones.
+def _interleaved(count: int) -> tuple[Ints, Ints]:
+    """Return the rows in memory order, and the position of each: the first rows of all groups, then all
+    second ones.
 
-    The last row is repeated until the last group is full.
+    The last row is repeated to fill the last group.
     """
-    many = -(-count // GROUP)
-    order = np.minimum(np.arange(many * GROUP), count - 1).reshape(many, GROUP).T.ravel()
-    return order, np.arange(many * GROUP).reshape(GROUP, many).T.ravel()[:count]
+    groups = -(-count // GROUP_SIZE)
+    order = np.minimum(np.arange(groups * GROUP_SIZE), count - 1).reshape(groups, GROUP_SIZE).T.ravel()
+    return order, np.arange(groups * GROUP_SIZE).reshape(GROUP_SIZE, groups).T.ravel()[:count]
 
 
 def _groups(rows: Singles) -> Singles:
-    """Return woven rows as place in the group x group x resamples."""
-    return rows.reshape(GROUP, len(rows) // GROUP, rows.shape[1])
+    """Return interleaved rows as index in the group x group x resamples."""
+    return rows.reshape(GROUP_SIZE, len(rows) // GROUP_SIZE, rows.shape[1])
 
 
-def _accumulate(how: np.ufunc, groups: Singles, start: Singles, bench: Bench) -> None:
-    """Accumulate grouped rows in place; NumPy's own way along the first axis is slow."""
-    for k in range(1, GROUP):
-        how(groups[k], groups[k - 1], out=groups[k])
+def _accumulate(ufunc: np.ufunc, groups: Singles, start: Singles, bench: Bench) -> None:
+    """Accumulate grouped rows in place; ``ufunc.accumulate`` along the first axis is slow."""
+    for k in range(1, GROUP_SIZE):
+        ufunc(groups[k], groups[k - 1], out=groups[k])
     carry = bench("carry", groups.shape[1], groups.shape[2])
     carry[0] = start
     for k in range(1, len(carry)):
-        how(carry[k - 1], groups[-1, k - 1], out=carry[k])
-    how(groups, carry, out=groups)
+        ufunc(carry[k - 1], groups[-1, k - 1], out=carry[k])
+    ufunc(groups, carry, out=groups)
 
 
-def _rises(groups: Singles, last: Singles, out: Singles) -> None:
-    """Write by how much each row exceeds the one before it, the first of them ``last``."""
+def _differences(groups: Singles, last: Singles, out: Singles) -> None:
+    """Write the difference of each row from the previous one; ``last`` precedes the first row."""
     np.subtract(groups[1:], groups[:-1], out=out[1:])
     np.subtract(groups[0, 1:], groups[-1, :-1], out=out[0, 1:])
     np.subtract(groups[0, 0], last, out=out[0, 0])
 
 
 THRESHOLDS: Floats = np.linspace(0.5, 0.95, 10)
-# All objects, small, medium and large ones, in px squared; both ends belong to a range.
+# Area ranges in px squared of all, small, medium and large objects; both bounds are included.
 AREAS = ((0.0, 1e10), (0.0, 32.0**2), (32.0**2, 96.0**2), (96.0**2, 1e10))
 
 
 @dataclass(frozen=True)
 class Number:
-    """One of the twelve: average precision, or average recall of the best ``most`` boxes per
-    image and class.
+    """One of the twelve numbers: average precision, or average recall of the best ``most`` boxes per image
+    and class.
     """
 
     recall: bool
@@ -331,41 +337,50 @@ NUMBERS = {
 
 
 def number_named(name: str) -> str:
-    """Return the name of one of the twelve numbers; another is an error."""
+    """Return ``name`` if it is one of the twelve numbers; otherwise raise an error."""
     if name not in NUMBERS:
         raise UnknownName("number of COCO", name, NUMBERS, f"There are {', '.join(NUMBERS)}.")
     return name
 
 
 @dataclass(frozen=True)
-class OneClass:
-    """The boxes of one class by falling confidence, and its true ones."""
+class ClassMatches:
+    """The boxes of one class by descending confidence, and its ground-truth boxes.
+
+    Attributes:
+        label: The class.
+        sample: The sample of each box.
+        area: The area of each box.
+        rank: The index of a box among those of its image and class.
+        near: The boxes that match a ground-truth box at some threshold.
+        state: The outcome of these boxes (boxes x thresholds x areas).
+        ground_truth_sample: The sample of each ground-truth box.
+        ignored: Whether a ground-truth box is ignored (boxes x areas).
+        areas: The area ranges of ``state`` and ``ignored``, as indexes into AREAS.
+    """
 
     label: int
     sample: Ints
     area: Floats
     rank: Ints
-    """The place of a box among those of its image and class."""
     near: Ints
-    """Boxes that took a true one in some way, and what became of them."""
     state: NDArray[np.int8]
     ground_truth_sample: Ints
     ignored: Bools
     areas: Sequence[int]
-    """The ranges of areas that ``state`` and ``ignored`` are about, by their places in AREAS."""
 
     def events(self, threshold: int, area: int) -> Events:
         low, high = AREAS[area]
         inside = (self.area >= low) & (self.area <= high)
-        state, own = self.state[:, threshold, self.areas.index(area)], inside[self.near]
-        some = (state == TAKEN) | ((state == IGNORED) & own)
-        hit, own, near = (state == TAKEN)[some], own[some], self.near[some]
-        more = np.where(hit, ~own, -1).astype(np.int8)
+        state, in_range = self.state[:, threshold, self.areas.index(area)], inside[self.near]
+        relevant = (state == TAKEN) | ((state == IGNORED) & in_range)
+        hit, in_range, near = (state == TAKEN)[relevant], in_range[relevant], self.near[relevant]
+        more = np.where(hit, ~in_range, -1).astype(np.int8)
         return Events(np.cumsum(inside)[near], self.sample[near], hit, more)
 
     def listed(self, area: int) -> Ints:
-        """Return the samples of the boxes that count unless they are matched otherwise: those
-        inside the range of areas.
+        """Return the samples of the boxes inside an area range, which count unless they are matched to an
+        ignored box.
         """
         low, high = AREAS[area]
         return self.sample[(self.area >= low) & (self.area <= high)]
@@ -380,10 +395,8 @@ class OneClass:
         return np.repeat(self.sample[self.near], hits.sum(axis=1))
 
 
-def by_class(scene: Scene, names: Sequence[str] = tuple(NUMBERS)) -> list[OneClass]:
-    """Match the boxes of a scene once for some of the twelve numbers, and return them by class, for
-    the classes with objects.
-    """
+def by_class(scene: Scene, names: Sequence[str] = tuple(NUMBERS)) -> list[ClassMatches]:
+    """Match the boxes of a scene once for the named numbers; return the classes with objects."""
     found, objects = best(scene.found), scene.objects
     areas = sorted({NUMBERS[name].area for name in names})
     ranges = [AREAS[area] for area in areas]
@@ -393,71 +406,75 @@ def by_class(scene: Scene, names: Sequence[str] = tuple(NUMBERS)) -> list[OneCla
     matched = match(found, objects, THRESHOLDS.tolist(), ignore)
     rank = ranks(group_codes(found, found)[0])
     order = by_confidence(found, found.label)
-    place = np.empty(len(found), np.int64)
-    place[order] = np.arange(len(found))
-    near = np.argsort(place[matched.which], kind="stable")
-    sorted_labels, near_places = found.label[order], place[matched.which[near]]
+    position = np.empty(len(found), np.int64)
+    position[order] = np.arange(len(found))
+    near = np.argsort(position[matched.which], kind="stable")
+    sorted_labels, near_places = found.label[order], position[matched.which[near]]
     labels = np.unique(objects.label[~objects.crowd])
-    made = []
+    classes = []
     for label in labels:
         start, stop = np.searchsorted(sorted_labels, [label, label + 1])
-        here, mine = near[slice(*np.searchsorted(near_places, [start, stop]))], order[start:stop]
-        theirs = objects.label == label
-        made.append(
-            OneClass(
-                int(label), scene.sample[found.image[mine]], found.area[mine], rank[mine], place[matched.which[here]] - start,
-                matched.state[here], scene.sample[objects.image[theirs]], ignore[theirs], areas,
+        near_boxes, boxes = near[slice(*np.searchsorted(near_places, [start, stop]))], order[start:stop]
+        own_objects = objects.label == label
+        classes.append(
+            ClassMatches(
+                int(label), scene.sample[found.image[boxes]], found.area[boxes], rank[boxes],
+                position[matched.which[near_boxes]] - start,
+                matched.state[near_boxes],
+                scene.sample[objects.image[own_objects]], ignore[own_objects], areas,
             )
         )  # fmt: skip
-    return made
+    return classes
 
 
-def value(one: OneClass, number: Number) -> float:
-    """Return a number of one class, NaN where it has no ground-truth box in the range of areas."""
-    ground_truths = len(one.ground_truths(number.area))
+def value(matches: ClassMatches, number: Number) -> float:
+    """Return a number of one class; NaN where it has no ground-truth box in the area range."""
+    ground_truths = len(matches.ground_truths(number.area))
     thresholds = range(*number.thresholds.indices(len(THRESHOLDS)))
     if not ground_truths:
         return float("nan")
     if number.recall:
-        return len(one.recalled(number)) / ground_truths / len(thresholds)
-    return float(np.mean([average_precision(one.events(k, number.area), ground_truths) for k in thresholds]))
+        return len(matches.recalled(number)) / ground_truths / len(thresholds)
+    return float(
+        np.mean([average_precision(matches.events(k, number.area), ground_truths) for k in thresholds])
+    )
 
 
-def values(classes: Sequence[OneClass], name: str) -> Floats:
+def values(classes: Sequence[ClassMatches], name: str) -> Floats:
     """Return one of the twelve numbers for each class."""
-    return np.array([value(one, NUMBERS[name]) for one in classes], np.float64)
+    return np.array([value(matches, NUMBERS[name]) for matches in classes], np.float64)
 
 
 def resampled_values(
-    classes: Sequence[OneClass], name: str, counts: NDArray[np.uint8]
+    classes: Sequence[ClassMatches], name: str, counts: NDArray[np.uint8]
 ) -> NDArray[np.float32]:
-    """Return a number of each class for each resample (classes x resamples)."""
-    found = np.full((len(classes), counts.shape[1]), np.nan, np.float32)
-    if found.size:
-        (_recalls if NUMBERS[name].recall else _precisions)(classes, NUMBERS[name], counts, found)
-    return found
+    """Return a number of each class and resample (classes x resamples)."""
+    results = np.full((len(classes), counts.shape[1]), np.nan, np.float32)
+    if results.size:
+        (_fill_recalls if NUMBERS[name].recall else _fill_precisions)(classes, NUMBERS[name], counts, results)
+    return results
 
 
-def _precisions(
-    classes: Sequence[OneClass], number: Number, counts: NDArray[np.uint8], found: NDArray[np.float32]
+def _fill_precisions(
+    classes: Sequence[ClassMatches], number: Number, counts: NDArray[np.uint8], results: NDArray[np.float32]
 ) -> None:
     thresholds = range(*number.thresholds.indices(len(THRESHOLDS)))
     curves = [
         Curves(
-            one.listed(number.area),
-            [one.events(k, number.area) for k in thresholds],
-            one.ground_truths(number.area),
+            matches.listed(number.area),
+            [matches.events(k, number.area) for k in thresholds],
+            matches.ground_truths(number.area),
         )
-        for one in classes
+        for matches in classes
     ]
     bench = Bench(counts)
-    for k, one in enumerate(curves):
-        for block in bench.blocks(one.longest):
-            found[k, block] = np.mean(one.resampled(bench.weights(block), bench), axis=0)
+    for k, matches in enumerate(curves):
+        for block in bench.blocks(matches.longest):
+            results[k, block] = np.mean(matches.resampled(bench.weights(block), bench), axis=0)
 
 
-def _recalls(
-    classes: Sequence[OneClass], number: Number, counts: NDArray[np.uint8], found: NDArray[np.float32]
+def _fill_recalls(
+    classes: Sequence[ClassMatches], number: Number, counts: NDArray[np.uint8], results: NDArray[np.float32]
 ) -> None:
     thresholds = len(range(*number.thresholds.indices(len(THRESHOLDS))))
     both = [(one.recalled(number), one.ground_truths(number.area)) for one in classes]
@@ -470,14 +487,14 @@ def _recalls(
         weights = bench.weights(block)
         with np.errstate(divide="ignore", invalid="ignore"):
             total = ground_truths @ weights
-            found[:, block] = np.where(total > 0, hits @ weights / total / thresholds, np.float32(np.nan))
+            results[:, block] = np.where(total > 0, hits @ weights / total / thresholds, np.float32(np.nan))
 
 
-def over_classes(found: NDArray[np.floating]) -> NDArray[np.floating]:
+def over_classes(values: NDArray[np.floating]) -> NDArray[np.floating]:
     """Return the mean over the classes that have a value; NaN where none has one."""
-    known = np.isfinite(found)
+    finite = np.isfinite(values)
     with np.errstate(divide="ignore", invalid="ignore"):
-        mean: NDArray[np.floating] = np.where(known, found, 0).sum(axis=0, dtype=np.float64) / known.sum(
+        mean: NDArray[np.floating] = np.where(finite, values, 0).sum(axis=0, dtype=np.float64) / finite.sum(
             axis=0
         )
     return mean

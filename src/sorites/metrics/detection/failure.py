@@ -1,4 +1,4 @@
-"""Tell which objects of an image a detector finds: by COCO's matching at IoU .5, in the right class."""
+"""Failure severities of objects: the severity at which a detector loses an object that it found."""
 
 from __future__ import annotations
 
@@ -19,19 +19,24 @@ from sorites.metrics.detection.scenes import scene
 from sorites.metrics.intervals import share
 from sorites.metrics.rows import WHOLE, select_rows
 
-# A box finds an object from this overlap on.
-FINDS = 0.5
+# IoU from which a box finds an object.
+MATCH_IOU = 0.5
 
 SIZES = ("small", "medium", "large")
 VERDICTS = {"row": pl.Int64, "object": pl.Int64, "class": pl.Int32, "size": pl.String, "correct": pl.Boolean}
 
 
 def found_objects(rows: pl.DataFrame, conf: float = 0.0) -> pl.DataFrame:
-    """Return a row per object of each judged image: the place of its row, its place in ``truth``,
-    class, size and verdict.
+    """Return one row per object of each judged image: the index of its row and of the object, class, size
+    and outcome.
 
-    Only boxes of at least this confidence count. Crowds are no objects; an image with an error, or
-    whose ground-truth boxes are not known, has no verdicts.
+    Args:
+        rows: Rows of detectors.
+        conf: The minimum confidence of boxes that count.
+
+    Returns:
+        The objects, matched by COCO's rules. Crowds are no objects, and images with an error or
+            without ground truth have no outcome.
     """
     judged = (
         rows.select("image_id", "error", "ground_truth", "boxes")
@@ -41,12 +46,12 @@ def found_objects(rows: pl.DataFrame, conf: float = 0.0) -> pl.DataFrame:
     judged = judged.filter(
         pl.col("error").is_null() & pl.col("boxes").is_not_null() & pl.col("ground_truth").is_not_null()
     )
-    seen = scene(judged, {})
-    found = best(seen.found[seen.found.conf >= conf])
-    matched = match(found, seen.objects, [FINDS], seen.objects.crowd[:, None])
-    hit = np.zeros(len(seen.objects), bool)
+    images = scene(judged, {})
+    found = best(images.found[images.found.conf >= conf])
+    matched = match(found, images.objects, [MATCH_IOU], images.objects.crowd[:, None])
+    hit = np.zeros(len(images.objects), bool)
     hit[matched.obj[matched.state == TAKEN]] = True
-    objects, hit = seen.objects[~seen.objects.crowd], hit[~seen.objects.crowd]
+    objects, hit = images.objects[~images.objects.crowd], hit[~images.objects.crowd]
     size = np.searchsorted([high for _, high in AREAS[1:3]], objects.area, side="left")
     return pl.DataFrame(
         {
@@ -60,68 +65,75 @@ def found_objects(rows: pl.DataFrame, conf: float = 0.0) -> pl.DataFrame:
     )
 
 
-# Failure severities of objects: the severity at which a detector loses an object that it found.
-
-
 Row = dict[str, Any]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 BY = ("model", "shift")
-# It stands between a sample and the place of an object in it, in the column ``sample_id`` of objects.
-MARK = "#"
+# Separates the id of a sample from the index of an object in the ``sample_id`` of objects.
+OBJECT_SEPARATOR = "#"
 
 
 def objects(table: Table, conf: float = 0.0) -> pl.DataFrame:
-    """Return a row per object, image and detector, as label rows are: ``correct`` says whether it was found.
+    """Return one row per object, image and detector, in the form of label rows: ``correct`` is whether it
+    was found.
 
-    ``sample_id`` is the sample's with "#" and the place of the object in ``truth``; ``object``,
-    ``class`` and ``size`` are new. Boxes below ``conf`` do not count.
+    Args:
+        table: The table.
+        conf: The minimum confidence of boxes that count.
+
+    Returns:
+        Rows whose ``sample_id`` is that of the sample, "#" and the index of the object in
+            ``ground_truth``; the columns ``object``, ``class`` and ``size`` are new.
     """
     if not 0 <= conf <= 1:
-        raise SoritesError(f"conf is a confidence from 0 to 1, got {conf:g}")
+        raise SoritesError(f"conf must be in [0, 1], got {conf:g}")
     rows, _ = select_rows(table, ["model", "shift"], output="boxes")
-    parts = rows.select("model", "shift").unique().sort("model", "shift").collect(engine="streaming")
-    made = []
-    for model, shift in parts.iter_rows():
-        here = pl.col("model").eq_missing(pl.lit(model, pl.String)) & pl.col("shift").eq_missing(
+    groups = rows.select("model", "shift").unique().sort("model", "shift").collect(engine="streaming")
+    parts = []
+    for model, shift in groups.iter_rows():
+        condition = pl.col("model").eq_missing(pl.lit(model, pl.String)) & pl.col("shift").eq_missing(
             pl.lit(shift, pl.String)
         )
-        held = rows.filter(here).collect(engine="streaming")
-        made.append(_as_labels(held, found_objects(held, conf)))
+        loaded = rows.filter(condition).collect(engine="streaming")
+        parts.append(_as_labels(loaded, found_objects(loaded, conf)))
     empty = pl.DataFrame(schema=rows.collect_schema())
-    return pl.concat(made or [_as_labels(empty, pl.DataFrame(schema=VERDICTS))])
+    return pl.concat(parts or [_as_labels(empty, pl.DataFrame(schema=VERDICTS))])
 
 
 def _as_labels(rows: pl.DataFrame, verdicts: pl.DataFrame) -> pl.DataFrame:
-    told = (
+    image_columns = (
         rows.drop("ground_truth", "boxes", "correct")
         .with_row_index("row")
         .with_columns(pl.col("row").cast(pl.Int64))
     )
-    named = pl.format("{}" + MARK + "{}", "sample_id", "object")
-    return verdicts.join(told, on="row").with_columns(sample_id=named, output=pl.lit("label")).drop("row")
+    object_id = pl.format("{}" + OBJECT_SEPARATOR + "{}", "sample_id", "object")
+    return (
+        verdicts.join(image_columns, on="row")
+        .with_columns(sample_id=object_id, output=pl.lit("label"))
+        .drop("row")
+    )
 
 
 @add_metric
 def box_failure_severity(
     table: Table, by: Sequence[str] = BY, relative: bool = False, conf: float = 0.0
 ) -> pl.DataFrame:
-    """Median severity at which an object is lost that a detector found; null when at least half of
-    the objects survive.
+    """Median severity at which an object is lost that a detector found; null when at least half of the
+    objects survive.
 
-    As ``failure_severity``, with objects in the place of images: ``n`` counts objects, and the
-    interval lies between order statistics for the effective number of independent objects. ``conf``
-    is the least confidence of boxes that count.
+    Like ``failure_severity``, with objects in place of images: ``n`` counts objects, and the interval
+    is between order statistics for the effective number of independent objects. ``conf`` is the minimum
+    confidence of boxes that count.
     """
-    seen = objects(table, conf)
-    answer = failure.failure_severity(seen, by, relative)
+    rows = objects(table, conf)
+    answer = failure.failure_severity(rows, by, relative)
     lows: list[float | None] = []
     highs: list[float | None] = []
-    for row, lost, _, sample in _groups(seen, by, relative, answer):
-        middle = np.inf if row["value"] is None else row["value"]
+    for row, lost, _, sample in _groups(rows, by, relative, answer):
+        median = np.inf if row["value"] is None else row["value"]
         low, high = _ranks(
-            len(lost), _independent(lost > middle if np.isfinite(middle) else np.isinf(lost), sample)
+            len(lost), _independent(lost > median if np.isfinite(median) else np.isinf(lost), sample)
         )
         ordered = np.sort(lost)
         lows.append(0.0 if low < 1 else _finite(ordered[low - 1]))
@@ -136,12 +148,12 @@ def box_survival(
     """Share of objects not yet lost at each severity; Wilson interval with the effective number of
     independent objects.
 
-    As ``survival``, with objects in the place of images.
+    Like ``survival``, with objects in place of images.
     """
 
     def verdicts(row: Row, lost: Floats, top: Floats, sample: Ints) -> tuple[NDArray[np.bool_], Ints]:
-        there = top >= row["severity"]
-        return (lost > row["severity"])[there], sample[there]
+        judged = top >= row["severity"]
+        return (lost > row["severity"])[judged], sample[judged]
 
     return _shares(failure.survival, verdicts, objects(table, conf), by, relative)
 
@@ -150,10 +162,10 @@ def box_survival(
 def box_failure_histogram(
     table: Table, by: Sequence[str] = BY, relative: bool = False, conf: float = 0.0
 ) -> pl.DataFrame:
-    """Share of objects that are lost between two severities; Wilson interval with the effective
-    number of independent objects.
+    """Share of objects that are lost between two severities; Wilson interval with the effective number of
+    independent objects.
 
-    As ``failure_histogram``, with objects in the place of images.
+    Like ``failure_histogram``, with objects in place of images.
     """
 
     def verdicts(row: Row, lost: Floats, top: Floats, sample: Ints) -> tuple[NDArray[np.bool_], Ints]:
@@ -168,15 +180,15 @@ def box_failure_histogram(
 def _shares(
     metric: Callable[..., pl.DataFrame],
     verdicts: Callable[[Row, Floats, Floats, Ints], tuple[NDArray[np.bool_], Ints]],
-    seen: pl.DataFrame,
+    rows: pl.DataFrame,
     by: Sequence[str],
     relative: bool,
 ) -> pl.DataFrame:
-    """Ask a metric of shares about objects; ``verdicts`` are the objects that each row counts, with
-    their samples.
+    """Return a share metric of objects; ``verdicts`` returns the outcomes and samples that a row of the
+    answer counts.
     """
-    answer = metric(seen, by, relative)
-    groups = _groups(seen, by, relative, answer)
+    answer = metric(rows, by, relative)
+    groups = _groups(rows, by, relative, answer)
     bounds = [
         share(row["value"], _independent(*verdicts(row, lost, top, sample)))
         for row, lost, top, sample in groups
@@ -185,13 +197,15 @@ def _shares(
 
 
 def _groups(
-    seen: pl.DataFrame, by: Sequence[str], relative: bool, answer: pl.DataFrame
+    rows: pl.DataFrame, by: Sequence[str], relative: bool, answer: pl.DataFrame
 ) -> Iterator[tuple[Row, Floats, Floats, Ints]]:
-    """Yield each row of an answer with the failure severities (inf: survived), tops and samples of its objects."""
-    points, _, keys = failure.failure_severities(seen, by, relative)
-    whole = points.collect(engine="streaming")
-    named = whole.with_columns(
-        pl.col("sample_id").str.replace(MARK + r"\d+$", "").rank("dense").alias("(sample)")
+    """Yield each row of an answer with the failure severities (inf: survived), tops and samples of its
+    objects.
+    """
+    points, _, keys = failure.failure_severities(rows, by, relative)
+    trajectories = points.collect(engine="streaming")
+    with_sample = trajectories.with_columns(
+        pl.col("sample_id").str.replace(OBJECT_SEPARATOR + r"\d+$", "").rank("dense").alias("(sample)")
     )
     arrays = {
         key: (
@@ -199,16 +213,14 @@ def _groups(
             part["top"].to_numpy(),
             part["(sample)"].to_numpy().astype(np.int64),
         )
-        for key, part in named.partition_by(keys, as_dict=True).items()
+        for key, part in with_sample.partition_by(keys, as_dict=True).items()
     }
     for row in answer.iter_rows(named=True):
         yield (row, *arrays[tuple(0 if key == WHOLE else row[key] for key in keys)])
 
 
 def _independent(verdict: NDArray[np.bool_], sample: Ints) -> float:
-    """Return how many independent objects would leave a share as sure as these, which come in
-    samples; at most their number.
-    """
+    """Return the effective number of independent objects, given that objects of one sample are correlated."""
     n, p = len(verdict), float(verdict.mean())
     sums, sizes = np.bincount(sample, verdict), np.bincount(sample)
     clusters = int((sizes > 0).sum())
@@ -219,11 +231,11 @@ def _independent(verdict: NDArray[np.bool_], sample: Ints) -> float:
 
 
 def _ranks(n: int, independent: float) -> tuple[int, int]:
-    """Return the ranks among ``n`` values between which the median lies, for fewer independent
-    ones; 0 where they are too few.
+    """Return the ranks of the median's interval among ``n`` values of which ``independent`` are
+    independent; low is 0 if too few.
     """
-    few = max(int(independent), 1)
-    low = int(failure.lower_rank(pl.Series([few]))[0]) * n // few
+    effective = max(int(independent), 1)
+    low = int(failure.lower_rank(pl.Series([effective]))[0]) * n // effective
     return low, n - low + 1
 
 

@@ -1,9 +1,10 @@
-"""COCO's matching of found boxes to true ones, for many images at once.
+"""COCO's matching of predicted boxes to ground-truth boxes, for many images at once.
 
-In each image and class the boxes are taken by falling confidence; each takes the free ground-truth box
-that it overlaps most, if by the threshold at least. A ground-truth box that is ignored (a crowd, or one
-outside a range of areas) is taken only where no other is; a crowd may be taken by many. Of equal
-overlaps the later ground-truth box is taken. These are the rules of pycocotools, to the last bit.
+In each image and class, boxes are processed by descending confidence. Each matches the unmatched
+ground-truth box with the highest overlap, if this reaches the threshold. Ignored ground-truth boxes
+(crowds, or boxes outside an area range) are matched only where no other is available; a crowd can be
+matched many times. Of equal overlaps the later ground-truth box is matched. Results are bit-identical
+to pycocotools.
 """
 
 from __future__ import annotations
@@ -18,21 +19,21 @@ from numpy.typing import NDArray
 from sorites.core.boxes import areas, shared
 from sorites.metrics.detection.scenes import Boxes, Floats, Ints
 
-# The most boxes that count per image and class.
-MOST = 100
+# The maximum number of boxes that count per image and class.
+MAX_BOXES = 100
 
-# This many pairs of boxes are compared at a time.
-PAIRS = 1 << 20
+# Pairs of boxes compared at a time.
+PAIRS_PER_BLOCK = 1 << 20
 
 Bools = NDArray[np.bool_]
-# The fate of a found box: no match, a match, or a match with a ground-truth box that is ignored.
+# The state of a predicted box: unmatched, matched, or matched to an ignored ground-truth box.
 FREE, TAKEN, IGNORED = 0, 1, 2
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """Hold found and ground-truth boxes that share a group, with their overlap; pairs of one found box
-    stand together.
+    """Predicted and ground-truth boxes of the same group, with their overlap; pairs of one predicted box
+    are adjacent.
     """
 
     found: Ints
@@ -41,12 +42,12 @@ class Pairs:
 
 
 def by_confidence(found: Boxes, *groups: Ints) -> Ints:
-    """Return the order of boxes by group, then by falling confidence, then as they came."""
+    """Return the order of boxes by group, then by descending confidence, then by input order."""
     return np.lexsort((-found.conf, *(short(group) for group in groups[::-1])))
 
 
 def short(numbers: Ints) -> NDArray[np.integer]:
-    """Return whole numbers in sixteen bits where they fit: NumPy sorts those much faster."""
+    """Return integers as 16 bits where they fit, which NumPy sorts much faster."""
     return (
         numbers.astype(np.uint16)
         if len(numbers) and numbers.min() >= 0 and numbers.max() < 1 << 16
@@ -55,37 +56,40 @@ def short(numbers: Ints) -> NDArray[np.integer]:
 
 
 def ranks(groups: Ints) -> Ints:
-    """Return the place of each element among the equal ones, which stand together."""
+    """Return the index of each element among adjacent equal elements."""
     if not len(groups):
         return groups
     fresh = np.flatnonzero(np.diff(groups, prepend=groups[0] - 1))
     return np.arange(len(groups)) - np.repeat(fresh, np.diff(fresh, append=len(groups)))
 
 
-def best(found: Boxes, most: int = MOST, per_class: bool = True) -> Boxes:
-    """Return the boxes by image (and class) and falling confidence, the best ``most`` of each."""
+def best(found: Boxes, most: int = MAX_BOXES, per_class: bool = True) -> Boxes:
+    """Return the ``most`` most confident boxes of each image (and class), by descending confidence."""
     groups = (found.image, found.label) if per_class else (found.image,)
     ordered = found[by_confidence(found, *groups)]
     return ordered[ranks(group_codes(ordered, ordered, per_class)[0]) < most]
 
 
-def group_codes(one: Boxes, other: Boxes, per_class: bool = True) -> tuple[Ints, Ints]:
-    """Return numbers that are equal where two boxes share their image (and class)."""
+def group_codes(first: Boxes, second: Boxes, per_class: bool = True) -> tuple[Ints, Ints]:
+    """Return codes that are equal where two boxes share their image (and class)."""
     if not per_class:
-        return one.image, other.image
-    labels = np.concatenate([one.label, other.label])
+        return first.image, second.image
+    labels = np.concatenate([first.label, second.label])
     if not len(labels):
-        return one.image, other.image
-    least, most = labels.min(), labels.max()
-    mine, theirs = (boxes.image * (most - least + 1) + (boxes.label - least) for boxes in (one, other))
+        return first.image, second.image
+    smallest, largest = labels.min(), labels.max()
+    mine, theirs = (
+        boxes.image * (largest - smallest + 1) + (boxes.label - smallest) for boxes in (first, second)
+    )
     return mine, theirs
 
 
 def overlaps(found: Boxes, objects: Boxes, per_class: bool = True) -> Iterator[Pairs]:
-    """Yield all pairs of boxes that share their image (and class), some at a time; found boxes
-    stand by group.
+    """Yield all pairs of boxes that share their image (and class) in blocks; predicted boxes are sorted by
+    group.
 
-    The overlap is intersection over union, and with a crowd intersection over the found box's own area.
+    The overlap is intersection over union; with a crowd it is intersection over the area of the
+    predicted box.
     """
     mine, theirs = group_codes(found, objects, per_class)
     order = np.argsort(theirs, kind="stable")
@@ -95,74 +99,88 @@ def overlaps(found: Boxes, objects: Boxes, per_class: bool = True) -> Iterator[P
     begin = 0
     while begin < len(found):
         before = ends[begin - 1] if begin else 0
-        end = max(begin + 1, int(np.searchsorted(ends, before + PAIRS, "right")))
-        many = count[begin:end]
-        who = np.repeat(np.arange(begin, end), many)
-        within = np.arange(len(who)) - np.repeat(np.cumsum(many) - many, many)
-        whom = order[np.repeat(first[begin:end], many) + within]
-        yield Pairs(who, whom, iou(found.xyxy[who], objects.xyxy[whom], objects.crowd[whom]))
+        end = max(begin + 1, int(np.searchsorted(ends, before + PAIRS_PER_BLOCK, "right")))
+        pair_counts = count[begin:end]
+        box = np.repeat(np.arange(begin, end), pair_counts)
+        within = np.arange(len(box)) - np.repeat(np.cumsum(pair_counts) - pair_counts, pair_counts)
+        obj = order[np.repeat(first[begin:end], pair_counts) + within]
+        yield Pairs(box, obj, iou(found.xyxy[box], objects.xyxy[obj], objects.crowd[obj]))
         begin = end
 
 
 def iou(mine: Floats, theirs: Floats, crowd: Bools | None = None) -> Floats:
-    """Return the overlap of boxes pair by pair; boxes without a size overlap nothing."""
-    both, area = shared(mine.T, theirs.T), areas(mine)
-    union = area + areas(theirs) - both
-    whole = union if crowd is None else np.where(crowd, area, union)
-    overlap: Floats = np.divide(both, whole, out=np.zeros_like(both), where=whole > 0)
+    """Return the overlap of boxes pair by pair; boxes without area overlap nothing."""
+    intersection, area = shared(mine.T, theirs.T), areas(mine)
+    union = area + areas(theirs) - intersection
+    denominator = union if crowd is None else np.where(crowd, area, union)
+    overlap: Floats = np.divide(
+        intersection, denominator, out=np.zeros_like(intersection), where=denominator > 0
+    )
     return overlap
 
 
 @dataclass(frozen=True)
 class Matched:
-    """Say what becomes of the found boxes that overlap a true one enough; all others are free."""
+    """The outcome of predicted boxes that overlap a ground-truth box enough; all others are unmatched.
+
+    Attributes:
+        which: The indexes of those boxes, ascending.
+        state: FREE, TAKEN or IGNORED (boxes x thresholds x variants of ``ignore``).
+        obj: The matched ground-truth box, or -1; same shape as ``state``.
+    """
 
     which: Ints
-    """The places of those boxes, ascending."""
     state: NDArray[np.int8]
-    """boxes x thresholds x ways of ignoring: FREE, TAKEN or IGNORED."""
     obj: Ints
-    """The place of the ground-truth box that each took, -1 where none; shaped as ``state``."""
 
 
 def match(found: Boxes, objects: Boxes, thresholds: Sequence[float], ignore: Bools) -> Matched:
-    """Match boxes that ``best`` ordered; ``ignore`` (objects x ways) says which ground-truth boxes are
-    ignored in each way.
+    """Match boxes, which must be in the order of ``best``.
+
+    Args:
+        found: The predicted boxes.
+        objects: The ground-truth boxes.
+        thresholds: The minimum overlaps.
+        ignore: Which ground-truth boxes are ignored (objects x variants).
     """
-    least = np.minimum(np.asarray(thresholds, np.float64), 1 - 1e-10)
-    near = [_near(pairs, least.min()) for pairs in overlaps(found, objects)]
+    minimum = np.minimum(np.asarray(thresholds, np.float64), 1 - 1e-10)
+    near = [_with_overlap(pairs, minimum.min()) for pairs in overlaps(found, objects)]
     whole = Pairs(
         *(
             np.concatenate([getattr(pairs, name) for pairs in near] or [[]])
             for name in ("found", "obj", "iou")
         )
     )
-    which, who = np.unique(whole.found.astype(np.int64), return_inverse=True)
-    shape = (len(which), len(least), ignore.shape[1])
+    which, box = np.unique(whole.found.astype(np.int64), return_inverse=True)
+    shape = (len(which), len(minimum), ignore.shape[1])
     state, taker = np.zeros(shape, np.int8), np.full(shape, -1, np.int64)
     if not len(which):
         return Matched(which, state, taker)
-    turn = ranks(group_codes(found[which], objects)[0])[who]
-    order = np.lexsort((whole.obj, whole.iou, who, turn))
-    who, obj, overlap = who[order], whole.obj.astype(np.int64)[order], whole.iou[order]
+    turn = ranks(group_codes(found[which], objects)[0])[box]
+    order = np.lexsort((whole.obj, whole.iou, box, turn))
+    box, obj, overlap = box[order], whole.obj.astype(np.int64)[order], whole.iou[order]
     free = np.ones((len(objects), *shape[1:]), bool)
     edges = np.searchsorted(turn[order], np.arange(turn.max() + 2))
+    # Each turn processes the boxes of one confidence rank of all groups at once.
     for start, stop in itertools.pairwise(edges.tolist()):
-        here, what = who[start:stop], obj[start:stop]
-        open_ = free[what] & (overlap[start:stop, None, None] >= least[:, None])
+        boxes, candidates = box[start:stop], obj[start:stop]
+        allowed = free[candidates] & (overlap[start:stop, None, None] >= minimum[:, None])
         number = np.arange(stop - start)[:, None, None]
-        wish = np.where(open_, number + (stop - start) * ~ignore[what][:, None, :], -1)
-        firsts = np.flatnonzero(np.diff(here, prepend=-1))
-        won = np.maximum.reduceat(wish, firsts, axis=0)
-        taken = np.where(won >= 0, what[won % (stop - start)], -1)
-        one, threshold, way = np.nonzero(won >= 0)
-        chosen = taken[one, threshold, way]
-        free[chosen, threshold, way] = objects.crowd[chosen]
-        state[here[firsts]] = np.where(won < 0, FREE, np.where(won < stop - start, IGNORED, TAKEN))
-        taker[here[firsts]] = taken
+        # Later candidates have higher overlaps; adding the number of candidates prefers boxes not ignored.
+        priority = np.where(allowed, number + (stop - start) * ~ignore[candidates][:, None, :], -1)
+        firsts = np.flatnonzero(np.diff(boxes, prepend=-1))
+        best_priority = np.maximum.reduceat(priority, firsts, axis=0)
+        taken = np.where(best_priority >= 0, candidates[best_priority % (stop - start)], -1)
+        group, threshold, variant = np.nonzero(best_priority >= 0)
+        chosen = taken[group, threshold, variant]
+        free[chosen, threshold, variant] = objects.crowd[chosen]
+        state[boxes[firsts]] = np.where(
+            best_priority < 0, FREE, np.where(best_priority < stop - start, IGNORED, TAKEN)
+        )
+        taker[boxes[firsts]] = taken
     return Matched(which, state, taker)
 
 
-def _near(pairs: Pairs, least: float) -> Pairs:
-    keep = pairs.iou >= least
+def _with_overlap(pairs: Pairs, minimum: float) -> Pairs:
+    keep = pairs.iou >= minimum
     return Pairs(pairs.found[keep], pairs.obj[keep], pairs.iou[keep])

@@ -1,4 +1,4 @@
-"""Numbers of scenes with their resamples, averaged and laid out as answers of box metrics."""
+"""COCO metrics of detectors: mAP by group, its mean over settings, drops, relative errors and ranks."""
 
 from __future__ import annotations
 
@@ -42,8 +42,16 @@ Draws = NDArray[np.floating]
 
 
 @dataclass(frozen=True)
-class Line:
-    """A number of one group, its value in each resample, and what it was made of."""
+class Estimate:
+    """A number of one group with its bootstrap values.
+
+    Attributes:
+        keys: The values of the group columns.
+        value: The number.
+        draws: Its value in each resample.
+        samples: The codes of the samples it is computed from.
+        more: Further columns of the answer.
+    """
 
     keys: Mapping[str, object]
     value: float
@@ -53,18 +61,20 @@ class Line:
 
 
 def counts_of(album: Album, resamples: int) -> NDArray[np.uint8]:
-    """Return how often each sample stands in each resample; none where there are no samples to draw from."""
+    """Return how often each sample is drawn in each resample; empty without samples."""
     return drawn(album.samples, checked_resamples(resamples) if album.samples else 0)
 
 
-def numbers(scene: Scene, names: Sequence[str], counts: NDArray[np.uint8], classed: bool) -> list[Line]:
-    """Return COCO's numbers of a scene, one line for each, or one for each class too."""
+def numbers(scene: Scene, names: Sequence[str], counts: NDArray[np.uint8], classed: bool) -> list[Estimate]:
+    """Return COCO's numbers of a scene, one estimate per number, or per number and class."""
     classes = by_class(scene, names)
-    labels = [one.label for one in classes]
+    labels = [matches.label for matches in classes]
     lines = []
     for name in names:
-        found, draws = values(classes, name), resampled_values(classes, name, counts)
-        lines += by_label(scene, labels, found, draws, classed, {"number": name}, AREAS[NUMBERS[name].area])
+        by_class_values, draws = values(classes, name), resampled_values(classes, name, counts)
+        lines += by_label(
+            scene, labels, by_class_values, draws, classed, {"number": name}, AREAS[NUMBERS[name].area]
+        )
     return lines
 
 
@@ -76,45 +86,59 @@ def by_label(
     classed: bool,
     more: Mapping[str, object],
     sizes: tuple[float, float] = AREAS[0],
-) -> list[Line]:
-    """Return one line for each class, or one for the mean over classes; it counts the objects of
-    these ``sizes`` in px squared.
+) -> list[Estimate]:
+    """Return one estimate per class, or one for the mean over classes.
+
+    Args:
+        scene: The images of a group.
+        labels: The classes.
+        found: The value of each class.
+        draws: The values of each class and resample.
+        classed: Whether to return one estimate per class.
+        more: Further columns of the answer.
+        sizes: The area range in px squared of the objects that are counted.
     """
-    told = {"n": len(scene), **scene.counts, **more}
+    columns = {"n": len(scene), **scene.counts, **more}
     area = scene.objects.area
     objects = scene.objects.label[~scene.objects.crowd & (area >= sizes[0]) & (area <= sizes[1])]
     samples = np.unique(scene.sample)
     if not classed:
         mean = float(over_classes(found)) if len(found) else float("nan")
-        return [Line(scene.keys, mean, over_classes(draws), samples, {"objects": len(objects), **told})]
+        return [
+            Estimate(scene.keys, mean, over_classes(draws), samples, {"objects": len(objects), **columns})
+        ]
     each = zip(labels, found, draws, strict=True)
     return [
-        Line(
+        Estimate(
             {**scene.keys, CLASS: label},
-            float(one),
-            many,
+            float(value),
+            class_draws,
             samples,
-            {"objects": int((objects == label).sum()), **told},
+            {"objects": int((objects == label).sum()), **columns},
         )
-        for label, one, many in each
+        for label, value, class_draws in each
     ]
 
 
-def averaged(lines: Iterable[Line], by: Sequence[str], *extra: str) -> list[Line]:
-    """Return the means over the settings of each shift, then over shifts, of the lines that agree in ``by``.
+def averaged(lines: Iterable[Estimate], by: Sequence[str], *extra: str) -> list[Estimate]:
+    """Return means over the settings of each shift, then over shifts, of the estimates that agree in
+    ``by``.
 
-    ``extra`` are numbers among ``more`` that are averaged too. A line without a value is left out.
+    Args:
+        lines: The estimates; those without a value are left out.
+        by: The group columns.
+        extra: Columns among ``more`` that are averaged too.
     """
-    sound = [line for line in lines if np.isfinite(line.value)]
-    per_shift = _merged(sound, [*dict.fromkeys([*by, "shift"])], extra)
-    return _merged(per_shift, by, extra)
+    finite = [line for line in lines if np.isfinite(line.value)]
+    per_shift = _average(finite, [*dict.fromkeys([*by, "shift"])], extra)
+    return _average(per_shift, by, extra)
 
 
-def _merged(lines: Iterable[Line], by: Sequence[str], extra: Sequence[str]) -> list[Line]:
-    groups: dict[tuple[object, ...], list[Line]] = {}
+def _average(lines: Iterable[Estimate], by: Sequence[str], extra: Sequence[str]) -> list[Estimate]:
+    groups: dict[tuple[object, ...], list[Estimate]] = {}
     for line in lines:
         groups.setdefault(tuple(line.keys[key] for key in by), []).append(line)
-    made = []
+    means = []
     for group in groups.values():
         more = {name: float(np.mean([line.more[name] for line in group])) for name in extra}
         keys = group[0].keys
@@ -123,52 +147,63 @@ def _merged(lines: Iterable[Line], by: Sequence[str], extra: Sequence[str]) -> l
             float(np.mean([line.value for line in group])),
             np.mean([line.draws for line in group], axis=0),
         )
-        made.append(Line(keys, value, draws, samples, {**more, "n": len(samples)}))
-    return made
+        means.append(Estimate(keys, value, draws, samples, {**more, "n": len(samples)}))
+    return means
 
 
-def combined(one: Line, other: Line, how: Callable[[Any, Any], Any], **more: object) -> Line:
-    """Return a number made of two that share their resamples."""
-    value = float(how(one.value, other.value))
-    return Line(one.keys, value, how(one.draws, other.draws), one.samples, {**one.more, **more})
+def combined(
+    first: Estimate, second: Estimate, function: Callable[[Any, Any], Any], **more: object
+) -> Estimate:
+    """Return an estimate computed from two that share their resamples."""
+    value = float(function(first.value, second.value))
+    return Estimate(
+        first.keys, value, function(first.draws, second.draws), first.samples, {**first.more, **more}
+    )
 
 
 def answer(
-    lines: Iterable[Line],
+    lines: Iterable[Estimate],
     album: Album,
     keys: Sequence[str],
     *columns: str,
     then: str | None = None,
     least: float = 0.0,
 ) -> pl.DataFrame:
-    """Lay lines out as by + ``then`` + value, n, low, high and further columns; ``then`` keeps the
-    order in which it came.
+    """Return estimates as a frame: by, ``then``, value, n, low, high and further columns.
 
-    Intervals end at ``least`` and at 1, or nowhere where ``least`` is minus infinity.
+    Args:
+        lines: The estimates.
+        album: The rows they were computed from.
+        keys: The group columns.
+        columns: Further columns.
+        then: A further column that identifies a row; its values keep their order.
+        least: The lower limit of intervals; the upper limit is 1, or none if this is minus
+            infinity.
     """
-    most = 1.0 if np.isfinite(least) else np.inf
+    upper_limit = 1.0 if np.isfinite(least) else np.inf
     rows: list[dict[str, object]] = []
     for line in lines:
         low, high = interval(line.draws, line.value)
-        told = {
+        bounds = {
             "low": None if low is None else max(low, least),
-            "high": None if high is None else min(high, most),
+            "high": None if high is None else min(high, upper_limit),
         }
         rows.append(
-            {**line.keys, **line.more, **told, "value": line.value if np.isfinite(line.value) else None}
+            {**line.keys, **line.more, **bounds, "value": line.value if np.isfinite(line.value) else None}
         )
-    wanted = [*keys, *([then] if then else ()), "value", "n", "low", "high", *columns]
-    whole = dict.fromkeys(("n", "objects", *COUNTS), pl.Int64)
-    kinds: dict[str, Any] = {**album.kinds, **whole, CLASS: pl.Int32, **({then: pl.String} if then else {})}
-    schema: dict[str, Any] = {name: kinds.get(name, pl.Float64) for name in wanted}
-    frame = pl.DataFrame([{name: row.get(name) for name in wanted} for row in rows], schema=schema)
+    names = [*keys, *([then] if then else ()), "value", "n", "low", "high", *columns]
+    integers = dict.fromkeys(("n", "objects", *COUNTS), pl.Int64)
+    kinds: dict[str, Any] = {
+        **album.kinds,
+        **integers,
+        CLASS: pl.Int32,
+        **({then: pl.String} if then else {}),
+    }
+    schema: dict[str, Any] = {name: kinds.get(name, pl.Float64) for name in names}
+    frame = pl.DataFrame([{name: row.get(name) for name in names} for row in rows], schema=schema)
     if then is None:
-        return answer_frame(frame, keys, *wanted[len(keys) :])
+        return answer_frame(frame, keys, *names[len(keys) :])
     return frame.sort(keys, maintain_order=True).drop(WHOLE, strict=False)
-
-
-# Measure how well detectors find objects: COCO's numbers of each group, and their mean over a shift's
-# settings.
 
 
 BY = ("model", "shift", "severity")
@@ -182,9 +217,9 @@ def map(
     interval over samples.
 
     ``number`` is map, map50, map75, map_small, map_medium, map_large, ar1, ar10, ar100, ar_small,
-    ar_medium or ar_large. ``n`` counts images and ``objects`` the ground-truth boxes that are no crowds.
-    ``missing`` counts rows that have an error, ``unknown`` those whose ground-truth boxes are not known,
-    ``left_out`` ground-truth boxes without finite numbers or without a size.
+    ar_medium or ar_large. ``n`` counts images and ``objects`` the ground-truth boxes without crowds.
+    ``missing`` counts rows with an error, ``unknown`` rows without ground truth, ``left_out``
+    ground-truth boxes with non-finite coordinates or without area.
     """
     lines, album, keys = _all_lines(table, by, [number_named(number)], resamples)
     return answer(lines, album, keys, "objects", *COUNTS)
@@ -192,7 +227,8 @@ def map(
 
 @add_metric
 def map_numbers(table: Table, by: Sequence[str] = BY, resamples: int = RESAMPLES) -> pl.DataFrame:
-    """COCO's twelve numbers of detectors, a row each, in their usual order; bootstrap interval over samples.
+    """COCO's twelve numbers of detectors, one row each in their usual order; bootstrap interval over
+    samples.
 
     A number without objects of its size is null; ``objects`` counts those of its size.
     """
@@ -204,10 +240,10 @@ def map_numbers(table: Table, by: Sequence[str] = BY, resamples: int = RESAMPLES
 def mean_map(
     table: Table, by: Sequence[str] = ("model",), number: str = "map", resamples: int = RESAMPLES
 ) -> pl.DataFrame:
-    """Mean of mAP over the settings of each shift, then over shifts, without clean images;
-    bootstrap interval over samples.
+    """Mean of mAP over the settings of each shift, then over shifts, without clean images; bootstrap
+    interval over samples.
 
-    ``n`` counts samples. The mean over all settings of a benchmark is what its papers print.
+    ``n`` counts samples. This is the mean over all settings that benchmark papers report.
     """
     rows, keys, classed = box_rows(with_settings_key(table), by)
     album = Album(rows.filter(pl.col("shift") != CLEAN))
@@ -218,21 +254,21 @@ def mean_map(
         for scene in album.scenes(cells)
         for line in numbers(scene, [number_named(number)], counts, classed)
     ]
-    wanted = asked(by, keys, classed)
-    return answer(averaged(lines, wanted), album, wanted)
+    columns = asked(by, keys, classed)
+    return answer(averaged(lines, columns), album, columns)
 
 
 @add_metric
 def dial_map(
     table: Table, by: Sequence[str] = ("model",), number: str = "map", resamples: int = RESAMPLES
 ) -> pl.DataFrame:
-    """Mean of mAP over all severities of a shift, 0 included, then over shifts like ``mean_map``."""
+    """Mean of mAP over all severities of a shift including 0, then over shifts as in ``mean_map``."""
     return mean_map(with_clean(table).filter(REAL_SAMPLES), by, number, resamples)
 
 
 def _all_lines(
     table: Table, by: Sequence[str], names: list[str], resamples: int
-) -> tuple[list[Line], Album, list[str]]:
+) -> tuple[list[Estimate], Album, list[str]]:
     rows, keys, classed = box_rows(table, by)
     album = Album(rows)
     counts = counts_of(album, resamples)
@@ -241,53 +277,54 @@ def _all_lines(
 
 
 def asked(by: Sequence[str], keys: Sequence[str], classed: bool) -> list[str]:
-    """Return the columns of an answer in the order in which they were asked for."""
-    wanted = [by] if isinstance(by, str) else [*dict.fromkeys(by)]
-    return wanted if set(keys) <= set(wanted) else [*keys, *wanted]
-
-
-# Measure what a shift takes from detectors: drops of mAP, errors relative to a reference, and ranks.
+    """Return the columns of an answer in the order of ``by``."""
+    columns = [by] if isinstance(by, str) else [*dict.fromkeys(by)]
+    return columns if set(keys) <= set(columns) else [*keys, *columns]
 
 
 Counts = NDArray[np.uint8]
 
 
-class _Judge:
-    """Numbers of scenes and of their parts; the last few are kept, since one clean scene is
+class _SceneNumbers:
+    """Numbers of scenes and of subsets of their images, with a small cache, because one clean scene is
     compared with many.
     """
 
     def __init__(self, album: Album, number: str, counts: Counts, classed: bool) -> None:
         self.album, self.number, self.counts, self.classed = album, number_named(number), counts, classed
-        self._kept: dict[tuple[object, ...], list[Line]] = {}
+        self._cache: dict[tuple[object, ...], list[Estimate]] = {}
         self._starts: dict[object, Scene | None] = {}
 
-    def __call__(self, scene: Scene, keep: NDArray[np.bool_], name: object) -> dict[object, Line]:
-        """Return the lines of some images of a scene by class; scenes of one ``name`` are one scene."""
+    def __call__(self, scene: Scene, keep: NDArray[np.bool_], name: object) -> dict[object, Estimate]:
+        """Return the estimates of a subset of a scene's images by class; ``name`` identifies the scene in
+        the cache.
+        """
         key = (name, keep.tobytes())
-        if key not in self._kept:
-            if len(self._kept) > 16:
-                self._kept.clear()
-            self._kept[key] = numbers(scene.only(keep), [self.number], self.counts, self.classed)
-        return {line.keys.get("class"): line for line in self._kept[key]}
+        if key not in self._cache:
+            if len(self._cache) > 16:
+                self._cache.clear()
+            self._cache[key] = numbers(scene.only(keep), [self.number], self.counts, self.classed)
+        return {line.keys.get("class"): line for line in self._cache[key]}
 
     def clean(self, model: object) -> Scene | None:
-        """Return the clean images of a model, or of all where no model is named."""
+        """Return the clean images of a model, or of all models if it is None."""
         if model not in self._starts:
             self._starts = {}
-            named = [pl.col("model") == pl.lit(model, pl.String)] if model is not None else []
-            self._starts[model] = next(self.album.scenes(["output"], pl.col("shift") == CLEAN, *named), None)
+            conditions = [pl.col("model") == pl.lit(model, pl.String)] if model is not None else []
+            self._starts[model] = next(
+                self.album.scenes(["output"], pl.col("shift") == CLEAN, *conditions), None
+            )
         return self._starts[model]
 
-    def with_start(self, scene: Scene) -> Iterator[tuple[Line, Line]]:
-        """Yield the lines of a shifted scene and of its clean images, on the samples that have both."""
+    def with_start(self, scene: Scene) -> Iterator[tuple[Estimate, Estimate]]:
+        """Yield the estimates of a shifted scene and of its clean images, on the samples that have both."""
         model = scene.keys.get("model")
         clean = self.clean(model)
         if clean is None:
             return
-        here, there = np.isin(scene.start, clean.start), np.isin(clean.start, scene.start)
-        starts = self(clean, there, ("clean", model))
-        for label, line in self(scene, here, tuple(scene.keys.values())).items():
+        keep_shifted, keep_clean = np.isin(scene.start, clean.start), np.isin(clean.start, scene.start)
+        starts = self(clean, keep_clean, ("clean", model))
+        for label, line in self(scene, keep_shifted, tuple(scene.keys.values())).items():
             if label in starts:
                 yield line, starts[label]
 
@@ -296,28 +333,30 @@ class _Judge:
 def map_drop(
     table: Table, by: Sequence[str] = BY, number: str = "map", resamples: int = RESAMPLES
 ) -> pl.DataFrame:
-    """Clean mAP minus shifted mAP on the same samples; ``clean`` and ``shifted`` hold the two;
-    paired bootstrap over samples.
+    """Clean mAP minus shifted mAP on the same samples; ``clean`` and ``shifted`` contain the two; paired
+    bootstrap over samples.
 
     It is averaged over the settings of each shift, then over shifts. ``n`` counts samples.
     """
     rows, keys, classed = box_rows(with_settings_key(table), by)
     album = Album(rows)
-    judge = _Judge(album, number, counts_of(album, resamples), classed)
+    scene_numbers = _SceneNumbers(album, number, counts_of(album, resamples), classed)
     cells = [*dict.fromkeys([*keys, *SETTING_KEY])]
     lines = [
         combined(start, line, np.subtract, clean=start.value, shifted=line.value)
         for scene in album.scenes(cells, pl.col("shift") != CLEAN)
-        for line, start in _keyed(judge.with_start(scene))
+        for line, start in _keyed(scene_numbers.with_start(scene))
     ]
-    wanted = asked(by, keys, classed)
-    return answer(averaged(lines, wanted, "clean", "shifted"), album, wanted, "clean", "shifted", least=-1.0)
+    columns = asked(by, keys, classed)
+    return answer(
+        averaged(lines, columns, "clean", "shifted"), album, columns, "clean", "shifted", least=-1.0
+    )
 
 
-def _keyed(pairs: Iterator[tuple[Line, Line]]) -> Iterator[tuple[Line, Line]]:
-    """Give both lines the keys of the shifted one."""
+def _keyed(pairs: Iterator[tuple[Estimate, Estimate]]) -> Iterator[tuple[Estimate, Estimate]]:
+    """Give both estimates the keys of the shifted one."""
     for line, start in pairs:
-        yield line, Line({**start.keys, **line.keys}, start.value, start.draws, line.samples, start.more)
+        yield line, Estimate({**start.keys, **line.keys}, start.value, start.draws, line.samples, start.more)
 
 
 @add_metric
@@ -329,30 +368,30 @@ def map_corruption_error(
     number: str = "map",
     resamples: int = RESAMPLES,
 ) -> pl.DataFrame:
-    """Error 1 - mAP summed over severities, divided by that of the named ``reference`` on the same
-    images; paired bootstrap.
+    """Error 1 - mAP summed over severities, divided by that of the named ``reference`` on the same images;
+    paired bootstrap.
 
-    Without shift in ``by`` it is the mean over shifts (mCE). ``relative`` sums the rise over the
+    Without shift in ``by`` it is the mean over shifts (mCE). ``relative`` sums the increase over the
     clean error instead. A ``reference`` that ends in .csv is a file of errors, as for
-    ``corruption_error``. The value is null where the reference makes no error.
+    ``corruption_error``. The value is null where the reference makes no errors.
     """
     rows, keys, classed = box_rows(table, by, IMAGE_COLUMNS)
     checked_reference(rows, keys, by, reference)
     album = Album(rows)
-    judge = _Judge(album, number, counts_of(album, resamples), classed)
+    scene_numbers = _SceneNumbers(album, number, counts_of(album, resamples), classed)
     cells = [*dict.fromkeys([*keys, "shift", "severity", "level"])]
-    wanted = asked(by, keys, classed)
-    along = SHIFTED & (pl.col("severity") > 0)
-    pairs: list[tuple[Line, Line]] = []
+    columns = asked(by, keys, classed)
+    shifted = SHIFTED & (pl.col("severity") > 0)
+    pairs: list[tuple[Estimate, Estimate]] = []
     for shift in (
-        rows.filter(along).select(pl.col("shift").unique().sort()).collect(engine="streaming")["shift"]
+        rows.filter(shifted).select(pl.col("shift").unique().sort()).collect(engine="streaming")["shift"]
     ):
-        pairs += _pairs(judge, cells, along & (pl.col("shift") == shift), reference, relative)
-    sums = _summed(pairs, [*dict.fromkeys([*wanted, "shift"])])
+        pairs += _pairs(scene_numbers, cells, shifted & (pl.col("shift") == shift), reference, relative)
+    sums = _sum_pairs(pairs, [*dict.fromkeys([*columns, "shift"])])
     return answer(
-        averaged([combined(mine, theirs, _ratio) for mine, theirs in sums], wanted),
+        averaged([combined(mine, theirs, _ratio) for mine, theirs in sums], columns),
         album,
-        wanted,
+        columns,
         least=-np.inf,
     )
 
@@ -363,83 +402,92 @@ def _ratio(mine: NDArray[np.floating], theirs: NDArray[np.floating]) -> NDArray[
 
 
 def _pairs(
-    judge: _Judge, cells: Sequence[str], where: pl.Expr, reference: str | None, relative: bool
-) -> list[tuple[Line, Line]]:
-    """Return the errors of each model and those of the reference at the severities of one shift."""
-    scenes = judge.album.scenes(cells, where)
+    scene_numbers: _SceneNumbers, cells: Sequence[str], where: pl.Expr, reference: str | None, relative: bool
+) -> list[tuple[Estimate, Estimate]]:
+    """Return the errors of each model and of the reference at the severities of one shift."""
+    scenes = scene_numbers.album.scenes(cells, where)
     if is_curve(reference):
-        return [pair for scene in scenes for pair in _against_curve(judge, scene, str(reference), relative)]
+        return [
+            errors
+            for scene in scenes
+            for errors in _against_curve(scene_numbers, scene, str(reference), relative)
+        ]
     of_reference = pl.col("model") == pl.lit(reference, pl.String)
-    theirs = {_but_model(scene): scene for scene in judge.album.scenes(cells, where, of_reference)}
-    found = []
+    theirs = {_but_model(scene): scene for scene in scene_numbers.album.scenes(cells, where, of_reference)}
+    pairs = []
     for scene in scenes:
         other = theirs.get(_but_model(scene))
         if other is None:
             continue
-        mine = _errors(judge, scene, np.isin(scene.image, other.image), relative)
-        ours = _errors(judge, other, np.isin(other.image, scene.image), relative)
-        found += [(line, ours[label]) for label, line in mine.items() if label in ours]
-    return found
+        mine = _errors(scene_numbers, scene, np.isin(scene.image, other.image), relative)
+        ours = _errors(scene_numbers, other, np.isin(other.image, scene.image), relative)
+        pairs += [(line, ours[label]) for label, line in mine.items() if label in ours]
+    return pairs
 
 
 def _but_model(scene: Scene) -> tuple[object, ...]:
     return tuple(value for key, value in scene.keys.items() if key != "model")
 
 
-def _errors(judge: _Judge, scene: Scene, keep: NDArray[np.bool_], relative: bool) -> dict[object, Line]:
-    """Return 1 - mAP of some images by class, or its rise over that of their clean images,
-    which is the drop.
-    """
+def _errors(
+    scene_numbers: _SceneNumbers, scene: Scene, keep: NDArray[np.bool_], relative: bool
+) -> dict[object, Estimate]:
+    """Return 1 - mAP of a subset of images by class, or its increase over that of their clean images."""
     if relative:
-        pairs = judge.with_start(scene.only(keep))
+        pairs = scene_numbers.with_start(scene.only(keep))
         return {
-            line.keys.get("class"): combined(line, start, lambda one, clean: clean - one)
+            line.keys.get("class"): combined(line, start, lambda shifted, clean: clean - shifted)
             for line, start in pairs
         }
-    lines = judge(scene, keep, tuple(scene.keys.values()))
-    return {label: combined(line, line, lambda one, _: 1 - one) for label, line in lines.items()}
+    lines = scene_numbers(scene, keep, tuple(scene.keys.values()))
+    return {label: combined(line, line, lambda shifted, _: 1 - shifted) for label, line in lines.items()}
 
 
-def _against_curve(judge: _Judge, scene: Scene, path: str, relative: bool) -> Iterator[tuple[Line, Line]]:
-    place = pl.DataFrame(
+def _against_curve(
+    scene_numbers: _SceneNumbers, scene: Scene, path: str, relative: bool
+) -> Iterator[tuple[Estimate, Estimate]]:
+    setting = pl.DataFrame(
         {key: [scene.keys[key]] for key in ("shift", "severity", "level")},
         schema_overrides={"level": pl.Int32},
     )
-    theirs = with_reference(place.lazy(), path, relative).collect()["theirs"].item()
-    for line in _errors(judge, scene, np.ones(len(scene), bool), relative).values():
-        yield line, Line(line.keys, theirs, np.full(line.draws.shape, theirs), line.samples)
+    theirs = with_reference(setting.lazy(), path, relative).collect()["theirs"].item()
+    for line in _errors(scene_numbers, scene, np.ones(len(scene), bool), relative).values():
+        yield line, Estimate(line.keys, theirs, np.full(line.draws.shape, theirs), line.samples)
 
 
-def _summed(pairs: Sequence[tuple[Line, Line]], by: Sequence[str]) -> list[tuple[Line, Line]]:
-    groups: dict[tuple[object, ...], list[tuple[Line, Line]]] = {}
+def _sum_pairs(
+    pairs: Sequence[tuple[Estimate, Estimate]], by: Sequence[str]
+) -> list[tuple[Estimate, Estimate]]:
+    groups: dict[tuple[object, ...], list[tuple[Estimate, Estimate]]] = {}
     for pair in pairs:
         groups.setdefault(tuple(pair[0].keys[key] for key in by), []).append(pair)
     return [
-        (_total([one for one, _ in group]), _total([two for _, two in group])) for group in groups.values()
+        (_sum([mine for mine, _ in group]), _sum([theirs for _, theirs in group]))
+        for group in groups.values()
     ]
 
 
-def _total(lines: Sequence[Line]) -> Line:
+def _sum(lines: Sequence[Estimate]) -> Estimate:
     samples = np.unique(np.concatenate([line.samples for line in lines]))
     draws = np.sum([line.draws for line in lines], axis=0)
-    return Line(lines[0].keys, float(np.sum([line.value for line in lines])), draws, samples)
+    return Estimate(lines[0].keys, float(np.sum([line.value for line in lines])), draws, samples)
 
 
 @add_metric
 def map_rank(
     table: Table, by: Sequence[str] = BY, number: str = "map", resamples: int = RESAMPLES
 ) -> pl.DataFrame:
-    """Rank of each detector: 1 + the number of those whose mAP is better beyond one standard error
-    on either side.
+    """Rank of each detector: 1 + the number of detectors whose mAP is better by more than the standard
+    errors of both.
 
-    ``sigma`` is the standard deviation over resamples; overlapping detectors share a rank. Models
-    are compared within the other columns of ``by``; by shift and severity, every shift starts with
-    the clean images at severity 0.
+    ``sigma`` is the standard deviation over resamples; overlapping detectors share a rank. Models are
+    compared within the other columns of ``by``; by shift and severity, every shift starts with the
+    clean images at severity 0.
     """
-    wanted = [by] if isinstance(by, str) else list(by)
-    wanted = wanted if "model" in wanted else [*wanted, "model"]
-    curves = with_clean(table) if {"shift", "severity"} <= set(wanted) else table
-    rows, keys, classed = box_rows(curves, wanted)
+    columns = [by] if isinstance(by, str) else list(by)
+    columns = columns if "model" in columns else [*columns, "model"]
+    curves = with_clean(table) if {"shift", "severity"} <= set(columns) else table
+    rows, keys, classed = box_rows(curves, columns)
     album = Album(rows)
     counts = counts_of(album, resamples)
     lines = [
@@ -447,26 +495,30 @@ def map_rank(
         for scene in album.scenes(keys)
         for line in numbers(scene, [number_named(number)], counts, classed)
     ]
-    sound = [line for line in lines if np.isfinite(line.value)]
-    placed = (
-        answer([_with_sigma(line) for line in sound], album, wanted, "sigma")
+    finite = [line for line in lines if np.isfinite(line.value)]
+    with_sigma = (
+        answer([_with_sigma(line) for line in finite], album, columns, "sigma")
         .rename({"value": "map"})
         .with_row_index("me")
     )
-    field = [key for key in wanted if key != "model"]
-    rivals = placed.select(*field, rival_low=pl.col("map") - pl.col("sigma"))
-    met = placed.join(rivals, on=field, nulls_equal=True) if field else placed.join(rivals, how="cross")
+    group_columns = [key for key in columns if key != "model"]
+    rivals = with_sigma.select(*group_columns, rival_low=pl.col("map") - pl.col("sigma"))
+    comparisons = (
+        with_sigma.join(rivals, on=group_columns, nulls_equal=True)
+        if group_columns
+        else with_sigma.join(rivals, how="cross")
+    )
     better = (pl.col("rival_low") > pl.col("map") + pl.col("sigma")).sum().cast(pl.Int64)
-    places = placed.join(met.group_by("me").agg(value=1 + better), on="me")
-    return answer_frame(places, wanted, "value", "n", "map", "sigma")
+    ranks = with_sigma.join(comparisons.group_by("me").agg(value=1 + better), on="me")
+    return answer_frame(ranks, columns, "value", "n", "map", "sigma")
 
 
-def _with_sigma(line: Line) -> Line:
-    known = line.draws[np.isfinite(line.draws)]
-    return Line(
+def _with_sigma(line: Estimate) -> Estimate:
+    finite = line.draws[np.isfinite(line.draws)]
+    return Estimate(
         line.keys,
         line.value,
         line.draws,
         line.samples,
-        {**line.more, "sigma": float(np.std(known)) if len(known) else 0.0},
+        {**line.more, "sigma": float(np.std(finite)) if len(finite) else 0.0},
     )

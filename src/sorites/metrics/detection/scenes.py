@@ -1,10 +1,10 @@
-"""Rows of detectors as flat arrays: the images of a group, what was found in them and what is there.
+"""Detector rows as flat arrays: the images of a group with their predicted and ground-truth boxes.
 
-An image counts where its detector gave boxes (none at all will do) and its ground-truth boxes are known
-(none will do). Without a verdict it is *missing* where it has an error, and *unknown* where nobody
-said what is there. Ground-truth boxes without finite numbers or without a size are left out and counted,
-because nothing could find them. Of the predictions, one without a confidence is left out, and one
-without finite coordinates or without a size finds nothing.
+An image counts if its detector returned boxes (possibly none) and its ground-truth boxes are known
+(possibly none). Other images are *missing* if they have an error and *unknown* if they have no ground
+truth. Ground-truth boxes with non-finite coordinates or without area are left out and counted, because
+they cannot be found. Predictions without a confidence are left out; predictions with non-finite
+coordinates or without area match nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sorites.metrics.rows import CLEAN_KEY, ON_GRID, SAMPLE_KEY, select_rows
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-# A column that box metrics add: the label of an object in the suite's labels.
+# The column that box metrics add: the label of an object.
 CLASS = "class"
 
 CORNERS = ("x0", "y0", "x1", "y1")
@@ -32,17 +32,25 @@ COUNTS = ("missing", "unknown", "left_out")
 
 @dataclass(frozen=True)
 class Boxes:
-    """Boxes of several images, in the order of the images and of the table."""
+    """Boxes of several images, in the order of the images and of the table.
+
+    Attributes:
+        image: The index of the image of each box.
+        label: The class.
+        xyxy: The corners, N x 4.
+        conf: The confidence; NaN for ground-truth boxes.
+        area: The area that decides whether an object is small, medium or large.
+        crowd: Whether the box is a crowd region.
+        place: The index of the box in the list of its image.
+    """
 
     image: Ints
     label: Ints
     xyxy: Floats
     conf: Floats
     area: Floats
-    """The area by which an object is small, medium or large."""
     crowd: NDArray[np.bool_]
     place: Ints
-    """The place of a box in the list of its image."""
 
     def __len__(self) -> int:
         return len(self.image)
@@ -54,13 +62,21 @@ class Boxes:
 
 @dataclass(frozen=True)
 class Scene:
-    """The counted images of one group, with codes of what they are matched by across groups."""
+    """The counted images of one group.
+
+    Attributes:
+        keys: The values of the group columns.
+        sample: The code of each image's sample, the same in all scenes.
+        start: The code that each image shares with its clean image.
+        image: A hash of each image's id.
+        found: The predicted boxes.
+        objects: The ground-truth boxes.
+        counts: The numbers of missing, unknown and left-out rows.
+    """
 
     keys: dict[str, object]
     sample: Ints
-    """The code of each image's sample, the same in every scene."""
     start: Ints
-    """The code of what each image shares with its clean one."""
     image: Ints
     found: Boxes
     objects: Boxes
@@ -70,7 +86,7 @@ class Scene:
         return len(self.sample)
 
     def only(self, keep: NDArray[np.bool_]) -> Scene:
-        """Return the scene with some of its images."""
+        """Return the scene with a subset of its images."""
         if keep.all():
             return self
         number = np.cumsum(keep) - 1
@@ -95,7 +111,7 @@ def box_rows(
 
 
 def without_ground_truth(table: Table) -> bool:
-    """Return whether detectors gave boxes for images of which none has a ground-truth box."""
+    """Return whether detectors returned boxes for images of which none has a ground-truth box."""
     answered = table.lazy().filter(pl.col("output") == "boxes", pl.col("error").is_null())
     counts = (
         answered.select(rows=pl.len(), objects=pl.col("ground_truth").list.len().sum())
@@ -106,7 +122,7 @@ def without_ground_truth(table: Table) -> bool:
 
 
 class Album:
-    """The rows of detectors, read scene by scene; a sample has one code in all of its scenes."""
+    """The rows of detectors, read scene by scene; a sample has the same code in all scenes."""
 
     def __init__(self, rows: pl.LazyFrame) -> None:
         self.rows = rows
@@ -118,34 +134,34 @@ class Album:
 
     @property
     def samples(self) -> int:
-        """Return the number of samples."""
+        """The number of samples."""
         return self._codes["sample"].height
 
     def scenes(self, keys: Sequence[str], *where: pl.Expr) -> Iterator[Scene]:
-        """Yield the scene of each group in order; memory holds one model and shift at a time where
-        groups are that fine.
+        """Yield the scene of each group in order; where ``keys`` include model and shift, memory holds one
+        of each at a time.
         """
         rows = self.rows.filter(*where) if where else self.rows
         parts = [key for key in ("model", "shift") if key in keys]
         for values in (
             rows.select(parts).unique().sort(parts).collect(engine="streaming").iter_rows() if parts else [()]
         ):
-            here = [
+            conditions = [
                 pl.col(key).eq_missing(pl.lit(value, pl.String))
                 for key, value in zip(parts, values, strict=True)
             ]
-            held = self._read(rows.filter(*here) if here else rows, keys)
-            for group in held.sort([*keys, "sample", "image_id", "model"]).partition_by(
+            loaded = self._read(rows.filter(*conditions) if conditions else rows, keys)
+            for group in loaded.sort([*keys, "sample", "image_id", "model"]).partition_by(
                 keys, maintain_order=True
             ):
                 yield scene(group, {key: group[key][0] for key in keys})
 
     def _read(self, rows: pl.LazyFrame, keys: Sequence[str]) -> pl.DataFrame:
         needed = dict.fromkeys([*keys, *CLEAN_KEY, *SAMPLE_KEY, "image_id", "error", "ground_truth", "boxes"])
-        held = rows.select(*needed).collect(engine="streaming")
+        loaded = rows.select(*needed).collect(engine="streaming")
         for name, columns in (("sample", SAMPLE_KEY), ("start", CLEAN_KEY)):
-            held = held.join(self._codes[name], on=list(columns), how="left", nulls_equal=True)
-        return held
+            loaded = loaded.join(self._codes[name], on=list(columns), how="left", nulls_equal=True)
+        return loaded
 
 
 def _coded(rows: pl.LazyFrame, name: str, columns: Sequence[str]) -> pl.DataFrame:
@@ -153,11 +169,11 @@ def _coded(rows: pl.LazyFrame, name: str, columns: Sequence[str]) -> pl.DataFram
 
 
 def scene(rows: pl.DataFrame, keys: dict[str, object]) -> Scene:
-    """Return the counted images of some rows, which have the codes ``sample`` and ``start``."""
+    """Return the counted images of rows, which need the codes ``sample`` and ``start``."""
     failed = pl.col("error").is_not_null() | pl.col("boxes").is_null()
     judged = rows.filter(~failed & pl.col("ground_truth").is_not_null())
     unknown = rows.select((~failed & pl.col("ground_truth").is_null()).sum()).item()
-    objects, left_out = _sound(_flat(judged, "ground_truth"))
+    objects, left_out = _valid_objects(_flat(judged, "ground_truth"))
     image = judged["image_id"].hash(0).to_numpy().view(np.int64)
     counts = {"missing": rows.select(failed.sum()).item(), "unknown": unknown, "left_out": left_out}
     sample, start = (judged[name].to_numpy().astype(np.int64) for name in ("sample", "start"))
@@ -166,35 +182,35 @@ def scene(rows: pl.DataFrame, keys: dict[str, object]) -> Scene:
 
 def _flat(rows: pl.DataFrame, column: str) -> Boxes:
     """Return a column of lists of boxes as arrays."""
-    some = rows.select(pl.int_range(pl.len()).alias("image"), pl.col(column)).filter(
+    non_empty = rows.select(pl.int_range(pl.len()).alias("image"), pl.col(column)).filter(
         pl.col(column).list.len() > 0
     )
-    placed = some.with_columns(place=pl.int_ranges(pl.col(column).list.len()))
-    frame = placed.explode(column, "place").unnest(column).drop_nulls("label")
+    indexed = non_empty.with_columns(place=pl.int_ranges(pl.col(column).list.len()))
+    frame = indexed.explode(column, "place").unnest(column).drop_nulls("label")
     if column == "boxes":
         frame = frame.filter(pl.col("conf").is_finite()).with_columns(
             area=pl.lit(None, pl.Float64), crowd=pl.lit(False)
         )
     xyxy = frame.select(pl.col(CORNERS).cast(pl.Float64).fill_null(np.nan)).to_numpy().reshape(-1, 4)
-    own = frame["area"].fill_null(np.nan).to_numpy()
+    annotated_area = frame["area"].fill_null(np.nan).to_numpy()
     finite = np.isfinite(xyxy).all(axis=1)
     if column == "boxes":
         xyxy = np.where(finite[:, None], xyxy, 0.0)
-    area = np.where(np.isfinite(own), own, areas(xyxy))
+    area = np.where(np.isfinite(annotated_area), annotated_area, areas(xyxy))
     crowd = frame["crowd"].fill_null(False).to_numpy()
-    whole = [frame[name].to_numpy().astype(np.int64) for name in ("image", "label", "place")]
+    integers = [frame[name].to_numpy().astype(np.int64) for name in ("image", "label", "place")]
     return Boxes(
-        whole[0],
-        whole[1],
+        integers[0],
+        integers[1],
         xyxy,
         frame["conf"].fill_null(np.nan).to_numpy().astype(np.float64),
         area,
         crowd,
-        whole[2],
+        integers[2],
     )
 
 
-def _sound(objects: Boxes) -> tuple[Boxes, int]:
+def _valid_objects(objects: Boxes) -> tuple[Boxes, int]:
     sides = objects.xyxy[:, 2:] - objects.xyxy[:, :2]
-    sound: NDArray[np.bool_] = np.isfinite(objects.xyxy).all(axis=1) & np.all(sides > 0, axis=1)
-    return objects[sound], int((~sound).sum())
+    valid: NDArray[np.bool_] = np.isfinite(objects.xyxy).all(axis=1) & np.all(sides > 0, axis=1)
+    return objects[valid], int((~valid).sum())
