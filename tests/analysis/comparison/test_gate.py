@@ -41,17 +41,17 @@ def test_rules_are_read(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("drp > 2", "no metric of a gate named 'drp'. Did you mean drop? There are drop, accuracy"),
-        ("drop", 'wanted a rule such as "drop > 2"'),
-        ("drop > nan", "wanted a finite number in 'drop > nan', got nan"),
-        ("drop > inf", "wanted a finite number"),
-        ("drop >= 2", "a rule fails on < or >, got >="),
-        ("drop > two", "wanted a number, 0.9 * base, or base - 2"),
-        ("drop > 0.9 * base", "a drop is measured from the base already"),
-        ("accuracy < __import__('os')", "wanted a number"),
+        ("drp > 2", "'drp'. Did you mean drop?"),
+        ("drop", "Expected a rule"),
+        ("drop > nan", "finite number in 'drop > nan'"),
+        ("drop > inf", "finite number"),
+        ("drop >= 2", "got >="),
+        ("drop > two", "'drop > two', got 'two'"),
+        ("drop > 0.9 * base", "'drop > 0.9 * base'"),
+        ("accuracy < __import__('os')", "Expected a number"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(text: str, message: str) -> None:
+def test_invalid_rules_are_refused(text: str, message: str) -> None:
     with pytest.raises(SoritesError, match=re.escape(message)):
         parse(text)
 
@@ -64,7 +64,7 @@ def test_a_file_of_rules_is_checked_key_by_key(tmp_path: Path) -> None:
         fail_if=("drop > 2", "drop.all > 1"), error_rate=0.01, judge="estimate"
     )
     for text, message in (
-        ('fail_iff = ["drop > 2"]', "no key named 'fail_iff'. Did you mean fail_if"),
+        ('fail_iff = ["drop > 2"]', "Did you mean fail_if"),
         ('fail_if = ["drop > 2"]\nerror_rate = nan', "error_rate"),
         ("fail_if = []", "fail_if"),
         ('fail_if = ["drop > 2"]\njudge = "luck"', "judge"),
@@ -98,7 +98,7 @@ def test_the_bound_decides_or_the_estimate_by_option(runs: Path) -> None:
     assert (careful.broken, by_estimate.broken) == (False, True)
     assert careful.bound < careful.value
     assert careful.by == pytest.approx(0.001, abs=1e-6)
-    assert "would be noticed with 80% power" in str(careful)
+    assert "80% power" in str(careful)
 
 
 def test_an_unknown_dial_is_refused_with_those_there_are(runs: Path) -> None:

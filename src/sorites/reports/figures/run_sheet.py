@@ -16,7 +16,7 @@ import numpy as np
 from PIL import Image as Pillow
 from PIL import ImageDraw, ImageFont
 
-from sorites.analysis.sheet import MOST, Column, Sheet, Verdict, images_of, limited, sheet
+from sorites.analysis.sheet import MAX_SETTINGS, Column, Sheet, Verdict, images_of, limited, sheet
 from sorites.core import CLEAN, ImageU8
 from sorites.core.errors import SoritesError
 from sorites.core.labels import class_name
@@ -35,7 +35,11 @@ Names = Callable[[int | None], str]
 
 
 def run_sheet(
-    run: Path, sample: str | None = None, shift: str | None = None, light: str = "on", most: int = MOST
+    run: Path,
+    sample: str | None = None,
+    shift: str | None = None,
+    light: str = "on",
+    most: int = MAX_SETTINGS,
 ) -> Pillow.Image:
     """Draw the sheet of a run folder; its images are made again, those that are not available are grey."""
     info = read_info(run)

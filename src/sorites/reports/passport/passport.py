@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from sorites.analysis.passport import battery as parts
-from sorites.analysis.passport.battery import Asked, Open, Part, load_battery
+from sorites.analysis.passport.battery import Request, Open, Part, load_battery
 from sorites.analysis.passport.document import Passport, write_json
 from sorites.core import named_spec
 from sorites.evaluation.runner import BATCH
@@ -41,26 +41,29 @@ def passport(
     """
     held = load_battery(battery)
     folder = Path(out) if out is not None else default_folder(model, battery)
-    asked = Asked(model, held, folder, source, labels, limit, batch, workers)
-    left_out = parts.measure(asked, bar or _silent, say)
-    return write(asked, left_out)
+    request = Request(model, held, folder, source, labels, limit, batch, workers)
+    left_out = parts.measure(request, bar or _silent, say)
+    return write(request, left_out)
 
 
-def write(asked: Asked, left_out: dict[str, str]) -> Passport:
+def write(request: Request, left_out: dict[str, str]) -> Passport:
     """Write the passport of runs that are done."""
-    folders = {name: folder for name, folder in parts.places(asked).items() if name not in left_out}
+    folders = {name: folder for name, folder in parts.places(request).items() if name not in left_out}
     made = document(
-        asked.battery, folders, left_out, {part.name: _source(part, asked) for part in asked.battery.parts}
+        request.battery,
+        folders,
+        left_out,
+        {part.name: _source(part, request) for part in request.battery.parts},
     )
-    write_json(made, asked.folder)
-    write_badge(made, asked.folder)
-    write_card(made, asked.folder)
-    write_page(made, folders, asked.folder / PAGE)
+    write_json(made, request.folder)
+    write_badge(made, request.folder)
+    write_card(made, request.folder)
+    write_page(made, folders, request.folder / PAGE)
     return made
 
 
-def _source(part: Part, asked: Asked) -> str:
-    return "stamps in surroundings" if part.make else parts.recipe_of(part, asked).source
+def _source(part: Part, request: Request) -> str:
+    return "stamps in surroundings" if part.make else parts.recipe_of(part, request).source
 
 
 def default_folder(model: str, battery: str) -> Path:
