@@ -14,7 +14,7 @@ from sorites import core
 from sorites.cli import app
 from sorites.core import Box
 from sorites.core.errors import SoritesError
-from sorites.reports.figures.strips import BOXED, COLOURS, strip, with_boxes
+from sorites.reports.figures.strips import BOXED_SIDE, COLOURS, strip, with_boxes
 
 GREY = np.full((100, 120, 3), 128, np.uint8)
 
@@ -85,8 +85,8 @@ def test_the_verb_draws_the_boxes_of_a_source(annotated: Path, tmp_path: Path) -
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.output
     page = np.asarray(Pillow.open(out))
-    assert page.shape[0] > BOXED
-    assert (page == COLOURS[15 % len(COLOURS)]).all(axis=-1).sum() > 2 * BOXED, "on both images"
+    assert page.shape[0] > BOXED_SIDE
+    assert (page == COLOURS[15 % len(COLOURS)]).all(axis=-1).sum() > 2 * BOXED_SIDE, "on both images"
 
 
 @pytest.mark.parametrize(

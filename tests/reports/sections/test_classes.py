@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from sorites.core import table
-from sorites.reports.components.lenses import SHOWN
+from sorites.reports.components.lenses import SHOWN_ROWS
 from sorites.reports.sections.classes import class_rows, classes
 from sorites.reports.view import RunView, merge
 
@@ -61,7 +61,7 @@ def many(n: int) -> RunView:
 def test_a_thousand_classes_make_no_longer_page_than_forty() -> None:
     section = classes(merge([many(3000)]))
     assert section is not None
-    assert f"The first {SHOWN} of 3\u202f000 classes are shown" in section.body
+    assert f"The first {SHOWN_ROWS} of 3\u202f000 classes are shown" in section.body
     assert "<details" in section.body
     assert len(section.body) < 700_000
 

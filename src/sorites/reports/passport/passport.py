@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from sorites.analysis.passport import battery as parts
-from sorites.analysis.passport.battery import Request, Open, Part, load_battery
+from sorites.analysis.passport.battery import Open, Part, Request, load_battery
 from sorites.analysis.passport.document import Passport, write_json
 from sorites.core import named_spec
 from sorites.evaluation.runner import BATCH

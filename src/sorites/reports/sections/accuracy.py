@@ -43,7 +43,8 @@ Row = dict[str, Any]
 MEAN = "Accuracy under shift is the mean over shifts of the mean over the settings of each shift."
 LOST = (
     "An image fails at the least severity at which the model is wrong about it, which is 0 where it is wrong"
-    " about the clean image: median failure severity counts images that the model never had. Half-accuracy severity does not: it"
+    " about the clean image: median failure severity counts images that the model never had. Half-accuracy"
+    " severity does not: it"
     " is where accuracy comes down to half of what it is on clean images. A trajectory is one image under"
     " one shift at rising severity."
 )

@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 
 from sorites import metrics
-from sorites.reports.components.lenses import HELD, csv_link, long_table
+from sorites.reports.components.lenses import MAX_ROWS, csv_link, long_table
 from sorites.reports.components.markup import (
     DASH,
     Html,
@@ -60,7 +60,7 @@ def classes(view: View) -> Section | None:
     run_id = view.table.select(pl.col("run_id").first()).collect().item()
     names = {label: view.class_name(run_id, label) for label in found["label"].unique()}
     models = [model for model in view.models if model in set(found["model"])]
-    most, greatest = HELD // len(models), int(found["n"].max())  # type: ignore[arg-type]
+    most, greatest = MAX_ROWS // len(models), int(found["n"].max())  # type: ignore[arg-type]
     open_rows = 12 if greatest >= ALONE else 0
     parts = {
         model: _card(model, found.filter(pl.col("model") == model), names, most, open_rows)

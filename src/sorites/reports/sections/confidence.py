@@ -37,7 +37,7 @@ from sorites.reports.components.markup import (
     safe,
     tag,
 )
-from sorites.reports.components.scorers import MOST_LINES, chart, estimate, scorers
+from sorites.reports.components.scorers import MAX_LINES, chart, estimate, scorers
 from sorites.reports.section import Section, add_section
 from sorites.reports.view import UNTOUCHED, View
 
@@ -70,7 +70,7 @@ def abstain(view: View) -> Section | None:
 
 def _cards(view: View, areas: pl.DataFrame) -> list[Html]:
     model = areas["model"][0]
-    if areas.height <= MOST_LINES:
+    if areas.height <= MAX_LINES:
         return [tag("article", tag("h3", model), _curves(view, model), cls="card")]
     best = areas.sort("value", maintain_order=True)
     parts = {"mean over all coverages": _dots(model, best), "by coverage": _coverages(view, best)}

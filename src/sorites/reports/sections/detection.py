@@ -46,7 +46,8 @@ from sorites.reports.view import UNTOUCHED, View, box_models
 Row = dict[str, Any]
 # COCO's numbers on a card, and what they are called there.
 SHOWN = {
-    "map": "mAP", "map50": "mAP at IoU 0.50", "map75": "mAP at IoU 0.75", "map_small": "small objects (below 32² px)",
+    "map": "mAP", "map50": "mAP at IoU 0.50", "map75": "mAP at IoU 0.75", "map_small": "small objects (below"
+    " 32² px)",
     "map_medium": "medium objects", "map_large": "large objects (above 96² px)", "ar100": "recall, 100 boxes",
 }  # fmt: skip
 RANKED = (
@@ -272,7 +273,8 @@ def _box_curves_card(view: View, shift: str, rows: pl.DataFrame, top: float) -> 
 
 # TIDE's kinds of error, and what they are.
 KINDS = {
-    "Cls": "wrong class", "Loc": "badly placed", "Both": "wrong class and badly placed", "Dupe": "found twice",
+    "Cls": "wrong class", "Loc": "badly placed", "Both": "wrong class and badly placed", "Dupe": "found"
+    " twice",
     "Bkg": "nothing there", "Miss": "not found",
 }  # fmt: skip
 PENS = {

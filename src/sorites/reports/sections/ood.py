@@ -156,7 +156,8 @@ def _dot(row: Mapping[str, Any]) -> Dot:
 
 CONVENTIONS = {
     "fpr95_ood_pos": "FPR95, OOD positive: in-distribution images flagged where 95 % of the OOD ones are",
-    "fpr95_id_pos": "FPR95, in-distribution positive: OOD images missed where 95 % of the in-distribution ones pass",
+    "fpr95_id_pos": "FPR95, in-distribution positive: OOD images missed where 95 % of the in-distribution"
+    " ones pass",
 }
 # The in-distribution images to compare with, the first choice first; without labels no image is right,
 # which leaves the second.

@@ -24,7 +24,7 @@ from sorites.reports.components.markup import (
     picked,
     tag,
 )
-from sorites.reports.components.scorers import MOST_LINES, chart, estimate, scorers
+from sorites.reports.components.scorers import MAX_LINES, chart, estimate, scorers
 from sorites.reports.section import Section, add_section
 from sorites.reports.view import View
 
@@ -62,7 +62,7 @@ def _card(view: View, model: str, name: str | None, axis: str) -> Html:
     if not by_scorer:
         return EMPTY
     heading = title(view, model, f"{axis} axis", name=name)
-    if len(by_scorer) <= MOST_LINES:
+    if len(by_scorer) <= MAX_LINES:
         drawn = _lines(view, heading, axis, by_scorer)
     else:
         cells = view.compute(metrics.level_map).filter(in_set, pl.col("model") == model)

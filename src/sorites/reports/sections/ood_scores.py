@@ -28,7 +28,7 @@ from sorites.reports.components.markup import (
     several,
     tag,
 )
-from sorites.reports.components.scorers import MOST_LINES, chart, estimate, scorer_pen, scorers
+from sorites.reports.components.scorers import MAX_LINES, chart, estimate, scorer_pen, scorers
 from sorites.reports.section import Section, add_section
 from sorites.reports.view import View
 
@@ -183,7 +183,7 @@ def _charts(view: View, settings: pl.DataFrame) -> Html:
     """Return F1 against accuracy, one point per setting and scorer; nothing where the scorers are
     too many for one chart.
     """
-    if len(scorers(view)) > MOST_LINES:
+    if len(scorers(view)) > MAX_LINES:
         return EMPTY
     manual = settings.filter(~AUTO & pl.col("value").is_not_null()).sort("id", *SETTING)
     cards = []
