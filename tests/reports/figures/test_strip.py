@@ -15,7 +15,7 @@ from sorites.reports.figures.strips import (
     CAPTION,
     GAP,
     LINE,
-    MOST,
+    MAX_SETTINGS,
     PAPER,
     captions,
     chosen,
@@ -99,12 +99,12 @@ def test_a_grid_of_many_params_is_met_at_changing_values_of_each() -> None:
     camera = core.shift("camera")
     rows = chosen(camera.settings)
     settings = [setting for row in rows for setting in row if isinstance(setting, Mapping)]
-    assert len(settings) == MOST
+    assert len(settings) == MAX_SETTINGS
     assert max(map(len, rows)) == 7
     for key, least in (("iso", 4), ("shutter", 4), ("aperture", 4), ("light", 2), ("mode", 2)):
         assert len({setting[key] for setting in settings if key in setting}) >= least
     places = [camera.settings.index(setting) for setting in settings]
-    assert [place * MOST // len(camera.settings) for place in places] == list(range(MOST))
+    assert [place * MAX_SETTINGS // len(camera.settings) for place in places] == list(range(MAX_SETTINGS))
 
 
 def test_a_small_grid_is_shown_whole() -> None:

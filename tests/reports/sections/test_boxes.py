@@ -11,7 +11,7 @@ from tests.reports import rectangles
 
 from sorites import metrics
 from sorites.evaluation.run import run
-from sorites.reports.page import _hardest as hardest
+from sorites.reports.page import _costs_of_map as hardest
 from sorites.reports.page import boxes_in_short, render
 from sorites.reports.report import run_views
 from sorites.reports.sections.detection import _narrow as narrow

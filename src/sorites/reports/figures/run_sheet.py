@@ -1,8 +1,8 @@
 """Draw one image of a run at several settings: settings across, models down, framed by the verdict.
 
 Baek et al., "Unexplored Faces of Robustness and Out-of-Distribution", CVPR 2024, Figure 10. A correct image
-has a green frame and a tick, a misclassified one a dashed red frame and a cross, so the sheet is readable without
-colour.
+has a green frame and a tick, a misclassified one a dashed red frame and a cross, so the sheet is readable
+without colour.
 """
 
 from __future__ import annotations
