@@ -34,7 +34,7 @@ JUDGED = {
 
 def test_it_says_what_was_reached_and_from_what(tmp_path: Path) -> None:
     page = training_page(RECORD, [*ROWS, JUDGED], tmp_path / "t.html").read_text()
-    assert "75.0\u202f% of the validation images are right" in page
+    assert "75.0\u202f% of the validation images" in page
     assert "95 %: 70.5 to 79.0\u202f%, n = 400" in page
     assert "random weights" in page
     assert "with the augmentation optics" in page
@@ -50,5 +50,5 @@ def test_it_says_what_was_reached_and_from_what(tmp_path: Path) -> None:
 
 def test_without_a_validation_part_it_says_so(tmp_path: Path) -> None:
     page = training_page({**RECORD, "validation": None}, ROWS, tmp_path / "t.html").read_text()
-    assert "It was not judged by validation images." in page
+    assert "not evaluated on validation images" in page
     assert "small, trained for 20 steps" in page

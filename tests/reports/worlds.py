@@ -1,6 +1,4 @@
-"""Made-up tables of runs with several sources: ImageNet-ES beside OOD sets, and IS-OOD with its
-two graded sets.
-"""
+"""Synthetic tables with several sources: ImageNet-ES with OOD sets, and IS-OOD with two graded sets."""
 
 from __future__ import annotations
 
@@ -24,9 +22,7 @@ OOD = {
 def imagenet_es(
     models: tuple[str, ...] = ("lite0", "<b>big</b>"), samples: int = 40
 ) -> Iterator[dict[str, Any]]:
-    """Images of a screen, clean, at the 27 settings and automatic, lamp on and off; and four
-    OOD sets, near and far.
-    """
+    """Yield rows of a screen at 27 settings and automatic, light on and off, and of four OOD sets."""
     rng = np.random.default_rng(0)
     for skill, model in enumerate(models):
         shared = {"run_id": "r", "model": model, "probe": False, "seed": 0, "family": "camera"}
@@ -61,9 +57,7 @@ def imagenet_es(
 
 
 def is_ood(labelled: bool = False) -> Iterator[dict[str, Any]]:
-    """In-distribution images, and two graded sets of one source whose scores turn the other way with the
-    covariate level.
-    """
+    """Yield in-distribution rows, and two graded sets whose scores depend on the covariate level oppositely."""
     rng = np.random.default_rng(1)
     shared = {
         "run_id": "r",

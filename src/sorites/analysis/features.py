@@ -96,7 +96,7 @@ def silhouette(apart: Array, labels: NDArray[np.integer]) -> tuple[float, float 
         labels: Class of each image.
 
     Returns:
-        None with fewer than two classes, or if every image has a class of its own. The error is None if
+        None with fewer than two classes, or if no class has two images. The error is None if
         leaving out one image would leave a single class.
     """
     classes = np.unique(labels, return_inverse=True)[1]

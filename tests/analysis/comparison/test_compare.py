@@ -1,6 +1,4 @@
-"""Two runs compared: the numbers against SciPy and the metrics, and every pair of runs that must be
-refused.
-"""
+"""Comparison of two runs: numbers against SciPy and the metrics, and refused pairs of runs."""
 
 from __future__ import annotations
 
@@ -80,7 +78,7 @@ def test_two_models_of_one_run_are_compared_by_name(runs: Path) -> None:
     apart = compare(runs / "base", runs / "weak")
     within = compare(runs / "both", runs / "both", base_model="base", model="weak")
     assert within.dials.equals(apart.dials)
-    with pytest.raises(SoritesError, match=r"2 models \(base, weak\).*base_model=NAME"):
+    with pytest.raises(SoritesError, match="base_model=NAME"):
         compare(runs / "both", runs / "base")
     with pytest.raises(SoritesError, match="'wek'. Did you mean weak"):
         compare(runs / "base", runs / "both", model="wek")
@@ -125,7 +123,7 @@ def test_other_images_and_other_versions_are_refused(runs: Path, tmp_path: Path)
 
 
 def with_errors(folder: Path, shift: str, samples: int) -> Path:
-    """Let the first samples of a shift be errors."""
+    """Turn the first samples of a shift into errors."""
     for shard in sorted((folder / "predictions").glob(f"{shift}*")):
         rows = pl.read_parquet(shard)
         gone = pl.col("sample_id").is_in(sorted(rows["sample_id"].unique())[:samples])

@@ -1,4 +1,4 @@
-"""Rules of a gate: how they are read, when they break, and how often equal models break them."""
+"""Rules of a gate: parsing, when they are broken, and how often equal models break them."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_the_bound_decides_or_the_estimate_by_option(runs: Path) -> None:
 
 def test_an_unknown_dial_is_refused_with_those_there_are(runs: Path) -> None:
     found = compare(runs / "base", runs / "weak")
-    with pytest.raises(SoritesError, match="no dial named 'jpg'. Did you mean jpeg"):
+    with pytest.raises(SoritesError, match="'jpg'. Did you mean jpeg"):
         judge(found, Gate(fail_if=("drop.jpg > 2",)))
 
 
@@ -131,7 +131,7 @@ def test_texts_name_what_broke(runs: Path) -> None:
 
 
 def like_models(rng: np.random.Generator, samples: int, dials: int) -> Matrix:
-    """Verdicts of two models of the same skill: samples have an ease of their own, and so have dials."""
+    """Simulate two equally good models, with random difficulties of samples and shifts."""
     ease = rng.normal(size=(samples, 1, 1))
     severity = np.linspace(-1, 1.2, 5)[None, None] + rng.normal(0, 0.3, (1, dials, 1))
     sides = [(ease + rng.normal(0, 0.8, (samples, dials, 1)) > severity).mean(axis=2) for _ in range(2)]
@@ -139,7 +139,7 @@ def like_models(rng: np.random.Generator, samples: int, dials: int) -> Matrix:
 
 
 def alarms(found: Comparison, nulls: int, samples: int, rule: str) -> int:
-    """Count alarms over nulls in which each sample's sides are swapped at random."""
+    """Count alarms over null simulations in which the sides of each sample are swapped at random."""
     rng = np.random.default_rng(20)
     count = 0
     for _ in range(nulls):
@@ -155,9 +155,7 @@ def alarms(found: Comparison, nulls: int, samples: int, rule: str) -> int:
 
 @pytest.mark.slow
 def test_a_thousand_nulls_raise_alarm_at_the_stated_rate(runs: Path) -> None:
-    """Eight dials together: 5 % of 1,000 within two standard errors, and a limit above 0 is never
-    easier to break.
-    """
+    """The joint false-alarm rate over eight shifts is 5 %, within two standard errors."""
     found, nulls, rate = compare(runs / "base", runs / "weak"), 1000, 0.05
     error = np.sqrt(rate * (1 - rate) / nulls)
     assert abs(alarms(found, nulls, 80, "drop > 0") / nulls - rate) <= 2 * error
@@ -171,9 +169,7 @@ def test_a_limit_above_zero_is_seldom_broken_by_like_models(runs: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("samples", [100, 400])
 def test_intervals_of_drops_hold_the_truth_within_two_points(samples: int) -> None:
-    """Drops of single dials by simulation: a model that is worse by a known amount, verdicts of a
-    sample alike.
-    """
+    """Coverage of the interval of a drop, simulated with correlated images of a sample."""
     from tests.metrics.coverage import columns, named
 
     from sorites.metrics import paired_difference
@@ -207,9 +203,7 @@ def test_intervals_of_drops_hold_the_truth_within_two_points(samples: int) -> No
 
 @pytest.mark.slow
 def test_bounds_of_failure_severities_hold_within_two_points() -> None:
-    """The one-sided 5 % bound of the half-accuracy difference of two models, by simulation against
-    a very large draw.
-    """
+    """Coverage of the one-sided 5 % bound of a half-accuracy difference, against a very large draw."""
     from sorites.analysis.comparison.compare import failure_severities as points
     from sorites.analysis.comparison.pairs import Curves
 

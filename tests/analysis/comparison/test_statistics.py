@@ -1,4 +1,4 @@
-"""Paired statistics against SciPy and statsmodels, and their rates on data that is alike by construction."""
+"""Paired statistics against SciPy and statsmodels, and their error rates on null data."""
 
 from __future__ import annotations
 

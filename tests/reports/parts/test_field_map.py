@@ -57,7 +57,7 @@ def test_a_map_a_model_with_a_ring_a_field_and_a_sector_a_quantity() -> None:
     for one in maps:
         told = re.findall(r"<title>(\w+) at (\d+)\u202f% of the field: ([\d.]+)", one)
         assert [(name, int(field)) for name, field, _ in told] == [
-            (name, round(100 * field)) for name in ("MTF50", "SSIM", "right") for field in FIELDS
+            (name, round(100 * field)) for name in ("MTF50", "SSIM", "correct") for field in FIELDS
         ]
     values = {
         (name, int(field)): float(value)
@@ -78,7 +78,7 @@ def test_the_best_ring_is_yellow_and_the_worst_blue() -> None:
     assert shades["MTF50", 0] == shades["SSIM", 0] == HIGH
     assert shades["MTF50", 90] == shades["SSIM", 90] == LOW
     assert shades["right", 90] == LOW  # the least of both models
-    assert shades["right", 0] not in (LOW, HIGH)  # the other model is better
+    assert shades["correct", 0] not in (LOW, HIGH)  # the other model is better
 
 
 def test_the_numbers_are_a_table_with_n_and_interval() -> None:

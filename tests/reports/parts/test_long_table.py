@@ -17,7 +17,7 @@ def test_rows_beyond_those_that_a_page_holds_are_in_the_file_only() -> None:
     made = long_table(["name"], [[f"c{i}"] for i in range(50)], "", most=45)
     assert "c44" in made
     assert "c45" not in made
-    assert "the CSV file holds all" in made
+    assert "the CSV file has all" in made
 
 
 def test_the_file_quotes_what_needs_it() -> None:

@@ -1,4 +1,4 @@
-"""The sections of detectors, from a real run over coloured rectangles."""
+"""The sections on detectors, from a run over coloured rectangles."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_lost_objects_are_drawn_with_truth_and_prediction(view: View) -> None:
 def test_the_page_says_map_and_not_accuracy(view: View) -> None:
     html = render(view)
     assert "The 2 detectors have a mAP of" in html
-    assert "No image was judged" not in html
+    assert "No image was evaluated" not in html
     assert "12 images" in html
     found = re.findall(r'<section id="(\w+)"', html)
     assert {"detectors", "box_curves", "tide_errors", "box_classes", "box_failure"} <= set(found)

@@ -1,4 +1,4 @@
-"""The breakdown by class: its numbers counted anew from the rows, its order, its length, and its absence."""
+"""The section on classes: its numbers, order, length, and absence."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_classes_of_one_image_are_folded(run: RunView) -> None:
     assert lone is not None
     assert whole is not None
     assert "<details" in lone.body
-    assert "No class has more than 1 image, which says little about classes" in lone.lead
+    assert "No class has more than 1 image" in lone.lead
     assert "<details" not in whole.body
     assert "No class" not in whole.lead
 

@@ -78,7 +78,7 @@ def test_a_card_shows_both_sides_with_three_images_each(run: RunView, folder: Pa
     assert section.body.count('<figure class="wrong">') == 2
     assert "&lt;b&gt;tank &amp; tower&lt;/b&gt;" in section.body
     assert "a&lt;i&gt;.png" in section.body
-    assert "nothing speaks for teapot" in section.body
+    assert "no evidence for teapot" in section.body
     assert "guided Grad-CAM for teapot" in section.body
     assert "lite0, jpeg 75" in section.body
     assert "layer4 of lite0, layer4 of lite1" in str(section.lead)
@@ -103,4 +103,4 @@ def test_images_beyond_the_allowance_are_counted(
     section = made(run, folder)
     assert section is not None
     assert section.body.count("<img") == 6
-    assert "1 more lie in the run folder" in str(section.lead)
+    assert "1 more are in the run folder" in str(section.lead)

@@ -1,6 +1,4 @@
-"""The camera's sections: maps that hold the metric's numbers, tables, the contact sheet, and their
-absence.
-"""
+"""The sections on cameras: maps, tables, the contact sheet, and their absence."""
 
 from __future__ import annotations
 

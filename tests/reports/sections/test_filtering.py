@@ -1,4 +1,4 @@
-"""Figure 3 and table 2b of CNS-Bench in the page, against counts by hand."""
+"""Figure 3 and table 2b of CNS-Bench on the page, against manual counts."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def view(**more: Any) -> RunView:
 
 
 def test_figure_3_has_a_curve_without_filter_with_it_and_by_people(drawn: list[Any]) -> None:
-    """All three over the images that people judged, from the clean images at scale 0."""
+    """All three curves are over the annotated images, starting from the clean images at severity 0."""
     section = module.filtering(merge([view()]))
     assert section is not None
     lines = {trace["line"]["dash"]: dict(zip(trace["x"], trace["y"], strict=True)) for trace in drawn[0].data}

@@ -1,6 +1,4 @@
-"""Trajectories of dials that samples have themselves: failure severities, strips, the filter's cut, and
-when there is no section.
-"""
+"""The section on generated trajectories: failure severities, strips, the filter, and its absence."""
 
 from __future__ import annotations
 

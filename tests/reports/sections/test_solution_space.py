@@ -1,4 +1,4 @@
-"""The solution space on the page holds the metric's numbers (ImageNet-ES, Figure 13)."""
+"""The section on the solution space shows the numbers of the metric (ImageNet-ES, Figure 13)."""
 
 from __future__ import annotations
 

@@ -77,8 +77,8 @@ def test_another_label_that_is_accepted_is_said_to_count(run: RunView) -> None:
         re.findall(rf'<figure class="{kind}">.*?<figcaption><b>(.*?)</b>', body)
         for kind in ("clean", "wrong")
     )
-    assert any("(counts as right)" in caption for caption in clean)
-    assert not any("(counts as right)" in caption for caption in wrong)
+    assert any("(counts as correct)" in caption for caption in clean)
+    assert not any("(counts as correct)" in caption for caption in wrong)
 
 
 def test_the_page_stays_light_and_every_model_and_shift_gets_its_turn(run: RunView) -> None:

@@ -363,7 +363,7 @@ def _layout(draw: ImageDraw.ImageDraw, entry: Entry, box: tuple[int, int, int, i
 
 
 def _sag(heights: NDArray[np.float64], radius: float) -> NDArray[np.float64]:
-    """Return the sag of a spherical surface; radius 0 stands for a plane."""
+    """Return the sag of a spherical surface; radius 0 is a plane."""
     if radius == 0:
         return 0 * heights
     return np.asarray(radius - np.sign(radius) * np.sqrt(np.maximum(radius**2 - heights**2, 0)))
