@@ -9,15 +9,28 @@ from typing import Any
 from sorites.reports.training import training_page
 
 RECORD: dict[str, Any] = {
-    "network": "small", "classes": ["cat", "<dog>"], "input": {"size": [32, 32]}, "recipe_hash": "aa", "data_hash": "bb",
-    "steps": 20, "images": {"training": 1200, "validation": 400},
-    "parent": {"spec": "small", "weights": None}, "versions": {"torch": "2"},
+    "network": "small",
+    "classes": ["cat", "<dog>"],
+    "input": {"size": [32, 32]},
+    "recipe_hash": "aa",
+    "data_hash": "bb",
+    "steps": 20,
+    "images": {"training": 1200, "validation": 400},
+    "parent": {"spec": "small", "weights": None},
+    "versions": {"torch": "2"},
     "validation": {"accuracy": 0.75, "n": 400, "low": 0.705, "high": 0.79},
     "recipe": {
-        "name": "r", "batch": 8, "accumulate": 2, "seed": 3, "augment": {"names": "optics"}, "steps": 20, "epochs": None,
-        "data": {"source": "folder:<x>"}, "stages": [{"steps": 1}],
+        "name": "r",
+        "batch": 8,
+        "accumulate": 2,
+        "seed": 3,
+        "augment": {"names": "optics"},
+        "steps": 20,
+        "epochs": None,
+        "data": {"source": "folder:<x>"},
+        "stages": [{"steps": 1}],
     },
-}  # fmt: skip
+}
 ROWS = [
     {"step": i, "lr": 0.1, "loss": 2 / i, "accuracy": i / 30, "images_per_second": 100.0 + i}
     for i in range(1, 21)

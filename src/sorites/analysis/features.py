@@ -327,7 +327,9 @@ def _numbers(
     answers = {
         "silhouette": _silhouette(rows, labels, distance),
         "nearest centroid": _centroid(rows, labels),
-        "from clean": _moved(available, rows, clean, by_image, distance) if place.what != CLEAN else None,
+        "from clean": _distance_from_clean(available, rows, clean, by_image, distance)
+        if place.what != CLEAN
+        else None,
     }
     shared = {**place.names(), "classes": len(set(labels))}
     for name, (value, n, low, high) in (
@@ -361,7 +363,7 @@ def _centroid(rows: Array, labels: Any) -> Answer:
     return *result, low, high
 
 
-def _moved(
+def _distance_from_clean(
     available: pl.DataFrame, rows: Array, clean: pl.DataFrame | None, by_image: Vectors, distance: str
 ) -> Answer | None:
     clean_images = {} if clean is None else dict(clean.select("sample_id", "image_id").iter_rows())

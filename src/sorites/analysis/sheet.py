@@ -228,6 +228,6 @@ def images_of(plan: Plan, sample_id: str, images: Collection[str]) -> dict[str, 
     return {image: shot.image for image, shot in shots.items() if shot.image is not None}
 
 
-def limited(sheet: Sheet, models: Collection[str]) -> Sheet:
+def with_models(sheet: Sheet, models: Collection[str]) -> Sheet:
     """Return a sheet restricted to these models, in this order."""
     return replace(sheet, models=tuple(model for model in models if model in sheet.models))

@@ -42,14 +42,14 @@ from sorites.reports.view import RunView, View, merge
 SIGNIFICANT = 0.05
 
 
-def markdown(found: Comparison, verdicts: Sequence[Verdict]) -> str:
+def markdown(comparison: Comparison, verdicts: Sequence[Verdict]) -> str:
     """Return the comparison as GitHub-flavoured Markdown: the gate's verdict, then one line per shift."""
-    base, new = map(_escape, found.names)
+    base, new = map(_escape, comparison.names)
     lines = [
         f"### {new} against {base}",
         "",
         *_verdict(verdicts),
-        *(f"> {_escape(note)}" for note in found.notes),
+        *(f"> {_escape(note)}" for note in comparison.notes),
     ]
     lines += [
         "",
@@ -59,7 +59,7 @@ def markdown(found: Comparison, verdicts: Sequence[Verdict]) -> str:
         ),
     ]
     lines += ["|---|--:|--:|--:|--:|--:|--:|--:|--:|"]
-    lines += [_line(row) for row in found.dials.to_dicts()]
+    lines += [_line(row) for row in comparison.dials.to_dicts()]
     return "\n".join([*lines, "", _legend(), ""])
 
 
@@ -120,10 +120,10 @@ def _escape(text: str) -> str:
     )
 
 
-def junit(found: Comparison, verdicts: Sequence[Verdict]) -> bytes:
+def junit(comparison: Comparison, verdicts: Sequence[Verdict]) -> bytes:
     """Return the verdicts of a gate as JUnit XML, one test case per rule and shift."""
     broken = [verdict for verdict in verdicts if verdict.broken]
-    name = _legal(f"sorites compare: {found.names[1]} against {found.names[0]}")
+    name = _legal(f"sorites compare: {comparison.names[1]} against {comparison.names[0]}")
     counts = {"tests": str(len(verdicts)), "failures": str(len(broken)), "errors": "0", "skipped": "0"}
     root = Xml.Element("testsuites", counts)
     suite = Xml.SubElement(root, "testsuite", {"name": name, **counts})
@@ -167,49 +167,51 @@ THUMBNAIL_BYTES = 900_000
 Row = Mapping[str, Any]
 
 
-def write_page(found: Comparison, verdicts: Sequence[Verdict], out: Path) -> Path:
+def write_page(comparison: Comparison, verdicts: Sequence[Verdict], out: Path) -> Path:
     """Write the page of a comparison atomically."""
     parts = {
-        "dials": _dials(found),
-        "points": _points(found),
-        "sides": _flips(found),
-        "details": _details(found),
+        "dials": _dials(comparison),
+        "points": _points(comparison),
+        "sides": _flips(comparison),
+        "details": _details(comparison),
     }
     sections = {name: section for name, section in parts.items() if section is not None}
     if verdicts:
         sections = {"gate": _gate(verdicts), **sections}
-    title = f"{found.names[1]} against {found.names[0]}"
+    title = f"{comparison.names[1]} against {comparison.names[0]}"
     write_bytes(
-        document(title, _top(found, verdicts), sections, _bottom(found)).encode("utf-8", errors="replace"),
+        document(title, _top(comparison, verdicts), sections, _bottom(comparison)).encode(
+            "utf-8", errors="replace"
+        ),
         out,
     )
     return out
 
 
-def _top(found: Comparison, verdicts: Sequence[Verdict]) -> Html:
+def _top(comparison: Comparison, verdicts: Sequence[Verdict]) -> Html:
     notes = tag(
         "div",
         tag("h2", "Before you read the numbers"),
-        *(tag("p", note) for note in found.notes),
+        *(tag("p", note) for note in comparison.notes),
         cls="notice",
         role="note",
     )
-    samples = found.pairs.select("source", "sample_id").n_unique()
+    samples = comparison.pairs.select("source", "sample_id").n_unique()
     facts = [
         several(samples, "sample"),
-        several(len(found.pairs), "image"),
-        several(len(found.matrix.dials), "dial"),
+        several(len(comparison.pairs), "image"),
+        several(len(comparison.matrix.dials), "dial"),
     ]
     return hero(
         tag("p", "Sorites · comparison", cls="kind"),
-        tag("h1", f"{found.names[1]} against {found.names[0]}"),
-        notes if found.notes else EMPTY,
-        tag("p", _short(found, verdicts), cls="short"),
+        tag("h1", f"{comparison.names[1]} against {comparison.names[0]}"),
+        notes if comparison.notes else EMPTY,
+        tag("p", _short(comparison, verdicts), cls="short"),
         tag("p", " · ".join(facts), cls="facts"),
     )
 
 
-def _short(found: Comparison, verdicts: Sequence[Verdict]) -> str:
+def _short(comparison: Comparison, verdicts: Sequence[Verdict]) -> str:
     broken = [verdict for verdict in verdicts if verdict.broken]
     gate = (
         f"The gate fails: {len(broken)} of {len(verdicts)} checks are broken. "
@@ -218,7 +220,9 @@ def _short(found: Comparison, verdicts: Sequence[Verdict]) -> str:
         if verdicts
         else ""
     )
-    rows = found.dials.filter(pl.col("p_holm") <= found.rate).sort("drop", descending=True).to_dicts()
+    rows = (
+        comparison.dials.filter(pl.col("p_holm") <= comparison.rate).sort("drop", descending=True).to_dicts()
+    )
     worse = [f"{row['dial']} ({points(-row['drop'])})" for row in rows if row["drop"] > 0]
     better = [f"{row['dial']} ({points(-row['drop'])})" for row in reversed(rows) if row["drop"] < 0]
     changes = [
@@ -249,14 +253,14 @@ def _gate(verdicts: Sequence[Verdict]) -> Section:
     return Section("The gate", body, "Gate", lead)
 
 
-def _dials(found: Comparison) -> Section:
-    rows = found.dials.to_dicts()
+def _dials(comparison: Comparison) -> Section:
+    rows = comparison.dials.to_dicts()
     dots = {
         row["dial"]: {"change": Dot(-row["drop"], -row["high"], -row["low"], f"n = {row['n']}")}
         for row in rows
     }
     ends = [end for row in dots.values() for dot in row.values() for end in dot.ends()]
-    label = f"Change of accuracy from {found.names[0]} to {found.names[1]} on each dial"
+    label = f"Change of accuracy from {comparison.names[0]} to {comparison.names[1]} on each dial"
     drawn = dot_chart(
         dots, {"change": Key(0, "right of 0 is better")}, scale([*ends, 0.0]), {"no change": 0.0}, label
     )
@@ -274,7 +278,7 @@ def _dials(found: Comparison) -> Section:
         ]
         for row in rows
     ]
-    head = ["dial", *found.names, "change", "lost / gained", "p", "Holm's p", "detectable drop", "n"]
+    head = ["dial", *comparison.names, "change", "lost / gained", "p", "Holm's p", "detectable drop", "n"]
     lead = (
         "Change of accuracy on the same images in points, with 95 % intervals. Lost images were correct and"
         " are now misclassified; gained images the reverse. Holm's p is corrected over all dials. Drops"
@@ -296,17 +300,17 @@ def _change(row: Row) -> Html:
     return join([points(-row["drop"]), tag("small", between(low, high))])
 
 
-def _points(found: Comparison) -> Section | None:
+def _points(comparison: Comparison) -> Section | None:
     lines = []
-    for dial in found.curves:
+    for dial in comparison.curves:
         cells: list[object] = [dial, unit_of(dial)]
         for measure in MEASURES:
-            severities = found.points(measure, dial)
+            severities = comparison.points(measure, dial)
             cells += [_point(severities.base, severities.top), _point(severities.new, severities.top)]
-        lines.append([*cells, count(found.points("half_accuracy_severity", dial).n)])
+        lines.append([*cells, count(comparison.points("half_accuracy_severity", dial).n)])
     if not lines:
         return None
-    base, new = found.names
+    base, new = comparison.names
     head = [
         "dial",
         "unit",
@@ -338,20 +342,20 @@ def unit_of(dial: str) -> str:
     return SHIFTS.get(dial).unit if dial in SHIFTS.names() else ""
 
 
-def _flips(found: Comparison) -> Section | None:
+def _flips(comparison: Comparison) -> Section | None:
     """Show flipped images, alternating directions, each sample once."""
-    rows = found.changed.filter(pl.col("severity").is_not_null() | (pl.col("shift") == CLEAN)).to_dicts()
+    rows = comparison.changed.filter(pl.col("severity").is_not_null() | (pl.col("shift") == CLEAN)).to_dicts()
     shuffled = fair_order(rows, lambda row: [row["sample_id"], row["shift"], row["severity"]])
     directions = ([row for row in shuffled if row["lost"] is direction] for direction in (True, False))
     turns = [row for pair in itertools.zip_longest(*directions) for row in pair if row is not None]
     once = list({(row["source"], row["sample_id"]): row for row in reversed(turns)}.values())[::-1]
     if not once:
         return None
-    views = _images(found)
+    views = _images(comparison)
     albums = {part: Album(view, THUMBNAIL_BYTES // len(views)) for part, view in views.items()}
-    cards = [_card(found, row, views[row["run_id"]], albums[row["run_id"]]) for row in once[:MAX_CARDS]]
+    cards = [_card(comparison, row, views[row["run_id"]], albums[row["run_id"]]) for row in once[:MAX_CARDS]]
     lost, gained = (
-        found.pairs.filter(way).height
+        comparison.pairs.filter(way).height
         for way in (pl.col("correct") & ~pl.col("correct_new"), ~pl.col("correct") & pl.col("correct_new"))
     )
     lead = (
@@ -361,16 +365,16 @@ def _flips(found: Comparison) -> Section | None:
     return Section("Which images flipped?", tag("div", *cards, cls="cards"), "Images", lead)
 
 
-def _images(found: Comparison) -> dict[str, View]:
+def _images(comparison: Comparison) -> dict[str, View]:
     """Return a view of each part, from the folder of the base model."""
     views: dict[str, View] = {}
-    for part, folder in found.base.parts.items():
+    for part, folder in comparison.base.parts.items():
         runs: list[RunView] = run_views(folder.name)
         views[part] = merge(runs)
     return views
 
 
-def _card(found: Comparison, row: Row, view: View, album: Album) -> Html:
+def _card(comparison: Comparison, row: Row, view: View, album: Album) -> Html:
     run_id = view.runs[0].info.get("run_id", "")
     setting = 0.0 if row["shift"] == CLEAN else row["severity"]
     thumbnail = album.thumbnail(run_id, row["sample_id"], row["shift"], setting)
@@ -395,7 +399,7 @@ def _card(found: Comparison, row: Row, view: View, album: Album) -> Html:
             f" {percent(row[f'conf{end}'], 0)}",
             cls="setting",
         )
-        for name, end in zip(found.names, ("", "_new"), strict=True)
+        for name, end in zip(comparison.names, ("", "_new"), strict=True)
     ]
     kind = "wrong" if row["lost"] else "right"
     words = tag("figcaption", tag("b", "lost" if row["lost"] else "gained"), where)
@@ -403,7 +407,7 @@ def _card(found: Comparison, row: Row, view: View, album: Album) -> Html:
     return tag("article", what, tag("figure", image, words, cls=kind), *predictions, cls="card strip why")
 
 
-def _details(found: Comparison) -> Section:
+def _details(comparison: Comparison) -> Section:
     lines = [
         [
             row["shift"],
@@ -415,9 +419,9 @@ def _details(found: Comparison) -> Section:
             number(row["p"]),
             count(row["n"]),
         ]
-        for row in found.settings.to_dicts()
+        for row in comparison.settings.to_dicts()
     ]
-    head = ["dial", "setting", *found.names, "lost", "gained", "McNemar's mid-p", "n"]
+    head = ["dial", "setting", *comparison.names, "lost", "gained", "McNemar's mid-p", "n"]
     return Section(
         "Setting by setting", folded("Every setting", grid(head, lines, text=2), len(lines)), "Settings"
     )
@@ -429,10 +433,10 @@ def _setting(row: Row) -> str:
     return ", ".join(f"{key} {value}" for key, value in json.loads(row["params"] or "{}").items())
 
 
-def _bottom(found: Comparison) -> Html:
+def _bottom(comparison: Comparison) -> Html:
     pairs = [
         part
-        for name, side in zip(("base", "new"), (found.base, found.new), strict=True)
+        for name, side in zip(("base", "new"), (comparison.base, comparison.new), strict=True)
         for part in (
             tag("dt", name),
             tag("dd", f"{side.model} ({side.version[:12] or 'no version'}) in {side.path}"),
@@ -445,7 +449,7 @@ def _bottom(found: Comparison) -> Html:
         ),
         (
             "Two equally good models break a rule of the gate on any of its dials in at most"
-            f" {100 * found.rate:g} % of comparisons."
+            f" {100 * comparison.rate:g} % of comparisons."
         ),
         (
             "Intervals of drops are those of paired differences (Agresti & Min); failure severities are"

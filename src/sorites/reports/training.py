@@ -320,7 +320,7 @@ def _arms_headline(gains: pl.DataFrame, arms: Sequence[str]) -> str:
     if not significant.height:
         return f"No arm gains significantly over {_arm_name(arms[0])}"
     best = significant.row(0, named=True)
-    text = f"{_name(best['arm'])} gains {points(best['value'])} on {_place(best)}"
+    text = f"{_name(best['arm'])} gains {points(best['value'])} on {_condition_name(best)}"
     clean = gains.filter((pl.col("family") == CLEAN) & (pl.col("arm") == best["arm"]))
     return f"{text}, and {points(clean['value'].item())} on clean images" if clean.height else text
 
@@ -340,7 +340,7 @@ def _arms_summary(gains: pl.DataFrame, arms: Sequence[str]) -> str:
         if not shifted.height:
             continue
         best = shifted.sort("value", descending=True).row(0, named=True)
-        text = f"{_name(arm)} gains most on {_place(best)}: {_gain(best)}"
+        text = f"{_name(arm)} gains most on {_condition_name(best)}: {_gain(best)}"
         summaries.append(
             f"{text}; clean images {_gain(clean.row(0, named=True))}." if clean.height else f"{text}."
         )
@@ -351,7 +351,7 @@ def _arm_name(arm: str) -> str:
     return WORDS.get(arm, arm)
 
 
-def _place(row: Mapping[str, Any]) -> str:
+def _condition_name(row: Mapping[str, Any]) -> str:
     if row["family"] == CLEAN:
         return "clean images"
     if row["severity"] is None:
@@ -395,7 +395,8 @@ def _accuracy(rows: pl.DataFrame, arms: Sequence[str]) -> Section:
             )
             cards.append(tag("article", tag("h3", family), drawn, cls="card"))
     table = grid(
-        ["", *map(_arm_name, arms)], [_arms_line(rows, place, arms, _share) for place in _places(rows)]
+        ["", *map(_arm_name, arms)],
+        [_arms_line(rows, condition, arms, _share) for condition in _conditions(rows)],
     )
     body = join(
         [tag("div", *cards, cls="cards two wide"), tag("div", tag("article", table, cls="card"), cls="below")]
@@ -437,7 +438,7 @@ def _curve(rows: pl.DataFrame, arms: Sequence[str]) -> go.Figure:
     return fig
 
 
-def _places(rows: pl.DataFrame) -> list[dict[str, Any]]:
+def _conditions(rows: pl.DataFrame) -> list[dict[str, Any]]:
     """Return each family and severity once, clean first."""
     keys = rows.select("family", "severity", "shifts").unique(["family", "severity"])
     return sorted(
@@ -449,14 +450,15 @@ Format = Callable[[Mapping[str, Any]], object]
 
 
 def _arms_line(
-    rows: pl.DataFrame, place: Mapping[str, Any], arms: Sequence[str], cell: Format
+    rows: pl.DataFrame, condition: Mapping[str, Any], arms: Sequence[str], cell: Format
 ) -> list[object]:
     """Return a line of a table: a family and severity, and one cell per arm."""
     here = rows.filter(
-        (pl.col("family") == place["family"]) & pl.col("severity").eq_missing(pl.lit(place["severity"]))
+        (pl.col("family") == condition["family"])
+        & pl.col("severity").eq_missing(pl.lit(condition["severity"]))
     )
     cells = {row["arm"]: cell(row) for row in here.to_dicts()}
-    return [_place(place), *(cells.get(arm, DASH) for arm in arms)]
+    return [_condition_name(condition), *(cells.get(arm, DASH) for arm in arms)]
 
 
 def _share(row: Mapping[str, Any]) -> Html:
@@ -465,7 +467,7 @@ def _share(row: Mapping[str, Any]) -> Html:
 
 def _gains(rows: pl.DataFrame, arms: Sequence[str], over: str, seeds: int) -> Section:
     others = [arm for arm in arms if arm != over]
-    lines = [_arms_line(rows, place, others, _gain_cell) for place in _places(rows)]
+    lines = [_arms_line(rows, condition, others, _gain_cell) for condition in _conditions(rows)]
     table = tag("article", grid(["", *map(_arm_name, others)], lines), cls="card")
     lead = f"On the same images with the same seeds, in points with 95 % intervals; {_scatter(seeds)}."
     return Section(f"Gains over {_arm_name(over)}", table, f"Over {_arm_name(over)}", lead)

@@ -1,4 +1,4 @@
-"""Runs of two models on the same twenty scenes: a good model, and the same model with red and blue swapped."""
+"""Runs of two models on the same twenty scenes: a good one, and the same with red and blue swapped."""
 
 from __future__ import annotations
 

@@ -185,9 +185,17 @@ def test_intervals_of_drops_hold_the_truth_within_two_points(samples: int) -> No
             right = np.sqrt(0.7) * ease + np.sqrt(0.3) * rng.normal(size=size) > setting + less
             id_ = named(f"{setting}/", sample)
             parts.append(
-                columns(size, run_id=named("r", run), sample_id=named("s", sample), image_id=id_, shift="blur", severity=setting,
-                        model=model, correct=right)
-            )  # fmt: skip
+                columns(
+                    size,
+                    run_id=named("r", run),
+                    sample_id=named("s", sample),
+                    image_id=id_,
+                    shift="blur",
+                    severity=setting,
+                    model=model,
+                    correct=right,
+                )
+            )
     import polars as pl
 
     answer = paired_difference(pl.concat(parts), by=("model", "run_id"), other="base")

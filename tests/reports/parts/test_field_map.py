@@ -30,12 +30,24 @@ def rows(measured: bool) -> list[dict[str, object]]:
                     }
                     made.append(
                         {
-                            "run_id": "r", "source": "s", "sample_id": f"p{i}", "image_id": f"{i}/{lens}/{field}",
-                            "shift": "lens", "family": "optics", "params": json.dumps(params), "model": model, "output": "label",
-                            "correct": i + 4 * field < skill, "probe": False, "known": True, "label": 1,
-                            "degrees": [{"measure": "ssim", "value": 0.95 - field / 2 + i / 1000}] if measured else None,
+                            "run_id": "r",
+                            "source": "s",
+                            "sample_id": f"p{i}",
+                            "image_id": f"{i}/{lens}/{field}",
+                            "shift": "lens",
+                            "family": "optics",
+                            "params": json.dumps(params),
+                            "model": model,
+                            "output": "label",
+                            "correct": i + 4 * field < skill,
+                            "probe": False,
+                            "known": True,
+                            "label": 1,
+                            "degrees": [{"measure": "ssim", "value": 0.95 - field / 2 + i / 1000}]
+                            if measured
+                            else None,
                         }
-                    )  # fmt: skip
+                    )
     return made
 
 
@@ -111,8 +123,16 @@ def test_no_lenses_no_map() -> None:
 
 
 def test_detectors_have_a_sector_of_map() -> None:
-    over = pl.DataFrame({"model": ["lite0"] * 2, "lens_field": [0.0, 0.9], "value": [0.4, 0.1], "n": [10, 10], "low": [0.3, 0.0],
-                         "high": [0.5, 0.2]})  # fmt: skip
+    over = pl.DataFrame(
+        {
+            "model": ["lite0"] * 2,
+            "lens_field": [0.0, 0.9],
+            "value": [0.4, 0.1],
+            "n": [10, 10],
+            "low": [0.3, 0.0],
+            "high": [0.5, 0.2],
+        }
+    )
     (one,) = drawn(made := made_map(seen(measured=True), over, MAP))
     told = re.findall(r"<title>mAP at (\d+)\u202f% of the field: ([\d.]+)", one)
     assert [(int(field), float(value)) for field, value in told] == [(0, 40.0), (90, 10.0)]

@@ -51,10 +51,19 @@ def many(n: int) -> RunView:
         "known": True,
     }
     made = [
-        {**shared, "sample_id": f"{i}", "image_id": f"{i}{shift}", "shift": shift, "severity": float(shift != "clean"),
-         "label": i, "pred": 0, "correct": i % 2 == 0 and shift == "clean"}
-        for i in range(n) for shift in ("clean", "jpeg")
-    ]  # fmt: skip
+        {
+            **shared,
+            "sample_id": f"{i}",
+            "image_id": f"{i}{shift}",
+            "shift": shift,
+            "severity": float(shift != "clean"),
+            "label": i,
+            "pred": 0,
+            "correct": i % 2 == 0 and shift == "clean",
+        }
+        for i in range(n)
+        for shift in ("clean", "jpeg")
+    ]
     return RunView(table.rows(made).lazy(), "many")
 
 

@@ -44,12 +44,19 @@ def side(file: str, model: str, correct: bool, pred: int, severity: float = 75.0
 
 
 CHANGES = (
-    Change(between="models", sample_id="a<i>.png", label=4, sides=(side("a", "lite0", False, 1), side("b", "lite1", True, 4))),
     Change(
-        between="settings", sample_id="b.png", label=2,
+        between="models",
+        sample_id="a<i>.png",
+        label=4,
+        sides=(side("a", "lite0", False, 1), side("b", "lite1", True, 4)),
+    ),
+    Change(
+        between="settings",
+        sample_id="b.png",
+        label=2,
         sides=(side("c", "lite0", True, 2, 0.0), side("d", "lite0", False, 3, target=2, empty=True)),
     ),
-)  # fmt: skip
+)
 
 
 @pytest.fixture
@@ -99,7 +106,7 @@ def test_there_is_no_section_without_explanations(run: RunView, tmp_path: Path) 
 def test_images_beyond_the_allowance_are_counted(
     run: RunView, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(explanations, "WEIGHT", 1)
+    monkeypatch.setattr(explanations, "IMAGE_BYTES", 1)
     section = made(run, folder)
     assert section is not None
     assert section.body.count("<img") == 6

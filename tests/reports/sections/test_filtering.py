@@ -34,10 +34,21 @@ def rows() -> list[dict[str, Any]]:
         for i in range(10):
             known = facts(scale, i) if scale else {}
             row = {
-                "run_id": "r", "source": "s", "sample_id": f"p{i}", "image_id": f"{scale}/{i}", "probe": False, "label": 0,
-                "known": True, "family": "f", "shift": "snow" if scale else "clean", "severity": scale, "model": "m",
-                "output": "label", "pred": 0, "correct": known.get("right", True),
-            }  # fmt: skip
+                "run_id": "r",
+                "source": "s",
+                "sample_id": f"p{i}",
+                "image_id": f"{scale}/{i}",
+                "probe": False,
+                "label": 0,
+                "known": True,
+                "family": "f",
+                "shift": "snow" if scale else "clean",
+                "severity": scale,
+                "model": "m",
+                "output": "label",
+                "pred": 0,
+                "correct": known.get("right", True),
+            }
             if scale:
                 degrees = [
                     {"measure": v, "value": float(p)} for v, p in zip(VOTES, known["passes"], strict=True)

@@ -24,7 +24,7 @@ from sorites.analysis.comparison.pairs import (
     side,
     together,
 )
-from sorites.analysis.comparison.statistics import Flips, flips, holm, mcnemar_mid, noticed
+from sorites.analysis.comparison.statistics import Flips, detectable_mean, flips, holm, mcnemar_mid
 from sorites.analysis.passport.battery import run_folders
 from sorites.analysis.passport.document import NAME as PASSPORT
 from sorites.analysis.passport.document import read_passport
@@ -379,7 +379,7 @@ def _tests(comparison: Comparison) -> pl.DataFrame:
             "p": [*p, *(float(value) for value in (pooled.p if pooled else ()))],
             "p_holm": [*corrected, *([None] if pooled else [])],
             "detectable": [
-                noticed(float(e), c, comparison.rate) for e, c in zip(error, critical, strict=True)
+                detectable_mean(float(e), c, comparison.rate) for e, c in zip(error, critical, strict=True)
             ],
         },
         schema_overrides={"p_holm": pl.Float64, "detectable": pl.Float64},

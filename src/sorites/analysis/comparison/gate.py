@@ -19,7 +19,7 @@ from pydantic import Field, ValidationError
 
 from sorites.analysis.comparison.compare import Comparison
 from sorites.analysis.comparison.pairs import ALL
-from sorites.analysis.comparison.statistics import POWER, flips, noticed
+from sorites.analysis.comparison.statistics import POWER, detectable_mean, flips
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.io.readers import toml_file
 from sorites.io.validation import mistakes
@@ -174,11 +174,11 @@ class Verdict:
         return "power unknown"
 
 
-def judge(found: Comparison, gate: Gate) -> list[Verdict]:
+def judge(comparison: Comparison, gate: Gate) -> list[Verdict]:
     """Evaluate every rule of a gate under each of its shifts."""
     rules = rules_of(gate)
     rate, estimate = gate.error_rate / len(rules), gate.judge == "estimate"
-    return [verdict for rule in rules for verdict in _verdicts(found, rule, rate, estimate)]
+    return [verdict for rule in rules for verdict in _verdicts(comparison, rule, rate, estimate)]
 
 
 def _verdicts(comparison: Comparison, rule: Rule, rate: float, estimate: bool) -> list[Verdict]:
@@ -216,7 +216,7 @@ def _mean_verdicts(
         mean, mean_limit = float(means[i]), float(limits[i])
         # The greatest possible excess: accuracies and drops end at 0 and 1.
         room = 1 - mean_limit if rule.above else mean_limit
-        detectable = noticed(float(test.cautious[i]), test.critical, rate, room)
+        detectable = detectable_mean(float(test.cautious[i]), test.critical, rate, room)
         bound = float(limits[i] + sign * test.bound[i])
         verdicts.append(
             Verdict(rule, dial, mean, bound, mean_limit, bool(broken[i]), int(counts[i]), detectable)

@@ -159,7 +159,7 @@ def detectable(error: float, critical: float, power: float = POWER) -> float:
     return (critical + float(ndtri(power))) * error
 
 
-def noticed(error: float, critical: float, rate: float, most: float = 1.0) -> float | None:
+def detectable_mean(error: float, critical: float, rate: float, most: float = 1.0) -> float | None:
     """Return the mean detected with 80 % power, or None if it would exceed ``most``.
 
     The critical value is at least that of a normal test at this rate, since flips give 0 if no prediction

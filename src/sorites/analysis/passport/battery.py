@@ -160,9 +160,9 @@ class Request:
     workers: int | None = None
 
 
-def places(request: Request) -> dict[str, Path]:
+def folders_of(request: Request) -> dict[str, Path]:
     """Return the run folders of the parts."""
-    return {part.name: request.folder / RUNS / part.name for part in request.battery.parts}
+    return run_folders(request.folder, [part.name for part in request.battery.parts])
 
 
 def measure(request: Request, bar: Open, say: Callable[[str], None]) -> dict[str, str]:
@@ -174,7 +174,7 @@ def measure(request: Request, bar: Open, say: Callable[[str], None]) -> dict[str
         plans_made = {part.name: _plan(part, request) for part in measured if part.make is None}
         _make_context(measured, request, say)
         planned = {part.name: plans_made.get(part.name) or _plan(part, request) for part in measured}
-        todo = {name: _missing(plan, places(request)[name]) for name, plan in planned.items()}
+        todo = {name: _missing(plan, folders_of(request)[name]) for name, plan in planned.items()}
         total = sum(plan.images() for plan in planned.values())
         advance = bar(request.battery.name, total, total - sum(todo.values()))
         for name, plan in planned.items():
@@ -235,7 +235,7 @@ def _run(name: str, plan: Plan, request: Request, advance: Advance, say: Callabl
         evaluating = what == "evaluating"
         return lambda n: advance(n if evaluating else 0, name if evaluating else f"{name}: {what}")
 
-    into = places(request)[name]
+    into = folders_of(request)[name]
     runner.execute(
         runner.prepare(plan), into, batch=request.batch, workers=request.workers, bar=open_bar, say=say
     )

@@ -256,7 +256,7 @@ def _maps(
 
 
 def _legend(sectors: Sequence[Sector], scales: Mapping[str, tuple[float, float]]) -> Html:
-    stops = ",".join(f"rgb{one}" for one in (LOW, MIDDLE, HIGH))
+    stops = ",".join(f"rgb{colour}" for colour in (LOW, MIDDLE, HIGH))
     bar = tag("i", style=f"height:0.7rem;border-radius:3px;background:linear-gradient(90deg,{stops})")
     cells = []
     for sector in sectors:

@@ -15,7 +15,7 @@ import numpy as np
 from PIL import Image as Pillow
 from PIL import ImageDraw, ImageFont
 
-from sorites.analysis.sheet import MAX_SETTINGS, Column, Sheet, Verdict, images_of, limited, sheet
+from sorites.analysis.sheet import MAX_SETTINGS, Column, Sheet, Verdict, images_of, sheet, with_models
 from sorites.core import CLEAN, ImageU8
 from sorites.core.errors import SoritesError
 from sorites.core.labels import class_name
@@ -46,7 +46,7 @@ def run_sheet(
         SoritesError: No image can be recomputed, or there is no such sample or shift.
     """
     info = read_info(run)
-    content = limited(sheet(read(run), sample, shift, light, most), list(info["models"]))
+    content = with_models(sheet(read(run), sample, shift, light, most), list(info["models"]))
     names = class_names(info)
     plan = plan_of(run)
     images = images_of(plan, content.sample_id, {column.image_id for column in content.columns})

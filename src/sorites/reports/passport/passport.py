@@ -59,7 +59,7 @@ def passport(
 
 def write(request: Request, left_out: dict[str, str]) -> Passport:
     """Write the passport of finished runs."""
-    folders = {name: folder for name, folder in parts.places(request).items() if name not in left_out}
+    folders = {name: folder for name, folder in parts.folders_of(request).items() if name not in left_out}
     content = document(
         request.battery,
         folders,

@@ -119,7 +119,10 @@ def _dial(view: View, model: str) -> Html:
     low, high, value = half["low"] or 0.0, half["high"], half["value"]
     if value is None:
         sentence = join(
-            [tag("b", "More than half"), f" of the images survive the greatest severity ({_of(half)})."]
+            [
+                tag("b", "More than half"),
+                f" of the images survive the greatest severity ({_survivors(half)}).",
+            ]
         )
     else:
         sentence = join(
@@ -150,7 +153,7 @@ def _clean_errors(view: View, model: str) -> str:
     return f", including the {percent(1 - clean['value'], 0)} that are misclassified when clean."
 
 
-def _of(row: Row) -> str:
+def _survivors(row: Row) -> str:
     return f"{row['survived']} of {row['n']}"
 
 

@@ -204,10 +204,10 @@ def _sheet(book: Book, rows: pl.DataFrame, view: View) -> Html:
     sample_rows = model_rows.filter(pl.col("sample_id") == sample)
     side = SIDE if sample_rows.height <= MAX_FULL_SIZE else SIDE // 2
     cards = [_page(book, part, light, aperture, side) for (light, aperture), part in _pages(sample_rows)]
-    shown = [card for card in cards if card]
+    drawn = [card for card in cards if card]
     return (
-        join([tag("p", tag("b", model), f" · {sample}"), tag("div", *shown, cls="cards two")])
-        if shown
+        join([tag("p", tag("b", model), f" · {sample}"), tag("div", *drawn, cls="cards two")])
+        if drawn
         else EMPTY
     )
 
@@ -278,7 +278,7 @@ def _pairs_of_images(view: View, book: Book, rows: pl.DataFrame, model: str) -> 
 
 
 def _strip(book: Book, row: ContactRow, setting: str) -> Html:
-    kept = {**row, "params": row["params_kept"], "correct": True}
-    frames = [book.figure(row, "automatic"), book.figure(kept, setting)]
+    correct = {**row, "params": row["params_kept"], "correct": True}
+    frames = [book.figure(row, "automatic"), book.figure(correct, setting)]
     what = tag("p", tag("b", row["sample_id"]), tag("span", f"lamp {row['light']}"), cls="what")
     return tag("div", what, tag("div", *frames, cls="frames"), cls="strip")

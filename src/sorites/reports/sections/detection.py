@@ -43,7 +43,7 @@ from sorites.reports.view import UNTOUCHED, View, box_models
 
 Row = dict[str, Any]
 # COCO's numbers on a card, with their names.
-SHOWN = {
+NUMBERS_SHOWN = {
     "map": "mAP",
     "map50": "mAP at IoU 0.50",
     "map75": "mAP at IoU 0.75",
@@ -80,9 +80,9 @@ def detectors(view: View) -> Section | None:
 
 
 def _card(view: View, model: str) -> Html:
-    clean = _of(view.compute(metrics.map, UNTOUCHED, by=("model",)), model)
+    clean = _row_of(view.compute(metrics.map, UNTOUCHED, by=("model",)), model)
     shifted, drop = (
-        _of(view.compute(metric, by=("model",)), model) for metric in (metrics.mean_map, metrics.map_drop)
+        _row_of(view.compute(metric, by=("model",)), model) for metric in (metrics.mean_map, metrics.map_drop)
     )
     figures = [("Clean mAP", clean, False), ("Under shift", shifted, False), ("Drop (points)", drop, True)]
     drawn = [
@@ -95,7 +95,7 @@ def _card(view: View, model: str) -> Html:
     return tag("article", *parts, cls="card model", style=f"--pen:{pen(view, model).colour}")
 
 
-def _of(frame: pl.DataFrame, model: str) -> Row | None:
+def _row_of(frame: pl.DataFrame, model: str) -> Row | None:
     return next(iter(frame.filter(pl.col("model") == model).to_dicts()), None)
 
 
@@ -151,7 +151,7 @@ def _numbers(view: View, model: str) -> Html:
     )
     lines = [
         [words, *(_cell(rows.get(name)) for rows in (clean, shifted))]
-        for name, words in SHOWN.items()
+        for name, words in NUMBERS_SHOWN.items()
         if name in {**clean, **shifted}
     ]
     table = grid(["", "clean", "all shifted images"], lines) if lines else EMPTY

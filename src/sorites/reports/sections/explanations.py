@@ -15,14 +15,14 @@ from sorites.reports.section import Section, add_section
 from sorites.reports.view import RunView, View
 
 # Maximum size of the section's images in the file, in bytes.
-WEIGHT = 1_600_000
+IMAGE_BYTES = 1_600_000
 
 
 @add_section(order=52)
 def explanations(view: View) -> Section | None:
     """One group of flips at a time; absent without explanations."""
     groups: dict[str, list[Html]] = {}
-    left, cut = WEIGHT, 0
+    left, cut = IMAGE_BYTES, 0
     for run in view.runs:
         for change in run.explanations.changes if run.explanations else ():
             card = _card(view, run, change) if left > 0 else EMPTY

@@ -120,7 +120,7 @@ def _shot(view: View, row: Row, kind: str, name: str, state: Row) -> Html | None
     name_of_class = view.class_name(row["run_id"], obj["label"])
     left, top, right, bottom = _around(obj, *image.shape[:2])
     drawn = [
-        *(_drawn(view, row, box, obj) for box in _worth_drawing(state["boxes"], obj)),
+        *(_drawn_box(view, row, box, obj) for box in _worth_drawing(state["boxes"], obj)),
         _ground_truth(obj),
     ]
     shifted = [_shifted(box, left, top) for box in drawn]
@@ -162,7 +162,7 @@ def _ground_truth(obj: Row) -> DrawnBox:
     return DrawnBox(tuple(obj[corner] for corner in CORNERS), "", "ground_truth")
 
 
-def _drawn(view: View, row: Row, box: Row, obj: Row) -> DrawnBox:
+def _drawn_box(view: View, row: Row, box: Row, obj: Row) -> DrawnBox:
     detected = box["label"] == obj["label"] and _overlap(box, obj) >= 0.5
     text = f"{view.class_name(row['run_id'], box['label'])} {percent(box['conf'], 0)}"
     return DrawnBox(tuple(box[corner] for corner in CORNERS), text, "detected" if detected else "other")

@@ -245,10 +245,10 @@ def _ends(view: View, settings: pl.DataFrame) -> Html:
                 model_rows.filter(AUTO).to_dicts(),
             )
             ends = [
-                join([estimate(row, _of(row)), tag("small", f"{dials(row)}, {_lamp(row)}")])
+                join([estimate(row, _counts(row)), tag("small", f"{dials(row)}, {_lamp(row)}")])
                 for row in manual[:1] + manual[-1:]
             ]
-            by_light = {row["light"]: estimate(row, _of(row)) for row in auto}
+            by_light = {row["light"]: estimate(row, _counts(row)) for row in auto}
             if ends:
                 lines.append(
                     [model, scorer, *ends, *(by_light.get(light, estimate(None)) for light in lights)]
@@ -267,7 +267,7 @@ def _lamp(row: Row) -> str:
     return f"lamp {row['light']}" if row["light"] else "one light"
 
 
-def _of(row: Row) -> str:
+def _counts(row: Row) -> str:
     return f"n = {count(row['id'])} + {count(row['ood'])}"
 
 
