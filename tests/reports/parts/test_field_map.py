@@ -77,8 +77,8 @@ def test_a_map_a_model_with_a_ring_a_field_and_a_sector_a_quantity() -> None:
     }
     assert values["MTF50", 50] == pytest.approx(0.3 * 0.75, abs=0.006)
     assert values["SSIM", 90] == pytest.approx(0.5045, abs=0.006)
-    assert values["right", 0] == 40
-    assert values["right", 90] == 10
+    assert values["correct", 0] == 40
+    assert values["correct", 90] == 10
 
 
 def test_the_best_ring_is_yellow_and_the_worst_blue() -> None:
@@ -89,7 +89,7 @@ def test_the_best_ring_is_yellow_and_the_worst_blue() -> None:
     shades = {(name, int(field)): (int(r), int(g), int(b)) for r, g, b, name, field in parts}
     assert shades["MTF50", 0] == shades["SSIM", 0] == HIGH
     assert shades["MTF50", 90] == shades["SSIM", 90] == LOW
-    assert shades["right", 90] == LOW  # the least of both models
+    assert shades["correct", 90] == LOW  # the least of both models
     assert shades["correct", 0] not in (LOW, HIGH)  # the other model is better
 
 

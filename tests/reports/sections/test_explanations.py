@@ -79,8 +79,8 @@ def test_a_card_shows_both_sides_with_three_images_each(run: RunView, folder: Pa
     assert section is not None
     assert section.body.count("<img") == 12
     assert re.findall(r'data-pick="([^"]*)"', section.body) == [
-        "lite1 right, lite0 wrong",
-        "lite0: right clean, wrong shifted",
+        "lite1 correct, lite0 wrong",
+        "lite0: correct clean, wrong shifted",
     ]
     assert section.body.count('<figure class="wrong">') == 2
     assert "&lt;b&gt;tank &amp; tower&lt;/b&gt;" in section.body

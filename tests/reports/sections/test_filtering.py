@@ -96,7 +96,7 @@ def test_figure_3_has_a_curve_without_filter_with_it_and_by_people(drawn: list[A
         ("dash", lambda one: not one["outside"]),
     ):
         assert lines[dash] == pytest.approx({0.0: 1.0, 1.0: accuracy(1.0, kept), 2.0: accuracy(2.0, kept)})
-    assert "labelled by hand" in section.lead
+    assert "annotated images" in section.lead
     assert "over the 16 images" in section.lead
 
 

@@ -54,7 +54,7 @@ def test_the_scatter_holds_every_lens_and_its_trend(view: View) -> None:
 def test_lenses_stand_in_the_order_of_their_accuracy(view: View) -> None:
     made = section(view)
     assert made is not None
-    table = made.body[made.body.index("Lenses in order") : made.body.index("lenses.csv")]
+    table = made.body[made.body.index("Lens ranking") : made.body.index("lenses.csv")]
     names = re.findall(r'<th scope="row" class="word">(\w+)</th><td class="num">(\d+)</td>', table)
     each = metrics.lens_accuracy(view.table)
     right = dict(zip(each["lens"], each["value"], strict=True))

@@ -305,7 +305,7 @@ def long_table(
     )
     if len(rows) <= SHOWN_ROWS:
         return table
-    note = f"The first {SHOWN_ROWS} of {count(len(rows))} {what} are table; a search finds "
+    note = f"The first {SHOWN_ROWS} of {count(len(rows))} {what} are shown; a search finds "
     note += "any." if len(rows) <= most else f"one of the first {count(most)}; the CSV file has all."
     return tag(
         "div", table, tag("p", note, cls="note"), cls="findable", data_what=f"{count(len(rows))} {what}"

@@ -165,7 +165,7 @@ def _ground_truth(obj: Row) -> DrawnBox:
 def _drawn_box(view: View, row: Row, box: Row, obj: Row) -> DrawnBox:
     detected = box["label"] == obj["label"] and _overlap(box, obj) >= 0.5
     text = f"{view.class_name(row['run_id'], box['label'])} {percent(box['conf'], 0)}"
-    return DrawnBox(tuple(box[corner] for corner in CORNERS), text, "detected" if detected else "other")
+    return DrawnBox(tuple(box[corner] for corner in CORNERS), text, "found" if detected else "other")
 
 
 def _overlap(one: Row, other: Row) -> float:

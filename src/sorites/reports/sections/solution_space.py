@@ -170,7 +170,7 @@ def _maps(view: View) -> Html:
     )
     ordered = " then ".join(f"lamp {light}" for light in dict.fromkeys(lights) if light)
     note = (
-        f"{shown}, the easiest at the top; settings from dark to exposure{', ' + ordered if ordered else ''}."
+        f"{shown}, the easiest at the top; settings from dark to bright{', ' + ordered if ordered else ''}."
         " Blue is correct, pale is misclassified, grey was not evaluated. Rows and columns are the same for"
         " all"
         " models."
