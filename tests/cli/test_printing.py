@@ -144,6 +144,6 @@ def test_a_run_without_ground_truth_boxes_says_so(tmp_path: Path) -> None:
         explain_empty(answer, "map")
         == "every value is null: the source has no ground-truth boxes for these images"
     )
-    assert "No image was judged, because the source has no ground-truth boxes." in render(
+    assert "No image was evaluated, because the source has no ground-truth boxes." in render(
         merge(run_views(table))
     )

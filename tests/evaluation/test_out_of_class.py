@@ -84,19 +84,17 @@ def test_quality_by_hand() -> None:
 
 @pytest.mark.parametrize("labels", [{}, {"outside": [False]}])
 def test_thresholds_without_labelled_rows_are_refused(labels: dict[str, list[bool]]) -> None:
-    with pytest.raises(
-        SoritesError, match="mine.csv: thresholds need rows labelled by hand.*None of 1 rows is"
-    ):
+    with pytest.raises(SoritesError, match="mine.csv: .*none of 1 rows"):
         calibrate(scores((1.0, 1.0, 1.0, 1.0), **labels), name="mine.csv")
 
 
 def test_bad_scores_are_named_with_their_row(tmp_path: Path) -> None:
     path = tmp_path / "s.csv"
     path.write_text("image_id,class_text,shift_text,joint_image,own_image\na,1,1,1,1\nb,1,NaN,1,1\n")
-    with pytest.raises(SoritesError, match="s.csv, row 2: shift_text is not a number"):
+    with pytest.raises(SoritesError, match="s.csv, row 2: shift_text"):
         read_scores(path)
     path.write_text("image_id,class_text\na,1\n")
-    with pytest.raises(SoritesError, match="s.csv: wanted the columns class_text, .*shift_text is missing"):
+    with pytest.raises(SoritesError, match="s.csv: .*shift_text is missing"):
         read_scores(path)
     with pytest.raises(SoritesError, match="no rule named 'papers'. Did you mean paper"):
         stays(scores((1.0, 1.0, 1.0, 1.0)), rule="papers")
@@ -157,5 +155,5 @@ def test_similarities_of_images_texts_and_starts() -> None:
     soft = similarities([blue], [red], (["red"], ["both"]), (colours, words), colours, softmax=True)
     a, b = (np.exp(v) / np.exp(v).sum() for v in (np.array([0.0, 0, 1]), np.array([1.0, 0, 0])))
     assert soft["own_image"][0] == pytest.approx(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
-    with pytest.raises(SoritesError, match="an untouched image and two texts for each of 1"):
+    with pytest.raises(SoritesError, match="two texts for each of 1"):
         similarities([red], [], (["red"], ["red"]), (colours, words), colours)

@@ -108,7 +108,7 @@ def test_two_folders_share_no_sample_though_their_files_have_the_same_names(
     page = sorites.report(list(runs), tmp_path / "page.html").read_text(encoding="utf-8")
     assert "share no sample" in page[: page.index("<nav")]
     assert "clearly ahead" not in page
-    assert "holds up best" not in page
+    assert "is best under shift" not in page
     assert "Does the order of the models change?" not in page
 
 

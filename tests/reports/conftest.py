@@ -1,4 +1,4 @@
-"""Made-up runs with a known law behind them."""
+"""Synthetic runs with known failure severities."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def names() -> Labels:
 
 
 def breaking(model: str, shift: str, sample: int) -> float:
-    """The fraction of the dial at which this image is lost: a logistic draw around the model's skill."""
+    """Return the fraction of the dial at which an image fails: a logistic draw around the model's skill."""
     own = rng_for(1, f"{sample}", shift).logistic(0, 0.16)
     return (
         SKILL[model]
@@ -66,7 +66,7 @@ def record(model: str, shift: str, severity: float, sample: int, probe: bool = F
 
 
 def probes(model: str, shift: str, sample: int) -> Iterator[dict[str, Any]]:
-    """Halve the first failing bracket four times, as a refined run would."""
+    """Bisect the first failing bracket four times, as a refined run does."""
     top = max(DIALS[shift])
     limit = breaking(model, shift, sample) * top
     settings = [0.0, *DIALS[shift]]
@@ -93,9 +93,7 @@ def made_rows() -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="session")
 def rows() -> pl.DataFrame:
-    """Three models, three shifts, five stops, sixty samples, probes, and two images of a shift
-    that could not be read.
-    """
+    """Three models, three shifts, five severities, sixty samples, probes, and two unreadable images."""
     found = made_rows()
     for row in found:
         if row["sample_id"] in ("object-03.png", "object-04.png") and row["shift"] == "jpeg":
@@ -109,7 +107,7 @@ def rows() -> pl.DataFrame:
 
 
 def image(sample_id: str, shift: str, severity: float) -> ImageU8:
-    """A disc on a gradient with stripes, shifted by the real dial."""
+    """Return a disc on a striped gradient, shifted by the registered shift."""
     rng = rng_for(3, sample_id, "image")
     y, x = np.mgrid[0:200, 0:200] / 200
     colour, other = rng.uniform(0.2, 1, (2, 3))
@@ -143,9 +141,7 @@ def run(rows: pl.DataFrame, names: Labels) -> RunView:
 
 
 def ood_rows() -> Iterator[dict[str, Any]]:
-    """Known images clean and blurred, unknown ones near and far over an 8 x 8 map that thins out,
-    under three scorers.
-    """
+    """Known images clean and blurred, unknown ones near and far over a sparse 8 x 8 map, three scorers."""
     rng = np.random.default_rng(12)
     cells = [
         (sem, cov) for sem in range(8) for cov in range(8) for _ in range(max(0, 16 - 3 * abs(sem - cov)))
@@ -212,7 +208,7 @@ def ood_run() -> RunView:
 
 @pytest.fixture(scope="session")
 def crowded_run(ood_run: RunView) -> RunView:
-    """The OOD run under nine scorers: each of the three again with its scores the more disturbed."""
+    """The OOD run with nine scorers: the three again, with increasing noise."""
     rows = ood_run.table.collect()
     judged = rows.filter(pl.col("output") == "ood")
     noise = np.random.default_rng(5).normal(size=judged.height).astype(np.float32)

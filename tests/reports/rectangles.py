@@ -1,4 +1,4 @@
-"""Images of coloured rectangles with exact boxes, and a detector that finds them by their colour."""
+"""Images of coloured rectangles with exact boxes, and a detector that finds them by colour."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ COLOURS = np.array([(220, 40, 40), (40, 190, 60), (60, 80, 230)], np.float32)
 
 
 def scene(seed: int, side: int = 160) -> tuple[ImageU8, tuple[Box, ...]]:
-    """A grainy ground with one to four rectangles that do not touch."""
+    """Return a noisy background with one to four separate rectangles."""
     rng = np.random.default_rng(seed)
     image = rng.normal(120, 12, (side, side, 3))
     taken = np.zeros((side, side), bool)
@@ -44,7 +44,7 @@ def source(count: int, first: int = 0) -> Source:
 
 
 def detector(name: str = "colours", reach: float = 90.0) -> Model:
-    """A detector of patches that are nearer to a colour than ``reach``; the nearer, the surer."""
+    """Return a detector of patches within ``reach`` of a colour; closer colours are more confident."""
 
     def find(image: ImageU8) -> tuple[Box, ...]:
         apart = np.linalg.norm(image.astype(np.float32)[:, :, None] - COLOURS, axis=-1)

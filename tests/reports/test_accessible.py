@@ -1,6 +1,4 @@
-"""The page judged by axe-core, fetched from npm: no serious fault, in light and dark, on a phone
-and a screen.
-"""
+"""Accessibility checks with axe-core from npm, in light and dark mode, on a phone and a screen."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ VERSION = "axe-core@4"
 
 @pytest.fixture(scope="module")
 def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The script of axe-core; skipped where npm cannot fetch it."""
+    """Return the script of axe-core; skip if npm cannot fetch it."""
     npm, folder = shutil.which("npm"), tmp_path_factory.mktemp("axe")
     if npm is None:
         pytest.skip("needs npm")
@@ -38,9 +36,7 @@ def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_no_serious_fault(
     browser: Any, run: RunView, axe: str, tmp_path_factory: pytest.TempPathFactory, scheme: str, width: int
 ) -> None:
-    """Nothing that axe-core calls serious or critical: contrast, names of controls, regions that
-    keys cannot reach.
-    """
+    """axe-core reports no serious or critical violation."""
     path = reports.page([run], tmp_path_factory.mktemp("accessible") / "report.html")
     context = browser.new_context(
         viewport={"width": width, "height": 900}, color_scheme=scheme, bypass_csp=True, offline=True
@@ -59,9 +55,7 @@ def test_no_serious_fault(
 
 
 def test_charts_have_addresses_and_numbers(browser: Any, run: RunView, tmp_path: Path) -> None:
-    """Every chart has a link of its own, its numbers come as CSV, and a search leaves the sections
-    that hold the words.
-    """
+    """Charts have links, numbers are available as CSV, and a search filters sections."""
     context = browser.new_context(
         viewport={"width": 1280, "height": 900}, offline=True, accept_downloads=True
     )

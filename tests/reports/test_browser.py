@@ -1,4 +1,4 @@
-"""The page in real Chromium, from a file, with the network cut."""
+"""The page in Chromium, from a file, without network."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ VISIBLE = (
 
 
 class Visit:
-    """A page that was opened, with all it asked for and complained about."""
+    """An open page, with its requests and console errors."""
 
     def __init__(self, browser: Any, path: Path, width: int, **options: Any) -> None:
         self.context = browser.new_context(viewport={"width": width, "height": 900}, offline=True, **options)

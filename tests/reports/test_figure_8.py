@@ -1,6 +1,4 @@
-"""Figure 8 of ImageNet-ES from a real run: its layout with a simulated camera, two OOD folders,
-fitted scorers.
-"""
+"""Figure 8 of ImageNet-ES from a run with a simulated camera, two OOD folders and fitted scorers."""
 
 from __future__ import annotations
 
@@ -52,9 +50,7 @@ def photograph(root: Path, sample: Sample, name: str) -> None:
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, pl.DataFrame]:
-    """The report of a run over six captured samples and twelve images of other classes, and the
-    run's table.
-    """
+    """Return the report and the table of a run over six captured samples and twelve OOD images."""
     here, ids = tmp_path_factory.mktemp("figure_8"), labels("imagenet").ids
     asked = set(load("imagenet_es").labels)
     stamps = sorted(core.source("stamps"), key=lambda sample: sample.id)
@@ -82,9 +78,7 @@ def section(html: str, name: str) -> str:
 
 
 def f1(rows: pl.DataFrame) -> float | None:
-    """F1 as the released code has it: right is positive, and the threshold is the score that 95 %
-    of the right images pass.
-    """
+    """F1 as in the released code: correct is positive, and the threshold accepts 95 % of correct images."""
     right = np.sort(rows.filter("correct")["score"].to_numpy())
     if not right.size:
         return None

@@ -18,7 +18,7 @@ EVIL = "<script>alert('m')</script>\"><img src=x onerror=alert(1)>%{x}"
 
 
 class Scripts(HTMLParser):
-    """What the standard library takes for scripts, and for tags, in a page."""
+    """Collect the scripts and tags of a page with the standard library."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -134,7 +134,7 @@ def test_a_bare_table_and_an_empty_one(run: RunView, tmp_path: Path) -> None:
     empty = reports.page([reports.RunView(run.table.head(0), "empty")], tmp_path / "empty.html").read_text(
         encoding="utf-8"
     )
-    assert "No image was judged." in empty
+    assert "No image was evaluated." in empty
     assert len(empty) < 60_000, "a page without charts does not carry the drawing library"
 
 

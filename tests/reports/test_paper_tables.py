@@ -20,7 +20,7 @@ OPTICS = ("astigmatism", "coma", "defocus_spherical", "trefoil", "defocus_disk")
 
 
 def made() -> pl.DataFrame:
-    """Two detectors whose boxes lie further off the more severe the blur is, and lenses at two fields."""
+    """Two detectors whose boxes are displaced more by stronger blur, and lenses at two fields."""
     rng = np.random.default_rng(0)
     settings: list[tuple[str, float | None, dict[str, Any]]] = [("clean", 0.0, {})]
     settings += [(shift, float(severity), {}) for shift in OPTICS for severity in range(1, 6)]
@@ -107,7 +107,7 @@ def test_table_xxi_has_six_errors_clean_and_blurred(table: pl.DataFrame) -> None
 
 
 def test_without_detectors_or_their_shifts_it_says_so(table: pl.DataFrame) -> None:
-    with pytest.raises(SoritesError, match="no model of the run gives boxes"):
+    with pytest.raises(SoritesError, match="only classifiers"):
         paper_tables(table.with_columns(output=pl.lit("label")))
     with pytest.raises(SoritesError, match="the run has none of the shifts"):
         paper_tables(table.filter(shift="clean"))

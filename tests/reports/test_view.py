@@ -13,7 +13,7 @@ from sorites.reports.view import RunView, merge
 
 
 def part(run: RunView, run_id: str, *shifts: str) -> RunView:
-    """What another run of the same suite would hold that turned only these dials."""
+    """Return the run restricted to these shifts."""
     kept = run.table.filter(pl.col("shift").is_in([CLEAN, *shifts])).with_columns(run_id=pl.lit(run_id))
     return dataclasses.replace(run, table=kept)
 

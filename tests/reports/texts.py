@@ -1,4 +1,4 @@
-"""How the page writes numbers, for tests that look for them."""
+"""Number formats of the page, for tests that search for them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 
 def share(row: Mapping[str, float]) -> str:
-    """A share in percent with its interval in small, as ``parts.scorers.estimate`` should write it."""
+    """Format a share with its interval, as ``scorers.estimate`` does."""
     return (
         f"{100 * row['value']:.1f}\u202f%<small>{100 * row['low']:.1f} to"
         f" {100 * row['high']:.1f}\u202f%</small>"

@@ -1,6 +1,4 @@
-"""Made-up tables of runs with several sources: ImageNet-ES beside OOD sets, and IS-OOD with its
-two graded sets.
-"""
+"""Synthetic tables with several sources: ImageNet-ES with OOD sets, and IS-OOD with two graded sets."""
 
 from __future__ import annotations
 
@@ -24,9 +22,7 @@ OOD = {
 def imagenet_es(
     models: tuple[str, ...] = ("lite0", "<b>big</b>"), samples: int = 40
 ) -> Iterator[dict[str, Any]]:
-    """Images of a screen, clean, at the 27 settings and automatic, lamp on and off; and four
-    OOD sets, near and far.
-    """
+    """Yield rows of a screen at 27 settings and automatic, light on and off, and of four OOD sets."""
     rng = np.random.default_rng(0)
     for skill, model in enumerate(models):
         shared = {"run_id": "r", "model": model, "probe": False, "seed": 0, "family": "camera"}
@@ -42,28 +38,44 @@ def imagenet_es(
                 settings = abs(np.log2(at["iso"] * at["shutter"] / at["aperture"] ** 2 / 4)) if at else 0.0
                 right = bool(rng.logistic() < 2.5 + 0.7 * skill - 0.6 * settings)
                 row = {
-                    **shared, "source": "imagenet_es", "split": "test", "sample_id": f"n01/{sample}", "shift": shift,
-                    "image_id": f"{sample}/{json.dumps(at)}", "params": json.dumps(at), "label": sample % 5, "known": True,
-                    "severity": 0.0 if shift == "clean" else None, "pred": sample % 5, "correct": right, "conf": 0.5,
-                }  # fmt: skip
+                    **shared,
+                    "source": "imagenet_es",
+                    "split": "test",
+                    "sample_id": f"n01/{sample}",
+                    "shift": shift,
+                    "image_id": f"{sample}/{json.dumps(at)}",
+                    "params": json.dumps(at),
+                    "label": sample % 5,
+                    "known": True,
+                    "severity": 0.0 if shift == "clean" else None,
+                    "pred": sample % 5,
+                    "correct": right,
+                    "conf": 0.5,
+                }
                 yield {**row, "output": "label"}
                 for scorer, knows in SCORERS.items():
                     yield {**row, "output": "ood", "scorer": scorer, "score": rng.normal(knows * (not right))}
         for name, (group, far) in OOD.items():
             for sample in range(samples):
                 row = {
-                    **shared, "source": name, "split": "", "sample_id": f"{name}/{sample}", "image_id": f"{name}/{sample}",
-                    "shift": "clean", "severity": 0.0, "params": "{}", "known": False, "output": "ood",
+                    **shared,
+                    "source": name,
+                    "split": "",
+                    "sample_id": f"{name}/{sample}",
+                    "image_id": f"{name}/{sample}",
+                    "shift": "clean",
+                    "severity": 0.0,
+                    "params": "{}",
+                    "known": False,
+                    "output": "ood",
                     "attrs": [{"key": "group", "value": group, "common": None}],
-                }  # fmt: skip
+                }
                 for scorer, knows in SCORERS.items():
                     yield {**row, "scorer": scorer, "score": rng.normal(far * (2 - knows))}
 
 
 def is_ood(labelled: bool = False) -> Iterator[dict[str, Any]]:
-    """In-distribution images, and two graded sets of one source whose scores turn the other way with the
-    covariate level.
-    """
+    """Yield in-distribution rows, and two graded sets with opposite trends along the covariate level."""
     rng = np.random.default_rng(1)
     shared = {
         "run_id": "r",
@@ -94,8 +106,17 @@ def is_ood(labelled: bool = False) -> Iterator[dict[str, Any]]:
                 levels = {"sem_level": int(sem) + 1, "cov_level": int(cov) + 1}
                 id_ = f"{name}/{sem}{cov}/{i}"
                 base = {
-                    **shared, **levels, "sample_id": id_, "image_id": id_, "shift": name, "split": "unknown", "severity": None,
-                    "params": json.dumps({"cov_level": levels["cov_level"], "sem_level": levels["sem_level"]}), "family": name,
-                }  # fmt: skip
+                    **shared,
+                    **levels,
+                    "sample_id": id_,
+                    "image_id": id_,
+                    "shift": name,
+                    "split": "unknown",
+                    "severity": None,
+                    "params": json.dumps(
+                        {"cov_level": levels["cov_level"], "sem_level": levels["sem_level"]}
+                    ),
+                    "family": name,
+                }
                 for scorer, knows in (("msp", 0.25), ("knn", 0.35)):
                     yield {**base, "scorer": scorer, "score": rng.normal(0.6 + knows * sem + slope * cov)}

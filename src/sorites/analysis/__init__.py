@@ -1,1 +1,1 @@
-"""What is computed from finished runs: filters, comparisons, features, passports."""
+"""Analyses of finished runs: filters, comparisons, features and passports."""

@@ -1,4 +1,4 @@
-"""The features that a run kept (``--keep-features``), by image."""
+"""Analyse stored features: how well images cluster by class at each setting, and two-dimensional maps."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from scipy.spatial.distance import cdist
 
 from sorites.core import CLEAN
 from sorites.core.errors import SoritesError, UnknownName
+from sorites.core.messages import option
 from sorites.core.rng import digest
 from sorites.core.table import Table, read
 from sorites.evaluation.storage import shards
@@ -23,50 +24,48 @@ from sorites.metrics.camera import AUTO, DIALS, SETTING, setting_accuracy, with_
 from sorites.metrics.intervals import Z, wilson_interval
 from sorites.metrics.rows import SHIFTED, judged_rows, select_rows
 
-# Image id to the image's feature vector.
+# Feature vectors by image id.
 Vectors = dict[str, NDArray[np.float32]]
-# Takes a model and image ids, and returns the vectors of those that were kept.
+# Takes a model name and image ids; returns the stored vectors.
 Features = Callable[[str, Collection[str]], Vectors]
 
 
 def kept_features(run: str | Path, model: str, images: Collection[str]) -> Vectors:
-    """Return a model's features of these images, as far as the run kept them; images that refine
-    a failure severity have none.
+    """Return the stored features of a model for these images.
+
+    Images without stored features, such as refinement probes, are left out.
     """
-    wanted, found = frozenset(images), Vectors()
-    for path in shards.all_features(place(run), model) if wanted else ():
-        about, arrays = read_tensors(path, ("image_id",), ("features",))
-        ids = about["image_id"]
-        rows = [row for row, image in enumerate(ids) if image in wanted]
+    requested, vectors = frozenset(images), Vectors()
+    for path in shards.all_features(place(run), model) if requested else ():
+        header, arrays = read_tensors(path, ("image_id",), ("features",))
+        ids = header["image_id"]
+        rows = [row for row, image in enumerate(ids) if image in requested]
         if rows and "features" in arrays:
-            found |= zip(
+            vectors |= zip(
                 [ids[row] for row in rows], arrays["features"][rows].reshape(len(rows), -1), strict=True
             )
-    return found
+    return vectors
 
 
 def features_of(run: str | Path) -> Features | None:
-    """Return a way to read the features of a run folder, or None where it kept none."""
+    """Return a reader of the features of a run folder, or None if it has none."""
     folder = place(run)
     if not any((folder / "features").glob("*.safetensors")):
         return None
     return lambda model, images: kept_features(folder, model, images)
 
 
-# Measure how well features of images cluster by class, and map them in two dimensions. NumPy alone, but
-# for t-SNE.
+# --- Cluster quality and maps (NumPy; t-SNE needs scikit-learn)
 
 
 Array = NDArray[np.float64]
 DISTANCES = ("cosine", "euclidean")
-# The steps and the greatest perplexity of t-SNE, and the fewest points that are worth a map.
+# Iterations and maximum perplexity of t-SNE, and the fewest points it is run on.
 TSNE_STEPS, TSNE_PERPLEXITY, TSNE_LEAST = 500, 30.0, 10
 
 
 def prepared(features: NDArray[np.floating], distance: str = "cosine") -> Array:
-    """Return features (N x D) as double precision, of unit length where they are compared by
-    cosine; zeros stay zeros.
-    """
+    """Return features (N x D) in float64, scaled to unit length for the cosine distance; zeros stay zeros."""
     if distance not in DISTANCES:
         raise UnknownName(
             "distance of features", distance, DISTANCES, f"There are {' and '.join(DISTANCES)}."
@@ -79,33 +78,37 @@ def prepared(features: NDArray[np.floating], distance: str = "cosine") -> Array:
 
 
 def distances(rows: Array, distance: str = "cosine") -> Array:
-    """Return the distances (N x N) between all pairs of prepared features; the cosine distance is 1
-    minus the cosine.
-    """
-    found: Array = cdist(rows, rows) if distance == "euclidean" else np.clip(1 - rows @ rows.T, 0, 2)
-    np.fill_diagonal(found, 0)
-    return found
+    """Return the pairwise distances (N x N) of prepared features; cosine distance is 1 - cosine."""
+    pairwise: Array = cdist(rows, rows) if distance == "euclidean" else np.clip(1 - rows @ rows.T, 0, 2)
+    np.fill_diagonal(pairwise, 0)
+    return pairwise
 
 
 def silhouette(apart: Array, labels: NDArray[np.integer]) -> tuple[float, float | None] | None:
-    """Return the mean silhouette (Rousseeuw 1987) and its standard error, or None with fewer than
-    two classes or no pair.
+    """Return the mean silhouette (Rousseeuw 1987) and its standard error.
 
-    An image's silhouette is (b - a) / max(a, b): a is its mean distance to the others of its
-    class, b that to the nearest other class; it is 0 for the only image of a class. The error is
-    the jackknife's over images, which holds although silhouettes share their neighbours; it is
-    None where a class cannot be spared.
+    An image's silhouette is (b - a) / max(a, b), where a is its mean distance to the other images of its
+    class and b that to the nearest other class; it is 0 for the only image of a class. The error is the
+    jackknife over images, which is valid although silhouettes share neighbours.
+
+    Args:
+        apart: Pairwise distances (N x N).
+        labels: Class of each image.
+
+    Returns:
+        None with fewer than two classes, or if no class has two images. The error is None if
+        leaving out one image would leave a single class.
     """
-    places = np.unique(labels, return_inverse=True)[1]
-    counts = np.bincount(places)
-    n, rows = len(places), np.arange(len(places))
+    classes = np.unique(labels, return_inverse=True)[1]
+    counts = np.bincount(classes)
+    n, rows = len(classes), np.arange(len(classes))
     if len(counts) < 2 or len(counts) == n:
         return None
-    sums = np.stack([apart[:, places == k].sum(axis=1) for k in range(len(counts))], axis=1)
-    inside = sums[rows, places] / np.maximum(counts[places] - 1, 1)
-    nearest = _Nearest.of(sums, places, counts)
-    value = float(_silhouettes(inside, nearest.first, counts[places]).mean())
-    left_out = np.array([_without(k, apart, places, counts, sums, nearest, inside) for k in range(n)])
+    sums = np.stack([apart[:, classes == k].sum(axis=1) for k in range(len(counts))], axis=1)
+    inside = sums[rows, classes] / np.maximum(counts[classes] - 1, 1)
+    nearest = _Nearest.of(sums, classes, counts)
+    value = float(_silhouettes(inside, nearest.first, counts[classes]).mean())
+    left_out = np.array([_without(k, apart, classes, counts, sums, nearest, inside) for k in range(n)])
     if not np.isfinite(left_out).all():
         return value, None
     return value, float(np.sqrt((n - 1) / n * np.sum((left_out - left_out.mean()) ** 2)))
@@ -113,18 +116,16 @@ def silhouette(apart: Array, labels: NDArray[np.integer]) -> tuple[float, float 
 
 @dataclass(frozen=True)
 class _Nearest:
-    """Each image's mean distance to the nearest other class, which class that is, and the
-    distance to the second nearest.
-    """
+    """Mean distance of each image to its nearest other class, that class, and the second nearest distance."""
 
     first: Array
     which: NDArray[np.integer]
     second: Array
 
     @classmethod
-    def of(cls, sums: Array, places: NDArray[np.integer], counts: NDArray[np.integer]) -> _Nearest:
-        rows, others = np.arange(len(places)), sums / counts
-        others[rows, places] = np.inf
+    def of(cls, sums: Array, classes: NDArray[np.integer], counts: NDArray[np.integer]) -> _Nearest:
+        rows, others = np.arange(len(classes)), sums / counts
+        others[rows, classes] = np.inf
         which = others.argmin(axis=1)
         first = others[rows, which].copy()
         others[rows, which] = np.inf
@@ -133,75 +134,74 @@ class _Nearest:
 
 def _silhouettes(inside: Array, outside: Array, counts: NDArray[np.integer]) -> Array:
     widest = np.maximum(inside, outside)
-    found: Array = np.where(
+    scores: Array = np.where(
         (counts > 1) & (widest > 0), (outside - inside) / np.where(widest > 0, widest, 1), 0.0
     )
-    return found
+    return scores
 
 
 def _without(
     k: int,
     apart: Array,
-    places: NDArray[np.integer],
+    classes: NDArray[np.integer],
     counts: NDArray[np.integer],
     sums: Array,
     nearest: _Nearest,
     inside: Array,
 ) -> float:
-    """Return the mean silhouette without image ``k``: only distances to its class change."""
-    of, left = places[k], counts[places[k]] - 1
-    if left == 0 and len(counts) == 2:
+    """Return the mean silhouette without image ``k``; only distances to its class change."""
+    own_class, remaining = classes[k], counts[classes[k]] - 1
+    if remaining == 0 and len(counts) == 2:
         return float("nan")
-    nearer = sums[:, of] - apart[:, k]
-    same = places == of
-    within = np.where(same, nearer / max(left - 1, 1), inside)
-    rest = np.where(nearest.which == of, nearest.second, nearest.first)
-    beyond = np.where(same, nearest.first, np.minimum(rest, nearer / left if left else np.inf))
-    keep = np.arange(len(places)) != k
-    return float(_silhouettes(within, beyond, np.where(same, left, counts[places]))[keep].mean())
+    sums_without = sums[:, own_class] - apart[:, k]
+    same = classes == own_class
+    within = np.where(same, sums_without / max(remaining - 1, 1), inside)
+    rest = np.where(nearest.which == own_class, nearest.second, nearest.first)
+    beyond = np.where(
+        same, nearest.first, np.minimum(rest, sums_without / remaining if remaining else np.inf)
+    )
+    keep = np.arange(len(classes)) != k
+    return float(_silhouettes(within, beyond, np.where(same, remaining, counts[classes]))[keep].mean())
 
 
 def nearest_centroid(rows: Array, labels: NDArray[np.integer]) -> tuple[float, int] | None:
-    """Return the share of images that are nearest to the centroid of their own class, and how
-    many were judged.
+    """Return the share of images nearest to the centroid of their own class, and the number evaluated.
 
-    Each image is left out of its own centroid, so that chance stays chance; the only image of a
-    class is not judged. Distances are Euclidean between prepared features and the mean of a class.
-    None without two classes or an image to judge.
+    Each image is left out of its own centroid, so that chance level stays unbiased; the only image of a
+    class is not evaluated. Distances are Euclidean between prepared features and class means. Returns None
+    without two classes or an image to evaluate.
     """
-    places = np.unique(labels, return_inverse=True)[1]
-    counts = np.bincount(places)
-    judged = counts[places] > 1
+    classes = np.unique(labels, return_inverse=True)[1]
+    counts = np.bincount(classes)
+    judged = counts[classes] > 1
     if len(counts) < 2 or not judged.any():
         return None
-    centroids = np.stack([rows[places == k].mean(axis=0) for k in range(len(counts))])
+    centroids = np.stack([rows[classes == k].mean(axis=0) for k in range(len(counts))])
     apart = cdist(rows, centroids)
-    own = np.arange(len(rows)), places
-    apart[own] *= counts[places] / np.maximum(counts[places] - 1, 1)
-    return float((apart.argmin(axis=1) == places)[judged].mean()), int(judged.sum())
+    own = np.arange(len(rows)), classes
+    apart[own] *= counts[classes] / np.maximum(counts[classes] - 1, 1)
+    return float((apart.argmin(axis=1) == classes)[judged].mean()), int(judged.sum())
 
 
 def principal_map(rows: Array) -> tuple[Array, Array]:
-    """Return the first two principal components of features (N x 2) and the share of the variance along each.
+    """Return the first two principal components (N x 2) and the share of variance along each.
 
-    The sign of a component is such that its greatest loading is positive, so that the same features
-    give the same map.
+    The sign of a component makes its greatest loading positive, so that equal features give equal maps.
     """
     centred = rows - rows.mean(axis=0)
     left, size, right = np.linalg.svd(centred, full_matrices=False)
     signs = np.sign(right[np.arange(len(right)), np.abs(right).argmax(axis=1)])
     total = float((size**2).sum()) or 1.0
-    found = (left * size * signs)[:, :2]
-    return np.pad(found, ((0, 0), (0, 2 - found.shape[1]))), size[:2] ** 2 / total
+    components = (left * size * signs)[:, :2]
+    return np.pad(components, ((0, 0), (0, 2 - components.shape[1]))), size[:2] ** 2 / total
 
 
 def neighbour_map(rows: Array) -> Array | None:
-    """Return t-SNE's map of features (N x 2; van der Maaten & Hinton 2008), or None without
-    scikit-learn or for few points.
+    """Return a t-SNE map of features (N x 2; van der Maaten & Hinton 2008).
 
-    It starts from the principal components, with a fixed seed, a fixed number of steps and one
-    thread: several threads wait for each other longer than so small a map takes. Keep N to some
-    hundreds: 300 points take about a second.
+    Deterministic: initialised from the principal components, with a fixed seed and number of iterations,
+    on one thread (thread synchronisation costs more than such a small map). Keep N to a few hundred: 300
+    points take about a second. Returns None without scikit-learn or for too few points.
     """
     if len(rows) < TSNE_LEAST:
         return None
@@ -212,21 +212,18 @@ def neighbour_map(rows: Array) -> Array | None:
         return None
     perplexity = min(TSNE_PERPLEXITY, (len(rows) - 1) / 3)
     with threadpool_limits(1):
-        found: Array = TSNE(
+        embedding: Array = TSNE(
             perplexity=perplexity, init="pca", random_state=0, max_iter=TSNE_STEPS
         ).fit_transform(rows)
-    return found
+    return embedding
 
 
-# Measure how well features cluster by class at each setting: clean, the best, worst and automatic one of
-# a camera, or a dial.
+# --- Cluster numbers at each setting: clean, camera settings and severities
 
-
-# The most samples per setting; of more, a fair thousand is taken. ImageNet-ES has as many per
-# split.
+# Maximum number of samples per setting; larger sets are subsampled. ImageNet-ES has 1000 per split.
 MOST = 1000
-# About this many feature vectors are held at a time.
-AT_ONCE = 20_000
+# Number of feature vectors held in memory at a time, approximately.
+VECTORS_IN_MEMORY = 20_000
 NUMBERS = ("silhouette", "nearest centroid", "from clean")
 PLACE = {
     "model": pl.String, "shift": pl.String, "what": pl.String, "light": pl.String, "severity": pl.Float64,
@@ -247,9 +244,7 @@ SCHEMA = pl.Schema(
 
 @dataclass(frozen=True)
 class Place:
-    """One setting for one model, and its images there: one per sample, with its label and whether
-    it is right.
-    """
+    """One setting for one model, with one image per sample, its label and whether it is correct."""
 
     model: str
     shift: str
@@ -261,79 +256,80 @@ class Place:
     dials: tuple[float | None, ...] = (None, None, None)
 
     def names(self) -> dict[str, Any]:
-        """Return what a row of the answer says of the place."""
-        told = {
+        """Return the columns that identify the setting."""
+        columns = {
             "model": self.model,
             "shift": self.shift,
             "what": self.what,
             "light": self.light,
             "severity": self.severity,
         }
-        return told | dict(zip(DIALS, self.dials, strict=True))
+        return columns | dict(zip(DIALS, self.dials, strict=True))
 
 
 def run_clusters(run: str | Path, distance: str = "cosine", every: bool = False) -> pl.DataFrame:
-    """Return the cluster numbers of a run folder that kept features."""
+    """Return the cluster numbers of a run folder that has stored features; see ``clusters``."""
     features = features_of(run)
     table = read(run)
     if features is None:
-        raise SoritesError(f"{run} kept no features: type the run's command again with --keep-features")
+        raise SoritesError(f"{run} has no stored features; repeat the run with {option('keep_features')}.")
     models = sorted(table.select(pl.col("model").unique()).collect(engine="streaming")["model"].drop_nulls())
     return pl.concat([clusters(places(table, model, every), features, distance) for model in models])
 
 
 def clusters(at: Sequence[Place], features: Features, distance: str = "cosine") -> pl.DataFrame:
-    """Return three numbers per place, each with ``n`` and its 95 % interval; ``classes`` counts the
-    classes there.
+    """Return three numbers per setting, each with ``n`` and a 95 % interval; ``classes`` counts the classes.
 
-    ``silhouette`` runs from -1 to 1 (jackknife interval). ``nearest centroid`` is the share of
-    images nearest to the centroid of their class, themselves left out (Wilson). ``from clean`` is
-    the mean distance of an image's features from those of its own clean image (normal, over
-    samples). A number that cannot be had, as with one class, is null.
+    ``silhouette`` runs from -1 to 1 (jackknife interval). ``nearest centroid`` is the share of images nearest
+    to the centroid of their class, leave-one-out (Wilson interval). ``from clean`` is the mean distance
+    between the features of an image and those of its own clean image (normal interval over samples). A
+    number that cannot be computed, as with one class, is null.
     """
     clean = next((place.images for place in at if place.what == CLEAN), None)
     rows: list[dict[str, Any]] = []
-    for some in _batches(at):
-        held = features(
-            some[0].model, _images([*(place.images for place in some), *([] if clean is None else [clean])])
+    for batch in _batches(at):
+        by_image = features(
+            batch[0].model, _images([*(place.images for place in batch), *([] if clean is None else [clean])])
         )
-        rows += [row for place in some for row in _numbers(place, clean, held, distance)]
+        rows += [row for place in batch for row in _numbers(place, clean, by_image, distance)]
     return pl.DataFrame(rows, schema=SCHEMA)
 
 
 def _batches(at: Sequence[Place]) -> Iterator[list[Place]]:
-    some: list[Place] = []
+    batch: list[Place] = []
     for setting in at:
-        if some and sum(held.images.height for held in some) + setting.images.height > AT_ONCE:
-            yield some
-            some = []
-        some.append(setting)
-    if some:
-        yield some
+        if batch and sum(other.images.height for other in batch) + setting.images.height > VECTORS_IN_MEMORY:
+            yield batch
+            batch = []
+        batch.append(setting)
+    if batch:
+        yield batch
 
 
 def _images(frames: Sequence[pl.DataFrame]) -> Collection[str]:
     return {image for frame in frames for image in frame["image_id"]}
 
 
-def vectors(place: Place, held: Vectors) -> tuple[pl.DataFrame, Array]:
-    """Return the images of a place whose features were kept, and these as rows in the same order."""
-    there = place.images.filter(pl.col("image_id").is_in(list(held)))
-    rows = [held[image] for image in there["image_id"]]
-    return there, np.stack(rows).astype(np.float64) if rows else np.zeros((0, 0))
+def vectors(place: Place, by_image: Vectors) -> tuple[pl.DataFrame, Array]:
+    """Return the images of a setting that have features, and their features as rows in the same order."""
+    available = place.images.filter(pl.col("image_id").is_in(list(by_image)))
+    rows = [by_image[image] for image in available["image_id"]]
+    return available, np.stack(rows).astype(np.float64) if rows else np.zeros((0, 0))
 
 
 def _numbers(
-    place: Place, clean: pl.DataFrame | None, held: Vectors, distance: str
+    place: Place, clean: pl.DataFrame | None, by_image: Vectors, distance: str
 ) -> Iterator[dict[str, Any]]:
-    there, raw = vectors(place, held)
-    if not there.height:
+    available, raw = vectors(place, by_image)
+    if not available.height:
         return
-    rows, labels = prepared(raw, distance), there["label"].to_numpy()
+    rows, labels = prepared(raw, distance), available["label"].to_numpy()
     answers = {
         "silhouette": _silhouette(rows, labels, distance),
         "nearest centroid": _centroid(rows, labels),
-        "from clean": _moved(there, rows, clean, held, distance) if place.what != CLEAN else None,
+        "from clean": _distance_from_clean(available, rows, clean, by_image, distance)
+        if place.what != CLEAN
+        else None,
     }
     shared = {**place.names(), "classes": len(set(labels))}
     for name, (value, n, low, high) in (
@@ -346,10 +342,10 @@ Answer = tuple[float | None, int, float | None, float | None]
 
 
 def _silhouette(rows: Array, labels: Any, distance: str) -> Answer:
-    found = silhouette(distances(rows, distance), labels)
-    if found is None:
+    result = silhouette(distances(rows, distance), labels)
+    if result is None:
         return None, len(rows), None, None
-    value, error = found
+    value, error = result
     return (
         (value, len(rows), None, None) if error is None else (value, len(rows), *_within(value, error, -1, 1))
     )
@@ -360,19 +356,21 @@ def _within(value: float, error: float, least: float, most: float) -> tuple[floa
 
 
 def _centroid(rows: Array, labels: Any) -> Answer:
-    found = nearest_centroid(rows, labels)
-    if found is None:
+    result = nearest_centroid(rows, labels)
+    if result is None:
         return None, 0, None, None
-    low, high = pl.DataFrame().select(**wilson_interval(pl.lit(found[0]), pl.lit(found[1]))).row(0)
-    return *found, low, high
+    low, high = pl.DataFrame().select(**wilson_interval(pl.lit(result[0]), pl.lit(result[1]))).row(0)
+    return *result, low, high
 
 
-def _moved(
-    there: pl.DataFrame, rows: Array, clean: pl.DataFrame | None, held: Vectors, distance: str
+def _distance_from_clean(
+    available: pl.DataFrame, rows: Array, clean: pl.DataFrame | None, by_image: Vectors, distance: str
 ) -> Answer | None:
-    start = {} if clean is None else dict(clean.select("sample_id", "image_id").iter_rows())
+    clean_images = {} if clean is None else dict(clean.select("sample_id", "image_id").iter_rows())
     pairs = [
-        (i, held[start[sample]]) for i, sample in enumerate(there["sample_id"]) if start.get(sample) in held
+        (i, by_image[clean_images[sample]])
+        for i, sample in enumerate(available["sample_id"])
+        if clean_images.get(sample) in by_image
     ]
     if not pairs:
         return None
@@ -391,35 +389,32 @@ def _moved(
 
 
 def places(table: Table, model: str, every: bool = False) -> list[Place]:
-    """Return the places of a model in order: clean, then those of its camera by light, then every
-    severity of its dials.
+    """Return the settings of a model: clean, then those of its camera by light, then all severities.
 
-    Of a camera the best, the worst and the automatic setting are taken under each light, ``every``
-    takes the others too; the best is that of ``setting_table``. Of several automatic shots of a
-    sample the first counts. Grids that are no camera have none.
+    Of a camera grid, the best, worst and automatic settings under each light are taken (the best as in
+    ``setting_table``); ``every`` adds the others. Of several automatic shots of a sample the first counts.
+    Grids other than camera grids contribute nothing.
     """
-    wanted = judged_rows(select_rows(table.lazy().filter(pl.col("model") == model), ())[0])
-    rows = wanted.drop_nulls("label").select(COLUMNS).collect(engine="streaming")
-    clean = _of(rows.filter(pl.col("shift") == CLEAN))
-    found = [Place(model, CLEAN, CLEAN, clean)] if clean.height else []
-    found += _of_camera(with_settings(rows).collect(), model, every)
+    evaluated = judged_rows(select_rows(table.lazy().filter(pl.col("model") == model), ())[0])
+    rows = evaluated.drop_nulls("label").select(COLUMNS).collect(engine="streaming")
+    clean = _one_per_sample(rows.filter(pl.col("shift") == CLEAN))
+    settings = [Place(model, CLEAN, CLEAN, clean)] if clean.height else []
+    settings += _camera_settings(with_settings(rows).collect(), model, every)
     for (shift, severity), part in (
         rows.filter(SHIFTED).sort("shift", "severity").group_by("shift", "severity", maintain_order=True)
     ):
-        found.append(Place(model, str(shift), "severity", _of(part), severity=float(severity)))
-    return found
+        settings.append(Place(model, str(shift), "severity", _one_per_sample(part), severity=float(severity)))
+    return settings
 
 
-def _of_camera(rows: pl.DataFrame, model: str, every: bool) -> Iterator[Place]:
-    """Yield the settings of a camera, first those with the lamp on; equal ones are ordered as
-    ``setting_table`` orders them.
-    """
+def _camera_settings(rows: pl.DataFrame, model: str, every: bool) -> Iterator[Place]:
+    """Yield the settings of a camera, light on first; ties are ordered as in ``setting_table``."""
     settings = (
         setting_accuracy(rows, ["shift", *SETTING])
         .filter(pl.col("n") > 0)
         .sort("shift", "light", descending=[False, True])
     )
-    held = rows.partition_by("shift", *SETTING, as_dict=True)
+    rows_by_setting = rows.partition_by("shift", *SETTING, as_dict=True)
     for (shift, light), part in settings.group_by("shift", "light", maintain_order=True):
         manual, auto = part.filter(~AUTO), part.filter(AUTO)
         ends = {
@@ -430,24 +425,24 @@ def _of_camera(rows: pl.DataFrame, model: str, every: bool) -> Iterator[Place]:
         chosen += [("auto", row) for row in auto.to_dicts()]
         rest = [row for row in manual.sort(DIALS).to_dicts() if row not in [row for _, row in chosen]]
         for what, row in [*chosen, *(("manual", row) for row in rest if every)]:
-            images = _of(held[shift, *(row[name] for name in SETTING)])
+            images = _one_per_sample(rows_by_setting[shift, *(row[name] for name in SETTING)])
             dials = tuple(row[name] for name in DIALS)
             yield Place(model, str(shift), what, images, None if light is None else str(light), dials=dials)
 
 
 COLUMNS = (
-    "run_id", "source", "sample_id", "image_id", "label", "correct", "shift", "severity", "params", "model", "output", "valid",
-    "probe", "error",
+    "run_id", "source", "sample_id", "image_id", "label", "correct", "shift", "severity", "params", "model",
+    "output", "valid", "probe", "error",
 )  # fmt: skip
 
 
-def _of(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return one image per sample, at most ``MOST`` of them, sorted by sample."""
+def _one_per_sample(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return one image per sample, at most ``MOST``, sorted by sample."""
     shot = pl.col("params").str.json_path_match("$.shot").cast(pl.Int64, strict=False)
     columns = ("source", "sample_id", "image_id", "label", "correct", "run_id")
     ordered = rows.select(*columns, shot=shot).sort("source", "sample_id", "shot", "image_id")
     first = ordered.unique(["source", "sample_id"], keep="first", maintain_order=True).drop("shot")
     if first.height <= MOST:
         return first
-    fair = sorted(range(first.height), key=lambda i: digest(first["sample_id"][i]))[:MOST]
-    return first[sorted(fair)]
+    subsample = sorted(range(first.height), key=lambda i: digest(first["sample_id"][i]))[:MOST]
+    return first[sorted(subsample)]

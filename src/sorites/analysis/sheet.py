@@ -1,7 +1,7 @@
-"""One sample at several settings, as every model of a run judged it: the content of a sheet, and
-its images made again.
+"""Contact sheets: one sample at several settings, with the prediction of every model of a run.
 
-Baek et al., "Unexplored Faces of Robustness and Out-of-Distribution", CVPR 2024, Figure 10, for any run.
+This generalises Figure 10 of Baek et al., "Unexplored Faces of Robustness and Out-of-Distribution",
+CVPR 2024, to any run.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from sorites.evaluation.plan import Plan
 from sorites.metrics.camera import disagreement
 from sorites.metrics.rows import judged_rows, select_rows
 
-# The most settings across a sheet.
-MOST = 12
-SEEN = (
+# Default maximum number of settings shown on a sheet.
+MAX_SETTINGS = 12
+COLUMNS = (
     "run_id",
     "sample_id",
     "image_id",
@@ -40,7 +40,7 @@ SEEN = (
 
 @dataclass(frozen=True)
 class Verdict:
-    """The prediction of a model for an image, how sure it is, and whether that is right."""
+    """The prediction of a model for an image, its confidence, and whether it is correct."""
 
     pred: int | None
     conf: float | None
@@ -49,7 +49,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Column:
-    """One image of a sheet: where its dials stand, and the verdict of each model that judged it."""
+    """One image of a sheet: its setting, and the verdict of each model."""
 
     image_id: str
     shift: str
@@ -60,9 +60,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Sheet:
-    """The settings of one sample under one shift, the clean image first where there is one;
-    ``of`` counts all settings.
-    """
+    """The images of one sample under one shift, the clean image first if there is one."""
 
     run_id: str
     sample_id: str
@@ -71,29 +69,30 @@ class Sheet:
     columns: tuple[Column, ...]
     models: tuple[str, ...]
     of: int
+    """Number of settings available, including those not shown."""
 
 
 def disputed(table: Table, shift: str | None = None, most: int = 1) -> list[tuple[str, str]]:
-    """Return (shift, sample) of the samples on which models differ most; of one model, those that
-    are right about half the time.
+    """Return (shift, sample_id) of the samples on which models disagree most.
 
-    Ties are sorted by shift and sample.
+    With a single model, samples that it classifies correctly about half the time come first. Ties are
+    sorted by shift and sample.
     """
     rows = table.lazy().filter(pl.col("shift") != CLEAN)
     rows = rows if shift is None else rows.filter(pl.col("shift") == shift)
     models = rows.select(pl.col("model").n_unique()).collect(engine="streaming").item()
     if models > 1:
-        found = disagreement(rows)
+        ranking = disagreement(rows)
     else:
-        right = pl.col("correct").mean()
+        accuracy = pl.col("correct").mean()
         judged = (
             judged_rows(select_rows(rows, ())[0])
             .group_by("shift", "sample_id")
-            .agg(value=right * (1 - right))
+            .agg(value=accuracy * (1 - accuracy))
         )
-        found = judged.collect(engine="streaming")
+        ranking = judged.collect(engine="streaming")
     ordered = (
-        found.drop_nulls("value")
+        ranking.drop_nulls("value")
         .sort("value", "shift", "sample_id", descending=[True, False, False])
         .head(most)
     )
@@ -101,52 +100,67 @@ def disputed(table: Table, shift: str | None = None, most: int = 1) -> list[tupl
 
 
 def sheet(
-    table: Table, sample: str | None = None, shift: str | None = None, light: str = "on", most: int = MOST
+    table: Table,
+    sample: str | None = None,
+    shift: str | None = None,
+    light: str = "on",
+    most: int = MAX_SETTINGS,
 ) -> Sheet:
-    """Return the sheet of one sample; by default the one on which the models differ most, under the
-    shift where they do.
+    """Return the sheet of one sample under one shift.
 
-    Of more than ``most`` settings an even spread is taken: along a dial by severity, of a camera by
-    the light that reaches the sensor, with the first automatic shot before the manual settings. Of
-    a camera's lights only ``light`` is shown.
+    Args:
+        table: The table of a run.
+        sample: The sample to show; by default the one on which the models disagree most.
+        shift: The shift to show; by default the one under which they disagree most.
+        light: The light of a camera grid to show, ``"on"`` or ``"off"``.
+        most: Maximum number of images. Settings are thinned evenly: by severity, or for a camera by
+            exposure, with the first automatic shot before the manual settings.
+
+    Raises:
+        SoritesError: The run has no such sample or shift, or no shifted image was evaluated.
     """
     chosen = disputed(
         table.lazy() if sample is None else table.lazy().filter(pl.col("sample_id") == sample), shift
     )
     if not chosen:
-        raise _nothing(table, sample, shift)
-    under, of = chosen[0]
+        raise _nothing_to_show(table, sample, shift)
+    shift_name, sample_id = chosen[0]
     rows = judged_rows(
         select_rows(
-            table.lazy().filter(pl.col("sample_id") == of, pl.col("shift").is_in([CLEAN, under])), ()
+            table.lazy().filter(pl.col("sample_id") == sample_id, pl.col("shift").is_in([CLEAN, shift_name])),
+            (),
         )[0]
     )
-    held = rows.select(SEEN).collect(engine="streaming")
-    held = held.filter(pl.col("run_id") == held.filter(pl.col("shift") == under)["run_id"].min())
-    columns = [_column(part) for part in held.partition_by("image_id", maintain_order=True)]
+    judged = rows.select(COLUMNS).collect(engine="streaming")
+    judged = judged.filter(pl.col("run_id") == judged.filter(pl.col("shift") == shift_name)["run_id"].min())
+    columns = [_column(part) for part in judged.partition_by("image_id", maintain_order=True)]
     clean = [column for column in columns if column.shift == CLEAN][:1]
-    moved = _under(sorted((column for column in columns if column.shift == under), key=_order), light)
-    models = tuple(sorted(held["model"].unique()))
-    shown = (*clean, *_spread(moved, most - len(clean)))
-    return Sheet(held["run_id"][0], of, held["label"][0], under, shown, models, len(moved))
+    shifted = _one_light(
+        sorted((column for column in columns if column.shift == shift_name), key=_order), light
+    )
+    models = tuple(sorted(judged["model"].unique()))
+    selected = (*clean, *_spread(shifted, most - len(clean)))
+    return Sheet(
+        judged["run_id"][0], sample_id, judged["label"][0], shift_name, selected, models, len(shifted)
+    )
 
 
-def _nothing(table: Table, sample: str | None, shift: str | None) -> SoritesError:
-    held = (
+def _nothing_to_show(table: Table, sample: str | None, shift: str | None) -> SoritesError:
+    shifted = (
         table.lazy()
         .filter(pl.col("shift") != CLEAN)
         .select("shift", "sample_id")
         .unique()
         .collect(engine="streaming")
     )
-    shifts, samples = sorted(held["shift"].unique()), sorted(held["sample_id"].unique())
+    shifts, samples = sorted(shifted["shift"].unique()), sorted(shifted["sample_id"].unique())
     if shift is not None and shift not in shifts:
         return UnknownName("shift", shift, shifts, f"The run has {', '.join(shifts) or 'none'}.")
     if sample is not None and sample not in samples:
         return UnknownName(
             "sample", sample, samples, f"One of the {len(samples)} is {samples[0] if samples else 'none'}."
         )
-    return SoritesError("no image of this run was judged under a shift: a sheet has nothing to show")
+    return SoritesError("The run has no evaluated images under a shift to show on a sheet.")
 
 
 def _column(rows: pl.DataFrame) -> Column:
@@ -157,9 +171,7 @@ def _column(rows: pl.DataFrame) -> Column:
 
 
 def _order(column: Column) -> tuple[Any, ...]:
-    """Order along a dial by severity, of a camera automatic shots first and then by the light on
-    the sensor.
-    """
+    """Sort by severity; for a camera, automatic shots first, then by exposure (ISO x time / f-number²)."""
     params = column.params
     light = (
         params["iso"] * params["shutter"] / params["aperture"] ** 2
@@ -175,16 +187,16 @@ def _order(column: Column) -> tuple[Any, ...]:
     )
 
 
-def _under(columns: Sequence[Column], light: str) -> list[Column]:
-    """Keep one light of a camera and the first automatic shot."""
+def _one_light(columns: Sequence[Column], light: str) -> list[Column]:
+    """Keep one light of a camera, and only the first automatic shot."""
     lights = {str(column.params["light"]) for column in columns if "light" in column.params}
-    kept = [
+    lit = [
         column
         for column in columns
         if not lights or column.params.get("light") == (light if light in lights else min(lights))
     ]
-    auto = [column for column in kept if column.params.get("mode") == "auto"]
-    return [*auto[:1], *(column for column in kept if column.params.get("mode") != "auto")]
+    auto = [column for column in lit if column.params.get("mode") == "auto"]
+    return [*auto[:1], *(column for column in lit if column.params.get("mode") != "auto")]
 
 
 def _spread(columns: Sequence[Column], most: int) -> list[Column]:
@@ -195,25 +207,27 @@ def _spread(columns: Sequence[Column], most: int) -> list[Column]:
 
 
 def images_of(plan: Plan, sample_id: str, images: Collection[str]) -> dict[str, ImageU8]:
-    """Make the images of a sample again, by image id; those that cannot be made are absent."""
-    found = {}
+    """Recompute the images of a sample, by image id; images that cannot be made are left out."""
+    shots = {}
     for shift, samples in plan.groups.items():
         for sample in samples.called(sample_id):
             if shift not in plan.shifts:
                 if plan.image_id(sample, shift, sample.setting) in images:
-                    found[plan.image_id(sample, shift, sample.setting)] = captured(plan, sample)
+                    shots[plan.image_id(sample, shift, sample.setting)] = captured(plan, sample)
                 continue
-            named = {
+            settings = {
                 plan.image_id(sample, shift, plan.shifts[shift].setting(setting)): setting
                 for setting in plan.settings[shift]
             }
-            wanted = {image: setting for image, setting in named.items() if image in images}
-            found |= (
-                zip(wanted, turned(plan, sample, shift, list(wanted.values())), strict=True) if wanted else ()
+            requested = {image: setting for image, setting in settings.items() if image in images}
+            shots |= (
+                zip(requested, turned(plan, sample, shift, list(requested.values())), strict=True)
+                if requested
+                else ()
             )
-    return {image: shot.image for image, shot in found.items() if shot.image is not None}
+    return {image: shot.image for image, shot in shots.items() if shot.image is not None}
 
 
-def limited(held: Sheet, models: Collection[str]) -> Sheet:
-    """Return the sheet with these models only, in this order."""
-    return replace(held, models=tuple(model for model in models if model in held.models))
+def with_models(sheet: Sheet, models: Collection[str]) -> Sheet:
+    """Return a sheet restricted to these models, in this order."""
+    return replace(sheet, models=tuple(model for model in models if model in sheet.models))

@@ -1,12 +1,10 @@
-"""Conditions on rows of the table as they are typed: ``shift = coma and level >= 3``.
+"""Parse row conditions such as ``shift = coma and level >= 3`` into polars expressions.
 
-They become expressions; nothing is run.
-
-A comparison is a column, one of ``= != < <= > >=``, and a value; ``in (a, b)`` and ``is null``,
-``is not null`` are understood too, and ``and``, ``or``, ``not`` and parentheses join them. Values
-with spaces or signs stand in quotes. ``params.iso`` is the entry iso of a setting's params, and
-``attrs.weather`` the attribute weather of a sample. A row without a value there meets ``!=`` and no
-other comparison, so that ``not level = 3`` keeps the clean images.
+Conditions are parsed, never evaluated as code. A comparison is a column, one of ``= != < <= > >=``, and a
+value; ``in (a, b)``, ``is null`` and ``is not null`` are supported as well. Comparisons combine with
+``and``, ``or``, ``not`` and parentheses. Values with spaces or signs need quotes. ``params.iso`` reads the
+entry ``iso`` of a setting's params, ``attrs.weather`` the attribute ``weather`` of a sample. A null matches
+``!=`` and no other comparison, so ``not level = 3`` keeps the clean images.
 """
 
 from __future__ import annotations
@@ -20,25 +18,26 @@ from typing import Any
 import polars as pl
 
 from sorites.core.errors import SoritesError, UnknownName
+from sorites.core.messages import option
 from sorites.core.table import Table
 
 TOKEN = re.compile(
     r"""\s*(?:(?P<quoted>'[^']*'|"[^"]*")|(?P<sign><=|>=|!=|<>|==|[=<>(),])|(?P<word>[^\s=<>!(),'"]+))"""
 )
-COMPARE: Mapping[str, Callable[[pl.Expr, Any], pl.Expr]] = {
+OPERATORS: Mapping[str, Callable[[pl.Expr, Any], pl.Expr]] = {
     "=": operator.eq, "==": operator.eq, "!=": operator.ne, "<>": operator.ne,
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
 ORDERED = ("<", "<=", ">", ">=")
-EXAMPLE = 'such as --where "shift = coma and level >= 3"'
-# Columns of few values: a value that none of the rows has is an error that lists those they have.
-LISTED = ("source", "split", "family", "shift", "model", "output", "scorer")
+EXAMPLE = 'for example "shift = coma and level >= 3"'
+# Columns with few distinct values. Comparing one with a value that no row has is an error.
+ENUMERATED_COLUMNS = ("source", "split", "family", "shift", "model", "output", "scorer")
 PARAMS, ATTRS = "params.", "attrs."
 
 
 @dataclass(frozen=True)
 class Token:
-    """A word, a quoted text or a sign of a condition."""
+    """A word, quoted text or sign of a condition."""
 
     text: str
     kind: str
@@ -48,64 +47,74 @@ class Token:
 
 
 def where(table: Table, text: str) -> pl.LazyFrame:
-    """Return the rows of a table that meet a condition; one that cannot be read, or names what is
-    not there, is an error.
+    """Return the rows of a table that match a condition.
+
+    Args:
+        table: The table to filter.
+        text: The condition; the module docstring describes its syntax.
+
+    Returns:
+        The matching rows, not yet collected.
+
+    Raises:
+        SoritesError: The condition cannot be parsed, or names an unknown column or value.
     """
     lazy = table.lazy()
-    reader = _Reader(text, lazy.collect_schema())
-    condition = reader.read()
-    for column, value in reader.named:
-        held = (
+    parser = _Parser(text, lazy.collect_schema())
+    condition = parser.read()
+    for column, value in parser.listed_values:
+        present = (
             lazy.select(pl.col(column).drop_nulls().unique().sort())
             .collect(engine="streaming")[column]
             .to_list()
         )
-        if value not in held:
-            raise UnknownName(f"{column} here", value, held, f"There are {', '.join(held)}.")
+        if value not in present:
+            raise UnknownName(f"{column} here", value, present, f"There are {', '.join(present)}.")
     return lazy.filter(condition)
 
 
 def tokens(text: str) -> Iterator[Token]:
-    """Yield the parts of a condition."""
-    place = 0
-    while text[place:].strip():
-        found = TOKEN.match(text, place)
-        if found is None:
+    """Split a condition into tokens."""
+    position = 0
+    while text[position:].strip():
+        match = TOKEN.match(text, position)
+        if match is None:
             raise SoritesError(
-                f"--where: {text[place:].strip()!r} cannot be read; wanted a condition, {EXAMPLE}"
+                f"{option('where', None)}: cannot parse {text[position:].strip()!r}; expected a condition,"
+                f" {EXAMPLE}"
             )
-        kind = str(found.lastgroup)
-        part = found[kind]
-        yield Token(part[1:-1] if kind == "quoted" else part, kind)
-        place = found.end()
+        kind = str(match.lastgroup)
+        matched = match[kind]
+        yield Token(matched[1:-1] if kind == "quoted" else matched, kind)
+        position = match.end()
 
 
-class _Reader:
-    """Reads a condition from left to right: ``or`` binds least, then ``and``, then ``not``."""
+class _Parser:
+    """Recursive-descent parser; ``or`` binds weakest, then ``and``, then ``not``."""
 
     def __init__(self, text: str, schema: Mapping[str, Any]) -> None:
         self.text, self.schema = text, schema
-        self.left = list(tokens(text))
-        self.named: list[tuple[str, str]] = []
-        """Columns of few values, with the values that were asked for."""
+        self.remaining = list(tokens(text))
+        self.listed_values: list[tuple[str, str]] = []
+        """Values compared with enumerated columns, to be checked against the table."""
 
     def read(self) -> pl.Expr:
         condition = self._or()
-        if self.left:
-            raise self._wanted("and, or, or the end", self.left[0].text)
+        if self.remaining:
+            raise self._expected("and, or, or the end", self.remaining[0].text)
         return condition
 
     def _or(self) -> pl.Expr:
-        found = self._and()
+        condition = self._and()
         while self._next("or"):
-            found = found | self._and()
-        return found
+            condition = condition | self._and()
+        return condition
 
     def _and(self) -> pl.Expr:
-        found = self._not()
+        condition = self._not()
         while self._next("and"):
-            found = found & self._not()
-        return found
+            condition = condition & self._not()
+        return condition
 
     def _not(self) -> pl.Expr:
         if self._next("not"):
@@ -124,35 +133,35 @@ class _Reader:
             value = self._column(name, None)
             return value.is_not_null() if negated else value.is_null()
         if self._next("in"):
-            return pl.any_horizontal(*(self._compared(name, "=", value) for value in self._several()))
+            return pl.any_horizontal(
+                *(self._comparison_with(name, "=", value) for value in self._value_list())
+            )
         sign = self._take("one of = != < <= > >=")
-        if sign.text not in COMPARE or sign.kind != "sign":
-            raise self._wanted("one of = != < <= > >=, in, is", sign.text)
-        return self._compared(name, sign.text, self._take("a value"))
+        if sign.text not in OPERATORS or sign.kind != "sign":
+            raise self._expected("one of = != < <= > >=, in, is", sign.text)
+        return self._comparison_with(name, sign.text, self._take("a value"))
 
-    def _several(self) -> list[Token]:
+    def _value_list(self) -> list[Token]:
         self._must("(")
-        found = [self._take("a value")]
+        values = [self._take("a value")]
         while self._next(",", kind="sign"):
-            found.append(self._take("a value"))
+            values.append(self._take("a value"))
         self._must(")")
-        return found
+        return values
 
-    def _compared(self, name: str, sign: str, value: Token) -> pl.Expr:
-        read = self._value(name, sign, value)
-        if name in LISTED and isinstance(read, str) and COMPARE[sign] is operator.eq:
-            self.named.append((name, read))
+    def _comparison_with(self, name: str, sign: str, value: Token) -> pl.Expr:
+        operand = self._value(name, sign, value)
+        if name in ENUMERATED_COLUMNS and isinstance(operand, str) and OPERATORS[sign] is operator.eq:
+            self.listed_values.append((name, operand))
         if name.startswith(ATTRS):
             pair = pl.element().struct
-            has = (pair.field("key") == name.removeprefix(ATTRS)) & (pair.field("value") == str(read))
-            found = pl.col("attrs").list.eval(has).list.any().fill_null(False)
-            return found if COMPARE[sign] is operator.eq else ~found
-        return COMPARE[sign](self._column(name, read), read).fill_null(COMPARE[sign] is operator.ne)
+            is_pair = (pair.field("key") == name.removeprefix(ATTRS)) & (pair.field("value") == str(operand))
+            has_pair = pl.col("attrs").list.eval(is_pair).list.any().fill_null(False)
+            return has_pair if OPERATORS[sign] is operator.eq else ~has_pair
+        return OPERATORS[sign](self._column(name, operand), operand).fill_null(OPERATORS[sign] is operator.ne)
 
     def _column(self, name: str, value: Any) -> pl.Expr:
-        """Return a column, or an entry of a setting's params as the kind of object that it is
-        compared with.
-        """
+        """Return a column, or an entry of params cast to the type of ``value``."""
         if name.startswith(PARAMS):
             entry = pl.col("params").str.json_path_match(f"$['{name.removeprefix(PARAMS)}']")
             is_number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -160,54 +169,59 @@ class _Reader:
         return pl.col(name)
 
     def _value(self, name: str, sign: str, value: Token) -> Any:
-        """Return a value as the column holds it; one of another kind is an error."""
+        """Convert a token to the type of the column."""
         if name.startswith((PARAMS, ATTRS)):
             return _number(value) if name.startswith(PARAMS) else self._text(name, sign, value)
         if name not in self.schema or self.schema[name].is_nested():
-            known = [column for column, kind in self.schema.items() if not kind.is_nested()]
+            columns = [column for column, kind in self.schema.items() if not kind.is_nested()]
             raise UnknownName(
-                "column", name, known, f"The columns are {', '.join(known)}, params.NAME and attrs.NAME."
+                "column", name, columns, f"The columns are {', '.join(columns)}, params.NAME and attrs.NAME."
             )
         if self.schema[name].is_numeric():
-            read = _number(value)
-            if isinstance(read, str):
-                raise SoritesError(f"--where: {name} holds numbers, got {value.text!r}")
-            return read
+            number = _number(value)
+            if isinstance(number, str):
+                raise SoritesError(f"{option('where', None)}: column {name} is numeric, got {value.text!r}.")
+            return number
         if self.schema[name] == pl.Boolean:
             if not value.is_word("true", "false") or sign in ORDERED:
                 raise SoritesError(
-                    f"--where: {name} is true or false: {name} = true, got {sign} {value.text}"
+                    f"{option('where', None)}: column {name} is boolean; use {name} = true or {name} = false,"
+                    f" got {sign} {value.text}."
                 )
             return value.text.lower() == "true"
         return self._text(name, sign, value)
 
     def _text(self, name: str, sign: str, value: Token) -> str:
         if sign in ORDERED:
-            raise SoritesError(f"--where: {name} holds text, which is compared by = and !=, not by {sign}")
+            raise SoritesError(
+                f"{option('where', None)}: column {name} is text, so only = and != apply, got {sign}."
+            )
         return value.text
 
     def _next(self, text: str, kind: str = "word") -> bool:
-        """Take the next part if it is this one."""
-        if self.left and self.left[0].kind == kind and self.left[0].text.lower() == text:
-            self.left.pop(0)
+        """Consume the next token if it matches."""
+        if self.remaining and self.remaining[0].kind == kind and self.remaining[0].text.lower() == text:
+            self.remaining.pop(0)
             return True
         return False
 
     def _must(self, text: str, kind: str = "sign") -> None:
         if not self._next(text, kind):
-            raise self._wanted(text, self.left[0].text if self.left else "the end")
+            raise self._expected(text, self.remaining[0].text if self.remaining else "the end")
 
     def _take(self, what: str) -> Token:
-        if not self.left or (self.left[0].kind == "sign" and not what.startswith("one of")):
-            raise self._wanted(what, self.left[0].text if self.left else "the end")
-        return self.left.pop(0)
+        if not self.remaining or (self.remaining[0].kind == "sign" and not what.startswith("one of")):
+            raise self._expected(what, self.remaining[0].text if self.remaining else "the end")
+        return self.remaining.pop(0)
 
-    def _wanted(self, what: str, came: str) -> SoritesError:
-        return SoritesError(f"--where {self.text!r}: wanted {what}, got {came!r}; {EXAMPLE}")
+    def _expected(self, what: str, actual: str) -> SoritesError:
+        return SoritesError(
+            f"{option('where', None)}: expected {what} in {self.text!r}, got {actual!r}; {EXAMPLE}"
+        )
 
 
 def _number(value: Token) -> float | int | str:
-    """Return a word as a number where it is one; a quoted text never is."""
+    """Return an unquoted token as a number if it is one, else its text."""
     if value.kind == "quoted":
         return value.text
     for kind in (int, float):

@@ -1,7 +1,7 @@
-"""The report turns tables into one self-contained page.
+"""Turn tables into one self-contained HTML page.
 
-``sections`` registers the built-in sections, ``parts`` holds what they are made of, ``add_section``
-adds one from elsewhere. Nothing here evaluates a model or changes a run folder.
+``sections`` registers the built-in sections, ``components`` holds their building blocks, and ``add_section``
+adds a section from elsewhere. Nothing here evaluates a model or changes a run folder.
 """
 
 from sorites.reports.page import page

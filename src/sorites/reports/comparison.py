@@ -1,4 +1,4 @@
-"""A comparison as text: GitHub's Markdown for a pull request, and JUnit's XML for a CI that lists tests."""
+"""Render a comparison: Markdown for a pull request, JUnit XML for CI, and an HTML page."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ from sorites.reports.view import RunView, View, merge
 SIGNIFICANT = 0.05
 
 
-def markdown(found: Comparison, verdicts: Sequence[Verdict]) -> str:
-    """Return the comparison as GitHub-flavoured Markdown: the verdict first, then one line per dial."""
-    base, new = map(_plain, found.names)
+def markdown(comparison: Comparison, verdicts: Sequence[Verdict]) -> str:
+    """Return the comparison as GitHub-flavoured Markdown: the gate's verdict, then one line per shift."""
+    base, new = map(_escape, comparison.names)
     lines = [
         f"### {new} against {base}",
         "",
         *_verdict(verdicts),
-        *(f"> {_plain(note)}" for note in found.notes),
+        *(f"> {_escape(note)}" for note in comparison.notes),
     ]
     lines += [
         "",
@@ -59,30 +59,30 @@ def markdown(found: Comparison, verdicts: Sequence[Verdict]) -> str:
         ),
     ]
     lines += ["|---|--:|--:|--:|--:|--:|--:|--:|--:|"]
-    lines += [_line(row) for row in found.dials.to_dicts()]
-    return "\n".join([*lines, "", _legend(found), ""])
+    lines += [_line(row) for row in comparison.dials.to_dicts()]
+    return "\n".join([*lines, "", _legend(), ""])
 
 
 def _verdict(verdicts: Sequence[Verdict]) -> list[str]:
     if not verdicts:
         return []
-    broken, held = (
-        [_plain(f"{v.rule.text}: {v}") for v in verdicts if v.broken is side] for side in (True, False)
+    broken, met = (
+        [_escape(f"{v.rule.text}: {v}") for v in verdicts if v.broken is side] for side in (True, False)
     )
-    said = (
+    outcome = (
         f"fails**: {len(broken)} of {len(verdicts)} checks are broken."
         if broken
-        else f"holds**: {len(verdicts)} checks."
+        else f"passes**: {len(verdicts)} checks."
     )
-    folded = [
-        "<details><summary>checks that hold</summary>",
+    details = [
+        "<details><summary>checks that pass</summary>",
         "",
-        *(f"- {line}" for line in held),
+        *(f"- {line}" for line in met),
         "",
         "</details>",
         "",
     ]
-    return [f"**The gate {said}", "", *(f"- {line}" for line in broken), "", *(folded if held else [])]
+    return [f"**The gate {outcome}", "", *(f"- {line}" for line in broken), "", *(details if met else [])]
 
 
 def _line(row: dict[str, Any]) -> str:
@@ -91,7 +91,7 @@ def _line(row: dict[str, Any]) -> str:
     numbers = [f"{100 * row[key]:.1f}" for key in ("base", "new")] + [f"{mark}{100 * row['drop']:+.1f}{mark}"]
     between = f"{100 * row['low']:+.1f} to {100 * row['high']:+.1f}"
     cells = [
-        _plain(row["dial"]),
+        _escape(row["dial"]),
         row["n"],
         *numbers,
         between,
@@ -102,26 +102,28 @@ def _line(row: dict[str, Any]) -> str:
     return f"| {' | '.join(map(str, cells))} |"
 
 
-def _legend(found: Comparison) -> str:
+def _legend() -> str:
     return (
-        "Accuracies in percent on the same images; n counts samples. A drop is the base minus the new"
-        " model. p comes from flipping the sides of samples (with one image per sample: McNemar's exact"
-        f" test) and is corrected for all dials by Holm; bold where it is at most {SIGNIFICANT:g}. The"
-        " detectable drop is found in four of five cases with this n; – where none would be."
+        "Accuracies in percent on the same images; n counts samples. A drop is the base minus the new model."
+        " p"
+        " is from a sign-flip test over samples (with one image per sample: McNemar's exact test), corrected"
+        f" over all dials by Holm; bold if it is at most {SIGNIFICANT:g}. The detectable drop is detected"
+        " with"
+        " 80 % power at this n; – if there is none."
     )
 
 
-def _plain(text: str) -> str:
-    """Return text that is no markup in a table of Markdown."""
+def _escape(text: str) -> str:
+    """Escape text for a Markdown table."""
     return "".join(
         f"\\{letter}" if letter in "|*_`<>[]\\" else " " if letter in "\r\n" else letter for letter in text
     )
 
 
-def junit(found: Comparison, verdicts: Sequence[Verdict]) -> bytes:
-    """Return the verdicts of a gate as JUnit XML: a test case per rule and dial."""
+def junit(comparison: Comparison, verdicts: Sequence[Verdict]) -> bytes:
+    """Return the verdicts of a gate as JUnit XML, one test case per rule and shift."""
     broken = [verdict for verdict in verdicts if verdict.broken]
-    name = _legal(f"sorites compare: {found.names[1]} against {found.names[0]}")
+    name = _legal(f"sorites compare: {comparison.names[1]} against {comparison.names[0]}")
     counts = {"tests": str(len(verdicts)), "failures": str(len(broken)), "errors": "0", "skipped": "0"}
     root = Xml.Element("testsuites", counts)
     suite = Xml.SubElement(root, "testsuite", {"name": name, **counts})
@@ -142,7 +144,7 @@ def junit(found: Comparison, verdicts: Sequence[Verdict]) -> bytes:
 
 
 def _legal(text: str) -> str:
-    """Return text without the characters that XML 1.0 does not allow."""
+    """Replace the characters that XML 1.0 does not allow."""
     return "".join(
         (
             letter
@@ -156,91 +158,92 @@ def _legal(text: str) -> str:
     )
 
 
-# The page of a comparison: the verdict of the gate, the drop on each dial, failure severities, images that
-# flipped.
+# --- The page of a comparison
 
-
-# Images that flipped which the page shows, half of them lost.
-SHOWN = 12
-# The thumbnails may take this many bytes.
-WEIGHT = 900_000
+# Number of flipped images shown, half of them newly misclassified.
+MAX_CARDS = 12
+# Total size of the thumbnails.
+THUMBNAIL_BYTES = 900_000
 Row = Mapping[str, Any]
 
 
-def write_page(found: Comparison, verdicts: Sequence[Verdict], out: Path) -> Path:
-    """Write the page, whole or not at all."""
+def write_page(comparison: Comparison, verdicts: Sequence[Verdict], out: Path) -> Path:
+    """Write the page of a comparison atomically."""
     parts = {
-        "dials": _dials(found),
-        "points": _points(found),
-        "sides": _sides(found),
-        "details": _details(found),
+        "dials": _dials(comparison),
+        "points": _points(comparison),
+        "sides": _flips(comparison),
+        "details": _details(comparison),
     }
     sections = {name: section for name, section in parts.items() if section is not None}
     if verdicts:
         sections = {"gate": _gate(verdicts), **sections}
-    title = f"{found.names[1]} against {found.names[0]}"
+    title = f"{comparison.names[1]} against {comparison.names[0]}"
     write_bytes(
-        document(title, _top(found, verdicts), sections, _bottom(found)).encode("utf-8", errors="replace"),
+        document(title, _top(comparison, verdicts), sections, _bottom(comparison)).encode(
+            "utf-8", errors="replace"
+        ),
         out,
     )
     return out
 
 
-def _top(found: Comparison, verdicts: Sequence[Verdict]) -> Html:
+def _top(comparison: Comparison, verdicts: Sequence[Verdict]) -> Html:
     notes = tag(
         "div",
         tag("h2", "Before you read the numbers"),
-        *(tag("p", note) for note in found.notes),
+        *(tag("p", note) for note in comparison.notes),
         cls="notice",
         role="note",
     )
-    samples = found.pairs.select("source", "sample_id").n_unique()
+    samples = comparison.pairs.select("source", "sample_id").n_unique()
     facts = [
         several(samples, "sample"),
-        several(len(found.pairs), "image"),
-        several(len(found.matrix.dials), "dial"),
+        several(len(comparison.pairs), "image"),
+        several(len(comparison.matrix.dials), "dial"),
     ]
     return hero(
         tag("p", "Sorites · comparison", cls="kind"),
-        tag("h1", f"{found.names[1]} against {found.names[0]}"),
-        notes if found.notes else EMPTY,
-        tag("p", _short(found, verdicts), cls="short"),
+        tag("h1", f"{comparison.names[1]} against {comparison.names[0]}"),
+        notes if comparison.notes else EMPTY,
+        tag("p", _short(comparison, verdicts), cls="short"),
         tag("p", " · ".join(facts), cls="facts"),
     )
 
 
-def _short(found: Comparison, verdicts: Sequence[Verdict]) -> str:
+def _short(comparison: Comparison, verdicts: Sequence[Verdict]) -> str:
     broken = [verdict for verdict in verdicts if verdict.broken]
     gate = (
         f"The gate fails: {len(broken)} of {len(verdicts)} checks are broken. "
         if broken
-        else "The gate holds. "
+        else "The gate passes. "
         if verdicts
         else ""
     )
-    rows = found.dials.filter(pl.col("p_holm") <= found.rate).sort("drop", descending=True).to_dicts()
+    rows = (
+        comparison.dials.filter(pl.col("p_holm") <= comparison.rate).sort("drop", descending=True).to_dicts()
+    )
     worse = [f"{row['dial']} ({points(-row['drop'])})" for row in rows if row["drop"] > 0]
     better = [f"{row['dial']} ({points(-row['drop'])})" for row in reversed(rows) if row["drop"] < 0]
-    said = [
+    changes = [
         f"It is worse on {', '.join(worse)}." if worse else "",
         f"It is better on {', '.join(better)}." if better else "",
     ]
     return gate + (
-        " ".join(filter(None, said)) or "The same images do not tell the two models apart on any dial."
+        " ".join(filter(None, changes)) or "No dial shows a significant difference on the same images."
     )
 
 
 def _gate(verdicts: Sequence[Verdict]) -> Section:
     ordered = sorted(verdicts, key=lambda verdict: not verdict.broken)
     lines = [
-        [tag("b", "broken") if v.broken else "holds", tag("code", v.rule.text), v.dial, str(v)]
-        for v in ordered
+        [tag("b", "broken") if v.broken else "met", tag("code", v.rule.text), v.dial, str(v)] for v in ordered
     ]
-    table = grid(["", "rule", "dial", "found"], lines, text=4)
+    table = grid(["", "rule", "dial", "result"], lines, text=4)
     broken = sum(verdict.broken for verdict in verdicts)
     lead = (
-        "A rule is broken where the bound of the paired interval lies beyond its limit; all dials of a rule"
-        " hold together."
+        "A rule is broken if the bound of the paired interval exceeds its limit; bounds hold jointly over all"
+        " dials of a rule."
     )
     body = (
         tag("article", table, cls="card")
@@ -250,27 +253,37 @@ def _gate(verdicts: Sequence[Verdict]) -> Section:
     return Section("The gate", body, "Gate", lead)
 
 
-def _dials(found: Comparison) -> Section:
-    rows = found.dials.to_dicts()
+def _dials(comparison: Comparison) -> Section:
+    rows = comparison.dials.to_dicts()
     dots = {
         row["dial"]: {"change": Dot(-row["drop"], -row["high"], -row["low"], f"n = {row['n']}")}
         for row in rows
     }
     ends = [end for row in dots.values() for dot in row.values() for end in dot.ends()]
-    label = f"Change of accuracy from {found.names[0]} to {found.names[1]} on each dial"
+    label = f"Change of accuracy from {comparison.names[0]} to {comparison.names[1]} on each dial"
     drawn = dot_chart(
         dots, {"change": Key(0, "right of 0 is better")}, scale([*ends, 0.0]), {"no change": 0.0}, label
     )
     lines = [
-        [row["dial"], percent(row["base"]), percent(row["new"]), _change(row), f"{count(row['lost'])} / {count(row['gained'])}",
-         number(row["p"]), number(row["p_holm"]), _detectable(row), count(row["n"])]
+        [
+            row["dial"],
+            percent(row["base"]),
+            percent(row["new"]),
+            _change(row),
+            f"{count(row['lost'])} / {count(row['gained'])}",
+            number(row["p"]),
+            number(row["p_holm"]),
+            _detectable(row),
+            count(row["n"]),
+        ]
         for row in rows
-    ]  # fmt: skip
-    head = ["dial", *found.names, "change", "lost / gained", "p", "Holm's p", "detectable drop", "n"]
+    ]
+    head = ["dial", *comparison.names, "change", "lost / gained", "p", "Holm's p", "detectable drop", "n"]
     lead = (
-        "Change of accuracy on the same images in points, with 95 % intervals. Lost images were right and"
-        " are wrong now. Holm's p is corrected for all dials; a drop smaller than the detectable one is"
-        " missed in more than one case in five."
+        "Change of accuracy on the same images in points, with 95 % intervals. Lost images were correct and"
+        " are now misclassified; gained images the reverse. Holm's p is corrected over all dials. Drops"
+        " smaller"
+        " than the detectable one are missed in more than one of five cases."
     )
     table = tag("div", tag("article", grid(head, lines), cls="card"), cls="below")
     return Section(
@@ -287,17 +300,17 @@ def _change(row: Row) -> Html:
     return join([points(-row["drop"]), tag("small", between(low, high))])
 
 
-def _points(found: Comparison) -> Section | None:
+def _points(comparison: Comparison) -> Section | None:
     lines = []
-    for dial in found.curves:
+    for dial in comparison.curves:
         cells: list[object] = [dial, unit_of(dial)]
         for measure in MEASURES:
-            held = found.points(measure, dial)
-            cells += [_point(held.base, held.top), _point(held.new, held.top)]
-        lines.append([*cells, count(found.points("half_accuracy_severity", dial).n)])
+            severities = comparison.points(measure, dial)
+            cells += [_point(severities.base, severities.top), _point(severities.new, severities.top)]
+        lines.append([*cells, count(comparison.points("half_accuracy_severity", dial).n)])
     if not lines:
         return None
-    base, new = found.names
+    base, new = comparison.names
     head = [
         "dial",
         "unit",
@@ -308,11 +321,12 @@ def _points(found: Comparison) -> Section | None:
         "n",
     ]
     lead = (
-        "Where half of the clean accuracy is lost, and the median severity at which images fail first; > is"
-        " beyond the dial."
+        "Where half of the clean accuracy is lost, and the median severity at which images first fail; >"
+        " means"
+        " beyond the tested range."
     )
     return Section(
-        "How far may each dial be turned?",
+        "How far can each dial be turned?",
         tag("article", grid(head, lines, text=2), cls="card"),
         "Failure",
         lead,
@@ -324,48 +338,46 @@ def _point(value: float, top: float) -> str:
 
 
 def unit_of(dial: str) -> str:
-    """Return the unit of a dial that is registered, or nothing."""
+    """Return the unit of a registered shift, or an empty string."""
     return SHIFTS.get(dial).unit if dial in SHIFTS.names() else ""
 
 
-def _sides(found: Comparison) -> Section | None:
-    """Show images that flipped, both directions in turns, each image once."""
-    rows = found.changed.filter(pl.col("severity").is_not_null() | (pl.col("shift") == CLEAN)).to_dicts()
-    fair = fair_order(rows, lambda row: [row["sample_id"], row["shift"], row["severity"]])
-    ways = ([row for row in fair if row["lost"] is way] for way in (True, False))
-    turns = [row for pair in itertools.zip_longest(*ways) for row in pair if row is not None]
+def _flips(comparison: Comparison) -> Section | None:
+    """Show flipped images, alternating directions, each sample once."""
+    rows = comparison.changed.filter(pl.col("severity").is_not_null() | (pl.col("shift") == CLEAN)).to_dicts()
+    shuffled = fair_order(rows, lambda row: [row["sample_id"], row["shift"], row["severity"]])
+    directions = ([row for row in shuffled if row["lost"] is direction] for direction in (True, False))
+    turns = [row for pair in itertools.zip_longest(*directions) for row in pair if row is not None]
     once = list({(row["source"], row["sample_id"]): row for row in reversed(turns)}.values())[::-1]
     if not once:
         return None
-    held = _images(found)
-    albums = {part: Album(view, WEIGHT // len(held)) for part, view in held.items()}
-    cards = [_card(found, row, held[row["run_id"]], albums[row["run_id"]]) for row in once[:SHOWN]]
+    views = _images(comparison)
+    albums = {part: Album(view, THUMBNAIL_BYTES // len(views)) for part, view in views.items()}
+    cards = [_card(comparison, row, views[row["run_id"]], albums[row["run_id"]]) for row in once[:MAX_CARDS]]
     lost, gained = (
-        found.pairs.filter(way).height
+        comparison.pairs.filter(way).height
         for way in (pl.col("correct") & ~pl.col("correct_new"), ~pl.col("correct") & pl.col("correct_new"))
     )
     lead = (
-        f"{several(lost, 'image')} were right and are wrong now, {count(gained)} the other way. Some of"
-        " both, in a fair order."
+        f"{several(lost, 'image')} became misclassified, {count(gained)} became correct. The examples of both"
+        " are drawn at random."
     )
     return Section("Which images flipped?", tag("div", *cards, cls="cards"), "Images", lead)
 
 
-def _images(found: Comparison) -> dict[str, View]:
-    """Return a view of each part whose images can be made again, from the base's folder or else
-    the new one's.
-    """
-    made: dict[str, View] = {}
-    for part, folder in found.base.parts.items():
+def _images(comparison: Comparison) -> dict[str, View]:
+    """Return a view of each part, from the folder of the base model."""
+    views: dict[str, View] = {}
+    for part, folder in comparison.base.parts.items():
         runs: list[RunView] = run_views(folder.name)
-        made[part] = merge(runs)
-    return made
+        views[part] = merge(runs)
+    return views
 
 
-def _card(found: Comparison, row: Row, view: View, album: Album) -> Html:
+def _card(comparison: Comparison, row: Row, view: View, album: Album) -> Html:
     run_id = view.runs[0].info.get("run_id", "")
     setting = 0.0 if row["shift"] == CLEAN else row["severity"]
-    shown = album.thumbnail(run_id, row["sample_id"], row["shift"], setting)
+    thumbnail = album.thumbnail(run_id, row["sample_id"], row["shift"], setting)
     ground_truth = view.class_name(run_id, row["label"])
     where = (
         CLEAN
@@ -374,11 +386,11 @@ def _card(found: Comparison, row: Row, view: View, album: Album) -> Html:
     )
     alt = f"{ground_truth}, {where}"
     image = (
-        tag("img", src=shown, alt=alt, decoding="async")
-        if shown
+        tag("img", src=thumbnail, alt=alt, decoding="async")
+        if thumbnail
         else tag("div", "image not available", cls="gone")
     )
-    said = [
+    predictions = [
         tag(
             "p",
             tag("b", name),
@@ -387,15 +399,15 @@ def _card(found: Comparison, row: Row, view: View, album: Album) -> Html:
             f" {percent(row[f'conf{end}'], 0)}",
             cls="setting",
         )
-        for name, end in zip(found.names, ("", "_new"), strict=True)
+        for name, end in zip(comparison.names, ("", "_new"), strict=True)
     ]
     kind = "wrong" if row["lost"] else "right"
     words = tag("figcaption", tag("b", "lost" if row["lost"] else "gained"), where)
     what = tag("p", tag("b", ground_truth), tag("span", row["sample_id"]), cls="what")
-    return tag("article", what, tag("figure", image, words, cls=kind), *said, cls="card strip why")
+    return tag("article", what, tag("figure", image, words, cls=kind), *predictions, cls="card strip why")
 
 
-def _details(found: Comparison) -> Section:
+def _details(comparison: Comparison) -> Section:
     lines = [
         [
             row["shift"],
@@ -407,9 +419,9 @@ def _details(found: Comparison) -> Section:
             number(row["p"]),
             count(row["n"]),
         ]
-        for row in found.settings.to_dicts()
+        for row in comparison.settings.to_dicts()
     ]
-    head = ["dial", "setting", *found.names, "lost", "gained", "McNemar's mid-p", "n"]
+    head = ["dial", "setting", *comparison.names, "lost", "gained", "McNemar's mid-p", "n"]
     return Section(
         "Setting by setting", folded("Every setting", grid(head, lines, text=2), len(lines)), "Settings"
     )
@@ -421,27 +433,27 @@ def _setting(row: Row) -> str:
     return ", ".join(f"{key} {value}" for key, value in json.loads(row["params"] or "{}").items())
 
 
-def _bottom(found: Comparison) -> Html:
+def _bottom(comparison: Comparison) -> Html:
     pairs = [
         part
-        for name, held in zip(("base", "new"), (found.base, found.new), strict=True)
+        for name, side in zip(("base", "new"), (comparison.base, comparison.new), strict=True)
         for part in (
             tag("dt", name),
-            tag("dd", f"{held.model} ({held.version[:12] or 'no version'}) in {held.path}"),
+            tag("dd", f"{side.model} ({side.version[:12] or 'no version'}) in {side.path}"),
         )
     ]
     rules = [
         (
-            "A dial's p comes from flipping the sides of whole samples; with one image per sample it is"
-            " McNemar's exact test."
+            "The p of a dial is from a sign-flip test over samples; with one image per sample it is McNemar's"
+            " exact test."
         ),
         (
             "Two equally good models break a rule of the gate on any of its dials in at most"
-            f" {100 * found.rate:g} % of comparisons."
+            f" {100 * comparison.rate:g} % of comparisons."
         ),
         (
-            "Intervals of drops are those of paired differences (Agresti & Min); failure severities are drawn by"
-            " bootstrap over samples."
+            "Intervals of drops are those of paired differences (Agresti & Min); failure severities are"
+            " bootstrapped over samples."
         ),
     ]
     columns = [
@@ -451,7 +463,7 @@ def _bottom(found: Comparison) -> Html:
     return tag(
         "footer",
         tag("div", *columns, cls="columns"),
-        tag("p", f"Written by Sorites {__version__} from the tables of predictions alone."),
+        tag("p", f"Written by Sorites {__version__} from the tables of predictions."),
     )
 
 

@@ -1,4 +1,4 @@
-"""The page is one HTML file that needs neither network nor server."""
+"""Render the report: one HTML file that needs neither network nor server."""
 
 from __future__ import annotations
 
@@ -20,54 +20,50 @@ from sorites.reports.components.markup import EMPTY, Html, between, count, join,
 from sorites.reports.section import Section, sections
 from sorites.reports.view import UNTOUCHED, RunView, View, merge
 
-# Costs of shifts in whole points, as sentences say them.
+# --- Costs of shifts in whole points
 
 
 def whole(share: float) -> str:
-    """Return a share as whole points."""
+    """Format a share as whole percentage points."""
     return f"{round(100 * share)}".replace("-", "−")
 
 
 def unit(value: str) -> str:
-    """Return the word that follows a number of whole points."""
+    """Return "point" or "points" for a formatted number."""
     return "point" if value in ("1", "−1") else "points"
 
 
 def all_alike(what: str, count: int, least: float, most: float) -> str:
-    """Say that all shifts cost the same of something, where the least and the most are the same
-    whole points; else nothing.
-    """
+    """Return a sentence if all shifts cost the same number of whole points, else an empty string."""
     cost = whole(most)
     return (
         f"All {count} shifts cost about the same {what}, {cost} {unit(cost)}." if cost == whole(least) else ""
     )
 
 
-# Say in two sentences what detectors do under shift.
+# --- Summary of detectors
 
 
 def boxes_in_short(view: View) -> list[str]:
-    """Return sentences on mAP clean and under shift, and on the shifts that cost most and least;
-    none without detectors.
-    """
+    """Return sentences on clean and shifted mAP and on the costliest shifts; none without detectors."""
     clean = view.compute(metrics.map, UNTOUCHED, by=("model",)).drop_nulls("value")
     if clean.is_empty():
         return (
-            ["No image was judged, because the source has no ground-truth boxes."]
+            ["No image was evaluated, because the source has no ground-truth boxes."]
             if without_ground_truth(view.table)
             else []
         )
     shifted = view.compute(metrics.mean_map, by=("model",)).drop_nulls("value")
     parts = [
-        f"{_span(clean)} on the clean images",
-        *([f"{_span(shifted)} on shifted ones"] if shifted.height else []),
+        f"{_span(clean)} on clean images",
+        *([f"{_span(shifted)} on shifted images"] if shifted.height else []),
     ]
-    whose = "The detector has" if clean.height == 1 else f"The {clean.height} detectors have"
-    return [f"{whose} a mAP of {' and '.join(parts)}.", *_hardest(view)]
+    subject = "The detector has" if clean.height == 1 else f"The {clean.height} detectors have"
+    return [f"{subject} a mAP of {' and '.join(parts)}.", *_costs_of_map(view)]
 
 
 def _span(frame: pl.DataFrame) -> str:
-    """Return one value with its interval, or the range of several."""
+    """Format one value with its interval, or the range of several."""
     if frame.height == 1:
         row = frame.row(0, named=True)
         ends = (
@@ -77,55 +73,54 @@ def _span(frame: pl.DataFrame) -> str:
     return between(percent(frame["value"].min(), 0), percent(frame["value"].max(), 0))  # type: ignore[arg-type]
 
 
-def _hardest(view: View) -> list[str]:
+def _costs_of_map(view: View) -> list[str]:
     drops = view.compute(metrics.map_drop, by=("model", "shift")).drop_nulls("value")
     means = drops.group_by("shift").agg(pl.col("value").mean()).sort("value", "shift")
     if means.height < 2:
         return []
     (least, low), (most, high) = means.row(0), means.row(-1)
-    every = "" if drops["model"].n_unique() == 1 else ", on average over detectors"
+    averaged = "" if drops["model"].n_unique() == 1 else ", on average over detectors"
     if alike := all_alike("mAP", means.height, low, high):
-        return [f"{alike[:-1]}{every}."]
-    dear, cheap = (f"{cost} {unit(cost)}" for cost in (whole(high), whole(low)))
-    return [f"{most} costs the most mAP ({dear}), {least} the least ({cheap}){every}."]
+        return [f"{alike[:-1]}{averaged}."]
+    highest, lowest = (f"{cost} {unit(cost)}" for cost in (whole(high), whole(low)))
+    return [f"{most} costs the most mAP ({highest}), {least} the least ({lowest}){averaged}."]
 
 
-# The run in three sentences with numbers from the table; no model is called better unless the same
-# images say so.
+# --- Summary of classifiers; a model is called better only if paired differences on the same images show it
 
 
 def in_short(view: View) -> str:
-    """Return the summary of the page: accuracy, the shifts that cost most and least, and the best model."""
+    """Return the summary of the page as one text; see ``sentences``."""
     return " ".join(sentences(view))
 
 
 def sentences(view: View) -> list[str]:
-    """Return the sentences of the summary, at least one; the first is the answer of the page."""
-    said = [_overall(view), _summary_hardest(view), _ahead(view), *boxes_in_short(view)]
-    return [sentence for sentence in said if sentence] or ["No image was judged."]
+    """Return the sentences of the summary, at least one: accuracy, costs of shifts, and the best model."""
+    summary = [_accuracies(view), _costs_of_accuracy(view), _best_model(view), *boxes_in_short(view)]
+    return [sentence for sentence in summary if sentence] or ["No image was evaluated."]
 
 
-def _summary_span(values: pl.Series) -> str:
+def _range(values: pl.Series) -> str:
     low, high = percent(values.min(), 0), percent(values.max(), 0)  # type: ignore[arg-type]
     return low if low == high else between(low, high)
 
 
-def _overall(view: View) -> str:
-    answers = [
+def _accuracies(view: View) -> str:
+    frames = [
         ("clean", view.compute(metrics.accuracy, UNTOUCHED, by=("model",))),
         ("shifted", view.compute(metrics.mean_accuracy, by=("model",))),
     ]
     parts = [
-        f"{_summary_span(values)} of the {name} images"
-        for name, frame in answers
+        f"{_range(values)} of the {name} images"
+        for name, frame in frames
         if len(values := frame["value"].drop_nulls())
     ]
-    whose = "The model is" if len(view.models) == 1 else f"The {len(view.models)} models are"
-    return f"{whose} right about {' and '.join(parts)}." if parts else ""
+    subject = "The model classifies" if len(view.models) == 1 else f"The {len(view.models)} models classify"
+    return f"{subject} {' and '.join(parts)} correctly." if parts else ""
 
 
-def _summary_hardest(view: View) -> str:
-    """Say which shifts cost the most and the least accuracy, over all models, with their 95 % intervals."""
+def _costs_of_accuracy(view: View) -> str:
+    """Return a sentence on the shifts that cost most and least accuracy, over all models."""
     drops = view.compute(metrics.accuracy_drop, by=("shift",)).drop_nulls("value").sort("value")
     if drops.height < 2:
         return ""
@@ -143,67 +138,72 @@ def _points(row: dict[str, float]) -> str:
     return f"{value} {unit(value)}, {low} to {high}"
 
 
-def _ahead(view: View) -> str:
-    under = (
+def _best_model(view: View) -> str:
+    shifted = (
         view.compute(metrics.mean_accuracy, by=("model",)).drop_nulls("value").sort("value", descending=True)
     )
-    if under.height < 2:
+    if shifted.height < 2:
         return ""
-    best, next_best = under.row(0, named=True), under.row(1, named=True)
+    best, next_best = shifted.row(0, named=True), shifted.row(1, named=True)
     if not view.comparable:
         return ""
     gaps = view.compute(metrics.paired_difference, other=best["model"]).drop_nulls("value")
-    if gaps.height < under.height - 1:
-        return "The models were not judged on the same images, so no order of them follows."
+    if gaps.height < shifted.height - 1:
+        return "The models were not evaluated on the same images, so they are not ranked."
     close = gaps.filter(pl.col("high") >= 0).sort("value", descending=True)["model"].to_list()
     if close:
         rivals = (
             " or ".join(close) if len(close) < 4 else f"{', '.join(close[:3])} or {len(close) - 3} others"
         )
         return (
-            f"No model is clearly ahead under shift: the same images do not tell {best['model']} apart from"
-            f" {rivals}."
+            f"No model is clearly best under shift: on the same images, {best['model']} is not significantly"
+            " better"
+            f" than {rivals}."
         )
     gap = gaps.filter(pl.col("model") == next_best["model"]).row(0, named=True)
     lead = _points({"value": -gap["value"], "low": -gap["high"], "high": -gap["low"]})
     return (
-        f"{best['model']} holds up best under shift: it is right about {percent(best['value'])} of the"
-        f" images, {next_best['model']} about {percent(next_best['value'])} of the same ({lead})."
+        f"{best['model']} is best under shift: it classifies {percent(best['value'])} of the images"
+        " correctly,"
+        f" {next_best['model']} {percent(next_best['value'])} of the same images ({lead})."
     )
 
 
-# The footer says what the page was made from and how its numbers are defined.
+# --- Footer: what the page was made from, and how its numbers are defined
 
-
-# Characters of a model's version that are shown.
-SHOWN = 12
+# Number of characters shown of a model's version.
+VERSION_LENGTH = 12
 CONVENTIONS = (
     (
         "Intervals are two-sided 95 %: Wilson's for shares, from paired differences for drops, order"
         " statistics for failure severities."
     ),
     (
-        "In simulated runs 93 to 97 % of the intervals hold the truth, but for these: calibration errors of"
-        " fewer than 1000 images are too high; failure severities pooled over shifts, F1, and risk-coverage"
-        " areas, gaps and mAP of few images have intervals that are too narrow (88 to 92 %); FPR and AUPR,"
-        " by which scores are judged, have wide ones."
+        "In simulations, 93 to 97 % of the intervals cover the true value, with these exceptions: calibration"
+        " errors of"
+        " fewer than 1000 images are biased high; failure severities pooled over shifts, F1, and"
+        " risk-coverage"
+        " areas, gaps and mAP of few images have intervals that are too narrow (88 to 92 %); FPR and AUPR of"
+        " OOD"
+        " scores have wide ones."
     ),
     (
-        "Accuracy under shift is the mean over shifts of the mean over the severities of each shift; every"
-        " shift counts the same."
+        "Accuracy under shift is the mean over shifts of the mean over severities, so every shift has equal"
+        " weight."
     ),
     (
-        "A failure severity is the least severity at which the model is wrong about an image, refined between"
-        " the severities of the suite where the run asked for it; it is 0 where the clean image is already"
-        " wrong. Survivors are right at every severity."
+        "A failure severity is the least severity at which an image is misclassified, refined between the"
+        " severities of the suite if the run asked for it; it is 0 if the clean image is misclassified."
+        " Survivors are correct at every severity."
     ),
     (
-        "Accuracy is halved where its curve, joined by straight lines, first comes down to half of the clean"
-        " accuracy; what was wrong when clean does not count there. Its interval resamples the images."
+        "The half-accuracy severity is where the accuracy curve, interpolated linearly, first falls to half"
+        " of the"
+        " clean accuracy; images misclassified when clean do not count. Its interval resamples images."
     ),
     (
-        "One model is called ahead of another only where the 95 % interval of their difference, image by"
-        " image, is above 0."
+        "A model is called better than another only if the 95 % interval of their paired difference is above"
+        " 0."
     ),
     "Models whose one-sigma intervals overlap share a rank.",
     (
@@ -211,29 +211,29 @@ CONVENTIONS = (
         " intervals resample images."
     ),
     (
-        "An image with an error, or of a class the model does not know, is missing and not wrong; n counts"
-        " the judged images."
+        "An image with an error, or of a class that the model does not have, counts as missing, not as"
+        " misclassified; n counts the evaluated images."
     ),
 )
 
 
 def footer(view: View) -> Html:
-    """Return the footer: what each run was, and the conventions of the numbers."""
+    """Return the footer: the settings of each run, and the conventions of the numbers."""
     rules = tag(
         "div", tag("h3", "How the numbers are defined"), tag("ul", *(tag("li", rule) for rule in CONVENTIONS))
     )
-    written = tag("p", f"Written by Sorites {__version__} from the table of predictions alone.")
+    written = tag("p", f"Written by Sorites {__version__} from the table of predictions.")
     return tag("footer", tag("div", *map(_run, view.runs), rules, cls="columns"), written)
 
 
-# Keys of the suite that are shown where they are set.
+# Keys of the suite that are shown if they are set.
 SUITE_KEYS = ("source", "frame", "reference", "limit", "order", "precision", "device", "refine")
 
 
 def _run(run: RunView) -> Html:
     entries = [
         ("suite", run.name),
-        ("the suite says", run.suite.get("about")),
+        ("about", run.suite.get("about")),
         *((key, run.suite.get(key)) for key in SUITE_KEYS),
         *_models(run),
     ]
@@ -252,18 +252,16 @@ def _run(run: RunView) -> Html:
 
 
 def _models(run: RunView) -> list[tuple[str, Any]]:
-    """Return the run's models with the beginnings of their versions, those with a name of their own
-    with their spec.
-    """
+    """Return the models of a run with abbreviated versions, and with their spec if they were renamed."""
     specs = dict(named_spec(spec) for spec in run.suite.get("models", ()))
-    told = [
+    models = [
         f"{name}{f' = {specs[name]}' if specs.get(name, name) != name else ''}"
-        f" ({str(version or '')[:SHOWN] or 'no version'})"
+        f" ({str(version or '')[:VERSION_LENGTH] or 'no version'})"
         for name, version in (run.info.get("models") or {}).items()
     ]
-    unsteady = run.info.get("not_repeating") or ()
-    why = f"{', '.join(unsteady)}: shown the same images again, other answers came" if unsteady else ""
-    return [("models", ", ".join(told)), ("not deterministic", why)]
+    nondeterministic = run.info.get("not_repeating") or ()
+    why = f"{', '.join(nondeterministic)}: repeated inputs gave different outputs" if nondeterministic else ""
+    return [("models", ", ".join(models)), ("not deterministic", why)]
 
 
 def _text(value: Any) -> str:
@@ -273,7 +271,7 @@ def _text(value: Any) -> str:
 
 
 def page(runs: Sequence[RunView], out: Path, partial: bool = False) -> Path:
-    """Write the report of one or more runs to ``out``, completely or not at all, and return its path."""
+    """Write the report of one or more runs to ``out`` atomically, and return its path."""
     view = merge(runs, partial)
     write_bytes(render(view).encode("utf-8", errors="replace"), Path(out))
     return Path(out)
@@ -281,16 +279,20 @@ def page(runs: Sequence[RunView], out: Path, partial: bool = False) -> Path:
 
 def render(view: View) -> Html:
     """Return the whole document."""
-    found = sections(view)
-    return document(_title(view), _hero(view), found, footer(view))
+    return document(_title(view), _hero(view), sections(view), footer(view))
 
 
 def document(title: str, top: Html, found: Mapping[str, Section], bottom: Html, style: str = "") -> Html:
     """Return a document of sections.
 
-    Its security policy lets only its own two scripts run and nothing be fetched.
+    Its content security policy allows only its own scripts, and no network access.
 
-    ``style`` are further rules for a page that looks otherwise.
+    Args:
+        title: The title of the document.
+        top: The header, usually a ``hero``.
+        found: The sections by their id.
+        bottom: The footer.
+        style: Additional CSS.
     """
     import plotly.offline
 
@@ -317,9 +319,9 @@ def _asset(name: str) -> str:
 
 
 def _policy(scripts: Sequence[str]) -> str:
-    """Return the content security policy, which allows scripts by their hash.
+    """Return the content security policy, which allows scripts by hash.
 
-    ``eval`` stays allowed for tools that drive a browser; neither of the scripts uses it.
+    ``eval`` stays allowed for browser automation; neither script uses it.
     """
     hashes = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
     allowed = " ".join(f"'sha256-{digest}'" for digest in hashes)
@@ -354,13 +356,13 @@ def _hero(view: View) -> Html:
     return hero(*words)
 
 
-def hero(*words: Html) -> Html:
-    """Return the top of a page: some words beside the drawing of the heaps."""
-    return tag("header", tag("div", *words), _heaps(), cls="hero")
+def hero(*texts: Html) -> Html:
+    """Return the header of a page: text beside the drawing of the heaps."""
+    return tag("header", tag("div", *texts), _heaps(), cls="hero")
 
 
 def _counts(view: View) -> str:
-    """Describe this page's rows in words: how many images of which sources, and which shifts and models."""
+    """Summarise the data: the number of images, sources, shifts, models and predictions."""
     labels = view.table.filter(pl.col("output").is_in(["label", "boxes"]) & pl.col("error").is_null())
     counted = labels.select(
         rows=pl.len(),
@@ -369,9 +371,9 @@ def _counts(view: View) -> str:
     ).collect(engine="streaming")
     sources = [name for name in counted["sources"].item() if name]
     limits = {
-        name: cut
+        name: taken
         for run in view.runs
-        for name, cut in (run.info.get("limited") or {}).items()
+        for name, taken in (run.info.get("limited") or {}).items()
         if name in sources
     }
     of = f" of {_few(sources)}" if sources else ""
@@ -385,7 +387,7 @@ def _counts(view: View) -> str:
 
 
 def _cut(limits: Mapping[str, Sequence[int]]) -> str:
-    """Say how many images there are where a limit took fewer."""
+    """Return how many images a limit took, and of how many."""
     each = [
         f"{count(taken)} of {count(of)}" + (f" of {name}" if len(limits) > 1 else "")
         for name, (taken, of) in limits.items()
@@ -394,9 +396,9 @@ def _cut(limits: Mapping[str, Sequence[int]]) -> str:
 
 
 def _by_shards(view: View) -> str:
-    """Say where images stand in the order of their shards, so that the first are no fair sample of all."""
+    """Return a warning if a limit took the first shards, which are no random sample."""
     cut = any(run.suite.get("order") == "shards" and run.suite.get("limit") for run in view.runs)
-    return ", from the first shards of a shuffled order, not a fair sample of all shards" if cut else ""
+    return ", from the first shards, not a random sample" if cut else ""
 
 
 def _few(names: Sequence[str], most: int = 6) -> str:
@@ -404,7 +406,7 @@ def _few(names: Sequence[str], most: int = 6) -> str:
 
 
 def _heaps(sizes: Sequence[int] = (6, 5, 4, 3, 2, 1), gap: float = 7.0) -> Html:
-    """Draw the sorites paradox: a heap that loses grains until nobody would call it a heap."""
+    """Draw the sorites paradox: a heap that loses grains until it is no heap."""
     grains, left = [], 0.0
     for size in sizes:
         for row in range(size):
@@ -419,8 +421,8 @@ def _heaps(sizes: Sequence[int] = (6, 5, 4, 3, 2, 1), gap: float = 7.0) -> Html:
     )
 
 
-def _navigation(found: Mapping[str, Section]) -> Html:
-    links = [tag("li", tag("a", section.short, href=f"#{name}")) for name, section in found.items()]
+def _navigation(sections_by_id: Mapping[str, Section]) -> Html:
+    links = [tag("li", tag("a", section.short, href=f"#{name}")) for name, section in sections_by_id.items()]
     return tag("nav", tag("ul", *links), aria_label="Sections") if links else EMPTY
 
 

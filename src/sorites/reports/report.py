@@ -1,6 +1,4 @@
-"""Run folders and bare tables as the report wants them: with their story, their class names and
-their images.
-"""
+"""Write the report of run folders or tables (``sorites.report``), and load them as views."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ import polars as pl
 
 from sorites.analysis.features import features_of
 from sorites.core import ImageU8, Setting, SettingValue
-from sorites.core.errors import SoritesError
+from sorites.core.errors import Notice, SoritesError
 from sorites.core.table import Table, read, set_aside
 from sorites.evaluation.explanations import Explanations, read_changes
 from sorites.evaluation.fit import chosen_parameters, fit_notes
@@ -35,11 +33,18 @@ def report(
     out: str | Path = "report.html",
     partial: bool = False,
 ) -> Path:
-    """One self-contained page from run folders or tables.
+    """Write one self-contained page from run folders or tables.
 
-    An unfinished run is shown on the samples that every model has at every setting, and several
-    runs on what they share; the page says so at its top. ``partial`` shows everything that is
-    there.
+    An unfinished run is shown on the samples that are complete for every model and setting, and several runs
+    on what they share; the page says so at its top.
+
+    Args:
+        runs: One or more run folders or tables.
+        out: The file to write.
+        partial: Show everything that is available instead.
+
+    Returns:
+        The path of the page.
     """
     from sorites.reports import page
 
@@ -49,7 +54,7 @@ def report(
 
 
 def run_views(item: str | Path | Table) -> list[RunView]:
-    """Return the runs of a folder or table as a page wants them."""
+    """Return the runs of a folder or table as inputs of a page."""
     if isinstance(item, RunTable):
         return [_view(item, item.folder, lambda: item.plan)]
     if isinstance(item, (str, Path)):
@@ -59,23 +64,22 @@ def run_views(item: str | Path | Table) -> list[RunView]:
     return [RunView(table.filter(pl.col("run_id") == run_id), "table", {}, None, None) for run_id in ids]
 
 
-def _about(folder: Path) -> dict[str, Any]:
-    """Return what ``run.json`` says, with the parameters that a search chose for scorers and what
-    is to be said of their fit.
-    """
+def _read_info(folder: Path) -> dict[str, Any]:
+    """Return ``run.json``, extended by the chosen parameters of scorers and notes about their fit."""
     info = read_info(folder)
     if info["suite"].get("reference"):
         reference = place_now(folder, info.get("places", {}), info["suite"]["reference"])
         info = {**info, "suite": {**info["suite"], "reference": reference}}
-    more = {"chosen": chosen_parameters(folder), "fit_notes": fit_notes(folder)}
-    return {**info, **{key: value for key, value in more.items() if value}}
+    extras = {"chosen": chosen_parameters(folder), "fit_notes": fit_notes(folder)}
+    return {**info, **{key: value for key, value in extras.items() if value}}
 
 
 def _view(table: pl.LazyFrame, folder: Path, plan: Callable[[], Plan]) -> RunView:
-    info = _about(folder)
+    info = _read_info(folder)
     images = None if {"imported", ATTACK} & info.keys() else _Images(folder, plan)
-    kept = features_of(folder), _records(folder), unfinished(folder), _explanations(folder), set_aside(folder)
-    return RunView(table, info["suite"]["name"], info, class_names(info), images, *kept)
+    features, explanations = features_of(folder), _explanations(folder)
+    extras = features, _records(folder), unfinished(folder), explanations, set_aside(folder)
+    return RunView(table, info["suite"]["name"], info, class_names(info), images, *extras)
 
 
 def _explanations(folder: Path) -> Explanations | None:
@@ -88,38 +92,36 @@ def _records(folder: Path) -> dict[str, Any]:
 
 
 class _Images:
-    """Makes any image of a run again.
-
-    The plan is opened when the first is asked for, once; a first failure is said once.
-    """
+    """Recompute images of a run; the plan is opened once, on first use, and the first failure is a notice."""
 
     def __init__(self, folder: Path, open_plan: Callable[[], Plan]) -> None:
-        self._folder, self._open, self._said = folder, functools.cache(self._opened), False
-        self._plan = open_plan
+        self._folder, self._open_plan, self._warned = folder, open_plan, False
+        self._plan = functools.cache(self._plan_or_error)
 
-    def _opened(self) -> Plan | SoritesError:
+    def _plan_or_error(self) -> Plan | SoritesError:
         try:
-            return self._plan()
+            return self._open_plan()
         except SoritesError as error:
             return error
 
     def __call__(self, sample_id: str, shift: str, setting: SettingValue) -> ImageU8:
-        plan = self._open()
+        plan = self._plan()
         try:
             if isinstance(plan, SoritesError):
                 raise plan
-            return _again(plan, sample_id, shift, setting)
+            return _recompute(plan, sample_id, shift, setting)
         except SoritesError as error:
-            if not self._said:
-                self._said = True
-                what = f"some images of {self._folder} cannot be shown; the first, {sample_id}"
-                warnings.warn(f"{what}: {' '.join(str(error).split())}", stacklevel=2)
+            if not self._warned:
+                self._warned = True
+                reason = " ".join(f"{error}".split())
+                text = f"Some images of {self._folder} cannot be shown; the first, {sample_id}: {reason}"
+                warnings.warn(Notice(text, code="images_unavailable"), stacklevel=2)
             raise
 
 
-def _again(plan: Plan, sample_id: str, shift: str, setting: SettingValue) -> ImageU8:
+def _recompute(plan: Plan, sample_id: str, shift: str, setting: SettingValue) -> ImageU8:
     for sample in plan.groups.get(shift, ()):
-        if sample.id != sample_id or (shift not in plan.shifts and not _stands_at(sample.setting, setting)):
+        if sample.id != sample_id or (shift not in plan.shifts and not _matches(sample.setting, setting)):
             continue
         shot = (
             next(turned(plan, sample, shift, [setting])) if shift in plan.shifts else captured(plan, sample)
@@ -127,8 +129,8 @@ def _again(plan: Plan, sample_id: str, shift: str, setting: SettingValue) -> Ima
         if shot.image is not None:
             return shot.image
         raise SoritesError(shot.error or f"no image of {sample_id}")
-    raise SoritesError(f"the source no longer holds {sample_id} under {shift}")
+    raise SoritesError(f"The source no longer has {sample_id} under {shift}.")
 
 
-def _stands_at(setting: Setting, value: SettingValue) -> bool:
+def _matches(setting: Setting, value: SettingValue) -> bool:
     return dict(setting.params) == dict(value) if isinstance(value, Mapping) else setting.severity == value

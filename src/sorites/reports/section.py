@@ -1,6 +1,6 @@
-"""A section of the page, and the decorator that adds one.
+"""Sections of the page, and the decorator that registers them.
 
-Another part of the toolkit, or another package, adds a section without changing the page:
+Another package adds a section without changing the page:
 
     @add_section(order=45)
     def heat_maps(view: View) -> Section | None:
@@ -20,9 +20,7 @@ from sorites.reports.view import View
 
 @dataclass(frozen=True)
 class Section:
-    """One section: ``title`` is its heading, ``short`` its name in the navigation, and ``lead``
-    says briefly how to read it.
-    """
+    """One section: heading (``title``), name in the navigation (``short``), introduction (``lead``)."""
 
     title: str
     body: Html
@@ -31,7 +29,7 @@ class Section:
 
 
 def multiples(view: View, cards: Sequence[Html], title: str, short: str, lead: str) -> Section | None:
-    """A section of small charts under one legend; absent where there are none."""
+    """Return a section of small charts under one legend, or None without charts."""
     return Section(title, small_multiples(view, cards), short, lead) if cards else None
 
 
@@ -41,8 +39,10 @@ SECTIONS: Registry[tuple[int, Maker]] = Registry("section", "sorites.reports.sec
 
 
 def add_section(order: int) -> Callable[[Maker], Maker]:
-    """Register a function as a section; sections are sorted by ``order`` (built-in ones lie between
-    10 and 90), then by name.
+    """Register a function as a section.
+
+    Args:
+        order: Position on the page; built-in sections use 10 to 90. Ties are sorted by name.
     """
 
     def register(maker: Maker) -> Maker:

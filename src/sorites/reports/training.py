@@ -1,4 +1,4 @@
-"""The page of a training: what the model reached, the curves on the way there, and what it was made from."""
+"""Pages of training: one for a single training, and one that compares training arms."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from sorites.core import CLEAN
+from sorites.core.messages import option
 from sorites.io.files import write_bytes
 from sorites.reports.components.charts import COLOURS, PERCENT_AXIS, SYMBOLS, figure_of, plot
 from sorites.reports.components.markup import (
@@ -35,22 +36,28 @@ if TYPE_CHECKING:
 
 Row = Mapping[str, Any]
 TRAINING, VALIDATION = "training", "validation"
-# The curves of training are means over about this many of the shown steps' neighbours, divided into
-# as many pieces.
-WINDOW = 40
+# Training curves are smoothed by running means over 1 / SMOOTHING_PIECES of their points.
+SMOOTHING_PIECES = 40
 
 
 def training_page(
     record: Mapping[str, Any], history: Sequence[Row], out: Path, defaults: Mapping[str, Any] | None = None
 ) -> Path:
-    """Write the page of a finished training from its record (``model.json``) and its history, whole
-    or not at all.
+    """Write the page of a finished training atomically.
 
-    Keys of the recipe that are as in ``defaults`` are folded away.
+    Args:
+        record: The content of ``model.json``.
+        history: The rows of the training history.
+        out: The file to write.
+        defaults: The default recipe; keys at their default are folded away.
     """
     name = str(record["recipe"]["name"])
-    found = {"curves": _curves(history), "recipe": _recipe(record, defaults or {}), "origin": _origin(record)}
-    page = document(f"{name} · training", _top(record, name, history), found, EMPTY)
+    page_sections = {
+        "curves": _curves(history),
+        "recipe": _recipe(record, defaults or {}),
+        "origin": _origin(record),
+    }
+    page = document(f"{name} · training", _top(record, name, history), page_sections, EMPTY)
     write_bytes(page.encode("utf-8", errors="replace"), out)
     return out
 
@@ -65,27 +72,24 @@ def _top(record: Mapping[str, Any], name: str, history: Sequence[Row]) -> Html:
 
 
 def _headline(record: Mapping[str, Any]) -> str:
-    held = record["validation"]
-    if held is None:
+    validation = record["validation"]
+    if validation is None:
         return f"{record['network']}, trained for {several(record['steps'], 'step')}"
-    return f"{percent(held['accuracy'])} of the validation images are right"
+    return f"{percent(validation['accuracy'])} of the validation images are classified correctly"
 
 
 def _in_short(record: Mapping[str, Any]) -> str:
-    held, parent = record["validation"], record["parent"]
+    validation, parent = record["validation"], record["parent"]
     began = "random weights" if parent.get("weights") is None else f"the weights of {parent['spec']}"
     augmented = record["recipe"]["augment"]["names"]
     how = f"with the augmentation {augmented}" if augmented != "none" else "without augmentation"
-    trained = (
-        f"The network {record['network']} was trained from {began} for {several(record['steps'], 'step')},"
-        f" {how}."
-    )
-    if held is None:
-        return f"{trained} It was not judged by validation images."
-    interval = between(percent(held["low"]), percent(held["high"]))
+    trained = f"{record['network']} was trained from {began} for {several(record['steps'], 'step')}, {how}."
+    if validation is None:
+        return f"{trained} It was not evaluated on validation images."
+    interval = between(percent(validation["low"]), percent(validation["high"]))
     return (
-        f"{trained} Validation accuracy {percent(held['accuracy'])} (95 %: {interval}, n ="
-        f" {count(held['n'])})."
+        f"{trained} Validation accuracy {percent(validation['accuracy'])} (95 %: {interval}, n ="
+        f" {count(validation['n'])})."
     )
 
 
@@ -107,23 +111,23 @@ def _curves(history: Sequence[Row]) -> Section:
     cards = [
         _card(
             "Loss",
-            "Cross-entropy; in training with what the recipe adds to it, such as label smoothing.",
+            "Cross-entropy; for training including terms of the recipe, such as label smoothing.",
             _losses(history),
         ),
         _card(
             "Accuracy",
-            "Of training images as the network saw them, augmented, and of validation images.",
+            "Training images as the model sees them, augmented, and validation images.",
             _shares(history),
         ),
         _card("Learning rate", "The highest of all layers.", _rates(history)),
     ]
-    return Section("How it went", tag("div", *cards, cls="cards"), "Curves", _lead(history))
+    return Section("Training curves", tag("div", *cards, cls="cards"), "Curves", _lead(history))
 
 
 def _lead(history: Sequence[Row]) -> str:
-    judged = any("validation_accuracy" in row for row in history)
-    said = "Thin lines are single stretches of steps, thick ones their running mean."
-    return f"{said} Dots are the validation part, with 95 % intervals of the accuracy." if judged else said
+    validated = any("validation_accuracy" in row for row in history)
+    lead = "Thin lines are logged values, thick lines their running mean."
+    return f"{lead} Dots are the validation set, with 95 % intervals of the accuracy." if validated else lead
 
 
 def _card(title: str, words: str, fig: go.Figure) -> Html:
@@ -137,35 +141,35 @@ def _card(title: str, words: str, fig: go.Figure) -> Html:
 
 
 def _losses(history: Sequence[Row]) -> go.Figure:
-    fig = figure_of([TRAINING, VALIDATION], "step", "loss", xaxis=_along(history))
-    _trained(fig, history, "loss", ".3f")
-    _validated(fig, history, "validation_loss", ".3f")
+    fig = figure_of([TRAINING, VALIDATION], "step", "loss", xaxis=_step_axis(history))
+    _add_training_trace(fig, history, "loss", ".3f")
+    _add_validation_trace(fig, history, "validation_loss", ".3f")
     return fig
 
 
 def _shares(history: Sequence[Row]) -> go.Figure:
-    fig = figure_of([TRAINING, VALIDATION], "step", "accuracy", xaxis=_along(history), yaxis=PERCENT_AXIS)
-    _trained(fig, history, "accuracy", ".1%")
-    _validated(fig, history, "validation_accuracy", ".1%")
+    fig = figure_of([TRAINING, VALIDATION], "step", "accuracy", xaxis=_step_axis(history), yaxis=PERCENT_AXIS)
+    _add_training_trace(fig, history, "accuracy", ".1%")
+    _add_validation_trace(fig, history, "validation_accuracy", ".1%")
     return fig
 
 
 def _rates(history: Sequence[Row]) -> go.Figure:
     rows = [row for row in history if "lr" in row]
-    fig = figure_of([], "step", "learning rate", xaxis=_along(history), yaxis={"rangemode": "tozero"})
+    fig = figure_of([], "step", "learning rate", xaxis=_step_axis(history), yaxis={"rangemode": "tozero"})
     fig.add_trace(
         _line([row["step"] for row in rows], [row["lr"] for row in rows], "learning rate", COLOURS[2], ".3~g")
     )
     return fig.update_layout(showlegend=False)
 
 
-def _along(history: Sequence[Row]) -> dict[str, Any]:
-    """Return an axis of steps from the first to the last, with a margin."""
+def _step_axis(history: Sequence[Row]) -> dict[str, Any]:
+    """Return an axis over all steps, with a margin."""
     last = max((row["step"] for row in history), default=1)
     return {"range": [-0.02 * last, 1.03 * last], "nticks": 6}
 
 
-def _trained(fig: go.Figure, history: Sequence[Row], key: str, form: str) -> None:
+def _add_training_trace(fig: go.Figure, history: Sequence[Row], key: str, form: str) -> None:
     rows = [row for row in history if key in row]
     steps, values = [row["step"] for row in rows], [row[key] for row in rows]
     thin = _line(steps, values, TRAINING, COLOURS[0], form)
@@ -181,7 +185,7 @@ def _trained(fig: go.Figure, history: Sequence[Row], key: str, form: str) -> Non
     fig.add_trace(_line(steps, _smoothed(values), TRAINING, COLOURS[0], form))
 
 
-def _validated(fig: go.Figure, history: Sequence[Row], key: str, form: str) -> None:
+def _add_validation_trace(fig: go.Figure, history: Sequence[Row], key: str, form: str) -> None:
     rows = [row for row in history if key in row]
     if not rows:
         return
@@ -195,30 +199,30 @@ def _validated(fig: go.Figure, history: Sequence[Row], key: str, form: str) -> N
 
 
 def _line(x: Sequence[float], y: Sequence[float], name: str, colour: str, form: str) -> dict[str, Any]:
-    shown = f"<b>{name}</b><br>step %{{x}}<br>%{{y:{form}}}<extra></extra>"
-    drawn = {"color": colour, "width": 2.2}
+    hover = f"<b>{name}</b><br>step %{{x}}<br>%{{y:{form}}}<extra></extra>"
+    stroke = {"color": colour, "width": 2.2}
     return {
         "type": "scatter",
         "x": x,
         "y": y,
         "name": name,
         "mode": "lines",
-        "line": drawn,
-        "hovertemplate": shown,
+        "line": stroke,
+        "hovertemplate": hover,
     }
 
 
 def _smoothed(values: Sequence[float]) -> list[float]:
-    """Return running means over a fortieth of the values, ahead of which there are fewer."""
-    width = max(1, len(values) // WINDOW)
+    """Return running means over the preceding values."""
+    width = max(1, len(values) // SMOOTHING_PIECES)
     return [math.fsum(values[max(0, i + 1 - width) : i + 1]) / min(i + 1, width) for i in range(len(values))]
 
 
 def _recipe(record: Mapping[str, Any], defaults: Mapping[str, Any]) -> Section:
-    usual = dict(_flat(defaults))
-    held = [(key, value) for key, value in _flat(record["recipe"]) if value is not None and value != []]
-    chosen = [(tag("code", key), _value(value)) for key, value in held if usual.get(key) != value]
-    others = [(tag("code", key), _value(value)) for key, value in held if usual.get(key) == value]
+    default_values = dict(_flat(defaults))
+    entries = [(key, value) for key, value in _flat(record["recipe"]) if value is not None and value != []]
+    chosen = [(tag("code", key), _value(value)) for key, value in entries if default_values.get(key) != value]
+    others = [(tag("code", key), _value(value)) for key, value in entries if default_values.get(key) == value]
     summary = tag("summary", several(len(others), "key"), " at the default")
     rest = tag("details", summary, grid(["key", "value"], others, text=2), cls="fold") if others else EMPTY
     body = join([tag("article", grid(["key", "value"], chosen, text=2), cls="card"), rest])
@@ -226,7 +230,7 @@ def _recipe(record: Mapping[str, Any], defaults: Mapping[str, Any]) -> Section:
         "The recipe",
         body,
         "Recipe",
-        "Every key that is not at its default, as it was when the training began.",
+        "Every key that differs from its default.",
     )
 
 
@@ -235,16 +239,16 @@ def _flat(data: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         for key, value in data.items():
             yield from _flat(value, f"{path}.{key}" if path else str(key))
     elif isinstance(data, list) and data and isinstance(data[0], Mapping):
-        for place, value in enumerate(data):
-            yield from _flat(value, f"{path}.{place}")
+        for i, value in enumerate(data):
+            yield from _flat(value, f"{path}.{i}")
     else:
         yield path, data
 
 
 def _value(value: Any) -> str:
     if isinstance(value, list):
-        shown = ", ".join(map(str, value[:12]))
-        return f"{shown} and {len(value) - 12} more" if len(value) > 12 else shown
+        text = ", ".join(map(str, value[:12]))
+        return f"{text} and {len(value) - 12} more" if len(value) > 12 else text
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -253,7 +257,7 @@ def _origin(record: Mapping[str, Any]) -> Section:
     rows = [
         ("network", record["network"]),
         (
-            "begun from",
+            "initial weights",
             parent["spec"]
             + (f" (weights {parent['weights']})" if parent.get("weights") else " (random weights)"),
         ),
@@ -262,89 +266,92 @@ def _origin(record: Mapping[str, Any]) -> Section:
         ("libraries", ", ".join(f"{name} {version}" for name, version in record["versions"].items())),
         ("classes", _value(record["classes"])),
     ]
-    table = tag("article", grid(["of this model", "what it is"], rows, text=2), cls="card")
-    use = tag("p", "Name it anywhere a model is named: ", tag("code", "--model trained:DIR"), ".", cls="lead")
-    return Section("Where it comes from", join([use, table]), "Origin")
+    table = tag("article", grid(["property", "value"], rows, text=2), cls="card")
+    reference = tag("code", option("model", "trained:DIR"))
+    use = tag("p", "Use it wherever a model is named: ", reference, ".", cls="lead")
+    return Section("Provenance", join([use, table]), "Origin")
 
 
-# The page of arms: trainings that differ in the augmentation alone, what each gains, and where it loses.
+# --- The page of arms: trainings that differ only in augmentation
 
-
-# Of one suite: ``accuracies`` and ``gains`` by family and severity, ``shift_gains`` by shift, and
-# ``over_optics`` or nothing.
+# Tables of one suite: ``accuracies`` and ``gains`` by family and severity, ``shift_gains`` by shift, and
+# optionally ``over_optics``.
 Frames = Mapping[str, pl.DataFrame]
 WORDS = {"none": "no augmentation", "optics": "OpticsAugment", "augmix": "AugMix", "cascade": "the cascade"}
 
 
 def arms_page(about: Mapping[str, Any], suites: Mapping[str, Frames], out: Path) -> Path:
-    """Write the page of a comparison, whole or not at all.
+    """Write the page that compares training arms, atomically.
 
-    ``about`` has the recipe's name, the arms, seeds and trainings.
+    Args:
+        about: The name of the recipe, the arms, seeds and trainings.
+        suites: The tables of each suite.
+        out: The file to write.
     """
-    found: dict[str, Section] = {}
+    page_sections: dict[str, Section] = {}
     for suite, frames in suites.items():
-        for name, section in _of_suite(frames, about["arms"], len(about["seeds"])).items():
-            found[f"{suite}-{name}" if len(suites) > 1 else name] = section
-    found["trainings"] = _trainings(about["trainings"])
+        for name, section in _suite_sections(frames, about["arms"], len(about["seeds"])).items():
+            page_sections[f"{suite}-{name}" if len(suites) > 1 else name] = section
+    page_sections["trainings"] = _trainings(about["trainings"])
     first = next(iter(suites.values()))
-    page = document(f"{about['recipe']} · arms", _arms_page_top(about, first), found, EMPTY)
+    page = document(f"{about['recipe']} · arms", _arms_top(about, first), page_sections, EMPTY)
     write_bytes(page.encode("utf-8", errors="replace"), out)
     return out
 
 
-def _arms_page_top(about: Mapping[str, Any], frames: Frames) -> Html:
+def _arms_top(about: Mapping[str, Any], frames: Frames) -> Html:
     arms, seeds = about["arms"], len(about["seeds"])
     samples = int(frames["accuracies"]["n"].max() or 0)  # type: ignore[arg-type]
     facts = [several(len(arms), "arm"), several(seeds, "seed"), several(samples, "image")]
     return hero(
         tag("p", f"Sorites · training · {about['recipe']}", cls="kind"),
-        tag("h1", _arms_page_headline(frames["gains"], arms)),
-        tag("p", _arms_page_in_short(frames["gains"], arms), cls="short"),
+        tag("h1", _arms_headline(frames["gains"], arms)),
+        tag("p", _arms_summary(frames["gains"], arms), cls="short"),
         tag("p", " · ".join(facts), cls="facts"),
     )
 
 
-def _arms_page_headline(gains: pl.DataFrame, arms: Sequence[str]) -> str:
-    """Say the largest gain of all, and what that arm does to clean images."""
-    moved = gains.filter((pl.col("family") != CLEAN) & (pl.col("arm") != arms[0]))
-    if not moved.height:
+def _arms_headline(gains: pl.DataFrame, arms: Sequence[str]) -> str:
+    """Return the largest significant gain, and the change of that arm on clean images."""
+    shifted = gains.filter((pl.col("family") != CLEAN) & (pl.col("arm") != arms[0]))
+    if not shifted.height:
         return "What does each augmentation gain?"
-    sure = moved.filter(pl.col("low") > 0).sort("value", descending=True)
-    if not sure.height:
-        return f"No arm gains more over {_called(arms[0])} than the noise of this comparison"
-    best = sure.row(0, named=True)
-    text = f"{_name(best['arm'])} gains {points(best['value'])} on {_place(best)}"
+    significant = shifted.filter(pl.col("low") > 0).sort("value", descending=True)
+    if not significant.height:
+        return f"No arm gains significantly over {_arm_name(arms[0])}"
+    best = significant.row(0, named=True)
+    text = f"{_name(best['arm'])} gains {points(best['value'])} on {_condition_name(best)}"
     clean = gains.filter((pl.col("family") == CLEAN) & (pl.col("arm") == best["arm"]))
     return f"{text}, and {points(clean['value'].item())} on clean images" if clean.height else text
 
 
 def _name(arm: str) -> str:
-    """Return what an arm is called at the beginning of a sentence."""
-    called = _called(arm)
-    return called[:1].upper() + called[1:]
+    """Return the name of an arm, capitalised."""
+    name = _arm_name(arm)
+    return name[:1].upper() + name[1:]
 
 
-def _arms_page_in_short(gains: pl.DataFrame, arms: Sequence[str]) -> str:
-    """Say of each arm where it gains most, and what that costs on clean images."""
-    said = []
+def _arms_summary(gains: pl.DataFrame, arms: Sequence[str]) -> str:
+    """Return for each arm where it gains most, and its change on clean images."""
+    summaries = []
     for arm in arms[1:]:
         own = gains.filter(pl.col("arm") == arm)
-        clean, moved = own.filter(pl.col("family") == CLEAN), own.filter(pl.col("family") != CLEAN)
-        if not moved.height:
+        clean, shifted = own.filter(pl.col("family") == CLEAN), own.filter(pl.col("family") != CLEAN)
+        if not shifted.height:
             continue
-        best = moved.sort("value", descending=True).row(0, named=True)
-        text = f"{_name(arm)} gains most on {_place(best)}: {_gain(best)}"
-        said.append(
+        best = shifted.sort("value", descending=True).row(0, named=True)
+        text = f"{_name(arm)} gains most on {_condition_name(best)}: {_gain(best)}"
+        summaries.append(
             f"{text}; clean images {_gain(clean.row(0, named=True))}." if clean.height else f"{text}."
         )
-    return f"Against {_called(arms[0])}: {' '.join(said)}" if said else ""
+    return f"Against {_arm_name(arms[0])}: {' '.join(summaries)}" if summaries else ""
 
 
-def _called(arm: str) -> str:
+def _arm_name(arm: str) -> str:
     return WORDS.get(arm, arm)
 
 
-def _place(row: Mapping[str, Any]) -> str:
+def _condition_name(row: Mapping[str, Any]) -> str:
     if row["family"] == CLEAN:
         return "clean images"
     if row["severity"] is None:
@@ -360,21 +367,21 @@ def _gain(row: Mapping[str, Any]) -> str:
 
 
 def _gain_cell(row: Mapping[str, Any]) -> Html:
-    """Return a gain with its interval below it, which keeps columns narrow."""
+    """Return a gain with its interval on a second line, which keeps columns narrow."""
     low, high = (f"{100 * row[key]:+.1f}".replace("-", "−") for key in ("low", "high"))
     return join([points(row["value"]), tag("small", f"{low} to {high}")])
 
 
-def _of_suite(frames: Frames, arms: Sequence[str], seeds: int) -> dict[str, Section]:
-    found = {
+def _suite_sections(frames: Frames, arms: Sequence[str], seeds: int) -> dict[str, Section]:
+    suite_sections = {
         "accuracy": _accuracy(frames["accuracies"], arms),
         "gains": _gains(frames["gains"], arms, arms[0], seeds),
     }
     if "over_optics" in frames:
         others = [arm for arm in arms if arm not in ("optics", arms[0])]
-        found["optics"] = _gains(frames["over_optics"], ["optics", *others], "optics", seeds)
-    found["shifts"] = _by_shift(frames["shift_gains"], arms)
-    return found
+        suite_sections["optics"] = _gains(frames["over_optics"], ["optics", *others], "optics", seeds)
+    suite_sections["shifts"] = _by_shift(frames["shift_gains"], arms)
+    return suite_sections
 
 
 def _accuracy(rows: pl.DataFrame, arms: Sequence[str]) -> Section:
@@ -388,7 +395,8 @@ def _accuracy(rows: pl.DataFrame, arms: Sequence[str]) -> Section:
             )
             cards.append(tag("article", tag("h3", family), drawn, cls="card"))
     table = grid(
-        ["", *map(_called, arms)], [_arms_page_line(rows, place, arms, _share) for place in _places(rows)]
+        ["", *map(_arm_name, arms)],
+        [_arms_line(rows, condition, arms, _share) for condition in _conditions(rows)],
     )
     body = join(
         [tag("div", *cards, cls="cards two wide"), tag("div", tag("article", table, cls="card"), cls="below")]
@@ -402,43 +410,55 @@ def _accuracy(rows: pl.DataFrame, arms: Sequence[str]) -> Section:
 
 
 def _curve(rows: pl.DataFrame, arms: Sequence[str]) -> go.Figure:
-    fig = figure_of([_called(arm) for arm in arms], "severity", "accuracy", yaxis=PERCENT_AXIS)
-    for place, arm in enumerate(arms):
+    fig = figure_of([_arm_name(arm) for arm in arms], "severity", "accuracy", yaxis=PERCENT_AXIS)
+    for i, arm in enumerate(arms):
         own = rows.filter(pl.col("arm") == arm).sort("severity")
         above, below = (own["high"] - own["value"]).to_list(), (own["value"] - own["low"]).to_list()
-        colour = COLOURS[place % len(COLOURS)]
-        shown = f"<b>{_called(arm)}</b><br>severity %{{x}}<br>%{{y:.1%}}<extra></extra>"
+        colour = COLOURS[i % len(COLOURS)]
+        hover = f"<b>{_arm_name(arm)}</b><br>severity %{{x}}<br>%{{y:.1%}}<extra></extra>"
         fig.add_trace(
             {
-                "type": "scatter", "mode": "lines+markers", "name": _called(arm), "hovertemplate": shown,
-                "x": own["severity"].to_list(), "y": own["value"].to_list(), "line": {"color": colour, "width": 2.2},
-                "marker": {"size": 8, "color": colour, "symbol": SYMBOLS[place % len(SYMBOLS)]},
-                "error_y": {"type": "data", "array": above, "arrayminus": below, "thickness": 1.4, "width": 3},
+                "type": "scatter",
+                "mode": "lines+markers",
+                "name": _arm_name(arm),
+                "hovertemplate": hover,
+                "x": own["severity"].to_list(),
+                "y": own["value"].to_list(),
+                "line": {"color": colour, "width": 2.2},
+                "marker": {"size": 8, "color": colour, "symbol": SYMBOLS[i % len(SYMBOLS)]},
+                "error_y": {
+                    "type": "data",
+                    "array": above,
+                    "arrayminus": below,
+                    "thickness": 1.4,
+                    "width": 3,
+                },
             }
-        )  # fmt: skip
+        )
     return fig
 
 
-def _places(rows: pl.DataFrame) -> list[dict[str, Any]]:
-    """Return each family and severity once, clean images first."""
+def _conditions(rows: pl.DataFrame) -> list[dict[str, Any]]:
+    """Return each family and severity once, clean first."""
     keys = rows.select("family", "severity", "shifts").unique(["family", "severity"])
     return sorted(
         keys.to_dicts(), key=lambda row: (row["family"] != CLEAN, row["family"], row["severity"] or 0.0)
     )
 
 
-Say = Callable[[Mapping[str, Any]], object]
+Format = Callable[[Mapping[str, Any]], object]
 
 
-def _arms_page_line(
-    rows: pl.DataFrame, place: Mapping[str, Any], arms: Sequence[str], say: Say
+def _arms_line(
+    rows: pl.DataFrame, condition: Mapping[str, Any], arms: Sequence[str], cell: Format
 ) -> list[object]:
-    """Return a line of a table: a family and severity, and what is said of each arm there."""
+    """Return a line of a table: a family and severity, and one cell per arm."""
     here = rows.filter(
-        (pl.col("family") == place["family"]) & pl.col("severity").eq_missing(pl.lit(place["severity"]))
+        (pl.col("family") == condition["family"])
+        & pl.col("severity").eq_missing(pl.lit(condition["severity"]))
     )
-    found = {row["arm"]: say(row) for row in here.to_dicts()}
-    return [_place(place), *(found.get(arm, DASH) for arm in arms)]
+    cells = {row["arm"]: cell(row) for row in here.to_dicts()}
+    return [_condition_name(condition), *(cells.get(arm, DASH) for arm in arms)]
 
 
 def _share(row: Mapping[str, Any]) -> Html:
@@ -447,39 +467,35 @@ def _share(row: Mapping[str, Any]) -> Html:
 
 def _gains(rows: pl.DataFrame, arms: Sequence[str], over: str, seeds: int) -> Section:
     others = [arm for arm in arms if arm != over]
-    lines = [_arms_page_line(rows, place, others, _gain_cell) for place in _places(rows)]
-    table = tag("article", grid(["", *map(_called, others)], lines), cls="card")
+    lines = [_arms_line(rows, condition, others, _gain_cell) for condition in _conditions(rows)]
+    table = tag("article", grid(["", *map(_arm_name, others)], lines), cls="card")
     lead = f"On the same images with the same seeds, in points with 95 % intervals; {_scatter(seeds)}."
-    return Section(f"Gains over {_called(over)}", table, f"Over {_called(over)}", lead)
+    return Section(f"Gains over {_arm_name(over)}", table, f"Over {_arm_name(over)}", lead)
 
 
 def _scatter(seeds: int) -> str:
-    """Say whether the intervals hold the scatter between seeds; with two, Student's t makes them
-    very wide.
-    """
+    """State whether the intervals include the variance between seeds."""
     if seeds == 1:
-        return "one seed was trained, so that its scatter is not in them"
-    said = "the seeds' scatter is in the intervals"
-    return (
-        f"{said}, which are wide with two seeds and about seven times narrower with five"
-        if seeds == 2
-        else said
-    )
+        return "with one seed, the intervals do not include the variance between seeds"
+    included = "the intervals include the variance between seeds"
+    # Student's t has one degree of freedom with two seeds.
+    wide = ", which makes them wide with two seeds and about seven times narrower with five"
+    return f"{included}{wide}" if seeds == 2 else included
 
 
 def _by_shift(rows: pl.DataFrame, arms: Sequence[str]) -> Section:
-    moved = rows.filter(pl.col("shift") != CLEAN).sort("shift", "severity", nulls_last=True)
+    shifted = rows.filter(pl.col("shift") != CLEAN).sort("shift", "severity", nulls_last=True)
     lines = [
         [
             row["shift"],
             DASH if row["severity"] is None else number(row["severity"]),
-            _called(row["arm"]),
+            _arm_name(row["arm"]),
             _gain(row),
             count(row["n"]),
         ]
-        for row in moved.to_dicts()
+        for row in shifted.to_dicts()
     ]
-    table = grid(["shift", "severity", "arm", f"gain over {_called(arms[0])}", "n"], lines, text=1)
+    table = grid(["shift", "severity", "arm", f"gain over {_arm_name(arms[0])}", "n"], lines, text=1)
     return Section("Shift by shift", folded("Every shift and severity", table, len(lines)), "Shifts")
 
 
@@ -501,5 +517,5 @@ def _trainings(rows: Sequence[Mapping[str, Any]]) -> Section:
         "The trainings",
         table,
         "Trainings",
-        "Each has a page of its own, and is a model wherever one is named.",
+        "Each has its own page, and can be used wherever a model is named.",
     )

@@ -1,4 +1,4 @@
-"""A view is the input of a page: the runs as they are given, and all of them as one table."""
+"""The input of a page: its runs, and all of them merged into one table."""
 
 from __future__ import annotations
 
@@ -24,57 +24,47 @@ Remake = Callable[[str, str, SettingValue], ImageU8]
 
 @dataclass(frozen=True)
 class RunView:
-    """One run: its table, the content of its ``run.json`` (empty for a bare table), and a way to
-    make its images again.
-    """
+    """One run: its table, ``run.json`` (empty for a bare table), and access to images and features."""
 
     table: pl.LazyFrame
     name: str
     info: Mapping[str, Any] = field(default_factory=dict)
     labels: Labels | None = None
     image: Remake | None = None
-    """Takes (sample_id, shift, severity or params) and returns the image as the model saw it; may
-    raise SoritesError.
-    """
+    """Takes (sample_id, shift, severity or params), returns the input image; may raise SoritesError."""
     features: Features | None = None
-    """Takes (model, image ids) and returns the features that the run kept of them; None where it
-    kept none.
-    """
+    """Takes (model, image ids) and returns the stored features; None if there are none."""
     records: Mapping[str, Any] = field(default_factory=dict)
-    """The records of how facts of the run were made, by name: the content of ``facts/*.json``."""
+    """How facts of the run were made, by name: the content of ``facts/*.json``."""
     unfinished: Unfinished | None = None
-    """The parts of the run that are missing; None where nothing is."""
+    """The missing parts of the run; None if it is finished."""
     explanations: Explanations | None = None
-    """Images that flipped, with where the models looked; None where nothing was explained."""
+    """Explanations of flipped images; None if there are none."""
     aside: pl.Series | None = None
-    """The ids of the images that a filter set aside; None where there are none."""
+    """The ids of filtered images; None if there are none."""
 
     @property
     def suite(self) -> Mapping[str, Any]:
-        """The suite as it stands in ``run.json``; empty for a bare table."""
+        """The suite in ``run.json``; empty for a bare table."""
         return self.info.get("suite") or {}
 
 
 @dataclass(frozen=True)
 class View:
-    """All runs of a page as one table, in which an image that several runs share is counted once."""
+    """All runs of a page as one table, in which an image shared by several runs counts once."""
 
     runs: tuple[RunView, ...]
     table: pl.LazyFrame
     owners: Mapping[str, tuple[RunView, ...]]
     """The runs behind each ``run_id`` of ``table``."""
     notes: tuple[str, ...] = ()
-    """Notes that the reader needs before any number: what is missing, what the runs share, what was
-    left out.
-    """
+    """Notes shown before any number: what is missing, shared or left out."""
     comparable: bool = True
-    """False where the runs share no sample, so that no order of models follows."""
+    """False if the runs share no sample, so that models cannot be ranked."""
     _computed: dict[str, pl.DataFrame] = field(default_factory=dict, repr=False, compare=False)
 
     def compute(self, metric: Metric, where: pl.Expr | None = None, **options: Any) -> pl.DataFrame:
-        """Compute a metric on the whole table, or on the rows that ``where`` keeps; the same call
-        is computed only once.
-        """
+        """Compute a metric on the table, or on the rows that match ``where``; results are cached."""
         key = f"{metric.__module__}.{metric.__qualname__} {where} {sorted(options.items())}"
         if key not in self._computed:
             self._computed[key] = metric(self.table if where is None else self.table.filter(where), **options)
@@ -82,21 +72,21 @@ class View:
 
     @functools.cached_property
     def models(self) -> tuple[str, ...]:
-        """Every model of the table, in the order of the suites."""
-        named = [named_spec(spec)[0] for run in self.runs for spec in run.suite.get("models", ())]
+        """All models, in the order of the suites."""
+        listed = [named_spec(spec)[0] for run in self.runs for spec in run.suite.get("models", ())]
         return self._in_order(
-            "model", [*named, *(name for run in self.runs for name in run.info.get("models") or ())]
+            "model", [*listed, *(name for run in self.runs for name in run.info.get("models") or ())]
         )
 
     @functools.cached_property
     def shifts(self) -> tuple[str, ...]:
-        """Every shift but clean, in the order of the suites."""
-        named = [
+        """All shifts except clean, in the order of the suites."""
+        listed = [
             shift["name"] if isinstance(shift, Mapping) else shift
             for run in self.runs
             for shift in run.suite.get("shifts", ())
         ]
-        return tuple(name for name in self._in_order("shift", named) if name != CLEAN)
+        return tuple(name for name in self._in_order("shift", listed) if name != CLEAN)
 
     def _in_order(self, column: str, first: Sequence[str]) -> tuple[str, ...]:
         present = self.table.select(pl.col(column).unique()).collect(engine="streaming")[column].drop_nulls()
@@ -104,33 +94,32 @@ class View:
 
     @functools.cached_property
     def own_dials(self) -> Mapping[str, Mapping[str, Any]]:
-        """The dials of samples' own that runs turned, by name: their levels, unit, family and version."""
+        """Shifts defined by samples themselves, by name: their levels, unit, family and version."""
         return {name: dial for run in self.runs for name, dial in (run.info.get("dials") or {}).items()}
 
     def shift_named(self, name: str) -> Shift | None:
-        """Return the registered shift of that name, or None for one that only its source knows."""
+        """Return the registered shift of that name, or None if only its source defines it."""
         try:
             return None if name in self.own_dials else SHIFTS.get(name)
         except UnknownName:
             return None
 
     def unit(self, shift: str) -> str:
-        """Return the unit of the shift's severity, or an empty string for a captured shift."""
-        found = self.shift_named(shift)
-        unit = found.unit if found is not None else str(self.own_dials.get(shift, {}).get("unit", ""))
+        """Return the unit of a shift's severity, or an empty string for a captured shift."""
+        registered = self.shift_named(shift)
+        unit = (
+            registered.unit if registered is not None else str(self.own_dials.get(shift, {}).get("unit", ""))
+        )
         return re.sub(r"\bum\b", "µm", unit)
 
     def class_name(self, run_id: str, label: int | None) -> str:
-        """Return the name of the class with this label number, where the run has names."""
+        """Return the name of a class, or its number if the run has no names."""
         return class_name(
             next((run.labels for run in self.owners.get(run_id, ()) if run.labels is not None), None), label
         )
 
     def image(self, run_id: str, sample_id: str, shift: str, setting: SettingValue) -> ImageU8 | None:
-        """Return the image as the model saw it, or None where no run behind ``run_id`` can make it again.
-
-        ``setting`` is a severity or a set of params.
-        """
+        """Return the model's input image at a severity or params, or None if no run can recompute it."""
         for run in self.owners.get(run_id, ()):
             if run.image is not None:
                 try:
@@ -140,18 +129,16 @@ class View:
         return None
 
     def features(self, model: str, images: Collection[str]) -> Vectors:
-        """Return the features of these images that any of the runs kept."""
-        found = Vectors()
+        """Return the stored features of these images from any of the runs."""
+        vectors = Vectors()
         for run in self.runs:
             if run.features is not None:
-                found = {**run.features(model, images), **found}
-        return found
+                vectors = {**run.features(model, images), **vectors}
+        return vectors
 
 
-def told_apart(runs: Sequence[RunView]) -> list[RunView]:
-    """Return the runs with the version beside the name of every model that another run holds in
-    another version.
-    """
+def with_versions(runs: Sequence[RunView]) -> list[RunView]:
+    """Append the version to the names of models that appear in several versions."""
     return [
         _renamed(run, names)
         for run, names in zip(runs, distinct_names([run.info for run in runs]), strict=True)
@@ -161,43 +148,47 @@ def told_apart(runs: Sequence[RunView]) -> list[RunView]:
 def _renamed(run: RunView, names: Mapping[str, str]) -> RunView:
     if not names:
         return run
-    kept, former = run.features, {new: old for old, new in names.items()}
+    stored, former = run.features, {new: old for old, new in names.items()}
 
     def features(model: str, images: Collection[str]) -> Vectors:
-        return Vectors() if kept is None else kept(former.get(model, model), images)
+        return Vectors() if stored is None else stored(former.get(model, model), images)
 
     table = run.table.with_columns(pl.col("model").replace(dict(names)))
     return replace(
-        run, table=table, info=renamed(run.info, names), features=None if kept is None else features
+        run, table=table, info=renamed(run.info, names), features=None if stored is None else features
     )
 
 
 def merge(runs: Sequence[RunView], partial: bool = False) -> View:
-    """Merge runs into one view, on what they share; runs of the same source, frame, labels and seed
-    share their images, which then count once. ``partial`` keeps what only some of them have, and
-    what an unfinished run has.
+    """Merge runs into one view.
+
+    Runs of the same source, frame, labels and seed share their images, which then count once.
+
+    Args:
+        runs: The runs of the page.
+        partial: Keep what only some runs have and what unfinished runs have, instead of the shared part.
+
+    Raises:
+        SoritesError: There is no run.
     """
     if not runs:
-        raise SoritesError("a report needs at least one run, got none")
-    runs = told_apart(runs)
-    found = together(runs, partial)
-    cut = (
-        tuple(replace(run, table=table) for run, table in zip(runs, found.tables, strict=True))
-        if found.notes
+        raise SoritesError("A report needs at least one run.")
+    runs = with_versions(runs)
+    combined = together(runs, partial)
+    shared = (
+        tuple(replace(run, table=table) for run, table in zip(runs, combined.tables, strict=True))
+        if combined.notes
         else tuple(runs)
     )
     owners: dict[str, tuple[RunView, ...]] = {}
-    for run, ids in zip(cut, found.ids, strict=True):
+    for run, ids in zip(shared, combined.ids, strict=True):
         for id_ in ids:
             owners[id_] = (*owners.get(id_, ()), run)
-    return View(cut, found.table, owners, found.notes, found.comparable)
-
-
-# The detectors of a page.
+    return View(shared, combined.table, owners, combined.notes, combined.comparable)
 
 
 def box_models(view: View) -> list[str]:
-    """List the models of the view that find boxes, in its order."""
+    """Return the detectors of the view, in its order."""
     boxes = (
         view.table.filter(pl.col("output") == "boxes")
         .select(pl.col("model").unique())

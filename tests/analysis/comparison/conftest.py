@@ -1,4 +1,4 @@
-"""Runs of two models on the same twenty scenes: one that knows them, and one that takes red for blue."""
+"""Runs of two models on the same twenty scenes: a good one, and the same with red and blue swapped."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SUITE = {
 
 
 def weakened(model: Model) -> Model:
-    """The same model behind a classic mistake: red and blue are swapped."""
+    """Return the model with red and blue swapped in its input."""
 
     def forward(images: list[np.ndarray]) -> Outputs:
         return model.forward([image[..., ::-1] for image in images])
@@ -31,7 +31,7 @@ def weakened(model: Model) -> Model:
 
 @pytest.fixture(scope="session")
 def runs(photos: Path, tiny: Callable[..., Model], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the runs ``base``, ``weak`` and ``few`` (eight of the samples)."""
+    """Return a folder with the runs ``base``, ``weak``, ``few`` (eight samples) and ``both``."""
     root, suite = tmp_path_factory.mktemp("runs"), parse(SUITE, "test")
     given = {"source": f"folder:{photos}"}
     sorites.run(suite, **given, models=[tiny("base")], out=root / "base")

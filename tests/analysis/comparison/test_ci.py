@@ -1,6 +1,4 @@
-"""The workflow of docs/ci.md: its steps are run as a script, with a model that is as good and one
-that is worse.
-"""
+"""Run the workflow of docs/ci.md as a script, with an equally good and a worse model."""
 
 from __future__ import annotations
 
@@ -36,7 +34,7 @@ def bad(images):
 
 
 def steps() -> list[tuple[str, str]]:
-    """The names and commands of the steps that run something."""
+    """Return the names and commands of the steps that run something."""
     found, name = [], ""
     for line in DOCS.read_text(encoding="utf-8").splitlines():
         text = line.strip().removeprefix("- ")

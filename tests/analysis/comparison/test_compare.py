@@ -1,6 +1,4 @@
-"""Two runs compared: the numbers against SciPy and the metrics, and every pair of runs that must be
-refused.
-"""
+"""Comparison of two runs: numbers against SciPy and the metrics, and refused pairs of runs."""
 
 from __future__ import annotations
 
@@ -80,18 +78,16 @@ def test_two_models_of_one_run_are_compared_by_name(runs: Path) -> None:
     apart = compare(runs / "base", runs / "weak")
     within = compare(runs / "both", runs / "both", base_model="base", model="weak")
     assert within.dials.equals(apart.dials)
-    with pytest.raises(SoritesError, match=r"has 2 models \(base, weak\): add --base-model NAME"):
+    with pytest.raises(SoritesError, match="base_model=NAME"):
         compare(runs / "both", runs / "base")
-    with pytest.raises(SoritesError, match="no model named 'wek'. Did you mean weak"):
+    with pytest.raises(SoritesError, match="'wek'. Did you mean weak"):
         compare(runs / "base", runs / "both", model="wek")
     with pytest.raises(SoritesError, match="compared with itself"):
         compare(runs / "base", runs / "base")
 
 
-def test_a_smaller_run_is_refused_unless_what_is_shared_is_asked_for(runs: Path) -> None:
-    with pytest.raises(
-        SoritesError, match=r"images \(.*\) are only in .*add --shared to compare the 88 images"
-    ):
+def test_a_smaller_run_is_refused_unless_shared(runs: Path) -> None:
+    with pytest.raises(SoritesError, match="shared=True.* 88"):
         compare(runs / "few", runs / "weak")
     found = compare(runs / "few", runs / "weak", shared=True)
     assert set(found.dials["n"]) == {8}
@@ -101,7 +97,7 @@ def test_a_smaller_run_is_refused_unless_what_is_shared_is_asked_for(runs: Path)
 def test_an_unfinished_run_is_refused(runs: Path, tmp_path: Path) -> None:
     cut = copied(runs / "weak", tmp_path / "cut")
     next((cut / "predictions").glob("jpeg*")).unlink()
-    with pytest.raises(SoritesError, match="is not finished: .* Type the command that began it again"):
+    with pytest.raises(SoritesError, match="is not finished"):
         compare(runs / "base", cut)
 
 
@@ -109,30 +105,25 @@ def test_other_images_and_other_versions_are_refused(runs: Path, tmp_path: Path)
     other = copied(runs / "weak", tmp_path / "other")
     path = other / "manifest.parquet"
     pl.read_parquet(path).with_columns(content=pl.lit("f" * 32)).write_parquet(path)
-    with pytest.raises(
-        SoritesError, match="20 of the 20 images .* differ, the first .*Run both models on the same files"
-    ):
+    with pytest.raises(SoritesError, match="20 of the 20 images"):
         compare(runs / "base", other)
     info = json.loads((runs / "weak" / "run.json").read_text())
     older = changed(copied(runs / "weak", tmp_path / "older"), shifts={**info["shifts"], "jpeg": 0})
-    with pytest.raises(SoritesError, match=r"other versions of jpeg \(1 and 0\): run the older one again"):
+    with pytest.raises(SoritesError, match=r"jpeg \(1 and 0\)"):
         compare(runs / "base", older)
     pillow = changed(
         copied(runs / "weak", tmp_path / "pillow"), versions={**info["versions"], "pillow": "1.0"}
     )
-    with pytest.raises(
-        SoritesError,
-        match=r"make images \(pillow .* and 1.0\): run the older one again, or add --other-versions",
-    ):
+    with pytest.raises(SoritesError, match="pillow .*other_versions=True"):
         compare(runs / "base", pillow)
     assert "pillow" in compare(runs / "base", pillow, other_versions=True).notes[0]
     seeded = changed(copied(runs / "weak", tmp_path / "seeded"), suite={**info["suite"], "seed": 3})
-    with pytest.raises(SoritesError, match=r"differ in seed \(0 and 3\): run both alike"):
+    with pytest.raises(SoritesError, match=r"seed \(0 and 3\)"):
         compare(runs / "base", seeded)
 
 
 def with_errors(folder: Path, shift: str, samples: int) -> Path:
-    """Let the first samples of a shift be errors."""
+    """Turn the first samples of a shift into errors."""
     for shard in sorted((folder / "predictions").glob(f"{shift}*")):
         rows = pl.read_parquet(shard)
         gone = pl.col("sample_id").is_in(sorted(rows["sample_id"].unique())[:samples])
@@ -140,38 +131,34 @@ def with_errors(folder: Path, shift: str, samples: int) -> Path:
             pl.when(gone).then(None).otherwise(pl.col(name)).alias(name)
             for name in ("correct", "pred", "conf")
         ]
-        told = pl.when(gone).then(pl.lit("cannot be read")).otherwise(pl.col("error")).alias("error")
-        rows.with_columns(*empty, told).write_parquet(shard)
+        errors = pl.when(gone).then(pl.lit("cannot be read")).otherwise(pl.col("error")).alias("error")
+        rows.with_columns(*empty, errors).write_parquet(shard)
     return folder
 
 
-def test_a_model_that_fails_where_it_is_hard_is_not_judged_on_the_rest(runs: Path, tmp_path: Path) -> None:
+def test_images_that_fail_for_one_model_only_are_refused(runs: Path, tmp_path: Path) -> None:
     holed = with_errors(copied(runs / "weak", tmp_path / "holed"), "jpeg", 1)
-    said = (
-        r"images \(jpeg\) are in error for weak of .*holed alone \(the first: cannot be read\)\. Mend .*"
-        r" add --shared"
-    )
-    with pytest.raises(SoritesError, match=said):
+    with pytest.raises(SoritesError, match="weak of .*cannot be read"):
         compare(runs / "base", holed)
     found = compare(runs / "base", holed, shared=True)
     lacks = 20 - found.dials.filter(pl.col("dial") == "jpeg")["n"].item()
     assert lacks > 0
-    assert found.notes[0].startswith(f"{5 * lacks} images (jpeg) are in error")
+    assert found.notes[0].startswith(f"{5 * lacks} images (jpeg) failed")
     none = with_errors(copied(runs / "weak", tmp_path / "none"), "jpeg", 20)
     found = compare(runs / "base", none, shared=True)
     assert found.places == ("clean", "gaussian_noise")
-    assert found.notes[1] == "Not compared, because no image of theirs was judged for both models: jpeg."
+    assert found.notes[1] == "Not compared, because no image was evaluated for both models: jpeg."
 
 
-def test_errors_of_both_are_left_out_and_told(runs: Path, tmp_path: Path) -> None:
+def test_images_that_fail_for_both_models_are_left_out(runs: Path, tmp_path: Path) -> None:
     holed = [with_errors(copied(runs / name, tmp_path / name), "jpeg", 1) for name in ("base", "weak")]
     found = compare(*holed)
-    assert found.notes[0].endswith("images (jpeg) are in error for both models; they are left out.")
+    assert found.notes[0].endswith("images (jpeg) failed for both models; they are left out.")
     counts = dict(found.dials.select("dial", "n").iter_rows())
     assert counts["jpeg"] < counts["gaussian_noise"] == 20
 
 
-def test_runs_that_were_filtered_in_other_ways_are_refused(runs: Path, tmp_path: Path) -> None:
+def test_differently_filtered_runs_are_refused(runs: Path, tmp_path: Path) -> None:
     base = copied(runs / "base", tmp_path / "base")
     rows = (
         table.read(base)
@@ -182,12 +169,9 @@ def test_runs_that_were_filtered_in_other_ways_are_refused(runs: Path, tmp_path:
         .collect()
     )
     table.write_facts(base, "out_of_class", rows.with_columns(valid=pl.int_range(pl.len()) > 9))
-    with pytest.raises(
-        SoritesError,
-        match=r"10 images \(jpeg\) are set aside by a filter in .*base alone\. Filter both runs alike",
-    ):
+    with pytest.raises(SoritesError, match=r"10 images \(jpeg\) .*/base\."):
         compare(base, runs / "weak")
-    assert "10 images (jpeg) are set aside" in compare(base, runs / "weak", shared=True).notes[0]
+    assert "10 images (jpeg) were filtered out" in compare(base, runs / "weak", shared=True).notes[0]
 
 
 def test_no_order_of_files_changes_a_number(runs: Path) -> None:
@@ -211,9 +195,7 @@ def test_detectors_are_sent_to_what_compares_them(tmp_path: Path) -> None:
         )
         suite = parse({"name": "s", "labels": "coco", "shifts": ["brightness"]}, "test")
         sorites.run(suite, source=source, models=[model], levels=[1], out=tmp_path / name)
-    with pytest.raises(
-        SoritesError, match="type: sorites metrics BASE NEW map_rank, or sorites report BASE NEW"
-    ):
+    with pytest.raises(SoritesError, match="only classifiers"):
         compare(tmp_path / "one", tmp_path / "two")
     asked = CliRunner().invoke(app, ["metrics", str(tmp_path / "one"), str(tmp_path / "two"), "map_rank"])
     assert asked.exit_code == 0, asked.output

@@ -1,4 +1,4 @@
-"""Rules of a gate: how they are read, when they break, and how often equal models break them."""
+"""Rules of a gate: parsing, when they are broken, and how often equal models break them."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ def test_rules_are_read(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("drp > 2", "no metric of a gate named 'drp'. Did you mean drop? There are drop, accuracy"),
-        ("drop", 'wanted a rule such as "drop > 2"'),
-        ("drop > nan", "wanted a finite number in 'drop > nan', got nan"),
-        ("drop > inf", "wanted a finite number"),
-        ("drop >= 2", "a rule fails on < or >, got >="),
-        ("drop > two", "wanted a number, 0.9 * base, or base - 2"),
-        ("drop > 0.9 * base", "a drop is measured from the base already"),
-        ("accuracy < __import__('os')", "wanted a number"),
+        ("drp > 2", "'drp'. Did you mean drop?"),
+        ("drop", "Expected a rule"),
+        ("drop > nan", "finite number in 'drop > nan'"),
+        ("drop > inf", "finite number"),
+        ("drop >= 2", "got >="),
+        ("drop > two", "'drop > two', got 'two'"),
+        ("drop > 0.9 * base", "'drop > 0.9 * base'"),
+        ("accuracy < __import__('os')", "Expected a number"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(text: str, message: str) -> None:
+def test_invalid_rules_are_refused(text: str, message: str) -> None:
     with pytest.raises(SoritesError, match=re.escape(message)):
         parse(text)
 
@@ -64,7 +64,7 @@ def test_a_file_of_rules_is_checked_key_by_key(tmp_path: Path) -> None:
         fail_if=("drop > 2", "drop.all > 1"), error_rate=0.01, judge="estimate"
     )
     for text, message in (
-        ('fail_iff = ["drop > 2"]', "no key named 'fail_iff'. Did you mean fail_if"),
+        ('fail_iff = ["drop > 2"]', "Did you mean fail_if"),
         ('fail_if = ["drop > 2"]\nerror_rate = nan', "error_rate"),
         ("fail_if = []", "fail_if"),
         ('fail_if = ["drop > 2"]\njudge = "luck"', "judge"),
@@ -98,12 +98,12 @@ def test_the_bound_decides_or_the_estimate_by_option(runs: Path) -> None:
     assert (careful.broken, by_estimate.broken) == (False, True)
     assert careful.bound < careful.value
     assert careful.by == pytest.approx(0.001, abs=1e-6)
-    assert "would be noticed with 80% power" in str(careful)
+    assert "80% power" in str(careful)
 
 
 def test_an_unknown_dial_is_refused_with_those_there_are(runs: Path) -> None:
     found = compare(runs / "base", runs / "weak")
-    with pytest.raises(SoritesError, match="no dial named 'jpg'. Did you mean jpeg"):
+    with pytest.raises(SoritesError, match="'jpg'. Did you mean jpeg"):
         judge(found, Gate(fail_if=("drop.jpg > 2",)))
 
 
@@ -131,7 +131,7 @@ def test_texts_name_what_broke(runs: Path) -> None:
 
 
 def like_models(rng: np.random.Generator, samples: int, dials: int) -> Matrix:
-    """Verdicts of two models of the same skill: samples have an ease of their own, and so have dials."""
+    """Simulate two equally good models, with random difficulties of samples and shifts."""
     ease = rng.normal(size=(samples, 1, 1))
     severity = np.linspace(-1, 1.2, 5)[None, None] + rng.normal(0, 0.3, (1, dials, 1))
     sides = [(ease + rng.normal(0, 0.8, (samples, dials, 1)) > severity).mean(axis=2) for _ in range(2)]
@@ -139,7 +139,7 @@ def like_models(rng: np.random.Generator, samples: int, dials: int) -> Matrix:
 
 
 def alarms(found: Comparison, nulls: int, samples: int, rule: str) -> int:
-    """Count alarms over nulls in which each sample's sides are swapped at random."""
+    """Count alarms over null simulations in which the sides of each sample are swapped at random."""
     rng = np.random.default_rng(20)
     count = 0
     for _ in range(nulls):
@@ -155,9 +155,7 @@ def alarms(found: Comparison, nulls: int, samples: int, rule: str) -> int:
 
 @pytest.mark.slow
 def test_a_thousand_nulls_raise_alarm_at_the_stated_rate(runs: Path) -> None:
-    """Eight dials together: 5 % of 1,000 within two standard errors, and a limit above 0 is never
-    easier to break.
-    """
+    """The joint false-alarm rate over eight shifts is 5 %, within two standard errors."""
     found, nulls, rate = compare(runs / "base", runs / "weak"), 1000, 0.05
     error = np.sqrt(rate * (1 - rate) / nulls)
     assert abs(alarms(found, nulls, 80, "drop > 0") / nulls - rate) <= 2 * error
@@ -171,9 +169,7 @@ def test_a_limit_above_zero_is_seldom_broken_by_like_models(runs: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("samples", [100, 400])
 def test_intervals_of_drops_hold_the_truth_within_two_points(samples: int) -> None:
-    """Drops of single dials by simulation: a model that is worse by a known amount, verdicts of a
-    sample alike.
-    """
+    """Coverage of the interval of a drop, simulated with correlated images of a sample."""
     from tests.metrics.coverage import columns, named
 
     from sorites.metrics import paired_difference
@@ -189,9 +185,17 @@ def test_intervals_of_drops_hold_the_truth_within_two_points(samples: int) -> No
             right = np.sqrt(0.7) * ease + np.sqrt(0.3) * rng.normal(size=size) > setting + less
             id_ = named(f"{setting}/", sample)
             parts.append(
-                columns(size, run_id=named("r", run), sample_id=named("s", sample), image_id=id_, shift="blur", severity=setting,
-                        model=model, correct=right)
-            )  # fmt: skip
+                columns(
+                    size,
+                    run_id=named("r", run),
+                    sample_id=named("s", sample),
+                    image_id=id_,
+                    shift="blur",
+                    severity=setting,
+                    model=model,
+                    correct=right,
+                )
+            )
     import polars as pl
 
     answer = paired_difference(pl.concat(parts), by=("model", "run_id"), other="base")
@@ -207,9 +211,7 @@ def test_intervals_of_drops_hold_the_truth_within_two_points(samples: int) -> No
 
 @pytest.mark.slow
 def test_bounds_of_failure_severities_hold_within_two_points() -> None:
-    """The one-sided 5 % bound of the half-accuracy difference of two models, by simulation against
-    a very large draw.
-    """
+    """Coverage of the one-sided 5 % bound of a half-accuracy difference, against a very large draw."""
     from sorites.analysis.comparison.compare import failure_severities as points
     from sorites.analysis.comparison.pairs import Curves
 

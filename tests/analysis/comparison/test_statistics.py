@@ -1,4 +1,4 @@
-"""Paired statistics against SciPy and statsmodels, and their rates on data that is alike by construction."""
+"""Paired statistics against SciPy and statsmodels, and their error rates on null data."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from scipy import stats
 
 from sorites.analysis.comparison.statistics import (
     detectable,
+    detectable_mean,
     flips,
     holm,
     mcnemar,
     mcnemar_mid,
-    noticed,
     power_of,
 )
 
@@ -102,11 +102,11 @@ def test_no_difference_is_no_alarm_and_every_sample_lost_is_one() -> None:
 def test_what_would_be_noticed_is_never_less_than_a_normal_test_needs_or_more_than_there_is() -> None:
     same = flips(np.zeros((9, 1)))
     assert same.critical == 0
-    least = noticed(float(same.cautious[0]), same.critical, 0.05)
+    least = detectable_mean(float(same.cautious[0]), same.critical, 0.05)
     assert least == pytest.approx(
         (stats.norm.ppf(0.95) + stats.norm.ppf(0.8)) * float(same.cautious[0]), abs=1e-12
     )
     assert least is not None
     assert least > 1 / 9
-    assert noticed(0.5, 2.0, 0.05) is None
-    assert noticed(0.1, 2.0, 0.05, most=0.2) is None
+    assert detectable_mean(0.5, 2.0, 0.05) is None
+    assert detectable_mean(0.1, 2.0, 0.05, most=0.2) is None

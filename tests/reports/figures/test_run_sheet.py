@@ -1,4 +1,4 @@
-"""The sheet of one image (ImageNet-ES, Figure 10): what stands where, and that it reads without colour."""
+"""The sheet of one image (ImageNet-ES, Figure 10): layout, and readability without colour."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from sorites.reports.figures.strips import (
     CAPTION,
     GAP,
     LINE,
-    MOST,
+    MAX_SETTINGS,
     PAPER,
     captions,
     chosen,
@@ -99,12 +99,12 @@ def test_a_grid_of_many_params_is_met_at_changing_values_of_each() -> None:
     camera = core.shift("camera")
     rows = chosen(camera.settings)
     settings = [setting for row in rows for setting in row if isinstance(setting, Mapping)]
-    assert len(settings) == MOST
+    assert len(settings) == MAX_SETTINGS
     assert max(map(len, rows)) == 7
     for key, least in (("iso", 4), ("shutter", 4), ("aperture", 4), ("light", 2), ("mode", 2)):
         assert len({setting[key] for setting in settings if key in setting}) >= least
     places = [camera.settings.index(setting) for setting in settings]
-    assert [place * MOST // len(camera.settings) for place in places] == list(range(MOST))
+    assert [place * MAX_SETTINGS // len(camera.settings) for place in places] == list(range(MAX_SETTINGS))
 
 
 def test_a_small_grid_is_shown_whole() -> None:
@@ -128,7 +128,7 @@ def test_a_severity_stands_with_its_unit(name: str, severity: float, said: str) 
 
 
 def test_a_grid_has_no_severities() -> None:
-    with pytest.raises(SoritesError, match="style is a grid of settings: it has no severities"):
+    with pytest.raises(SoritesError, match="style is a grid of settings"):
         strip(IMAGE, core.shift("style"), [1.0])
 
 
@@ -141,7 +141,7 @@ def test_the_name_says_the_format(tmp_path: Path, name: str, kind: str) -> None:
 
 @pytest.mark.parametrize("name", ["a", "a.txt", "a.gif"])
 def test_other_names_are_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(SoritesError, match=f"ending in .png, .jpg or .webp, got {name}"):
+    with pytest.raises(SoritesError, match=f"got {name}"):
         save(Pillow.fromarray(IMAGE), tmp_path / name)
     assert not list(tmp_path.iterdir())
 
@@ -159,14 +159,12 @@ def test_a_dial_of_the_image_s_own_is_turned_in_the_place_of_a_shift() -> None:
 def test_what_cannot_be_drawn_of_a_source_is_named() -> None:
     with pytest.raises(
         SoritesError,
-        match=r"no shift named 'fad'. Did you mean fade\? The image has dials of its own: fade, drift",
+        match=r"Did you mean fade",
     ):
         source_strip("fading:4", "shape_00", fading.CLASSES, "fad", (), 0, {})  # type: ignore[arg-type]
-    with pytest.raises(
-        SoritesError, match="has no boxes for shape_00; .*, or name a dial of its own: fade, drift"
-    ):
+    with pytest.raises(SoritesError, match="shape_00; .* fade, drift"):
         source_strip("fading:4", "shape_00", fading.CLASSES, "jpeg", (), 0, {})  # type: ignore[arg-type]
-    with pytest.raises(SoritesError, match=r"fade: a severity is a number above 0 \(in light\), got -1"):
+    with pytest.raises(SoritesError, match=r"fade: .*, got -1"):
         source_strip("fading:4", "shape_00", "coco", "fade", [-1.0], 0, {})
     with pytest.raises(SoritesError, match="no class named 'square'"):
         source_strip("fading:4", "shape_00", "coco", "jpeg", [], 0, {})

@@ -14,7 +14,7 @@ from sorites.reports.view import RunView, merge
 
 
 def drawn(run: RunView, section: str) -> list[dict[str, Any]]:
-    """The figures of a section, as the page's script will read them."""
+    """Return the figures of a section as page.js reads them."""
     made = SECTIONS.get(section)[1](merge([run]))
     assert made is not None
     body = made.body

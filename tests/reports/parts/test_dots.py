@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sorites.reports.components.charts import MOST_STEPS, Dot, Key, dot_chart, ordered, scale
+from sorites.reports.components.charts import MAX_STEPS, Dot, Key, dot_chart, ordered, scale
 
 
 @given(st.lists(st.floats(0, 1), min_size=1))
 def test_a_scale_holds_its_values_in_a_few_steps(values: list[float]) -> None:
     on = scale(values)
     assert all(-1e-3 <= on.at(value) <= 100 + 1e-3 for value in values)
-    assert 1 <= on.last - on.first <= MOST_STEPS
+    assert 1 <= on.last - on.first <= MAX_STEPS
     assert (on.at(on.ticks()[0]), on.at(on.ticks()[-1])) == pytest.approx((0, 100))
 
 

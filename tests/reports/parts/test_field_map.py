@@ -30,12 +30,24 @@ def rows(measured: bool) -> list[dict[str, object]]:
                     }
                     made.append(
                         {
-                            "run_id": "r", "source": "s", "sample_id": f"p{i}", "image_id": f"{i}/{lens}/{field}",
-                            "shift": "lens", "family": "optics", "params": json.dumps(params), "model": model, "output": "label",
-                            "correct": i + 4 * field < skill, "probe": False, "known": True, "label": 1,
-                            "degrees": [{"measure": "ssim", "value": 0.95 - field / 2 + i / 1000}] if measured else None,
+                            "run_id": "r",
+                            "source": "s",
+                            "sample_id": f"p{i}",
+                            "image_id": f"{i}/{lens}/{field}",
+                            "shift": "lens",
+                            "family": "optics",
+                            "params": json.dumps(params),
+                            "model": model,
+                            "output": "label",
+                            "correct": i + 4 * field < skill,
+                            "probe": False,
+                            "known": True,
+                            "label": 1,
+                            "degrees": [{"measure": "ssim", "value": 0.95 - field / 2 + i / 1000}]
+                            if measured
+                            else None,
                         }
-                    )  # fmt: skip
+                    )
     return made
 
 
@@ -57,7 +69,7 @@ def test_a_map_a_model_with_a_ring_a_field_and_a_sector_a_quantity() -> None:
     for one in maps:
         told = re.findall(r"<title>(\w+) at (\d+)\u202f% of the field: ([\d.]+)", one)
         assert [(name, int(field)) for name, field, _ in told] == [
-            (name, round(100 * field)) for name in ("MTF50", "SSIM", "right") for field in FIELDS
+            (name, round(100 * field)) for name in ("MTF50", "SSIM", "correct") for field in FIELDS
         ]
     values = {
         (name, int(field)): float(value)
@@ -65,8 +77,8 @@ def test_a_map_a_model_with_a_ring_a_field_and_a_sector_a_quantity() -> None:
     }
     assert values["MTF50", 50] == pytest.approx(0.3 * 0.75, abs=0.006)
     assert values["SSIM", 90] == pytest.approx(0.5045, abs=0.006)
-    assert values["right", 0] == 40
-    assert values["right", 90] == 10
+    assert values["correct", 0] == 40
+    assert values["correct", 90] == 10
 
 
 def test_the_best_ring_is_yellow_and_the_worst_blue() -> None:
@@ -77,8 +89,8 @@ def test_the_best_ring_is_yellow_and_the_worst_blue() -> None:
     shades = {(name, int(field)): (int(r), int(g), int(b)) for r, g, b, name, field in parts}
     assert shades["MTF50", 0] == shades["SSIM", 0] == HIGH
     assert shades["MTF50", 90] == shades["SSIM", 90] == LOW
-    assert shades["right", 90] == LOW  # the least of both models
-    assert shades["right", 0] not in (LOW, HIGH)  # the other model is better
+    assert shades["correct", 90] == LOW  # the least of both models
+    assert shades["correct", 0] not in (LOW, HIGH)  # the other model is better
 
 
 def test_the_numbers_are_a_table_with_n_and_interval() -> None:
@@ -111,8 +123,16 @@ def test_no_lenses_no_map() -> None:
 
 
 def test_detectors_have_a_sector_of_map() -> None:
-    over = pl.DataFrame({"model": ["lite0"] * 2, "lens_field": [0.0, 0.9], "value": [0.4, 0.1], "n": [10, 10], "low": [0.3, 0.0],
-                         "high": [0.5, 0.2]})  # fmt: skip
+    over = pl.DataFrame(
+        {
+            "model": ["lite0"] * 2,
+            "lens_field": [0.0, 0.9],
+            "value": [0.4, 0.1],
+            "n": [10, 10],
+            "low": [0.3, 0.0],
+            "high": [0.5, 0.2],
+        }
+    )
     (one,) = drawn(made := made_map(seen(measured=True), over, MAP))
     told = re.findall(r"<title>mAP at (\d+)\u202f% of the field: ([\d.]+)", one)
     assert [(int(field), float(value)) for field, value in told] == [(0, 40.0), (90, 10.0)]

@@ -23,7 +23,7 @@ from sorites.reports.components.markup import (
 
 
 class Reader(HTMLParser):
-    """The standard library's reading of a piece of markup: tags, attributes and text."""
+    """Parse markup with the standard library: tags, attributes and text."""
 
     def __init__(self, markup: str) -> None:
         super().__init__()

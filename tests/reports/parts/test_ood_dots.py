@@ -36,7 +36,10 @@ def test_the_best_mean_of_both_frameworks_stands_first(crowded_run: RunView) -> 
 
 def test_each_view_has_a_mark_of_its_own(ood_run: RunView) -> None:
     both, kind = ood_dots(merge([ood_run])).split("<article")[1:3]
-    assert re.findall(r'<i class="(m\d)"></i>([^(]*) \(', both) == [("m0", "by label"), ("m1", "by verdict")]
+    assert re.findall(r'<i class="(m\d)"></i>([^(]*) \(', both) == [
+        ("m0", "by label"),
+        ("m1", "by correctness"),
+    ]
     assert re.findall(r'<i class="(m\d)"></i>([^(]*) \(', kind) == [
         ("m2", "near S-OOD"),
         ("m3", "far S-OOD"),

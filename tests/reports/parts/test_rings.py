@@ -24,7 +24,7 @@ def test_the_scale_rises_in_lightness() -> None:
 
 
 def test_three_sectors_of_a_ring_close_the_circle() -> None:
-    """Every sector ends where the next begins, along the rim."""
+    """Every sector ends where the next begins."""
     row = {"value": 0.5, "n": 3, "low": None, "high": None}
     three = [
         Sector(name, start, start + 60, {0.5: row}) for name, start in (("a", -30), ("b", 90), ("c", 210))

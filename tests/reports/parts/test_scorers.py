@@ -1,4 +1,4 @@
-"""What the sections on OOD score share, and the page with them in real Chromium."""
+"""Shared parts of the sections on OOD scores, and their page in Chromium."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small battery of the user's: two suites on twenty scenes, and a model that is a function."""
+"""A small user-defined battery: two suites on twenty scenes, and a model function."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def logits(images):
 
 @pytest.fixture
 def home(tmp_path: Path, photos: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with the battery, its suites and the model, in which commands are typed."""
+    """Return a working directory with the battery, its suites and the model."""
     (tmp_path / "noisy.toml").write_text(SUITE.format(photos=photos, shifts='"gaussian_noise", "jpeg"'))
     (tmp_path / "light.toml").write_text(SUITE.format(photos=photos, shifts='"contrast", "brightness"'))
     (tmp_path / "mine.toml").write_text(BATTERY)

@@ -1,4 +1,4 @@
-"""The passport's page in real Chromium, from a file, with the network cut."""
+"""The page of a passport in Chromium, from a file, without network."""
 
 from __future__ import annotations
 

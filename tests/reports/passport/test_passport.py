@@ -1,4 +1,4 @@
-"""A passport from end to end: what it says is what the metrics say, and a setting in between changes nothing."""
+"""A passport from end to end: it agrees with the metrics, and interruptions change nothing."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_passports_are_compared_part_by_part(home: Path) -> None:
     assert found.dials["dial"].to_list() == ["clean", "contrast", "gaussian_noise", "jpeg", "all"]
     assert found.dials["drop"].to_list() == [0.0] * 5
     made("few", limit=6)
-    with pytest.raises(SoritesError, match="add --shared"):
+    with pytest.raises(SoritesError, match="shared=True"):
         compare("p", "few")
 
 
@@ -136,10 +136,10 @@ def test_a_passport_that_was_changed_or_holds_nan_is_refused(home: Path) -> None
     path = home / "p/passport.json"
     held = json.loads(path.read_text())
     path.write_text(json.dumps({**held, "clean": {**held["clean"], "value": 0.99}}))
-    with pytest.raises(SoritesError, match="was changed after it was written"):
+    with pytest.raises(SoritesError, match="its hash differs"):
         compare("p", "p")
     path.write_text(json.dumps({**held, "clean": {**held["clean"], "value": float("nan")}}))
-    with pytest.raises(SoritesError, match=r"no passport of schema 1: clean\.value: .*finite"):
+    with pytest.raises(SoritesError, match=r"clean\.value: .*finite"):
         read_passport(home / "p")
     path.write_text(json.dumps({**held, "schema_version": 2}))
     with pytest.raises(SoritesError, match="schema_version"):

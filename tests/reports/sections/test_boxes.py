@@ -1,4 +1,4 @@
-"""The sections of detectors, from a real run over coloured rectangles."""
+"""The sections on detectors, from a run over coloured rectangles."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.reports import rectangles
 
 from sorites import metrics
 from sorites.evaluation.run import run
-from sorites.reports.page import _hardest as hardest
+from sorites.reports.page import _costs_of_map as hardest
 from sorites.reports.page import boxes_in_short, render
 from sorites.reports.report import run_views
 from sorites.reports.sections.detection import _narrow as narrow
@@ -53,7 +53,7 @@ def test_a_card_per_detector_with_its_numbers(view: View) -> None:
 def test_the_intervals_of_few_images_are_called_too_narrow(view: View) -> None:
     section = detectors(view)
     assert section is not None
-    assert section.body.count("With fewer than 100 images these intervals are somewhat too narrow.") == 2
+    assert section.body.count("With fewer than 100 images") == 2
     assert "mAP of few images have intervals that are too narrow" in re.sub(r"\s+", " ", render(view))
     many = pl.DataFrame({"model": ["m"], "value": [0.5], "n": [100], "low": [0.4], "high": [0.6]})
     assert not narrow(many, "m")
@@ -125,7 +125,7 @@ def test_lost_objects_are_drawn_with_truth_and_prediction(view: View) -> None:
 def test_the_page_says_map_and_not_accuracy(view: View) -> None:
     html = render(view)
     assert "The 2 detectors have a mAP of" in html
-    assert "No image was judged" not in html
+    assert "No image was evaluated" not in html
     assert "12 images" in html
     found = re.findall(r'<section id="(\w+)"', html)
     assert {"detectors", "box_curves", "tide_errors", "box_classes", "box_failure"} <= set(found)

@@ -1,4 +1,4 @@
-"""Few images are pooled into few bins, and too few for two bins make no curve."""
+"""Calibration: few images are pooled into few bins, and too few give no curve."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import dataclasses
 
 import polars as pl
 
-from sorites.reports.sections.confidence import ENOUGH, binned, calibration
+from sorites.reports.sections.confidence import IMAGES_PER_BIN, binned, calibration
 from sorites.reports.view import UNTOUCHED, RunView, merge
 
 
 def test_bins_are_as_many_as_the_images_fill(run: RunView) -> None:
     many, few = (merge([dataclasses.replace(run, table=rows)]) for rows in (run.table, of_first(run, 12)))
     assert binned(few, UNTOUCHED)["bin"].n_unique() < binned(many, ~UNTOUCHED)["bin"].n_unique()
-    assert float(binned(few, UNTOUCHED)["n"].median() or 0) >= ENOUGH  # type: ignore[arg-type]
+    assert float(binned(few, UNTOUCHED)["n"].median() or 0) >= IMAGES_PER_BIN  # type: ignore[arg-type]
 
 
 def test_a_single_point_is_not_drawn(run: RunView) -> None:

@@ -1,4 +1,4 @@
-"""The breakdown by class: its numbers counted anew from the rows, its order, its length, and its absence."""
+"""The section on classes: its numbers, order, length, and absence."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from sorites.core import table
-from sorites.reports.components.lenses import SHOWN
+from sorites.reports.components.lenses import SHOWN_ROWS
 from sorites.reports.sections.classes import class_rows, classes
 from sorites.reports.view import RunView, merge
 
@@ -51,17 +51,26 @@ def many(n: int) -> RunView:
         "known": True,
     }
     made = [
-        {**shared, "sample_id": f"{i}", "image_id": f"{i}{shift}", "shift": shift, "severity": float(shift != "clean"),
-         "label": i, "pred": 0, "correct": i % 2 == 0 and shift == "clean"}
-        for i in range(n) for shift in ("clean", "jpeg")
-    ]  # fmt: skip
+        {
+            **shared,
+            "sample_id": f"{i}",
+            "image_id": f"{i}{shift}",
+            "shift": shift,
+            "severity": float(shift != "clean"),
+            "label": i,
+            "pred": 0,
+            "correct": i % 2 == 0 and shift == "clean",
+        }
+        for i in range(n)
+        for shift in ("clean", "jpeg")
+    ]
     return RunView(table.rows(made).lazy(), "many")
 
 
 def test_a_thousand_classes_make_no_longer_page_than_forty() -> None:
     section = classes(merge([many(3000)]))
     assert section is not None
-    assert f"The first {SHOWN} of 3\u202f000 classes are shown" in section.body
+    assert f"The first {SHOWN_ROWS} of 3\u202f000 classes are shown" in section.body
     assert "<details" in section.body
     assert len(section.body) < 700_000
 
@@ -71,7 +80,7 @@ def test_classes_of_one_image_are_folded(run: RunView) -> None:
     assert lone is not None
     assert whole is not None
     assert "<details" in lone.body
-    assert "No class has more than 1 image, which says little about classes" in lone.lead
+    assert "No class has more than 1 image" in lone.lead
     assert "<details" not in whole.body
     assert "No class" not in whole.lead
 

@@ -62,7 +62,7 @@ def test_each_set_has_its_own_map_lines_and_numbers(graded_run: RunView) -> None
             for axis in ("semantic", "covariate")
         ),
     ]
-    assert "level of syn_is, with n; 300 in-distribution images" in section.body
+    assert "level of syn_is, with n; 300 ID images" in section.body
     assert "pooled" not in section.body
     for name in ("imagenet21k", "syn_is"):
         row = (

@@ -44,12 +44,19 @@ def side(file: str, model: str, correct: bool, pred: int, severity: float = 75.0
 
 
 CHANGES = (
-    Change(between="models", sample_id="a<i>.png", label=4, sides=(side("a", "lite0", False, 1), side("b", "lite1", True, 4))),
     Change(
-        between="settings", sample_id="b.png", label=2,
+        between="models",
+        sample_id="a<i>.png",
+        label=4,
+        sides=(side("a", "lite0", False, 1), side("b", "lite1", True, 4)),
+    ),
+    Change(
+        between="settings",
+        sample_id="b.png",
+        label=2,
         sides=(side("c", "lite0", True, 2, 0.0), side("d", "lite0", False, 3, target=2, empty=True)),
     ),
-)  # fmt: skip
+)
 
 
 @pytest.fixture
@@ -72,13 +79,13 @@ def test_a_card_shows_both_sides_with_three_images_each(run: RunView, folder: Pa
     assert section is not None
     assert section.body.count("<img") == 12
     assert re.findall(r'data-pick="([^"]*)"', section.body) == [
-        "lite1 right, lite0 wrong",
-        "lite0: right clean, wrong shifted",
+        "lite1 correct, lite0 wrong",
+        "lite0: correct clean, wrong shifted",
     ]
     assert section.body.count('<figure class="wrong">') == 2
     assert "&lt;b&gt;tank &amp; tower&lt;/b&gt;" in section.body
     assert "a&lt;i&gt;.png" in section.body
-    assert "nothing speaks for teapot" in section.body
+    assert "no evidence for teapot" in section.body
     assert "guided Grad-CAM for teapot" in section.body
     assert "lite0, jpeg 75" in section.body
     assert "layer4 of lite0, layer4 of lite1" in str(section.lead)
@@ -99,8 +106,8 @@ def test_there_is_no_section_without_explanations(run: RunView, tmp_path: Path) 
 def test_images_beyond_the_allowance_are_counted(
     run: RunView, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(explanations, "WEIGHT", 1)
+    monkeypatch.setattr(explanations, "IMAGE_BYTES", 1)
     section = made(run, folder)
     assert section is not None
     assert section.body.count("<img") == 6
-    assert "1 more lie in the run folder" in str(section.lead)
+    assert "1 more are in the run folder" in str(section.lead)

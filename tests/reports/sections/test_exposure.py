@@ -1,6 +1,4 @@
-"""The camera's sections: maps that hold the metric's numbers, tables, the contact sheet, and their
-absence.
-"""
+"""The sections on cameras: maps, tables, the contact sheet, and their absence."""
 
 from __future__ import annotations
 
@@ -33,10 +31,21 @@ def rows() -> Iterator[dict[str, Any]]:
             for sample in range(8):
                 right = bool(rng.logistic() < skill + 3 + settings)
                 yield {
-                    "run_id": "r", "source": "s", "sample_id": f"p{sample}", "image_id": f"{i}/{sample}", "shift": "camera",
-                    "family": "camera", "params": json.dumps({**params, **told}), "probe": False, "model": model,
-                    "output": "label", "correct": right, "label": 0, "pred": 0, "known": True,
-                }  # fmt: skip
+                    "run_id": "r",
+                    "source": "s",
+                    "sample_id": f"p{sample}",
+                    "image_id": f"{i}/{sample}",
+                    "shift": "camera",
+                    "family": "camera",
+                    "params": json.dumps({**params, **told}),
+                    "probe": False,
+                    "model": model,
+                    "output": "label",
+                    "correct": right,
+                    "label": 0,
+                    "pred": 0,
+                    "known": True,
+                }
 
 
 def image(sample_id: str, shift: str, setting: Any) -> ImageU8:

@@ -22,7 +22,7 @@ CENTRES = np.random.default_rng(3).normal(0.6, 1, (4, 16))
 
 @pytest.fixture(scope="module")
 def camera_run() -> RunView:
-    """Four classes; features lie near the centre of their class where the model is right."""
+    """Four classes; features are near the centre of their class if the model is correct."""
     seen = [{**row, "label": int(row["sample_id"][1:]) % 4} for row in rows()]
     near = {(row["model"], row["image_id"]): (row["label"], row["correct"]) for row in seen}
 

@@ -1,4 +1,4 @@
-"""Figure 3 and table 2b of CNS-Bench in the page, against counts by hand."""
+"""Figure 3 and table 2b of CNS-Bench on the page, against manual counts."""
 
 from __future__ import annotations
 
@@ -34,10 +34,21 @@ def rows() -> list[dict[str, Any]]:
         for i in range(10):
             known = facts(scale, i) if scale else {}
             row = {
-                "run_id": "r", "source": "s", "sample_id": f"p{i}", "image_id": f"{scale}/{i}", "probe": False, "label": 0,
-                "known": True, "family": "f", "shift": "snow" if scale else "clean", "severity": scale, "model": "m",
-                "output": "label", "pred": 0, "correct": known.get("right", True),
-            }  # fmt: skip
+                "run_id": "r",
+                "source": "s",
+                "sample_id": f"p{i}",
+                "image_id": f"{scale}/{i}",
+                "probe": False,
+                "label": 0,
+                "known": True,
+                "family": "f",
+                "shift": "snow" if scale else "clean",
+                "severity": scale,
+                "model": "m",
+                "output": "label",
+                "pred": 0,
+                "correct": known.get("right", True),
+            }
             if scale:
                 degrees = [
                     {"measure": v, "value": float(p)} for v, p in zip(VOTES, known["passes"], strict=True)
@@ -70,7 +81,7 @@ def view(**more: Any) -> RunView:
 
 
 def test_figure_3_has_a_curve_without_filter_with_it_and_by_people(drawn: list[Any]) -> None:
-    """All three over the images that people judged, from the clean images at scale 0."""
+    """All three curves are over the annotated images, starting from the clean images at severity 0."""
     section = module.filtering(merge([view()]))
     assert section is not None
     lines = {trace["line"]["dash"]: dict(zip(trace["x"], trace["y"], strict=True)) for trace in drawn[0].data}
@@ -85,7 +96,7 @@ def test_figure_3_has_a_curve_without_filter_with_it_and_by_people(drawn: list[A
         ("dash", lambda one: not one["outside"]),
     ):
         assert lines[dash] == pytest.approx({0.0: 1.0, 1.0: accuracy(1.0, kept), 2.0: accuracy(2.0, kept)})
-    assert "labelled by hand" in section.lead
+    assert "annotated images" in section.lead
     assert "over the 16 images" in section.lead
 
 

@@ -1,6 +1,4 @@
-"""Trajectories of dials that samples have themselves: failure severities, strips, the filter's cut, and
-when there is no section.
-"""
+"""The section on generated trajectories: failure severities, strips, the filter, and its absence."""
 
 from __future__ import annotations
 
@@ -64,7 +62,7 @@ def test_strips_show_the_images_that_the_dial_gives(folder: Path) -> None:
         image = np.asarray(Pillow.open(io.BytesIO(base64.b64decode(data))).convert("RGB"), float) / 255
         wanted = world.drawn(int(name[-2:]), 0.0 if at == "clean" else float(at))
         assert abs(image.mean() - wanted.mean()) < 0.02
-    assert "bright</b> loses 30 of 40 trajectories" in body
+    assert "bright</b> fails on 30 of 40 trajectories" in body
     assert "survives" in body
     assert "filter" not in body
 
@@ -73,7 +71,7 @@ def test_the_cut_of_a_filter_is_told_and_its_images_are_marked(folder: Path) -> 
     last = read(folder).filter(pl.col("severity") == 2).collect()
     write_facts(folder, "mine", last.select("image_id", valid=pl.lit(False)))
     body = drawn(folder)
-    assert "The filter set aside 40 of 40 at severity 2" in body
+    assert "The filter removed 40 of 40 at severity 2" in body
     assert body.count('class="wrong aside"') + body.count('class="aside"') == 6
 
 

@@ -19,7 +19,7 @@ from sorites.suites.suite import parse
 
 @pytest.fixture(scope="module")
 def view(photos: Path, tiny: object, tmp_path_factory: pytest.TempPathFactory) -> View:
-    """A real run of six lenses at five fields."""
+    """Return a run of six lenses at five field positions."""
     folder = tmp_path_factory.mktemp("lenses")
     for name in lenses.names(lenses.builtin())[:6]:
         lenses.save(lenses.load(lenses.builtin(), name), folder)
@@ -54,7 +54,7 @@ def test_the_scatter_holds_every_lens_and_its_trend(view: View) -> None:
 def test_lenses_stand_in_the_order_of_their_accuracy(view: View) -> None:
     made = section(view)
     assert made is not None
-    table = made.body[made.body.index("Lenses in order") : made.body.index("lenses.csv")]
+    table = made.body[made.body.index("Lens ranking") : made.body.index("lenses.csv")]
     names = re.findall(r'<th scope="row" class="word">(\w+)</th><td class="num">(\d+)</td>', table)
     each = metrics.lens_accuracy(view.table)
     right = dict(zip(each["lens"], each["value"], strict=True))
@@ -70,7 +70,7 @@ def test_the_curve_is_spoken_of_where_it_is_drawn(view: View, count: int, drawn:
     shown = pl.col("params").str.json_path_match("$.lens").is_in(some) | (pl.col("shift") == "clean")
     made = section(merge([RunView(view.table.filter(shown), "l")]))
     assert made is not None
-    assert ("third-order fit" in made.lead) is drawn
+    assert ("cubic fit" in made.lead) is drawn
     scatter = json.loads(re.findall(r'<script type="application/json">(.*?)</script>', made.body)[0])
     assert len(scatter["data"]) == 1 + drawn
 

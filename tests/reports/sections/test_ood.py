@@ -20,7 +20,7 @@ def test_each_framework_has_its_table(ood_run: RunView) -> None:
     found = captions(ood_run)
     assert [text.split(" ")[0] + " " + text.split(" ")[1] for text in found] == [
         "By label:",
-        "By verdict:",
+        "By correctness:",
         "AUROC against",
         "Correlation of",
     ]
@@ -47,6 +47,6 @@ def test_near_stands_before_far_and_moved_last(ood_run: RunView) -> None:
 def test_what_cannot_be_asked_is_absent(ood_run: RunView, run: RunView) -> None:
     assert captions(run) == []
     known = dataclasses.replace(ood_run, table=ood_run.table.filter(pl.col("known")))
-    assert [text[:10] for text in captions(known)] == ["By verdict", "Correlatio"]
+    assert [text[:10] for text in captions(known)] == ["By correct", "Correlatio"]
     clean = dataclasses.replace(ood_run, table=ood_run.table.filter(pl.col("shift") == "clean"))
     assert [text[:8] for text in captions(clean)] == ["By label", "By verdi"]

@@ -1,6 +1,4 @@
-"""Sections on settings, lines and filters: what they show, and that they stay away where there is
-nothing to show.
-"""
+"""The sections on attributes, lines and filters: their content, and their absence."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ import pytest
 
 from sorites.core import table
 from sorites.reports.section import Section, sections
-from sorites.reports.sections.attributes import MANY, partitions, settings_map
+from sorites.reports.sections.attributes import MAX_CLASSES_UNFOLDED, partitions, settings_map
 from sorites.reports.sections.comparison import on_line
 from sorites.reports.sections.generated import filtering
 from sorites.reports.view import RunView, View, merge
@@ -32,7 +30,7 @@ def attrs(category: str, night: bool, snow: bool) -> list[dict[str, Any]]:
 
 
 def view(classes: int = 3, drop: str = "") -> View:
-    """Each object by day and night, in grass and snow; what is uncommon is wrong more often."""
+    """Each object by day and night, in grass and snow; uncommon images are misclassified more often."""
     rng = np.random.default_rng(0)
     rows: list[dict[str, Any]] = []
     for m, model in enumerate(MODELS):
@@ -78,7 +76,7 @@ def test_a_map_marks_what_is_uncommon_and_gives_the_gap() -> None:
     text = body(settings_map(view()))
     assert all(words in text for words in ("#e69f00", "#0072b2", "gap"))
     assert "<details" not in text
-    assert "26 classes by location" in body(settings_map(view(classes=MANY + 1)))
+    assert "26 classes by location" in body(settings_map(view(classes=MAX_CLASSES_UNFOLDED + 1)))
 
 
 def test_lines_need_four_models() -> None:

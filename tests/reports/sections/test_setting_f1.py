@@ -30,7 +30,7 @@ def test_a_point_per_setting_and_scorer_with_its_interval(es_run: RunView) -> No
         zip(mine["id"] / mine["n"], mine["value"], strict=True)
     )
     assert len(trace["error_y"]["array"]) == len(trace["y"]) == mine.height > 40
-    assert "right, " in trace["customdata"][0][1]
+    assert "correct, " in trace["customdata"][0][1]
 
 
 def test_a_map_per_aperture_and_light_of_every_scorer_with_interval_and_n(es_run: RunView) -> None:
@@ -47,7 +47,7 @@ def test_a_map_per_aperture_and_light_of_every_scorer_with_interval_and_n(es_run
         f"{100 * v:.0f}" for v in cells.sort("iso", "shutter")["value"]
     ]
     right = cells.sort("iso", "shutter").row(0, named=True)
-    assert f"{right['id']} right, {right['ood']} wrong" in first.group()
+    assert f"{right['id']} correct, {right['ood']} misclassified" in first.group()
 
 
 def test_the_ends_have_interval_and_n(es_run: RunView) -> None:
@@ -62,7 +62,7 @@ def test_the_ends_have_interval_and_n(es_run: RunView) -> None:
 
 
 def test_it_stands_right_before_the_fpr_of_ood_sets(es_run: RunView) -> None:
-    """A run of ImageNet-ES with OOD sets shows both halves of figure 8 side by side, for every scorer."""
+    """A run of ImageNet-ES with OOD sets shows both halves of figure 8, for every scorer."""
     html = render(merge([es_run]))
     assert re.findall(r'<section id="(\w+)"', html)[-5:-2] == ["setting_f1", "ood", "histograms"]
     assert "FPR95, OOD positive" in html

@@ -1,4 +1,4 @@
-"""The solution space on the page holds the metric's numbers (ImageNet-ES, Figure 13)."""
+"""The section on the solution space shows the numbers of the metric (ImageNet-ES, Figure 13)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_histograms_by_light_with_the_shares_of_the_metric(camera_run: RunView) 
     ]
     found = metrics.solution_space(camera_run.table)
     for row in found.to_dicts():
-        assert f"right at {row['right']}: {100 * row['value']:.1f}" in section.body
+        assert f"correct at {row['right']}: {100 * row['value']:.1f}" in section.body
     assert "<b>big</b> no setting" not in section.body
     assert "&lt;b&gt;big&lt;/b&gt;" in section.body
 

@@ -37,7 +37,7 @@ def test_those_lost_first_come_first_and_were_right_when_clean(run: RunView, row
             first.setdefault(sample, severity)
     assert [(row["sample_id"], row["failure"]) for row in chosen] == sorted(
         first.items(), key=lambda item: item[::-1]
-    )[: strips.EACH]
+    )[: strips.MAX_PER_MODEL]
 
 
 def test_a_strip_shows_the_last_right_and_the_first_wrong_stop(run: RunView) -> None:
@@ -65,7 +65,7 @@ def test_a_clean_image_that_is_the_last_right_one_is_shown_once(run: RunView) ->
     section = made(bare)
     assert once
     assert section.body.count("<figure") == 3 * len(frames) - len(once)
-    assert section.body.count("clean, last right</figcaption>") == len(once)
+    assert section.body.count("clean, last correct</figcaption>") == len(once)
 
 
 def test_another_label_that_is_accepted_is_said_to_count(run: RunView) -> None:
@@ -77,8 +77,8 @@ def test_another_label_that_is_accepted_is_said_to_count(run: RunView) -> None:
         re.findall(rf'<figure class="{kind}">.*?<figcaption><b>(.*?)</b>', body)
         for kind in ("clean", "wrong")
     )
-    assert any("(counts as right)" in caption for caption in clean)
-    assert not any("(counts as right)" in caption for caption in wrong)
+    assert any("(counts as correct)" in caption for caption in clean)
+    assert not any("(counts as correct)" in caption for caption in wrong)
 
 
 def test_the_page_stays_light_and_every_model_and_shift_gets_its_turn(run: RunView) -> None:

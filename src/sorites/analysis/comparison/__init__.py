@@ -1,3 +1,1 @@
-"""Two models on the same images: what changed on each dial, whether chance explains it, and a
-gate that says no.
-"""
+"""Compare two models on the same images, test the differences, and gate on them."""

@@ -1,4 +1,4 @@
-"""``sorites.compare``: two models on the same images, dial by dial."""
+"""Compare two models on the same images, shift by shift (``sorites.compare``)."""
 
 from __future__ import annotations
 
@@ -24,72 +24,75 @@ from sorites.analysis.comparison.pairs import (
     side,
     together,
 )
-from sorites.analysis.comparison.statistics import Flips, flips, holm, mcnemar_mid, noticed
-from sorites.analysis.passport.battery import held
+from sorites.analysis.comparison.statistics import Flips, detectable_mean, flips, holm, mcnemar_mid
+from sorites.analysis.passport.battery import run_folders
 from sorites.analysis.passport.document import NAME as PASSPORT
 from sorites.analysis.passport.document import read_passport
 from sorites.core import CLEAN
 from sorites.core.errors import SoritesError
+from sorites.core.messages import option
 from sorites.metrics import paired_difference
 from sorites.metrics.failure import crossing
 
-# Images that not both models were judged on: errors of one or both, and images that a filter set aside
-# in one run.
+# --- Images that only one of the models was evaluated on: errors, and images excluded by a filter
 
 
-MEND = {
-    "error": "Mend what failed and type the run's command again",
-    "aside": "Filter both runs alike",
+REMEDIES = {
+    "error": "Fix the cause and repeat the run's command",
+    "aside": "Filter both runs with the same settings",
 }
 
 
 def refuse_one_sided(base: Side, new: Side, shared: bool) -> list[str]:
-    """Refuse images that failed, or were set aside, on one side only, with what to type; return
-    notes about the rest.
+    """Refuse images that failed, or were filtered out, for one model only; return notes about the rest.
 
-    A model that fails on the images it finds hard would otherwise be judged on the easy ones alone.
+    A model that fails on hard images would otherwise be evaluated on the easy ones alone. ``shared``
+    leaves such images out instead.
     """
-    return [note for part in base.parts for note in _of_part(part, base, new, shared)]
+    return [note for part in base.parts for note in _check_part(part, base, new, shared)]
 
 
-def _of_part(part: str, base: Side, new: Side, shared: bool) -> list[str]:
-    mine, theirs = pl.collect_all([_states(held.rows(part)) for held in (base, new)])
+def _check_part(part: str, base: Side, new: Side, shared: bool) -> list[str]:
+    mine, theirs = pl.collect_all([_states(side.rows(part)) for side in (base, new)])
     both = mine.join(theirs, on="image_id", suffix="_new").sort("image_id")
     judged = both.filter(~pl.any_horizontal("error", "aside", "error_new", "aside_new"))
-    left_out = [_told(both.filter(pl.col("error") & pl.col("error_new")), "in error for both models")]
-    for kind in MEND:
-        said = " and ".join(filter(None, (_alone(both, kind, base, ""), _alone(both, kind, new, "_new"))))
-        if said and not shared:
-            more = f"add --shared to compare the {judged.height} images that both were judged on"
-            raise SoritesError(f"{said}. {MEND[kind]}, or {more}.")
-        left_out.append(said)
-    notes = [f"{said}; they are left out." for said in left_out if said]
-    if gone := sorted(set(both["shift"]) - set(judged["shift"])):
-        notes.append(
-            f"Not compared, because no image of theirs was judged for both models: {', '.join(gone)}."
+    excluded = [_describe(both.filter(pl.col("error") & pl.col("error_new")), "failed for both models")]
+    for kind, remedy in REMEDIES.items():
+        one_sided = " and ".join(
+            filter(None, (_one_sided(both, kind, base, ""), _one_sided(both, kind, new, "_new")))
         )
+        if one_sided and not shared:
+            raise SoritesError(
+                f"{one_sided}. {remedy}, or pass {option('shared')} to compare the {judged.height} images"
+                " evaluated for both models."
+            )
+        excluded.append(one_sided)
+    notes = [f"{reason}; they are left out." for reason in excluded if reason]
+    if missing := sorted(set(both["shift"]) - set(judged["shift"])):
+        notes.append(f"Not compared, because no image was evaluated for both models: {', '.join(missing)}.")
     return notes
 
 
-def _alone(both: pl.DataFrame, kind: str, held: Side, suffix: str) -> str:
-    """Say which images failed or were set aside on this side only."""
+def _one_sided(both: pl.DataFrame, kind: str, side: Side, suffix: str) -> str:
+    """Describe the images that failed or were filtered out on this side only."""
     other = "" if suffix else "_new"
     rows = both.filter(pl.col(f"{kind}{suffix}") & ~pl.col(f"{kind}{other}"))
     if kind == "aside":
-        return _told(rows, f"set aside by a filter in {held.path} alone")
+        return _describe(rows, f"were filtered out only in {side.path}")
     first = next(iter(rows[f"why{suffix}"].drop_nulls()), "")
-    return _told(rows, f"in error for {held.model} of {held.path} alone (the first: {first})")
+    return _describe(rows, f"failed only for {side.model} of {side.path} (first error: {first})")
 
 
-def _told(rows: pl.DataFrame, what: str) -> str:
+def _describe(rows: pl.DataFrame, what: str) -> str:
     if not rows.height:
         return ""
-    images, verb = ("images", "are") if rows.height > 1 else ("image", "is")
-    return f"{rows.height} {images} ({shifts_of(rows)}) {verb} {what}"
+    if rows.height == 1:
+        what = what.replace("were ", "was ", 1)
+    return f"{rows.height} {'images' if rows.height > 1 else 'image'} ({shifts_of(rows)}) {what}"
 
 
 def _states(rows: pl.LazyFrame) -> pl.LazyFrame:
-    """Return each image of the grid once, with whether it failed, why, and whether it was set aside."""
+    """Return one row per grid image: whether it failed, why, and whether it was filtered out."""
     grid = rows.filter((pl.col("output") == "label") & ~pl.col("probe").fill_null(False))
     return grid.group_by("image_id").agg(
         pl.col("shift").first(),
@@ -99,21 +102,21 @@ def _states(rows: pl.LazyFrame) -> pl.LazyFrame:
     )
 
 
-# Find how far each dial may be turned before each of two models fails: the bootstrap draws the same
-# samples for both.
+# --- Failure severities of both models, with a bootstrap that draws the same samples for both
 
 
 Array = NDArray[np.float64]
-DRAWS = 2_000
+BOOTSTRAP_DRAWS = 2_000
 SEED = 0
-CELLS = 1 << 22
+# Upper bound on draws x samples held in memory at a time.
+CELLS_PER_BATCH = 1 << 22
 
 
 @dataclass(frozen=True)
 class Points:
-    """The failure severities of both models on one dial, in its unit: as seen, and as drawn.
+    """Failure severities of both models under one shift, in its unit: estimates and bootstrap draws.
 
-    Beyond the dial counts as its top.
+    A severity beyond the tested range counts as the greatest tested severity.
     """
 
     base: float
@@ -124,21 +127,22 @@ class Points:
     n: int
 
 
-# Takes verdicts (samples x severities), how often each sample was drawn (draws x samples) and
-# severities.
+# Takes correctness (samples x severities), bootstrap weights (draws x samples) and severities;
+# returns one value per draw.
 Measure = Callable[[Array, Array, Array], Array]
 
 
 def half_accuracy_severity(right: Array, weights: Array, severities: Array) -> Array:
-    """Return where accuracy has come down to half of the clean accuracy, as the metric of that name."""
-    held = np.isfinite(right)
-    found: Array = crossing(weights @ np.where(held, right, 0.0), weights @ held, severities)
-    return found
+    """Return the severity at which accuracy has fallen to half of clean accuracy; see the metric."""
+    observed = np.isfinite(right)
+    severity: Array = crossing(weights @ np.where(observed, right, 0.0), weights @ observed, severities)
+    return severity
 
 
 def failure_severity(right: Array, weights: Array, severities: Array) -> Array:
-    """Return the median of the least severities judged wrong, as the metric of that name: 0 where
-    clean is wrong already.
+    """Return the median over samples of the least misclassified severity; see the metric.
+
+    Samples misclassified when clean count as 0.
     """
     wrong = np.where(np.isfinite(right), right < 1, False)
     first = np.where(wrong.any(axis=1), severities[wrong.argmax(axis=1)], np.inf)
@@ -156,12 +160,12 @@ MEASURES: Mapping[str, Measure] = {
 }
 
 
-def failure_severities(curves: Curves, name: str, draws: int = DRAWS) -> Points:
-    """Return the points of both models, and those of bootstrap draws over samples that both models share."""
+def failure_severities(curves: Curves, name: str, draws: int = BOOTSTRAP_DRAWS) -> Points:
+    """Return the estimates of both models, with bootstrap draws over their shared samples."""
     measure, n, top = MEASURES[name], len(curves.base), float(curves.severities[-1])
-    rng, batch = np.random.default_rng(SEED), max(1, CELLS // n)
+    rng, batch = np.random.default_rng(SEED), max(1, CELLS_PER_BATCH // n)
     once = np.ones((1, n))
-    seen = [
+    estimates = [
         float(_within(measure(side, once, curves.severities), top)[0]) for side in (curves.base, curves.new)
     ]
     drawn: tuple[list[Array], list[Array]] = ([], [])
@@ -169,22 +173,23 @@ def failure_severities(curves: Curves, name: str, draws: int = DRAWS) -> Points:
         weights = rng.multinomial(n, np.full(n, 1 / n), min(batch, draws - start)).astype(np.float64)
         for values, counts in zip(drawn, (curves.base, curves.new), strict=True):
             values.append(_within(measure(counts, weights, curves.severities), top))
-    return Points(seen[0], seen[1], np.concatenate(drawn[0]), np.concatenate(drawn[1]), top, n)
+    return Points(estimates[0], estimates[1], np.concatenate(drawn[0]), np.concatenate(drawn[1]), top, n)
 
 
 def _within(values: Array, top: float) -> Array:
-    """Set what lies beyond the dial to its top, and what has no value (nothing right when clean) to 0."""
+    """Clip to the tested range; NaN (nothing correct when clean) becomes 0."""
     return np.minimum(np.nan_to_num(values, nan=0.0, posinf=top), top)
 
 
-# The rate at which two equal models raise a false alarm on any dial.
+# Family-wise rate of false alarms between two equal models.
 RATE = 0.05
+# Stands for the clean images where a metric needs a shift name.
 _AS_SHIFT = "(clean)"
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The changes from a base model to a new one on the images that both were judged on."""
+    """Changes from a base model to a new one, on the images both were evaluated on."""
 
     base: Side
     new: Side
@@ -197,38 +202,37 @@ class Comparison:
 
     @functools.cached_property
     def places(self) -> tuple[str, ...]:
-        """The dials, clean images first and all dials together last."""
+        """The shifts, clean images first and the mean over all shifts last."""
         moved = [name for name in self.matrix.dials if name != CLEAN]
         return (*self.matrix.dials, ALL) if len(moved) > 1 else self.matrix.dials
 
     @functools.cached_property
     def flips(self) -> Flips:
-        """The test of the drops of all dials together; a mean over all dials is not one of the family."""
+        """The joint test of the drops of all shifts; the mean over shifts is not part of the family."""
         base, new = self.matrix.columns(self.matrix.dials)
         return flips(base - new, self.rate)
 
     @functools.cached_property
     def curves(self) -> Mapping[str, Curves]:
-        """The verdicts along each dial that has an order."""
+        """Correctness along each shift that has ordered severities."""
         return curves(self.table, *self.names)
 
     def points(self, measure: str, dial: str) -> Points:
-        """Return how far a dial may be turned: ``failure_severity`` or ``half_accuracy_severity`` of both models."""
+        """Return ``failure_severity`` or ``half_accuracy_severity`` of both models under a shift."""
         return failure_severities(self.curves[dial], measure)
 
     @functools.cached_property
     def dials(self) -> pl.DataFrame:
-        """One row per dial: accuracies, the drop with its interval, images that flipped, p,
-        Holm's p, detectable drop.
+        """One row per shift: accuracies, drop and interval, flips, p, Holm's p, and the detectable drop.
 
-        The detectable drop is null where not even a model that is always wrong would be noticed.
+        The detectable drop is null where not even a model that is always wrong would be detected.
         """
         drops = _drops(_clean_once(self.table, self.base), *self.names)
         counts = _counts(self.pairs)
         rows = drops.join(counts, on="dial", how="left")
         tests = _tests(self)
-        order = {name: place for place, name in enumerate(self.places)}
-        found = rows.join(tests, on="dial").sort(pl.col("dial").replace_strict(order, return_dtype=pl.Int64))
+        order = {name: i for i, name in enumerate(self.places)}
+        joined = rows.join(tests, on="dial").sort(pl.col("dial").replace_strict(order, return_dtype=pl.Int64))
         columns = (
             "dial",
             "n",
@@ -243,11 +247,11 @@ class Comparison:
             "p_holm",
             "detectable",
         )
-        return found.select(columns)
+        return joined.select(columns)
 
     @functools.cached_property
     def settings(self) -> pl.DataFrame:
-        """One row per setting: images, accuracies, how many flipped each way, and McNemar's mid-p."""
+        """One row per setting: images, accuracies, flips each way, and McNemar's mid-p."""
         keys = ["shift", "severity", "params"]
         each = self.pairs.group_by(keys).agg(
             n=pl.len(), base=pl.col("correct").mean(), new=pl.col("correct_new").mean(), **_SIDES
@@ -257,13 +261,11 @@ class Comparison:
 
     @functools.cached_property
     def changed(self) -> pl.DataFrame:
-        """The images that flipped: per sample, dial and direction the least severity at
-        which it did.
-        """
-        apart = self.pairs.filter(pl.col("correct") != pl.col("correct_new")).with_columns(
+        """The flipped images: for each sample, shift and direction the one of least severity."""
+        flipped = self.pairs.filter(pl.col("correct") != pl.col("correct_new")).with_columns(
             lost=pl.col("correct")
         )
-        first = apart.sort("severity", "image_id", nulls_last=True)
+        first = flipped.sort("severity", "image_id", nulls_last=True)
         return first.unique(["source", "sample_id", "shift", "lost"], keep="first", maintain_order=True)
 
 
@@ -285,12 +287,22 @@ def compare(
 ) -> Comparison:
     """Compare the models of two run folders (or passports) on the same images.
 
-    Folders of other images, other versions or an unfinished run are refused, and so are images
-    on which one model failed. ``shared`` compares the images that both have and were judged on,
-    ``other_versions`` allows other versions of the libraries that make images. ``rate`` is how
-    often equal models raise alarm.
+    Args:
+        base: The run folder or passport of the base model.
+        new: The run folder or passport of the new model.
+        base_model: Which model of ``base`` to take, if it has several.
+        model: Which model of ``new`` to take, if it has several.
+        shared: Compare only the images that both were evaluated on, instead of refusing differences.
+        other_versions: Allow different versions of the libraries that make images.
+        rate: Rate at which two equal models raise a false alarm on any shift.
+
+    Returns:
+        The comparison; its tables are computed when they are first read.
+
+    Raises:
+        SoritesError: The runs are unfinished or have different images, or one model failed on some images.
     """
-    sides = (_open(base, base_model, "--base-model"), _open(new, model, "--model"))
+    sides = (_open(base, base_model, "base_model"), _open(new, model, "model"))
     notes = [*refuse_unlike(*sides, other_versions, shared), *refuse_one_sided(*sides, shared)]
     names = _names(*sides)
     table = together(*sides, names)
@@ -299,23 +311,21 @@ def compare(
 
 
 def _clean_once(table: pl.LazyFrame, base: Side) -> pl.LazyFrame:
-    """Leave out the clean images of all parts but the first, which frame the same images in
-    other ways, or show others.
-    """
+    """Keep the clean images of the first part only; other parts repeat them or frame them differently."""
     return table.filter((pl.col("shift") != CLEAN) | (pl.col("run_id") == next(iter(base.parts))))
 
 
-def _open(path: str | Path, model: str | None, option: str) -> Side:
-    """Open a run folder, or all the runs of a passport."""
+def _open(path: str | Path, model: str | None, option_name: str) -> Side:
+    """Open a run folder, or all runs of a passport."""
     folder = Path(path)
     if not (folder / PASSPORT).exists():
-        return side(path, {"run": folder}, model, option)
+        return side(path, {"run": folder}, model, option_name)
     parts = read_passport(folder).runs
-    return side(path, held(folder, [run.part for run in parts]), model, option)
+    return side(path, run_folders(folder, [run.part for run in parts]), model, option_name)
 
 
 def _names(base: Side, new: Side) -> tuple[str, str]:
-    """Return what the models are called, each with its version or folder where both have one name."""
+    """Return display names of the models, with the version or folder where both have the same name."""
     if base.model != new.model:
         return base.model, new.model
     if base.version != new.version:
@@ -324,12 +334,10 @@ def _names(base: Side, new: Side) -> tuple[str, str]:
 
 
 def _drops(table: pl.LazyFrame, base: str, new: str) -> pl.DataFrame:
-    """Return the paired difference of each dial as a drop, with its interval; clean images stand
-    as a dial of their own.
-    """
+    """Return the paired difference under each shift as a drop, with its interval; clean counts as a shift."""
     clean = pl.col("shift") == CLEAN
-    shown = table.with_columns(shift=pl.when(clean).then(pl.lit(_AS_SHIFT)).otherwise("shift"))
-    each = paired_difference(shown, by=("model", "shift"), other=base).filter(pl.col("model") == new)
+    named = table.with_columns(shift=pl.when(clean).then(pl.lit(_AS_SHIFT)).otherwise("shift"))
+    each = paired_difference(named, by=("model", "shift"), other=base).filter(pl.col("model") == new)
     pooled = (
         paired_difference(table, by=("model",), other=base)
         .filter(pl.col("model") == new)
@@ -346,31 +354,33 @@ def _drops(table: pl.LazyFrame, base: str, new: str) -> pl.DataFrame:
 
 
 def _counts(pairs: pl.DataFrame) -> pl.DataFrame:
-    """Count the images that flipped on each dial, and on all of them."""
+    """Count the flipped images of each shift, and of all shifts."""
     each = pairs.group_by(dial="shift").agg(**_SIDES)
-    moved = each.filter(pl.col("dial") != CLEAN).select(
+    pooled = each.filter(pl.col("dial") != CLEAN).select(
         pl.lit(ALL).alias("dial"), pl.col("lost", "gained").sum()
     )
-    return pl.concat([each, moved])
+    return pl.concat([each, pooled])
 
 
-def _tests(found: Comparison) -> pl.DataFrame:
-    """Return p, Holm's p over the dials, the accuracies and the detectable drop of each place."""
-    base, new = found.matrix.columns(found.places)
-    pooled = flips((base - new)[:, -1:], found.rate) if ALL in found.places else None
-    family = found.flips
+def _tests(comparison: Comparison) -> pl.DataFrame:
+    """Return p, Holm's p, the accuracies and the detectable drop of each shift."""
+    base, new = comparison.matrix.columns(comparison.places)
+    pooled = flips((base - new)[:, -1:], comparison.rate) if ALL in comparison.places else None
+    family = comparison.flips
     p = [float(value) for value in family.p]
     corrected: Sequence[float | None] = holm(p)
     error = [*family.cautious, *(pooled.cautious if pooled else ())]
     critical = [family.critical] * len(p) + ([pooled.critical] if pooled else [])
     return pl.DataFrame(
         {
-            "dial": list(found.places),
+            "dial": list(comparison.places),
             "base": np.nanmean(base, axis=0),
             "new": np.nanmean(new, axis=0),
             "p": [*p, *(float(value) for value in (pooled.p if pooled else ()))],
             "p_holm": [*corrected, *([None] if pooled else [])],
-            "detectable": [noticed(float(e), c, found.rate) for e, c in zip(error, critical, strict=True)],
+            "detectable": [
+                detectable_mean(float(e), c, comparison.rate) for e, c in zip(error, critical, strict=True)
+            ],
         },
         schema_overrides={"p_holm": pl.Float64, "detectable": pl.Float64},
     )

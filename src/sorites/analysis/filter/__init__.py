@@ -1,1 +1,1 @@
-"""The out-of-class filter: images that no longer show their class."""
+"""The out-of-class filter, which marks images that no longer show their class."""

@@ -1,8 +1,6 @@
-"""The two encoders of the out-of-class filter: an encoder of images and texts, and a second one of
-images alone.
+"""The two encoders of the out-of-class filter: an image-text encoder, and a second one for images.
 
-What a run asks for again and again, features of its clean images and of its texts, is encoded
-once per process.
+Features of clean images and texts are cached per process.
 """
 
 from __future__ import annotations
@@ -17,13 +15,13 @@ import numpy as np
 from sorites import core
 from sorites.core import CLEAN, ENCODERS, MODELS, Features, ImageU8
 from sorites.core.errors import SoritesError
+from sorites.core.messages import option
 from sorites.evaluation.plan import Plan
 
-# The text that names the class; the one that names the shift adds a phrase to it. These are the
+# The text that names the class; the text that names the shift adds a phrase to it. These are the
 # prompts of the released code.
 CLASS_TEXT = "a photo of a {}"
-# The number of clean images whose features are kept: those of some slices, over all of their
-# shifts.
+# Number of clean images whose features are cached, enough for a few tasks over all of their shifts.
 CLEAN_KEPT = 256
 
 Images = Callable[[Sequence[ImageU8], bool], Features]
@@ -31,25 +29,21 @@ Images = Callable[[Sequence[ImageU8], bool], Features]
 
 @dataclass(frozen=True)
 class Pair:
-    """The encoders and texts of a filter by name: what its similarities follow from, besides the run."""
+    """The encoders and texts of a filter by name, which determine its similarities for a run."""
 
     encoder: str
     second: str
     softmax: bool = False
     phrases: tuple[tuple[str, str], ...] = ()
-    """Shifts whose phrase is not the default, with it: ``("snow", "in deep snow")``."""
+    """Phrases of shifts that differ from the default, such as ``("snow", "in deep snow")``."""
 
     def phrase(self, shift: str) -> str:
-        """Return the words that put a class into a shift: "in heavy snow" for heavy_snow unless
-        another phrase is given.
-        """
+        """Return the phrase that adds a shift to the text of a class, such as "in heavy snow"."""
         return dict(self.phrases).get(shift) or f"in {shift.replace('_', ' ')}"
 
 
 def one_at_a_time(images: Images) -> Images:
-    """Return the encoder of an encoder so that one thread calls it at a time: encoders need not be
-    made for several.
-    """
+    """Wrap an image encoder in a lock, since encoders need not be thread-safe."""
     lock = threading.Lock()
 
     def locked(images_u8: Sequence[ImageU8], framed: bool) -> Features:
@@ -60,36 +54,43 @@ def one_at_a_time(images: Images) -> Images:
 
 
 def images_encoder(spec: str) -> tuple[Images, str]:
-    """Return an encoder of images and its version by name: an encoder, or a model that gives features."""
+    """Load an image encoder by name: an encoder, or a model with features. Return it and its version.
+
+    Raises:
+        SoritesError: There is no such encoder or model, or the model has no features.
+    """
     name, _ = core.split_spec(spec)
     if name in ENCODERS.names():
         try:
-            judge = core.encoder(spec)
-            return one_at_a_time(judge.images), judge.version
+            encoder = core.encoder(spec)
+            return one_at_a_time(encoder.images), encoder.version
         except SoritesError:
             if name not in MODELS.names():
                 raise
     elif name not in MODELS.names():
-        known = ", ".join(sorted({*MODELS.names(), *ENCODERS.names()}))
+        names = ", ".join(sorted({*MODELS.names(), *ENCODERS.names()}))
         raise SoritesError(
-            f"--second: wanted a model that gives features or an encoder, got {spec!r}. There are {known}."
+            f"{option('second', None)}: expected an encoder or a model with features, got {spec!r}."
+            f" Available: {names}."
         )
     model = core.model(spec)
 
     def images(images_u8: Sequence[ImageU8], framed: bool) -> Features:
-        found = model([np.array(image) for image in images_u8], framed).features
-        if found is None:
+        features = model([np.array(image) for image in images_u8], framed).features
+        if features is None:
             raise SoritesError(
-                f"--second: the model {spec} gives no features. Name another, such as timm:NAME or lite0."
+                f"{option('second', None)}: model {spec} has no features. Use another, such as"
+                " timm:NAME or lite0."
             )
-        return found
+        return features
 
+    # Fail now, not in the middle of a run, if the model has no features.
     images([np.full((64, 64, 3), 128, np.uint8)], True)
     return images, model.version
 
 
 class Encoders:
-    """Both encoders, loaded, with the texts and the clean images of one run."""
+    """Both encoders, loaded, with cached features of the texts and clean images of one run."""
 
     def __init__(self, pair: Pair, plan: Plan) -> None:
         self.pair, self._plan = pair, plan
@@ -103,7 +104,7 @@ class Encoders:
 
     @property
     def record(self) -> Mapping[str, object]:
-        """Return what similarities follow from: those by other encoders or texts do not compare."""
+        """What the similarities depend on; those of other encoders or texts are not comparable."""
         shifts = sorted(name for name in self._plan.groups if name != CLEAN)
         texts = {name: f"{CLASS_TEXT.format('CLASS')} {self.pair.phrase(name)}" for name in shifts}
         encoder = {"encoder": self.pair.encoder, "version": self.encoder.version}
@@ -115,16 +116,14 @@ class Encoders:
         return {**encoder, **second, "texts": texts}
 
     def images(self, images: Sequence[ImageU8], framed: bool) -> tuple[Features, Features]:
-        """Return the features of some images in the encoder's space and in the second encoder's."""
+        """Return the features of images in the space of the first and of the second encoder."""
         return self._first(images, framed), self._second(images, framed)
 
     def _clean(self, sample_id: str) -> tuple[Features, Features]:
         return self.images([self._plan.framed(sample_id)], self._plan.is_framed(self._samples[sample_id]))
 
     def texts(self, label: int | None, shift: str) -> tuple[Features, Features] | None:
-        """Return the features, 1 x D, of the text that names a class and of the one that names it
-        in a shift.
-        """
+        """Return the features (1 x D) of the class text and of the shift text, or None without a class."""
         names = self._plan.labels.names
         if label is None or not 0 <= label < len(names):
             return None

@@ -1,9 +1,8 @@
-"""The out-of-class filter of a run: the four similarities of every shifted image, and which images
-stay, as facts.
+"""Filter out-of-class images of a run: compute four similarities per image, and mark it valid or not.
 
-The similarities are kept in the table's column ``degrees``, so that thresholds and rules can be
-changed without encoding again. An image that the filter sets aside is marked (``valid`` false) and
-stays in the table. Dünkel et al., "CNS-Bench", ICCV 2025, section 3.4.
+The similarities are stored in the table's column ``degrees``, so that thresholds and rules can change without
+encoding again. A filtered image stays in the table with ``valid`` false. Dünkel et al., "CNS-Bench", ICCV
+2025, section 3.4.
 """
 
 from __future__ import annotations
@@ -32,6 +31,7 @@ from sorites.analysis.filter.rules import (
 )
 from sorites.core import CLEAN
 from sorites.core.errors import BadImage, SoritesError, UnknownName
+from sorites.core.messages import option
 from sorites.core.progress import Bar
 from sorites.core.table import write_facts
 from sorites.evaluation.engines import Engine
@@ -46,101 +46,120 @@ from sorites.io.files import write_bytes
 from sorites.io.stores import place
 from sorites.io.tables import as_numbers, refuse_types, sheet
 
-# Labels by hand that say whether an image still shows its class, as a filter is calibrated on and held
-# against.
+# --- Annotations: whether an image still shows its class, to calibrate and evaluate a filter
 
-
-# Columns of the table, and what a file may call them instead.
+# Columns of the table, with the alternative names that a file may use.
 NAMES = {"sample_id": "sample", "severity": "scale"}
-PLACE = ("sample_id", "shift", "severity")
-# The words people write for a label, and whether each means that the image is out of its class.
+KEY = ("sample_id", "shift", "severity")
+# Accepted labels, and whether each means out of class (None: partially in class).
 WORDS: dict[str, bool | None] = {
     **dict.fromkeys(("in", "in class", "class", "ic"), False),
     **dict.fromkeys(("partial", "partial class properties", "partially in class"), None),
     **dict.fromkeys(("out", "out of class", "not class", "ooc"), True),
 }
-GROUND_TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False, "": None}
-# Scales that agree to this many decimals are the same.
-DIGITS = 6
+BOOLEAN_WORDS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False, "": None}
+# Severities that agree to this many decimals are equal.
+SEVERITY_DECIMALS = 6
 
 
 def read_annotations(file: str | Path) -> pl.DataFrame:
-    """Read judgements from a CSV or parquet file: ``image_id``, or sample, shift and severity;
-    ``outside`` is null if partial.
+    """Read annotations from a CSV or Parquet file.
+
+    Args:
+        file: A table with ``image_id``, or with sample, shift and scale; and with ``label`` (in, partial or
+            out) or ``outside`` (true or false).
+
+    Returns:
+        The key columns and ``outside``, which is null for partial.
+
+    Raises:
+        SoritesError: Columns are missing, or a value cannot be parsed.
     """
     path = Path(file)
     frame = sheet(path)
     frame = frame.rename(
         {short: name for name, short in NAMES.items() if short in frame.columns and name not in frame.columns}
     )
-    keys = ["image_id"] if "image_id" in frame.columns else list(PLACE)
+    keys = ["image_id"] if "image_id" in frame.columns else list(KEY)
     if any(key not in frame.columns for key in keys) or not {"label", "outside"} & set(frame.columns):
         raise SoritesError(
-            f"{path}: wanted the columns image_id, or sample, shift and scale, and one of label (in, partial"
-            f" or out) and outside (true or false); got {', '.join(frame.columns)}"
+            f"{path}: expected the columns image_id, or sample, shift and scale, and one of label (in,"
+            f" partial or out) and outside (true or false); got {', '.join(frame.columns)}."
         )
-    told, words = ("label", WORDS) if "label" in frame.columns else ("outside", GROUND_TRUTH)
-    outside = [_meaning(path, row, told, value, words) for row, value in enumerate(frame[told], 1)]
+    column, words = ("label", WORDS) if "label" in frame.columns else ("outside", BOOLEAN_WORDS)
+    outside = [_parse_label(path, row, column, value, words) for row, value in enumerate(frame[column], 1)]
     judged = frame.select(keys).with_columns(pl.Series("outside", outside, pl.Boolean))
     refuse_types(judged, dict.fromkeys((key for key in keys if key != "severity"), pl.String), path)
     return judged.with_columns(_severity(judged, path)) if "severity" in keys else judged
 
 
-def _meaning(path: Path, row: int, column: str, value: object, words: dict[str, bool | None]) -> bool | None:
+def _parse_label(
+    path: Path, row: int, column: str, value: object, words: dict[str, bool | None]
+) -> bool | None:
     if value is None:
         return None
     plain = str(value).strip().lower().replace("-", " ").replace("_", " ")
     if plain not in words:
-        wanted = "in, partial or out" if column == "label" else "true or false"
-        raise SoritesError(f"{path}, row {row}: wanted {wanted} in {column}, got {value!r}")
+        expected = "in, partial or out" if column == "label" else "true or false"
+        raise SoritesError(f"{path}, row {row}: expected {expected} in column {column}, got {value!r}.")
     return words[plain]
 
 
 def _severity(judged: pl.DataFrame, path: Path) -> pl.Series:
-    found = as_numbers(judged["severity"], f"{path}, column scale")
-    if wrong := [i for i, value in enumerate(found, 1) if value is None]:
+    numbers = as_numbers(judged["severity"], f"{path}, column scale")
+    if wrong := [i for i, value in enumerate(numbers, 1) if value is None]:
         raise SoritesError(
-            f"{path}, row {wrong[0]}: wanted a number as scale, got {judged['severity'][wrong[0] - 1]!r}"
+            f"{path}, row {wrong[0]}: expected a number as scale, got {judged['severity'][wrong[0] - 1]!r}."
         )
-    return found
+    return numbers
 
 
 def outside_of(images: pl.DataFrame, judged: pl.DataFrame, name: str) -> pl.DataFrame:
-    """Return ``image_id`` and ``outside`` of the images that somebody judged; ``images`` has the
-    image ids and their places.
+    """Join annotations to the images of a run.
 
-    Judgements of images that are not among the images, such as clean ones, are left out; if all
-    are, that is an error.
+    Annotations of other images, such as clean ones, are ignored.
+
+    Args:
+        images: The shifted images with their keys.
+        judged: The annotations; see ``read_annotations``.
+        name: The name of the annotations in messages.
+
+    Returns:
+        ``image_id`` and ``outside`` of the annotated images.
+
+    Raises:
+        SoritesError: No annotation is of a shifted image of the run.
     """
     if "image_id" in judged.columns:
-        found = images.select("image_id").join(judged, on="image_id", maintain_order="left")
+        joined = images.select("image_id").join(judged, on="image_id", maintain_order="left")
     else:
-        found = _rounded(images).join(_rounded(judged), on=list(PLACE), maintain_order="left")
-    if not found.height:
-        some = (
+        joined = _rounded(images).join(_rounded(judged), on=list(KEY), maintain_order="left")
+    if not joined.height:
+        first = (
             ", ".join(str(value) for value in judged.drop("outside").row(0)) if judged.height else "nothing"
         )
         raise SoritesError(
-            f"{name}: none of its {judged.height} rows is a shifted image of the run; its first row is {some}"
+            f"{name}: none of its {judged.height} rows is a shifted image of the run; the first row is"
+            f" {first}."
         )
     outside = pl.col("outside")
     combined = pl.when(outside.any()).then(True).when((~outside).any()).then(False)
-    return found.group_by("image_id", maintain_order=True).agg(outside=combined)
+    return joined.group_by("image_id", maintain_order=True).agg(outside=combined)
 
 
 def _rounded(frame: pl.DataFrame) -> pl.DataFrame:
-    return frame.with_columns(pl.col("severity").round(DIGITS))
+    return frame.with_columns(pl.col("severity").round(SEVERITY_DECIMALS))
 
 
 NAME = "out_of_class"
-BATCH = 32
+IMAGES_PER_BATCH = 32
 RULES = (*NEEDED, "text")
 
 
 @dataclass(frozen=True, eq=False)
 class Filtered:
-    """The outcome of a filter: the file of facts, its record, one row per image (similarities,
-    ``valid``, ``outside``), and its quality against annotations where there are some.
+    """The outcome of a filter: the facts file, its record, one row per image (similarities, ``valid``,
+    ``outside``), and its quality if there are annotations.
     """
 
     path: Path
@@ -149,12 +168,12 @@ class Filtered:
     quality: pl.DataFrame | None
 
     def counts(self) -> pl.DataFrame:
-        """Count per shift and severity the images, those judged, and those that stay."""
+        """Count images, evaluated images and kept images per shift and severity."""
         valid = pl.col("valid")
-        found = self.rows.group_by("shift", "severity").agg(
+        counts = self.rows.group_by("shift", "severity").agg(
             images=pl.len(), judged=valid.count(), kept=valid.sum()
         )
-        return found.sort("shift", "severity")
+        return counts.sort("shift", "severity")
 
 
 def filter_run(
@@ -172,51 +191,63 @@ def filter_run(
     workers: int | None = None,
     bar: Bar | None = None,
 ) -> Filtered:
-    """Judge every shifted image of a run by four similarities, and write these and ``valid`` as
-    facts beside its table.
+    """Filter the shifted images of a run, and write their similarities and ``valid`` as facts.
 
-    ``encoder`` encodes images and texts, ``second`` images alone (an encoder, or a model with
-    features, of which ``softmax`` takes the softmax first as the released code does). Without both,
-    the similarities that the run holds are judged again. ``thresholds`` are ``"published"``, a
-    file, or ``"calibrated"`` on ``annotations`` (``read_annotations``; a later call without them
-    uses those kept). ``phrases`` put a class into a shift: ``{"snow": "in snow"}``. ``whole`` keeps
-    only trajectories (one sample under one shift) of which every image stays, as the published set
-    does. What was encoded before is not again.
+    Images that were encoded before are not encoded again.
+
+    Args:
+        run: The run folder.
+        encoder: An image-text encoder. Without encoders, the stored similarities are judged again.
+        second: An image encoder, or a model with features.
+        thresholds: ``"published"``, a file, or ``"calibrated"`` on the annotations.
+        rule: ``"paper"``, ``"code"`` or ``"text"``; see ``rules.stays``.
+        annotations: A file for ``read_annotations``; by default those of an earlier call.
+        phrases: Phrases that add a shift to a class, such as ``{"snow": "in snow"}``.
+        softmax: Apply a softmax to the features of ``second``, as the released code does.
+        whole: Keep only trajectories (one sample under one shift) all of whose images are kept, as the
+            published set does.
+        engine: The engine that runs the tasks.
+        workers: Number of workers; by default all cores of the engine.
+        bar: Opens a progress bar.
+
+    Raises:
+        SoritesError: The run has no shifted images, its images cannot be made, or an argument is invalid.
     """
     folder, plan = place(run), plan_of(run)
     if rule not in RULES:
-        raise UnknownName("rule", rule, RULES, "It is paper, code or text.")
+        raise UnknownName("rule", rule, RULES, "Available: paper, code, text.")
     images = _images(plan)
     if not images.height:
-        raise SoritesError(f"{folder} holds no shifted images to filter")
+        raise SoritesError(f"{folder} has no shifted images to filter.")
     limits = read_thresholds(thresholds)
-    told = (
+    labels = (
         outside_of(images, read_annotations(annotations), str(annotations))
         if annotations
-        else _told_before(folder)
+        else _stored_annotations(folder)
     )
-    if limits.calibrated and not told["outside"].any():
+    if limits.calibrated and not labels["outside"].any():
         raise SoritesError(
-            "--thresholds calibrated needs images labelled out of class: name a file with --annotations"
-            f" FILE (got {told.height} labelled images, none of them out of class)"
+            f"{option('thresholds', 'calibrated')} needs images labelled out of class; pass"
+            f" {option('annotations', 'FILE')} (got {labels.height} labelled images, none of them out of"
+            " class)."
         )
     start = chosen_engine(engine, plan)
     with lent(folder, plan, read_info(folder)["run_id"]) as running:
-        made_of = _prepared(folder, running, encoder, second, softmax, phrases or {})
+        prepared = _prepare(folder, running, encoder, second, softmax, phrases or {})
         found = Found(folder, images.select("image_id", setting=pl.lit("")), VOTES, NAME)
         todo = _todo(plan, found) if encoder else []
         tick = bar("encoding", sum(map(len, todo))) if bar and todo else lambda n: None
         found.gather(
-            start(todo, functools.partial(encode_unit, folder, made_of.pair), workers or start.cores()), tick
+            start(todo, functools.partial(encode_unit, folder, prepared.pair), workers or start.cores()), tick
         )
         if not found.values().height:
             raise SoritesError(
-                f"{folder}: none of its {images.height} shifted images could be made again{_why(plan)}"
+                f"{folder}: none of its {images.height} shifted images could be recomputed{_cause(plan)}"
             )
-    return _judged(folder, images, found.values(), told, limits, rule, whole, made_of.record)
+    return _write(folder, images, found.values(), labels, limits, rule, whole, prepared.record)
 
 
-def _why(plan: Plan) -> str:
+def _cause(plan: Plan) -> str:
     try:
         plan.framed(plan.groups[CLEAN][0].id)
     except SoritesError as error:
@@ -225,43 +256,43 @@ def _why(plan: Plan) -> str:
 
 
 @dataclass(frozen=True)
-class _MadeOf:
+class _Prepared:
     pair: Pair
     record: Mapping[str, Any]
 
 
-def _prepared(
+def _prepare(
     folder: Path,
     running: Running,
     encoder: str | None,
     second: str | None,
     softmax: bool,
     phrases: Mapping[str, str],
-) -> _MadeOf:
-    """Load the encoders; similarities that others made are dropped.
-
-    Without names, those that the run holds are taken as is.
-    """
-    held = read_record(folder)
+) -> _Prepared:
+    """Load the encoders, and drop similarities of other encoders; without names, use the stored ones."""
+    previous = read_record(folder)
     if not encoder and not second:
-        if "made_of" not in held:
+        if "made_of" not in previous:
             raise SoritesError(
-                f"{folder} holds no similarities yet: name both encoders with --encoder NAME and --second"
-                " NAME"
+                f"{folder} has no similarities yet; pass {option('encoder', 'NAME')} and"
+                f" {option('second', 'NAME')}."
             )
-        return _MadeOf(Pair("", ""), held["made_of"])
+        return _Prepared(Pair("", ""), previous["made_of"])
     if not encoder or not second:
-        raise SoritesError("the filter needs two encoders: give both --encoder NAME and --second NAME")
+        raise SoritesError(
+            "The filter needs two encoders; pass both"
+            f" {option('encoder', 'NAME')} and {option('second', 'NAME')}."
+        )
     shifts = [name for name in running.plan.groups if name != CLEAN]
     for name in phrases:
         if name not in shifts:
             raise UnknownName("shift", name, shifts, f"The run has {', '.join(shifts)}.")
     pair = Pair(encoder, second, softmax, tuple(sorted(phrases.items())))
     record = dict(_encoders(running, pair).record)
-    if held.get("made_of") != record:
+    if previous.get("made_of") != record:
         (folder / "facts" / f"{NAME}.parquet").unlink(missing_ok=True)
         _write_record(folder, {"made_of": record})
-    return _MadeOf(pair, record)
+    return _Prepared(pair, record)
 
 
 def _encoders(running: Running, pair: Pair) -> Encoders:
@@ -269,9 +300,7 @@ def _encoders(running: Running, pair: Pair) -> Encoders:
 
 
 def read_record(folder: Path) -> dict[str, Any]:
-    """Return what the filter of a run was made of and by which thresholds it judged; empty where
-    there was none.
-    """
+    """Return the encoders and thresholds of the last filter of a run; empty if there was none."""
     path = folder / "facts" / f"{NAME}.json"
     return shards.read_record(path) if path.exists() else {}
 
@@ -281,7 +310,7 @@ def _write_record(folder: Path, record: Mapping[str, Any]) -> None:
 
 
 def _images(plan: Plan) -> pl.DataFrame:
-    """List the shifted images whose clean image is there: image_id, sample_id, shift and severity."""
+    """List the shifted images whose clean image is available."""
     rows = []
     for unit in plan.units():
         shift = plan.shifts.get(unit.shift)
@@ -292,8 +321,8 @@ def _images(plan: Plan) -> pl.DataFrame:
     return pl.DataFrame(rows, schema, orient="row").unique("image_id", maintain_order=True)
 
 
-def _told_before(folder: Path) -> pl.DataFrame:
-    """Return the annotations that an earlier call kept."""
+def _stored_annotations(folder: Path) -> pl.DataFrame:
+    """Return the annotations stored by an earlier call."""
     path, empty = (
         folder / "facts" / f"{NAME}.parquet",
         pl.DataFrame(schema={"image_id": pl.String, "outside": pl.Boolean}),
@@ -311,9 +340,7 @@ def _told_before(folder: Path) -> pl.DataFrame:
 
 
 def _todo(plan: Plan, found: Found) -> list[Todo]:
-    """List the units with images that were not encoded; a unit holds several samples, which are
-    encoded in batches.
-    """
+    """List the units with images that are not encoded yet."""
     units = {
         unit: [image_id for _, _, image_id, _ in images_of(plan, unit) if found.missing(image_id)]
         for unit in plan.units()
@@ -322,22 +349,20 @@ def _todo(plan: Plan, found: Found) -> list[Todo]:
 
 
 def encode_unit(folder: Path, pair: Pair, todo: Todo) -> list[Row]:
-    """A unit of work: make its images again and return their similarities; nothing where an image
-    cannot be made.
-    """
+    """Recompute the images of a unit and return their similarities, skipping those that cannot be made."""
     running = running_in(folder)
     encoders = _encoders(running, pair)
     rows: list[Row] = []
-    for framed, some in _batches(running.plan, shots_of(running.plan, todo)):
-        rows += _similarities(running.plan, encoders, some, framed)
+    for framed, batch in _batches(running.plan, shots_of(running.plan, todo)):
+        rows += _similarities(running.plan, encoders, batch, framed)
     return rows
 
 
 def _batches(plan: Plan, shots: Iterator[Shot]) -> Iterator[tuple[bool, list[Shot]]]:
-    made = (shot for shot in shots if shot.image is not None)
-    for framed, run in groupby(made, key=lambda shot: plan.is_framed(shot.sample)):
-        while some := list(islice(run, BATCH)):
-            yield framed, some
+    available = (shot for shot in shots if shot.image is not None)
+    for framed, run in groupby(available, key=lambda shot: plan.is_framed(shot.sample)):
+        while batch := list(islice(run, IMAGES_PER_BATCH)):
+            yield framed, batch
 
 
 def _similarities(plan: Plan, encoders: Encoders, shots: Sequence[Shot], framed: bool) -> list[Row]:
@@ -354,7 +379,7 @@ def _similarities(plan: Plan, encoders: Encoders, shots: Sequence[Shot], framed:
             values: Sequence[Any] = similarities_of_features(
                 pairs[0], texts, pairs[1], encoders.pair.softmax
             ).row(0)
-        # features without a direction, as some encoders give for an image of one colour
+        # Some encoders return zero features for an image of one colour.
         except SoritesError:
             values = [None] * len(VOTES)
         key = plan.image_id(shot.sample, shot.shift, shot.setting)
@@ -362,25 +387,25 @@ def _similarities(plan: Plan, encoders: Encoders, shots: Sequence[Shot], framed:
     return rows
 
 
-def _judged(
+def _write(
     folder: Path,
     images: pl.DataFrame,
     values: pl.DataFrame,
-    told: pl.DataFrame,
+    annotations: pl.DataFrame,
     limits: Thresholds,
     rule: str,
     whole: bool,
     made_of: Mapping[str, Any],
 ) -> Filtered:
-    """Judge the images by their similarities, and write facts and record."""
+    """Apply the rule to the similarities, and write facts and record."""
     votes = values.filter(pl.col("measure").is_in(VOTES)).with_columns(pl.col("value").cast(pl.Float64))
     wide = {vote: pl.col("value").filter(pl.col("measure") == vote).first() for vote in VOTES}
     scores = images.join(votes.group_by("image_id").agg(**wide), on="image_id", maintain_order="left")
-    scores = scores.join(told, on="image_id", how="left", maintain_order="left")
+    scores = scores.join(annotations, on="image_id", how="left", maintain_order="left")
     used = limits.chosen(scores)
     trajectories = scores.with_columns(trajectory=pl.struct("sample_id", "shift"))
     judged = facts(trajectories, stays(scores, used, rule), "trajectory" if whole else None)
-    labels = told.select("image_id", measure=pl.lit(OUTSIDE), value=pl.col("outside").cast(pl.Float64))
+    labels = annotations.select("image_id", measure=pl.lit(OUTSIDE), value=pl.col("outside").cast(pl.Float64))
     entries = (
         pl.concat([votes, labels])
         .group_by("image_id", maintain_order=True)

@@ -1,4 +1,4 @@
-"""A battery: a fixed, versioned list of suites that a passport is made from. Data only, in TOML."""
+"""Batteries: versioned lists of suites from which a passport is made, and the code that runs them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pydantic import Field, StrictInt, ValidationError
 
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.core.labels import labels as labels_of
+from sorites.core.messages import command
 from sorites.core.progress import Tick
 from sorites.datasets.context import build_context
 from sorites.evaluation import plan as plans
@@ -30,7 +31,7 @@ NAMES = ("short", "standard", "full")
 
 
 class Part(Strict):
-    """A suite with what the battery sets otherwise; None is as the battery, or else the suite, has it."""
+    """A suite with overrides; None means the value of the battery, or else of the suite."""
 
     name: str = Field(pattern=r"^[a-z0-9_]+$")
     suite: str
@@ -38,56 +39,51 @@ class Part(Strict):
     limit: StrictInt | None = Field(default=None, gt=0)
     scorers: tuple[str, ...] = ()
     source: str | None = None
-    """Images that the part is about, whatever the model is judged on elsewhere; they are of
-    ImageNet's classes.
-    """
+    """A fixed source of ImageNet's classes, used whatever source the user names."""
     make: Literal["context"] | None = None
-    """The images that must be made before the part can run: cut-outs in common and uncommon places."""
+    """Images to make before the part can run: cut-outs in common and uncommon contexts."""
     drawn: bool = False
-    """True where those places are drawn, so that no photograph is fetched."""
+    """Draw those contexts, instead of downloading photographs."""
 
     @property
     def own_images(self) -> bool:
-        """Return whether the part runs on the images that the user names."""
+        """Whether the part runs on the source that the user names."""
         return self.source is None and self.make is None
 
 
 class Battery(Strict):
-    """A named list of parts.
-
-    Its version changes whenever a number of a passport could change because of it.
-    """
+    """A named list of parts; its version changes whenever it changes numbers of a passport."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9_.-]+$")
     version: StrictInt = Field(gt=0)
     about: str = ""
     minutes: StrictInt = Field(gt=0)
-    """The approximate minutes that it takes with lite0 on two cores."""
+    """Approximate duration with lite0 on two cores."""
     limit: StrictInt = Field(gt=0)
     refine: float | None = Field(default=None, gt=0, lt=1)
     scorers: tuple[str, ...] = ("msp",)
     parts: tuple[Part, ...] = Field(min_length=1)
 
     def digest(self) -> str:
-        """Return a hash of everything that the battery sets and of the suites behind it."""
+        """Return a hash of all settings of the battery and its suites."""
         left_out = {"about", "models"}
         suites = {
             part.suite: load(part.suite).model_dump(mode="json", exclude=left_out, exclude_defaults=True)
             for part in self.parts
         }
         own = self.model_dump(mode="json", exclude={"about", "minutes"}, exclude_defaults=True)
-        held = {"battery": own, "suites": suites}
-        return hashlib.sha256(json.dumps(held, sort_keys=True).encode()).hexdigest()[:16]
+        content = {"battery": own, "suites": suites}
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
     def limit_of(self, part: Part, limit: int | None) -> int:
-        """Return how many samples a part takes, where the user asks for at most ``limit``."""
+        """Return the number of samples of a part, given the maximum that the user asks for."""
         own = part.limit or self.limit
         return own if limit is None else min(own, limit)
 
     def recipe(
         self, part: Part, model: str, source: str | None, labels: str | None, limit: int | None
     ) -> Suite:
-        """Return the suite of a part for one model; a limit of the user's only ever makes a part smaller."""
+        """Return the suite of a part for one model; the user's limit can only make a part smaller."""
         own = load(part.suite)
         most = self.limit_of(part, limit)
         dials = bool(part.shifts or own.shifts) and self.refine is not None and not _is_grid(part, own)
@@ -110,47 +106,49 @@ def _is_grid(part: Part, suite: Suite) -> bool:
 
 
 def load_battery(spec: str) -> Battery:
-    """Return a built-in battery by name, or one of the user's from its TOML file."""
+    """Load a built-in battery by name, or a battery from a TOML file.
+
+    Raises:
+        SoritesError: There is no such battery, or the file is invalid.
+    """
     if spec in NAMES:
         text = files(HERE).joinpath("batteries", f"{spec}.toml").read_text(encoding="utf-8")
-        return _checked({"name": spec, **toml_table(text)}, spec)
+        return _validate({"name": spec, **toml_table(text)}, spec)
     if not spec.endswith(".toml"):
         raise UnknownName(
-            "battery", spec, NAMES, f"There are {', '.join(NAMES)}, or give a path that ends in .toml."
+            "battery", spec, NAMES, f"Available: {', '.join(NAMES)}, or a path that ends in .toml."
         )
-    return _checked({"name": Path(spec).stem, **toml_file(Path(spec), "a battery in TOML")}, spec)
+    return _validate({"name": Path(spec).stem, **toml_file(Path(spec), "a battery in TOML")}, spec)
 
 
-def _checked(held: dict[str, Any], where: str) -> Battery:
+def _validate(data: dict[str, Any], where: str) -> Battery:
     try:
-        found = Battery.model_validate(held)
+        battery = Battery.model_validate(data)
     except ValidationError as error:
         raise SoritesError(
             "\n".join(f"battery {where}: {line}" for line in mistakes(error, Battery))
         ) from error
-    names = [part.name for part in found.parts]
+    names = [part.name for part in battery.parts]
     if len(set(names)) < len(names):
-        raise SoritesError(f"battery {where}: two parts have the same name")
-    for part in found.parts:
+        raise SoritesError(f"battery {where}: two parts have the same name.")
+    for part in battery.parts:
         load(part.suite)
-    return found
+    return battery
 
 
-# The runs behind a passport: each part of the battery as a run folder, resumable, with one bar over all
-# of them.
+# --- The runs behind a passport: one resumable run folder per part, with one progress bar over all
 
-
-# Takes how many images are done, and of which part.
+# Takes the number of finished images, and their part.
 Advance = Callable[[int, str], None]
-# Opens the bar by name, number of steps and steps already done.
+# Opens a progress bar: takes its name, the number of steps, and the number of steps already done.
 Open = Callable[[str, int, int], Advance]
 RUNS = "runs"
 LOCK = "passport.lock"
 
 
 @dataclass(frozen=True)
-class Asked:
-    """The model and the options of a passport."""
+class Request:
+    """The model and options of a passport."""
 
     model: str
     battery: Battery
@@ -162,62 +160,67 @@ class Asked:
     workers: int | None = None
 
 
-def places(asked: Asked) -> dict[str, Path]:
+def folders_of(request: Request) -> dict[str, Path]:
     """Return the run folders of the parts."""
-    return {part.name: asked.folder / RUNS / part.name for part in asked.battery.parts}
+    return run_folders(request.folder, [part.name for part in request.battery.parts])
 
 
-def measure(asked: Asked, bar: Open, say: Callable[[str], None]) -> dict[str, str]:
-    """Do what is missing of every part; return the parts that cannot be measured, with the reason."""
-    with locked(asked.folder, "passport", LOCK):
-        left_out = {part.name: why for part in asked.battery.parts if (why := _why_not(part, asked))}
-        wanted = [part for part in asked.battery.parts if part.name not in left_out]
-        # first: a wrong name is an error at once
-        found = {part.name: _plan(part, asked) for part in wanted if part.make is None}
-        _make_context(wanted, asked, say)
-        planned = {part.name: found.get(part.name) or _plan(part, asked) for part in wanted}
-        todo = {name: _missing(plan, places(asked)[name]) for name, plan in planned.items()}
+def measure(request: Request, bar: Open, say: Callable[[str], None]) -> dict[str, str]:
+    """Run what is missing of every part; return the parts that cannot be measured, with reasons."""
+    with locked(request.folder, "passport", LOCK):
+        left_out = {part.name: why for part in request.battery.parts if (why := _why_not(part, request))}
+        measured = [part for part in request.battery.parts if part.name not in left_out]
+        # Plan first, so that wrong names fail before any work.
+        plans_made = {part.name: _plan(part, request) for part in measured if part.make is None}
+        _make_context(measured, request, say)
+        planned = {part.name: plans_made.get(part.name) or _plan(part, request) for part in measured}
+        todo = {name: _missing(plan, folders_of(request)[name]) for name, plan in planned.items()}
         total = sum(plan.images() for plan in planned.values())
-        advance = bar(asked.battery.name, total, total - sum(todo.values()))
+        advance = bar(request.battery.name, total, total - sum(todo.values()))
         for name, plan in planned.items():
-            _run(name, plan, asked, advance, say)
+            _run(name, plan, request, advance, say)
     return left_out
 
 
-def _why_not(part: Part, asked: Asked) -> str:
-    if part.own_images or asked.labels is None or labels_of(asked.labels).ids == labels_of("imagenet").ids:
+def _why_not(part: Part, request: Request) -> str:
+    if (
+        part.own_images
+        or request.labels is None
+        or labels_of(request.labels).ids == labels_of("imagenet").ids
+    ):
         return ""
-    return "its images are of ImageNet's classes, and the model was asked about others"
+    return "its images have ImageNet's classes, but the model is evaluated on others"
 
 
-def _make_context(parts: list[Part], asked: Asked, say: Callable[[str], None]) -> None:
+def _make_context(parts: list[Part], request: Request, say: Callable[[str], None]) -> None:
     for part in parts:
         if part.make == "context":
-            out = context_folder(asked)
+            out = context_folder(request)
             if not (out / "sorites.parquet").exists():
-                say("placing cut-outs in common and uncommon surroundings")
-            build_context(out, "stamps", limit=asked.battery.limit_of(part, asked.limit), drawn=part.drawn)
+                say("Compositing cut-outs in common and uncommon contexts.")
+            build_context(
+                out, "stamps", limit=request.battery.limit_of(part, request.limit), drawn=part.drawn
+            )
 
 
-def context_folder(asked: Asked) -> Path:
-    """Return where cut-outs in surroundings are kept."""
-    return asked.folder / "context"
+def context_folder(request: Request) -> Path:
+    """Return the folder of the composited images."""
+    return request.folder / "context"
 
 
-def recipe_of(part: Part, asked: Asked) -> Suite:
+def recipe_of(part: Part, request: Request) -> Suite:
     """Return the suite of a part."""
-    source = f"context:{context_folder(asked)}" if part.make == "context" else asked.source
-    return asked.battery.recipe(part, asked.model, source, asked.labels, asked.limit)
+    source = f"context:{context_folder(request)}" if part.make == "context" else request.source
+    return request.battery.recipe(part, request.model, source, request.labels, request.limit)
 
 
-def _plan(part: Part, asked: Asked) -> Plan:
-    plan = plans.make(recipe_of(part, asked))
+def _plan(part: Part, request: Request) -> Plan:
+    plan = plans.make(recipe_of(part, request))
     boxes = [name for name, model in plan.models.items() if model.output == "boxes"]
     if boxes:
-        why = "a passport is of a classifier"
         raise SoritesError(
-            f"{boxes[0]} finds boxes, and {why}. For detectors type: sorites run optics_bench_boxes --model"
-            " MODEL"
+            f"{boxes[0]} is a detector, but a passport needs a classifier. For detectors, use"
+            f" {command('run', 'optics_bench_boxes', model='MODEL')}."
         )
     return plan
 
@@ -227,16 +230,17 @@ def _missing(plan: Plan, folder: Path) -> int:
     return sum(plan.images_of(unit) for unit in left)
 
 
-def _run(name: str, plan: Plan, asked: Asked, advance: Advance, say: Callable[[str], None]) -> None:
-    def opened(what: str, steps: int) -> Tick:
-        return lambda n: advance(
-            n if what == "evaluating" else 0, name if what == "evaluating" else f"{name}: {what}"
-        )
+def _run(name: str, plan: Plan, request: Request, advance: Advance, say: Callable[[str], None]) -> None:
+    def open_bar(what: str, steps: int) -> Tick:
+        evaluating = what == "evaluating"
+        return lambda n: advance(n if evaluating else 0, name if evaluating else f"{name}: {what}")
 
-    into = places(asked)[name]
-    runner.execute(runner.prepare(plan), into, batch=asked.batch, workers=asked.workers, bar=opened, say=say)
+    into = folders_of(request)[name]
+    runner.execute(
+        runner.prepare(plan), into, batch=request.batch, workers=request.workers, bar=open_bar, say=say
+    )
 
 
-def held(folder: Path, parts: Iterable[str]) -> dict[str, Path]:
-    """Return the run folders of a passport that was made."""
+def run_folders(folder: Path, parts: Iterable[str]) -> dict[str, Path]:
+    """Return the run folders of an existing passport, by part."""
     return {name: folder / RUNS / name for name in parts}

@@ -1,7 +1,6 @@
-"""Define a passport as data: the one source of its page, badge and model card, written as JSON with
-a versioned schema.
+"""The passport as data: a versioned JSON document from which its page, badge and model card are made.
 
-Numbers are rounded to ten decimals, and nothing in it depends on when or how often the battery was stopped.
+Numbers are rounded to ten decimals, so interrupting and resuming a battery does not change the document.
 """
 
 from __future__ import annotations
@@ -15,22 +14,21 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sorites.core.errors import SoritesError
+from sorites.core.messages import command
 from sorites.io.files import read_json, write_bytes
 
 NAME = "passport.json"
-DIGITS = 10
+DECIMALS = 10
 
 
 class Strict(BaseModel):
-    """A part of a passport: immutable, without keys that it does not know, and without NaN."""
+    """Base class of the document: immutable, without unknown keys or NaN."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class Number(Strict):
-    """An estimate with its 95 % interval and the number of samples (or images) it rests on; null
-    is missing.
-    """
+    """An estimate with its 95 % interval and number of samples (or images); null is missing."""
 
     value: float | None
     low: float | None = None
@@ -45,31 +43,25 @@ class SettingValue(Number):
 
 
 class Dial(Strict):
-    """One dial: how far it may be turned until half of the clean accuracy is lost, and the curve
-    behind that.
-    """
+    """One shift: the half-accuracy severity, and the curve behind it."""
 
     part: str
     shift: str
     version: str
     unit: str
     top: float
-    """The greatest severity that was tried."""
+    """Greatest tested severity."""
     half: Number
-    """The severity at which half of the clean accuracy is lost; a missing value or high end lies
-    beyond the top.
-    """
+    """Half-accuracy severity; a missing value or upper end is beyond ``top``."""
     words: str
     failure_severity: Number
     drop: Number
-    """Clean accuracy minus the mean over the dial."""
+    """Clean accuracy minus the mean over the shift."""
     accuracy: tuple[SettingValue, ...]
 
 
 class Grid(Strict):
-    """Settings without an order, such as those of a camera or of real lenses: their mean, the worst
-    and the best.
-    """
+    """Settings without an order, such as those of a camera or of real lenses: mean, worst and best."""
 
     part: str
     shift: str
@@ -82,22 +74,20 @@ class Grid(Strict):
 
 
 class Kept(Number):
-    """The share wrong among the least OOD images, where a model answers only so many of them."""
+    """Error among the least OOD images, when the model answers only this share of them."""
 
     coverage: float
 
 
 class Separation(Number):
-    """The AUROC by which a score tells OOD images from in-distribution ones."""
+    """AUROC of OOD images against in-distribution images by one scorer."""
 
     kind: str
     scorer: str
 
 
 class Knows(Strict):
-    """Evidence that the model knows: the errors among its answers, and whether it finds OOD
-    images OOD.
-    """
+    """Whether the model knows when it fails: its selective risk, and its OOD detection."""
 
     scorer: str
     risk: tuple[Kept, ...]
@@ -105,15 +95,13 @@ class Knows(Strict):
 
 
 class Run(Strict):
-    """The run on which a part was measured."""
+    """The run of one part."""
 
     part: str
     suite: str
     source: str
     digest: str
-    """A hash of the content of its images; those of another folder or machine have the same, if
-    they are the same.
-    """
+    """Hash of the content of its images, independent of folder and machine."""
     samples: int
     images: int
     errors: int
@@ -136,7 +124,7 @@ class From(Strict):
 
 
 class Passport(Strict):
-    """Everything that a passport says."""
+    """The whole document."""
 
     schema_name: Literal["sorites-passport"] = Field(default="sorites-passport", alias="schema")
     schema_version: Literal[1] = 1
@@ -151,35 +139,33 @@ class Passport(Strict):
     knows: Knows | None
     runs: tuple[Run, ...]
     left_out: dict[str, str]
-    """Parts that were not measured, with the reason."""
+    """Parts that were not measured, with reasons."""
     versions: dict[str, str]
     hash: str = ""
 
     def dial(self, shift: str) -> Dial:
-        """Return the dial of a shift."""
+        """Return the entry of a shift."""
         return next(dial for dial in self.dials if dial.shift == shift)
 
 
 def rounded(value: Any) -> Any:
-    """Return a value in which every number has at most ten decimals: sums in another order differ
-    beyond them.
-    """
+    """Round all floats in a value to ten decimals, since summation order changes later digits."""
     if isinstance(value, float):
-        return round(value, DIGITS) + 0.0 if math.isfinite(value) else None
+        return round(value, DECIMALS) + 0.0 if math.isfinite(value) else None
     if isinstance(value, dict):
         return {key: rounded(part) for key, part in value.items()}
     return [rounded(part) for part in value] if isinstance(value, (list, tuple)) else value
 
 
 def sealed(passport: Passport) -> Passport:
-    """Return a passport with rounded numbers and the hash of all it says."""
-    held = rounded(passport.model_dump(mode="json", by_alias=True, exclude={"hash"}))
-    digest = hashlib.sha256(json.dumps(held, sort_keys=True).encode()).hexdigest()
-    return Passport.model_validate({**held, "hash": digest})
+    """Return a passport with rounded numbers and the hash of its content."""
+    content = rounded(passport.model_dump(mode="json", by_alias=True, exclude={"hash"}))
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    return Passport.model_validate({**content, "hash": digest})
 
 
 def write_json(passport: Passport, folder: Path) -> Path:
-    """Write ``passport.json``, whole or not at all."""
+    """Write ``passport.json`` atomically."""
     text = json.dumps(
         passport.model_dump(mode="json", by_alias=True), indent=1, ensure_ascii=False, allow_nan=False
     )
@@ -188,23 +174,26 @@ def write_json(passport: Passport, folder: Path) -> Path:
 
 
 def read_passport(folder: Path) -> Passport:
-    """Read the passport in a folder; one that is damaged, or was changed by hand, is an error that
-    says so.
+    """Read the passport of a folder.
+
+    Raises:
+        SoritesError: It is missing, damaged or was edited.
     """
     path = folder / NAME
     try:
-        found = Passport.model_validate(read_json(path))
+        passport = Passport.model_validate(read_json(path))
     except SoritesError as error:
-        raise SoritesError(f"cannot read {path}: {error}") from error
+        raise SoritesError(f"Cannot read {path}: {error}") from error
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
         raise SoritesError(
-            f"{path} is no passport of schema 1: {where}: {first['msg']}. Type: sorites passport MODEL"
+            f"{path} is not a passport of schema 1: {where}: {first['msg']}. Make it again:"
+            f" {command('passport', 'MODEL')}"
         ) from error
-    if found.hash != sealed(found).hash:
+    if passport.hash != sealed(passport).hash:
         raise SoritesError(
-            f"{path} was changed after it was written: its hash differs. Make it again: sorites passport"
-            " MODEL"
+            f"{path} was changed after it was written: its hash differs. Make it again:"
+            f" {command('passport', 'MODEL')}"
         )
-    return found
+    return passport

@@ -1,1 +1,1 @@
-"""The parts that sections are made of: markup, charts, dots, heat maps. A part registers nothing."""
+"""Building blocks of sections: markup, charts, dot charts, heat maps and images."""

@@ -1,4 +1,4 @@
-"""A camera's settings: as a camera writes them, apart by grid, and in maps of ISO and shutter."""
+"""Camera settings: their text, their grids, maps over ISO and shutter, and summaries."""
 
 from __future__ import annotations
 
@@ -16,41 +16,43 @@ Row = Mapping[str, Any]
 
 
 def grids(settings: pl.DataFrame) -> list[pl.DataFrame]:
-    """ISOs that were taken at the same shutter times belong to one grid: two grids on one page are
-    drawn apart.
-    """
+    """Split settings into grids; ISOs with the same shutter times belong to one grid."""
     times = settings.group_by("iso").agg(key=pl.col("shutter").unique().sort().cast(pl.String))
     times = times.with_columns(pl.col("key").list.join(" "))
-    told = settings.join(times, on="iso").sort("iso", "shutter")
-    return [part.drop("key") for part in told.partition_by("key", maintain_order=True)]
+    keyed = settings.join(times, on="iso").sort("iso", "shutter")
+    return [part.drop("key") for part in keyed.partition_by("key", maintain_order=True)]
 
 
 def shutter_text(seconds: float) -> str:
-    """As cameras write it: 1/60, or 0.4 s."""
-    turns = round(1 / seconds)
-    return f"1/{turns}" if seconds <= 0.25 and abs(turns * seconds - 1) < 0.02 else f"{number(seconds)} s"
+    """Format a shutter time as cameras do: 1/60, or 0.4 s."""
+    denominator = round(1 / seconds)
+    return (
+        f"1/{denominator}"
+        if seconds <= 0.25 and abs(denominator * seconds - 1) < 0.02
+        else f"{number(seconds)} s"
+    )
 
 
 def dials(row: Mapping[str, Any]) -> str:
-    """Write the three dials of a row: ISO, shutter and aperture."""
+    """Format ISO, shutter and aperture of a row."""
     return f"ISO {count(int(row['iso']))}, {shutter_text(row['shutter'])}, f/{number(row['aperture'])}"
 
 
 def setting_maps(settings: pl.DataFrame, interval: Callable[[Row], str]) -> Html:
-    """Return one card per aperture and light with a map of ISO and shutter, and one per light for
-    automatic exposure.
+    """Return one card per aperture and light with a map over ISO and shutter, and one for automatic exposure.
 
-    ``settings`` is the answer of a metric by camera setting, in shares; ``interval`` words the
-    interval and n of a row.
+    Args:
+        settings: A metric by camera setting, in shares.
+        interval: Formats the interval and n of a row.
     """
     lights = settings["light"].unique(maintain_order=True).sort(descending=True).to_list()
-    found = ((settings.filter(pl.col("light").eq_missing(pl.lit(light))), light) for light in lights)
-    cards = [card for rows, light in found for card in _light(rows, light, interval)]
+    by_light = ((settings.filter(pl.col("light").eq_missing(pl.lit(light))), light) for light in lights)
+    cards = [card for rows, light in by_light for card in _light(rows, light, interval)]
     return tag("div", *cards, cls="cards two") if cards else EMPTY
 
 
 def interval_of(row: Row) -> str:
-    """Return the interval of a row and its n in words."""
+    """Format the interval of a row and its n."""
     return f"95 %: {between(percent(row['low']), percent(row['high']))}, n = {count(row['n'])}"
 
 
@@ -90,34 +92,34 @@ def _cell(row: Row | None, interval: Callable[[Row], str]) -> Html:
 
 
 def requested(params: str) -> Mapping[str, Any]:
-    """Return the camera setting that was requested, without the values that automatic exposure chose."""
+    """Return the requested camera setting, without the values chosen by automatic exposure."""
     chosen = json.loads(params)
     return {key: value for key, value in chosen.items() if chosen.get("mode") != "auto" or key not in DIALS}
 
 
-# The best and the worst setting of a camera in words, and where automatic exposure stands among the
-# settings.
-
-
-CameraEndsRow = dict[str, Any]
+# --- The best and worst setting of a camera, and the rank of automatic exposure
 
 
 def setting_sentences(view: View, settings: pl.DataFrame) -> Html:
-    """Return one paragraph for each model and light; ``settings`` is the answer of ``setting_accuracy``."""
-    said = [
+    """Return one paragraph per model and light; ``settings`` is the result of ``setting_accuracy``."""
+    paragraphs = [
         paragraph
         for model in view.models
         for light in settings["light"].unique().sort(descending=True, nulls_last=True)
         if (
-            paragraph := _said(
+            paragraph := _summary(
                 settings.filter(pl.col("model") == model, pl.col("light").eq_missing(light)), model, light
             )
         )
     ]
-    return tag("ul", *(tag("li", paragraph) for paragraph in said), cls="ends-of-dials") if said else EMPTY
+    return (
+        tag("ul", *(tag("li", paragraph) for paragraph in paragraphs), cls="ends-of-dials")
+        if paragraphs
+        else EMPTY
+    )
 
 
-def _said(settings: pl.DataFrame, model: str, light: str | None) -> Html:
+def _summary(settings: pl.DataFrame, model: str, light: str | None) -> Html:
     manual = (
         settings.filter(~AUTO)
         .drop_nulls("value")
@@ -126,12 +128,12 @@ def _said(settings: pl.DataFrame, model: str, light: str | None) -> Html:
     if manual.height < 2:
         return EMPTY
     best, worst = manual.row(0, named=True), manual.row(-1, named=True)
-    whose = f"{model}, lamp {light}: " if light else f"{model}: "
+    prefix = f"{model}, lamp {light}: " if light else f"{model}: "
     if best["value"] == worst["value"]:
         return tag(
             "span",
-            tag("b", whose),
-            f"all {manual.height} settings alike, {_figure(best)}. ",
+            tag("b", prefix),
+            f"all {manual.height} settings are equal, {_figure(best)}. ",
             *_automatic(settings, manual),
         )
     ends = [
@@ -141,27 +143,25 @@ def _said(settings: pl.DataFrame, model: str, light: str | None) -> Html:
         tag("b", dials(worst)),
         f", {_figure(worst)}. ",
     ]
-    return tag("span", tag("b", whose), *ends, *_automatic(settings, manual))
+    return tag("span", tag("b", prefix), *ends, *_automatic(settings, manual))
 
 
 def _automatic(settings: pl.DataFrame, manual: pl.DataFrame) -> list[object]:
-    """Say how many of the settings automatic exposure leaves behind, and whether the best is
-    clearly ahead of it.
-    """
+    """Describe how automatic exposure compares with the manual settings."""
     autos = settings.filter(AUTO).drop_nulls("value").to_dicts()
     if not autos:
         return []
     auto, best = autos[0], manual.row(0, named=True)
-    behind, level = (
+    worse, equal = (
         int((part).sum()) for part in (manual["value"] < auto["value"], manual["value"] == auto["value"])
     )
-    place = f"{behind} of the {several(manual.height, 'setting')} are worse" + (
-        f", {level} as good" if level else ""
+    rank = f"{worse} of the {several(manual.height, 'setting')} are worse" + (
+        f", {equal} equally good" if equal else ""
     )
-    return ["Automatic exposure has ", _figure(auto), f": {place}{_apart(auto, best)}."]
+    return ["Automatic exposure has ", _figure(auto), f": {rank}{_against_best(auto, best)}."]
 
 
-def _apart(auto: CameraEndsRow, best: CameraEndsRow) -> str:
+def _against_best(auto: Row, best: Row) -> str:
     if best["value"] <= auto["value"]:
         return ", none is better"
     return (
@@ -171,5 +171,5 @@ def _apart(auto: CameraEndsRow, best: CameraEndsRow) -> str:
     )
 
 
-def _figure(row: CameraEndsRow) -> str:
+def _figure(row: Row) -> str:
     return f"{percent(row['value'])} ({interval_of(row)})"

@@ -1,6 +1,4 @@
-"""Charts in one style: one pen per model, a transparent background, and colours of text and grid
-from the page's theme.
-"""
+"""Charts in one style: one pen per model, a transparent background, and theme colours for text and grid."""
 
 from __future__ import annotations
 
@@ -32,21 +30,19 @@ from sorites.reports.view import View
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-# Okabe and Ito's palette for all kinds of colour vision, without black and yellow, which vanish on
-# one of the backgrounds.
+# The palette of Okabe and Ito, safe for colour-blind readers, without black and yellow, which vanish on
+# one of the two backgrounds.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7d7d7d")
 DASHES = ("solid", "dash", "dot", "dashdot")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "star", "x")
 HEIGHT = 268
-# The height of one row of a legend in pixels.
+# Height of one row of a legend, px.
 LEGEND_ROW = 21
 
 
 @dataclass(frozen=True)
 class Pen:
-    """The colour, dash and symbol of a model everywhere on the page; colour and symbol carry the
-    same information.
-    """
+    """The colour, dash and symbol of a model on the whole page; colour and symbol are redundant."""
 
     colour: str
     dash: str
@@ -59,24 +55,26 @@ class Pen:
 
 
 def pen(view: View, model: str) -> Pen:
-    """Return the pen of a model, by its place among the models of the view."""
-    place = view.models.index(model)
-    turn = place // len(COLOURS)
-    return Pen(COLOURS[place % len(COLOURS)], DASHES[turn % len(DASHES)], SYMBOLS[place % len(SYMBOLS)])
+    """Return the pen of a model, by its position among the models of the view."""
+    position = view.models.index(model)
+    cycle = position // len(COLOURS)
+    return Pen(
+        COLOURS[position % len(COLOURS)], DASHES[cycle % len(DASHES)], SYMBOLS[position % len(SYMBOLS)]
+    )
 
 
 def axis_name(view: View, shift: str) -> str:
-    """Return the title of a severity axis, with the unit of the shift where it has one."""
+    """Return the title of a severity axis, with the unit of the shift if it has one."""
     return f"severity ({unit})" if (unit := view.unit(shift)) else "severity"
 
 
 def figure(view: View, x: str, y: str, **axes: Mapping[str, Any]) -> go.Figure:
-    """Return an empty figure with axis titles and room for the legend of the models above it."""
+    """Return an empty figure with axis titles and room for a legend of the models."""
     return figure_of(view.models, x, y, **axes)
 
 
 def figure_of(names: Sequence[str], x: str, y: str, **axes: Mapping[str, Any]) -> go.Figure:
-    """Return an empty figure with axis titles and room for a legend of some names above it."""
+    """Return an empty figure with axis titles and room for a legend of ``names``."""
     import plotly.graph_objects as go
 
     inside = len(names) > 1 and _fits(names)
@@ -127,9 +125,7 @@ def _fits(models: Sequence[str]) -> bool:
 
 
 def legend(view: View) -> Html:
-    """Return one legend for all charts of a section, where there are too many models for a legend
-    in each chart.
-    """
+    """Return one legend for all charts of a section, if there are too many models for one in each chart."""
     if _fits(view.models):
         return EMPTY
     keys = [
@@ -155,12 +151,12 @@ def _key(drawn: Pen) -> str:
 
 
 def small_multiples(view: View, cards: Sequence[Html]) -> Html:
-    """Return the cards side by side, under one legend where the charts have none."""
+    """Return the cards side by side, under one legend if the charts have none."""
     return join([legend(view), tag("div", *cards, cls="cards")])
 
 
 def along(severities: pl.Series) -> dict[str, Any]:
-    """Return an axis from 0 to the greatest severity, with a margin so that no point lies on the edge."""
+    """Return an axis from 0 to the greatest severity, with a margin."""
     top = float(severities.max() or 1)  # type: ignore[arg-type]
     return {"range": [-0.04 * top, 1.04 * top], "nticks": 6}
 
@@ -171,12 +167,17 @@ PERCENT_AXIS: Mapping[str, Any] = {"range": [-0.02, 1.02], "tickformat": ".0%", 
 def line(
     fig: go.Figure, view: View, model: str, rows: pl.DataFrame, what: str, shape: str = "linear"
 ) -> None:
-    """Draw a model's line and its interval as a band under it; the band is hidden together with the line.
+    """Draw the line of a model with its interval as a band.
 
-    ``rows`` has the columns severity, value, n, low and high, sorted by severity; ``what`` names
-    the value on hovering.
+    Args:
+        fig: The figure to draw on.
+        view: The view of the page.
+        model: The model.
+        rows: The columns severity, value, n, low and high, sorted by severity.
+        what: The name of the value on hovering.
+        shape: Plotly's line shape; ``"hv"`` draws steps.
     """
-    drawn = pen(view, model)
+    model_pen = pen(view, model)
     x = rows["severity"].to_list()
     band_x, low, high = (x, rows["low"].to_list(), rows["high"].to_list())
     if shape == "hv":
@@ -188,7 +189,7 @@ def line(
             "x": band_x + band_x[::-1],
             "y": high + low[::-1],
             "fill": "toself",
-            "fillcolor": drawn.faint(max(0.05, min(0.16, 0.5 / len(view.models)))),
+            "fillcolor": model_pen.faint(max(0.05, min(0.16, 0.5 / len(view.models)))),
             "line": {"width": 0},
             "mode": "lines",
             "hoverinfo": "skip",
@@ -203,8 +204,8 @@ def line(
             "y": rows["value"].to_list(),
             "customdata": [[f"{100 * a:.1f}", f"{100 * b:.1f}", n] for a, b, n in hover],
             "mode": "lines+markers" if shape == "linear" else "lines",
-            "line": {"color": drawn.colour, "width": 2.2, "dash": drawn.dash, "shape": shape},
-            "marker": {"symbol": drawn.symbol, "size": 7, "color": drawn.colour},
+            "line": {"color": model_pen.colour, "width": 2.2, "dash": model_pen.dash, "shape": shape},
+            "marker": {"symbol": model_pen.symbol, "size": 7, "color": model_pen.colour},
             "hovertemplate": (
                 f"<b>%{{fullData.name}}</b><br>severity %{{x:.4~g}}<br>{what} %{{y:.1%}}<br>95 %:"
                 " %{customdata[0]} to %{customdata[1]} %<br>n = %{customdata[2]}<extra></extra>"
@@ -214,65 +215,58 @@ def line(
 
 
 def _corners(x: list[float], *curves: list[float]) -> list[list[float]]:
-    """Return the corners of step curves that keep each value until the next x."""
+    """Return the corners of step curves that hold each value until the next x."""
     across, *heights = ([v for v in values for _ in (0, 1)] for values in (x, *curves))
     return [across[1:], *(height[:-1] for height in heights)]
 
 
 def plot(fig: go.Figure, label: str) -> Html:
-    """Return a figure as markup: an element for the chart and its data as JSON, which no browser
-    runs as a script.
-    """
+    """Return a figure as markup: an element for the chart, and its data as inert JSON."""
     data = fig.to_json().replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-    place = tag(
+    element = tag(
         "div", cls="chart", role="figure", aria_label=label, style=f"min-height:{fig.layout.height}px"
     )
-    return Html(f'{place}<script type="application/json">{data}</script>')
+    return Html(f'{element}<script type="application/json">{data}</script>')
 
 
 def card(shift: str, *parts: object) -> Html:
-    """Return one of the small multiples, with its shift as the heading."""
+    """Return one of the small multiples, headed by its shift."""
     return tag("article", tag("h3", breakable(shift)), *parts, cls="card")
 
 
 def about(view: View, shift: str) -> Html:
-    """Return the description of the shift, with names in double backquotes set as code."""
-    found = view.shift_named(shift)
-    if found is None or not found.about:
+    """Return the description of a shift, with names in double backquotes set as code."""
+    registered = view.shift_named(shift)
+    if registered is None or not registered.about:
         return EMPTY
-    pieces = re.sub(r"\bum\b", "µm", found.about).split("``")
+    pieces = re.sub(r"\bum\b", "µm", registered.about).split("``")
     return tag("p", *(tag("code", piece) if i % 2 else piece for i, piece in enumerate(pieces)), cls="about")
 
 
 def severity_text(view: View, shift: str, severity: float | None) -> str:
-    """Return a severity as text, with its unit where the unit is short enough to follow a number."""
+    """Format a severity, with its unit if that is at most three characters long."""
     sign = view.unit(shift)
     return f"{number(severity)}{THIN}{sign}" if 0 < len(sign) <= 3 else number(severity)
 
 
-# The trend of numbers over lenses.
-
-
 def fit(quality: np.ndarray, value: np.ndarray) -> np.polynomial.Polynomial | None:
-    """Fit the third-order least-squares curve; None with fewer than five lenses of different quality."""
+    """Fit a cubic by least squares; None with fewer than five lenses of different quality."""
     if len(np.unique(quality)) < 5:
         return None
     return np.polynomial.Polynomial.fit(quality, value, 3)
 
 
-# Dot charts of estimates with their intervals, one row per name: readable with many names, and drawn
-# without a script.
+# --- Dot charts of estimates with intervals, one row per name, drawn without JavaScript
 
-
-# The page's style sheet has this many marks, each with its own colour and shape.
+# Number of marks in the style sheet, each with its own colour and shape.
 MARKS = 6
 STEPS = (0.01, 0.02, 0.05, 0.1, 0.25)
-MOST_STEPS = 7
+MAX_STEPS = 7
 
 
 @dataclass(frozen=True)
 class Scale:
-    """A range of shares from one tick to another, which charts side by side can share."""
+    """A range of shares between two ticks, which adjacent charts can share."""
 
     step: float
     first: int
@@ -280,7 +274,7 @@ class Scale:
     last: int
 
     def at(self, value: float) -> float:
-        """Return the position of a value on the scale in percent."""
+        """Return the position of a value in percent of the scale."""
         return 100 * (value / self.step - self.first) / (self.last - self.first)
 
     def ticks(self) -> list[float]:
@@ -289,10 +283,10 @@ class Scale:
 
 
 def scale(values: Iterable[float]) -> Scale:
-    """Return the narrowest scale that holds all these shares in a few round steps."""
+    """Return the narrowest scale that covers these shares in a few round steps."""
     shares = list(values)
-    tried = (Scale(step, *_ends(min(shares), max(shares), step)) for step in STEPS)
-    return next(on for on in tried if on.last - on.first <= MOST_STEPS)
+    candidates = (Scale(step, *_ends(min(shares), max(shares), step)) for step in STEPS)
+    return next(candidate for candidate in candidates if candidate.last - candidate.first <= MAX_STEPS)
 
 
 def _ends(low: float, high: float, step: float) -> tuple[int, int]:
@@ -302,7 +296,7 @@ def _ends(low: float, high: float, step: float) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Dot:
-    """A share, its interval where there is one, and the number of images it rests on, as text."""
+    """A share, its interval if there is one, and its number of images as text."""
 
     value: float
     low: float | None
@@ -311,30 +305,28 @@ class Dot:
 
     @classmethod
     def of(cls, row: Mapping[str, Any], n: str) -> Dot:
-        """Make a dot of a metric's row."""
+        """Make a dot from the row of a metric."""
         return cls(row["value"], row["low"], row["high"], n)
 
     def ends(self) -> tuple[float, float]:
-        """Return the ends of the interval, or the value twice where there is none."""
+        """Return the ends of the interval, or the value twice if there is none."""
         return (self.value, self.value) if self.low is None or self.high is None else (self.low, self.high)
 
 
 @dataclass(frozen=True)
 class Key:
-    """The key of one series: its mark, from 0 to below ``MARKS``, and the number of images it
-    rests on, as text.
-    """
+    """The key of a series: its mark (0 to ``MARKS`` - 1) and its number of images as text."""
 
     mark: int
     n: str
 
 
-# The dots by name (a row of the chart) and by series.
+# Dots by name (a row of the chart) and series.
 Dots = Mapping[str, Mapping[str, Dot]]
 
 
 def ordered(dots: Dots, highest: bool = True) -> list[str]:
-    """Return the names sorted by the mean over their series, the best first; equal ones keep their order."""
+    """Return the names sorted by the mean over their series, best first; ties keep their order."""
     mean = {
         name: math.fsum(dot.value for dot in by_series.values()) / len(by_series)
         for name, by_series in dots.items()
@@ -346,8 +338,14 @@ def ordered(dots: Dots, highest: bool = True) -> list[str]:
 def dot_chart(
     dots: Dots, series: Mapping[str, Key], on: Scale, lines: Mapping[str, float], label: str
 ) -> Html:
-    """Draw one row per name in the given order; ``series`` says how each series is drawn, ``lines``
-    are reference values.
+    """Draw one row per name.
+
+    Args:
+        dots: The dots by name, in the order of the rows, and by series.
+        series: How each series is drawn.
+        on: The scale.
+        lines: Reference values by name.
+        label: The accessible name of the chart.
     """
     rules = [tag("u", style=f"left:{on.at(value):.1f}%") for value in lines.values()]
     rows = [
@@ -374,7 +372,10 @@ def _keys(series: Mapping[str, Key], lines: Mapping[str, float]) -> Html:
 
 
 def _row(name: str, by_series: Mapping[str, Dot], series: Mapping[str, Key], on: Scale) -> list[Html]:
-    return [_dot(f"{name}, {one}", key.mark, by_series.get(one), on) for one, key in series.items()]
+    return [
+        _dot(f"{name}, {series_name}", key.mark, by_series.get(series_name), on)
+        for series_name, key in series.items()
+    ]
 
 
 def _dot(name: str, mark: int, dot: Dot | None, on: Scale) -> Html:
@@ -388,25 +389,21 @@ def _dot(name: str, mark: int, dot: Dot | None, on: Scale) -> Html:
     return tag("span", tag("i", style=f"left:{inside:.0f}%"), cls=f"m{mark}", style=bar, title=hover)
 
 
-# Tables with shaded cells: blue on the good side of a reference, orange on the other, hatched with too
-# few images.
-
+# --- Tables with shaded cells: blue if better than a reference, orange if worse, hatched if too few images
 
 # A cell without images.
 NONE = tag("td", cls="none")
 
 
 def shaded(text: str, good: float, hover: str, small: object = None) -> Html:
-    """Return a shaded cell; ``good`` runs from -1 to 1, with 0 for a random score, and ``hover`` is
-    shown on hovering.
-    """
+    """Return a shaded cell; ``good`` runs from -1 to 1 (0: random score), ``hover`` is the tooltip."""
     strength = round(65 * min(1.0, abs(good)))
     below = EMPTY if small is None else tag("small", small)
     return tag("td", text, below, cls="up" if good >= 0 else "down", style=f"--s:{strength}%", title=hover)
 
 
 def thin(n: int) -> Html:
-    """Return a hatched cell, for too few images to be reliable."""
+    """Return a hatched cell, for too few images."""
     return tag("td", DASH, tag("small", count(n)), cls="thin", title=f"{n} images are too few")
 
 
@@ -417,9 +414,14 @@ def heat(
     caption: str,
     named: bool = False,
 ) -> Html:
-    """Return a table that scrolls inside itself; a row is its head and its cells.
+    """Return a horizontally scrollable table.
 
-    ``named`` is true where the row heads are names and not levels. An empty ``caption`` is left out.
+    Args:
+        corner: The text of the upper left cell.
+        columns: The column headings.
+        rows: The heading and cells of each row.
+        caption: The caption, if not empty.
+        named: Whether the row headings are names instead of levels.
     """
     top = tag("tr", tag("th", corner, scope="col"), *(tag("th", column, scope="col") for column in columns))
     body = [tag("tr", tag("th", head, scope="row"), *cells) for head, cells in rows]
@@ -431,6 +433,6 @@ def heat(
 
 
 def same(numbers: Iterable[int]) -> str:
-    """Return counts as text: one number where all are equal, else the least and the greatest."""
+    """Format counts: one number if all are equal, else the range."""
     distinct = sorted(set(numbers))
     return count(distinct[0]) if len(distinct) == 1 else f"{count(distinct[0])} to {count(distinct[-1])}"

@@ -1,4 +1,4 @@
-"""Images small enough to stand inside the page."""
+"""Thumbnails embedded in the page, and images with boxes as inline SVG."""
 
 from __future__ import annotations
 
@@ -19,29 +19,26 @@ SIDE = 160
 
 
 def data_uri(image: ImageU8, side: int = SIDE) -> str:
-    """A small WebP, never enlarged."""
+    """Return an image as a small WebP data URI; it is never enlarged."""
     from PIL import Image
 
     small = Image.fromarray(np.ascontiguousarray(image))
     small.thumbnail((side, side), Image.Resampling.LANCZOS)
-    held = io.BytesIO()
-    small.save(held, "WEBP", quality=74, method=4)
-    return "data:image/webp;base64," + base64.b64encode(held.getvalue()).decode()
-
-
-# The thumbnails of a section, each made once.
+    buffer = io.BytesIO()
+    small.save(buffer, "WEBP", quality=74, method=4)
+    return "data:image/webp;base64," + base64.b64encode(buffer.getvalue()).decode()
 
 
 @dataclass
 class Album:
-    """Thumbnails as data URIs, each made once, until the allowance of bytes is used up."""
+    """Thumbnails as data URIs, each made once; ``left`` counts down the allowance of bytes."""
 
     view: View
     left: int
     uris: dict[tuple[str, str, str, float], str | None] = field(default_factory=dict)
 
     def thumbnail(self, run_id: str, sample_id: str, shift: str, severity: float) -> str | None:
-        """Return the thumbnail of an image, or None where no run can make it again."""
+        """Return the thumbnail of an image, or None if no run can recompute it."""
         key = (run_id, sample_id, shift if severity else CLEAN, severity)
         if key not in self.uris:
             image = self.view.image(*key)
@@ -50,14 +47,9 @@ class Album:
         return self.uris[key]
 
 
-# A small image with boxes drawn over it, as inline SVG: sharp at any size, and readable by its text.
-
-
 @dataclass(frozen=True)
 class DrawnBox:
-    """A box in pixels of the image, what is written at it, and its kind, which gives it colour
-    and dash (see page.css).
-    """
+    """A box in pixels of the image, its text, and its kind, which is a CSS class (see page.css)."""
 
     xyxy: tuple[float, float, float, float]
     text: str
@@ -65,7 +57,7 @@ class DrawnBox:
 
 
 def boxed(image_u8: ImageU8, boxes: Sequence[DrawnBox], alt: str) -> Html:
-    """Return the image with its boxes; those that come later lie on top."""
+    """Return the image with its boxes as SVG; later boxes are on top."""
     height, width = image_u8.shape[:2]
     image = tag("image", href=data_uri(image_u8), width=width, height=height, preserveAspectRatio="none")
     scale = max(height, width) / 160
@@ -83,13 +75,16 @@ def _box(box: DrawnBox, scale: float, width: int, height: int) -> list[Html]:
     shape = {"x": f"{x0:.1f}", "y": f"{y0:.1f}", "width": f"{x1 - x0:.1f}", "height": f"{y1 - y0:.1f}"}
     frame = tag("rect", **shape, cls=box.kind, stroke_width=f"{1.6 * scale:.2f}")
     below = y0 < 12 * scale
-    place = {"x": f"{x0 + 1.5 * scale:.1f}", "y": f"{(y0 + 10 * scale) if below else (y0 - 2.5 * scale):.1f}"}
+    position = {
+        "x": f"{x0 + 1.5 * scale:.1f}",
+        "y": f"{(y0 + 10 * scale) if below else (y0 - 2.5 * scale):.1f}",
+    }
     return [
         frame,
         tag(
             "text",
             box.text,
-            **place,
+            **position,
             cls=box.kind,
             font_size=f"{9 * scale:.1f}",
             stroke_width=f"{2.2 * scale:.1f}",
@@ -97,13 +92,8 @@ def _box(box: DrawnBox, scale: float, width: int, height: int) -> list[Html]:
     ]
 
 
-# Draw the models under one shift side by side.
-
-
 def columns_of_models(view: View, shift: str, drawn: Mapping[tuple[str, str], Sequence[Html]]) -> Html:
-    """Return one card per model with what is drawn of it under a shift; a picker shows one shift at
-    a time.
-    """
+    """Return one card per model with its drawings under a shift; a picker shows one shift at a time."""
     columns = [
         tag(
             "article",

@@ -1,6 +1,4 @@
-"""Rings by distance from the middle, divided into three sectors, as inline SVG; yellow is high and
-blue is low.
-"""
+"""Parts of the sections on lenses: field maps as SVG rings, searchable tables, CSV links and rankings."""
 
 from __future__ import annotations
 
@@ -16,6 +14,7 @@ from urllib.parse import quote
 import polars as pl
 
 from sorites import metrics
+from sorites.core.messages import command
 from sorites.metrics import normal_interval, with_lenses
 from sorites.reports.components.markup import (
     DASH,
@@ -32,23 +31,25 @@ from sorites.reports.components.markup import (
 from sorites.reports.components.scorers import estimate
 from sorites.reports.view import View
 
-# Blue over grey to yellow: distinct for any kind of colour vision, with lightness rising all the
-# way.
+# --- Rings by distance from the image centre, divided into three sectors
+
+# Blue over grey to yellow: safe for colour-blind readers, with rising lightness.
 LOW, MIDDLE, HIGH = (29, 79, 145), (139, 141, 134), (253, 224, 71)
-# The radius of the outermost ring and the position of its centre, in units of the drawing, which is
-# 300 wide.
+# Radius of the outermost ring and position of its centre; the drawing is 300 units wide.
 RADIUS, ACROSS, DOWN = 116.0, 150.0, 120.0
-# The angle in degrees of the line between two sectors along which the distances are written.
+# Angle in degrees of the line between two sectors along which the distances are written.
 SPOKE = 330
 
-# A row of value, n, low and high by field position (a fraction of the half field).
+# Rows with value, n, low and high, by field position (a fraction of the half field).
 Rows = Mapping[float, Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
 class Sector:
-    """One quantity of a map: its name, the angles at which its third of the circle starts and at
-    which its numbers are written (degrees from the right, counter-clockwise), and its rows.
+    """One quantity of a map.
+
+    ``start`` is the angle at which its third of the circle starts, ``numbers`` the angle at which its numbers
+    are written (degrees from the right, counter-clockwise).
     """
 
     name: str
@@ -56,26 +57,26 @@ class Sector:
     numbers: int
     rows: Rows
     share: bool = False
-    """True for fractions, which are shown in percent."""
+    """Whether the values are fractions, shown in percent."""
 
     def text(self, value: float) -> str:
-        """Return a value as it is written on the map."""
+        """Format a value as it is written on the map."""
         return percent(value, 0) if self.share else f"{value:.2f}"
 
     def whole(self, field: float, of: str) -> Html:
-        """Return the value at a field position, its interval, and how many lenses or samples it rests on."""
+        """Format the value at a field position with its interval and the number of lenses or samples."""
         row = self.rows.get(field)
         if row is None:
             return join([DASH])
         value, low, high = (
-            percent(one) if self.share else DASH if one is None else f"{one:.3f}"
-            for one in (row["value"], row["low"], row["high"])
+            percent(part) if self.share else DASH if part is None else f"{part:.3f}"
+            for part in (row["value"], row["low"], row["high"])
         )
         return join([value, tag("small", f"{between(low, high)}, {count(row['n'])} {of}")])
 
 
 def edges(fields: Sequence[float]) -> list[tuple[float, float]]:
-    """Return the inner and outer edge of each field's ring, which are half way to its neighbours."""
+    """Return the inner and outer edge of each field's ring, half-way to its neighbours."""
     middles = [(low + high) / 2 for low, high in itertools.pairwise(fields)]
     first = middles[0] - fields[0] if middles else 0.1
     last = fields[-1] - middles[-1] if middles else 0.1
@@ -83,13 +84,11 @@ def edges(fields: Sequence[float]) -> list[tuple[float, float]]:
 
 
 def colour(value: float, low: float, high: float) -> tuple[int, int, int]:
-    """Return the colour of a value on the scale from blue to yellow; it is the middle where the
-    scale has no length.
-    """
-    place = 2 * (value - low) / (high - low) if high > low else 1.0
-    first, second = (LOW, MIDDLE) if place < 1 else (MIDDLE, HIGH)
-    part = place if place < 1 else place - 1
-    red, green, blue = (round(a + part * (b - a)) for a, b in zip(first, second, strict=True))
+    """Return the colour of a value between blue and yellow; grey if the scale is empty."""
+    position = 2 * (value - low) / (high - low) if high > low else 1.0
+    first, second = (LOW, MIDDLE) if position < 1 else (MIDDLE, HIGH)
+    fraction = position if position < 1 else position - 1
+    red, green, blue = (round(a + fraction * (b - a)) for a, b in zip(first, second, strict=True))
     return red, green, blue
 
 
@@ -141,12 +140,12 @@ def _distance(field: float, radius: float) -> tuple[Html, Html]:
 
 
 def _at(degrees: float, radius: float) -> tuple[float, float]:
-    turn = math.radians(degrees)
-    return ACROSS + radius * math.cos(turn), DOWN - radius * math.sin(turn)
+    angle = math.radians(degrees)
+    return ACROSS + radius * math.cos(angle), DOWN - radius * math.sin(angle)
 
 
 def _path(start: int, inner: float, outer: float) -> str:
-    """Return the path of a third of a ring: counter-clockwise along the rim and back along the inside."""
+    """Return the path of a third of a ring: counter-clockwise along the rim, and back along the inside."""
     (ax, ay), (bx, by) = _at(start, outer), _at(start + 120, outer)
     (cx, cy), (dx, dy) = _at(start + 120, inner), _at(start, inner)
     rim = f"M{ax:.2f} {ay:.2f}A{outer:.2f} {outer:.2f} 0 0 0 {bx:.2f} {by:.2f}L{cx:.2f} {cy:.2f}"
@@ -159,31 +158,29 @@ def _anchor(degrees: float) -> str:
 
 
 def _text(at: tuple[float, float], words: str, anchor: str, size: float, fill: str = "var(--ink)") -> Html:
-    place = {"x": f"{at[0]:.1f}", "y": f"{at[1]:.1f}"}
+    position = {"x": f"{at[0]:.1f}", "y": f"{at[1]:.1f}"}
     return tag(
-        "text", words, **place, text_anchor=anchor, dominant_baseline="central", font_size=size, fill=fill
+        "text", words, **position, text_anchor=anchor, dominant_baseline="central", font_size=size, fill=fill
     )
 
 
-# The field map shows MTF50, SSIM and accuracy or mAP as rings, by distance from the middle of the lens's
-# image.
+# --- The field map: MTF50, SSIM, and accuracy or mAP, by distance from the image centre
 
-
-GET = "sorites similarity RUN --measure ssim"
-# The sector of a model that gives labels, and of one that gives boxes.
-RIGHT, MAP = "right", "mAP"
+SIMILARITY = command("similarity", "RUN", measure="ssim")
+# The sector of classifiers and of detectors.
+RIGHT, MAP = "correct", "mAP"
 SCALES = {
     "MTF50": "MTF50, cycles/px",
     "SSIM": "SSIM to the clean image",
-    RIGHT: "accuracy (right), all models on one scale",
+    RIGHT: "accuracy, all models on one scale",
     MAP: "mAP, all detectors on one scale",
 }
 
 
 def field_map(view: View, over: pl.DataFrame, name: str = RIGHT) -> Html:
-    """Return one map per model, their scales, and all numbers as a table; it is empty without lenses.
+    """Return one map per model, their scales, and all numbers as a table; empty without lenses.
 
-    ``over`` holds the accuracy (or mAP, as ``name`` says) of each model at each field position.
+    ``over`` is the accuracy (or mAP, as ``name`` says) of each model at each field position.
     """
     optics = [
         Sector("MTF50", 210, 270, _by_field(_sharpness(view))),
@@ -191,37 +188,34 @@ def field_map(view: View, over: pl.DataFrame, name: str = RIGHT) -> Html:
     ]
     optics_sectors = [sector for sector in optics if sector.rows]
     own = {model: _by_field(over.filter(pl.col("model") == model)) for model in view.models}
-    right = {model: Sector(name, -30, 48, rows, share=True) for model, rows in own.items() if rows}
-    if not right:
+    model_sectors = {model: Sector(name, -30, 48, rows, share=True) for model, rows in own.items() if rows}
+    if not model_sectors:
         return EMPTY
     scales = {sector.name: _range([sector]) for sector in optics_sectors} | {
-        name: _range(list(right.values()))
+        name: _range(list(model_sectors.values()))
     }
     without = tag(
-        "p", "SSIM has not been measured for this run. To measure it, type: ", tag("code", GET), cls="note"
+        "p", "SSIM was not measured for this run. To measure it: ", tag("code", SIMILARITY), cls="note"
     )
     return join(
         [
             tag("h3", "Field map"),
             tag(
                 "p",
-                "Each ring is a distance from the middle of the lens's image; the values are means over all"
-                " lenses"
-                + (", and mAP is that of the images of all lenses together." if name == MAP else "."),
+                "Each ring is a distance from the image centre; the values are means over all lenses"
+                + (", and mAP is computed on the images of all lenses together." if name == MAP else "."),
                 cls="about",
             ),
-            _maps(optics_sectors, right, scales),
-            _legend([*optics_sectors, next(iter(right.values()))], scales),
+            _maps(optics_sectors, model_sectors, scales),
+            _legend([*optics_sectors, next(iter(model_sectors.values()))], scales),
             EMPTY if "SSIM" in scales else without,
-            _table(optics_sectors, right, "accuracy" if name == RIGHT else name),
+            _table(optics_sectors, model_sectors, "accuracy" if name == RIGHT else name),
         ]
     )
 
 
 def _sharpness(view: View) -> pl.DataFrame:
-    """Return the mean MTF50 of the lenses at each field position; ``n`` counts lenses, and the
-    interval is over them.
-    """
+    """Return the mean MTF50 of the lenses at each field position, with intervals over lenses."""
     each = (
         with_lenses(view.table)
         .select("lens", "lens_field", "mtf50")
@@ -244,24 +238,25 @@ def _range(sectors: Sequence[Sector]) -> tuple[float, float]:
 
 
 def _maps(
-    optics_sectors: Sequence[Sector], right: Mapping[str, Sector], scales: Mapping[str, tuple[float, float]]
+    optics_sectors: Sequence[Sector],
+    model_sectors: Mapping[str, Sector],
+    scales: Mapping[str, tuple[float, float]],
 ) -> Html:
     figures = []
-    for model, sector in right.items():
-        several = [*optics_sectors, sector]
+    for model, sector in model_sectors.items():
+        sectors = [*optics_sectors, sector]
         label = (
-            f"Field map of {model}: {', '.join(sector.name for sector in several)} by distance from the"
-            " middle"
+            f"Field map of {model}: {', '.join(part.name for part in sectors)} by distance from the centre"
         )
         head = tag("h4", model, style="text-align:center")
         figures.append(
-            tag("figure", head, rings(label, several, scales), style="flex:1 1 14rem;max-width:20rem")
+            tag("figure", head, rings(label, sectors, scales), style="flex:1 1 14rem;max-width:20rem")
         )
     return tag("div", *figures, style="display:flex;flex-wrap:wrap;gap:0.5rem 1.5rem;justify-content:center")
 
 
 def _legend(sectors: Sequence[Sector], scales: Mapping[str, tuple[float, float]]) -> Html:
-    stops = ",".join(f"rgb{one}" for one in (LOW, MIDDLE, HIGH))
+    stops = ",".join(f"rgb{colour}" for colour in (LOW, MIDDLE, HIGH))
     bar = tag("i", style=f"height:0.7rem;border-radius:3px;background:linear-gradient(90deg,{stops})")
     cells = []
     for sector in sectors:
@@ -274,26 +269,26 @@ def _legend(sectors: Sequence[Sector], scales: Mapping[str, tuple[float, float]]
     return tag("div", *cells, cls="note", style=style)
 
 
-def _table(optics_sectors: Sequence[Sector], right: Mapping[str, Sector], shown: str) -> Html:
-    fields = sorted({field for sector in [*optics_sectors, *right.values()] for field in sector.rows})
+def _table(optics_sectors: Sequence[Sector], model_sectors: Mapping[str, Sector], shown: str) -> Html:
+    fields = sorted({field for sector in [*optics_sectors, *model_sectors.values()] for field in sector.rows})
     counted = {"MTF50": "lenses", MAP: "images"}
-    columns = [(sector, counted.get(sector.name, "samples")) for sector in [*optics_sectors, *right.values()]]
+    columns = [
+        (sector, counted.get(sector.name, "samples")) for sector in [*optics_sectors, *model_sectors.values()]
+    ]
     lines = [[percent(field, 0), *(sector.whole(field, of) for sector, of in columns)] for field in fields]
     caption = (
-        "Mean, 95 % interval and n at each distance from the middle (in % of the half field); models show"
+        "Mean, 95 % interval and n at each distance from the centre (in % of the half field); models show"
         f" {shown}"
     )
-    return grid(["", *(sector.name for sector in optics_sectors), *right], lines, caption=caption)
+    return grid(["", *(sector.name for sector in optics_sectors), *model_sectors], lines, caption=caption)
 
 
-# Tables of any length: the first rows are shown, the others are found by a search, and all of them stand
-# in a CSV file.
+# --- Long tables: the first rows are shown, a search finds others, and a CSV file has all
 
-
-# So many rows are shown until somebody searches; the style sheet has the same number.
-SHOWN = 40
-# So many rows at most stand in the page.
-HELD = 1200
+# Number of rows shown before a search; the style sheet has the same number.
+SHOWN_ROWS = 40
+# Maximum number of rows in the page.
+MAX_ROWS = 1200
 
 
 def long_table(
@@ -302,42 +297,40 @@ def long_table(
     caption: str,
     text: int = 1,
     what: str = "rows",
-    most: int = HELD,
+    most: int = MAX_ROWS,
 ) -> Html:
-    """Return a table of which the first rows are shown; the page's script adds a search to one that
-    is longer.
-    """
-    shown = grid(head, rows[:most], text=text, caption=caption, cls="long" if len(rows) > SHOWN else None)
-    if len(rows) <= SHOWN:
-        return shown
-    note = f"The first {SHOWN} of {count(len(rows))} {what} are shown; a search finds "
-    note += "any." if len(rows) <= most else f"one of the first {count(most)}, and the CSV file holds all."
+    """Return a table of which the first rows are shown; JavaScript adds a search to longer ones."""
+    table = grid(
+        head, rows[:most], text=text, caption=caption, cls="long" if len(rows) > SHOWN_ROWS else None
+    )
+    if len(rows) <= SHOWN_ROWS:
+        return table
+    note = f"The first {SHOWN_ROWS} of {count(len(rows))} {what} are shown; a search finds "
+    note += "any." if len(rows) <= most else f"one of the first {count(most)}; the CSV file has all."
     return tag(
-        "div", shown, tag("p", note, cls="note"), cls="findable", data_what=f"{count(len(rows))} {what}"
+        "div", table, tag("p", note, cls="note"), cls="findable", data_what=f"{count(len(rows))} {what}"
     )
 
 
 def csv_link(name: str, head: Sequence[str], rows: Sequence[Sequence[object]]) -> Html:
-    """Return a link to all rows as a CSV file, which the page itself holds."""
+    """Return a link to all rows as an embedded CSV file."""
     if not rows:
         return EMPTY
-    held = io.StringIO()
-    csv.writer(held, lineterminator="\n").writerows([head, *rows])
-    address = f"data:text/csv;charset=utf-8,{quote(held.getvalue())}"
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\n").writerows([head, *rows])
+    address = f"data:text/csv;charset=utf-8,{quote(buffer.getvalue())}"
     link = tag(
         "a", "CSV", href=address, download=f"{name}.csv", aria_label=f"{count(len(rows))} rows as CSV: {name}"
     )
     return tag("div", join([link]), cls="tools")
 
 
-# Lenses in a table, the one that suits the models best first.
-
-
+# --- Lenses ranked by the mean over models
 HEAD = ("place", "lens", "mtf50", "model", "value", "low", "high", "n")
 
 
 def lens_ranking(view: View, each: pl.DataFrame, what: str) -> Html:
-    """Return the lenses by their mean ``what`` over the models; empty with one lens.
+    """Return the lenses ranked by their mean ``what`` over models; empty with one lens.
 
     ``each`` has the columns model, lens, quality, value, low, high and n.
     """
@@ -358,14 +351,13 @@ def lens_ranking(view: View, each: pl.DataFrame, what: str) -> Html:
         ]
         for row in ranked
     ]
-    of = "by accuracy" if what == "accuracy" else f"by {what}"
-    whose = "" if len(models) == 1 else ", mean over the models"
+    mean = "" if len(models) == 1 else ", mean over the models"
     caption = (
-        f"Lenses {of}{whose}, with 95 % intervals and n. Lenses whose intervals overlap may change places."
+        f"Lenses by {what}{mean}, with 95 % intervals and n. Lenses whose intervals overlap may swap ranks."
     )
     table = long_table(["lens", "place", "MTF50", *models], lines, caption, what="lenses")
     return join(
-        [tag("h3", "Lenses in order"), table, csv_link("lenses", HEAD, _plain(ranked, cells, models))]
+        [tag("h3", "Lens ranking"), table, csv_link("lenses", HEAD, _csv_rows(ranked, cells, models))]
     )
 
 
@@ -373,10 +365,10 @@ def _cell(row: dict[str, object] | None) -> Html | str:
     return DASH if row is None else estimate(row, f"n = {row['n']}")
 
 
-def _plain(
+def _csv_rows(
     ranked: list[dict[str, object]], cells: dict[tuple[str, str], dict[str, object]], models: list[str]
 ) -> list[list[object]]:
-    found = [
+    pairs = [
         (lens, cells[str(lens["lens"]), model])
         for lens in ranked
         for model in models
@@ -384,5 +376,5 @@ def _plain(
     ]
     return [
         [lens["place"], lens["lens"], lens["quality"], *(row[name] for name in HEAD[3:])]
-        for lens, row in found
+        for lens, row in pairs
     ]

@@ -1,4 +1,4 @@
-"""Markup that is safe by construction: text is escaped unless it is already markup."""
+"""HTML that is safe by construction: text is escaped unless it is already markup."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ from sorites.core.messages import in_shell
 
 
 class Html(str):
-    """Text that is already markup. All other text is escaped before it reaches a page."""
+    """Text that is already markup; all other text is escaped before it reaches a page."""
 
     __slots__ = ()
 
 
 EMPTY = Html("")
 VOID = frozenset({"img", "input", "meta", "link"})
-# The sign for a missing number.
+# Shown for a missing number.
 DASH = "–"
-# A narrow space that does not break, between a number and its unit.
+# A narrow no-break space, between a number and its unit.
 THIN = "\u202f"
-# The characters of a name after which a line may break.
+# Positions in a name after which a line may break.
 BREAKS = re.compile(r"(?<=[_/:@])(?=[^_/:@])")
 
 
 def safe(text: object) -> Html:
-    """Return markup as it is and anything else escaped."""
+    """Return markup unchanged and anything else escaped."""
     return text if isinstance(text, Html) else Html(html.escape(in_shell(str(text)), quote=True))
 
 
 def join(parts: Iterable[object], between: str = "") -> Html:
-    """Join parts into markup; text among them, and between them, is escaped."""
+    """Join parts into markup; text among them, and the separator, are escaped."""
     return Html(safe(between).join(safe(part) for part in parts))
 
 
 def tag(name: str, /, *children: object, **attrs: object) -> Html:
     """Return an element, as in ``tag("p", "a < b", cls="note")``.
 
-    None and False leave an attribute out, True gives it no value; ``cls`` is the attribute class.
+    None and False omit an attribute, True writes it without a value; ``cls`` is the attribute class.
     """
     opened = "".join(_attribute(key, value) for key, value in attrs.items())
     return Html(f"<{name}{opened}>" if name in VOID else f"<{name}{opened}>{join(children)}</{name}>")
@@ -53,21 +53,21 @@ def _attribute(key: str, value: object) -> str:
 
 
 def breakable(text: object) -> object:
-    """Return a name in which a line may break after an underscore, a slash, a colon or an at sign."""
+    """Return a name with optional line breaks after underscores, slashes, colons and at signs."""
     if isinstance(text, Html) or not isinstance(text, str):
         return text
     return join(BREAKS.split(text), Html("<wbr>"))
 
 
 def percent(value: float | None, digits: int = 1) -> str:
-    """Return a fraction as a percentage; a missing one is a dash, never 0."""
+    """Format a fraction as a percentage; a missing value is a dash, never 0."""
     if _missing(value):
         return DASH
     return f"{100 * value:.{digits}f}{THIN}%".replace("-", "−")  # type: ignore[operator]
 
 
 def points(value: float | None, digits: int = 1) -> str:
-    """Return a difference of two fractions in percentage points, with its sign unless it rounds to 0."""
+    """Format a difference of fractions in percentage points, with its sign unless it rounds to 0."""
     if _missing(value):
         return DASH
     text = f"{100 * value:+.{digits}f}"  # type: ignore[operator]
@@ -75,9 +75,7 @@ def points(value: float | None, digits: int = 1) -> str:
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """Return a number with this many significant digits, without trailing zeros and without a large
-    exponent.
-    """
+    """Format a number with this many significant digits, without trailing zeros or a large exponent."""
     if _missing(value):
         return DASH
     text = f"{value:.{digits}g}"
@@ -85,17 +83,17 @@ def number(value: float | None, digits: int = 3) -> str:
 
 
 def count(value: int) -> str:
-    """Return a whole number with thin spaces between thousands."""
+    """Format an integer with thin spaces between thousands."""
     return f"{value:,}".replace(",", THIN)
 
 
 def several(value: int, one: str, many: str = "") -> str:
-    """Return a number with its noun: ``several(3, "model")`` is "3 models"."""
+    """Format a number with its noun: ``several(3, "model")`` is "3 models"."""
     return f"{count(value)} {one if value == 1 else many or one + 's'}"
 
 
 def between(low: str, high: str) -> str:
-    """Return an interval in words with the percent sign only once: "61.2 to 74.0 %"."""
+    """Format an interval with the percent sign only once: "61.2 to 74.0 %"."""
     sign = f"{THIN}%"
     return f"{low.removesuffix(sign) if high.endswith(sign) else low} to {high}"
 
@@ -107,8 +105,14 @@ def grid(
     caption: str = "",
     cls: str | None = None,
 ) -> Html:
-    """Return a table that scrolls inside itself on a narrow screen; the first ``text`` columns are
-    words, the rest numbers.
+    """Return a horizontally scrollable table.
+
+    Args:
+        head: The column headings.
+        rows: The cells of each row.
+        text: Number of leading columns that hold text; the others hold numbers.
+        caption: The caption, if not empty.
+        cls: The CSS class of the table.
     """
     kinds = ["word" if i < text else "num" for i in range(len(head))]
     top = tag(
@@ -129,9 +133,7 @@ def grid(
 
 
 def folded(summary: str, table: Html, rows: int, most: int = 4) -> Html:
-    """Return a table in its own card; a long one is folded behind a line that says what it holds,
-    and is printed open.
-    """
+    """Return a table in a card, folded behind its summary if it has more than ``most`` rows."""
     if rows <= most:
         return tag("article", table, cls="card")
     return tag("details", tag("summary", summary, " ", tag("small", several(rows, "row"))), table, cls="fold")
@@ -145,25 +147,20 @@ def _missing(value: float | None) -> bool:
     return value is None or math.isnan(value)
 
 
-# Choosing which of several parts of a section is shown.
+# --- Choosing which part of a section is shown
 
 
 def picked(name: str, what: str, parts: Mapping[str, Html]) -> Html:
-    """Parts of which one is shown at a time, and the buttons to choose it; without the page's
-    script all stand open.
-    """
-    shown = [
+    """Return parts of which one is shown at a time, with buttons; without JavaScript all are shown."""
+    panels = [
         tag("div", tag("h3", key, cls="away"), part, cls="picks", data_pick=key) if len(parts) > 1 else part
         for key, part in parts.items()
     ]
-    return tag("div", picker(name, what, list(parts)), *shown)
+    return tag("div", picker(name, what, list(parts)), *panels)
 
 
 def picker(name: str, what: str, keys: Sequence[str]) -> Html:
-    """Return the buttons to choose one of several parts; none for one.
-
-    Hidden until the page's script is there to follow them.
-    """
+    """Return the buttons that choose one of several parts, hidden until JavaScript runs."""
     if len(keys) < 2:
         return EMPTY
     options = [

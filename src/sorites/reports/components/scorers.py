@@ -1,6 +1,4 @@
-"""Parts that the sections on OOD score share: the scorers in order, how each is drawn, and
-buttons to choose one.
-"""
+"""Shared parts of the sections on OOD scores: the scorers in order, their pens, and their charts."""
 
 from __future__ import annotations
 
@@ -17,27 +15,29 @@ from sorites.reports.view import View
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-# With more lines than this in one chart nobody can distinguish them; a table takes their place.
-MOST_LINES = 6
+# Charts with more lines are unreadable; a table replaces them.
+MAX_LINES = 6
 
 
 def scorers(view: View) -> tuple[str, ...]:
-    """Return every scorer of the table, in the order of the suites."""
+    """Return all scorers of the table, in the order of the suites."""
     rows = view.table.filter(pl.col("output") == "ood").select(pl.col("scorer").unique())
     present = set(rows.collect(engine="streaming")["scorer"].drop_nulls())
-    named = [name for run in view.runs for name in run.suite.get("scorers", ()) if isinstance(name, str)]
-    return tuple(name for name in dict.fromkeys([*named, *sorted(present)]) if name in present)
+    listed = [name for run in view.runs for name in run.suite.get("scorers", ()) if isinstance(name, str)]
+    return tuple(name for name in dict.fromkeys([*listed, *sorted(present)]) if name in present)
 
 
 def scorer_pen(names: Sequence[str], scorer: str) -> Pen:
-    """Return the pen of a scorer in charts whose lines are scorers."""
-    place = names.index(scorer)
-    turn = place // len(COLOURS)
-    return Pen(COLOURS[place % len(COLOURS)], DASHES[turn % len(DASHES)], SYMBOLS[place % len(SYMBOLS)])
+    """Return the pen of a scorer in charts with one line per scorer."""
+    position = names.index(scorer)
+    cycle = position // len(COLOURS)
+    return Pen(
+        COLOURS[position % len(COLOURS)], DASHES[cycle % len(DASHES)], SYMBOLS[position % len(SYMBOLS)]
+    )
 
 
 def estimate(row: Mapping[str, Any] | None, *more: str) -> Html:
-    """Return a share with its interval and further notes in small print."""
+    """Format a share with its interval and further notes in small print."""
     if row is None or row["value"] is None:
         return safe(DASH)
     small = [between(percent(row["low"]), percent(row["high"]))] if row.get("low") is not None else []
@@ -49,16 +49,22 @@ def chart(
     names: Sequence[str],
     axes: tuple[str, str],
     lines: Mapping[str, Mapping[str, Any]],
-    **more: Any,
+    **options: Any,
 ) -> Html:
-    """Draw a chart whose lines are scorers, with the traces of ``lines``; a click on a scorer hides
-    it in this chart only.
+    """Draw a chart with one line per scorer.
+
+    Args:
+        view: The view of the page.
+        names: All scorers, in order.
+        axes: The titles of both axes.
+        lines: The trace of each scorer to draw.
+        more: ``label``, and optionally ``xaxis`` and ``yaxis``.
     """
-    fig = figure(view, *axes, **{key: more[key] for key in ("xaxis", "yaxis") if key in more})
+    fig = figure(view, *axes, **{key: options[key] for key in ("xaxis", "yaxis") if key in options})
     for name, trace in lines.items():
         fig.add_trace(_trace(scorer_pen(names, name), name, trace))
     _legend(fig, list(lines))
-    return plot(fig, more["label"])
+    return plot(fig, options["label"])
 
 
 def _trace(drawn: Pen, name: str, trace: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Images for people apart from the report: strips along a dial, kernel sheets, lens sheets.
+"""Images outside the report: strips along a shift, kernel sheets and lens sheets.
 
 A drawing takes data and returns a Pillow image; it evaluates nothing and prints nothing.
 """

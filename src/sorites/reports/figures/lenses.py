@@ -1,9 +1,8 @@
-"""Draw a set of lenses as one image: their balance between three kinds of aberration at five
-fields, and their focal lengths.
+"""Draw sets of lenses, and the sheet of one lens, as images.
 
-This follows Mueller, Braun and Keuper, figures 4a, 16 and 17: a lens is a unit vector of its
-coefficients for defocus with spherical aberration, astigmatism and coma; the size of its dot is the
-logarithm of the vector's length.
+The drawing of a set follows Mueller, Braun and Keuper, figures 4a, 16 and 17: a lens is a unit vector of its
+coefficients for defocus with spherical aberration, astigmatism and coma; the size of its dot is the logarithm
+of the vector's length.
 """
 
 from __future__ import annotations
@@ -20,26 +19,25 @@ from PIL import ImageDraw, ImageFont
 from sorites.lenses.store import Entry, coefficient_space
 from sorites.optics.tracing.blur import AZIMUTHS, PERCENT
 
-# The image is drawn this many times larger and then scaled down, so that edges are smooth.
+# Supersampling: images are drawn this many times larger and scaled down, for smooth edges.
 SCALE = 3
 PANEL, HIGH, TOP, LEFT = 380, 352, 78, 20
 INK, SOFT, FAINT, GROUND = (35, 38, 43), (105, 110, 118), (205, 205, 205), (247, 246, 243)
 BLUE, ORANGE = (0, 114, 178), (213, 94, 0)
-# The vector lengths that the legend shows, in waves.
+# Vector lengths in the legend, in waves.
 WAVES = (0.1, 1.0, 10.0)
 DEFOCUS, ASTIGMATISM, COMA = (1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)
 APERTURES = (1.4, 2.8, 5.6)
-# The margin between an axis's ends and the edge of its chart, in px; the largest dot stays inside
-# and clear of the numbers.
+# Margin in px between the ends of an axis and the edge of its chart; the largest dot stays inside.
 PAD = 13
 Point = tuple[float, float]
 Box = tuple[float, float, float, float]
 
 
 class Pen:
-    """A pen that takes coordinates of the finished image and draws on the larger one.
+    """Draws in coordinates of the final image on a larger one.
 
-    Dots are translucent, so that many in one place look darker.
+    Dots are translucent, so that overlapping ones look darker.
     """
 
     def __init__(self, width: int, height: int) -> None:
@@ -49,7 +47,7 @@ class Pen:
     def text(
         self, at: Point, words: str, size: int = 13, anchor: str = "la", fill: tuple[int, int, int] = INK
     ) -> None:
-        """Write words at a point; ``anchor`` is Pillow's."""
+        """Write text at a point; ``anchor`` is Pillow's."""
         self._draw.text(
             (SCALE * at[0], SCALE * at[1]), words, fill, ImageFont.load_default(SCALE * size), anchor=anchor
         )
@@ -78,8 +76,9 @@ class Pen:
 
 
 def space(entries: Sequence[Entry], chosen: Collection[str] = ()) -> Pillow.Image:
-    """Draw the coefficient space, one panel per field, and focal length against field of view;
-    ``chosen`` are orange.
+    """Draw the coefficient space, one panel per field, and field of view over focal length.
+
+    Lenses in ``chosen`` are orange.
     """
     pen = Pen(2 * LEFT + 3 * PANEL, TOP + 2 * HIGH + 40)
     pen.text((LEFT, 14), f"{len(entries)} lenses among three kinds of aberration", 20)
@@ -93,7 +92,7 @@ def space(entries: Sequence[Entry], chosen: Collection[str] = ()) -> Pillow.Imag
 
 
 def _subtitle(entries: Sequence[Entry], chosen: Collection[str]) -> str:
-    """Return the line below the title, which explains the dots and their colours."""
+    """Return the line that explains the dots and their colours."""
     vectors = "Unit vectors of Zernike coefficients (12-term fit, mean of colours, larger of each pair)"
     return (
         f"{vectors}; orange: the {len(chosen)} of {len(entries)} chosen evenly over quality"
@@ -109,9 +108,7 @@ def _panel(i: int) -> Box:
 
 
 def projected(vector: Sequence[float]) -> Point:
-    """Project a vector along (1, 1, 1): the three base vectors point up, lower left and lower
-    right, all of length 1.
-    """
+    """Project a vector along (1, 1, 1); the base vectors point up, lower left and lower right."""
     a, b, c = vector
     return (c - b) * math.sqrt(3) / 2, a - (b + c) / 2
 
@@ -147,14 +144,12 @@ def _rim() -> list[Sequence[float]]:
 
 
 def radius(waves: float) -> float:
-    """Return the radius of a dot in px; it grows with the logarithm of the vector's length, from
-    0.03 waves up.
-    """
+    """Return the radius of a dot in px: the logarithm of the vector's length, from 0.03 waves up."""
     return 2.4 + 3.0 * max(0.0, math.log10(max(waves, 1e-9) / 0.03))
 
 
 def _kinds(pen: Pen, box: Box, entries: Sequence[Entry], chosen: Collection[str]) -> None:
-    """Draw the field of view over the focal length; a larger dot is a wider aperture (figure 16)."""
+    """Draw field of view over focal length; larger dots are wider apertures (figure 16)."""
     left, top, right, bottom = box[0] + 58, box[1] + 46, box[2] - 12, box[3] - 50
     lengths = [float(entry.about["efl_mm"]) for entry in entries]
     low, high = math.floor(math.log10(min(lengths))), math.ceil(math.log10(max(lengths) * 1.001))
@@ -173,47 +168,45 @@ def _kinds(pen: Pen, box: Box, entries: Sequence[Entry], chosen: Collection[str]
         pen.line([(left, y), (right, y)], FAINT, 0.6)
         pen.text((left - 8, y), f"{fov}", 12, "rm", SOFT)
     for entry, efl in zip(entries, lengths, strict=True):
-        place = at(efl, float(entry.about["fov_deg"]))
+        position = at(efl, float(entry.about["fov_deg"]))
         pen.dot(
-            place, aperture_radius(float(entry.about["f_number"])), ORANGE if entry.name in chosen else BLUE
+            position,
+            aperture_radius(float(entry.about["f_number"])),
+            ORANGE if entry.name in chosen else BLUE,
         )
     pen.text((box[0] + 6, box[1] + 16), "field of view (degrees) over focal length (mm)", 15)
     pen.text(((left + right) / 2, bottom + 30), "larger dots: wider apertures", 12, "mm", SOFT)
 
 
 def aperture_radius(f_number: float) -> float:
-    """Return a dot's radius in px, in proportion to the aperture's diameter at one focal length;
-    F/1.4 is the largest.
-    """
+    """Return the radius of a dot in px, proportional to the aperture's diameter; F/1.4 is the largest."""
     return min(11.0, max(2.0, 15.4 / f_number))
 
 
 def _sizes(pen: Pen, at: Point) -> None:
-    """Draw the legend of the dots' sizes."""
+    """Draw the legend of dot sizes."""
     x, y = at
     pen.text((x, y), "vector length in waves:", 13, "lm", SOFT)
     for i, waves in enumerate(WAVES):
-        place = x + 180 + 76 * i
-        pen.dot((place, y), radius(waves), SOFT)
-        pen.text((place + 15, y), f"{waves:g}", 13, "lm", SOFT)
+        position = x + 180 + 76 * i
+        pen.dot((position, y), radius(waves), SOFT)
+        pen.text((position + 15, y), f"{waves:g}", 13, "lm", SOFT)
     pen.text((x + 860, y), "aperture:", 13, "lm", SOFT)
     for i, number in enumerate(APERTURES):
-        place = x + 945 + 78 * i
-        pen.dot((place, y), aperture_radius(number), SOFT)
-        pen.text((place + 15, y), f"F/{number:g}", 13, "lm", SOFT)
+        position = x + 945 + 78 * i
+        pen.dot((position, y), aperture_radius(number), SOFT)
+        pen.text((position + 15, y), f"F/{number:g}", 13, "lm", SOFT)
 
 
-# The two charts of a lens's sheet: contrast over spatial frequency, and the terms of the wavefront, at
-# five fields.
+# --- Charts of a lens sheet: MTF and Zernike coefficients at five fields
 
-
-# The height of the charts with their labels, in px.
+# Height of the charts with their labels, px.
 HEIGHT = 284
-# The cycles per mm at which a stored curve ends.
+# Frequency in cycles per mm at which a stored curve ends.
 REACH = 500.0
-# The colours of the fields, from the middle outward.
+# Colours of the fields, from the centre outward.
 COLOURS = ((68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (240, 170, 20))
-# The names of the terms that are drawn, by Fringe number.
+# Names of the terms that are drawn, by Fringe number.
 TERMS = {
     4: "defocus",
     5: "astigmatism",
@@ -228,7 +221,7 @@ Array = NDArray[np.float32]
 
 
 def panels(entry: Entry, width: int) -> Pillow.Image:
-    """Draw the MTF on the left and the Zernike coefficients on the right, with one colour per field."""
+    """Draw the MTF on the left and the Zernike coefficients on the right, one colour per field."""
     pen = Pen(width, HEIGHT)
     _fields(pen, (16, 12))
     _curves(
@@ -240,7 +233,7 @@ def panels(entry: Entry, width: int) -> Pillow.Image:
 
 def _fields(pen: Pen, at: Point) -> None:
     """Draw the legend of both charts: the colour of each field."""
-    pen.text(at, "below, by distance from the middle:", 13, "lm")
+    pen.text(at, "below, by distance from the centre:", 13, "lm")
     for i, (field, colour) in enumerate(zip(PERCENT, COLOURS, strict=True)):
         x = at[0] + 236 + 128 * i
         pen.line([(x, at[1]), (x + 20, at[1])], colour, 4)
@@ -248,16 +241,12 @@ def _fields(pen: Pen, at: Point) -> None:
 
 
 def right_edge(nyquist: float) -> float:
-    """Return the cycles per mm at the right edge: twice the pixels' Nyquist frequency, or less if
-    no curve reaches that far.
-    """
+    """Return the frequency at the right edge: twice the Nyquist frequency, or less if no curve reaches it."""
     return min(2 * nyquist, max(REACH, 1.1 * nyquist))
 
 
 def ticks(low: float, high: float, most: int = 8) -> list[float]:
-    """Return round numbers (in steps of 1, 2 or 5 times a power of ten) from ``low`` to ``high``,
-    at most ``most`` steps.
-    """
+    """Return round numbers (steps of 1, 2 or 5 times a power of ten) in a range, at most ``most`` steps."""
     rough = (high - low) / most
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(times * power for times in (1, 2, 5, 10) if times * power >= rough * (1 - 1e-9))
@@ -265,16 +254,14 @@ def ticks(low: float, high: float, most: int = 8) -> list[float]:
 
 
 def curve(values: Array, end: float) -> tuple[Array, Array]:
-    """Return frequencies and contrasts of a stored curve up to ``end`` cycles per mm, with the last
-    point exactly there.
-    """
+    """Return frequencies and contrasts of a stored curve, cut exactly at ``end`` cycles per mm."""
     stored = np.linspace(0, REACH, len(values))
     x = np.append(stored[stored < end], min(end, REACH))
     return x.astype(np.float32), np.interp(x, stored, values).astype(np.float32)
 
 
 def _curves(pen: Pen, mtf: Array, nyquist: float, box: Box) -> None:
-    """Draw the contrast in percent over cycles per mm at each field, averaged over the colours."""
+    """Draw the contrast in percent over cycles per mm at each field, averaged over colours."""
     left, top, right, bottom = box
     end = right_edge(nyquist)
 
@@ -300,9 +287,7 @@ def _curves(pen: Pen, mtf: Array, nyquist: float, box: Box) -> None:
 
 
 def _wavefront(pen: Pen, zernike: Array, box: Box) -> None:
-    """Draw the Fringe coefficients of a twelve-term fit in waves, averaged over the colours, as one
-    bar per field.
-    """
+    """Draw the Fringe coefficients of a 12-term fit in waves, averaged over colours, one bar per field."""
     left, top, right, bottom = box
     mean = zernike.mean(1)[:, [term - 1 for term in TERMS]]
     most = 1.06 * max(float(np.abs(mean).max()), 1e-9)
@@ -325,9 +310,7 @@ def _wavefront(pen: Pen, zernike: Array, box: Box) -> None:
             pen.area([(x0, at(0)), (x1, at(0)), (x1, at(value)), (x0, at(value))], COLOURS[i])
 
 
-# Draw a lens as one image: its layout, its kernels over the field, its MTF curves and the terms of its
-# wavefront.
-
+# --- The sheet of a lens: layout, kernels over the field, MTF curves and wavefront terms
 
 WIDTH, LENS_SHEET_LEFT, GAP, TILE = 920, 16, 12, 120
 LENS_SHEET_INK, LENS_SHEET_FAINT = (40, 40, 40), (190, 190, 190)
@@ -335,9 +318,7 @@ RAYS = {"on the axis": (40, 70, 200), "at 70 % of the field": (20, 140, 60)}
 
 
 def sheet(entry: Entry) -> Pillow.Image:
-    """Draw the layout above, kernels in the middle (fields across, azimuths down), MTF and Zernike
-    coefficients below.
-    """
+    """Draw the layout at the top, kernels (fields across, azimuths down), MTF and Zernike coefficients."""
     page = Pillow.new("RGB", (WIDTH, 716 + HEIGHT), (255, 255, 255))
     draw = ImageDraw.Draw(page)
     about = entry.about
@@ -350,9 +331,7 @@ def sheet(entry: Entry) -> Pillow.Image:
 
 
 def summary_line(about: Mapping[str, Any]) -> str:
-    """Return the lens in numbers as one line; the width of its image in pixels is included if it
-    is known.
-    """
+    """Return the data of a lens as one line, with the width of its image in pixels if it is known."""
     size = f"EFL {about['efl_mm']:.2f} mm   F/{about['f_number']:.2f}   field {about['fov_deg']:.0f} deg"
     across = f"   {about['pixels']:,} pixels across" if about.get("pixels") else ""
     return f"{size}   pixel {about['pitch_um']:.2f} um{across}   quality {about['quality']:.3f} cycles/px"
@@ -361,49 +340,49 @@ def summary_line(about: Mapping[str, Any]) -> str:
 def _layout(draw: ImageDraw.ImageDraw, entry: Entry, box: tuple[int, int, int, int]) -> None:
     """Draw surfaces and rays in the yz plane, with one scale for both axes."""
     stored = entry.about["layout"]
-    rays = [[np.array(path) for path in some] for some in stored["rays"]]
-    every = np.concatenate([path for some in rays for path in some])
+    rays = [[np.array(path) for path in bundle] for bundle in stored["rays"]]
+    paths = [path for bundle in rays for path in bundle]
+    every = np.concatenate(paths)
     (z0, y0), (z1, y1) = every.min(0), every.max(0)
     scale = min((box[2] - box[0]) / max(z1 - z0, 1e-9), (box[3] - box[1]) / max(y1 - y0, 1e-9)) * 0.96
 
     def at(z: float, y: float) -> tuple[float, float]:
         return box[0] + (z - z0) * scale, (box[1] + box[3]) / 2 - (y - (y0 + y1) / 2) * scale
 
-    for i, (some, (name, colour)) in enumerate(zip(rays, RAYS.items(), strict=True)):
+    for i, (bundle, (name, colour)) in enumerate(zip(rays, RAYS.items(), strict=True)):
         draw.text((box[2], 15 + 21 * i), f"rays {name}", colour, ImageFont.load_default(13), anchor="ra")
-        for path in some:
+        for path in bundle:
             draw.line([at(z, y) for z, y in path], fill=colour)
-    for i, (vertex, radius, glass) in enumerate(stored["surfaces"]):
-        reach = max(abs(float(path[i, 1])) for some in rays for path in some) * 1.05 + 1e-9
+    surfaces = stored["surfaces"]
+    for i, (vertex, radius, _) in enumerate(surfaces):
+        reach = max(abs(float(path[i, 1])) for path in paths) * 1.05 + 1e-9
         heights = np.linspace(max(-reach, y0), min(reach, y1), 41)
-        sag = (
-            0 * heights
-            if radius == 0
-            else radius - np.sign(radius) * np.sqrt(np.maximum(radius**2 - heights**2, 0))
-        )
-        shade = (
-            LENS_SHEET_INK
-            if glass or i + 1 == len(stored["surfaces"]) or stored["surfaces"][i - 1][2]
-            else LENS_SHEET_FAINT
-        )
-        draw.line(
-            [at(vertex + s, h) for s, h in zip(sag, heights, strict=True)],
-            fill=shade,
-            width=2 if i != stored["stop"] else 1,
-        )
+        profile = [at(vertex + s, h) for s, h in zip(_sag(heights, radius), heights, strict=True)]
+        shade = LENS_SHEET_INK if _is_solid(surfaces, i) else LENS_SHEET_FAINT
+        draw.line(profile, fill=shade, width=2 if i != stored["stop"] else 1)
+
+
+def _sag(heights: NDArray[np.float64], radius: float) -> NDArray[np.float64]:
+    """Return the sag of a spherical surface; radius 0 is a plane."""
+    if radius == 0:
+        return 0 * heights
+    return np.asarray(radius - np.sign(radius) * np.sqrt(np.maximum(radius**2 - heights**2, 0)))
+
+
+def _is_solid(surfaces: Sequence[Sequence[Any]], i: int) -> bool:
+    """Return whether a surface borders glass on either side, or is the image plane."""
+    return bool(surfaces[i][2] or i + 1 == len(surfaces) or surfaces[i - 1][2])
 
 
 def _kernels(page: Pillow.Image, draw: ImageDraw.ImageDraw, kernels: Array, top: int) -> None:
-    """Draw the kernels with a square-root scale; each colour of each kernel is scaled to its
-    brightest tap.
-    """
+    """Draw the kernels on a square-root scale, with each colour scaled to its brightest tap."""
     for column, field in enumerate(PERCENT):
         left = LENS_SHEET_LEFT + 90 + column * (TILE + GAP)
         draw.text((left, top), f"{field} % of the field", LENS_SHEET_INK, ImageFont.load_default(13))
         for row in range(3 if column else 1):
             taps = kernels[0 if column == 0 else 1 + 3 * (column - 1) + row]
-            shown = np.rint(255 * np.sqrt(taps / taps.max((1, 2), keepdims=True))).astype(np.uint8)
-            tile = Pillow.fromarray(np.ascontiguousarray(np.moveaxis(shown, 0, -1))).resize(
+            scaled = np.rint(255 * np.sqrt(taps / taps.max((1, 2), keepdims=True))).astype(np.uint8)
+            tile = Pillow.fromarray(np.ascontiguousarray(np.moveaxis(scaled, 0, -1))).resize(
                 (TILE, TILE), Pillow.Resampling.NEAREST
             )
             page.paste(tile, (left, top + 20 + row * (TILE + GAP)))

@@ -1,9 +1,8 @@
-"""Draw one image of a run at several settings, as each model judges it: settings across, models
-down, framed by the verdict.
+"""Draw one image of a run at several settings: settings across, models down, framed by the verdict.
 
-Baek et al., "Unexplored Faces of Robustness and Out-of-Distribution", CVPR 2024, Figure 10. A right
-image has a green frame and a tick, a wrong one a red frame that is broken and a cross: the sheet
-reads without colour too.
+Baek et al., "Unexplored Faces of Robustness and Out-of-Distribution", CVPR 2024, Figure 10. A correct image
+has a green frame and a tick, a misclassified one a dashed red frame and a cross, so the sheet is readable
+without colour.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import numpy as np
 from PIL import Image as Pillow
 from PIL import ImageDraw, ImageFont
 
-from sorites.analysis.sheet import MOST, Column, Sheet, Verdict, images_of, limited, sheet
+from sorites.analysis.sheet import MAX_SETTINGS, Column, Sheet, Verdict, images_of, sheet, with_models
 from sorites.core import CLEAN, ImageU8
 from sorites.core.errors import SoritesError
 from sorites.core.labels import class_name
@@ -25,8 +24,8 @@ from sorites.evaluation.plan import Plan
 from sorites.evaluation.reopen import class_names, plan_of
 from sorites.evaluation.storage.folder import read_info
 
-# Sizes in px: the longer side of an image, the gap between two, the width of a frame, a line of
-# text, the mark in a corner.
+# Sizes in px: the longer side of an image, the gap between two, the width of a frame, a line of text, and
+# the mark in a corner.
 SIDE, GAP, FRAME, LINE, BADGE = 132, 12, 5, 16, 22
 PAPER, INK, SOFT, NONE = (255, 255, 255), (35, 38, 43), (105, 110, 118), (214, 214, 214)
 RIGHT, WRONG = (22, 128, 72), (200, 38, 30)
@@ -35,58 +34,67 @@ Names = Callable[[int | None], str]
 
 
 def run_sheet(
-    run: Path, sample: str | None = None, shift: str | None = None, light: str = "on", most: int = MOST
+    run: Path,
+    sample: str | None = None,
+    shift: str | None = None,
+    light: str = "on",
+    most: int = MAX_SETTINGS,
 ) -> Pillow.Image:
-    """Draw the sheet of a run folder; its images are made again, those that are not available are grey."""
+    """Draw the sheet of a run folder; its images are recomputed, and unavailable ones are grey.
+
+    Raises:
+        SoritesError: No image can be recomputed, or there is no such sample or shift.
+    """
     info = read_info(run)
-    held = limited(sheet(read(run), sample, shift, light, most), list(info["models"]))
+    content = with_models(sheet(read(run), sample, shift, light, most), list(info["models"]))
     names = class_names(info)
     plan = plan_of(run)
-    images = images_of(plan, held.sample_id, {column.image_id for column in held.columns})
+    images = images_of(plan, content.sample_id, {column.image_id for column in content.columns})
     if not images:
         raise SoritesError(
-            f"none of the images of {held.sample_id} can be made again: {_why(plan, held.sample_id)}"
+            f"None of the images of {content.sample_id} can be recomputed: {_cause(plan, content.sample_id)}"
         )
-    return draw(held, images, lambda label: class_name(names, label))
+    return draw(content, images, lambda label: class_name(names, label))
 
 
-def _why(plan: Plan, sample_id: str) -> str:
-    """Say why a sample's image cannot be decoded."""
+def _cause(plan: Plan, sample_id: str) -> str:
     try:
         next(sample for group in plan.groups.values() for sample in group.called(sample_id)).load()
-    except Exception as error:  # a source of the user's raises whatever it likes
-        return str(error)
+    except Exception as error:  # a user's source may raise anything
+        return f"{error}"
     return "its shifts fail"
 
 
-def draw(held: Sheet, images: Mapping[str, ImageU8], name: Names) -> Pillow.Image:
+def draw(content: Sheet, images: Mapping[str, ImageU8], name: Names) -> Pillow.Image:
     """Draw a sheet from its verdicts and its images (by image id)."""
     font, bold = ImageFont.load_default(13), ImageFont.load_default(17)
     tiles = {image: _tile(image_u8) for image, image_u8 in images.items()}
     high = max((tile.height for tile in tiles.values()), default=SIDE)
-    heads = [caption(column) for column in held.columns]
+    heads = [caption(column) for column in content.columns]
     margin = (
         GAP
         + max(
-            (int(font.getlength(part)) for model in held.models for part in _folded(model, font)), default=0
+            (int(font.getlength(part)) for model in content.models for part in _wrapped(model, font)),
+            default=0,
         )
         + GAP
     )
     top = 2 * GAP + 2 * LINE + LINE * max(len(head) for head in heads) + GAP
     across, down = SIDE + 2 * FRAME + GAP, high + 2 * FRAME + LINE + GAP
-    title, about = _title(held, name)
+    title, about = _title(content, name)
     width = (
-        max(margin + len(held.columns) * across, int(bold.getlength(title)), int(font.getlength(about))) + GAP
+        max(margin + len(content.columns) * across, int(bold.getlength(title)), int(font.getlength(about)))
+        + GAP
     )
-    page = Pillow.new("RGB", (width, top + len(held.models) * down + GAP), PAPER)
+    page = Pillow.new("RGB", (width, top + len(content.models) * down + GAP), PAPER)
     ink = ImageDraw.Draw(page)
     ink.text((GAP, GAP - 2), title, INK, bold)
     ink.text((GAP, GAP + LINE + 6), about, SOFT, font)
-    for i, (column, head) in enumerate(zip(held.columns, heads, strict=True)):
+    for i, (column, head) in enumerate(zip(content.columns, heads, strict=True)):
         left = margin + i * across
         for j, line in enumerate(reversed(head)):
             ink.text((left, top - 6 - LINE * (j + 1)), line, SOFT if j < len(head) - 1 else INK, font)
-        for j, model in enumerate(held.models):
+        for j, model in enumerate(content.models):
             _cell(
                 page,
                 (left, top + j * down),
@@ -95,25 +103,26 @@ def draw(held: Sheet, images: Mapping[str, ImageU8], name: Names) -> Pillow.Imag
                 name,
                 high,
             )
-    for j, model in enumerate(held.models):
-        parts = _folded(model, font)
+    for j, model in enumerate(content.models):
+        parts = _wrapped(model, font)
         ink.multiline_text(
             (GAP, top + j * down + (high - LINE * len(parts)) // 2), "\n".join(parts), INK, font, spacing=3
         )
     return page
 
 
-def _title(held: Sheet, name: Names) -> tuple[str, str]:
-    shown = sum(column.shift != CLEAN for column in held.columns)
-    some = f"{shown} of {held.of}" if shown < held.of else f"{held.of}"
+def _title(content: Sheet, name: Names) -> tuple[str, str]:
+    shown = sum(column.shift != CLEAN for column in content.columns)
+    settings = f"{shown} of {content.of}" if shown < content.of else f"{content.of}"
     return (
-        f"{name(held.label)}: {held.shift}",
-        f"{held.sample_id}  ·  {some} settings  ·  tick: right, cross: wrong, and what the model says",
+        f"{name(content.label)}: {content.shift}",
+        f"{content.sample_id}  ·  {settings} settings  ·  tick: correct, cross: misclassified, with the"
+        " prediction",
     )
 
 
 def caption(column: Column) -> list[str]:
-    """Return where the dials of an image stand, in one to three short lines."""
+    """Return the setting of an image in one to three short lines."""
     params = column.params
     if column.shift == CLEAN:
         return ["clean"]
@@ -131,7 +140,7 @@ def caption(column: Column) -> list[str]:
 
 
 def _seconds(time: float) -> str:
-    """Return a shutter time as a camera writes it."""
+    """Format a shutter time as cameras do."""
     return f"1/{round(1 / time)} s" if time <= 0.25 else f"{time:g} s"
 
 
@@ -151,26 +160,26 @@ def _cell(
     name: Names,
     high: int,
 ) -> None:
-    """Draw one image in its frame, with its mark and what the model says below."""
+    """Draw one image in its frame, with its mark and the prediction below."""
     ink, (left, top) = ImageDraw.Draw(page), at
-    shown = tile or Pillow.new("RGB", (SIDE, high), NONE)
-    right, bottom = left + shown.width + 2 * FRAME - 1, top + shown.height + 2 * FRAME - 1
-    page.paste(shown, (left + FRAME, top + FRAME))
+    image = tile or Pillow.new("RGB", (SIDE, high), NONE)
+    right, bottom = left + image.width + 2 * FRAME - 1, top + image.height + 2 * FRAME - 1
+    page.paste(image, (left + FRAME, top + FRAME))
     colour = NONE if verdict is None else RIGHT if verdict.right else WRONG
     ink.rectangle((left, top, right, bottom), outline=colour, width=FRAME)
     if verdict is None:
-        ink.text((left, top + high + 2 * FRAME + 1), "not judged", SOFT, ImageFont.load_default(12))
+        ink.text((left, top + high + 2 * FRAME + 1), "not evaluated", SOFT, ImageFont.load_default(12))
         return
     if not verdict.right:
         _break(ink, (left, top, right, bottom))
     _mark(ink, (right - BADGE + 1, top), verdict.right)
-    sure = "" if verdict.conf is None else f" {100 * verdict.conf:.0f} %"
+    confidence = "" if verdict.conf is None else f" {100 * verdict.conf:.0f} %"
     font = ImageFont.load_default(12)
-    ink.text((left, top + high + 2 * FRAME + 1), _cut(name(verdict.pred), sure, font), colour, font)
+    ink.text((left, top + high + 2 * FRAME + 1), _cut(name(verdict.pred), confidence, font), colour, font)
 
 
 def _break(ink: ImageDraw.ImageDraw, box: tuple[int, int, int, int]) -> None:
-    """Cut gaps into a frame."""
+    """Cut gaps into a frame, so that it is distinct without colour."""
     left, top, right, bottom = box
     for x in range(left + 10, right - 8, 14):
         for y in (top, bottom - FRAME + 1):
@@ -181,7 +190,7 @@ def _break(ink: ImageDraw.ImageDraw, box: tuple[int, int, int, int]) -> None:
 
 
 def _mark(ink: ImageDraw.ImageDraw, at: tuple[int, int], right: bool) -> None:
-    """Draw a tick or a cross on a square of the verdict's colour."""
+    """Draw a tick or a cross on a square in the colour of the verdict."""
     x, y = at
     ink.rectangle((x, y, x + BADGE - 1, y + BADGE - 1), fill=RIGHT if right else WRONG)
     strokes: list[Any] = [[(5, 11), (9, 16), (17, 6)]] if right else [[(6, 6), (16, 16)], [(6, 16), (16, 6)]]
@@ -190,7 +199,7 @@ def _mark(ink: ImageDraw.ImageDraw, at: tuple[int, int], right: bool) -> None:
 
 
 def _cut(text: str, end: str, font: Any) -> str:
-    """Shorten a text until it fits under an image with its end."""
+    """Truncate a text so that it fits below an image together with its end."""
     room = SIDE + 2 * FRAME
     if font.getlength(text + end) <= room:
         return text + end
@@ -199,8 +208,8 @@ def _cut(text: str, end: str, font: Any) -> str:
     return f"{text.rstrip()}…{end}"
 
 
-def _folded(text: str, font: Any, room: int = 150) -> list[str]:
-    """Break a long name into lines that fit beside the images."""
+def _wrapped(text: str, font: Any, room: int = 150) -> list[str]:
+    """Wrap a long name to the room beside the images."""
     lines = [""]
     for letter in text:
         if font.getlength(lines[-1] + letter) > room:

@@ -1,12 +1,10 @@
-"""Draw boxes on an image: an outline in the colour of its class between two dark lines, and the
-class on a filled tag.
-"""
+"""Draw strips: one image at several settings of a shift, optionally with its ground-truth boxes."""
 
 from __future__ import annotations
 
 import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,6 +16,7 @@ from sorites import core
 from sorites.core import Box, ImageU8, OwnDial, Sample, SettingValue, Shift, Source
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.core.labels import OpenLabels, labels
+from sorites.core.messages import option
 from sorites.core.rng import rng_for
 from sorites.evaluation import plan as plans
 from sorites.evaluation.images import turned
@@ -26,7 +25,7 @@ from sorites.io.files import write_bytes
 from sorites.sources.decode import decode
 from sorites.suites.suite import Dial, Frame, parse
 
-# Light colours, so that one dark ink can be read on all of them.
+# Light colours, so that dark text is readable on all of them.
 COLOURS = (
     (255, 220, 0),
     (0, 200, 255),
@@ -38,14 +37,12 @@ COLOURS = (
 )
 INK = (20, 20, 20)
 Font = ImageFont.ImageFont | ImageFont.FreeTypeFont
-# The length in px of the dashes by which a crowd is drawn.
+# Length in px of the dashes that mark a crowd.
 DASH = 6
 
 
 def with_boxes(image: ImageU8, boxes: Sequence[Box], names: Sequence[str]) -> ImageU8:
-    """Return a copy of the image with the boxes drawn on it, large ones first; without boxes, the
-    image itself.
-    """
+    """Return a copy of the image with boxes, large ones first; without boxes, the image itself."""
     if not boxes:
         return image
     page = Pillow.fromarray(np.array(image))
@@ -53,9 +50,9 @@ def with_boxes(image: ImageU8, boxes: Sequence[Box], names: Sequence[str]) -> Im
     for box in sorted(boxes, key=lambda box: -(box.xyxy[2] - box.xyxy[0]) * (box.xyxy[3] - box.xyxy[1])):
         colour = COLOURS[box.label % len(COLOURS)]
         _outline(draw, box, colour)
-        said = names[box.label] if 0 <= box.label < len(names) else str(box.label)
-        said += "" if box.conf is None else f" {box.conf:.2f}"
-        _tag(draw, box, f"{said} (crowd)" if box.crowd else said, colour, font, page.size)
+        text = names[box.label] if 0 <= box.label < len(names) else str(box.label)
+        text += "" if box.conf is None else f" {box.conf:.2f}"
+        _tag(draw, box, f"{text} (crowd)" if box.crowd else text, colour, font, page.size)
     return np.asarray(page)
 
 
@@ -73,9 +70,14 @@ def _outline(draw: ImageDraw.ImageDraw, box: Box, colour: tuple[int, int, int]) 
 
 
 def _tag(
-    draw: ImageDraw.ImageDraw, box: Box, text: str, colour: tuple[int, int, int], font: Font, size: tuple[int, int]
-) -> None:  # fmt: skip
-    """Draw the tag above the box, or inside it where there is no room above; it stays inside the image."""
+    draw: ImageDraw.ImageDraw,
+    box: Box,
+    text: str,
+    colour: tuple[int, int, int],
+    font: Font,
+    size: tuple[int, int],
+) -> None:
+    """Draw the tag above the box, or inside it without room above; it stays inside the image."""
     wide, high = round(font.getbbox(text)[2]) + 6, 15
     left = max(0, min(round(box.xyxy[0]) - 2, size[0] - wide))
     top = round(box.xyxy[1]) - high - 1
@@ -84,21 +86,18 @@ def _tag(
     draw.text((left + 3, top), text, INK, font)
 
 
-# Draw one image at several settings of one shift, side by side, to show what the numbers look like.
+# --- Strips
 
-
-# Sizes in px: the gap between images, the height of a one-line caption with its margins, the
-# height of each further line.
+# Sizes in px: the gap between images, the height of a one-line caption with its margins, the height of
+# each further line.
 GAP, CAPTION, LINE = 8, 26, 17
 PAPER, STRIP_INK, EDGE = (255, 255, 255), (40, 40, 40), (225, 225, 225)
-# The most images per row, the most rows of a grid of two params, and the most settings shown of
-# any other grid.
-ACROSS, DOWN, MOST = 7, 3, 13
-# The shorter side in px of images that are drawn with boxes.
-BOXED = 416
+# Maximum number of images per row, of rows of a two-parameter grid, and of settings of any other grid.
+ACROSS, DOWN, MAX_SETTINGS = 7, 3, 13
+# Shorter side in px of images with boxes.
+BOXED_SIDE = 416
 GOLDEN = (5**0.5 - 1) / 2
-# A unit that can follow a number (um, px, cm/h), as opposed to a formula or a name of several
-# words.
+# A unit that can follow a number (um, px, cm/h), as opposed to a formula or several words.
 SIGN = re.compile(r"[a-z]{1,6}(/[a-z])?")
 T = TypeVar("T")
 
@@ -113,37 +112,58 @@ def strip(
     names: Sequence[str] = (),
     settings: Sequence[Mapping[str, Any]] = (),
 ) -> Pillow.Image:
-    """Draw the untouched image, then one per severity (default: the published levels), each with
-    its caption.
+    """Draw the clean image, then one image per setting, each with its caption.
 
-    Of a grid some settings are shown, evenly spread; a grid of two params has one row per value of
-    the first. ``settings`` chooses those that agree with one of these in all that it says:
-    ``[{"iso": 250}]``. With a ``truth`` its boxes are drawn on every image with the ``names`` of
-    their labels, and the shift acts before the image is made small, as it does when detectors are
-    evaluated.
+    Args:
+        image_u8: The clean image.
+        shift: The shift.
+        severities: The severities to draw; by default the published levels.
+        seed: Seed of the random draw.
+        side: Shorter side of each image in px.
+        ground_truth: Boxes to draw on every image. With boxes, the shift is applied before the image is made
+            smaller, as in the evaluation of detectors.
+        names: Class names of the boxes.
+        settings: Of a grid, draw the settings that match one of these, such as ``[{"iso": 250}]``; by default
+            an even selection. A grid of two params has one row per value of the first.
+
+    Raises:
+        SoritesError: The shift does not fit the boxes or the severities.
     """
     if ground_truth and shift.moves_objects:
         raise SoritesError(
-            f"{shift.name} moves objects, and ground-truth boxes cannot follow it; leave out --source"
+            f"{shift.name} changes geometry, so ground-truth boxes would be wrong; omit"
+            f" {option('source', None)}."
         )
     if severities and shift.settings:
-        raise SoritesError(f"{shift.name} is a grid of settings: it has no severities")
+        raise SoritesError(f"{shift.name} is a grid of settings and has no severities.")
     rows = _on_grid(shift, settings) if shift.settings or settings else [[0.0, *(severities or shift.levels)]]
-    frame = Frame(resize=side)
-    base = frame(image_u8) if ground_truth is None else image_u8
-    moved = shift.sweep(
-        core.to_float(base), [setting for row in rows for setting in row], rng_for(seed, "strip", shift.name)
-    )
-    written = captions(shift, rows)
-    shown = sum(isinstance(setting, Mapping) for row in rows for setting in row)
-    small = (core.to_uint8(image) if ground_truth is None else frame(core.to_uint8(image)) for image in moved)
-    boxes = frame.moved(ground_truth or (), *image_u8.shape[:2])
-    shots = [[(with_boxes(next(small), boxes, names), caption) for caption in row] for row in written]
-    return sheet(shots, _title(shift, shown))
+    values = [setting for row in rows for setting in row]
+    images = _boxed(image_u8, shift, values, seed, side, ground_truth, names)
+    shots = [[(next(images), caption) for caption in row] for row in captions(shift, rows)]
+    return sheet(shots, _title(shift, sum(isinstance(setting, Mapping) for setting in values)))
+
+
+def _boxed(
+    image_u8: ImageU8,
+    shift: Shift,
+    values: Sequence[SettingValue],
+    seed: int,
+    side: int,
+    ground_truth: Sequence[Box] | None,
+    names: Sequence[str],
+) -> Iterator[ImageU8]:
+    """Yield the image at each setting, resized, with its boxes."""
+    frame, rng = Frame(resize=side), rng_for(seed, "strip", shift.name)
+    if ground_truth is None:
+        yield from map(core.to_uint8, shift.sweep(core.to_float(frame(image_u8)), values, rng))
+        return
+    boxes = frame.moved(ground_truth, *image_u8.shape[:2])
+    for image in shift.sweep(core.to_float(image_u8), values, rng):
+        yield with_boxes(frame(core.to_uint8(image)), boxes, names)
 
 
 def _on_grid(shift: Shift, settings: Sequence[Mapping[str, Any]]) -> list[list[SettingValue]]:
-    """Return the settings of a grid to show, in rows: those asked for, or a spread of all."""
+    """Return the settings of a grid to show, in rows: the selected ones, or a spread of all."""
     values = Dial(name=shift.name, settings=tuple(map(dict, settings))).setting_values(shift)
     return chosen([setting for setting in values if isinstance(setting, Mapping)])
 
@@ -157,61 +177,61 @@ def source_strip(
     seed: int,
     options: Mapping[str, Any],
 ) -> tuple[Pillow.Image, bool]:
-    """Draw the strip of an image of a source along a dial of its own, or else with its ground-truth boxes
-    along a shift; say which.
+    """Draw the strip of an image of a source.
 
-    With boxes it is larger than a plain one, so that their names can be read.
+    Returns:
+        The strip, and whether it is along a dial of the sample itself; otherwise it is along a shift, with
+        ground-truth boxes, and larger so that their names are readable.
+
+    Raises:
+        SoritesError: The sample has neither such a dial nor boxes, or there is no such shift.
     """
     sample, names = _sample(source, name, classes, shift)
     own = sample.dial(shift)
     if own is not None:
         return own_strip(sample, own, severities), True
     if sample.dials and shift not in core.SHIFTS.names():
-        held = [dial.name for dial in sample.dials]
+        own_dials = [dial.name for dial in sample.dials]
         raise UnknownName(
             "shift",
             shift,
-            [*held, *core.SHIFTS.names()],
-            f"The image has dials of its own: {', '.join(held)}.",
+            [*own_dials, *core.SHIFTS.names()],
+            f"The image has its own dials: {', '.join(own_dials)}.",
         )
-    moves, image = core.shift(shift, **options), sample.load()
+    shift_object, image = core.shift(shift, **options), sample.load()
     if sample.ground_truth is None:
-        own_ones = (
-            f", or name a dial of its own: {', '.join(dial.name for dial in sample.dials)}"
-            if sample.dials
-            else ""
+        names_of_dials = ", ".join(dial.name for dial in sample.dials)
+        own_dial = f", or use one of its own dials: {names_of_dials}" if sample.dials else ""
+        raise SoritesError(
+            f"The source {source} has no boxes for {sample.id}; omit {option('source', None)} and pass the"
+            " image"
+            f" file{own_dial}."
         )
-        said = "leave out --source and give the image's file"
-        raise SoritesError(f"the source {source} has no boxes for {sample.id}; {said}{own_ones}")
-    return strip(image, moves, severities, seed, BOXED, sample.ground_truth, names), False
+    return strip(image, shift_object, severities, seed, BOXED_SIDE, sample.ground_truth, names), False
 
 
 def _sample(source: str, name: str, classes: str, shift: str) -> tuple[Sample, Sequence[str]]:
-    """Return an image of a source and the names of its labels; one along whose own dial it is
-    drawn may be of any class.
-    """
+    """Return a sample and its class names; a sample drawn along its own dial may be of any class."""
     space = labels(classes)
     try:
         return named(core.source(source, space), name), space.names
     except SoritesError:
-        found = named(core.source(source, OpenLabels(space.ids, space.names, dict(space.aliases))), name)
-        if found.dial(shift) is None:
+        sample = named(core.source(source, OpenLabels(space.ids, space.names, dict(space.aliases))), name)
+        if sample.dial(shift) is None:
             raise
-        return found, ()
+        return sample, ()
 
 
 def own_strip(
     sample: Sample, dial: OwnDial, severities: Sequence[float] = (), side: int = 224
 ) -> Pillow.Image:
-    """Draw the clean image of a sample, then one per severity of a dial of its own (default: its
-    levels).
-    """
-    asked = {
+    """Draw the clean image of a sample, then one per severity of its own dial (default: its levels)."""
+    suite = {
         "name": "strip",
         "frame": {"resize": side},
         "shifts": [{"name": dial.name, "severities": tuple(severities)}],
     }
-    plan = plans.make(parse(asked, "strip"), Source("strip", [sample]))
+    plan = plans.make(parse(suite, "strip"), Source("strip", [sample]))
     settings: list[SettingValue] = [0.0, *plan.settings[dial.name]]
     shots = list(turned(plan, sample, dial.name, settings))
     failed = next((shot.error for shot in shots if shot.image is None), None)
@@ -228,36 +248,38 @@ def own_strip(
 def chosen(settings: Sequence[Mapping[str, Any]]) -> list[list[SettingValue]]:
     """Choose the settings to show, in rows.
 
-    A full grid of two params has one row per value of the first, with the untouched image and the
-    second param along it; any other grid has a spread of its settings.
+    A full grid of two params has one row per value of the first, with the clean image and the second param
+    along it; any other grid has a spread of its settings.
     """
     keys = differing(settings)
     if len(keys) == 2:
         first, second = ({repr(setting.get(key)): None for setting in settings} for key in keys)
-        found = {(repr(setting.get(keys[0])), repr(setting.get(keys[1]))): setting for setting in settings}
-        if len(found) == len(first) * len(second):
+        by_params = {
+            (repr(setting.get(keys[0])), repr(setting.get(keys[1]))): setting for setting in settings
+        }
+        if len(by_params) == len(first) * len(second):
             along = spread(list(second), ACROSS - 1)
-            return [[0.0, *(found[one, other] for other in along)] for one in spread(list(first), DOWN)]
-    flat: list[SettingValue] = [0.0, *(spread if len(keys) < 2 else scattered)(settings, MOST)]
+            return [[0.0, *(by_params[row, column] for column in along)] for row in spread(list(first), DOWN)]
+    flat: list[SettingValue] = [0.0, *(spread if len(keys) < 2 else scattered)(settings, MAX_SETTINGS)]
     return [flat[start : start + ACROSS] for start in range(0, len(flat), ACROSS)]
 
 
 def differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the params that are not the same in all settings."""
+    """Return the params whose values differ between settings."""
     keys = list(dict.fromkeys(key for setting in settings for key in setting))
     return [key for key in keys if len({repr(setting.get(key)) for setting in settings}) > 1]
 
 
 def spread(items: Sequence[T], most: int) -> list[T]:
-    """Return at most ``most`` of the items, evenly from the first to the last."""
+    """Return at most ``most`` items, evenly spaced from the first to the last."""
     count = min(len(items), most)
     return [items[round(i * (len(items) - 1) / max(count - 1, 1))] for i in range(count)]
 
 
 def scattered(items: Sequence[T], most: int) -> list[T]:
-    """Return at most ``most`` of the items: one from each of equal parts, at changing positions,
-    and the last. A param that repeats at a steady pace is therefore not always caught at the same
-    value.
+    """Return at most ``most`` items: one from each of equal parts at varying positions, and the last.
+
+    The golden ratio varies the positions, so that a periodic param is not always hit at the same value.
     """
     if len(items) <= most:
         return list(items)
@@ -265,9 +287,7 @@ def scattered(items: Sequence[T], most: int) -> list[T]:
 
 
 def captions(shift: Shift, rows: Sequence[Sequence[SettingValue]]) -> list[list[str]]:
-    """Return a caption per setting, with the params that differ; two spaces mark the places where a
-    line may end.
-    """
+    """Return a caption per setting with the params that differ; two spaces mark possible line breaks."""
     keys = differing([setting for row in rows for setting in row if isinstance(setting, Mapping)])
 
     def caption(setting: SettingValue) -> str:
@@ -281,31 +301,29 @@ def captions(shift: Shift, rows: Sequence[Sequence[SettingValue]]) -> list[list[
 
 
 def _param(key: str, value: Any, keys: int) -> str:
-    """Return a param as text; a long word, or the only param, needs no name beside it."""
+    """Format a param; a long word, or the only param, is shown without its name."""
     if keys <= 1 or (isinstance(value, str) and len(value) > 6):
         return f"{value:.3g}" if isinstance(value, float) else str(value)
     return f"{key} {value:.3g}" if isinstance(value, float) else f"{key} {value}"
 
 
 def _severity(severity: float, unit: str) -> str:
-    """Return a severity as text, with its unit if that can follow a number."""
+    """Format a severity, with its unit if that can follow a number."""
     if unit in ("level", "levels"):
         return f"level {severity:.3g}"
     return f"{severity:.3g} {unit}" if SIGN.fullmatch(unit) else f"{severity:.3g}"
 
 
 def _title(shift: Shift, shown: int) -> str:
-    """Return the title: the shift with its unit, or with how many of its settings are shown."""
-    some = "" if shown == len(shift.settings) else f"{shown} of "
-    return (
-        f"{shift.name}  ({some}{len(shift.settings)} settings)"
-        if shift.settings
-        else f"{shift.name}  ({shift.unit})"
-    )
+    """Return the title: the shift with its unit, or with the number of settings shown."""
+    if not shift.settings:
+        return f"{shift.name}  ({shift.unit})"
+    part = "" if shown == len(shift.settings) else f"{shown} of "
+    return f"{shift.name}  ({part}{len(shift.settings)} settings)"
 
 
 def sheet(rows: Sequence[Sequence[tuple[ImageU8, str]]], title: str) -> Pillow.Image:
-    """Draw rows of images on white, with a caption below each image and a title at the top."""
+    """Draw rows of images on white, with a caption below each and a title at the top."""
     font = ImageFont.load_default(14)
     wrapped = [[_lines(caption, image.shape[1], font) for image, caption in row] for row in rows]
     heights = [max(image.shape[0] for image, _ in row) for row in rows]
@@ -314,19 +332,19 @@ def sheet(rows: Sequence[Sequence[tuple[ImageU8, str]]], title: str) -> Pillow.I
     page = Pillow.new("RGB", (width, CAPTION + GAP + sum(heights) + sum(below)), PAPER)
     draw, top = ImageDraw.Draw(page), CAPTION + GAP
     draw.text((GAP, GAP), title, STRIP_INK, ImageFont.load_default(16))
-    for row, lines, height, more in zip(rows, wrapped, heights, below, strict=True):
+    for row, lines, height, caption_height in zip(rows, wrapped, heights, below, strict=True):
         left = GAP
         for (image, _), text in zip(row, lines, strict=True):
             draw.rectangle((left - 1, top - 1, left + image.shape[1], top + image.shape[0]), outline=EDGE)
             page.paste(Pillow.fromarray(np.ascontiguousarray(image)), (left, top))
             draw.multiline_text((left, top + height + 4), "\n".join(text), STRIP_INK, font, spacing=3)
             left += image.shape[1] + GAP
-        top += height + more
+        top += height + caption_height
     return page
 
 
 def _lines(caption: str, width: int, font: Any) -> list[str]:
-    """Break a caption into lines of at most ``width`` px, between its parts."""
+    """Break a caption into lines of at most ``width`` px, at double spaces."""
     lines: list[str] = []
     for part in caption.split("  "):
         if lines and font.getlength(f"{lines[-1]}  {part}") <= width:
@@ -337,16 +355,19 @@ def _lines(caption: str, width: int, font: Any) -> list[str]:
 
 
 def save(sheet: Pillow.Image, path: Path) -> None:
-    """Write an image in the format that its file name asks for, completely or not at all."""
+    """Write an image atomically, in the format of its file extension.
+
+    Raises:
+        SoritesError: The extension is not .png, .jpg or .webp.
+    """
     kind = Pillow.registered_extensions().get(path.suffix.lower())
     if kind not in {"PNG", "JPEG", "WEBP"}:
-        raise SoritesError(f"--out wants a name ending in .png, .jpg or .webp, got {path.name}")
+        raise SoritesError(
+            f"{option('out', None)}: expected a name ending in .png, .jpg or .webp, got {path.name}."
+        )
     buffer = io.BytesIO()
     sheet.save(buffer, format=kind)
     write_bytes(buffer.getvalue(), path)
-
-
-# ``sorites.show``: an image along a dial, or at settings of a grid, from Python.
 
 
 def show(
@@ -359,27 +380,31 @@ def show(
     out: str | Path | None = None,
     **options: Any,
 ) -> Pillow.Image:
-    """Return a strip of an image along a shift, as a Pillow image, which a notebook draws.
+    """Return a strip of an image along a shift, as a Pillow image, which a notebook displays.
 
-    ``image`` is a file, an 8-bit array of (height, width, 3) or a Pillow image. ``severities``
-    are places on the dial, in the shift's unit; the default is its published levels. Of a grid,
-    ``settings`` chooses those that agree with one of these: ``show("camera", "dog.jpg",
-    settings=[{"iso": 250}])``. ``seed`` draws another direction or noise, ``out`` saves the strip,
-    and ``options`` are the shift's own.
+    Args:
+        shift: The name of the shift.
+        image: A file, an 8-bit array of (height, width, 3) or a Pillow image.
+        severities: Severities in the shift's unit; by default its published levels.
+        settings: Of a grid, the settings that match one of these: ``show("camera", "dog.jpg",
+            settings=[{"iso": 250}])``.
+        seed: Seed of the random draw.
+        out: Also save the strip to this file.
+        options: Options of the shift.
     """
-    made = strip(_image(image), core.shift(shift, **options), severities, seed, settings=settings)
+    image_strip = strip(_image(image), core.shift(shift, **options), severities, seed, settings=settings)
     if out is not None:
-        save(made, Path(out))
-    return made
+        save(image_strip, Path(out))
+    return image_strip
 
 
-def _image(given: Any) -> ImageU8:
-    if isinstance(given, str | Path):
-        return decode(Path(given))
-    array = np.asarray(given.convert("RGB") if isinstance(given, Pillow.Image) else given)
+def _image(image: Any) -> ImageU8:
+    if isinstance(image, str | Path):
+        return decode(Path(image))
+    array = np.asarray(image.convert("RGB") if isinstance(image, Pillow.Image) else image)
     if array.dtype != np.uint8 or array.ndim != 3 or array.shape[2] != 3:
         raise SoritesError(
-            f"show: wanted a file, a Pillow image or an 8-bit array of (height, width, 3), got {array.dtype}"
-            f" {array.shape}"
+            "show: expected a file, a Pillow image or an 8-bit array of (height, width, 3), got"
+            f" {array.dtype} {array.shape}."
         )
     return array

@@ -1,1 +1,1 @@
-"""A model's passport: one page and one JSON file about a fixed, versioned battery of suites."""
+"""Write a model's passport: page, JSON, badge and model card."""

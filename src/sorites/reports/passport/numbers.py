@@ -1,6 +1,4 @@
-"""From the tables of a passport's runs to its numbers: every one is a metric's answer, with its
-interval and n.
-"""
+"""Compute the numbers of a passport from the tables of its runs; each is a metric with interval and n."""
 
 from __future__ import annotations
 
@@ -34,26 +32,25 @@ from sorites.core.table import read
 from sorites.evaluation.storage.folder import read_info, read_manifest
 from sorites.reports.components.markup import number
 
-# Severities in words of the world: stops, micrometres, ISO, millimetres of rain per hour.
+# --- Human-readable severities: stops, micrometres, ISO, millimetres of rain per hour
 
-
-# Rain by its rate in mm per hour, as the American Meteorological Society calls it.
+# Rain by its rate in mm per hour, as defined by the American Meteorological Society.
 RAIN = ((2.5, "light"), (7.6, "moderate"), (50.0, "heavy"), (math.inf, "violent"))
 
-# The number that a severity stands for, and the words around it, in which the number is ``{}``.
+# Formats a severity as a number, and the words around that number (``{}``).
 Words = tuple[Callable[[float], str], str]
 
 
 def _rounded(value: float, digits: int = 2) -> str:
-    """Return a large number rounded to some digits, without an exponent: 6400."""
+    """Round a large number to significant digits, without an exponent: 6400."""
     return f"{float(f'{value:.{digits}g}'):.0f}"
 
 
-def _plain(severity: float) -> str:
+def _one_decimal(severity: float) -> str:
     return f"{severity:.1f}"
 
 
-def _two(severity: float) -> str:
+def _two_digits(severity: float) -> str:
     return number(severity, 2)
 
 
@@ -61,85 +58,95 @@ def _percent(severity: float) -> str:
     return f"{100 * severity:.0f}"
 
 
-def _left(severity: float) -> str:
+def _percent_left(severity: float) -> str:
     return f"{100 * (1 - severity):.0f}"
 
 
-def _through(depth: float) -> str:
-    """Return the percentage of light that air of an optical depth lets through."""
+def _transmission(depth: float) -> str:
+    """Return the percentage of light transmitted at an optical depth."""
     return f"{100 * math.exp(-depth):.0f}"
 
 
-# The words for a severity of a shift, where its unit does not say enough.
-SAID: Mapping[str, Words] = {
-    "defocus_disk": (_plain, "{} px out of focus"),
-    "gaussian_blur": (_plain, "{} px of blur"),
-    "decentre": (_two, "{} µm of decentre"),
-    "tilt": (_two, "{} arcmin of tilt"),
-    "spacing": (_two, "{} µm of spacing"),
-    "exposure_stops": (_plain, "{} stops over-exposed"),
-    "exposure_stops_down": (_plain, "{} stops under-exposed"),
+# How to describe a severity of a shift whose unit alone is not clear.
+WORDS: Mapping[str, Words] = {
+    "defocus_disk": (_one_decimal, "{} px out of focus"),
+    "gaussian_blur": (_one_decimal, "{} px of blur"),
+    "decentre": (_two_digits, "{} µm of decentre"),
+    "tilt": (_two_digits, "{} arcmin of tilt"),
+    "spacing": (_two_digits, "{} µm of spacing"),
+    "exposure_stops": (_one_decimal, "{} stops over-exposed"),
+    "exposure_stops_down": (_one_decimal, "{} stops under-exposed"),
     "iso_noise": (lambda s: _rounded(100 * 2**s), "ISO {}"),
     "aperture": (lambda s: number(22 / 2 ** (s / 2), 2), "f/{}, out of focus"),
     "gaussian_noise": (_percent, "noise of {} % of white"),
     "shot_noise": (lambda s: _rounded(s**-2) if s else "∞", "{} photons at white"),
     "impulse_noise": (_percent, "{} % of values lost"),
     "speckle_noise": (_percent, "speckle of {} %"),
-    "haze": (_through, "fog, {} % of light left"),
-    "smog": (_through, "smog, {} % of light left"),
-    "dust": (_through, "dust, {} % of light left"),
-    "sandstorm": (_through, "sand, {} % of light left"),
+    "haze": (_transmission, "fog, {} % of light left"),
+    "smog": (_transmission, "smog, {} % of light left"),
+    "dust": (_transmission, "dust, {} % of light left"),
+    "sandstorm": (_transmission, "sand, {} % of light left"),
     "rain": (lambda s: number(20 * s, 2), "rain, {} mm/h"),
-    "snowfall": (_two, "{} cm of snow per hour"),
+    "snowfall": (_two_digits, "{} cm of snow per hour"),
     "jpeg": (lambda s: f"{100 - s:.0f}", "JPEG quality {}"),
-    "pixelate": (_left, "{} % of the pixels per side"),
-    "contrast": (_left, "{} % of the contrast"),
+    "pixelate": (_percent_left, "{} % of the pixels per side"),
+    "contrast": (_percent_left, "{} % of the contrast"),
     "brightness": (_percent, "{} % brighter"),
-    "elastic_transform": (_plain, "elastic gain of {}"),
-    "context": (_two, "{} uncommon traits"),
+    "elastic_transform": (_one_decimal, "elastic gain of {}"),
+    "context": (_two_digits, "{} uncommon traits"),
 }
 
 NAMES = {
-    "exposure_stops": "over-exposure", "exposure_stops_down": "under-exposure", "iso_noise": "ISO noise", "haze": "fog",
-    "defocus_disk": "defocus", "defocus_spherical": "defocus, spherical", "jpeg": "JPEG", "context": "uncommon context",
-    "aperture": "open aperture", "pixelate": "few pixels", "contrast": "low contrast",
-    "fog": "fog (ImageNet-C)", "snow": "snow (ImageNet-C)",
-}  # fmt: skip
+    "exposure_stops": "over-exposure",
+    "exposure_stops_down": "under-exposure",
+    "iso_noise": "ISO noise",
+    "haze": "fog",
+    "defocus_disk": "defocus",
+    "defocus_spherical": "defocus, spherical",
+    "jpeg": "JPEG",
+    "context": "uncommon context",
+    "aperture": "open aperture",
+    "pixelate": "few pixels",
+    "contrast": "low contrast",
+    "fog": "fog (ImageNet-C)",
+    "snow": "snow (ImageNet-C)",
+}
 
 
 def title(shift: str) -> str:
-    """Return the name of a shift as a reader says it."""
+    """Return the human-readable name of a shift."""
     return NAMES.get(shift, shift.replace("_", " "))
 
 
-def _said(shift: str) -> Words:
-    if shift in SAID:
-        return SAID[shift]
-    held = SHIFTS.get(shift) if shift in SHIFTS.names() else None
-    if held is not None and held.unit in ("level", "levels"):
-        return _plain, f"level {{}} of {len(held.levels)}"
-    return number, f"{{}} {held.unit if held else ''}".strip()
+def _words_of(shift: str) -> Words:
+    if shift in WORDS:
+        return WORDS[shift]
+    registered = SHIFTS.get(shift) if shift in SHIFTS.names() else None
+    if registered is not None and registered.unit in ("level", "levels"):
+        return _one_decimal, f"level {{}} of {len(registered.levels)}"
+    return number, f"{{}} {registered.unit if registered else ''}".strip()
 
 
 def in_words(shift: str, severity: float) -> str:
-    """Return a severity of a shift in words."""
-    value, words = _said(shift)
-    found = words.format(value(severity))
-    return (
-        f"{next(word for most, word in RAIN if 20 * severity <= most)} {found}" if shift == "rain" else found
-    )
+    """Return a human-readable severity, such as "JPEG quality 18"."""
+    value, words = _words_of(shift)
+    text = words.format(value(severity))
+    if shift != "rain":
+        return text
+    return f"{next(word for most, word in RAIN if 20 * severity <= most)} {text}"
 
 
 def between_words(shift: str, low: float | None, high: float | None) -> str:
-    """Return the numbers of an interval as the words have them; a missing end lies beyond the dial."""
-    value, _ = _said(shift)
+    """Format an interval of severities; a missing end is beyond the dial."""
+    value, _ = _words_of(shift)
     if low is None:
         return "beyond the dial"
     return f"{value(low)} to {'beyond' if high is None else value(high)}"
 
 
+# Number of weakest shifts that are listed.
 WEAKEST = 3
-# Tenths of the images that a model answers, in the table of risks.
+# Coverages in the table of risks, in tenths.
 COVERAGES = (5, 8, 10)
 NEARNESS = ("near", "far")
 MISTAKES = "mistakes under shift"
@@ -149,39 +156,39 @@ Row = Mapping[str, Any]
 def document(
     battery: Battery, folders: Mapping[str, Path], left_out: Mapping[str, str], sources: Mapping[str, str]
 ) -> Passport:
-    """Return what the runs of a battery say about their one model."""
+    """Compute the passport of the one model that the runs of a battery evaluated."""
     infos = {part: read_info(folder) for part, folder in folders.items()}
     tables = {part: read(folder) for part, folder in folders.items()}
     first = next(iter(infos.values()))
     name, version = next(iter(first["models"].items()))
     dials = [dial for part in folders for dial in _dials(part, tables[part], infos[part])]
     ranked = sorted([dial for dial in dials if _lost(dial) > 0], key=lambda dial: -_lost(dial))
-    moved = [part for part in folders if infos[part]["settings"]]
-    made = Passport(
+    shifted = [part for part in folders if infos[part]["settings"]]
+    passport = Passport(
         schema="sorites-passport",
         sorites=__version__,
         model=Of(name=name, version=str(version), parameters=(first.get("parameters") or {}).get(name)),
         battery=From(name=battery.name, version=battery.version, digest=battery.digest()),
-        clean=_one(metrics.accuracy(tables[moved[0]].filter(pl.col("shift") == CLEAN), by=("model",))),
-        shifted=_one(metrics.mean_accuracy(_joined([tables[part] for part in moved]), by=("model",))),
+        clean=_one(metrics.accuracy(tables[shifted[0]].filter(pl.col("shift") == CLEAN), by=("model",))),
+        shifted=_one(metrics.mean_accuracy(_joined([tables[part] for part in shifted]), by=("model",))),
         dials=tuple(dials),
         grids=tuple(grid for part in folders for grid in _grids(part, tables[part])),
         weakest=tuple(dial.shift for dial in ranked[:WEAKEST]),
-        knows=_knows(battery, tables, moved),
+        knows=_knows(battery, tables, shifted),
         runs=tuple(_run(part, folders[part], infos[part], tables[part], sources[part]) for part in folders),
         left_out=dict(left_out),
         versions=dict(first["versions"]),
     )
-    return sealed(made)
+    return sealed(passport)
 
 
 def _lost(dial: Dial) -> float:
-    """Return the drop of a dial, rounded so that sums in another order rank dials alike."""
+    """Return the drop of a shift, rounded so that summation order does not change the ranking."""
     return round(dial.drop.value or 0.0, 9)
 
 
 def _joined(tables: Sequence[pl.LazyFrame]) -> pl.LazyFrame:
-    """Return several runs as one table; a sample that stands in several of them is one sample."""
+    """Concatenate runs; a sample that is in several of them counts as one sample."""
     return pl.concat(tables)
 
 
@@ -190,7 +197,7 @@ def _number(row: Row) -> dict[str, Any]:
 
 
 def _one(frame: pl.DataFrame) -> Number:
-    """Return the one number of an answer, or a missing one."""
+    """Return the only number of a metric, or a missing one."""
     return Number(**_number(frame.row(0, named=True))) if frame.height else Number(value=None, n=0)
 
 
@@ -199,7 +206,7 @@ def _dials(part: str, table: pl.LazyFrame, info: Row) -> list[Dial]:
     failures = _by_shift(metrics.failure_severity(table))
     drops = _by_shift(metrics.accuracy_drop(table, by=("model", "shift")))
     curves = metrics.accuracy(table.filter(pl.col("severity").is_not_null()))
-    found = []
+    dials = []
     for shift in [name for name in _order(info, halves) if name in halves]:
         settings = [
             SettingValue(**_number(row), severity=row["severity"])
@@ -222,8 +229,8 @@ def _dials(part: str, table: pl.LazyFrame, info: Row) -> list[Dial]:
             "top": top,
             "words": words,
         }
-        found.append(Dial.model_validate({**dial, "half": half, **numbers, "accuracy": tuple(settings)}))
-    return found
+        dials.append(Dial.model_validate({**dial, "half": half, **numbers, "accuracy": tuple(settings)}))
+    return dials
 
 
 def _order(info: Row, halves: Mapping[str, Row]) -> list[str]:
@@ -243,44 +250,49 @@ def _unit(shift: str) -> str:
 
 
 def _words(shift: str, half: Number, top: float) -> str:
-    """Say how far the dial may be turned; beyond the dial, only that more than half is left at its end."""
+    """Describe the half-accuracy severity, or that it is beyond the greatest tested severity."""
     return in_words(shift, half.value) if half.value is not None else f"beyond {in_words(shift, top)}"
 
 
 def _grids(part: str, table: pl.LazyFrame) -> list[Grid]:
-    """Return the settings of shifts without an order."""
+    """Return the numbers of shifts without ordered severities."""
     unordered = table.filter(
         pl.col("severity").is_null() & (pl.col("shift") != CLEAN) & (pl.col("output") == "label")
     )
-    found = []
+    grids = []
     for shift in sorted(unordered.select(pl.col("shift").unique()).collect()["shift"]):
-        rows = unordered.filter(pl.col("shift") == shift).with_columns(params=_asked(shift))
+        rows = unordered.filter(pl.col("shift") == shift).with_columns(params=_requested_params(shift))
         each = metrics.accuracy(rows, by=("params",)).drop_nulls("value").sort("value", "params")
         if each.height:
             worst, best = each.row(0, named=True), each.row(-1, named=True)
-            found.append(
+            grids.append(
                 Grid(
-                    part=part, shift=shift, settings=each.height, mean=_one(metrics.mean_accuracy(rows, by=("model",))),
-                    worst=Number(**_number(worst)), worst_setting=_setting(worst["params"]),
-                    best=Number(**_number(best)), best_setting=_setting(best["params"]),
+                    part=part,
+                    shift=shift,
+                    settings=each.height,
+                    mean=_one(metrics.mean_accuracy(rows, by=("model",))),
+                    worst=Number(**_number(worst)),
+                    worst_setting=_setting(worst["params"]),
+                    best=Number(**_number(best)),
+                    best_setting=_setting(best["params"]),
                 )
-            )  # fmt: skip
-    return found
+            )
+    return grids
 
 
-def _asked(shift: str) -> pl.Expr:
-    """Return the params that were asked for, without those that the shift itself chose for an image."""
+def _requested_params(shift: str) -> pl.Expr:
+    """Return the requested params, without those that the shift chose for an image."""
     keys = (
         sorted({key for setting in SHIFTS.get(shift).settings for key in setting})
         if shift in SHIFTS.names()
         else []
     )
 
-    def kept(text: str) -> str:
-        held = json.loads(text or "{}")
-        return json.dumps({key: held[key] for key in keys or sorted(held) if key in held})
+    def select(text: str) -> str:
+        params = json.loads(text or "{}")
+        return json.dumps({key: params[key] for key in keys or sorted(params) if key in params})
 
-    return pl.col("params").map_elements(kept, return_dtype=pl.String)
+    return pl.col("params").map_elements(select, return_dtype=pl.String)
 
 
 def _setting(params: str | None) -> str:
@@ -289,12 +301,10 @@ def _setting(params: str | None) -> str:
     )
 
 
-def _knows(battery: Battery, tables: Mapping[str, pl.LazyFrame], moved: Sequence[str]) -> Knows | None:
-    """Return whether the model knows, by the battery's first scorer on shifted images, and by
-    each scorer on OOD ones.
-    """
+def _knows(battery: Battery, tables: Mapping[str, pl.LazyFrame], shifted: Sequence[str]) -> Knows | None:
+    """Return the selective risk on shifted images by the first scorer, and OOD detection by each scorer."""
     scorer = battery.scorers[0]
-    scored = _joined([tables[part] for part in moved]).filter(
+    scored = _joined([tables[part] for part in shifted]).filter(
         (pl.col("output") == "ood") & (pl.col("scorer") == scorer)
     )
     risks = metrics.risk_coverage(scored, points=10).to_dicts()
@@ -303,18 +313,18 @@ def _knows(battery: Battery, tables: Mapping[str, pl.LazyFrame], moved: Sequence
         for row in risks
         if round(10 * row["coverage"]) in COVERAGES
     ]
-    found = [row for part in tables for row in _separations(tables[part])]
-    wrong = metrics.auroc(scored, by=("model", "scorer"), framework="model-specific").to_dicts()
-    found += [
+    separations = [row for part in tables for row in _separations(tables[part])]
+    mistakes = metrics.auroc(scored, by=("model", "scorer"), framework="model-specific").to_dicts()
+    separations += [
         Separation(**_number(row), kind=MISTAKES, scorer=row["scorer"])
-        for row in wrong
+        for row in mistakes
         if row["value"] is not None
     ]
-    return Knows(scorer=scorer, risk=tuple(risk), auroc=tuple(found)) if risk or found else None
+    return Knows(scorer=scorer, risk=tuple(risk), auroc=tuple(separations)) if risk or separations else None
 
 
 def _separations(table: pl.LazyFrame) -> list[Separation]:
-    """Return the AUROC of each scorer on each kind of OOD images of a run."""
+    """Return the AUROC of each scorer on near and far OOD images of a run."""
     rows = metrics.auroc(table, by=("model", "scorer", "group")).drop_nulls("value").to_dicts()
     return [
         Separation(**_number(row), kind=row["group"], scorer=row["scorer"])
@@ -324,9 +334,9 @@ def _separations(table: pl.LazyFrame) -> list[Separation]:
 
 
 def _run(part: str, folder: Path, info: Row, table: pl.LazyFrame, source: str) -> Run:
-    listed = read_manifest(folder)
-    content = listed["content"] if "content" in listed.columns else pl.Series([None] * len(listed))
-    names = zip(listed["sample_id"], listed["shift"], content, strict=True)
+    manifest = read_manifest(folder)
+    content = manifest["content"] if "content" in manifest.columns else pl.Series([None] * len(manifest))
+    names = zip(manifest["sample_id"], manifest["shift"], content, strict=True)
     digest = hashlib.sha256(
         "\n".join(sorted(f"{id_}\t{shift}\t{held}" for id_, shift, held in names)).encode()
     ).hexdigest()
@@ -336,5 +346,5 @@ def _run(part: str, folder: Path, info: Row, table: pl.LazyFrame, source: str) -
     )
     return Run(
         part=part, suite=info["suite"]["name"], source=source, digest=digest[:16],
-        samples=listed["sample_id"].n_unique(), images=images, errors=errors,
+        samples=manifest["sample_id"].n_unique(), images=images, errors=errors,
     )  # fmt: skip

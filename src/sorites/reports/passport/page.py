@@ -1,4 +1,4 @@
-"""The page of a passport: the answer on one screen, then the details, folded."""
+"""The page of a passport: the main numbers on the first screen, then folded details."""
 
 from __future__ import annotations
 
@@ -35,8 +35,7 @@ from sorites.reports.section import Section
 from sorites.reports.sections.strips import frames_of, strip_of
 from sorites.reports.view import View, merge
 
-# The details of a passport, folded: every severity of every dial, grids, scores, and what was measured on
-# what.
+# --- Details
 
 
 def details(passport: Passport) -> dict[str, Section]:
@@ -77,7 +76,7 @@ def _curves(passport: Passport) -> Html:
     ]
     return _fold(
         "Accuracy at every severity",
-        grid(["dial", "in words", "severity", "accuracy", "n"], lines, text=2),
+        grid(["dial", "meaning", "severity", "accuracy", "n"], lines, text=2),
         len(lines),
     )
 
@@ -87,8 +86,8 @@ def _points(passport: Passport) -> Html:
         [
             title(d.shift),
             d.unit or DASH,
-            _place(d, d.half),
-            _place(d, d.failure_severity),
+            _severity(d, d.half),
+            _severity(d, d.failure_severity),
             _cell(d.drop),
             number(d.top),
             count(d.half.n),
@@ -97,13 +96,13 @@ def _points(passport: Passport) -> Html:
     ]
     head = ["dial", "unit", "half-accuracy severity", "failure severity", "mean drop", "last severity", "n"]
     return _fold(
-        "Where half is lost, failure severities and drops, in the unit of each dial",
+        "Half-accuracy severities, failure severities and drops, in the unit of each dial",
         grid(head, lines, text=2),
         len(lines),
     )
 
 
-def _place(dial: Dial, at: Number) -> Html:
+def _severity(dial: Dial, at: Number) -> Html:
     value = f"> {number(dial.top)}" if at.value is None else number(at.value)
     high = f"> {number(dial.top)}" if at.high is None else number(at.high)
     low = f"> {number(dial.top)}" if at.low is None else number(at.low)
@@ -113,15 +112,15 @@ def _place(dial: Dial, at: Number) -> Html:
 def _grids(passport: Passport) -> list[Html]:
     lines = [
         [
-            title(one.shift),
-            count(one.settings),
-            _cell(one.mean),
-            _cell(one.worst),
-            one.worst_setting,
-            _cell(one.best),
-            one.best_setting,
+            title(entry.shift),
+            count(entry.settings),
+            _cell(entry.mean),
+            _cell(entry.worst),
+            entry.worst_setting,
+            _cell(entry.best),
+            entry.best_setting,
         ]
-        for one in passport.grids
+        for entry in passport.grids
     ]
     head = ["grid", "settings", "mean accuracy", "worst", "at", "best", "at"]
     return [_fold("Settings without an order", grid(head, lines), len(lines))] if lines else []
@@ -130,25 +129,25 @@ def _grids(passport: Passport) -> list[Html]:
 def _scores(passport: Passport) -> list[Html]:
     if passport.knows is None:
         return []
-    areas = [[one.kind, one.scorer, _area(one), count(one.n)] for one in passport.knows.auroc]
+    areas = [[entry.kind, entry.scorer, _area(entry), count(entry.n)] for entry in passport.knows.auroc]
     risks = [[f"{100 * kept.coverage:.0f} %", share(kept)] for kept in passport.knows.risk]
     return [
         _fold(
-            "How well each score finds OOD images",
+            "OOD detection by each score",
             grid(["OOD images", "score", "AUROC", "n"], areas, text=2),
             len(areas),
         ),
         _fold(
-            f"What is wrong among the surest images, by {passport.knows.scorer}",
-            grid(["answered", "wrong"], risks, text=2),
+            f"Error among the most confident images, by {passport.knows.scorer}",
+            grid(["answered", "error"], risks, text=2),
             len(risks),
         ),
     ]
 
 
-def _area(one: Number) -> Html:
-    ends = "" if one.low is None or one.high is None else f"{one.low:.3f} to {one.high:.3f}"
-    return join([DASH if one.value is None else f"{one.value:.3f}", tag("small", ends)])
+def _area(entry: Number) -> Html:
+    ends = "" if entry.low is None or entry.high is None else f"{entry.low:.3f} to {entry.high:.3f}"
+    return join([DASH if entry.value is None else f"{entry.value:.3f}", tag("small", ends)])
 
 
 def _runs(passport: Passport) -> Html:
@@ -164,31 +163,34 @@ def _runs(passport: Passport) -> Html:
         ]
         for run in passport.runs
     ]
-    head = ["part", "suite", "images of", "samples", "images", "errors", "hash of the images"]
-    return _fold("What was measured on what", grid(head, lines, text=3), len(lines))
+    head = ["part", "suite", "source", "samples", "images", "errors", "hash of the images"]
+    return _fold("Data of each part", grid(head, lines, text=3), len(lines))
 
 
 def _left_out(passport: Passport) -> list[Html]:
     lines = [[part, why] for part, why in passport.left_out.items()]
-    return [_fold("What was not measured", grid(["part", "why"], lines, text=2), len(lines))] if lines else []
+    return [_fold("Not measured", grid(["part", "reason"], lines, text=2), len(lines))] if lines else []
 
 
-# Images shown of each of the weakest dials.
-STRIPS = 2
-WEIGHT = 300_000
+# --- The first screen
+
+# Number of images shown for each of the weakest dials.
+STRIPS_PER_DIAL = 2
+# Total size of the thumbnails of one dial.
+THUMBNAIL_BYTES = 300_000
 
 
 def write_page(passport: Passport, folders: Mapping[str, Path], out: Path) -> Path:
-    """Write the page, whole or not at all; its images are made again from the run folders."""
+    """Write the page atomically; its images are recomputed from the run folders."""
     style = files("sorites.reports.passport").joinpath("passport.css").read_text(encoding="utf-8")
-    made = document(
+    page = document(
         f"Passport of {passport.model.name}",
         _first(passport, folders),
         details(passport),
         _bottom(passport),
         style,
     )
-    write_bytes(made.encode("utf-8", errors="replace"), out)
+    write_bytes(page.encode("utf-8", errors="replace"), out)
     return out
 
 
@@ -200,28 +202,30 @@ def _first(passport: Passport, folders: Mapping[str, Path]) -> Html:
 def _top(passport: Passport) -> Html:
     first = passport.runs[0]
     battery = f"battery {passport.battery.name} {passport.battery.version}"
-    words = f"Measured on {several(first.samples, 'image')} of "
-    rest = (
-        f", {count(sum(run.images for run in passport.runs))} predictions, {battery}, Sorites"
-        f" {passport.sorites}. Passport "
+    predictions = count(sum(run.images for run in passport.runs))
+    rest = f", {predictions} predictions, {battery}, Sorites {passport.sorites}. Passport "
+    measured = tag(
+        "p",
+        f"Measured on {several(first.samples, 'image')} of ",
+        tag("code", first.source),
+        rest,
+        tag("code", passport.hash[:12]),
+        cls="measured",
     )
-    told = tag("p", words, tag("code", first.source), rest, tag("code", passport.hash[:12]), cls="measured")
-    named = tag("div", tag("p", "Sorites · passport", cls="kind"), tag("h1", passport.model.name))
-    return tag("div", named, told, cls="head")
+    name = tag("div", tag("p", "Sorites · passport", cls="kind"), tag("h1", passport.model.name))
+    return tag("div", name, measured, cls="head")
 
 
 def _answer(passport: Passport) -> Html:
-    """Return the numbers that come first: clean, under shift, and what it still gets wrong when it
-    answers only some.
-    """
+    """Return the main numbers: clean and shifted accuracy, and the error when answering only some images."""
     figures = [
-        _figure("right on clean images", passport.clean),
-        _figure("right under shift, all dials", passport.shifted),
+        _figure("accuracy on clean images", passport.clean),
+        _figure("accuracy under shift, all dials", passport.shifted),
     ]
     if passport.knows is not None:
-        some = passport.knows.risk[:2]
         figures += [
-            _figure(f"wrong, answering the surest {100 * kept.coverage:.0f} %", kept) for kept in some
+            _figure(f"error on the most confident {100 * kept.coverage:.0f} %", kept)
+            for kept in passport.knows.risk[:2]
         ]
     return tag("dl", *figures, cls="answer")
 
@@ -243,21 +247,21 @@ def _ladder(passport: Passport) -> Html:
             *(_rung(dial, dial.shift in passport.weakest) for dial in dials),
         ]
     lead = (
-        "Where half of the clean accuracy is lost, with 95 % intervals; a bar is the dial, from untouched to"
-        " the last severity."
+        "Where half of the clean accuracy is lost, with 95 % intervals; a bar is the dial, from clean to the"
+        " greatest tested severity."
     )
-    head = tag("h2", "How far may the world move until it has lost half?")
+    head = tag("h2", "How far can conditions shift before half of the accuracy is lost?")
     return tag("div", head, tag("p", lead, cls="lead"), tag("ul", *rows, cls="ladder"))
 
 
 def _rung(dial: Dial, weak: bool) -> Html:
     half = dial.half
     at, low, high = (dial.top if value is None else value for value in (half.value, half.low, half.high))
-    place, left, right = (100 * min(value / dial.top, 1.0) for value in (at, low, high))
+    position, left, right = (100 * min(value / dial.top, 1.0) for value in (at, low, high))
     marks = [
-        tag("i", style=f"width:{place:.1f}%"),
+        tag("i", style=f"width:{position:.1f}%"),
         tag("u", style=f"left:{left:.1f}%;width:{max(right - left, 0):.1f}%"),
-        tag("b", style=f"left:{place:.1f}%") if half.value is not None else EMPTY,
+        tag("b", style=f"left:{position:.1f}%") if half.value is not None else EMPTY,
     ]
     ends = between_words(dial.shift, half.low, half.high)
     bar = tag("div", *marks, cls="track", role="img", aria_label=f"{title(dial.shift)}: {dial.words}; {ends}")
@@ -268,20 +272,20 @@ def _rung(dial: Dial, weak: bool) -> Html:
 def _cards(passport: Passport, folders: Mapping[str, Path]) -> Html:
     weak = [_weak(passport.dial(shift), folders) for shift in passport.weakest]
     knows = _knows(passport)
-    head = tag("h2", "Its weakest dials, and whether it knows") if weak else tag("h2", "Does it know?")
+    head = tag("h2", "Weakest dials and self-knowledge") if weak else tag("h2", "Does it know when it fails?")
     return tag("div", head, tag("div", *weak, knows, cls="three"))
 
 
 def _weak(dial: Dial, folders: Mapping[str, Path]) -> Html:
-    lost = f"{100 * (dial.drop.value or 0):.0f} points lost over the dial, half at {dial.words}."
+    lost = f"{100 * (dial.drop.value or 0):.0f} points lost over the dial, half-accuracy at {dial.words}."
     view = _view_of(folders[dial.part], dial.shift)
-    album = Album(view, WEIGHT)
-    strips = [strip_of(view, album, row) for row in frames_of(view)[:STRIPS]]
+    album = Album(view, THUMBNAIL_BYTES)
+    strips = [strip_of(view, album, row) for row in frames_of(view)[:STRIPS_PER_DIAL]]
     return tag("article", tag("h3", title(dial.shift)), tag("p", lost, cls="about"), *strips, cls="card")
 
 
 def _view_of(folder: Path, shift: str) -> View:
-    """Return a run with one of its dials alone."""
+    """Return a view of a run restricted to one of its shifts."""
     runs = run_views(folder)
     return merge(
         [
@@ -295,14 +299,14 @@ def _knows(passport: Passport) -> Html:
     if passport.knows is None:
         return EMPTY
     scorer = passport.knows.scorer
-    found = [_page_area(one.kind, one) for one in passport.knows.auroc if one.scorer == scorer]
+    areas = [_page_area(area.kind, area) for area in passport.knows.auroc if area.scorer == scorer]
     risks = [
-        tag("li", f"answering {100 * kept.coverage:.0f} %: {share(kept)} wrong")
+        tag("li", f"answering {100 * kept.coverage:.0f} %: {share(kept)} error")
         for kept in passport.knows.risk
     ]
-    why = f"AUROC of {scorer}: 1 tells all OOD images from in-distribution ones, 0.5 none."
-    parts = [tag("p", why, cls="about"), tag("dl", *found, cls="figures"), tag("ul", *risks, cls="told")]
-    return tag("article", tag("h3", "Does it know?"), *parts, cls="card")
+    why = f"AUROC of {scorer}: 1 separates all OOD images from in-distribution images, 0.5 is chance."
+    parts = [tag("p", why, cls="about"), tag("dl", *areas, cls="figures"), tag("ul", *risks, cls="told")]
+    return tag("article", tag("h3", "Does it know when it fails?"), *parts, cls="card")
 
 
 def _page_area(kind: str, number: Number) -> Html:
@@ -319,18 +323,19 @@ def _page_area(kind: str, number: Number) -> Html:
 def _bottom(passport: Passport) -> Html:
     rules = [
         (
-            "Half of the accuracy is lost where the curve, joined by straight lines, first comes down to half"
-            " of the clean accuracy; its interval resamples the images. Beyond the dial means that more"
-            " than half was left at the last severity tried."
+            "The half-accuracy severity is where the accuracy curve, interpolated linearly, first falls to"
+            " half of"
+            " the clean accuracy; its interval resamples images. Beyond the dial means that more than half"
+            " was left at the greatest tested severity."
         ),
         "The weakest dials are those with the greatest mean drop over the severities of the battery.",
         (
-            "An image with an error, or of a class the model does not know, is missing and not wrong; n"
-            " counts samples or images."
+            "An image with an error, or of a class that the model does not have, counts as missing, not as"
+            " misclassified; n counts samples or images."
         ),
         (
-            "The passport's hash covers every number in passport.json; the same model, images and versions"
-            " give the same hash."
+            "The hash covers every number in passport.json; the same model, images and versions give the same"
+            " hash."
         ),
     ]
     versions = ", ".join(f"{name} {version}" for name, version in passport.versions.items())

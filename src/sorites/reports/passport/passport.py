@@ -1,6 +1,4 @@
-"""``sorites.passport``: run a battery on one model and write its passport, as a page, as JSON, as a
-badge and as Markdown.
-"""
+"""Run a battery on one model and write its passport (``sorites.passport``)."""
 
 from __future__ import annotations
 
@@ -8,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from sorites.analysis.passport import battery as parts
-from sorites.analysis.passport.battery import Asked, Open, Part, load_battery
+from sorites.analysis.passport.battery import Open, Part, Request, load_battery
 from sorites.analysis.passport.document import Passport, write_json
 from sorites.core import named_spec
 from sorites.evaluation.runner import BATCH
@@ -33,38 +31,54 @@ def passport(
     bar: Open | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> Passport:
-    """Run a battery (``short``, ``standard``, ``full`` or a TOML file) on a model and write its
-    passport into ``out``.
+    """Run a battery on a model and write its passport: a page, JSON, a badge and Markdown.
 
-    What is finished there already is not done again, and the result is the same as if it had not
-    been stopped. ``source`` names your own images; ``limit`` makes every part smaller, for a try.
+    Finished parts are not repeated, and interruptions do not change the result.
+
+    Args:
+        model: The model.
+        source: Your own images; by default those of the battery.
+        labels: The classes of ``source``.
+        battery: ``short``, ``standard``, ``full`` or a TOML file.
+        out: The folder to write; by default under ``passports``.
+        limit: Maximum number of samples of each part, for a quick trial.
+        batch: Images per batch.
+        workers: Number of workers.
+        bar: Opens a progress bar.
+        say: Receives notes about the progress.
+
+    Returns:
+        The passport as data.
     """
-    held = load_battery(battery)
+    loaded = load_battery(battery)
     folder = Path(out) if out is not None else default_folder(model, battery)
-    asked = Asked(model, held, folder, source, labels, limit, batch, workers)
-    left_out = parts.measure(asked, bar or _silent, say)
-    return write(asked, left_out)
+    request = Request(model, loaded, folder, source, labels, limit, batch, workers)
+    left_out = parts.measure(request, bar or _silent, say)
+    return write(request, left_out)
 
 
-def write(asked: Asked, left_out: dict[str, str]) -> Passport:
-    """Write the passport of runs that are done."""
-    folders = {name: folder for name, folder in parts.places(asked).items() if name not in left_out}
-    made = document(
-        asked.battery, folders, left_out, {part.name: _source(part, asked) for part in asked.battery.parts}
+def write(request: Request, left_out: dict[str, str]) -> Passport:
+    """Write the passport of finished runs."""
+    folders = {name: folder for name, folder in parts.folders_of(request).items() if name not in left_out}
+    content = document(
+        request.battery,
+        folders,
+        left_out,
+        {part.name: _source(part, request) for part in request.battery.parts},
     )
-    write_json(made, asked.folder)
-    write_badge(made, asked.folder)
-    write_card(made, asked.folder)
-    write_page(made, folders, asked.folder / PAGE)
-    return made
+    write_json(content, request.folder)
+    write_badge(content, request.folder)
+    write_card(content, request.folder)
+    write_page(content, folders, request.folder / PAGE)
+    return content
 
 
-def _source(part: Part, asked: Asked) -> str:
-    return "stamps in surroundings" if part.make else parts.recipe_of(part, asked).source
+def _source(part: Part, request: Request) -> str:
+    return "stamps in surroundings" if part.make else parts.recipe_of(part, request).source
 
 
 def default_folder(model: str, battery: str) -> Path:
-    """Return where a passport is written unless told otherwise."""
+    """Return the default folder of a passport."""
     return Path("passports") / f"{slug(named_spec(model)[0])}-{Path(battery).stem}"
 
 

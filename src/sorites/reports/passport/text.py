@@ -1,4 +1,4 @@
-"""The badge of a passport: a small SVG for a README, with the two numbers that say most."""
+"""The badge (SVG) and the model card (Markdown) of a passport."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from sorites.io.files import write_bytes
 from sorites.reports.passport.numbers import between_words, title
 
 NAME = "badge.svg"
-# The width of a letter in px, at 11 px Verdana and its like.
-WIDE = 6.6
-# The colour of the right half by the share of the clean accuracy that is left under shift.
+# Width of a letter in px, at 11 px Verdana or similar.
+LETTER_WIDTH = 6.6
+# Colour of the right half, by the share of clean accuracy left under shift.
 COLOURS = ((0.75, "#1e6b4b"), (0.5, "#6b6a1e"), (0.25, "#8a5a12"), (0.0, "#a3341b"))
 
 
@@ -22,28 +22,26 @@ def write_badge(passport: Passport, folder: Path) -> None:
 
 
 def badge(passport: Passport) -> str:
-    """Return the badge: accuracy clean and over all dials of the battery."""
+    """Return the badge: clean accuracy, and mean accuracy over all dials of the battery."""
     left = f"sorites {passport.battery.name} {passport.battery.version}"
     right = f"{_percent(passport.clean)} clean · {_percent(passport.shifted)} shifted"
-    kept = (passport.shifted.value or 0.0) / passport.clean.value if passport.clean.value else 0.0
-    colour = next(colour for least, colour in COLOURS if kept >= least)
-    one, two = (round(WIDE * len(text)) + 12 for text in (left, right))
+    retained = (passport.shifted.value or 0.0) / passport.clean.value if passport.clean.value else 0.0
+    colour = next(colour for least, colour in COLOURS if retained >= least)
+    left_px, right_px = (round(LETTER_WIDTH * len(text)) + 12 for text in (left, right))
+    width = left_px + right_px
     label = escape(f"{left}: {right}", {'"': "&quot;"})
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{one + two}" height="20" role="img"'
-        f' aria-label="{label}"><title>{label}</title><rect width="{one + two}" height="20" rx="3"'
-        f' fill="#3a3f46"/><path d="M{one} 0h{two - 3}a3 3 0 0 1 3 3v14a3 3 0 0 1-3 3H{one}z"'
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="20" role="img"'
+        f' aria-label="{label}"><title>{label}</title><rect width="{width}" height="20" rx="3"'
+        f' fill="#3a3f46"/><path d="M{left_px} 0h{right_px - 3}a3 3 0 0 1 3 3v14a3 3 0 0 1-3 3H{left_px}z"'
         f' fill="{colour}"/><g fill="#fff" font-family="Verdana,DejaVu Sans,sans-serif" font-size="11"'
-        f' text-anchor="middle"><text x="{one / 2:g}" y="14">{escape(left)}</text><text x="{one + two / 2:g}"'
-        f' y="14">{escape(right)}</text></g></svg>\n'
+        f' text-anchor="middle"><text x="{left_px / 2:g}" y="14">{escape(left)}</text>'
+        f'<text x="{left_px + right_px / 2:g}" y="14">{escape(right)}</text></g></svg>\n'
     )
 
 
 def _percent(number: Number) -> str:
     return "–" if number.value is None else f"{100 * number.value:.0f} %"
-
-
-# A passport as Markdown, to be pasted into a model card.
 
 
 CARD_NAME = "model_card.md"
@@ -70,7 +68,7 @@ def card(passport: Passport) -> str:
         *([f"- Weakest dials: {weak}"] if weak else []),
         *_risks(passport),
         "",
-        "| dial | half of the accuracy is lost at | 95 % interval | n |",
+        "| dial | half-accuracy severity | 95 % interval | n |",
         "|---|---|---|--:|",
         *(_line(dial) for dial in passport.dials),
         "",
@@ -88,20 +86,20 @@ def _sources(passport: Passport) -> str:
 def _risks(passport: Passport) -> list[str]:
     if passport.knows is None or not passport.knows.risk:
         return []
-    told = [f"{share(kept)} wrong if it answers {100 * kept.coverage:.0f} %" for kept in passport.knows.risk]
+    risks = [f"{share(kept)} error if it answers {100 * kept.coverage:.0f} %" for kept in passport.knows.risk]
     ood = [
-        f"{one.kind} {one.value:.2f}"
-        for one in passport.knows.auroc
-        if one.scorer == passport.knows.scorer and one.value is not None
+        f"{entry.kind} {entry.value:.2f}"
+        for entry in passport.knows.auroc
+        if entry.scorer == passport.knows.scorer and entry.value is not None
     ]
     return [
-        f"- Does it know: {'; '.join(told)}",
+        f"- Self-knowledge: {'; '.join(risks)}",
         *([f"- AUROC of {passport.knows.scorer}: {', '.join(ood)}"] if ood else []),
     ]
 
 
 def share(number: Number) -> str:
-    """Return a share with its interval in percent."""
+    """Format a share with its interval in percent."""
     if number.value is None:
         return "not measured"
     if number.low is None or number.high is None:

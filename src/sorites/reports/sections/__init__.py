@@ -1,7 +1,6 @@
-"""The sections of the page: functions of the view that return a section, or None where the section
-does not apply.
+"""The sections of the page: functions of the view that return a section, or None if it does not apply.
 
-Importing the room registers them all. A section imports parts, metrics and the view.
+Importing this package registers all of them. A section imports components, metrics and the view.
 """
 
 from sorites.core.registry import import_all

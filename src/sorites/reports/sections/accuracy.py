@@ -1,4 +1,4 @@
-"""The section of headline numbers, one card per model."""
+"""Sections on accuracy: headline numbers, curves, tables, corruption errors, and failed images."""
 
 from __future__ import annotations
 
@@ -42,18 +42,17 @@ from sorites.reports.view import UNTOUCHED, View
 Row = dict[str, Any]
 MEAN = "Accuracy under shift is the mean over shifts of the mean over the settings of each shift."
 LOST = (
-    "An image fails at the least severity at which the model is wrong about it, which is 0 where it is wrong"
-    " about the clean image: median failure severity counts images that the model never had. Half-accuracy severity does not: it"
-    " is where accuracy comes down to half of what it is on clean images. A trajectory is one image under"
-    " one shift at rising severity."
+    "An image fails at the least severity at which it is misclassified, which is 0 if the clean image is"
+    " misclassified; the median failure severity includes such images. The half-accuracy severity does not:"
+    " it"
+    " is where accuracy falls to half of the accuracy on clean images. A trajectory is one image under one"
+    " shift at rising severity."
 )
 
 
 @add_section(order=10)
 def headline(view: View) -> Section | None:
-    """One card per model: accuracy clean and under shift, the drop, and the severities at which
-    half of it is gone.
-    """
+    """One card per model: clean and shifted accuracy, the drop, and failure severities."""
     counted = view.compute(metrics.accuracy, by=("model",))
     if not counted.height:
         return None
@@ -61,15 +60,15 @@ def headline(view: View) -> Section | None:
     shifted = view.compute(metrics.mean_accuracy, by=("model",)).drop_nulls("value").height > 0
     lost = view.compute(metrics.failure_severity, by=("model",), relative=True).height > 0
     lead = " ".join(
-        [*([MEAN] if shifted else []), *([LOST] if lost else []), "The smaller figures are 95 % intervals."]
+        [*([MEAN] if shifted else []), *([LOST] if lost else []), "The small numbers are 95 % intervals."]
     )
     title = "The model at a glance" if len(cards) == 1 else "The models at a glance"
     return Section(title, tag("div", *cards, cls="cards"), "Models", lead)
 
 
 def _row(frame: pl.DataFrame, model: str) -> Row | None:
-    found = frame.filter(pl.col("model") == model).to_dicts()
-    return found[0] if found else None
+    rows = frame.filter(pl.col("model") == model).to_dicts()
+    return rows[0] if rows else None
 
 
 def _card(view: View, model: str) -> Html:
@@ -85,53 +84,54 @@ def _card(view: View, model: str) -> Html:
 
 def _figures(view: View, model: str) -> Html:
     clean = _row(view.compute(metrics.accuracy, UNTOUCHED, by=("model",)), model)
-    under = _row(view.compute(metrics.mean_accuracy, by=("model",)), model)
+    shifted = _row(view.compute(metrics.mean_accuracy, by=("model",)), model)
     drop = _row(view.compute(metrics.accuracy_drop, by=("model",)), model)
-    named = [("Clean", clean, percent), ("Under shift", under, percent), ("Drop", drop, _fall)]
-    shown = [
+    figures = [("Clean", clean, percent), ("Under shift", shifted, percent), ("Drop", drop, _change)]
+    drawn = [
         _figure(name, row, format_value)
-        for name, row, format_value in named
+        for name, row, format_value in figures
         if row is not None and row["value"] is not None
     ]
-    return tag("dl", *shown, cls="figures") if shown else EMPTY
+    return tag("dl", *drawn, cls="figures") if drawn else EMPTY
 
 
-def _fall(value: float | None) -> str:
-    """Return a drop as the change of the accuracy, so with its sign reversed."""
+def _change(value: float | None) -> str:
+    """Format a drop as the change of accuracy, with its sign reversed."""
     return points_of(None if value is None else -value)
 
 
 def _figure(name: str, row: Row, format_value: Any) -> Html:
-    ends = sorted((row["low"], row["high"]), reverse=format_value is _fall)
+    ends = sorted((row["low"], row["high"]), reverse=format_value is _change)
     low, high, big = (format_value(value).removesuffix(f"{THIN}points") for value in (*ends, row["value"]))
     interval = join([tag("small", between(low, high)), tag("small", f"n = {row['n']}")])
     return tag(
         "div",
-        tag("dt", name + (" (points)" if format_value is _fall else "")),
+        tag("dt", name + (" (points)" if format_value is _change else "")),
         tag("dd", tag("b", big), interval),
     )
 
 
 def _dial(view: View, model: str) -> Html:
-    """Return where half of all trajectories have failed, as a fraction of the greatest severity of
-    each shift.
-    """
+    """Draw where half of all trajectories have failed, relative to the greatest severity of each shift."""
     half = _row(view.compute(metrics.failure_severity, by=("model",), relative=True), model)
     if half is None:
         return EMPTY
     low, high, value = half["low"] or 0.0, half["high"], half["value"]
     if value is None:
         sentence = join(
-            [tag("b", "More than half"), f" of its images survive the greatest severity ({_of(half)})."]
+            [
+                tag("b", "More than half"),
+                f" of the images survive the greatest severity ({_survivors(half)}).",
+            ]
         )
     else:
         sentence = join(
             [
-                "Half of its images have failed at ",
+                "Half of the images have failed at ",
                 tag("b", percent(value, 0)),
                 " of the greatest severity ",
                 tag("span", _ends(half), cls="range"),
-                _never_had(view, model),
+                _clean_errors(view, model),
             ]
         )
     marks = [
@@ -139,21 +139,21 @@ def _dial(view: View, model: str) -> Html:
         tag("u", style=f"left:{100 * low:.1f}%;right:{100 - 100 * (1 if high is None else high):.1f}%"),
         *([tag("b", style=f"left:{100 * value:.1f}%")] if value is not None else []),
     ]
-    ends = tag("div", tag("span", "untouched"), tag("span", "greatest severity"), cls="ends")
+    ends = tag("div", tag("span", "clean"), tag("span", "greatest severity"), cls="ends")
     return tag(
         "div", tag("p", sentence), tag("div", *marks, cls="track", aria_hidden="true"), ends, cls="dial"
     )
 
 
-def _never_had(view: View, model: str) -> str:
-    """Say how many of the failed images were wrong when clean."""
+def _clean_errors(view: View, model: str) -> str:
+    """Return how many of the failed images are misclassified when clean."""
     clean = _row(view.compute(metrics.accuracy, UNTOUCHED, by=("model",)), model)
     if clean is None or clean["value"] is None or clean["value"] == 1:
         return "."
-    return f", counting the {percent(1 - clean['value'], 0)} that it has wrong when clean."
+    return f", including the {percent(1 - clean['value'], 0)} that are misclassified when clean."
 
 
-def _of(row: Row) -> str:
+def _survivors(row: Row) -> str:
     return f"{row['survived']} of {row['n']}"
 
 
@@ -187,7 +187,7 @@ def _line(view: View, shift: str, lost: Row, halved: Row | None) -> list[object]
 
 
 def _point(row: Row) -> Html:
-    """Return a severity with its interval; a missing one lies above the greatest severity."""
+    """Format a severity with its interval; a missing one is above the greatest severity."""
     value = "> max" if row["value"] is None else number(row["value"])
     high = "max" if row["high"] is None else number(row["high"])
     interval = "> max" if row["low"] is None else f"{number(row['low'])} to {high}"
@@ -201,17 +201,14 @@ def _missing(view: View, model: str) -> Html:
     counts = "counts" if row["missing"] == 1 else "count"
     return tag(
         "p",
-        f"{several(row['missing'], 'prediction')} failed and {counts} as missing, not as wrong.",
+        f"{several(row['missing'], 'prediction')} failed and {counts} as missing, not as misclassified.",
         cls="warn",
     )
 
 
-# The section of accuracy curves over severity.
-
-
 @add_section(order=20)
 def curves(view: View) -> Section | None:
-    """Small multiples, one per shift; every curve starts from the clean images at severity 0."""
+    """One accuracy curve per shift, starting from the clean images at severity 0."""
     shares = points(view)
     cards = [
         _curves_card(view, shift, rows)
@@ -219,21 +216,19 @@ def curves(view: View) -> Section | None:
         if (rows := shares.filter(pl.col("shift") == shift)).height
     ]
     lead = (
-        "Severity 0 is the untouched image; severity rises in the unit of each shift. The band is the 95 %"
+        "Severity 0 is the clean image; severity rises in the unit of each shift. The band is the 95 %"
         " interval."
     )
     if len(view.models) > 1:
         lead += (
-            " Click a model in any legend to hide it on the whole page, double-click to see it alone; with"
-            " keys, Enter and Shift-Enter do the same."
+            " Click a model in any legend to hide it on the whole page, double-click to show it alone; Enter"
+            " and Shift-Enter do the same on the keyboard."
         )
     return multiples(view, cards, "Accuracy as severity rises", "Accuracy", lead)
 
 
 def points(view: View) -> pl.DataFrame:
-    """Return accuracy by model, shift and severity, with clean images at 0; settings without a
-    severity are left out.
-    """
+    """Return accuracy by model, shift and severity, with clean images at 0, without unordered settings."""
     shares = view.compute(from_clean)
     return shares.filter(
         pl.col("shift").is_in(view.shifts) & pl.col("severity").is_not_null() & pl.col("value").is_not_null()
@@ -256,17 +251,14 @@ def _curves_card(view: View, shift: str, rows: pl.DataFrame) -> Html:
     )
 
 
-# The section with the numbers behind the curves, to read and to copy.
-
-
 @add_section(order=80)
 def numbers(view: View) -> Section | None:
     """A folded table of accuracy by model, shift and severity."""
-    answer = view.compute(metrics.accuracy)
-    if not answer.height:
+    accuracies = view.compute(metrics.accuracy)
+    if not accuracies.height:
         return None
-    places = {name: i for i, name in enumerate(view.shifts)}
-    rows = sorted(answer.to_dicts(), key=lambda row: places.get(row["shift"], -1))
+    positions = {name: i for i, name in enumerate(view.shifts)}
+    rows = sorted(accuracies.to_dicts(), key=lambda row: positions.get(row["shift"], -1))
     table = grid(
         ["model", "shift", "unit", "severity", "accuracy", "low", "high", "n", "missing"],
         [_numbers_line(view, row) for row in rows],
@@ -296,18 +288,14 @@ def _numbers_line(view: View, row: dict[str, Any]) -> list[str | Html]:
     ]
 
 
-# The section on corruption errors: errors relative to a reference model, where the suite names one.
-
-
 @add_section(order=70)
 def corruption(view: View) -> Section | None:
-    """A table of corruption errors and one of relative ones, where all runs that name a reference
-    name the same.
+    """Tables of corruption errors and relative corruption errors, if the runs name one reference model.
 
-    Absent where the reference is the only model, since its errors are 100 % of its own.
+    Absent if the reference is the only model, since its errors are 100 % by definition.
     """
-    named = {str(run.suite["reference"]) for run in view.runs if run.suite.get("reference")}
-    reference = named.pop() if len(named) == 1 else None
+    references = {str(run.suite["reference"]) for run in view.runs if run.suite.get("reference")}
+    reference = references.pop() if len(references) == 1 else None
     if reference is None or (reference not in view.models and not _readable(view, reference)):
         return None
     others = [model for model in view.models if model != reference]
@@ -329,7 +317,7 @@ def corruption(view: View) -> Section | None:
 
 
 def _readable(view: View, reference: str) -> bool:
-    """Return whether the reference is a file of errors that is available and fits the table."""
+    """Return whether the reference is a readable file of errors that fits the table."""
     try:
         return view.compute(metrics.relative_corruption_error, reference=reference).height > 0
     except SoritesError:
@@ -357,33 +345,35 @@ def _cell(row: dict[str, Any] | None, is_reference: bool) -> object:
     return join([percent(row["value"]), tag("small", f"{interval}, n = {row['n']}")])
 
 
-# The section on errors, which explains missing numbers.
-
-
-SHOWN = 20
+# Maximum number of kinds of errors listed.
+MAX_ERRORS = 20
 
 
 @add_section(order=90)
 def mistakes(view: View) -> Section | None:
-    """The first errors of the table, with equal ones on one line; absent where there are none."""
+    """The first errors of the table, with equal ones on one line; absent without errors."""
     failed = view.table.filter(pl.col("error").is_not_null())
     total = failed.select(pl.len()).collect(engine="streaming").item()
     if not total:
         return None
-    alike = ["sample_id", "shift", "error"]
-    kinds = failed.group_by(alike).agg(rows=pl.len()).sort(alike).collect(engine="streaming")
+    keys = ["sample_id", "shift", "error"]
+    kinds = failed.group_by(keys).agg(rows=pl.len()).sort(keys).collect(engine="streaming")
     lines = [
         [r["sample_id"], r["shift"], _text(r["error"]), count(r["rows"])]
-        for r in kinds.head(SHOWN).to_dicts()
+        for r in kinds.head(MAX_ERRORS).to_dicts()
     ]
-    verb = "holds" if total == 1 else "hold"
+    verb = "has" if total == 1 else "have"
     lead = (
         f"{several(total, 'row')} of the table {verb} an error instead of a prediction; they count as"
-        " missing, not as wrong."
+        " missing, not as misclassified."
     )
-    lead += f" The first {SHOWN} of {count(kinds.height)} kinds are listed." if kinds.height > SHOWN else ""
+    lead += (
+        f" The first {MAX_ERRORS} of {count(kinds.height)} kinds are listed."
+        if kinds.height > MAX_ERRORS
+        else ""
+    )
     table = grid(["sample", "shift", "error", "rows"], lines, text=3)
-    return Section("Images that could not be judged", tag("article", table, cls="card"), "Errors", lead)
+    return Section("Images that could not be evaluated", tag("article", table, cls="card"), "Errors", lead)
 
 
 def _text(error: str, longest: int = 400) -> Html:

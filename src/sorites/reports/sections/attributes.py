@@ -1,6 +1,4 @@
-"""The section on uncommon attributes (FOCUS): accuracy by how many are uncommon, the gap of each
-kind, and images.
-"""
+"""Sections on uncommon attributes (FOCUS): accuracy, gaps, images, and class x attribute maps."""
 
 from __future__ import annotations
 
@@ -29,34 +27,36 @@ from sorites.reports.components.markup import (
 from sorites.reports.section import Section, add_section
 from sorites.reports.view import View
 
-# Images of this many samples are shown.
-SHOWN = 6
+# Number of samples whose images are shown.
+MAX_SAMPLES = 6
 FOUR = "grid-template-columns:repeat(4,minmax(0,1fr))"
 
 
 @add_section(order=52)
 def partitions(view: View) -> Section | None:
-    """Curves over the number of uncommon kinds, tables of their sets and gaps, and images; absent
-    without attributes.
-    """
-    found = view.compute(metrics.partition_accuracy)
-    if not found.height:
+    """Curves over the number of uncommon kinds, tables of gaps, and images; absent without attributes."""
+    accuracies = view.compute(metrics.partition_accuracy)
+    if not accuracies.height:
         return None
     lead = (
         "Time, weather and location are kinds of attributes; a kind is uncommon for an image if any of its"
-        " values is uncommon for the class. P0 holds images with no uncommon kind, P1 those with one, and"
-        " so on. The gap is the accuracy where a kind is common minus the accuracy where it is not; its"
-        " interval is a bootstrap over images."
+        " values"
+        " is uncommon for the class. P0 are images without uncommon kinds, P1 those with one, and so on. The"
+        " gap is the accuracy where a kind is common minus the accuracy where it is uncommon; its interval is"
+        " a"
+        " bootstrap over images."
     )
-    left = card("By the number of uncommon kinds", _chart(view, found))
+    left = card("By the number of uncommon kinds", _chart(view, accuracies))
     right = tag("article", tag("h3", "Gap of each kind"), _gaps(view), cls="card")
-    whole = tag("article", _table(view, found), cls="card")
+    whole = tag("article", _table(view, accuracies), cls="card")
     body = join([tag("div", left, right, cls="cards two"), tag("div", whole, cls="below"), _images(view)])
-    return Section("How much do uncommon settings cost?", body, "Settings", lead)
+    return Section("How much do uncommon contexts cost?", body, "Contexts", lead)
 
 
-def _chart(view: View, found: pl.DataFrame) -> Html:
-    whole = found.filter(pl.col("kinds").is_null()).with_columns(severity=pl.col("uncommon").cast(pl.Float64))
+def _chart(view: View, accuracies: pl.DataFrame) -> Html:
+    whole = accuracies.filter(pl.col("kinds").is_null()).with_columns(
+        severity=pl.col("uncommon").cast(pl.Float64)
+    )
     top = float(whole["severity"].max() or 1)  # type: ignore[arg-type]
     axis = {"dtick": 1, "range": [-0.15, top + 0.15], "tickprefix": "P"}
     fig = figure(view, "number of uncommon kinds", "accuracy", yaxis=dict(PERCENT_AXIS), xaxis=axis)
@@ -67,11 +67,13 @@ def _chart(view: View, found: pl.DataFrame) -> Html:
     return plot(fig, "Accuracy of each model against the number of uncommon kinds")
 
 
-def _table(view: View, found: pl.DataFrame) -> Html:
-    sets = found.select("uncommon", "kinds").unique().sort("uncommon", "kinds", nulls_last=False).rows()
-    cells = {(row["model"], row["uncommon"], row["kinds"]): row for row in found.to_dicts()}
+def _table(view: View, accuracies: pl.DataFrame) -> Html:
+    sets = accuracies.select("uncommon", "kinds").unique().sort("uncommon", "kinds", nulls_last=False).rows()
+    cells = {(row["model"], row["uncommon"], row["kinds"]): row for row in accuracies.to_dicts()}
     head = ["", *(f"P{n}" if kinds is None else kinds.replace("+", " + ") for n, kinds in sets)]
-    lines = [[model, *(_share(cells.get((model, *one))) for one in sets)] for model in view.models]
+    lines = [
+        [model, *(_share(cells.get((model, *kinds_key))) for kinds_key in sets)] for model in view.models
+    ]
     return grid(
         head,
         lines,
@@ -106,36 +108,34 @@ def _gap(row: dict[str, Any] | None) -> object:
 
 
 def _images(view: View) -> Html:
-    """Return a few samples with one image per number of uncommon kinds, and the predictions of
-    the models.
-    """
+    """Return a few samples, with one image per number of uncommon kinds and the predictions of the models."""
     rows = view.table.filter(
         (pl.col("output") == "label") & pl.col("correct").is_not_null() & (pl.col("attrs").list.len() > 1)
     )
     keep = ("run_id", "sample_id", "shift", "severity", "params", "model", "pred", "correct", "attrs")
-    several = (
+    candidates = (
         rows.group_by("run_id", "sample_id")
         .agg(images=pl.col("image_id").n_unique())
         .filter(pl.col("images") > 3)
     )
-    objects = several.select("run_id", "sample_id").collect(engine="streaming").rows()
-    fair = fair_order(objects, lambda obj: obj)[:SHOWN]
-    chosen = pl.DataFrame(fair, schema={"run_id": pl.String, "sample_id": pl.String}, orient="row")
-    seen = (
+    objects = candidates.select("run_id", "sample_id").collect(engine="streaming").rows()
+    selected = fair_order(objects, lambda obj: obj)[:MAX_SAMPLES]
+    chosen = pl.DataFrame(selected, schema={"run_id": pl.String, "sample_id": pl.String}, orient="row")
+    verdicts = (
         rows.select(keep)
         .join(chosen.lazy(), on=["run_id", "sample_id"], how="semi")
         .collect(engine="streaming")
     )
-    drawn = [_obj(view, seen.filter(pl.col("sample_id") == name)) for name in chosen["sample_id"]]
-    shown = [one for one in drawn if one]
-    return tag("div", *shown, cls="cards two below") if shown else EMPTY
+    drawn = [_sample_card(view, verdicts.filter(pl.col("sample_id") == name)) for name in chosen["sample_id"]]
+    cards = [card for card in drawn if card]
+    return tag("div", *cards, cls="cards two below") if cards else EMPTY
 
 
-def _obj(view: View, seen: pl.DataFrame) -> Html:
+def _sample_card(view: View, verdicts: pl.DataFrame) -> Html:
     uncommon = (
         pl.col("attrs").list.eval(pl.element().struct.field("common").not_().fill_null(False)).list.sum()
     )
-    ordered = seen.with_columns(uncommon=uncommon).sort("uncommon", "params")
+    ordered = verdicts.with_columns(uncommon=uncommon).sort("uncommon", "params")
     frames = []
     for _, images in ordered.group_by("uncommon", maintain_order=True):
         first = images.filter(pl.col("params") == images["params"][0])
@@ -144,7 +144,7 @@ def _obj(view: View, seen: pl.DataFrame) -> Html:
     return (
         tag(
             "article",
-            tag("h3", seen["sample_id"][0]),
+            tag("h3", verdicts["sample_id"][0]),
             tag("div", *drawn, cls="frames", style=FOUR),
             cls="card strip",
         )
@@ -153,20 +153,20 @@ def _obj(view: View, seen: pl.DataFrame) -> Html:
     )
 
 
-def _frame(view: View, seen: pl.DataFrame) -> Html:
-    row = seen.row(0, named=True)
+def _frame(view: View, image_rows: pl.DataFrame) -> Html:
+    row = image_rows.row(0, named=True)
     params = json.loads(row["params"] or "{}")
     image_u8 = view.image(row["run_id"], row["sample_id"], row["shift"], params or row["severity"] or 0.0)
     if image_u8 is None:
         return EMPTY
     words = ", ".join(a["value"] for a in row["attrs"] if a["key"] != "class")
-    verdicts = {r["model"]: r for r in seen.to_dicts()}
+    verdicts = {r["model"]: r for r in image_rows.to_dicts()}
     wrong = [
         f"{m}: {view.class_name(row['run_id'], r['pred'])}"
         for m in view.models
         if (r := verdicts.get(m)) and not r["correct"]
     ]
-    verdict = "; ".join(wrong) if wrong else "all models right"
+    verdict = "; ".join(wrong) if wrong else "all models correct"
     image = tag(
         "img", src=data_uri(image_u8), alt=f"{row['sample_id']}: {words}; {verdict}", decoding="async"
     )
@@ -176,18 +176,16 @@ def _frame(view: View, seen: pl.DataFrame) -> Html:
     )
 
 
-# The section with class x attribute maps (FOCUS): accuracy of every class at every attribute, and the gap
-# of uncommon ones.
+# --- Class x attribute maps
 
-
-# A map with more classes than this is folded.
-MANY = 25
+# Maps with more classes are folded.
+MAX_CLASSES_UNFOLDED = 25
 COMMON, UNCOMMON = "#0072b2", "#e69f00"
 
 
 @add_section(order=53)
 def settings_map(view: View) -> Section | None:
-    """One heat map per kind, one model at a time, as FOCUS draws them; absent without attributes."""
+    """One map per kind, one model at a time, as in FOCUS; absent without attributes."""
     cells = view.compute(metrics.attribute_accuracy)
     if not cells.height:
         return None
@@ -197,12 +195,13 @@ def settings_map(view: View) -> Section | None:
         for model in view.models
     }
     lead = (
-        "Blue cells are common for the class, orange ones are uncommon; stronger colour is higher accuracy. A"
-        " image with several values of a kind counts in each of their cells. The gap is the accuracy of the"
-        " common cells minus that of the uncommon ones; a dash means that one side is empty."
+        "Blue cells are common for the class, orange ones uncommon; stronger colour is higher accuracy. An"
+        " image"
+        " with several values of a kind counts in each of their cells. The gap is the accuracy of the common"
+        " cells minus that of the uncommon ones; a dash means that one of them is empty."
     )
     return Section(
-        "Which classes suffer in which settings?", picked("settings", "Model", maps), "Class × setting", lead
+        "Which classes suffer in which contexts?", picked("settings", "Model", maps), "Class × context", lead
     )
 
 
@@ -238,10 +237,10 @@ def _map(kind: str, cells: pl.DataFrame, gaps: pl.DataFrame) -> Html:
         tag("tbody", *body),
         cls="heat",
     )
-    shown = tag("div", table, cls="scroll", tabindex="0")
-    if len(classes) > MANY:
-        shown = tag("details", tag("summary", f"{len(classes) - 1} classes by {kind}"), shown)
-    return tag("article", shown, cls="card")
+    body_html = tag("div", table, cls="scroll", tabindex="0")
+    if len(classes) > MAX_CLASSES_UNFOLDED:
+        body_html = tag("details", tag("summary", f"{len(classes) - 1} classes by {kind}"), body_html)
+    return tag("article", body_html, cls="card")
 
 
 def _cell(row: dict[str, Any] | None) -> Html:
@@ -260,7 +259,7 @@ def _cell(row: dict[str, Any] | None) -> Html:
 
 def _settings_map_gap(row: dict[str, Any] | None) -> Html:
     if row is None or row["value"] is None:
-        return tag("td", DASH, title="nothing common or nothing uncommon to compare")
+        return tag("td", DASH, title="no common or no uncommon cells to compare")
     return tag(
         "td",
         points(row["value"], 0).split("\u202f")[0],

@@ -1,6 +1,4 @@
-"""The section on camera settings: heat maps of ISO and shutter, the best and worst, and the gain of
-choosing the setting.
-"""
+"""Sections on camera settings: maps of ISO and shutter, exposure control, and contact sheets."""
 
 from __future__ import annotations
 
@@ -51,7 +49,7 @@ POLICY_NAMES = {
 
 @add_section(order=34)
 def exposure(view: View) -> Section | None:
-    """Heat maps per model, aperture and light; then the tables. Absent without a camera grid."""
+    """Maps per model, aperture and light, and tables; absent without a camera grid."""
     settings = view.compute(metrics.setting_accuracy).filter(pl.col("n") > 0)
     maps = {
         model: drawn
@@ -61,8 +59,9 @@ def exposure(view: View) -> Section | None:
     if not maps:
         return None
     lead = (
-        "Accuracy in % at each ISO and shutter time, one map per aperture and light; stronger blue is better,"
-        " and hovering shows the interval and n. Automatic exposure is shown beside the maps."
+        "Accuracy in % at each ISO and shutter time, one map per aperture and light; darker blue is better,"
+        " and"
+        " hovering shows the interval and n. Automatic exposure is shown beside the maps."
     )
     tables = [tag("article", part, cls="card") for part in (_ends(view), _control(view)) if part]
     below = tag("div", tag("div", *tables, cls="stack"), cls="below") if tables else EMPTY
@@ -80,7 +79,7 @@ def _ends(view: View) -> Html:
                 lines.append([model, light, *(_end(row, light) for row in ends)])
     caption = (
         "Accuracy at the best, worst and average setting and with automatic exposure. "
-        "The difference is |on − off|; its best is the least."
+        "The difference is |on − off|; the smallest is best."
     )
     return (
         grid(["", "lamp", "best", "worst", "average", "automatic"], lines, text=2, caption=caption)
@@ -108,8 +107,7 @@ def _control(view: View) -> Html:
         if (row := rows.get((model, policy)))
     ]
     caption = (
-        "Accuracy when the setting is chosen for the model, and the gain over automatic exposure on the same"
-        " images"
+        "Accuracy for each way to choose the setting, and the gain over automatic exposure on the same images"
     )
     return (
         grid(["", "setting chosen", "accuracy", "gain", "n"], lines, text=2, caption=caption)
@@ -130,24 +128,21 @@ def _gain(row: Row) -> Html:
     )
 
 
-# A contact sheet: one image at every camera setting, and images that are wrong with automatic
-# exposure only.
+# --- Contact sheet: one image at every camera setting, and images that only automatic exposure gets wrong
 
-
-# The pairs of images below the sheet may take this many bytes, as encoded in the file.
-WEIGHT = 500_000
-# On a sheet of more images than this they are drawn half as large, so that all of them are there.
-SMALL = 60
-# At most this many images per model that its best setting gets right and automatic exposure gets
-# wrong.
-LOST = 4
+# Maximum size of the image pairs below the sheet, in bytes.
+PAIR_BYTES = 500_000
+# Sheets of more images are drawn at half size.
+MAX_FULL_SIZE = 60
+# Maximum number of pairs per model.
+MAX_PAIRS = 4
 
 ContactRow = dict[str, Any]
 
 
 @add_section(order=36)
 def contact(view: View) -> Section | None:
-    """Images of a camera grid; absent where no run can make its images again."""
+    """Images of a camera grid; absent without available images."""
     if not any(run.image for run in view.runs) or not view.compute(metrics.setting_share).height:
         return None
     rows = judged(view)
@@ -155,11 +150,12 @@ def contact(view: View) -> Section | None:
     sheet = _sheet(book, rows, view)
     if not sheet:
         return None
-    sheets = {model: part for model in view.models if (part := _saved(view, book, rows, model))}
+    sheets = {model: part for model in view.models if (part := _pairs_of_images(view, book, rows, model))}
     lead = (
-        "One image at every camera setting; a green frame means that the model is right, an orange one that"
-        " it is wrong. Below are images that the model gets wrong with automatic exposure and right with"
-        " its best single setting."
+        "One image at every camera setting; a green frame is correct, an orange frame misclassified. Below"
+        " are"
+        " images that the model misclassifies with automatic exposure and classifies correctly with its best"
+        " single setting."
     )
     below = tag("div", picked("contact", "Model", sheets), cls="below") if sheets else EMPTY
     return Section("What the camera saw", join([sheet, below]), "Contact sheet", lead)
@@ -167,10 +163,10 @@ def contact(view: View) -> Section | None:
 
 @dataclass
 class Book:
-    """Images of a camera grid as data URIs; ``left`` is what remains of the bytes for pairs of them."""
+    """Images of a camera grid as data URIs; ``left`` counts down the bytes for pairs."""
 
     view: View
-    left: int = WEIGHT
+    left: int = PAIR_BYTES
 
     def figure(self, row: ContactRow, caption: str, side: int = SIDE) -> Html:
         uri = self.uri(row, side)
@@ -190,7 +186,7 @@ class Book:
 
 
 def judged(view: View) -> pl.DataFrame:
-    """Return the judged rows of camera grids, with their settings as columns."""
+    """Return the evaluated rows of camera grids, with their settings as columns."""
     rows = with_settings(view.table).filter((pl.col("output") == "label") & pl.col("correct").is_not_null())
     return rows.select(
         "run_id", "model", "sample_id", "shift", "params", "correct", "light", "exposure", *DIALS
@@ -198,20 +194,20 @@ def judged(view: View) -> pl.DataFrame:
 
 
 def _sheet(book: Book, rows: pl.DataFrame, view: View) -> Html:
-    """Show the sample that is right at about half of the settings, since it shows the most about them."""
+    """Draw the sample that is correct at about half of the settings, which is the most informative."""
     model = next((name for name in view.models if name in set(rows["model"])), None)
     model_rows = rows.filter(pl.col("model") == model)
     shares = model_rows.filter(~AUTO).group_by("sample_id").agg(pl.col("correct").mean())
     if model is None or not shares.height:
         return EMPTY
     sample = shares.sort((pl.col("correct") - 0.5).abs(), "sample_id")["sample_id"][0]
-    one = model_rows.filter(pl.col("sample_id") == sample)
-    side = SIDE if one.height <= SMALL else SIDE // 2
-    cards = [_page(book, part, light, aperture, side) for (light, aperture), part in _pages(one)]
-    shown = [card for card in cards if card]
+    sample_rows = model_rows.filter(pl.col("sample_id") == sample)
+    side = SIDE if sample_rows.height <= MAX_FULL_SIZE else SIDE // 2
+    cards = [_page(book, part, light, aperture, side) for (light, aperture), part in _pages(sample_rows)]
+    drawn = [card for card in cards if card]
     return (
-        join([tag("p", tag("b", model), f" · {sample}"), tag("div", *shown, cls="cards two")])
-        if shown
+        join([tag("p", tag("b", model), f" · {sample}"), tag("div", *drawn, cls="cards two")])
+        if drawn
         else EMPTY
     )
 
@@ -253,7 +249,7 @@ def _grid(book: Book, rows: pl.DataFrame, side: int) -> Html:
     )
 
 
-def _saved(view: View, book: Book, rows: pl.DataFrame, model: str) -> Html:
+def _pairs_of_images(view: View, book: Book, rows: pl.DataFrame, model: str) -> Html:
     best = [
         r
         for r in view.compute(metrics.setting_table).to_dicts()
@@ -262,14 +258,16 @@ def _saved(view: View, book: Book, rows: pl.DataFrame, model: str) -> Html:
     if not best or best[0]["iso"] is None:
         return EMPTY
     model_rows = rows.filter(pl.col("model") == model)
-    kept = model_rows.filter(~AUTO, pl.col("correct"), *(pl.col(name) == best[0][name] for name in DIALS))
-    lost = model_rows.filter(AUTO, ~pl.col("correct")).unique(
+    correct_rows = model_rows.filter(
+        ~AUTO, pl.col("correct"), *(pl.col(name) == best[0][name] for name in DIALS)
+    )
+    missed = model_rows.filter(AUTO, ~pl.col("correct")).unique(
         ["sample_id", "light"], keep="first", maintain_order=True
     )
     pairs = (
-        lost.join(kept, on=["run_id", "sample_id", "light", "model", "shift"], suffix="_kept")
+        missed.join(correct_rows, on=["run_id", "sample_id", "light", "model", "shift"], suffix="_kept")
         .sort("sample_id", "light")
-        .head(LOST)
+        .head(MAX_PAIRS)
     )
     strips: list[Html] = []
     for row in pairs.to_dicts():
@@ -280,7 +278,7 @@ def _saved(view: View, book: Book, rows: pl.DataFrame, model: str) -> Html:
 
 
 def _strip(book: Book, row: ContactRow, setting: str) -> Html:
-    kept = {**row, "params": row["params_kept"], "correct": True}
-    frames = [book.figure(row, "automatic"), book.figure(kept, setting)]
+    correct = {**row, "params": row["params_kept"], "correct": True}
+    frames = [book.figure(row, "automatic"), book.figure(correct, setting)]
     what = tag("p", tag("b", row["sample_id"]), tag("span", f"lamp {row['light']}"), cls="what")
     return tag("div", what, tag("div", *frames, cls="frames"), cls="strip")

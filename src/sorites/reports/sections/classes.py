@@ -1,4 +1,4 @@
-"""The section of accuracy by class: which classes does a shift take first?"""
+"""The section on accuracy by class."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 
 from sorites import metrics
-from sorites.reports.components.lenses import HELD, csv_link, long_table
+from sorites.reports.components.lenses import MAX_ROWS, csv_link, long_table
 from sorites.reports.components.markup import (
     DASH,
     Html,
@@ -24,13 +24,12 @@ from sorites.reports.components.scorers import estimate
 from sorites.reports.section import Section, add_section
 from sorites.reports.view import UNTOUCHED, View
 
-# Classes with fewer images than this are marked: their numbers say little.
-FEW = 10
-# The table is folded where no class has this many images: its numbers say something of images,
-# not of classes.
-ALONE = 3
-# The CSV file holds this many rows at most.
-KEPT = 20_000
+# Classes with fewer images are greyed out, since their numbers are unreliable.
+FEW_IMAGES = 10
+# The table is folded if no class has this many images.
+LEAST_TO_UNFOLD = 3
+# Maximum number of rows of the CSV file.
+MAX_CSV_ROWS = 20_000
 TITLE = "Which classes suffer most?"
 ENDS = ("value", "low", "high")
 HEAD = (
@@ -51,46 +50,45 @@ HEAD = (
 
 @add_section(order=48)
 def classes(view: View) -> Section | None:
-    """A table per model: accuracy of each class clean and shifted, the greatest loss first; absent
-    with one class.
-    """
-    found = class_rows(view)
-    if found["label"].n_unique() < 2:
+    """A table per model with the clean and shifted accuracy of each class; absent with one class."""
+    by_class = class_rows(view)
+    if by_class["label"].n_unique() < 2:
         return None
     run_id = view.table.select(pl.col("run_id").first()).collect().item()
-    names = {label: view.class_name(run_id, label) for label in found["label"].unique()}
-    models = [model for model in view.models if model in set(found["model"])]
-    most, greatest = HELD // len(models), int(found["n"].max())  # type: ignore[arg-type]
-    open_rows = 12 if greatest >= ALONE else 0
+    names = {label: view.class_name(run_id, label) for label in by_class["label"].unique()}
+    models = [model for model in view.models if model in set(by_class["model"])]
+    most, greatest = MAX_ROWS // len(models), int(by_class["n"].max())  # type: ignore[arg-type]
+    open_rows = 12 if greatest >= LEAST_TO_UNFOLD else 0
     parts = {
-        model: _card(model, found.filter(pl.col("model") == model), names, most, open_rows)
+        model: _card(model, by_class.filter(pl.col("model") == model), names, most, open_rows)
         for model in models
     }
-    rows = found.head(KEPT).to_dicts()
-    told = [[row["model"], names[row["label"]], *(_plain(row[name]) for name in HEAD[2:])] for row in rows]
-    few = f"with fewer than {FEW} images (in grey) a number says little."
+    rows = by_class.head(MAX_CSV_ROWS).to_dicts()
+    csv_rows = [
+        [row["model"], names[row["label"]], *(_plain(row[name]) for name in HEAD[2:])] for row in rows
+    ]
+    few = f"numbers of classes with fewer than {FEW_IMAGES} images (in grey) are unreliable."
     lead = (
-        "Accuracy of each class on its clean images and under shift, the greatest loss first. The loss is"
-        f" taken on the same images, with its 95 % interval; {few}"
+        "Accuracy of each class on clean images and under shift, greatest loss first. The loss is computed on"
+        f" the same images, with its 95 % interval; {few}"
     )
-    if found["drop"].is_null().all():
-        lead = f"Accuracy of each class, the lowest first, with its 95 % interval; {few}"
-    if greatest < ALONE:
+    if by_class["drop"].is_null().all():
+        lead = f"Accuracy of each class, lowest first, with its 95 % interval; {few}"
+    if greatest < LEAST_TO_UNFOLD:
         lead = (
-            f"No class has more than {several(greatest, 'image')}, which says little about classes: the"
+            f"No class has more than {several(greatest, 'image')}, which is too few to compare classes, so"
+            " the"
             f" table is folded. {lead}"
         )
-    paper = tag("p", "On paper, the twelve greatest losses of each model are shown.", cls="note on-paper")
-    body = join([picked("classes", "Model", parts), paper, csv_link("classes", HEAD, told)])
+    paper = tag("p", "In print, the twelve greatest losses of each model are shown.", cls="note on-paper")
+    body = join([picked("classes", "Model", parts), paper, csv_link("classes", HEAD, csv_rows)])
     return Section(
-        "Which classes are hardest?" if found["drop"].is_null().all() else TITLE, body, "Classes", lead
+        "Which classes are hardest?" if by_class["drop"].is_null().all() else TITLE, body, "Classes", lead
     )
 
 
 def class_rows(view: View) -> pl.DataFrame:
-    """Return one row per model and class: n, accuracy clean and shifted, and the drop, each with
-    its interval.
-    """
+    """Return n, clean and shifted accuracy and the drop per model and class, each with its interval."""
     keys = ["model", "label"]
     parts = {
         "clean": view.compute(metrics.accuracy, UNTOUCHED, by=tuple(keys)),
@@ -118,8 +116,8 @@ def _card(model: str, rows: pl.DataFrame, names: dict[int, str], most: int, open
 
 
 def _table(rows: pl.DataFrame, names: dict[int, str], most: int) -> Html:
-    has = {name: bool(rows[name].is_not_null().any()) for name in ("clean", "shifted", "drop")}
-    shown = [name for name, any_ in has.items() if any_]
+    available = {name: bool(rows[name].is_not_null().any()) for name in ("clean", "shifted", "drop")}
+    shown = [name for name, present in available.items() if present]
     lines = [_line(row, names, shown) for row in rows.to_dicts()]
     titles = {"clean": "clean", "shifted": "shifted", "drop": "change"}
     head = ["", "images", *(titles[name] for name in shown)]
@@ -130,7 +128,7 @@ def _table(rows: pl.DataFrame, names: dict[int, str], most: int) -> Html:
 
 def _line(row: dict[str, Any], names: dict[int, str], shown: list[str]) -> list[object]:
     name = names[row["label"]]
-    title = tag("span", name, cls="few") if row["n"] < FEW else name
+    title = tag("span", name, cls="few") if row["n"] < FEW_IMAGES else name
     cells = {"clean": _share(row, "clean"), "shifted": _share(row, "shifted"), "drop": _change(row)}
     return [title, count(row["n"]), *(cells[key] for key in shown)]
 

@@ -1,6 +1,4 @@
-"""Sections that compare models: do shifts agree on their order, does the ImageNet-C disk matter,
-does size help?
-"""
+"""Sections that compare models: agreement of shifts, lens blur, size, ranks, and accuracy on the line."""
 
 from __future__ import annotations
 
@@ -26,27 +24,25 @@ from sorites.reports.section import Section, add_section, multiples
 from sorites.reports.view import UNTOUCHED, View
 
 DISK = "defocus_disk"
-# With fewer models than this, an order means little and the section is absent.
-FEWEST = 4
+# With fewer models, rankings and lines are not meaningful and the sections are absent.
+MIN_MODELS = 4
 
 
 @add_section(order=45)
 def agreement(view: View) -> Section | None:
-    """Kendall's tau between shifts as a matrix with its p-values; absent with fewer than four
-    models or two shifts.
-    """
-    if len(view.models) < FEWEST or len(view.shifts) < 2:
+    """Kendall's tau between shifts with p-values; absent with fewer than four models or two shifts."""
+    if len(view.models) < MIN_MODELS or len(view.shifts) < 2:
         return None
     pairs = view.compute(metrics.rank_agreement).filter(pl.col("value").is_not_null())
     if not pairs.height:
         return None
     lead = (
-        "Each cell is Kendall's tau-b between the orders of the models under two shifts: 1 is the same"
-        " order, 0 is no relation, −1 is the reverse order. The small figures are p-values against no"
-        f" relation, over {len(view.models)} models."
+        "Each cell is Kendall's tau-b between the rankings of the models under two shifts: 1 is the same"
+        " ranking, 0 is no association, −1 is the reverse. The small numbers are p-values against no"
+        f" association, over {len(view.models)} models."
     )
     return Section(
-        "Do the shifts agree on the order of the models?",
+        "Do the shifts agree on the ranking of the models?",
         tag("article", _matrix(view, pairs), cls="card"),
         "Agreement",
         lead,
@@ -56,7 +52,13 @@ def agreement(view: View) -> Section | None:
 def _matrix(view: View, pairs: pl.DataFrame) -> Html:
     cells = {(row["shift"], row["other"]): row for row in pairs.to_dicts()}
     names = ["clean", *view.shifts]
-    lines = [[one, *(_tau(cells.get((one, two)), one == two) for two in names)] for one in names]
+    lines = [
+        [
+            row_name,
+            *(_tau(cells.get((row_name, column_name)), row_name == column_name) for column_name in names),
+        ]
+        for row_name in names
+    ]
     return grid(["", *names], lines, caption="Kendall's tau-b, with its p-value")
 
 
@@ -72,9 +74,7 @@ def _tau(row: dict[str, Any] | None, same: bool) -> object:
 
 @add_section(order=46)
 def optics(view: View) -> Section | None:
-    """Averages over the optical shifts with and without the disk; absent unless the run has the
-    disk and other optical shifts.
-    """
+    """Means over optical shifts with and without the disk; absent unless the run has both."""
     others = [name for name in view.shifts if name in OPTICAL]
     if DISK not in view.shifts or not others:
         return None
@@ -82,29 +82,30 @@ def optics(view: View) -> Section | None:
     if means.is_empty():
         return None
     cells = {(row["model"], row["shift"]): row for row in means.to_dicts()}
-    kept = {
+    subsets = {
         "without the disk": pl.col("shift").is_in(others),
         "with the disk": pl.col("shift").is_in([*others, DISK]),
     }
-    pooled = {name: _by_model(view.compute(metrics.mean_accuracy, where)) for name, where in kept.items()}
+    pooled = {name: _by_model(view.compute(metrics.mean_accuracy, where)) for name, where in subsets.items()}
     clean = _by_model(view.compute(metrics.accuracy, UNTOUCHED, by=("model",)))
     lines = [
         [
             model,
             _share(clean.get(model)),
             *(_share(cells.get((model, shift))) for shift in [*others, DISK]),
-            *(_share(pooled[name].get(model)) for name in kept),
+            *(_share(pooled[name].get(model)) for name in subsets),
         ]
         for model in view.models
     ]
     body = grid(
-        ["", "clean", *others, DISK, *kept],
+        ["", "clean", *others, DISK, *subsets],
         lines,
         caption="Mean accuracy over severities, with its 95 % interval",
     )
     lead = (
-        "Published averages over lens blurs differ in whether they include the disk blur of ImageNet-C; here"
-        " are both."
+        "Published averages over lens blurs differ in whether they include the disk blur of ImageNet-C; both"
+        " are"
+        " shown here."
     )
     return Section("Lens blur with and without the disk", tag("article", body, cls="card"), "Lens blur", lead)
 
@@ -124,9 +125,7 @@ def _share(row: dict[str, Any] | None) -> object:
 
 @add_section(order=47)
 def size(view: View) -> Section | None:
-    """Accuracy against the number of parameters, where it is known for at least three models of
-    different size.
-    """
+    """Accuracy against the number of parameters; absent without three models of known, different size."""
     sizes = {name: n for run in view.runs for name, n in (run.info.get("parameters") or {}).items() if n}
     if len({sizes[m] for m in view.models if m in sizes}) < 3 or not view.shifts:
         return None
@@ -138,15 +137,13 @@ def size(view: View) -> Section | None:
         for row, hollow in ((clean.get(model), True), (shifted.get(model), False)):
             if row is not None and row["value"] is not None:
                 fig.add_trace(_dot(view, model, sizes[model] / 1e6, row, hollow))
-    lead = (
-        "Hollow symbols are clean images, filled ones are the mean over the shifts. Bars are 95 % intervals."
-    )
+    lead = "Hollow symbols are clean images, filled ones the mean over shifts. Bars are 95 % intervals."
     body = tag("article", plot(fig, "Accuracy against the number of parameters"), cls="card")
     return Section("Are larger models more robust?", body, "Size", lead)
 
 
 def _dot(view: View, model: str, millions: float, row: dict[str, Any], hollow: bool) -> dict[str, Any]:
-    drawn = pen(view, model)
+    model_pen = pen(view, model)
     hover = f"{'clean' if hollow else 'under shift'} %{{y:.1%}}<br>%{{x:.3~g}} M parameters<br>n = {row['n']}"
     return {
         "type": "scatter",
@@ -159,48 +156,48 @@ def _dot(view: View, model: str, millions: float, row: dict[str, Any], hollow: b
         "error_y": {
             "array": [row["high"] - row["value"]],
             "arrayminus": [row["value"] - row["low"]],
-            "color": drawn.colour,
+            "color": model_pen.colour,
             "width": 0,
         },
         "marker": {
-            "symbol": f"{drawn.symbol}-open" if hollow else drawn.symbol,
+            "symbol": f"{model_pen.symbol}-open" if hollow else model_pen.symbol,
             "size": 10,
-            "color": drawn.colour,
+            "color": model_pen.colour,
         },
         "hovertemplate": f"<b>%{{fullData.name}}</b><br>{hover}<extra></extra>",
     }
 
 
-# The section on ranks: the order of the models at each severity.
+# --- Ranks
 
-
-# Models that share a rank are drawn STEP ranks apart and take at most SPREAD of a rank together.
+# Models that share a rank are drawn STEP ranks apart, and within SPREAD of a rank.
 STEP, SPREAD = 0.24, 0.8
 
 
 @add_section(order=40)
 def ranks(view: View) -> Section | None:
-    """One bump chart per shift; absent with fewer than two models, or where they were not judged on
-    the same samples.
-    """
+    """One bump chart per shift; absent with fewer than two models, or if they have no common samples."""
     if len(view.models) < 2 or not view.comparable:
         return None
-    placed = view.compute(metrics.rank).filter(
+    ranked = view.compute(metrics.rank).filter(
         pl.col("value").is_not_null() & pl.col("severity").is_not_null()
     )
-    of_shifts = {
-        shift: rows for shift in view.shifts if (rows := placed.filter(pl.col("shift") == shift)).height
+    by_shift = {
+        shift: rows for shift in view.shifts if (rows := ranked.filter(pl.col("shift") == shift)).height
     }
-    alike = [shift for shift, rows in of_shifts.items() if rows["value"].n_unique() == 1]
-    cards = [_card(view, shift, rows) for shift, rows in of_shifts.items() if shift not in alike]
+    tied = [shift for shift, rows in by_shift.items() if rows["value"].n_unique() == 1]
+    cards = [_card(view, shift, rows) for shift, rows in by_shift.items() if shift not in tied]
     lead = (
-        "The best model is on top. A model is ranked below another only where their one-sigma intervals do"
-        " not overlap; models whose intervals overlap share a rank and are drawn close together, the more"
-        " accurate one above. Ranks look at each model alone; the summary at the top compares models image"
-        " by image, which can tell more of them apart."
-        + (f" All models share one rank at every severity of {', '.join(alike)}." if alike else "")
+        "The best model is at the top. A model is ranked below another only if their one-sigma intervals do"
+        " not"
+        " overlap; models whose intervals overlap share a rank and are drawn close together, the more"
+        " accurate"
+        " one above. Ranks consider each model separately; the summary at the top uses paired differences,"
+        " which"
+        " can separate more models."
+        + (f" All models share one rank at every severity of {', '.join(tied)}." if tied else "")
     )
-    return multiples(view, cards, "Does the order of the models change?", "Ranks", lead)
+    return multiples(view, cards, "Does the ranking of the models change?", "Ranks", lead)
 
 
 def _card(view: View, shift: str, rows: pl.DataFrame) -> Html:
@@ -219,20 +216,20 @@ def _card(view: View, shift: str, rows: pl.DataFrame) -> Html:
 
 
 def _apart(rows: pl.DataFrame, models: tuple[str, ...]) -> pl.DataFrame:
-    """Add the column ``at``: the rank, moved a little where several models share it so that each can be seen.
+    """Add the column ``at``: the rank, offset if several models share it so that each is visible.
 
-    Those that share it stand in the order of their accuracy, and equally accurate ones in that of the suite.
+    Tied models are sorted by accuracy, and equally accurate ones in the order of the suite.
     """
     order = pl.col("model").replace_strict(list(models), list(range(len(models))), return_dtype=pl.Int64)
     shared = ("severity", "value")
     best_first = pl.struct(-pl.col("accuracy"), order.alias("order")).rank("ordinal")
-    place = best_first.over(shared).cast(pl.Float64) - (pl.len().over(shared) + 1) / 2
+    offset = best_first.over(shared).cast(pl.Float64) - (pl.len().over(shared) + 1) / 2
     step = (SPREAD / (pl.len().over(shared) - 1).clip(1)).clip(upper_bound=STEP)
-    return rows.with_columns(at=pl.col("value") + place * step)
+    return rows.with_columns(at=pl.col("value") + offset * step)
 
 
 def _bump(view: View, model: str, rows: pl.DataFrame) -> dict[str, object]:
-    drawn = pen(view, model)
+    model_pen = pen(view, model)
     return {
         "type": "scatter",
         "name": safe(model),
@@ -241,8 +238,8 @@ def _bump(view: View, model: str, rows: pl.DataFrame) -> dict[str, object]:
         "y": rows["at"].to_list(),
         "customdata": [list(hover) for hover in rows.select("value", "accuracy", "n").iter_rows()],
         "mode": "lines+markers",
-        "line": {"color": drawn.colour, "width": 2.6, "dash": drawn.dash},
-        "marker": {"symbol": drawn.symbol, "size": 11, "color": drawn.colour},
+        "line": {"color": model_pen.colour, "width": 2.6, "dash": model_pen.dash},
+        "marker": {"symbol": model_pen.symbol, "size": 11, "color": model_pen.colour},
         "hovertemplate": (
             "<b>%{fullData.name}</b><br>severity %{x}<br>rank %{customdata[0]}"
             "<br>accuracy %{customdata[1]:.1%}<br>n = %{customdata[2]}<extra></extra>"
@@ -250,19 +247,13 @@ def _bump(view: View, model: str, rows: pl.DataFrame) -> dict[str, object]:
     }
 
 
-# The section on accuracy on the line: does accuracy under shift follow clean accuracy, and which models
-# exceed it?
-
-
-"""With fewer models than this, a line means little and the section is absent."""
+# --- Accuracy on the line
 
 
 @add_section(order=48)
 def on_line(view: View) -> Section | None:
-    """Slope, r and p of each shift and severity, and each model's gain over the line; absent below
-    four models.
-    """
-    if len(view.models) < FEWEST:
+    """Slope, r and p per shift and severity, and gains over the line; absent below four models."""
+    if len(view.models) < MIN_MODELS:
         return None
     lines = view.compute(metrics.on_the_line).filter(
         pl.col("value").is_not_null() & pl.col("severity").is_not_null()
@@ -270,10 +261,10 @@ def on_line(view: View) -> Section | None:
     if not lines.height:
         return None
     lead = (
-        f"A straight line is fitted through {len(view.models)} models, with accuracy on clean images on the"
-        " x-axis and accuracy under the shift on the y-axis. A slope above 1 means that models which are"
-        " better on clean images are further ahead under the shift. The gain of a model is its accuracy"
-        " minus that of the line."
+        f"A line is fitted through {len(view.models)} models, with clean accuracy on the x-axis and accuracy"
+        " under"
+        " the shift on the y-axis. A slope above 1 means that models with higher clean accuracy are further"
+        " ahead under the shift. The gain of a model is its accuracy minus that of the line."
     )
     body = join(
         [

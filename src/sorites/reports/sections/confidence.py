@@ -1,6 +1,4 @@
-"""The section on abstaining: how many mistakes remain if the model answers only the least OOD
-images.
-"""
+"""Sections on confidence: risk-coverage curves for abstaining, and calibration."""
 
 from __future__ import annotations
 
@@ -37,7 +35,7 @@ from sorites.reports.components.markup import (
     safe,
     tag,
 )
-from sorites.reports.components.scorers import MOST_LINES, chart, estimate, scorers
+from sorites.reports.components.scorers import MAX_LINES, chart, estimate, scorers
 from sorites.reports.section import Section, add_section
 from sorites.reports.view import UNTOUCHED, View
 
@@ -46,9 +44,7 @@ TENTHS = 10
 
 @add_section(order=64)
 def abstain(view: View) -> Section | None:
-    """Risk-coverage curves per model, one line per scorer or a shaded table of many, and the areas
-    under them.
-    """
+    """Risk-coverage curves per model, or a shaded table for many scorers, and the areas under them."""
     areas = view.compute(metrics.aurc)
     mixed = areas.filter((pl.col("risk") > 0) & (pl.col("risk") < 1))
     cards = [
@@ -60,9 +56,10 @@ def abstain(view: View) -> Section | None:
     if not cards:
         return None
     lead = (
-        "A model that may abstain answers the least OOD images first. On the left it answers few"
-        " images, and a useful score leaves few mistakes among them; on the right it answers all. A random"
-        " score has the same share wrong everywhere."
+        "A model that may abstain answers the least OOD images first. On the left it answers few images, and"
+        " a"
+        " useful score leaves few errors among them; on the right it answers all. A random score has the same"
+        " error everywhere."
     )
     body = tag("div", tag("div", *cards, cls="cards two wide"), _table(view, areas), cls="stack")
     return Section("When should the model abstain?", body, "Abstaining", lead)
@@ -70,7 +67,7 @@ def abstain(view: View) -> Section | None:
 
 def _cards(view: View, areas: pl.DataFrame) -> list[Html]:
     model = areas["model"][0]
-    if areas.height <= MOST_LINES:
+    if areas.height <= MAX_LINES:
         return [tag("article", tag("h3", model), _curves(view, model), cls="card")]
     best = areas.sort("value", maintain_order=True)
     parts = {"mean over all coverages": _dots(model, best), "by coverage": _coverages(view, best)}
@@ -95,9 +92,13 @@ def _curves(view: View, model: str) -> Html:
         "line": {"color": "#8a8a8a", "width": 1, "dash": "dot"},
     }
     return chart(
-        view, [*names, "random"], ("images answered", "share wrong"), {**lines, "random": {**random, "hoverinfo": "skip"}},
-        label=f"Share wrong against share answered, {model}", **axes,
-    )  # fmt: skip
+        view,
+        [*names, "random"],
+        ("images answered", "error"),
+        {**lines, "random": {**random, "hoverinfo": "skip"}},
+        label=f"Error against share answered, {model}",
+        **axes,
+    )
 
 
 def _line(rows: pl.DataFrame) -> dict[str, Any]:
@@ -108,30 +109,30 @@ def _line(rows: pl.DataFrame) -> dict[str, Any]:
         "mode": "lines",
         "customdata": [list(row) for row in hover],
         "hovertemplate": (
-            "<b>%{fullData.name}</b><br>answered %{x:.0%}, n = %{customdata[0]}<br>wrong %{y:.1%}"
+            "<b>%{fullData.name}</b><br>answered %{x:.0%}, n = %{customdata[0]}<br>error %{y:.1%}"
             "<br>95 %: %{customdata[1]:.1f} to %{customdata[2]:.1f} %<extra></extra>"
         ),
     }
 
 
 def _dots(model: str, areas: pl.DataFrame) -> Html:
-    """Draw the areas with their intervals, between the best possible score and a random one."""
-    found = {row["scorer"]: {"AURC": Dot.of(row, f"n = {row['n']}")} for row in areas.to_dicts()}
+    """Draw the areas with their intervals, between the best possible and a random score."""
+    dots = {row["scorer"]: {"AURC": Dot.of(row, f"n = {row['n']}")} for row in areas.to_dicts()}
     lines = {
         "the best possible score": float(areas["best"].min()),  # type: ignore[arg-type]
         "a random score": float(areas["risk"].max()),  # type: ignore[arg-type]
     }
-    ends = [end for scorer_rows in found.values() for dot in scorer_rows.values() for end in dot.ends()]
-    label = f"Area under the risk-coverage curve of each scorer, {model}: {', '.join(found)}"
+    ends = [end for scorer_rows in dots.values() for dot in scorer_rows.values() for end in dot.ends()]
+    label = f"Area under the risk-coverage curve of each scorer, {model}: {', '.join(dots)}"
     drawn = dot_chart(
-        found, {"AURC": Key(0, f"{same(areas['n'])} images")}, scale([*ends, *lines.values()]), lines, label
+        dots, {"AURC": Key(0, f"{same(areas['n'])} images")}, scale([*ends, *lines.values()]), lines, label
     )
     return join(
         [
             tag(
                 "p",
-                "Area under the risk-coverage curve in %, with 95 % intervals; the lowest, which is the best,"
-                " comes first.",
+                "Area under the risk-coverage curve in %, with 95 % intervals; the lowest is best and comes"
+                " first.",
                 cls="about",
             ),
             drawn,
@@ -140,7 +141,7 @@ def _dots(model: str, areas: pl.DataFrame) -> Html:
 
 
 def _coverages(view: View, areas: pl.DataFrame) -> Html:
-    """Return the share wrong at each tenth of coverage, shaded by comparison with answering all images."""
+    """Return the error at each tenth of coverage, shaded relative to the error on all images."""
     risks = dict(areas.select("scorer", "risk").iter_rows())
     rows = view.compute(metrics.risk_coverage, points=TENTHS).filter(pl.col("model") == areas["model"][0])
     cells = {(row["scorer"], round(TENTHS * row["coverage"])): row for row in rows.to_dicts()}
@@ -149,8 +150,7 @@ def _coverages(view: View, areas: pl.DataFrame) -> Html:
     counts = {step: [row["n"] for (_, at), row in cells.items() if at == step] for step in steps}
     heads = [join([f"{100 * step // TENTHS}", tag("small", same(counts[step]))]) for step in steps]
     caption = (
-        "Share wrong in % among the least OOD images, with n; blue is fewer mistakes than a random"
-        " score makes, orange more"
+        "Error in % among the least OOD images, with n; blue is fewer errors than a random score, orange more"
     )
     return heat("answered, %\u00a0→", heads, lines, caption, named=True)
 
@@ -160,7 +160,7 @@ def _cell(row: Mapping[str, Any] | None, risk: float) -> Html:
         return NONE
     interval = f"95 %: {percent(row['low'])} to {percent(row['high'])}"
     hover = (
-        f"{row['scorer']}, {percent(row['coverage'], 0)} answered: {percent(row['value'])} wrong, {interval},"
+        f"{row['scorer']}, {percent(row['coverage'], 0)} answered: {percent(row['value'])} error, {interval},"
         f" n = {row['n']}"
     )
     return shaded(f"{100 * row['value']:.0f}", (risk - row["value"]) / risk, hover)
@@ -176,8 +176,7 @@ def _table(view: View, areas: pl.DataFrame) -> Html:
     ]
     head = ["", "scorer", "AURC", "best possible", "random score", "n"]
     caption = (
-        "Area under the risk-coverage curve (AURC): the mean share wrong over all coverages, with its 95 %"
-        " interval"
+        "Area under the risk-coverage curve (AURC): the mean error over all coverages, with its 95 % interval"
     )
     return folded(
         "Area under the risk-coverage curve (AURC) of each scorer",
@@ -186,18 +185,15 @@ def _table(view: View, areas: pl.DataFrame) -> Html:
     )
 
 
-# The section on calibration: confidence against accuracy, on clean and on shifted images.
-
-
-# The numbers of bins to choose from: the first at which half of the bins hold enough images.
+# Candidate numbers of bins; the first with enough images in half of the bins is used.
 BINS = (10, 5, 4, 3, 2, 1)
-# So many images are enough for one bin.
-ENOUGH = 10
+# Number of images that are enough for one bin.
+IMAGES_PER_BIN = 10
 
 
 @add_section(order=60)
 def calibration(view: View) -> Section | None:
-    """Reliability curves of clean and of shifted images, and the calibration error per shift."""
+    """Reliability curves of clean and shifted images, and the calibration error per shift."""
     errors = view.compute(metrics.calibration_error, by=("model", "shift"))
     if not errors.height:
         return None
@@ -207,13 +203,13 @@ def calibration(view: View) -> Section | None:
         for title, where in kinds
         if (rows := binned(view, where)).height > rows["model"].n_unique()
     ]
-    lead = "A calibrated model is right 70 % of the time when its confidence is 70 %"
+    lead = "A calibrated model is correct 70 % of the time when its confidence is 70 %"
     if charts:
         lead += (
-            ": its points lie on the diagonal. Points below it mean that the model is overconfident. Few"
-            " images are pooled"
+            ": its points are on the diagonal. Points below it mean that the model is overconfident. Few"
+            " images"
+            " are pooled into few bins, and with too few for two bins there is no curve"
         )
-        lead += " into few bins, and with too few for two bins there is no curve"
     lead += ". The table shows the expected calibration error (15 bins); 0 is best."
     table = tag("article", _calibration_table(view, errors), cls="card")
     drawn = [legend(view), tag("div", *charts, cls="cards two")] if charts else []
@@ -222,10 +218,10 @@ def calibration(view: View) -> Section | None:
 
 
 def binned(view: View, where: pl.Expr) -> pl.DataFrame:
-    """Return the reliability of these images in as many bins as they fill."""
+    """Return the reliability of these images, with as many bins as they fill."""
     for bins in BINS:
         rows = view.compute(metrics.reliability, where, bins=bins)
-        if rows.is_empty() or float(rows["n"].median() or 0) >= ENOUGH:  # type: ignore[arg-type]
+        if rows.is_empty() or float(rows["n"].median() or 0) >= IMAGES_PER_BIN:  # type: ignore[arg-type]
             break
     return rows
 
@@ -250,7 +246,7 @@ def _reliability(view: View, title: str, rows: pl.DataFrame) -> Html:
 
 
 def _curve(view: View, model: str, rows: pl.DataFrame) -> dict[str, Any]:
-    drawn = pen(view, model)
+    model_pen = pen(view, model)
     above, below = rows["high"] - rows["value"], rows["value"] - rows["low"]
     return {
         "type": "scatter",
@@ -264,12 +260,12 @@ def _curve(view: View, model: str, rows: pl.DataFrame) -> dict[str, Any]:
             "symmetric": False,
             "thickness": 1,
             "width": 0,
-            "color": drawn.faint(0.5),
+            "color": model_pen.faint(0.5),
         },
         "customdata": rows["n"].to_list(),
         "mode": "lines+markers",
-        "line": {"color": drawn.colour, "width": 1.8, "dash": drawn.dash},
-        "marker": {"symbol": drawn.symbol, "size": 7, "color": drawn.colour},
+        "line": {"color": model_pen.colour, "width": 1.8, "dash": model_pen.dash},
+        "marker": {"symbol": model_pen.symbol, "size": 7, "color": model_pen.colour},
         "hovertemplate": (
             "<b>%{fullData.name}</b><br>confidence %{x:.1%}<br>accuracy %{y:.1%}"
             "<br>n = %{customdata}<extra></extra>"

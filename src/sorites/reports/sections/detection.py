@@ -1,6 +1,4 @@
-"""The section of detectors at a glance, one card per model: mAP clean and under shift, the drop,
-and the sizes of objects.
-"""
+"""Sections on detectors: mAP at a glance, by class, over severity, and TIDE errors."""
 
 from __future__ import annotations
 
@@ -44,60 +42,68 @@ from sorites.reports.section import Section, add_section, multiples
 from sorites.reports.view import UNTOUCHED, View, box_models
 
 Row = dict[str, Any]
-# COCO's numbers on a card, and what they are called there.
-SHOWN = {
-    "map": "mAP", "map50": "mAP at IoU 0.50", "map75": "mAP at IoU 0.75", "map_small": "small objects (below 32² px)",
-    "map_medium": "medium objects", "map_large": "large objects (above 96² px)", "ar100": "recall, 100 boxes",
-}  # fmt: skip
+# COCO's numbers on a card, with their names.
+NUMBERS_SHOWN = {
+    "map": "mAP",
+    "map50": "mAP at IoU 0.50",
+    "map75": "mAP at IoU 0.75",
+    "map_small": "small objects (below 32² px)",
+    "map_medium": "medium objects",
+    "map_large": "large objects (above 96² px)",
+    "ar100": "recall, 100 boxes",
+}
 RANKED = (
-    "Over all shifted images the boxes of all severities are ranked in one list, so that this mAP is not"
-    " the mean over settings above."
+    "Over all shifted images, the boxes of all severities are ranked in one list, so this mAP is not the mean"
+    " over settings above."
 )
 
 
 @add_section(order=11)
 def detectors(view: View) -> Section | None:
-    """One card per model that finds boxes; absent without one."""
-    found = box_models(view)
-    if not found:
+    """One card per detector; absent without one."""
+    models = box_models(view)
+    if not models:
         return None
     lead = (
         "mAP is COCO's mean average precision over IoU 0.50 to 0.95 and over classes that have objects. Under"
-        " shift it is the mean over shifts of the mean over the severities of each shift. The smaller figures"
-        " are 95 % intervals over images. Numbers depend on the lowest confidence at which a detector still"
-        " reports boxes: compare detectors with the same floor."
+        " shift it is the mean over shifts of the mean over severities. The small numbers are 95 % intervals"
+        " over"
+        " images. mAP depends on the confidence floor of a detector, so compare detectors with the same"
+        " floor."
     )
     return Section(
         "The detectors at a glance",
-        tag("div", *(_card(view, m) for m in found), cls="cards"),
+        tag("div", *(_card(view, m) for m in models), cls="cards"),
         "Detectors",
         lead,
     )
 
 
 def _card(view: View, model: str) -> Html:
-    clean = _of(view.compute(metrics.map, UNTOUCHED, by=("model",)), model)
-    under, drop = (
-        _of(view.compute(metric, by=("model",)), model) for metric in (metrics.mean_map, metrics.map_drop)
+    clean = _row_of(view.compute(metrics.map, UNTOUCHED, by=("model",)), model)
+    shifted, drop = (
+        _row_of(view.compute(metric, by=("model",)), model) for metric in (metrics.mean_map, metrics.map_drop)
     )
-    named = [("Clean mAP", clean, False), ("Under shift", under, False), ("Drop (points)", drop, True)]
-    shown = [
-        _figure(name, row, fall) for name, row, fall in named if row is not None and row["value"] is not None
+    figures = [("Clean mAP", clean, False), ("Under shift", shifted, False), ("Drop (points)", drop, True)]
+    drawn = [
+        _figure(name, row, as_change)
+        for name, row, as_change in figures
+        if row is not None and row["value"] is not None
     ]
-    parts = [tag("h3", model), tag("dl", *shown, cls="figures") if shown else EMPTY, _counts(clean)]
+    parts = [tag("h3", model), tag("dl", *drawn, cls="figures") if drawn else EMPTY, _counts(clean)]
     parts += [_narrow(view.compute(metrics.map, UNTOUCHED, by=("model",)), model), _numbers(view, model)]
     return tag("article", *parts, cls="card model", style=f"--pen:{pen(view, model).colour}")
 
 
-def _of(frame: pl.DataFrame, model: str) -> Row | None:
+def _row_of(frame: pl.DataFrame, model: str) -> Row | None:
     return next(iter(frame.filter(pl.col("model") == model).to_dicts()), None)
 
 
-def _figure(name: str, row: Row, fall: bool) -> Html:
-    ends = sorted(0.0 - end if fall else end for end in (row["low"], row["high"]) if end is not None)
+def _figure(name: str, row: Row, as_change: bool) -> Html:
+    ends = sorted(0.0 - end if as_change else end for end in (row["low"], row["high"]) if end is not None)
     written = [
-        _points(value) if fall else percent(value)
-        for value in (*ends, 0.0 - row["value"] if fall else row["value"])
+        _points(value) if as_change else percent(value)
+        for value in (*ends, 0.0 - row["value"] if as_change else row["value"])
     ]
     interval = tag("small", between(*written[:2])) if len(ends) == 2 else EMPTY
     return tag(
@@ -112,29 +118,29 @@ def _points(value: float) -> str:
 
 
 def _counts(clean: Row | None) -> Html:
-    """Say what the clean number rests on, and what was left out of it."""
+    """Return what the clean number is based on, and what was excluded."""
     if clean is None:
         return EMPTY
-    said = [f"{several(clean['objects'], 'object')} in {several(clean['n'], 'clean image')}"]
-    said += [f"{several(clean[key], 'image')} {why}" for key, why in _LEFT.items() if clean[key]]
-    said += (
-        [f"{several(clean['left_out'], 'ground-truth box', 'ground-truth boxes')} without a size left out"]
+    parts = [f"{several(clean['objects'], 'object')} in {several(clean['n'], 'clean image')}"]
+    parts += [f"{several(clean[key], 'image')} {why}" for key, why in _LEFT.items() if clean[key]]
+    parts += (
+        [f"{several(clean['left_out'], 'ground-truth box', 'ground-truth boxes')} without a size excluded"]
         if clean["left_out"]
         else []
     )
-    return tag("p", "; ".join(said) + ".", cls="warn" if len(said) > 1 else None)
+    return tag("p", "; ".join(parts) + ".", cls="warn" if len(parts) > 1 else None)
 
 
 def _narrow(answer: pl.DataFrame, model: str) -> Html:
-    """Say that the intervals of few images are too narrow, where they are."""
+    """Return a warning if the intervals are too narrow for so few images."""
     if not metrics.interval_note("map", answer.filter(pl.col("model") == model)):
         return EMPTY
-    return tag("p", f"With fewer than {NOTED['map'].below:g} images these intervals are somewhat too narrow.")
+    return tag("p", f"With fewer than {NOTED['map'].below:g} images these intervals are slightly too narrow.")
 
 
 _LEFT = {
-    "missing": "that failed, which count as missing",
-    "unknown": "whose objects are not known, not counted",
+    "missing": "failed and count as missing",
+    "unknown": "without ground truth, not counted",
 }
 
 
@@ -145,7 +151,7 @@ def _numbers(view: View, model: str) -> Html:
     )
     lines = [
         [words, *(_cell(rows.get(name)) for rows in (clean, shifted))]
-        for name, words in SHOWN.items()
+        for name, words in NUMBERS_SHOWN.items()
         if name in {**clean, **shifted}
     ]
     table = grid(["", "clean", "all shifted images"], lines) if lines else EMPTY
@@ -161,37 +167,33 @@ def _cell(row: Row | None) -> Html:
     return join([percent(row["value"]), ends])
 
 
-# The section of mAP by class: which objects does a shift take first?
-
-
-# Classes with fewer objects than this in the clean images are marked: their numbers say little.
-FEW = 10
+# Classes with fewer objects in the clean images are greyed out, since their numbers are unreliable.
+FEW_OBJECTS = 10
 
 
 @add_section(order=27)
 def box_classes(view: View) -> Section | None:
-    """A table per detector: mAP of each class clean and shifted, the greatest loss first; absent
-    without detectors.
-    """
-    found = box_models(view)
-    if not found:
+    """A table per detector with the clean and shifted mAP of each class; absent without detectors."""
+    models = box_models(view)
+    if not models:
         return None
     clean, shifted = (
         view.compute(metrics.map, where, by=("model", "class")) for where in (UNTOUCHED, ~UNTOUCHED)
     )
-    cards = [_box_classes_card(view, model, clean, shifted) for model in found]
+    cards = [_box_classes_card(view, model, clean, shifted) for model in models]
     lead = (
-        "mAP of each class in the clean images and in all shifted ones together (boxes of all severities"
-        " ranked in one list, which is not the mean over settings), the greatest loss first. With fewer than"
-        f" {FEW} objects (in grey) a number says little."
+        "mAP of each class on clean images and on all shifted images together (boxes of all severities ranked"
+        " in"
+        " one list, which is not the mean over settings), greatest loss first. Numbers of classes with fewer"
+        f" than {FEW_OBJECTS} objects (in grey) are unreliable."
     )
     return Section("Which classes suffer most?", tag("div", *cards, cls="stack"), "Classes", lead)
 
 
 def _box_classes_card(view: View, model: str, clean: pl.DataFrame, shifted: pl.DataFrame) -> Html:
-    mine, theirs = (frame.filter(pl.col("model") == model) for frame in (clean, shifted))
-    both = mine.join(
-        theirs.select("class", shifted="value", shifted_low="low", shifted_high="high"),
+    clean_rows, shifted_rows = (frame.filter(pl.col("model") == model) for frame in (clean, shifted))
+    both = clean_rows.join(
+        shifted_rows.select("class", shifted="value", shifted_low="low", shifted_high="high"),
         on="class",
         how="full",
         coalesce=True,
@@ -212,7 +214,7 @@ def _box_classes_card(view: View, model: str, clean: pl.DataFrame, shifted: pl.D
 
 
 def _line(name: str, row: dict[str, float]) -> list[object]:
-    title = tag("span", name, cls="few") if (row["objects"] or 0) < FEW else name
+    title = tag("span", name, cls="few") if (row["objects"] or 0) < FEW_OBJECTS else name
     change = DASH if row["loss"] is None else points(0.0 - row["loss"])
     objects = DASH if row["objects"] is None else count(int(row["objects"]))
     return [
@@ -230,12 +232,9 @@ def _share(row: dict[str, float], value: str, low: str, high: str) -> Html:
     return join([percent(row[value]), tag("small", between(percent(row[low]), percent(row[high])))])
 
 
-# The section of mAP over severity.
-
-
 @add_section(order=21)
 def box_curves(view: View) -> Section | None:
-    """Small multiples, one per shift; every curve starts from the clean images at severity 0."""
+    """One mAP curve per shift, starting from the clean images at severity 0."""
     if not box_models(view):
         return None
     rows = view.compute(map_from_clean).drop_nulls(["severity", "value"])
@@ -246,8 +245,9 @@ def box_curves(view: View) -> Section | None:
         if (part := rows.filter(pl.col("shift") == shift)).height
     ]
     lead = (
-        "Severity 0 is the untouched image; severity rises in the unit of each shift. The band is the 95 %"
-        " interval over images."
+        "Severity 0 is the clean image; severity rises in the unit of each shift. The band is the 95 %"
+        " interval"
+        " over images."
     )
     return multiples(view, cards, "mAP as severity rises", "mAP", lead)
 
@@ -258,23 +258,30 @@ def map_from_clean(table: pl.LazyFrame) -> pl.DataFrame:
 
 
 def _box_curves_card(view: View, shift: str, rows: pl.DataFrame, top: float) -> Html:
-    upright = {"range": [-0.02 * top, 1.04 * top], "tickformat": ".0%", "nticks": 5}
-    fig = figure(view, axis_name(view, shift), "mAP", yaxis=upright, xaxis=along(rows["severity"]))
+    y_axis = {"range": [-0.02 * top, 1.04 * top], "tickformat": ".0%", "nticks": 5}
+    fig = figure(view, axis_name(view, shift), "mAP", yaxis=y_axis, xaxis=along(rows["severity"]))
     for model in view.models:
-        mine = rows.filter(pl.col("model") == model).sort("severity")
-        if mine.height:
-            line(fig, view, model, mine.with_columns(pl.col("low", "high").fill_null(pl.col("value"))), "mAP")
+        model_rows = rows.filter(pl.col("model") == model).sort("severity")
+        if model_rows.height:
+            line(
+                fig,
+                view,
+                model,
+                model_rows.with_columns(pl.col("low", "high").fill_null(pl.col("value"))),
+                "mAP",
+            )
     return card(shift, about(view, shift), plot(fig, f"mAP of each detector against the severity of {shift}"))
 
 
-# The section on what errors cost a detector, by TIDE's six kinds, as severity rises.
-
-
-# TIDE's kinds of error, and what they are.
+# TIDE's kinds of error, with their meaning.
 KINDS = {
-    "Cls": "wrong class", "Loc": "badly placed", "Both": "wrong class and badly placed", "Dupe": "found twice",
-    "Bkg": "nothing there", "Miss": "not found",
-}  # fmt: skip
+    "Cls": "wrong class",
+    "Loc": "poor localisation",
+    "Both": "wrong class and poor localisation",
+    "Dupe": "duplicate",
+    "Bkg": "background",
+    "Miss": "missed",
+}
 PENS = {
     kind: Pen(colour, "solid", symbol) for kind, colour, symbol in zip(KINDS, COLOURS, SYMBOLS, strict=False)
 }
@@ -282,25 +289,23 @@ PENS = {
 
 @add_section(order=24)
 def tide_errors(view: View) -> Section | None:
-    """Per detector, one chart per shift with a line per kind of error; the table below sets clean
-    beside shifted images.
-    """
-    found = box_models(view)
-    if not found:
+    """Per detector, one chart per shift with a line per kind of error, and a table."""
+    models = box_models(view)
+    if not models:
         return None
     rows = (
         view.compute(tide_from_clean)
         .drop_nulls(["severity", "value"])
         .filter(pl.col("error").is_in(list(KINDS)))
     )
-    drawn = {model: _charts(view, rows.filter(pl.col("model") == model)) for model in found}
+    drawn = {model: _charts(view, rows.filter(pl.col("model") == model)) for model in models}
     lead = (
-        "What each kind of error costs: the average precision at IoU 0.50 that would be won if all errors of"
-        " that kind, and no others, were mended (TIDE). Kinds overlap, so costs do not add up. "
+        "The cost of each kind of error: the average precision at IoU 0.50 that would be gained by fixing all"
+        " errors of that kind, and no others (TIDE). Kinds overlap, so costs do not add up. "
         + "; ".join(f"{kind}: {what}" for kind, what in KINDS.items())
         + "."
     )
-    body = join([picked("tide", "Detector", drawn), tag("article", _table(view, found), cls="card below")])
+    body = join([picked("tide", "Detector", drawn), tag("article", _table(view, models), cls="card below")])
     return Section("Why are objects lost?", body, "Errors by kind", lead)
 
 
@@ -320,24 +325,24 @@ def _charts(view: View, rows: pl.DataFrame) -> Html:
 
 
 def _chart(view: View, shift: str, rows: pl.DataFrame, top: float) -> Html:
-    upright = {"range": [-0.03 * top, 1.06 * top], "tickformat": ".0%", "nticks": 5}
+    y_axis = {"range": [-0.03 * top, 1.06 * top], "tickformat": ".0%", "nticks": 5}
     fig = figure(
-        view, axis_name(view, shift), "cost (AP at 0.50)", yaxis=upright, xaxis=along(rows["severity"])
+        view, axis_name(view, shift), "cost (AP at 0.50)", yaxis=y_axis, xaxis=along(rows["severity"])
     )
     fig.update_layout(showlegend=True, height=310, margin_t=54)
-    for kind, drawn in PENS.items():
-        mine = rows.filter(pl.col("error") == kind).sort("severity")
-        ends = zip(mine["low"], mine["high"], mine["n"], strict=True)
+    for kind, kind_pen in PENS.items():
+        kind_rows = rows.filter(pl.col("error") == kind).sort("severity")
+        ends = zip(kind_rows["low"], kind_rows["high"], kind_rows["n"], strict=True)
         fig.add_trace(
             {
                 "type": "scatter",
                 "name": safe(kind),
-                "x": mine["severity"].to_list(),
-                "y": mine["value"].to_list(),
+                "x": kind_rows["severity"].to_list(),
+                "y": kind_rows["value"].to_list(),
                 "customdata": [[percent(low), percent(high), n] for low, high, n in ends],
                 "mode": "lines+markers",
-                "line": {"color": drawn.colour, "width": 2},
-                "marker": {"symbol": drawn.symbol, "size": 7, "color": drawn.colour},
+                "line": {"color": kind_pen.colour, "width": 2},
+                "marker": {"symbol": kind_pen.symbol, "size": 7, "color": kind_pen.colour},
                 "hovertemplate": (
                     f"<b>{kind}</b>: {KINDS[kind]}<br>severity %{{x:.4~g}}<br>costs %{{y:.1%}}<br>95 %:"
                     " %{customdata[0]} to %{customdata[1]}<br>n = %{customdata[2]}<extra></extra>"
@@ -347,11 +352,11 @@ def _chart(view: View, shift: str, rows: pl.DataFrame, top: float) -> Html:
     return plot(fig, f"Cost of each kind of error against the severity of {shift}")
 
 
-def _table(view: View, found: list[str]) -> Html:
+def _table(view: View, models: list[str]) -> Html:
     clean, shifted = (view.compute(metrics.tide, where, by=("model",)) for where in (UNTOUCHED, ~UNTOUCHED))
     lines = [
         [model, name, *(_tide_errors_cell(frame, model, kind) for kind in KINDS)]
-        for model in found
+        for model in models
         for name, frame in (("clean", clean), ("shifted", shifted))
     ]
     caption = (

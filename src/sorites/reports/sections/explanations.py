@@ -1,4 +1,4 @@
-"""The section with images that flipped, each with where the models looked."""
+"""The section that explains flipped images with Grad-CAM maps."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from sorites.reports.components.markup import EMPTY, Html, percent, picked, tag
 from sorites.reports.section import Section, add_section
 from sorites.reports.view import RunView, View
 
-# The images of this section may take this many bytes, as encoded in the file.
-WEIGHT = 1_600_000
+# Maximum size of the section's images in the file, in bytes.
+IMAGE_BYTES = 1_600_000
 
 
 @add_section(order=52)
 def explanations(view: View) -> Section | None:
-    """One group of changes at a time; absent where nothing was explained."""
+    """One group of flips at a time; absent without explanations."""
     groups: dict[str, list[Html]] = {}
-    left, cut = WEIGHT, 0
+    left, cut = IMAGE_BYTES, 0
     for run in view.runs:
         for change in run.explanations.changes if run.explanations else ():
             card = _card(view, run, change) if left > 0 else EMPTY
@@ -32,20 +32,20 @@ def explanations(view: View) -> Section | None:
     if not groups:
         return None
     lead = (
-        "Images that flipped, in a fair order, not chosen by hand. Grad-CAM shows where the evidence"
-        " for a class lies, from blue (none) to red (most); guided Grad-CAM shows which edges and colours it"
-        " is. Each is scaled to its own maximum: compare places, not strengths. An explanation is a hint at"
-        " what a model looked at and proves nothing."
+        "Flipped images in random order, not selected by hand. Grad-CAM shows where the evidence for a class"
+        " is, from blue (none) to red (most); guided Grad-CAM shows its edges and colours. Each map is scaled"
+        " to its own maximum, so compare positions, not strengths. An explanation is a hint at what a model"
+        " looked at, not a proof."
     )
-    more = f" {cut} more lie in the run folder." if cut else ""
-    shown = {name: tag("div", *cards, cls="cards why") for name, cards in groups.items()}
+    more = f" {cut} more are in the run folder." if cut else ""
+    panels = {name: tag("div", *cards, cls="cards why") for name, cards in groups.items()}
     return Section(
-        "Why did it change?", picked("why", "Change", shown), "Why", f"{lead} {_layers(view)}{more}"
+        "Why did it change?", picked("why", "Change", panels), "Why", f"{lead} {_layers(view)}{more}"
     )
 
 
 def _layers(view: View) -> str:
-    """Say which layers the maps are of."""
+    """Name the layers of the maps."""
     sides = (
         s
         for run in view.runs
@@ -53,65 +53,63 @@ def _layers(view: View) -> str:
         for change in run.explanations.changes
         for s in change.sides
     )
-    named = dict.fromkeys(f"{side.layer} of {side.model}" for side in sides)
-    return f"The maps are those of {', '.join(named)}."
+    layers = dict.fromkeys(f"{side.layer} of {side.model}" for side in sides)
+    return f"The maps are of {', '.join(layers)}."
 
 
 def _group(change: Change) -> str:
-    """Say what changed: which model is right and which is wrong, or what the shift did to one model."""
+    """Describe a flip: which model is correct, or what the shift did to one model."""
     before, after = change.sides
     if change.between == "models":
-        right, wrong = (after, before) if after.correct else (before, after)
-        return f"{right.model} right, {wrong.model} wrong"
+        better, worse = (after, before) if after.correct else (before, after)
+        return f"{better.model} correct, {worse.model} wrong"
     return (
-        f"{before.model}: {'right' if before.correct else 'wrong'} clean,"
-        f" {'right' if after.correct else 'wrong'} shifted"
+        f"{before.model}: {'correct' if before.correct else 'wrong'} clean,"
+        f" {'correct' if after.correct else 'wrong'} shifted"
     )
 
 
 def _card(view: View, run: RunView, change: Change) -> Html:
-    """Return a change as two rows of images; nothing where its images are gone."""
-    held, before = run.explanations, change.sides[0]
-    rows = [_row(view, run, held, change, side) for side in change.sides] if held else []
+    """Return a flip as two rows of images, or nothing if an image is missing."""
+    stored, before = run.explanations, change.sides[0]
+    rows = [_row(view, run, stored, change, side) for side in change.sides] if stored else []
     if not rows or not all(rows):
         return EMPTY
-    title = tag("p", tag("b", _named(run, change.label)), tag("span", change.sample_id), cls="what")
+    title = tag("p", tag("b", _class_name(run, change.label)), tag("span", change.sample_id), cls="what")
     where = tag("p", _setting(view, before), cls="setting") if change.between == "models" else EMPTY
     return tag("article", tag("div", title, where, *rows, cls="strip"), cls="card")
 
 
-def _row(view: View, run: RunView, held: Explanations, change: Change, side: Side) -> Html:
-    """Return what a model saw, where it looked and what it looked at, under its name or setting;
-    nothing where one is gone.
-    """
+def _row(view: View, run: RunView, stored: Explanations, change: Change, side: Side) -> Html:
+    """Return the input, its Grad-CAM and its guided Grad-CAM, or nothing if one is missing."""
     who = side.model if change.between == "models" else f"{side.model}, {_setting(view, side)}"
-    about = f"{_named(run, change.label)}, {who}"
-    sure = f" {percent(side.conf, 0)}" if side.conf is not None else ""
-    also = " (counts as right)" if side.correct and side.pred != change.label else ""
-    of = _named(run, side.target)
-    whose = "" if side.target == side.pred else f" for {of}"
+    about = f"{_class_name(run, change.label)}, {who}"
+    confidence = f" {percent(side.conf, 0)}" if side.conf is not None else ""
+    accepted = " (counts as correct)" if side.correct and side.pred != change.label else ""
+    target = _class_name(run, side.target)
+    target_note = "" if side.target == side.pred else f" for {target}"
     captions: tuple[tuple[Kind, object, str], ...] = (
         (
             "seen",
-            tag("b", f"{_named(run, side.pred)}{sure}{also}"),
-            f"{about}: the model says {_named(run, side.pred)}",
+            tag("b", f"{_class_name(run, side.pred)}{confidence}{accepted}"),
+            f"{about}: prediction {_class_name(run, side.pred)}",
         ),
         (
             "cam",
-            f"nothing speaks for {of}" if side.empty else f"Grad-CAM{whose}",
-            f"{about}: Grad-CAM for {of}",
+            f"no evidence for {target}" if side.empty else f"Grad-CAM{target_note}",
+            f"{about}: Grad-CAM for {target}",
         ),
-        ("guided", f"guided Grad-CAM{whose}", f"{about}: guided Grad-CAM for {of}"),
+        ("guided", f"guided Grad-CAM{target_note}", f"{about}: guided Grad-CAM for {target}"),
     )
-    figures = [_figure(held, side, *caption) for caption in captions]
+    figures = [_figure(stored, side, *caption) for caption in captions]
     if not all(figures):
         return EMPTY
     colour = f"--pen:{pen(view, side.model).colour}" if side.model in view.models else None
     return tag("div", tag("p", who, cls="side", style=colour), tag("div", *figures, cls="frames"))
 
 
-def _figure(held: Explanations, side: Side, kind: Kind, caption: object, alt: str) -> Html:
-    image_u8 = held.image(side, kind)
+def _figure(stored: Explanations, side: Side, kind: Kind, caption: object, alt: str) -> Html:
+    image_u8 = stored.image(side, kind)
     if image_u8 is None:
         return EMPTY
     wrong = kind == "seen" and not side.correct
@@ -120,7 +118,7 @@ def _figure(held: Explanations, side: Side, kind: Kind, caption: object, alt: st
 
 
 def _setting(view: View, side: Side) -> str:
-    """Say where the dials stood."""
+    """Describe the setting of a side."""
     if side.shift == CLEAN:
         return "clean"
     if side.severity is not None:
@@ -132,5 +130,5 @@ def _params(params: dict[str, Any]) -> str:
     return ", ".join(f"{key} {value}" for key, value in params.items())
 
 
-def _named(run: RunView, label: int | None) -> str:
+def _class_name(run: RunView, label: int | None) -> str:
     return class_name(run.labels, label)

@@ -1,4 +1,4 @@
-"""The section on failure severities: survival curves, and the distribution of failure severities over severity."""
+"""Sections on failure severities of images and objects: survival curves and histograms."""
 
 from __future__ import annotations
 
@@ -10,19 +10,15 @@ from sorites.reports.components.markup import Html, number, safe, tag
 from sorites.reports.section import Section, add_section, multiples
 from sorites.reports.view import View, box_models
 
-# Cards of failure severities: a survival curve, and between which severities objects are lost.
-
 
 def failure_cards(view: View, alive: pl.DataFrame, lost: pl.DataFrame, what: str) -> list[Html]:
-    """Return a card per shift with the survival curve and the failure severities of images, or of
-    what else is lost.
-    """
+    """Return a card per shift with the survival curve and the histogram of failure severities."""
     return [_card(view, shift, alive, lost, what) for shift in view.shifts if shift in set(alive["shift"])]
 
 
 def _card(view: View, shift: str, alive: pl.DataFrame, lost: pl.DataFrame, what: str) -> Html:
     across = along(alive.filter(pl.col("shift") == shift)["severity"])
-    curve = figure(view, axis_name(view, shift), "not yet lost", yaxis=PERCENT_AXIS, xaxis=across)
+    curve = figure(view, axis_name(view, shift), "survived", yaxis=PERCENT_AXIS, xaxis=across)
     categories = {"type": "category", "tickfont": {"size": 11}}
     bars = figure(
         view,
@@ -37,13 +33,13 @@ def _card(view: View, shift: str, alive: pl.DataFrame, lost: pl.DataFrame, what:
     for model in view.models:
         selected = (pl.col("model") == model) & (pl.col("shift") == shift)
         if (steps := alive.filter(selected)).height:
-            line(curve, view, model, steps, "not yet lost", shape="hv")
+            line(curve, view, model, steps, "survived", shape="hv")
         if (brackets := lost.filter(selected)).height:
             bars.add_trace(_bars(view, model, brackets))
     return card(
         shift,
         plot(curve, f"Share of {what} not yet lost against the severity of {shift}"),
-        tag("h4", f"Between which severities {what} are lost"),
+        tag("h4", f"Severities at which {what} are lost"),
         plot(bars, f"Share of {what} lost between two severities of {shift}"),
     )
 
@@ -72,7 +68,7 @@ def _bracket(above: float | None, severity: float | None) -> str:
     """Describe a bracket: above one severity, up to the next."""
     if severity is None:
         return "survived"
-    return "wrong when clean" if above is None else f"lost between {number(above)} and {number(severity)}"
+    return "lost when clean" if above is None else f"lost between {number(above)} and {number(severity)}"
 
 
 def _up_to(above: float | None, severity: float | None) -> str:
@@ -84,35 +80,31 @@ def _up_to(above: float | None, severity: float | None) -> str:
 
 @add_section(order=30)
 def failure(view: View) -> Section | None:
-    """Per shift, the share of images that the model has not yet failed on, and between which
-    severities it fails.
-    """
+    """Per shift, the share of images that survive, and the severities at which they fail."""
     alive, lost = view.compute(metrics.survival), view.compute(metrics.failure_histogram)
     cards = failure_cards(view, alive, lost, "images")
     lead = (
-        "The failure severity of an image is the least severity at which the model is wrong about it; from"
-        " there on it counts as lost. Images that are wrong when clean are lost at 0; images that are"
-        " right at every severity survive."
+        "The failure severity of an image is the least severity at which it is misclassified; from there on"
+        " it"
+        " counts as lost. Images that are misclassified when clean are lost at 0; images that are correct at"
+        " every severity survive."
     )
     return multiples(view, cards, "At which severity does the model fail?", "Failure severities", lead)
 
 
-# The section on failure severities of objects: at which severity does a detector lose what it found?
-
-
 @add_section(order=31)
 def box_failure(view: View) -> Section | None:
-    """Per shift, the share of objects that the detector has not yet lost, and between which
-    severities it loses them.
-    """
+    """Per shift, the share of objects that are still detected, and the severities at which they are lost."""
     if not box_models(view):
         return None
     alive, lost = view.compute(metrics.box_survival), view.compute(metrics.box_failure_histogram)
     lead = (
-        "An object is found where a box of its class overlaps it by IoU 0.5 or more, at any confidence. Its"
-        " failure severity is the least severity at which it is not found; from there on it counts as lost."
-        " Objects that are not found when clean are lost at 0. Objects of one image are lost together, so the"
-        " 95 % intervals take the image as the unit."
+        "An object is detected if a box of its class overlaps it with IoU 0.5 or more, at any confidence. Its"
+        " failure severity is the least severity at which it is not detected; from there on it counts as"
+        " lost."
+        " Objects that are not detected when clean are lost at 0. The 95 % intervals treat the image as the"
+        " unit,"
+        " since objects of one image are not independent."
     )
     return multiples(
         view,

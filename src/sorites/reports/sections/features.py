@@ -1,5 +1,4 @@
-"""The section on features at camera settings: how they are distributed, how they lie on a map, how
-well classes cluster.
+"""The section on features at camera settings: their distribution, maps, and how well classes cluster.
 
 Baek et al., "Unexplored Faces of Robustness and Out-of-Distribution", CVPR 2024, Figures 11 and 12.
 """
@@ -46,15 +45,12 @@ from sorites.reports.components.markup import (
 from sorites.reports.section import Section, add_section
 from sorites.reports.view import View
 
-# Drawings of features without a script: how their values are distributed, and maps whose marks show class
-# and verdict.
-
+# --- Drawings without JavaScript: distributions of values, and maps whose marks show class and correctness
 
 Array = NDArray[np.float64]
-# The number of bins; the width and height of a distribution, and the side of a map, in their own
-# units.
+# Number of bins; width and height of a distribution, and side of a map, in their own units.
 BINS, WIDE, TALL, SIDE = 48, 400, 110, 240
-# A bin with this share of the fullest bin, or less, has no height.
+# Bins with at most this share of the fullest bin have height 0.
 FLOOR = 1e-3
 SETTINGS = {"clean": "#7d7d7d", "best": "#0072b2", "worst": "#d55e00", "auto": "#009e73"}
 DASHES = {"clean": "2 3", "best": "none", "worst": "7 3", "auto": "7 2 2 2"}
@@ -66,15 +62,13 @@ SHAPES = (
     "M{x},{y}m0,4.2l4.4,-7.4h-8.8Z",
     "M{x},{y}m-1.5,-4.2h3v2.7h2.7v3h-2.7v2.7h-3v-2.7h-2.7v-3h2.7Z",
 )
-# This many classes have a colour and a shape of their own; the others are small grey dots.
+# Number of classes with their own colour and shape; the others are small grey dots.
 NAMED = len(SHAPES)
 
 
 @dataclass(frozen=True)
 class Mark:
-    """One image on a map: the place of its class among the named ones (or None), its verdict, and
-    a text for hovering.
-    """
+    """One image on a map: the index of its class among the named ones (or None), correctness, and tooltip."""
 
     named: int | None
     right: bool
@@ -82,9 +76,7 @@ class Mark:
 
 
 def distribution(values: Mapping[str, Array], label: str) -> Html:
-    """Draw the distribution of feature values at several settings; heights are logarithms, because
-    many values are near 0.
-    """
+    """Draw the distribution of feature values at several settings, on a log scale since many are near 0."""
     every = np.concatenate([part.ravel() for part in values.values()])
     low, high = (float(end) for end in np.percentile(every, [0.5, 99.5]))
     edges = np.linspace(low, high if high > low else low + 1, BINS + 1)
@@ -99,7 +91,7 @@ def distribution(values: Mapping[str, Array], label: str) -> Html:
     )
     box = f"0 -2 {WIDE} {TALL + 3}"
     drawn = tag("svg", base, *lines, viewBox=box, preserveAspectRatio="none", role="img", aria_label=label)
-    ends = [number(low), "value of a feature (heights on a logarithmic scale)", number(high)]
+    ends = [number(low), "feature value (logarithmic height)", number(high)]
     keys = [_line_key(name, part) for name, part in values.items()]
     return tag(
         "div",
@@ -138,9 +130,9 @@ def _line_key(name: str, values: Array) -> Html:
 
 
 def feature_map(points: Array, marks: Sequence[Mark], ends: tuple[Array, Array], label: str) -> Html:
-    """Draw a map; filled marks are right, hollow ones wrong.
+    """Draw a map; filled marks are correct, hollow ones misclassified.
 
-    ``ends`` are the least and greatest of each axis.
+    ``ends`` are the minimum and maximum of each axis.
     """
     low, high = ends
     span = np.where(high > low, high - low, 1)
@@ -166,11 +158,11 @@ def _mark(x: float, y: float, mark: Mark) -> Html:
 
 
 def class_keys(names: Sequence[str], others: int) -> Html:
-    """Return the legend of a map's classes."""
+    """Return the legend of the classes of a map."""
     drawn = [tag("span", _icon(_mark(6, 6, Mark(i, True, name))), " ", name) for i, name in enumerate(names)]
     if others:
         drawn.append(tag("span", _icon(_mark(6, 6, Mark(None, True, ""))), f" {others} other classes"))
-    drawn.append(tag("span", "filled: right, hollow: wrong"))
+    drawn.append(tag("span", "filled: correct, hollow: misclassified"))
     return tag("p", *drawn, cls="keys")
 
 
@@ -179,21 +171,23 @@ def _icon(mark: Html) -> Html:
     return tag("svg", mark, viewBox="0 0 12 12", style=style, aria_hidden="true")
 
 
-# The most images on a map: t-SNE of as many takes about a second.
-POINTS = 300
-# The maps of a page may take this many bytes, as they stand in the file; models that come later
-# have numbers only.
-WEIGHT = 900_000
-ROW = "display:grid;gap:0.8rem;grid-template-columns:repeat(auto-fit,minmax(min(100%,13rem),1fr));margin-top:0.6rem"
+# --- The section
+
+# Maximum number of images on a map; t-SNE of 300 takes about a second.
+MAX_POINTS = 300
+# Maximum size of the maps of a page, in bytes; further models have numbers only.
+MAP_BYTES = 900_000
+ROW = (
+    "display:grid;gap:0.8rem;grid-template-columns:repeat(auto-fit,minmax(min(100%,13rem),1fr));"
+    "margin-top:0.6rem"
+)
 DRAWN = ("best", "worst", "auto")
 WORDS = {CLEAN: "clean", "best": "best setting", "worst": "worst setting", "auto": "automatic exposure"}
 
 
 @add_section(order=38)
 def features(view: View) -> Section | None:
-    """Distributions, maps and cluster numbers per model; absent without a camera grid whose
-    features were kept.
-    """
+    """Distributions, maps and cluster numbers per model; absent without features of a camera grid."""
     if not any(run.features for run in view.runs):
         return None
     drawn: dict[str, Html] = {}
@@ -204,15 +198,16 @@ def features(view: View) -> Section | None:
         if not numbers.height:
             continue
         lines += _lines(at, numbers)
-        if sum(map(len, drawn.values())) < WEIGHT and (part := _drawings(view, at)):
+        if sum(map(len, drawn.values())) < MAP_BYTES and (part := _drawings(view, at)):
             drawn[model] = part
     if not lines:
         return None
     lead = (
-        "The features of the model's last layer but one, at its best and worst camera setting and with"
-        " automatic exposure. The further classes lie apart on a map, the easier they are to tell. PCA has"
-        " the same axes for all three settings; t-SNE has its own for each and shows neighbourhoods alone."
-        f" Maps show at most {POINTS} images."
+        "Features of the model's penultimate layer at its best and worst camera setting and with automatic"
+        " exposure. The further classes are apart on a map, the easier they are to separate. PCA has the same"
+        " axes"
+        " for all three settings; t-SNE has its own for each and shows only neighbourhoods."
+        f" Maps show at most {MAX_POINTS} images."
     )
     table = _numbers(lines)
     return Section(
@@ -227,9 +222,10 @@ def _numbers(lines: Sequence[Sequence[object]]) -> Html:
     """Return the table of cluster numbers."""
     caption = (
         "The silhouette runs from −1 to 1 (classes far apart), with a jackknife interval; nearest centroid is"
-        " the share of images that are nearest to the centroid of their own class, themselves left out;"
-        " from clean is the mean distance between the features of an image and of its clean original."
-        " Distances are 1 − cosine, because exposure changes the length of features."
+        " the"
+        " share of images nearest to the centroid of their own class, leave-one-out; from clean is the mean"
+        " distance between the features of an image and of its clean image. Distances are 1 − cosine, since"
+        " exposure changes the length of features."
     )
     head = ["", "setting", "lamp", "silhouette", "nearest centroid", "from clean", "n", "classes"]
     table = grid(head, lines, text=3, caption=caption)
@@ -237,7 +233,7 @@ def _numbers(lines: Sequence[Sequence[object]]) -> Html:
 
 
 def _lines(at: Sequence[Place], numbers: pl.DataFrame) -> list[Sequence[object]]:
-    found: list[Sequence[object]] = []
+    lines: list[Sequence[object]] = []
     for place in at:
         same = numbers.filter(
             *(pl.col(name).eq_missing(pl.lit(value)) for name, value in place.names().items())
@@ -250,12 +246,12 @@ def _lines(at: Sequence[Place], numbers: pl.DataFrame) -> list[Sequence[object]]
             if place.dials[0] is not None
             else WORDS[place.what]
         )
-        some = next(iter(rows.values()))
-        values = [_value(rows.get(name), name, some["n"]) for name in NUMBERS]
-        found.append(
-            [place.model, setting, place.light or DASH, *values, count(some["n"]), count(some["classes"])]
+        first = next(iter(rows.values()))
+        values = [_value(rows.get(name), name, first["n"]) for name in NUMBERS]
+        lines.append(
+            [place.model, setting, place.light or DASH, *values, count(first["n"]), count(first["classes"])]
         )
-    return found
+    return lines
 
 
 def _value(row: Mapping[str, Any] | None, name: str, n: int) -> Html:
@@ -272,7 +268,7 @@ def _plain(value: float | None) -> str:
 
 
 def _drawings(view: View, at: Sequence[Place]) -> Html:
-    """Draw the light under which the best setting is best."""
+    """Draw the light under which the best setting has the highest accuracy."""
     best = max(
         (place for place in at if place.what == "best"),
         key=lambda place: float(place.images["correct"].mean() or 0),  # type: ignore[arg-type]
@@ -282,10 +278,10 @@ def _drawings(view: View, at: Sequence[Place]) -> Html:
         for place in at
         if place.what == CLEAN or (place.light, place.shift) == (best.light, best.shift)
     }
-    held = view.features(
+    by_image = view.features(
         best.model, {image for place in shown.values() for image in place.images["image_id"]}
     )
-    parts = {what: vectors(shown[what], held) for what in (CLEAN, *DRAWN) if what in shown}
+    parts = {what: vectors(shown[what], by_image) for what in (CLEAN, *DRAWN) if what in shown}
     parts = {what: part for what, part in parts.items() if part[0].height > 1}
     if not set(DRAWN) & parts.keys():
         return EMPTY
@@ -303,25 +299,29 @@ Part = tuple[pl.DataFrame, Array_of]
 
 
 def _maps(view: View, parts: Mapping[str, Part], shown: Mapping[str, Place]) -> Html:
-    some = {what: (images.head(POINTS), prepared(rows[:POINTS])) for what, (images, rows) in parts.items()}
-    counted = Counter(label for images, _ in some.values() for label in images["label"])
+    selected = {
+        what: (images.head(MAX_POINTS), prepared(rows[:MAX_POINTS])) for what, (images, rows) in parts.items()
+    }
+    counted = Counter(label for images, _ in selected.values() for label in images["label"])
     named = sorted(sorted(counted), key=lambda label: -counted[label])[:NAMED]
-    run_id = next(iter(some.values()))[0]["run_id"][0]
+    run_id = next(iter(selected.values()))[0]["run_id"][0]
     names = [view.class_name(run_id, label) for label in named]
-    joint, shares = principal_map(np.concatenate([rows for _, rows in some.values()]))
-    starts = np.cumsum([0, *(len(rows) for _, rows in some.values())])
-    flat = {what: joint[start:stop] for what, start, stop in zip(some, starts, starts[1:], strict=False)}
-    near = {what: points for what, (_, rows) in some.items() if (points := neighbour_map(rows)) is not None}
+    joint, shares = principal_map(np.concatenate([rows for _, rows in selected.values()]))
+    starts = np.cumsum([0, *(len(rows) for _, rows in selected.values())])
+    flat = {what: joint[start:stop] for what, start, stop in zip(selected, starts, starts[1:], strict=False)}
+    near = {
+        what: points for what, (_, rows) in selected.items() if (points := neighbour_map(rows)) is not None
+    }
     kinds: dict[str, tuple[Mapping[str, Array_of], Array_of | None]] = {}
     kinds[f"PCA, {percent(float(shares.sum()), 0)} of the variance"] = flat, joint
-    if len(near) == len(some):
+    if len(near) == len(selected):
         kinds["t-SNE"] = near, None
     rows = [
         tag(
             "div",
             *(
-                _card(kind, what, some[what][0], points[what], whole, named, names, shown[what])
-                for what in some
+                _card(kind, what, selected[what][0], points[what], whole, named, names, shown[what])
+                for what in selected
             ),
             style=ROW,
         )

@@ -1,6 +1,4 @@
-"""The section on dials that samples have themselves: whole trajectories, and where along the
-severity each of them is lost.
-"""
+"""Sections on generated images: trajectories along dials of the samples, and the out-of-class filter."""
 
 from __future__ import annotations
 
@@ -40,12 +38,11 @@ from sorites.reports.components.markup import (
 from sorites.reports.section import Section, add_section
 from sorites.reports.view import UNTOUCHED, RunView, View
 
-# There are at most this many trajectories per dial.
-EACH = 6
-# A trajectory shows at most this many images, the clean one among them.
-ACROSS = 8
-# The thumbnails of the section may take this many bytes, as encoded in the file.
-WEIGHT = 900_000
+# Maximum number of trajectories per dial, and of images per trajectory, including the clean one.
+MAX_TRAJECTORIES = 6
+MAX_IMAGES = 8
+# Maximum size of the section's thumbnails, in bytes.
+THUMBNAIL_BYTES = 900_000
 COLUMNS = ("run_id", "model", "sample_id", "severity", "label", "pred", "correct", "valid")
 
 Row = dict[str, Any]
@@ -53,22 +50,23 @@ Row = dict[str, Any]
 
 @add_section(order=32)
 def generated(view: View) -> Section | None:
-    """Failure severities and trajectories of each dial of samples' own; absent where no run has such a dial."""
-    made = (
+    """Failure severities and trajectories of dials defined by samples; absent without such dials."""
+    shifts_generated = (
         view.table.filter(pl.col("family") == "generated")
         .select(pl.col("shift").unique())
         .collect(engine="streaming")
     )
-    shifts = [shift for shift in view.shifts if shift in {*made["shift"], *view.own_dials}]
-    share = WEIGHT // max(1, len(shifts))
+    shifts = [shift for shift in view.shifts if shift in {*shifts_generated["shift"], *view.own_dials}]
+    share = THUMBNAIL_BYTES // max(1, len(shifts))
     parts = {shift: part for shift in shifts if (part := _part(view, shift, Album(view, share)))}
     if not parts:
         return None
     lead = (
-        "Every sample brings these images itself, made at whatever severity is asked. A dot is one"
-        " trajectory, at the least severity at which the model is wrong about it; one that is never lost"
-        " stands at the end of the line. Below an image, a full mark is a model that is right and a ring one"
-        " that is wrong."
+        "These images come with the samples, generated at any severity. A dot is one trajectory, at its"
+        " failure"
+        " severity; trajectories that never fail are at the end of the line. Below an image, a filled mark is"
+        " a"
+        " correct model and a ring a wrong one."
     )
     return Section("Along the generated trajectories", picked("generated", "Dial", parts), "Generated", lead)
 
@@ -85,70 +83,72 @@ def _part(view: View, shift: str, album: Album) -> Html:
         pl.col("correct").is_not_null(),
         ~pl.col("probe"),
     )
-    seen = rows.select(COLUMNS).collect(engine="streaming").with_columns(pl.col("severity").fill_null(0.0))
-    chosen = _spread(_in_order(points), EACH) if any(run.image for run in view.runs) else []
-    strips = [_strip(view, album, shift, key, seen, points) for key in chosen if album.left > 0]
-    dots = tag(
-        "article", _told(view, shift, points), plot(_dots(view, shift, points), _alt(shift)), cls="card"
+    verdicts = (
+        rows.select(COLUMNS).collect(engine="streaming").with_columns(pl.col("severity").fill_null(0.0))
     )
-    title = tag("h4", "Trajectories, from the first that is lost to the last")
+    chosen = _spread(_in_order(points), MAX_TRAJECTORIES) if any(run.image for run in view.runs) else []
+    strips = [_strip(view, album, shift, key, verdicts, points) for key in chosen if album.left > 0]
+    dots = tag(
+        "article", _summary(view, shift, points), plot(_dots(view, shift, points), _alt(shift)), cls="card"
+    )
+    title = tag("h4", "Trajectories, from the first failure to the last")
     return join([dots, tag("article", title, *strips, cls="card trajectories") if strips else EMPTY])
 
 
-def _told(view: View, shift: str, points: pl.DataFrame) -> Html:
-    """Say how many trajectories each model loses, and how many images a filter set aside."""
+def _summary(view: View, shift: str, points: pl.DataFrame) -> Html:
+    """Return how many trajectories each model fails on, and how many images were filtered out."""
     lines = []
     for model in view.models:
         own = points.filter(pl.col("model") == model)
         if not own.height:
             continue
         lost, wrong = own["failure"].count(), own.filter(pl.col("failure") == 0).height
-        clean = f", {wrong} of them wrong when clean" if wrong else ""
+        clean = f", {wrong} of them when clean" if wrong else ""
         lines.append(
             tag(
                 "li",
                 tag("b", model),
-                f" loses {lost} of {several(own.height, 'trajectory', 'trajectories')}{clean}",
+                f" fails on {lost} of {several(own.height, 'trajectory', 'trajectories')}{clean}",
             )
         )
-    return join([tag("h3", shift), tag("ul", *lines, cls="told"), _cut(view, shift)])
+    return join([tag("h3", shift), tag("ul", *lines, cls="told"), _filter_note(view, shift)])
 
 
-def _cut(view: View, shift: str) -> Html:
-    """Say at which severities a filter set images aside; nothing without a filter."""
+def _filter_note(view: View, shift: str) -> Html:
+    """Return at which severities images were filtered out; empty without a filter."""
     rows = view.table.filter(
         pl.col("shift") == shift, ~pl.col("probe"), pl.col("valid").is_not_null()
     ).unique("image_id")
-    kept = rows.group_by("severity").agg(n=pl.len(), aside=pl.col("valid").not_().sum()).sort("severity")
-    found = kept.collect(engine="streaming")
-    if not found.height:
+    counts = rows.group_by("severity").agg(n=pl.len(), aside=pl.col("valid").not_().sum()).sort("severity")
+    by_severity = counts.collect(engine="streaming")
+    if not by_severity.height:
         return EMPTY
     aside = [
         f"{row['aside']} of {row['n']} at severity {number(row['severity'])}"
-        for row in found.to_dicts()
+        for row in by_severity.to_dicts()
         if row["aside"]
     ]
-    said = (
-        f"The filter set aside {', '.join(aside)}; no number here counts them."
+    text = (
+        f"The filter removed {', '.join(aside)}; no number here counts them."
         if aside
         else "The filter kept every image."
     )
-    unseen = view.table.filter(pl.col("shift") == shift, pl.col("probe"), pl.col("valid").is_null())
-    between = unseen.select(pl.col("image_id").n_unique()).collect(engine="streaming").item()
+    unfiltered = view.table.filter(pl.col("shift") == shift, pl.col("probe"), pl.col("valid").is_null())
+    between = unfiltered.select(pl.col("image_id").n_unique()).collect(engine="streaming").item()
     more = (
-        f" It has not seen the {several(between, 'image')} between them that refine the failure severities."
+        f" It was not applied to the {several(between, 'image')} between them that refine failure severities."
         if between
         else ""
     )
-    return tag("p", said + more)
+    return tag("p", text + more)
 
 
 def _alt(shift: str) -> str:
-    return f"The severity of {shift} at which each trajectory is lost, model by model"
+    return f"The severity of {shift} at which each trajectory fails, by model"
 
 
 def _dots(view: View, shift: str, points: pl.DataFrame) -> Any:
-    """Draw the failure severity of each trajectory in its model's row; survivors stand at the end."""
+    """Draw the failure severity of each trajectory in the row of its model; survivors are at the end."""
     models = [model for model in view.models if model in set(points["model"])]
     top = float(max(points["top"]))
     end, ticks = 1.2 * top, sorted({0.0, *_grid(view, shift)})
@@ -168,51 +168,50 @@ def _dots(view: View, shift: str, points: pl.DataFrame) -> Any:
     )
     fig.update_layout(height=96 + 58 * len(models), showlegend=False, margin_t=10, margin_b=42)
     fig.add_vline(x=1.1 * top, line={"width": 1, "dash": "dot", "color": "#9a9a9a"})
-    for place, model in enumerate(models):
+    for position, model in enumerate(models):
         own = points.filter(pl.col("model") == model).sort("sample_id", "run_id")
-        fig.add_trace(_row(view, model, own, place, end))
+        fig.add_trace(_row(view, model, own, position, end))
     return fig
 
 
 def _grid(view: View, shift: str) -> list[float]:
-    """Return the severities of the dial that every trajectory was judged at, at most ten of them."""
+    """Return the severities at which every trajectory was evaluated, at most ten."""
     rows = view.table.filter(pl.col("shift") == shift, ~pl.col("probe")).select(
         pl.col("severity").unique().sort()
     )
     return _spread(rows.collect(engine="streaming")["severity"].drop_nulls().to_list(), 10)
 
 
-def _row(view: View, model: str, points: pl.DataFrame, place: int, end: float) -> dict[str, object]:
-    drawn, step = pen(view, model), 0.61803398875
-    where = [end if failure is None else failure for failure in points["failure"]]
-    apart = [place + 0.62 * ((i * step) % 1 - 0.5) for i in range(points.height)]
-    said = [_end(failure) for failure in points["failure"]]
+def _row(view: View, model: str, points: pl.DataFrame, position: int, end: float) -> dict[str, object]:
+    model_pen = pen(view, model)
+    x = [end if failure is None else failure for failure in points["failure"]]
+    # Multiples of the golden ratio spread the dots of a row vertically without randomness.
+    y = [position + 0.62 * ((i * 0.61803398875) % 1 - 0.5) for i in range(points.height)]
+    texts = [_end(failure) for failure in points["failure"]]
     return {
         "type": "scatter",
         "mode": "markers",
         "name": safe(model),
         "legendgroup": model,
-        "x": where,
-        "y": apart,
-        "customdata": [[safe(sample), text] for sample, text in zip(points["sample_id"], said, strict=True)],
+        "x": x,
+        "y": y,
+        "customdata": [[safe(sample), text] for sample, text in zip(points["sample_id"], texts, strict=True)],
         "marker": {
-            "color": drawn.faint(0.55),
-            "symbol": drawn.symbol,
+            "color": model_pen.faint(0.55),
+            "symbol": model_pen.symbol,
             "size": 8,
-            "line": {"width": 1, "color": drawn.colour},
+            "line": {"width": 1, "color": model_pen.colour},
         },
         "hovertemplate": "<b>%{fullData.name}</b><br>%{customdata[0]}<br>%{customdata[1]}<extra></extra>",
     }
 
 
 def _end(failure: float | None) -> str:
-    return "survives" if failure is None else f"lost at {number(failure)}" if failure else "wrong when clean"
+    return "survives" if failure is None else f"fails at {number(failure)}" if failure else "wrong when clean"
 
 
 def _in_order(points: pl.DataFrame) -> list[tuple[str, str]]:
-    """Return (run, sample) from the first lost to the last, by the mean over models; a survivor
-    comes after all others.
-    """
+    """Return (run, sample) from first to last failure, by the mean over models; survivors come last."""
     late = pl.col("failure").fill_null(2 * pl.col("top").max()).mean()
     means = points.group_by("run_id", "sample_id").agg(late=late).sort("late", "run_id", "sample_id")
     return list(means.select("run_id", "sample_id").iter_rows())
@@ -224,16 +223,16 @@ def _spread(items: Sequence[Any], most: int) -> list[Any]:
 
 
 def _strip(
-    view: View, album: Album, shift: str, key: tuple[str, str], seen: pl.DataFrame, points: pl.DataFrame
+    view: View, album: Album, shift: str, key: tuple[str, str], verdicts: pl.DataFrame, points: pl.DataFrame
 ) -> Html:
     run_id, sample = key
     same = (pl.col("run_id") == run_id) & (pl.col("sample_id") == sample)
-    rows = seen.filter(same).sort("severity")
-    at = _spread(rows["severity"].unique().sort().to_list(), ACROSS)
+    rows = verdicts.filter(same).sort("severity")
+    at = _spread(rows["severity"].unique().sort().to_list(), MAX_IMAGES)
     lost: dict[str, float | None] = dict(points.filter(same).select("model", "failure").iter_rows())
     ends = [f"{model} {_end(lost[model])}" for model in view.models if model in lost]
-    named = view.class_name(run_id, rows["label"][0])
-    what = tag("p", tag("b", named), tag("span", " · ".join([sample, *ends])), cls="what")
+    class_name = view.class_name(run_id, rows["label"][0])
+    what = tag("p", tag("b", class_name), tag("span", " · ".join([sample, *ends])), cls="what")
     shots = [
         _shot(view, album, shift, key, severity, rows.filter(pl.col("severity") == severity))
         for severity in at
@@ -249,9 +248,9 @@ def _shot(
     wrong = [model for model, row in verdicts.items() if not row["correct"]]
     aside = any(row["valid"] is False for row in verdicts.values())
     where = severity_text(view, shift, severity) if severity else "clean"
-    said = f"wrong: {', '.join(wrong)}" if wrong else "all models right"
+    outcome = f"wrong: {', '.join(wrong)}" if wrong else "all models correct"
     source = album.thumbnail(*key, shift, severity)
-    alt = f"{key[1]}, {shift} {where}; {said}{'; set aside by the filter' if aside else ''}"
+    alt = f"{key[1]}, {shift} {where}; {outcome}{'; filtered out' if aside else ''}"
     image = (
         tag("div", "not available", cls="gone")
         if source is None
@@ -259,27 +258,30 @@ def _shot(
     )
     marks = [_mark(view, model, verdicts[model]) for model in view.models if model in verdicts]
     caption = tag(
-        "figcaption", where, *([tag("em", " set aside")] if aside else []), tag("span", *marks, cls="marks")
+        "figcaption",
+        where,
+        *([tag("em", " filtered out")] if aside else []),
+        tag("span", *marks, cls="marks"),
     )
     kinds = [*(["wrong"] if len(wrong) == len(verdicts) else []), *(["aside"] if aside else [])]
     return tag("figure", image, caption, cls=" ".join(kinds) or "right")
 
 
 def _mark(view: View, model: str, row: Row) -> Html:
-    """Return a model's mark below an image: full where it is right, empty where it is wrong."""
-    said = f"{model}: {view.class_name(row['run_id'], row['pred'])}, {'right' if row['correct'] else 'wrong'}"
+    """Return the mark of a model below an image: filled if it is correct, else a ring."""
+    outcome = "correct" if row["correct"] else "wrong"
+    hover = f"{model}: {view.class_name(row['run_id'], row['pred'])}, {outcome}"
     return tag(
-        "i", cls="yes" if row["correct"] else "no", style=f"--pen:{pen(view, model).colour}", title=said
+        "i", cls="yes" if row["correct"] else "no", style=f"--pen:{pen(view, model).colour}", title=hover
     )
 
 
-# The section on filtering: which images a filter removed, and how that changes the curves.
-
+# --- The out-of-class filter
 
 # The curves of figure 3 of CNS-Bench and how each is drawn.
 VERSIONS = {"filtered": "solid", "all": "dot", "labelled": "dash"}
-# The names on the page of the votes and the rules of the out-of-class filter.
-PLAIN = {
+# Display names of the votes and rules of the filter.
+DISPLAY_NAMES = {
     "class_text": "text of the class",
     "shift_text": "text of class and shift",
     "joint_image": "clean image, encoder",
@@ -292,15 +294,20 @@ PLAIN = {
 
 @add_section(order=25)
 def filtering(view: View) -> Section | None:
-    """Accuracy with all images, with those kept and, where there are labels by hand, with those
-    in class; how many were kept, and the quality of each vote and rule. Absent without a filter.
+    """Accuracy of all, kept and (if annotated) in-class images, the share kept, and the filter's quality.
+
+    Absent without a filter.
     """
     judged = view.table.filter((pl.col("output") == "label") & pl.col("valid").is_not_null())
     counts = (
-        judged.select("shift", "severity", "image_id", "valid").unique("image_id").group_by("shift", "severity")
-        .agg(all=pl.len(), kept=pl.col("valid").sum()).sort("shift", "severity").collect(engine="streaming")
-    )  # fmt: skip
-    qualities = [found for run in view.runs if (found := _quality(run)) is not None]
+        judged.select("shift", "severity", "image_id", "valid")
+        .unique("image_id")
+        .group_by("shift", "severity")
+        .agg(all=pl.len(), kept=pl.col("valid").sum())
+        .sort("shift", "severity")
+        .collect(engine="streaming")
+    )
+    qualities = [table for run in view.runs if (table := _quality(run)) is not None]
     if not counts.height or (counts["all"].sum() == counts["kept"].sum() and not qualities):
         return None
     labelled = _labelled(view)
@@ -318,14 +325,14 @@ def filtering(view: View) -> Section | None:
         ["shift", "severity", "images", "kept", "share kept"], rows, caption="Images that the filter kept"
     )
     lead = (
-        "Solid lines show the images that the filter kept, as everywhere on this page; dotted lines show"
-        " all images."
+        "Solid lines show the images that the filter kept, as everywhere on this page; dotted lines show all"
+        " images."
     )
     if labelled.height:
         lead += (
-            " Dashed lines show the images that people say are in their class: a good filter's line lies"
-            f" on them. All three are over the {several(labelled.height, 'image')} labelled by hand and the"
-            " clean ones."
+            " Dashed lines show the images annotated as in class; a good filter's line coincides with them."
+            " All"
+            f" three are over the {several(labelled.height, 'annotated image')} and the clean images."
         )
     tables = [tag("article", part, cls="card") for part in [*qualities, table]]
     body = join(
@@ -335,9 +342,7 @@ def filtering(view: View) -> Section | None:
 
 
 def _labelled(view: View) -> pl.DataFrame:
-    """Return the images that people labelled, each with whether it stays in its class; one that
-    shows it in part stays.
-    """
+    """Return the annotated images, and whether each is in its class, at least partially."""
     scores = scores_of(view.table).filter("annotated")
     return scores.select("image_id", labelled=~pl.col(OUTSIDE).fill_null(False))
 
@@ -354,23 +359,21 @@ def _curves(view: View, labelled: pl.DataFrame) -> pl.DataFrame:
 
 
 def _quality(run: RunView) -> Html | None:
-    """Return the table of true and false positive rate and accuracy of each vote and rule (table 2b
-    of CNS-Bench).
-    """
+    """Return TPR, FPR and accuracy of each vote and rule (table 2b of CNS-Bench)."""
     record = run.records.get(NAME, {})
     scores = scores_of(run.table).filter(pl.col(OUTSIDE).is_not_null()) if "thresholds" in record else None
     if scores is None or not scores.height:
         return None
-    found = quality(scores, record["thresholds"])
+    rates = quality(scores, record["thresholds"])
     rows = [
-        [PLAIN[r["filter"]], percent(r["tpr"]), percent(r["fpr"]), percent(r["accuracy"]), r["n"]]
-        for r in found.to_dicts()
+        [DISPLAY_NAMES[r["filter"]], percent(r["tpr"]), percent(r["fpr"]), percent(r["accuracy"]), r["n"]]
+        for r in rates.to_dicts()
     ]
     lost = several(int(scores[OUTSIDE].sum()), "image")
     caption = (
-        f"The filter of {run.name} against labels by hand: the share of the {lost} out of class that is set"
-        " aside (TPR), the share of the others that is (FPR), and the share judged as people do; thresholds"
-        f" {record['from']}, rule used {record['rule']}"
+        f"The filter of {run.name} against annotations: the share of the {lost} out of class that is removed"
+        " (TPR), the share of the others that is removed (FPR), and the accuracy; thresholds"
+        f" {record['from']}, rule {record['rule']}"
     )
     return grid(["by", "TPR", "FPR", "accuracy", "n"], rows, caption=caption)
 
@@ -384,13 +387,11 @@ def _card(view: View, shift: str, rows: pl.DataFrame) -> Html:
             model_rows = rows.filter(pl.col("model") == model, pl.col("version") == version).sort("severity")
             if model_rows.height:
                 fig.add_trace(_line(view, model, model_rows, version, dash))
-    return card(
-        shift, plot(fig, f"Accuracy under {shift} with and without the images that the filter set aside")
-    )
+    return card(shift, plot(fig, f"Accuracy under {shift} with and without the filtered images"))
 
 
 def _line(view: View, model: str, rows: pl.DataFrame, version: str, dash: str) -> dict[str, object]:
-    drawn = pen(view, model)
+    model_pen = pen(view, model)
     return {
         "type": "scatter",
         "mode": "lines+markers",
@@ -400,8 +401,8 @@ def _line(view: View, model: str, rows: pl.DataFrame, version: str, dash: str) -
         "x": rows["severity"].to_list(),
         "y": rows["value"].to_list(),
         "customdata": rows["n"].to_list(),
-        "line": {"color": drawn.colour, "width": 2.0, "dash": dash},
-        "marker": {"symbol": drawn.symbol, "size": 6, "color": drawn.colour},
+        "line": {"color": model_pen.colour, "width": 2.0, "dash": dash},
+        "marker": {"symbol": model_pen.symbol, "size": 6, "color": model_pen.colour},
         "hovertemplate": (
             f"<b>%{{fullData.name}}</b>, {version}<br>severity %{{x:.4~g}}<br>accuracy %{{y:.1%}}"
             "<br>n = %{customdata}<extra></extra>"

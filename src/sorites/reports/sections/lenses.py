@@ -1,6 +1,4 @@
-"""The section on lenses: accuracy against sharpness with its trend and in order, over the field,
-and the field map.
-"""
+"""Sections on lenses: accuracy or mAP against sharpness, over the field, and lens rankings."""
 
 from __future__ import annotations
 
@@ -17,28 +15,26 @@ from sorites.reports.view import View, box_models
 
 @add_section(order=36)
 def lenses(view: View) -> Section | None:
-    """A scatter plot of lenses, a curve over field positions, correlations, and a map of rings;
-    absent without lenses.
-    """
+    """A scatter plot of lenses, a curve over the field, correlations and maps; absent without lenses."""
     each = view.compute(metrics.lens_accuracy).drop_nulls(["value", "quality"])
     if each.is_empty():
         return None
     curve = (
-        " The curve is a third-order fit."
+        " The curve is a cubic fit."
         if any(_trend(part) is not None for part in each.partition_by("model"))
         else ""
     )
     lead = (
         "Each point is a lens. Its quality is the mean MTF50 of its blur over the field, and its bar is the"
         f" standard error of the accuracy over the field.{curve} Most lenses are less sharp further from the"
-        " middle."
+        " centre."
     )
     cards = [
         tag("article", tag("h3", "Against lens quality"), _scatter(view, each), cls="card"),
-        tag("article", tag("h3", "Against distance from the middle"), _fields(view), cls="card"),
+        tag("article", tag("h3", "Against distance from the centre"), _fields(view), cls="card"),
     ]
     rings = field_map(view, view.compute(metrics.lens_field))
-    parts = (lens_ranking(view, each, "accuracy"), rings, _related(view))
+    parts = (lens_ranking(view, each, "accuracy"), rings, _correlations(view))
     below = [tag("div", tag("article", part, cls="card"), cls="below") for part in parts if part]
     body = join([legend(view), tag("div", *cards, cls="cards two"), *below])
     return Section("How good must the lens be?", body, "Lenses", lead)
@@ -50,11 +46,8 @@ def _scatter(view: View, each: pl.DataFrame) -> Html:
         model_rows = each.filter(pl.col("model") == model).sort("quality")
         if model_rows.is_empty():
             continue
-        drawn, quality, value = (
-            pen(view, model),
-            model_rows["quality"].to_numpy(),
-            model_rows["value"].to_numpy(),
-        )
+        model_pen = pen(view, model)
+        quality, value = model_rows["quality"].to_numpy(), model_rows["value"].to_numpy()
         shared = {"legendgroup": model, "name": safe(model), "type": "scatter"}
         fig.add_trace(
             {
@@ -67,17 +60,17 @@ def _scatter(view: View, each: pl.DataFrame) -> Html:
                     "width": 0,
                 },
                 "mode": "markers",
-                "marker": {"symbol": drawn.symbol, "size": 7, "color": drawn.colour},
+                "marker": {"symbol": model_pen.symbol, "size": 7, "color": model_pen.colour},
                 "customdata": [safe(name) for name in model_rows["lens"]],
                 "hovertemplate": "<b>%{customdata}</b><br>MTF50 %{x:.3f}<br>accuracy %{y:.1%}<extra></extra>",
             }
         )
         if (trend := _trend(model_rows)) is not None:
-            line = {"color": drawn.colour, "dash": drawn.dash, "width": 1.5}
+            line = {"color": model_pen.colour, "dash": model_pen.dash, "width": 1.5}
             x = np.linspace(quality.min(), quality.max(), 60)
             y = np.clip(trend(x), 0, 1)
-            drawn_as = {"mode": "lines", "line": line, "showlegend": False, "hoverinfo": "skip"}
-            fig.add_trace({**shared, **drawn_as, "x": x.tolist(), "y": y.tolist()})
+            style = {"mode": "lines", "line": line, "showlegend": False, "hoverinfo": "skip"}
+            fig.add_trace({**shared, **style, "x": x.tolist(), "y": y.tolist()})
     return plot(fig, "Accuracy against lens quality")
 
 
@@ -86,11 +79,11 @@ def _trend(model_rows: pl.DataFrame) -> np.polynomial.Polynomial | None:
 
 
 def _fields(view: View) -> Html:
-    fig = figure(view, "distance from the middle (% of the half field)", "accuracy", yaxis=PERCENT_AXIS)
+    fig = figure(view, "distance from the centre (% of the half field)", "accuracy", yaxis=PERCENT_AXIS)
     rows = view.compute(metrics.lens_field)
     for model in view.models:
         model_rows = rows.filter(pl.col("model") == model).sort("lens_field")
-        drawn = pen(view, model)
+        model_pen = pen(view, model)
         low, high = (model_rows[end].to_numpy() for end in ("low", "high"))
         value = model_rows["value"].to_numpy()
         fig.add_trace(
@@ -107,17 +100,17 @@ def _fields(view: View) -> Html:
                     "width": 3,
                 },
                 "mode": "lines+markers",
-                "line": {"color": drawn.colour, "dash": drawn.dash, "width": 2.2},
-                "marker": {"symbol": drawn.symbol, "size": 7, "color": drawn.colour},
+                "line": {"color": model_pen.colour, "dash": model_pen.dash, "width": 2.2},
+                "marker": {"symbol": model_pen.symbol, "size": 7, "color": model_pen.colour},
                 "hovertemplate": (
                     "<b>%{fullData.name}</b><br>%{x:.0f} % of the field<br>accuracy %{y:.1%}<extra></extra>"
                 ),
             }
         )
-    return plot(fig, "Accuracy against distance from the middle of the image")
+    return plot(fig, "Accuracy against distance from the image centre")
 
 
-def _related(view: View) -> Html:
+def _correlations(view: View) -> Html:
     rows = view.compute(metrics.lens_correlation).drop_nulls("value").to_dicts()
     lines = [[r["model"], _number(r["value"]), _number(r["tau"]), _number(r["p"]), str(r["n"])] for r in rows]
     caption = (
@@ -133,18 +126,14 @@ def _number(value: float | None) -> str:
     return DASH if value is None else "< 0.001" if 0 <= value < 0.001 else number(value, 2)
 
 
-# The section on detectors under lenses: mAP against lens quality (OpticsBench, figure 12) and over the
-# field (table XIII).
+# --- Detectors: mAP against lens quality (OpticsBench, figure 12) and over the field (table XIII)
 
-
-UPRIGHT = {"tickformat": ".0%", "rangemode": "tozero", "nticks": 6}
+Y_AXIS = {"tickformat": ".0%", "rangemode": "tozero", "nticks": 6}
 
 
 @add_section(order=37)
 def box_lenses(view: View) -> Section | None:
-    """A scatter plot of lenses, a curve over field positions and a map of rings; absent without
-    detectors or without lenses.
-    """
+    """A scatter plot of lenses, a curve over field positions and maps; absent without detectors or lenses."""
     if not box_models(view) or not {"lens", "lens_whole"} & set(view.shifts):
         return None
     each, over = (
@@ -158,15 +147,16 @@ def box_lenses(view: View) -> Section | None:
         cards.append(
             tag(
                 "article",
-                tag("h3", "Against distance from the middle"),
+                tag("h3", "Against distance from the centre"),
                 _box_lenses_fields(view, over),
                 cls="card",
             )
         )
     lead = (
-        "Each point is a lens: its quality is the mean MTF50 of its blur over the field, and its mAP that of"
-        " all its images at all field positions together, with the 95 % interval over"
-        f" images.{_curve(each)}"
+        "Each point is a lens: its quality is the mean MTF50 of its blur over the field, and its mAP is"
+        " computed"
+        " on all its images at all field positions, with the 95 % interval over images."
+        f"{_curve(each)}"
     )
     parts = (lens_ranking(view, each, MAP), field_map(view, over, MAP))
     below = [tag("div", tag("article", part, cls="card"), cls="below") for part in parts if part]
@@ -175,8 +165,8 @@ def box_lenses(view: View) -> Section | None:
 
 
 def _curve(each: pl.DataFrame) -> str:
-    parts = (fit(mine["quality"].to_numpy(), mine["value"].to_numpy()) for mine in each.partition_by("model"))
-    return " The curve is a third-order fit." if any(trend is not None for trend in parts) else ""
+    parts = (fit(rows["quality"].to_numpy(), rows["value"].to_numpy()) for rows in each.partition_by("model"))
+    return " The curve is a cubic fit." if any(trend is not None for trend in parts) else ""
 
 
 def map_by_lens(table: pl.LazyFrame) -> pl.DataFrame:
@@ -196,16 +186,16 @@ def map_by_field(table: pl.LazyFrame) -> pl.DataFrame:
 
 
 def _box_lenses_scatter(view: View, each: pl.DataFrame) -> Html:
-    fig = figure(view, "lens quality (MTF50, cycles/px)", "mAP", yaxis=UPRIGHT)
+    fig = figure(view, "lens quality (MTF50, cycles/px)", "mAP", yaxis=Y_AXIS)
     for model in view.models:
-        mine = each.filter(pl.col("model") == model).sort("quality")
-        if mine.is_empty():
+        rows = each.filter(pl.col("model") == model).sort("quality")
+        if rows.is_empty():
             continue
-        _points(fig, view, model, mine, "quality", [safe(name) for name in mine["lens"]], lines=False)
-        trend = fit(mine["quality"].to_numpy(), mine["value"].to_numpy())
+        _points(fig, view, model, rows, "quality", [safe(name) for name in rows["lens"]], lines=False)
+        trend = fit(rows["quality"].to_numpy(), rows["value"].to_numpy())
         if trend is not None:
             x, y = trend.linspace(60)
-            drawn = {
+            style = {
                 "mode": "lines",
                 "line": {"color": pen(view, model).colour, "width": 1.5},
                 "showlegend": False,
@@ -217,33 +207,33 @@ def _box_lenses_scatter(view: View, each: pl.DataFrame) -> Html:
                     "x": x.tolist(),
                     "y": y.tolist(),
                     "hoverinfo": "skip",
-                    **drawn,
+                    **style,
                 }
             )
     return plot(fig, "mAP against lens quality")
 
 
 def _box_lenses_fields(view: View, over: pl.DataFrame) -> Html:
-    fig = figure(view, "distance from the middle (fraction of the half field)", "mAP", yaxis=UPRIGHT)
+    fig = figure(view, "distance from the centre (fraction of the half field)", "mAP", yaxis=Y_AXIS)
     for model in view.models:
-        mine = over.filter(pl.col("model") == model).sort("lens_field")
-        if mine.height:
+        rows = over.filter(pl.col("model") == model).sort("lens_field")
+        if rows.height:
             _points(
                 fig,
                 view,
                 model,
-                mine,
+                rows,
                 "lens_field",
-                [f"field {value:g}" for value in mine["lens_field"]],
+                [f"field {value:g}" for value in rows["lens_field"]],
                 lines=True,
             )
-    return plot(fig, "mAP against distance from the middle of the image")
+    return plot(fig, "mAP against distance from the image centre")
 
 
 def _points(
     fig: object, view: View, model: str, rows: pl.DataFrame, across: str, names: list[str], lines: bool
 ) -> None:
-    drawn = pen(view, model)
+    model_pen = pen(view, model)
     up, down = ((rows[end] - rows["value"]).abs().fill_null(0.0).to_list() for end in ("high", "low"))
     fig.add_trace(  # type: ignore[attr-defined]
         {
@@ -257,11 +247,11 @@ def _points(
                 "arrayminus": down,
                 "thickness": 1,
                 "width": 0,
-                "color": drawn.faint(0.4),
+                "color": model_pen.faint(0.4),
             },
             "mode": "lines+markers" if lines else "markers",
-            "line": {"color": drawn.colour, "dash": drawn.dash, "width": 2.2},
-            "marker": {"symbol": drawn.symbol, "size": 7, "color": drawn.colour},
+            "line": {"color": model_pen.colour, "dash": model_pen.dash, "width": 2.2},
+            "marker": {"symbol": model_pen.symbol, "size": 7, "color": model_pen.colour},
             "customdata": names,
             "hovertemplate": "<b>%{fullData.name}</b><br>%{customdata}<br>mAP %{y:.1%}<extra></extra>",
         }

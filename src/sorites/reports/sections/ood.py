@@ -1,6 +1,4 @@
-"""AUROC of every scorer as dots with intervals, one card per model, for each definition of OOD
-images.
-"""
+"""The section on OOD detection: dot charts and tables of AUROC, FPR95 and AUPR, by definition of OOD."""
 
 from __future__ import annotations
 
@@ -43,16 +41,16 @@ from sorites.reports.components.scorers import estimate, scorers
 from sorites.reports.section import Section, add_section
 from sorites.reports.view import View
 
-VIEWS = {"semantic": "by label", "model-specific": "by verdict"}
+VIEWS = {"semantic": "by label", "model-specific": "by correctness"}
 RANDOM = 0.5
 
-# The AUROC of each model and scorer, by the name of the series.
+# AUROC of each model and scorer, by the name of the series.
 Rows = Mapping[str, pl.DataFrame]
 
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart: its title, the number it shows, the rows of each series, and the mark of the first series."""
+    """A chart: its title, its quantity, the rows of each series, and the mark of the first series."""
 
     title: str
     number: str
@@ -61,16 +59,14 @@ class Chart:
 
 
 def ood_dots(view: View) -> Html:
-    """Return one chart of both frameworks and one of the kinds of OOD images; both need two
-    scorers to compare.
-    """
+    """Return charts of all OOD images and of each kind; empty with fewer than two scorers."""
     if len(scorers(view)) < 2:
         return EMPTY
     charts = [Chart("all OOD images", "AUROC in %", _frameworks(view), 0)]
     charts += [
         Chart(
             "kind by kind",
-            "AUROC in % against clean images that the model gets right",
+            "AUROC in % against clean, correctly classified images",
             kinds(view),
             len(VIEWS),
         )
@@ -82,31 +78,30 @@ def ood_dots(view: View) -> Html:
 
 
 def _frameworks(view: View) -> Rows:
-    found = {name: view.compute(metrics.ood, framework=framework) for framework, name in VIEWS.items()}
-    sound = {
+    by_name = {name: view.compute(metrics.ood, framework=framework) for framework, name in VIEWS.items()}
+    aurocs = {
         name: rows.filter(pl.col("value").is_not_null() & (pl.col("metric") == "auroc"))
-        for name, rows in found.items()
+        for name, rows in by_name.items()
     }
-    return {name: rows for name, rows in sound.items() if rows.height}
+    return {name: rows for name, rows in aurocs.items() if rows.height}
 
 
 def kinds(view: View) -> Rows:
-    """Return the AUROC of each kind of OOD image against clean images that are right; empty
-    without two kinds.
+    """Return the AUROC of each kind of OOD image against clean, correct images; empty without two kinds.
 
     Near comes before far, and shifted images come last.
     """
     auroc = view.compute(metrics.auroc, framework="combined", by=("model", "scorer", "kind", "group"))
-    found = auroc.filter(pl.col("value").is_not_null() & pl.col("kind").is_not_null())
-    if found["kind"].n_unique() < 2:
+    by_kind = auroc.filter(pl.col("value").is_not_null() & pl.col("kind").is_not_null())
+    if by_kind["kind"].n_unique() < 2:
         return {}
-    present = found.select("kind", "group").unique().rows()
+    present = by_kind.select("kind", "group").unique().rows()
     present.sort(key=lambda kind: (kind[0] == "C-OOD", kind[1] is None, kind[1] != "near", kind[1]))
     same_kind = {
         (kind, group): (pl.col("kind") == kind) & pl.col("group").eq_missing(group) for kind, group in present
     }
     return {
-        f"{group} {kind}" if group else kind: found.filter(selected)
+        f"{group} {kind}" if group else kind: by_kind.filter(selected)
         for (kind, group), selected in same_kind.items()
     }
 
@@ -150,30 +145,27 @@ def _dot(row: Mapping[str, Any]) -> Dot:
     return Dot.of(row, f"n = {row['id']} + {row['ood']}")
 
 
-# FPR at 95 % of every scorer for each set and group of OOD images, in both conventions (ImageNet-
-# ES, figure 8).
-
+# --- FPR at 95 % of every scorer for each set and group of OOD images, in both conventions (ImageNet-ES,
+# figure 8)
 
 CONVENTIONS = {
-    "fpr95_ood_pos": "FPR95, OOD positive: in-distribution images flagged where 95 % of the OOD ones are",
-    "fpr95_id_pos": "FPR95, in-distribution positive: OOD images missed where 95 % of the in-distribution ones pass",
+    "fpr95_ood_pos": "FPR95, OOD positive: in-distribution images flagged at 95 % detected OOD images",
+    "fpr95_id_pos": "FPR95, in-distribution positive: OOD images missed at 95 % accepted ID images",
 }
-# The in-distribution images to compare with, the first choice first; without labels no image is right,
+# The in-distribution images to compare with, in order of preference; without labels no image is correct,
 # which leaves the second.
 IN_DISTRIBUTION = (
-    ("combined", "same", "clean images that the model gets right"),
+    ("combined", "same", "clean, correctly classified images"),
     ("semantic", "clean", "clean images of known classes"),
 )
 
-# The rows of an answer by model and scorer.
+# Rows by model and scorer.
 Cells = Mapping[tuple[str, str], Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of the table: its name, its group (near, far) where it is one set of it, and its
-    cells by convention.
-    """
+    """A column: its name, its group (near, far) if it is a set of one, and its cells by convention."""
 
     name: str
     group: str
@@ -181,9 +173,7 @@ class Column:
 
 
 def ood_sets(view: View) -> Html:
-    """Return two tables per model, one per convention; nothing where all OOD images are of
-    one set and group.
-    """
+    """Return two tables per model, one per convention; empty if there is only one set and group."""
     for framework, against, words in IN_DISTRIBUTION:
         columns = _columns(view, framework, against)
         if len(columns) > 1:
@@ -193,9 +183,9 @@ def ood_sets(view: View) -> Html:
 
 
 def _columns(view: View, framework: str, against: str) -> list[Column]:
-    """Return near sets, all near, far sets, all far, then the sets without a group."""
+    """Return near sets, all near, far sets, all far, then sets without a group."""
     by_group, by_set = (
-        _answer(view, framework, against, by)
+        _fpr(view, framework, against, by)
         for by in (("model", "scorer", "kind", "group"), ("model", "scorer", "group", "set", "kind"))
     )
     several = by_set["set"].n_unique() > 1
@@ -217,9 +207,9 @@ def _columns(view: View, framework: str, against: str) -> list[Column]:
     return columns
 
 
-def _answer(view: View, framework: str, against: str, by: Sequence[str]) -> pl.DataFrame:
-    found = view.compute(metrics.ood, framework=framework, against=against, by=tuple(by))
-    return found.filter(
+def _fpr(view: View, framework: str, against: str, by: Sequence[str]) -> pl.DataFrame:
+    rows = view.compute(metrics.ood, framework=framework, against=against, by=tuple(by))
+    return rows.filter(
         pl.col("value").is_not_null()
         & (pl.col("kind") == "S-OOD")
         & pl.col("metric").is_in(list(CONVENTIONS))
@@ -255,7 +245,7 @@ def _cards(view: View, model: str, columns: Sequence[Column], words: str) -> lis
 def _table(
     model: str, present: Sequence[str], columns: Sequence[Column], name: str, title: str, words: str
 ) -> Html:
-    """Return scorers down and sets across, the scorer with the lowest mean first."""
+    """Return a table of scorers by sets, the scorer with the lowest mean first."""
     cells = {scorer: [column.cells[name].get((model, scorer)) for column in columns] for scorer in present}
     best = sorted(cells, key=lambda scorer: _mean(cells[scorer]))
     rows = [
@@ -263,14 +253,14 @@ def _table(
         for scorer in best
     ]
     heads = [
-        _head(column, [row["ood"] for one in cells.values() if (row := one[i])])
+        _head(column, [row["ood"] for cells_of_scorer in cells.values() if (row := cells_of_scorer[i])])
         for i, column in enumerate(columns)
     ]
-    in_distribution = same(row["id"] for one in cells.values() for row in one if row)
+    in_distribution = same(row["id"] for cells_of_scorer in cells.values() for row in cells_of_scorer if row)
     about = (
         f"{title.split(': ')[1].capitalize()}, in % with 95 % intervals; 0 is best. Against {in_distribution}"
-        f" {words}; n counts OOD images. A group pools the images of its sets. The scorer with the"
-        " lowest mean comes first."
+        f" {words}; n counts OOD images. A group pools the images of its sets. The scorer with the lowest"
+        " mean comes first."
     )
     return join([tag("p", about, cls="about"), heat("scorer", heads, rows, "", named=True)])
 
@@ -298,16 +288,14 @@ def _cell(scorer: str, column: Column, row: Mapping[str, Any] | None) -> Html:
     )
 
 
-# The section on OOD detection: can a score separate OOD from in-distribution images, for each definition
-# of OOD?
-
+# --- The section
 
 FRAMEWORKS = {
     "semantic": (
-        "By label: OOD images show none of the model's classes; shifted images of its classes stay"
+        "By label: OOD images show none of the model's classes; shifted images of its classes are"
         " in-distribution"
     ),
-    "model-specific": "By verdict: OOD images are those the model gets wrong",
+    "model-specific": "By correctness: OOD images are those that the model misclassifies",
 }
 NUMBERS = {
     "auroc": "AUROC",
@@ -320,9 +308,7 @@ NUMBERS = {
 
 @add_section(order=61)
 def ood(view: View) -> Section | None:
-    """Dots of every scorer, FPR per set of OOD images, one table per framework, the kinds,
-    and score against accuracy.
-    """
+    """Dot charts, FPR per set, one table per definition of OOD, kinds, and score against accuracy."""
     tables = [
         table
         for table in (*(_framework(view, name) for name in FRAMEWORKS), _combined(view), _settings(view))
@@ -331,11 +317,12 @@ def ood(view: View) -> Section | None:
     if not tables:
         return None
     lead = (
-        "A score should be high for OOD (out-of-distribution) images. AUROC is the chance that a"
-        " OOD image scores above an in-distribution one; 50 % is a random score. FPR95 is the share of false"
-        " alarms at the threshold that finds 95 % of the positive class; 0 is best. OOD is defined in two"
-        " ways: by label, images that show none of the model's classes; by verdict, images that the model"
-        " gets wrong. The 95 % intervals are clustered by sample."
+        "A score should be high for OOD (out-of-distribution) images. AUROC is the probability that an OOD"
+        " image scores above an in-distribution image; 50 % is chance. FPR95 is the false positive rate at"
+        " the"
+        " threshold that detects 95 % of the positive class; 0 is best. OOD is defined in two ways: by label,"
+        " images that show none of the model's classes; by correctness, images that the model misclassifies."
+        " The 95 % intervals are clustered by sample."
     )
     return Section(
         "Can the score separate OOD from in-distribution images?",
@@ -346,10 +333,10 @@ def ood(view: View) -> Section | None:
 
 
 def _framework(view: View, framework: str) -> Html:
-    answer = view.compute(metrics.ood, framework=framework).filter(pl.col("value").is_not_null())
-    cells = {(row["model"], row["scorer"], row["metric"]): row for row in answer.to_dicts()}
+    rows = view.compute(metrics.ood, framework=framework).filter(pl.col("value").is_not_null())
+    cells = {(row["model"], row["scorer"], row["metric"]): row for row in rows.to_dicts()}
     lines = []
-    for model, scorer in _judges(view, cells):
+    for model, scorer in _models_and_scorers(view, cells):
         numbers = [cells[model, scorer, name] for name in NUMBERS]
         counts = [count(numbers[0][name]) for name in ("id", "ood", "missing")]
         lines.append([model, scorer, *map(estimate, numbers), *counts])
@@ -359,7 +346,7 @@ def _framework(view: View, framework: str) -> Html:
     return folded(summary, table, len(lines)) if lines else EMPTY
 
 
-def _judges(view: View, cells: dict[Any, Any]) -> list[tuple[str, str]]:
+def _models_and_scorers(view: View, cells: dict[Any, Any]) -> list[tuple[str, str]]:
     present = {key[:2] for key in cells}
     return [
         (model, scorer) for model in view.models for scorer in scorers(view) if (model, scorer) in present
@@ -367,22 +354,20 @@ def _judges(view: View, cells: dict[Any, Any]) -> list[tuple[str, str]]:
 
 
 def _combined(view: View) -> Html:
-    """Return the AUROC of each kind of OOD image against clean images that are right, where
-    there are both kinds.
-    """
-    found = kinds(view)
+    """Return the AUROC of each kind of OOD image against clean, correct images, if there are both kinds."""
+    by_kind = kinds(view)
     cells = {
-        (row["model"], row["scorer"], name): row for name, rows in found.items() for row in rows.to_dicts()
+        (row["model"], row["scorer"], name): row for name, rows in by_kind.items() for row in rows.to_dicts()
     }
     lines = [
-        [model, scorer, *(_kind(cells.get((model, scorer, name))) for name in found)]
-        for model, scorer in _judges(view, cells)
+        [model, scorer, *(_kind(cells.get((model, scorer, name))) for name in by_kind)]
+        for model, scorer in _models_and_scorers(view, cells)
     ]
     caption = (
-        "AUROC against clean images that are right: unknown classes (S-OOD), shifted images that are"
-        " wrong (C-OOD)"
+        "AUROC against clean, correctly classified images: unknown classes (S-OOD), misclassified shifted"
+        " images (C-OOD)"
     )
-    table = grid(["", "scorer", *found], lines, text=2, caption=caption)
+    table = grid(["", "scorer", *by_kind], lines, text=2, caption=caption)
     return (
         folded("Kind by kind: AUROC of each scorer for S-OOD and C-OOD", table, len(lines))
         if lines
@@ -396,16 +381,17 @@ def _kind(row: dict[str, Any] | None) -> Html:
 
 def _settings(view: View) -> Html:
     """Return the correlation of mean score and accuracy over settings."""
-    found = view.compute(metrics.score_accuracy).filter(pl.col("value").is_not_null())
-    cells = {(row["model"], row["scorer"], row["kind"]): row for row in found.to_dicts()}
+    correlations = view.compute(metrics.score_accuracy).filter(pl.col("value").is_not_null())
+    cells = {(row["model"], row["scorer"], row["kind"]): row for row in correlations.to_dicts()}
     lines = []
-    for model, scorer in _judges(view, cells):
+    for model, scorer in _models_and_scorers(view, cells):
         numbers = [cells.get((model, scorer, kind)) for kind in ("pearson", "spearman")]
         lines.append(
             [model, scorer, *map(_correlation, numbers), count(max(row["n"] for row in numbers if row))]
         )
     caption = (
-        "Correlation of mean score and accuracy over settings; at −1 the score rises exactly where accuracy"
+        "Correlation of mean score and accuracy over settings; −1 means that the score rises exactly as"
+        " accuracy"
         " falls"
     )
     table = grid(["", "scorer", "Pearson", "Spearman", "settings"], lines, text=2, caption=caption)

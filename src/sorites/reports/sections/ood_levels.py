@@ -1,6 +1,4 @@
-"""AUROC along the semantic and the covariate axis: one line per scorer, or a shaded table with too
-many scorers for lines.
-"""
+"""The section on OOD detection by semantic and covariate level: maps, curves, and sensitivity."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ from sorites.reports.components.markup import (
     picked,
     tag,
 )
-from sorites.reports.components.scorers import MOST_LINES, chart, estimate, scorers
+from sorites.reports.components.scorers import MAX_LINES, chart, estimate, scorers
 from sorites.reports.section import Section, add_section
 from sorites.reports.view import View
 
@@ -32,16 +30,14 @@ AXES = {"semantic": "sem_level", "covariate": "cov_level"}
 
 
 def level_axes(view: View) -> Html:
-    """Return two cards per model and set: the mean AUROC over the semantic levels, and over the
-    covariate levels.
-    """
-    found = itertools.product(view.models, set_names(view), AXES)
-    cards = [card for model, name, axis in found if (card := _card(view, model, name, axis))]
+    """Return two cards per model and set: mean AUROC over semantic levels, and over covariate levels."""
+    combinations = itertools.product(view.models, set_names(view), AXES)
+    cards = [card for model, name, axis in combinations if (card := _card(view, model, name, axis))]
     return tag("div", *cards, cls="cards two")
 
 
 def set_names(view: View) -> list[str | None]:
-    """Return the sets of images with levels, by name."""
+    """Return the names of the sets of images with levels."""
     return view.compute(metrics.level_map)["set"].unique().sort().to_list()
 
 
@@ -51,18 +47,20 @@ def in_sets(rows: pl.DataFrame) -> list[tuple[str | None, pl.DataFrame]]:
 
 
 def title(view: View, *parts: str, name: str | None) -> str:
-    """Return the heading of a card, with the set of images where there are several."""
+    """Return the heading of a card, with the set of images if there are several."""
     return " · ".join([*parts, *([str(name)] if len(set_names(view)) > 1 else [])])
 
 
 def _card(view: View, model: str, name: str | None, axis: str) -> Html:
     in_set = pl.col("set").eq_missing(pl.lit(name, pl.String))
     rows = view.compute(metrics.level_curve).filter(in_set, pl.col("model") == model, pl.col("axis") == axis)
-    by_scorer = {one: part for one in scorers(view) if (part := rows.filter(pl.col("scorer") == one)).height}
+    by_scorer = {
+        scorer: part for scorer in scorers(view) if (part := rows.filter(pl.col("scorer") == scorer)).height
+    }
     if not by_scorer:
         return EMPTY
     heading = title(view, model, f"{axis} axis", name=name)
-    if len(by_scorer) <= MOST_LINES:
+    if len(by_scorer) <= MAX_LINES:
         drawn = _lines(view, heading, axis, by_scorer)
     else:
         cells = view.compute(metrics.level_map).filter(in_set, pl.col("model") == model)
@@ -93,9 +91,7 @@ def _line(rows: pl.DataFrame) -> dict[str, Any]:
 
 
 def _table(levels: Mapping[int, int], axis: str, by_scorer: Mapping[str, pl.DataFrame]) -> Html:
-    """Return a table of scorers, the best mean first; a level is hatched where all its cells have
-    too few images.
-    """
+    """Return a table of scorers, best mean first; a level is hatched if all its cells have too few images."""
     cells = {(name, row["level"]): row for name, part in by_scorer.items() for row in part.to_dicts()}
     best = sorted(by_scorer, key=lambda name: float(by_scorer[name]["value"].mean()), reverse=True)  # type: ignore[arg-type]
     rows = [
@@ -112,9 +108,7 @@ def _table(levels: Mapping[int, int], axis: str, by_scorer: Mapping[str, pl.Data
 
 
 def _levels(cells: pl.DataFrame, axis: str) -> dict[int, int]:
-    """Return the number of images of every level from the least to the greatest, in small and in
-    large cells.
-    """
+    """Return the number of images at every level of an axis, including cells with too few images."""
     most = (
         cells.group_by("scorer", AXES[axis])
         .agg(pl.col("n").sum())
@@ -137,15 +131,9 @@ def _cell(name: str, level: int, row: Mapping[str, Any] | None, levels: Mapping[
     return shaded(f"{100 * row['value']:.0f}", 2 * row["value"] - 1, hover)
 
 
-# The section on OOD score by level: the map of semantic and covariate levels, its two axes, and the
-# change per level.
-
-
 @add_section(order=63)
 def degrees(view: View) -> Section | None:
-    """Heat maps with n in each cell, curves over each axis, correlation and sensitivity; absent
-    without levels.
-    """
+    """Maps with n in each cell, curves over each axis, correlation and sensitivity; absent without levels."""
     cells = view.compute(metrics.level_map)
     maps = {
         name: tag("div", *drawn, cls="cards two wide")
@@ -155,26 +143,27 @@ def degrees(view: View) -> Section | None:
     if not maps:
         return None
     lead = (
-        "The images of each cell are compared with the same clean images of known classes; each set of"
-        " images has its own map. Blue is an AUROC above 50 %, orange below. Hatched cells have too few"
-        " images to be reliable and enter no mean; empty cells have none. A good score rises with the"
-        " change of meaning (downwards) and does not react to the change of appearance (to the right)."
+        "The images of each cell are compared with the same clean images of known classes; each set of images"
+        " has its own map. Blue is an AUROC above 50 %, orange below. Hatched cells have too few images and"
+        " enter no mean; empty cells have none. A good score increases with semantic change (downwards) and"
+        " is"
+        " insensitive to covariate change (to the right)."
     )
     below = tag("div", level_axes(view), _degrees_table(view), cls="stack below")
     body = join([picked("degrees", "Scorer", maps), below])
-    return Section("How OOD must an image be?", body, "Degrees", lead)
+    return Section("How far from the training distribution?", body, "Degrees", lead)
 
 
 def _maps(view: View, scorer: str, cells: pl.DataFrame) -> list[Html]:
-    found = []
+    cards = []
     for model in view.models:
         model_rows = cells.filter(pl.col("model") == model, pl.col("scorer") == scorer)
         if model_rows.height:
-            found += [
+            cards += [
                 tag("article", tag("h3", title(view, model, scorer, name=name)), _map(rows, name), cls="card")
                 for name, rows in in_sets(model_rows)
             ]
-    return found
+    return cards
 
 
 def _map(cells: pl.DataFrame, name: str | None) -> Html:
@@ -183,8 +172,8 @@ def _map(cells: pl.DataFrame, name: str | None) -> Html:
     rows = [(level, [_degrees_cell(by_levels.get((level, column))) for column in across]) for level in down]
     in_distribution = count(cells["id"].max() or 0)  # type: ignore[arg-type]
     of_set = f" of {name}" if name else ""
-    caption = f"AUROC in % by semantic and covariate level{of_set}, with n; {in_distribution} in-distribution images"
-    return heat("meaning ↓ appearance →", across, rows, caption)
+    caption = f"AUROC in % by semantic and covariate level{of_set}, with n; {in_distribution} ID images"
+    return heat("semantic ↓ covariate →", across, rows, caption)
 
 
 def _degrees_cell(row: dict[str, Any] | None) -> Html:
@@ -197,31 +186,33 @@ def _degrees_cell(row: dict[str, Any] | None) -> Html:
 
 
 def _degrees_table(view: View) -> Html:
-    """Return correlation and sensitivity along both axes, with the levels they rest on."""
-    answers = {
+    """Return correlation and sensitivity along both axes, with the number of levels."""
+    statistics = {
         "correlation": view.compute(metrics.correlation),
         "sensitivity": view.compute(metrics.sensitivity),
     }
     cells = {
         (r["model"], r["scorer"], r["set"], r["axis"], name): r
-        for name, frame in answers.items()
+        for name, frame in statistics.items()
         for r in frame.to_dicts()
     }
     several = len(set_names(view)) > 1
     lines = []
     for model, scorer, name in itertools.product(view.models, scorers(view), set_names(view)):
-        numbers = [cells.get((model, scorer, name, axis, asked)) for axis in AXES for asked in answers]
+        numbers = [
+            cells.get((model, scorer, name, axis, statistic)) for axis in AXES for statistic in statistics
+        ]
         if any(numbers):
-            named = [model, scorer, *([name] if several else [])]
-            lines.append([*named, *(_number(row, "sens" if i % 2 else "") for i, row in enumerate(numbers))])
-    named = ["", "scorer", *(["images"] if several else [])]
-    head = [*named, *(f"{axis} {asked}" for axis in AXES for asked in answers)]
+            keys = [model, scorer, *([name] if several else [])]
+            lines.append([*keys, *(_number(row, "sens" if i % 2 else "") for i, row in enumerate(numbers))])
+    key_heads = ["", "scorer", *(["images"] if several else [])]
+    head = [*key_heads, *(f"{axis} {statistic}" for axis in AXES for statistic in statistics)]
     caption = (
         "Correlation of the mean AUROC with the level, and its change per level (sensitivity, in points),"
         " over the levels present"
     )
     summary = "Correlation with the level and sensitivity of each scorer, along both axes"
-    return folded(summary, grid(head, lines, text=len(named), caption=caption), len(lines))
+    return folded(summary, grid(head, lines, text=len(key_heads), caption=caption), len(lines))
 
 
 def _number(row: dict[str, Any] | None, kind: str) -> Html:

@@ -1,6 +1,4 @@
-"""The section of score histograms: in-distribution, shifted and unknown images on one axis, drawn
-without a script.
-"""
+"""Sections on OOD scores: histograms by kind and correctness, and F1 at each camera setting."""
 
 from __future__ import annotations
 
@@ -28,40 +26,41 @@ from sorites.reports.components.markup import (
     several,
     tag,
 )
-from sorites.reports.components.scorers import MOST_LINES, chart, estimate, scorer_pen, scorers
+from sorites.reports.components.scorers import MAX_LINES, chart, estimate, scorer_pen, scorers
 from sorites.reports.section import Section, add_section
 from sorites.reports.view import View
 
-# The number of bins, and the width and height of a drawing in its own units.
+# Number of bins, and width and height of a drawing in its own units.
 BINS, WIDE, TALL = 40, 400, 120
-# The name and the colour of each pool.
+# Name and colour of each pool.
 POOLS = {
     "ID": ("clean", "#0072b2"),
     "C-OOD": ("shifted", "#e69f00"),
     "S-OOD": ("unknown class", "#d55e00"),
-    "id": ("right", "#009e73"),
-    "ood": ("wrong", "#cc79a7"),
+    "id": ("correct", "#009e73"),
+    "ood": ("misclassified", "#cc79a7"),
 }
 
 
 @add_section(order=62)
 def histograms(view: View) -> Section | None:
-    """Two drawings per model and scorer: by the kind of image, and by whether the model is right."""
-    found = [
+    """Two histograms per model and scorer: by kind of image, and by correctness."""
+    frames = [
         view.compute(metrics.score_histogram, framework=name, bins=BINS)
         for name in ("kind", "model-specific")
     ]
     parts = {
         scorer: tag("div", *cards, cls="cards two wide")
         for scorer in scorers(view)
-        if (cards := _cards(view, scorer, found))
+        if (cards := _cards(view, scorer, frames))
     }
     if not parts:
         return None
     lead = (
-        "Each group of images has the same area, so that few images are as visible as many. The further"
-        " two groups lie apart, the better a threshold separates them. The first drawing groups images by"
-        " kind, the second by whether the model is right."
+        "Each group of images has the same area, so small groups are as visible as large ones. The further"
+        " two"
+        " groups are apart, the better a threshold separates them. The first histogram groups images by kind,"
+        " the second by correctness."
     )
     return Section("How are the scores distributed?", picked("scores", "Scorer", parts), "Scores", lead)
 
@@ -111,7 +110,7 @@ def _key(pool: str, n: int) -> Html:
 
 
 def _shape(rows: pl.DataFrame, colour: str, top: float) -> Html:
-    """Return the outline of one pool, with a text for hovering over each of its bins."""
+    """Return the outline of one pool, with a tooltip for each bin."""
     step = WIDE / BINS
     shares = dict(rows.select("bin", "value").iter_rows())
     height = {i: TALL * (1 - shares.get(i, 0.0) / top * 0.96) for i in range(BINS)}
@@ -139,35 +138,36 @@ def _tip(row: dict[str, float], step: float) -> Html:
     )
 
 
-# The section on F1 at each camera setting (ImageNet-ES, figure 8): can the score tell right from wrong
-# answers there?
-
+# --- F1 at each camera setting (ImageNet-ES, figure 8)
 
 BY = ("model", "scorer", *SETTING)
 
 
 @add_section(order=60)
 def setting_f1(view: View) -> Section | None:
-    """F1 against accuracy over settings, then maps per scorer, then the ends; absent without scores
-    at camera settings.
-    """
+    """F1 against accuracy, maps per scorer, and extremes; absent without scores at camera settings."""
     settings = view.compute(f1_by_setting)
     if settings["value"].null_count() == settings.height:
         return None
     lead = (
-        "At each camera setting the threshold is the score that 95 % of the images pass which the model"
-        " gets right there; an image above it is rejected. Right images that pass are hits (TP), wrong"
-        " ones that pass are false (FP), right ones that are rejected are missed (FN), and F1 = 2 TP / (2 TP"
-        " + FP + FN); 100 % means that every right image passes and no wrong one. F1 falls with accuracy"
-        " even for an equally good score, so compare scorers at the same accuracy."
+        "At each camera setting, the threshold accepts 95 % of the images that the model classifies"
+        " correctly;"
+        " images above it are rejected. Correct images that are accepted are true positives (TP),"
+        " misclassified"
+        " ones that are accepted false positives (FP), correct ones that are rejected false negatives (FN),"
+        " and"
+        " F1 = 2 TP / (2 TP + FP + FN); 100 % means that every correct image is accepted and every"
+        " misclassified"
+        " one rejected. F1 falls with accuracy even for an equally good score, so compare scorers at the same"
+        " accuracy."
     )
-    named = scorers(view)
+    names = scorers(view)
     maps = {
-        name: drawn for name in named if (drawn := _maps(view, settings.filter(pl.col("scorer") == name)))
+        name: drawn for name in names if (drawn := _maps(view, settings.filter(pl.col("scorer") == name)))
     }
     below = tag("div", picked("setting-f1", "Scorer", maps), _ends(view, settings), cls="stack below")
     return Section(
-        "Does the score know where the camera fails the model?",
+        "Does the score detect where the camera settings fail?",
         join([_charts(view, settings), below]),
         "F1",
         lead,
@@ -180,17 +180,17 @@ def f1_by_setting(table: Table, by: Sequence[str] = BY) -> pl.DataFrame:
 
 
 def _charts(view: View, settings: pl.DataFrame) -> Html:
-    """Return F1 against accuracy, one point per setting and scorer; nothing where the scorers are
-    too many for one chart.
-    """
-    if len(scorers(view)) > MOST_LINES:
+    """Return F1 against accuracy, one point per setting and scorer; empty with too many scorers."""
+    if len(scorers(view)) > MAX_LINES:
         return EMPTY
     manual = settings.filter(~AUTO & pl.col("value").is_not_null()).sort("id", *SETTING)
     cards = []
     for model in view.models:
-        mine = manual.filter(pl.col("model") == model)
+        model_rows = manual.filter(pl.col("model") == model)
         parts = {
-            name: part for name in scorers(view) if (part := mine.filter(pl.col("scorer") == name)).height
+            name: part
+            for name in scorers(view)
+            if (part := model_rows.filter(pl.col("scorer") == name)).height
         }
         points = {name: _points(part, scorer_pen(scorers(view), name)) for name, part in parts.items()}
         if points:
@@ -201,17 +201,17 @@ def _charts(view: View, settings: pl.DataFrame) -> Html:
     return tag("div", *cards, cls="cards two")
 
 
-def _points(rows: pl.DataFrame, drawn: Pen) -> dict[str, Any]:
+def _points(rows: pl.DataFrame, pen: Pen) -> dict[str, Any]:
     """Return the points of a scorer with faint bars for their intervals."""
     up, down = ((rows[end] - rows["value"]).abs().to_list() for end in ("high", "low"))
     bars = {"type": "data", "symmetric": False, "array": up, "arrayminus": down, "thickness": 1, "width": 0}
-    told = [[f"{dials(row)}, {_lamp(row)}", _counted(row)] for row in rows.to_dicts()]
+    hover = [[f"{dials(row)}, {_lamp(row)}", _counted(row)] for row in rows.to_dicts()]
     return {
         "mode": "markers",
         "x": (rows["id"] / rows["n"]).to_list(),
         "y": rows["value"].to_list(),
-        "error_y": {**bars, "color": drawn.faint(0.3)},
-        "customdata": told,
+        "error_y": {**bars, "color": pen.faint(0.3)},
+        "customdata": hover,
         "hovertemplate": (
             "<b>%{fullData.name}</b><br>%{customdata[0]}<br>accuracy %{x:.1%}<br>F1 %{y:.1%}"
             "<br>%{customdata[1]}<extra></extra>"
@@ -222,43 +222,44 @@ def _points(rows: pl.DataFrame, drawn: Pen) -> dict[str, Any]:
 def _maps(view: View, settings: pl.DataFrame) -> Html:
     parts = []
     for model in view.models:
-        mine = settings.filter(pl.col("model") == model)
-        if mine["value"].null_count() < mine.height:
+        model_rows = settings.filter(pl.col("model") == model)
+        if model_rows["value"].null_count() < model_rows.height:
             head = (
                 tag("h3", f"{model}: F1 in % at each ISO and shutter time") if len(view.models) > 1 else EMPTY
             )
-            parts.append(tag("div", head, setting_maps(mine, _counted)))
+            parts.append(tag("div", head, setting_maps(model_rows, _counted)))
     return tag("div", *parts, cls="stack") if parts else EMPTY
 
 
 def _ends(view: View, settings: pl.DataFrame) -> Html:
-    """Return the lowest and the highest F1 over the manual settings, and that of automatic exposure
-    per light.
-    """
+    """Return the lowest and highest F1 over manual settings, and that of automatic exposure per light."""
     lights = [light for light in ("on", "off", None) if light in settings.filter(AUTO)["light"].to_list()]
     lines = []
     for model in view.models:
         for scorer in scorers(view):
-            mine = settings.filter(
+            model_rows = settings.filter(
                 pl.col("model") == model, pl.col("scorer") == scorer, pl.col("value").is_not_null()
             )
-            manual, auto = mine.filter(~AUTO).sort("value", *SETTING).to_dicts(), mine.filter(AUTO).to_dicts()
+            manual, auto = (
+                model_rows.filter(~AUTO).sort("value", *SETTING).to_dicts(),
+                model_rows.filter(AUTO).to_dicts(),
+            )
             ends = [
-                join([estimate(row, _of(row)), tag("small", f"{dials(row)}, {_lamp(row)}")])
+                join([estimate(row, _counts(row)), tag("small", f"{dials(row)}, {_lamp(row)}")])
                 for row in manual[:1] + manual[-1:]
             ]
-            by_light = {row["light"]: estimate(row, _of(row)) for row in auto}
+            by_light = {row["light"]: estimate(row, _counts(row)) for row in auto}
             if ends:
                 lines.append(
                     [model, scorer, *ends, *(by_light.get(light, estimate(None)) for light in lights)]
                 )
     head = ["", "scorer", "lowest", "highest", *(f"automatic, {_lamp({'light': light})}" for light in lights)]
     caption = (
-        "F1 at the setting where it is lowest and where it is highest, and with automatic exposure; n = right"
-        " + wrong"
+        "F1 at the settings where it is lowest and highest, and with automatic exposure; n = correct"
+        " + misclassified"
     )
     return folded(
-        "The lowest and the highest F1 of each scorer", grid(head, lines, text=2, caption=caption), len(lines)
+        "Lowest and highest F1 of each scorer", grid(head, lines, text=2, caption=caption), len(lines)
     )
 
 
@@ -266,13 +267,13 @@ def _lamp(row: Row) -> str:
     return f"lamp {row['light']}" if row["light"] else "one light"
 
 
-def _of(row: Row) -> str:
+def _counts(row: Row) -> str:
     return f"n = {count(row['id'])} + {count(row['ood'])}"
 
 
 def _counted(row: Row) -> str:
-    """Return the interval and the numbers of right and wrong images in words."""
-    images = f"{count(row['id'])} right, {count(row['ood'])} wrong"
+    """Format the interval and the numbers of correct and misclassified images."""
+    images = f"{count(row['id'])} correct, {count(row['ood'])} misclassified"
     return (
         f"95 %: {between(percent(row['low']), percent(row['high']))}, {images}"
         if row["low"] is not None

@@ -1,7 +1,6 @@
-"""The section with sheets of single images: settings across, models down, each cell marked right or wrong.
+"""The section with contact sheets: settings across, models down, each cell marked correct or not.
 
-Baek et al., "Unexplored Faces of Robustness and Out-of-Distribution", CVPR 2024, Figure 10, in the
-page of camera runs.
+Baek et al., "Unexplored Faces of Robustness and Out-of-Distribution", CVPR 2024, Figure 10, for camera runs.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from sorites import metrics
 from sorites.analysis.sheet import Column, Sheet, Verdict, disputed, sheet
 from sorites.core import CLEAN
 from sorites.core.errors import SoritesError
+from sorites.core.messages import command
 from sorites.metrics.camera import with_settings
 from sorites.reports.components.camera import requested, shutter_text
 from sorites.reports.components.images import data_uri
@@ -23,20 +23,18 @@ from sorites.reports.components.markup import DASH, EMPTY, Html, count, join, nu
 from sorites.reports.section import Section, add_section
 from sorites.reports.view import View
 
-# The number of sheets on a page, and the most settings across each.
+# Number of sheets on a page, and maximum number of settings of each.
 SHEETS, ACROSS = 3, 10
-# The images of the sheets may take this many bytes, as encoded in the file.
-WEIGHT = 400_000
+# Maximum size of the images in the file, in bytes.
+IMAGE_BYTES = 400_000
 
 
 @add_section(order=37)
 def sheets(view: View) -> Section | None:
-    """The images on which models differ most; absent without a camera grid or where no run can
-    make its images again.
-    """
+    """The images on which models disagree most; absent without a camera grid or available images."""
     if not any(run.image for run in view.runs) or not view.compute(metrics.setting_share).height:
         return None
-    left, cards = WEIGHT, []
+    left, cards = IMAGE_BYTES, []
     rows = with_settings(view.table).select(pl.exclude("light", "exposure", "iso", "shutter", "aperture"))
     both = pl.concat(
         [rows, view.table.filter(pl.col("shift") == CLEAN).select(rows.collect_schema().names())]
@@ -45,58 +43,59 @@ def sheets(view: View) -> Section | None:
         if left <= 0:
             break
         try:
-            held = sheet(both, sample, shift, most=ACROSS)
+            content = sheet(both, sample, shift, most=ACROSS)
         except SoritesError:
             continue
-        uris = [_uri(view, held, column) for column in held.columns]
+        uris = [_uri(view, content, column) for column in content.columns]
         if any(uris):
             left -= sum(len(uri or "") for uri in uris)
-            cards.append(_card(view, held, uris))
+            cards.append(_card(view, content, uris))
     if not cards:
         return None
     lead = (
-        "The images on which the models differ most, at some of the settings from dark to bright; a green"
-        ' cell with a tick is right, a red one with a cross is wrong. Type "sorites sheet RUN --sample ID" to'
-        " draw any image of the run."
+        "The images on which the models disagree most, at some of the settings from dark to bright; a green"
+        " cell with a tick is correct, a red one with a cross misclassified. To draw any image of the run,"
+        " use"
+        f" {command('sheet', 'RUN', sample='ID')}."
     )
     return Section("One image, all models", tag("div", *cards, cls="stack"), "Sheets", lead)
 
 
-def _uri(view: View, held: Sheet, column: Column) -> str | None:
+def _uri(view: View, content: Sheet, column: Column) -> str | None:
     setting: Any = requested(json.dumps(dict(column.params))) if column.severity is None else column.severity
-    image = view.image(held.run_id, held.sample_id, column.shift, setting)
+    image = view.image(content.run_id, content.sample_id, column.shift, setting)
     return None if image is None else data_uri(image)
 
 
-def _card(view: View, held: Sheet, uris: list[str | None]) -> Html:
-    ground_truth = view.class_name(held.run_id, held.label)
-    heads = [tag("th", _head(column), scope="col") for column in held.columns]
-    shown = [
+def _card(view: View, content: Sheet, uris: list[str | None]) -> Html:
+    ground_truth = view.class_name(content.run_id, content.label)
+    heads = [tag("th", _head(column), scope="col") for column in content.columns]
+    images = [
         tag(
             "td",
             tag("img", src=uri, alt=f"{ground_truth}, {_words(column.params)}", style=IMAGE) if uri else DASH,
         )
-        for column, uri in zip(held.columns, uris, strict=True)
+        for column, uri in zip(content.columns, uris, strict=True)
     ]
     top = [
         tag("tr", tag("th", "", scope="col"), *heads),
-        tag("tr", tag("th", "the camera saw", scope="row"), *shown),
+        tag("tr", tag("th", "image", scope="row"), *images),
     ]
-    models = [model for model in view.models if model in held.models]
+    models = [model for model in view.models if model in content.models]
     body = [
         tag(
             "tr",
             tag("th", model, scope="row", style="min-width:8.5rem"),
-            *(_cell(view, held, column.verdicts.get(model)) for column in held.columns),
+            *(_cell(view, content, column.verdicts.get(model)) for column in content.columns),
         )
         for model in models
     ]
     table = tag("table", tag("thead", *top), tag("tbody", *body), cls="heat")
-    of = sum(column.shift != CLEAN for column in held.columns)
+    of = sum(column.shift != CLEAN for column in content.columns)
     lamp = next(
-        (f" · lamp {column.params['light']}" for column in held.columns if "light" in column.params), ""
+        (f" · lamp {column.params['light']}" for column in content.columns if "light" in column.params), ""
     )
-    note = f"{held.sample_id} · {of} of {count(held.of)} settings{lamp}"
+    note = f"{content.sample_id} · {of} of {count(content.of)} settings{lamp}"
     words = tag("h3", ground_truth, " ", tag("small", note, style="font-weight:400"))
     return tag("article", words, tag("div", table, cls="scroll", tabindex="0"), cls="card")
 
@@ -127,7 +126,7 @@ def _words(params: Mapping[str, Any]) -> str:
     return ", ".join(f"{key} {value}" for key, value in params.items()) or "clean"
 
 
-def _cell(view: View, held: Sheet, verdict: Verdict | None) -> Html:
+def _cell(view: View, content: Sheet, verdict: Verdict | None) -> Html:
     if verdict is None:
         return tag("td", DASH, cls="none")
     colour, sign = ("#1b8a4e", "✓") if verdict.right else ("#c8261e", "✗")
@@ -135,6 +134,6 @@ def _cell(view: View, held: Sheet, verdict: Verdict | None) -> Html:
         f"border:2px {'solid' if verdict.right else 'dashed'} {colour};background:color-mix(in srgb,{colour}"
         " 14%,var(--card))"
     )
-    sure = EMPTY if verdict.conf is None else percent(verdict.conf, 0)
-    says = view.class_name(held.run_id, verdict.pred)
-    return tag("td", tag("b", sign), " ", says, tag("small", sure), style=style)
+    confidence = EMPTY if verdict.conf is None else percent(verdict.conf, 0)
+    prediction = view.class_name(content.run_id, verdict.pred)
+    return tag("td", tag("b", sign), " ", prediction, tag("small", confidence), style=style)
