@@ -13,7 +13,7 @@ from PIL import Image as Pillow
 from sorites.core import Sample, measure, to_uint8
 from sorites.core.errors import SoritesError
 from sorites.training import captures
-from sorites.training.captures import enlarged, kept, mean_lpips, published_settings, settings, simulated
+from sorites.training.captures import enlarged, mean_lpips, near_settings, published_settings, settings, simulated
 from sorites.training.images import SampleImages
 
 
@@ -65,6 +65,6 @@ def test_means_are_those_of_the_measure_image_by_image_and_kept(
 
 def test_a_cut_below_all_settings_is_refused() -> None:
     with pytest.raises(SoritesError, match="below 0.1; the lowest has 0.30"):
-        kept(settings()[:3], [0.5, 0.3, 0.9], 0.1)
+        near_settings(settings()[:3], [0.5, 0.3, 0.9], 0.1)
     with pytest.raises(SoritesError, match="for each of 128 settings, got 2"):
-        kept(settings(), [0.1, 0.2], 0.8)
+        near_settings(settings(), [0.1, 0.2], 0.8)
