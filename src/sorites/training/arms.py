@@ -88,7 +88,7 @@ GROUP = ("family", "severity")
 
 
 def verdicts(table: pl.LazyFrame, members: Sequence[Member]) -> pl.DataFrame:
-    """Return one row per image and training: arm, seed, shift, family, severity, and whether it is correct."""
+    """Return one row per image and training: arm, seed, shift, family, severity, and correctness."""
     rows, _ = select_rows(table, ["model"])
     names = pl.DataFrame(
         {
@@ -128,7 +128,7 @@ def frames(table: pl.LazyFrame, members: Sequence[Member]) -> dict[str, pl.DataF
 
 
 def accuracies(rows: pl.DataFrame, by: Sequence[str] = GROUP) -> pl.DataFrame:
-    """Return the accuracy of each arm by family and severity: value, n (samples), seeds, shifts, low, high."""
+    """Return the accuracy of each arm by family and severity: value, n samples, seeds, shifts, low, high."""
     each = _over_samples(rows.with_columns(value="right"), [*by, "arm"])
     spread = (pl.col("square") - pl.col("value") ** 2) / pl.col("n")
     bounds = normal_interval(pl.col("value"), spread)

@@ -90,7 +90,7 @@ def mixed(real: Images, generated: Images, share: float = 0.5, seed: int = 0) ->
     """
     if not 0 < share < 1:
         raise SoritesError(f"The share of generated images must be between 0 and 1, got {share}.")
-    for kind, part in (("real", real), ("made", generated)):
+    for kind, part in (("real", real), ("generated", generated)):
         if not len(part):
             raise SoritesError(
                 f"Training on a mixture needs real and generated images; there are no {kind} ones."
@@ -226,10 +226,10 @@ def captured_files(
 # reports results for 0.8.
 EXCLUDED_SETTINGS: Mapping[float, Mapping[str, frozenset[int]]] = {
     0.6: {
-        "on": frozenset((1, 2, 3, 4, 7, 8, 12, 13, 18, 19, 20, 24, 29, 30, 35, 36, 40, 41, 45, 46, 47, 51, 52, 57, 58, 61, 62, 63,
-                         64)),
-        "off": frozenset((2, 3, 4, 7, 8, 13, 14, 19, 20, 24, 25, 29, 30, 31, 35, 36, 41, 42, 45, 46, 47, 48, 52, 53, 57, 58, 59,
-                          61, 62, 63, 64)),
+        "on": frozenset((1, 2, 3, 4, 7, 8, 12, 13, 18, 19, 20, 24, 29, 30, 35, 36, 40, 41, 45, 46, 47, 51, 52,
+                         57, 58, 61, 62, 63, 64)),
+        "off": frozenset((2, 3, 4, 7, 8, 13, 14, 19, 20, 24, 25, 29, 30, 31, 35, 36, 41, 42, 45, 46, 47, 48,
+                          52, 53, 57, 58, 59, 61, 62, 63, 64)),
     },
     0.8: {
         "on": frozenset((3, 4, 8, 19, 20, 29, 36, 45, 46, 57, 61, 62, 63)),
@@ -315,7 +315,7 @@ def enlarged(image: ImageU8, side: int = LPIPS_SIDE_PX) -> ImageU8:
 
 
 def published_settings(cut: float) -> list[es_grid.Params]:
-    """Return the manual validation settings that the authors keep at a published threshold, lamp on and off."""
+    """Return the manual validation settings that the authors use at a published threshold, both lights."""
     if cut not in EXCLUDED_SETTINGS:
         published = ", ".join(map(str, EXCLUDED_SETTINGS))
         raise SoritesError(

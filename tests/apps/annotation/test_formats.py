@@ -287,7 +287,7 @@ def test_files_that_are_something_else_are_refused_in_words(tmp_path: Path, name
 
 def test_formats_that_cannot_hold_it_are_refused(tmp_path: Path) -> None:
     path = made(tmp_path, "context")
-    for name, words in (("coco", "asks for none"), ("via4", "no format")):
+    for name, words in (("coco", "no boxes question"), ("via4", "no format")):
         with pytest.raises(SoritesError, match=words):
             write(path, name, tmp_path / "out")
     with pytest.raises(SoritesError, match="one answer an image"):

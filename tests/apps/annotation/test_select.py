@@ -142,7 +142,7 @@ def test_mistakes(run: Path, photos: Path, tiny: Callable[..., Model], tmp_path:
         select(run, "onee")
     suite = parse({"name": "s", "shifts": ["contrast"], "reference": "one"}, "test")
     sorites.run(suite, source=f"folder:{photos}", models=[tiny("one")], out=tmp_path / "alone", limit=2)
-    with pytest.raises(SoritesError, match="another --model"):
+    with pytest.raises(SoritesError, match="model=NAME"):
         select(tmp_path / "alone")
     sorites.run(
         suite, source=f"folder:{photos}", models=[tiny("one"), tiny("two")], out=tmp_path / "bare", limit=2

@@ -19,7 +19,7 @@ def test_the_styles_are_the_51_that_the_paper_names() -> None:
 
 
 def test_a_prompt_holds_the_label() -> None:
-    assert published()[0].told("bald eagle").startswith("bald eagle in art nouveau")
+    assert published()[0].prompt_for("bald eagle").startswith("bald eagle in art nouveau")
 
 
 @pytest.mark.parametrize("suffix", ["json", "csv", "tsv"])
@@ -35,7 +35,7 @@ def test_a_file_in_the_usual_form_is_read(tmp_path: Path, suffix: str) -> None:
         as_json if suffix == "json" else "\n".join(mark.join(row) for row in [keys, *rows]) + "\n"
     )
     found = styles(file)
-    assert [(style.name, style.told("cat"), style.negative) for style in found] == [
+    assert [(style.name, style.prompt_for("cat"), style.negative) for style in found] == [
         ("base", "photo of cat .", "bad"),
         ("sketch", "cat drawn", "photo"),
     ]
@@ -66,7 +66,7 @@ def test_twenty_thousand_labels_are_planned(tmp_path: Path) -> None:
     file.write_text("".join(f"object number {i}\n" for i in range(20_000)))
     found = planned(labels_of(file), published(), blocked_words())
     assert len(found) == 20_000 * 51
-    assert found.text(51) == published()[0].told("object number 1")
+    assert found.text(51) == published()[0].prompt_for("object number 1")
     some = planned(labels_of(file), published(), blocked_words(), most=1000)
     assert len(some) == 1000
     assert len({label for label, _ in some.pairs}) > 900

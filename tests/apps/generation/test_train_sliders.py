@@ -97,7 +97,7 @@ def test_an_interrupted_slider_goes_on_as_if_it_had_not_been(
 ) -> None:
     import torch
 
-    monkeypatch.setattr(sliders, "KEPT", 2)
+    monkeypatch.setattr(sliders, "STEPS_PER_CHECKPOINT", 2)
     many = replace(QUICK, steps=6)
     whole, again = stopped(lambda state, tick: trained(tiny, "disc", "snow", many, state, tick), tmp_path)
     for one, other in zip(_weights(whole), _weights(again), strict=True):

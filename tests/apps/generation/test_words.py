@@ -59,7 +59,7 @@ def _loss(pipe: Pipe, vectors: torch.Tensor) -> float:
 def test_stopped_and_typed_again_the_word_is_the_same(
     tiny: Pipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(word_training, "KEPT", 2)
+    monkeypatch.setattr(word_training, "STEPS_PER_CHECKPOINT", 2)
     whole, again = stopped(lambda state, tick: learnt(tiny, "cross", IMAGES, QUICK, state, tick), tmp_path)
     torch.testing.assert_close(again.vectors[0], whole.vectors[0], rtol=0, atol=0)
 

@@ -153,10 +153,10 @@ def test_fast_lengths_are_scipys(least, length):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"severity": 6}, "wanted a severity from 0 to 5, or several, got 6"),
+        ({"severity": 6}, "from 0 to 5"),
         ({"severity": "3"}, "got '3'"),
-        ({"severity": []}, "or several, got none"),
-        ({"alpha": 0}, "wanted a number above 0 as alpha, got 0"),
+        ({"severity": []}, "got none"),
+        ({"alpha": 0}, "alpha"),
         ({"scaled": 0.5}, "wanted kernels scaled down 1 to 25 times, got 0.5"),
         ({"colours": "bgr"}, "wanted colours rgb or rg, got 'bgr'"),
         ({"kernels": "there.npy", "scaled": 4}, "leave out colours, centre and scaled"),

@@ -153,9 +153,21 @@ def apgd(
     point, fooled = start.clone(), wrong.clone()
     n = len(x)
     climb = _Climb(
-        torch.arange(n, device=x.device), x, right, start, start, gradient, value, torch.full((n,), 2 * eps, device=x.device),
-        start.clone(), gradient.clone(), value.clone(), value.clone(), torch.ones_like(wrong), torch.zeros_like(value),
-    )  # fmt: skip
+        torch.arange(n, device=x.device),
+        x,
+        right,
+        start,
+        start,
+        gradient,
+        value,
+        torch.full((n,), 2 * eps, device=x.device),
+        start.clone(),
+        gradient.clone(),
+        value.clone(),
+        value.clone(),
+        torch.ones_like(wrong),
+        torch.zeros_like(value),
+    )
     climb.keep(~wrong)
     left = period = max(int(FIRST_PERIOD * steps), 1)
     for i in range(steps):

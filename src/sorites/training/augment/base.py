@@ -60,9 +60,9 @@ class Augmentation(torch.nn.Module, abc.ABC):
         """Return augmented images. The batch is not empty, has been checked, and must not be modified."""
 
     def forward(self, images: Tensor) -> Tensor:
-        return self._apply(images, in_range=False)
+        return self._augment_checked(images, in_range=False)
 
-    def _apply(self, images: Tensor, in_range: bool = True) -> Tensor:
+    def _augment_checked(self, images: Tensor, in_range: bool = True) -> Tensor:
         """Check and augment a batch; ``in_range`` skips the check of values."""
         self._check(images)
         if not self.training or not len(images):
@@ -180,7 +180,7 @@ class Chain(Augmentation):
 
     def augment(self, images: Tensor) -> Tensor:
         for part in cast(Iterable[Augmentation], self.parts):
-            images = part._apply(images)
+            images = part._augment_checked(images)
         return images
 
 

@@ -30,10 +30,24 @@ if TYPE_CHECKING:
 # Lower-case class names of activation modules in torch, torchvision, timm and efficientnet packages.
 ACTIVATION_MODULES = frozenset(
     {
-        "relu", "relu6", "leakyrelu", "elu", "celu", "silu", "swish", "swishme", "memoryefficientswish", "gelu", "gelutanh",
-        "quickgelu", "hardswish", "hardswishme", "mish", "mishme",
+        "relu",
+        "relu6",
+        "leakyrelu",
+        "elu",
+        "celu",
+        "silu",
+        "swish",
+        "swishme",
+        "memoryefficientswish",
+        "gelu",
+        "gelutanh",
+        "quickgelu",
+        "hardswish",
+        "hardswishme",
+        "mish",
+        "mishme",
     }
-)  # fmt: skip
+)
 # The activation functions of torch.
 ACTIVATION_FUNCTIONS = (
     "relu",
