@@ -77,7 +77,7 @@ def test_a_image_that_was_not_captured_is_named() -> None:
     base = SampleImages([*originals(read), Sample("n0/9.JPEG", lambda: flat(0), 0)])
     with pytest.raises(SoritesError, match="n0/9.JPEG"):
         captured_files(base, read, settings())
-    with pytest.raises(SoritesError, match="not captured at all of the 54 kept settings"):
+    with pytest.raises(SoritesError, match="of the 54"):
         captured_files(SampleImages(originals(read)), read, settings("test"))
 
 

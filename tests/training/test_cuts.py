@@ -13,7 +13,14 @@ from PIL import Image as Pillow
 from sorites.core import Sample, measure, to_uint8
 from sorites.core.errors import SoritesError
 from sorites.training import captures
-from sorites.training.captures import enlarged, mean_lpips, near_settings, published_settings, settings, simulated
+from sorites.training.captures import (
+    enlarged,
+    mean_lpips,
+    near_settings,
+    published_settings,
+    settings,
+    simulated,
+)
 from sorites.training.images import SampleImages
 
 

@@ -87,12 +87,10 @@ def test_one_class_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_empty_part_is_refused(photos: Path) -> None:
-    with pytest.raises(
-        SoritesError, match="beside the validation part"
-    ):
+    with pytest.raises(SoritesError, match="beside the validation part"):
         images(recipe(photos, validation=0.99))
     found = images(recipe(photos))
-    with pytest.raises(SoritesError, match="data.validation: it is empty"):
+    with pytest.raises(SoritesError, match="data.validation"):
         check(TrainingData(found.train, SampleImages([]), found.labels), recipe(photos))
 
 
@@ -130,15 +128,9 @@ def test_a_label_without_an_output_is_named(photos: Path) -> None:
 
 
 def test_images_that_are_not_there_are_said_with_the_key_that_names_them(photos: Path) -> None:
-    with pytest.raises(
-        SoritesError, match='data.source = "folder:nowhere"'
-    ):
+    with pytest.raises(SoritesError, match='data.source = "folder:nowhere"'):
         images(recipe(Path("nowhere")))
-    with pytest.raises(
-        SoritesError, match=r'data.validation = "folder:nowhere"; name your own: --validation SOURCE:PATH'
-    ):
+    with pytest.raises(SoritesError, match='data.validation = "folder:nowhere"'):
         images(recipe(photos, validation={"source": "folder:nowhere"}))
-    with pytest.raises(
-        SoritesError, match=r"no class named .* To take the classes that the source has: --labels found"
-    ):
+    with pytest.raises(SoritesError, match=r"labels='found'"):
         images(recipe(photos, labels=["cat", "dog"]))

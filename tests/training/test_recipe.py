@@ -123,9 +123,7 @@ def test_keys_that_the_kind_of_a_schedule_does_not_use_are_refused() -> None:
     recipe = parse(
         {"name": "r", "data": DATA, "epochs": 1, "schedule": {"kind": "step", "every": 3, "warm_up": 1}}, "r"
     )
-    said = (
-        "cosine does not use every"
-    )
+    said = "cosine does not use every"
     with pytest.raises(SoritesError, match=said):
         recipe.override({"schedule.kind": "cosine", "schedule.every": 3})
     with pytest.raises(SoritesError, match="the schedule constant does not use factor and rise"):

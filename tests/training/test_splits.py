@@ -56,9 +56,7 @@ def test_no_object_stands_on_both_sides_of_a_split_by_object() -> None:
 def test_a_split_by_image_of_composites_is_refused() -> None:
     pytest.importorskip("torch")
     train, test = permuted(len(IMAGES), 0.7, FOCUS_SEED)
-    with pytest.raises(
-        SoritesError, match="on both sides"
-    ) as error:
+    with pytest.raises(SoritesError, match="on both sides") as error:
         Split(tuple(train), tuple(test), IMAGES)
     assert "by_object" in str(error.value)
 

@@ -265,7 +265,7 @@ def mean_lpips(base: Images, shots: Shots, count: int, seed: int = 0) -> list[fl
     """
     order = sorted(range(len(base)), key=lambda index: digest("lpips", seed, base.id(index)))[:count]
     if not order:
-        raise SoritesError("wanted at least one image to measure LPIPS on.")
+        raise SoritesError("Need at least one image to measure LPIPS on.")
 
     def compute() -> list[float]:
         values = np.array([_lpips(base, shots, index, seed) for index in order])

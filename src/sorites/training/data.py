@@ -42,7 +42,7 @@ def focus_groups(categories: Labels) -> Groups:
     return [sorted(classes_of[name]) for name in categories.ids]
 
 
-def collated(logits: torch.Tensor, groups: Groups) -> torch.Tensor:
+def category_logits(logits: torch.Tensor, groups: Groups) -> torch.Tensor:
     """Return logits of the categories, N x (C + 1); the last column is for all classes outside the
     categories.
     """
@@ -57,7 +57,9 @@ def collated(logits: torch.Tensor, groups: Groups) -> torch.Tensor:
 # Validation split, and images that replace or extend the originals.
 
 
-def parted(samples: Sequence[Sample], part: ValidationPart | None) -> tuple[list[Sample], list[Sample]]:
+def split_validation(
+    samples: Sequence[Sample], part: ValidationPart | None
+) -> tuple[list[Sample], list[Sample]]:
     """Split samples, in source order, into training and validation images."""
     if part is None or part.share is None:
         return list(samples), []
@@ -78,7 +80,7 @@ def parted(samples: Sequence[Sample], part: ValidationPart | None) -> tuple[list
     return [samples[index] for index in train], [samples[index] for index in test]
 
 
-def composed(base: SampleImages, data: Data, space: Labels) -> Images:
+def compose_images(base: SampleImages, data: Data, space: Labels) -> Images:
     """Return the training images with captures, DeepAugment images and generated images as configured."""
     whole: Images = base
     if data.captures is not None:
@@ -178,7 +180,9 @@ def images(recipe: Recipe) -> TrainingData:
     data = recipe.data
     samples, space = _read(data)
     selected = {id(sample) for sample in _in_fair_order(samples)[: data.limit]}
-    training, validation = parted([sample for sample in samples if id(sample) in selected], data.validation)
+    training, validation = split_validation(
+        [sample for sample in samples if id(sample) in selected], data.validation
+    )
     if data.validation is not None and data.validation.source is not None:
         validation = _labelled(
             _open_source(data.validation.source, space, "validation"), data.validation.source, data.shifted
@@ -194,7 +198,7 @@ def images(recipe: Recipe) -> TrainingData:
         _in_fair_order(validation)[: None if data.validation is None else data.validation.limit],
     )
     whole = TrainingData(
-        composed(SampleImages(training), data, space),
+        compose_images(SampleImages(training), data, space),
         None if data.validation is None else SampleImages(validation),
         space if data.categories is None else imagenet(),
         all(sample.framed for sample in (*training, *validation)),
@@ -218,7 +222,7 @@ def check(data: TrainingData, recipe: Recipe) -> None:
         )
     for part in (data.train, data.validation) if data.validation is not None else (data.train,):
         _check_labels(part, len(data.labels))
-    counts = Counter(data.train.label(place) for place in range(len(data.train)))
+    counts = Counter(data.train.label(index) for index in range(len(data.train)))
     if len(counts) == 1:
         names = data.labels.names if data.categories is None else recipe.data.labels
         only = names[next(iter(counts))]

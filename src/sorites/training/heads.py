@@ -60,7 +60,7 @@ def features(samples: Sequence[Sample], model: Model) -> NDArray[np.float32]:
 
 
 def shown(
-    samples: Sequence[Sample], found: NDArray[np.float32], class_of: Mapping[str, str] | None = None
+    samples: Sequence[Sample], features: NDArray[np.float32], class_of: Mapping[str, str] | None = None
 ) -> Shown:
     """Combine samples of the source ``context`` with their features; objects without a class are dropped.
 
@@ -75,7 +75,7 @@ def shown(
     names = tuple(sorted(set(classes_by_object.values())))
     classes = [names.index(classes_by_object[sample.id]) for sample in selected]
     levels = [round(sample.setting.severity or 0) for sample in selected]
-    return Shown(found[indices], tuple(objects_of(selected)), np.array(classes), np.array(levels), names)
+    return Shown(features[indices], tuple(objects_of(selected)), np.array(classes), np.array(levels), names)
 
 
 def chosen(data: Shown, train: Sequence[int], arm: Arm, seed: int) -> Indices:

@@ -70,7 +70,7 @@ def train(
         sweep_temporaries(folder)
         before = folders.read(folder)
         if before is not None:
-            folders.refuse_other(before.recipe, wanted_recipe, folder)
+            folders.check_same_recipe(before.recipe, wanted_recipe, folder)
         if folders.is_finished(folder):
             say(f"{folder} already has this trained model; nothing to do")
             return folder

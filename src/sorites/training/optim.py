@@ -169,7 +169,7 @@ def _cosine(start: float, end: float, share: float) -> float:
 PLATEAU_THRESHOLD = 1e-4
 
 
-def share(losses: Iterable[float], schedule: Schedule) -> float:
+def plateau_multiplier(losses: Iterable[float], schedule: Schedule) -> float:
     """Return the learning-rate multiplier after these validation losses; 1 unless the schedule is
     ``plateau``.
 

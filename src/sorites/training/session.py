@@ -19,11 +19,11 @@ from sorites.core.progress import ToldBar
 from sorites.io.files import read_json, write_bytes
 from sorites.models.preprocess import Input
 from sorites.models.trained import RECORD, UNFINISHED, Record, start, write
-from sorites.training import optim as plateau
 from sorites.training import steps as checkpoints
 from sorites.training.batches import Batch, Prepared
 from sorites.training.data import TrainingData, data_hash, images
 from sorites.training.history import History
+from sorites.training.optim import plateau_multiplier
 from sorites.training.recipe import Recipe, recorded
 from sorites.training.steps import BrokenLoss, Steps, validate
 
@@ -36,7 +36,7 @@ USE_OTHER_FOLDER = f"Use another {option('out', 'DIR')}, or the recipe and image
 
 
 @dataclass(frozen=True)
-class Begun:
+class TrainingRecord:
     """The content of ``train.json``: what the training was started with."""
 
     recipe: Recipe
@@ -46,7 +46,9 @@ class Begun:
     def other_versions(self) -> list[tuple[str, str, str]]:
         """Return libraries whose version changed: name, version at the start, version now."""
         return [
-            (name, there, version(name)) for name, there in self.versions.items() if version(name) != there
+            (name, recorded_version, version(name))
+            for name, recorded_version in self.versions.items()
+            if version(name) != recorded_version
         ]
 
 
@@ -54,7 +56,7 @@ def is_finished(folder: Path) -> bool:
     return (folder / RECORD).is_file()
 
 
-def read(folder: Path) -> Begun | None:
+def read(folder: Path) -> TrainingRecord | None:
     """Return what a training was started with, or None for a new folder."""
     path = folder / UNFINISHED
     if not path.exists():
@@ -64,12 +66,12 @@ def read(folder: Path) -> Begun | None:
         recipe = recorded(
             {"name": content["name"], "about": content.get("about", ""), **content["recipe"]}, str(path)
         )
-        return Begun(recipe, content["data_hash"], content["versions"])
+        return TrainingRecord(recipe, content["data_hash"], content["versions"])
     except (SoritesError, KeyError, TypeError, AttributeError) as error:
         raise Damaged(path, error, f"Use another {option('out', 'DIR')}") from error
 
 
-def claim(folder: Path, recipe: Recipe, data: TrainingData, command: str = "") -> Begun:
+def claim(folder: Path, recipe: Recipe, data: TrainingData, command: str = "") -> TrainingRecord:
     """Write a new training's metadata, or check that an existing folder has the same recipe and images.
 
     Raises:
@@ -77,9 +79,9 @@ def claim(folder: Path, recipe: Recipe, data: TrainingData, command: str = "") -
     """
     before = read(folder)
     if before is not None:
-        refuse_other(before.recipe, recipe, folder)
+        check_same_recipe(before.recipe, recipe, folder)
     listed = data.listed(_recorded_images(folder))
-    now = Begun(recipe, data_hash(listed), {name: version(name) for name in LIBRARIES})
+    now = TrainingRecord(recipe, data_hash(listed), {name: version(name) for name in LIBRARIES})
     if before is not None:
         if before.data_hash != now.data_hash:
             raise SoritesError(
@@ -130,7 +132,7 @@ def _describe_change(before: pl.DataFrame | None, now: pl.DataFrame) -> str:
     return "their order changed"
 
 
-def refuse_other(then: Recipe, now: Recipe, folder: Path) -> None:
+def check_same_recipe(then: Recipe, now: Recipe, folder: Path) -> None:
     """Raise an error that names the first differing key if two recipes differ."""
     theirs, ours = (dict(_flatten(recipe.described())) for recipe in (then, now))
     for key in dict.fromkeys([*ours, *theirs]):
@@ -187,8 +189,8 @@ class Training:
         self.network = network
         self.steps = Steps(recipe, network, self.data, device)
         self.begun = claim(folder, recipe, self.data, command)
-        for name, there, here in self.begun.other_versions():
-            say(f"{name} was {there} when this training started and is {here} now; the weights may differ")
+        for name, before, now in self.begun.other_versions():
+            say(f"{name} was {before} when this training started and is {now} now; the weights may differ")
         self.validation = (
             None
             if self.data.validation is None
@@ -294,7 +296,9 @@ class Training:
         """Lower the learning rate if the schedule is ``plateau`` and the validation loss has stalled."""
         stretch = next((s for s in self.steps.stretches if self.step < s.last), self.steps.stretches[-1])
         since = [row for row in self.history.rows if "validation_loss" in row and row["step"] > stretch.first]
-        self.steps.plateau = plateau.share([row["validation_loss"] for row in since], stretch.stage.schedule)
+        self.steps.plateau = plateau_multiplier(
+            [row["validation_loss"] for row in since], stretch.stage.schedule
+        )
 
     def _is_patience_over(self) -> bool:
         config = self.recipe.early_stopping
@@ -307,7 +311,7 @@ class Training:
             json.dumps({"step": error.step + 1, "why": str(error), "images": ids}, indent=2).encode(),
             self.folder / FAILED_IMAGES_FILE,
         )
-        shown = ", ".join(ids[:8]) + (f" and {len(ids) - 8} more" if len(ids) > 8 else "")
+        listed = ", ".join(ids[:8]) + (f" and {len(ids) - 8} more" if len(ids) > 8 else "")
         checkpoint = self.folder / checkpoints.FILE
         state = (
             f"The last good checkpoint is {checkpoint}"
@@ -315,7 +319,7 @@ class Training:
             else "There is no checkpoint yet"
         )
         return (
-            f"{error} at step {error.step + 1} of {self.steps.total} (images {shown}; all in "
+            f"{error} at step {error.step + 1} of {self.steps.total} (images {listed}; all in "
             f"{self.folder / FAILED_IMAGES_FILE}). {state}. Try a lower learning rate "
             "(optimiser.lr) or a warm-up (schedule.warm_up = 1) in another folder."
         )

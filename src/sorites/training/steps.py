@@ -18,7 +18,7 @@ from sorites.core.errors import Damaged, SoritesError
 from sorites.io.files import write_bytes
 from sorites.models.trained import Network
 from sorites.training.batches import Batch, Batches, Prepared, torch_seed
-from sorites.training.data import TrainingData, collated
+from sorites.training.data import TrainingData, category_logits
 from sorites.training.optim import optimiser, rate, set_mode
 from sorites.training.recipe import Recipe, Stage
 
@@ -272,7 +272,7 @@ class Steps:
         with autocast:
             output = self.network.module(images)
         logits: torch.Tensor = output[0] if isinstance(output, tuple | list) else output
-        return logits if self.categories is None else collated(logits.float(), self.categories)
+        return logits if self.categories is None else category_logits(logits.float(), self.categories)
 
     def is_finite(self) -> bool:
         """Return whether all weights are finite."""

@@ -13,7 +13,7 @@ from tests.apps.annotation.conftest import entries, labelling
 from sorites.apps.annotation import assign
 from sorites.apps.annotation.answers import chosen_answers, given_answers
 from sorites.apps.annotation.begin import add_people, admit, begin
-from sorites.apps.annotation.clicks import receive, replayed, standing
+from sorites.apps.annotation.clicks import current_answers, receive, replay_answers
 from sorites.apps.annotation.status import images, owed, people
 from sorites.apps.annotation.store import opened, task_of
 from sorites.apps.annotation.task import Pay, load
@@ -114,9 +114,9 @@ def test_undo_takes_the_answer_away_and_the_record_keeps_both(database: sqlite3.
     item = one.items()[0]["id"]
     one.send(item, "partly")
     one.send(item, action="undo")
-    assert standing(database) == {} == replayed(database)
+    assert current_answers(database) == {} == replay_answers(database)
     one.send(item, "class")
-    assert standing(database) == {item: {"class": "class"}} == replayed(database)
+    assert current_answers(database) == {item: {"class": "class"}} == replay_answers(database)
     assert [row[0] for row in database.execute("SELECT action FROM clicks ORDER BY id")] == [
         "answer",
         "undo",
@@ -251,7 +251,7 @@ def test_names_of_people_and_known_images_are_checked(tmp_path: Path) -> None:
         add_people(path, ["<b>"])
     with pytest.raises(SoritesError, match="not among the images"):
         labelling(tmp_path / "other.sqlite", known={"elsewhere.png": "class"})
-    with pytest.raises(SoritesError, match="row 1: question class: wanted one of"):
+    with pytest.raises(SoritesError, match="row 1: question class"):
         labelling(tmp_path / "third.sqlite", known={"folder/p000.png": "maybe"})
 
 

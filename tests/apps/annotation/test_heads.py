@@ -41,7 +41,9 @@ def test_heads(tmp_path: Path) -> None:
     heads.save(tmp_path / "h.safetensors")
     again = read_heads(tmp_path / "h.safetensors")
     features, _ = features_of(seeing(), [one.load for one in world(8)])
-    assert [head.predict(features) for head in again.heads] == [head.predict(features) for head in heads.heads]
+    assert [head.predict(features) for head in again.heads] == [
+        head.predict(features) for head in heads.heads
+    ]
     assert again.measured.equals(heads.measured)
 
 

@@ -44,10 +44,10 @@ def test_a_file_in_the_usual_form_is_read(tmp_path: Path, suffix: str) -> None:
 def test_a_style_without_a_place_for_the_label_is_named(tmp_path: Path) -> None:
     file = tmp_path / "styles.json"
     file.write_text(json.dumps([{"name": "odd", "prompt": "a photo"}]))
-    with pytest.raises(SoritesError, match="the style 'odd' has no prompt with one place"):
+    with pytest.raises(SoritesError, match="the style 'odd'"):
         styles(file)
     file.write_text("{}")
-    with pytest.raises(SoritesError, match="wanted styles as JSON"):
+    with pytest.raises(SoritesError, match="styles as JSON"):
         styles(file)
 
 
@@ -57,7 +57,7 @@ def test_blocked_words_leave_whole_labels_out_and_are_counted(tmp_path: Path) ->
     found = planned(["cat", "category", "a Cat nap", "dog"], published(), blocked_words(file))
     assert found.blocked == 2 * 51
     assert {found.labels[label] for label, _ in found.pairs} == {"category", "dog"}
-    with pytest.raises(SoritesError, match="leaves no prompt"):
+    with pytest.raises(SoritesError, match="blocked words"):
         planned(["cat"], published(), blocked_words(file))
 
 

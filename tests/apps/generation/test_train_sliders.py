@@ -119,7 +119,7 @@ def test_finished_sliders_are_left_and_others_refused(tiny: Pipe, slider_folder:
     )  # type: ignore[func-returns-value]
     assert not opened
     assert file.stat().st_mtime_ns == before
-    with pytest.raises(SoritesError, match=r"was trained with eta 1.0, not 3.0; choose another --out DIR"):
+    with pytest.raises(SoritesError, match="trained with eta 1.0, not 3.0"):
         train_sliders(tiny, CONCEPTS, ["snow"], replace(QUICK, eta=3.0), slider_folder, FEW)
 
 

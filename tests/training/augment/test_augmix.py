@@ -167,9 +167,7 @@ def test_a_loss_of_two_views_is_refused():
 
 
 def test_normalised_images_are_refused():
-    with pytest.raises(
-        SoritesError, match="values from -2 to 2. Augment"
-    ):
+    with pytest.raises(SoritesError, match="values from -2 to 2. Augment"):
         AugMix()(torch.tensor([-2.0, 2.0]).repeat(96)[None, :, None].reshape(1, 3, 8, 8))
 
 

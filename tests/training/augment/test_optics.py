@@ -83,7 +83,7 @@ def test_both_ways_to_blur_are_one(side, monkeypatch):
     moves, images = OpticsAugment(), batch(images_of(6, side, side))
     choice, weights = torch.arange(6), torch.linspace(0, 1, 6)
     by_fft = moves.blur.mixed(images, choice, weights)
-    monkeypatch.setattr(optics, "LARGEST_DIRECT", 25)
+    monkeypatch.setattr(optics, "MAX_DIRECT_SIDE", 25)
     assert (moves.blur.mixed(images, choice, weights) - by_fft).abs().max() < 2e-6
 
 

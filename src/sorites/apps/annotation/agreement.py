@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from sorites.apps.annotation.answers import judged, known_answers
+from sorites.apps.annotation.answers import answered_images, known_answers
 from sorites.apps.annotation.store import opened, task_of
 from sorites.apps.annotation.task import Question, Task
 from sorites.apps.annotation.values import Value, nearness
@@ -155,10 +155,10 @@ def agreement(path: Path) -> pl.DataFrame:
 
 def _by_question(database: sqlite3.Connection) -> dict[str, dict[str, dict[str, Value]]]:
     answers: dict[str, dict[str, dict[str, Value]]] = {}
-    for item in judged(database):
-        for given in item.given:
-            for question, value in given.values.items():
-                answers.setdefault(question, {}).setdefault(item.facts["image"], {})[given.annotator] = value
+    for item in answered_images(database):
+        for answer in item.given:
+            for question, value in answer.values.items():
+                answers.setdefault(question, {}).setdefault(item.facts["image"], {})[answer.annotator] = value
     return answers
 
 
@@ -238,14 +238,14 @@ def against_known(path: Path) -> pl.DataFrame:
 
 
 def _scores(database: sqlite3.Connection, task: Task) -> list[tuple[str, str, float]]:
-    known = known_answers(database)
+    known_values = known_answers(database)
     query = """SELECT w.name, a.image, s.question, s.value FROM answers s
       JOIN assignments a ON a.id = s.assignment
       JOIN annotators w ON w.id = a.annotator WHERE a.role IN ('check', 'qualification')
       ORDER BY w.id, a.id"""
     scores = []
     for row in database.execute(query):
-        question, expected = task.question(row["question"]), known.get(row["image"], {})
+        question, expected = task.question(row["question"]), known_values.get(row["image"], {})
         if question.id in expected and question.kind != "text":
             scores.append(
                 (

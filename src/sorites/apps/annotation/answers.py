@@ -15,9 +15,9 @@ from typing import Any
 
 import polars as pl
 
-from sorites.apps.annotation.store import dumped, opened, task_of
+from sorites.apps.annotation.store import canonical_json, opened, task_of
 from sorites.apps.annotation.task import Question, Task
-from sorites.apps.annotation.values import Value, nearness, rightness, same
+from sorites.apps.annotation.values import Value, mean_nearness, nearness, same
 
 # Resolution of differing answers by the rule of the task.
 
@@ -29,10 +29,6 @@ MIN_MAJORITY = 3
 @dataclass(frozen=True)
 class Given:
     """One annotator's answers for an image, with the annotator's accuracy on known images."""
-
-    """The answers of one person to the questions of one image, and how good that person was on
-    known images.
-    """
 
     annotator: str
     values: dict[str, Value]
@@ -47,8 +43,6 @@ class Given:
 @dataclass(frozen=True)
 class Chosen:
     """The chosen answer to a question, its annotator, and how many of ``n`` annotators agree."""
-
-    """One question's chosen answer, whose it is, and how many of how many gave the same."""
 
     question: str
     value: Value
@@ -70,9 +64,11 @@ def chosen(task: Task, given: Sequence[Given]) -> list[Chosen]:
     return choices
 
 
-def ranked(given: Sequence[Given]) -> list[Given]:
+def ranked(answers: Sequence[Given]) -> list[Given]:
     """Sort answers by accuracy on the checks of the batch, then on all checks, then by time."""
-    return sorted(given, key=lambda one: (-(one.batch_check or 0.0), -(one.all_checks or 0.0), one.order))
+    return sorted(
+        answers, key=lambda answer: (-(answer.batch_check or 0.0), -(answer.all_checks or 0.0), answer.order)
+    )
 
 
 def _better_check(question: Question, answers: Sequence[Given]) -> Given:
@@ -98,10 +94,10 @@ def _at_least_one(question: Question, answers: Sequence[Given]) -> Given:
 _RULES = {"better_check": _better_check, "majority": _majority, "at_least_one": _at_least_one}
 
 
-def differ(task: Task, given: Sequence[Given]) -> bool:
+def differ(task: Task, answers: Sequence[Given]) -> bool:
     """Return whether annotators differ on any question, ignoring free text."""
     for question in task.questions:
-        values = [one.values.get(question.id) for one in given]
+        values = [answer.values.get(question.id) for answer in answers]
         if question.kind != "text" and any(not same(question, value, values[0]) for value in values[1:]):
             return True
     return False
@@ -149,14 +145,14 @@ def known_answers(database: sqlite3.Connection) -> dict[int, dict[str, Value]]:
 
 def checks_of(database: sqlite3.Connection, batch: int | None = None) -> Checks:
     """Return the scores on images with known answers, overall or for one batch."""
-    task, known, checks = task_of(database), known_answers(database), Checks()
+    task, known_values, checks = task_of(database), known_answers(database), Checks()
     query = _KNOWN_ANSWERS.format(where="" if batch is None else "AND a.batch = ?")
     answers: dict[tuple[int, int, int, int], dict[str, Value]] = {}
     for row in database.execute(query, () if batch is None else (batch,)):
         key = (row["id"], row["batch"], row["annotator"], row["image"])
         answers.setdefault(key, {})[row["question"]] = json.loads(row["value"])
     for (_, of_batch, annotator, image), values in answers.items():
-        score = rightness(task, values, known.get(image, {}))
+        score = mean_nearness(task, values, known_values.get(image, {}))
         if score is not None:
             checks.add(of_batch, annotator, score)
     return checks
@@ -201,16 +197,14 @@ ORDER BY p.id, c.id, s.question
 
 
 @dataclass(frozen=True)
-class Judged:
+class AnsweredImage:
     """An image with the answers of all its annotators, in order of arrival."""
-
-    """An image with the answers of all who had it for work, in the order in which they came."""
 
     facts: Mapping[str, Any]
     given: tuple[Given, ...]
 
 
-def judged(database: sqlite3.Connection) -> Iterator[Judged]:
+def answered_images(database: sqlite3.Connection) -> Iterator[AnsweredImage]:
     """Yield every image with answers, except those with known answers."""
     checks = checks_of(database)
     facts: dict[int, dict[str, Any]] = {}
@@ -218,10 +212,12 @@ def judged(database: sqlite3.Connection) -> Iterator[Judged]:
     for row in database.execute(_ANSWERS):
         if row["role"] == "work":
             facts.setdefault(row["id"], _facts(row))
-            answer = answers.setdefault(row["id"], {}).setdefault(row["assignment"], _given(row, checks))
+            answer = answers.setdefault(row["id"], {}).setdefault(
+                row["assignment"], _empty_answers(row, checks)
+            )
             answer.values[row["question"]] = json.loads(row["value"])
     for image, by_assignment in answers.items():
-        yield Judged(facts[image], tuple(by_assignment.values()))
+        yield AnsweredImage(facts[image], tuple(by_assignment.values()))
 
 
 def _facts(row: sqlite3.Row) -> dict[str, Any]:
@@ -237,7 +233,7 @@ def _facts(row: sqlite3.Row) -> dict[str, Any]:
     }
 
 
-def _given(row: sqlite3.Row, checks: Checks) -> Given:
+def _empty_answers(row: sqlite3.Row, checks: Checks) -> Given:
     return Given(
         row["annotator"],
         {},
@@ -248,9 +244,11 @@ def _given(row: sqlite3.Row, checks: Checks) -> Given:
     )
 
 
-def chosen_of(database: sqlite3.Connection, task: Task) -> Iterator[tuple[Judged, dict[str, Any]]]:
+def chosen_by_image(
+    database: sqlite3.Connection, task: Task
+) -> Iterator[tuple[AnsweredImage, dict[str, Any]]]:
     """Yield every image with its chosen answers by question."""
-    for item in judged(database):
+    for item in answered_images(database):
         yield item, {choice.question: choice.value for choice in chosen(task, item.given)}
 
 
@@ -266,8 +264,8 @@ def chosen_answers(path: Path, question: str | None = None) -> pl.DataFrame:
         if question is not None:
             task.question(question)
         rows = [
-            {**item.facts, **vars(choice), "value": dumped(choice.value)}
-            for item in judged(database)
+            {**item.facts, **vars(choice), "value": canonical_json(choice.value)}
+            for item in answered_images(database)
             for choice in chosen(task, item.given)
             if question in (None, choice.question)
         ]

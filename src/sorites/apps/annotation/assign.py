@@ -31,8 +31,6 @@ _UNSEEN = "known = 0 AND given < wanted AND id NOT IN (SELECT image FROM assignm
 class Person:
     """An annotator."""
 
-    """An annotator: their number, name and state."""
-
     id: int
     name: str
     state: str

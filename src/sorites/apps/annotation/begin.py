@@ -15,14 +15,14 @@ from sorites.apps.annotation.store import (
     THIRD,
     about,
     add_annotator,
+    canonical_json,
     create,
-    dumped,
     opened,
     task_of,
     writing,
 )
 from sorites.apps.annotation.task import Question, Task, parse
-from sorites.apps.annotation.values import Value, checked_value
+from sorites.apps.annotation.values import Value, validate_value
 from sorites.core.errors import SoritesError
 from sorites.core.messages import option
 from sorites.io.paths import is_file
@@ -121,11 +121,11 @@ def read_known(path: Path, task: Task) -> dict[str, dict[str, Value]]:
 def cell_value(question: Question, cell: Any) -> Value:
     """Parse a table cell as an answer."""
     if not isinstance(cell, str):
-        return checked_value(question, list(cell) if hasattr(cell, "__iter__") else cell)
+        return validate_value(question, list(cell) if hasattr(cell, "__iter__") else cell)
     if question.kind == "several":
-        return checked_value(question, [word.strip() for word in cell.split(",") if word.strip()])
+        return validate_value(question, [word.strip() for word in cell.split(",") if word.strip()])
     try:
-        return checked_value(question, json.loads(cell) if question.kind in ("scale", "boxes") else cell)
+        return validate_value(question, json.loads(cell) if question.kind in ("scale", "boxes") else cell)
     except ValueError as error:
         raise SoritesError(f"question {question.id}: {error}") from error
 
@@ -142,7 +142,9 @@ def add_known(database: sqlite3.Connection, known: Mapping[str, Mapping[str, Val
             continue  # already assigned as work; its answers stay
         database.execute("UPDATE images SET known = 1 WHERE id = ?", (row["id"],))
         entries = [
-            (row["id"], question, dumped(value)) for question, value in values.items() if value is not None
+            (row["id"], question, canonical_json(value))
+            for question, value in values.items()
+            if value is not None
         ]
         database.executemany("INSERT OR REPLACE INTO known VALUES (?, ?, ?)", entries)
 

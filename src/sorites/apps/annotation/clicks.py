@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from sorites.apps.annotation.answers import Given, differ
-from sorites.apps.annotation.store import dumped, writing
+from sorites.apps.annotation.store import canonical_json, writing
 from sorites.apps.annotation.task import Task
-from sorites.apps.annotation.values import Value, checked
+from sorites.apps.annotation.values import Value, validate_answers
 from sorites.core.errors import SoritesError
 
 # Maximum number of clicks per request.
@@ -63,7 +63,7 @@ def keep(database: sqlite3.Connection, task: Task, who: int, id_: str, click: Ma
     action = click.get("action")
     if action not in ACTIONS:
         raise SoritesError(f"the action must be {' or '.join(ACTIONS)}")
-    values = checked(task, click.get("value")) if action == "answer" else None
+    values = validate_answers(task, click.get("value")) if action == "answer" else None
     _write(database, row["id"], id_, action, values, _seconds(click.get("seconds")))
     _update_state(database, task, row, action)
 
@@ -93,11 +93,12 @@ def _write(
 ) -> None:
     click = database.execute(
         "INSERT INTO clicks (click, assignment, action, value, seconds, received) VALUES (?, ?, ?, ?, ?, ?)",
-        (id_, assignment, action, None if values is None else dumped(values), seconds, time.time()),
+        (id_, assignment, action, None if values is None else canonical_json(values), seconds, time.time()),
     )
     database.execute("DELETE FROM answers WHERE assignment = ?", (assignment,))
     rows = [
-        (assignment, question, dumped(value), click.lastrowid) for question, value in (values or {}).items()
+        (assignment, question, canonical_json(value), click.lastrowid)
+        for question, value in (values or {}).items()
     ]
     database.executemany("INSERT INTO answers VALUES (?, ?, ?, ?)", rows)
 
@@ -132,7 +133,7 @@ def ask_thirds(database: sqlite3.Connection, task: Task) -> None:
         _update_wanted(database, task, row["image"])
 
 
-def replayed(database: sqlite3.Connection) -> dict[int, dict[str, Value]]:
+def replay_answers(database: sqlite3.Connection) -> dict[int, dict[str, Value]]:
     """Return the answers by assignment, recomputed from the log of clicks."""
     answers: dict[int, dict[str, Value]] = {}
     for row in database.execute("SELECT assignment, action, value FROM clicks ORDER BY id"):
@@ -142,7 +143,7 @@ def replayed(database: sqlite3.Connection) -> dict[int, dict[str, Value]]:
     return {assignment: values for assignment, values in answers.items() if values}
 
 
-def standing(database: sqlite3.Connection) -> dict[int, dict[str, Value]]:
+def current_answers(database: sqlite3.Connection) -> dict[int, dict[str, Value]]:
     """Return the current answers by assignment, which must equal ``replayed``."""
     answers: dict[int, dict[str, Value]] = {}
     for row in database.execute("SELECT assignment, question, value FROM answers"):

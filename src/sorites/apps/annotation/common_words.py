@@ -25,10 +25,8 @@ PredictedWords = Mapping[str, Sequence[tuple[str, float]]]
 class Commonness:
     """Maps (class, kind, word) to common or uncommon; unknown combinations are None."""
 
-    """The words known to be common or uncommon for each class; a pair that nobody judged is None."""
-
     name: str
-    judged: Mapping[CategorySetting, bool]
+    is_common: Mapping[CategorySetting, bool]
     categories: Mapping[str, str]
     """Class names to the categories of the table, where these differ."""
 
@@ -36,7 +34,7 @@ class Commonness:
         """Return whether a word is common for a class; None if that is unknown or the word is "none"."""
         if class_ is None or word == NONE:
             return None
-        return self.judged.get((self.categories.get(class_, class_).lower(), kind, word))
+        return self.is_common.get((self.categories.get(class_, class_).lower(), kind, word))
 
     @classmethod
     def chosen(

@@ -103,15 +103,15 @@ def _info(run: Path) -> dict[str, object]:
 
 
 def _images(plan: Plan, space: Labels | None) -> Iterator[Entry]:
-    seen = set()
+    yielded = set()
     for unit in plan.units():
         shift = plan.shifts.get(unit.shift)
         for sample in plan.groups[unit.shift][unit.start : unit.stop]:
             for value in plan.settings[unit.shift] if shift else (None,):
                 setting = shift.setting(value) if shift and value is not None else sample.setting
                 key = plan.image_id(sample, unit.shift, setting)
-                if key not in seen:
-                    seen.add(key)
+                if key not in yielded:
+                    yielded.add(key)
                     load = functools.partial(_render, plan, sample, unit.shift, value)
                     yield Entry(
                         key, sample.id, load, _class(sample, space), key, unit.shift, setting.severity

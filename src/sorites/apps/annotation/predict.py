@@ -258,10 +258,12 @@ def tell_run(
         origin = clean_id.get(sample, image) if shift in plan.shifts else image
         if origin in predicted:
             facts[image], classes[image] = predicted[origin], queries[origin].class_
-    known = Commonness.chosen(uncommon, folder, ((classes[image], words) for image, words in facts.items()))
-    path = write_facts(folder, FACTS_NAME, _facts(facts, classes, known))
+    commonness = Commonness.chosen(
+        uncommon, folder, ((classes[image], words) for image, words in facts.items())
+    )
+    path = write_facts(folder, FACTS_NAME, _facts(facts, classes, commonness))
     write_bytes(
-        json.dumps({**record, "uncommon": known.name}, indent=1).encode(),
+        json.dumps({**record, "uncommon": commonness.name}, indent=1).encode(),
         folder / "facts" / f"{FACTS_NAME}.json",
     )
     words = [
@@ -290,12 +292,12 @@ def _unshifted_images(plan: Plan) -> list[ImageQuery]:
 
 
 def _facts(
-    facts: Mapping[str, PredictedWords], classes: Mapping[str, str | None], known: Commonness
+    facts: Mapping[str, PredictedWords], classes: Mapping[str, str | None], commonness: Commonness
 ) -> pl.DataFrame:
     rows = []
     for image, predicted in facts.items():
         attrs = [
-            {"key": kind, "value": word, "common": known(classes[image], kind, word)}
+            {"key": kind, "value": word, "common": commonness(classes[image], kind, word)}
             for kind, words in predicted.items()
             for word, _ in words
         ]

@@ -198,8 +198,12 @@ def draw(run: str | Path, count: int = STUDY_IMAGES, seed: int = 0) -> pl.DataFr
     """Draw a random sample of the valid shifted images: image_id, sample_id, shift, severity."""
     if count < 1:
         raise SoritesError(f"the number of images must be at least 1, got {count}")
-    kept = pl.col("valid").fill_null(True) & ~pl.col("probe").fill_null(False) & (pl.col("shift") != CLEAN)
-    images = read(run).filter(kept).select("image_id", "sample_id", "shift", "severity").unique("image_id")
+    is_eligible = (
+        pl.col("valid").fill_null(True) & ~pl.col("probe").fill_null(False) & (pl.col("shift") != CLEAN)
+    )
+    images = (
+        read(run).filter(is_eligible).select("image_id", "sample_id", "shift", "severity").unique("image_id")
+    )
     frame = images.collect(engine="streaming")
     if not frame.height:
         raise SoritesError(f"{run} has no shifted images for annotators")

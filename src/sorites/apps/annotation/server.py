@@ -98,10 +98,10 @@ def application(
 
     routes = [Route(f"/{name}", _static(*file)) for name, file in PAGE.items()]
     routes += [
-        Route("/api/task", guarded(_task)),
-        Route("/api/work", guarded(_work)),
-        Route("/api/clicks", guarded(_clicks), methods=["POST"]),
-        Route("/api/image/{assignment:int}", guarded(_image)),
+        Route("/api/task", require_token(_task)),
+        Route("/api/work", require_token(_work)),
+        Route("/api/clicks", require_token(_clicks), methods=["POST"]),
+        Route("/api/image/{assignment:int}", require_token(_image)),
     ]
     return Starlette(routes=routes, lifespan=lifespan)
 
@@ -120,7 +120,7 @@ def _static(name: str, kind: str) -> Callable[[Request], Awaitable[Response]]:
 Answer = Callable[["Serving", int, "Request"], Awaitable["Response"]]
 
 
-def guarded(answer: Answer) -> Callable[[Request], Awaitable[Response]]:
+def require_token(answer: Answer) -> Callable[[Request], Awaitable[Response]]:
     """Wrap a handler: require a token and our own page as origin, and turn errors into JSON replies."""
 
     async def guard(request: Request) -> Response:
@@ -168,11 +168,11 @@ def reply(content: Any, status: int = 200) -> Response:
 
 async def _task(serving: Serving, who: int, request: Request) -> Response:
     task, annotator = serving.task, assign.person(serving.database, who)
-    shown = task.model_dump(include={"name", "title", "instructions", "pay"})
-    shown["questions"] = [
+    description = task.model_dump(include={"name", "title", "instructions", "pay"})
+    description["questions"] = [
         question.model_dump(exclude={"rule", "first", "valid", "attribute"}) for question in task.questions
     ]
-    return reply({"task": shown, "annotator": annotator.name, "batch": task.batch.size})
+    return reply({"task": description, "annotator": annotator.name, "batch": task.batch.size})
 
 
 async def _work(serving: Serving, who: int, request: Request) -> Response:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import polars as pl
 
-from sorites.apps.annotation.answers import checks_of, differ, judged
-from sorites.apps.annotation.clicks import replayed, standing
+from sorites.apps.annotation.answers import answered_images, checks_of, differ
+from sorites.apps.annotation.clicks import current_answers, replay_answers
 from sorites.apps.annotation.store import opened, task_of
 from sorites.apps.annotation.task import Pay
 from sorites.core.errors import SoritesError
@@ -36,11 +36,11 @@ def images(path: Path) -> dict[str, int]:
         SoritesError: If the stored answers differ from the log of clicks.
     """
     with opened(path) as database:
-        if replayed(database) != standing(database):
+        if replay_answers(database) != current_answers(database):
             raise SoritesError(
                 f"{path}: its answers do not match its log of clicks; it was modified by another program"
             )
-        task, answered = task_of(database), list(judged(database))
+        task, answered = task_of(database), list(answered_images(database))
         several = [item for item in answered if len(item.given) >= 2]
         return {
             "images": _count(database, "images WHERE known = 0"),
@@ -70,7 +70,7 @@ def people(path: Path) -> pl.DataFrame:
         checks, pay = checks_of(database), task_of(database).pay
         rows = []
         for row in database.execute(_PEOPLE).fetchall():
-            known = checks.by_annotator.get(row["id"], [])
+            scores = checks.by_annotator.get(row["id"], [])
             rows.append(
                 {
                     "annotator": row["name"],
@@ -78,7 +78,7 @@ def people(path: Path) -> pl.DataFrame:
                     "answered": row["answered"],
                     "left": row["left"],
                     "batches": row["batches"],
-                    "known_n": len(known),
+                    "known_n": len(scores),
                     "known_right": checks.of_annotator(row["id"]),
                     "median_seconds": _median(database, row["id"]),
                     "pay": owed(pay, row["batches"]),

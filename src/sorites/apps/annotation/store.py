@@ -187,7 +187,7 @@ def add_annotator(database: sqlite3.Connection, name: str, state: str) -> int:
     return int(inserted.lastrowid or 0)
 
 
-def dumped(value: Any) -> str:
+def canonical_json(value: Any) -> str:
     """Return the canonical JSON text of a value."""
     return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
 

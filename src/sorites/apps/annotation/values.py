@@ -19,7 +19,7 @@ MAX_COORDINATE = 1e6
 MIN_IOU = 0.5
 
 
-def checked(task: Task, answers: object) -> dict[str, Value]:
+def validate_answers(task: Task, answers: object) -> dict[str, Value]:
     """Validate and normalize the answers to a task; only optional questions may be missing."""
     if not isinstance(answers, Mapping):
         raise SoritesError(f"expected an answer to each question, got {type(answers).__name__}")
@@ -27,7 +27,7 @@ def checked(task: Task, answers: object) -> dict[str, Value]:
     if unknown := sorted(str(key)[:40] for key in answers if key not in ids):
         raise SoritesError(f"there is no question {unknown[0]!r}")
     values = {
-        q.id: value for q in task.questions if (value := checked_value(q, answers.get(q.id))) is not None
+        q.id: value for q in task.questions if (value := validate_value(q, answers.get(q.id))) is not None
     }
     missing = [q.id for q in task.questions if q.id not in values and not q.optional]
     if missing:
@@ -35,7 +35,7 @@ def checked(task: Task, answers: object) -> dict[str, Value]:
     return values
 
 
-def checked_value(question: Question, value: object) -> Value:
+def validate_value(question: Question, value: object) -> Value:
     """Validate and normalize one answer; None means no answer."""
     if value is None or (question.kind in ("several", "text") and not value):
         return None
@@ -107,20 +107,20 @@ def _is_number(value: object) -> bool:
 _PARSERS = {"single": _single, "several": _several, "scale": _scale, "text": _text, "boxes": _boxes}
 
 
-def same(question: Question, one: Value, other: Value) -> bool:
+def same(question: Question, first: Value, second: Value) -> bool:
     """Return whether two answers are equal; boxes are equal if all of them match."""
-    return nearness(question, one, other) == 1.0 if question.kind == "boxes" else bool(one == other)
+    return nearness(question, first, second) == 1.0 if question.kind == "boxes" else bool(first == second)
 
 
-def nearness(question: Question, one: Value, other: Value) -> float:
+def nearness(question: Question, first: Value, second: Value) -> float:
     """Return 1 for equal answers and 0 otherwise; for boxes the F1 of matches with equal label and IoU >=
     0.5.
     """
     if question.kind != "boxes":
-        return float(one == other)
-    if not one and not other:
+        return float(first == second)
+    if not first and not second:
         return 1.0
-    return 2 * pairs(one or [], other or []) / (len(one or []) + len(other or []))
+    return 2 * pairs(first or [], second or []) / (len(first or []) + len(second or []))
 
 
 def pairs(first: list[dict[str, Any]], second: list[dict[str, Any]]) -> int:
@@ -139,17 +139,17 @@ def pairs(first: list[dict[str, Any]], second: list[dict[str, Any]]) -> int:
     return len(first) - len(free_first)
 
 
-def overlap(one: list[float], other: list[float]) -> float:
+def overlap(first: list[float], second: list[float]) -> float:
     """Return the intersection over union of two boxes."""
-    width = min(one[2], other[2]) - max(one[0], other[0])
-    height = min(one[3], other[3]) - max(one[1], other[1])
+    width = min(first[2], second[2]) - max(first[0], second[0])
+    height = min(first[3], second[3]) - max(first[1], second[1])
     if width <= 0 or height <= 0:
         return 0.0
-    areas = (one[2] - one[0]) * (one[3] - one[1]) + (other[2] - other[0]) * (other[3] - other[1])
+    areas = (first[2] - first[0]) * (first[3] - first[1]) + (second[2] - second[0]) * (second[3] - second[1])
     return width * height / (areas - width * height)
 
 
-def rightness(task: Task, answers: Mapping[str, Value], known: Mapping[str, Value]) -> float | None:
+def mean_nearness(task: Task, answers: Mapping[str, Value], known: Mapping[str, Value]) -> float | None:
     """Return the mean nearness of answers to the known ones, ignoring free text; None if there is nothing
     to compare.
     """

@@ -137,15 +137,15 @@ def _trajectory_keys(rows: pl.DataFrame) -> list[tuple[Any, ...]]:
 
 def nearest(
     rows: pl.DataFrame,
-    seen: NDArray[np.floating],
+    image_features: NDArray[np.floating],
     real: Sequence[str],
-    known: NDArray[np.floating],
+    real_features: NDArray[np.floating],
     count: int = 3,
 ) -> pl.DataFrame:
     """Return for each generated image the most similar real images in an encoder's features (Figure 4)."""
     if not real:
         raise SoritesError("the folder of real images is empty")
-    similar = seen @ known.T
+    similar = image_features @ real_features.T
     order = np.argsort(-similar, axis=1, kind="stable")[:, :count]
     columns = {
         "path": rows["path"].to_list(),

@@ -21,7 +21,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from sorites import core
-from sorites.apps.generation.images import packed
+from sorites.apps.generation.images import encode_image
 from sorites.apps.generation.safety import Checker
 from sorites.core.errors import SoritesError
 from sorites.core.labels import open_labels
@@ -427,7 +427,7 @@ def _draw_jobs(
         rejected = safe(images) if safe else [False] * len(images)
         for job, image, is_rejected in zip(remaining, images, rejected, strict=True):
             if not is_rejected:
-                write_bytes(packed(image, order.kind), folder / f"{job.name}.{order.kind}")
+                write_bytes(encode_image(image, order.kind), folder / f"{job.name}.{order.kind}")
         remaining, flagged = (
             [job for job, is_rejected in zip(remaining, rejected, strict=True) if is_rejected],
             flagged + sum(rejected),
@@ -448,5 +448,5 @@ def _in_distribution(how: Distance, out: Path, order: Order) -> None:
         readable(limited(source, order.in_distribution), LeftOut("in-distribution images"))
     ):
         names.append(f"val/in_distribution_{index:05d}.png")
-        write_bytes(packed(image, "png"), out / "imagenet1k" / names[-1])
+        write_bytes(encode_image(image, "png"), out / "imagenet1k" / names[-1])
     write_bytes("".join(f"{name}\n" for name in names).encode(), listed)

@@ -10,6 +10,7 @@ import contextlib
 import functools
 import math
 import os
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 
 from sorites import core
 from sorites.core import CLEAN, Model, Outputs, Sample, Setting, Shift
-from sorites.core.errors import SoritesError, UnknownName
+from sorites.core.errors import Notice, SoritesError, UnknownName
 from sorites.core.labels import imagenet
 from sorites.core.messages import command, option
 from sorites.core.progress import Bar
@@ -96,14 +97,14 @@ def settings(
     return Settings(checked_norm, epsilons(eps, checked_norm), tuple(dict.fromkeys(names)), steps, restarts)
 
 
-def epsilons(given: str | Sequence[float], norm: Norm = "l2") -> tuple[float, ...]:
+def epsilons(eps: str | Sequence[float], norm: Norm = "l2") -> tuple[float, ...]:
     """Parse attack sizes such as ``"4/255,.1,.25"`` and return them in ascending order."""
-    texts = [text.strip() for text in given.split(",")] if isinstance(given, str) else list(given)
+    texts = [text.strip() for text in eps.split(",")] if isinstance(eps, str) else list(eps)
     sizes = [_epsilon(text) for text in texts]
     if not sizes:
         raise SoritesError(f"{option('eps', None)} needs at least one number above 0, such as 4/255,.1,.25")
     too_large = next(
-        (text for text, eps in zip(texts, sizes, strict=True) if norm == "linf" and eps > 1), None
+        (text for text, size in zip(texts, sizes, strict=True) if norm == "linf" and size > 1), None
     )
     if too_large is not None:
         raise SoritesError(
@@ -149,7 +150,7 @@ class Target:
     right: NDArray[np.bool_]
 
 
-def seen_by(plan: Plan, name: str, how: Settings) -> Plan:
+def plan_for_model(plan: Plan, name: str, how: Settings) -> Plan:
     """Return the plan for one model that takes attacked images unprocessed, with the model in the image
     ids.
     """
@@ -172,7 +173,7 @@ def _unrounded(model: Model) -> Model:
     return replace(model, forward=forward, prepare=lambda image, framed: image)
 
 
-def attacked(plan: Plan, unit: Unit, name: str, how: Settings) -> Iterator[Shot]:
+def attacked_images(plan: Plan, unit: Unit, name: str, how: Settings) -> Iterator[Shot]:
     """Yield the attacked images of a task; images that cannot be attacked carry an error."""
     shots = [captured(plan, sample) for sample in plan.groups[unit.shift][unit.start : unit.stop]]
     targets_or_errors = [_target(plan, name, shot) for shot in shots]
@@ -356,7 +357,8 @@ def _plan(
     few = _too_few(plan, how) if default_losses else None
     if few is not None:
         how = replace(how, losses=tuple(loss for loss in how.losses if loss != few[0]))
-        warn(f"{_needs_classes(*few)}. Using {' and '.join(how.losses)} only.")
+        text = f"{_needs_classes(*few)}. Using {' and '.join(how.losses)} only."
+        warnings.warn(Notice(text, code="attack-loss-dropped"), stacklevel=3)
     return attack_plan(plan, how), how
 
 
@@ -382,13 +384,13 @@ def _too_few(plan: Plan, how: Settings) -> tuple[str, str, int] | None:
     classes.
     """
     widths = {name: plan.width_of(name) for name in plan.models}
-    found = (
+    candidates = (
         (loss, name, n)
         for loss in reversed(how.losses)
         for name, n in widths.items()
         if n < LEAST_CLASSES[loss]
     )
-    return next(found, None)
+    return next(candidates, None)
 
 
 def _needs_classes(loss: str, name: str, width: int) -> str:
@@ -427,15 +429,15 @@ def attack_unit(path: Path, task: Task, *, how: Settings) -> None:
     """
     running, (name,) = running_in(path), task.models
     if task.unit.shift == CLEAN:
-        found = predict(running.plan, shots(running.plan, task.unit), BATCH, running.tick, (name,))
+        predictions = predict(running.plan, shots(running.plan, task.unit), BATCH, running.tick, (name,))
     else:
-        found = predict(
-            seen_by(running.plan, name, how),
-            attacked(running.plan, task.unit, name, how),
+        predictions = predict(
+            plan_for_model(running.plan, name, how),
+            attacked_images(running.plan, task.unit, name, how),
             BATCH,
             running.tick,
         )
-    rows = found[name].rows.with_columns(run_id=pl.lit(running.run_id)).select(SCHEMA.names())
+    rows = predictions[name].rows.with_columns(run_id=pl.lit(running.run_id)).select(SCHEMA.names())
     write(rows, shards.shard(path, task.unit, name))
 
 

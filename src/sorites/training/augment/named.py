@@ -24,8 +24,8 @@ Options = Mapping[str, Any]
 
 def option_names(make: Callable[..., Augmentation]) -> set[str]:
     """Return the option names of an augmentation."""
-    known = set(inspect.signature(make).parameters) - {"name", "size", "more"}
-    return known | (
+    names = set(inspect.signature(make).parameters) - {"name", "size", "more"}
+    return names | (
         {"settings", "probability", "options"}
         if isinstance(make, type) and issubclass(make, ShiftAugment)
         else set()

@@ -358,7 +358,7 @@ MIN_HEAT_OPACITY = 0.35
 SATURATION_PERCENTILE = 98.0
 
 
-def heat(seen: NDArray[np.float32], cam: NDArray[np.float32]) -> ImageU8:
+def heat(image: NDArray[np.float32], cam: NDArray[np.float32]) -> ImageU8:
     """Overlay an image (H x W x 3 in 0..255) with its map (H x W), scaled to the map's maximum."""
     top = float(cam.max())
     share = cam / top if top > 0 else np.zeros_like(cam)
@@ -366,7 +366,7 @@ def heat(seen: NDArray[np.float32], cam: NDArray[np.float32]) -> ImageU8:
     low = np.clip(at.astype(int), 0, len(HEAT_COLORS) - 2)
     colour = HEAT_COLORS[low] + (HEAT_COLORS[low + 1] - HEAT_COLORS[low]) * (at - low)[..., None]
     over = (MIN_HEAT_OPACITY + 0.3 * share)[..., None]
-    grey = seen.mean(-1, keepdims=True) * 0.6 + seen * 0.4
+    grey = image.mean(-1, keepdims=True) * 0.6 + image * 0.4
     return _to_uint8((1 - over) * grey + over * colour)
 
 

@@ -86,15 +86,17 @@ def _rated_rows(table: Table, models: Sequence[str]) -> pl.DataFrame:
 
 
 def _check_shifts(rows: pl.DataFrame, shifts: Sequence[str]) -> None:
-    known = rows["shift"].unique().sort().to_list()
+    available = rows["shift"].unique().sort().to_list()
     for name in shifts:
-        if name not in known:
-            raise UnknownName("shift of this run", name, known, f"It has {', '.join(known) or 'none'}.")
+        if name not in available:
+            raise UnknownName(
+                "shift of this run", name, available, f"It has {', '.join(available) or 'none'}."
+            )
 
 
-def _between_models(rows: pl.DataFrame, one: str, other: str) -> pl.DataFrame:
+def _between_models(rows: pl.DataFrame, first_model: str, second_model: str) -> pl.DataFrame:
     """Pair two models by image; ``gained`` means that the second is correct."""
-    first, second = (rows.filter(pl.col("model") == name) for name in (one, other))
+    first, second = (rows.filter(pl.col("model") == name) for name in (first_model, second_model))
     paired = first.join(second.select(SIDE_COLUMNS), on="image_id", suffix="_after").with_columns(
         image_id_after="image_id"
     )
@@ -188,14 +190,14 @@ def explain(
 
 def _names(info: Mapping[str, Any], models: Sequence[str]) -> list[str]:
     """Return the one or two models to explain."""
-    known = list(info["models"])
-    names = list(dict.fromkeys(models)) or known
+    available = list(info["models"])
+    names = list(dict.fromkeys(models)) or available
     for name in names:
-        if name not in known:
-            raise UnknownName("model of this run", name, known, f"It has {', '.join(known)}.")
+        if name not in available:
+            raise UnknownName("model of this run", name, available, f"It has {', '.join(available)}.")
     if len(names) > 2:
         raise SoritesError(
-            f"Expected one model, or two to compare; the run has {', '.join(known)}. Choose with "
+            f"Expected one model, or two to compare; the run has {', '.join(available)}. Choose with "
             f"{option('model', 'NAME')}."
         )
     return names

@@ -13,7 +13,7 @@ from sorites.apps.annotation.formats import label_studio, tables, via
 from sorites.apps.annotation.formats.rows import Answered, Labelled, labelled
 from sorites.apps.annotation.store import add_annotator, create, opened, task_of, writing
 from sorites.apps.annotation.task import Task, load, parse
-from sorites.apps.annotation.values import checked_value
+from sorites.apps.annotation.values import validate_value
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.core.messages import option
 from sorites.core.rng import digest
@@ -133,7 +133,7 @@ def _store(
 
 def _checked(task: Task, answer: Answered) -> dict[str, object]:
     return {
-        question: checked_value(task.question(question), value) for question, value in answer.values.items()
+        question: validate_value(task.question(question), value) for question, value in answer.values.items()
     }
 
 

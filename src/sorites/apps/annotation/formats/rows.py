@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from sorites.apps.annotation.answers import chosen_of, judged
+from sorites.apps.annotation.answers import answered_images, chosen_by_image
 from sorites.apps.annotation.task import Task
 from sorites.apps.annotation.values import Value
 from sorites.core.errors import SoritesError
@@ -51,7 +51,7 @@ class Labelled:
 def labelled(database: sqlite3.Connection, task: Task, all_answers: bool) -> Iterator[Labelled]:
     """Yield the images of a labelling with the chosen answers, or with all answers."""
     if all_answers:
-        for item in judged(database):
+        for item in answered_images(database):
             answers = [
                 Answered(dict(answer.values), answer.annotator, answer.seconds) for answer in item.given
             ]
@@ -59,7 +59,7 @@ def labelled(database: sqlite3.Connection, task: Task, all_answers: bool) -> Ite
                 item.facts["image"], answers, item.facts["width"], item.facts["height"], dict(item.facts)
             )
         return
-    for item, values in chosen_of(database, task):
+    for item, values in chosen_by_image(database, task):
         yield Labelled(
             item.facts["image"],
             [Answered(values)],
