@@ -34,8 +34,9 @@ DEFAULT = ("none", "optics", "augmix", "cascade")
 
 @dataclass(frozen=True)
 class Member:
-    """One training of a comparison: an arm (the name of an augmentation; ``a+b`` is the chain ``a,b``) and a
-    seed.
+    """One training of a comparison: an arm and a seed.
+
+    An arm is the name of an augmentation; ``a+b`` is the chain ``a,b``.
     """
 
     arm: str

@@ -82,8 +82,7 @@ class Chosen:
 
 
 def mixed(real: Images, generated: Images, share: float = 0.5, seed: int = 0) -> Joined:
-    """Return all generated images, joined with enough real ones that generated images are ``share`` of the
-    total.
+    """Return all generated images and enough real ones that the generated share is ``share``.
 
     CNS-Bench fine-tunes on half generated and half ImageNet images (appendix C). Real images are chosen by
     the hash of their ids with the seed. If there are too few, they are repeated in that order.
@@ -176,9 +175,7 @@ class Files:
 
 
 def settings(split: str = "val") -> list[es_grid.Params]:
-    """Return the manual camera settings of a published split, with the lamp on and off, without auto
-    exposure.
-    """
+    """Return the manual camera settings of a published split, for both lights, without auto exposure."""
     return [params for light in es_grid.LIGHTS for params in es_grid.manual(split, light)]
 
 
@@ -257,8 +254,9 @@ def near_settings(settings: Sequence[T], means: Sequence[float], cut: float) -> 
 
 
 def mean_lpips(base: Images, shots: Shots, count: int, seed: int = 0) -> list[float]:
-    """Return the mean LPIPS of each setting over ``count`` images, chosen by the hash of their ids with the
-    seed.
+    """Return the mean LPIPS of each setting over ``count`` images.
+
+    The images are chosen by the hash of their ids with the seed.
 
     Results for simulated captures depend only on the images and the shift; they are cached so that a resumed
     training does not measure them again.
@@ -301,8 +299,9 @@ def _lpips(base: Images, shots: Shots, index: int, seed: int) -> list[float]:
 
 
 def enlarged(image: ImageU8, side: int = LPIPS_SIDE_PX) -> ImageU8:
-    """Enlarge an image (bicubic) to at least ``side`` px on its shorter side; larger images are returned as
-    they are.
+    """Enlarge an image (bicubic) to at least ``side`` px on its shorter side.
+
+    Larger images are returned as they are.
     """
     height, width = image.shape[:2]
     if min(height, width) >= side:

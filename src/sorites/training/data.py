@@ -43,8 +43,9 @@ def focus_groups(categories: Labels) -> Groups:
 
 
 def category_logits(logits: torch.Tensor, groups: Groups) -> torch.Tensor:
-    """Return logits of the categories, N x (C + 1); the last column is for all classes outside the
-    categories.
+    """Return logits of the categories, N x (C + 1).
+
+    The last column is for all classes outside the categories.
     """
     import torch
 
@@ -210,9 +211,7 @@ def images(recipe: Recipe) -> TrainingData:
 
 
 def check(data: TrainingData, recipe: Recipe) -> None:
-    """Raise an error for data that cannot be trained on: an empty part, a single class, or a label without
-    an output.
-    """
+    """Raise an error for an empty part, a single class, or a label without an output."""
     source = recipe.data.source
     if not len(data.train):
         raise SoritesError(f"data: no training images of {source} are left beside the validation part")

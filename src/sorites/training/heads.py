@@ -103,9 +103,7 @@ def right(data: Shown, train: Indices, test: Sequence[int]) -> NDArray[np.bool_]
 
 
 def accuracies(data: Shown, seeds: Iterable[int]) -> pl.DataFrame:
-    """Return the accuracy by split seed, arm and level (number of uncommon attributes): seed, arm, level,
-    accuracy, n.
-    """
+    """Return the accuracy by split seed, arm and level (the number of uncommon attributes)."""
     rows = []
     for seed in seeds:
         split = data.split(seed)
@@ -119,9 +117,7 @@ def accuracies(data: Shown, seeds: Iterable[int]) -> pl.DataFrame:
 
 
 def gains(accuracies: pl.DataFrame) -> pl.DataFrame:
-    """Return the gain over the "common" head by arm and level in points, with Student's 95 % interval over
-    seeds.
-    """
+    """Return the gain over the "common" head in points, with Student's 95 % interval over seeds."""
     from scipy.stats import t
 
     base = accuracies.filter(pl.col("arm") == "common").select("seed", "level", base="accuracy")
@@ -142,8 +138,7 @@ def gains(accuracies: pl.DataFrame) -> pl.DataFrame:
 
 
 def leak(data: Shown, seeds: Iterable[int]) -> pl.DataFrame:
-    """Return the accuracy of a head by seed for a split by object and for a split by image: seed, object,
-    image.
+    """Return the accuracy of a head by seed, for a split by object and for a split by image.
 
     A split by image leaks, because images of one object are on both sides; ``Split`` refuses such splits.
     Neither split is stratified by class.

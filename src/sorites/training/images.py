@@ -126,8 +126,7 @@ def by_hash(ids: Sequence[str], share: float, seed: int) -> tuple[list[int], lis
 
 
 def by_object(objects: Sequence[str], classes: Sequence[int], share: float, seed: int) -> Split:
-    """Split images so that each object is on one side, with ``share`` of the objects of each class in
-    training.
+    """Split images by object, with ``share`` of the objects of each class in training.
 
     Objects are ranked by their hash with the seed. Each class needs two objects and has at least one on each
     side.
@@ -157,8 +156,9 @@ def by_object(objects: Sequence[str], classes: Sequence[int], share: float, seed
 
 
 def coarse(objects: Sequence[str], least: int = MIN_OBJECTS_PER_CLASS) -> Mapping[str, str]:
-    """Map objects to coarse classes, the first folder of their ids; classes with fewer than ``least`` objects
-    are dropped.
+    """Map objects to coarse classes, the first folder of their ids.
+
+    Classes with fewer than ``least`` objects are dropped.
 
     For the built-in cut-outs these are animals, food, hobbies and so on, few enough that both sides of a
     split by object show each class.
@@ -175,8 +175,9 @@ def coarse(objects: Sequence[str], least: int = MIN_OBJECTS_PER_CLASS) -> Mappin
 
 
 def objects_of(samples: Sequence[Sample]) -> list[str]:
-    """Return the object shown by each sample. Samples are identified by their object, so this is the sample
-    id.
+    """Return the object shown by each sample.
+
+    Samples are identified by their object, so this is the sample id.
     """
     return [sample.id for sample in samples]
 

@@ -56,8 +56,7 @@ def _block(name: str) -> str:
 def layer_groups(
     network: nn.Module, lr: float, weight_decay: float, decay: float = DEFAULT_LAYER_DECAY
 ) -> list[Group]:
-    """Return parameter groups with learning rate ``lr * decay ** distance``, by distance of the layer from
-    the head.
+    """Return parameter groups with learning rate ``lr * decay ** (distance of the layer from the head)``.
 
     Biases and norms get no weight decay, as in timm's ``param_groups_layer_decay``. Frozen parameters are
     left out.
@@ -170,8 +169,9 @@ PLATEAU_THRESHOLD = 1e-4
 
 
 def plateau_multiplier(losses: Iterable[float], schedule: Schedule) -> float:
-    """Return the learning-rate multiplier after these validation losses; 1 unless the schedule is
-    ``plateau``.
+    """Return the learning-rate multiplier after these validation losses.
+
+    1 unless the schedule is ``plateau``.
 
     The rate is multiplied by ``factor`` whenever more than ``patience`` consecutive losses did not improve.
     """

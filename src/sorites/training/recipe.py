@@ -143,9 +143,7 @@ class Augment(Strict):
     jsd_weight: float = Field(default=12.0, gt=0)
 
     def options_for(self, names: str) -> dict[str, Any]:
-        """Return the options for use with other augmentations: plain options move under this
-        augmentation's name.
-        """
+        """Return the options for other augmentations: plain options move under this augmentation's name."""
         own = {
             key: value
             for key, value in self.options.items()
@@ -186,8 +184,9 @@ SCHEDULE_KEYS = {
 
 
 def used_keys(schedule: Any, kind: object = None) -> Any:
-    """Drop the keys of a schedule table that its kind (or ``kind``) does not use; other values are
-    returned unchanged.
+    """Drop the keys of a schedule table that its kind (or ``kind``) does not use.
+
+    Other values are returned unchanged.
     """
     if not isinstance(schedule, Mapping):
         return schedule
@@ -335,8 +334,9 @@ class Recipe(Strict):
         return self.model_dump(mode="json", exclude={"name", "about", "suites"})
 
     def hash(self) -> str:
-        """Return a hash of the keys that affect the weights; defaults are left out, so adding a key keeps
-        old hashes.
+        """Return a hash of the keys that affect the weights.
+
+        Defaults are left out, so adding a key keeps old hashes.
         """
         plain = self.model_dump(mode="json", exclude={"name", "about", "suites"}, exclude_defaults=True)
         return digest(json.dumps(plain, sort_keys=True)).hex()
@@ -472,9 +472,7 @@ def _merge(base: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def recorded(data: Mapping[str, Any], where: str) -> Recipe:
-    """Return the recipe of an existing training, whose record has all keys, including unused schedule
-    keys.
-    """
+    """Return the recipe of an existing training from its record, which includes unused schedule keys."""
     plain = {**data, "schedule": used_keys(data.get("schedule", {}))}
     stages = [{**stage, "schedule": used_keys(stage.get("schedule", {}))} for stage in data.get("stages", ())]
     return parse({**plain, "stages": stages}, where)

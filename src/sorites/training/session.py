@@ -361,9 +361,7 @@ class Training:
 
 
 def _examples(data: TrainingData) -> Callable[[Input, int], list[Any]]:
-    """Return a function that gives the first few training images at an input size, independent of the
-    seed.
-    """
+    """Return a function that gives the first training images at an input size."""
 
     def first_images(wants: Input, count: int) -> list[Any]:
         prepared = Prepared(data.train, wants, data.framed)

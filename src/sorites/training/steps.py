@@ -228,8 +228,9 @@ class Steps:
         return jsd_loss(logits, labels, weight=self.recipe.augment.jsd_weight), right
 
     def _gradient_norm(self) -> float:
-        """Return the gradient norm. Not needed with a gradient scaler, which skips non-finite steps
-        itself.
+        """Return the gradient norm.
+
+        Not needed with a gradient scaler, which skips non-finite steps itself.
         """
         from torch.nn.utils import get_total_norm
 
@@ -291,9 +292,7 @@ class Steps:
 
 
 def precision(recipe: Recipe, device: torch.device) -> tuple[torch.dtype | None, torch.amp.GradScaler | None]:
-    """Return the 16-bit type for autocast (None for 32 bits), and a gradient scaler if that type needs
-    one.
-    """
+    """Return the 16-bit type for autocast (None for 32 bits), and a gradient scaler if it needs one."""
     import torch
 
     if device.type != "cuda" or not recipe.mixed_precision:

@@ -273,9 +273,7 @@ def chosen_answers(path: Path, question: str | None = None) -> pl.DataFrame:
 
 
 def given_answers(path: Path) -> pl.DataFrame:
-    """Return all answers, one row per image, annotator and question (columns ``GIVEN``), including known
-    images.
-    """
+    """Return all answers, one row per image, annotator and question (columns ``GIVEN``)."""
     columns = ("role", "annotator", "question", "value", "seconds", "received")
     with opened(path) as database:
         rows = [{**_facts(row), **{key: row[key] for key in columns}} for row in database.execute(_ANSWERS)]

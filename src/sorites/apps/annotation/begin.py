@@ -95,8 +95,7 @@ def add_images(database: sqlite3.Connection, task: Task, entries: Sequence[Entry
 
 
 def read_known(path: Path, task: Task) -> dict[str, dict[str, Value]]:
-    """Read known answers from a CSV or parquet file with a column ``image`` or ``image_id`` and one per
-    question.
+    """Read known answers from a table with a column ``image`` or ``image_id`` and one per question.
 
     Several choices are separated by commas; boxes are JSON. Empty cells are not known.
     """

@@ -1,5 +1,6 @@
-"""Store clicks. Each has a unique id and is stored once however often it is sent, for assigned images
-only.
+"""Store clicks.
+
+Each has a unique id and is stored once however often it is sent, for assigned images only.
 """
 
 from __future__ import annotations

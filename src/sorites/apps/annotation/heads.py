@@ -45,8 +45,7 @@ def agreement(
     common: Sequence[str],
     words: int,
 ) -> pl.DataFrame:
-    """Return one row: the share of images whose predicted words are exactly those annotated, and its
-    baseline.
+    """Return one row: the share of images with exactly the annotated words, and its baseline.
 
     ``chance`` is the share that always answering ``common`` would reach. The interval counts objects, not
     images. ``error`` is the expected calibration error over all predicted words.
@@ -137,8 +136,8 @@ class KindHead:
     temperature: float = 1.0
 
     def chances(self, features: Features) -> NDArray[np.float64]:
-        """Return the probability of each word, N x words: softmax, or sigmoids where several words are
-        possible.
+        """Return the probability of each word, N x words: softmax, or sigmoids for kinds with several
+        words.
         """
         logits = (features.astype(np.float64) @ self.weight.T + self.bias) / self.temperature
         if self.kind in MULTI_WORD_KINDS:
@@ -147,9 +146,7 @@ class KindHead:
         return np.asarray(raised / raised.sum(axis=1, keepdims=True))
 
     def predict(self, features: Features) -> list[list[tuple[str, float]]]:
-        """Return the words of each image with their probabilities: the most likely one, or all of at least
-        0.5.
-        """
+        """Return the words of each image: the most likely one, or all with a probability of at least 0.5."""
         predicted = []
         for chances in self.chances(features):
             best = int(chances.argmax())
@@ -162,9 +159,7 @@ class KindHead:
 
 @dataclass(frozen=True, eq=False)
 class AttributeHeads:
-    """The heads of all kinds, the model they belong to, and their agreement with annotations on test
-    objects.
-    """
+    """The heads of all kinds, their model, and their agreement with annotations on test objects."""
 
     model: str
     version: str
@@ -257,8 +252,7 @@ def fit_to_features(
 def features_of(
     model: Model, loads: Sequence[Callable[[], ImageU8]], tick: Callable[[int], None] = lambda n: None
 ) -> tuple[Features, list[int]]:
-    """Return a model's features, averaged over the quarters of each image, and the indices of readable
-    images.
+    """Return features averaged over the quarters of each image, and the indices of readable images.
 
     In a quarter the surroundings take more space than in the whole image, where the object dominates.
     """
@@ -311,8 +305,9 @@ def _most_common(words: Sequence[Words]) -> Words:
 def _fit_kind(
     kind: str, features: Features, images: Sequence[Annotated], parts: Mapping[str, Sequence[int]]
 ) -> KindHead | None:
-    """Fit the head of a kind; None if the training objects do not differ in it, or another part has no
-    words.
+    """Fit the head of a kind.
+
+    None if the training objects do not differ in it, or another part has no words.
     """
     indices = {
         name: np.array([index for index in members if images[index].words.get(kind)], int)

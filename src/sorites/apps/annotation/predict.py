@@ -76,9 +76,7 @@ class ReferenceTexts:
     def predict(
         self, queries: Sequence[tuple[Callable[[], ImageU8], str | None]], tick: Callable[[int], None]
     ) -> Iterator[tuple[int, dict[str, list[tuple[str, float]]]]]:
-        """Yield the index of each readable image, with the most likely word of each kind and its
-        probability.
-        """
+        """Yield the index of each readable image, with the most likely word of each kind."""
         encoded: dict[tuple[str, str], Features] = {}
         for index, (load, class_) in enumerate(queries):
             tick(1)

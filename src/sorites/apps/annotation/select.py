@@ -46,9 +46,7 @@ class Selection:
         return self.images.filter(pl.col("whole") & ~pl.col("easy")).drop(_STAGES[1:])
 
     def statistics(self, answers: Path | None = None) -> pl.DataFrame:
-        """Return Table 8: by severity, the number of images in total, of kept samples, easy, and in class
-        with answers.
-        """
+        """Return Table 8: by severity, the number of images at each stage."""
         frame = self.images.with_columns(found=pl.lit(False))
         if answers is not None:
             answered = in_class(answers)
@@ -162,17 +160,16 @@ def _rate_images(
 
 
 def _complete_samples(images: pl.DataFrame) -> pl.DataFrame:
-    """Return for each sample whether its clean image is correct and close; otherwise its shifted images
-    say nothing about the shift.
+    """Return for each sample whether its clean image is correct and close.
+
+    Otherwise its shifted images say nothing about the shift.
     """
     clean = images.filter(pl.col("shift") == CLEAN)
     return clean.group_by("sample_id").agg(whole=(pl.col("by_judge") & pl.col("near")).all())
 
 
 def _limit(images: pl.DataFrame, limit: int, seed: int) -> pl.DataFrame:
-    """Keep at most ``limit`` images for annotators, in equal parts by shift and severity as far as
-    possible.
-    """
+    """Keep at most ``limit`` images for annotators, in equal parts by shift and severity if possible."""
     if limit < 1:
         raise SoritesError(f"{option('limit', None)} must be at least 1, got {limit}")
     hard = images.filter(pl.col("whole") & ~pl.col("easy"))
@@ -212,8 +209,7 @@ def draw(run: str | Path, count: int = STUDY_IMAGES, seed: int = 0) -> pl.DataFr
 
 
 def shares(answers: str | Path) -> pl.DataFrame:
-    """Return the results of a study by question, shift and severity (null for all): share, n, 95 % interval,
-    sigma.
+    """Return the shares of a study by question, shift and severity (null for all).
 
     The share is that of out-of-class images for the question ``class``, and of clearly visible shifts for
     ``visible``.

@@ -29,8 +29,9 @@ WHERE a.annotator = ? AND c.seconds IS NOT NULL GROUP BY s.assignment ORDER BY c
 
 
 def images(path: Path) -> dict[str, int]:
-    """Count the images of a labelling: requested, known, begun, done, differing and unreadable; and the
-    clicks.
+    """Count the images of a labelling: requested, known, begun, done, differing and unreadable.
+
+    And the clicks.
 
     Raises:
         SoritesError: If the stored answers differ from the log of clicks.
@@ -63,9 +64,7 @@ def _count(database: sqlite3.Connection, what: str) -> int:
 
 
 def people(path: Path) -> pl.DataFrame:
-    """Return one row per annotator: state, images answered and left, completed batches, accuracy on known
-    images, time, pay.
-    """
+    """Return one row per annotator: state, progress, accuracy on known images, time and pay."""
     with opened(path) as database:
         checks, pay = checks_of(database), task_of(database).pay
         rows = []

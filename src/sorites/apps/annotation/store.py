@@ -211,8 +211,9 @@ class Writer:
         self._task: asyncio.Task[None] | None = None
 
     async def do(self, job: Callable[[sqlite3.Connection], T]) -> T:
-        """Run a job in a transaction and return its result once that is on disk. An error only undoes this
-        job.
+        """Run a job in a transaction and return its result once that is on disk.
+
+        An error only undoes this job.
         """
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._jobs.append((job, future))

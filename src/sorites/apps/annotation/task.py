@@ -40,8 +40,9 @@ class Choice(Strict):
 
 
 class Question(Strict):
-    """A question about each image. ``{class}`` and ``{shift}`` in its text are replaced by those of the
-    image.
+    """A question about each image.
+
+    ``{class}`` and ``{shift}`` in its text are replaced by those of the image.
     """
 
     id: str = Field(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,39}$")

@@ -113,8 +113,9 @@ def same(question: Question, first: Value, second: Value) -> bool:
 
 
 def nearness(question: Question, first: Value, second: Value) -> float:
-    """Return 1 for equal answers and 0 otherwise; for boxes the F1 of matches with equal label and IoU >=
-    0.5.
+    """Return 1 for equal answers and 0 otherwise.
+
+    For boxes the F1 of matches with equal label and IoU >= 0.5.
     """
     if question.kind != "boxes":
         return float(first == second)
@@ -150,8 +151,9 @@ def overlap(first: list[float], second: list[float]) -> float:
 
 
 def mean_nearness(task: Task, answers: Mapping[str, Value], known: Mapping[str, Value]) -> float | None:
-    """Return the mean nearness of answers to the known ones, ignoring free text; None if there is nothing
-    to compare.
+    """Return the mean nearness of answers to the known ones, ignoring free text.
+
+    None if there is nothing to compare.
     """
     questions = [q for q in task.questions if q.id in known and q.kind not in OPEN_KINDS[:1]]
     return (

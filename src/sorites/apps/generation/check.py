@@ -70,8 +70,9 @@ def aligned(rows: pl.DataFrame, image_features: NDArray[np.floating], texts: Tex
 
 
 def rises(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return per shift how often a step in severity raises the alignment: for steps from above 0, and for
-    all.
+    """Return per shift how often a step in severity raises the alignment.
+
+    ``rises`` counts steps from a severity above 0, ``rises_from_0_too`` all steps.
 
     The paper counts the former: 73 % over all shifts. ``n`` is the number of those steps.
     """
@@ -162,9 +163,7 @@ DISTANCES = {"frechet": frechet, "kernel": kernel}
 
 
 def images_in(folder: Path) -> list[str]:
-    """Return the images at severity 0 of a folder with a manifest, each once, or else all images of a
-    folder.
-    """
+    """Return the images at severity 0 of a folder with a manifest, or else all images of a folder."""
     if (folder / MANIFEST).is_file():
         rows = (
             sheet(folder / MANIFEST)
@@ -262,9 +261,7 @@ def _correct(folder: Path, spec: str) -> list[bool]:
 
 @dataclass(frozen=True)
 class Checked:
-    """Results of a check: alignment steps, filter counts, and the table of nearest real images if
-    requested.
-    """
+    """Results of a check: alignment steps, filter counts, and nearest real images if requested."""
 
     rises: pl.DataFrame
     cut: pl.DataFrame
@@ -278,8 +275,7 @@ def check_realism(
     features: str | None = None,
     model: str | None = None,
 ) -> pl.DataFrame | None:
-    """Return distances to real images and a model's accuracy, for a folder and optionally one of plain
-    prompts.
+    """Return distances to real images and a model's accuracy, for one or two folders.
 
     Args:
         folder: Generated images.

@@ -34,9 +34,7 @@ Unit = tuple[str, Concept, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Spread:
-    """How to draw in other processes: an engine, its number of workers, and a function that opens the
-    pipeline.
-    """
+    """How to draw in other processes: an engine, its workers, and how to open the pipeline."""
 
     engine: Engine
     workers: int
@@ -115,8 +113,9 @@ def make_images(
     bar: Bar | None = None,
     spread: Spread | None = None,
 ) -> pl.DataFrame:
-    """Draw every slider of a shelf at every severity and seed, and return the manifest. Existing images are
-    kept.
+    """Draw every slider of a shelf at every severity and seed, and return the manifest.
+
+    Existing images are kept.
 
     Args:
         pipe: The diffusion pipeline.
@@ -327,9 +326,7 @@ def combined(
     drawing: Drawing,
     prompt: str = PROMPT,
 ) -> list[list[ImageF32]]:
-    """Return images with two sliders at 0, half and all of their severities, the first down, the second
-    across.
-    """
+    """Return images with two sliders at 0, half and all of their severities, one down, one across."""
     if len(tops) != 2 or tops[0][0] == tops[1][0]:
         raise SoritesError(
             f"expected two different sliders, such as {option('slider', 'heavy_snow=1.5')} and "

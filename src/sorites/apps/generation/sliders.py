@@ -34,9 +34,7 @@ from sorites.io.readers import json_file
 
 @dataclass(frozen=True, eq=False)
 class Lesson:
-    """A resumable optimization: weights by name, the checkpoint file, and a key of everything they depend
-    on.
-    """
+    """A resumable optimization: weights by name, the checkpoint file, and a key of all inputs."""
 
     called: str
     """What is learnt, for error messages: slider or word."""
@@ -164,8 +162,9 @@ def noise_schedule(pipe: Pipe, recipe: SliderRecipe) -> Any:
 def predicted(
     pipe: Pipe, latents: Any, time: Any, words: Words, dial: Dial, recipe: SliderRecipe | None
 ) -> Any:
-    """Return the network's prediction; with a recipe the slider is on at severity 1, without one it is
-    off.
+    """Return the network's prediction.
+
+    With a recipe the slider is on at severity 1, without one it is off.
     """
     import torch
 

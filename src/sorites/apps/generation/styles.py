@@ -115,8 +115,9 @@ def blocked_words(file: Path | None = None) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Prompts:
-    """Labels x styles without blocked ones: prompt ``i`` is label ``pairs[i, 0]`` in style ``pairs[i,
-    1]``.
+    """Labels x styles without blocked ones.
+
+    Prompt ``i`` is label ``pairs[i, 0]`` in style ``pairs[i, 1]``.
     """
 
     labels: tuple[str, ...]
@@ -172,8 +173,9 @@ FILE, PARTS = "prompts.parquet", "prompts"
 
 
 def measured(prompts: Prompts, how: Distance, out: Path, bar: Bar | None = None) -> pl.DataFrame:
-    """Measure distances and levels of all prompts, and write them to ``prompts.parquet``. Stored blocks
-    are reused.
+    """Measure distances and levels of all prompts, and write them to ``prompts.parquet``.
+
+    Stored blocks are reused.
     """
     key = _key(prompts, how)
     if (out / FILE).is_file():
@@ -237,9 +239,7 @@ def _write(frame: pl.DataFrame, file: Path) -> None:
 
 
 def by_cell(frame: pl.DataFrame, levels: int) -> dict[tuple[int, int], pl.DataFrame]:
-    """Return the prompts of each (covariate, semantic) cell, counted from 0, without prompts outside all
-    cells.
-    """
+    """Return the prompts of each (covariate, semantic) cell, counted from 0."""
     if not frame.height:
         raise SoritesError("there are no prompts")
     parts = frame.drop_nulls(["sem_level", "cov_level"]).partition_by(
@@ -368,9 +368,7 @@ def _claim(out: Path, facts: dict[str, Any]) -> None:
 
 
 def jobs(cell: tuple[int, int], rows: pl.DataFrame, count: int) -> list[Job]:
-    """Return the images of a cell: its prompts in random order, all once before any repeats with new
-    noise.
-    """
+    """Return the images of a cell: its prompts in random order, repeated with new noise if needed."""
     order = np.random.default_rng(list(cell)).permutation(rows.height)
     chosen = [(index, int(order[index % rows.height])) for index in range(count)]
     return [

@@ -76,9 +76,7 @@ def learnt(
 
 
 def first_vectors(pipe: Pipe, name: str, count: int) -> tuple[Any, ...]:
-    """Return initial vectors: the mean embedding of the class's name in each text encoder, repeated
-    ``count`` times.
-    """
+    """Return initial vectors: the mean embedding of the class's name, repeated ``count`` times."""
     vectors = []
     for encoder in ENCODERS[pipe.kind]:
         tokenizer = getattr(pipe.parts, encoder.replace("text_encoder", "tokenizer"))

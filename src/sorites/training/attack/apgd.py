@@ -74,8 +74,9 @@ def cross_entropy(logits: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
 
 
 def logit_ratio(logits: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """Return the difference of logits ratio, (best wrong - best correct) / (first - third), which is scale
-    invariant.
+    """Return the difference of logits ratio, which is scale invariant.
+
+    (best wrong - best correct) / (first - third)
     """
     ordered = logits.sort(dim=1, descending=True).values
     best_right = logits.masked_fill(~right, -float("inf")).amax(1)

@@ -151,9 +151,7 @@ class Target:
 
 
 def plan_for_model(plan: Plan, name: str, how: Settings) -> Plan:
-    """Return the plan for one model that takes attacked images unprocessed, with the model in the image
-    ids.
-    """
+    """Return the plan for one model on unprocessed attacked images; the model is part of their ids."""
     model = plan.models[name]
     label = f"{name} {model.version}"
     shifts = {shift: how.shift(shift, label) for shift in plan.shifts}
@@ -213,8 +211,9 @@ def right_columns(columns: Columns, width: int, sample: Sample) -> NDArray[np.bo
 def _points(
     plan: Plan, shift: str, name: str, how: Settings, eps: float, targets: Sequence[Target]
 ) -> list[Inputs | str]:
-    """Return an attacked image or an error per target. If a batch fails, its images are attacked one by
-    one.
+    """Return an attacked image or an error per target.
+
+    If a batch fails, its images are attacked one by one.
     """
     if not targets:
         return []
@@ -370,9 +369,7 @@ def _without_weight_gradients(plan: Plan) -> contextlib.ExitStack:
 
 
 def _labels(labels: str | Sequence[str] | None, models: Sequence[Model]) -> str | tuple[str, ...]:
-    """Return the classes of the images: those passed, else those of the first model unless it is an
-    ImageNet model.
-    """
+    """Return the passed classes, or else those of the first model unless it is an ImageNet model."""
     if labels is not None:
         return labels if isinstance(labels, str) else tuple(labels)
     model_labels = models[0].labels
@@ -380,9 +377,7 @@ def _labels(labels: str | Sequence[str] | None, models: Sequence[Model]) -> str 
 
 
 def _too_few(plan: Plan, how: Settings) -> tuple[str, str, int] | None:
-    """Return the first loss that needs more classes than a model has, with that model and its number of
-    classes.
-    """
+    """Return the first loss that needs more classes than a model has, the model, and its classes."""
     widths = {name: plan.width_of(name) for name in plan.models}
     candidates = (
         (loss, name, n)
@@ -424,9 +419,7 @@ def attack_plan(plan: Plan, how: Settings) -> Plan:
 
 
 def attack_unit(path: Path, task: Task, *, how: Settings) -> None:
-    """Run one task: attack a slice of the images against one model, or evaluate them clean, and write the
-    shard.
-    """
+    """Run one task: attack images against one model, or evaluate them clean, and write the shard."""
     running, (name,) = running_in(path), task.models
     if task.unit.shift == CLEAN:
         predictions = predict(running.plan, shots(running.plan, task.unit), BATCH, running.tick, (name,))
@@ -445,8 +438,7 @@ def attack_unit(path: Path, task: Task, *, how: Settings) -> None:
 
 
 def worst_case(table: Table) -> pl.DataFrame:
-    """Return the share of images that stay correct under every loss, per model, norm and epsilon, with n and
-    interval.
+    """Return the share of images that stay correct under every loss, per model, norm and epsilon.
 
     Images with an error under one of the losses are left out.
     """

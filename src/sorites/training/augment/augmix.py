@@ -124,8 +124,7 @@ MAX_RANDOM_DEPTH = 3
 
 
 class AugMix(Mixing):
-    """AugMix: mixes ``width`` operation chains by Dirichlet(alpha), then blends with the image by Beta(alpha,
-    alpha).
+    """Mixes ``width`` operation chains by Dirichlet(alpha), then blends with the image by Beta(alpha, alpha).
 
     Operations match Pillow on images rounded to 8 bits, so a batch on a GPU is copied to the CPU and back.
     For GPU training use an ``ImageTransform`` in the data loader's workers instead.
@@ -189,8 +188,7 @@ class AugMix(Mixing):
 
 
 def jsd_loss(logits: Tensor | Sequence[Tensor], labels: Tensor, weight: float = 12.0) -> Tensor:
-    """Return the cross-entropy of the clean view plus ``weight`` times the Jensen-Shannon divergence of three
-    views.
+    """Return the cross-entropy of the clean view plus the weighted Jensen-Shannon divergence of three views.
 
     Args:
         logits: Logits of the views of ``AugMix.views``: three tensors N x C, or one 3N x C.

@@ -143,8 +143,9 @@ class Augmentation(torch.nn.Module, abc.ABC):
 
 
 class Mixing(Augmentation):
-    """Base class of augmentations that blend each image with its augmented version, with weights from
-    Beta(alpha, alpha).
+    """Base class of augmentations that blend each image with its augmented version.
+
+    The weights are drawn from Beta(alpha, alpha).
     """
 
     def __init__(self, size: int | None = None, alpha: float = 1.0) -> None:

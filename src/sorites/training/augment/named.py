@@ -124,8 +124,9 @@ def augmentation(spec: str, size: int, options: Options | None = None) -> Augmen
 
 
 def of_recipe(names: str, size: int, options: Options) -> Augmentation | None:
-    """Return the augmentation of a recipe (None for "none"); misplaced options raise an error that shows
-    the fix.
+    """Return the augmentation of a recipe (None for "none").
+
+    Misplaced options raise an error that shows the fix.
     """
     if names == "none":
         return None
@@ -157,8 +158,9 @@ def _names(spec: str) -> list[str]:
 
 
 def _split_options(names: Sequence[str], options: Options) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Split options into tables by augmentation name and plain options. Some plain options of ``digital``
-    share their name with a shift.
+    """Split options into tables by augmentation name and plain options.
+
+    Some plain options of ``digital`` share their name with a shift.
     """
     shifts = {key for key, value in options.items() if key in SHIFTS.names() and isinstance(value, Mapping)}
     of_parts = {key: value for key, value in options.items() if key in NAMED or key in names or key in shifts}

@@ -49,8 +49,9 @@ class KernelBlur:
         return blend(images.contiguous(), choice, weights.to(images.device, images.dtype)).clamp_(0, 1)
 
     def _direct(self, images: Tensor, choice: Tensor, weights: Tensor) -> Tensor:
-        """Blur by grouped convolution. Blurring is linear, so the blending weights are folded into the
-        kernels.
+        """Blur by grouped convolution.
+
+        Blurring is linear, so the blending weights are folded into the kernels.
         """
         number, colours, height, width = images.shape
         middle = self.side // 2

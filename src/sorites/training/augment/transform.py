@@ -19,8 +19,9 @@ Kind = TypeVar("Kind")
 
 
 class ImageTransform:
-    """Augments one image at a time and returns the same type: a Pillow image, a uint8 array H x W x 3, or a
-    tensor.
+    """Augments one image at a time and returns the same type.
+
+    Images are Pillow images, uint8 arrays H x W x 3, or tensors.
 
     Tensors are 3 x H x W, uint8 or floats in 0..1. Random draws depend only on ``seed``, the epoch, and the
     pixels of the image (or ``key`` if given), not on worker, batch or history, so any number of workers and a

@@ -65,9 +65,7 @@ ACTIVATION_FUNCTIONS = (
 
 @contextlib.contextmanager
 def guided(module: Any) -> Iterator[None]:
-    """Context manager: use guided gradients at all activations of a module, both modules and torch
-    functions.
-    """
+    """Use guided gradients at all activations of a module, both modules and torch functions."""
     acts = [part for part in module.modules() if type(part).__name__.lower() in ACTIVATION_MODULES]
     hooks = [part.register_forward_hook(lambda _, __, output: _guided_gate()(output)) for part in acts]
     try:

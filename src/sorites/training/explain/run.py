@@ -47,8 +47,7 @@ ORDER_COLUMNS = ("sample_id", "shift", "severity", "params")
 def changes(
     table: Table, models: Sequence[str], shifts: Sequence[str] = (), limit: int | None = None
 ) -> list[tuple[Row, Row]]:
-    """Return pairs of rows that differ in correctness: two models on one image, or one model clean and
-    shifted.
+    """Return pairs of rows with different correctness: two models, or one model clean and shifted.
 
     Per sample the mildest change is kept; fixed and broken samples alternate in a fixed shuffled order.
     """
@@ -106,8 +105,9 @@ def _between_models(rows: pl.DataFrame, first_model: str, second_model: str) -> 
 
 
 def _between_settings(rows: pl.DataFrame) -> pl.DataFrame:
-    """Pair every shifted image of a model with its clean one; ``gained`` means that the shifted one is
-    correct.
+    """Pair every shifted image of a model with its clean one.
+
+    ``gained`` means that the shifted one is correct.
     """
     clean, shifted = (rows.filter(pl.col("shift") == CLEAN), rows.filter(pl.col("shift") != CLEAN))
     after = shifted.select(
@@ -239,8 +239,9 @@ def _layers(layer: str | Mapping[str, str] | None, names: Sequence[str]) -> dict
 
 
 def _unchanged(folder: Path, before: Sequence[Change]) -> list[Change]:
-    """Return the explanations whose predictions still match the table; changed images were evaluated
-    again.
+    """Return the explanations whose predictions still match the table.
+
+    Changed images were evaluated again.
     """
     import polars as pl
 

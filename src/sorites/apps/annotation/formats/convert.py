@@ -80,8 +80,7 @@ def read_into(
     annotator: str = "imported",
     known: bool = False,
 ) -> int:
-    """Import the answers in a file into a labelling, which is created if needed, and return the number of
-    images.
+    """Import the answers in a file into a new or existing labelling, and return the number of images.
 
     Answers that were imported before are skipped.
 

@@ -128,9 +128,7 @@ def _control(question: Question) -> str:
 
 
 def read(path: Path, task: Task) -> Iterator[Labelled]:
-    """Yield the images of a Label Studio export (JSON, not JSON-MIN) with annotations that were not
-    cancelled.
-    """
+    """Yield the images of a Label Studio export (JSON, not JSON-MIN), without cancelled annotations."""
     tasks = json_file(path, "a list of tasks, as Label Studio exports it")
     if not isinstance(tasks, list) or not all(isinstance(item, dict) for item in tasks):
         raise SoritesError(f"{path}: expected a list of tasks, as Label Studio exports it")

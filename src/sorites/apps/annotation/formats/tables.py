@@ -168,8 +168,9 @@ def _attributes(task: Task, values: Mapping[str, Value]) -> Iterator[dict[str, A
 
 
 def _common(category: str | None, key: str, word: str) -> bool | None:
-    """Return whether a word is common for a category by FOCUS's table; None if the table does not cover
-    it.
+    """Return whether a word is common for a category by FOCUS's table.
+
+    None if the table does not cover it.
     """
     uncommon = _uncommon()
     if key not in WORDS or word == NONE or category not in {listed for listed, _, _ in uncommon}:
