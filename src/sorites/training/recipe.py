@@ -230,9 +230,7 @@ class Schedule(Strict):
 
 
 class EarlyStopping(Strict):
-    """Stop when the validation accuracy has not risen for ``patience`` validations, and keep the best
-    weights.
-    """
+    """Stop when the validation accuracy has stalled for ``patience`` validations; keep the best weights."""
 
     patience: StrictInt = Field(gt=0)
 
