@@ -42,7 +42,7 @@ def test_status_counts_and_admits(file: Path) -> None:
     said = typed("status", file, "--refuse", "annotator 3", "--pay")
     assert "images 26, known 14, begun 26, done 26" in said
     assert "refused" in said
-    assert "names no pay" in said
+    assert "has no pay" in said
     assert "working" in typed("status", file, "--admit", "annotator 3").splitlines()[-2]
     with pytest.raises(SoritesError, match="no annotator 'nobody'"):
         typed("status", file, "--admit", "nobody")
@@ -71,8 +71,8 @@ def test_an_export_is_imported_again(file: Path, tmp_path: Path) -> None:
 def test_mistakes_are_named(file: Path, tmp_path: Path) -> None:
     for words, said in (
         (("export", file, "--as", "xml", "--out", tmp_path / "x"), "no format named 'xml'"),
-        (("import", file, "--as", "csv", "--out", tmp_path / "new.sqlite"), "--task"),
-        (("import", tmp_path / "none", "--as", "csv", "--out", tmp_path / "new.sqlite"), "there is no file"),
+        (("import", file, "--as", "csv", "--out", tmp_path / "new.sqlite"), "task=TASK"),
+        (("import", tmp_path / "none", "--as", "csv", "--out", tmp_path / "new.sqlite"), "not found"),
         (("serve", "in_class", "--out", tmp_path / "x.sqlite"), "either --source SPEC"),
         (("serve", "in_clas", "--source", "stamps", "--out", tmp_path / "x.sqlite"), "Did you mean in_class"),
     ):

@@ -46,8 +46,8 @@ def test_a_sweep_prints_what_stays_right(
     ("words", "said"),
     [
         (("--eps", "no"), "got 'no'"),
-        (("--eps", "4/255", "--norm", "l3"), "--norm is l2 or linf"),
-        (("--eps", "4/255", "--restarts", "0"), "--restarts wants"),
+        (("--eps", "4/255", "--norm", "l3"), "norm is l2 or linf"),
+        (("--eps", "4/255", "--restarts", "0"), "restarts must be"),
     ],
 )
 def test_mistakes_are_said_before_any_model_is_loaded(

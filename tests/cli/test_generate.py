@@ -21,7 +21,7 @@ runner = CliRunner()
     [
         (["sliders", "--pipeline", "/nowhere", "--out", "OUT"], "/nowhere does not exist or is not a folder. Wanted a folder"),
         (["sliders", "--class", "dics", "--out", "OUT"], "no class named 'dics'. Did you mean disc"),
-        (["sliders", "--eta", "0", "--out", "OUT"], "eta: wanted a number above 0"),
+        (["sliders", "--eta", "0", "--out", "OUT"], "eta must be a number above 0"),
         (["sliders", "--recipe", "toi", "--out", "OUT"], "no slider recipe named 'toi'. Did you mean toy"),
         (["sliders", "--layers", "cross", "--out", "OUT"], "wanted layers among noxattn, xattn, full, got 'cross'"),
         (["sliders", "--active", "750", "--out", "OUT"], "--active wants a share of the noise steps in percent"),

@@ -80,7 +80,7 @@ def test_each_arm_has_a_line_with_its_clean_gain_and_where_it_gains_most() -> No
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--arms", "none"], "wanted at least two to compare"),
+        (["--arms", "none"], "need at least two to compare"),
         (["--arms", "none,optik"], "no augmentation named 'optik'. Did you mean optics"),
         (["--suite", "nowhere"], "no suite named 'nowhere'"),
     ],

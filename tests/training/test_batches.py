@@ -47,12 +47,12 @@ def batches(images: object = None, count: int = 4, seed: int = 1, **more: object
 def test_an_epoch_shows_each_image_once_in_an_order_of_its_own() -> None:
     made = batches(count=5)
     orders = [
-        np.concatenate([made.places(step) for step in (epoch * 2, epoch * 2 + 1)]).tolist()
+        np.concatenate([made.indices(step) for step in (epoch * 2, epoch * 2 + 1)]).tolist()
         for epoch in range(3)
     ]
     assert all(sorted(order) == list(range(10)) for order in orders)
     assert len({tuple(order) for order in orders}) == 3
-    assert batches(count=5, seed=2).places(0).tolist() != made.places(0).tolist()
+    assert batches(count=5, seed=2).indices(0).tolist() != made.indices(0).tolist()
 
 
 def test_left_over_images_are_passed_over_and_few_make_one_batch() -> None:
@@ -73,7 +73,7 @@ def test_nothing_follows_from_threads_or_from_where_one_begins(images: object, c
 def test_half_of_the_images_are_mirrored_and_labels_stay_with_theirs() -> None:
     mirrored = 0
     for batch in batches(plain(10), count=5).between(0, 40):
-        for place, shown, label in zip(batch.places, batch.images, batch.labels, strict=True):
+        for place, shown, label in zip(batch.indices, batch.images, batch.labels, strict=True):
             true = image(int(place))
             assert label == place % 3
             is_mirrored = np.array_equal(shown, true[:, ::-1])
@@ -84,7 +84,7 @@ def test_half_of_the_images_are_mirrored_and_labels_stay_with_theirs() -> None:
 
 def test_other_epochs_draw_other_images() -> None:
     first, again = (batches(Drawn(), count=10).batch(step) for step in (0, 1))
-    ordered = [batch.images[np.argsort(batch.places)] for batch in (first, again)]
+    ordered = [batch.images[np.argsort(batch.indices)] for batch in (first, again)]
     assert not np.array_equal(*ordered)
 
 

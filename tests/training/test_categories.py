@@ -6,7 +6,7 @@ import pytest
 
 from sorites.core.errors import SoritesError
 from sorites.core.labels import labels
-from sorites.training.data import collated, focus_groups
+from sorites.training.data import category_logits, focus_groups
 
 torch = pytest.importorskip("torch")
 
@@ -17,13 +17,13 @@ def test_cross_entropy_of_collated_logits_is_the_log_of_the_summed_probabilities
     probabilities = logits.softmax(1)
     summed = torch.stack([probabilities[:, group].sum(1) for group in groups], 1).log()
     wanted = torch.nn.NLLLoss()(summed, ground_truth)
-    found = collated(logits, groups)
+    found = category_logits(logits, groups)
     assert found.shape == (6, 4)
     torch.testing.assert_close(torch.nn.functional.cross_entropy(found, ground_truth), wanted)
 
 
 def test_groups_that_take_all_classes_leave_no_rest() -> None:
-    assert collated(torch.zeros(2, 4), [[0, 1], [2, 3]]).shape == (2, 2)
+    assert category_logits(torch.zeros(2, 4), [[0, 1], [2, 3]]).shape == (2, 2)
 
 
 def test_categories_of_focus_are_those_of_its_table() -> None:

@@ -13,7 +13,14 @@ from PIL import Image as Pillow
 from sorites.core import Sample, measure, to_uint8
 from sorites.core.errors import SoritesError
 from sorites.training import captures
-from sorites.training.captures import enlarged, kept, mean_lpips, published_settings, settings, simulated
+from sorites.training.captures import (
+    enlarged,
+    mean_lpips,
+    near_settings,
+    published_settings,
+    settings,
+    simulated,
+)
 from sorites.training.images import SampleImages
 
 
@@ -24,7 +31,7 @@ def test_the_published_cuts_keep_as_many_settings_as_the_released_code() -> None
         # a higher cut keeps all that a lower one keeps
         assert [params for params in more if params in fewer] == fewer
     assert kept_at[1][2] == settings()[4]  # settings 3 and 4 are left out at 0.8
-    with pytest.raises(SoritesError, match=r"published for 0.6, 0.8, 1.0, not for 0.7.*captures.measured_on"):
+    with pytest.raises(SoritesError, match="0.6, 0.8, 1.0, not for 0.7"):
         published_settings(0.7)
 
 
@@ -64,7 +71,7 @@ def test_means_are_those_of_the_measure_image_by_image_and_kept(
 
 
 def test_a_cut_below_all_settings_is_refused() -> None:
-    with pytest.raises(SoritesError, match="below 0.1; the lowest has 0.30"):
-        kept(settings()[:3], [0.5, 0.3, 0.9], 0.1)
+    with pytest.raises(SoritesError, match="below 0.1; the lowest"):
+        near_settings(settings()[:3], [0.5, 0.3, 0.9], 0.1)
     with pytest.raises(SoritesError, match="for each of 128 settings, got 2"):
-        kept(settings(), [0.1, 0.2], 0.8)
+        near_settings(settings(), [0.1, 0.2], 0.8)

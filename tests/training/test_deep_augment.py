@@ -63,13 +63,11 @@ def test_missing_images_are_counted_and_said(photos: Path, folders: Path) -> Non
 def test_a_folder_that_is_absent_or_of_other_images_is_refused(
     photos: Path, folders: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(
-        SoritesError, match=r"NOISE, which is not there. Make them with its script NOISE_distort_imagenet.py"
-    ):
+    with pytest.raises(SoritesError, match="NOISE_distort_imagenet.py"):
         deep_augmented(base(photos), folders, ["NOISE"])
     (tmp_path / "OTHER" / "n1").mkdir(parents=True)
     with pytest.raises(
         SoritesError,
-        match=r"holds no image of the 20 originals. Wanted class folder / name, such as n01440764/p00",
+        match="of the 20 originals",
     ):
         deep_augmented(base(photos), folders, ["OTHER"])

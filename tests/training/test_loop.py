@@ -202,7 +202,7 @@ def test_the_bar_advances_with_words(photos: Path, tmp_path: Path) -> None:
 def test_three_views_and_their_divergence(photos: Path, tmp_path: Path) -> None:
     folder = train(recipe(photos, steps=2, augment={"names": "augmix", "jsd": True}), tmp_path / "r")
     assert np.isfinite([row["loss"] for row in history.read(folder)]).all()
-    with pytest.raises(SoritesError, match='augment.jsd goes with "augmix"'):
+    with pytest.raises(SoritesError, match="augment.jsd"):
         train(recipe(photos, steps=2, augment={"names": "optics", "jsd": True}), tmp_path / "other")
 
 

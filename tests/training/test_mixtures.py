@@ -53,7 +53,7 @@ def test_the_real_ones_are_chosen_by_seed_and_repeat_only_where_they_must() -> N
 
 
 def test_a_mixture_of_one_kind_is_refused() -> None:
-    with pytest.raises(SoritesError, match="there are no made ones"):
+    with pytest.raises(SoritesError, match="no generated ones"):
         mixed(images("real", 4), images("made", 0))
-    with pytest.raises(SoritesError, match="share of made images between 0 and 1, got 1"):
+    with pytest.raises(SoritesError, match="between 0 and 1, got 1"):
         mixed(images("real", 4), images("made", 4), share=1)

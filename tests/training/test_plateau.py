@@ -11,7 +11,7 @@ import pytest
 from sorites.core.errors import SoritesError
 from sorites.training import history
 from sorites.training.loop import train
-from sorites.training.optim import share
+from sorites.training.optim import plateau_multiplier
 from sorites.training.recipe import Schedule, parse
 
 
@@ -25,13 +25,13 @@ def test_the_share_after_each_loss_is_torchs(patience: int, factor: float, seed:
     shares = []
     for count in range(1, 61):
         theirs.step(losses[count - 1])
-        shares.append(share(losses[:count].tolist(), schedule))
+        shares.append(plateau_multiplier(losses[:count].tolist(), schedule))
         assert shares[-1] == pytest.approx(optimiser.param_groups[0]["lr"])
     assert len(set(shares)) > 3
 
 
 def test_other_schedules_know_no_plateau_and_one_needs_a_validation_part() -> None:
-    assert share([1.0] * 50, Schedule(kind="cosine")) == 1
+    assert plateau_multiplier([1.0] * 50, Schedule(kind="cosine")) == 1
     with pytest.raises(SoritesError, match="the schedule plateau needs a validation part"):
         parse({"name": "a", "epochs": 1, "data": {"source": "cifar"}, "schedule": {"kind": "plateau"}}, "a")
 

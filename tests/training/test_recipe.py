@@ -69,16 +69,16 @@ def test_mistakes_are_told_in_plain_words(keys: dict[str, object], said: str) ->
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        ({}, "wanted epochs, steps or"),
-        ({"epochs": 1, "steps": 2}, "wanted epochs, steps or"),
-        ({"epochs": 1, "early_stopping": {"patience": 2}}, "the recipe has none: add data.validation = 0.1"),
+        ({}, "epochs, steps"),
+        ({"epochs": 1, "steps": 2}, "epochs, steps"),
+        ({"epochs": 1, "early_stopping": {"patience": 2}}, "add data.validation = 0.1"),
         (
             {"epochs": 1, "augment": {"names": "augmix", "jsd": True}, "label_smoothing": 0.1},
-            "does not go with augment.jsd",
+            "with augment.jsd",
         ),
-        ({"stages": [{"epochs": 1}], "head_only": True}, "head_only belongs in the stages"),
-        ({"epochs": 1, "data": {**DATA, "validation": {"limit": 3}}}, "wanted share or source"),
-        ({"epochs": 1, "data": {**DATA, "crop": [0.9, 0.1]}}, "0 < least <= largest <= 1"),
+        ({"stages": [{"epochs": 1}], "head_only": True}, "in the stages"),
+        ({"epochs": 1, "data": {**DATA, "validation": {"limit": 3}}}, "share or source"),
+        ({"epochs": 1, "data": {**DATA, "crop": [0.9, 0.1]}}, "two shares of the area"),
     ],
 )
 def test_what_does_not_go_together_is_refused(keys: dict[str, object], said: str) -> None:
@@ -95,7 +95,7 @@ def test_variants_are_laid_over_the_recipe(tmp_path: Path) -> None:
     assert load(f"{path}@a").model == "lite0"
     changed = load(f"{path}@b")
     assert (changed.name, changed.optimiser.lr, changed.optimiser.momentum) == ("ladder@b", 0.2, 0.5)
-    with pytest.raises(SoritesError, match=r"has variants: name one, .*ladder.toml@a or "):
+    with pytest.raises(SoritesError, match="ladder.toml@a or"):
         load(path)
     with pytest.raises(SoritesError, match="no variant of .* named 'c'"):
         load(f"{path}@c")
@@ -109,7 +109,7 @@ def test_keys_are_replaced_by_dotted_names() -> None:
     assert (recipe.augment.names, recipe.optimiser.nesterov) == ("optics", True)
     with pytest.raises(SoritesError, match="unknown key 'optimiser.rl'"):
         recipe.override({"optimiser.rl": 1})
-    with pytest.raises(SoritesError, match="model holds no keys"):
+    with pytest.raises(SoritesError, match="model.name"):
         recipe.override({"model.name": 1})
 
 
@@ -123,10 +123,7 @@ def test_keys_that_the_kind_of_a_schedule_does_not_use_are_refused() -> None:
     recipe = parse(
         {"name": "r", "data": DATA, "epochs": 1, "schedule": {"kind": "step", "every": 3, "warm_up": 1}}, "r"
     )
-    said = (
-        r"schedule: the schedule cosine does not use every: leave it out\. Its keys are floor, warm_up,"
-        r" warm_up_from$"
-    )
+    said = "cosine does not use every"
     with pytest.raises(SoritesError, match=said):
         recipe.override({"schedule.kind": "cosine", "schedule.every": 3})
     with pytest.raises(SoritesError, match="the schedule constant does not use factor and rise"):

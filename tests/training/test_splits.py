@@ -56,16 +56,14 @@ def test_no_object_stands_on_both_sides_of_a_split_by_object() -> None:
 def test_a_split_by_image_of_composites_is_refused() -> None:
     pytest.importorskip("torch")
     train, test = permuted(len(IMAGES), 0.7, FOCUS_SEED)
-    with pytest.raises(
-        SoritesError, match=r"wanted each object on one side of a split; \d+ objects are shown on both"
-    ) as error:
+    with pytest.raises(SoritesError, match="on both sides") as error:
         Split(tuple(train), tuple(test), IMAGES)
     assert "by_object" in str(error.value)
 
 
 def test_a_single_image_on_the_wrong_side_is_refused_by_the_objects_name() -> None:
     split = by_object(IMAGES, CLASSES, 0.75, 0)
-    with pytest.raises(SoritesError, match=f"1 objects are shown on both, such as {IMAGES[split.test[0]]}"):
+    with pytest.raises(SoritesError, match=f"such as {IMAGES[split.test[0]]}"):
         Split((*split.train, split.test[0]), split.test[1:], IMAGES)
 
 
@@ -82,7 +80,7 @@ def test_coarse_classes_are_first_folders_with_enough_objects() -> None:
     few = [*IMAGES, "town/box.png", "town/box.png", "loose.png"]
     assert set(coarse(few).values()) == {"animals", "food", "tools"}
     assert coarse(few, least=1)["town/box.png"] == "town"
-    with pytest.raises(SoritesError, match="two classes or more with 9 objects each"):
+    with pytest.raises(SoritesError, match="with 9 objects each"):
         coarse(few, least=9)
 
 

@@ -1,7 +1,6 @@
-"""Models that survive: augmentations, recipes, the training loop, and what changed in a model by training it.
+"""Train robust models: augmentations, recipes, the training loop, attacks and explanations.
 
-The augmentations are torch modules: their names are fetched when first used, so that importing this
-room stays cheap.
+The augmentations are torch modules; their names are imported lazily so that importing this package is cheap.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""List the trainings of a comparison: each arm with each seed."""
+"""Compare training augmentations ("arms"): train every arm with every seed, evaluate them, report gains."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import polars as pl
 
 from sorites.core import CLEAN
 from sorites.core.errors import MissingExtra, SoritesError, UnknownName
+from sorites.core.messages import option
 from sorites.core.progress import Bar, ToldBar
 from sorites.core.rng import digest
 from sorites.evaluation.engines import ENGINES
@@ -33,55 +34,62 @@ DEFAULT = ("none", "optics", "augmix", "cascade")
 
 @dataclass(frozen=True)
 class Member:
-    """One training of a comparison. An arm is the name of an augmentation; ``a+b`` is the chain ``a,b``."""
+    """One training of a comparison: an arm and a seed.
+
+    An arm is the name of an augmentation; ``a+b`` is the chain ``a,b``.
+    """
 
     arm: str
     seed: int
 
     @property
     def name(self) -> str:
-        """The name of the trained model in the table, and of its folder."""
+        """The name of the trained model in result tables, and of its folder."""
         return f"{self.arm}_{self.seed}"
 
     def folder(self, out: Path) -> Path:
         return out / "models" / self.name
 
     def recipe(self, base: Recipe) -> Recipe:
-        """Return the recipe with this arm's augmentation and seed."""
+        """Return the base recipe with this member's augmentation and seed."""
         return base.override({"augment.names": self.arm.replace("+", ","), "seed": self.seed})
 
 
 def members(arms: Sequence[str], seeds: int, first: int = 0) -> tuple[Member, ...]:
-    """Return the trainings, seed by seed, so that a comparison that is stopped has whole seeds; the
-    first arm is what the others are compared with.
+    """Return all trainings, ordered seed by seed so that an interrupted comparison has complete seeds.
+
+    The first arm is the baseline that the others are compared with.
+
+    Args:
+        arms: Names of augmentations, at least two.
+        seeds: Number of seeds per arm.
+        first: The first seed.
     """
-    named = [arm.strip() for arm in arms]
-    twice = next((arm for arm in named if named.count(arm) > 1), None)
-    if twice is not None or "" in named:
+    names = [arm.strip() for arm in arms]
+    duplicate = next((arm for arm in names if names.count(arm) > 1), None)
+    if duplicate is not None or "" in names:
         raise SoritesError(
-            f"arms: wanted each augmentation once, such as {','.join(DEFAULT)}, got {','.join(arms)!r}"
+            f"arms: each augmentation must be named exactly once, as in {','.join(DEFAULT)}; got "
+            f"{','.join(arms)!r}"
         )
-    if len(named) < 2:
+    if len(names) < 2:
         raise SoritesError(
-            f"arms: wanted at least two to compare, such as {','.join(DEFAULT)}, got {','.join(arms)!r}"
+            f"arms: need at least two to compare, such as {','.join(DEFAULT)}; got {','.join(arms)!r}"
         )
     if seeds < 1:
-        raise SoritesError(f"arms: wanted at least one seed, got {seeds}")
-    return tuple(Member(arm, first + place) for place in range(seeds) for arm in named)
+        raise SoritesError(f"arms: need at least one seed, got {seeds}")
+    return tuple(Member(arm, first + offset) for offset in range(seeds) for arm in names)
 
 
-# Measure what one arm gains over another, image by image and seed by seed.
+# Accuracies and gains, paired by image and seed.
 
 
-# The columns within which numbers are averaged over shifts: the OpticsBench aberrations at one
-# severity, for example.
+# Results are averaged over the shifts within these groups, e.g. the OpticsBench aberrations at one severity.
 GROUP = ("family", "severity")
 
 
 def verdicts(table: pl.LazyFrame, members: Sequence[Member]) -> pl.DataFrame:
-    """Return one row per image and training: arm, seed, shift, its family and severity, and whether
-    the answer was right.
-    """
+    """Return one row per image and training: arm, seed, shift, family, severity, and correctness."""
     rows, _ = select_rows(table, ["model"])
     names = pl.DataFrame(
         {
@@ -91,9 +99,9 @@ def verdicts(table: pl.LazyFrame, members: Sequence[Member]) -> pl.DataFrame:
         },
         {"model": pl.String, "arm": pl.String, "seed": pl.Int64},
     )
-    judged = judged_rows(rows).drop("seed").join(names.lazy(), on="model")
+    rated = judged_rows(rows).drop("seed").join(names.lazy(), on="model")
     clean = pl.col("shift") == CLEAN
-    return judged.select(
+    return rated.select(
         "arm", "seed", "shift", "source", "sample_id", "image_id",
         family=pl.when(clean).then(pl.lit(CLEAN)).otherwise(pl.col("family")),
         severity=pl.when(clean).then(0.0).otherwise(pl.col("severity")),
@@ -102,28 +110,26 @@ def verdicts(table: pl.LazyFrame, members: Sequence[Member]) -> pl.DataFrame:
 
 
 def frames(table: pl.LazyFrame, members: Sequence[Member]) -> dict[str, pl.DataFrame]:
-    """Return what a page of arms shows of one suite's table: accuracies and gains over the first
-    arm, by family and by shift.
+    """Return the tables of a comparison page for one suite.
 
-    Where OpticsAugment is among the arms and is not the first, the gains over it are there too
-    (Table IX of the paper).
+    Returns:
+        ``accuracies``, ``gains`` over the first arm by family, ``shift_gains`` by shift, and ``over_optics``
+        (gains over OpticsAugment, Table IX of the paper) if that is an arm but not the first.
     """
     rows, arms = verdicts(table, members), list(dict.fromkeys(member.arm for member in members))
-    found = {
+    tables = {
         "accuracies": accuracies(rows),
         "gains": gains(rows, arms[0]),
         "shift_gains": gains(rows, arms[0], ("shift", "severity")),
     }
     others = [arm for arm in arms[1:] if arm != "optics"]
     if "optics" in arms[1:] and others:
-        found["over_optics"] = gains(rows.filter(pl.col("arm").is_in(["optics", *others])), "optics")
-    return found
+        tables["over_optics"] = gains(rows.filter(pl.col("arm").is_in(["optics", *others])), "optics")
+    return tables
 
 
 def accuracies(rows: pl.DataFrame, by: Sequence[str] = GROUP) -> pl.DataFrame:
-    """Return the accuracy of each arm by family and severity: value, n (samples), seeds, shifts,
-    low and high.
-    """
+    """Return the accuracy of each arm by family and severity: value, n samples, seeds, shifts, low, high."""
     each = _over_samples(rows.with_columns(value="right"), [*by, "arm"])
     spread = (pl.col("square") - pl.col("value") ** 2) / pl.col("n")
     bounds = normal_interval(pl.col("value"), spread)
@@ -133,14 +139,12 @@ def accuracies(rows: pl.DataFrame, by: Sequence[str] = GROUP) -> pl.DataFrame:
 
 
 def gains(rows: pl.DataFrame, over: str, by: Sequence[str] = GROUP) -> pl.DataFrame:
-    """Return the accuracy of each other arm minus that of the arm ``over``, on the same images
-    with the same seeds.
-    """
+    """Return the accuracy of every other arm minus that of arm ``over``, on the same images and seeds."""
     arms = rows["arm"].unique().sort().to_list()
     if over not in arms:
-        raise UnknownName("arm", over, arms, f"There are {', '.join(arms)}.")
-    theirs = rows.filter(pl.col("arm") == over).select("seed", "image_id", theirs="right")
-    pairs = rows.filter(pl.col("arm") != over).join(theirs, on=["seed", "image_id"])
+        raise UnknownName("arm", over, arms, f"Available: {', '.join(arms)}.")
+    baseline = rows.filter(pl.col("arm") == over).select("seed", "image_id", theirs="right")
+    pairs = rows.filter(pl.col("arm") != over).join(baseline, on=["seed", "image_id"])
     pairs = pairs.with_columns(value=pl.col("right") - pl.col("theirs"))
     keys = [*by, "arm"]
     each = _over_samples(pairs, keys)
@@ -149,7 +153,7 @@ def gains(rows: pl.DataFrame, over: str, by: Sequence[str] = GROUP) -> pl.DataFr
 
 
 def _over_samples(rows: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
-    """Return means over samples of each sample's own mean, over its shifts and seeds."""
+    """Average over samples, after averaging each sample over its shifts and seeds."""
     own = rows.group_by([*keys, "source", "sample_id"]).agg(
         pl.col("value").mean(), apart=pl.col("value").abs().mean()
     )
@@ -163,22 +167,22 @@ def _over_samples(rows: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
 def _with_seeds(
     each: pl.DataFrame, rows: pl.DataFrame, keys: list[str], limits: tuple[float, float]
 ) -> pl.DataFrame:
-    """Widen intervals over images by the scatter of the seeds' means, and keep them within the limits."""
+    """Widen image-level intervals by the variation between seeds, and clip them to ``limits``."""
     own = rows.group_by([*keys, "seed"]).agg(pl.col("value").mean())
     seeds = own.group_by(keys).agg(seeds=pl.len(), scatter=pl.col("value").std())
-    found = each.join(seeds, on=keys, nulls_equal=True)
-    widest = {count: _student(count) / math.sqrt(count) for count in found["seeds"].unique()}
-    half = pl.col("scatter").fill_null(0) * pl.col("seeds").replace_strict(widest, return_dtype=pl.Float64)
-    middle = (pl.col("low") + pl.col("high")) / 2
-    whole = (((pl.col("high") - pl.col("low")) / 2) ** 2 + half**2).sqrt()
-    bounded = found.with_columns(low=(middle - whole).clip(*limits), high=(middle + whole).clip(*limits))
-    return bounded.select(*keys, "shifts", "value", "n", "seeds", "low", "high").sort(keys, nulls_last=True)
+    joined = each.join(seeds, on=keys, nulls_equal=True)
+    factor = {count: _student(count) / math.sqrt(count) for count in joined["seeds"].unique()}
+    seed_half = pl.col("scatter").fill_null(0) * pl.col("seeds").replace_strict(
+        factor, return_dtype=pl.Float64
+    )
+    center = (pl.col("low") + pl.col("high")) / 2
+    half = (((pl.col("high") - pl.col("low")) / 2) ** 2 + seed_half**2).sqrt()
+    widened = joined.with_columns(low=(center - half).clip(*limits), high=(center + half).clip(*limits))
+    return widened.select(*keys, "shifts", "value", "n", "seeds", "low", "high").sort(keys, nulls_last=True)
 
 
 def _student(seeds: int) -> float:
-    """Return the 97.5 % point of Student's t for the mean of so many seeds; 0 for one, of which no
-    scatter is known.
-    """
+    """Return the 97.5 % quantile of Student's t for the mean of ``seeds`` values, or 0 for a single seed."""
     if seeds < 2:
         return 0.0
     from scipy.stats import t
@@ -186,19 +190,18 @@ def _student(seeds: int) -> float:
     return float(t.ppf(0.975, seeds - 1))
 
 
-# Train all arms alike, evaluate them together, and keep both so that a comparison that was stopped goes
-# on.
+# Training and evaluation. Both can be resumed.
 
 
-# Images per call of a model: small networks gain from more than a suite's usual few.
-BATCH = 64
-# Seconds between two looks at how far the trainings are.
-PULSE = 1.0
+# Images per forward pass; small networks run faster with more than a suite's default.
+IMAGES_PER_BATCH = 64
+# Seconds between two updates of the progress bar.
+POLL_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
 class Compared:
-    """A comparison: the recipe, the folder, the trainings, and the suites that they are judged by."""
+    """A comparison: base recipe, output folder, trainings, and the suites for evaluation."""
 
     recipe: Recipe
     out: Path
@@ -226,15 +229,27 @@ def compare(
     workers: int = 2,
     **changes: Any,
 ) -> dict[str, pl.LazyFrame]:
-    """Train every arm with every seed, evaluate all in one run per suite, and return the tables by suite.
+    """Train every arm with every seed and evaluate all models in one run per suite.
 
-    ``changes`` are those of ``train``. ``limit`` is how many images of a suite's source the
-    models are judged by. Whatever is finished in ``out`` already is not done again; an arm or a
-    seed that is added later joins the others.
+    Finished trainings and evaluations in ``out`` are reused; arms and seeds can be added later.
+
+    Args:
+        recipe: A recipe, its name, or the path of a TOML file.
+        out: Folder for the trained models and the runs.
+        arms: Augmentations to compare; the first is the baseline.
+        seeds: Number of seeds per arm.
+        suites: Suites to evaluate with; by default those of the recipe.
+        limit: Evaluate only this many images of each suite's source.
+        device: Torch device; by default a GPU if there is one.
+        workers: Number of trainings to run in parallel.
+        **changes: Recipe keys to override, as in ``train``.
+
+    Returns:
+        The result tables by suite.
     """
-    made = prepare(recipe, out, arms=arms, seeds=seeds, suites=suites, **changes)
-    train_all(made, device=device, workers=workers)
-    return evaluate(made, limit=limit)
+    comparison = prepare(recipe, out, arms=arms, seeds=seeds, suites=suites, **changes)
+    train_all(comparison, device=device, workers=workers)
+    return evaluate(comparison, limit=limit)
 
 
 def prepare(
@@ -246,80 +261,84 @@ def prepare(
     suites: Sequence[str] = (),
     **changes: Any,
 ) -> Compared:
-    """Return a comparison of which every part has been read and checked, before anything runs."""
+    """Return a comparison after loading and checking all its parts, so that mistakes fail early."""
     base = load(recipe).override(named_changes(changes))
-    chosen = tuple(suites) or base.suites
-    if not chosen:
-        raise SoritesError(f"recipe {base.name} names no suites to compare arms by; name one with --suite")
-    for suite in chosen:
+    selected = tuple(suites) or base.suites
+    if not selected:
+        raise SoritesError(
+            f"Recipe {base.name} names no suites to compare arms with; add {option('suite', 'SUITE')}."
+        )
+    for suite in selected:
         load_suite(suite)
-    made = Compared(base, Path(out), members(arms, seeds, base.seed), chosen)
-    _check_augmentations(made)
-    return made
+    comparison = Compared(base, Path(out), members(arms, seeds, base.seed), selected)
+    _check_augmentations(comparison)
+    return comparison
 
 
-def _check_augmentations(made: Compared) -> None:
-    """Make each augmentation once, so that an unknown name is reported before anything runs."""
+def _check_augmentations(comparison: Compared) -> None:
+    """Build each augmentation once, so that an unknown name fails before any training."""
     try:
-        named = importlib.import_module("sorites.training.augment.named")
+        module = importlib.import_module("sorites.training.augment.named")
     except ModuleNotFoundError as error:
         raise MissingExtra("training", "train") from error
-    for arm in made.arms:
-        asked = Member(arm, made.recipe.seed).recipe(made.recipe).augment
-        named.of_recipe(asked.names, made.recipe.data.size or 32, asked.options)
+    for arm in comparison.arms:
+        augment = Member(arm, comparison.recipe.seed).recipe(comparison.recipe).augment
+        module.of_recipe(augment.names, comparison.recipe.data.size or 32, augment.options)
 
 
-def train_all(made: Compared, *, device: str | None = None, workers: int = 2, bar: ToldBar = no_bar) -> None:
-    """Train what is not trained yet, ``workers`` trainings at a time in processes of one thread each."""
-    work = functools.partial(train_member, made.recipe, made.out, device)
-    unfinished = [member for member in made.members if not is_finished(member.folder(made.out))]
-    for member in made.members:
+def train_all(
+    comparison: Compared, *, device: str | None = None, workers: int = 2, bar: ToldBar = no_bar
+) -> None:
+    """Train all unfinished members, ``workers`` at a time, in single-threaded processes."""
+    work = functools.partial(train_member, comparison.recipe, comparison.out, device)
+    unfinished = [member for member in comparison.members if not is_finished(member.folder(comparison.out))]
+    for member in comparison.members:
         if member not in unfinished:
-            work(member)  # nothing is left to do there, but the folder of another recipe is refused
+            work(member)  # already trained; this only refuses a folder of a different recipe
     if not unfinished:
         return
-    with _watched(made, bar) as tell:
+    with _watched(comparison, bar) as set_text:
         for member, _ in ENGINES.get("processes")(unfinished, work, workers):
-            tell(f"{member.name} is trained")
+            set_text(f"{member.name} is trained")
 
 
 def train_member(base: Recipe, out: Path, device: str | None, member: Member) -> None:
-    """Train one member where that is not done."""
+    """Train one member unless it is finished."""
     try:
         train(member.recipe(base), member.folder(out), device=device, workers=1, checkpoint_seconds=20)
-    except SoritesError as error:  # some of its kinds do not travel between processes
+    except SoritesError as error:  # some subclasses cannot be pickled
         raise SoritesError(f"{member.name}: {error}") from None
 
 
 @contextlib.contextmanager
-def _watched(made: Compared, bar: ToldBar) -> Iterator[Callable[[str], None]]:
-    """Keep a bar of all trainings while they run elsewhere, by the histories that they write beside
-    their checkpoints.
-    """
-    done, words = threading.Event(), [""]
+def _watched(comparison: Compared, bar: ToldBar) -> Iterator[Callable[[str], None]]:
+    """Update a progress bar while members train in other processes, from the histories they write."""
+    done, text_holder = threading.Event(), [""]
 
     def percent() -> int:
-        return sum(_percent(made.recipe, member.folder(made.out)) for member in made.members)
+        return sum(
+            _percent(comparison.recipe, member.folder(comparison.out)) for member in comparison.members
+        )
 
     def watch() -> None:
-        shown = percent()
-        tick = bar("training", 100 * len(made.members), shown)
-        while not done.wait(PULSE):
+        last = percent()
+        tick = bar("training", 100 * len(comparison.members), last)
+        while not done.wait(POLL_SECONDS):
             now = percent()
-            tick(now - shown, words[0])
-            shown = now
+            tick(now - last, text_holder[0])
+            last = now
 
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
     try:
-        yield lambda text: words.__setitem__(0, text)
+        yield lambda text: text_holder.__setitem__(0, text)
     finally:
         done.set()
         watcher.join()
 
 
 def _percent(base: Recipe, folder: Path) -> int:
-    """Return how many percent of a training are done, as its folder has it."""
+    """Return the percentage of a training that is done, read from its folder."""
     if is_finished(folder):
         return 100
     try:
@@ -335,16 +354,24 @@ def _percent(base: Recipe, folder: Path) -> int:
     return 0
 
 
-def evaluate(made: Compared, *, limit: int | None = None, bar: Bar | None = None) -> dict[str, pl.LazyFrame]:
-    """Return the tables of all trained models by suite; another set of them or another limit has a
-    run folder of its own.
+def evaluate(
+    comparison: Compared, *, limit: int | None = None, bar: Bar | None = None
+) -> dict[str, pl.LazyFrame]:
+    """Evaluate all trained models and return the tables by suite.
+
+    Each combination of models and ``limit`` has its own run folder.
     """
-    models = {member.name: f"trained:{member.folder(made.out)}" for member in made.members}
-    held = digest(*models, limit, size=4).hex()
-    where = made.out / "runs"
+    models = {member.name: f"trained:{member.folder(comparison.out)}" for member in comparison.members}
+    key = digest(*models, limit, size=4).hex()
+    runs = comparison.out / "runs"
     return {
         suite: run(
-            suite, models=models, limit=limit, batch=BATCH, out=where / f"{Path(suite).stem}_{held}", bar=bar
+            suite,
+            models=models,
+            limit=limit,
+            batch=IMAGES_PER_BATCH,
+            out=runs / f"{Path(suite).stem}_{key}",
+            bar=bar,
         )
-        for suite in made.suites
+        for suite in comparison.suites
     }

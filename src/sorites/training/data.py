@@ -1,6 +1,4 @@
-"""The data of a recipe: training images, a validation part that shares none of them, and the
-classes of both.
-"""
+"""The data of a recipe: training images, a disjoint validation part, and their classes."""
 
 from __future__ import annotations
 
@@ -15,6 +13,7 @@ from sorites import core
 from sorites.core import CLEAN, Sample
 from sorites.core.errors import MissingExtra, SoritesError, UnknownName
 from sorites.core.labels import Labels, OpenLabels, imagenet, labels
+from sorites.core.messages import option
 from sorites.core.rng import digest
 from sorites.evaluation.samples import in_order, unique
 from sorites.evaluation.storage.contents import COLUMNS, contents
@@ -27,76 +26,78 @@ from sorites.training.recipe import CapturedPart, Data, Recipe, ValidationPart
 if TYPE_CHECKING:
     import torch
 
-# Categories of several classes, learnt with a head that knows the classes: the loss with which FOCUS was
-# fine-tuned.
+# Categories of several classes: FOCUS was fine-tuned on ten categories with an ImageNet head.
 
 
-# The classes of each category, as places among the logits.
+# For each category, the indices of its classes among the logits.
 Groups = Sequence[Sequence[int]]
 
 
 def focus_groups(categories: Labels) -> Groups:
-    """Return the ImageNet classes that each of FOCUS's categories stands for."""
-    known = accepted(imagenet())
+    """Return the ImageNet classes of each FOCUS category."""
+    classes_of = accepted(imagenet())
     for name in categories.ids:
-        if name not in known:
-            raise UnknownName("category of FOCUS", name, known, f"There are {', '.join(known)}.")
-    return [sorted(known[name]) for name in categories.ids]
+        if name not in classes_of:
+            raise UnknownName("category of FOCUS", name, classes_of, f"Available: {', '.join(classes_of)}.")
+    return [sorted(classes_of[name]) for name in categories.ids]
 
 
-def collated(logits: torch.Tensor, groups: Groups) -> torch.Tensor:
-    """Return logits of the categories, N x (C + 1); the last is that of all classes which are in none."""
+def category_logits(logits: torch.Tensor, groups: Groups) -> torch.Tensor:
+    """Return logits of the categories, N x (C + 1).
+
+    The last column is for all classes outside the categories.
+    """
     import torch
 
-    taken = {place for group in groups for place in group}
-    rest = [place for place in range(logits.shape[1]) if place not in taken]
+    taken = {index for group in groups for index in group}
+    rest = [index for index in range(logits.shape[1]) if index not in taken]
     parts = [*groups, rest] if rest else list(groups)
     return torch.stack([logits[:, list(part)].logsumexp(1) for part in parts], 1)
 
 
-# Parts of a recipe's data: the images kept aside, and what stands in for the originals or beside them.
+# Validation split, and images that replace or extend the originals.
 
 
-def parted(samples: Sequence[Sample], asked: ValidationPart | None) -> tuple[list[Sample], list[Sample]]:
-    """Return the training images and those kept aside; the samples come in the order of their source."""
-    if asked is None or asked.share is None:
+def split_validation(
+    samples: Sequence[Sample], part: ValidationPart | None
+) -> tuple[list[Sample], list[Sample]]:
+    """Split samples, in source order, into training and validation images."""
+    if part is None or part.share is None:
         return list(samples), []
-    share, objects = 1 - asked.share, objects_of(samples)
-    if asked.split == "object":
+    share, objects = 1 - part.share, objects_of(samples)
+    if part.split == "object":
         split = by_object(
-            objects, [-1 if sample.label is None else sample.label for sample in samples], share, asked.seed
+            objects, [-1 if sample.label is None else sample.label for sample in samples], share, part.seed
         )
         train, test = list(split.train), list(split.test)
     else:
         train, test = (
-            permuted(len(samples), share, asked.seed)
-            if asked.split == "permuted"
-            else by_hash(objects, share, asked.seed)
+            permuted(len(samples), share, part.seed)
+            if part.split == "permuted"
+            else by_hash(objects, share, part.seed)
         )
         if train and test:
             Split(tuple(train), tuple(test), objects)  # refuses images of one object on both sides
-    return [samples[place] for place in train], [samples[place] for place in test]
+    return [samples[index] for index in train], [samples[index] for index in test]
 
 
-def composed(base: SampleImages, data: Data, space: Labels) -> Images:
-    """Return the training images with captures in their place, DeepAugment's after them, and made
-    ones among them.
-    """
+def compose_images(base: SampleImages, data: Data, space: Labels) -> Images:
+    """Return the training images with captures, DeepAugment images and generated images as configured."""
     whole: Images = base
     if data.captures is not None:
-        whole = _captured(base, data.captures, data.source, space)
+        whole = _with_captures(base, data.captures, data.source, space)
     if data.deep_augment is not None:
         whole = deep_augmented(whole, data.deep_augment.root, data.deep_augment.folders)
     if data.made is not None:
-        made = [sample for sample in core.source(data.made.source, space) if sample.label is not None]
-        whole = mixed(whole, SampleImages([_named(sample) for sample in made]), data.made.share)
+        generated = [sample for sample in core.source(data.made.source, space) if sample.label is not None]
+        whole = mixed(
+            whole, SampleImages([_with_setting_in_id(sample) for sample in generated]), data.made.share
+        )
     return whole
 
 
-def _named(sample: Sample) -> Sample:
-    """Return a sample under an id that says its setting too, because made images of one object
-    share theirs.
-    """
+def _with_setting_in_id(sample: Sample) -> Sample:
+    """Return a sample with its setting in the id, since generated images of one object share their id."""
     return (
         sample
         if sample.shift == CLEAN
@@ -104,49 +105,49 @@ def _named(sample: Sample) -> Sample:
     )
 
 
-def _captured(base: SampleImages, asked: CapturedPart, source: str, space: Labels) -> Images:
+def _with_captures(base: SampleImages, config: CapturedPart, source: str, space: Labels) -> Images:
     settings = captures.settings("val")
-    samples = list(core.source(source, space)) if asked.by == "files" else []
+    samples = list(core.source(source, space)) if config.by == "files" else []
 
-    def shots(kept: Sequence[core.SettingValue]) -> captures.Shots:
-        if asked.by == "camera":
-            return captures.simulated(base, kept)
+    def shots(chosen: Sequence[core.SettingValue]) -> captures.Shots:
+        if config.by == "camera":
+            return captures.simulated(base, chosen)
         return captures.captured_files(
-            base, samples, [setting for setting in kept if not isinstance(setting, float | int)]
+            base, samples, [setting for setting in chosen if not isinstance(setting, float | int)]
         )
 
-    if asked.cut is not None and asked.measured_on is None:
-        settings = captures.published_settings(asked.cut)
-    elif asked.cut is not None and asked.measured_on is not None:
-        settings = captures.kept(
-            settings, captures.mean_lpips(base, shots(settings), asked.measured_on), asked.cut
+    if config.cut is not None and config.measured_on is None:
+        settings = captures.published_settings(config.cut)
+    elif config.cut is not None and config.measured_on is not None:
+        settings = captures.near_settings(
+            settings, captures.mean_lpips(base, shots(settings), config.measured_on), config.cut
         )
-    return captures.Captured(base, shots(settings), asked.share)
+    return captures.Captured(base, shots(settings), config.share)
 
 
-# In the place of a list of labels: the classes that the source turns out to have.
-FOUND = "found"
+# Value of data.labels that takes the classes found in the source.
+LABELS_FROM_SOURCE = "found"
 
 
 @dataclass(frozen=True)
 class TrainingData:
-    """The images that a training learns from and is judged by."""
+    """The images that a training learns from and is validated with."""
 
     train: Images
     validation: Images | None
     labels: Labels
     framed: bool = False
-    """True where images are only scaled to the network's input, never cropped."""
+    """True if images are only scaled to the network's input, never cropped."""
     samples: Mapping[str, Sequence[Sample]] = field(default_factory=dict)
-    """The samples behind the images by part, where it is known which; what they are decoded from
-    enters the data's hash.
-    """
+    """The samples behind the images by part, if they map one to one; their content enters the data hash."""
     categories: Groups | None = None
-    """The classes that each category stands for, where the labels are categories."""
+    """The classes of each category if the labels are categories."""
 
     def listed(self, before: pl.DataFrame | None = None) -> pl.DataFrame:
-        """Return a row for each image: its part, id and label, and the content of its file; files
-        known ``before`` are not read again.
+        """Return one row per image: part, id, label, and the content hash of its file.
+
+        Args:
+            before: Rows of an earlier call; unchanged files in it are not read again.
         """
         parts = {"train": self.train} | ({} if self.validation is None else {"validation": self.validation})
         return pl.concat([self._rows(part, images, before) for part, images in parts.items()])
@@ -156,45 +157,53 @@ class TrainingData:
         frame = pl.DataFrame(
             {"part": part, "id": [images.id(i) for i in count], "label": [images.label(i) for i in count]}
         )
-        behind = self.samples.get(part, ())
-        if len(behind) != len(images):
+        samples = self.samples.get(part, ())
+        if len(samples) != len(images):
             return frame.with_columns(pl.lit(None, kind).alias(name) for name, kind in COLUMNS.items())
-        known: pl.DataFrame | None = None
+        reusable: pl.DataFrame | None = None
         if before is not None and before.height:
             old = before.filter(pl.col("part") == part)
-            known = old.select(COLUMNS.names()) if old["id"].to_list() == frame["id"].to_list() else None
-        return pl.concat([frame, contents(behind, known)], how="horizontal")
+            reusable = old.select(COLUMNS.names()) if old["id"].to_list() == frame["id"].to_list() else None
+        return pl.concat([frame, contents(samples, reusable)], how="horizontal")
 
 
 def data_hash(listed: pl.DataFrame) -> str:
-    """Return a hash of the ids, labels and contents of all images, in their order."""
+    """Return a hash of the ids, labels and contents of all images, in order."""
     return digest(*listed.select("part", "id", "label", "content").rows()).hex()
 
 
 def images(recipe: Recipe) -> TrainingData:
-    """Return the images that a recipe names; a part that cannot be trained on or judged by is an
-    error here.
+    """Load the images of a recipe.
+
+    Raises:
+        SoritesError: If a part cannot be trained on or validated with.
     """
     data = recipe.data
-    found, space = _read(data)
-    some = {id(sample) for sample in _fair(found)[: data.limit]}
-    kept, aside = parted([sample for sample in found if id(sample) in some], data.validation)
+    samples, space = _read(data)
+    selected = {id(sample) for sample in _in_fair_order(samples)[: data.limit]}
+    training, validation = split_validation(
+        [sample for sample in samples if id(sample) in selected], data.validation
+    )
     if data.validation is not None and data.validation.source is not None:
-        aside = _labelled(
-            _opened(data.validation.source, space, "validation"), data.validation.source, data.shifted
+        validation = _labelled(
+            _open_source(data.validation.source, space, "validation"), data.validation.source, data.shifted
         )
-        both = {sample.id for sample in kept} & {sample.id for sample in aside}
-        if both and data.validation.source == data.source:
+        shared = {sample.id for sample in training} & {sample.id for sample in validation}
+        if shared and data.validation.source == data.source:
             raise SoritesError(
-                f"data.validation: {len(both)} of its {len(aside)} images are training images; take a share"
+                f"data.validation: {len(shared)} of its {len(validation)} images are training "
+                "images; use a share instead"
             )
-    kept, aside = _fair(kept), _fair(aside)[: None if data.validation is None else data.validation.limit]
+    training, validation = (
+        _in_fair_order(training),
+        _in_fair_order(validation)[: None if data.validation is None else data.validation.limit],
+    )
     whole = TrainingData(
-        composed(SampleImages(kept), data, space),
-        None if data.validation is None else SampleImages(aside),
+        compose_images(SampleImages(training), data, space),
+        None if data.validation is None else SampleImages(validation),
         space if data.categories is None else imagenet(),
-        all(sample.framed for sample in (*kept, *aside)),
-        {"train": kept, "validation": aside},
+        all(sample.framed for sample in (*training, *validation)),
+        {"train": training, "validation": validation},
         None if data.categories is None else focus_groups(space),
     )
     check(whole, recipe)
@@ -202,101 +211,100 @@ def images(recipe: Recipe) -> TrainingData:
 
 
 def check(data: TrainingData, recipe: Recipe) -> None:
-    """Refuse data that cannot be trained on: an empty part, one class, a label without an output."""
+    """Raise an error for an empty part, a single class, or a label without an output."""
     source = recipe.data.source
     if not len(data.train):
-        raise SoritesError(f"data: no training images are left of {source} beside the validation part")
+        raise SoritesError(f"data: no training images of {source} are left beside the validation part")
     if data.validation is not None and not len(data.validation):
         raise SoritesError(
-            f"data.validation: it is empty ({len(data.train)} training images of {source}); take a larger"
-            " share"
+            f"data.validation is empty ({len(data.train)} training images of {source}); use a larger share"
         )
     for part in (data.train, data.validation) if data.validation is not None else (data.train,):
         _check_labels(part, len(data.labels))
-    counted = Counter(data.train.label(place) for place in range(len(data.train)))
-    if len(counted) == 1:
-        named = data.labels.names if data.categories is None else recipe.data.labels
-        only = named[next(iter(counted))]
+    counts = Counter(data.train.label(index) for index in range(len(data.train)))
+    if len(counts) == 1:
+        names = data.labels.names if data.categories is None else recipe.data.labels
+        only = names[next(iter(counts))]
         raise SoritesError(
-            f"data: all {len(data.train)} training images of {source} are of one class ({only}); wanted"
-            " several"
+            f"data: all {len(data.train)} training images of {source} are of one class ({only}); need several"
         )
 
 
 def _check_labels(part: Images, classes: int) -> None:
-    for place in range(len(part)):
-        if not 0 <= part.label(place) < classes:
+    for index in range(len(part)):
+        if not 0 <= part.label(index) < classes:
             raise SoritesError(
-                f"{part.id(place)} has the label {part.label(place)}, and the model has outputs for 0 to"
-                f" {classes - 1}: name all classes in data.labels"
+                f"{part.id(index)} has label {part.label(index)}, but the model has outputs 0 to "
+                f"{classes - 1}: list all classes in data.labels"
             )
 
 
-class _Found(OpenLabels):
-    """Takes every class that a source asks for, and remembers how it was spelled."""
+class _RecordingLabels(OpenLabels):
+    """Accepts every class name of a source and records its spelling."""
 
     def __bool__(self) -> bool:
         return True
 
     def find(self, name: str) -> int:
-        place = super().find(name)
-        self.spelled.setdefault(place, name)
-        return place
+        index = super().find(name)
+        self.spelled.setdefault(index, name)
+        return index
 
     @property
     def spelled(self) -> dict[int, str]:
-        found: dict[int, str] = self.__dict__.setdefault("_spelled", {})
-        return found
+        spelled: dict[int, str] = self.__dict__.setdefault("_spelled", {})
+        return spelled
 
 
 def _read(data: Data) -> tuple[list[Sample], Labels]:
-    """Return the labelled clean images of the source in a fair order, and the classes."""
-    if data.labels != FOUND:
+    """Return the labelled images of the source and the classes."""
+    if data.labels != LABELS_FROM_SOURCE:
         space = labels(data.labels)
-        return _labelled(_opened(data.source, space, "source"), data.source, data.shifted), space
-    asked = _Found((), (), {})
-    samples = [sample for sample in _opened(data.source, asked, "source") if sample.label is not None]
-    used = {sample.label for sample in samples}
-    names = sorted(asked.spelled[place] for place in used if place is not None)
+        return _labelled(_open_source(data.source, space, "source"), data.source, data.shifted), space
+    recorder = _RecordingLabels((), (), {})
+    samples = [sample for sample in _open_source(data.source, recorder, "source") if sample.label is not None]
+    used_labels = {sample.label for sample in samples}
+    names = sorted(recorder.spelled[index] for index in used_labels if index is not None)
     if not names:
-        raise SoritesError(
-            f"data: {data.source} has no class folders that labels could be found from; name data.labels"
-        )
+        raise SoritesError(f"data: {data.source} has no class folders to take labels from; set data.labels")
     space = labels(names)
-    moved = {place: names.index(name) for place, name in asked.spelled.items() if name in names}
-    renamed = [replace(sample, label=moved[sample.label]) for sample in samples if sample.label is not None]
+    new_label = {index: names.index(name) for index, name in recorder.spelled.items() if name in names}
+    renamed = [
+        replace(sample, label=new_label[sample.label]) for sample in samples if sample.label is not None
+    ]
     return _labelled(renamed, data.source, data.shifted), space
 
 
-def _opened(spec: str, space: Labels, key: str) -> Iterable[Sample]:
-    """Return the images of a source; where they cannot be read, the error says which key of the
-    recipe names them.
-    """
+def _open_source(spec: str, space: Labels, key: str) -> Iterable[Sample]:
+    """Open a source; errors name the recipe key that refers to it."""
     try:
         return core.source(spec, space)
     except MissingExtra:
         raise
     except SoritesError as error:
         if isinstance(error.__context__, UnknownName):
-            raise SoritesError(f"{error} To take the classes that the source has: --labels found") from error
-        told = str(error).rstrip(".")
+            raise SoritesError(
+                f"{error} To use the classes of the source: {option('labels', 'found')}"
+            ) from error
+        text = f"{error}".rstrip(".")
         raise SoritesError(
-            f'{told}. The recipe has data.{key} = "{spec}"; name your own: --{key} SOURCE:PATH'
+            f'{text}. The recipe has data.{key} = "{spec}"; to use your own: {option(key, "SOURCE:PATH")}'
         ) from error
 
 
 def _labelled(source: Iterable[Sample], where: str, shifted: bool) -> list[Sample]:
-    """Return images with their classes, each under an id of its own.
+    """Return labelled images with unique ids.
 
-    One of no class stays, to be refused by name, unless its source says that it shows none of the classes.
+    Images without a label are kept, so that they are reported later, unless their source marks them as
+    showing none of the classes.
     """
-    some = [sample for sample in source if shifted or sample.shift == CLEAN]
-    known = [sample for sample in some if sample.label is not None or sample.split != "unknown"]
-    if not known:
-        raise SoritesError(f"data: {where} holds no clean images of the classes in data.labels")
-    unique(known)
-    return known
+    allowed = [sample for sample in source if shifted or sample.shift == CLEAN]
+    labelled = [sample for sample in allowed if sample.label is not None or sample.split != "unknown"]
+    if not labelled:
+        raise SoritesError(f"data: {where} has no clean images of the classes in data.labels")
+    unique(labelled)
+    return labelled
 
 
-def _fair(samples: Sequence[Sample]) -> list[Sample]:
+def _in_fair_order(samples: Sequence[Sample]) -> list[Sample]:
     return list(in_order(core.Source("data", samples))) if samples else []

@@ -1,6 +1,4 @@
-"""The history of a training: loss, accuracy and rate over the steps, in a few hundred rows however
-long it was.
-"""
+"""The training history: loss, accuracy and learning rate in a few hundred rows, however long the training."""
 
 from __future__ import annotations
 
@@ -14,29 +12,25 @@ import polars as pl
 from sorites.io.files import write_bytes
 from sorites.metrics import wilson_interval
 
-# Shares with their n and interval, as plain numbers.
-
 
 def share_with_interval(value: float, n: int) -> dict[str, Any]:
-    """Return a share seen in ``n`` images with its 95 % interval (Wilson)."""
+    """Return an accuracy over ``n`` images with its 95 % Wilson interval, as a plain dict."""
     frame = pl.DataFrame({"accuracy": [value], "n": [n]})
     return frame.with_columns(**wilson_interval(pl.col("accuracy"), pl.col("n"))).row(0, named=True)
 
 
 FILE = "history.jsonl"
-# The approximate number of rows of a training.
-ROWS = 400
+# Approximate number of rows per training.
+TARGET_ROWS = 400
 
 Row = dict[str, Any]
 
 
 class History:
-    """Rows of what a training gave: means over the steps since the row before, and the validation
-    part's numbers.
-    """
+    """Rows of training means since the previous row, and of validation results."""
 
     def __init__(self, steps: int) -> None:
-        self.every = max(1, steps // ROWS)
+        self.every = max(1, steps // TARGET_ROWS)
         self.rows: list[Row] = []
         self._sums = {"loss": 0.0, "right": 0, "seen": 0, "steps": 0, "seconds": 0.0}
         self._last: deque[tuple[float, float, float]] = deque(maxlen=20)
@@ -44,7 +38,7 @@ class History:
     def add(
         self, step: int, loss: float, right: int, seen: int, seconds: float, rate: float, epoch: float
     ) -> None:
-        """Note a step; every so often this makes a row."""
+        """Record a step; every ``self.every`` steps a row is written."""
         sums = self._sums
         for key, value in (
             ("loss", loss),
@@ -70,15 +64,13 @@ class History:
         self._last.append((loss, right / seen, seen / max(seconds, 1e-9)))
 
     def text(self, validation: float | None = None) -> str:
-        """Return the means over the last few steps in words, with the latest validation accuracy
-        where there is one.
-        """
+        """Return a progress text: means over the last steps, and the latest validation accuracy."""
         loss, accuracy, speed = (sum(column) / len(self._last) for column in zip(*self._last, strict=True))
-        judged = "" if validation is None else f"  validation {100 * validation:.1f} %"
-        return f"loss {loss:.2f}  accuracy {100 * accuracy:.0f} %{judged}  {speed:.0f} images/s"
+        suffix = "" if validation is None else f"  validation {100 * validation:.1f} %"
+        return f"loss {loss:.2f}  accuracy {100 * accuracy:.0f} %{suffix}  {speed:.0f} images/s"
 
     def validated(self, step: int, epoch: float, loss: float, right: int, n: int) -> None:
-        """Note the validation part's numbers after a step."""
+        """Record validation results after a step."""
         share = share_with_interval(right / n, n)
         self.rows.append(
             {
@@ -91,19 +83,18 @@ class History:
         )
 
     def state(self) -> dict[str, Any]:
-        """Return what a checkpoint keeps."""
+        """Return the state to store in a checkpoint."""
         return {"rows": self.rows, "sums": self._sums}
 
     def restore(self, state: dict[str, Any]) -> None:
         self.rows, self._sums = list(state["rows"]), dict(state["sums"])
 
     def write(self, folder: Path) -> None:
-        """Write all rows as JSON lines."""
         write_bytes("".join(json.dumps(row) + "\n" for row in self.rows).encode(), folder / FILE)
 
 
 def read(folder: Path) -> list[Row]:
-    """Return the rows that a training wrote."""
+    """Return the rows of a training's history file, or an empty list."""
     path = folder / FILE
     return (
         [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []

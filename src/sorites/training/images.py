@@ -1,4 +1,4 @@
-"""The images that a model is trained on: labelled, by their place, each with a generator of its own."""
+"""Labelled training images addressed by index, and train/test splits of them."""
 
 from __future__ import annotations
 
@@ -16,69 +16,66 @@ from sorites.core.rng import digest
 
 
 class Images(Protocol):
-    """Labelled images by their place, 0 to N - 1.
+    """Labelled images with indices 0 to N - 1.
 
-    ``image`` gets a generator that belongs to the seed, the epoch and the place, so that what is
-    drawn for an image follows from nothing else: not from the batch, the workers, or where a
-    stopped training goes on.
+    ``image`` receives a generator seeded by training seed, epoch and index, so that random draws do not
+    depend on the batch, the number of workers, or where a training was resumed.
     """
 
     def __len__(self) -> int: ...
 
-    def id(self, place: int) -> str: ...
+    def id(self, index: int) -> str: ...
 
-    def label(self, place: int) -> int: ...
+    def label(self, index: int) -> int: ...
 
-    def image(self, place: int, rng: np.random.Generator) -> ImageU8:
-        """Return the image in 8 bits (H x W x 3) at its own size."""
+    def image(self, index: int, rng: np.random.Generator) -> ImageU8:
+        """Return the image as uint8, H x W x 3, at its original size."""
         ...
 
 
 @dataclass(frozen=True)
 class SampleImages:
-    """The images of samples as they are."""
+    """Unmodified images of samples."""
 
     samples: Sequence[Sample]
 
     def __post_init__(self) -> None:
-        without = next((sample.id for sample in self.samples if sample.label is None), None)
-        if without is not None:
+        unlabelled = next((sample.id for sample in self.samples if sample.label is None), None)
+        if unlabelled is not None:
             raise SoritesError(
-                f"wanted a label for every training image; {without} has none that is in the labels."
+                f"Every training image needs a label; the label of {unlabelled} is not among data.labels."
             )
 
     def __len__(self) -> int:
         return len(self.samples)
 
-    def id(self, place: int) -> str:
-        return self.samples[place].id
+    def id(self, index: int) -> str:
+        return self.samples[index].id
 
-    def label(self, place: int) -> int:
-        label = self.samples[place].label
+    def label(self, index: int) -> int:
+        label = self.samples[index].label
         assert label is not None
         return label
 
-    def image(self, place: int, rng: np.random.Generator) -> ImageU8:
-        return self.samples[place].load()
+    def image(self, index: int, rng: np.random.Generator) -> ImageU8:
+        return self.samples[index].load()
 
 
-# Splits of training data: as FOCUS drew its own, by the hash of ids, and by the object that is shown.
+# Train/test splits.
 
 
-# The seed and the share of training images of the published split of FOCUS (Kattakinda & Feizi,
-# ICML 2022).
+# Seed and training share of the published FOCUS split (Kattakinda & Feizi, ICML 2022).
 FOCUS_SEED, FOCUS_SHARE = 7342984, 0.7
 
-# The fewest objects that make a coarse class: with fewer, a split by object leaves some class on one
-# side only.
-LEAST = 4
+# Smaller coarse classes are dropped, since a split by object could leave them on one side only.
+MIN_OBJECTS_PER_CLASS = 4
 
 
 @dataclass(frozen=True)
 class Split:
-    """The places of the training images and those of the others, of which no object is shown on both sides.
+    """Indices of training and test images that share no object.
 
-    ``objects`` names what each place shows; it has one entry per place of the whole list.
+    ``objects`` names the object shown by each image of the whole list.
     """
 
     train: tuple[int, ...]
@@ -86,105 +83,105 @@ class Split:
     objects: Sequence[str]
 
     def __post_init__(self) -> None:
-        for side, places in (("training", self.train), ("other", self.test)):
-            if not places:
+        for side, indices in (("training", self.train), ("other", self.test)):
+            if not indices:
                 raise SoritesError(
-                    f"wanted images on both sides of a split; the {side} side has none of"
-                    f" {len(self.objects)}."
+                    f"Both sides of a split need images; the {side} side has none of {len(self.objects)}."
                 )
-        both = {self.objects[place] for place in self.train} & {self.objects[place] for place in self.test}
+        both = {self.objects[index] for index in self.train} & {self.objects[index] for index in self.test}
         if both:
             raise SoritesError(
-                f"wanted each object on one side of a split; {len(both)} objects are shown on both, such as"
-                f" {min(both)}. A model would be tested on objects that it was trained on. Split by object:"
-                " sorites.training.images.by_object"
+                f"{len(both)} objects are on both sides of the split, such as {min(both)}, so a "
+                "model would be tested on objects it was trained on. Use "
+                "sorites.training.images.by_object."
             )
 
 
 def permuted(count: int, share: float, seed: int) -> tuple[list[int], list[int]]:
-    """Return the places of the first ``share`` of a random order and of the rest, as torch's
-    ``random_split`` draws them.
+    """Return the indices of a random ``share`` and of the rest, as torch's ``random_split`` draws them.
 
-    The order is torch's own permutation, and the first part has the share rounded down: the
-    released code of FOCUS does so with the seed 7342984 and the share 0.7. It knows nothing of
-    objects: lay ``Split`` on it where several images show one.
+    The first part has the share rounded down. The released code of FOCUS splits like this with seed 7342984
+    and share 0.7. Objects are ignored: check the result with ``Split`` if several images show one object.
     """
     import torch
 
-    _refuse_share(share)
+    _check_share(share)
     order = torch.randperm(count, generator=torch.Generator().manual_seed(seed)).tolist()
     first = int(count * share)
     return order[:first], order[first:]
 
 
 def by_hash(ids: Sequence[str], share: float, seed: int) -> tuple[list[int], list[int]]:
-    """Return the places of ``share`` of the ids and of the rest, each in the order of the list.
+    """Return the indices of ``share`` of the ids and of the rest, each in list order.
 
-    Which ids are taken follows from the seed and the ids alone: neither the order of the list nor
-    the other ids matter to their order, so that the first part of a longer list agrees with that of
-    a shorter one as far as it can.
+    Ids are ranked by their hash with the seed, so neither the order of the list nor other ids affect the
+    ranking, and splits of a list and of a longer version of it largely agree.
     """
-    _refuse_share(share)
-    order = sorted(range(len(ids)), key=lambda place: digest("split", seed, ids[place]))
+    _check_share(share)
+    order = sorted(range(len(ids)), key=lambda index: digest("split", seed, ids[index]))
     first = set(order[: int(len(ids) * share)])
-    return [place for place in range(len(ids)) if place in first], [
-        place for place in range(len(ids)) if place not in first
+    return [index for index in range(len(ids)) if index in first], [
+        index for index in range(len(ids)) if index not in first
     ]
 
 
 def by_object(objects: Sequence[str], classes: Sequence[int], share: float, seed: int) -> Split:
-    """Return a split of places in which each object stands on one side, with ``share`` of the objects
-    of every class in training.
+    """Split images by object, with ``share`` of the objects of each class in training.
 
-    Objects are taken in the order of their hash with the seed. A class of two objects or more has at
-    least one on each side.
+    Objects are ranked by their hash with the seed. Each class needs two objects and has at least one on each
+    side.
     """
-    _refuse_share(share)
+    _check_share(share)
     if len(objects) != len(classes):
-        raise SoritesError(f"wanted a class for each of {len(objects)} images, got {len(classes)}.")
+        raise SoritesError(f"Expected one class for each of {len(objects)} images, got {len(classes)}.")
     class_of = dict(zip(objects, classes, strict=True))
-    taken: set[str] = set()
+    training_objects: set[str] = set()
     for class_ in sorted(set(classes)):
-        own = sorted(
-            (obj for obj, its in class_of.items() if its == class_),
+        ranked = sorted(
+            (obj for obj, object_class in class_of.items() if object_class == class_),
             key=lambda obj: digest("thing", seed, obj),
         )
-        if len(own) < 2:
+        if len(ranked) < 2:
             raise SoritesError(
-                f"wanted at least two objects of each class to split by object; class {class_} has only"
-                f" {own[0]}. Take coarser classes: sorites.training.images.coarse"
+                f"A split by object needs at least two objects of each class; class {class_} has "
+                f"only {ranked[0]}. Use coarser classes: sorites.training.images.coarse"
             )
-        taken.update(own[: min(len(own) - 1, max(1, math.floor(len(own) * share + 0.5)))])
-    sides = ([place for place, obj in enumerate(objects) if (obj in taken) == side] for side in (True, False))
+        training_objects.update(ranked[: min(len(ranked) - 1, max(1, math.floor(len(ranked) * share + 0.5)))])
+    sides = (
+        [index for index, obj in enumerate(objects) if (obj in training_objects) == side]
+        for side in (True, False)
+    )
     train, test = (tuple(side) for side in sides)
     return Split(train, test, objects)
 
 
-def coarse(objects: Sequence[str], least: int = LEAST) -> Mapping[str, str]:
-    """Map objects to coarse classes, the first folder of their ids; classes of fewer than ``least``
-    objects are left out.
+def coarse(objects: Sequence[str], least: int = MIN_OBJECTS_PER_CLASS) -> Mapping[str, str]:
+    """Map objects to coarse classes, the first folder of their ids.
 
-    Of the built-in cut-outs these are animals, food, hobbies and so on: few enough that both sides
-    of a split by object show each.
+    Classes with fewer than ``least`` objects are dropped.
+
+    For the built-in cut-outs these are animals, food, hobbies and so on, few enough that both sides of a
+    split by object show each class.
     """
     folder = {obj: obj.partition("/")[0] for obj in set(objects) if "/" in obj}
     sizes = Counter(folder.values())
-    kept = {obj: class_ for obj, class_ in sorted(folder.items()) if sizes[class_] >= least}
-    if len(set(kept.values())) < 2:
+    class_of = {obj: class_ for obj, class_ in sorted(folder.items()) if sizes[class_] >= least}
+    if len(set(class_of.values())) < 2:
         raise SoritesError(
-            f"wanted two classes or more with {least} objects each, named by the first folder of the objects'"
-            " ids."
+            f"Need at least two classes with {least} objects each, where the class is the first "
+            "folder of an object's id."
         )
-    return kept
+    return class_of
 
 
 def objects_of(samples: Sequence[Sample]) -> list[str]:
-    """Return what each sample shows: the id of a sample belongs to the object, and all its images
-    share it.
+    """Return the object shown by each sample.
+
+    Samples are identified by their object, so this is the sample id.
     """
     return [sample.id for sample in samples]
 
 
-def _refuse_share(share: float) -> None:
+def _check_share(share: float) -> None:
     if not 0 < share < 1:
-        raise SoritesError(f"wanted the share of training images between 0 and 1, got {share}.")
+        raise SoritesError(f"The share of training images must be between 0 and 1, got {share}.")

@@ -1,9 +1,7 @@
-"""Train a model by a recipe, in plain torch: steps, validation, checkpoints, and the folder of the
-trained model at the end.
+"""Train a model by a recipe.
 
-A training that was stopped, by Ctrl-C or kill -9, goes on where its last checkpoint stands when the
-same command is typed again, and ends with the same weights, bit for bit, as one that nobody stopped
-(on the same machine and device).
+An interrupted training (Ctrl-C or kill -9) resumes from its last checkpoint when the same call is repeated,
+and ends with bit-identical weights on the same machine and device.
 """
 
 from __future__ import annotations
@@ -14,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from sorites.core.errors import MissingExtra, SoritesError
+from sorites.core.messages import option
 from sorites.core.progress import ToldBar
 from sorites.core.torch_tools import one_thread
 from sorites.io.files import locked, sweep_temporaries
@@ -41,14 +40,27 @@ def train(
     command: str = "",
     **changes: Any,
 ) -> Path:
-    """Train a model by a recipe, by its name or path, and return the folder that ``trained:DIR`` names.
+    """Train a model by a recipe.
 
-    ``changes`` replace keys of the recipe: ``model="lite0"``, ``epochs=3``, ``**{"optimiser.lr":
-    0.01}``; ``source`` and ``augment`` stand for ``data.source`` and ``augment.names``. An
-    unfinished training of the same recipe in the folder is continued; a finished one is left as it
-    is.
+    An unfinished training of the same recipe in ``out`` is resumed; a finished one is left unchanged.
+
+    Args:
+        recipe: A recipe, its name, or the path of a TOML file.
+        out: Folder for checkpoints and the trained model.
+        device: Torch device; by default a GPU if there is one.
+        workers: Number of threads that decode images.
+        checkpoint_seconds: Time between two checkpoints.
+        bar: Creates a progress bar; called with a name, the number of steps and those done.
+        say: Receives messages about the training.
+        command: The command line, stored in ``train.json``.
+        **changes: Recipe keys to override, such as ``model="lite0"``, ``epochs=3`` or
+        ``**{"optimiser.lr": 0.01}``. ``source``, ``labels``, ``limit``, ``validation``, ``size``, ``augment``
+        and ``lr`` are short for keys of ``data``, ``augment`` and ``optimiser``.
+
+    Returns:
+        The folder, usable as the model ``trained:DIR``.
     """
-    asked = load(recipe).override(named_changes(changes))
+    wanted_recipe = load(recipe).override(named_changes(changes))
     folder = Path(out)
     try:
         import torch
@@ -58,17 +70,17 @@ def train(
         sweep_temporaries(folder)
         before = folders.read(folder)
         if before is not None:
-            folders.refuse_other(before.recipe, asked, folder)
+            folders.check_same_recipe(before.recipe, wanted_recipe, folder)
         if folders.is_finished(folder):
-            say(f"{folder} holds this model already; nothing is left to do")
+            say(f"{folder} already has this trained model; nothing to do")
             return folder
-        training = Training(asked, folder, _device(device), workers or _workers(), say, command)
+        training = Training(wanted_recipe, folder, _device(device), workers or _workers(), say, command)
         training.run(bar, checkpoint_seconds)
     return folder
 
 
 def named_changes(changes: dict[str, Any]) -> dict[str, Any]:
-    """Return changes by the full names of their keys."""
+    """Expand short keys such as ``source`` to full recipe keys such as ``data.source``."""
     short = {
         "source": "data.source",
         "labels": "data.labels",
@@ -81,19 +93,19 @@ def named_changes(changes: dict[str, Any]) -> dict[str, Any]:
     return {short.get(key, key): value for key, value in changes.items()}
 
 
-def _device(asked: str | None) -> str:
-    """Return the device to train on: the one asked for if it is there, else a GPU if there is one."""
+def _device(requested: str | None) -> str:
+    """Return the requested device if it works, or the default: a GPU if there is one, else the CPU."""
     import torch
 
-    if asked is None:
+    if requested is None:
         return "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        torch.zeros(1, device=asked)
+        torch.zeros(1, device=requested)
     except (RuntimeError, AssertionError) as error:
         raise SoritesError(
-            f"there is no device {asked!r} here ({reason(error)}). Type: --device cpu"
+            f"Device {requested!r} is not available ({reason(error)}). Use {option('device', 'cpu')}."
         ) from error
-    return asked
+    return requested
 
 
 def _workers() -> int:

@@ -1,8 +1,8 @@
-"""Parameter groups whose learning rate falls layer by layer from the head, and those of a head alone.
+"""Optimisers, parameter groups and learning-rate schedules.
 
-OpticsBench's models for Flowers-102 were trained with "a layer-wise exponentially decaying learning
-rate with increased distance to the model head", those for Stanford Cars without. The paper does not
-print the factor; 0.75 is BEiT's and timm's.
+OpticsBench trained its Flowers-102 models with "a layer-wise exponentially decaying learning rate with
+increased distance to the model head", and its Stanford Cars models without. The paper does not give the
+factor; 0.75 is the value of BEiT and timm.
 """
 
 from __future__ import annotations
@@ -19,18 +19,17 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-DECAY = 0.75
+DEFAULT_LAYER_DECAY = 0.75
 
-# A parameter group of an optimiser: ``params``, ``lr``, ``weight_decay``.
+# Parameter group of an optimiser with ``params``, ``lr`` and ``weight_decay``.
 Group = dict[str, Any]
 
 
 def layer_of(network: nn.Module) -> dict[str, int]:
-    """Map the name of each parameter to its layer, 0 at the input; the last is the head.
+    """Map each parameter name to its layer number: 0 at the input, the highest at the head.
 
-    A network of timm's says itself which parameters belong together. In any other a layer is a
-    numbered block (``blocks.3``) or a member of the network (``stem``), in the order in which the
-    network holds them, and a norm belongs to the member before it.
+    timm networks define their own groups. For other networks a layer is a numbered block (``blocks.3``) or a
+    child module (``stem``) in definition order; a norm belongs to the child before it.
     """
     matcher = getattr(network, "group_matcher", None)
     if matcher is not None:
@@ -42,25 +41,25 @@ def layer_of(network: nn.Module) -> dict[str, int]:
         block = _block(name)
         dimensions[block] = max(dimensions.get(block, 0), weights.ndim)
     numbers: dict[str, int] = {}
-    for block, most in dimensions.items():
-        numbers[block] = max(numbers.values(), default=-1) + (1 if most > 1 or not numbers else 0)
+    for block, ndim in dimensions.items():
+        numbers[block] = max(numbers.values(), default=-1) + (1 if ndim > 1 or not numbers else 0)
     return {name: numbers[_block(name)] for name, _ in network.named_parameters()}
 
 
 def _block(name: str) -> str:
-    """Return the name of the block that a parameter is in: up to the first number, else the
-    network's member.
-    """
+    """Return the block of a parameter: its name up to the first number, or the child module."""
     parts = name.split(".")
     end = next((i for i, part in enumerate(parts[:-1]) if part.isdecimal()), 0)
     return ".".join(parts[: end + 1])
 
 
-def layer_groups(network: nn.Module, lr: float, weight_decay: float, decay: float = DECAY) -> list[Group]:
-    """Return groups in which a layer's rate is ``lr`` x ``decay`` to the power of its distance from the head.
+def layer_groups(
+    network: nn.Module, lr: float, weight_decay: float, decay: float = DEFAULT_LAYER_DECAY
+) -> list[Group]:
+    """Return parameter groups with learning rate ``lr * decay ** (distance of the layer from the head)``.
 
-    Biases and norms get no weight decay, as in timm's ``param_groups_layer_decay``; parameters that
-    are frozen are left out.
+    Biases and norms get no weight decay, as in timm's ``param_groups_layer_decay``. Frozen parameters are
+    left out.
     """
     layers = layer_of(network)
     top = max(layers.values(), default=0)
@@ -68,16 +67,20 @@ def layer_groups(network: nn.Module, lr: float, weight_decay: float, decay: floa
     for name, weights in network.named_parameters():
         if not weights.requires_grad:
             continue
-        layer, plain = layers.get(name, top), weights.ndim <= 1
+        layer, is_bias_or_norm = layers.get(name, top), weights.ndim <= 1
         group = groups.setdefault(
-            (layer, plain),
-            {"params": [], "lr": lr * decay ** (top - layer), "weight_decay": 0.0 if plain else weight_decay},
+            (layer, is_bias_or_norm),
+            {
+                "params": [],
+                "lr": lr * decay ** (top - layer),
+                "weight_decay": 0.0 if is_bias_or_norm else weight_decay,
+            },
         )
         group["params"].append(weights)
     return list(groups.values())
 
 
-# Torch's optimisers over the layers that a stage trains.
+# Optimisers.
 
 
 def set_mode(network: Network, stage: Stage) -> None:
@@ -88,45 +91,48 @@ def set_mode(network: Network, stage: Stage) -> None:
         parameter.requires_grad_(not stage.head_only)
     if stage.head_only:
         if not network.head:
-            raise SoritesError(f"head_only: it is not known which layer of {network.layers} is its head")
+            raise SoritesError(f"head_only: cannot tell which layer of {network.layers} is its head")
         for name in network.head:
             module.get_submodule(name).train().requires_grad_(True)
 
 
 def optimiser(network: Network, stage: Stage) -> torch.optim.Optimizer:
-    """Return the optimiser of a stage; each of its groups keeps its highest learning rate as ``highest``."""
+    """Return the optimiser of a stage; each group stores its peak learning rate as ``highest``."""
     import torch
 
-    asked = stage.optimiser
+    config = stage.optimiser
     groups = [{**group, "highest": group["lr"]} for group in _groups(network, stage)]
-    if asked.kind == "adamw":
-        return torch.optim.AdamW(groups, lr=asked.lr, betas=asked.betas, weight_decay=asked.weight_decay)
+    if config.kind == "adamw":
+        return torch.optim.AdamW(groups, lr=config.lr, betas=config.betas, weight_decay=config.weight_decay)
     return torch.optim.SGD(
-        groups, lr=asked.lr, momentum=asked.momentum, nesterov=asked.nesterov, weight_decay=asked.weight_decay
+        groups,
+        lr=config.lr,
+        momentum=config.momentum,
+        nesterov=config.nesterov,
+        weight_decay=config.weight_decay,
     )
 
 
 def _groups(network: Network, stage: Stage) -> list[dict[str, Any]]:
-    asked = stage.optimiser
-    if asked.layer_decay is not None:
+    config = stage.optimiser
+    if config.layer_decay is not None:
         inner: Any = getattr(network.module, "network", network.module)
-        return layer_groups(inner, asked.lr, asked.weight_decay, asked.layer_decay)
+        return layer_groups(inner, config.lr, config.weight_decay, config.layer_decay)
     trained: list[nn.Parameter] = [
         parameter for parameter in network.module.parameters() if parameter.requires_grad
     ]
-    return [{"params": trained, "lr": asked.lr}]
+    return [{"params": trained, "lr": config.lr}]
 
 
-# The learning rate at each step of a stage, as torch's own schedulers have it, without their state: a
-# stopped training that goes on needs only its step.
+# Learning-rate schedules. They equal torch's schedulers but are stateless: resuming needs only the step.
 
 
-# One cycle begins at this share of the highest rate, and ends at this share of where it began.
-CYCLE_FROM, CYCLE_TO = 1 / 25, 1e-4
+# One cycle starts at this share of the peak rate, and ends at this share of the starting rate.
+ONE_CYCLE_START, ONE_CYCLE_END = 1 / 25, 1e-4
 
 
 def rate(schedule: Schedule, highest: float, step: int, steps: int, per_epoch: int) -> float:
-    """Return the learning rate of a step, counted from the beginning of its stage of ``steps`` steps."""
+    """Return the learning rate of a step, counted from the start of a stage of ``steps`` steps."""
     warm = min(round(schedule.warm_up * per_epoch), steps)
     if step < warm:
         return highest * (schedule.warm_up_from + (1 - schedule.warm_up_from) * step / warm)
@@ -135,45 +141,46 @@ def rate(schedule: Schedule, highest: float, step: int, steps: int, per_epoch: i
         every = max(1, round(schedule.every * per_epoch))
         return highest * schedule.factor ** (step // every)
     if schedule.kind == "cosine":
-        return _eased(highest, schedule.floor, step / steps)
+        return _cosine(highest, schedule.floor, step / steps)
     if schedule.kind == "one_cycle":
         return _one_cycle(highest, schedule.rise, step, steps)
     return highest
 
 
 def _one_cycle(highest: float, rise: float, step: int, steps: int) -> float:
-    """Return the rate of Smith and Topin's one cycle, eased by cosines."""
+    """Return the learning rate of Smith and Topin's one-cycle schedule with cosine annealing."""
     top, end = rise * steps - 1, steps - 1
-    start = highest * CYCLE_FROM
+    start = highest * ONE_CYCLE_START
     if step <= top:
-        return _eased(start, highest, step / top)
-    return _eased(highest, start * CYCLE_TO, (step - top) / (end - top)) if end > top else highest
+        return _cosine(start, highest, step / top)
+    return _cosine(highest, start * ONE_CYCLE_END, (step - top) / (end - top)) if end > top else highest
 
 
-def _eased(start: float, end: float, share: float) -> float:
-    """Return the value a share of the way along half a cosine."""
+def _cosine(start: float, end: float, share: float) -> float:
+    """Interpolate from ``start`` to ``end`` along half a cosine."""
     return end + (start - end) / 2 * (1 + math.cos(math.pi * share))
 
 
-# A learning rate that falls when the validation loss no longer does, as torch's ``ReduceLROnPlateau`` has
-# it.
+# Reduction on plateaus, as in torch's ``ReduceLROnPlateau``.
 
 
-# A loss counts as lower if it is so by more than this share of the lowest.
-THRESHOLD = 1e-4
+# A loss is an improvement if it is lower than the best by more than this share.
+PLATEAU_THRESHOLD = 1e-4
 
 
-def share(losses: Iterable[float], schedule: Schedule) -> float:
-    """Return what the rate is multiplied by after these validation losses, 1 for schedules of another kind.
+def plateau_multiplier(losses: Iterable[float], schedule: Schedule) -> float:
+    """Return the learning-rate multiplier after these validation losses.
 
-    It is ``factor`` for each time that more than ``patience`` losses in a row were not lower than the lowest.
+    1 unless the schedule is ``plateau``.
+
+    The rate is multiplied by ``factor`` whenever more than ``patience`` consecutive losses did not improve.
     """
-    best, bad, found = float("inf"), 0, 1.0
+    best, stalled, multiplier = float("inf"), 0, 1.0
     for loss in losses if schedule.kind == "plateau" else ():
-        if loss < best * (1 - THRESHOLD):
-            best, bad = loss, 0
+        if loss < best * (1 - PLATEAU_THRESHOLD):
+            best, stalled = loss, 0
         else:
-            bad += 1
-        if bad > schedule.patience:
-            found, bad = found * schedule.factor, 0
-    return found
+            stalled += 1
+        if stalled > schedule.patience:
+            multiplier, stalled = multiplier * schedule.factor, 0
+    return multiplier

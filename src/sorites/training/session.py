@@ -1,6 +1,4 @@
-"""A training in its folder: its steps, looks at the validation part, checkpoints, and the trained
-model at the end.
-"""
+"""A training in its folder: metadata, steps, validation, checkpoints, and the trained model at the end."""
 
 from __future__ import annotations
 
@@ -16,85 +14,92 @@ import numpy as np
 import polars as pl
 
 from sorites.core.errors import Damaged, SoritesError
+from sorites.core.messages import option
 from sorites.core.progress import ToldBar
 from sorites.io.files import read_json, write_bytes
 from sorites.models.preprocess import Input
 from sorites.models.trained import RECORD, UNFINISHED, Record, start, write
-from sorites.training import optim as plateau
 from sorites.training import steps as checkpoints
 from sorites.training.batches import Batch, Prepared
 from sorites.training.data import TrainingData, data_hash, images
 from sorites.training.history import History
+from sorites.training.optim import plateau_multiplier
 from sorites.training.recipe import Recipe, recorded
 from sorites.training.steps import BrokenLoss, Steps, validate
 
-# The folder of a training: whose it is, what it was begun with, and whether it is finished.
+# The training folder: train.json, the list of images, and the check that both still match.
 
 
 DATA, LABELS = "data.parquet", "labels.txt"
 LIBRARIES = ("torch", "numpy", "pillow")
-OTHER = "Choose another --out DIR, or type what it was begun with."
+USE_OTHER_FOLDER = f"Use another {option('out', 'DIR')}, or the recipe and images it was started with."
 
 
 @dataclass(frozen=True)
-class Begun:
-    """The content of ``train.json``."""
+class TrainingRecord:
+    """The content of ``train.json``: what the training was started with."""
 
     recipe: Recipe
     data_hash: str
     versions: dict[str, str]
 
     def other_versions(self) -> list[tuple[str, str, str]]:
-        """Return the libraries that are others now: name, version then, version now."""
+        """Return libraries whose version changed: name, version at the start, version now."""
         return [
-            (name, there, version(name)) for name, there in self.versions.items() if version(name) != there
+            (name, recorded_version, version(name))
+            for name, recorded_version in self.versions.items()
+            if version(name) != recorded_version
         ]
 
 
 def is_finished(folder: Path) -> bool:
-    """Return whether the folder holds a trained model."""
     return (folder / RECORD).is_file()
 
 
-def read(folder: Path) -> Begun | None:
-    """Return what a training was begun with, or None where none was."""
+def read(folder: Path) -> TrainingRecord | None:
+    """Return what a training was started with, or None for a new folder."""
     path = folder / UNFINISHED
     if not path.exists():
         return None
     try:
-        held = read_json(path)
-        recipe = recorded({"name": held["name"], "about": held.get("about", ""), **held["recipe"]}, str(path))
-        return Begun(recipe, held["data_hash"], held["versions"])
+        content = read_json(path)
+        recipe = recorded(
+            {"name": content["name"], "about": content.get("about", ""), **content["recipe"]}, str(path)
+        )
+        return TrainingRecord(recipe, content["data_hash"], content["versions"])
     except (SoritesError, KeyError, TypeError, AttributeError) as error:
-        raise Damaged(path, error, "Choose another --out DIR") from error
+        raise Damaged(path, error, f"Use another {option('out', 'DIR')}") from error
 
 
-def claim(folder: Path, recipe: Recipe, data: TrainingData, command: str = "") -> Begun:
-    """Describe the training in its folder, or refuse a folder that was begun with another recipe or
-    other images.
+def claim(folder: Path, recipe: Recipe, data: TrainingData, command: str = "") -> TrainingRecord:
+    """Write a new training's metadata, or check that an existing folder has the same recipe and images.
+
+    Raises:
+        SoritesError: If the folder was started with a different recipe or different images.
     """
     before = read(folder)
     if before is not None:
-        refuse_other(before.recipe, recipe, folder)
-    listed = data.listed(_known(folder))
-    now = Begun(recipe, data_hash(listed), {name: version(name) for name in LIBRARIES})
+        check_same_recipe(before.recipe, recipe, folder)
+    listed = data.listed(_recorded_images(folder))
+    now = TrainingRecord(recipe, data_hash(listed), {name: version(name) for name in LIBRARIES})
     if before is not None:
         if before.data_hash != now.data_hash:
             raise SoritesError(
-                f"{folder} was begun with other images: {_changed(_known(folder), listed)}. {OTHER}"
+                f"{folder} was started with different images: "
+                f"{_describe_change(_recorded_images(folder), listed)}. {USE_OTHER_FOLDER}"
             )
         return before
-    held = {
+    content = {
         "name": recipe.name,
         "about": recipe.about,
         "recipe": recipe.described(),
         "data_hash": now.data_hash,
     }
-    held |= {"versions": now.versions, "command": command}
+    content |= {"versions": now.versions, "command": command}
     buffer = _parquet(listed)
     write_bytes(buffer, folder / DATA)
     write_bytes(("\n".join(data.labels.ids) + "\n").encode(), folder / LABELS)
-    write_bytes((json.dumps(held, indent=2) + "\n").encode(), folder / UNFINISHED)
+    write_bytes((json.dumps(content, indent=2) + "\n").encode(), folder / UNFINISHED)
     return now
 
 
@@ -106,42 +111,46 @@ def _parquet(frame: pl.DataFrame) -> bytes:
     return buffer.getvalue()
 
 
-def _known(folder: Path) -> pl.DataFrame | None:
+def _recorded_images(folder: Path) -> pl.DataFrame | None:
     try:
         return pl.read_parquet(folder / DATA, glob=False) if (folder / DATA).exists() else None
     except (pl.exceptions.PolarsError, OSError):
         return None
 
 
-def _changed(before: pl.DataFrame | None, now: pl.DataFrame) -> str:
-    """Say in a few words what is different about the images."""
+def _describe_change(before: pl.DataFrame | None, now: pl.DataFrame) -> str:
+    """Describe the first difference between two lists of images."""
     if before is None or before.height != now.height:
-        return f"{'?' if before is None else before.height} images then, {now.height} now"
+        return f"{'?' if before is None else before.height} images at the start, {now.height} now"
     for then, here in zip(before.iter_rows(named=True), now.iter_rows(named=True), strict=True):
         if (then["part"], then["id"]) != (here["part"], here["id"]):
-            return f"{then['id']} then, {here['id']} now"
+            return f"{then['id']} at the start, {here['id']} now"
         if then["label"] != here["label"]:
-            return f"{then['id']} had the label {then['label']} then and has {here['label']} now"
+            return f"the label of {then['id']} was {then['label']} and is {here['label']} now"
         if then["content"] != here["content"]:
-            return f"{then['id']} is a different image now"
+            return f"{then['id']} has changed"
     return "their order changed"
 
 
-def refuse_other(then: Recipe, now: Recipe, folder: Path) -> None:
-    """Refuse a folder whose training was begun with another recipe, and name the first key that differs."""
-    theirs, ours = (dict(_flat(recipe.described())) for recipe in (then, now))
+def check_same_recipe(then: Recipe, now: Recipe, folder: Path) -> None:
+    """Raise an error that names the first differing key if two recipes differ."""
+    theirs, ours = (dict(_flatten(recipe.described())) for recipe in (then, now))
     for key in dict.fromkeys([*ours, *theirs]):
         if theirs.get(key) != ours.get(key):
-            begun = is_finished(folder) or (folder / checkpoints.FILE).exists()
-            what = OTHER if begun else f"Nothing is trained in it yet: delete it. {OTHER}"
+            has_progress = is_finished(folder) or (folder / checkpoints.FILE).exists()
+            advice = (
+                USE_OTHER_FOLDER
+                if has_progress
+                else f"It has no checkpoint yet, so it can be deleted. {USE_OTHER_FOLDER}"
+            )
             raise SoritesError(
-                f"{folder} was begun with another recipe: {key} is {theirs.get(key)!r} there and"
-                f" {ours.get(key)!r} now. {what}"
+                f"{folder} was started with a different recipe: {key} is {theirs.get(key)!r} there "
+                f"and {ours.get(key)!r} now. {advice}"
             )
 
 
-def _flat(data: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield every value with its dotted key; lists are taken apart by number."""
+def _flatten(data: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield every value with its dotted key; list items are keyed by number."""
     items = (
         data.items()
         if isinstance(data, Mapping)
@@ -152,15 +161,15 @@ def _flat(data: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     if not items and not isinstance(data, Mapping | list | tuple):
         yield path, data
     for key, value in items:
-        yield from _flat(value, f"{path}.{key}" if path else str(key))
+        yield from _flatten(value, f"{path}.{key}" if path else str(key))
 
 
-# The file that lists the images at which a training failed.
-BROKEN = "broken.json"
+# Lists the images of the step at which a training failed.
+FAILED_IMAGES_FILE = "broken.json"
 
 
 class Training:
-    """A training in its folder, from where it stands to its end."""
+    """A training in its folder; ``run`` takes it from its current step to the end."""
 
     def __init__(
         self,
@@ -180,8 +189,8 @@ class Training:
         self.network = network
         self.steps = Steps(recipe, network, self.data, device)
         self.begun = claim(folder, recipe, self.data, command)
-        for name, there, here in self.begun.other_versions():
-            say(f"it was begun with {name} {there}, and goes on with {here}: the weights may differ")
+        for name, before, now in self.begun.other_versions():
+            say(f"{name} was {before} when this training started and is {now} now; the weights may differ")
         self.validation = (
             None
             if self.data.validation is None
@@ -200,12 +209,12 @@ class Training:
         tensors, state = checkpoints.read(path)
         self.step, self.best = state["step"], state["best"]
         self.history.restore(state["history"])
-        self._look_for_plateau()
+        self._update_plateau()
         self.steps.enter(self.step, (tensors, state))
-        self.say(f"going on after step {self.step} of {self.steps.total}")
+        self.say(f"resuming after step {self.step} of {self.steps.total}")
 
     def checkpoint(self) -> None:
-        """Write where the training stands; the history beside it is for those who look while it runs."""
+        """Write a checkpoint, and the history for users who watch the training."""
         self._check_weights()
         state = {
             "step": self.step,
@@ -218,10 +227,10 @@ class Training:
 
     def _check_weights(self) -> None:
         if not self.steps.is_finite():
-            raise BrokenLoss("some weights are no longer finite", self.step - 1)
+            raise BrokenLoss("some weights are not finite", self.step - 1)
 
     def run(self, bar: ToldBar, checkpoint_seconds: float) -> None:
-        """Take all steps that are left, then write the model."""
+        """Run the remaining steps, then write the model."""
         import torch
 
         tick = bar("training", self.steps.total, self.step)
@@ -235,7 +244,7 @@ class Training:
                 self.take_all(batches, tick, checkpoint_seconds)
             self._check_weights()
         except BrokenLoss as error:
-            raise SoritesError(self._broken(error)) from error
+            raise SoritesError(self._explain_failure(error)) from error
         finally:
             batches.close()
         self._finish()
@@ -243,7 +252,7 @@ class Training:
     def take_all(
         self, batches: Iterable[Batch], tick: Callable[[int, str], None], checkpoint_seconds: float
     ) -> None:
-        """Take the steps of some batches, with validation, history and checkpoints on the way."""
+        """Run the steps of some batches, with validation, history and checkpoints."""
         written = time.monotonic()
         for batch in batches:
             taken = self.steps.take(batch)
@@ -270,7 +279,7 @@ class Training:
             return False
         loss, right, n = validate(self.network, self.validation, self.steps)
         self.history.validated(self.step, self.epoch, loss, right, n)
-        self._look_for_plateau()
+        self._update_plateau()
         accuracy = right / n
         self.best["last"] = accuracy
         if accuracy > self.best["accuracy"]:
@@ -283,36 +292,40 @@ class Training:
             self.best["since"] += 1
         return True
 
-    def _look_for_plateau(self) -> None:
-        """Let the rate fall where the schedule asks for that and the validation loss no longer falls."""
+    def _update_plateau(self) -> None:
+        """Lower the learning rate if the schedule is ``plateau`` and the validation loss has stalled."""
         stretch = next((s for s in self.steps.stretches if self.step < s.last), self.steps.stretches[-1])
         since = [row for row in self.history.rows if "validation_loss" in row and row["step"] > stretch.first]
-        self.steps.plateau = plateau.share([row["validation_loss"] for row in since], stretch.stage.schedule)
+        self.steps.plateau = plateau_multiplier(
+            [row["validation_loss"] for row in since], stretch.stage.schedule
+        )
 
     def _is_patience_over(self) -> bool:
-        asked = self.recipe.early_stopping
-        return asked is not None and self.best["since"] >= asked.patience
+        config = self.recipe.early_stopping
+        return config is not None and self.best["since"] >= config.patience
 
-    def _broken(self, error: BrokenLoss) -> str:
-        """Say where a training broke off, and what to do."""
+    def _explain_failure(self, error: BrokenLoss) -> str:
+        """Record the images of the failed step, and return an error message with advice."""
         ids = self.steps.batches.ids(error.step)
         write_bytes(
             json.dumps({"step": error.step + 1, "why": str(error), "images": ids}, indent=2).encode(),
-            self.folder / BROKEN,
+            self.folder / FAILED_IMAGES_FILE,
         )
-        shown = ", ".join(ids[:8]) + (f" and {len(ids) - 8} more" if len(ids) > 8 else "")
-        held = self.folder / checkpoints.FILE
-        kept = (
-            f"The last good checkpoint is kept in {held}" if held.exists() else "There is no checkpoint yet"
+        listed = ", ".join(ids[:8]) + (f" and {len(ids) - 8} more" if len(ids) > 8 else "")
+        checkpoint = self.folder / checkpoints.FILE
+        state = (
+            f"The last good checkpoint is {checkpoint}"
+            if checkpoint.exists()
+            else "There is no checkpoint yet"
         )
         return (
-            f"{error} at step {error.step + 1} of {self.steps.total} (images {shown}; all in"
-            f" {self.folder / BROKEN}). {kept}. Try a lower learning rate in another folder: --set"
-            " optimiser.lr=..., or a warm-up: --set schedule.warm_up=1"
+            f"{error} at step {error.step + 1} of {self.steps.total} (images {listed}; all in "
+            f"{self.folder / FAILED_IMAGES_FILE}). {state}. Try a lower learning rate "
+            "(optimiser.lr) or a warm-up (schedule.warm_up = 1) in another folder."
         )
 
     def _finish(self) -> None:
-        """Write the trained model; what only a training in progress needs is deleted after that."""
+        """Write the trained model, then delete checkpoints."""
         module, step = self.network.module, self.step
         if self.recipe.early_stopping is not None and (self.folder / checkpoints.BEST).exists():
             tensors, state = checkpoints.read(self.folder / checkpoints.BEST)
@@ -330,14 +343,14 @@ class Training:
             | ({} if self.validation is None else {"validation": len(self.validation)}),
             parent=self.network.parent,
             steps=step,
-            validation=self._validated(step),
+            validation=self._final_validation(step),
             versions=self.begun.versions,
         )
         write(self.folder, record, module.state_dict())
-        for name in (checkpoints.FILE, checkpoints.BEST, BROKEN):
+        for name in (checkpoints.FILE, checkpoints.BEST, FAILED_IMAGES_FILE):
             (self.folder / name).unlink(missing_ok=True)
 
-    def _validated(self, step: int) -> dict[str, Any] | None:
+    def _final_validation(self, step: int) -> dict[str, Any] | None:
         rows = [row for row in self.history.rows if "validation_accuracy" in row and row["step"] == step]
         if not rows:
             return None
@@ -348,13 +361,11 @@ class Training:
 
 
 def _examples(data: TrainingData) -> Callable[[Input, int], list[Any]]:
-    """Return a function that gives some training images at an input's size: a fixed choice,
-    whatever the seed.
-    """
+    """Return a function that gives the first training images at an input size."""
 
-    def some(wants: Input, count: int) -> list[Any]:
+    def first_images(wants: Input, count: int) -> list[Any]:
         prepared = Prepared(data.train, wants, data.framed)
-        places = np.arange(min(count, len(prepared)))
-        return list(prepared.several(places, 0, 0))
+        indices = np.arange(min(count, len(prepared)))
+        return list(prepared.several(indices, 0, 0))
 
-    return some
+    return first_images

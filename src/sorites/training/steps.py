@@ -1,6 +1,4 @@
-"""The steps of a training: batches, augmentation, loss, gradients, and the update of the weights,
-on a CPU or a GPU.
-"""
+"""Training steps: augmentation, loss, gradients and weight updates; checkpoints; validation."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ from sorites.core.errors import Damaged, SoritesError
 from sorites.io.files import write_bytes
 from sorites.models.trained import Network
 from sorites.training.batches import Batch, Batches, Prepared, torch_seed
-from sorites.training.data import TrainingData, collated
+from sorites.training.data import TrainingData, category_logits
 from sorites.training.optim import optimiser, rate, set_mode
 from sorites.training.recipe import Recipe, Stage
 
@@ -28,13 +26,12 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-# Checkpoints of a training: weights, the optimiser's state, and where it stands, in one safetensors file,
-# whole or not at all.
+# Checkpoints: weights, optimiser state and progress in one safetensors file, written atomically.
 
 
 FILE, BEST = "checkpoint.safetensors", "best.safetensors"
 MODEL, OPTIMISER = "model/", "optimiser/"
-REMEDY = "Delete it, and the training begins again"
+REMEDY = "Delete it to restart the training"
 
 Tensors = dict[str, "torch.Tensor"]
 
@@ -42,8 +39,8 @@ Tensors = dict[str, "torch.Tensor"]
 def save(
     path: Path, module: nn.Module, optimiser: torch.optim.Optimizer | None, state: dict[str, Any]
 ) -> None:
-    """Write a checkpoint; ``state`` is plain data."""
-    from safetensors.torch import save as packed
+    """Write a checkpoint; ``state`` must be JSON-serializable."""
+    from safetensors.torch import save as serialize
 
     tensors = {f"{MODEL}{name}": _plain(tensor) for name, tensor in module.state_dict().items()}
     numbers: dict[str, Any] = {}
@@ -54,7 +51,7 @@ def save(
                     tensors[f"{OPTIMISER}{name}/{key}"] = _plain(value)
                 else:
                     numbers[f"{name}/{key}"] = value
-    write_bytes(packed(tensors, {"state": json.dumps({**state, "numbers": numbers})}), path)
+    write_bytes(serialize(tensors, {"state": json.dumps({**state, "numbers": numbers})}), path)
 
 
 def _plain(tensor: torch.Tensor) -> torch.Tensor:
@@ -62,7 +59,7 @@ def _plain(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def read(path: Path) -> tuple[Tensors, dict[str, Any]]:
-    """Return the tensors of a checkpoint and its state."""
+    """Return the tensors and the state of a checkpoint."""
     from safetensors import safe_open
 
     try:
@@ -74,7 +71,7 @@ def read(path: Path) -> tuple[Tensors, dict[str, Any]]:
 
 
 def restore_module(module: nn.Module, tensors: Tensors) -> None:
-    """Load the weights of a checkpoint in place: how they lie in memory stays as it is."""
+    """Load weights in place, which keeps their memory format."""
     weights = {name.removeprefix(MODEL): value for name, value in tensors.items() if name.startswith(MODEL)}
     module.load_state_dict(weights)
 
@@ -82,27 +79,26 @@ def restore_module(module: nn.Module, tensors: Tensors) -> None:
 def restore_optimiser(
     optimiser: torch.optim.Optimizer, module: nn.Module, tensors: Tensors, numbers: dict[str, Any]
 ) -> None:
-    """Load the state of an optimiser, parameter by parameter."""
     import torch
 
     for name, parameter in module.named_parameters():
-        mine = f"{OPTIMISER}{name}/"
-        held: dict[str, Any] = {}
+        prefix = f"{OPTIMISER}{name}/"
+        state: dict[str, Any] = {}
         for key, value in tensors.items():
-            if key.startswith(mine):
+            if key.startswith(prefix):
                 like = value.shape == parameter.shape and value.dim() > 0
-                held[key.removeprefix(mine)] = torch.empty_like(parameter).copy_(value) if like else value
-        held |= {
+                state[key.removeprefix(prefix)] = torch.empty_like(parameter).copy_(value) if like else value
+        state |= {
             key.removeprefix(f"{name}/"): value
             for key, value in numbers.items()
             if key.startswith(f"{name}/")
         }
-        if held:
-            optimiser.state[parameter] = held
+        if state:
+            optimiser.state[parameter] = state
 
 
 class BrokenLoss(SoritesError):
-    """The loss, or a weight, is no longer a number since ``step``."""
+    """The loss, the gradient or a weight stopped being finite at ``step``."""
 
     def __init__(self, what: str, step: int) -> None:
         super().__init__(what)
@@ -111,7 +107,7 @@ class BrokenLoss(SoritesError):
 
 @dataclass(frozen=True)
 class Stretch:
-    """A stage and the steps that it takes."""
+    """A stage with its range of steps, ``first`` to ``last`` - 1."""
 
     stage: Stage
     first: int
@@ -120,23 +116,21 @@ class Stretch:
 
 def stretches(recipe: Recipe, per_epoch: int) -> list[Stretch]:
     """Return the stages of a recipe with their steps."""
-    found, first = [], 0
+    ranges, first = [], 0
     for stage in recipe.stretches:
         last = first + (stage.steps if stage.steps is not None else (stage.epochs or 0) * per_epoch)
-        found.append(Stretch(stage, first, last))
+        ranges.append(Stretch(stage, first, last))
         first = last
-    return found
+    return ranges
 
 
 class Steps:
-    """Takes steps one after the other; nothing in it depends on where it began, once ``enter`` was
-    called there.
-    """
+    """Runs training steps. After ``enter(step)`` its state depends only on the step and the checkpoint."""
 
     optimiser: torch.optim.Optimizer
     rate = 0.0
     plateau = 1.0
-    """The share of the rate that a plateau of the validation loss has left."""
+    """Multiplier of the learning rate after plateaus of the validation loss."""
 
     def __init__(self, recipe: Recipe, network: Network, data: TrainingData, device: str) -> None:
         import torch
@@ -156,7 +150,7 @@ class Steps:
         self._half, self._scaler = precision(recipe, self.device)
 
     def enter(self, step: int, checkpoint: tuple[Tensors, dict[str, Any]] | None = None) -> None:
-        """Prepare for the steps from this one on, as a checkpoint left them."""
+        """Set up the stage of a step, and restore a checkpoint if there is one."""
         if checkpoint is not None:
             restore_module(self.network.module, checkpoint[0])
         self.stretch = next((s for s in self.stretches if s.first <= step < s.last), self.stretches[-1])
@@ -171,12 +165,10 @@ class Steps:
             self._scaler.load_state_dict(state["scaler"])
 
     def take(self, batch: Batch) -> tuple[float, int, int, float]:
-        """Take one step: return its loss, how many images were right, how many it saw, and the
-        seconds it took.
-        """
+        """Run one step and return its loss, the numbers of correct images and of images, and its seconds."""
         import torch
 
-        began = time.perf_counter()
+        started = time.perf_counter()
         if batch.step >= self.stretch.last:
             self.enter(batch.step)
         torch.manual_seed(torch_seed(self.recipe.seed, "torch", batch.step))
@@ -184,17 +176,17 @@ class Steps:
         self.optimiser.zero_grad(set_to_none=True)
         images, labels = self.images(batch.images), torch.from_numpy(batch.labels).to(self.device)
         loss, right = 0.0, 0
-        for views, ground_truth in self._parts(self._augmented(images, batch.step), labels):
+        for views, ground_truth in self._parts(self._augment(images, batch.step), labels):
             part_loss, part_right = self._loss(views, ground_truth)
             weighted = part_loss * (len(ground_truth) / len(labels))
             (weighted if self._scaler is None else self._scaler.scale(weighted)).backward()  # type: ignore[no-untyped-call]
             loss, right = loss + float(weighted.detach()), right + part_right
         if not np.isfinite(loss):
             raise BrokenLoss(f"the loss is {loss}", batch.step)
-        if self._scaler is None and not np.isfinite(self._gradient()):
+        if self._scaler is None and not np.isfinite(self._gradient_norm()):
             raise BrokenLoss("the gradient is no longer finite", batch.step)
         self._update()
-        return loss, right, len(labels), time.perf_counter() - began
+        return loss, right, len(labels), time.perf_counter() - started
 
     def _set_rate(self, step: int) -> None:
         stretch = self.stretch
@@ -203,8 +195,8 @@ class Steps:
             group["lr"] = rate(stretch.stage.schedule, group["highest"], *where) * self.plateau
         self.rate = max(group["lr"] for group in self.optimiser.param_groups)
 
-    def _augmented(self, images: torch.Tensor, step: int) -> tuple[torch.Tensor, ...]:
-        """Return what is shown of the images: one view of each, or three with the divergence."""
+    def _augment(self, images: torch.Tensor, step: int) -> tuple[torch.Tensor, ...]:
+        """Return the augmented batch: one view of each image, or three with the JSD loss."""
         import torch
 
         if self.augment is None:
@@ -216,7 +208,7 @@ class Steps:
     def _parts(
         self, views: tuple[torch.Tensor, ...], labels: torch.Tensor
     ) -> Iterator[tuple[tuple[torch.Tensor, ...], torch.Tensor]]:
-        """Yield the batch in parts whose gradients are added up."""
+        """Split a batch into parts for gradient accumulation."""
         size = self.recipe.batch
         for first in range(0, len(labels), size):
             yield tuple(view[first : first + size] for view in views), labels[first : first + size]
@@ -225,8 +217,8 @@ class Steps:
         import torch
         from torch.nn import functional
 
-        shown = views[0] if len(views) == 1 else torch.cat(views)
-        logits = self.logits(self.normalised(shown)).float()
+        batch = views[0] if len(views) == 1 else torch.cat(views)
+        logits = self.logits(self.normalised(batch)).float()
         right = int((logits[: len(labels)].argmax(1) == labels).sum())
         if len(views) == 1:
             return functional.cross_entropy(
@@ -235,12 +227,15 @@ class Steps:
         jsd_loss = importlib.import_module("sorites.training.augment").jsd_loss
         return jsd_loss(logits, labels, weight=self.recipe.augment.jsd_weight), right
 
-    def _gradient(self) -> float:
-        """Return the norm of the gradient; the gradient scaler skips steps without a finite one by itself."""
+    def _gradient_norm(self) -> float:
+        """Return the gradient norm.
+
+        Not needed with a gradient scaler, which skips non-finite steps itself.
+        """
         from torch.nn.utils import get_total_norm
 
-        given = [weight.grad for weight in self.network.module.parameters() if weight.grad is not None]
-        return float(get_total_norm(given))
+        gradients = [weight.grad for weight in self.network.module.parameters() if weight.grad is not None]
+        return float(get_total_norm(gradients))
 
     def _update(self) -> None:
         from torch.nn.utils import clip_grad_norm_
@@ -257,36 +252,37 @@ class Steps:
             self._scaler.update()
 
     def images(self, images: NDArray[np.uint8]) -> torch.Tensor:
-        """Return 8-bit N x H x W x 3 as floats in 0..1, N x 3 x H x W with channels last in memory."""
+        """Convert uint8 N x H x W x 3 to floats in 0..1, N x 3 x H x W with channels last in memory."""
         import torch
 
         return torch.from_numpy(images).to(self.device).permute(0, 3, 1, 2).float().div_(255)
 
     def normalised(self, images: torch.Tensor) -> torch.Tensor:
-        """Return images in 0..1 as the network wants them."""
+        """Normalize images in 0..1 by the network's mean and standard deviation."""
         import torch
 
         return images.sub(self._mean).div_(self._std).contiguous(memory_format=torch.channels_last)
 
     def logits(self, images: torch.Tensor) -> torch.Tensor:
-        """Return the network's logits, in 16 bits where that was asked and can be done."""
+        """Return the network's logits, or those of categories, with autocast if mixed precision is on."""
         import torch
 
-        mixed = (
+        autocast = (
             contextlib.nullcontext() if self._half is None else torch.autocast(self.device.type, self._half)
         )
-        with mixed:
-            given = self.network.module(images)
-        logits: torch.Tensor = given[0] if isinstance(given, tuple | list) else given
-        return logits if self.categories is None else collated(logits.float(), self.categories)
+        with autocast:
+            output = self.network.module(images)
+        logits: torch.Tensor = output[0] if isinstance(output, tuple | list) else output
+        return logits if self.categories is None else category_logits(logits.float(), self.categories)
 
     def is_finite(self) -> bool:
-        """Return whether all weights are numbers."""
+        """Return whether all weights are finite."""
         return all(bool(value.isfinite().all()) for value in self.network.module.state_dict().values())
 
     def is_validation_due(self, step: int) -> bool:
-        """Return whether the validation part is looked at after so many steps: at every epoch's
-        end, and at the training's.
+        """Return whether to validate after ``step`` steps: every ``validate_every`` epochs and at the end.
+
+        The last regular validation is skipped if the final one follows soon.
         """
         every = max(1, round(self.recipe.validate_every * self.batches.per_epoch))
         return step == self.total or (step % every == 0 and self.total - step > every // 2)
@@ -296,9 +292,7 @@ class Steps:
 
 
 def precision(recipe: Recipe, device: torch.device) -> tuple[torch.dtype | None, torch.amp.GradScaler | None]:
-    """Return the type of 16 bits to compute in, or None for 32, and what scales gradients where
-    that type has a short range.
-    """
+    """Return the 16-bit type for autocast (None for 32 bits), and a gradient scaler if it needs one."""
     import torch
 
     if device.type != "cuda" or not recipe.mixed_precision:
@@ -309,29 +303,31 @@ def precision(recipe: Recipe, device: torch.device) -> tuple[torch.dtype | None,
 
 
 def _augmentation(recipe: Recipe, size: int, device: torch.device) -> Any:
-    """Return the augmentation that a recipe names, or None for none."""
-    asked = recipe.augment
-    if asked.names == "none" and not asked.jsd:
+    """Return the augmentation of a recipe, or None."""
+    config = recipe.augment
+    if config.names == "none" and not config.jsd:
         return None
-    made = importlib.import_module("sorites.training.augment.named").of_recipe(
-        asked.names, size, asked.options
+    augmentation = importlib.import_module("sorites.training.augment.named").of_recipe(
+        config.names, size, config.options
     )
-    if asked.jsd and not hasattr(made, "views"):
+    if config.jsd and not hasattr(augmentation, "views"):
         raise SoritesError(
-            f'augment.jsd goes with "augmix", which gives several views of an image; got {asked.names!r}'
+            'augment.jsd needs an augmentation with several views of an image, which is "augmix"; '
+            f"got {config.names!r}"
         )
-    return made.to(device)
+    return augmentation.to(device)
 
 
-# The validation part, shown to the network as it stands: loss and accuracy.
+# Validation.
 
 
-BATCH = 100
+VALIDATION_BATCH = 100
 
 
 def validate(network: Network, prepared: Prepared, steps: Steps) -> tuple[float, int, int]:
-    """Return the mean cross-entropy, how many images are right, and how many there are; the
-    network's mode is as before.
+    """Return the mean cross-entropy, the number of correct images, and the number of images.
+
+    The training mode of all modules is restored afterwards.
     """
     import torch
     from torch.nn import functional
@@ -341,10 +337,10 @@ def validate(network: Network, prepared: Prepared, steps: Steps) -> tuple[float,
     loss, right, n = 0.0, 0, len(prepared)
     try:
         with torch.inference_mode():
-            for first in range(0, n, BATCH):
-                places = np.arange(first, min(first + BATCH, n))
-                labels = torch.from_numpy(prepared.labels[places]).to(steps.device)
-                logits = steps.logits(steps.normalised(steps.images(prepared.several(places, 0, 0))))
+            for first in range(0, n, VALIDATION_BATCH):
+                indices = np.arange(first, min(first + VALIDATION_BATCH, n))
+                labels = torch.from_numpy(prepared.labels[indices]).to(steps.device)
+                logits = steps.logits(steps.normalised(steps.images(prepared.several(indices, 0, 0))))
                 loss += float(functional.cross_entropy(logits.float(), labels, reduction="sum"))
                 right += int((logits.argmax(1) == labels).sum())
     finally:

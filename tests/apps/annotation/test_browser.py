@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.apps.annotation.conftest import Server
 
-from sorites.apps.annotation.clicks import replayed, standing
+from sorites.apps.annotation.clicks import current_answers, replay_answers
 from sorites.apps.annotation.formats import read_into, write
 from sorites.apps.annotation.images import from_source
 from sorites.apps.annotation.status import images, people
@@ -137,7 +137,7 @@ def compare(path: Path, logs: dict[str, list[tuple[int, str, str | None]]]) -> N
                 model.pop(number, None)
                 if action == "answer" and word is not None:
                     model[number] = {"class": word}
-        assert standing(database) == replayed(database) == model
+        assert current_answers(database) == replay_answers(database) == model
     counts = images(path)
     assert (counts["images"], counts["done"], counts["unreadable"]) == (60, 60, 0)
     assert people(path)["known_n"].min() >= 14  # the qualification, and two in each of the batches

@@ -19,7 +19,7 @@ from sorites.apps.annotation.heads import (
     split,
 )
 from sorites.apps.annotation.images import Entry
-from sorites.apps.annotation.predict import people_said
+from sorites.apps.annotation.predict import annotator_words
 from sorites.core.errors import BadImage, SoritesError
 
 
@@ -41,7 +41,9 @@ def test_heads(tmp_path: Path) -> None:
     heads.save(tmp_path / "h.safetensors")
     again = read_heads(tmp_path / "h.safetensors")
     features, _ = features_of(seeing(), [one.load for one in world(8)])
-    assert [head.told(features) for head in again.heads] == [head.told(features) for head in heads.heads]
+    assert [head.predict(features) for head in again.heads] == [
+        head.predict(features) for head in heads.heads
+    ]
     assert again.measured.equals(heads.measured)
 
 
@@ -54,7 +56,7 @@ def test_split() -> None:
     assert sum(map(len, sides)) == len(set.union(*sides))
     turned = split(objects[::-1], 0)
     assert {objects[::-1][place] for place in turned["test"]} == sides[2]
-    with pytest.raises(SoritesError, match="at least 12 objects"):
+    with pytest.raises(SoritesError, match="at least 12"):
         split(objects[:10], 0)
 
 
@@ -63,10 +65,10 @@ def test_several_words() -> None:
     weight = np.eye(3, dtype=np.float32)
     features = np.array([[2, 2, -9], [-1, -2, -3]], np.float32)
     head = KindHead("location", ("grass", "sand", "water"), weight, np.zeros(3, np.float32))
-    assert [[word for word, _ in told] for told in head.told(features)] == [["grass", "sand"], ["grass"]]
-    assert head.told(features)[0][0][1] == pytest.approx(1 / (1 + np.exp(-2)))
+    assert [[word for word, _ in told] for told in head.predict(features)] == [["grass", "sand"], ["grass"]]
+    assert head.predict(features)[0][0][1] == pytest.approx(1 / (1 + np.exp(-2)))
     time = KindHead("time", ("day", "night", "none"), weight, np.zeros(3, np.float32))
-    assert [len(told) for told in time.told(features)] == [1, 1]
+    assert [len(told) for told in time.predict(features)] == [1, 1]
 
 
 def test_agreement_by_hand() -> None:
@@ -106,7 +108,7 @@ def test_read_wrong_files(tmp_path: Path) -> None:
     with pytest.raises(SoritesError, match="no such file"):
         read_heads(tmp_path / "none.safetensors")
     save_file({"x": np.zeros(2)}, tmp_path / "other.safetensors")
-    with pytest.raises(SoritesError, match="annotate heads"):
+    with pytest.raises(SoritesError, match="annotate.heads"):
         read_heads(tmp_path / "other.safetensors")
 
 
@@ -125,5 +127,5 @@ def test_people(tmp_path: Path) -> None:
             "humans": "no",
         }
 
-    told = people_said(answered(tmp_path / "l.sqlite", "context", entries, say))
+    told = annotator_words(answered(tmp_path / "l.sqlite", "context", entries, say))
     assert told == {f"p{at}": dict(one.words) for at, one in enumerate(images)}

@@ -71,7 +71,7 @@ def test_a_list_chooses_images_clean_ones_too(folder: Path, tmp_path: Path) -> N
     pl.DataFrame({"image_id": chosen}).write_csv(tmp_path / "only.csv")
     assert {entry.image_id for entry in from_run(folder, read_list(tmp_path / "only.csv"))} == set(chosen)
     pl.DataFrame({"other": [1]}).write_csv(tmp_path / "wrong.csv")
-    with pytest.raises(SoritesError, match="wanted the column image_id or image"):
+    with pytest.raises(SoritesError, match="the column image_id or image"):
         read_list(tmp_path / "wrong.csv")
 
 
@@ -93,7 +93,7 @@ def test_an_album_keeps_what_was_asked_for_last_and_says_what_it_has_not(
         made.append(i)
         return scene(i)
 
-    monkeypatch.setattr("sorites.apps.annotation.images.KEPT", len(encoded(scene(0)).data) * 2)
+    monkeypatch.setattr("sorites.apps.annotation.images.MAX_CACHE_BYTES", len(encoded(scene(0)).data) * 2)
     album = Album([Entry(str(i), str(i), lambda i=i: load(i)) for i in range(4)])  # type: ignore[misc]
     for i in (0, 0, 1, 2, 3, 0):
         album.shown(str(i))

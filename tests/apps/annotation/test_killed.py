@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from tests.apps.annotation.conftest import Server, ask
 
-from sorites.apps.annotation.clicks import replayed, standing
+from sorites.apps.annotation.clicks import current_answers, replay_answers
 from sorites.apps.annotation.store import opened
 
 pytestmark = pytest.mark.slow
@@ -65,7 +65,7 @@ def test_kill_at_ten_moments(server: type[Server], tmp_path: Path, photos: Path)
         with opened(path, write=True) as database:
             kept = {row["click"] for row in database.execute("SELECT click FROM clicks")}
             assert acknowledged <= kept
-            assert standing(database) == replayed(database)
+            assert current_answers(database) == replay_answers(database)
     assert len(acknowledged) > 100
     with sqlite3.connect(path) as database:
         assert database.execute("PRAGMA integrity_check").fetchone()[0] == "ok"

@@ -17,7 +17,7 @@ import sorites
 from sorites.apps.annotation.common_words import Commonness
 from sorites.apps.annotation.heads import fit_heads
 from sorites.apps.annotation.predict import (
-    Asked,
+    ImageQuery,
     ReferenceTexts,
     by_heads,
     by_texts,
@@ -123,7 +123,7 @@ def test_texts(run: Path) -> None:
     texts = {"time": {"day": "a {class} by day", "night": "a {class} at night"}}
     teller, record = by_texts(ReferenceTexts(brightness(), "brightness", texts))
     image = np.full((8, 8, 3), 128, np.uint8)
-    told = teller([Asked("x", lambda: image, "cat")], lambda n: None)
+    told = teller([ImageQuery("x", lambda: image, "cat")], lambda n: None)
     ((word, share),) = told["x"]["time"]
     seen = np.array([128 / 255, 1 - 128 / 255])
     cosines = [

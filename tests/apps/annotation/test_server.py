@@ -127,7 +127,7 @@ def test_images_and_answers_of_others_are_out_of_reach(running: Running) -> None
     assert running.ask(f"api/image/{theirs}", "ann").status == 404
     found = running.ask("api/clicks", "ann", click(theirs, "not-my-image")).json
     assert found["kept"] == []
-    assert "not given to you" in found["refused"]["not-my-image"]
+    assert "not assigned to you" in found["refused"]["not-my-image"]
     image = running.ask(f"api/image/{mine}", "ann")
     assert image.status == 200
     assert image.body.startswith(b"\x89PNG")

@@ -60,12 +60,12 @@ def test_own_tasks_take_every_kind(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (("choices = [{ value = \"a\" }, { value = \"b\" }]", ""), "wanted choices"),
-        (('value = "b"', 'value = "a"'), "two choices have one value"),
+        (("choices = [{ value = \"a\" }, { value = \"b\" }]", ""), "needs choices"),
+        (('value = "b"', 'value = "a"'), "same value"),
         (("ask =", 'kind = "many"\nask ='), "kind: wanted 'single', 'several', .*, got 'many'"),
         (("title", "tilte"), "tilte"),
-        (("[[questions]]", 'rule = "at_least_one"\n[[questions]]'), "wants first"),
-        (("[[questions]]", "[batch]\nsize = 2\nknown = 2\n[[questions]]"), "fewer known images"),
+        (("[[questions]]", 'rule = "at_least_one"\n[[questions]]'), "needs first"),
+        (("[[questions]]", "[batch]\nsize = 2\nknown = 2\n[[questions]]"), "known must be"),
         (('id = "q"', 'id = "no spaces"'), "id"),
         (("name =", "name = = "), "not valid TOML"),
     ],
@@ -78,5 +78,5 @@ def test_mistakes_are_named(change: tuple[str, str], said: str) -> None:
 def test_an_unknown_task_suggests_others() -> None:
     with pytest.raises(SoritesError, match="in_class"):
         load("in_clas")
-    with pytest.raises(SoritesError, match="no file"):
+    with pytest.raises(SoritesError, match="not found"):
         load("nowhere.toml")

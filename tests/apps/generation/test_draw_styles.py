@@ -80,7 +80,7 @@ def test_typed_again_nothing_is_drawn_and_a_lost_image_comes_back(
     import io
 
     assert np.abs(now - np.asarray(Image.open(io.BytesIO(then))).astype(int)).max() <= 1
-    with pytest.raises(SoritesError, match="made with other steps 4, not 5; choose another --out"):
+    with pytest.raises(SoritesError, match="made with other steps 4, not 5"):
         draw_styles(tiny, prompts, how, out, type(FEW)(steps=5, guidance=2.0, negative=""), ORDER)
 
 
@@ -147,7 +147,7 @@ def _safety_checker(folder: Path) -> None:
 
 def test_a_checker_that_is_none_is_refused(tiny: Pipe) -> None:
     assert checker(None, tiny) is None
-    with pytest.raises(SoritesError, match="--safety: wanted own"):
+    with pytest.raises(SoritesError, match="safety"):
         checker("something", tiny)
     with pytest.raises(SoritesError, match="no Python module named"):
         checker("python:nowhere_at_all:f", tiny)

@@ -151,7 +151,7 @@ def test_two_sliders_are_drawn_as_a_sheet_of_two_ways(tiny: Pipe, sliders: Shelf
     pages = make_combined(tiny, sliders.kept((), ["disc"]), tops, [1], tmp_path, FEW, sheet, "png")
     with Image.open(pages[0]) as page:
         assert min(page.size) > 3 * 96
-    with pytest.raises(SoritesError, match="wanted two different sliders"):
+    with pytest.raises(SoritesError, match="two different sliders"):
         combined(tiny, sliders, tops[:1], disc, 1, FEW)
 
 

@@ -19,7 +19,7 @@ def test_the_styles_are_the_51_that_the_paper_names() -> None:
 
 
 def test_a_prompt_holds_the_label() -> None:
-    assert published()[0].told("bald eagle").startswith("bald eagle in art nouveau")
+    assert published()[0].prompt_for("bald eagle").startswith("bald eagle in art nouveau")
 
 
 @pytest.mark.parametrize("suffix", ["json", "csv", "tsv"])
@@ -35,7 +35,7 @@ def test_a_file_in_the_usual_form_is_read(tmp_path: Path, suffix: str) -> None:
         as_json if suffix == "json" else "\n".join(mark.join(row) for row in [keys, *rows]) + "\n"
     )
     found = styles(file)
-    assert [(style.name, style.told("cat"), style.negative) for style in found] == [
+    assert [(style.name, style.prompt_for("cat"), style.negative) for style in found] == [
         ("base", "photo of cat .", "bad"),
         ("sketch", "cat drawn", "photo"),
     ]
@@ -44,10 +44,10 @@ def test_a_file_in_the_usual_form_is_read(tmp_path: Path, suffix: str) -> None:
 def test_a_style_without_a_place_for_the_label_is_named(tmp_path: Path) -> None:
     file = tmp_path / "styles.json"
     file.write_text(json.dumps([{"name": "odd", "prompt": "a photo"}]))
-    with pytest.raises(SoritesError, match="the style 'odd' has no prompt with one place"):
+    with pytest.raises(SoritesError, match="the style 'odd'"):
         styles(file)
     file.write_text("{}")
-    with pytest.raises(SoritesError, match="wanted styles as JSON"):
+    with pytest.raises(SoritesError, match="styles as JSON"):
         styles(file)
 
 
@@ -57,7 +57,7 @@ def test_blocked_words_leave_whole_labels_out_and_are_counted(tmp_path: Path) ->
     found = planned(["cat", "category", "a Cat nap", "dog"], published(), blocked_words(file))
     assert found.blocked == 2 * 51
     assert {found.labels[label] for label, _ in found.pairs} == {"category", "dog"}
-    with pytest.raises(SoritesError, match="leaves no prompt"):
+    with pytest.raises(SoritesError, match="blocked words"):
         planned(["cat"], published(), blocked_words(file))
 
 
@@ -66,7 +66,7 @@ def test_twenty_thousand_labels_are_planned(tmp_path: Path) -> None:
     file.write_text("".join(f"object number {i}\n" for i in range(20_000)))
     found = planned(labels_of(file), published(), blocked_words())
     assert len(found) == 20_000 * 51
-    assert found.text(51) == published()[0].told("object number 1")
+    assert found.text(51) == published()[0].prompt_for("object number 1")
     some = planned(labels_of(file), published(), blocked_words(), most=1000)
     assert len(some) == 1000
     assert len({label for label, _ in some.pairs}) > 900

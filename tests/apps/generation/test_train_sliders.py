@@ -97,7 +97,7 @@ def test_an_interrupted_slider_goes_on_as_if_it_had_not_been(
 ) -> None:
     import torch
 
-    monkeypatch.setattr(sliders, "KEPT", 2)
+    monkeypatch.setattr(sliders, "STEPS_PER_CHECKPOINT", 2)
     many = replace(QUICK, steps=6)
     whole, again = stopped(lambda state, tick: trained(tiny, "disc", "snow", many, state, tick), tmp_path)
     for one, other in zip(_weights(whole), _weights(again), strict=True):
@@ -119,7 +119,7 @@ def test_finished_sliders_are_left_and_others_refused(tiny: Pipe, slider_folder:
     )  # type: ignore[func-returns-value]
     assert not opened
     assert file.stat().st_mtime_ns == before
-    with pytest.raises(SoritesError, match=r"was trained with eta 1.0, not 3.0; choose another --out DIR"):
+    with pytest.raises(SoritesError, match="trained with eta 1.0, not 3.0"):
         train_sliders(tiny, CONCEPTS, ["snow"], replace(QUICK, eta=3.0), slider_folder, FEW)
 
 

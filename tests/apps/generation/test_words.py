@@ -59,7 +59,7 @@ def _loss(pipe: Pipe, vectors: torch.Tensor) -> float:
 def test_stopped_and_typed_again_the_word_is_the_same(
     tiny: Pipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(word_training, "KEPT", 2)
+    monkeypatch.setattr(word_training, "STEPS_PER_CHECKPOINT", 2)
     whole, again = stopped(lambda state, tick: learnt(tiny, "cross", IMAGES, QUICK, state, tick), tmp_path)
     torch.testing.assert_close(again.vectors[0], whole.vectors[0], rtol=0, atol=0)
 
@@ -73,7 +73,7 @@ def test_both_encoders_of_stable_diffusion_xl_learn(large: Pipe, tmp_path: Path)
 
 def test_a_damaged_state_is_named(tiny: Pipe, tmp_path: Path) -> None:
     (tmp_path / "state").write_bytes(b"nothing")
-    with pytest.raises(SoritesError, match="cannot go on from .*Delete it"):
+    with pytest.raises(SoritesError, match="Delete it"):
         learnt(tiny, "cross", IMAGES, QUICK, tmp_path / "state")
 
 
@@ -104,7 +104,7 @@ def test_words_of_a_source_are_written_left_and_refused(
         tiny, concepts, source, NAMES, QUICK, out, bar=lambda what, n: opened.append(what) or (lambda _: None)
     )  # type: ignore[func-returns-value]
     assert not opened
-    with pytest.raises(SoritesError, match=r"learnt with rate 0.2, not 0.3; choose another --out"):
+    with pytest.raises(SoritesError, match="learnt with rate 0.2, not 0.3"):
         learn_words(tiny, concepts, source, NAMES, replace(QUICK, rate=0.3), out)
 
 
@@ -124,7 +124,7 @@ def test_a_class_without_images_is_named(tiny: Pipe, tmp_path: Path, source: lis
     ("name", "value"), [("steps", 0), ("rate", 0.0), ("vectors", 0), ("templates", ("a photo",))]
 )
 def test_what_cannot_be_learnt_is_refused(name: str, value: object) -> None:
-    with pytest.raises(SoritesError, match=f"^{name}: wanted"):
+    with pytest.raises(SoritesError, match=f"^{name} must be"):
         WordRecipe(**{name: value})  # type: ignore[arg-type]
     with pytest.raises(SoritesError, match="no word recipe named"):
         word_recipe("nothing")

@@ -81,7 +81,7 @@ def test_a_failure_in_a_process_names_the_training(photos: Path, tmp_path: Path)
             {"augment": {"options": {"scaled": 4}}},
             r"augment\.options: .*options = { optics = { scaled = 4 } }",
         ),
-        (["none", "optics"], {"suites": []}, "names no suites to compare arms by; name one with --suite"),
+        (["none", "optics"], {"suites": []}, "no suites to compare arms"),
         (["none", "optics"], {"suites": ["dmo"]}, "no suite named 'dmo'. Did you mean demo"),
     ],
 )

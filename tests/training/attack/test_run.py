@@ -13,7 +13,7 @@ from tests.training.networks import small
 import sorites
 from sorites.analysis.comparison.compare import compare
 from sorites.core import Model
-from sorites.core.errors import SoritesError
+from sorites.core.errors import Notice, SoritesError
 from sorites.evaluation.check import check
 from sorites.evaluation.reopen import plan_of, refuse_attacks
 from sorites.evaluation.storage.folder import read_info
@@ -162,7 +162,7 @@ def test_what_has_no_gradients_is_refused_by_name(photos: Path, tiny: Make, tmp_
 
 def test_a_source_without_labels_that_the_model_knows_is_refused(photos: Path, tmp_path: Path) -> None:
     ood = small(labels=("n02123045", "n02123159", "n02123394", "n02123597"))
-    with pytest.raises(SoritesError, match=r"none of the 20 clean images of .* has a label that small knows"):
+    with pytest.raises(SoritesError, match="of the 20 clean images of"):
         attack(ood, source=f"folder:{photos}", eps=".1", out=tmp_path / "run")
 
 
@@ -173,14 +173,9 @@ def test_a_model_of_two_classes_is_attacked_without_dlr_unless_that_is_named(
         small(labels=("n01440764", "n01443537")),
         {"source": f"folder:{photos}", "eps": ".1", "steps": 2},
     )
-    with pytest.raises(
-        SoritesError, match=r"the attack dlr needs at least 3 classes, and small has 2\. Type --attack ce$"
-    ):
+    with pytest.raises(SoritesError, match="dlr needs at least 3 classes"):
         attack(two, losses="ce,dlr", out=tmp_path / "run", **how)
-    with pytest.warns(
-        UserWarning,
-        match="dlr needs at least 3 classes, and small has 2: it is left out, and the attack is ce alone",
-    ):
+    with pytest.warns(Notice, match="dlr needs at least 3 classes"):
         attack(two, out=tmp_path / "run", **how)
     assert read_info(tmp_path / "run")["attack"]["losses"] == ["ce"]
     assert set(table(tmp_path / "run")["shift"]) == {"clean", "apgd_ce_l2"}

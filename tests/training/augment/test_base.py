@@ -86,14 +86,14 @@ def test_the_seed_of_torch_is_where_a_new_one_begins():
     [torch.zeros(3, 8, 8), torch.zeros(1, 1, 8, 8), torch.zeros(1, 3, 8, 8, dtype=torch.uint8), [[0.5]]],
 )
 def test_what_is_no_batch_of_images_is_refused(given):
-    with pytest.raises(SoritesError, match=r"wanted a batch of images as floats in 0\.\.1"):
+    with pytest.raises(SoritesError, match="of images as floats in 0..1"):
         Flip()(given)
 
 
 def test_images_of_another_size_are_refused():
-    with pytest.raises(SoritesError, match="wanted images of 32x32 px, got 16x8"):
+    with pytest.raises(SoritesError, match="images of 32x32 px, got 16x8"):
         Flip(32)(torch.zeros(1, 3, 8, 16))
-    with pytest.raises(SoritesError, match="wanted the side of the images in px as size, got 0"):
+    with pytest.raises(SoritesError, match="size .* got 0"):
         Flip(0)
 
 
@@ -103,9 +103,7 @@ def test_every_augmentation_refuses_values_that_are_not_in_0_to_1(spec, values, 
     given = torch.tensor(values).repeat(1, 3, 24, 12)
     moves = augmentation(spec, 24)
     for batch in (given, given.contiguous(memory_format=torch.channels_last), given.half()):
-        with pytest.raises(
-            SoritesError, match=rf"wanted images in 0\.\.1, got values {said}\. Augment first"
-        ):
+        with pytest.raises(SoritesError, match=f"got values {said}"):
             moves(batch)
     assert torch.equal(moves.eval()(given), given)
 
@@ -124,7 +122,7 @@ def test_a_chain_looks_at_the_values_of_a_batch_once(images, monkeypatch):
 
 
 def test_a_part_of_a_chain_still_refuses_another_size(images):
-    with pytest.raises(SoritesError, match="OpticsAugment: wanted images of 32x32 px, got 24x24"):
+    with pytest.raises(SoritesError, match="images of 32x32 px, got 24x24"):
         Chain([Flip(), OpticsAugment(32)])(images)
 
 

@@ -89,10 +89,10 @@ def test_a_seed_decides_and_pickling_keeps_it():
     [np.zeros((8, 8), np.uint8), np.zeros((8, 8, 3)), torch.zeros(8, 8, 3), "x.png", Image.new("L", (8, 8))],
 )
 def test_what_is_no_image_is_refused(given):
-    with pytest.raises(SoritesError, match="wanted an RGB image"):
+    with pytest.raises(SoritesError, match="RGB image"):
         ImageTransform(Flip())(given)
 
 
 def test_what_is_no_augmentation_is_refused():
-    with pytest.raises(SoritesError, match=r"wanted an augmentation such as OpticsAugment\(\), got Identity"):
+    with pytest.raises(SoritesError, match=r"OpticsAugment\(\), got Identity"):
         ImageTransform(torch.nn.Identity())

@@ -198,7 +198,7 @@ def test_without_targets_the_answers_are_explained_and_weights_are_left_as_they_
     assert np.array_equal(grad_cam(model, images), grad_cam(model, images, answers))
     assert all(weights.requires_grad and weights.grad is None for weights in model.module.parameters())
     assert not any(part._forward_hooks for part in model.module.modules())
-    with pytest.raises(SoritesError, match="wanted one target of 0 to 3 for each of 3 images, got 4"):
+    with pytest.raises(SoritesError, match="3 for each of 3 images, got 4"):
         grad_cam(model, images, [0, 1, 4])
 
 
@@ -228,7 +228,7 @@ def test_models_without_maps_or_gradients_are_refused_by_name(tiny: Any) -> None
         def forward(self, x: Any) -> Any:
             return (self.cut(x).mean(1),)
 
-    with pytest.raises(SoritesError, match="no layer of tokens gives maps"):
+    with pytest.raises(SoritesError, match="no layer of tokens"):
         grad_cam(Model("tokens", lambda p: Outputs(), version="1", module=Tokens()), IMAGES)
     with pytest.raises(SoritesError, match="an explanation needs gradients, and tiny has none: .* timm:NAME"):
         grad_cam(tiny(), IMAGES)

@@ -1,3 +1,1 @@
-"""People who answer questions about images: tasks, who gets which image, the page, and what
-follows from the answers.
-"""
+"""Image annotation: tasks, assignment of images to annotators, the web page, and analysis of the answers."""

@@ -1,8 +1,7 @@
-"""Read what people answered and which answers were chosen: rows by image and question.
+"""Read the answers of a labelling, and resolve those of several annotators into one per question.
 
-from sorites.apps.annotation.answers import chosen_answers rows =
-chosen_answers(Path("labels.sqlite")) # image, image_id, sample_id, shift, severity, question,
-value, agree, n
+Example:
+    >>> rows = chosen_answers(Path("labels.sqlite"))  # doctest: +SKIP
 """
 
 from __future__ import annotations
@@ -16,36 +15,34 @@ from typing import Any
 
 import polars as pl
 
-from sorites.apps.annotation.store import dumped, opened, task_of
+from sorites.apps.annotation.store import canonical_json, opened, task_of
 from sorites.apps.annotation.task import Question, Task
-from sorites.apps.annotation.values import Value, nearness, rightness, same
+from sorites.apps.annotation.values import Value, mean_nearness, nearness, same
 
-# Choose one answer from those of several people, by the rule that a task names.
+# Resolution of differing answers by the rule of the task.
 
 
-# The number of answers from which the majority counts for more than who was better.
-ENOUGH = 3
+# From this many answers on, the majority outweighs accuracy on known images.
+MIN_MAJORITY = 3
 
 
 @dataclass(frozen=True)
 class Given:
-    """The answers of one person to the questions of one image, and how good that person was on
-    known images.
-    """
+    """One annotator's answers for an image, with the annotator's accuracy on known images."""
 
     annotator: str
     values: dict[str, Value]
     batch_check: float | None = None
     all_checks: float | None = None
     order: int = 0
-    """The place of the click among all clicks."""
+    """Sequence number of the click."""
     seconds: float | None = None
     facts: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """One question's chosen answer, whose it is, and how many of how many gave the same."""
+    """The chosen answer to a question, its annotator, and how many of ``n`` annotators agree."""
 
     question: str
     value: Value
@@ -55,70 +52,70 @@ class Chosen:
 
 
 def chosen(task: Task, given: Sequence[Given]) -> list[Chosen]:
-    """Return the chosen answer to each question that anybody answered."""
-    found = []
+    """Return the chosen answer to each question that has answers."""
+    choices = []
     for question in task.questions:
-        some = [one for one in ranked(given) if question.id in one.values]
-        if some:
-            best = _RULES[task.rule_of(question)](question, some)
+        answers = [answer for answer in ranked(given) if question.id in answer.values]
+        if answers:
+            best = _RULES[task.rule_of(question)](question, answers)
             value = best.values[question.id]
-            agree = sum(same(question, one.values[question.id], value) for one in some)
-            found.append(Chosen(question.id, value, best.annotator, agree, len(some)))
-    return found
+            agree = sum(same(question, answer.values[question.id], value) for answer in answers)
+            choices.append(Chosen(question.id, value, best.annotator, agree, len(answers)))
+    return choices
 
 
-def ranked(given: Sequence[Given]) -> list[Given]:
-    """Return the answers in the order of their weight: by the checks of the batch, by all checks,
-    then the earlier.
-    """
-    return sorted(given, key=lambda one: (-(one.batch_check or 0.0), -(one.all_checks or 0.0), one.order))
+def ranked(answers: Sequence[Given]) -> list[Given]:
+    """Sort answers by accuracy on the checks of the batch, then on all checks, then by time."""
+    return sorted(
+        answers, key=lambda answer: (-(answer.batch_check or 0.0), -(answer.all_checks or 0.0), answer.order)
+    )
 
 
-def _better_check(question: Question, some: Sequence[Given]) -> Given:
-    return _majority(question, some) if len(some) >= ENOUGH else some[0]
+def _better_check(question: Question, answers: Sequence[Given]) -> Given:
+    return _majority(question, answers) if len(answers) >= MIN_MAJORITY else answers[0]
 
 
-def _majority(question: Question, some: Sequence[Given]) -> Given:
-    """The answer that is nearest to all, which is what most gave; of equals the one of most weight."""
-    values = [one.values[question.id] for one in some]
+def _majority(question: Question, answers: Sequence[Given]) -> Given:
+    """Return the answer nearest to all others; ties go to the higher ranked."""
+    values = [answer.values[question.id] for answer in answers]
     support = [sum(nearness(question, value, other) for other in values) for value in values]
-    return some[support.index(max(support))]
+    return answers[support.index(max(support))]
 
 
-def _at_least_one(question: Question, some: Sequence[Given]) -> Given:
-    """The strongest value that anybody gave; where the question names none, what most gave."""
+def _at_least_one(question: Question, answers: Sequence[Given]) -> Given:
+    """Return the first value of ``question.first`` that anyone gave, or else the majority."""
     for value in question.first:
-        for one in some:
-            if one.values[question.id] == value:
-                return one
-    return _majority(question, some)
+        for answer in answers:
+            if answer.values[question.id] == value:
+                return answer
+    return _majority(question, answers)
 
 
 _RULES = {"better_check": _better_check, "majority": _majority, "at_least_one": _at_least_one}
 
 
-def differ(task: Task, given: Sequence[Given]) -> bool:
-    """Return whether people gave different answers to a question, free texts aside."""
+def differ(task: Task, answers: Sequence[Given]) -> bool:
+    """Return whether annotators differ on any question, ignoring free text."""
     for question in task.questions:
-        values = [one.values.get(question.id) for one in given]
+        values = [answer.values.get(question.id) for answer in answers]
         if question.kind != "text" and any(not same(question, value, values[0]) for value in values[1:]):
             return True
     return False
 
 
-# Count how often people were right on images whose answers are known: in the checks of a batch, and
-# over all.
+# Accuracy on images with known answers.
 
 
 _KNOWN_ANSWERS = """
-SELECT a.id, a.batch, a.annotator, a.image, s.question, s.value FROM assignments a JOIN answers s ON s.assignment = a.id
+SELECT a.id, a.batch, a.annotator, a.image, s.question, s.value
+FROM assignments a JOIN answers s ON s.assignment = a.id
 WHERE a.role IN ('check', 'qualification') {where}
 """
 
 
 @dataclass
 class Checks:
-    """The scores on known images, each from 0 to 1, by batch and by annotator."""
+    """Scores on images with known answers, from 0 to 1, by batch and by annotator."""
 
     by_batch: dict[int, list[float]] = field(default_factory=dict)
     by_annotator: dict[int, list[float]] = field(default_factory=dict)
@@ -140,38 +137,55 @@ def _mean(scores: list[float]) -> float | None:
 
 def known_answers(database: sqlite3.Connection) -> dict[int, dict[str, Value]]:
     """Return the known answers by image and question."""
-    found: dict[int, dict[str, Value]] = {}
+    answers: dict[int, dict[str, Value]] = {}
     for row in database.execute("SELECT image, question, value FROM known"):
-        found.setdefault(row["image"], {})[row["question"]] = json.loads(row["value"])
-    return found
+        answers.setdefault(row["image"], {})[row["question"]] = json.loads(row["value"])
+    return answers
 
 
 def checks_of(database: sqlite3.Connection, batch: int | None = None) -> Checks:
-    """Return the scores of all answers to known images, or of those in one batch."""
-    task, known, checks = task_of(database), known_answers(database), Checks()
+    """Return the scores on images with known answers, overall or for one batch."""
+    task, known_values, checks = task_of(database), known_answers(database), Checks()
     query = _KNOWN_ANSWERS.format(where="" if batch is None else "AND a.batch = ?")
-    given: dict[tuple[int, int, int, int], dict[str, Value]] = {}
+    answers: dict[tuple[int, int, int, int], dict[str, Value]] = {}
     for row in database.execute(query, () if batch is None else (batch,)):
         key = (row["id"], row["batch"], row["annotator"], row["image"])
-        given.setdefault(key, {})[row["question"]] = json.loads(row["value"])
-    for (_, of, annotator, image), values in given.items():
-        score = rightness(task, values, known.get(image, {}))
+        answers.setdefault(key, {})[row["question"]] = json.loads(row["value"])
+    for (_, of_batch, annotator, image), values in answers.items():
+        score = mean_nearness(task, values, known_values.get(image, {}))
         if score is not None:
-            checks.add(of, annotator, score)
+            checks.add(of_batch, annotator, score)
     return checks
 
 
-# The columns of the chosen answers. ``value`` is JSON: a word is ``"day"`` with quotes, several are
-# ``["grass","sand"]``.
+# Columns of the chosen answers. ``value`` is JSON: ``"day"`` with quotes, or ``["grass","sand"]``.
 CHOSEN: dict[str, pl.DataType | type[pl.DataType]] = {
-    "image": pl.String, "image_id": pl.String, "sample_id": pl.String, "class": pl.String, "shift": pl.String,
-    "severity": pl.Float64, "question": pl.String, "value": pl.String, "annotator": pl.String, "agree": pl.Int64, "n": pl.Int64,
-}  # fmt: skip
+    "image": pl.String,
+    "image_id": pl.String,
+    "sample_id": pl.String,
+    "class": pl.String,
+    "shift": pl.String,
+    "severity": pl.Float64,
+    "question": pl.String,
+    "value": pl.String,
+    "annotator": pl.String,
+    "agree": pl.Int64,
+    "n": pl.Int64,
+}
 GIVEN: dict[str, pl.DataType | type[pl.DataType]] = {
-    "image": pl.String, "image_id": pl.String, "sample_id": pl.String, "class": pl.String, "shift": pl.String,
-    "severity": pl.Float64, "role": pl.String, "annotator": pl.String, "question": pl.String, "value": pl.String,
-    "seconds": pl.Float64, "received": pl.Float64,
-}  # fmt: skip
+    "image": pl.String,
+    "image_id": pl.String,
+    "sample_id": pl.String,
+    "class": pl.String,
+    "shift": pl.String,
+    "severity": pl.Float64,
+    "role": pl.String,
+    "annotator": pl.String,
+    "question": pl.String,
+    "value": pl.String,
+    "seconds": pl.Float64,
+    "received": pl.Float64,
+}
 _ANSWERS = """
 SELECT p.id, p.name, p.image_id, p.sample_id, p.shown_class, p.shift, p.severity, p.width, p.height,
   a.role, a.batch, a.id AS assignment,
@@ -183,35 +197,43 @@ ORDER BY p.id, c.id, s.question
 
 
 @dataclass(frozen=True)
-class Judged:
-    """An image with the answers of all who had it for work, in the order in which they came."""
+class AnsweredImage:
+    """An image with the answers of all its annotators, in order of arrival."""
 
     facts: Mapping[str, Any]
     given: tuple[Given, ...]
 
 
-def judged(database: sqlite3.Connection) -> Iterator[Judged]:
-    """Yield every image that somebody answered for, known images aside."""
+def answered_images(database: sqlite3.Connection) -> Iterator[AnsweredImage]:
+    """Yield every image with answers, except those with known answers."""
     checks = checks_of(database)
     facts: dict[int, dict[str, Any]] = {}
-    found: dict[int, dict[int, Given]] = {}
+    answers: dict[int, dict[int, Given]] = {}
     for row in database.execute(_ANSWERS):
         if row["role"] == "work":
             facts.setdefault(row["id"], _facts(row))
-            one = found.setdefault(row["id"], {}).setdefault(row["assignment"], _given(row, checks))
-            one.values[row["question"]] = json.loads(row["value"])
-    for image, some in found.items():
-        yield Judged(facts[image], tuple(some.values()))
+            answer = answers.setdefault(row["id"], {}).setdefault(
+                row["assignment"], _empty_answers(row, checks)
+            )
+            answer.values[row["question"]] = json.loads(row["value"])
+    for image, by_assignment in answers.items():
+        yield AnsweredImage(facts[image], tuple(by_assignment.values()))
 
 
 def _facts(row: sqlite3.Row) -> dict[str, Any]:
     return {
-        "image": row["name"], "image_id": row["image_id"], "sample_id": row["sample_id"], "class": row["shown_class"],
-        "shift": row["shift"], "severity": row["severity"], "width": row["width"], "height": row["height"],
-    }  # fmt: skip
+        "image": row["name"],
+        "image_id": row["image_id"],
+        "sample_id": row["sample_id"],
+        "class": row["shown_class"],
+        "shift": row["shift"],
+        "severity": row["severity"],
+        "width": row["width"],
+        "height": row["height"],
+    }
 
 
-def _given(row: sqlite3.Row, checks: Checks) -> Given:
+def _empty_answers(row: sqlite3.Row, checks: Checks) -> Given:
     return Given(
         row["annotator"],
         {},
@@ -222,34 +244,39 @@ def _given(row: sqlite3.Row, checks: Checks) -> Given:
     )
 
 
-def chosen_of(database: sqlite3.Connection, task: Task) -> Iterator[tuple[Judged, dict[str, Any]]]:
+def chosen_by_image(
+    database: sqlite3.Connection, task: Task
+) -> Iterator[tuple[AnsweredImage, dict[str, Any]]]:
     """Yield every image with its chosen answers by question."""
-    for one in judged(database):
-        yield one, {choice.question: choice.value for choice in chosen(task, one.given)}
+    for item in answered_images(database):
+        yield item, {choice.question: choice.value for choice in chosen(task, item.given)}
 
 
 def chosen_answers(path: Path, question: str | None = None) -> pl.DataFrame:
-    """Return the chosen answers of a labelling, one row per image and question (``CHOSEN``)."""
+    """Return the chosen answers of a labelling, one row per image and question (columns ``CHOSEN``).
+
+    Args:
+        path: The labelling.
+        question: Return only the answers to this question.
+    """
     with opened(path) as database:
         task = task_of(database)
         if question is not None:
             task.question(question)
         rows = [
-            {**one.facts, **vars(choice), "value": dumped(choice.value)}
-            for one in judged(database)
-            for choice in chosen(task, one.given)
+            {**item.facts, **vars(choice), "value": canonical_json(choice.value)}
+            for item in answered_images(database)
+            for choice in chosen(task, item.given)
             if question in (None, choice.question)
         ]
     return _frame(rows, CHOSEN)
 
 
 def given_answers(path: Path) -> pl.DataFrame:
-    """Return what each person answered, one row per image, person and question (``GIVEN``), known
-    images too.
-    """
-    own = ("role", "annotator", "question", "value", "seconds", "received")
+    """Return all answers, one row per image, annotator and question (columns ``GIVEN``)."""
+    columns = ("role", "annotator", "question", "value", "seconds", "received")
     with opened(path) as database:
-        rows = [{**_facts(row), **{key: row[key] for key in own}} for row in database.execute(_ANSWERS)]
+        rows = [{**_facts(row), **{key: row[key] for key in columns}} for row in database.execute(_ANSWERS)]
     return _frame(rows, GIVEN)
 
 

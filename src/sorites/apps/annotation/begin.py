@@ -1,4 +1,4 @@
-"""Begin a labelling, or go on with one: its images, those that are known, and the people."""
+"""Create or extend a labelling: its images, known answers and annotators."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ from sorites.apps.annotation.store import (
     THIRD,
     about,
     add_annotator,
+    canonical_json,
     create,
-    dumped,
     opened,
     task_of,
     writing,
 )
 from sorites.apps.annotation.task import Question, Task, parse
-from sorites.apps.annotation.values import Value, checked_value
+from sorites.apps.annotation.values import Value, validate_value
 from sorites.core.errors import SoritesError
+from sorites.core.messages import option
 from sorites.io.paths import is_file
 from sorites.io.tables import sheet
 
-MOST_PEOPLE = 1000
+MAX_ANNOTATORS = 1000
 _NAME = re.compile(r"[\w .@+-]{1,60}")
 
 
@@ -41,42 +42,50 @@ def begin(
     seed: int = 0,
     third: bool = False,
 ) -> None:
-    """Make the labelling unless it exists; one that exists must have the same task and source, and
-    gets images that are new.
+    """Create a labelling, or extend an existing one of the same task and source with new images.
 
-    ``third`` sends images on which people differ to one more, from now on and also those answered before.
+    Args:
+        path: File of the labelling.
+        text: The task as TOML.
+        entries: The images.
+        source: Spec of the images' source.
+        known: Table of known answers.
+        seed: Seed of the assignment.
+        third: Send images on which annotators differ to one more, including those answered before.
     """
     task = parse(text)
-    told = read_known(known, task) if known is not None else {}
+    known_values = read_known(known, task) if known is not None else {}
     if not is_file(path):
         create(path, text, {"source": source, "seed": str(seed)})
     with opened(path, write=True) as database:
-        _refuse_another(about(database), text, source, path)
+        _check_same(about(database), text, source, path)
         with writing(database):
             database.execute("UPDATE about SET value = ? WHERE key = 'source' AND value = ''", (source,))
             add_images(database, task, entries)
-            add_known(database, told)
+            add_known(database, known_values)
             if third:
                 database.execute("INSERT OR REPLACE INTO about VALUES (?, ?)", (THIRD, "yes"))
                 ask_thirds(database, task_of(database))
 
 
-def _refuse_another(facts: Mapping[str, str], text: str, source: str, path: Path) -> None:
+def _check_same(facts: Mapping[str, str], text: str, source: str, path: Path) -> None:
     if parse(facts["task"]) != parse(text):
         raise SoritesError(
-            f"{path} was begun with another task ({parse(facts['task']).name}, or other settings of it);"
-            " choose another --out"
+            f"{path} was created with a different task ({parse(facts['task']).name}, or other "
+            f"settings of it); use another {option('out', 'FILE')}"
         )
     if facts.get("source") not in (source, ""):
         raise SoritesError(
-            f"{path} was begun with the images of {facts.get('source')}, not {source}; choose another --out"
+            f"{path} was created with the images of {facts.get('source')}, not {source}; use "
+            f"another {option('out', 'FILE')}"
         )
 
 
 def add_images(database: sqlite3.Connection, task: Task, entries: Sequence[Entry]) -> None:
-    """Add images that are not there yet."""
+    """Add new images; existing ones only get a missing class."""
     database.executemany(
-        """INSERT INTO images (name, image_id, sample_id, shown_class, shift, severity, wanted) VALUES (?, ?, ?, ?, ?, ?, ?)
+        """INSERT INTO images (name, image_id, sample_id, shown_class, shift, severity, wanted)
+          VALUES (?, ?, ?, ?, ?, ?, ?)
           ON CONFLICT (name) DO UPDATE SET shown_class = coalesce(shown_class, excluded.shown_class)""",
         [
             (e.name, e.image_id, e.sample_id, e.shown_class, e.shift, e.severity, task.annotators)
@@ -86,45 +95,42 @@ def add_images(database: sqlite3.Connection, task: Task, entries: Sequence[Entry
 
 
 def read_known(path: Path, task: Task) -> dict[str, dict[str, Value]]:
-    """Return the known answers of a CSV or parquet file: the column ``image`` (or ``image_id``)
-    and one per question.
+    """Read known answers from a table with a column ``image`` or ``image_id`` and one per question.
 
-    Of several words, commas stand between them; boxes are JSON. An empty cell is not known.
+    Several choices are separated by commas; boxes are JSON. Empty cells are not known.
     """
     frame = sheet(path, "a CSV or parquet file with the column image and one column per question")
     key = next((name for name in ("image", "image_id") if name in frame.columns), None)
-    asked = [question for question in task.questions if question.id in frame.columns]
-    if key is None or not asked:
-        wanted = ", ".join(question.id for question in task.questions)
+    questions = [question for question in task.questions if question.id in frame.columns]
+    if key is None or not questions:
+        ids = ", ".join(question.id for question in task.questions)
         raise SoritesError(
-            f"{path}: wanted the column image and some of {wanted}; got {', '.join(frame.columns)}"
+            f"{path}: expected the column image and some of {ids}; found {', '.join(frame.columns)}"
         )
-    found = {}
+    answers = {}
     for number, row in enumerate(frame.iter_rows(named=True), 1):
         try:
-            values = {q.id: cell_value(q, row[q.id]) for q in asked if row[q.id] not in (None, "")}
+            values = {q.id: cell_value(q, row[q.id]) for q in questions if row[q.id] not in (None, "")}
         except SoritesError as error:
             raise SoritesError(f"{path}, row {number}: {error}") from error
-        found[str(row[key])] = values
-    return found
+        answers[str(row[key])] = values
+    return answers
 
 
 def cell_value(question: Question, cell: Any) -> Value:
-    """Return the answer that a cell of a table stands for."""
+    """Parse a table cell as an answer."""
     if not isinstance(cell, str):
-        return checked_value(question, list(cell) if hasattr(cell, "__iter__") else cell)
+        return validate_value(question, list(cell) if hasattr(cell, "__iter__") else cell)
     if question.kind == "several":
-        return checked_value(question, [word.strip() for word in cell.split(",") if word.strip()])
+        return validate_value(question, [word.strip() for word in cell.split(",") if word.strip()])
     try:
-        return checked_value(question, json.loads(cell) if question.kind in ("scale", "boxes") else cell)
+        return validate_value(question, json.loads(cell) if question.kind in ("scale", "boxes") else cell)
     except ValueError as error:
         raise SoritesError(f"question {question.id}: {error}") from error
 
 
 def add_known(database: sqlite3.Connection, known: Mapping[str, Mapping[str, Value]]) -> None:
-    """Keep known answers; their images serve for qualification and as checks, and are no longer
-    asked for.
-    """
+    """Store known answers; their images serve for qualification and checks instead of work."""
     for name, values in known.items():
         row = database.execute(
             "SELECT id, given FROM images WHERE name = ? OR image_id = ?", (name, name)
@@ -132,26 +138,28 @@ def add_known(database: sqlite3.Connection, known: Mapping[str, Mapping[str, Val
         if row is None:
             raise SoritesError(f"the known image {name} is not among the images of the source")
         if row["given"]:
-            continue  # people were given it as one to answer; what they said stays what it is
+            continue  # already assigned as work; its answers stay
         database.execute("UPDATE images SET known = 1 WHERE id = ?", (row["id"],))
         entries = [
-            (row["id"], question, dumped(value)) for question, value in values.items() if value is not None
+            (row["id"], question, canonical_json(value))
+            for question, value in values.items()
+            if value is not None
         ]
         database.executemany("INSERT OR REPLACE INTO known VALUES (?, ?, ?)", entries)
 
 
 def add_people(path: Path, names: Sequence[str]) -> list[tuple[str, str, str]]:
-    """Add those people who are not there yet, and return name, token and state of all who have a link."""
-    if wrong := [name for name in names if not _NAME.fullmatch(name)]:
+    """Add new annotators, and return name, token and state of everyone with a link."""
+    if invalid := [name for name in names if not _NAME.fullmatch(name)]:
         raise SoritesError(
-            "an annotator's name has letters, digits, spaces and . @ + - _, at most 60; got"
-            f" {wrong[0][:80]!r}"
+            "Names of annotators may have letters, digits, spaces and . @ + - _, at most 60 "
+            f"characters; got {invalid[0][:80]!r}"
         )
     with opened(path, write=True) as database:
         with writing(database):
-            has = {row["name"] for row in database.execute("SELECT name FROM annotators")}
+            existing = {row["name"] for row in database.execute("SELECT name FROM annotators")}
             for name in dict.fromkeys(names):
-                if name not in has:
+                if name not in existing:
                     add_annotator(database, name, "qualifying")
         rows = database.execute(
             "SELECT name, token, state FROM annotators WHERE state != 'imported' ORDER BY id"
@@ -160,7 +168,7 @@ def add_people(path: Path, names: Sequence[str]) -> list[tuple[str, str, str]]:
 
 
 def admit(path: Path, name: str, state: str = "working") -> None:
-    """Admit or refuse an annotator, whatever the qualification said."""
+    """Admit or refuse an annotator regardless of the qualification."""
     with opened(path, write=True) as database, writing(database):
         changed = database.execute(
             "UPDATE annotators SET state = ? WHERE name = ? AND state != 'imported'", (state, name)

@@ -1,6 +1,4 @@
-"""The images of a labelling: those of a source, or the images of a run made again; found by name,
-shown as small files.
-"""
+"""Images of a labelling: those of a source, or recreated images of a run; encoded for display by name."""
 
 from __future__ import annotations
 
@@ -25,19 +23,18 @@ from sorites.evaluation.reopen import class_names, plan_of
 from sorites.evaluation.samples import in_order, unique
 from sorites.io.tables import sheet
 
-# The longer side in px to which larger images are made smaller for the page; boxes are in pixels
-# of the image itself.
-WIDEST = 2048
-# Up to so many pixels an image is shown without loss.
-LOSSLESS = 512 * 512
-QUALITY = 95
-# The most bytes of encoded images that are kept in memory.
-KEPT = 96 << 20
+# Larger images are downscaled to this longer side (px) for display; boxes are in original pixels.
+MAX_DISPLAY_SIDE = 2048
+# Images up to this many pixels are encoded without loss.
+MAX_LOSSLESS_PIXELS = 512 * 512
+JPEG_QUALITY = 95
+# Maximum bytes of encoded images cached in memory.
+MAX_CACHE_BYTES = 96 << 20
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One image to be shown: its name, what is known of it, and how it is made."""
+    """An image to display: its name, metadata, and loader."""
 
     name: str
     sample_id: str
@@ -49,8 +46,11 @@ class Entry:
 
 
 def from_source(spec: str, label_file: str | None = None) -> list[Entry]:
-    """Return the images of a source in a fair order; any class is accepted unless ``label_file``
-    lists them.
+    """Return the images of a source in a fixed shuffled order.
+
+    Args:
+        spec: The source.
+        label_file: List of accepted classes; by default any class is accepted.
     """
     space = labels(label_file) if label_file else open_labels()
     samples = in_order(core.source(spec, space))
@@ -59,41 +59,41 @@ def from_source(spec: str, label_file: str | None = None) -> list[Entry]:
 
 
 def _entry(sample: Sample, space: Labels) -> Entry:
-    moved = sample.shift != CLEAN
-    name = f"{sample.id} {sample.shift} {sample.setting.canonical}" if moved else sample.id
-    severity = sample.setting.severity if moved else None
+    is_shifted = sample.shift != CLEAN
+    name = f"{sample.id} {sample.shift} {sample.setting.canonical}" if is_shifted else sample.id
+    severity = sample.setting.severity if is_shifted else None
     return Entry(
         name,
         sample.id,
         sample.load,
         _class(sample, space),
         sample.image_id,
-        sample.shift if moved else None,
+        sample.shift if is_shifted else None,
         severity,
     )
 
 
 def _class(sample: Sample, space: Labels | None) -> str | None:
-    """Return the name of a sample's class for readers, None where it has none."""
+    """Return the display name of a sample's class, or None."""
     named = next((attr.value for attr in sample.attrs if attr.key == "class"), None)
     if named is not None or sample.label is None or space is None:
         return named
     if sample.label < len(space):
         return space.names[sample.label]
-    own = {label: name for name, label in space.aliases.items()} if isinstance(space, OpenLabels) else {}
-    return own.get(sample.label)
+    names = {label: name for name, label in space.aliases.items()} if isinstance(space, OpenLabels) else {}
+    return names.get(sample.label)
 
 
 def from_run(run: Path, only: Collection[str] | None = None) -> list[Entry]:
-    """Return the images of a run in a fair order, those of the given ids, or all but the clean ones."""
+    """Return images of a run in a fixed shuffled order: those with the given ids, or all shifted ones."""
     plan = plan_of(run)
     space = class_names(_info(run))
-    found = [
+    entries = [
         entry
         for entry in _images(plan, space)
         if (entry.shift != CLEAN if only is None else entry.image_id in only)
     ]
-    return sorted(found, key=lambda entry: digest(entry.name))
+    return sorted(entries, key=lambda entry: digest(entry.name))
 
 
 def _info(run: Path) -> dict[str, object]:
@@ -103,40 +103,40 @@ def _info(run: Path) -> dict[str, object]:
 
 
 def _images(plan: Plan, space: Labels | None) -> Iterator[Entry]:
-    seen = set()
+    yielded = set()
     for unit in plan.units():
         shift = plan.shifts.get(unit.shift)
         for sample in plan.groups[unit.shift][unit.start : unit.stop]:
             for value in plan.settings[unit.shift] if shift else (None,):
                 setting = shift.setting(value) if shift and value is not None else sample.setting
                 key = plan.image_id(sample, unit.shift, setting)
-                if key not in seen:
-                    seen.add(key)
-                    load = functools.partial(_made, plan, sample, unit.shift, value)
+                if key not in yielded:
+                    yielded.add(key)
+                    load = functools.partial(_render, plan, sample, unit.shift, value)
                     yield Entry(
                         key, sample.id, load, _class(sample, space), key, unit.shift, setting.severity
                     )
 
 
-def _made(plan: Plan, sample: Sample, shift: str, setting: SettingValue | None) -> ImageU8:
+def _render(plan: Plan, sample: Sample, shift: str, setting: SettingValue | None) -> ImageU8:
     shot = captured(plan, sample) if setting is None else next(turned(plan, sample, shift, [setting]))
     if shot.image is None:
-        raise BadImage(shot.error or "the image cannot be made")
+        raise BadImage(shot.error or "the image cannot be recreated")
     return shot.image
 
 
 def read_list(path: Path) -> frozenset[str]:
-    """Return the names of images in a CSV or parquet file: its column ``image_id`` or ``image``."""
+    """Read image names from the column ``image_id`` or ``image`` of a CSV or parquet file."""
     frame = sheet(path, "a CSV or parquet file with the column image_id or image")
     column = next((name for name in ("image_id", "image") if name in frame.columns), None)
     if column is None:
-        raise SoritesError(f"{path}: wanted the column image_id or image, got {', '.join(frame.columns)}")
+        raise SoritesError(f"{path}: expected the column image_id or image, found {', '.join(frame.columns)}")
     return frozenset(str(name) for name in frame[column].drop_nulls())
 
 
 @dataclass(frozen=True)
 class Shown:
-    """An image as the page gets it, and the size that it really has."""
+    """An encoded image for the page, with its original size."""
 
     data: bytes
     kind: str
@@ -145,28 +145,28 @@ class Shown:
 
 
 class Album:
-    """The images by name, encoded when they are asked for; those asked for last are kept."""
+    """Images by name, encoded on demand, with a least-recently-used cache."""
 
     def __init__(self, entries: Sequence[Entry]) -> None:
         self.entries = {entry.name: entry for entry in entries}
-        self._kept: OrderedDict[str, Shown] = OrderedDict()
+        self._cache: OrderedDict[str, Shown] = OrderedDict()
         self._bytes = 0
         self._lock = threading.Lock()
 
     def shown(self, name: str) -> Shown:
-        """Return an image as a file for the page; one that cannot be made raises ``BadImage``."""
+        """Return an encoded image. Raises ``BadImage`` if it cannot be loaded."""
         with self._lock:
-            if name in self._kept:
-                self._kept.move_to_end(name)
-                return self._kept[name]
-        made = encoded(self._image(name))
+            if name in self._cache:
+                self._cache.move_to_end(name)
+                return self._cache[name]
+        encoded_image = encoded(self._image(name))
         with self._lock:
-            if name not in self._kept:
-                self._kept[name] = made
-                self._bytes += len(made.data)
-            while self._bytes > KEPT and len(self._kept) > 1:
-                self._bytes -= len(self._kept.popitem(last=False)[1].data)
-        return made
+            if name not in self._cache:
+                self._cache[name] = encoded_image
+                self._bytes += len(encoded_image.data)
+            while self._bytes > MAX_CACHE_BYTES and len(self._cache) > 1:
+                self._bytes -= len(self._cache.popitem(last=False)[1].data)
+        return encoded_image
 
     def _image(self, name: str) -> ImageU8:
         if name not in self.entries:
@@ -175,14 +175,12 @@ class Album:
 
 
 def encoded(image_u8: ImageU8) -> Shown:
-    """Return an image as PNG, or where it is large as JPEG of high quality, at most ``WIDEST`` px
-    wide or high.
-    """
+    """Encode an image as PNG, or if it is large as high-quality JPEG of at most ``MAX_DISPLAY_SIDE`` px."""
     height, width = image_u8.shape[:2]
     image, buffer = Pillow.fromarray(image_u8), io.BytesIO()
-    if width * height <= LOSSLESS:
+    if width * height <= MAX_LOSSLESS_PIXELS:
         image.save(buffer, "PNG", compress_level=1)
         return Shown(buffer.getvalue(), "image/png", width, height)
-    image.thumbnail((WIDEST, WIDEST), Pillow.Resampling.LANCZOS)
-    image.save(buffer, "JPEG", quality=QUALITY, subsampling=0)
+    image.thumbnail((MAX_DISPLAY_SIDE, MAX_DISPLAY_SIDE), Pillow.Resampling.LANCZOS)
+    image.save(buffer, "JPEG", quality=JPEG_QUALITY, subsampling=0)
     return Shown(buffer.getvalue(), "image/jpeg", width, height)

@@ -1,10 +1,8 @@
-"""Select the images of a run that are worth a person's look: those that are not easy, as CNS-Bench
-did (appendix I).
+"""Select the images of a run that need human inspection, as in CNS-Bench (appendix I).
 
-(i) All images. (ii) Trajectories whose clean image is already wrong or far from its class's text
-are left out. (iii) Images that are easy are left out and counted as in class: right by the judge
-and by one of the other models, and near to the class's text. (iv) The rest is for people; with
-their answers the images in class are counted once more (Table 8).
+(i) Start with all images. (ii) Drop samples whose clean image is misclassified or far from its class's text.
+(iii) Count easy images as in class without inspection: correct for the judge and for one of the other models,
+and close to the class's text. (iv) The rest is for annotators; their answers complete the count (Table 8).
 """
 
 from __future__ import annotations
@@ -18,15 +16,16 @@ import polars as pl
 from sorites.apps.annotation.answers import chosen_answers
 from sorites.core import CLEAN
 from sorites.core.errors import SoritesError, UnknownName
+from sorites.core.messages import command, option
 from sorites.core.rng import digest
 from sorites.core.table import read
 from sorites.metrics.intervals import wilson_interval
 
-# The likeness to the class's text that "sorites filter" keeps (100 × cosine), and the published
+# The similarity to the class's text that ``sorites filter`` stores (100 x cosine), and the published
 # threshold.
-ALIGNMENT, ABOVE = "class_text", 24.0
+TEXT_SIMILARITY, PUBLISHED_THRESHOLD = "class_text", 24.0
 
-# The question of the task in_class, and the answer that counts as in class; "partly" does not.
+# The question of the task in_class, and the answer that counts as in class ("partly" does not).
 QUESTION, IN_CLASS = "class", "class"
 
 _STAGES = ("all", "whole", "easy")
@@ -34,7 +33,7 @@ _STAGES = ("all", "whole", "easy")
 
 @dataclass(frozen=True)
 class Selection:
-    """Every image of a run with the stage it reached, and the models that judged it."""
+    """All images of a run with the stage they reached, and the models that judged them."""
 
     images: pl.DataFrame
     judge: str
@@ -43,19 +42,17 @@ class Selection:
 
     @property
     def hard(self) -> pl.DataFrame:
-        """Return the images that are left for people."""
+        """Return the images for annotators."""
         return self.images.filter(pl.col("whole") & ~pl.col("easy")).drop(_STAGES[1:])
 
     def statistics(self, answers: Path | None = None) -> pl.DataFrame:
-        """Return Table 8: by severity, how many images there are, in whole trajectories, easy, and
-        in class by people too.
-        """
+        """Return Table 8: by severity, the number of images at each stage."""
         frame = self.images.with_columns(found=pl.lit(False))
         if answers is not None:
-            seen = in_class(answers)
+            answered = in_class(answers)
             frame = (
                 frame.drop("found")
-                .join(seen, on="image_id", how="left")
+                .join(answered, on="image_id", how="left")
                 .with_columns(pl.col("found").fill_null(False))
             )
         easy = pl.col("whole") & pl.col("easy")
@@ -67,7 +64,7 @@ class Selection:
 
 
 def in_class(answers: Path) -> pl.DataFrame:
-    """Return the images that people found in class: image_id, found."""
+    """Return the images that annotators judged: image_id, and whether in class (``found``)."""
     rows = chosen_answers(answers, QUESTION)
     return (
         rows.drop_nulls("image_id")
@@ -80,16 +77,19 @@ def select(
     run: str | Path,
     judge: str | None = None,
     others: Sequence[str] = (),
-    above: float | None = ABOVE,
+    above: float | None = PUBLISHED_THRESHOLD,
     limit: int | None = None,
     seed: int = 0,
 ) -> Selection:
-    """Split the images of a run into easy ones and those for people.
+    """Split the images of a run into easy ones and those for annotators.
 
-    ``judge`` is the model that must be right, ``others`` those of which one must be; by default the
-    first and the rest of the run's models. ``above`` is the least likeness to the class's text;
-    None asks for none. ``limit`` images for people are drawn in equal parts of every shift and
-    severity; the others are left out.
+    Args:
+        run: The run folder.
+        judge: The model that must be correct; by default the first of the run.
+        others: Models of which one must be correct; by default the rest.
+        above: Minimum similarity to the class's text; None for no minimum.
+        limit: Draw at most this many images for annotators, in equal parts by shift and severity.
+        seed: Seed of the draw.
     """
     table = read(run).filter((pl.col("output") == "label") & ~pl.col("probe").fill_null(False))
     models = (
@@ -99,16 +99,16 @@ def select(
         .to_list()
     )
     first, rest = _judges(models, judge, others)
-    images = _judged(table, first, rest, above, Path(run))
-    whole = _whole(images)
-    marked = images.join(whole, on="sample_id", how="left").with_columns(pl.col("whole").fill_null(False))
+    images = _rate_images(table, first, rest, above, Path(run))
+    complete = _complete_samples(images)
+    marked = images.join(complete, on="sample_id", how="left").with_columns(pl.col("whole").fill_null(False))
     easy = pl.col("by_judge") & pl.col("by_another") & pl.col("near")
     staged = marked.with_columns(easy=(easy | (pl.col("shift") == CLEAN)).fill_null(False))
-    kept = staged.select("image_id", "sample_id", "class", "shift", "severity", "whole", "easy").sort(
-        "image_id"
-    )
-    chosen = Selection(kept, first, rest, above)
-    return chosen if limit is None else Selection(_stratified(kept, limit, seed), first, rest, above)
+    staged_images = staged.select(
+        "image_id", "sample_id", "class", "shift", "severity", "whole", "easy"
+    ).sort("image_id")
+    selection = Selection(staged_images, first, rest, above)
+    return selection if limit is None else Selection(_limit(staged_images, limit, seed), first, rest, above)
 
 
 def _judges(models: Sequence[str], judge: str | None, others: Sequence[str]) -> tuple[str, tuple[str, ...]]:
@@ -119,18 +119,16 @@ def _judges(models: Sequence[str], judge: str | None, others: Sequence[str]) -> 
     rest = tuple(others) or tuple(name for name in models if name != first)
     if not rest:
         raise SoritesError(
-            f"wanted a judge and at least one other model; the run has only {first}. Run it with another"
-            " --model"
+            f"Selecting needs a judge and at least one other model; the run has only {first}. Run "
+            f"it with another {option('model', 'NAME')}."
         )
     return first, rest
 
 
-def _judged(
+def _rate_images(
     table: pl.LazyFrame, judge: str, others: Sequence[str], above: float | None, run: Path
 ) -> pl.DataFrame:
-    """Return one row per image: whether the judge is right, one of the others, and whether it is
-    near to its class's text.
-    """
+    """Return one row per image: correct for the judge, for another model, and close to its class's text."""
     right = pl.col("correct").fill_null(False)
     class_ = (
         pl.col("attrs")
@@ -138,7 +136,7 @@ def _judged(
         .list.first()
     )
     aligned = pl.col("degrees").list.eval(
-        pl.element().filter(pl.element().struct.field("measure") == ALIGNMENT).struct.field("value")
+        pl.element().filter(pl.element().struct.field("measure") == TEXT_SIMILARITY).struct.field("value")
     )
     images = table.group_by("image_id").agg(
         pl.col("sample_id", "shift").first(),
@@ -152,69 +150,69 @@ def _judged(
         return images.with_columns(near=pl.lit(True))
     if images.filter(pl.col("shift") != CLEAN)["likeness"].is_null().all():
         raise SoritesError(
-            f"{run} holds no likeness to the texts of classes. Measure it with: sorites filter {run}"
-            " --encoder NAME --second NAME; or do without it: --above none"
+            f"{run} has no similarities to class texts. Measure them with "
+            f"{command('filter', str(run), encoder='NAME', second='NAME')}, or skip them with "
+            f"{option('above', 'none')}."
         )
     return images.with_columns(
         near=(pl.col("likeness") > above) | (pl.col("likeness").is_null() & (pl.col("shift") == CLEAN))
     )
 
 
-def _whole(images: pl.DataFrame) -> pl.DataFrame:
-    """Return for each sample whether its clean image is right and near: only then do its shifted
-    ones tell about the shift.
+def _complete_samples(images: pl.DataFrame) -> pl.DataFrame:
+    """Return for each sample whether its clean image is correct and close.
+
+    Otherwise its shifted images say nothing about the shift.
     """
     clean = images.filter(pl.col("shift") == CLEAN)
     return clean.group_by("sample_id").agg(whole=(pl.col("by_judge") & pl.col("near")).all())
 
 
-def _stratified(images: pl.DataFrame, limit: int, seed: int) -> pl.DataFrame:
-    """Leave at most ``limit`` images for people, in equal parts of every shift and severity as far
-    as there are enough.
-    """
+def _limit(images: pl.DataFrame, limit: int, seed: int) -> pl.DataFrame:
+    """Keep at most ``limit`` images for annotators, in equal parts by shift and severity if possible."""
     if limit < 1:
-        raise SoritesError(f"--limit wants a whole number above 0, got {limit}")
+        raise SoritesError(f"{option('limit', None)} must be at least 1, got {limit}")
     hard = images.filter(pl.col("whole") & ~pl.col("easy"))
     drawn = hard.with_columns(
         order=pl.col("image_id").map_elements(lambda id_: digest(seed, id_).hex(), pl.String)
     )
     ranked = drawn.with_columns(place=pl.col("order").rank("ordinal").over("shift", "severity"))
-    kept = ranked.sort("place", "order").head(limit)["image_id"]
-    return images.filter(~(pl.col("whole") & ~pl.col("easy")) | pl.col("image_id").is_in(kept.implode()))
+    selected = ranked.sort("place", "order").head(limit)["image_id"]
+    return images.filter(~(pl.col("whole") & ~pl.col("easy")) | pl.col("image_id").is_in(selected.implode()))
 
 
-# The user study: a random sample of a run's images for two people each, and the share that is out of
-# class, with its interval.
+# The user study: a random sample of a run's images for two annotators each.
 
 
-# The images of the published study.
-COUNT = 300
+# Number of images in the published study.
+STUDY_IMAGES = 300
 
-# The questions that a study may ask, and the answer whose share it is about.
+# The questions of a study, and the answer whose share is reported.
 QUESTIONS = {"class": '"not class"', "visible": '"clear"'}
 
 
-def draw(run: str | Path, count: int = COUNT, seed: int = 0) -> pl.DataFrame:
-    """Return a random sample of the shifted images that no filter set aside: image_id, sample_id,
-    shift, severity.
-    """
+def draw(run: str | Path, count: int = STUDY_IMAGES, seed: int = 0) -> pl.DataFrame:
+    """Draw a random sample of the valid shifted images: image_id, sample_id, shift, severity."""
     if count < 1:
-        raise SoritesError(f"wanted a whole number of images above 0, got {count}")
-    kept = pl.col("valid").fill_null(True) & ~pl.col("probe").fill_null(False) & (pl.col("shift") != CLEAN)
-    images = read(run).filter(kept).select("image_id", "sample_id", "shift", "severity").unique("image_id")
+        raise SoritesError(f"the number of images must be at least 1, got {count}")
+    is_eligible = (
+        pl.col("valid").fill_null(True) & ~pl.col("probe").fill_null(False) & (pl.col("shift") != CLEAN)
+    )
+    images = (
+        read(run).filter(is_eligible).select("image_id", "sample_id", "shift", "severity").unique("image_id")
+    )
     frame = images.collect(engine="streaming")
     if not frame.height:
-        raise SoritesError(f"{run} holds no shifted images to show to people")
+        raise SoritesError(f"{run} has no shifted images for annotators")
     order = pl.col("image_id").map_elements(lambda id_: digest("study", seed, id_).hex(), pl.String)
     return frame.with_columns(order=order).sort("order").head(count).drop("order")
 
 
 def shares(answers: str | Path) -> pl.DataFrame:
-    """Return what people found: by question, shift and severity (null for all) the share, n, its 95
-    % interval and one sigma.
+    """Return the shares of a study by question, shift and severity (null for all).
 
-    For the question ``class`` it is the share out of class, for ``visible`` the share in which the
-    shift is clearly seen.
+    The share is that of out-of-class images for the question ``class``, and of clearly visible shifts for
+    ``visible``.
     """
     rows = chosen_answers(Path(answers)).filter(pl.col("question").is_in(list(QUESTIONS)))
     if not rows.height:
@@ -222,14 +220,14 @@ def shares(answers: str | Path) -> pl.DataFrame:
             f"{answers} has no answers to {' or '.join(QUESTIONS)}; serve one of these tasks first"
         )
     hit = rows.with_columns(hit=pl.col("value") == pl.col("question").replace_strict(QUESTIONS))
-    levels = hit.with_columns(pl.lit(None, pl.String).alias("shift"))
-    whole = levels.with_columns(pl.lit(None, pl.Float64).alias("severity"))
+    by_severity = hit.with_columns(pl.lit(None, pl.String).alias("shift"))
+    overall = by_severity.with_columns(pl.lit(None, pl.Float64).alias("severity"))
     keys = ["question", "shift", "severity"]
-    both = (
-        pl.concat([whole, levels, hit])
+    counts = (
+        pl.concat([overall, by_severity, hit])
         .group_by(keys)
         .agg(share=pl.col("hit").mean(), n=pl.len().cast(pl.Int64))
     )
     sigma = (pl.col("share") * (1 - pl.col("share")) / pl.col("n")).sqrt()
-    found = both.with_columns(**wilson_interval(pl.col("share"), pl.col("n")), sigma=sigma)
-    return found.select(*keys, "share", "n", "low", "high", "sigma").sort(keys, nulls_last=False)
+    bounded = counts.with_columns(**wilson_interval(pl.col("share"), pl.col("n")), sigma=sigma)
+    return bounded.select(*keys, "share", "n", "low", "high", "sigma").sort(keys, nulls_last=False)

@@ -1,8 +1,7 @@
-"""The server behind the page: a task, the images that a person was given, and the clicks that come back.
+"""The web server of the annotation page: the task, assigned images, and incoming clicks.
 
-Every request but those for the page itself carries a person's token in a header that no other site
-can set; there are no cookies. The page may load nothing from elsewhere and runs no script but its
-own.
+Every request except for the page itself carries a bearer token in a header that other sites cannot set; there
+are no cookies. The content security policy allows only our own scripts and no external resources.
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ from sorites.apps.annotation.images import Album, Entry, Shown
 from sorites.apps.annotation.store import Writer, opened, task_of
 from sorites.apps.annotation.task import Task
 from sorites.core.errors import BadImage, MissingExtra, SoritesError
+from sorites.core.messages import option
 from sorites.io.paths import reason
 from sorites.io.readers import json_object
 
@@ -31,11 +31,16 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-# The most bytes of a request.
-LARGEST = 1 << 20
-PAGE = {"": ("index.html", "text/html"), "page.css": ("page.css", "text/css"), **{
-    name: (name, "text/javascript") for name in ("page.js", "queue.js", "questions.js", "boxes.js", "stage.js")
-}}  # fmt: skip
+# Maximum size of a request in bytes.
+MAX_REQUEST_BYTES = 1 << 20
+PAGE = {
+    "": ("index.html", "text/html"),
+    "page.css": ("page.css", "text/css"),
+    **{
+        name: (name, "text/javascript")
+        for name in ("page.js", "queue.js", "questions.js", "boxes.js", "stage.js")
+    },
+}
 HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; "
@@ -52,15 +57,12 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 @dataclass
 class Serving:
-    """An open labelling with its images, and who has which token.
-
-    Reading and writing have a connection each.
-    """
+    """An open labelling with its images and tokens. Reading and writing use separate connections."""
 
     database: sqlite3.Connection
     writer: Writer
     album: Album
-    lease: float = assign.LEASE
+    lease: float = assign.LEASE_SECONDS
     only_loopback: bool = True
     task: Task = field(init=False)
     tokens: dict[str, int] = field(default_factory=dict)
@@ -69,7 +71,7 @@ class Serving:
         self.task = task_of(self.database)
 
     def who(self, token: str) -> int | None:
-        """Return the number of the person with this token; people may be added while the server runs."""
+        """Return the annotator with this token; annotators may be added while the server runs."""
         if token not in self.tokens:
             rows = self.database.execute("SELECT id, token FROM annotators WHERE state != 'imported'")
             self.tokens = {row["token"]: row["id"] for row in rows}
@@ -77,14 +79,14 @@ class Serving:
 
 
 def application(
-    path: Path, album: Album, *, lease: float = assign.LEASE, only_loopback: bool = True
+    path: Path, album: Album, *, lease: float = assign.LEASE_SECONDS, only_loopback: bool = True
 ) -> Starlette:
-    """Return the ASGI application of a labelling that exists."""
+    """Return the ASGI application of an existing labelling."""
     try:
         from starlette.applications import Starlette
         from starlette.routing import Route
     except ImportError as error:
-        raise MissingExtra("sorites annotate serve", "annotate") from error
+        raise MissingExtra("The annotation server", "annotate") from error
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -96,10 +98,10 @@ def application(
 
     routes = [Route(f"/{name}", _static(*file)) for name, file in PAGE.items()]
     routes += [
-        Route("/api/task", guarded(_task)),
-        Route("/api/work", guarded(_work)),
-        Route("/api/clicks", guarded(_clicks), methods=["POST"]),
-        Route("/api/image/{assignment:int}", guarded(_image)),
+        Route("/api/task", require_token(_task)),
+        Route("/api/work", require_token(_work)),
+        Route("/api/clicks", require_token(_clicks), methods=["POST"]),
+        Route("/api/image/{assignment:int}", require_token(_image)),
     ]
     return Starlette(routes=routes, lifespan=lifespan)
 
@@ -118,47 +120,46 @@ def _static(name: str, kind: str) -> Callable[[Request], Awaitable[Response]]:
 Answer = Callable[["Serving", int, "Request"], Awaitable["Response"]]
 
 
-def guarded(answer: Answer) -> Callable[[Request], Awaitable[Response]]:
-    """Let only people with a token through, from this page alone; an input error becomes a message."""
+def require_token(answer: Answer) -> Callable[[Request], Awaitable[Response]]:
+    """Wrap a handler: require a token and our own page as origin, and turn errors into JSON replies."""
 
     async def guard(request: Request) -> Response:
         serving: Serving = request.app.state.serving
-        if why := _foreign(request, serving.only_loopback):
-            return said(403, why)
+        if refusal := _refusal(request, serving.only_loopback):
+            return error_reply(403, refusal)
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         who = serving.who(token.strip()) if scheme.lower() == "bearer" and token.isascii() else None
         if who is None:
-            return said(401, "this link is not valid; ask for a new one")
+            return error_reply(401, "this link is not valid; ask for a new one")
         try:
             return await answer(serving, who, request)
         except SoritesError as error:
-            return said(422, str(error))
+            return error_reply(422, str(error))
         except sqlite3.Error as error:
-            return said(503, f"the labelling cannot be written just now: {error}")
+            return error_reply(503, f"the labelling cannot be written right now: {error}")
 
     return guard
 
 
-def _foreign(request: Request, only_loopback: bool) -> str:
-    """Say why a request is refused because it does not come from our page; empty where it is allowed."""
+def _refusal(request: Request, only_loopback: bool) -> str:
+    """Return why a request is refused because of its host or origin, or an empty text."""
     host = request.headers.get("host", "")
     if only_loopback and (urlsplit(f"//{host}").hostname or "") not in LOOPBACK:
-        return "this server answers only on this machine"
+        return "this server accepts local requests only"
     origin = request.headers.get("origin")
     if origin is not None and urlsplit(origin).netloc != host:
-        return "another site may not ask this server"
+        return "requests from other sites are not allowed"
     if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-        return "another site may not ask this server"
+        return "requests from other sites are not allowed"
     return ""
 
 
-def said(status: int, words: str) -> Response:
-    """Return an answer that says why."""
-    return reply({"error": words}, status)
+def error_reply(status: int, text: str) -> Response:
+    return reply({"error": text}, status)
 
 
 def reply(content: Any, status: int = 200) -> Response:
-    """Return JSON with the headers that every answer has."""
+    """Return JSON with the security headers."""
     from starlette.responses import Response
 
     body = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
@@ -166,32 +167,38 @@ def reply(content: Any, status: int = 200) -> Response:
 
 
 async def _task(serving: Serving, who: int, request: Request) -> Response:
-    task, one = serving.task, assign.person(serving.database, who)
-    shown = task.model_dump(include={"name", "title", "instructions", "pay"})
-    shown["questions"] = [
+    task, annotator = serving.task, assign.person(serving.database, who)
+    description = task.model_dump(include={"name", "title", "instructions", "pay"})
+    description["questions"] = [
         question.model_dump(exclude={"rule", "first", "valid", "attribute"}) for question in task.questions
     ]
-    return reply({"task": shown, "annotator": one.name, "batch": task.batch.size})
+    return reply({"task": description, "annotator": annotator.name, "batch": task.batch.size})
 
 
 async def _work(serving: Serving, who: int, request: Request) -> Response:
-    one = await serving.writer.do(lambda database: assign.refresh(database, serving.task, who, serving.lease))
+    annotator = await serving.writer.do(
+        lambda database: assign.refresh(database, serving.task, who, serving.lease)
+    )
     rows = assign.items(serving.database, who)
     return reply(
-        {"state": one.state, "items": [_item(row) for row in rows], **_progress(serving.database, who)}
+        {"state": annotator.state, "items": [_item(row) for row in rows], **_progress(serving.database, who)}
     )
 
 
 def _item(row: sqlite3.Row) -> dict[str, Any]:
-    """Return what the page is told of an image: neither whether it is a known one, nor its name."""
+    """Return an item for the page, without the image's name and whether its answers are known."""
     return {
-        "assignment": row["id"], "answered": bool(row["answered"]), "class": row["shown_class"], "shift": row["shift"],
-        "place": row["place"], "of": row["of"],
-    }  # fmt: skip
+        "assignment": row["id"],
+        "answered": bool(row["answered"]),
+        "class": row["shown_class"],
+        "shift": row["shift"],
+        "place": row["place"],
+        "of": row["of"],
+    }
 
 
 def _progress(database: sqlite3.Connection, who: int) -> dict[str, int]:
-    """Return how many images the person answered, and how many are left for anybody."""
+    """Return how many images the annotator has answered, and how many answers are still needed overall."""
     done = database.execute(
         "SELECT count(*) FROM assignments WHERE annotator = ? AND answered = 1", (who,)
     ).fetchone()[0]
@@ -203,18 +210,20 @@ def _progress(database: sqlite3.Connection, who: int) -> dict[str, int]:
 
 async def _clicks(serving: Serving, who: int, request: Request) -> Response:
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
-        return said(415, "wanted JSON")
+        return error_reply(415, "expected JSON")
     body = bytearray()
     async for part in request.stream():
         body += part
-        if len(body) > LARGEST:
-            return said(413, "too much at once")
+        if len(body) > MAX_REQUEST_BYTES:
+            return error_reply(413, "the request is too large")
     try:
-        found = json_object(bytes(body))
+        content = json_object(bytes(body))
     except ValueError as error:
-        return said(400, f"wanted JSON: {error}")
-    sent = found.get("clicks")
-    return reply(await serving.writer.do(lambda database: clicks.receive(database, serving.task, who, sent)))
+        return error_reply(400, f"expected JSON: {error}")
+    received = content.get("clicks")
+    return reply(
+        await serving.writer.do(lambda database: clicks.receive(database, serving.task, who, received))
+    )
 
 
 async def _image(serving: Serving, who: int, request: Request) -> Response:
@@ -227,71 +236,79 @@ async def _image(serving: Serving, who: int, request: Request) -> Response:
     )
     row = serving.database.execute(query, (request.path_params["assignment"], who)).fetchone()
     if row is None:
-        return said(404, "this image was not given to you")
+        return error_reply(404, "this image is not assigned to you")
     try:
-        made = await run_in_threadpool(serving.album.shown, row["name"])
+        encoded = await run_in_threadpool(serving.album.shown, row["name"])
     except BadImage as error:
         why, image = str(error), row["id"]
         await serving.writer.do(lambda database: assign.set_aside(database, image, why))
-        return said(410, f"this image cannot be shown: {why}")
+        return error_reply(410, f"this image cannot be shown: {why}")
     if row["width"] is None:
-        await serving.writer.do(lambda database: _keep_size(database, row["id"], made))
-    size = {"X-Width": str(made.width), "X-Height": str(made.height)}
-    return Response(made.data, media_type=made.kind, headers={**HEADERS, **size})
+        await serving.writer.do(lambda database: _keep_size(database, row["id"], encoded))
+    size = {"X-Width": str(encoded.width), "X-Height": str(encoded.height)}
+    return Response(encoded.data, media_type=encoded.kind, headers={**HEADERS, **size})
 
 
-def _keep_size(database: sqlite3.Connection, image: int, made: Shown) -> None:
-    database.execute("UPDATE images SET width = ?, height = ? WHERE id = ?", (made.width, made.height, image))
+def _keep_size(database: sqlite3.Connection, image: int, encoded: Shown) -> None:
+    database.execute(
+        "UPDATE images SET width = ?, height = ? WHERE id = ?", (encoded.width, encoded.height, image)
+    )
 
 
-# Serve a labelling until it is stopped: on this machine alone, unless another address is named.
+# Serving. By default only on this machine.
 
 
-HERE = "127.0.0.1"
+DEFAULT_HOST = "127.0.0.1"
 
 
 def listening(bind: str, port: int) -> socket.socket:
-    """Return a socket that listens at an address; port 0 takes any free one."""
+    """Return a socket bound to an address; port 0 picks a free one."""
     family = socket.AF_INET6 if ":" in bind else socket.AF_INET
-    made = socket.socket(family, socket.SOCK_STREAM)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        made.bind((bind, port))
+        listener.bind((bind, port))
     except OSError as error:
-        made.close()
+        listener.close()
         raise SoritesError(
-            f"cannot listen at {bind}, port {port}: {reason(error)}. Choose another --bind or --port"
+            f"cannot listen on {bind}, port {port}: {reason(error)}. Use another "
+            f"{option('bind', 'HOST')} or {option('port', 'PORT')}"
         ) from error
-    return made
+    return listener
 
 
-def address(bind: str, made: socket.socket) -> str:
-    """Return the address that links begin with."""
+def address(bind: str, listener: socket.socket) -> str:
+    """Return the base URL of links."""
     host = socket.gethostname() if bind in ("0.0.0.0", "::") else bind
-    return f"http://{f'[{host}]' if ':' in host else host}:{made.getsockname()[1]}"
+    return f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
 
 
 def serve(
     path: Path,
     entries: Sequence[Entry],
-    made: socket.socket,
-    bind: str = HERE,
+    listener: socket.socket,
+    bind: str = DEFAULT_HOST,
     ready: Callable[[], None] | None = None,
 ) -> None:
-    """Answer requests until the process is interrupted; everything that was acknowledged is on the
-    disk at any moment.
-    """
+    """Serve requests until interrupted. Acknowledged clicks are always on disk."""
     try:
         import uvicorn
     except ImportError as error:
-        raise MissingExtra("sorites annotate serve", "annotate") from error
+        raise MissingExtra("The annotation server", "annotate") from error
 
     app = application(path, Album(entries), only_loopback=bind in LOOPBACK)
     config = uvicorn.Config(
-        app, log_level="error", access_log=False, server_header=False, timeout_keep_alive=30, timeout_graceful_shutdown=5,
-        limit_concurrency=1000, ws="none", loop="asyncio",
-    )  # fmt: skip
+        app,
+        log_level="error",
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=5,
+        limit_concurrency=1000,
+        ws="none",
+        loop="asyncio",
+    )
     if ready is not None:
         ready()
-    with contextlib.suppress(KeyboardInterrupt):  # uvicorn closes in order, and then passes Ctrl-C on
-        uvicorn.Server(config).run(sockets=[made])
+    with contextlib.suppress(KeyboardInterrupt):  # uvicorn shuts down cleanly, then re-raises Ctrl-C
+        uvicorn.Server(config).run(sockets=[listener])

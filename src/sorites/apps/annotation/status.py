@@ -1,4 +1,4 @@
-"""Report the progress of a labelling: its images, its people, their time and pay."""
+"""Progress of a labelling: images, annotators, working time and pay."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from pathlib import Path
 
 import polars as pl
 
-from sorites.apps.annotation.answers import checks_of, differ, judged
-from sorites.apps.annotation.clicks import replayed, standing
+from sorites.apps.annotation.answers import answered_images, checks_of, differ
+from sorites.apps.annotation.clicks import current_answers, replay_answers
 from sorites.apps.annotation.store import opened, task_of
 from sorites.apps.annotation.task import Pay
 from sorites.core.errors import SoritesError
 
 _PEOPLE = """
 SELECT w.id, w.name, w.state,
-  (SELECT count(*) FROM assignments a WHERE a.annotator = w.id AND a.answered = 1 AND a.role = 'work') AS answered,
+  (SELECT count(*) FROM assignments a
+     WHERE a.annotator = w.id AND a.answered = 1 AND a.role = 'work') AS answered,
   (SELECT count(*) FROM assignments a WHERE a.annotator = w.id AND a.answered = 0 AND a.released = 0) AS left,
   (SELECT count(*) FROM batches b WHERE b.annotator = w.id AND b.kind = 'work'
      AND NOT EXISTS (SELECT 1 FROM assignments a WHERE a.batch = b.id AND a.answered = 0)) AS batches
@@ -28,24 +29,26 @@ WHERE a.annotator = ? AND c.seconds IS NOT NULL GROUP BY s.assignment ORDER BY c
 
 
 def images(path: Path) -> dict[str, int]:
-    """Count the images of a labelling: all that are asked for, known, begun, done, differing, not
-    readable; and the clicks.
+    """Count the images of a labelling: requested, known, begun, done, differing and unreadable.
 
-    It raises an error where the answers are not what the record of clicks gives.
+    And the clicks.
+
+    Raises:
+        SoritesError: If the stored answers differ from the log of clicks.
     """
     with opened(path) as database:
-        if replayed(database) != standing(database):
+        if replay_answers(database) != current_answers(database):
             raise SoritesError(
-                f"{path}: its answers are not what its clicks give; it was changed by something else"
+                f"{path}: its answers do not match its log of clicks; it was modified by another program"
             )
-        task, found = task_of(database), list(judged(database))
-        several = [one for one in found if len(one.given) >= 2]
+        task, answered = task_of(database), list(answered_images(database))
+        several = [item for item in answered if len(item.given) >= 2]
         return {
             "images": _count(database, "images WHERE known = 0"),
             "known": _count(database, "images WHERE known = 1"),
-            "begun": len(found),
+            "begun": len(answered),
             "done": _count(database, f"images WHERE known = 0 AND wanted <= {_ANSWERED}  AND error IS NULL"),
-            "differing": sum(differ(task, one.given) for one in several),
+            "differing": sum(differ(task, item.given) for item in several),
             "unreadable": _count(database, "images WHERE error IS NOT NULL"),
             "clicks": _count(database, "clicks"),
         }
@@ -61,26 +64,32 @@ def _count(database: sqlite3.Connection, what: str) -> int:
 
 
 def people(path: Path) -> pl.DataFrame:
-    """Return one row per annotator: state, images answered and left, whole batches, share right
-    of known ones, time, pay.
-    """
+    """Return one row per annotator: state, progress, accuracy on known images, time and pay."""
     with opened(path) as database:
         checks, pay = checks_of(database), task_of(database).pay
         rows = []
         for row in database.execute(_PEOPLE).fetchall():
-            known = checks.by_annotator.get(row["id"], [])
-            rows.append({
-                "annotator": row["name"], "state": row["state"], "answered": row["answered"], "left": row["left"],
-                "batches": row["batches"], "known_n": len(known), "known_right": checks.of_annotator(row["id"]),
-                "median_seconds": _median(database, row["id"]), "pay": owed(pay, row["batches"]),
-            })  # fmt: skip
+            scores = checks.by_annotator.get(row["id"], [])
+            rows.append(
+                {
+                    "annotator": row["name"],
+                    "state": row["state"],
+                    "answered": row["answered"],
+                    "left": row["left"],
+                    "batches": row["batches"],
+                    "known_n": len(scores),
+                    "known_right": checks.of_annotator(row["id"]),
+                    "median_seconds": _median(database, row["id"]),
+                    "pay": owed(pay, row["batches"]),
+                }
+            )
     schema = {"known_right": pl.Float64, "median_seconds": pl.Float64, "pay": pl.Float64}
     frame = pl.DataFrame(rows, schema_overrides=schema, infer_schema_length=None)
     return frame if pay is not None else frame.drop("pay", strict=False)
 
 
 def _median(database: sqlite3.Connection, who: int) -> float | None:
-    """Return the median time for which this person looked at an image before answering, in seconds."""
+    """Return the median time in seconds that an annotator looked at an image."""
     seconds = [row["seconds"] for row in database.execute(_SECONDS, (who,))]
     middle = len(seconds) // 2
     return (
@@ -91,7 +100,7 @@ def _median(database: sqlite3.Connection, who: int) -> float | None:
 
 
 def owed(pay: Pay | None, batches: int) -> float | None:
-    """Return the pay for whole batches, with the bonus for every so many of them."""
+    """Return the pay for completed batches, including bonuses."""
     if pay is None:
         return None
     bonus = pay.bonus * (batches // pay.bonus_batches) if pay.bonus_batches else 0.0
@@ -99,13 +108,11 @@ def owed(pay: Pay | None, batches: int) -> float | None:
 
 
 def pay_lines(path: Path) -> list[str]:
-    """Say the pay for a batch, and for the batches of each person."""
+    """Return lines of text: the pay per batch, and the total of each annotator."""
     with opened(path) as database:
         task = task_of(database)
     if task.pay is None:
-        return [
-            f"the task {task.name} names no pay; add a table [pay] with batch = 0.67 to a task of your own"
-        ]
+        return [f"the task {task.name} has no pay; add a table [pay] with batch = 0.67 to your own task file"]
     pay = task.pay
     bonus = f", {pay.bonus:g} more for every {pay.bonus_batches} batches" if pay.bonus_batches else ""
     first = f"pay: {pay.batch:g} {pay.currency} per batch of {task.batch.size}{bonus}"

@@ -1,9 +1,7 @@
-"""The file of a labelling: one SQLite database that any tool reads, with every click in the order
-in which it came.
+"""The labelling file: a SQLite database with the complete log of clicks.
 
-``clicks`` is the record and is only ever added to; ``answers`` is what stands after all clicks,
-kept beside it so that nothing has to be replayed, and equal to the replay at any time. Both are
-written in one transaction before a click is acknowledged.
+``clicks`` is append-only. ``answers`` is the current state after all clicks, which always equals a replay of
+the log. Both are written in one transaction before a click is acknowledged.
 """
 
 from __future__ import annotations
@@ -22,11 +20,11 @@ from urllib.parse import quote
 
 from sorites.apps.annotation.task import Task, parse
 from sorites.core.errors import SoritesError
+from sorites.core.messages import command, option
 from sorites.io.paths import is_file, reason
 
 VERSION = "1"
-# The key of a choice that may be typed later than the task: whether images on which people differ
-# go to one more person.
+# Key of an option that can be switched on later: send images on which annotators differ to one more.
 THIRD = "third"
 SCHEMA = """
 CREATE TABLE about (key TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -58,7 +56,8 @@ CREATE TABLE batches (
 );
 CREATE INDEX batches_of ON batches (annotator, closed);
 CREATE TABLE assignments (
-  id INTEGER PRIMARY KEY, batch INTEGER NOT NULL REFERENCES batches, annotator INTEGER NOT NULL REFERENCES annotators,
+  id INTEGER PRIMARY KEY, batch INTEGER NOT NULL REFERENCES batches,
+  annotator INTEGER NOT NULL REFERENCES annotators,
   image INTEGER NOT NULL REFERENCES images, place INTEGER NOT NULL,
   role TEXT NOT NULL,              -- qualification, work, check
   answered INTEGER NOT NULL DEFAULT 0, released INTEGER NOT NULL DEFAULT 0
@@ -69,7 +68,8 @@ CREATE INDEX assignments_of_annotator ON assignments (annotator, image);
 CREATE INDEX assignments_left ON assignments (annotator) WHERE answered = 0 AND released = 0;
 
 CREATE TABLE clicks (
-  id INTEGER PRIMARY KEY AUTOINCREMENT, click TEXT NOT NULL UNIQUE, assignment INTEGER NOT NULL REFERENCES assignments,
+  id INTEGER PRIMARY KEY AUTOINCREMENT, click TEXT NOT NULL UNIQUE,
+  assignment INTEGER NOT NULL REFERENCES assignments,
   action TEXT NOT NULL,            -- answer, undo
   value TEXT,                      -- JSON: the answer to each question
   seconds REAL,                    -- how long the image was looked at
@@ -87,25 +87,25 @@ CREATE TABLE answers (
 
 @contextlib.contextmanager
 def opened(path: Path, *, write: bool = False) -> Iterator[sqlite3.Connection]:
-    """Open a labelling that exists; without ``write`` nothing in it can change."""
+    """Open an existing labelling, read-only unless ``write``."""
     if not is_file(path):
         raise SoritesError(
-            f'there is no labelling {path}. Start one with "sorites annotate serve TASK --source SPEC --out'
-            f' {path}"'
+            f"there is no labelling {path}. Start one with "
+            f"{command('annotate serve', 'TASK', source='SPEC', out=str(path))}"
         )
     try:
-        database = _connected(path, "rw" if write else "ro")
+        database = _connect(path, "rw" if write else "ro")
     except sqlite3.Error as error:
         raise SoritesError(f"cannot open {path}: {reason(error)}") from error
     try:
-        _refuse_others(database, path)
+        _check_version(database, path)
         yield database
     finally:
         database.close()
 
 
-def _connected(path: Path, mode: str) -> sqlite3.Connection:
-    """Return a connection that reaches the disk before a write is done, and waits for other writers."""
+def _connect(path: Path, mode: str) -> sqlite3.Connection:
+    """Return a connection that syncs every write to disk and waits for other writers."""
     database = sqlite3.connect(
         f"file:{quote(os.path.abspath(path))}?mode={mode}",
         uri=True,
@@ -121,26 +121,27 @@ def _connected(path: Path, mode: str) -> sqlite3.Connection:
     return database
 
 
-def _refuse_others(database: sqlite3.Connection, path: Path) -> None:
+def _check_version(database: sqlite3.Connection, path: Path) -> None:
     try:
         version = about(database).get("version")
     except sqlite3.Error as error:
-        raise SoritesError(f"{path} is no labelling of Sorites: {reason(error)}") from error
+        raise SoritesError(f"{path} is not a labelling: {reason(error)}") from error
     if version != VERSION:
-        raise SoritesError(f"{path}: wanted a labelling of version {VERSION}, got {version}")
+        raise SoritesError(f"{path}: expected a labelling of version {VERSION}, got {version}")
 
 
 def create(path: Path, task: str, facts: Mapping[str, str]) -> None:
-    """Make an empty labelling for the task of this TOML text; only its owner may read it, since it
-    holds the links' tokens.
+    """Create an empty labelling for a task given as TOML text.
+
+    The file is readable only by its owner, since it contains the annotators' tokens.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     except FileExistsError as error:
-        raise SoritesError(f"{path} exists already; choose another --out FILE") from error
+        raise SoritesError(f"{path} exists already; use another {option('out', 'FILE')}") from error
     try:
-        with contextlib.closing(_connected(path, "rw")) as database, database:
+        with contextlib.closing(_connect(path, "rw")) as database, database:
             database.executescript(f"BEGIN; {SCHEMA} COMMIT;")
             entries = {"version": VERSION, "task": task, "made": str(time.time()), **facts}
             database.executemany("INSERT INTO about VALUES (?, ?)", entries.items())
@@ -150,12 +151,12 @@ def create(path: Path, task: str, facts: Mapping[str, str]) -> None:
 
 
 def about(database: sqlite3.Connection) -> dict[str, str]:
-    """Return what the labelling was made with: its version, task, source and seed."""
+    """Return the metadata of a labelling: version, task, source and seed."""
     return {row["key"]: row["value"] for row in database.execute("SELECT key, value FROM about")}
 
 
 def task_of(database: sqlite3.Connection) -> Task:
-    """Return the task of a labelling, as it was when the labelling began."""
+    """Return the task stored in a labelling."""
     facts = about(database)
     task = parse(facts["task"], "of the labelling")
     return task.model_copy(update={"third": True}) if THIRD in facts else task
@@ -163,9 +164,7 @@ def task_of(database: sqlite3.Connection) -> Task:
 
 @contextlib.contextmanager
 def writing(database: sqlite3.Connection) -> Iterator[None]:
-    """Write all or nothing, other writers wait meanwhile; inside another ``writing`` it is a part
-    that can fail alone.
-    """
+    """Run a transaction that excludes other writers; nested use creates a savepoint."""
     begin, end, undo = ("BEGIN IMMEDIATE", "COMMIT", ["ROLLBACK"])
     if database.in_transaction:
         begin, end, undo = "SAVEPOINT part", "RELEASE part", ["ROLLBACK TO part", "RELEASE part"]
@@ -173,38 +172,38 @@ def writing(database: sqlite3.Connection) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        for command in undo:
-            database.execute(command)
+        for statement in undo:
+            database.execute(statement)
         raise
     database.execute(end)
 
 
 def add_annotator(database: sqlite3.Connection, name: str, state: str) -> int:
-    """Add a person with a token of their own, and return their number."""
-    made = database.execute(
+    """Add an annotator with a new token, and return the id."""
+    inserted = database.execute(
         "INSERT INTO annotators (name, token, state, made) VALUES (?, ?, ?, ?)",
         (name, secrets.token_urlsafe(18), state, time.time()),
     )
-    return int(made.lastrowid or 0)
+    return int(inserted.lastrowid or 0)
 
 
-def dumped(value: Any) -> str:
-    """Return a value as the one JSON text that stands for it."""
+def canonical_json(value: Any) -> str:
+    """Return the canonical JSON text of a value."""
     return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
 
 
-# Write many requests in few transactions: those that come while one reaches the disk go with the next.
+# Batched writes: requests that arrive during a transaction share the next one.
 
 
 T = TypeVar("T")
 Job = Callable[[sqlite3.Connection], Any]
 Outcome = tuple[Any, Exception | None]
-# The most jobs of one transaction.
-MOST = 256
+# Maximum number of jobs per transaction.
+MAX_JOBS = 256
 
 
 class Writer:
-    """The only writer of a labelling in this process: a thread, one transaction after the other."""
+    """The only writer of a labelling in this process; a thread runs one transaction at a time."""
 
     def __init__(self, database: sqlite3.Connection) -> None:
         self.database = database
@@ -212,8 +211,9 @@ class Writer:
         self._task: asyncio.Task[None] | None = None
 
     async def do(self, job: Callable[[sqlite3.Connection], T]) -> T:
-        """Run a job inside a transaction, and return what it returns once that is on the disk; its
-        error undoes it alone.
+        """Run a job in a transaction and return its result once that is on disk.
+
+        An error only undoes this job.
         """
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._jobs.append((job, future))
@@ -223,22 +223,22 @@ class Writer:
 
     async def _run(self) -> None:
         while self._jobs:
-            some, self._jobs = self._jobs[:MOST], self._jobs[MOST:]
-            outcomes = await asyncio.to_thread(self._write, [job for job, _ in some])
-            for (_, future), (value, error) in zip(some, outcomes, strict=True):
+            batch, self._jobs = self._jobs[:MAX_JOBS], self._jobs[MAX_JOBS:]
+            outcomes = await asyncio.to_thread(self._write, [job for job, _ in batch])
+            for (_, future), (value, error) in zip(batch, outcomes, strict=True):
                 if future.done():
-                    continue  # whoever asked is gone
+                    continue  # the request was cancelled
                 future.set_result(value) if error is None else future.set_exception(error)
         self._task = None
 
     def _write(self, jobs: Sequence[Job]) -> list[Outcome]:
         try:
             with writing(self.database):
-                return [self._one(job) for job in jobs]
-        except Exception as error:  # the transaction itself failed, as on a full disk: nothing of it is kept
+                return [self._run_job(job) for job in jobs]
+        except Exception as error:  # the transaction itself failed, e.g. the disk is full
             return [(None, error)] * len(jobs)
 
-    def _one(self, job: Job) -> Outcome:
+    def _run_job(self, job: Job) -> Outcome:
         try:
             with writing(self.database):
                 return job(self.database), None
@@ -246,6 +246,6 @@ class Writer:
             return None, error
 
     async def finish(self) -> None:
-        """Wait for what is under way."""
+        """Wait for pending jobs."""
         if self._task is not None:
             await self._task

@@ -1,9 +1,7 @@
-"""A task: what people are asked of each image and how their answers are weighed, in TOML.
+"""Annotation tasks in TOML: the questions about each image, and how answers are resolved.
 
-Data only, no logic.
-
-Built-in tasks have names (``in_class``, ``context``, ``visible``, ``boxes``); a path to a .toml
-file works wherever a name does.
+Built-in tasks have names (``in_class``, ``context``, ``visible``, ``boxes``); the path of a .toml file works
+wherever a name does.
 """
 
 from __future__ import annotations
@@ -21,16 +19,16 @@ from sorites.suites.suite import Strict
 
 Kind = Literal["single", "several", "scale", "text", "boxes"]
 Rule = Literal["better_check", "at_least_one", "majority"]
-# The kinds of questions whose answers are not among a few given ones.
-FREE = ("text", "boxes")
+# Kinds of questions without a fixed set of answers.
+OPEN_KINDS = ("text", "boxes")
 NONE = "none"
-# The most characters of a free text.
-LONGEST_TEXT = 2000
-SEE = "Built-in tasks are in_class, context, visible and boxes; or give a path that ends in .toml."
+# Maximum number of characters of a free text.
+MAX_TEXT_LENGTH = 2000
+TASK_HINT = "Built-in tasks are in_class, context, visible and boxes; or pass a path that ends in .toml."
 
 
 class Choice(Strict):
-    """One possible answer: the word that is kept, and what the page shows for it."""
+    """A possible answer: the stored value, the displayed text, and a keyboard shortcut."""
 
     value: str = Field(min_length=1, max_length=100)
     text: str = ""
@@ -42,9 +40,9 @@ class Choice(Strict):
 
 
 class Question(Strict):
-    """One question asked of each image.
+    """A question about each image.
 
-    ``{class}`` and ``{shift}`` in its text stand for those of the image.
+    ``{class}`` and ``{shift}`` in its text are replaced by those of the image.
     """
 
     id: str = Field(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,39}$")
@@ -53,33 +51,33 @@ class Question(Strict):
     choices: tuple[Choice, ...] = ()
     low: StrictInt = 1
     high: StrictInt = 5
-    """The ends of a scale."""
+    """Ends of the scale."""
     optional: bool = False
     rule: Rule | None = None
-    """The rule that settles answers that differ, where it is not the task's."""
+    """How differing answers are resolved; by default the task's rule."""
     first: tuple[str, ...] = ()
-    """For the rule at_least_one: the values from the strongest; the first that anybody gave is chosen."""
+    """For the rule at_least_one: values from strongest to weakest; the first that anyone gave is chosen."""
 
     valid: tuple[str, ...] = ()
-    """The values by which an image of a run stays; where a question names some, its answers become
-    the run's ``valid``.
-    """
+    """Values that keep an image of a run; if set, the answers become the run's ``valid`` column."""
     attribute: str = Field(default="", max_length=40)
-    """The name of the answer among the attributes of a run; the default is the question's id."""
+    """Name of the answer among a run's attributes; by default the question's id."""
 
     @model_validator(mode="after")
-    def _whole(self) -> Question:
+    def _check(self) -> Question:
         values = [choice.value for choice in self.choices]
         if self.kind in ("single", "several", "boxes") and not values:
-            raise ValueError(f"question {self.id}: wanted choices for the kind {self.kind}")
+            raise ValueError(f"question {self.id}: the kind {self.kind} needs choices")
         if len(set(values)) < len(values):
-            raise ValueError(f"question {self.id}: two choices have one value")
+            raise ValueError(f"question {self.id}: two choices have the same value")
         if self.kind == "scale" and not 0 < self.high - self.low <= 100:
-            raise ValueError(f"question {self.id}: wanted low below high, at most 100 apart")
-        if others := sorted({*self.first, *self.valid} - set(values)):
-            raise ValueError(f"question {self.id}: first or valid names {others[0]!r}, which is not a choice")
+            raise ValueError(f"question {self.id}: low must be below high, by at most 100")
+        if unknown := sorted({*self.first, *self.valid} - set(values)):
+            raise ValueError(
+                f"question {self.id}: first or valid names {unknown[0]!r}, which is not a choice"
+            )
         if self.kind == "several" and any("," in value for value in values):
-            raise ValueError(f"question {self.id}: a choice of several may not have a comma in it")
+            raise ValueError(f"question {self.id}: choices of the kind several may not contain commas")
         return self
 
     @property
@@ -88,29 +86,27 @@ class Question(Strict):
 
 
 class Batches(Strict):
-    """The batches in which images are handed out: their size, and the known images mixed in,
-    which look like the others.
-    """
+    """Batches of images: their size, and the number of hidden check images with known answers."""
 
     size: StrictInt = Field(default=25, ge=1, le=500)
     known: StrictInt = Field(default=2, ge=0, le=100)
 
     @model_validator(mode="after")
-    def _room(self) -> Batches:
+    def _check(self) -> Batches:
         if self.known >= self.size:
-            raise ValueError(f"batch: wanted fewer known images than the size {self.size}, got {self.known}")
+            raise ValueError(f"batch: known must be less than size ({self.size}), got {self.known}")
         return self
 
 
 class Qualification(Strict):
-    """The test that an annotator takes before the real images, and the share that must be right."""
+    """The test that annotators take first, and the required accuracy."""
 
     images: StrictInt = Field(default=10, ge=0, le=200)
     bar: float = Field(default=0.7, ge=0, le=1)
 
 
 class Pay(Strict):
-    """The pay for a batch, and the bonus for a number of batches; both are only printed."""
+    """Pay per batch, and a bonus per number of batches; both are only displayed."""
 
     batch: float = Field(ge=0)
     currency: str = Field(default="USD", max_length=8)
@@ -119,41 +115,41 @@ class Pay(Strict):
 
 
 class Task(Strict):
-    """Questions with their instructions, and how the answers of several people become one."""
+    """Questions with instructions, and how answers of several annotators are resolved."""
 
     name: str = Field(pattern=r"^[A-Za-z][A-Za-z0-9_.-]{0,59}$")
     title: str = Field(min_length=1)
     instructions: str = Field(min_length=1)
     questions: tuple[Question, ...] = Field(min_length=1)
     annotators: StrictInt = Field(default=2, ge=1, le=20)
-    """The number of people who answer for each image."""
+    """Number of annotators per image."""
     third: bool = False
-    """True where an image on which they differ goes to one more person."""
+    """Whether images on which annotators differ go to one more."""
     rule: Rule = "better_check"
     batch: Batches = Batches()
     qualification: Qualification = Qualification()
     pay: Pay | None = None
 
     @model_validator(mode="after")
-    def _whole(self) -> Task:
+    def _check(self) -> Task:
         ids = [question.id for question in self.questions]
         if len(set(ids)) < len(ids):
-            raise ValueError("two questions have one id")
+            raise ValueError("two questions have the same id")
         for question in self.questions:
             if self.rule_of(question) == "at_least_one" and question.kind == "single" and not question.first:
                 raise ValueError(
-                    f"question {question.id}: the rule at_least_one wants first = [the strongest value, ...]"
+                    f"question {question.id}: the rule at_least_one needs first = [the strongest value, ...]"
                 )
         if sum(question.kind == "boxes" for question in self.questions) > 1:
-            raise ValueError("a task has one question of boxes at most")
+            raise ValueError("a task can have at most one question of the kind boxes")
         return self
 
     def rule_of(self, question: Question) -> Rule:
-        """Return the rule that settles a question: its own, or the task's."""
+        """Return the rule of a question, or else the task's."""
         return question.rule or self.rule
 
     def question(self, id_: str) -> Question:
-        """Return a question by its id."""
+        """Return a question by id."""
         for question in self.questions:
             if question.id == id_:
                 return question
@@ -170,23 +166,23 @@ def names() -> list[str]:
 
 
 def load(name: str) -> tuple[Task, str]:
-    """Return a task by its name or path, and the TOML text that it was read from."""
+    """Return a task by name or path, and its TOML text."""
     if not name.endswith(".toml"):
         if name not in names():
-            raise UnknownName("task", name, names(), SEE)
+            raise UnknownName("task", name, names(), TASK_HINT)
         content = (
             files("sorites.apps.annotation").joinpath("tasks", f"{name}.toml").read_text(encoding="utf-8")
         )
         return parse(content, name), content
     path = path_of(name)
     if not is_file(path):
-        raise SoritesError(f"wanted a task in TOML, got {path}, which is no file. {SEE}")
+        raise SoritesError(f"Task file {path} not found. {TASK_HINT}")
     content = text(path, "a task in TOML")
     return parse(content, str(path)), content
 
 
 def parse(content: str, where: str = "task") -> Task:
-    """Return the task that TOML text describes; each mistake is a line of the error."""
+    """Parse and validate a task; errors list one mistake per line."""
     try:
         return Task.model_validate(toml_table(content))
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""Answers: which ones a question takes, when two are the same, and how near one comes to what is known."""
+"""Answers: validation, comparison, and accuracy against known answers."""
 
 from __future__ import annotations
 
@@ -6,56 +6,54 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from sorites.apps.annotation.task import FREE, LONGEST_TEXT, NONE, Question, Task
+from sorites.apps.annotation.task import MAX_TEXT_LENGTH, NONE, OPEN_KINDS, Question, Task
 from sorites.core.errors import SoritesError
 
-# A word, a sorted list of words, a number of a scale, a text, or boxes: ``[{"box": [x0, y0, x1,
-# y1], "label": word}]``.
+# A choice, a sorted list of choices, a number, a text, or boxes: ``[{"box": [x0, y0, x1, y1], "label":
+# value}]``.
 Value = Any
-MOST_BOXES = 500
-# The most pixels to a side in which a box may lie.
-LARGEST = 1e6
-# The intersection over union from which two boxes are one.
-OVERLAP = 0.5
+MAX_BOXES = 500
+# Maximum coordinate of a box in pixels.
+MAX_COORDINATE = 1e6
+# Minimum intersection over union of matching boxes.
+MIN_IOU = 0.5
 
 
-def checked(task: Task, given: object) -> dict[str, Value]:
-    """Return the answers to a task's questions as they are kept; a question without an answer must
-    be optional.
-    """
-    if not isinstance(given, Mapping):
-        raise SoritesError(f"wanted an answer to each question, got {type(given).__name__}")
+def validate_answers(task: Task, answers: object) -> dict[str, Value]:
+    """Validate and normalize the answers to a task; only optional questions may be missing."""
+    if not isinstance(answers, Mapping):
+        raise SoritesError(f"expected an answer to each question, got {type(answers).__name__}")
     ids = {question.id for question in task.questions}
-    if others := sorted(str(key)[:40] for key in given if key not in ids):
-        raise SoritesError(f"there is no question {others[0]!r}")
-    found = {q.id: value for q in task.questions if (value := checked_value(q, given.get(q.id))) is not None}
-    missing = [q.id for q in task.questions if q.id not in found and not q.optional]
+    if unknown := sorted(str(key)[:40] for key in answers if key not in ids):
+        raise SoritesError(f"there is no question {unknown[0]!r}")
+    values = {
+        q.id: value for q in task.questions if (value := validate_value(q, answers.get(q.id))) is not None
+    }
+    missing = [q.id for q in task.questions if q.id not in values and not q.optional]
     if missing:
         raise SoritesError(f"the question {missing[0]} has no answer")
-    return found
+    return values
 
 
-def checked_value(question: Question, value: object) -> Value:
-    """Return one answer as it is kept, None for none; anything that the question does not take is
-    an error.
-    """
+def validate_value(question: Question, value: object) -> Value:
+    """Validate and normalize one answer; None means no answer."""
     if value is None or (question.kind in ("several", "text") and not value):
         return None
-    made = _MAKERS[question.kind](question, value)
-    if made is None:
-        raise SoritesError(f"question {question.id}: {wanted(question)}, got {str(value)[:80]!r}")
-    return made
+    normalized = _PARSERS[question.kind](question, value)
+    if normalized is None:
+        raise SoritesError(f"question {question.id}: expected {_expected(question)}, got {str(value)[:80]!r}")
+    return normalized
 
 
-def wanted(question: Question) -> str:
-    """Say which answers a question takes."""
+def _expected(question: Question) -> str:
+    """Describe the answers that a question accepts."""
     words = ", ".join(question.values)
     return {
-        "single": f"wanted one of {words}",
-        "several": f"wanted some of {words}",
-        "scale": f"wanted a whole number from {question.low} to {question.high}",
-        "text": f"wanted a text of at most {LONGEST_TEXT} characters",
-        "boxes": f"wanted boxes with x0 < x1, y0 < y1 and a label of {words}",
+        "single": f"one of {words}",
+        "several": f"some of {words}",
+        "scale": f"a whole number from {question.low} to {question.high}",
+        "text": f"a text of at most {MAX_TEXT_LENGTH} characters",
+        "boxes": f"boxes with x0 < x1, y0 < y1 and a label of {words}",
     }[question.kind]
 
 
@@ -64,37 +62,37 @@ def _single(question: Question, value: object) -> str | None:
 
 
 def _several(question: Question, value: object) -> list[str] | None:
-    """Sorted, each once; "none" does not stand beside others."""
+    """Return sorted unique choices; "none" excludes all others."""
     if not isinstance(value, list) or not all(isinstance(v, str) and v in question.values for v in value):
         return None
-    made = sorted(set(value))
-    return None if NONE in made and len(made) > 1 else made
+    choices = sorted(set(value))
+    return None if NONE in choices and len(choices) > 1 else choices
 
 
 def _scale(question: Question, value: object) -> int | None:
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    return value if whole and question.low <= value <= question.high else None  # type: ignore[operator, return-value]
+    is_integer = isinstance(value, int) and not isinstance(value, bool)
+    return value if is_integer and question.low <= value <= question.high else None  # type: ignore[operator, return-value]
 
 
 def _text(question: Question, value: object) -> str | None:
-    return value.strip() if isinstance(value, str) and len(value) <= LONGEST_TEXT else None
+    return value.strip() if isinstance(value, str) and len(value) <= MAX_TEXT_LENGTH else None
 
 
 def _boxes(question: Question, value: object) -> list[dict[str, Any]] | None:
-    if not isinstance(value, list) or len(value) > MOST_BOXES:
+    if not isinstance(value, list) or len(value) > MAX_BOXES:
         return None
-    made = [_box(question, one) for one in value]
-    return None if None in made else [one for one in made if one is not None]
+    boxes = [_box(question, box) for box in value]
+    return None if None in boxes else [box for box in boxes if box is not None]
 
 
-def _box(question: Question, one: object) -> dict[str, Any] | None:
-    if not isinstance(one, Mapping) or one.get("label") not in question.values:
+def _box(question: Question, box: object) -> dict[str, Any] | None:
+    if not isinstance(box, Mapping) or box.get("label") not in question.values:
         return None
-    corners = one.get("box")
+    corners = box.get("box")
     if not isinstance(corners, list) or len(corners) != 4 or not all(_is_number(c) for c in corners):
         return None
     x0, y0, x1, y1 = (round(float(c), 2) for c in corners)
-    return {"box": [x0, y0, x1, y1], "label": one["label"]} if x0 < x1 and y0 < y1 else None
+    return {"box": [x0, y0, x1, y1], "label": box["label"]} if x0 < x1 and y0 < y1 else None
 
 
 def _is_number(value: object) -> bool:
@@ -102,60 +100,64 @@ def _is_number(value: object) -> bool:
         isinstance(value, int | float)
         and not isinstance(value, bool)
         and math.isfinite(value)
-        and 0 <= value <= LARGEST
+        and 0 <= value <= MAX_COORDINATE
     )
 
 
-_MAKERS = {"single": _single, "several": _several, "scale": _scale, "text": _text, "boxes": _boxes}
+_PARSERS = {"single": _single, "several": _several, "scale": _scale, "text": _text, "boxes": _boxes}
 
 
-def same(question: Question, one: Value, other: Value) -> bool:
-    """Return whether two answers say the same: equal ones, or boxes that pair off without a rest."""
-    return nearness(question, one, other) == 1.0 if question.kind == "boxes" else bool(one == other)
+def same(question: Question, first: Value, second: Value) -> bool:
+    """Return whether two answers are equal; boxes are equal if all of them match."""
+    return nearness(question, first, second) == 1.0 if question.kind == "boxes" else bool(first == second)
 
 
-def nearness(question: Question, one: Value, other: Value) -> float:
-    """Return 1 for the same answer and 0 for another; of boxes, the F1 of pairs of one label that
-    overlap by half or more.
+def nearness(question: Question, first: Value, second: Value) -> float:
+    """Return 1 for equal answers and 0 otherwise.
+
+    For boxes the F1 of matches with equal label and IoU >= 0.5.
     """
     if question.kind != "boxes":
-        return float(one == other)
-    if not one and not other:
+        return float(first == second)
+    if not first and not second:
         return 1.0
-    return 2 * pairs(one or [], other or []) / (len(one or []) + len(other or []))
+    return 2 * pairs(first or [], second or []) / (len(first or []) + len(second or []))
 
 
-def pairs(some: list[dict[str, Any]], others: list[dict[str, Any]]) -> int:
-    """Count boxes that pair off, those with the largest overlap first."""
-    near = [
+def pairs(first: list[dict[str, Any]], second: list[dict[str, Any]]) -> int:
+    """Count matching boxes, greedily by overlap."""
+    candidates = [
         (overlap(a["box"], b["box"]), i, j)
-        for i, a in enumerate(some)
-        for j, b in enumerate(others)
+        for i, a in enumerate(first)
+        for j, b in enumerate(second)
         if a["label"] == b["label"]
     ]
-    left, right = set(range(len(some))), set(range(len(others)))
-    for size, i, j in sorted(near, reverse=True):
-        if size >= OVERLAP and i in left and j in right:
-            left.remove(i)
-            right.remove(j)
-    return len(some) - len(left)
+    free_first, free_second = set(range(len(first))), set(range(len(second)))
+    for iou, i, j in sorted(candidates, reverse=True):
+        if iou >= MIN_IOU and i in free_first and j in free_second:
+            free_first.remove(i)
+            free_second.remove(j)
+    return len(first) - len(free_first)
 
 
-def overlap(one: list[float], other: list[float]) -> float:
+def overlap(first: list[float], second: list[float]) -> float:
     """Return the intersection over union of two boxes."""
-    width = min(one[2], other[2]) - max(one[0], other[0])
-    height = min(one[3], other[3]) - max(one[1], other[1])
+    width = min(first[2], second[2]) - max(first[0], second[0])
+    height = min(first[3], second[3]) - max(first[1], second[1])
     if width <= 0 or height <= 0:
         return 0.0
-    both = (one[2] - one[0]) * (one[3] - one[1]) + (other[2] - other[0]) * (other[3] - other[1])
-    return width * height / (both - width * height)
+    areas = (first[2] - first[0]) * (first[3] - first[1]) + (second[2] - second[0]) * (second[3] - second[1])
+    return width * height / (areas - width * height)
 
 
-def rightness(task: Task, given: Mapping[str, Value], known: Mapping[str, Value]) -> float | None:
-    """Return the mean nearness of answers to the known ones, over the questions with one; None
-    where there is none to compare.
+def mean_nearness(task: Task, answers: Mapping[str, Value], known: Mapping[str, Value]) -> float | None:
+    """Return the mean nearness of answers to the known ones, ignoring free text.
 
-    Free texts are not compared.
+    None if there is nothing to compare.
     """
-    asked = [q for q in task.questions if q.id in known and q.kind not in FREE[:1]]
-    return sum(nearness(q, given.get(q.id), known[q.id]) for q in asked) / len(asked) if asked else None
+    questions = [q for q in task.questions if q.id in known and q.kind not in OPEN_KINDS[:1]]
+    return (
+        sum(nearness(q, answers.get(q.id), known[q.id]) for q in questions) / len(questions)
+        if questions
+        else None
+    )

@@ -1,3 +1,1 @@
-"""Nuisance shifts made on a user's own diffusion model: sliders are trained, images drawn along
-them, and both are checked.
-"""
+"""Generate nuisance shifts with a diffusion model: train sliders, draw images along them, and check both."""

@@ -1,6 +1,4 @@
-"""Check generated images against their words: text alignment step by step, the filter's cut, and
-the nearest real images.
-"""
+"""Check generated images: text alignment by severity, out-of-class filter, nearest real images, realism."""
 
 from __future__ import annotations
 
@@ -22,6 +20,7 @@ from sorites.apps.generation.concepts import shift_words
 from sorites.apps.generation.images import BY_TEXT, MANIFEST
 from sorites.core.errors import SoritesError
 from sorites.core.labels import imagenet, labels
+from sorites.core.messages import command, option
 from sorites.core.samples import ImageU8
 from sorites.io.files import write_bytes
 from sorites.io.tables import sheet
@@ -32,44 +31,48 @@ from sorites.sources.decode import SUFFIXES, decode
 
 Texts = Callable[[Sequence[str]], NDArray[np.floating]]
 Images = Callable[[Sequence[ImageU8]], NDArray[np.floating]]
-BATCH = 32
+IMAGES_PER_BATCH = 32
 
 
 def manifest(folder: Path) -> pl.DataFrame:
-    """Return the manifest of a folder of generated images."""
+    """Read the manifest of a folder of generated images, without images shifted by text."""
     if not (folder / MANIFEST).is_file():
         raise SoritesError(
-            f'{folder} has no {MANIFEST}: wanted the folder of "sorites generate images --out DIR",'
-            " finished; type that again"
+            f"{folder} has no {MANIFEST}: expected a finished folder of "
+            f"{command('generate images', out='DIR')}; repeat that call"
         )
     frame = sheet(folder / MANIFEST)
     missing = {"path", "shift", "class_name", "seed", "severity"} - set(frame.columns)
     if missing:
         raise SoritesError(
-            f"{folder / MANIFEST}: wanted a column {', '.join(sorted(missing))}; is it a manifest of images?"
+            f"{folder / MANIFEST}: missing the column {', '.join(sorted(missing))}; is it a "
+            "manifest of images?"
         )
     return frame.filter(~pl.col("shift").str.ends_with(BY_TEXT))
 
 
 def features(folder: Path, paths: Sequence[str], encode: Images) -> NDArray[np.floating]:
-    """Return an encoder's features of images, N x D, of length 1."""
-    batches = (paths[start : start + BATCH] for start in range(0, len(paths), BATCH))
+    """Return an encoder's features of images, N x D, normalized to length 1."""
+    batches = (paths[start : start + IMAGES_PER_BATCH] for start in range(0, len(paths), IMAGES_PER_BATCH))
     parts = [np.asarray(encode([decode(folder / path) for path in batch])) for batch in batches]
     return directions(np.concatenate(parts), "images")
 
 
-def aligned(rows: pl.DataFrame, seen: NDArray[np.floating], texts: Texts) -> pl.DataFrame:
-    """Return the rows with 100 x the cosine to "a photo in SHIFT" beside each."""
+def aligned(rows: pl.DataFrame, image_features: NDArray[np.floating], texts: Texts) -> pl.DataFrame:
+    """Add the column ``alignment``: 100 x the cosine to the text "a photo in SHIFT"."""
     shifts = rows["shift"].unique(maintain_order=True).to_list()
-    named = directions(np.asarray(texts([f"a photo in {shift_words(shift)}" for shift in shifts])), "texts")
-    place = {shift: i for i, shift in enumerate(shifts)}
-    cosine = 100 * (seen * named[[place[shift] for shift in rows["shift"]]]).sum(1)
+    text_features = directions(
+        np.asarray(texts([f"a photo in {shift_words(shift)}" for shift in shifts])), "texts"
+    )
+    column = {shift: i for i, shift in enumerate(shifts)}
+    cosine = 100 * (image_features * text_features[[column[shift] for shift in rows["shift"]]]).sum(1)
     return rows.with_columns(alignment=pl.Series(cosine, dtype=pl.Float64))
 
 
 def rises(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return per shift how often a step of the severity raises the alignment, among steps from a
-    severity above 0 and among all.
+    """Return per shift how often a step in severity raises the alignment.
+
+    ``rises`` counts steps from a severity above 0, ``rises_from_0_too`` all steps.
 
     The paper counts the former: 73 % over all shifts. ``n`` is the number of those steps.
     """
@@ -80,9 +83,9 @@ def rises(rows: pl.DataFrame) -> pl.DataFrame:
     steps = steps.filter(pl.col("before").is_not_null()).with_columns(
         up=pl.col("alignment") > pl.col("before")
     )
-    both = [steps, steps.with_columns(shift=pl.lit("all"))] if steps["shift"].n_unique() > 1 else [steps]
+    groups = [steps, steps.with_columns(shift=pl.lit("all"))] if steps["shift"].n_unique() > 1 else [steps]
     return (
-        pl.concat(both)
+        pl.concat(groups)
         .group_by("shift", maintain_order=True)
         .agg(
             rises=pl.col("up").filter(pl.col("at") > 0).mean(),
@@ -97,64 +100,70 @@ def cut(
     rows: pl.DataFrame, seen: NDArray[np.floating], alone: NDArray[np.floating], texts: Texts,
     thresholds: Mapping[str, float], rule: str = "paper",
 ) -> pl.DataFrame:  # fmt: skip
-    """Return how many images the out-of-class filter keeps, per shift and severity, held against
-    severity 0.
+    """Return how many images the out-of-class filter keeps, per shift and severity, compared with severity 0.
+
+    Args:
+        rows: The manifest.
+        seen: Features of the image-text encoder.
+        alone: Features of the second encoder.
+        texts: Text encoder.
+        thresholds: Thresholds of the filter.
+        rule: Rule of the filter.
     """
-    zero = {key: i for i, key in enumerate(_keys(rows)) if rows["severity"][i] == 0}
-    places = [i for i, key in enumerate(_keys(rows)) if rows["severity"][i] != 0 and key in zero]
-    if not places:
+    unshifted = {key: i for i, key in enumerate(_trajectory_keys(rows)) if rows["severity"][i] == 0}
+    indices = [
+        i for i, key in enumerate(_trajectory_keys(rows)) if rows["severity"][i] != 0 and key in unshifted
+    ]
+    if not indices:
         raise SoritesError("the filter compares images with those at severity 0, and there are none")
-    starts = [zero[key] for i, key in enumerate(_keys(rows)) if i in set(places)]
-    some = rows[places]
-    plain = [f"a photo of a {name}" for name in some["class_name"]]
-    told = [f"{text} in {shift_words(shift)}" for text, shift in zip(plain, some["shift"], strict=True)]
-    named = (np.asarray(texts(plain)), np.asarray(texts(told)))
-    scores = similarities((seen[places], seen[starts]), named, (alone[places], alone[starts]))
-    kept = some.with_columns(kept=stays(scores, thresholds, rule))
+    starts = [unshifted[key] for i, key in enumerate(_trajectory_keys(rows)) if i in set(indices)]
+    shifted = rows[indices]
+    plain = [f"a photo of a {name}" for name in shifted["class_name"]]
+    shifted_texts = [
+        f"{text} in {shift_words(shift)}" for text, shift in zip(plain, shifted["shift"], strict=True)
+    ]
+    text_features = (np.asarray(texts(plain)), np.asarray(texts(shifted_texts)))
+    scores = similarities((seen[indices], seen[starts]), text_features, (alone[indices], alone[starts]))
+    filtered = shifted.with_columns(kept=stays(scores, thresholds, rule))
     return (
-        kept.group_by("shift", "severity")
+        filtered.group_by("shift", "severity")
         .agg(before=pl.len(), after=pl.col("kept").sum())
         .sort("shift", "severity")
     )
 
 
-def _keys(rows: pl.DataFrame) -> list[tuple[Any, ...]]:
+def _trajectory_keys(rows: pl.DataFrame) -> list[tuple[Any, ...]]:
     return list(rows.select("shift", "class_name", "seed").iter_rows())
 
 
 def nearest(
     rows: pl.DataFrame,
-    seen: NDArray[np.floating],
+    image_features: NDArray[np.floating],
     real: Sequence[str],
-    known: NDArray[np.floating],
+    real_features: NDArray[np.floating],
     count: int = 3,
 ) -> pl.DataFrame:
-    """Return for each generated image the real ones nearest to it in an encoder's features
-    (Figure 4), the nearest first.
-    """
+    """Return for each generated image the most similar real images in an encoder's features (Figure 4)."""
     if not real:
-        raise SoritesError("wanted a folder with real images, found none")
-    similar = seen @ known.T
+        raise SoritesError("the folder of real images is empty")
+    similar = image_features @ real_features.T
     order = np.argsort(-similar, axis=1, kind="stable")[:, :count]
-    found = {
+    columns = {
         "path": rows["path"].to_list(),
         "nearest": [[real[j] for j in row] for row in order],
         "similarity": [[float(similar[i, j]) for j in row] for i, row in enumerate(order)],
     }
-    return pl.DataFrame(found)
+    return pl.DataFrame(columns)
 
 
-# Measure how near generated images are to real ones: distances of features, and how often a classifier
-# is right.
+# Realism: feature distances to real images, and classifier accuracy.
 
 
 DISTANCES = {"frechet": frechet, "kernel": kernel}
 
 
 def images_in(folder: Path) -> list[str]:
-    """Return the images of a folder: those at severity 0 of a folder with a manifest, each once;
-    else all that are in it.
-    """
+    """Return the images at severity 0 of a folder with a manifest, or else all images of a folder."""
     if (folder / MANIFEST).is_file():
         rows = (
             sheet(folder / MANIFEST)
@@ -168,53 +177,51 @@ def images_in(folder: Path) -> list[str]:
         if path.name.lower().endswith(SUFFIXES)
     )
     if not folder.is_dir() or not names:
-        raise SoritesError(f"wanted a folder with images, found none in {folder}")
+        raise SoritesError(f"no images found in {folder}")
     return names
 
 
 def plain_features(folder: Path, names: Sequence[str], spec: str) -> NDArray[np.floating]:
-    """Return the features of images as a named model gives them, N x D."""
+    """Return a model's features of images, N x D."""
     encode, _ = images_encoder(spec)
-    some = (names[i : i + BATCH] for i in range(0, len(names), BATCH))
+    batches = (names[i : i + IMAGES_PER_BATCH] for i in range(0, len(names), IMAGES_PER_BATCH))
     return np.concatenate(
-        [np.asarray(encode([decode(folder / name) for name in part], False)) for part in some]
+        [np.asarray(encode([decode(folder / name) for name in part], False)) for part in batches]
     )
 
 
 def distances(sets: Mapping[str, Path], real: Path, spec: str) -> pl.DataFrame:
-    """Return Fréchet's distance and the kernel's of each set to the real images; the model of the
-    features is in the name.
-    """
+    """Return the Fréchet and kernel distances of each set to the real images, for one feature model."""
     names = images_in(real)
-    known = plain_features(real, names, spec)
+    real_features = plain_features(real, names, spec)
     rows = []
-    for called, folder in sets.items():
-        mine = images_in(folder)
-        seen = plain_features(folder, mine, spec)
+    for set_name, folder in sets.items():
+        generated = images_in(folder)
+        generated_features = plain_features(folder, generated, spec)
         for kind, distance in DISTANCES.items():
-            value, low, high = with_interval(distance, seen, known)
-            told = {
-                "images": called,
+            value, low, high = with_interval(distance, generated_features, real_features)
+            row = {
+                "images": set_name,
                 "number": f"{kind} [{spec}]",
                 "value": value,
                 "low": low,
                 "high": high,
             }
-            rows.append({**told, "n": len(mine), "real": len(names)})
+            rows.append({**row, "n": len(generated), "real": len(names)})
     return pl.DataFrame(rows)
 
 
 def accuracies(sets: Mapping[str, Path], spec: str) -> pl.DataFrame:
-    """Return how often a model is right on the images at severity 0 of each set, with Wilson's interval."""
+    """Return a model's accuracy on the images at severity 0 of each set, with Wilson intervals."""
     rows = []
-    for called, folder in sets.items():
-        right = _right(folder, spec)
+    for set_name, folder in sets.items():
+        correct = _correct(folder, spec)
         rows.append(
             {
-                "images": called,
+                "images": set_name,
                 "number": f"accuracy [{spec}]",
-                "value": float(np.mean(right)),
-                "n": len(right),
+                "value": float(np.mean(correct)),
+                "n": len(correct),
             }
         )
     frame = pl.DataFrame(rows)
@@ -223,9 +230,9 @@ def accuracies(sets: Mapping[str, Path], spec: str) -> pl.DataFrame:
     )
 
 
-def _right(folder: Path, spec: str) -> list[bool]:
+def _correct(folder: Path, spec: str) -> list[bool]:
     if not (folder / MANIFEST).is_file():
-        raise SoritesError(f"{folder} has no {MANIFEST}, which names the classes that accuracy asks for")
+        raise SoritesError(f"{folder} has no {MANIFEST}, which names the classes needed for accuracy")
     rows = (
         sheet(folder / MANIFEST)
         .filter(pl.col("severity") == 0)
@@ -236,27 +243,25 @@ def _right(folder: Path, spec: str) -> list[bool]:
     space = labels(list(model.labels or names))
     if model.for_classes is not None:
         model = model.for_classes(names)
-    ids, found = imagenet().ids, []
-    for some in rows.iter_slices(BATCH):
-        logits = model([decode(folder / path) for path in some["path"]], False).logits
+    ids, correct = imagenet().ids, []
+    for batch in rows.iter_slices(IMAGES_PER_BATCH):
+        logits = model([decode(folder / path) for path in batch["path"]], False).logits
         if logits is None:
-            raise SoritesError(f"the model {spec} gives no labels")
-        for number, name, guess in zip(some["class"], some["class_name"], logits.argmax(1), strict=True):
-            want = space.get(name, *ids[number : number + 1])
-            if want is None:
+            raise SoritesError(f"the model {spec} predicts no labels")
+        for number, name, guess in zip(batch["class"], batch["class_name"], logits.argmax(1), strict=True):
+            expected = space.get(name, *ids[number : number + 1])
+            if expected is None:
                 raise SoritesError(f"the model {spec} does not know the class {name}")
-            found.append(int(guess) == want)
-    return found
+            correct.append(int(guess) == expected)
+    return correct
 
 
-# The check of a folder of generated images, with encoders by name.
+# Checks of a folder, with encoders by name.
 
 
 @dataclass(frozen=True)
 class Checked:
-    """Results: how often the likeness rises, what the filter cuts, and the page of nearest real
-    images, if some were given.
-    """
+    """Results of a check: alignment steps, filter counts, and nearest real images if requested."""
 
     rises: pl.DataFrame
     cut: pl.DataFrame
@@ -270,12 +275,20 @@ def check_realism(
     features: str | None = None,
     model: str | None = None,
 ) -> pl.DataFrame | None:
-    """Return how near images are to real ones and how often a model is right on them, beside
-    those of plain prompts.
+    """Return distances to real images and a model's accuracy, for one or two folders.
+
+    Args:
+        folder: Generated images.
+        plain: Images of plain prompts to compare with.
+        real: Real images, needed for distances.
+        features: Model that provides features for distances.
+        model: Model whose accuracy is measured.
     """
     sets = {str(folder): folder, **({} if plain is None else {str(plain): plain})}
     if features is not None and real is None:
-        raise SoritesError("--features wants real images to measure against: add --real DIR")
+        raise SoritesError(
+            f"{option('features', None)} needs real images to compare with: add {option('real', 'DIR')}"
+        )
     parts = [distances(sets, real, features)] if real is not None and features is not None else []
     parts += [accuracies(sets, model)] if model is not None else []
     return pl.concat(parts, how="vertical_relaxed") if parts else None
@@ -285,8 +298,16 @@ def check_images(
     folder: Path, encoder: str, second: str | None = None, thresholds: str = "published", rule: str = "paper",
     real: Path | None = None, out: Path | None = None,
 ) -> Checked:  # fmt: skip
-    """Check the images of a folder with an encoder and, for the filter, a second encoder; the
-    encoder is both by default.
+    """Check the images of a folder.
+
+    Args:
+        folder: Folder with a manifest.
+        encoder: Image-text encoder.
+        second: Image encoder of the filter; by default ``encoder``.
+        thresholds: ``"published"`` or a file.
+        rule: Rule of the filter.
+        real: Folder of real images to find nearest neighbours in.
+        out: File for the nearest neighbours.
     """
     rows = manifest(folder)
     judge = core.encoder(encoder)
@@ -299,29 +320,34 @@ def check_images(
         return encode(images, False)
 
     paths = rows["path"].to_list()
-    seen, own = features(folder, paths, joint), features(folder, paths, alone)
-    found = aligned(rows, seen, judge.texts)
+    joint_features, image_features = features(folder, paths, joint), features(folder, paths, alone)
+    with_alignment = aligned(rows, joint_features, judge.texts)
     limits = read_thresholds(thresholds).values
     if limits is None:
         raise SoritesError(
-            "--thresholds: wanted published or a file; calibrating needs labels by hand: sorites filter RUN"
+            f"{option('thresholds', None)} must be published or a file; calibration needs manual "
+            f"labels: {command('filter', 'RUN')}"
         )
-    kept = cut(rows, seen, own, judge.texts, limits, rule)
+    filtered = cut(rows, joint_features, image_features, judge.texts, limits, rule)
     return Checked(
-        rises(found),
-        kept,
-        None if real is None else _nearest(rows, own, real, alone, out or folder / "nearest.parquet"),
+        rises(with_alignment),
+        filtered,
+        None
+        if real is None
+        else _nearest(rows, image_features, real, alone, out or folder / "nearest.parquet"),
     )
 
 
-def _nearest(rows: pl.DataFrame, own: NDArray[np.floating], real: Path, alone: Images, out: Path) -> Path:
+def _nearest(
+    rows: pl.DataFrame, image_features: NDArray[np.floating], real: Path, alone: Images, out: Path
+) -> Path:
     names = sorted(
         path.relative_to(real).as_posix() for path in real.rglob("*") if path.name.lower().endswith(SUFFIXES)
     )
     if not real.is_dir() or not names:
-        raise SoritesError(f"--real: wanted a folder with images, found none in {real}")
-    found = nearest(rows, own, names, features(real, names, alone))
+        raise SoritesError(f"{option('real', None)}: no images found in {real}")
+    table = nearest(rows, image_features, names, features(real, names, alone))
     buffer = io.BytesIO()
-    found.write_parquet(buffer)
+    table.write_parquet(buffer)
     write_bytes(buffer.getvalue(), out)
     return out

@@ -1,4 +1,4 @@
-"""The classes and shifts that sliders are made for, by name."""
+"""Sets of classes and shifts to train sliders for."""
 
 from __future__ import annotations
 
@@ -12,73 +12,92 @@ from sorites.diffusion.toy.world import SHAPES, STYLES
 from sorites.io.readers import lines, whole
 from sorites.sources.papers.cns_bench import classes as cns_classes
 
-# The fourteen shifts of CNS-Bench, as they stand in a prompt.
+# The fourteen shifts of CNS-Bench, as worded in prompts.
 CNS_SHIFTS = (
-    "cartoon style", "plush toy style", "pencil sketch style", "painting style", "the design of sculpture", "graffiti style",
-    "video game renditions style", "the style of a tattoo", "heavy snow", "heavy rain", "heavy fog", "heavy smog", "heavy dust",
+    "cartoon style",
+    "plush toy style",
+    "pencil sketch style",
+    "painting style",
+    "the design of sculpture",
+    "graffiti style",
+    "video game renditions style",
+    "the style of a tattoo",
+    "heavy snow",
+    "heavy rain",
+    "heavy fog",
+    "heavy smog",
+    "heavy dust",
     "heavy sandstorm",
-)  # fmt: skip
+)
 TOY_SHIFTS = STYLES[1:]
 SETS = {"cns": CNS_SHIFTS, "toy": TOY_SHIFTS}
 
 
 def concepts(which: str, only: Iterable[str] = ()) -> list[Concept]:
-    """Return classes: the hundred of ``cns``, the four of ``toy``, or those of a file: one name per
-    line, or number, tab, name.
+    """Return classes for sliders.
 
-    ``only`` keeps some of them, by name or by number.
+    Args:
+        which: ``"cns"`` (100 classes), ``"toy"`` (4 classes), or a file with lines ``NAME`` or
+            ``NUMBER<tab>NAME``.
+        only: Keep only these classes, by name or number.
     """
     if which == "cns":
-        found = [Concept(number, name) for number, name in cns_classes().items()]
+        available = [Concept(number, name) for number, name in cns_classes().items()]
     elif which == "toy":
-        found = [Concept(number, name) for number, name in enumerate(SHAPES)]
+        available = [Concept(number, name) for number, name in enumerate(SHAPES)]
     else:
-        found = _from_file(Path(which))
-    wanted = list(only)
-    known = {concept.name: concept for concept in found} | {str(concept.number): concept for concept in found}
-    for name in wanted:
-        if name not in known:
-            raise UnknownName("class", name, [concept.name for concept in found])
-    return [concept for concept in found if not wanted or concept in [known[name] for name in wanted]]
+        available = _from_file(Path(which))
+    selected = list(only)
+    by_key = {concept.name: concept for concept in available} | {
+        str(concept.number): concept for concept in available
+    }
+    for name in selected:
+        if name not in by_key:
+            raise UnknownName("class", name, [concept.name for concept in available])
+    return [
+        concept for concept in available if not selected or concept in [by_key[name] for name in selected]
+    ]
 
 
 def _from_file(file: Path) -> list[Concept]:
-    found: list[Concept] = []
-    for place, line in enumerate(
+    concepts: list[Concept] = []
+    for index, line in enumerate(
         text for text in lines(file, "cns, toy, or a file of classes, one per line") if text.strip()
     ):
         number, tab, name = line.partition("\t")
-        first = whole(number) if tab else place
-        concept = Concept(-1 if first is None else first, (name if tab else line).strip())
+        class_number = whole(number) if tab else index
+        concept = Concept(-1 if class_number is None else class_number, (name if tab else line).strip())
         if not 0 <= concept.number < 1000 or not plain(concept.name):
             raise SoritesError(
-                f"{file}: wanted one class per line, or a number below 1000, a tab and a class; got"
-                f" {line[:80]!r}"
+                f"{file}: expected one class per line, or a number below 1000, a tab and a class; "
+                f"got {line[:80]!r}"
             )
-        found.append(concept)
-    if not found or len({concept.number for concept in found}) < len(found):
-        raise SoritesError(f"{file}: wanted one or more classes with different numbers, got {len(found)}")
-    return found
+        concepts.append(concept)
+    if not concepts or len({concept.number for concept in concepts}) < len(concepts):
+        raise SoritesError(
+            f"{file}: expected one or more classes with different numbers, got {len(concepts)}"
+        )
+    return concepts
 
 
-def are_published(found: Iterable[Concept]) -> bool:
-    """Return whether classes are some of the hundred of CNS-Bench, with their numbers."""
-    return {(one.number, one.name) for one in found} <= set(cns_classes().items())
+def are_published(concepts: Iterable[Concept]) -> bool:
+    """Return whether all classes are classes of CNS-Bench with their numbers."""
+    return {(concept.number, concept.name) for concept in concepts} <= set(cns_classes().items())
 
 
 def plain(name: str) -> bool:
-    """Return whether words can name a folder."""
+    """Return whether a name can be used as a folder."""
     return bool(re.fullmatch(r"[\w][\w ,.'()-]{0,99}", name))
 
 
 def shift_folder(words: str) -> str:
-    """Return the name of a shift's folder: ``heavy_snow`` for the words "heavy snow"."""
+    """Return the folder name of a shift: ``heavy_snow`` for "heavy snow"."""
     folder = words.strip().lower().replace(" ", "_")
     if not plain(words.strip()):
-        raise SoritesError(f"wanted a shift in a few plain words, such as heavy snow, got {words[:80]!r}")
+        raise SoritesError(f"expected a shift in a few plain words, such as heavy snow; got {words[:80]!r}")
     return folder
 
 
 def shift_words(folder: str) -> str:
-    """Return the words of a shift's folder."""
+    """Return the words of a shift's folder name."""
     return folder.replace("_", " ")

@@ -1,6 +1,4 @@
-"""Spread the drawing of images over an engine: each process opens the pipeline once, and writes
-the images of its units.
-"""
+"""Draw images along sliders into a folder in the layout of CNS-Bench, optionally in several processes."""
 
 from __future__ import annotations
 
@@ -20,6 +18,7 @@ import polars as pl
 from sorites.apps.generation.concepts import are_published, shift_words
 from sorites.apps.generation.sliders import LIBRARIES, PROMPT, Sheet, as_png, enlarged
 from sorites.core.errors import SoritesError
+from sorites.core.messages import option
 from sorites.core.progress import Bar
 from sorites.core.samples import ImageF32, ImageU8, to_uint8
 from sorites.diffusion.pipeline import Pipe, load
@@ -35,7 +34,7 @@ Unit = tuple[str, Concept, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Spread:
-    """An engine, the number of units at a time, and the way to open the pipeline in another process."""
+    """How to draw in other processes: an engine, its workers, and how to open the pipeline."""
 
     engine: Engine
     workers: int
@@ -46,33 +45,32 @@ class Spread:
 def open_pipe(
     path: str, device: str | None = None, dtype: str | None = None, words: str | None = None
 ) -> Pipe:
-    """Load a pipeline, with learnt words where a folder of them is given; a process loads it once."""
+    """Load a pipeline, optionally with a folder of learnt words; cached per process."""
     pipe = load(path, device, dtype)
     return with_words(pipe, words) if words else pipe
 
 
 def units_of(places: Sequence[tuple[str, Concept]], seeds: Sequence[int], most: int) -> Iterator[Unit]:
-    """Yield units of at most so many seeds."""
+    """Yield units with at most ``most`` seeds each."""
     for shift, concept in places:
         for first in range(0, len(seeds), most):
             yield shift, concept, tuple(seeds[first : first + most])
 
 
-# Draw images along sliders into a folder laid out as CNS-Bench is published, with a manifest of
-# everything they follow from.
+# Trajectories along sliders.
 
 
 RECORD, MANIFEST, CLASSES, LABELS = "generation.json", "manifest.parquet", "classes.tsv", "labels.txt"
 SEVERITIES = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5)
 FORMATS = ("jpg", "png")
-# The suffix of a shift's folder where the words alone make the shift, without a slider.
+# Suffix of shift folders whose images are shifted by the prompt alone, without a slider.
 BY_TEXT = "_by_text"
 TEXT_PROMPT = "a picture of a {class} in {shift}"
 
 
 @dataclass(frozen=True)
 class Trajectory:
-    """The images of one class, shift and seed: where each goes, and what is asked of the sampler."""
+    """The images of one class, shift and seed: their files, and the request for the sampler."""
 
     shift: str
     concept: Concept
@@ -82,16 +80,14 @@ class Trajectory:
     files: tuple[Path, ...]
 
     @property
-    def is_there(self) -> bool:
-        """Return whether all of its images are drawn."""
+    def is_complete(self) -> bool:
+        """Return whether all images exist."""
         return all(file.exists() for file in self.files)
 
 
 @dataclass(frozen=True)
 class Order:
-    """The images that are wanted: of which sliders, at which severities, in which words, drawn
-    how, and where they go.
-    """
+    """What to draw: sliders, severities, prompt, sampler settings, and the output folder."""
 
     shelf: Shelf
     severities: tuple[float, ...]
@@ -104,80 +100,115 @@ class Order:
 
 
 def make_images(
-    pipe: Pipe, shelf: Shelf, severities: Sequence[float], seeds: Sequence[int], out: Path, drawing: Drawing | None = None,
-    kind: str = "jpg", prompt: str = PROMPT, by_text: bool = False, batch: int = BATCH, bar: Bar | None = None,
+    pipe: Pipe,
+    shelf: Shelf,
+    severities: Sequence[float],
+    seeds: Sequence[int],
+    out: Path,
+    drawing: Drawing | None = None,
+    kind: str = "jpg",
+    prompt: str = PROMPT,
+    by_text: bool = False,
+    batch: int = BATCH,
+    bar: Bar | None = None,
     spread: Spread | None = None,
-) -> pl.DataFrame:  # fmt: skip
-    """Draw every slider of a shelf at every severity and seed, and return the manifest; finished
-    images are kept.
+) -> pl.DataFrame:
+    """Draw every slider of a shelf at every severity and seed, and return the manifest.
 
-    With ``spread`` an engine draws them in other processes.
+    Existing images are kept.
+
+    Args:
+        pipe: The diffusion pipeline.
+        shelf: The sliders.
+        severities: Slider severities, in thousandths.
+        seeds: Seeds of the initial noise.
+        out: Output folder.
+        drawing: Sampler settings.
+        kind: ``"jpg"`` or ``"png"``.
+        prompt: Prompt with ``{class}``.
+        by_text: Also draw images that are shifted by the prompt alone.
+        batch: Images per forward pass.
+        bar: Creates a progress bar.
+        spread: Draw in other processes.
     """
     order = Order(
-        shelf, _checked(severities, seeds, kind), out, drawing or Drawing(), kind, prompt, by_text, batch
+        shelf,
+        _check_severities(severities, seeds, kind),
+        out,
+        drawing or Drawing(),
+        kind,
+        prompt,
+        by_text,
+        batch,
     )
     facts = _facts(pipe, shelf, order.drawing, prompt)
     with locked(out, "image", ".sorites.lock"):
         sweep_temporaries(out)
         _claim(out, facts)
-        if not are_published(shelf.concepts):
-            write_bytes(
-                "".join(f"{one.number}\t{one.name}\n" for one in shelf.concepts).encode(), out / CLASSES
-            )
-            write_bytes("".join(f"{one.name}\n" for one in shelf.concepts).encode(), out / LABELS)
-        wanted = [
-            one
+        _write_classes(shelf, out)
+        trajectories = [
+            trajectory
             for unit in units_of(list(shelf.places), seeds, len(seeds))
-            for one in _trajectories(order, pipe, unit)
+            for trajectory in _trajectories(order, pipe, unit)
         ]
-        missing = sum(len(one.files) for one in wanted if not one.is_there)
+        missing = sum(len(trajectory.files) for trajectory in trajectories if not trajectory.is_complete)
         tick = bar("images", missing) if bar and missing else (lambda _: None)
         if spread is None:
-            _draw(order, pipe, wanted, tick)
+            _draw(order, pipe, trajectories, tick)
         else:
             units = list(units_of(list(shelf.places), seeds, max(1, AHEAD * batch // len(order.severities))))
-            for _, made in spread.engine(
+            for _, drawn in spread.engine(
                 units, functools.partial(draw_unit, order, spread.open), spread.workers
             ):
-                tick(made)
-        rows = pl.DataFrame([row for one in wanted for row in _rows(one, out, facts)])
+                tick(drawn)
+        rows = pl.DataFrame([row for trajectory in trajectories for row in _rows(trajectory, out, facts)])
         buffer = io.BytesIO()
         rows.write_parquet(buffer)
         write_bytes(buffer.getvalue(), out / MANIFEST)
     return rows
 
 
+def _write_classes(shelf: Shelf, out: Path) -> None:
+    """Write the lists of classes, unless they are those of CNS-Bench, which readers know."""
+    if not are_published(shelf.concepts):
+        numbered = "".join(f"{concept.number}\t{concept.name}\n" for concept in shelf.concepts)
+        write_bytes(numbered.encode(), out / CLASSES)
+        write_bytes("".join(f"{concept.name}\n" for concept in shelf.concepts).encode(), out / LABELS)
+
+
 def draw_unit(order: Order, open_: Callable[[], Pipe], unit: Unit) -> int:
-    """Draw what is missing of a unit in this process, and return the number of images that were."""
+    """Draw the missing images of a unit in this process, and return their number."""
     pipe = open_()
     return _draw(order, pipe, list(_trajectories(order, pipe, unit)))
 
 
 def _draw(
-    order: Order, pipe: Pipe, wanted: Sequence[Trajectory], tick: Callable[[int], None] = lambda _: None
+    order: Order, pipe: Pipe, trajectories: Sequence[Trajectory], tick: Callable[[int], None] = lambda _: None
 ) -> int:
-    missing = [one for one in wanted if not one.is_there]
-    for one, images in zip(
-        missing, sampled(pipe, [one.request for one in missing], order.drawing, order.batch), strict=True
+    missing = [trajectory for trajectory in trajectories if not trajectory.is_complete]
+    for trajectory, images in zip(
+        missing,
+        sampled(pipe, [trajectory.request for trajectory in missing], order.drawing, order.batch),
+        strict=True,
     ):
-        for file, image in zip(one.files, images, strict=True):
-            write_bytes(packed(to_uint8(image), order.kind), file)
+        for file, image in zip(trajectory.files, images, strict=True):
+            write_bytes(encode_image(to_uint8(image), order.kind), file)
         tick(len(images))
-    return sum(len(one.files) for one in missing)
+    return sum(len(trajectory.files) for trajectory in missing)
 
 
-def _checked(severities: Sequence[float], seeds: Sequence[int], kind: str) -> tuple[float, ...]:
+def _check_severities(severities: Sequence[float], seeds: Sequence[int], kind: str) -> tuple[float, ...]:
     settings = tuple(sorted(set(map(float, severities))))
     if not settings or not all(
         np.isfinite(s) and abs(s) <= 100 and round(s * 1000) == s * 1000 for s in settings
     ):
         raise SoritesError(
-            f"wanted severities in thousandths, at most 100, got {', '.join(map(str, severities))}"
+            f"severities must be in thousandths and at most 100; got {', '.join(map(str, severities))}"
         )
     if not seeds or min(seeds) < 0 or max(seeds) > 10**8:
-        raise SoritesError("wanted one or more seeds from 0 up")
+        raise SoritesError("need one or more seeds from 0 up")
     if kind not in FORMATS:
-        raise SoritesError(f"wanted images as {' or '.join(FORMATS)}, got {kind!r}")
+        raise SoritesError(f"the image format must be {' or '.join(FORMATS)}, got {kind!r}")
     return settings
 
 
@@ -195,9 +226,11 @@ def _trajectories(order: Order, pipe: Pipe, unit: Unit) -> Iterator[Trajectory]:
             request,
             _files(order.out / shift / concept.folder, seed, settings, kind),
         )
-    told = TEXT_PROMPT.replace("{class}", pipe.word(concept.name)).replace("{shift}", shift_words(shift))
+    shifted_text = TEXT_PROMPT.replace("{class}", pipe.word(concept.name)).replace(
+        "{shift}", shift_words(shift)
+    )
     for seed in seeds if order.by_text else ():
-        for severity, text in ((0.0, words), (1.0, told)):
+        for severity, text in ((0.0, words), (1.0, shifted_text)):
             files = _files(order.out / f"{shift}{BY_TEXT}" / concept.folder, seed, (severity,), kind)
             yield Trajectory(
                 f"{shift}{BY_TEXT}", concept, seed, (severity,), Request(text, seed, noise=plain), files
@@ -208,8 +241,8 @@ def _files(folder: Path, seed: int, settings: tuple[float, ...], kind: str) -> t
     return tuple(folder / f"seed_{seed:04d}_scale_{round(setting * 1000):04d}.{kind}" for setting in settings)
 
 
-def packed(image: ImageU8, kind: str) -> bytes:
-    """Return an image as the bytes of a file."""
+def encode_image(image: ImageU8, kind: str) -> bytes:
+    """Encode an image as JPEG or PNG."""
     from PIL import Image
 
     buffer = io.BytesIO()
@@ -220,81 +253,104 @@ def packed(image: ImageU8, kind: str) -> bytes:
 
 
 def _facts(pipe: Pipe, shelf: Shelf, drawing: Drawing, prompt: str) -> dict[str, Any]:
-    """Return what all images of the folder follow from beside class, shift, seed and severity."""
+    """Return the metadata shared by all images of the folder."""
     versions = {
         f"{shift}/{concept.folder}": shelf.slider(pipe, shift, concept).version
         for shift, concept in shelf.places
     }
     libraries = {name: version(name) for name in (*LIBRARIES, "numpy", "pillow")}
     return {
-        "pipeline_version": pipe.version, "prompt": prompt, **drawing.facts(), "sliders": versions, "libraries": libraries,
+        "pipeline_version": pipe.version,
+        "prompt": prompt,
+        **drawing.facts(),
+        "sliders": versions,
+        "libraries": libraries,
         "pipeline": str(pipe.path),
-    }  # fmt: skip
+    }
 
 
 def _claim(out: Path, facts: dict[str, Any]) -> None:
-    """Refuse a folder whose images were drawn otherwise, naming what differs; sliders may be
-    added to it.
-    """
+    """Refuse a folder whose images were drawn with other settings; sliders may be added."""
     if (out / RECORD).is_file():
         before = read_json(out / RECORD)
         for key in (key for key in facts if key not in ("sliders", "pipeline", "libraries")):
             if before.get(key) != facts[key]:
                 raise SoritesError(
-                    f"{out} holds images drawn with {key} {before.get(key)!r}, not {facts[key]!r}; choose"
-                    " another --out DIR"
+                    f"{out} has images drawn with {key} {before.get(key)!r}, not {facts[key]!r}; "
+                    f"use another {option('out', 'DIR')}"
                 )
-        had = before.get("sliders", {})
-        changed = [name for name, made in facts["sliders"].items() if had.get(name, made) != made]
+        earlier_sliders = before.get("sliders", {})
+        changed = [
+            name
+            for name, slider_version in facts["sliders"].items()
+            if earlier_sliders.get(name, slider_version) != slider_version
+        ]
         if changed:
-            raise SoritesError(f"{out} holds images of another slider {changed[0]}; choose another --out DIR")
-        facts = {**facts, "sliders": {**had, **facts["sliders"]}}
+            raise SoritesError(
+                f"{out} has images of a different slider {changed[0]}; use another {option('out', 'DIR')}"
+            )
+        facts = {**facts, "sliders": {**earlier_sliders, **facts["sliders"]}}
     write_bytes((json.dumps(facts, indent=1) + "\n").encode(), out / RECORD)
 
 
-def _rows(one: Trajectory, out: Path, facts: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    made = {key: value for key, value in facts.items() if key not in ("sliders", "libraries")}
-    for severity, file in zip(one.severities, one.files, strict=True):
+def _rows(trajectory: Trajectory, out: Path, facts: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    params = {key: value for key, value in facts.items() if key not in ("sliders", "libraries")}
+    for severity, file in zip(trajectory.severities, trajectory.files, strict=True):
         yield {
-            "path": file.relative_to(out).as_posix(), "shift": one.shift, "class": one.concept.number,
-            "class_name": one.concept.name, "seed": one.seed, "severity": severity, "text": one.request.prompt,
-            "slider_version": one.request.sliders[0].version if one.request.sliders else None,
+            "path": file.relative_to(out).as_posix(),
+            "shift": trajectory.shift,
+            "class": trajectory.concept.number,
+            "class_name": trajectory.concept.name,
+            "seed": trajectory.seed,
+            "severity": severity,
+            "text": trajectory.request.prompt,
+            "slider_version": trajectory.request.sliders[0].version if trajectory.request.sliders else None,
             "hash": hashlib.blake2b(file.read_bytes(), digest_size=16).hexdigest(),
-            "params": json.dumps(made, sort_keys=True), "libraries": json.dumps(facts["libraries"], sort_keys=True),
-        }  # fmt: skip
+            "params": json.dumps(params, sort_keys=True),
+            "libraries": json.dumps(facts["libraries"], sort_keys=True),
+        }
 
 
-# Draw two sliders at once, as a sheet: one down, the other across (Figure 29 of CNS-Bench).
+# Two sliders at once, as a sheet: one down, the other across (Figure 29 of CNS-Bench).
 
 
-SHARES = (0.0, 0.5, 1.0)
+SEVERITY_SHARES = (0.0, 0.5, 1.0)
 
 
 def combined(
-    pipe: Pipe, shelf: Shelf, tops: Sequence[tuple[str, float]], concept: Concept, seed: int, drawing: Drawing,
+    pipe: Pipe,
+    shelf: Shelf,
+    tops: Sequence[tuple[str, float]],
+    concept: Concept,
+    seed: int,
+    drawing: Drawing,
     prompt: str = PROMPT,
-) -> list[list[ImageF32]]:  # fmt: skip
-    """Return images with two sliders at 0, half and all of their severities, the first down and
-    the second across.
-    """
+) -> list[list[ImageF32]]:
+    """Return images with two sliders at 0, half and all of their severities, one down, one across."""
     if len(tops) != 2 or tops[0][0] == tops[1][0]:
         raise SoritesError(
-            "wanted two different sliders, such as --slider heavy_snow=1.5 --slider cartoon_style=1, got"
-            f" {len(tops)}"
+            f"expected two different sliders, such as {option('slider', 'heavy_snow=1.5')} and "
+            f"{option('slider', 'cartoon_style=1')}; got {len(tops)}"
         )
     (first, high), (second, wide) = tops
-    places = tuple((a * high, b * wide) for a in SHARES for b in SHARES)
+    severities = tuple((a * high, b * wide) for a in SEVERITY_SHARES for b in SEVERITY_SHARES)
     plain, words = (prompt.replace("{class}", name) for name in (concept.name, pipe.word(concept.name)))
-    request = Request(words, seed, together(pipe, shelf, (first, second), concept), places, plain)
-    found = sample(pipe, [request], drawing)[0]
-    return [found[i : i + len(SHARES)] for i in range(0, len(found), len(SHARES))]
+    request = Request(words, seed, together(pipe, shelf, (first, second), concept), severities, plain)
+    images = sample(pipe, [request], drawing)[0]
+    return [images[i : i + len(SEVERITY_SHARES)] for i in range(0, len(images), len(SEVERITY_SHARES))]
 
 
 def make_combined(
-    pipe: Pipe, shelf: Shelf, tops: Sequence[tuple[str, float]], seeds: Sequence[int], out: Path, drawing: Drawing,
-    draw: Sheet, kind: str = "jpg",
-) -> list[Path]:  # fmt: skip
-    """Write such a sheet for every class and seed, with its images beside it; return the sheets."""
+    pipe: Pipe,
+    shelf: Shelf,
+    tops: Sequence[tuple[str, float]],
+    seeds: Sequence[int],
+    out: Path,
+    drawing: Drawing,
+    draw: Sheet,
+    kind: str = "jpg",
+) -> list[Path]:
+    """Write a sheet for every class and seed, with its images beside it, and return the sheets."""
     sheets = []
     (first, high), (second, wide) = (tops[0], tops[-1]) if tops else (("", 0.0), ("", 0.0))
     for concept in shelf.concepts:
@@ -305,17 +361,18 @@ def make_combined(
             if page.exists():
                 continue
             rows = combined(pipe, shelf, tops, concept, seed, drawing)
-            shown = []
-            for a, row in zip(SHARES, rows, strict=True):
-                for b, image in zip(SHARES, row, strict=True):
-                    name = f"seed_{seed:04d}_{first}_{round(a * high * 1000):04d}_{second}_{round(b * wide * 1000):04d}.{kind}"
-                    write_bytes(packed(to_uint8(image), kind), folder / name)
-                shown.append(
+            cells = []
+            for a, row in zip(SEVERITY_SHARES, rows, strict=True):
+                for b, image in zip(SEVERITY_SHARES, row, strict=True):
+                    down, across = round(a * high * 1000), round(b * wide * 1000)
+                    name = f"seed_{seed:04d}_{first}_{down:04d}_{second}_{across:04d}.{kind}"
+                    write_bytes(encode_image(to_uint8(image), kind), folder / name)
+                cells.append(
                     [
                         (enlarged(to_uint8(x)), f"{a * high:g}  {b * wide:g}")
-                        for b, x in zip(SHARES, row, strict=True)
+                        for b, x in zip(SEVERITY_SHARES, row, strict=True)
                     ]
                 )
             title = f"{concept.name}: {first} down, {second} across"
-            write_bytes(as_png(draw(shown, title)), page)
+            write_bytes(as_png(draw(cells, title)), page)
     return sheets

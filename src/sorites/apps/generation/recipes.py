@@ -1,6 +1,4 @@
-"""Recipes that train a slider: the released trainer's numbers, and a small recipe of our own for
-the toy world.
-"""
+"""Training recipes for sliders and words: the released parameters, and small ones for the toy world."""
 
 from __future__ import annotations
 
@@ -13,11 +11,11 @@ from sorites.core.errors import SoritesError, UnknownName
 
 @dataclass(frozen=True)
 class SliderRecipe:
-    """The parameters of training. The defaults are those of the trainer that CNS-Bench released."""
+    """Parameters of slider training. The defaults are those of the trainer that CNS-Bench released."""
 
     name: str = "released"
     eta: float = 4.0
-    """The distance of the target in the direction of the shift."""
+    """Distance of the target in the direction of the shift."""
     rank: int = 4
     alpha: float = 1.0
     layers: str = "noxattn"
@@ -25,22 +23,21 @@ class SliderRecipe:
     rate: float = 2e-4
     batch: int = 16
     noise_steps: int = 50
-    """The steps of the trajectories on which it learns; the paper says 100, the released configuration 50."""
+    """Steps of the training trajectories; the paper says 100, the released configuration 50."""
     side: int | None = 512
-    """The width of the images that it learns on, or the pipeline's own where that is smaller or
-    this is not set.
-    """
+    """Width of the training images; the pipeline's own if that is smaller, or if None."""
     neutral: str = "{class}"
     positive: str = "{class}, in {shift}"
-    """The words for the class, and for it in the shift; the paper has "A picture of a {class} in {shift}"."""
+    """Prompts for the class, and for the class in the shift; the paper has "An image of a {class} in
+    {shift}".
+    """
     refresh: int = 1
-    """The number of steps that use the same trajectories, each at another noise step; 1 as released."""
+    """Number of steps that share trajectories, each at another noise step; 1 as released."""
     decay: bool = False
-    """True where the learning rate falls to 0 as half a cosine; it is constant in the released trainer."""
+    """Decay the learning rate to 0 along half a cosine; the released trainer keeps it constant."""
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be trained."""
         checks = (
             ("eta", 0 < self.eta <= 100, "a number above 0, at most 100"),
             ("rank", 1 <= self.rank <= 256, "a whole number from 1 to 256"),
@@ -53,29 +50,27 @@ class SliderRecipe:
             ("neutral", "{class}" in self.neutral, "words with {class} in them"),
             ("positive", "{shift}" in self.positive, "words with {shift} in them"),
         )
-        for name, right, wanted in checks:
-            if not right:
-                raise SoritesError(f"{name}: wanted {wanted}, got {getattr(self, name)!r}")
+        for name, is_valid, expected in checks:
+            if not is_valid:
+                raise SoritesError(f"{name} must be {expected}, got {getattr(self, name)!r}")
 
     def facts(self) -> Mapping[str, Any]:
-        """Return every parameter by its name."""
+        """Return all parameters by name."""
         return asdict(self)
 
     def words(self, concept: str, shift: str) -> tuple[str, str]:
         """Return the neutral and the positive prompt."""
-        made = (
+        prompts = (
             text.replace("{class}", concept).replace("{shift}", shift)
             for text in (self.neutral, self.positive)
         )
-        neutral, positive = made
+        neutral, positive = prompts
         return neutral, positive
 
     def passes(self) -> float:
-        """Return how many images go through the network in training, one that is also gone back
-        through counted as three.
+        """Return the training cost in forward passes; an image with a backward pass counts as three.
 
-        A trajectory is walked to a noise step drawn evenly, half way on average, or to its end
-        where it is used several times.
+        A trajectory runs to a uniformly drawn noise step, half way on average, or to its end if it is reused.
         """
         walked = self.noise_steps / 2 if self.refresh == 1 else self.noise_steps / self.refresh
         return self.steps * self.batch * (walked + 2 + 3)
@@ -83,50 +78,60 @@ class SliderRecipe:
 
 RELEASED = SliderRecipe()
 TOY = SliderRecipe(
-    name="toy", eta=1.0, alpha=4.0, steps=80, rate=1e-3, batch=8, noise_steps=20, side=None, refresh=8, decay=True,
-    neutral="a picture of a {class}", positive="a picture of a {class} in {shift}",
-)  # fmt: skip
+    name="toy",
+    eta=1.0,
+    alpha=4.0,
+    steps=80,
+    rate=1e-3,
+    batch=8,
+    noise_steps=20,
+    side=None,
+    refresh=8,
+    decay=True,
+    neutral="a picture of a {class}",
+    positive="a picture of a {class} in {shift}",
+)
 RECIPES = {recipe.name: recipe for recipe in (RELEASED, TOY)}
 
 
 def recipe(name: str) -> SliderRecipe:
-    """Return a recipe by its name."""
     if name not in RECIPES:
         raise UnknownName("slider recipe", name, RECIPES)
     return RECIPES[name]
 
 
-# Recipes that learn words: every parameter with its default.
+# Words.
 
 
-# Sentences in which a word is learnt, so that it learns the object and not the sentence; the wording
-# is ours.
+# Sentences in which a word is learnt, so that it captures the object and not the sentence. Our own wording.
 TEMPLATES = (
-    "a photo of a {class}", "a picture of a {class}", "a close-up photo of a {class}", "a good photo of the {class}",
-    "a cropped photo of a {class}", "a bright photo of the {class}", "a photo of one {class}", "a picture of a {class}",
-)  # fmt: skip
+    "a photo of a {class}",
+    "a picture of a {class}",
+    "a close-up photo of a {class}",
+    "a good photo of the {class}",
+    "a cropped photo of a {class}",
+    "a bright photo of the {class}",
+    "a photo of one {class}",
+    "a picture of a {class}",
+)
 
 
 @dataclass(frozen=True)
 class WordRecipe:
-    """The parameters of learning one word.
-
-    The defaults are those of the public example that IN* was made with.
-    """
+    """Parameters of learning a word. The defaults are those of the public example that IN* was made with."""
 
     name: str = "released"
     steps: int = 3000
     rate: float = 5e-4
     batch: int = 4
     vectors: int = 1
-    """The number of vectors that stand for a class."""
+    """Number of vectors per class."""
     templates: tuple[str, ...] = TEMPLATES
     decay: bool = False
-    """True where the learning rate falls to 0 as half a cosine."""
+    """Decay the learning rate to 0 along half a cosine."""
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be learnt."""
         checks = (
             ("steps", 1 <= self.steps <= 1_000_000, "a whole number from 1"),
             ("rate", 0 < self.rate < 10, "a number above 0, below 10"),
@@ -138,12 +143,12 @@ class WordRecipe:
                 "sentences with {class} once in each",
             ),
         )
-        for name, right, wanted in checks:
-            if not right:
-                raise SoritesError(f"{name}: wanted {wanted}, got {getattr(self, name)!r}")
+        for name, is_valid, expected in checks:
+            if not is_valid:
+                raise SoritesError(f"{name} must be {expected}, got {getattr(self, name)!r}")
 
     def facts(self) -> Mapping[str, Any]:
-        """Return every parameter by its name."""
+        """Return all parameters by name."""
         return {**asdict(self), "templates": list(self.templates)}
 
 
@@ -152,11 +157,10 @@ TOY_WORDS = WordRecipe(
     name="toy", steps=80, rate=0.2, batch=16, decay=True,
     templates=("a picture of a {class}", "a photo of a {class}", "{class}"),
 )  # fmt: skip
-WORD_RECIPE_RECIPES = {recipe.name: recipe for recipe in (RELEASED_WORDS, TOY_WORDS)}
+WORD_RECIPES = {recipe.name: recipe for recipe in (RELEASED_WORDS, TOY_WORDS)}
 
 
 def word_recipe(name: str) -> WordRecipe:
-    """Return a recipe by its name."""
-    if name not in WORD_RECIPE_RECIPES:
-        raise UnknownName("word recipe", name, WORD_RECIPE_RECIPES)
-    return WORD_RECIPE_RECIPES[name]
+    if name not in WORD_RECIPES:
+        raise UnknownName("word recipe", name, WORD_RECIPES)
+    return WORD_RECIPES[name]

@@ -1,4 +1,4 @@
-"""Checkers of finished images: the pipeline's own safety checker, or a function of the user's."""
+"""Safety checkers for generated images: the pipeline's own, or a user's function."""
 
 from __future__ import annotations
 
@@ -8,50 +8,52 @@ from typing import Any
 import numpy as np
 
 from sorites.core.errors import SoritesError
+from sorites.core.messages import option
 from sorites.core.samples import ImageU8
 from sorites.core.torch_tools import one_thread
 from sorites.diffusion.pipeline import Pipe
 from sorites.io.paths import reason
 from sorites.models.python import found_in
 
-# Says of each image whether it must not be kept.
+# Returns for each image whether it must be discarded.
 Checker = Callable[[Sequence[ImageU8]], list[bool]]
-WANTED = (
-    "own (the safety_checker in the pipeline's folder), or python:module:function (images to True where one"
-    " is not kept)"
+EXPECTED = (
+    "own (the safety_checker in the pipeline's folder), or python:module:function (returns True for images to"
+    " discard)"
 )
 
 
 def checker(spec: str | None, pipe: Pipe) -> Checker | None:
-    """Return the checker that a spec names; None where none is wanted."""
+    """Return the checker named by a spec, or None for None."""
     if spec is None:
         return None
     kind, _, rest = spec.partition(":")
     if kind == "own" and not rest:
-        return _own(pipe)
+        return _builtin_checker(pipe)
     module, _, name = rest.partition(":")
     if kind != "python" or not module or not name:
-        raise SoritesError(f"--safety: wanted {WANTED}, got {spec!r}")
-    return _asked(found_in(module, name), spec)
+        raise SoritesError(f"{option('safety', None)} must be {EXPECTED}; got {spec!r}")
+    return _user_checker(found_in(module, name), spec)
 
 
-def _asked(function: Any, spec: str) -> Checker:
+def _user_checker(function: Any, spec: str) -> Checker:
     def check(images: Sequence[ImageU8]) -> list[bool]:
-        found = [bool(one) for one in function(list(images))]
-        if len(found) != len(images):
+        flags = [bool(flag) for flag in function(list(images))]
+        if len(flags) != len(images):
             raise SoritesError(
-                f"{spec}: wanted one answer for each of {len(images)} images, got {len(found)}"
+                f"{spec}: expected one result for each of {len(images)} images, got {len(flags)}"
             )
-        return found
+        return flags
 
     return check
 
 
-def _own(pipe: Pipe) -> Checker:
+def _builtin_checker(pipe: Pipe) -> Checker:
     folder = pipe.path
     if not (folder / "safety_checker").is_dir() or not (folder / "feature_extractor").is_dir():
         raise SoritesError(
-            f"{folder} has no folders safety_checker and feature_extractor. Wanted --safety {WANTED}"
+            f"{folder} has no folders safety_checker and feature_extractor. "
+            f"{option('safety', None)} must be {EXPECTED}"
         )
     from diffusers.pipelines.stable_diffusion.safety_checker import StableDiffusionSafetyChecker
     from transformers import CLIPImageProcessor
@@ -69,8 +71,8 @@ def _own(pipe: Pipe) -> Checker:
         import torch
 
         with one_thread(), torch.no_grad():
-            seen = prepare(list(images), return_tensors="pt").pixel_values
-            flagged = judge(images=np.stack(images).astype(np.float32) / 255, clip_input=seen)[1]
-        return [bool(one) for one in flagged]
+            pixel_values = prepare(list(images), return_tensors="pt").pixel_values
+            flagged = judge(images=np.stack(images).astype(np.float32) / 255, clip_input=pixel_values)[1]
+        return [bool(flag) for flag in flagged]
 
     return check

@@ -1,4 +1,7 @@
-"""Learn weights step by step; stopped anywhere, it goes on as if it had not been."""
+"""Train sliders: low-rank weights that move a diffusion model's images of a class towards a shift.
+
+An interrupted training resumes with the same result.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ import numpy as np
 from sorites.apps.generation.concepts import shift_folder
 from sorites.apps.generation.recipes import SliderRecipe, WordRecipe
 from sorites.core.errors import SoritesError
+from sorites.core.messages import option
 from sorites.core.progress import Bar
 from sorites.core.rng import digest
 from sorites.core.samples import ImageU8, to_uint8
@@ -30,22 +34,20 @@ from sorites.io.readers import json_file
 
 @dataclass(frozen=True, eq=False)
 class Lesson:
-    """A lesson: weights by name, the file that keeps them on the way, and the key of all that they
-    follow from.
-    """
+    """A resumable optimization: weights by name, the checkpoint file, and a key of all inputs."""
 
     called: str
-    """The name of what the weights make, for errors: slider or word."""
+    """What is learnt, for error messages: slider or word."""
     weights: Mapping[str, Any]
     optimizer: Any
     state: Path
     key: str
     every: int
-    """Steps between two states that are written to disk."""
+    """Steps between two checkpoints."""
 
 
 def generator(key: str, *parts: object) -> Any:
-    """Return a generator that follows from a key and further parts, such as the number of a step."""
+    """Return a torch generator derived from a key and further parts, such as the step."""
     import torch
 
     return torch.Generator().manual_seed(int.from_bytes(digest(key, *parts, size=8), "little") >> 1)
@@ -57,48 +59,48 @@ def learn(
     loss: Callable[[int, Any], Any],
     tick: Callable[[int], None],
 ) -> float:
-    """Take every step that is left, with ``loss(step, generator)`` for each; return the last loss."""
-    done, last = _resumed(lesson), math.nan
+    """Run the remaining steps with ``loss(step, generator)``, and return the last loss."""
+    done, last = _resume(lesson), math.nan
     tick(done)
     for step in range(done, recipe.steps):
         for group in lesson.optimizer.param_groups:
             group["lr"] = recipe.rate * (
                 0.5 + 0.5 * math.cos(math.pi * step / recipe.steps) if recipe.decay else 1.0
             )
-        found = loss(step, generator(lesson.key, step))
-        last = float(found.detach())
+        value = loss(step, generator(lesson.key, step))
+        last = float(value.detach())
         if not math.isfinite(last):
             raise SoritesError(
-                f"training the {lesson.called} failed at step {step + 1}: the loss is {last}. Try a smaller"
-                " rate" + (" or eta" if isinstance(recipe, SliderRecipe) else "")
+                f"training the {lesson.called} failed at step {step + 1}: the loss is {last}. Try a "
+                "smaller rate" + (" or eta" if isinstance(recipe, SliderRecipe) else "")
             )
         lesson.optimizer.zero_grad()
-        found.backward()
+        value.backward()
         lesson.optimizer.step()
         tick(1)
         if (step + 1) % lesson.every == 0 and step + 1 < recipe.steps:
-            _keep(lesson, step + 1)
+            _save_checkpoint(lesson, step + 1)
     return last
 
 
-def _keep(lesson: Lesson, done: int) -> None:
+def _save_checkpoint(lesson: Lesson, done: int) -> None:
     from safetensors.torch import save
 
     tensors: dict[str, Any] = {}
     for name, part in lesson.weights.items():
-        of = lesson.optimizer.state[part]
-        kept = {
+        state = lesson.optimizer.state[part]
+        entries = {
             "weight": part.detach(),
-            "mean": of["exp_avg"],
-            "square": of["exp_avg_sq"],
-            "step": of["step"],
+            "mean": state["exp_avg"],
+            "square": state["exp_avg_sq"],
+            "step": state["step"],
         }
-        tensors |= {f"{name}.{what}": value.cpu().contiguous() for what, value in kept.items()}
+        tensors |= {f"{name}.{what}": value.cpu().contiguous() for what, value in entries.items()}
     write_bytes(save(tensors, metadata={"key": lesson.key, "done": str(done)}), lesson.state)
 
 
-def _resumed(lesson: Lesson) -> int:
-    """Take what was learnt so far from the file, if it is of this lesson; return how many steps that were."""
+def _resume(lesson: Lesson) -> int:
+    """Restore a checkpoint of this lesson if there is one, and return the number of steps done."""
     import torch
     from safetensors import safe_open
 
@@ -119,21 +121,19 @@ def _resumed(lesson: Lesson) -> int:
             return int(header["done"])
     except Exception as error:  # a damaged file makes the reader raise nearly anything
         raise SoritesError(
-            f"cannot go on from {lesson.state}: {error}. Delete it, and that {lesson.called} is trained from"
-            " its start"
+            f"cannot resume from {lesson.state}: {error}. Delete it to train that {lesson.called} "
+            "from the start"
         ) from error
 
 
-# The loss that trains a slider: with it on, the prediction for the class lies eta times further towards
-# the shift.
+# The slider loss: with the slider on, the prediction for the class should lie eta times further towards the
+# shift.
 
 
 def trajectories(
     pipe: Pipe, words: Words, dial: Dial, recipe: SliderRecipe, side: int, last: int, draw: Any
 ) -> list[Any]:
-    """Return latents at each noise step up to the ``last`` one wanted, drawn with the slider on at
-    severity 1.
-    """
+    """Return latents at each noise step up to ``last``, drawn with the slider at severity 1."""
     import torch
 
     scheduler = noise_schedule(pipe, recipe)
@@ -141,17 +141,17 @@ def trajectories(
     latents = (
         torch.randn(shape, generator=draw).to(pipe.device, pipe.parts.unet.dtype) * scheduler.init_noise_sigma
     )
-    found = [latents]
+    path = [latents]
     with torch.no_grad():
         for time in scheduler.timesteps[:last]:
             out = predicted(pipe, latents, time, words, dial, recipe)
             latents = scheduler.step(out, time, latents, return_dict=False)[0]
-            found.append(latents)
-    return found
+            path.append(latents)
+    return path
 
 
 def noise_schedule(pipe: Pipe, recipe: SliderRecipe) -> Any:
-    """Return DDIM at the recipe's number of steps."""
+    """Return a DDIM scheduler with the recipe's number of steps."""
     import diffusers
 
     scheduler = diffusers.DDIMScheduler.from_config(pipe.parts.scheduler.config)
@@ -162,8 +162,9 @@ def noise_schedule(pipe: Pipe, recipe: SliderRecipe) -> Any:
 def predicted(
     pipe: Pipe, latents: Any, time: Any, words: Words, dial: Dial, recipe: SliderRecipe | None
 ) -> Any:
-    """Return the network's prediction for some words; with a recipe the slider is on at severity 1,
-    without one it is off.
+    """Return the network's prediction.
+
+    With a recipe the slider is on at severity 1, without one it is off.
     """
     import torch
 
@@ -180,23 +181,23 @@ def predicted(
 def loss(
     pipe: Pipe, latents: Any, time: Any, words: tuple[Words, Words], dial: Dial, recipe: SliderRecipe
 ) -> Any:
-    """Return the squared distance of the slider's prediction from its target."""
+    """Return the mean squared error of the slider's prediction against its target."""
     import torch
 
     with torch.no_grad():
-        neutral, positive = (predicted(pipe, latents, time, some, dial, None) for some in words)
+        neutral, positive = (predicted(pipe, latents, time, prompt, dial, None) for prompt in words)
         target = neutral + recipe.eta * (positive - neutral)
     return torch.nn.functional.mse_loss(
         predicted(pipe, latents, time, words[0], dial, recipe).float(), target.float()
     )
 
 
-# Train one slider, step by step; stopped anywhere, it goes on as if it had not been.
+# Training of one slider.
 
 
 UNFINISHED = "training.safetensors"
-# Steps between two states that are written to disk, about.
-KEPT = 40
+# Approximate number of steps between two checkpoints.
+STEPS_PER_CHECKPOINT = 40
 
 
 def trained(
@@ -207,7 +208,7 @@ def trained(
     state: Path,
     tick: Callable[[int], None] = lambda _: None,
 ) -> Slider:
-    """Train the slider of a class and a shift; ``state`` is the file that keeps what is learnt so far."""
+    """Train the slider of a class and a shift; ``state`` is the checkpoint file."""
     import torch
 
     with pipe.busy, one_thread(), torch.enable_grad():
@@ -223,10 +224,12 @@ def trained(
             for half, part in zip(("down", "up"), low, strict=True)
         }
         optimizer = torch.optim.AdamW(list(weights.values()), lr=recipe.rate)
-        keep = recipe.refresh * max(1, round(KEPT / recipe.refresh))
+        checkpoint_steps = recipe.refresh * max(1, round(STEPS_PER_CHECKPOINT / recipe.refresh))
         with attached(pipe.parts.unet, [lows]) as dial:
             losses = _losses(pipe, (neutral, positive), dial, recipe, side)
-            last = learn(Lesson("slider", weights, optimizer, state, key, keep), recipe, losses, tick)
+            last = learn(
+                Lesson("slider", weights, optimizer, state, key, checkpoint_steps), recipe, losses, tick
+            )
     scale = recipe.alpha / recipe.rank
     folded = {name: (down.detach().cpu(), (up.detach() * scale).cpu()) for name, (down, up) in lows.items()}
     facts = {
@@ -240,7 +243,7 @@ def trained(
 
 
 def _start(pipe: Pipe, recipe: SliderRecipe, key: str) -> dict[str, Low]:
-    """Return fresh matrices: down at random, up at 0, so that the slider does nothing yet."""
+    """Return initial matrices: down random, up zero, so that the slider has no effect yet."""
     import torch
 
     modules, draw = dict(pipe.parts.unet.named_modules()), generator(key, "start")
@@ -259,8 +262,9 @@ def _start(pipe: Pipe, recipe: SliderRecipe, key: str) -> dict[str, Low]:
 def _losses(
     pipe: Pipe, words: tuple[Words, Words], dial: Dial, recipe: SliderRecipe, side: int
 ) -> Callable[[int, Any], Any]:
-    """Return the loss of a step: at a noise step drawn for it, of trajectories that several steps
-    in a row may share.
+    """Return a function that computes the loss of a step, at a random noise step.
+
+    Several consecutive steps may share trajectories (``recipe.refresh``).
     """
     import torch
 
@@ -268,100 +272,114 @@ def _losses(
 
     def at(step: int, draw: Any) -> Any:
         nonlocal path
-        place = int(torch.randint(1, recipe.noise_steps, (1,), generator=draw))
+        index = int(torch.randint(1, recipe.noise_steps, (1,), generator=draw))
         if step % recipe.refresh == 0:
-            until = place if recipe.refresh == 1 else recipe.noise_steps - 1
-            path = trajectories(pipe, words[0], dial, recipe, side, until, draw)
-        return loss(pipe, path[place], times[place], words, dial, recipe)
+            last = index if recipe.refresh == 1 else recipe.noise_steps - 1
+            path = trajectories(pipe, words[0], dial, recipe, side, last, draw)
+        return loss(pipe, path[index], times[index], words, dial, recipe)
 
     return at
 
 
-# Train sliders for classes and shifts into a folder, each resumable, each with a strip of what it learnt.
+# Training of many sliders into a folder.
 
 
 # Draws rows of images with captions under a title, and returns a Pillow image.
 Sheet = Callable[[Sequence[Sequence[tuple[ImageU8, str]]], str], Any]
 LIBRARIES = ("torch", "diffusers", "transformers")
-SHOWN = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5)
+STRIP_SEVERITIES = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5)
 PROMPT = "a picture of a {class}"
-# The least width in px at which an image of a strip is shown.
-LEAST = 96
+# Minimum width of an image in a strip, in px.
+MIN_STRIP_PX = 96
 
 
 def train_sliders(
     pipe: Pipe, concepts: Sequence[Concept], shifts: Sequence[str], recipe: SliderRecipe, out: Path,
     drawing: Drawing | None = None, draw: Sheet | None = None, bar: Bar | None = None,
 ) -> list[Path]:  # fmt: skip
-    """Train one slider per class and shift and return their folders; those that are finished are
-    left as they are.
+    """Train one slider per class and shift, and return their folders. Finished ones are kept.
+
+    Args:
+        pipe: The diffusion pipeline.
+        concepts: The classes.
+        shifts: The shifts in words.
+        recipe: Training parameters.
+        out: Output folder.
+        drawing: Sampler settings of the strips.
+        draw: Draws a strip of images for each slider.
+        bar: Creates a progress bar.
     """
-    wanted = [
+    jobs = [
         (concept, words, out / shift_folder(words) / concept.folder)
         for words in shifts
         for concept in concepts
     ]
-    if not wanted:
-        raise SoritesError("wanted one or more classes and one or more shifts")
+    if not jobs:
+        raise SoritesError("need one or more classes and one or more shifts")
     with locked(out, "slider", ".sorites.lock"):
         sweep_temporaries(out)
-        for concept, words, folder in wanted:
-            if not _finished(folder, pipe, recipe):
+        for concept, words, folder in jobs:
+            if not _is_finished(folder, pipe, recipe):
                 tick = bar(f"{words}, {concept.name}"[:28], recipe.steps) if bar else (lambda _: None)
                 slider = trained(pipe, pipe.word(concept.name), words, recipe, folder / UNFINISHED, tick)
-                save(_described(slider, concept, pipe, drawing or Drawing()), folder)
+                save(_with_metadata(slider, concept, pipe, drawing or Drawing()), folder)
                 (folder / UNFINISHED).unlink(missing_ok=True)
             if draw is not None and not (folder / "strip.png").exists():
                 _strip(pipe, folder, concept, drawing or Drawing(), draw)
-    return [folder for _, _, folder in wanted]
+    return [folder for _, _, folder in jobs]
 
 
-def _finished(folder: Path, pipe: Pipe, recipe: SliderRecipe) -> bool:
-    """Return whether a slider is there; one that was trained otherwise is refused, naming what differs."""
+def _is_finished(folder: Path, pipe: Pipe, recipe: SliderRecipe) -> bool:
+    """Return whether a finished slider exists; one trained with other parameters is refused."""
     if not (folder / FACTS).is_file():
         return False
     facts = json_file(folder / FACTS, "the facts of a slider")
-    had = facts.get("recipe", {}) if isinstance(facts, dict) else {}
+    earlier_recipe = facts.get("recipe", {}) if isinstance(facts, dict) else {}
     now = {**recipe.facts(), "pipeline_version": pipe.version}
-    before = {**had, "pipeline_version": facts.get("pipeline_version")} if isinstance(facts, dict) else {}
+    before = (
+        {**earlier_recipe, "pipeline_version": facts.get("pipeline_version")}
+        if isinstance(facts, dict)
+        else {}
+    )
     differs = [key for key in now if before.get(key) != now[key]]
     if differs:
         key = differs[0]
         raise SoritesError(
-            f"{folder} holds a slider that was trained with {key} {before.get(key)!r}, not {now[key]!r};"
-            " choose another --out DIR"
+            f"{folder} has a slider trained with {key} {before.get(key)!r}, not {now[key]!r}; use "
+            f"another {option('out', 'DIR')}"
         )
     return True
 
 
-def _described(slider: Slider, concept: Concept, pipe: Pipe, drawing: Drawing) -> Slider:
+def _with_metadata(slider: Slider, concept: Concept, pipe: Pipe, drawing: Drawing) -> Slider:
     where = TOY if pipe.path == toy_folder().resolve() else str(pipe.path)
     libraries = {name: version(name) for name in LIBRARIES}
-    more = {
+    metadata = {
         "class": concept.name, "number": concept.number, "pipeline": where, "pipeline_version": pipe.version,
         "drawing": dict(drawing.facts()), "libraries": libraries,
     }  # fmt: skip
-    return Slider(slider.shift, slider.lows, {**slider.facts, **more}, slider.version)
+    return Slider(slider.shift, slider.lows, {**slider.facts, **metadata}, slider.version)
 
 
 def _strip(pipe: Pipe, folder: Path, concept: Concept, drawing: Drawing, draw: Sheet) -> None:
     slider = sliders.load(folder, pipe.parts.unet)
     prompt, noise = (PROMPT.replace("{class}", name) for name in (pipe.word(concept.name), concept.name))
-    found = sample(pipe, [along(prompt, seed, slider, SHOWN, noise) for seed in (1, 2)], drawing)
+    images = sample(pipe, [along(prompt, seed, slider, STRIP_SEVERITIES, noise) for seed in (1, 2)], drawing)
     rows = [
-        [(enlarged(to_uint8(image)), f"{s:g}") for image, s in zip(row, SHOWN, strict=True)] for row in found
+        [(enlarged(to_uint8(image)), f"{s:g}") for image, s in zip(row, STRIP_SEVERITIES, strict=True)]
+        for row in images
     ]
     write_bytes(as_png(draw(rows, f"{concept.name}, {slider.shift} (severity)")), folder / "strip.png")
 
 
 def enlarged(image: ImageU8) -> ImageU8:
-    """Return a small image with each pixel as a larger square, so that it can be seen."""
-    times = max(1, -(-LEAST // image.shape[0]))
+    """Enlarge a small image by repeating pixels, so that it is visible in a strip."""
+    times = max(1, -(-MIN_STRIP_PX // image.shape[0]))
     return np.repeat(np.repeat(image, times, 0), times, 1)
 
 
 def as_png(page: Any) -> bytes:
-    """Return a Pillow image as the bytes of a PNG file."""
+    """Encode a Pillow image as PNG."""
     buffer = io.BytesIO()
     page.save(buffer, format="PNG")
     return buffer.getvalue()

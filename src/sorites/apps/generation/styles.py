@@ -1,8 +1,7 @@
-"""Prompts of Syn-IS: every label in every style, checked against a list of words that are not drawn.
+"""Generate Syn-IS: labels in many styles, with the same number of images for each level of distance.
 
-The paper names 51 styles of Stable Diffusion XL (IS-OOD, appendix D) and prints one template; the
-wording of ours is our own. A file of the usual form (name, prompt, negative_prompt, as JSON or as a
-table) takes its place.
+The paper names 51 styles of Stable Diffusion XL (IS-OOD, appendix D) and prints one template; our templates
+are our own wording. A file with name, prompt and negative_prompt (JSON or a table) can replace them.
 """
 
 from __future__ import annotations
@@ -22,10 +21,11 @@ import polars as pl
 from numpy.typing import NDArray
 
 from sorites import core
-from sorites.apps.generation.images import packed
+from sorites.apps.generation.images import encode_image
 from sorites.apps.generation.safety import Checker
 from sorites.core.errors import SoritesError
 from sorites.core.labels import open_labels
+from sorites.core.messages import command, option
 from sorites.core.progress import Bar, Tick
 from sorites.core.rng import digest
 from sorites.core.samples import to_uint8
@@ -39,9 +39,9 @@ from sorites.io.tables import csv, parquet
 from sorites.measures.neighbours import level_of, uniform
 from sorites.suites.suite import Distance
 
-# The placeholders for a label in a template; files of others use one of these.
-PLACES = ("{label}", "{prompt}", "{object}", "{}")
-WANTED = (
+# Placeholders for the label in a template.
+PLACEHOLDERS = ("{label}", "{prompt}", "{object}", "{}")
+EXPECTED = (
     "styles as JSON [{name, prompt, negative_prompt}, ...] or as a table with these columns; prompt has"
     " {prompt} for the label"
 )
@@ -49,21 +49,21 @@ WANTED = (
 
 @dataclass(frozen=True)
 class Style:
-    """A style: its name, its template, and what images in it are steered away from."""
+    """A style: its name, prompt template, and negative prompt."""
 
     name: str
     prompt: str
     negative: str = ""
 
-    def told(self, label: str) -> str:
+    def prompt_for(self, label: str) -> str:
         """Return the prompt of a label in this style."""
-        place = next(place for place in PLACES if place in self.prompt)
-        return self.prompt.replace(place, label)
+        placeholder = next(placeholder for placeholder in PLACEHOLDERS if placeholder in self.prompt)
+        return self.prompt.replace(placeholder, label)
 
 
 @functools.cache
 def published() -> tuple[Style, ...]:
-    """Return the 51 named styles with our wording."""
+    """Return the 51 styles of the paper with our wording."""
     rows = (
         files("sorites.apps.generation").joinpath("styles.tsv").read_text(encoding="utf-8").splitlines()[1:]
     )
@@ -71,51 +71,53 @@ def published() -> tuple[Style, ...]:
 
 
 def styles(file: str | Path | None = None) -> tuple[Style, ...]:
-    """Return the styles of a file, or the named ones."""
+    """Return the styles in a file, or the built-in ones."""
     if file is None:
         return published()
     path = Path(file)
-    rows = json_file(path, WANTED) if path.suffix == ".json" else _table(path)
+    rows = json_file(path, EXPECTED) if path.suffix == ".json" else _table(path)
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise SoritesError(f"{path}: wanted {WANTED}")
-    found = []
+        raise SoritesError(f"{path}: expected {EXPECTED}")
+    parsed = []
     for row in rows:
         name, prompt, negative = (str(row.get(key) or "") for key in ("name", "prompt", "negative_prompt"))
-        if not name or sum(prompt.count(place) for place in PLACES) != 1:
+        if not name or sum(prompt.count(placeholder) for placeholder in PLACEHOLDERS) != 1:
             raise SoritesError(
-                f"{path}: the style {name[:40]!r} has no prompt with one place for the label. Wanted {WANTED}"
+                f"{path}: the prompt of the style {name[:40]!r} must have exactly one placeholder "
+                f"for the label. Expected {EXPECTED}"
             )
-        found.append(Style(name, prompt, negative))
-    if not found or len({style.name for style in found}) < len(found):
-        raise SoritesError(f"{path}: wanted one or more styles with different names, got {len(found)}")
-    return tuple(found)
+        parsed.append(Style(name, prompt, negative))
+    if not parsed or len({style.name for style in parsed}) < len(parsed):
+        raise SoritesError(f"{path}: expected one or more styles with different names, got {len(parsed)}")
+    return tuple(parsed)
 
 
 def _table(path: Path) -> list[dict[str, object]]:
-    frame = csv(path, WANTED, separator="\t" if path.suffix == ".tsv" else ",")
+    frame = csv(path, EXPECTED, separator="\t" if path.suffix == ".tsv" else ",")
     return list(frame.iter_rows(named=True))
 
 
 def labels_of(file: Path) -> list[str]:
-    """Return the labels of a file, one per line, each once."""
-    return list(
-        dict.fromkeys(filter(None, (line.strip() for line in lines(file, "--labels, one label per line"))))
-    )
+    """Read unique labels from a file, one per line."""
+    return list(dict.fromkeys(filter(None, (line.strip() for line in lines(file, "labels, one per line")))))
 
 
 def blocked_words(file: Path | None = None) -> tuple[str, ...]:
-    """Return the words that no prompt may hold: a short list of ours, and those of a file, one per line."""
-    ours = files("sorites.apps.generation").joinpath("blocked.txt").read_text(encoding="utf-8").splitlines()
-    more = (
-        [] if file is None else [line.strip().lower() for line in lines(file, "--block, one word per line")]
+    """Return the words that no prompt may contain: a built-in list, and those of a file, one per line."""
+    builtin = (
+        files("sorites.apps.generation").joinpath("blocked.txt").read_text(encoding="utf-8").splitlines()
     )
-    return tuple(dict.fromkeys(filter(None, [*ours, *more])))
+    more = (
+        [] if file is None else [line.strip().lower() for line in lines(file, "blocked words, one per line")]
+    )
+    return tuple(dict.fromkeys(filter(None, [*builtin, *more])))
 
 
 @dataclass(frozen=True)
 class Prompts:
-    """Labels x styles without those that a list blocks: prompt ``i`` is label ``pairs[i, 0]`` in
-    style ``pairs[i, 1]``.
+    """Labels x styles without blocked ones.
+
+    Prompt ``i`` is label ``pairs[i, 0]`` in style ``pairs[i, 1]``.
     """
 
     labels: tuple[str, ...]
@@ -126,95 +128,106 @@ class Prompts:
     def __len__(self) -> int:
         return len(self.pairs)
 
-    def text(self, place: int) -> str:
-        """Return one prompt."""
-        label, style = (int(number) for number in self.pairs[place])
-        return self.styles[style].told(self.labels[label])
+    def text(self, index: int) -> str:
+        """Return a prompt."""
+        label, style = (int(number) for number in self.pairs[index])
+        return self.styles[style].prompt_for(self.labels[label])
 
 
 def planned(
     labels: Sequence[str], of: Sequence[Style], blocked: Sequence[str], most: int | None = None, seed: int = 0
 ) -> Prompts:
-    """Pair labels with styles; a label or a template with a blocked word is left out.
+    """Pair labels with styles, without labels and templates that contain a blocked word.
 
-    ``most`` keeps some pairs, drawn evenly.
+    Args:
+        labels: The labels.
+        of: The styles.
+        blocked: Blocked words.
+        most: Keep only this many random pairs.
+        seed: Seed of the selection.
     """
     if not labels:
-        raise SoritesError("wanted one or more labels")
-    rule = re.compile(rf"\b({'|'.join(map(re.escape, blocked))})\b", re.IGNORECASE) if blocked else None
-    clean = [i for i, label in enumerate(labels) if not (rule and rule.search(label))]
-    fine = [j for j, style in enumerate(of) if not (rule and rule.search(style.prompt))]
-    if not clean or not fine:
-        raise SoritesError("the list of blocked words leaves no prompt")
-    pairs = np.stack(np.meshgrid(clean, fine, indexing="ij"), -1).reshape(-1, 2).astype(np.int64)
-    out = len(labels) * len(of) - len(pairs)
+        raise SoritesError("need one or more labels")
+    pattern = re.compile(rf"\b({'|'.join(map(re.escape, blocked))})\b", re.IGNORECASE) if blocked else None
+    allowed_labels = [i for i, label in enumerate(labels) if not (pattern and pattern.search(label))]
+    allowed_styles = [j for j, style in enumerate(of) if not (pattern and pattern.search(style.prompt))]
+    if not allowed_labels or not allowed_styles:
+        raise SoritesError("all prompts contain blocked words")
+    pairs = (
+        np.stack(np.meshgrid(allowed_labels, allowed_styles, indexing="ij"), -1)
+        .reshape(-1, 2)
+        .astype(np.int64)
+    )
+    dropped = len(labels) * len(of) - len(pairs)
     if most is not None and most < len(pairs):
         pairs = pairs[np.sort(np.random.default_rng(seed).permutation(len(pairs))[:most])]
-    return Prompts(tuple(labels), tuple(of), pairs, out)
+    return Prompts(tuple(labels), tuple(of), pairs, dropped)
 
 
-# Cells of Syn-IS: prompts by the distances of their texts from in-distribution images, in meaning and in
-# appearance.
+# Cells: prompts by the semantic and covariate distance of their texts from in-distribution images.
 
 
-# Texts that are measured at a time; what is measured is kept.
-BLOCK = 8192
+# Prompts measured at a time; finished blocks are stored.
+PROMPTS_PER_BLOCK = 8192
 FILE, PARTS = "prompts.parquet", "prompts"
 
 
 def measured(prompts: Prompts, how: Distance, out: Path, bar: Bar | None = None) -> pl.DataFrame:
-    """Return every prompt with its distances and levels, and write them to ``prompts.parquet``;
-    measured blocks are kept.
+    """Measure distances and levels of all prompts, and write them to ``prompts.parquet``.
+
+    Stored blocks are reused.
     """
     key = _key(prompts, how)
     if (out / FILE).is_file():
-        frame = parquet(out / FILE, 'the prompts of "sorites generate styles"')
+        frame = parquet(out / FILE, f"the prompts of {command('generate styles')}")
         if frame.height == len(prompts):
             return frame
-    against: list[Ruler] = []
+    rulers: list[Ruler] = []
     tick = bar("prompts", len(prompts)) if bar else (lambda _: None)
     parts = []
-    for start in range(0, len(prompts), BLOCK):
+    for start in range(0, len(prompts), PROMPTS_PER_BLOCK):
         file = out / PARTS / f"{key}_{start:08d}.parquet"
         if not file.is_file():
-            against = against or [ruler(how, None, bar)]
-            _write(_block(prompts, start, against[0]), file)
+            rulers = rulers or [ruler(how, None, bar)]
+            _write(_block(prompts, start, rulers[0]), file)
         parts.append(parquet(file))
         tick(parts[-1].height)
-    frame = _levelled(pl.concat(parts), how)
+    frame = _with_levels(pl.concat(parts), how)
     _write(frame, out / FILE)
     return frame
 
 
 def _key(prompts: Prompts, how: Distance) -> str:
-    told = [(style.name, style.prompt) for style in prompts.styles]
+    templates = [(style.name, style.prompt) for style in prompts.styles]
     pairs = (
-        prompts.pairs.tobytes().hex() if len(prompts) < BLOCK else digest(prompts.pairs.tobytes().hex()).hex()
+        prompts.pairs.tobytes().hex()
+        if len(prompts) < PROMPTS_PER_BLOCK
+        else digest(prompts.pairs.tobytes().hex()).hex()
     )
-    return digest(prompts.labels, told, pairs, how.model_dump_json(), size=8).hex()
+    return digest(prompts.labels, templates, pairs, how.model_dump_json(), size=8).hex()
 
 
-def _block(prompts: Prompts, start: int, against: Ruler) -> pl.DataFrame:
-    places = range(start, min(start + BLOCK, len(prompts)))
-    texts = [prompts.text(place) for place in places]
-    found = against.distances(np.asarray(against.encoder.texts(texts)))
-    label, style = prompts.pairs[start : start + BLOCK].T
+def _block(prompts: Prompts, start: int, ruler_: Ruler) -> pl.DataFrame:
+    indices = range(start, min(start + PROMPTS_PER_BLOCK, len(prompts)))
+    texts = [prompts.text(index) for index in indices]
+    distances = ruler_.distances(np.asarray(ruler_.encoder.texts(texts)))
+    label, style = prompts.pairs[start : start + PROMPTS_PER_BLOCK].T
     return pl.DataFrame(
         {
             "label": label,
             "style": style,
             "text": texts,
-            **{half: found[half].astype(np.float64) for half in HALVES},
+            **{half: distances[half].astype(np.float64) for half in HALVES},
         }
     )
 
 
-def _levelled(frame: pl.DataFrame, how: Distance) -> pl.DataFrame:
-    given = {"semantic": how.sem_edges, "covariate": how.cov_edges}
+def _with_levels(frame: pl.DataFrame, how: Distance) -> pl.DataFrame:
+    edges = {"semantic": how.sem_edges, "covariate": how.cov_edges}
     for half in HALVES:
         values = frame[half].to_numpy()
         frame = frame.with_columns(
-            level_of(values, given[half] or uniform(values, how.levels)).alias(COLUMNS[half])
+            level_of(values, edges[half] or uniform(values, how.levels)).alias(COLUMNS[half])
         )
     return frame
 
@@ -226,9 +239,7 @@ def _write(frame: pl.DataFrame, file: Path) -> None:
 
 
 def by_cell(frame: pl.DataFrame, levels: int) -> dict[tuple[int, int], pl.DataFrame]:
-    """Return the prompts of each (covariate, semantic) cell, counted from 0; those of no cell are
-    left out.
-    """
+    """Return the prompts of each (covariate, semantic) cell, counted from 0."""
     if not frame.height:
         raise SoritesError("there are no prompts")
     parts = frame.drop_nulls(["sem_level", "cov_level"]).partition_by(
@@ -242,28 +253,28 @@ def by_cell(frame: pl.DataFrame, levels: int) -> dict[tuple[int, int], pl.DataFr
     }
 
 
-# Draw Syn-IS: the same number of images for every cell of distance, laid out as IS-OOD is published.
+# Drawing, in the layout of IS-OOD.
 
 
 RECORD, CELLS = "styles.json", "cells"
-# The times an image is drawn with other noise when the checker refuses it.
-TRIES = 3
+# How often an image is drawn, with new noise, if the checker rejects it.
+MAX_DRAWS = 3
 
 
 @dataclass(frozen=True)
 class Order:
-    """The settings of the images: the number per cell and the kind of file."""
+    """Settings of the output: number of images per cell, file format, and batch size."""
 
     per_cell: int = 5000
     kind: str = "jpg"
     batch: int = BATCH
     in_distribution: int = 500
-    """In-distribution images that are written beside the drawn ones."""
+    """Number of in-distribution images to write beside the drawn ones."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """One image to be drawn: its place in the cell, its prompt and which seed of that prompt."""
+    """An image to draw: its index in the cell, its prompt, and the number of the seed for that prompt."""
 
     place: int
     label: int
@@ -273,127 +284,167 @@ class Job:
 
     @property
     def name(self) -> str:
-        """Return the stem of its file, as published: a running number, the label's and the style's."""
+        """Return the stem of the file, as published: index, label and style."""
         return f"{self.place}_{self.label}_{self.style}"
 
 
 def draw_styles(
-    pipe: Pipe, prompts: Prompts, how: Distance, out: Path, drawing: Drawing | None = None, order: Order | None = None,
-    safe: Checker | None = None, bar: Bar | None = None,
-) -> dict[str, Any]:  # fmt: skip
-    """Measure the prompts, draw every cell, and return the counts; what is there already is kept."""
-    wanted, style = order or Order(), drawing or Drawing()
-    if wanted.per_cell < 1:
-        raise SoritesError(f"--per-cell: wanted a whole number from 1, got {wanted.per_cell}")
+    pipe: Pipe,
+    prompts: Prompts,
+    how: Distance,
+    out: Path,
+    drawing: Drawing | None = None,
+    order: Order | None = None,
+    safe: Checker | None = None,
+    bar: Bar | None = None,
+) -> dict[str, Any]:
+    """Measure the prompts, draw every cell, and return counts. Existing images are kept.
+
+    Args:
+        pipe: The diffusion pipeline.
+        prompts: Labels x styles.
+        how: How distances are measured.
+        out: Output folder.
+        drawing: Sampler settings.
+        order: Settings of the output.
+        safe: Safety checker.
+        bar: Creates a progress bar.
+    """
+    settings, style = order or Order(), drawing or Drawing()
+    if settings.per_cell < 1:
+        raise SoritesError(f"{option('per_cell', None)} must be at least 1, got {settings.per_cell}")
     with locked(out, "image", ".sorites.lock"):
         sweep_temporaries(out)
-        _claim(out, _facts(pipe, prompts, how, style, wanted))
+        _claim(out, _facts(pipe, prompts, how, style, settings))
         cells = by_cell(measured(prompts, how, out, bar), how.levels)
-        tick = bar("images", wanted.per_cell * len(cells)) if bar else (lambda _: None)
-        found = [
-            _cell(pipe, prompts, cell, rows, out, style, wanted, safe, tick) for cell, rows in cells.items()
+        tick = bar("images", settings.per_cell * len(cells)) if bar else (lambda _: None)
+        cell_counts = [
+            _draw_cell(pipe, prompts, cell, rows, out, style, settings, safe, tick)
+            for cell, rows in cells.items()
         ]
-        _in_distribution(how, out, wanted)
-    counts = {name: sum(one[name] for one in found) for name in ("images", "flagged", "given_up")}
+        _in_distribution(how, out, settings)
+    counts = {
+        name: sum(cell_count[name] for cell_count in cell_counts)
+        for name in ("images", "flagged", "given_up")
+    }
     return {
-        "prompts": len(prompts), "blocked": prompts.blocked, "cells": len(cells), "empty_cells": how.levels**2 - len(cells),
+        "prompts": len(prompts),
+        "blocked": prompts.blocked,
+        "cells": len(cells),
+        "empty_cells": how.levels**2 - len(cells),
         **counts,
-    }  # fmt: skip
+    }
 
 
 def _facts(pipe: Pipe, prompts: Prompts, how: Distance, drawing: Drawing, order: Order) -> dict[str, Any]:
-    told = [[style.name, style.prompt, style.negative] for style in prompts.styles]
-    named = {"labels": digest(prompts.labels, size=8).hex(), "prompts": len(prompts), "styles": told}
-    drawn = {key: value for key, value in drawing.facts().items() if key != "negative"}
+    styles_facts = [[style.name, style.prompt, style.negative] for style in prompts.styles]
+    prompt_facts = {
+        "labels": digest(prompts.labels, size=8).hex(),
+        "prompts": len(prompts),
+        "styles": styles_facts,
+    }
+    sampler_facts = {key: value for key, value in drawing.facts().items() if key != "negative"}
     return {
         "pipeline_version": pipe.version,
-        **drawn,
-        **named,
+        **sampler_facts,
+        **prompt_facts,
         "distance": how.model_dump(mode="json"),
         "kind": order.kind,
     }
 
 
 def _claim(out: Path, facts: dict[str, Any]) -> None:
-    """Refuse a folder whose images were made otherwise, naming what differs."""
+    """Refuse a folder whose images were made with other settings."""
     if (out / RECORD).is_file():
         before = read_json(out / RECORD)
         for key in (key for key in facts if before.get(key) != facts[key]):
-            shown = f" {str(before.get(key))[:60]}, not {str(facts[key])[:60]}" if key != "styles" else ""
-            raise SoritesError(f"{out} holds images made with other {key}{shown}; choose another --out DIR")
+            difference = (
+                f" {str(before.get(key))[:60]}, not {str(facts[key])[:60]}" if key != "styles" else ""
+            )
+            raise SoritesError(
+                f"{out} has images made with other {key}{difference}; use another {option('out', 'DIR')}"
+            )
     write_bytes((json.dumps(facts, indent=1, ensure_ascii=False) + "\n").encode(), out / RECORD)
 
 
 def jobs(cell: tuple[int, int], rows: pl.DataFrame, count: int) -> list[Job]:
-    """Return the images of a cell: its prompts in an order of chance, each once before any comes
-    again with other noise.
-    """
+    """Return the images of a cell: its prompts in random order, repeated with new noise if needed."""
     order = np.random.default_rng(list(cell)).permutation(rows.height)
-    chosen = [(place, int(order[place % rows.height])) for place in range(count)]
+    chosen = [(index, int(order[index % rows.height])) for index in range(count)]
     return [
-        Job(place, int(rows["label"][i]), int(rows["style"][i]), str(rows["text"][i]), place // rows.height)
-        for place, i in chosen
+        Job(index, int(rows["label"][i]), int(rows["style"][i]), str(rows["text"][i]), index // rows.height)
+        for index, i in chosen
     ]
 
 
-def _cell(
-    pipe: Pipe, prompts: Prompts, cell: tuple[int, int], rows: pl.DataFrame, out: Path, drawing: Drawing, order: Order,
-    safe: Checker | None, tick: Tick,
-) -> dict[str, int]:  # fmt: skip
-    """Draw the images of a cell that are missing, and list them; the list comes last."""
+def _draw_cell(
+    pipe: Pipe,
+    prompts: Prompts,
+    cell: tuple[int, int],
+    rows: pl.DataFrame,
+    out: Path,
+    drawing: Drawing,
+    order: Order,
+    safe: Checker | None,
+    tick: Tick,
+) -> dict[str, int]:
+    """Draw the missing images of a cell, then write their list."""
     name, counts = f"cov_{cell[0]}_sem_{cell[1]}", {"flagged": 0, "given_up": 0}
     folder, record = out / "SynIS" / name, out / CELLS / f"cov_{cell[0]}_sem_{cell[1]}.json"
     if record.is_file():
         counts = {key: int(read_json(record)[key]) for key in counts}
-    wanted = jobs(cell, rows, order.per_cell)
-    missing = [job for job in wanted if not (folder / f"{job.name}.{order.kind}").is_file()]
-    tick(len(wanted) - len(missing))
+    cell_jobs = jobs(cell, rows, order.per_cell)
+    missing = [job for job in cell_jobs if not (folder / f"{job.name}.{order.kind}").is_file()]
+    tick(len(cell_jobs) - len(missing))
     by_style = sorted(missing, key=lambda job: (job.style, job.place))
     for style in dict.fromkeys(job.style for job in by_style):
-        mine = [job for job in by_style if job.style == style]
-        told = replace(drawing, negative=prompts.styles[style].negative)
-        for some in (mine[i : i + order.batch] for i in range(0, len(mine), order.batch)):
-            for key, value in _drawn(pipe, some, folder, told, order, safe).items():
+        style_jobs = [job for job in by_style if job.style == style]
+        style_drawing = replace(drawing, negative=prompts.styles[style].negative)
+        for batch in (style_jobs[i : i + order.batch] for i in range(0, len(style_jobs), order.batch)):
+            for key, value in _draw_jobs(pipe, batch, folder, style_drawing, order, safe).items():
                 counts[key] += value
             write_bytes(json.dumps(counts).encode(), record)
-            tick(len(some))
-    there = [f"{job.name}.{order.kind}" for job in wanted if (folder / f"{job.name}.{order.kind}").is_file()]
+            tick(len(batch))
+    existing = [
+        f"{job.name}.{order.kind}" for job in cell_jobs if (folder / f"{job.name}.{order.kind}").is_file()
+    ]
     write_bytes(
-        "".join(f"{name}/{file}\n" for file in there).encode(), out / "imglist" / "SynIS" / f"{name}.txt"
+        "".join(f"{name}/{file}\n" for file in existing).encode(), out / "imglist" / "SynIS" / f"{name}.txt"
     )
-    return {"images": len(there), **counts}
+    return {"images": len(existing), **counts}
 
 
-def _drawn(
-    pipe: Pipe, some: Sequence[Job], folder: Path, drawing: Drawing, order: Order, safe: Checker | None
+def _draw_jobs(
+    pipe: Pipe, batch: Sequence[Job], folder: Path, drawing: Drawing, order: Order, safe: Checker | None
 ) -> dict[str, int]:
-    """Draw some images of one style; one that the checker refuses is drawn again with other
-    noise, a few times.
-    """
-    left, flagged = list(some), 0
-    for attempt in range(TRIES):
-        asked = [Request(job.text, job.seed + attempt * 10**6) for job in left]
-        images = [to_uint8(row[0]) for row in sample(pipe, asked, drawing, order.batch)]
-        bad = safe(images) if safe else [False] * len(images)
-        for job, image, wrong in zip(left, images, bad, strict=True):
-            if not wrong:
-                write_bytes(packed(image, order.kind), folder / f"{job.name}.{order.kind}")
-        left, flagged = [job for job, wrong in zip(left, bad, strict=True) if wrong], flagged + sum(bad)
-        if not left:
+    """Draw images of one style; images that the checker rejects are drawn again with new noise."""
+    remaining, flagged = list(batch), 0
+    for attempt in range(MAX_DRAWS):
+        requests = [Request(job.text, job.seed + attempt * 10**6) for job in remaining]
+        images = [to_uint8(row[0]) for row in sample(pipe, requests, drawing, order.batch)]
+        rejected = safe(images) if safe else [False] * len(images)
+        for job, image, is_rejected in zip(remaining, images, rejected, strict=True):
+            if not is_rejected:
+                write_bytes(encode_image(image, order.kind), folder / f"{job.name}.{order.kind}")
+        remaining, flagged = (
+            [job for job, is_rejected in zip(remaining, rejected, strict=True) if is_rejected],
+            flagged + sum(rejected),
+        )
+        if not remaining:
             break
-    return {"flagged": flagged, "given_up": len(left)}
+    return {"flagged": flagged, "given_up": len(remaining)}
 
 
 def _in_distribution(how: Distance, out: Path, order: Order) -> None:
-    """Write some of the in-distribution images with their list, as is_ood reads them."""
+    """Write some in-distribution images with their list, in the layout that the source is_ood reads."""
     listed = out / "imglist" / "imagenet1k" / "test_imagenet.txt"
     if listed.is_file():
         return
     source = core.source(how.against, open_labels(core.encoder(how.encoder).labels))
     names = []
-    for place, (_, image) in enumerate(
+    for index, (_, image) in enumerate(
         readable(limited(source, order.in_distribution), LeftOut("in-distribution images"))
     ):
-        names.append(f"val/in_distribution_{place:05d}.png")
-        write_bytes(packed(image, "png"), out / "imagenet1k" / names[-1])
+        names.append(f"val/in_distribution_{index:05d}.png")
+        write_bytes(encode_image(image, "png"), out / "imagenet1k" / names[-1])
     write_bytes("".join(f"{name}\n" for name in names).encode(), listed)

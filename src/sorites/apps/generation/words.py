@@ -1,6 +1,4 @@
-"""Learn the word of one class from its images, step by step; stopped anywhere, it goes on as if
-it had not been.
-"""
+"""Learn a word (text embedding) for a class from its images; an interrupted training resumes."""
 
 from __future__ import annotations
 
@@ -17,6 +15,7 @@ from sorites.apps.generation.recipes import WordRecipe
 from sorites.apps.generation.sliders import LIBRARIES, Lesson, learn
 from sorites.core import Sample
 from sorites.core.errors import SoritesError
+from sorites.core.messages import option
 from sorites.core.progress import Bar
 from sorites.core.rng import digest, fair_order
 from sorites.core.samples import ImageU8
@@ -30,19 +29,17 @@ from sorites.io.files import locked, sweep_temporaries
 from sorites.io.readers import json_file
 from sorites.models.preprocess import fit
 
-# Steps between two states that are written to disk.
-KEPT = 50
-# Images that go through the autoencoder at once.
-ENCODED = 16
+# Steps between two checkpoints.
+STEPS_PER_CHECKPOINT = 50
+# Images per call of the autoencoder.
+IMAGES_PER_ENCODING = 16
 
 
 def learnt(
     pipe: Pipe, name: str, images: Sequence[ImageU8], recipe: WordRecipe, state: Path,
     tick: Callable[[int], None] = lambda _: None,
 ) -> Word:  # fmt: skip
-    """Learn the word of a class from images of the pipeline's width; ``state`` keeps what is
-    learnt so far.
-    """
+    """Learn the word of a class from images of the pipeline's width; ``state`` is the checkpoint file."""
     import torch
 
     start = Word(name, first_vectors(pipe, name, recipe.vectors))
@@ -52,45 +49,55 @@ def learnt(
         json.dumps(dict(recipe.facts()), sort_keys=True),
         [p.tobytes().hex() for p in images],
     ).hex()
-    made = taught(pipe, [start])
-    with made.busy, one_thread(), torch.enable_grad():
-        vectors = [part.to(made.device).clone().requires_grad_() for part in start.vectors]
+    trained_pipe = taught(pipe, [start])
+    with trained_pipe.busy, one_thread(), torch.enable_grad():
+        vectors = [part.to(trained_pipe.device).clone().requires_grad_() for part in start.vectors]
         optimizer = torch.optim.AdamW(vectors, lr=recipe.rate, weight_decay=0.0)
         latents = torch.cat(
-            [latents_of(made, images[i : i + ENCODED]) for i in range(0, len(images), ENCODED)]
+            [
+                latents_of(trained_pipe, images[i : i + IMAGES_PER_ENCODING])
+                for i in range(0, len(images), IMAGES_PER_ENCODING)
+            ]
         )
-        with _read_from(made, start, vectors):
+        with _use_vectors(trained_pipe, start, vectors):
             lesson = Lesson(
-                "word", {str(place): part for place, part in enumerate(vectors)}, optimizer, state, key, KEPT
+                "word",
+                {str(index): part for index, part in enumerate(vectors)},
+                optimizer,
+                state,
+                key,
+                STEPS_PER_CHECKPOINT,
             )
-            last = learn(lesson, recipe, lambda _, draw: _loss(made, start, latents, recipe, draw), tick)
+            last = learn(
+                lesson, recipe, lambda _, draw: _loss(trained_pipe, start, latents, recipe, draw), tick
+            )
     facts = {"recipe": dict(recipe.facts()), "images": len(images), "last_loss": last}
     return Word(name, tuple(part.detach().cpu() for part in vectors), facts)
 
 
 def first_vectors(pipe: Pipe, name: str, count: int) -> tuple[Any, ...]:
-    """Return the mean vector of the class's name in each text encoder, as often as a word has vectors."""
-    found = []
+    """Return initial vectors: the mean embedding of the class's name, repeated ``count`` times."""
+    vectors = []
     for encoder in ENCODERS[pipe.kind]:
         tokenizer = getattr(pipe.parts, encoder.replace("text_encoder", "tokenizer"))
         table = getattr(pipe.parts, encoder).get_input_embeddings().weight.detach().float()
         ids = tokenizer(name, add_special_tokens=False).input_ids
         if not ids:
-            raise SoritesError(f"the pipeline's tokenizer makes nothing of the class {name!r}")
-        found.append(table[ids].mean(0, keepdim=True).repeat(count, 1))
-    return tuple(found)
+            raise SoritesError(f"the pipeline's tokenizer returns no tokens for the class {name!r}")
+        vectors.append(table[ids].mean(0, keepdim=True).repeat(count, 1))
+    return tuple(vectors)
 
 
 @contextlib.contextmanager
-def _read_from(pipe: Pipe, word: Word, vectors: Sequence[Any]) -> Iterator[None]:
-    """Let the text encoders read the word from these vectors, through which gradients go back."""
+def _use_vectors(pipe: Pipe, word: Word, vectors: Sequence[Any]) -> Iterator[None]:
+    """Make the text encoders read the word from these vectors, so that gradients reach them."""
     handles = []
     for encoder, part in zip(ENCODERS[pipe.kind], vectors, strict=True):
         tokenizer = getattr(pipe.parts, encoder.replace("text_encoder", "tokenizer"))
         names = [word.token, *(f"{word.token}_{i}" for i in range(1, len(part)))]
         ids = tokenizer.convert_tokens_to_ids(names)
         table = getattr(pipe.parts, encoder).get_input_embeddings()
-        handles.append(table.register_forward_hook(_replacing(ids, part)))
+        handles.append(table.register_forward_hook(_replacement_hook(ids, part)))
     try:
         yield
     finally:
@@ -98,7 +105,7 @@ def _read_from(pipe: Pipe, word: Word, vectors: Sequence[Any]) -> Iterator[None]
             handle.remove()
 
 
-def _replacing(ids: Sequence[int], vectors: Any) -> Any:
+def _replacement_hook(ids: Sequence[int], vectors: Any) -> Any:
     import torch
 
     def hook(layer: Any, inputs: tuple[Any, ...], output: Any) -> Any:
@@ -110,91 +117,107 @@ def _replacing(ids: Sequence[int], vectors: Any) -> Any:
 
 
 def _loss(pipe: Pipe, word: Word, latents: Any, recipe: WordRecipe, draw: Any) -> Any:
-    """Return the error of the predicted noise for some images under a sentence with the word."""
+    """Return the noise prediction error for some images under a sentence with the word."""
     import torch
 
-    chosen = torch.randint(len(latents), (recipe.batch,), generator=draw)
+    indices = torch.randint(len(latents), (recipe.batch,), generator=draw)
+    # One noise step from each of ``batch`` equal intervals, which lowers the variance.
     spread = (torch.arange(recipe.batch) + torch.rand(recipe.batch, generator=draw)) / recipe.batch
     times = (spread * NOISE_STEPS).long().clamp(0, NOISE_STEPS - 1).to(pipe.device)
     template = recipe.templates[int(torch.randint(len(recipe.templates), (1,), generator=draw))]
-    some = latents[chosen]
-    noise = torch.randn(some.shape, generator=draw).to(some)
-    noisy, aim = noised(pipe, some, noise, times)
+    batch = latents[indices]
+    noise = torch.randn(batch.shape, generator=draw).to(batch)
+    noisy, target = noised(pipe, batch, noise, times)
     words = followed(pipe, template.replace("{class}", word.token), "", pipe.side)
     return torch.nn.functional.mse_loss(
-        predicted(pipe, noisy, times, [words] * recipe.batch).float(), aim.float()
+        predicted(pipe, noisy, times, [words] * recipe.batch).float(), target.float()
     )
 
 
-# Learn the words of classes from a source of images into a folder, each resumable (IN* of CNS-Bench).
+# Words of many classes from a source of images (IN* of CNS-Bench).
 
 
 UNFINISHED = "learning.safetensors"
 
 
 def learn_words(
-    pipe: Pipe, concepts: Sequence[Concept], source: Sequence[Sample], names: Sequence[str], recipe: WordRecipe, out: Path,
-    limit: int | None = None, bar: Bar | None = None,
-) -> list[Path]:  # fmt: skip
-    """Learn one word per class and return their folders; ``names`` are the labels of the source, by place.
+    pipe: Pipe,
+    concepts: Sequence[Concept],
+    source: Sequence[Sample],
+    names: Sequence[str],
+    recipe: WordRecipe,
+    out: Path,
+    limit: int | None = None,
+    bar: Bar | None = None,
+) -> list[Path]:
+    """Learn one word per class, and return their folders. Finished ones are kept.
 
-    Those that are finished are left as they are.
+    Args:
+        pipe: The diffusion pipeline.
+        concepts: The classes.
+        source: Labelled images.
+        names: Class names by label of the source.
+        recipe: Training parameters.
+        out: Output folder.
+        limit: Number of images per class.
+        bar: Creates a progress bar.
     """
     if not concepts:
-        raise SoritesError("wanted one or more classes")
+        raise SoritesError("need one or more classes")
     with locked(out, "word", ".sorites.lock"):
         sweep_temporaries(out)
         for concept in concepts:
             folder = out / concept.folder
-            if _finished(folder, pipe, recipe):
+            if _is_finished(folder, pipe, recipe):
                 continue
-            mine = fair_order(
-                [one for one in source if one.label == names.index(concept.name)], lambda one: [one.id]
+            samples = fair_order(
+                [sample for sample in source if sample.label == names.index(concept.name)],
+                lambda sample: [sample.id],
             )[:limit]
-            images = _images(pipe, mine, concept.name)
+            images = _images(pipe, samples, concept.name)
             tick = bar(concept.name[:28], recipe.steps) if bar else (lambda _: None)
             word = learnt(pipe, concept.name, images, recipe, folder / UNFINISHED, tick)
-            save(_described(word, concept, pipe), folder)
+            save(_with_metadata(word, concept, pipe), folder)
             (folder / UNFINISHED).unlink(missing_ok=True)
     return [out / concept.folder for concept in concepts]
 
 
 def _images(pipe: Pipe, samples: Sequence[Sample], name: str) -> list[ImageU8]:
-    left = LeftOut("images of a class")
-    found = [
-        fit(image, sample.framed, (pipe.side, pipe.side), 1.0) for sample, image in readable(samples, left)
+    left_out = LeftOut("images of a class")
+    images = [
+        fit(image, sample.framed, (pipe.side, pipe.side), 1.0)
+        for sample, image in readable(samples, left_out)
     ]
-    if not found:
+    if not images:
         raise SoritesError(
-            f"the source has no image of the class {name}. Wanted class folders that are named like the"
-            " classes"
+            f"the source has no image of the class {name}; its class folders must be named like the classes"
         )
-    return [np.ascontiguousarray(image) for image in found]
+    return [np.ascontiguousarray(image) for image in images]
 
 
-def _finished(folder: Path, pipe: Pipe, recipe: WordRecipe) -> bool:
-    """Return whether a word is there; one that was learnt otherwise is refused, naming what differs."""
+def _is_finished(folder: Path, pipe: Pipe, recipe: WordRecipe) -> bool:
+    """Return whether a finished word exists; one learnt with other parameters is refused."""
     if not (folder / FACTS).is_file():
         return False
     facts = json_file(folder / FACTS, "the facts of a word")
-    had = facts if isinstance(facts, dict) else {}
-    before = {**had.get("recipe", {}), "pipeline_version": had.get("pipeline_version")}
+    earlier = facts if isinstance(facts, dict) else {}
+    before = {**earlier.get("recipe", {}), "pipeline_version": earlier.get("pipeline_version")}
     now = {**recipe.facts(), "pipeline_version": pipe.version}
     for key in (key for key in now if before.get(key) != now[key]):
         raise SoritesError(
-            f"{folder} holds a word that was learnt with {key} {before.get(key)!r}, not {now[key]!r}; choose"
-            " another --out DIR"
+            f"{folder} has a word learnt with {key} {before.get(key)!r}, not {now[key]!r}; use "
+            f"another {option('out', 'DIR')}"
         )
     return True
 
 
-def _described(word: Word, concept: Concept, pipe: Pipe) -> Word:
+def _with_metadata(word: Word, concept: Concept, pipe: Pipe) -> Word:
     where = TOY if pipe.path == toy_folder().resolve() else str(pipe.path)
     libraries = {name: version(name) for name in LIBRARIES}
-    more = {
+    metadata = {
         "number": concept.number,
         "pipeline": where,
         "pipeline_version": pipe.version,
         "libraries": libraries,
     }
-    return Word(word.name, word.vectors, {**word.facts, **more})
+    return Word(word.name, word.vectors, {**word.facts, **metadata})

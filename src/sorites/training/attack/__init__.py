@@ -1,4 +1,4 @@
-"""Attacks on models: the smallest change of an image, chosen against one model, that makes it wrong."""
+"""Adversarial attacks: small changes of images, optimized against one model, that cause misclassification."""
 
 from sorites.training.attack.run import attack
 

@@ -1,8 +1,7 @@
-"""An attack as a run: one dial per loss, whose severity is the size of the attack, beside the clean images.
+"""Run an attack like an evaluation: one shift per loss, whose severities are the attack sizes.
 
-The run folder is that of any run: the same slices and shards, so that it goes on where it stopped,
-and every metric and the report read it. Its images belong to a model and are not rounded, so that
-no other verb can make them again.
+The run folder has the usual tasks and shards, so it can be resumed, and metrics and reports can read it.
+Attacked images depend on the model and are not rounded, so other commands cannot recreate them.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ import contextlib
 import functools
 import math
 import os
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 
 from sorites import core
 from sorites.core import CLEAN, Model, Outputs, Sample, Setting, Shift
-from sorites.core.errors import SoritesError, UnknownName
+from sorites.core.errors import Notice, SoritesError, UnknownName
 from sorites.core.labels import imagenet
+from sorites.core.messages import command, option
 from sorites.core.progress import Bar
 from sorites.core.rng import rng_for
 from sorites.core.table import SCHEMA, Table, write
@@ -45,10 +46,10 @@ from sorites.models.torch_module import module_device as device_of
 from sorites.suites.suite import Suite
 from sorites.training.attack.apgd import LEAST_CLASSES, LOSSES, Norm, apgd, start
 
-# The settings of an attack: its norm, sizes, losses, steps and restarts, checked before any work is done.
+# Settings of an attack.
 
 
-# Rises when the same settings would give other points.
+# Increment when the same settings would produce different images.
 VERSION = 1
 FAMILY = "attack"
 UNITS: dict[Norm, str] = {"l2": "l2 distance, pixels in 0..1", "linf": "largest change, pixels in 0..1"}
@@ -56,7 +57,7 @@ UNITS: dict[Norm, str] = {"l2": "l2 distance, pixels in 0..1", "linf": "largest 
 
 @dataclass(frozen=True)
 class Settings:
-    """An attack: how far it may go, by which losses, and how long it tries."""
+    """Settings of an attack: norm, sizes, losses, number of steps and of restarts."""
 
     norm: Norm
     eps: tuple[float, ...]
@@ -66,51 +67,51 @@ class Settings:
 
     @property
     def shifts(self) -> dict[str, str]:
-        """The names of the attack in the table, each with its loss: ``apgd_ce_l2``."""
+        """The shift names of the attack with their losses, such as ``apgd_ce_l2``."""
         return {f"apgd_{loss}_{self.norm}": loss for loss in self.losses}
 
     def shift(self, name: str, model: str = "") -> Shift:
-        """Return the attack as a shift of a plan; ``model`` says against which model, and stands in
-        the ids of its images.
-        """
+        """Return the attack as a shift; ``model`` becomes part of the version, and so of the image ids."""
         version = f"{VERSION} steps={self.steps} restarts={self.restarts}" + (f" {model}" if model else "")
         return Shift(name, _refuse, FAMILY, UNITS[self.norm], version=version)
 
     def recorded(self) -> dict[str, Any]:
-        """Return the settings as ``run.json`` keeps them."""
+        """Return the settings as stored in ``run.json``."""
         return {**asdict(self), "eps": list(self.eps), "losses": list(self.losses), "version": VERSION}
 
 
 def settings(
     norm: str, eps: str | Sequence[float], losses: str | Sequence[str], steps: int, restarts: int
 ) -> Settings:
-    """Return checked settings; each mistake is an error that says what was wanted."""
+    """Validate and return the settings of an attack."""
     if norm not in get_args(Norm):
-        raise UnknownName("norm", norm, get_args(Norm), "--norm is l2 or linf.")
-    named = [one.strip() for one in losses.split(",")] if isinstance(losses, str) else list(losses)
-    for loss in named or [""]:
+        raise UnknownName("norm", norm, get_args(Norm), f"{option('norm', None)} is l2 or linf.")
+    names = [name.strip() for name in losses.split(",")] if isinstance(losses, str) else list(losses)
+    for loss in names or [""]:
         if loss not in LOSSES:
-            raise UnknownName("attack", loss, LOSSES, "--attack is ce, dlr or both: ce,dlr.")
-    for option, value in (("--steps", steps), ("--restarts", restarts)):
+            raise UnknownName("attack", loss, LOSSES, f"{option('attack', None)} is ce, dlr or both: ce,dlr.")
+    for name, value in (("steps", steps), ("restarts", restarts)):
         if value < 1:
-            raise SoritesError(f"{option} wants a whole number above 0, got {value}")
-    known: Norm = "l2" if norm == "l2" else "linf"
-    return Settings(known, epsilons(eps, known), tuple(dict.fromkeys(named)), steps, restarts)
+            raise SoritesError(f"{option(name, None)} must be at least 1, got {value}")
+    checked_norm: Norm = "l2" if norm == "l2" else "linf"
+    return Settings(checked_norm, epsilons(eps, checked_norm), tuple(dict.fromkeys(names)), steps, restarts)
 
 
-def epsilons(given: str | Sequence[float], norm: Norm = "l2") -> tuple[float, ...]:
-    """Return the sizes of an attack from the least to the greatest: ``"4/255,.1,.25"`` or numbers."""
-    texts = [one.strip() for one in given.split(",")] if isinstance(given, str) else list(given)
-    found = [_epsilon(text) for text in texts]
-    if not found:
-        raise SoritesError("--eps wants at least one number above 0, such as 4/255,.1,.25")
-    over = next((text for text, eps in zip(texts, found, strict=True) if norm == "linf" and eps > 1), None)
-    if over is not None:
+def epsilons(eps: str | Sequence[float], norm: Norm = "l2") -> tuple[float, ...]:
+    """Parse attack sizes such as ``"4/255,.1,.25"`` and return them in ascending order."""
+    texts = [text.strip() for text in eps.split(",")] if isinstance(eps, str) else list(eps)
+    sizes = [_epsilon(text) for text in texts]
+    if not sizes:
+        raise SoritesError(f"{option('eps', None)} needs at least one number above 0, such as 4/255,.1,.25")
+    too_large = next(
+        (text for text, size in zip(texts, sizes, strict=True) if norm == "linf" and size > 1), None
+    )
+    if too_large is not None:
         raise SoritesError(
-            f"--eps {over}: pixels are in 0..1, so with --norm linf nothing changes by more than 1. Is it"
-            f" {over}/255?"
+            f"{option('eps', None)} {too_large}: pixels are in 0..1, so a change in the linf norm "
+            f"is at most 1. Did you mean {too_large}/255?"
         )
-    return tuple(sorted(set(found)))
+    return tuple(sorted(set(sizes)))
 
 
 def _epsilon(text: str | float) -> float:
@@ -120,16 +121,20 @@ def _epsilon(text: str | float) -> float:
     except (ValueError, ZeroDivisionError):
         value = math.nan
     if not (math.isfinite(value) and value > 0):
-        raise SoritesError(f"--eps wants finite numbers above 0, such as 4/255,.1,.25; got {str(text)!r}")
+        raise SoritesError(
+            f"{option('eps', None)} needs finite numbers above 0, such as 4/255,.1,.25; got {str(text)!r}"
+        )
     return value
 
 
 def _refuse(image: Any, setting: Any, rng: Any) -> Any:
-    raise SoritesError("an attack is made against a model, not of an image alone; type: sorites attack MODEL")
+    raise SoritesError(
+        "An attack depends on a model, so it cannot be applied to an image alone; use "
+        f"{command('attack', 'MODEL')}"
+    )
 
 
-# The attacked images of a unit of work: found against one model, shown to it as they are, and kept as
-# rows of the table.
+# Attacked images of a task.
 
 
 # Images at a model's input, N x H x W x 3 in 0..1.
@@ -138,49 +143,43 @@ Inputs = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Target:
-    """An image to attack: its sample, itself at the model's input, and which of the model's
-    classes are right.
-    """
+    """An image to attack: its sample, the image at the model's input, and a mask of the correct classes."""
 
     sample: Sample
     x: Inputs
     right: NDArray[np.bool_]
 
 
-def seen_by(plan: Plan, name: str, how: Settings) -> Plan:
-    """Return the plan for one model alone, which takes attacked images as they are, and is held
-    in the ids of its images.
-    """
+def plan_for_model(plan: Plan, name: str, how: Settings) -> Plan:
+    """Return the plan for one model on unprocessed attacked images; the model is part of their ids."""
     model = plan.models[name]
-    known = f"{name} {model.version}"
-    shifts = {shift: how.shift(shift, known) for shift in plan.shifts}
+    label = f"{name} {model.version}"
+    shifts = {shift: how.shift(shift, label) for shift in plan.shifts}
     return replace(plan, models={name: _unrounded(model)}, shifts=shifts)
 
 
 def _unrounded(model: Model) -> Model:
-    """Return the model with a pass by torch over images in 0..255 that stand at its input and are
-    not rounded.
-    """
+    """Return the model with a forward pass for unrounded images in 0..255 at its input size."""
 
     def forward(images: list[NDArray[Any]]) -> Outputs:
         import torch
 
         with torch.inference_mode(), one_thread():
-            together = torch.from_numpy(np.stack(images).astype(np.float32)).to(device_of(model.module))
-            return Outputs(logits_of(model.module, together).float().cpu().numpy())
+            batch = torch.from_numpy(np.stack(images).astype(np.float32)).to(device_of(model.module))
+            return Outputs(logits_of(model.module, batch).float().cpu().numpy())
 
     return replace(model, forward=forward, prepare=lambda image, framed: image)
 
 
-def attacked(plan: Plan, unit: Unit, name: str, how: Settings) -> Iterator[Shot]:
-    """Yield the attacked images of a unit; what cannot be attacked is an image with an error."""
+def attacked_images(plan: Plan, unit: Unit, name: str, how: Settings) -> Iterator[Shot]:
+    """Yield the attacked images of a task; images that cannot be attacked carry an error."""
     shots = [captured(plan, sample) for sample in plan.groups[unit.shift][unit.start : unit.stop]]
-    ready = [_target(plan, name, shot) for shot in shots]
-    targets = [target for target in ready if isinstance(target, Target)]
+    targets_or_errors = [_target(plan, name, shot) for shot in shots]
+    targets = [target for target in targets_or_errors if isinstance(target, Target)]
     for eps in how.eps:
-        found = iter(_points(plan, unit.shift, name, how, eps, targets))
-        for shot, target in zip(shots, ready, strict=True):
-            point: Any = next(found) if isinstance(target, Target) else target
+        points = iter(_points(plan, unit.shift, name, how, eps, targets))
+        for shot, target in zip(shots, targets_or_errors, strict=True):
+            point: Any = next(points) if isinstance(target, Target) else target
             image = replace(shot, shift=unit.shift, setting=Setting(eps))
             if isinstance(point, str):
                 yield replace(image, image=None, error=point)
@@ -189,12 +188,12 @@ def attacked(plan: Plan, unit: Unit, name: str, how: Settings) -> Iterator[Shot]
 
 
 def _target(plan: Plan, name: str, shot: Shot) -> Target | str:
-    """Return an image as it is attacked, or why it cannot be."""
+    """Return an image prepared for the attack, or the reason why it cannot be attacked."""
     if shot.image is None:
         return shot.error or "no image"
     right = right_columns(plan.columns[name], plan.width_of(name), shot.sample)
     if not right.any() or right.all():
-        return f"nothing to attack: {name} has no output for its label, or no other output"
+        return f"cannot be attacked: {name} has no output for its label, or no other output"
     try:
         prepared = plan.models[name].prepare(np.array(shot.image), plan.is_framed(shot.sample))
     except Exception as error:
@@ -203,7 +202,7 @@ def _target(plan: Plan, name: str, shot: Shot) -> Target | str:
 
 
 def right_columns(columns: Columns, width: int, sample: Sample) -> NDArray[np.bool_]:
-    """Return which of a model's logits stand for a right label of the sample."""
+    """Return a mask of a model's logits that are correct for the sample."""
     right = np.zeros(width, bool)
     right[columns.places[np.isin(columns.labels, sorted(sample.right))]] = True
     return right
@@ -212,63 +211,64 @@ def right_columns(columns: Columns, width: int, sample: Sample) -> NDArray[np.bo
 def _points(
     plan: Plan, shift: str, name: str, how: Settings, eps: float, targets: Sequence[Target]
 ) -> list[Inputs | str]:
-    """Return an attacked image per target, or why there is none; an image that fails spoils no other."""
+    """Return an attacked image or an error per target.
+
+    If a batch fails, its images are attacked one by one.
+    """
     if not targets:
         return []
     try:
-        return list(_together(plan, shift, name, how, eps, targets))
-    except Exception as error:  # a module raises whatever it likes
+        return list(_attack_batch(plan, shift, name, how, eps, targets))
+    except Exception as error:  # modules can raise anything
         if len(targets) == 1:
             return [reason(error, shift)]
         return [point for target in targets for point in _points(plan, shift, name, how, eps, [target])]
 
 
-def _together(
+def _attack_batch(
     plan: Plan, shift: str, name: str, how: Settings, eps: float, targets: Sequence[Target]
 ) -> Inputs:
-    """Attack images that are right when clean, and again from other starts those that stay right."""
+    """Attack correctly classified images, and restart those that stay correct from other starting points."""
     import torch
 
     module = plan.models[name].module
     device = device_of(module)
 
-    def logits(at: torch.Tensor) -> torch.Tensor:
-        given = logits_of(module, at * 255)
-        if not given.isfinite().all():
-            raise SoritesError(f"model {name} gave logits that are not finite")
-        return given
+    def logits(points: torch.Tensor) -> torch.Tensor:
+        output = logits_of(module, points * 255)
+        if not output.isfinite().all():
+            raise SoritesError(f"model {name} returned non-finite logits")
+        return output
 
     with one_thread():
         x = torch.from_numpy(np.stack([target.x for target in targets])).to(device)
         right = torch.from_numpy(np.stack([target.right for target in targets])).to(device)
         with torch.no_grad():
-            left = right.gather(1, logits(x).argmax(1, keepdim=True)).squeeze(1)
-        found = x.clone()
+            still_correct = right.gather(1, logits(x).argmax(1, keepdim=True)).squeeze(1)
+        result = x.clone()
         for restart in range(how.restarts):
-            places = left.nonzero().squeeze(1)
-            if not len(places):
+            indices = still_correct.nonzero().squeeze(1)
+            if not len(indices):
                 break
-            starts = [_start(plan, shift, restart, targets[int(i)], eps, how) for i in places.cpu()]
+            starts = [_start(plan, shift, restart, targets[int(i)], eps, how) for i in indices.cpu()]
             begin = torch.from_numpy(np.stack(starts)).to(device)
             point, wrong = apgd(
-                logits, x[places], right[places], begin, eps, how.norm, how.shifts[shift], how.steps
+                logits, x[indices], right[indices], begin, eps, how.norm, how.shifts[shift], how.steps
             )
-            taken = wrong if restart else torch.ones_like(wrong)
-            found[places[taken]] = point[taken]
-            left[places[wrong]] = False
-        return np.asarray(found.cpu().numpy())
+            replaced = wrong if restart else torch.ones_like(wrong)
+            result[indices[replaced]] = point[replaced]
+            still_correct[indices[wrong]] = False
+        return np.asarray(result.cpu().numpy())
 
 
 def _start(plan: Plan, shift: str, restart: int, target: Target, eps: float, how: Settings) -> Inputs:
-    """Return where the attack of an image starts: it follows from the seed, the sample and the
-    restart, not from the batch.
-    """
-    again = f" restart {restart}" if restart else ""
-    return start(target.x, eps, how.norm, rng_for(plan.suite.seed, target.sample.id, f"{shift}{again}"))
+    """Return a starting point that depends only on the seed, the sample and the restart."""
+    suffix = f" restart {restart}" if restart else ""
+    return start(target.x, eps, how.norm, rng_for(plan.suite.seed, target.sample.id, f"{shift}{suffix}"))
 
 
-STEPS, RESTARTS = 100, 1
-NAME = "attack"
+DEFAULT_STEPS, DEFAULT_RESTARTS = 100, 1
+SUITE_NAME = "attack"
 
 
 def attack(
@@ -277,8 +277,8 @@ def attack(
     norm: str = "l2",
     eps: str | Sequence[float],
     losses: str | Sequence[str] | None = None,
-    steps: int = STEPS,
-    restarts: int = RESTARTS,
+    steps: int = DEFAULT_STEPS,
+    restarts: int = DEFAULT_RESTARTS,
     source: str = "stamps",
     labels: str | Sequence[str] | None = None,
     limit: int | None = None,
@@ -287,30 +287,31 @@ def attack(
     workers: int | None = None,
     bar: Bar | None = None,
 ) -> Path:
-    """Attack models with APGD on the clean images of a source and return the run folder; what is
-    done is not done again.
+    """Attack models with APGD on the clean images of a source. Finished tasks are not repeated.
 
-    ``eps`` are sizes in 0..1 such as ``"4/255,.1"``. Without ``labels`` the classes are those of
-    the first model. Without ``losses`` they are ce and dlr, and ce alone where a model has too few
-    classes for dlr.
+    Args:
+        models: Models or their specs.
+        norm: ``"l2"`` or ``"linf"``.
+        eps: Attack sizes in 0..1, such as ``"4/255,.1"``.
+        losses: ``"ce"``, ``"dlr"`` or both; by default both, without dlr if a model has too few classes for
+            it.
+        steps: Steps per attack.
+        restarts: Number of starting points.
+        source: Source of the images.
+        labels: Classes of the images; by default those of the first model.
+        limit: Attack only this many images.
+        seed: Seed of the image order and the starting points.
+        out: Run folder; by default named after the content of the run.
+        workers: Number of parallel workers.
+        bar: Creates a progress bar.
+
+    Returns:
+        The run folder.
     """
     how = settings(norm, eps, tuple(LOSSES) if losses is None else losses, steps, restarts)
     if workers is not None and workers < 1:
-        raise SoritesError(f"--workers wants a whole number above 0, got {workers}")
-    named = [models] if isinstance(models, str | Model) else list(models)
-    loaded = [core.model(model) if isinstance(model, str) else model for model in named]
-    for model in loaded:
-        module_of(model, "an attack")
-    specs = [model if isinstance(model, str) else model.name for model in named]
-    suite = Suite(
-        name=NAME, source=source, labels=_labels(labels, loaded), models=tuple(specs), limit=limit, seed=seed
-    )
-    plan = plans.make(suite, models={model.name: model for model in loaded})
-    few = _too_few(plan, how) if losses is None else None
-    if few is not None:
-        how = replace(how, losses=tuple(loss for loss in how.losses if loss != few[0]))
-        warn(f"{_needs(*few)}: it is left out, and the attack is {' and '.join(how.losses)} alone")
-    plan = attack_plan(plan, how)
+        raise SoritesError(f"{option('workers', None)} must be at least 1, got {workers}")
+    plan, how = _plan(models, how, losses is None, source, labels, limit, seed)
     prepared = prepare(plan)
     info = {**prepared.info, ATTACK: how.recorded()}
     path = place(out) if out is not None else prepared.default_folder()
@@ -318,13 +319,10 @@ def attack(
     with folder.opened(path, plan, info, warn) as claimed, lent(path, plan, claimed["run_id"]) as running:
         sweep_temporaries(path)
         redo_errors(path, plan)
-        found = shards.missing(path, plan.units(), plan.models)
-        tasks = [Task(unit, (name,)) for unit, names in found.items() for name in names]
-        running.tick = (
-            bar("attacking", sum(plan.images_of(task.unit) for task in tasks))
-            if bar and tasks
-            else running.tick
-        )
+        missing = shards.missing(path, plan.units(), plan.models)
+        tasks = [Task(unit, (name,)) for unit, names in missing.items() for name in names]
+        if bar and tasks:
+            running.tick = bar("attacking", sum(plan.images_of(task.unit) for task in tasks))
         work = functools.partial(attack_unit, path, how=how)
         with _without_weight_gradients(plan):
             for _ in engine(tasks, work, workers or os.cpu_count() or 1):
@@ -332,58 +330,84 @@ def attack(
     return path
 
 
+def _plan(
+    models: str | Model | Sequence[str | Model],
+    how: Settings,
+    default_losses: bool,
+    source: str,
+    labels: str | Sequence[str] | None,
+    limit: int | None,
+    seed: int,
+) -> tuple[Plan, Settings]:
+    """Load the models and return the plan of the attack, and its settings without unusable default losses."""
+    specs = [models] if isinstance(models, str | Model) else list(models)
+    loaded = [core.model(model) if isinstance(model, str) else model for model in specs]
+    for model in loaded:
+        module_of(model, "an attack")
+    suite = Suite(
+        name=SUITE_NAME,
+        source=source,
+        labels=_labels(labels, loaded),
+        models=tuple(spec if isinstance(spec, str) else spec.name for spec in specs),
+        limit=limit,
+        seed=seed,
+    )
+    plan = plans.make(suite, models={model.name: model for model in loaded})
+    few = _too_few(plan, how) if default_losses else None
+    if few is not None:
+        how = replace(how, losses=tuple(loss for loss in how.losses if loss != few[0]))
+        text = f"{_needs_classes(*few)}. Using {' and '.join(how.losses)} only."
+        warnings.warn(Notice(text, code="attack-loss-dropped"), stacklevel=3)
+    return attack_plan(plan, how), how
+
+
 def _without_weight_gradients(plan: Plan) -> contextlib.ExitStack:
-    """Switch off the gradients of the weights of all models of a plan."""
     stack = contextlib.ExitStack()
     for model in plan.models.values():
         stack.enter_context(without_weight_gradients(model.module))
     return stack
 
 
-def _labels(given: str | Sequence[str] | None, models: Sequence[Model]) -> str | tuple[str, ...]:
-    """Return the classes of the images: those named, else the first model's own unless they are
-    ImageNet's.
-    """
-    if given is not None:
-        return given if isinstance(given, str) else tuple(given)
-    own = models[0].labels
-    return "imagenet" if own is None or set(own) <= set(imagenet().ids) else own
+def _labels(labels: str | Sequence[str] | None, models: Sequence[Model]) -> str | tuple[str, ...]:
+    """Return the passed classes, or else those of the first model unless it is an ImageNet model."""
+    if labels is not None:
+        return labels if isinstance(labels, str) else tuple(labels)
+    model_labels = models[0].labels
+    return "imagenet" if model_labels is None or set(model_labels) <= set(imagenet().ids) else model_labels
 
 
 def _too_few(plan: Plan, how: Settings) -> tuple[str, str, int] | None:
-    """Return the first loss for which a model has too few classes, that model and their number, or None."""
+    """Return the first loss that needs more classes than a model has, the model, and its classes."""
     widths = {name: plan.width_of(name) for name in plan.models}
-    found = (
+    candidates = (
         (loss, name, n)
         for loss in reversed(how.losses)
         for name, n in widths.items()
         if n < LEAST_CLASSES[loss]
     )
-    return next(found, None)
+    return next(candidates, None)
 
 
-def _needs(loss: str, name: str, width: int) -> str:
-    return f"the attack {loss} needs at least {LEAST_CLASSES[loss]} classes, and {name} has {width}"
+def _needs_classes(loss: str, name: str, width: int) -> str:
+    return f"the attack {loss} needs at least {LEAST_CLASSES[loss]} classes, but {name} has {width}"
 
 
 def attack_plan(plan: Plan, how: Settings) -> Plan:
-    """Return the plan with its clean images alone, the attacks as its shifts and their sizes as
-    the settings.
-    """
+    """Return a plan with the clean images only, the attacks as shifts and their sizes as severities."""
     clean = plan.groups[CLEAN]
     if not clean:
-        raise SoritesError(f"source {plan.suite.source} has no clean image, and an attack starts from those")
+        raise SoritesError(f"source {plan.suite.source} has no clean images, and an attack starts from those")
     few = _too_few(plan, how)
     if few is not None:
         others = ",".join(loss for loss in LOSSES if LEAST_CLASSES[loss] <= few[2])
-        raise SoritesError(_needs(*few) + (f". Type --attack {others}" if others else ""))
+        raise SoritesError(_needs_classes(*few) + (f". Use {option('attack', others)}" if others else ""))
     for name in plan.models:
         width = plan.width_of(name)
         if not any(right_columns(plan.columns[name], width, sample).any() for sample in clean):
             raise SoritesError(
-                f"none of the {len(clean)} clean images of {plan.suite.source} has a label that {name}"
-                " knows, and without one nothing is right or wrong. Name another --source, or its classes"
-                " with --labels FILE."
+                f"None of the {len(clean)} clean images of {plan.suite.source} has a label that "
+                f"{name} knows, so nothing can be correct or misclassified. Use another "
+                f"{option('source', 'SOURCE')}, or pass its classes: {option('labels', 'FILE')}."
             )
     shifts = {name: how.shift(name) for name in how.shifts}
     return replace(
@@ -395,41 +419,38 @@ def attack_plan(plan: Plan, how: Settings) -> Plan:
 
 
 def attack_unit(path: Path, task: Task, *, how: Settings) -> None:
-    """A unit of work: attack a slice of the images against one model, or show them to it clean,
-    and write its shard.
-    """
+    """Run one task: attack images against one model, or evaluate them clean, and write the shard."""
     running, (name,) = running_in(path), task.models
     if task.unit.shift == CLEAN:
-        found = predict(running.plan, shots(running.plan, task.unit), BATCH, running.tick, (name,))
+        predictions = predict(running.plan, shots(running.plan, task.unit), BATCH, running.tick, (name,))
     else:
-        found = predict(
-            seen_by(running.plan, name, how),
-            attacked(running.plan, task.unit, name, how),
+        predictions = predict(
+            plan_for_model(running.plan, name, how),
+            attacked_images(running.plan, task.unit, name, how),
             BATCH,
             running.tick,
         )
-    rows = found[name].rows.with_columns(run_id=pl.lit(running.run_id)).select(SCHEMA.names())
+    rows = predictions[name].rows.with_columns(run_id=pl.lit(running.run_id)).select(SCHEMA.names())
     write(rows, shards.shard(path, task.unit, name))
 
 
-# Measure what a model keeps right whatever the attack: AutoAttack's robust accuracy.
+# Robust accuracy over all losses, as in AutoAttack.
 
 
 def worst_case(table: Table) -> pl.DataFrame:
-    """Return the share of images that stay right under every loss, per model, norm and epsilon,
-    with n and its interval.
+    """Return the share of images that stay correct under every loss, per model, norm and epsilon.
 
-    An image with an error under one of the losses is left out.
+    Images with an error under one of the losses are left out.
     """
     rows = table.lazy().filter(pl.col("family") == FAMILY, pl.col("correct").is_not_null())
-    named = rows.with_columns(norm=pl.col("shift").str.extract(r"_([a-z0-9]+)$"), eps="severity")
-    each = named.group_by("model", "norm", "eps", "sample_id").agg(
+    keyed = rows.with_columns(norm=pl.col("shift").str.extract(r"_([a-z0-9]+)$"), eps="severity")
+    each = keyed.group_by("model", "norm", "eps", "sample_id").agg(
         pl.col("correct").all(), tried=pl.col("shift").n_unique()
     )
-    whole = each.filter(pl.col("tried") == pl.col("tried").max().over("model", "norm", "eps"))
-    found = whole.group_by("model", "norm", "eps").agg(value=pl.col("correct").mean(), n=pl.len())
+    complete = each.filter(pl.col("tried") == pl.col("tried").max().over("model", "norm", "eps"))
+    shares = complete.group_by("model", "norm", "eps").agg(value=pl.col("correct").mean(), n=pl.len())
     return (
-        found.with_columns(**wilson_interval(pl.col("value"), pl.col("n")))
+        shares.with_columns(**wilson_interval(pl.col("value"), pl.col("n")))
         .sort("model", "norm", "eps")
         .collect()
     )

@@ -1,6 +1,6 @@
-"""Augmentations: torch modules that move batches of images while a model is trained.
+"""Augmentations: torch modules that transform batches of images during training.
 
-They import torch when they are imported; ``sorites.training`` names them without doing so.
+Importing this package imports torch; ``sorites.training`` exposes the same names lazily.
 """
 
 from sorites.training.augment.augmix import AugMix, jsd_loss

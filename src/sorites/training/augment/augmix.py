@@ -1,5 +1,4 @@
-"""AugMix: images mixed with chains of simple operations on themselves, and the loss that holds
-their answers together.
+"""AugMix: mix images with chains of simple operations on them; and its consistency loss.
 
 Hendrycks et al., "AugMix: A Simple Data Processing Method to Improve Robustness and Uncertainty", ICLR 2020.
 """
@@ -19,20 +18,18 @@ from sorites.core import ImageU8
 from sorites.core.errors import SoritesError
 from sorites.training.augment.base import Mixing, as_uint8
 
-# The nine operations of AugMix on 8-bit images, with the original's magnitudes and Pillow's results to
-# the bit.
+# The nine operations of AugMix with the original magnitudes, bit-identical to Pillow.
 
 
-# An image, a level that was drawn from 0.1 to the severity (at most 10), and a sign that was
-# drawn, to an image.
+# Function of an image, a level from 0.1 to the severity (at most 10), and a sign.
 Operation = Callable[[ImageU8, float, int], ImageU8]
 
-# Levels count tenths of the largest magnitude.
-STEPS = 10
+# Levels are tenths of the largest magnitude.
+MAX_LEVEL = 10
 
 
 def autocontrast(image: ImageU8, level: float, sign: int) -> ImageU8:
-    """Stretch each colour to the whole range (``ImageOps.autocontrast``)."""
+    """Stretch each channel to the full range (``ImageOps.autocontrast``)."""
     tables = np.tile(np.arange(256), (3, 1))
     for colour, table in enumerate(tables):
         values = image[..., colour]
@@ -40,61 +37,62 @@ def autocontrast(image: ImageU8, level: float, sign: int) -> ImageU8:
         if high > low:
             scale = 255.0 / (high - low)
             table[:] = np.clip((np.arange(256) * scale - low * scale).astype(np.int64), 0, 255)
-    return _looked_up(image, tables)
+    return _apply_tables(image, tables)
 
 
 def equalize(image: ImageU8, level: float, sign: int) -> ImageU8:
-    """Make the histogram of each colour flat (``ImageOps.equalize``)."""
+    """Equalize the histogram of each channel (``ImageOps.equalize``)."""
     tables = np.tile(np.arange(256), (3, 1))
     for colour, table in enumerate(tables):
         counts = np.bincount(image[..., colour].ravel(), minlength=256)
         step = (counts.sum() - counts[np.flatnonzero(counts)[-1]]) // 255
         if step:
             table[:] = np.minimum((step // 2 + np.cumsum(counts) - counts) // step, 255)
-    return _looked_up(image, tables)
+    return _apply_tables(image, tables)
 
 
 def posterize(image: ImageU8, level: float, sign: int) -> ImageU8:
-    """Keep four bits per colour, or fewer down to one (``ImageOps.posterize``)."""
-    dropped = 8 - (4 - int(level * 4 / STEPS))
+    """Keep four to one bits per channel (``ImageOps.posterize``)."""
+    dropped = 8 - (4 - int(level * 4 / MAX_LEVEL))
     return image & np.uint8(256 - 2**dropped)
 
 
 def rotate(image: ImageU8, level: float, sign: int) -> ImageU8:
-    """Turn by whole degrees, up to 30; what comes in from beyond the border is black, here and below."""
-    turned = Image.fromarray(image).rotate(sign * int(level * 30 / STEPS), resample=Image.Resampling.BILINEAR)
+    """Rotate by whole degrees, up to 30. Pixels from outside are black, here and below."""
+    turned = Image.fromarray(image).rotate(
+        sign * int(level * 30 / MAX_LEVEL), resample=Image.Resampling.BILINEAR
+    )
     return np.asarray(turned)
 
 
 def solarize(image: ImageU8, level: float, sign: int) -> ImageU8:
-    """Invert the values from a threshold upwards, almost all of them near level 10
-    (``ImageOps.solarize``).
-    """
-    return np.where(image < 256 - int(level * 256 / STEPS), image, ~image)
+    """Invert values from a threshold upwards; nearly all of them at level 10 (``ImageOps.solarize``)."""
+    return np.where(image < 256 - int(level * 256 / MAX_LEVEL), image, ~image)
 
 
 def shear_x(image: ImageU8, level: float, sign: int) -> ImageU8:
-    """Shear along the rows, by up to 0.3."""
-    return _affine(image, (1, sign * level * 0.3 / STEPS, 0, 0, 1, 0))
+    """Shear along the rows by up to 0.3."""
+    return _affine(image, (1, sign * level * 0.3 / MAX_LEVEL, 0, 0, 1, 0))
 
 
 def shear_y(image: ImageU8, level: float, sign: int) -> ImageU8:
-    """Shear along the columns, by up to 0.3."""
-    return _affine(image, (1, 0, 0, sign * level * 0.3 / STEPS, 1, 0))
+    """Shear along the columns by up to 0.3."""
+    return _affine(image, (1, 0, 0, sign * level * 0.3 / MAX_LEVEL, 1, 0))
 
 
 def translate_x(image: ImageU8, level: float, sign: int) -> ImageU8:
-    """Move sideways by whole pixels, up to a third of the width."""
-    return _moved(image.transpose(1, 0, 2), sign * int(level * image.shape[1] / 3 / STEPS)).transpose(1, 0, 2)
+    """Translate horizontally by whole pixels, up to a third of the width."""
+    return _shift_rows(
+        image.transpose(1, 0, 2), sign * int(level * image.shape[1] / 3 / MAX_LEVEL)
+    ).transpose(1, 0, 2)
 
 
 def translate_y(image: ImageU8, level: float, sign: int) -> ImageU8:
-    """Move up or down by whole pixels, up to a third of the height."""
-    return _moved(image, sign * int(level * image.shape[0] / 3 / STEPS))
+    """Translate vertically by whole pixels, up to a third of the height."""
+    return _shift_rows(image, sign * int(level * image.shape[0] / 3 / MAX_LEVEL))
 
 
-def _moved(image: ImageU8, by: int) -> ImageU8:
-    """Return the image with row ``by`` where row 0 was."""
+def _shift_rows(image: ImageU8, by: int) -> ImageU8:
     moved = np.zeros_like(image)
     rows = len(image) - abs(by)
     moved[max(-by, 0) : max(-by, 0) + rows] = image[max(by, 0) : max(by, 0) + rows]
@@ -102,38 +100,41 @@ def _moved(image: ImageU8, by: int) -> ImageU8:
 
 
 def _affine(image: ImageU8, matrix: tuple[float, ...]) -> ImageU8:
-    given = Image.fromarray(image)
+    source = Image.fromarray(image)
     return np.asarray(
-        given.transform(given.size, Image.Transform.AFFINE, matrix, resample=Image.Resampling.BILINEAR)
+        source.transform(source.size, Image.Transform.AFFINE, matrix, resample=Image.Resampling.BILINEAR)
     )
 
 
-def _looked_up(image: ImageU8, tables: NDArray[np.int64]) -> ImageU8:
-    found = np.empty_like(image)
+def _apply_tables(image: ImageU8, tables: NDArray[np.int64]) -> ImageU8:
+    result = np.empty_like(image)
     for colour, table in enumerate(tables.astype(np.uint8)):
-        found[..., colour] = table[image[..., colour]]
-    return found
+        result[..., colour] = table[image[..., colour]]
+    return result
 
 
-# All nine, in the original's order.
+# All operations in the original order.
 OPERATIONS: tuple[Operation, ...] = (
     autocontrast, equalize, posterize, rotate, solarize, shear_x, shear_y, translate_x, translate_y
 )  # fmt: skip
 
 
-LEAST_LEVEL = 0.1
-RANDOM_DEPTH = 3
+MIN_LEVEL = 0.1
+MAX_RANDOM_DEPTH = 3
 
 
 class AugMix(Mixing):
-    """Mixes ``width`` chains of operations by Dirichlet(alpha, ...), and the result with the
-    image by Beta(alpha, alpha).
+    """Mixes ``width`` operation chains by Dirichlet(alpha), then blends with the image by Beta(alpha, alpha).
 
-    Each chain has ``depth`` operations, or 1 to 3 drawn uniformly where that is -1; each operation
-    is one of the original nine, at a level drawn from 0.1 to ``severity`` (the original has 3 for
-    CIFAR and 1 for ImageNet). They give what Pillow gives, on images rounded to 8 bits, so a
-    batch on a GPU travels to the CPU and back: there, use a ``ImageTransform`` in the workers of
-    a data loader instead.
+    Operations match Pillow on images rounded to 8 bits, so a batch on a GPU is copied to the CPU and back.
+    For GPU training use an ``ImageTransform`` in the data loader's workers instead.
+
+    Args:
+        size: Side of the images in px.
+        severity: Operation levels are drawn from 0.1 to this (originally 3 for CIFAR, 1 for ImageNet).
+        width: Number of chains.
+        depth: Operations per chain; -1 draws 1 to 3.
+        alpha: Parameter of both distributions.
     """
 
     def __init__(
@@ -149,61 +150,60 @@ class AugMix(Mixing):
         if (
             isinstance(severity, bool)
             or not isinstance(severity, int | float)
-            or not LEAST_LEVEL <= severity <= STEPS
+            or not MIN_LEVEL <= severity <= MAX_LEVEL
         ):
-            raise SoritesError(f"AugMix: wanted a severity from {LEAST_LEVEL} to {STEPS}, got {severity!r}")
+            raise SoritesError(f"AugMix: severity must be from {MIN_LEVEL} to {MAX_LEVEL}, got {severity!r}")
         if isinstance(width, bool) or not isinstance(width, int) or width < 1:
-            raise SoritesError(f"AugMix: wanted at least one chain as width, got {width!r}")
+            raise SoritesError(f"AugMix: width must be at least 1, got {width!r}")
         if isinstance(depth, bool) or not isinstance(depth, int) or (depth < 1 and depth != -1):
-            raise SoritesError(
-                f"AugMix: wanted the operations per chain as depth, or -1 for 1 to 3 at random, got {depth!r}"
-            )
+            raise SoritesError(f"AugMix: depth must be at least 1, or -1 for 1 to 3 at random; got {depth!r}")
         self.severity, self.width, self.depth = float(severity), width, depth
 
     def views(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the images as they are and two mixtures of them, for ``jsd_loss``."""
+        """Return the images and two augmented versions, for ``jsd_loss``."""
         return images, self(images), self(images)
 
     def mix(self, images: Tensor, weights: Tensor) -> Tensor:
-        moved = self.chains(images)
-        return torch.lerp(images, moved, weights.to(images.device, images.dtype)[:, None, None, None])
+        augmented = self.chains(images)
+        return torch.lerp(images, augmented, weights.to(images.device, images.dtype)[:, None, None, None])
 
     def chains(self, images: Tensor) -> Tensor:
-        """Return the mixture of the chains alone, before any of the images themselves is mixed in."""
-        number, longest = len(images), max(self.depth, RANDOM_DEPTH)
+        """Return the mixture of the chains only, without blending in the images."""
+        number, longest = len(images), max(self.depth, MAX_RANDOM_DEPTH)
         shape = (number, self.width, longest)
         shares = self.dirichlet(number, self.width, self.alpha).tolist()
-        lengths = (self.whole(number, self.width, below=RANDOM_DEPTH) + 1).tolist()
+        lengths = (self.whole(number, self.width, below=MAX_RANDOM_DEPTH) + 1).tolist()
         kinds = self.whole(*shape, below=len(OPERATIONS)).tolist()
-        levels = self.uniform(*shape, low=LEAST_LEVEL, high=self.severity).tolist()
+        levels = self.uniform(*shape, low=MIN_LEVEL, high=self.severity).tolist()
         signs = (self.whole(*shape, below=2) * 2 - 1).tolist()
         mixed = np.zeros((number, *images.shape[2:], 3), np.float32)
-        for place, start in enumerate(as_uint8(images)):
+        for index, start in enumerate(as_uint8(images)):
             for chain in range(self.width):
                 image = start
-                for step in range(lengths[place][chain] if self.depth == -1 else self.depth):
-                    operation = OPERATIONS[kinds[place][chain][step]]
-                    image = operation(image, levels[place][chain][step], signs[place][chain][step])
-                mixed[place] += np.float32(shares[place][chain] / 255) * image
+                for step in range(lengths[index][chain] if self.depth == -1 else self.depth):
+                    operation = OPERATIONS[kinds[index][chain][step]]
+                    image = operation(image, levels[index][chain][step], signs[index][chain][step])
+                mixed[index] += np.float32(shares[index][chain] / 255) * image
         return torch.from_numpy(mixed).permute(0, 3, 1, 2).contiguous().to(images.device, images.dtype)
 
 
 def jsd_loss(logits: Tensor | Sequence[Tensor], labels: Tensor, weight: float = 12.0) -> Tensor:
-    """Return the cross-entropy of the clean view plus ``weight`` times the Jensen-Shannon
-    divergence of the three views.
+    """Return the cross-entropy of the clean view plus the weighted Jensen-Shannon divergence of three views.
 
-    ``logits`` are those of the views of ``AugMix.views`` in their order: three tensors of N x C, or
-    one of 3N x C.
+    Args:
+        logits: Logits of the views of ``AugMix.views``: three tensors N x C, or one 3N x C.
+        labels: The labels, N.
+        weight: Weight of the divergence.
     """
-    three = tuple(logits.chunk(3)) if isinstance(logits, Tensor) else tuple(logits)
-    if len(three) != 3 or any(view.shape != three[0].shape or len(view) != len(labels) for view in three):
+    views = tuple(logits.chunk(3)) if isinstance(logits, Tensor) else tuple(logits)
+    if len(views) != 3 or any(view.shape != views[0].shape or len(view) != len(labels) for view in views):
         raise SoritesError(
-            f"jsd_loss: wanted the logits of three views of {len(labels)} images, got"
-            f" {[len(view) for view in three]}"
+            f"jsd_loss: expected logits of three views of {len(labels)} images, got "
+            f"{[len(view) for view in views]}"
         )
-    shares = torch.stack([functional.softmax(view, dim=1) for view in three])
-    mixture = shares.mean(0).clamp(1e-7, 1).log()
+    probabilities = torch.stack([functional.softmax(view, dim=1) for view in views])
+    mixture = probabilities.mean(0).clamp(1e-7, 1).log()
     divergence = torch.stack(
-        [functional.kl_div(mixture, share, reduction="batchmean") for share in shares]
+        [functional.kl_div(mixture, probability, reduction="batchmean") for probability in probabilities]
     ).mean()
-    return functional.cross_entropy(three[0], labels) + weight * divergence
+    return functional.cross_entropy(views[0], labels) + weight * divergence

@@ -1,7 +1,7 @@
-"""The basic digital set: colours jittered, bright values inverted, few bits kept.
+"""Digital augmentations: color jitter, solarization and posterization.
 
-Baek et al., "Unexplored Faces of Robustness and Out-of-Distribution", CVPR 2024: the basic
-augmentations of its experiments.
+Baek et al., "Unexplored Faces of Robustness and Out-of-Distribution", CVPR 2024: the basic augmentations of
+its experiments.
 """
 
 from __future__ import annotations
@@ -14,19 +14,25 @@ from torch import Tensor
 from sorites.core.errors import SoritesError
 from sorites.training.augment.base import Augmentation
 
-# The weights of red, green and blue in grey: ITU-R BT.601.
+# Weights of red, green and blue in luma (ITU-R BT.601).
 LUMA = (0.299, 0.587, 0.114)
 
 
 class Digital(Augmentation):
-    """Jitters brightness, contrast, saturation and hue in a random order, and sometimes inverts
-    bright values or keeps few bits.
+    """Jitters brightness, contrast, saturation and hue in random order, then may solarize or posterize.
 
-    ``brightness``, ``contrast`` and ``saturation`` are the largest change of a factor around 1,
-    ``hue`` that of a turn of the colour circle. Values from ``threshold`` of 255 upwards are
-    inverted with probability ``solarize``; ``bits`` per colour are kept with probability
-    ``posterize``. The defaults are the published ones. Values are rounded to 8 bits only where bits
-    are counted.
+    The defaults are the published values. Values are rounded to 8 bits only for posterization.
+
+    Args:
+        size: Side of the images in px.
+        brightness: Largest change of the factor around 1.
+        contrast: Largest change of the factor around 1.
+        saturation: Largest change of the factor around 1.
+        hue: Largest rotation of the color circle, as a share of it.
+        solarize: Probability of inverting values from ``threshold`` upwards.
+        threshold: Threshold of solarization, out of 255.
+        posterize: Probability of keeping only ``bits`` per channel.
+        bits: Bits kept by posterization.
     """
 
     def __init__(
@@ -58,12 +64,10 @@ class Digital(Augmentation):
             strict=True,
         ):
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= largest:
-                raise SoritesError(f"Digital: wanted {name} from 0 to {largest:g}, got {value!r}")
-        for name, whole, most in (("threshold", threshold, 256), ("bits", bits, 8)):
-            if isinstance(whole, bool) or not isinstance(whole, int) or not 0 <= whole <= most:
-                raise SoritesError(
-                    f"Digital: wanted a whole number from 0 to {most} as {name}, got {whole!r}"
-                )
+                raise SoritesError(f"Digital: {name} must be from 0 to {largest:g}, got {value!r}")
+        for name, integer, most in (("threshold", threshold, 256), ("bits", bits, 8)):
+            if isinstance(integer, bool) or not isinstance(integer, int) or not 0 <= integer <= most:
+                raise SoritesError(f"Digital: {name} must be an integer from 0 to {most}, got {integer!r}")
 
     def augment(self, images: Tensor) -> Tensor:
         number = len(images)
@@ -72,24 +76,27 @@ class Digital(Augmentation):
             images.dtype
         )
         order = torch.argsort(self.uniform(number, 4), dim=1)
-        inverted, coarse = self.uniform(number) < self.solarize, self.uniform(number) < self.posterize
-        moved = images.clone()
-        for place in range(4):
+        to_solarize, to_posterize = (
+            self.uniform(number) < self.solarize,
+            self.uniform(number) < self.posterize,
+        )
+        augmented = images.clone()
+        for position in range(4):
             for kind, change in enumerate((brightened, contrasted, saturated, hue_turned)):
-                _change(moved, order[:, place] == kind, change, amounts[:, kind])
-        _change(moved, inverted, solarized, torch.full((number,), self.threshold))
-        _change(moved, coarse, posterized, torch.full((number,), self.bits))
-        return moved
+                _change(augmented, order[:, position] == kind, change, amounts[:, kind])
+        _change(augmented, to_solarize, solarized, torch.full((number,), self.threshold))
+        _change(augmented, to_posterize, posterized, torch.full((number,), self.bits))
+        return augmented
 
 
 def _change(
     images: Tensor, chosen: Tensor, change: Callable[[Tensor, Tensor], Tensor], amounts: Tensor
 ) -> None:
-    """Change the chosen images in place, each by its own amount."""
+    """Apply ``change`` in place to the chosen images, each with its own amount."""
     rows = torch.nonzero(chosen)[:, 0]
     if len(rows):
-        places = rows.to(images.device)
-        images[places] = change(images[places], amounts[rows].to(images.device)[:, None, None, None])
+        indices = rows.to(images.device)
+        images[indices] = change(images[indices], amounts[rows].to(images.device)[:, None, None, None])
 
 
 def grey(images: Tensor) -> Tensor:
@@ -98,42 +105,42 @@ def grey(images: Tensor) -> Tensor:
 
 
 def brightened(images: Tensor, factor: Tensor) -> Tensor:
-    """Mix with black: 1 leaves images as they are."""
+    """Blend with black; factor 1 changes nothing."""
     return (images * factor).clamp_(0, 1)
 
 
 def contrasted(images: Tensor, factor: Tensor) -> Tensor:
-    """Mix with the mean grey of each image."""
+    """Blend with the mean luma of each image."""
     return torch.lerp(grey(images).mean((2, 3), keepdim=True).expand_as(images), images, factor).clamp_(0, 1)
 
 
 def saturated(images: Tensor, factor: Tensor) -> Tensor:
-    """Mix with the grey image."""
+    """Blend with the grayscale image."""
     return torch.lerp(grey(images).expand_as(images), images, factor).clamp_(0, 1)
 
 
 def hue_turned(images: Tensor, turn: Tensor) -> Tensor:
-    """Turn every colour by a share of the colour circle, at its own value and saturation (HSV)."""
-    most, which = images.max(1, keepdim=True)
-    chroma = most - images.amin(1, keepdim=True)
+    """Rotate the hue by a share of the color circle, keeping value and saturation (HSV)."""
+    value, channel = images.max(1, keepdim=True)
+    chroma = value - images.amin(1, keepdim=True)
     red, green, blue = (images[:, colour : colour + 1] for colour in range(3))
     safe = chroma.clamp(min=1e-12)
     sixths = torch.where(
-        which == 0,
+        channel == 0,
         (green - blue) / safe,
-        torch.where(which == 1, (blue - red) / safe + 2, (red - green) / safe + 4),
+        torch.where(channel == 1, (blue - red) / safe + 2, (red - green) / safe + 4),
     )
-    turned = (sixths + 6 * turn) % 6
-    places = (turned + images.new_tensor([5.0, 3.0, 1.0])[:, None, None]) % 6
-    return most - chroma * torch.minimum(places, 4 - places).clamp(0, 1)
+    hue = (sixths + 6 * turn) % 6
+    offsets = (hue + images.new_tensor([5.0, 3.0, 1.0])[:, None, None]) % 6
+    return value - chroma * torch.minimum(offsets, 4 - offsets).clamp(0, 1)
 
 
 def solarized(images: Tensor, threshold: Tensor) -> Tensor:
-    """Invert the values that are at least ``threshold`` of 255."""
+    """Invert values of at least ``threshold``, out of 255."""
     return torch.where((images * 255 + 0.5).floor() >= threshold, 1 - images, images)
 
 
 def posterized(images: Tensor, bits: Tensor) -> Tensor:
-    """Keep the highest bits of the 8 of each value."""
+    """Keep only the highest ``bits`` of each 8-bit value."""
     step = 2 ** (8 - bits)
     return (images * 255 + 0.5).floor().div(step).floor() * step / 255

@@ -1,4 +1,4 @@
-"""Augmentations by name, as recipes and the command line have them."""
+"""Augmentations by name, for recipes and the command line."""
 
 from __future__ import annotations
 
@@ -12,22 +12,20 @@ from torch import Tensor
 
 from sorites.core import SHIFTS
 from sorites.core.errors import SoritesError, UnknownName
+from sorites.core.messages import command
 from sorites.training.augment.augmix import AugMix
 from sorites.training.augment.base import Augmentation, Chain, Flip, NoAugment
 from sorites.training.augment.digital import Digital
 from sorites.training.augment.optics import OpticsAugment
 from sorites.training.augment.shifts import CameraAugment, LensAugment, ShiftAugment
 
-# The options that augmentations have, by name.
-
-
 Options = Mapping[str, Any]
 
 
 def option_names(make: Callable[..., Augmentation]) -> set[str]:
-    """Return the names of the options that an augmentation has."""
-    known = set(inspect.signature(make).parameters) - {"name", "size", "more"}
-    return known | (
+    """Return the option names of an augmentation."""
+    names = set(inspect.signature(make).parameters) - {"name", "size", "more"}
+    return names | (
         {"settings", "probability", "options"}
         if isinstance(make, type) and issubclass(make, ShiftAugment)
         else set()
@@ -35,33 +33,30 @@ def option_names(make: Callable[..., Augmentation]) -> set[str]:
 
 
 def refuse_unknown(name: str, make: Callable[..., Augmentation], options: Options) -> None:
-    """Raise an error at an option that the augmentation does not have."""
+    """Raise an error for options that an augmentation does not have."""
     if not isinstance(options, Mapping):
-        raise SoritesError(f"wanted options of {name} as a table of names and values, got {options!r}")
-    known = option_names(make)
+        raise SoritesError(f"The options of {name} must be a table, got {options!r}")
+    available = option_names(make)
     for key in options:
-        if key not in known:
-            has = ", ".join(sorted(known)) or "none"
-            raise UnknownName(f"option of the augmentation {name}", str(key), known, f"It has {has}.")
+        if key not in available:
+            listed = ", ".join(sorted(available)) or "none"
+            raise UnknownName(f"option of the augmentation {name}", str(key), available, f"It has {listed}.")
 
 
-# The cascade of AugMix and OpticsAugment, with weights from a flat Dirichlet distribution.
+# The cascade of AugMix and OpticsAugment.
 
 
-# The dimensions of the Dirichlet distribution: two weights that are used and two that only make
-# those smaller.
-PARTS = 4
+# Dimensions of the Dirichlet distribution: two weights are used, two only make those smaller.
+DIRICHLET_DIMENSIONS = 4
 
 
 class Cascade(Augmentation):
-    """AugMix first, OpticsAugment on its result, each with a weight of its own from one draw of
-    Dirichlet(1, 1, 1, 1).
+    """AugMix followed by OpticsAugment, with blending weights from one draw of Dirichlet(1, 1, 1, 1).
 
-    The first of the four numbers is AugMix's weight in the place of its Beta draw, the second
-    OpticsAugment's. Chained at full strength the two move images too far to be learnt from; here
-    both are seldom strong at once, because their weights sum to at most one. The paper calls the
-    weights uniform. They are not: each has the distribution Beta(1, 3), with a mean of 1/4 and
-    above 1/2 in one image of eight.
+    The first of the four numbers is the weight of AugMix instead of its Beta draw, the second that of
+    OpticsAugment. At full strength the two together distort images too much; here both are rarely strong at
+    once, since their weights sum to at most one. The paper calls the weights uniform, but each is Beta(1, 3)
+    distributed, with mean 1/4, and above 1/2 for one image in eight.
     """
 
     def __init__(
@@ -79,16 +74,16 @@ class Cascade(Augmentation):
         self.seed(torch.initial_seed())
 
     def weights(self, number: int) -> tuple[Tensor, Tensor]:
-        """Draw the weights of AugMix and of OpticsAugment for so many images."""
-        drawn = self.dirichlet(number, PARTS).float()
+        """Draw the weights of AugMix and OpticsAugment for ``number`` images."""
+        drawn = self.dirichlet(number, DIRICHLET_DIMENSIONS).float()
         return drawn[:, 0], drawn[:, 1]
 
     def augment(self, images: Tensor) -> Tensor:
-        mixed, blurred = self.weights(len(images))
-        return self.optics.mix(self.augmix.mix(images, mixed), blurred)
+        augmix_weights, optics_weights = self.weights(len(images))
+        return self.optics.mix(self.augmix.mix(images, augmix_weights), optics_weights)
 
 
-# The augmentations that have a name of their own; every other shift has its name too.
+# Named augmentations. In addition, every shift is available under its own name.
 NAMED: Mapping[str, Callable[..., Augmentation]] = {
     "none": NoAugment,
     "flip": Flip,
@@ -102,47 +97,48 @@ NAMED: Mapping[str, Callable[..., Augmentation]] = {
 
 
 def augmentation(spec: str, size: int, options: Options | None = None) -> Augmentation:
-    """Return an augmentation for images of ``size`` px by name: "none", "optics",
-    "optics,augmix", "cascade", "fog" ...
+    """Return an augmentation by name, such as ``"none"``, ``"optics"``, ``"cascade"`` or ``"fog"``.
 
-    Names with commas between them make a chain: each moves what the one before made, at its own
-    full strength and by its own draws. That is not the published combination, which is "cascade".
-    ``options`` are those of the one that is named; options under the name of an augmentation, such
-    as ``{"optics": {"scaled": 4}}``, go to that one wherever it takes part, and to none where it
-    does not.
+    Comma-separated names make a chain in which each augmentation is applied at full strength with its own
+    draws. The published combination of AugMix and OpticsAugment is ``"cascade"``, not a chain.
+
+    Args:
+        spec: Names, separated by commas.
+        size: Side of the images in px.
+        options: Options of a single augmentation, or tables by augmentation name, such as
+        ``{"optics": {"scaled": 4}}``; tables of augmentations that are not used are ignored.
     """
     names = _names(spec)
-    of_parts, others = _parted(names, options or {})
+    of_parts, others = _split_options(names, options or {})
     for name, value in of_parts.items():
         if not isinstance(value, Mapping):
-            raise SoritesError(
-                f"augmentation {spec}: wanted options of {name} as a table of names and values, got {value!r}"
-            )
+            raise SoritesError(f"augmentation {spec}: the options of {name} must be a table, got {value!r}")
     if len(names) == 1:
-        return _made(names[0], size, of_parts, others)
+        return _build(names[0], size, of_parts, others)
     if others:
         raise SoritesError(
-            f"augmentation {spec}: wanted the name of an augmentation before its options, such as "
+            f"augmentation {spec}: put options under the name of an augmentation, such as "
             f"{names[0]}.{next(iter(others))}; got {', '.join(map(str, others))}"
         )
-    return Chain([_made(name, size, of_parts, {}) for name in names], size)
+    return Chain([_build(name, size, of_parts, {}) for name in names], size)
 
 
 def of_recipe(names: str, size: int, options: Options) -> Augmentation | None:
-    """Return the augmentation that a recipe names, None for none; options that are for another one
-    are told by their key.
+    """Return the augmentation of a recipe (None for "none").
+
+    Misplaced options raise an error that shows the fix.
     """
     if names == "none":
         return None
     parts = _names(names)
-    has = [option_names(NAMED.get(name, ShiftAugment)) for name in parts]
-    for key, value in _parted(parts, options)[1].items():
+    option_sets = [option_names(NAMED.get(name, ShiftAugment)) for name in parts]
+    for key, value in _split_options(parts, options)[1].items():
         others = [name for name in (*parts, *NAMED) if key in option_names(NAMED.get(name, ShiftAugment))]
-        if others and (len(parts) > 1 or key not in has[0]):
+        if others and (len(parts) > 1 or key not in option_sets[0]):
             raise SoritesError(
-                f"augment.options: the augmentation {names} does not take {key} as it stands. Put it under"
-                f" the name of the one that it is for: options = {{ {others[0]} = {{ {key} ="
-                f" {json.dumps(value, default=str)} }} }}"
+                f"augment.options: the augmentation {names} has no plain option {key}. Put it under "
+                "the augmentation it belongs to: options = "
+                f"{{ {others[0]} = {{ {key} = {json.dumps(value, default=str)} }} }}"
             )
     return augmentation(names, size, options or None)
 
@@ -151,26 +147,27 @@ def _names(spec: str) -> list[str]:
     names = [name.strip() for name in spec.split(",")]
     for name in names:
         if name not in NAMED and name not in SHIFTS.names():
-            known = [*NAMED, *SHIFTS.names()]
+            available = [*NAMED, *SHIFTS.names()]
             raise UnknownName(
                 "augmentation",
                 name,
-                known,
-                f"There are {', '.join(NAMED)}, and every shift: sorites list shifts.",
+                available,
+                f"Available: {', '.join(NAMED)}, and every shift ({command('list', 'shifts')}).",
             )
     return names
 
 
-def _parted(names: Sequence[str], options: Options) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the options under the name of an augmentation, and the others; some options of
-    ``digital`` are named as shifts.
+def _split_options(names: Sequence[str], options: Options) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Split options into tables by augmentation name and plain options.
+
+    Some plain options of ``digital`` share their name with a shift.
     """
     shifts = {key for key, value in options.items() if key in SHIFTS.names() and isinstance(value, Mapping)}
     of_parts = {key: value for key, value in options.items() if key in NAMED or key in names or key in shifts}
     return of_parts, {key: value for key, value in options.items() if key not in of_parts}
 
 
-def _made(name: str, size: int, of_parts: Mapping[str, Options], others: Options) -> Augmentation:
+def _build(name: str, size: int, of_parts: Mapping[str, Options], others: Options) -> Augmentation:
     options = {**of_parts.get(name, {}), **others}
     if name == "cascade":
         options = {**{part: of_parts[part] for part in ("optics", "augmix") if part in of_parts}, **options}

@@ -1,4 +1,4 @@
-"""Use any shift of Sorites as an augmentation: images moved as an evaluation would move them."""
+"""Use any shift as an augmentation, with the same results as in evaluation."""
 
 from __future__ import annotations
 
@@ -15,14 +15,18 @@ from sorites.training.augment.base import Augmentation, as_images
 
 
 class ShiftAugment(Augmentation):
-    """Moves images by any shift of Sorites: ``ShiftAugment("fog")``, ``ShiftAugment("camera",
-    options={"grid": "val"})``.
+    """Applies a shift: ``ShiftAugment("fog")``, ``ShiftAugment("camera", options={"grid": "val"})``.
 
-    Each image is moved with ``probability``, to a setting drawn uniformly from ``stops``: severities
-    on the dial or settings of the grid, by default the shift's published levels or all its
-    settings. What the shift itself draws (a direction, a noise field) is drawn for each image
-    afresh. Shifts work on the CPU, one image at a time, on values that are not rounded; a batch
-    on another device travels there and back.
+    Random draws inside the shift (a direction, a noise field) differ for each image. Shifts run on the CPU,
+    one image at a time, on unrounded values; batches on other devices are copied there and back.
+
+    Args:
+        name: Name of the shift.
+        size: Side of the images in px.
+        settings: Severities or grid settings to draw from uniformly; by default the published levels, or all
+            settings.
+        probability: Probability of changing an image.
+        options: Options of the shift.
     """
 
     def __init__(
@@ -39,32 +43,30 @@ class ShiftAugment(Augmentation):
         published: Sequence[SettingValue] = self.shift.levels or self.shift.settings
         self.settings = tuple(published if settings is None else settings)
         if not self.settings:
-            raise SoritesError(
-                f"ShiftAugment: wanted at least one setting of the shift {name} to move images to, got none"
-            )
+            raise SoritesError(f"ShiftAugment: need at least one setting of the shift {name}, got none")
         if (
             isinstance(probability, bool)
             or not isinstance(probability, int | float)
             or not 0 <= probability <= 1
         ):
-            raise SoritesError(f"ShiftAugment: wanted a probability from 0 to 1, got {probability!r}")
+            raise SoritesError(f"ShiftAugment: probability must be from 0 to 1, got {probability!r}")
         self.probability = float(probability)
         self._name, self._options = name, dict(options or {})
 
     def augment(self, images_u8: Tensor) -> Tensor:
         number = len(images_u8)
-        moved = self.uniform(number) < self.probability
+        is_shifted = self.uniform(number) < self.probability
         settings = self.whole(number, below=len(self.settings)).tolist()
         seeds = self.whole(number, below=2**62).tolist()
         out = images_u8.clone()
-        places = torch.nonzero(moved)[:, 0]
-        if not len(places):
+        indices = torch.nonzero(is_shifted)[:, 0]
+        if not len(indices):
             return out
-        images = as_images(images_u8[places.to(images_u8.device)])
-        for place, image in zip(places.tolist(), images, strict=True):
-            rng = np.random.Generator(np.random.SFC64(seeds[place]))
-            image = self.shift(image, self.settings[settings[place]], rng)
-            out[place] = torch.from_numpy(np.ascontiguousarray(image.transpose(2, 0, 1))).to(
+        images = as_images(images_u8[indices.to(images_u8.device)])
+        for index, image in zip(indices.tolist(), images, strict=True):
+            rng = np.random.Generator(np.random.SFC64(seeds[index]))
+            image = self.shift(image, self.settings[settings[index]], rng)
+            out[index] = torch.from_numpy(np.ascontiguousarray(image.transpose(2, 0, 1))).to(
                 images_u8.device, images_u8.dtype
             )
         return out
@@ -77,13 +79,16 @@ class ShiftAugment(Augmentation):
         self.shift = shift(self._name, **self._options)
 
     def extra_repr(self) -> str:
-        return f"{self.shift.name!r}, stops={len(self.settings)}, probability={self.probability:g}"
+        return f"{self.shift.name!r}, settings={len(self.settings)}, probability={self.probability:g}"
 
 
 class LensAugment(ShiftAugment):
-    """Blurs images as real lenses do, a lens and a distance from the middle of its image drawn for each.
+    """Blurs images like real lenses do; lens and image height are drawn for each image.
 
-    ``lenses`` is a folder of traced lenses; without it the fifteen built-in ones are used.
+    Args:
+        size: Side of the images in px.
+        lenses: Folder of traced lenses; by default the fifteen built-in ones.
+        **more: Other arguments of ``ShiftAugment``.
     """
 
     def __init__(self, size: int | None = None, *, lenses: str | None = None, **more: Any) -> None:
@@ -92,10 +97,14 @@ class LensAugment(ShiftAugment):
 
 
 class CameraAugment(ShiftAugment):
-    """Photographs images on a screen, a setting of the published camera grid drawn for each.
+    """Simulates photographs of images on a screen, at a random setting of the published camera grid.
 
-    ``grid`` is val (64 manual settings), test (27) or both; train on val and test on test. The
-    automatic shots are drawn too.
+    Args:
+        size: Side of the images in px.
+        grid: ``"val"`` (64 manual settings), ``"test"`` (27) or ``"both"``, each with its auto-exposure
+            shots.
+        Train on val and test on test.
+        **more: Other arguments of ``ShiftAugment``.
     """
 
     def __init__(self, size: int | None = None, *, grid: str = "val", **more: Any) -> None:

@@ -1,6 +1,4 @@
-"""Explain why a model answers as it does: Grad-CAM and guided Grad-CAM, and the images of a run
-that flipped.
-"""
+"""Explain predictions: Grad-CAM, guided Grad-CAM, and explanations of a run's flipped images."""
 
 from sorites.training.explain.maps import grad_cam, guided_backprop, guided_grad_cam
 from sorites.training.explain.run import explain

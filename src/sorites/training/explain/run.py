@@ -1,6 +1,4 @@
-"""Explain the images of a run that flipped, and keep the explanations in its folder for the
-report.
-"""
+"""Explain the flipped images of a run, and store the explanations in the run folder for the report."""
 
 from __future__ import annotations
 
@@ -16,6 +14,7 @@ import polars as pl
 from sorites.analysis.sheet import images_of
 from sorites.core import CLEAN, ImageU8, Model, Sample
 from sorites.core.errors import SoritesError, UnknownName
+from sorites.core.messages import option
 from sorites.core.progress import Bar
 from sorites.core.rng import digest, fair_order
 from sorites.core.table import Table, read
@@ -37,60 +36,67 @@ from sorites.io.files import locked
 from sorites.models.torch_module import module_of
 from sorites.training.explain.maps import VERB, explained, heat, relief
 
-# Images of a run that flipped: right for one model and wrong for another, or right when clean and
-# wrong when shifted.
+# Flipped images: correct for one model but not the other, or correct clean but not shifted.
 
 
 Row = dict[str, Any]
-SIDE = ("image_id", "shift", "severity", "params", "model", "pred", "conf", "correct")
-ORDER = ("sample_id", "shift", "severity", "params")
+SIDE_COLUMNS = ("image_id", "shift", "severity", "params", "model", "pred", "conf", "correct")
+ORDER_COLUMNS = ("sample_id", "shift", "severity", "params")
 
 
 def changes(
     table: Table, models: Sequence[str], shifts: Sequence[str] = (), limit: int | None = None
 ) -> list[tuple[Row, Row]]:
-    """Return pairs of rows of the table: of two models for the same image, or of one model clean
-    and shifted.
+    """Return pairs of rows with different correctness: two models, or one model clean and shifted.
+
+    Per sample the mildest change is kept; fixed and broken samples alternate in a fixed shuffled order.
     """
-    rows = _judged(table, models)
-    _refuse_unknown(rows, shifts)
-    both = _between_models(rows, *models) if len(models) == 2 else _between_settings(rows)
-    chosen = both.filter(pl.col("shift").is_in(list(shifts))) if shifts else both
-    least = chosen.sort("severity", "image_id", nulls_last=True)
-    first = least.unique(["gained", "source", "sample_id", "shift"], keep="first", maintain_order=True)
-    fair = fair_order(first.to_dicts(), lambda row: [row[name] for name in ORDER])
-    gained, lost = ([row for row in fair if row["gained"] is direction] for direction in (True, False))
-    turns = [
-        row for pair in itertools.zip_longest(_once(gained), _once(lost)) for row in pair if row is not None
+    rows = _rated_rows(table, models)
+    _check_shifts(rows, shifts)
+    pairs = _between_models(rows, *models) if len(models) == 2 else _between_settings(rows)
+    chosen = pairs.filter(pl.col("shift").is_in(list(shifts))) if shifts else pairs
+    by_severity = chosen.sort("severity", "image_id", nulls_last=True)
+    mildest = by_severity.unique(
+        ["gained", "source", "sample_id", "shift"], keep="first", maintain_order=True
+    )
+    shuffled = fair_order(mildest.to_dicts(), lambda row: [row[name] for name in ORDER_COLUMNS])
+    gained, lost = ([row for row in shuffled if row["gained"] is direction] for direction in (True, False))
+    alternating = [
+        row
+        for pair in itertools.zip_longest(_first_per_sample(gained), _first_per_sample(lost))
+        for row in pair
+        if row is not None
     ]
-    return [_pair(row) for row in _once(turns)[:limit]]
+    return [_pair(row) for row in _first_per_sample(alternating)[:limit]]
 
 
-def _once(rows: Sequence[Row]) -> list[Row]:
-    """Return the first row of each image, in order."""
+def _first_per_sample(rows: Sequence[Row]) -> list[Row]:
+    """Return the first row of each sample, in order."""
     first: dict[tuple[str, str], Row] = {}
     for row in rows:
         first.setdefault((row["source"], row["sample_id"]), row)
     return list(first.values())
 
 
-def _judged(table: Table, models: Sequence[str]) -> pl.DataFrame:
-    told = pl.col("correct").is_not_null() & pl.col("error").is_null() & ~pl.col("probe").fill_null(False)
-    rows = table.lazy().filter((pl.col("output") == "label") & told & pl.col("model").is_in(list(models)))
-    return rows.select("source", "sample_id", "label", *SIDE).collect(engine="streaming")
+def _rated_rows(table: Table, models: Sequence[str]) -> pl.DataFrame:
+    rated = pl.col("correct").is_not_null() & pl.col("error").is_null() & ~pl.col("probe").fill_null(False)
+    rows = table.lazy().filter((pl.col("output") == "label") & rated & pl.col("model").is_in(list(models)))
+    return rows.select("source", "sample_id", "label", *SIDE_COLUMNS).collect(engine="streaming")
 
 
-def _refuse_unknown(rows: pl.DataFrame, shifts: Sequence[str]) -> None:
-    known = rows["shift"].unique().sort().to_list()
+def _check_shifts(rows: pl.DataFrame, shifts: Sequence[str]) -> None:
+    available = rows["shift"].unique().sort().to_list()
     for name in shifts:
-        if name not in known:
-            raise UnknownName("shift of this run", name, known, f"It has {', '.join(known) or 'none'}.")
+        if name not in available:
+            raise UnknownName(
+                "shift of this run", name, available, f"It has {', '.join(available) or 'none'}."
+            )
 
 
-def _between_models(rows: pl.DataFrame, one: str, other: str) -> pl.DataFrame:
-    """Pair two models by image; ``gained`` means that the second is right."""
-    first, second = (rows.filter(pl.col("model") == name) for name in (one, other))
-    paired = first.join(second.select(SIDE), on="image_id", suffix="_after").with_columns(
+def _between_models(rows: pl.DataFrame, first_model: str, second_model: str) -> pl.DataFrame:
+    """Pair two models by image; ``gained`` means that the second is correct."""
+    first, second = (rows.filter(pl.col("model") == name) for name in (first_model, second_model))
+    paired = first.join(second.select(SIDE_COLUMNS), on="image_id", suffix="_after").with_columns(
         image_id_after="image_id"
     )
     return paired.filter(pl.col("correct") != pl.col("correct_after")).with_columns(
@@ -99,16 +105,19 @@ def _between_models(rows: pl.DataFrame, one: str, other: str) -> pl.DataFrame:
 
 
 def _between_settings(rows: pl.DataFrame) -> pl.DataFrame:
-    """Pair every shifted image of a model with its clean one; ``gained`` means that the shifted one
-    is right.
+    """Pair every shifted image of a model with its clean one.
+
+    ``gained`` means that the shifted one is correct.
     """
-    clean, moved = (rows.filter(pl.col("shift") == CLEAN), rows.filter(pl.col("shift") != CLEAN))
-    after = moved.select("source", "sample_id", *(pl.col(name).alias(f"{name}_after") for name in SIDE))
+    clean, shifted = (rows.filter(pl.col("shift") == CLEAN), rows.filter(pl.col("shift") != CLEAN))
+    after = shifted.select(
+        "source", "sample_id", *(pl.col(name).alias(f"{name}_after") for name in SIDE_COLUMNS)
+    )
     paired = clean.join(after, on=["source", "sample_id"])
     changed = paired.filter(pl.col("correct") != pl.col("correct_after")).with_columns(
         gained=pl.col("correct_after")
     )
-    before = {name: pl.col(name).alias(f"{name}_before") for name in SIDE}
+    before = {name: pl.col(name).alias(f"{name}_before") for name in SIDE_COLUMNS}
     return changed.with_columns(**{f"{name}_before": column for name, column in before.items()}).with_columns(
         shift="shift_after", severity="severity_after", params="params_after"
     )
@@ -116,13 +125,13 @@ def _between_settings(rows: pl.DataFrame) -> pl.DataFrame:
 
 def _pair(row: Row) -> tuple[Row, Row]:
     shared = {name: row[name] for name in ("sample_id", "label")}
-    before = {name: row.get(f"{name}_before", row[name]) for name in SIDE}
-    return {**shared, **before}, {**shared, **{name: row[f"{name}_after"] for name in SIDE}}
+    before = {name: row.get(f"{name}_before", row[name]) for name in SIDE_COLUMNS}
+    return {**shared, **before}, {**shared, **{name: row[f"{name}_after"] for name in SIDE_COLUMNS}}
 
 
-# Rises when the same model and image would be drawn otherwise.
+# Increment when the same model and image would be drawn differently.
 VERSION = 1
-LIMIT = 12
+DEFAULT_LIMIT = 12
 Target = Literal["prediction", "ground_truth"]
 
 
@@ -131,109 +140,120 @@ def explain(
     models: Sequence[str] = (),
     *,
     shifts: Sequence[str] = (),
-    limit: int | None = LIMIT,
+    limit: int | None = DEFAULT_LIMIT,
     target: str = "prediction",
     layer: str | Mapping[str, str] | None = None,
     bar: Bar | None = None,
 ) -> tuple[Change, ...]:
-    """Explain images that flipped between two models, or for one model between clean and
-    shifted, and return them.
+    """Explain images that flipped between two models, or for one model between clean and shifted.
 
-    ``target`` is the class whose evidence is shown: each model's prediction, or the truth.
-    ``layer`` names the layer whose maps are used, for all models or by model. What the folder holds
-    already is not made again; another class or layer replaces it.
+    Existing explanations in the run folder are reused; a different target or layer replaces them.
+
+    Args:
+        run: A run folder or its table.
+        models: One model, or two to compare; by default those of the run.
+        shifts: Restrict to these shifts.
+        limit: Maximum number of flips to explain.
+        target: Explain the evidence for each model's ``"prediction"`` or for the ``"ground_truth"``.
+        layer: Layer whose maps are used, for all models or by model name.
+        bar: Creates a progress bar.
+
+    Returns:
+        The explained flips.
     """
     folder = run.folder if isinstance(run, RunTable) else Path(run)
     if target not in get_args(Target):
-        raise SoritesError(f"--target wants prediction or truth, got {target!r}")
+        raise SoritesError(
+            f"{option('target', None)} must be one of {', '.join(get_args(Target))}; got {target!r}"
+        )
     if limit is not None and limit < 1:
-        raise SoritesError(f"--limit wants a whole number above 0, got {limit}")
+        raise SoritesError(f"{option('limit', None)} must be at least 1, got {limit}")
     info = read_info(folder)
     names = _names(info, models)
     plan = run.plan if isinstance(run, RunTable) else _plan(folder, info, names)
     for name in names:
-        _refuse_model(folder, info, plan.models[name])
+        _check_model(folder, info, plan.models[name])
     work = _Work(folder, plan, target, _layers(layer, names))
     with locked(folder):
-        before = _still_true(folder, read_changes(folder))
+        before = _unchanged(folder, read_changes(folder))
         todo = changes(read(folder), names, shifts, limit)
         tick = bar("explaining", len(todo)) if bar else lambda n: None
-        made, found = {change.key: change for change in before}, list[Change]()
-        for change in work.explained(todo, {side.file: side for one in before for side in one.sides}):
+        recorded, explained = {change.key: change for change in before}, list[Change]()
+        for change in work.explained(todo, {side.file: side for earlier in before for side in earlier.sides}):
             if change is not None:
-                found.append(change)
-                made[change.key] = change
-                write_changes(folder, list(made.values()))
+                explained.append(change)
+                recorded[change.key] = change
+                write_changes(folder, list(recorded.values()))
             tick(1)
-    return tuple(found)
+    return tuple(explained)
 
 
 def _names(info: Mapping[str, Any], models: Sequence[str]) -> list[str]:
     """Return the one or two models to explain."""
-    known = list(info["models"])
-    names = list(dict.fromkeys(models)) or known
+    available = list(info["models"])
+    names = list(dict.fromkeys(models)) or available
     for name in names:
-        if name not in known:
-            raise UnknownName("model of this run", name, known, f"It has {', '.join(known)}.")
+        if name not in available:
+            raise UnknownName("model of this run", name, available, f"It has {', '.join(available)}.")
     if len(names) > 2:
         raise SoritesError(
-            f"wanted one model or two to compare; the run has {', '.join(known)}. Name them: --model A"
-            " --model B"
+            f"Expected one model, or two to compare; the run has {', '.join(available)}. Choose with "
+            f"{option('model', 'NAME')}."
         )
     return names
 
 
 def _plan(folder: Path, info: Mapping[str, Any], names: Sequence[str]) -> Plan:
-    """Make the plan of a run folder again, with the models that are explained."""
+    """Rebuild the plan of a run folder with the models to explain."""
     refuse_attacks(folder)
     if "imported" in info:
-        raise SoritesError(
-            f"{folder} was made of prediction files by sorites import: it has no images to explain"
-        )
+        raise SoritesError(f"{folder} was imported from prediction files, so it has no images to explain")
     suite = suite_of(info)
     specs = dict(zip(suite.model_names, suite.models, strict=True))
-    alone = {
+    changes = {
         "models": tuple(specs[name] for name in names),
         "fit": None,
         "scorers": (),
         "scorers_if_fitted": (),
     }
-    return guard(made_again(folder, info, suite.model_copy(update=alone)), read_manifest(folder))
+    return guard(made_again(folder, info, suite.model_copy(update=changes)), read_manifest(folder))
 
 
-def _refuse_model(folder: Path, info: Mapping[str, Any], model: Model) -> None:
+def _check_model(folder: Path, info: Mapping[str, Any], model: Model) -> None:
     module_of(model, VERB)
     then = info["models"][model.name]
     if then != model.version:
         raise SoritesError(
-            f"{model.name} has other weights than those that {folder} looked at (version {then} there,"
-            f" {model.version} here), so that it would explain other answers. Run it again with another --out"
-            " DIR."
+            f"The weights of {model.name} have changed since {folder} was run (version {then} "
+            f"there, {model.version} now). Run again with another {option('out', 'DIR')}."
         )
 
 
-def _layers(given: str | Mapping[str, str] | None, names: Sequence[str]) -> dict[str, str]:
-    if isinstance(given, Mapping):
-        unknown = next((name for name in given if name not in names), None)
+def _layers(layer: str | Mapping[str, str] | None, names: Sequence[str]) -> dict[str, str]:
+    if isinstance(layer, Mapping):
+        unknown = next((name for name in layer if name not in names), None)
         if unknown is not None:
-            raise UnknownName("model to explain", unknown, names, f"There are {', '.join(names)}.")
-        return dict(given)
-    return dict.fromkeys(names, given) if given else {}
+            raise UnknownName("model to explain", unknown, names, f"Available: {', '.join(names)}.")
+        return dict(layer)
+    return dict.fromkeys(names, layer) if layer else {}
 
 
-def _still_true(folder: Path, before: Sequence[Change]) -> list[Change]:
-    """Return the changes whose rows are still those of the table: images that changed were judged again."""
+def _unchanged(folder: Path, before: Sequence[Change]) -> list[Change]:
+    """Return the explanations whose predictions still match the table.
+
+    Changed images were evaluated again.
+    """
     import polars as pl
 
     images = [side.image_id for change in before for side in change.sides]
     rows = read(folder).filter(pl.col("image_id").is_in(images), pl.col("output") == "label")
-    known = {
+    rows_by_key = {
         (row["image_id"], row["model"]): row
         for row in rows.select("image_id", "model", "pred", "conf").collect().to_dicts()
     }
 
     def same(side: Side) -> bool:
-        row = known.get((side.image_id, side.model))
+        row = rows_by_key.get((side.image_id, side.model))
         return row is not None and (row["pred"], row["conf"]) == (side.pred, side.conf)
 
     return [change for change in before if all(same(side) for side in change.sides)]
@@ -241,7 +261,7 @@ def _still_true(folder: Path, before: Sequence[Change]) -> list[Change]:
 
 @dataclass
 class _Work:
-    """Explains changes one by one: makes their images again and asks the models where they looked."""
+    """Explains flips one by one."""
 
     folder: Path
     plan: Plan
@@ -251,19 +271,19 @@ class _Work:
     def explained(
         self, pairs: Sequence[tuple[Row, Row]], before: Mapping[str, Side]
     ) -> Iterator[Change | None]:
-        """Yield a change per pair of rows, or None where its images cannot be made again."""
+        """Yield an explanation per pair of rows, or None if its images cannot be recreated."""
         samples = {
             (shift, sample.id): sample for shift, group in self.plan.groups.items() for sample in group
         }
         for pair in pairs:
             files = [self._file(row) for row in pair]
-            done = [before[file] for file in files if file in before and self._is_there(file)]
-            if len(done) < 2:
+            sides = [before[file] for file in files if file in before and self._is_complete(file)]
+            if len(sides) < 2:
                 images = images_of(self.plan, pair[0]["sample_id"], {row["image_id"] for row in pair})
                 if not all(row["image_id"] in images for row in pair):
                     yield None
                     continue
-                done = [
+                sides = [
                     self._side(row, file, images[row["image_id"]], samples[row["shift"], row["sample_id"]])
                     for row, file in zip(pair, files, strict=True)
                 ]
@@ -271,14 +291,17 @@ class _Work:
                 "models" if pair[0]["model"] != pair[1]["model"] else "settings"
             )
             yield Change(
-                between=kind, sample_id=pair[0]["sample_id"], label=pair[0]["label"], sides=(done[0], done[1])
+                between=kind,
+                sample_id=pair[0]["sample_id"],
+                label=pair[0]["label"],
+                sides=(sides[0], sides[1]),
             )
 
-    def _is_there(self, file: str) -> bool:
+    def _is_complete(self, file: str) -> bool:
         return all(image_file(self.folder, file, kind).exists() for kind in KINDS)
 
     def _file(self, row: Row) -> str:
-        """Return the name of a side: another model, layer, class or answer has another."""
+        """Return the file name of a side, unique for its image, model, layer, target and prediction."""
         name = row["model"]
         version = self.plan.models[name].version
         parts = (
@@ -293,31 +316,29 @@ class _Work:
         return digest(VERSION, *parts, size=8).hex()
 
     def _label(self, row: Row) -> int:
-        """Return the class to explain, as a label of the suite: the answer, where the model does
-        not have the true class.
-        """
+        """Return the class to explain; the prediction if the model lacks the ground-truth class."""
         ground_truth = self.target == "ground_truth" and row["label"] in self._columns(row["model"])
         return int(row["label"] if ground_truth else row["pred"])
 
     def _columns(self, model: str) -> dict[int, int]:
-        """Return the column of a model's logits for each label of the suite that it has."""
+        """Map the labels that a model has to columns of its logits."""
         columns = self.plan.columns[model]
         return dict(zip(columns.labels.tolist(), columns.places.tolist(), strict=True))
 
     def _side(self, row: Row, file: str, image: ImageU8, sample: Sample) -> Side:
-        """Explain one answer and write its images."""
+        """Explain one prediction and write its images."""
         model, framed = self.plan.models[row["model"]], self.plan.is_framed(sample)
-        given = self.layers.get(model.name)
+        layer_name = self.layers.get(model.name)
         column = self._columns(model.name)[self._label(row)]
-        cams, guided, layer = explained(model, [image], [column], layer=given, framed=framed)
-        seen = np.asarray(model.prepare(np.array(image), framed))
-        drawn = {
-            "seen": seen.astype(np.uint8),
-            "cam": heat(seen.astype(np.float32), cams[0]),
+        cams, guided, layer = explained(model, [image], [column], layer=layer_name, framed=framed)
+        model_input = np.asarray(model.prepare(np.array(image), framed))
+        images = {
+            "seen": model_input.astype(np.uint8),
+            "cam": heat(model_input.astype(np.float32), cams[0]),
             "guided": relief(guided[0]),
         }
         for kind in KINDS:
-            write_image(drawn[kind], image_file(self.folder, file, kind))
+            write_image(images[kind], image_file(self.folder, file, kind))
         about = {
             name: row[name]
             for name in ("image_id", "shift", "severity", "params", "model", "pred", "conf", "correct")

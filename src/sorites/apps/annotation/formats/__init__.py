@@ -1,6 +1,4 @@
-"""Export and import labellings: tables, FOCUS's database, files of Label Studio and VIA, COCO
-boxes, facts of a run.
-"""
+"""Export and import labellings: tables, FOCUS's database, Label Studio, VIA, COCO boxes, and run facts."""
 
 from sorites.apps.annotation.formats.convert import read_into, write
 

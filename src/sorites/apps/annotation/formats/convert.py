@@ -1,4 +1,4 @@
-"""Write and read a labelling in every format."""
+"""Export and import labellings in any supported format."""
 
 from __future__ import annotations
 
@@ -13,43 +13,61 @@ from sorites.apps.annotation.formats import label_studio, tables, via
 from sorites.apps.annotation.formats.rows import Answered, Labelled, labelled
 from sorites.apps.annotation.store import add_annotator, create, opened, task_of, writing
 from sorites.apps.annotation.task import Task, load, parse
-from sorites.apps.annotation.values import checked_value
+from sorites.apps.annotation.values import validate_value
 from sorites.core.errors import SoritesError, UnknownName
+from sorites.core.messages import option
 from sorites.core.rng import digest
 from sorites.io.paths import is_file
 
 Write = Callable[[Task, list[Labelled], Path], int]
 Read = Callable[[Path, Task], Iterable[Labelled]]
 WRITERS: dict[str, Write] = {
-    "csv": tables.write_table, "focus": tables.write_focus, "label_studio": label_studio.write, "via2": via.write_via2, "via3": via.write_via3,
-    "coco": tables.write_coco, "facts": tables.write_facts,
-}  # fmt: skip
+    "csv": tables.write_table,
+    "focus": tables.write_focus,
+    "label_studio": label_studio.write,
+    "via2": via.write_via2,
+    "via3": via.write_via3,
+    "coco": tables.write_coco,
+    "facts": tables.write_facts,
+}
 READERS: dict[str, Read] = {
-    "csv": tables.read_table, "focus": tables.read_focus, "label_studio": label_studio.read, "via2": via.read_via2, "via3": via.read_via3,
+    "csv": tables.read_table,
+    "focus": tables.read_focus,
+    "label_studio": label_studio.read,
+    "via2": via.read_via2,
+    "via3": via.read_via3,
     "coco": tables.read_coco,
-}  # fmt: skip
-# The formats that can hold the answers of several people to one image.
-FOR_ALL = ("csv", "label_studio")
-# The tasks of formats that say what is asked.
-DEFAULTS: dict[str, Callable[[Path], str]] = {
+}
+# Formats that can store several answers per image.
+MULTI_ANSWER_FORMATS = ("csv", "label_studio")
+# Default tasks of formats that imply one.
+DEFAULT_TASKS: dict[str, Callable[[Path], str]] = {
     "focus": lambda path: load("context")[1],
     "coco": tables.task_text,
 }
 
 
 def write(path: Path, name: str, out: Path, *, all_answers: bool = False) -> int:
-    """Write a labelling in a format, and return how many images it holds."""
+    """Export a labelling, and return its number of images.
+
+    Args:
+        path: The labelling.
+        name: Name of a format in ``WRITERS``.
+        out: Output file.
+        all_answers: Write the answers of all annotators instead of the chosen ones.
+    """
     if name not in WRITERS:
-        raise UnknownName("format", name, WRITERS, f"There are {', '.join(WRITERS)}.")
-    if all_answers and name not in FOR_ALL:
+        raise UnknownName("format", name, WRITERS, f"Available: {', '.join(WRITERS)}.")
+    if all_answers and name not in MULTI_ANSWER_FORMATS:
         raise SoritesError(
-            f"the format {name} holds one answer an image; leave out --all, or choose {' or '.join(FOR_ALL)}"
+            f"the format {name} stores one answer per image; drop {option('all')}, or use "
+            f"{' or '.join(MULTI_ANSWER_FORMATS)}"
         )
     with opened(path) as database:
         task = task_of(database)
         rows = list(labelled(database, task, all_answers))
     if not rows:
-        raise SoritesError(f"{path} holds no answers yet")
+        raise SoritesError(f"{path} has no answers yet")
     return WRITERS[name](task, rows, out)
 
 
@@ -62,36 +80,44 @@ def read_into(
     annotator: str = "imported",
     known: bool = False,
 ) -> int:
-    """Take the answers of a file into a labelling, made if new; return for how many images.
+    """Import the answers in a file into a new or existing labelling, and return the number of images.
 
-    What is there is not doubled.
+    Answers that were imported before are skipped.
+
+    Args:
+        file: The file to import.
+        name: Name of a format in ``READERS``.
+        out: The labelling.
+        task: Task of a new labelling.
+        annotator: Annotator of answers without one.
+        known: Import as known answers.
     """
     if name not in READERS:
-        raise UnknownName("format", name, READERS, f"There are {', '.join(READERS)}.")
+        raise UnknownName("format", name, READERS, f"Available: {', '.join(READERS)}.")
     if not is_file(file):
-        raise SoritesError(f"there is no file {file}")
+        raise SoritesError(f"File {file} not found")
     if not is_file(out):
-        text = load(task)[1] if task else DEFAULTS[name](file) if name in DEFAULTS else None
+        text = load(task)[1] if task else DEFAULT_TASKS[name](file) if name in DEFAULT_TASKS else None
         if text is None:
             raise SoritesError(
-                f"{out} is new: say what was asked with --task in_class, context, visible, boxes or a .toml"
-                " file"
+                f"{out} is new; choose its task with {option('task', 'TASK')}: in_class, context, "
+                "visible, boxes or a .toml file"
             )
         rows = list(READERS[name](file, parse(text)))
         create(out, text, {"source": "", "seed": "0"})
     with opened(out, write=True) as database:
-        asked = task_of(database)
-        rows = list(READERS[name](file, asked))
+        stored_task = task_of(database)
+        rows = list(READERS[name](file, stored_task))
         if not rows:
             raise SoritesError(
-                f"{file} holds no answers to {', '.join(question.id for question in asked.questions)}"
+                f"{file} has no answers to {', '.join(question.id for question in stored_task.questions)}"
             )
         with writing(database):
-            _take(database, asked, rows, annotator, known)
+            _store(database, stored_task, rows, annotator, known)
     return len(rows)
 
 
-def _take(
+def _store(
     database: sqlite3.Connection, task: Task, rows: list[Labelled], annotator: str, known: bool
 ) -> None:
     for row in rows:
@@ -100,56 +126,75 @@ def _take(
         add_known(database, {row.image: _checked(task, row.answers[0]) for row in rows})
         return
     for row in rows:
-        for one in row.answers:
-            _answer(database, task, row, one, one.annotator or annotator)
+        for answer in row.answers:
+            _store_answer(database, task, row, answer, answer.annotator or annotator)
 
 
-def _checked(task: Task, one: Answered) -> dict[str, object]:
-    return {question: checked_value(task.question(question), value) for question, value in one.values.items()}
+def _checked(task: Task, answer: Answered) -> dict[str, object]:
+    return {
+        question: validate_value(task.question(question), value) for question, value in answer.values.items()
+    }
 
 
 def _add_image(database: sqlite3.Connection, task: Task, row: Labelled) -> None:
     database.execute(
         """INSERT INTO images (name, image_id, sample_id, shown_class, shift, severity, width, height, wanted)
           VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
-          ON CONFLICT (name) DO UPDATE SET width = coalesce(width, excluded.width), height = coalesce(height, excluded.height)""",
-        (row.image, row.facts.get("image_id"), row.facts.get("sample_id") or row.image, row.facts.get("class"),
-         row.facts.get("shift"), row.facts.get("severity"), row.width, row.height, task.annotators),
-    )  # fmt: skip
+          ON CONFLICT (name) DO UPDATE SET
+            width = coalesce(width, excluded.width), height = coalesce(height, excluded.height)""",
+        (
+            row.image,
+            row.facts.get("image_id"),
+            row.facts.get("sample_id") or row.image,
+            row.facts.get("class"),
+            row.facts.get("shift"),
+            row.facts.get("severity"),
+            row.width,
+            row.height,
+            task.annotators,
+        ),
+    )
 
 
-def _answer(database: sqlite3.Connection, task: Task, row: Labelled, one: Answered, annotator: str) -> None:
-    """Keep one imported answer as a click of its own; the same answer of the same person is kept once."""
+def _store_answer(
+    database: sqlite3.Connection, task: Task, row: Labelled, answer: Answered, annotator: str
+) -> None:
+    """Store an imported answer as a click; each annotator's answer is stored once."""
     image = database.execute("SELECT id FROM images WHERE name = ?", (row.image,)).fetchone()["id"]
     click = digest("import", annotator, row.image, size=16).hex()
     if database.execute("SELECT 1 FROM clicks WHERE click = ?", (click,)).fetchone():
         return
-    who, batch = _person(database, annotator)
-    place = database.execute("SELECT count(*) FROM assignments WHERE batch = ?", (batch,)).fetchone()[0]
-    made = database.execute(
+    who, batch = _importer(database, annotator)
+    position = database.execute("SELECT count(*) FROM assignments WHERE batch = ?", (batch,)).fetchone()[0]
+    assignment = database.execute(
         "INSERT INTO assignments (batch, annotator, image, place, role) VALUES (?, ?, ?, ?, 'work')",
-        (batch, who, image, place),
+        (batch, who, image, position),
     )
     database.execute("UPDATE images SET given = given + 1 WHERE id = ?", (image,))
     try:
-        sent = {"assignment": made.lastrowid, "action": "answer", "value": one.values, "seconds": one.seconds}
-        keep(database, task, who, click, sent)
+        content = {
+            "assignment": assignment.lastrowid,
+            "action": "answer",
+            "value": answer.values,
+            "seconds": answer.seconds,
+        }
+        keep(database, task, who, click, content)
     except SoritesError as error:
         raise SoritesError(f"{row.image}: {error}") from error
 
 
-def _person(database: sqlite3.Connection, name: str) -> tuple[int, int]:
-    """Return the number of whoever gave imported answers, and of the batch that holds them."""
-    found = database.execute("SELECT id FROM annotators WHERE name = ?", (name,)).fetchone()
-    who = found["id"] if found else add_annotator(database, name, "imported")
+def _importer(database: sqlite3.Connection, name: str) -> tuple[int, int]:
+    """Return the ids of the annotator of imported answers and of the batch for them."""
+    row = database.execute("SELECT id FROM annotators WHERE name = ?", (name,)).fetchone()
+    who = row["id"] if row else add_annotator(database, name, "imported")
     batch = database.execute(
         "SELECT id FROM batches WHERE annotator = ? AND kind = 'imported'", (who,)
     ).fetchone()
     if batch is not None:
         return who, batch["id"]
     now = time.time()
-    made = database.execute(
+    inserted = database.execute(
         "INSERT INTO batches (annotator, kind, made, last, closed) VALUES (?, 'imported', ?, ?, NULL)",
         (who, now, now),
     )
-    return who, int(made.lastrowid or 0)
+    return who, int(inserted.lastrowid or 0)

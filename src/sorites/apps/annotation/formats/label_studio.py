@@ -1,9 +1,7 @@
-"""Label Studio's JSON: a list of tasks with annotations, and beside it the labelling configuration
-that fits it.
+"""Label Studio JSON: a list of tasks with annotations, plus the matching labelling configuration in XML.
 
-Choices, ratings, texts and rectangles are results of the controls named by question; rectangles are
-in percent of the image. The key ``image`` of a task's data holds the name that the image has
-here.
+Choices, numbers, texts and rectangles are results of controls named after the questions; rectangles are in
+percent of the image. The key ``picture`` of a task's data is the name of the image in the labelling.
 """
 
 from __future__ import annotations
@@ -23,14 +21,16 @@ from sorites.core.rng import digest
 from sorites.io.files import write_bytes
 from sorites.io.readers import json_file
 
-LOCAL = "/data/local-files/?d="
+LOCAL_PREFIX = "/data/local-files/?d="
 IMAGE = "image"
+# The key of the image's name in a task's data; ``image`` is the address that Label Studio displays.
+NAME_KEY = "picture"
 
 
 def write(task: Task, rows: list[Labelled], out: Path) -> int:
     """Write the tasks to a JSON file, and the configuration to an XML file of the same name."""
-    made = [_task(task, number, row) for number, row in enumerate(rows, 1)]
-    write_bytes((json.dumps(made, indent=1, ensure_ascii=False) + "\n").encode(), out)
+    tasks = [_task(task, number, row) for number, row in enumerate(rows, 1)]
+    write_bytes((json.dumps(tasks, indent=1, ensure_ascii=False) + "\n").encode(), out)
     write_bytes(configuration(task).encode(), out.with_suffix(".xml"))
     return len(rows)
 
@@ -41,25 +41,30 @@ def _task(task: Task, number: int, row: Labelled) -> dict[str, Any]:
         for key, value in row.facts.items()
         if value is not None and key not in ("width", "height", "image")
     }
-    annotations = [_annotation(task, number * 1000 + i, row, one) for i, one in enumerate(row.answers, 1)]
-    data = {IMAGE: f"{LOCAL}{row.image}", "image": row.image, **facts}
+    annotations = [
+        _annotation(task, number * 1000 + i, row, answer) for i, answer in enumerate(row.answers, 1)
+    ]
+    data = {IMAGE: f"{LOCAL_PREFIX}{row.image}", NAME_KEY: row.image, **facts}
     return {"id": number, "data": data, "annotations": annotations, "predictions": []}
 
 
-def _annotation(task: Task, number: int, row: Labelled, one: Answered) -> dict[str, Any]:
+def _annotation(task: Task, number: int, row: Labelled, answer: Answered) -> dict[str, Any]:
     results = [
-        result for q in task.questions if q.id in one.values for result in _results(q, one.values[q.id], row)
+        result
+        for q in task.questions
+        if q.id in answer.values
+        for result in _results(q, answer.values[q.id], row)
     ]
-    made: dict[str, Any] = {
+    annotation: dict[str, Any] = {
         "id": number,
         "result": results,
         "was_cancelled": False,
         "ground_truth": False,
-        "lead_time": one.seconds,
+        "lead_time": answer.seconds,
     }
-    if one.annotator:
-        made["completed_by"] = {"email": one.annotator}
-    return made
+    if answer.annotator:
+        annotation["completed_by"] = {"email": answer.annotator}
+    return annotation
 
 
 def _results(question: Question, value: Value, row: Labelled) -> Iterator[dict[str, Any]]:
@@ -73,13 +78,13 @@ def _results(question: Question, value: Value, row: Labelled) -> Iterator[dict[s
                 **_rectangle(box, *row.size()),
             }
         return
-    kind, held = {
+    kind, content = {
         "single": ("choices", {"choices": [value]}),
         "several": ("choices", {"choices": value}),
         "scale": ("number", {"number": value}),
         "text": ("textarea", {"text": [value]}),
     }[question.kind]
-    yield {"id": _id(row, question, 0), **base, "type": kind, "value": held}
+    yield {"id": _id(row, question, 0), **base, "type": kind, "value": content}
 
 
 def _id(row: Labelled, question: Question, number: int) -> str:
@@ -106,38 +111,36 @@ def configuration(task: Task) -> str:
 
 def _control(question: Question) -> str:
     head = f"  <Header value={quoteattr(question.ask)}/>\n  "
-    need = "" if question.optional or question.kind == "boxes" else ' required="true"'
+    required = "" if question.optional or question.kind == "boxes" else ' required="true"'
     names = f'name="{question.id}" toName="{IMAGE}"'
     if question.kind == "scale":
-        return f'{head}<Number {names} min="{question.low}" max="{question.high}" step="1"{need}/>'
+        return f'{head}<Number {names} min="{question.low}" max="{question.high}" step="1"{required}/>'
     if question.kind == "text":
-        return f"{head}<TextArea {names}{need}/>"
+        return f"{head}<TextArea {names}{required}/>"
     tag, inner = ("RectangleLabels", "Label") if question.kind == "boxes" else ("Choices", "Choice")
-    how = (
+    choice = (
         ""
         if question.kind == "boxes"
         else f' choice="{"multiple" if question.kind == "several" else "single"}"'
     )
     words = "".join(f"\n    <{inner} value={quoteattr(value)}/>" for value in question.values)
-    return f"{head}<{tag} {names}{how}{need}>{words}\n  </{tag}>"
+    return f"{head}<{tag} {names}{choice}{required}>{words}\n  </{tag}>"
 
 
 def read(path: Path, task: Task) -> Iterator[Labelled]:
-    """Yield the images of an export of Label Studio (JSON, not JSON-MIN) with their annotations,
-    cancelled ones left out.
-    """
-    found = json_file(path, "a list of tasks, as Label Studio exports it")
-    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
-        raise SoritesError(f"{path}: wanted a list of tasks, as Label Studio exports it")
-    for number, one in enumerate(found, 1):
+    """Yield the images of a Label Studio export (JSON, not JSON-MIN), without cancelled annotations."""
+    tasks = json_file(path, "a list of tasks, as Label Studio exports it")
+    if not isinstance(tasks, list) or not all(isinstance(item, dict) for item in tasks):
+        raise SoritesError(f"{path}: expected a list of tasks, as Label Studio exports it")
+    for number, item in enumerate(tasks, 1):
         where = f"{path}, task {number}"
         try:
-            answers, size = _answers(task, one.get("annotations") or [])
-            data = one.get("data") or {}
-            name = str(data["image"]) if data.get("image_id") else image_name(_name(data), where)
+            answers, size = _answers(task, item.get("annotations") or [])
+            data = item.get("data") or {}
+            name = str(data[NAME_KEY]) if data.get("image_id") else image_name(_name(data), where)
         except (KeyError, TypeError, AttributeError, ValueError, ZeroDivisionError) as error:
             raise SoritesError(
-                f"{where}: it is not what Label Studio writes ({type(error).__name__}: {error})"
+                f"{where}: not a Label Studio task ({type(error).__name__}: {error})"
             ) from error
         if answers:
             facts = {key: data.get(key) for key in ("image_id", "sample_id", "class", "shift", "severity")}
@@ -145,9 +148,9 @@ def read(path: Path, task: Task) -> Iterator[Labelled]:
 
 
 def _name(data: Mapping[str, Any]) -> str:
-    """Return the name of a task's image: ours if it is there, else what its address ends in."""
-    if "image" in data:
-        return str(data["image"])
+    """Return the name of a task's image: ours if present, otherwise from its address."""
+    if NAME_KEY in data:
+        return str(data[NAME_KEY])
     address = urlsplit(str(data[IMAGE]))
     local = parse_qs(address.query).get("d")
     return local[0] if local else address.path.lstrip("/")
@@ -156,46 +159,50 @@ def _name(data: Mapping[str, Any]) -> str:
 def _answers(
     task: Task, annotations: Sequence[Mapping[str, Any]]
 ) -> tuple[list[Answered], tuple[int | None, int | None]]:
-    found, size = [], (None, None)
-    for one in annotations:
-        if one.get("was_cancelled"):
+    answers, size = [], (None, None)
+    for annotation in annotations:
+        if annotation.get("was_cancelled"):
             continue
-        values, size = _values(task, one["result"], size)
-        by = one.get("completed_by")
+        values, size = _values(task, annotation["result"], size)
+        author = annotation.get("completed_by")
         name = (
-            by.get("email") or str(by.get("id", ""))
-            if isinstance(by, Mapping)
-            else f"label studio {by}"
-            if by
+            author.get("email") or str(author.get("id", ""))
+            if isinstance(author, Mapping)
+            else f"label studio {author}"
+            if author
             else ""
         )
-        found.append(Answered(values, name, one.get("lead_time")))
-    return found, size
+        answers.append(Answered(values, name, annotation.get("lead_time")))
+    return answers, size
 
 
 def _values(
     task: Task, results: Sequence[Mapping[str, Any]], size: tuple[Any, Any]
 ) -> tuple[dict[str, Value], tuple[Any, Any]]:
-    asked = {question.id: question for question in task.questions}
+    questions = {question.id: question for question in task.questions}
     values: dict[str, Value] = {question.id: [] for question in task.questions if question.kind == "boxes"}
     for result in results:
-        question = asked.get(result.get("from_name", ""))
+        question = questions.get(result.get("from_name", ""))
         if question is None:
             continue
-        held = result["value"]
+        content = result["value"]
         if question.kind == "boxes":
             size = (int(result["original_width"]), int(result["original_height"]))
-            values[question.id].append(_box(held, *size))
+            values[question.id].append(_box(content, *size))
         elif question.kind in ("single", "several"):
-            values[question.id] = held["choices"][0] if question.kind == "single" else sorted(held["choices"])
+            values[question.id] = (
+                content["choices"][0] if question.kind == "single" else sorted(content["choices"])
+            )
         elif question.kind == "scale":
-            values[question.id] = int(held["number"] if "number" in held else held["rating"])
+            values[question.id] = int(content["number"] if "number" in content else content["rating"])
         else:
-            values[question.id] = "\n".join(held["text"]) if isinstance(held["text"], list) else held["text"]
+            values[question.id] = (
+                "\n".join(content["text"]) if isinstance(content["text"], list) else content["text"]
+            )
     return values, size
 
 
-def _box(held: Mapping[str, Any], width: int, height: int) -> dict[str, Any]:
-    x, y, across, down = (float(held[key]) for key in ("x", "y", "width", "height"))
-    corners = [x * width, y * height, (x + across) * width, (y + down) * height]
-    return {"box": [round(corner / 100, 2) for corner in corners], "label": held["rectanglelabels"][0]}
+def _box(content: Mapping[str, Any], width: int, height: int) -> dict[str, Any]:
+    x, y, box_width, box_height = (float(content[key]) for key in ("x", "y", "width", "height"))
+    corners = [x * width, y * height, (x + box_width) * width, (y + box_height) * height]
+    return {"box": [round(corner / 100, 2) for corner in corners], "label": content["rectanglelabels"][0]}

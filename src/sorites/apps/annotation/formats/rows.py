@@ -1,4 +1,4 @@
-"""Answers between a labelling and a file: one record per image, with the answers of one or more people."""
+"""Records exchanged between labellings and file formats: one per image, with one or more answers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from sorites.apps.annotation.answers import chosen_of, judged
+from sorites.apps.annotation.answers import answered_images, chosen_by_image
 from sorites.apps.annotation.task import Task
 from sorites.apps.annotation.values import Value
 from sorites.core.errors import SoritesError
@@ -16,7 +16,7 @@ from sorites.io.paths import leads_inside
 
 @dataclass(frozen=True)
 class Answered:
-    """The answers of one person, or the chosen answers, for one image."""
+    """The answers of one annotator, or the chosen answers, for one image."""
 
     values: dict[str, Value]
     annotator: str = ""
@@ -25,46 +25,53 @@ class Answered:
 
 @dataclass(frozen=True)
 class Labelled:
-    """An image with what was answered for it."""
+    """An image with its answers."""
 
     image: str
     answers: list[Answered]
     width: int | None = None
     height: int | None = None
     facts: dict[str, Any] = field(default_factory=dict)
-    """class, image_id, sample_id, shift and severity, as far as they are known."""
+    """class, image_id, sample_id, shift and severity, if known."""
 
     @property
     def values(self) -> dict[str, Value]:
         return self.answers[0].values
 
     def size(self) -> tuple[int, int]:
-        """Return width and height, which formats with shares of the image need."""
+        """Return width and height, which formats with relative coordinates need."""
         if self.width is None or self.height is None:
             raise SoritesError(
-                f"the size of {self.image} is unknown, as it was never shown here; serve the labelling first"
+                f"the size of {self.image} is unknown because it has not been displayed yet; serve "
+                "the labelling first"
             )
         return self.width, self.height
 
 
 def labelled(database: sqlite3.Connection, task: Task, all_answers: bool) -> Iterator[Labelled]:
-    """Yield the images of a labelling: with the chosen answers, or with those of everybody."""
+    """Yield the images of a labelling with the chosen answers, or with all answers."""
     if all_answers:
-        for one in judged(database):
-            given = [Answered(dict(g.values), g.annotator, g.seconds) for g in one.given]
+        for item in answered_images(database):
+            answers = [
+                Answered(dict(answer.values), answer.annotator, answer.seconds) for answer in item.given
+            ]
             yield Labelled(
-                one.facts["image"], given, one.facts["width"], one.facts["height"], dict(one.facts)
+                item.facts["image"], answers, item.facts["width"], item.facts["height"], dict(item.facts)
             )
         return
-    for one, values in chosen_of(database, task):
+    for item, values in chosen_by_image(database, task):
         yield Labelled(
-            one.facts["image"], [Answered(values)], one.facts["width"], one.facts["height"], dict(one.facts)
+            item.facts["image"],
+            [Answered(values)],
+            item.facts["width"],
+            item.facts["height"],
+            dict(item.facts),
         )
 
 
 def image_name(text: object, where: object) -> str:
-    """Return the name of an image that a file gives: a path that stays in its folder."""
+    """Return a valid image name: a relative path that stays inside its folder."""
     name = text.lstrip("/") if isinstance(text, str) else ""
     if not leads_inside(name) or len(name) > 1000:
-        raise SoritesError(f"{where}: wanted the path of an image below a folder, got {str(text)[:80]!r}")
+        raise SoritesError(f"{where}: expected the path of an image below a folder, got {str(text)[:80]!r}")
     return name

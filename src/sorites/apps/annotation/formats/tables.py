@@ -1,4 +1,4 @@
-"""A table: one row per image (and person), one column per question."""
+"""Tabular formats: CSV and parquet, facts of a run, FOCUS's database, and COCO boxes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import polars as pl
 
 from sorites.apps.annotation.begin import cell_value
 from sorites.apps.annotation.formats.rows import Answered, Labelled, image_name
-from sorites.apps.annotation.task import NONE as NONE_of
+from sorites.apps.annotation.task import NONE as NO_CATEGORY
 from sorites.apps.annotation.task import Question, Task
 from sorites.apps.annotation.values import Value
 from sorites.core import table
@@ -33,18 +33,18 @@ FACTS = ("image_id", "sample_id", "class", "shift", "severity")
 
 
 def write_table(task: Task, rows: list[Labelled], out: Path) -> int:
-    """Write CSV, or parquet where the name ends so.
+    """Write CSV, or parquet if the file name ends in ``.parquet``.
 
-    Of several words, commas stand between them; boxes are JSON.
+    Several choices are separated by commas; boxes are JSON.
     """
     records = []
     for row in rows:
-        for one in row.answers:
-            cells = {q.id: cell(q, one.values.get(q.id)) for q in task.questions}
+        for answer in row.answers:
+            cells = {q.id: cell(q, answer.values.get(q.id)) for q in task.questions}
             facts = {name: row.facts.get(name) for name in FACTS}
-            sizes = {"width": row.width, "height": row.height, "seconds": one.seconds}
+            sizes = {"width": row.width, "height": row.height, "seconds": answer.seconds}
             records.append(
-                {"image": row.image, **facts, **sizes, "annotator": one.annotator or None, **cells}
+                {"image": row.image, **facts, **sizes, "annotator": answer.annotator or None, **cells}
             )
     frame = pl.DataFrame(records, infer_schema_length=None)
     buffer = io.BytesIO()
@@ -54,7 +54,7 @@ def write_table(task: Task, rows: list[Labelled], out: Path) -> int:
 
 
 def cell(question: Question, value: Value) -> str | None:
-    """Return an answer as a cell of text."""
+    """Format an answer as a table cell."""
     if value is None:
         return None
     return (
@@ -67,77 +67,93 @@ def cell(question: Question, value: Value) -> str | None:
 
 
 def read_table(path: Path, task: Task) -> Iterator[Labelled]:
-    """Yield the images of a table with the column ``image`` and some of the task's questions."""
+    """Yield the images of a table with a column ``image`` and columns for some of the task's questions."""
     frame = sheet(path, "a CSV or parquet file with the column image and one column per question")
-    asked = [question for question in task.questions if question.id in frame.columns]
-    if "image" not in frame.columns or not asked:
-        wanted = ", ".join(question.id for question in task.questions)
+    questions = [question for question in task.questions if question.id in frame.columns]
+    if "image" not in frame.columns or not questions:
+        ids = ", ".join(question.id for question in task.questions)
         raise SoritesError(
-            f"{path}: wanted the column image and some of {wanted}; got {', '.join(frame.columns)}"
+            f"{path}: expected the column image and some of {ids}; found {', '.join(frame.columns)}"
         )
-    found: dict[str, Labelled] = {}
+    images: dict[str, Labelled] = {}
     for number, row in enumerate(frame.iter_rows(named=True), 1):
         where = f"{path}, row {number}"
         name = str(row["image"]) if row.get("image_id") else image_name(row["image"], where)
         try:
-            values = {q.id: cell_value(q, row[q.id]) for q in asked if row[q.id] not in (None, "")}
-            width, height = (
-                int(row[key]) if row.get(key) not in (None, "") else None for key in ("width", "height")
-            )
-            seconds = float(row["seconds"]) if row.get("seconds") not in (None, "") else None
+            values = {q.id: cell_value(q, row[q.id]) for q in questions if row[q.id] not in (None, "")}
+            width, height = _integer(row.get("width")), _integer(row.get("height"))
+            seconds = _number(row.get("seconds"))
         except (SoritesError, ValueError) as error:
             raise SoritesError(f"{where}: {error}") from error
         facts = {key: row.get(key) or None for key in FACTS}
-        facts["severity"] = float(facts["severity"]) if facts["severity"] is not None else None
-        one = found.setdefault(name, Labelled(name, [], width, height, facts))
-        one.answers.append(Answered(values, row.get("annotator") or "", seconds))
-    yield from found.values()
+        facts["severity"] = _number(facts["severity"])
+        image = images.setdefault(name, Labelled(name, [], width, height, facts))
+        image.answers.append(Answered(values, row.get("annotator") or "", seconds))
+    yield from images.values()
 
 
-# Facts of a run: whether an image stays (``valid``) and its attributes, joined to the table when it is
-# read.
+def _integer(cell: Any) -> int | None:
+    return None if cell in (None, "") else int(cell)
 
 
-NAME = "annotated"
+def _number(cell: Any) -> float | None:
+    return None if cell in (None, "") else float(cell)
+
+
+# Facts of a run: validity and attributes of images, which are joined to its table when it is read.
+
+
+FACTS_NAME = "annotated"
 CLASS = "class"
 
 
 def write_facts(task: Task, rows: list[Labelled], out: Path) -> int:
-    """Write ``facts/annotated.parquet`` of a run, and return for how many of its images it says something.
+    """Write ``facts/annotated.parquet`` of a run, and return the number of its images with facts.
 
-    Images of a run are known by their image ids. For those of a source, attributes go to all
-    images of the sample, and ``valid`` to its clean image alone.
+    Images of a run are matched by image id. For images of a source, attributes apply to all images of the
+    sample, and ``valid`` to its clean image only.
     """
     images = table.read(out).select("image_id", "sample_id", "shift").unique().collect()
     by_id, by_sample = set(images["image_id"]), images.partition_by("sample_id", as_dict=True)
-    found: dict[str, dict[str, Any]] = {}
+    facts: dict[str, dict[str, Any]] = {}
     for row in rows:
-        said = {"valid": _valid(task, row.values), "attrs": list(_attributes(task, row.values)) or None}
+        answer_facts = {
+            "valid": _valid(task, row.values),
+            "attrs": list(_attributes(task, row.values)) or None,
+        }
         if row.facts.get("image_id") in by_id:
-            found[row.facts["image_id"]] = said
+            facts[row.facts["image_id"]] = answer_facts
         elif (row.facts.get("sample_id"),) in by_sample and not row.facts.get("image_id"):
             for image in by_sample[(row.facts["sample_id"],)].iter_rows(named=True):
-                found[image["image_id"]] = {
-                    **said,
-                    "valid": said["valid"] if image["shift"] == "clean" else None,
+                facts[image["image_id"]] = {
+                    **answer_facts,
+                    "valid": answer_facts["valid"] if image["shift"] == "clean" else None,
                 }
-    kept = {key: said for key, said in found.items() if said["valid"] is not None or said["attrs"]}
-    if not kept:
+    nonempty = {
+        key: answer_facts
+        for key, answer_facts in facts.items()
+        if answer_facts["valid"] is not None or answer_facts["attrs"]
+    }
+    if not nonempty:
         raise SoritesError(
             f"none of the {len(rows)} answered images is an image or a sample of the run {out}"
         )
     names = ("image_id", "valid", "attrs")
     schema = pl.Schema({name: table.SCHEMA[name] for name in names})
     table.write_facts(
-        out, NAME, pl.DataFrame([{"image_id": key, **said} for key, said in kept.items()], schema=schema)
+        out,
+        FACTS_NAME,
+        pl.DataFrame(
+            [{"image_id": key, **answer_facts} for key, answer_facts in nonempty.items()], schema=schema
+        ),
     )
-    return len(kept)
+    return len(nonempty)
 
 
 def _valid(task: Task, values: Mapping[str, Value]) -> bool | None:
-    """Return whether the image stays by every question that says so, None where none does."""
-    said = [values[q.id] in q.valid for q in task.questions if q.valid and q.id in values]
-    return all(said) if said else None
+    """Return whether all validity questions keep the image; None if none was answered."""
+    verdicts = [values[q.id] in q.valid for q in task.questions if q.valid and q.id in values]
+    return all(verdicts) if verdicts else None
 
 
 def _attributes(task: Task, values: Mapping[str, Value]) -> Iterator[dict[str, Any]]:
@@ -152,9 +168,12 @@ def _attributes(task: Task, values: Mapping[str, Value]) -> Iterator[dict[str, A
 
 
 def _common(category: str | None, key: str, word: str) -> bool | None:
-    """Return whether a setting is common for a category by FOCUS's table; None where that says nothing."""
+    """Return whether a word is common for a category by FOCUS's table.
+
+    None if the table does not cover it.
+    """
     uncommon = _uncommon()
-    if key not in WORDS or word == NONE or category not in {one for one, _, _ in uncommon}:
+    if key not in WORDS or word == NONE or category not in {listed for listed, _, _ in uncommon}:
         return None
     return is_common(uncommon, str(category), key, word)
 
@@ -165,38 +184,37 @@ def _uncommon() -> frozenset[CategorySetting]:
     return read_uncommon(files("sorites.sources").joinpath(name).read_text(encoding="utf-8"), name)
 
 
-# FOCUS's ``annotations.db``: one table, with the words of category, time, weather, locations and humans
-# for each file.
+# FOCUS's annotations.db: one table with category, time, weather, locations and humans of each file.
 
 
-COLUMNS = ("category", "time", "weather", "locations", "humans")
-NEEDED = COLUMNS[:4]
-CREATE = (
+FOCUS_COLUMNS = ("category", "time", "weather", "locations", "humans")
+FOCUS_REQUIRED = FOCUS_COLUMNS[:4]
+FOCUS_SCHEMA = (
     "CREATE TABLE annotations (file_name TEXT PRIMARY KEY, category TEXT, time TEXT, weather TEXT, locations"
     " TEXT, humans TEXT)"
 )
 
 
 def write_focus(task: Task, rows: list[Labelled], out: Path) -> int:
-    """Write the images that show one of the categories; names begin with a slash, as in the
-    published file.
-    """
+    """Write images that show one of the categories; names start with a slash, as in the published file."""
     ids = {question.id for question in task.questions}
-    if lost := [name for name in NEEDED if name not in ids]:
+    if missing := [name for name in FOCUS_REQUIRED if name not in ids]:
         raise SoritesError(
-            f"FOCUS's table wants the questions {', '.join(NEEDED)}; the task {task.name} has no"
-            f" {', '.join(lost)}"
+            f"FOCUS's table needs the questions {', '.join(FOCUS_REQUIRED)}; the task {task.name} "
+            f"lacks {', '.join(missing)}"
         )
-    kept = [
+    complete = [
         row
         for row in rows
-        if all(name in row.values for name in NEEDED) and row.values["category"] != NONE_of
+        if all(name in row.values for name in FOCUS_REQUIRED) and row.values["category"] != NO_CATEGORY
     ]
-    if not kept:
+    if not complete:
         raise SoritesError("none of the images shows one of the categories")
-    records = [(f"/{row.image}", *(_text(row.values.get(name, "no")) for name in COLUMNS)) for row in kept]
+    records = [
+        (f"/{row.image}", *(_text(row.values.get(name, "no")) for name in FOCUS_COLUMNS)) for row in complete
+    ]
     write_bytes(_database(records), out)
-    return len(kept)
+    return len(complete)
 
 
 def _text(value: object) -> str:
@@ -204,28 +222,29 @@ def _text(value: object) -> str:
 
 
 def _database(records: list[tuple[str, ...]]) -> bytes:
-    """Return the bytes of a SQLite file, made in a temporary folder."""
+    """Return the bytes of a SQLite file."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "annotations.db")
         with closing(sqlite3.connect(path)) as database, database:
-            database.execute(CREATE)
+            database.execute(FOCUS_SCHEMA)
             database.executemany("INSERT INTO annotations VALUES (?, ?, ?, ?, ?, ?)", records)
         return path.read_bytes()
 
 
 def read_focus(path: Path, task: Task) -> Iterator[Labelled]:
-    """Yield the images of an ``annotations.db``; a question of the task that it has no column for
-    must be optional.
-    """
+    """Yield the images of an ``annotations.db``."""
     names, rows = table_of(path, "annotations", "file_name")
-    if lost := [name for name in ("file_name", *NEEDED) if name not in names]:
+    if missing := [name for name in ("file_name", *FOCUS_REQUIRED) if name not in names]:
         raise SoritesError(
-            f"{path}: wanted the columns file_name, {', '.join(NEEDED)}; {', '.join(lost)} missing"
+            f"{path}: expected the columns file_name, {', '.join(FOCUS_REQUIRED)}; missing "
+            f"{', '.join(missing)}"
         )
     several = {question.id for question in task.questions if question.kind == "several"}
     for row in rows:
         cells = dict(zip(names, row, strict=True))
-        values = {name: _value(cells[name] or "", name in several) for name in COLUMNS if cells.get(name)}
+        values = {
+            name: _value(cells[name] or "", name in several) for name in FOCUS_COLUMNS if cells.get(name)
+        }
         yield Labelled(image_name(cells["file_name"], path), [Answered(values)])
 
 
@@ -234,13 +253,11 @@ def _value(text: str, several: bool) -> str | list[str]:
     return [word for word in words if word] if several else words[0]
 
 
-# COCO's annotation file of boxes.
+# COCO's annotation file for boxes.
 
 
 def write_coco(task: Task, rows: list[Labelled], out: Path) -> int:
-    """Write images, annotations and categories; ids begin with 1, because 0 means unmatched in
-    COCO's tools.
-    """
+    """Write images, annotations and categories. Ids start at 1, because 0 means unmatched in COCO's tools."""
     question = _boxes(task)
     numbers = {value: i for i, value in enumerate(question.values, 1)}
     images: list[dict[str, Any]] = []
@@ -251,8 +268,8 @@ def write_coco(task: Task, rows: list[Labelled], out: Path) -> int:
         for box in row.values.get(question.id, ()):
             annotations.append({"id": len(annotations) + 1, "image_id": number, **_annotation(box, numbers)})
     categories = [{"id": number, "name": name} for name, number in numbers.items()]
-    made = {"images": images, "annotations": annotations, "categories": categories}
-    write_bytes((json.dumps(made, indent=1, ensure_ascii=False) + "\n").encode(), out)
+    content = {"images": images, "annotations": annotations, "categories": categories}
+    write_bytes((json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode(), out)
     return len(rows)
 
 
@@ -260,56 +277,56 @@ def _boxes(task: Task) -> Question:
     for question in task.questions:
         if question.kind == "boxes":
             return question
-    raise SoritesError(f"COCO's file holds boxes, and the task {task.name} asks for none")
+    raise SoritesError(f"COCO files store boxes, and the task {task.name} has no boxes question")
 
 
 def _annotation(box: dict[str, Any], numbers: dict[str, int]) -> dict[str, Any]:
     x0, y0, x1, y1 = box["box"]
-    across, down = round(x1 - x0, 2), round(y1 - y0, 2)
+    width, height = round(x1 - x0, 2), round(y1 - y0, 2)
     return {
         "category_id": numbers[box["label"]],
-        "bbox": [x0, y0, across, down],
-        "area": round(across * down, 4),
+        "bbox": [x0, y0, width, height],
+        "area": round(width * height, 4),
         "iscrowd": 0,
     }
 
 
 def task_text(path: Path) -> str:
-    """Return the task of boxes that asks for the categories of a file."""
+    """Return a boxes task with the categories of a COCO file."""
     names = [str(category["name"]) for category in _content(path)["categories"]]
     choices = ", ".join(f"{{ value = {json.dumps(name)} }}" for name in names)
     from sorites.apps.annotation.task import load
 
     return re.sub(
-        r"choices = \[.*?\n\]", lambda found: f"choices = [{choices}]", load("boxes")[1], flags=re.DOTALL
+        r"choices = \[.*?\n\]", lambda match: f"choices = [{choices}]", load("boxes")[1], flags=re.DOTALL
     )
 
 
 def _content(path: Path) -> dict[str, Any]:
-    found = json_file(path, "COCO's annotations of boxes")
+    content = json_file(path, "COCO's annotations of boxes")
     keys = ("images", "annotations", "categories")
-    if not isinstance(found, dict) or any(not isinstance(found.get(key), list) for key in keys):
-        raise SoritesError(f"{path}: wanted COCO's annotations, with the lists {', '.join(keys)}")
-    return found
+    if not isinstance(content, dict) or any(not isinstance(content.get(key), list) for key in keys):
+        raise SoritesError(f"{path}: expected COCO annotations with the lists {', '.join(keys)}")
+    return content
 
 
 def read_coco(path: Path, task: Task) -> Iterator[Labelled]:
-    """Yield the images of a file with their boxes; crowds and boxes of no size are left out."""
-    question, found = _boxes(task), _content(path)
+    """Yield the images of a COCO file with their boxes, without crowds and empty boxes."""
+    question, content = _boxes(task), _content(path)
     try:
-        names = {category["id"]: str(category["name"]) for category in found["categories"]}
-        boxes: dict[Any, list[dict[str, Any]]] = {image["id"]: [] for image in found["images"]}
-        for one in found["annotations"]:
-            x, y, width, height = (float(number) for number in one["bbox"])
-            if not one.get("iscrowd") and width > 0 and height > 0:
+        names = {category["id"]: str(category["name"]) for category in content["categories"]}
+        boxes: dict[Any, list[dict[str, Any]]] = {image["id"]: [] for image in content["images"]}
+        for annotation in content["annotations"]:
+            x, y, width, height = (float(number) for number in annotation["bbox"])
+            if not annotation.get("iscrowd") and width > 0 and height > 0:
                 corners = [round(number, 2) for number in (max(x, 0), max(y, 0), x + width, y + height)]
-                boxes[one["image_id"]].append({"box": corners, "label": names[one["category_id"]]})
-        for image in found["images"]:
+                boxes[annotation["image_id"]].append(
+                    {"box": corners, "label": names[annotation["category_id"]]}
+                )
+        for image in content["images"]:
             name = image_name(image["file_name"], path)
             yield Labelled(
                 name, [Answered({question.id: boxes[image["id"]]})], image.get("width"), image.get("height")
             )
     except (KeyError, TypeError, ValueError) as error:
-        raise SoritesError(
-            f"{path}: it is not COCO's file of boxes ({type(error).__name__}: {error})"
-        ) from error
+        raise SoritesError(f"{path}: not a COCO file of boxes ({type(error).__name__}: {error})") from error

@@ -1,7 +1,6 @@
-"""A project of the VGG Image Annotator 2: attributes of files for questions, rectangles for boxes.
+"""Projects of the VGG Image Annotator, versions 2 and 3: file attributes for questions, rectangles for boxes.
 
-An image is known by its name and the size of its file, which is -1 where it is not known, as for
-images behind an address.
+VIA 2 identifies an image by its name and file size, which is -1 if unknown, as for remote images.
 """
 
 from __future__ import annotations
@@ -20,16 +19,16 @@ from sorites.core.rng import digest
 from sorites.io.files import write_bytes
 from sorites.io.readers import json_file
 
-SIZE = -1
-# The attribute of regions that holds the label of a box.
+UNKNOWN_SIZE = -1
+# The region attribute with the label of a box.
 LABEL = "label"
 _TYPES = {"single": "radio", "several": "checkbox", "scale": "text", "text": "text"}
 
 
 def write_via2(task: Task, rows: list[Labelled], out: Path) -> int:
-    """Write a project that VIA 2 opens."""
+    """Write a project for VIA 2."""
     boxes = next((question for question in task.questions if question.kind == "boxes"), None)
-    images = {f"{row.image}{SIZE}": _image(task, row, boxes) for row in rows}
+    images = {f"{row.image}{UNKNOWN_SIZE}": _image(task, row, boxes) for row in rows}
     project = {
         "_via_settings": _settings(task.name),
         "_via_img_metadata": images,
@@ -46,24 +45,31 @@ def write_via2(task: Task, rows: list[Labelled], out: Path) -> int:
 
 def _settings(name: str) -> dict[str, Any]:
     grid = {
-        "img_height": 80, "rshape_fill": "none", "rshape_fill_opacity": 0.3, "rshape_stroke": "yellow", "rshape_stroke_width": 2,
-        "show_region_shape": True, "show_image_policy": "all",
-    }  # fmt: skip
+        "img_height": 80,
+        "rshape_fill": "none",
+        "rshape_fill_opacity": 0.3,
+        "rshape_stroke": "yellow",
+        "rshape_stroke_width": 2,
+        "show_region_shape": True,
+        "show_image_policy": "all",
+    }
     image = {
-        "region_label": "__via_region_id__", "region_color": "__via_default_region_color__", "region_label_font": "10px Sans",
+        "region_label": "__via_region_id__",
+        "region_color": "__via_default_region_color__",
+        "region_label_font": "10px Sans",
         "on_image_annotation_editor_placement": "NEAR_REGION",
-    }  # fmt: skip
+    }
     ui = {"annotation_editor_height": 25, "annotation_editor_fontsize": 0.8, "leftsidebar_width": 18}
     core = {"buffer_size": 18, "filepath": {}, "default_filepath": ""}
     return {"ui": {**ui, "image_grid": grid, "image": image}, "core": core, "project": {"name": name}}
 
 
 def _attribute(question: Question, kind: str) -> dict[str, Any]:
-    made: dict[str, Any] = {"type": kind, "description": question.ask}
+    attribute: dict[str, Any] = {"type": kind, "description": question.ask}
     if kind == "text":
-        return {**made, "default_value": ""}
+        return {**attribute, "default_value": ""}
     return {
-        **made,
+        **attribute,
         "options": {choice.value: choice.shown for choice in question.choices},
         "default_options": {},
     }
@@ -71,13 +77,15 @@ def _attribute(question: Question, kind: str) -> dict[str, Any]:
 
 def _image(task: Task, row: Labelled, boxes: Question | None) -> dict[str, Any]:
     attributes = {
-        q.id: _held(q, row.values[q.id]) for q in task.questions if q.kind != "boxes" and q.id in row.values
+        q.id: _via2_value(q, row.values[q.id])
+        for q in task.questions
+        if q.kind != "boxes" and q.id in row.values
     }
     regions = [] if boxes is None else [_region(box) for box in row.values.get(boxes.id, ())]
-    return {"filename": row.image, "size": SIZE, "regions": regions, "file_attributes": attributes}
+    return {"filename": row.image, "size": UNKNOWN_SIZE, "regions": regions, "file_attributes": attributes}
 
 
-def _held(question: Question, value: Value) -> Any:
+def _via2_value(question: Question, value: Value) -> Any:
     return dict.fromkeys(value, True) if question.kind == "several" else str(value)
 
 
@@ -88,48 +96,46 @@ def _region(box: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_via2(path: Path, task: Task) -> Iterator[Labelled]:
-    """Yield the images of a project, or of VIA's exported annotations; those without any answer
-    are left out.
-    """
-    found = json_file(path, "a project of VIA 2")
-    images = found.get("_via_img_metadata", found) if isinstance(found, dict) else None
+    """Yield the images with answers of a VIA 2 project, or of its exported annotations."""
+    content = json_file(path, "a project of VIA 2")
+    images = content.get("_via_img_metadata", content) if isinstance(content, dict) else None
     if not isinstance(images, dict) or not all(
-        isinstance(one, dict) and "filename" in one for one in images.values()
+        isinstance(image, dict) and "filename" in image for image in images.values()
     ):
-        raise SoritesError(f"{path}: wanted a project of VIA 2 with _via_img_metadata")
-    for one in images.values():
-        name = image_name(one["filename"], path)
+        raise SoritesError(f"{path}: expected a VIA 2 project with _via_img_metadata")
+    for image in images.values():
+        name = image_name(image["filename"], path)
         try:
-            values = _values(task, one)
+            values = _values(task, image)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise SoritesError(
-                f"{path}, {name}: it is not what VIA writes ({type(error).__name__}: {error})"
+                f"{path}, {name}: not a VIA annotation ({type(error).__name__}: {error})"
             ) from error
         if values:
             yield Labelled(name, [Answered(values)])
 
 
-def _values(task: Task, one: Mapping[str, Any]) -> dict[str, Value]:
-    attributes, values = one.get("file_attributes") or {}, {}
+def _values(task: Task, image: Mapping[str, Any]) -> dict[str, Value]:
+    attributes, values = image.get("file_attributes") or {}, {}
     for question in task.questions:
         if question.kind == "boxes":
-            values[question.id] = [_box(region) for region in _regions(one)]
+            values[question.id] = [_box(region) for region in _regions(image)]
         elif attributes.get(question.id) not in (None, "", {}):
             values[question.id] = _value(question, attributes[question.id])
     return values
 
 
-def _regions(one: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The rectangles of an image, which VIA keeps in a list or, in older files, by number."""
-    regions = one.get("regions") or []
-    every = list(regions.values()) if isinstance(regions, Mapping) else regions
-    return [region for region in every if region["shape_attributes"]["name"] == "rect"]
+def _regions(image: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the rectangles of an image. VIA stores regions as a list or, in older files, by number."""
+    regions = image.get("regions") or []
+    all_regions = list(regions.values()) if isinstance(regions, Mapping) else regions
+    return [region for region in all_regions if region["shape_attributes"]["name"] == "rect"]
 
 
-def _value(question: Question, held: Any) -> Value:
+def _value(question: Question, stored: Any) -> Value:
     if question.kind == "several":
-        return sorted(word for word, on in held.items() if on)
-    return int(held) if question.kind == "scale" else held
+        return sorted(word for word, on in stored.items() if on)
+    return int(stored) if question.kind == "scale" else stored
 
 
 def _box(region: Mapping[str, Any]) -> dict[str, Any]:
@@ -141,13 +147,11 @@ def _box(region: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-# A project of VIA 3: attributes of the whole file for questions, rectangles for boxes; options are kept
-# by number.
+# VIA 3. Options are stored by number.
 
 
-# VIA's codes for an attribute that describes a whole file, and for one that describes a shape in
-# it.
-WHOLE, REGION = "FILE1_Z0_XY0", "FILE1_Z0_XY1"
+# VIA's codes for attributes of a whole file, and of a region.
+FILE_ANCHOR, REGION_ANCHOR = "FILE1_Z0_XY0", "FILE1_Z0_XY1"
 TEXT, CHECKBOX, RADIO = 1, 2, 3
 RECTANGLE = 2
 IMAGE, LOCAL = 2, 1
@@ -155,7 +159,7 @@ _VIA3_TYPES = {"single": RADIO, "several": CHECKBOX, "scale": TEXT, "text": TEXT
 
 
 def write_via3(task: Task, rows: list[Labelled], out: Path) -> int:
-    """Write a project that VIA 3 opens."""
+    """Write a project for VIA 3."""
     numbers = {question.id: str(i) for i, question in enumerate(task.questions, 1)}
     files = {
         str(i): {"fid": str(i), "fname": row.image, "type": IMAGE, "loc": LOCAL, "src": ""}
@@ -165,16 +169,25 @@ def write_via3(task: Task, rows: list[Labelled], out: Path) -> int:
         key: entry for i, row in enumerate(rows, 1) for key, entry in _entries(task, numbers, str(i), row)
     }
     project = {
-        "pid": "__VIA_PROJECT_ID__", "rev": "__VIA_PROJECT_REV_ID__", "rev_timestamp": "__VIA_PROJECT_REV_TIMESTAMP__",
-        "pname": task.name, "creator": "Sorites", "created": int(time.time() * 1000), "data_format_version": "3.1.1",
+        "pid": "__VIA_PROJECT_ID__",
+        "rev": "__VIA_PROJECT_REV_ID__",
+        "rev_timestamp": "__VIA_PROJECT_REV_TIMESTAMP__",
+        "pname": task.name,
+        "creator": "Sorites",
+        "created": int(time.time() * 1000),
+        "data_format_version": "3.1.1",
         "vid_list": list(files),
-    }  # fmt: skip
-    labelled = next((numbers[question.id] for question in task.questions if question.kind == "boxes"), "")
+    }
+    box_attribute = next(
+        (numbers[question.id] for question in task.questions if question.kind == "boxes"), ""
+    )
     ui = {
-        "file_content_align": "center", "file_metadata_editor_visible": True, "spatial_metadata_editor_visible": True,
-        "spatial_region_label_attribute_id": labelled,
-    }  # fmt: skip
-    made = {
+        "file_content_align": "center",
+        "file_metadata_editor_visible": True,
+        "spatial_metadata_editor_visible": True,
+        "spatial_region_label_attribute_id": box_attribute,
+    }
+    content = {
         "project": project,
         "config": {"file": {"loc_prefix": dict.fromkeys("1234", "")}, "ui": ui},
         "attribute": {numbers[question.id]: _via3_attribute(question) for question in task.questions},
@@ -182,14 +195,14 @@ def write_via3(task: Task, rows: list[Labelled], out: Path) -> int:
         "metadata": metadata,
         "view": {key: {"fid_list": [key]} for key in files},
     }
-    write_bytes((json.dumps(made, ensure_ascii=False) + "\n").encode(), out)
+    write_bytes((json.dumps(content, ensure_ascii=False) + "\n").encode(), out)
     return len(rows)
 
 
 def _via3_attribute(question: Question) -> dict[str, Any]:
     kind = _VIA3_TYPES[question.kind]
     options = {} if kind == TEXT else {str(i): value for i, value in enumerate(question.values)}
-    anchor = REGION if question.kind == "boxes" else WHOLE
+    anchor = REGION_ANCHOR if question.kind == "boxes" else FILE_ANCHOR
     return {
         "aname": question.id, "anchor_id": anchor, "type": kind, "desc": question.ask, "options": options,
         "default_option_id": "",
@@ -199,13 +212,13 @@ def _via3_attribute(question: Question) -> dict[str, Any]:
 def _entries(
     task: Task, numbers: Mapping[str, str], view: str, row: Labelled
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    whole = {
-        numbers[q.id]: _via3_held(q, row.values[q.id])
+    file_values = {
+        numbers[q.id]: _via3_value(q, row.values[q.id])
         for q in task.questions
         if q.kind != "boxes" and q.id in row.values
     }
-    if whole:
-        yield _key(view, "whole"), {"vid": view, "flg": 0, "z": [], "xy": [], "av": whole}
+    if file_values:
+        yield _key(view, "whole"), {"vid": view, "flg": 0, "z": [], "xy": [], "av": file_values}
     for question in task.questions:
         if question.kind == "boxes":
             for i, box in enumerate(row.values.get(question.id, ())):
@@ -222,59 +235,55 @@ def _key(view: str, what: str) -> str:
     return f"{view}_{digest('via', view, what, size=4).hex()}"
 
 
-def _via3_held(question: Question, value: Value) -> str:
+def _via3_value(question: Question, value: Value) -> str:
     if question.kind == "several":
         return ",".join(str(question.values.index(word)) for word in value)
     return str(question.values.index(value)) if question.kind == "single" else str(value)
 
 
 def read_via3(path: Path, task: Task) -> Iterator[Labelled]:
-    """Yield the images of a project whose attributes have the names of the task's questions, and
-    the words of its choices.
-    """
-    found = json_file(path, "a project of VIA 3")
+    """Yield the images of a VIA 3 project whose attribute names and options match the task's questions."""
+    content = json_file(path, "a project of VIA 3")
     try:
-        yield from _read(found, task, path)
+        yield from _read(content, task, path)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise SoritesError(
-            f"{path}: it is not a project of VIA 3 ({type(error).__name__}: {error})"
-        ) from error
+        raise SoritesError(f"{path}: not a VIA 3 project ({type(error).__name__}: {error})") from error
 
 
-def _read(found: Mapping[str, Any], task: Task, path: Path) -> Iterator[Labelled]:
-    asked = {
-        number: (task.question(about["aname"]), about)
-        for number, about in found["attribute"].items()
-        if _is_asked(task, about)
+def _read(content: Mapping[str, Any], task: Task, path: Path) -> Iterator[Labelled]:
+    questions = {
+        number: (task.question(attribute["aname"]), attribute)
+        for number, attribute in content["attribute"].items()
+        if _is_asked(task, attribute)
     }
     boxes = [question.id for question in task.questions if question.kind == "boxes"]
-    values: dict[str, dict[str, Value]] = {view: {name: [] for name in boxes} for view in found["view"]}
-    for entry in found["metadata"].values():
-        for number, held in entry["av"].items():
-            if number in asked and held != "":
-                _add(values[str(entry["vid"])], *asked[number], held, entry["xy"])
-    for view, some in values.items():
-        file = found["file"][str(found["view"][view]["fid_list"][0])]
-        if some:
-            yield Labelled(image_name(file["fname"], path), [Answered(some)])
+    values: dict[str, dict[str, Value]] = {view: {name: [] for name in boxes} for view in content["view"]}
+    for entry in content["metadata"].values():
+        for number, stored in entry["av"].items():
+            if number in questions and stored != "":
+                _add(values[str(entry["vid"])], *questions[number], stored, entry["xy"])
+    for view, view_values in values.items():
+        file = content["file"][str(content["view"][view]["fid_list"][0])]
+        if view_values:
+            yield Labelled(image_name(file["fname"], path), [Answered(view_values)])
 
 
-def _is_asked(task: Task, about: Mapping[str, Any]) -> bool:
-    return any(question.id == about["aname"] for question in task.questions)
+def _is_asked(task: Task, attribute: Mapping[str, Any]) -> bool:
+    return any(question.id == attribute["aname"] for question in task.questions)
 
 
 def _add(
-    values: dict[str, Value], question: Question, about: Mapping[str, Any], held: str, xy: list[float]
+    values: dict[str, Value], question: Question, attribute: Mapping[str, Any], stored: str, xy: list[float]
 ) -> None:
-    """Add what one entry says. Options are named by number in the file, by word here."""
+    """Add the value of one metadata entry. Options are numbers in the file and words here."""
     if question.kind == "boxes":
         if xy and xy[0] == RECTANGLE:
             x, y, width, height = (float(number) for number in xy[1:5])
             box = [x, y, round(x + width, 2), round(y + height, 2)]
-            values[question.id].append({"box": box, "label": about["options"][held]})
+            values[question.id].append({"box": box, "label": attribute["options"][stored]})
     elif question.kind == "several":
-        values[question.id] = sorted(about["options"][number] for number in held.split(",") if number)
+        values[question.id] = sorted(attribute["options"][number] for number in stored.split(",") if number)
     elif question.kind == "single":
-        values[question.id] = about["options"][held]
+        values[question.id] = attribute["options"][stored]
     else:
-        values[question.id] = int(held) if question.kind == "scale" else held
+        values[question.id] = int(stored) if question.kind == "scale" else stored
