@@ -38,7 +38,7 @@ def test_dry_run(command: Command) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "wanted words to search for"),
+        ((), "expected words to search for"),
         (("x", "--plan", "focus"), "one of the two"),
         (("x",), "--out DIR is missing"),
         (("x", "--out", "d"), "--contact"),

@@ -104,5 +104,5 @@ def test_a_file_that_was_not_written_here_is_never_replaced(lens: Entry, tmp_pat
 
 
 def test_a_corner_beyond_the_field_is_refused_before_any_work(lens: Entry, tmp_path: Path) -> None:
-    with pytest.raises(SoritesError, match="--corner wants a number above 0 and up to 1"):
+    with pytest.raises(SoritesError, match="corner"):
         photograph(lens, [], tmp_path, 1.2)

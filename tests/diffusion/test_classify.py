@@ -21,7 +21,7 @@ QUICK = Judging(draws=6, first=2, sure=1.0)
 
 @pytest.fixture(scope="module")
 def words(tiny: Pipe) -> list[object]:
-    return [encoded(tiny, f"an image of a {name}", "", 16) for name in ("disc", "square", "cross")]
+    return [encoded(tiny, f"a picture of a {name}", "", 16) for name in ("disc", "square", "cross")]
 
 
 def test_latents_come_back_as_the_image(tiny: Pipe) -> None:
@@ -100,5 +100,5 @@ def test_draws_stop_when_one_class_is_left(
 
 @pytest.mark.parametrize(("name", "value"), [("draws", 0), ("loss", "l3"), ("first", 1), ("sure", -1.0)])
 def test_what_cannot_be_judged_by_is_refused(name: str, value: object) -> None:
-    with pytest.raises(SoritesError, match=f"^{name}: wanted"):
+    with pytest.raises(SoritesError, match=f"^{name}: expected"):
         Judging(**{name: value})  # type: ignore[arg-type]

@@ -37,16 +37,16 @@ def test_a_word_changes_what_the_encoder_reads_and_only_in_a_pipeline_of_its_own
     assert made.word("disc") == "<disc>"
     assert made.word("cross") == "cross"
     assert made.version != tiny.version
-    plain = "an image of a disc"
+    plain = "a picture of a disc"
     torch.testing.assert_close(_hidden(made, plain), _hidden(tiny, plain))
-    assert not torch.allclose(_hidden(made, "an image of a <disc>"), _hidden(tiny, plain))
+    assert not torch.allclose(_hidden(made, "a picture of a <disc>"), _hidden(tiny, plain))
 
 
 def test_a_word_with_the_vector_of_its_name_reads_like_the_name(tiny: Pipe) -> None:
     place = tiny.parts.tokenizer("disc", add_special_tokens=False).input_ids
     own = tiny.parts.text_encoder.get_input_embeddings().weight[place].detach()
     made = taught(tiny, [Word("disc", (own,))])
-    torch.testing.assert_close(_hidden(made, "an image of a <disc>"), _hidden(tiny, "an image of a disc"))
+    torch.testing.assert_close(_hidden(made, "a picture of a <disc>"), _hidden(tiny, "a picture of a disc"))
 
 
 def test_both_encoders_of_stable_diffusion_xl_read_a_word_to_the_end_of_its_sentence(large: Pipe) -> None:
@@ -59,12 +59,12 @@ def test_both_encoders_of_stable_diffusion_xl_read_a_word_to_the_end_of_its_sent
         own.append(getattr(large.parts, encoder).get_input_embeddings().weight[ids].detach())
     made = taught(large, [Word("disc", tuple(own))])
     found, wanted = (
-        encoded(pipe, f"an image of a {text}", "", 16) for pipe, text in ((made, "<disc>"), (large, "disc"))
+        encoded(pipe, f"a picture of a {text}", "", 16) for pipe, text in ((made, "<disc>"), (large, "disc"))
     )
     torch.testing.assert_close(found.prompt, wanted.prompt)
     torch.testing.assert_close(found.pooled, wanted.pooled)
     other = taught(large, [Word("disc", (own[0], -own[1]))])
-    assert not torch.allclose(encoded(other, "an image of a <disc>", "", 16).pooled, wanted.pooled)
+    assert not torch.allclose(encoded(other, "a picture of a <disc>", "", 16).pooled, wanted.pooled)
 
 
 def test_plain_diffusers_reads_ours(tiny: Pipe, tmp_path: Path) -> None:
@@ -73,8 +73,8 @@ def test_plain_diffusers_reads_ours(tiny: Pipe, tmp_path: Path) -> None:
     save(Word("disc", (VECTOR,)), tmp_path / "000_disc")
     theirs = diffusers.StableDiffusionPipeline.from_pretrained(tiny.path, safety_checker=None)
     theirs.load_textual_inversion(tmp_path / "000_disc", weight_name=WEIGHTS)
-    hidden = theirs.encode_prompt("an image of a <disc>", "cpu", 1, False)[0]
-    torch.testing.assert_close(hidden, _hidden(with_words(tiny, tmp_path), "an image of a <disc>"))
+    hidden = theirs.encode_prompt("a picture of a <disc>", "cpu", 1, False)[0]
+    torch.testing.assert_close(hidden, _hidden(with_words(tiny, tmp_path), "a picture of a <disc>"))
 
 
 @pytest.mark.parametrize(
@@ -125,9 +125,9 @@ def test_what_is_no_word_is_refused(tiny: Pipe, tmp_path: Path) -> None:
         words(tmp_path / "nowhere")
     with pytest.raises(SoritesError, match="holds no finished words"):
         words(tmp_path)
-    with pytest.raises(SoritesError, match="another pipeline: its vectors have 7 numbers, not 48"):
+    with pytest.raises(SoritesError, match="width 48, got 7"):
         taught(tiny, [Word("disc", (torch.zeros(1, 7),))])
-    with pytest.raises(SoritesError, match="another pipeline: it has 2 parts, not 1"):
+    with pytest.raises(SoritesError, match="expected 1 .*, got 2"):
         taught(tiny, [Word("disc", (VECTOR, VECTOR))])
     save(Word("disc", (VECTOR,)), tmp_path / "000_disc")
     save_file({"<disc>": VECTOR + 1}, tmp_path / "000_disc" / WEIGHTS)

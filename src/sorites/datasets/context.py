@@ -102,7 +102,7 @@ def read_habits(text: str) -> dict[str, Habits]:
     rows = [line.split("\t") for line in text.splitlines()[1:] if line.strip()]
     if any(len(row) != 5 for row in rows):
         raise SoritesError(
-            "context: wanted lines of id, class, time, common and uncommon places with tabs between them"
+            "context: expected lines of id, class, time, common and uncommon places with tabs between them"
         )
     return {id_: Habits(name, *(tuple(cell.split(", ")) for cell in cells)) for id_, name, *cells in rows}
 
@@ -154,7 +154,9 @@ class Scene:
 
 
 def scene(sample: Sample, known: Habits, seed: int, size: int = SIZE) -> Scene:
-    """Cut an object out and choose its pose and surroundings, which depend only on the seed and the sample."""
+    """Cut an object out and choose its pose and surroundings, which depend only on the seed and the
+    sample.
+    """
     if sample.alpha is None:
         raise SoritesError(f"{sample.id} has no mask: composites need cut-outs, such as --source stamps")
     obj = cut_out(sample.load(), sample.alpha())
@@ -191,7 +193,7 @@ def build_context(
     """
     folder, space = Path(out), labels or imagenet()
     if not SIDES[0] <= size <= SIDES[1]:
-        raise SoritesError(f"wanted images of {SIDES[0]} to {SIDES[1]} px, got {size}")
+        raise SoritesError(f"expected images of {SIDES[0]} to {SIDES[1]} px, got {size}")
     if limit is not None and limit < 1:
         raise SoritesError(f"--limit wants a whole number above 0, got {limit}")
     made_of = {"context": VERSION, "source": source, "seed": seed, "limit": limit, "drawn": drawn}
@@ -293,8 +295,8 @@ def png(image: ImageU8) -> bytes:
     return buffer.getvalue()
 
 
-# Composites of several objects as a dataset folder: images, a sidecar with their ground-truth boxes, and COCO's
-# annotation file.
+# Composites of several objects as a dataset folder: images, a sidecar with their ground-truth boxes, and
+# COCO's annotation file.
 
 
 """It rises when images change."""

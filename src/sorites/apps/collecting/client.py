@@ -96,7 +96,7 @@ def host_of(url: str) -> str:
     except ValueError:
         host = None
     if not host:
-        raise Refused(f"wanted an address such as https://example.org, got {url[:80]!r}")
+        raise Refused(f"expected an address such as https://example.org, got {url[:80]!r}")
     return host.lower().rstrip(".")
 
 

@@ -104,7 +104,7 @@ def collect(
 def _check_contact(contact: str) -> None:
     if not re.fullmatch(r"[\x21-\x7e]{3,200}", contact) or not ("@" in contact or contact.startswith("http")):
         raise SoritesError(
-            f"wanted an e-mail or web address for the services to write to, got {contact[:80]!r}"
+            f"expected an e-mail or web address for the services to write to, got {contact[:80]!r}"
         )
 
 
@@ -193,7 +193,7 @@ class _Collection:
 
     def _again(self, outcome: Outcome) -> bool:
         """Return whether an image has to be fetched once more: its file is gone, or its licence
-        was not wanted before.
+        was not expected before.
         """
         if outcome.file:
             path = self.folder / outcome.file
@@ -241,8 +241,18 @@ class _Collection:
             return
         write_bytes(data, self.folder / name)
         fetched = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        facts = Outcome(found.key, name, None, hashlib.sha256(data).hexdigest(), len(data), judged.width, judged.height,
-                        f"{judged.hash:016x}", fetched, url)  # fmt: skip
+        facts = Outcome(
+            found.key,
+            name,
+            None,
+            hashlib.sha256(data).hexdigest(),
+            len(data),
+            judged.width,
+            judged.height,
+            f"{judged.hash:016x}",
+            fetched,
+            url,
+        )
         self.journal.keep(facts)
         self.hashes.add(found.key, judged.hash)
         for key in twins:

@@ -51,14 +51,14 @@ def judge(data: bytes, smallest: int = SMALLEST) -> Judged:
     """Decode a file and return what is known of it; whatever a server called it, its first bytes decide."""
     suffix = next((suffix for magic, suffix in _SUFFIXES if data.startswith(magic)), None)
     if suffix is None:
-        raise LeftOut("not a photograph: wanted JPEG, PNG, WebP or TIFF")
+        raise LeftOut("not a photograph: expected JPEG, PNG, WebP or TIFF")
     try:
         image = decode(data, "it")
     except BadImage as error:
         raise LeftOut(f"broken: {error}") from error
     height, width = image.shape[:2]
     if min(height, width) < smallest:
-        raise LeftOut(f"too small: {width} × {height} px, wanted {smallest} on the shorter side")
+        raise LeftOut(f"too small: {width} × {height} px, expected {smallest} on the shorter side")
     if is_drawn(image):
         raise LeftOut("not a photograph: it has few colours in flat areas")
     return Judged(suffix, width, height, perceptual_hash(image))

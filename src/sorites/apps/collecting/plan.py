@@ -87,7 +87,7 @@ def queries(plan: Mapping[str, Any], where: str) -> list[Query]:
     ]
     found += [_own(entry, where) for entry in _list(plan.get("queries", []), f"{where}: queries")]
     if not found:
-        raise SoritesError(f"{where}: wanted [objects] and [attributes], or [[queries]], got neither")
+        raise SoritesError(f"{where}: expected [objects] and [attributes], or [[queries]], got neither")
     if len(found) > MOST:
         raise SoritesError(f"{where}: {len(found):,} queries are more than the {MOST:,} allowed")
     return _distinct(found)
@@ -96,7 +96,7 @@ def queries(plan: Mapping[str, Any], where: str) -> list[Query]:
 def _table(plan: Mapping[str, Any], key: str, where: str) -> Mapping[str, Any]:
     found = plan.get(key, {})
     if not isinstance(found, dict):
-        raise SoritesError(f"{where}: wanted [{key}] as a table, got {type(found).__name__}")
+        raise SoritesError(f"{where}: expected [{key}] as a table, got {type(found).__name__}")
     return found
 
 
@@ -105,7 +105,7 @@ def _phrases(value: Any, where: str) -> list[str]:
         return _words(value, where)
     if set(value) != {"prepositions", "words"}:
         raise SoritesError(
-            f"{where}: wanted phrases, or prepositions and words, got"
+            f"{where}: expected phrases, or prepositions and words, got"
             f" {', '.join(map(str, value)) or 'nothing'}"
         )
     before, words = (
@@ -122,13 +122,13 @@ def _words(value: Any, where: str) -> list[str]:
         or not listed
         or not all(isinstance(word, str) and word.strip() for word in listed)
     ):
-        raise SoritesError(f'{where}: wanted words, such as ["ship", "boat"], got {value!r}')
+        raise SoritesError(f'{where}: expected words, such as ["ship", "boat"], got {value!r}')
     return [word.strip() for word in listed]
 
 
 def _list(value: Any, where: str) -> list[Any]:
     if not isinstance(value, list):
-        raise SoritesError(f"{where}: wanted a list of tables, got {type(value).__name__}")
+        raise SoritesError(f"{where}: expected a list of tables, got {type(value).__name__}")
     return value
 
 
@@ -139,7 +139,7 @@ def _own(entry: Any, where: str) -> Query:
         or set(entry) - {"text", "object", "attribute"}
     ):
         raise SoritesError(
-            f"{where}: wanted a query with text, and object and attribute if you like, got {entry!r}"
+            f"{where}: expected a query with text, and object and attribute if you like, got {entry!r}"
         )
     return Query(
         _checked(entry["text"], where), str(entry.get("object", "")), str(entry.get("attribute", ""))
@@ -150,7 +150,7 @@ def _checked(text: str, where: str) -> str:
     words = " ".join(text.split())
     if not words or len(words) > LONGEST or not words.isprintable():
         raise SoritesError(
-            f"{where}: wanted words of 1 to {LONGEST} characters to search for, got {text[:80]!r}"
+            f"{where}: expected words of 1 to {LONGEST} characters to search for, got {text[:80]!r}"
         )
     return words
 

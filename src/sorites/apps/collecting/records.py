@@ -135,11 +135,26 @@ RECORDS, CREDITS = "images.parquet", "ATTRIBUTION.md"
 SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "file": pl.String,  # null: left out, and ``reason`` says why
     "reason": pl.String,
-    "service": pl.String, "id": pl.String, "page": pl.String, "url": pl.String, "title": pl.String, "author": pl.String,
-    "licence": pl.String, "version": pl.String, "licence_url": pl.String, "attribution": pl.String,
-    "queries": pl.List(pl.String), "objects": pl.List(pl.String), "attributes": pl.List(pl.String),
-    "fetched": pl.String, "sha256": pl.String, "bytes": pl.Int64, "width": pl.Int32, "height": pl.Int32, "phash": pl.String,
-}  # fmt: skip
+    "service": pl.String,
+    "id": pl.String,
+    "page": pl.String,
+    "url": pl.String,
+    "title": pl.String,
+    "author": pl.String,
+    "licence": pl.String,
+    "version": pl.String,
+    "licence_url": pl.String,
+    "attribution": pl.String,
+    "queries": pl.List(pl.String),
+    "objects": pl.List(pl.String),
+    "attributes": pl.List(pl.String),
+    "fetched": pl.String,
+    "sha256": pl.String,
+    "bytes": pl.Int64,
+    "width": pl.Int32,
+    "height": pl.Int32,
+    "phash": pl.String,
+}
 
 _MARKED = str.maketrans({sign: f"\\{sign}" for sign in r"\`*_{}[]()<>#|!~"})
 
@@ -168,14 +183,28 @@ def _record(row: Row) -> dict[str, object]:
     found, outcome = row.found, row.outcome
     licence = found.licence
     return {
-        "file": outcome.file, "reason": outcome.reason, "service": found.service, "id": found.id, "page": found.page,
-        "url": found.url, "title": found.title, "author": found.author, "licence": licence.code if licence else None,
-        "version": licence.version if licence else None, "licence_url": licence.url if licence else None,
-        "attribution": found.attribution, "queries": [query.text for query in row.queries],
-        "objects": _named(query.object for query in row.queries), "attributes": _named(q.attribute for q in row.queries),
-        "fetched": outcome.fetched, "sha256": outcome.sha256, "bytes": outcome.bytes, "width": outcome.width,
-        "height": outcome.height, "phash": outcome.hash,
-    }  # fmt: skip
+        "file": outcome.file,
+        "reason": outcome.reason,
+        "service": found.service,
+        "id": found.id,
+        "page": found.page,
+        "url": found.url,
+        "title": found.title,
+        "author": found.author,
+        "licence": licence.code if licence else None,
+        "version": licence.version if licence else None,
+        "licence_url": licence.url if licence else None,
+        "attribution": found.attribution,
+        "queries": [query.text for query in row.queries],
+        "objects": _named(query.object for query in row.queries),
+        "attributes": _named(q.attribute for q in row.queries),
+        "fetched": outcome.fetched,
+        "sha256": outcome.sha256,
+        "bytes": outcome.bytes,
+        "width": outcome.width,
+        "height": outcome.height,
+        "phash": outcome.hash,
+    }
 
 
 def _named(words: Iterable[str]) -> list[str]:

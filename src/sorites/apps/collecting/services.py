@@ -194,7 +194,7 @@ class Service(ABC):
 def objects(value: Any) -> list[dict[str, Any]]:
     """Return the objects of a list; entries of other kinds are skipped."""
     if not isinstance(value, list):
-        raise TypeError(f"wanted a list of results, got {type(value).__name__}")
+        raise TypeError(f"expected a list of results, got {type(value).__name__}")
     return [entry for entry in value if isinstance(entry, dict)]
 
 
@@ -238,10 +238,18 @@ class Commons(Service):
     def first(self, query: str, codes: Sequence[str]) -> Params:
         """Ask for bitmaps, fifty a page, with the facts that tell their licence."""
         return {
-            "action": "query", "format": "json", "formatversion": "2", "generator": "search", "gsrnamespace": "6",
-            "gsrsearch": f"{query} filetype:bitmap", "gsrlimit": "50", "prop": "imageinfo", "iiprop": "url|size|mime|extmetadata",
-            "iiurlwidth": str(self.width), "iiextmetadatafilter": "Artist|LicenseShortName|LicenseUrl|ObjectName",
-        }  # fmt: skip
+            "action": "query",
+            "format": "json",
+            "formatversion": "2",
+            "generator": "search",
+            "gsrnamespace": "6",
+            "gsrsearch": f"{query} filetype:bitmap",
+            "gsrlimit": "50",
+            "prop": "imageinfo",
+            "iiprop": "url|size|mime|extmetadata",
+            "iiurlwidth": str(self.width),
+            "iiextmetadatafilter": "Artist|LicenseShortName|LicenseUrl|ObjectName",
+        }
 
     def ask(self, params: Params) -> Any:
         """Ask for a page."""
@@ -264,11 +272,16 @@ def _found(page: Mapping[str, Any]) -> Found | None:
         return None
     stated = plain(_fact(info, "LicenseShortName"))
     return result(
-        "commons", page.get("pageid"), url=info.get("thumburl") or info.get("url"), page=info.get("descriptionurl"),
-        title=_fact(info, "ObjectName") or plain(page.get("title")).removeprefix("File:"), author=_fact(info, "Artist"),
-        licence=licence_of(address(_fact(info, "LicenseUrl")), stated), stated=stated,
+        "commons",
+        page.get("pageid"),
+        url=info.get("thumburl") or info.get("url"),
+        page=info.get("descriptionurl"),
+        title=_fact(info, "ObjectName") or plain(page.get("title")).removeprefix("File:"),
+        author=_fact(info, "Artist"),
+        licence=licence_of(address(_fact(info, "LicenseUrl")), stated),
+        stated=stated,
         size=(info.get("thumbwidth") or info.get("width"), info.get("thumbheight") or info.get("height")),
-    )  # fmt: skip
+    )
 
 
 def _fact(info: Mapping[str, Any], name: str) -> Any:
@@ -291,10 +304,17 @@ class Flickr(Service):
     def first(self, query: str, codes: Sequence[str]) -> Params:
         """Ask for photographs under the licences, which are numbers only when they are sent."""
         return {
-            "method": "flickr.photos.search", "text": query, "licences": ",".join(codes), "media": "photos", "content_type": "1",
-            "safe_search": "1", "sort": "relevance", "extras": "license,owner_name,url_l,url_c,url_o", "per_page": "250",
+            "method": "flickr.photos.search",
+            "text": query,
+            "licences": ",".join(codes),
+            "media": "photos",
+            "content_type": "1",
+            "safe_search": "1",
+            "sort": "relevance",
+            "extras": "license,owner_name,url_l,url_c,url_o",
+            "per_page": "250",
             "page": "1",
-        }  # fmt: skip
+        }
 
     def ask(self, params: Params) -> Any:
         """Ask for a page; the first time also which number stands for which licence."""
@@ -341,10 +361,16 @@ def _flickr_found(entry: Mapping[str, Any], licences: Mapping[str, Licence], wid
     licence, owner, id_ = plain(entry.get("license")), plain(entry.get("owner")), plain(entry.get("id"))
     page = f"https://www.flickr.com/photos/{owner}/{id_}/"
     return result(
-        "flickr", id_, url=entry.get(f"url_{size}"), page=page, title=entry.get("title"), 
-        author=entry.get("ownername"), licence=licences.get(licence), stated=f"licence number {licence[:20] or 'none'}",
+        "flickr",
+        id_,
+        url=entry.get(f"url_{size}"),
+        page=page,
+        title=entry.get("title"),
+        author=entry.get("ownername"),
+        licence=licences.get(licence),
+        stated=f"licence number {licence[:20] or 'none'}",
         size=(entry.get(f"width_{size}"), entry.get(f"height_{size}")),
-    )  # fmt: skip
+    )
 
 
 # Openverse: a search over openly licensed images of many providers. It works without a key, at a lower
@@ -407,10 +433,16 @@ def _openverse_found(entry: Mapping[str, Any]) -> Found | None:
     agree = licence is not None and licence.code == code
     stated = f"{code} {version}".strip()
     return result(
-        "openverse", entry.get("id"), url=entry.get("url"), page=entry.get("foreign_landing_url"), title=entry.get("title"),
-        author=entry.get("creator"), licence=licence if agree else None, stated=stated if agree or not licence else f"{stated} "
-        f"or {licence}", size=(entry.get("width"), entry.get("height")),
-    )  # fmt: skip
+        "openverse",
+        entry.get("id"),
+        url=entry.get("url"),
+        page=entry.get("foreign_landing_url"),
+        title=entry.get("title"),
+        author=entry.get("creator"),
+        licence=licence if agree else None,
+        stated=stated if agree or not licence else f"{stated} or {licence}",
+        size=(entry.get("width"), entry.get("height")),
+    )
 
 
 SERVICES: dict[str, type[Service]] = {"openverse": Openverse, "commons": Commons, "flickr": Flickr}

@@ -62,7 +62,7 @@ def stops_apart(key: str, one: float, other: float) -> float:
 
 
 def nearest(key: str, wanted: float, ability: Iterable[str]) -> str | None:
-    """Return the spelling of the value that a camera has nearest to the wanted one, or None if none
+    """Return the spelling of the value that a camera has nearest to the expected one, or None if none
     is near enough.
     """
     known = ((text, parsed(key, text)) for text in ability)
@@ -106,11 +106,11 @@ def in_words(params: Mapping[str, Any]) -> str:
 
 
 def checked(key: str, text: str, where: str) -> float:
-    """Return a value typed by a user, or say what was wanted."""
+    """Return a value typed by a user, or say what was expected."""
     value = parsed(key, text)
     if value is None:
         example = {"iso": "250", "shutter": "1/60", "aperture": "f5.0"}[key]
-        raise SoritesError(f"{where}: wanted {KEYS[key]} such as {example}, got {text!r}")
+        raise SoritesError(f"{where}: expected {KEYS[key]} such as {example}, got {text!r}")
     return value
 
 

@@ -164,7 +164,7 @@ def plain_url(url: str) -> str:
     """Return a camera's address without a user and a password in it."""
     split = urlsplit(url if "//" in url else f"http://{url}")
     if split.scheme not in ("http", "https") or not split.hostname:
-        raise SoritesError("wanted the camera's address, such as ccapi:http://192.168.1.2:8080")
+        raise SoritesError("expected the camera's address, such as ccapi:http://192.168.1.2:8080")
     port = split.port or (443 if split.scheme == "https" else 8080)
     return f"{split.scheme}://{split.hostname}:{port}"
 
@@ -261,9 +261,14 @@ class CcapiCamera:
         ability = {key: self._read(key)[1] for key in SETTINGS}
         battery = str(self._optional("devicestatus/battery").get("level", ""))
         return About(
-            str(device.get("productname", "CCAPI camera")), str(device.get("serialnumber", "")), str(lens.get("name", "")),
-            battery, card, self._current_mode(), ability,
-        )  # fmt: skip
+            str(device.get("productname", "CCAPI camera")),
+            str(device.get("serialnumber", "")),
+            str(lens.get("name", "")),
+            battery,
+            card,
+            self._current_mode(),
+            ability,
+        )
 
     def _optional(self, feature: str) -> Mapping[str, Any]:
         held = self._calls.get(feature) if self._calls.can("get", feature) else {}

@@ -123,7 +123,7 @@ ENDING = ".JPEG"
 
 @dataclass(frozen=True)
 class Shot:
-    """One wanted photograph: a reference at a setting, and the path that it gets, relative to the
+    """One expected photograph: a reference at a setting, and the path that it gets, relative to the
     capture's folder.
     """
 
@@ -172,7 +172,7 @@ class CaptureFolder:
                 write_bytes(data, path)
 
     def shots(self, reference: Reference, light: str) -> Iterator[Shot]:
-        """Yield the wanted photographs of an image under a light, manual settings first."""
+        """Yield the expected photographs of an image under a light, manual settings first."""
         for params, place in self.grid.under(light):
             yield Shot(reference, params, f"{self.part}/{place}")
 

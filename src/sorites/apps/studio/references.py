@@ -58,11 +58,11 @@ def part_of(name: str) -> str:
 
 def _from_csv(path: Path) -> tuple[es_grid.Params, ...]:
     if not is_file(path):
-        raise SoritesError(f"no grid named {str(path)!r}: wanted test, val, small, or {WANTED}")
+        raise SoritesError(f"no grid named {str(path)!r}: expected test, val, small, or {WANTED}")
     rows = list(csv.DictReader(lines(path, WANTED)))
     if not 0 < len(rows) <= MOST or not {"iso", "ss", "aperture"} <= set(rows[0]):
         raise SoritesError(
-            f"{path}: wanted {WANTED}, with 1 to {MOST} rows; got {len(rows)} rows of"
+            f"{path}: expected {WANTED}, with 1 to {MOST} rows; got {len(rows)} rows of"
             f" {list(rows[0]) if rows else 'nothing'}"
         )
     return tuple(_setting(row, f"{path}, row {number}") for number, row in enumerate(rows, 1))

@@ -34,7 +34,7 @@ def pinned(host: str, port: int, fingerprint: str | None) -> tuple[ssl.SSLContex
     found, wanted = fingerprint_of(pem), re.sub(r"[^0-9a-f]", "", (fingerprint or "").lower())
     if wanted and found != wanted:
         raise SoritesError(
-            f"{host}:{port} shows another certificate than it had: wanted {wanted[:16]}..., got"
+            f"{host}:{port} shows another certificate than it had: expected {wanted[:16]}..., got"
             f" {found[:16]}.... If the device was reset, name the new one: --fingerprint {found}"
         )
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

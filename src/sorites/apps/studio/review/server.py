@@ -107,7 +107,7 @@ class Review:
             or not set(map(str, flags)) <= set(KINDS)
             or not isinstance(note, str)
         ):
-            return in_json({"message": f"wanted number, flags of {', '.join(KINDS)}, and note"}, 400)
+            return in_json({"message": f"expected number, flags of {', '.join(KINDS)}, and note"}, 400)
         sample = self._images[int(number or 0)][0]
         self._log.add(
             "verdict", reviewer=name, sample=sample, flags=sorted(map(str, flags)), note=note[:LONGEST_NOTE]

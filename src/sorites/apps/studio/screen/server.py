@@ -163,7 +163,7 @@ class Screen:
             size = (int(said["screen"][0]), int(said["screen"][1]))
             shown = Shown(int(said["number"]), size, *numbers)
         except (KeyError, TypeError, ValueError, IndexError, OverflowError):
-            return in_json({"message": "wanted number, screen, left, top, width and height"}, 400)
+            return in_json({"message": "expected number, screen, left, top, width and height"}, 400)
         with self._turn:
             if shown.number == self._item.number:
                 self._shown = shown

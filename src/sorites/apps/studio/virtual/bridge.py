@@ -117,9 +117,13 @@ class VirtualBridge:
             "mirek_schema": {"mirek_minimum": 153, "mirek_maximum": 500},
         }
         return {
-            "id": self._ids[number], "type": "light", "metadata": {"name": f"lamp {number + 1}"}, "on": {"on": state["on"]},
-            "dimming": {"brightness": round(state["bri"] / STEPS * 100, 2)}, "color_temperature": temperature,
-        }  # fmt: skip
+            "id": self._ids[number],
+            "type": "light",
+            "metadata": {"name": f"lamp {number + 1}"},
+            "on": {"on": state["on"]},
+            "dimming": {"brightness": round(state["bri"] / STEPS * 100, 2)},
+            "color_temperature": temperature,
+        }
 
     def _change(self, number: int, change: dict[str, Any]) -> None:
         if not self.faults.take("stuck"):
