@@ -453,8 +453,8 @@ def shelf(folder: str | Path) -> Shelf:
             places[path.parent.name, Concept(int(numbered[1]), numbered[2])] = path
     if not places:
         raise SoritesError(
-            f"{root} contains no finished slider: expected SHIFT/NUMBER_CLASS/{WEIGHTS} and {FACTS}. To finish"
-            f" it, repeat the {command('generate sliders')} call that created it"
+            f"{root} contains no finished slider: expected SHIFT/NUMBER_CLASS/{WEIGHTS} and {FACTS}. To"
+            f" finish it, repeat the {command('generate sliders')} call that created it"
         )
     return Shelf(root, places)
 

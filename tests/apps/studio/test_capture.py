@@ -15,7 +15,7 @@ from tests.apps.studio.conftest import GRID, capture_of
 
 from sorites import core
 from sorites.apps.studio import folder as logs
-from sorites.apps.studio.cameras import agree
+from sorites.apps.studio.cameras import differences
 from sorites.apps.studio.capture import missing_shots
 from sorites.apps.studio.ccapi import Calls, CcapiCamera
 from sorites.apps.studio.devices import Devices
@@ -54,7 +54,7 @@ def check_whole(folder: CaptureFolder, held: list[Reference], camera: VirtualCam
         assert screen == hashes[wanted[path].reference.id]
         assert lamp == (1.0 if "/l1/" in path else 0.0)
         taken = {"iso": exposure.iso, "shutter": exposure.shutter, "aperture": exposure.aperture}
-        assert agree(wanted[path].params, taken) == []
+        assert differences(wanted[path].params, taken) == []
         assert hashlib.sha256((folder.root / path).read_bytes()).hexdigest() == line["sha256"]
     used = Counter(line["camera_file"] for line in lines.values())
     assert max(used.values()) == 1

@@ -184,9 +184,9 @@ def test_something_else_at_the_address_is_said_so(body: VirtualCamera) -> None:
 def test_files_are_deleted_and_pages_of_the_card_are_read(camera: CcapiCamera, body: VirtualCamera) -> None:
     for _ in range(230):
         body.card.add(b"x")
-    assert len(camera._listed()) == 230
+    assert len(camera._list_files()) == 230
     camera.set(MANUAL)
     photo = camera.shoot()
     camera.forget(photo)
-    assert photo.name not in camera._listed()
+    assert photo.name not in camera._list_files()
     assert camera.preview()[:3] == b"\xff\xd8\xff"
