@@ -75,7 +75,7 @@ def test_endless_pages(web: Web, gather: Gather, monkeypatch: pytest.MonkeyPatch
     web.say("/v1/images/", results(openverse("same", web.say("/p/a.jpg", jpeg(1))), pages=10**6))
     gather()
     assert sum(path.startswith("/v1/") for path in web.asked) == 2
-    monkeypatch.setattr(room, "MOST_PAGES", 7)
+    monkeypatch.setattr(room, "MAX_PAGES", 7)
 
     def always(web: Web, handler: BaseHTTPRequestHandler, query: dict[str, str]) -> None:
         new = openverse(
@@ -91,7 +91,7 @@ def test_endless_pages(web: Web, gather: Gather, monkeypatch: pytest.MonkeyPatch
 
 def test_endless_answer(web: Web, gather: Gather, monkeypatch: pytest.MonkeyPatch) -> None:
     """An answer to a search that does not end is an error that names the service."""
-    monkeypatch.setattr("sorites.apps.collecting.client.LARGEST_ANSWER", 100_000)
+    monkeypatch.setattr("sorites.apps.collecting.client.MAX_RESPONSE_BYTES", 100_000)
     web.say("/v1/images/", "[" * 200_000)
     with pytest.raises(SoritesError, match="100,000 bytes|200,000 bytes"):
         gather()
@@ -123,7 +123,7 @@ def test_redirects(web: Web, gather: Gather) -> None:
     web.say("/v1/images/", results(*(openverse(name, url) for name, url in urls.items())))
     said = reasons(gather())
     assert said.pop("fine") == "kept"
-    assert said.pop("private") == "10.0.0.1 is not a public address, so it is not asked"
+    assert said.pop("private") == "10.0.0.1 is not a public address"
     assert "not a public address" in said.pop("metadata")
     assert "not a public address" in said.pop("mapped")
     assert "scheme 'file'" in said.pop("file")
@@ -169,7 +169,7 @@ def test_rates(web: Web, gather: Gather, monkeypatch: pytest.MonkeyPatch) -> Non
     web.say("/v1/images/", "no", 429, Retry_After="86400")
     found = gather(queries=("dog on sand", "cat on sand"))
     assert found.kept == 0
-    assert found.waiting == ["openverse: 127.0.0.1 asks to wait 1440 minutes"]
+    assert found.waiting == ["openverse: 127.0.0.1 requests a wait of 1440 minutes"]
     web.say("/v1/images/", results(openverse("b", web.say("/p/b.jpg", jpeg(2)))))
     assert gather(queries=("dog on sand",)).kept == 1
 
