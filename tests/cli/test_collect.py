@@ -38,18 +38,18 @@ def test_dry_run(command: Command) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "wanted words to search for"),
+        ((), "words to search for"),
         (("x", "--plan", "focus"), "one of the two"),
         (("x",), "--out DIR is missing"),
         (("x", "--out", "d"), "--contact"),
-        (("x", "--out", "d", "--contact", "me"), "write to"),
+        (("x", "--out", "d", "--contact", "me"), "e-mail or web address"),
         (("x", "--from", "bing"), "no image search named 'bing'"),
         (("x", "--from", ","), "--from wants"),
-        (("x", "--licence", "mit"), "--licence wants"),
+        (("x", "--licence", "mit"), "--licence"),
         (("x", "--base", "commons=http://localhost"), "--base wants"),
         (("x", "--base", "openverse=ftp://localhost"), "--base wants"),
         (("x", "--gap", "0.1"), "at least 0.5 seconds"),
-        (("x\x00",), "words of 1 to 200"),
+        (("x\x00",), "1 to 200 characters"),
         (("--plan", "none.toml"), "no plan named"),
     ],
 )

@@ -50,10 +50,16 @@ def images(tmp_path: Path) -> Path:
         Pillow.fromarray(rng.integers(0, 255, (30, 40, 3), np.uint8)).save(tmp_path / f"set/{name}.png")
     numbers = category_ids(coco())
     rows = [
-        {"id": i + 1, "image_id": 1, "category_id": numbers[coco().ids[b.label]], "area": b.area, "iscrowd": int(b.crowd),
-         "bbox": [b.xyxy[0], b.xyxy[1], b.xyxy[2] - b.xyxy[0], b.xyxy[3] - b.xyxy[1]]}
+        {
+            "id": i + 1,
+            "image_id": 1,
+            "category_id": numbers[coco().ids[b.label]],
+            "area": b.area,
+            "iscrowd": int(b.crowd),
+            "bbox": [b.xyxy[0], b.xyxy[1], b.xyxy[2] - b.xyxy[0], b.xyxy[3] - b.xyxy[1]],
+        }
         for i, b in enumerate(GROUND_TRUTH)
-    ]  # fmt: skip
+    ]
     images = [
         {"id": i + 1, "file_name": f"{name}.png", "width": 40, "height": 30} for i, name in enumerate("ab")
     ]

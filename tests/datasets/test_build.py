@@ -142,7 +142,7 @@ def test_jpeg_on_request(photos: Path, tmp_path: Path) -> None:
             assert image.format == "JPEG"
         assert fine.stat().st_size > 2 * coarse.stat().st_size
     for wrong in (0, 101):
-        with pytest.raises(SoritesError, match=f"--quality wants 1 to 100, got {wrong}"):
+        with pytest.raises(SoritesError, match=f"quality.* got {wrong}"):
             sorites.build(suite(photos), tmp_path / "none", quality=wrong)
     assert not (tmp_path / "none").exists()
 
@@ -156,14 +156,14 @@ def test_a_suite_may_be_named(photos: Path, tmp_path: Path) -> None:
 
 def test_a_folder_of_something_else_is_refused(photos: Path, tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("precious")
-    with pytest.raises(SoritesError, match="is not empty; choose another --out DIR"):
+    with pytest.raises(SoritesError, match="is not empty"):
         sorites.build(suite(photos), tmp_path)
     assert [p.name for p in tmp_path.iterdir() if p.name != ".sorites.lock"] == ["mine.txt"]
     sorites.build(suite(photos), tmp_path / "set")
     for other in ({"seed": 9}, {"shifts": ["jpeg"]}, {"frame": FRAMED}):
-        with pytest.raises(SoritesError, match="built from another suite or with other options"):
+        with pytest.raises(SoritesError, match="another suite"):
             sorites.build(suite(photos, **other), tmp_path / "set")
-    with pytest.raises(SoritesError, match="built from another suite or with other options"):
+    with pytest.raises(SoritesError, match="another suite"):
         sorites.build(suite(photos), tmp_path / "set", quality=80)
 
 
@@ -173,7 +173,7 @@ def test_places_that_cannot_be_written_are_clear_errors(photos: Path, tmp_path: 
         sorites.build(suite(photos), tmp_path / "file")
     (tmp_path / "set").mkdir()
     (tmp_path / "set" / "sorites.json").write_text("{")
-    with pytest.raises(SoritesError, match="built from another suite or with other options"):
+    with pytest.raises(SoritesError, match="another suite"):
         sorites.build(suite(photos), tmp_path / "set")
     with (
         filelock.FileLock(tmp_path / "set" / ".sorites.lock"),

@@ -40,7 +40,7 @@ def test_the_table_of_habits_is_in_the_words_of_the_attributes() -> None:
         assert not set(own.common) & set(own.uncommon)
         assert set(own.times) <= {"day", "night"}
         assert "indoors" not in own.uncommon, "weather has to find it outdoors"
-    with pytest.raises(SoritesError, match="wanted lines of id, class, time"):
+    with pytest.raises(SoritesError, match="expected lines of"):
         read_habits("id\nn02403003\tox\n")
 
 
@@ -102,12 +102,12 @@ def test_every_location_can_be_drawn(location: str) -> None:
     assert set(DRAWN) == set(WORDS["location"]) - {"none"}
 
 
-def test_a_image_without_a_mask_is_refused() -> None:
+def test_image_without_a_mask_is_refused() -> None:
     plain = Sample("a", lambda: np.zeros((8, 8, 3), np.uint8), 0)
-    with pytest.raises(SoritesError, match="a has no mask: composites need cut-outs"):
+    with pytest.raises(SoritesError, match="a has no mask"):
         next(compose(plain, OX, 0, ()))
     blank = Sample("b", plain.load, 0, alpha=lambda: np.zeros((8, 8), np.uint8))
-    with pytest.raises(SoritesError, match="mask is empty"):
+    with pytest.raises(SoritesError, match="empty mask"):
         next(compose(blank, OX, 0, ()))
 
 
@@ -141,11 +141,9 @@ def test_a_folder_of_composites_is_read_with_its_attributes_and_boxes(built: Pat
 def test_what_is_not_there_or_in_the_way_is_named(built: Path, tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine.txt").touch()
-    with pytest.raises(SoritesError, match="is not empty; choose another --out DIR"):
+    with pytest.raises(SoritesError, match="is not empty"):
         build_context(tmp_path / "full", "discs", drawn=True)
-    with pytest.raises(
-        SoritesError, match=r"holds another dataset \(its seed differs\); choose another --out DIR"
-    ):
+    with pytest.raises(SoritesError, match=r"seed differs"):
         build_context(built, "discs", drawn=True, seed=1)
     with pytest.raises(SoritesError, match="Type: sorites context --out DIR"):
         core.source("context")

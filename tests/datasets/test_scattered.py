@@ -47,7 +47,7 @@ def test_a_folder_of_composites_is_read_back_as_context_folder_and_coco(tmp_path
     assert {attr.key for attr in first[0].attrs} >= {"location", "objects"}
     for a, b in zip(first, other, strict=True):
         np.testing.assert_array_equal(a.load(), b.load())
-    with pytest.raises(SoritesError, match="holds another dataset .its objects differs"):
+    with pytest.raises(SoritesError, match="objects differs"):
         build_scattered(out, "discs", limit=1, drawn=True)
 
 
@@ -57,7 +57,7 @@ def test_cut_outs_without_masks_are_refused(tmp_path: Path, monkeypatch: pytest.
         "plain",
         lambda path, labels: [Sample("a", lambda: np.zeros((8, 8, 3), np.uint8), 0)],
     )
-    with pytest.raises(SoritesError, match="no sample of plain has a mask and a label"):
+    with pytest.raises(SoritesError, match="no sample of plain"):
         build_scattered(tmp_path / "x", "plain", drawn=True)
 
 

@@ -44,22 +44,46 @@ def xl() -> Any:
 
     torch.manual_seed(0)
     config = CLIPTextConfig(
-        vocab_size=len(world.WORDS) + 4, hidden_size=32, intermediate_size=32, num_hidden_layers=2, num_attention_heads=4,
-        max_position_embeddings=world.LENGTH, projection_dim=16, bos_token_id=0, eos_token_id=2, pad_token_id=1,
-    )  # fmt: skip
+        vocab_size=len(world.WORDS) + 4,
+        hidden_size=32,
+        intermediate_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        max_position_embeddings=world.LENGTH,
+        projection_dim=16,
+        bos_token_id=0,
+        eos_token_id=2,
+        pad_token_id=1,
+    )
     unet = UNet2DConditionModel(
-        sample_size=16, in_channels=3, out_channels=3, layers_per_block=1, block_out_channels=(16, 32),
-        down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"), up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"),
-        cross_attention_dim=64, norm_num_groups=8, attention_head_dim=4, addition_embed_type="text_time",
-        addition_time_embed_dim=8, projection_class_embeddings_input_dim=16 + 6 * 8, use_linear_projection=True,
-    )  # fmt: skip
+        sample_size=16,
+        in_channels=3,
+        out_channels=3,
+        layers_per_block=1,
+        block_out_channels=(16, 32),
+        down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"),
+        up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"),
+        cross_attention_dim=64,
+        norm_num_groups=8,
+        attention_head_dim=4,
+        addition_embed_type="text_time",
+        addition_time_embed_dim=8,
+        projection_class_embeddings_input_dim=16 + 6 * 8,
+        use_linear_projection=True,
+    )
     scheduler = EulerDiscreteScheduler(
         beta_start=0.00085, beta_end=0.012, beta_schedule="scaled_linear", steps_offset=1
     )
     return StableDiffusionXLPipeline(
-        vae=world.autoencoder(), text_encoder=CLIPTextModel(config), text_encoder_2=CLIPTextModelWithProjection(config),
-        tokenizer=_ends_highest(), tokenizer_2=_ends_highest(), unet=unet, scheduler=scheduler, add_watermarker=False,
-    )  # fmt: skip
+        vae=world.autoencoder(),
+        text_encoder=CLIPTextModel(config),
+        text_encoder_2=CLIPTextModelWithProjection(config),
+        tokenizer=_ends_highest(),
+        tokenizer_2=_ends_highest(),
+        unet=unet,
+        scheduler=scheduler,
+        add_watermarker=False,
+    )
 
 
 def _ends_highest() -> Any:
@@ -75,9 +99,13 @@ def _ends_highest() -> Any:
     ends = [("<start>", known["<start>"]), ("<end>", known["<end>"])]
     made.post_processor = processors.TemplateProcessing(single="<start> $A <end>", special_tokens=ends)
     return PreTrainedTokenizerFast(
-        tokenizer_object=made, bos_token="<start>", eos_token="<end>", pad_token="<end>", unk_token="<unknown>",
+        tokenizer_object=made,
+        bos_token="<start>",
+        eos_token="<end>",
+        pad_token="<end>",
+        unk_token="<unknown>",
         model_max_length=world.LENGTH,
-    )  # fmt: skip
+    )
 
 
 def random_slider(pipe: Pipe, shift: str = "snow", seed: int = 0, size: float = 0.1) -> Slider:

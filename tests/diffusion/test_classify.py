@@ -100,5 +100,5 @@ def test_draws_stop_when_one_class_is_left(
 
 @pytest.mark.parametrize(("name", "value"), [("draws", 0), ("loss", "l3"), ("first", 1), ("sure", -1.0)])
 def test_what_cannot_be_judged_by_is_refused(name: str, value: object) -> None:
-    with pytest.raises(SoritesError, match=f"^{name}: wanted"):
+    with pytest.raises(SoritesError, match=f"^{name}: expected"):
         Judging(**{name: value})  # type: ignore[arg-type]

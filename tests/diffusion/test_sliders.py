@@ -128,10 +128,10 @@ def test_a_slider_of_another_architecture_is_refused_with_the_layer(
     name, (down, up) = next(iter(lows.items()))
     lows[name] = (down[:, :-1], up)
     sliders.save(sliders.made("snow", lows, {}), tmp_path / "other")
-    with pytest.raises(SoritesError, match=f"another architecture: layer {name} wants"):
+    with pytest.raises(SoritesError, match=f"layer {name}"):
         sliders.load(tmp_path / "other", tiny.parts.unet)
     sliders.save(sliders.made("snow", {"blocks.7.to_q": (down, up)}, {}), tmp_path / "third")
-    with pytest.raises(SoritesError, match="this network has no layer blocks.7.to_q"):
+    with pytest.raises(SoritesError, match="no layer blocks.7.to_q"):
         sliders.load(tmp_path / "third", tiny.parts.unet)
 
 
@@ -148,7 +148,7 @@ def test_a_file_of_something_else_is_refused(tiny: Pipe, tmp_path: Path) -> None
 
     weights = {"conv_in.weight": tiny.parts.unet.conv_in.weight.detach().clone()}
     save_file(weights, tmp_path / "model.safetensors")
-    with pytest.raises(SoritesError, match="wanted low-rank adapters"):
+    with pytest.raises(SoritesError, match="expected low-rank adapters"):
         sliders.load(tmp_path / "model.safetensors", tiny.parts.unet)
     with pytest.raises(SoritesError, match="holds no slider"):
         sliders.load(tmp_path / "nothing", tiny.parts.unet)

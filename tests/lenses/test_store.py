@@ -48,12 +48,12 @@ def test_an_entry_survives_the_disk(tmp_path: Path) -> None:
 
 
 def test_what_is_not_a_lens_is_named(tmp_path: Path) -> None:
-    with pytest.raises(SoritesError, match="no lenses in .*sorites lens import"):
+    with pytest.raises(SoritesError, match="no lenses in"):
         lenses.names(tmp_path)
-    with pytest.raises(SoritesError, match="no lens named 'CookTriplet'. Did you mean CookeTriplet"):
+    with pytest.raises(SoritesError, match="Did you mean CookeTriplet"):
         lenses.load(lenses.builtin(), "CookTriplet")
     (tmp_path / "bad.safetensors").write_bytes(b"nothing")
-    with pytest.raises(SoritesError, match="cannot read .*bad.safetensors: .*Wanted a safetensors file"):
+    with pytest.raises(SoritesError, match="bad.safetensors"):
         lenses.load(tmp_path, "bad")
 
 
@@ -68,7 +68,7 @@ def test_a_selection_is_even_in_quality_and_takes_each_lens_once() -> None:
     held = {f"l{i}": q for i, q in enumerate([0.1, 0.11, 0.12, 0.2, 0.3, 0.31])}
     assert lenses.selected(held, 3) == ["l0", "l3", "l5"]
     assert sorted(lenses.selected(held, 6)) == sorted(held)
-    with pytest.raises(SoritesError, match="wanted 1 to 6 lenses, got 7"):
+    with pytest.raises(SoritesError, match="expected 1 to 6 lenses, got 7"):
         lenses.selected(held, 7)
 
 
@@ -100,5 +100,5 @@ def test_another_file_is_no_lens(tmp_path: Path) -> None:
     from safetensors.numpy import save_file
 
     save_file({"kernels": np.ones((13, 3, 5, 5), np.float32)}, tmp_path / "x.safetensors", {"about": "{}"})
-    with pytest.raises(SoritesError, match="is not a traced lens: it has no mtf"):
+    with pytest.raises(SoritesError, match="it has no mtf"):
         lenses.load(tmp_path, "x")

@@ -55,20 +55,18 @@ def test_a_batch_goes_on_past_what_is_refused_without_the_tracer(tmp_path: Path)
         "surface 1 is of type DGRATING; only STANDARD and EVENASPH can be traced",
     )
     assert table.row(1) == ("note", False, "it is not a .zmx file: it has no surfaces")
-    with pytest.raises(SoritesError, match="the lens grating was refused: surface 1 is of type DGRATING"):
+    with pytest.raises(SoritesError, match="grating was .* DGRATING"):
         lenses.load(tmp_path / "out", "grating")
 
 
 def test_what_is_not_there_is_an_error_before_any_work(tmp_path: Path) -> None:
-    with pytest.raises(
-        SoritesError, match="no lens file or objective named 'CookeTripple'. Did you mean CookeTriplet"
-    ):
+    with pytest.raises(SoritesError, match="'CookeTripple'"):
         trace_all(["CookeTripple"], tmp_path)
     (tmp_path / "empty").mkdir()
     with pytest.raises(SoritesError, match="no .zmx files in"):
         trace_all([str(tmp_path / "empty")], tmp_path)
     (tmp_path / "file").write_text("")
-    with pytest.raises(SoritesError, match="cannot make the folder .*choose another --out"):
+    with pytest.raises(SoritesError, match="cannot create the folder"):
         trace_all(["CookeTriplet"], tmp_path / "file")
 
 
@@ -76,7 +74,7 @@ def test_two_files_of_one_name_are_refused(tmp_path: Path) -> None:
     for folder in ("x", "y"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "a.zmx").write_text(GRATING)
-    with pytest.raises(SoritesError, match="two prescriptions would both become the lens a"):
+    with pytest.raises(SoritesError, match="the lens a;"):
         trace_all([str(tmp_path)], tmp_path / "out")
 
 
@@ -101,7 +99,7 @@ def test_a_glass_is_given_as_numbers() -> None:
         "FK51": (1.48656, 84.47),
     }
     for wrong in ("BK1=1.5", "=1.9,30", "BK1=1.5,-60", "BK1=0.9,60", "BK1=inf,60", "BK1"):
-        with pytest.raises(SoritesError, match=f"--glass wants NAME=ND,VD .* got '{wrong}'"):
+        with pytest.raises(SoritesError, match=f"got '{wrong}'"):
             read_glasses([wrong])
 
 
@@ -149,7 +147,7 @@ class TestTraced:
         made = checked(parse(zmx(crown="OLD1"), "a"))
         with pytest.raises(
             Refused,
-            match="its glass OLD1 is in none of the catalogues it states .SCHOTT.; --glass OLD1=ND,VD",
+            match="OLD1=ND,VD",
         ):
             build(made)
         known, given = build(checked(parse(zmx(), "a"))), build(made, {"OLD1": Glass("", 1.62041, 60.32)})

@@ -91,7 +91,7 @@ def test_the_image_is_left_alone_and_no_kernels_give_no_images():
         (make_image(), np.full((3, 3), np.nan), "zeros", "finite"),
         (make_image(), np.zeros((2, 2, 3, 3)), "zeros", "taps"),
         (make_image(), np.zeros((0, 3)), "zeros", "taps"),
-        (make_image(), taps(2, 3, 3), "zeros", "2 channels and the image has 3"),
+        (make_image(), taps(2, 3, 3), "zeros", "got 2"),
     ],
 )
 def test_bad_input_is_a_clear_error(image, kernel, padding, says):

@@ -11,13 +11,13 @@ import pytest
 
 from sorites.core.errors import SoritesError
 from sorites.optics.camera import EOS_RP
-from sorites.optics.develop import HANDHELD_S, K, program
+from sorites.optics.develop import HANDHELD_S, METER_CONSTANT, program
 
 
 @pytest.mark.parametrize("luminance", np.geomspace(0.02, 20_000, 25))
 def test_exposes_as_the_meter_wants_within_a_third_of_a_stop(luminance: float) -> None:
     chosen = EOS_RP.check(program(luminance, EOS_RP))
-    assert abs(math.log2(chosen.index * luminance / K)) <= 1 / 3
+    assert abs(math.log2(chosen.index * luminance / METER_CONSTANT)) <= 1 / 3
 
 
 def test_dim_light_raises_iso_wide_open_and_then_slows_the_shutter() -> None:

@@ -85,9 +85,9 @@ def test_orientation():
         ({99: 1.0}, {}, "Fringe"),
         ({4: 1.0}, {"pixel_um": 0.0}, "positive"),
         ({4: 1.0}, {"f_number": float("nan")}, "positive"),
-        ({4: 1.0}, {"size": 0}, "size from 1 px"),
+        ({4: 1.0}, {"size": 0}, "size above 0 px"),
         ({4: 1.0}, {"aperture": 1.5}, "aperture"),
-        ({4: 5000.0}, {}, "pupil samples"),
+        ({4: 5000.0}, {}, "samples across"),
     ],
 )
 def test_bad_input_is_a_clear_error(waves, options, says):

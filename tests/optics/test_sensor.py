@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from sorites.optics.camera import EOS_RP, Exposure
-from sorites.optics.sensor import FEW, Draw, raw
+from sorites.optics.sensor import POISSON_MAX_E, Draw, raw
 
 SHAPE = (256, 256, 3)
 
@@ -60,7 +60,7 @@ def test_few_electrons_follow_poisson(rate: float) -> None:
 
 def test_many_electrons_are_normal_of_the_same_mean_and_variance() -> None:
     counting = replace(EOS_RP, full_well_e=2**14 - 1 - EOS_RP.black_dn, read_e=0, late_e=0)
-    counts = raw(flat(FEW + 20), 100, draw(), counting) - EOS_RP.black_dn
+    counts = raw(flat(POISSON_MAX_E + 20), 100, draw(), counting) - EOS_RP.black_dn
     assert counts.mean() == pytest.approx(50, rel=0.002)
     assert counts.var() == pytest.approx(50 + 1 / 12, rel=0.02)
 

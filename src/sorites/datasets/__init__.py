@@ -1,5 +1,4 @@
-"""Images and datasets made from images: datasets built from suites, context composites,
-photographs through a lens.
+"""Datasets made from images: shifted images of suites, context composites, and photographs through a lens.
 
-Datasets written here can be read back as a source. This room does not evaluate models.
+Datasets written here can be read back as a source. This package does not evaluate models.
 """

@@ -1,9 +1,8 @@
 """Write the shifted images of a suite as a dataset folder: ``shift/level/class/name.png`` and a sidecar.
 
-The sidecar tells the ``folder`` source what every file is, so that evaluating the folder and
-evaluating on the fly give the same table. Files are lossless unless a JPEG quality is asked for.
-Where ground-truth boxes are known, ``annotations.json`` beside the sidecar holds them as COCO does, for any
-other tool.
+The sidecar describes every file to the ``folder`` source, so that evaluating the folder and evaluating on the
+fly give the same table. Files are lossless unless a JPEG quality is given. If ground-truth boxes are known,
+``annotations.json`` has them in COCO format for other tools.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from PIL import Image as Pillow
 from sorites.core import CLEAN, ImageU8, Sample, Setting
 from sorites.core.errors import SoritesError
 from sorites.core.labels import Labels, coco, coco_category_ids
+from sorites.core.messages import option
 from sorites.core.progress import Bar
 from sorites.core.rng import digest
 from sorites.core.table import write
@@ -38,27 +38,22 @@ from sorites.io.stores import place
 from sorites.sources import sidecar
 from sorites.suites.suite import Suite, load
 
-# Ground-truth boxes of a dataset as COCO's annotation file, beside its images, so that any tool for detection
-# can read it.
-
-
 ANNOTATIONS = "annotations.json"
-# The height and the width of an image in px.
+# Height and width of an image in px.
 Size = tuple[int, int]
 
 
 def category_ids(labels: Labels) -> dict[str, int]:
-    """Return the number of each class id in the file: COCO's own for COCO's classes, otherwise 1,
-    2, 3 ... in their order.
-    """
+    """Return the COCO category id of each class id: COCO's own ids for its classes, otherwise 1, 2, 3, ..."""
     numbers = coco_category_ids() if labels.ids == coco().ids else range(1, len(labels) + 1)
     return dict(zip(labels.ids, numbers, strict=True))
 
 
 def coco_json(records: Sequence[tuple[Mapping[str, Any], Size]], labels: Labels) -> bytes:
-    """Return the annotation file of images given by rows of the sidecar and their sizes; a
-    image whose boxes are not known is not in it. Ids of images and annotations begin with 1,
-    because 0 means unmatched in COCO's tools.
+    """Return a COCO annotation file of images given by sidecar rows and sizes; images without known boxes are
+    skipped.
+
+    Ids of images and annotations start at 1, because 0 means unmatched in COCO's tools.
     """
     numbers = category_ids(labels)
     images: list[dict[str, Any]] = []
@@ -90,12 +85,11 @@ def _annotation(cell: Mapping[str, Any], numbers: Mapping[str, int]) -> dict[str
 
 
 LOCK = ".sorites.lock"
-# The most letters of an image's name, its ending and number apart; file systems take 255 bytes. A
-# longer one ends in a hash.
-LONGEST = 240
+# Maximum characters of an image name without suffix and number (file systems allow 255 bytes); longer names
+# end in a hash.
+MAX_NAME = 240
 _ENDS = {".png": b"IEND\xaeB`\x82", ".jpg": b"\xff\xd9"}
-# Records of the images that are there with their sizes, and the reasons for those that could not
-# be made.
+# Sidecar rows of the written images with their sizes, and the errors of those that could not be made.
 Written = tuple[list[tuple[dict[str, Any], Size]], list[str]]
 
 
@@ -108,18 +102,25 @@ def build(
     workers: int | None = None,
     bar: Bar | None = None,
 ) -> tuple[int, list[str]]:
-    """Write the images that are not there yet, then the sidecar.
+    """Write the shifted images of a suite that are missing or changed, then the sidecar.
 
-    Return how many there are, and the errors met.
+    Args:
+        suite: The suite, or its name or path.
+        out: Folder of the dataset. It must be empty or contain the same dataset.
+        quality: JPEG quality; PNG files by default.
+        engine: The engine that runs the work.
+        workers: Number of workers; all cores by default.
+        bar: Progress display.
+
+    Returns:
+        The number of images, and the errors.
     """
     if quality is not None and not 1 <= quality <= 100:
-        raise SoritesError(f"--quality wants 1 to 100, got {quality}")
+        raise SoritesError(f"{option('quality', None)}: expected 1 to 100, got {quality}")
     if not isinstance(suite, Suite):
         refuse_attacks(suite)
-    plan, folder = (
-        plans.make(load(suite).model_copy(update={"models": (), "fit": None, "scorers": ()})),
-        place(out),
-    )
+    images_only = load(suite).model_copy(update={"models": (), "fit": None, "scorers": ()})
+    plan, folder = plans.make(images_only), place(out)
     start, units = chosen_engine(engine, plan), plan.units()
     written: dict[Unit, Written] = {}
     with locked(folder, "dataset", LOCK):
@@ -132,53 +133,51 @@ def build(
                 written[unit] = result
                 tick(plan.images_of(unit))
         sized = [pair for unit in units for pair in written[unit][0]]
-        records = [record for record, _ in sized]
-        _apart(records)
-        write(sidecar.frame(records), folder / sidecar.NAME)
-        if any(record[sidecar.BOXES] is not None for record in records):
-            write_bytes(coco_json(sized, plan.labels), folder / ANNOTATIONS)
-    return len(records), sorted(error for _, errors in written.values() for error in errors)
+        _write_metadata(folder, plan, sized)
+    return len(sized), sorted(error for _, errors in written.values() for error in errors)
+
+
+def _write_metadata(folder: Path, plan: Plan, sized: Sequence[tuple[dict[str, Any], Size]]) -> None:
+    records = [record for record, _ in sized]
+    _check_paths(records)
+    write(sidecar.frame(records), folder / sidecar.NAME)
+    if any(record[sidecar.BOXES] is not None for record in records):
+        write_bytes(coco_json(sized, plan.labels), folder / ANNOTATIONS)
 
 
 def _claim(folder: Path, plan: Plan, quality: int | None) -> Info:
-    """Refuse a folder that holds another dataset: what another suite, seed or quality left there is
-    not mixed in.
-    """
+    """Refuse a folder of another suite, seed or quality, and record what this dataset is made of."""
     info = {**describe(plan), "quality": quality}
     path = folder / DATASET_INFO
     if path.exists():
         before = read_dataset_info(folder)
         if before.get("quality") != quality or not same_run(before, info, plan):
             raise SoritesError(
-                f"{folder} holds a dataset built from another suite or with other options; choose another"
-                " --out DIR"
+                f"{folder} contains a dataset built from another suite or with other options; choose another"
+                f" {option('out', 'DIR')}"
             )
         info["run_id"] = before["run_id"]
     elif any(p.name != LOCK and not is_temporary(p) for p in folder.iterdir()):
-        raise SoritesError(f"{folder} is not empty; choose another --out DIR")
+        raise SoritesError(f"{folder} is not empty; choose another {option('out', 'DIR')}")
     sweep_temporaries(folder)
     write_bytes(json.dumps(info, indent=1).encode(), path)
     return info
 
 
-def _apart(records: Sequence[dict[str, Any]]) -> None:
-    """No file may stand for two images."""
-    seen: set[str] = set()
+def _check_paths(records: Sequence[dict[str, Any]]) -> None:
+    """Raise an error if two images have the same path."""
+    paths: set[str] = set()
     for record in records:
-        if record["path"] in seen:
+        if record["path"] in paths:
             raise SoritesError(
-                f"two images of {record['sample_id']} under {record['shift']} have one level:"
+                f"two images of {record['sample_id']} under {record['shift']} have the same level:"
                 f" {record['path']}"
             )
-        seen.add(record["path"])
+        paths.add(record["path"])
 
 
 def write_unit(folder: Path, unit: Unit, *, quality: int | None) -> Written:
-    """A unit of work: write the images of one shift and slice that are not there, or are others
-    than those made now.
-
-    Return their records and the errors.
-    """
+    """Write the missing or changed images of one unit of work; return their records and the errors."""
     running = running_in(folder)
     plan, names = running.plan, running.once("names", lambda plan: _names(plan))
     records, errors = [], []
@@ -187,18 +186,15 @@ def write_unit(folder: Path, unit: Unit, *, quality: int | None) -> Written:
             errors.append(f"{shot.sample.id}, {shot.shift} {shot.setting.canonical}: {shot.error}")
             continue
         name = names[shot.sample.id] + (".jpg" if quality else ".png")
-        path = PurePosixPath(slug(shot.shift), *_setting(shot.setting, shot.shift), name)
-        data = _encoded(shot.image, quality)
-        if not _holds(folder / path, data):
+        path = PurePosixPath(slug(shot.shift), *_setting_folders(shot.setting, shot.shift), name)
+        data = _encode(shot.image, quality)
+        if not _has_content(folder / path, data):
             write_bytes(data, folder / path)
         records.append((_record(plan, shot, path, quality), shot.image.shape[:2]))
     return records, errors
 
 
-def _holds(path: Path, data: bytes) -> bool:
-    """Return whether a file is there and holds just these bytes; made of an image that changed
-    since, it holds others.
-    """
+def _has_content(path: Path, data: bytes) -> bool:
     try:
         return path.stat().st_size == len(data) and path.read_bytes() == data
     except FileNotFoundError:
@@ -206,9 +202,7 @@ def _holds(path: Path, data: bytes) -> bool:
 
 
 def is_whole_image(path: Path) -> bool:
-    """Return whether an image file is there up to its last bytes: one that is empty or cut short
-    is written again.
-    """
+    """Return whether an image file exists and ends with its format's end marker."""
     end = _ENDS[path.suffix]
     try:
         with path.open("rb") as file:
@@ -219,7 +213,7 @@ def is_whole_image(path: Path) -> bool:
         return False
 
 
-def _encoded(image: ImageU8, quality: int | None) -> bytes:
+def _encode(image: ImageU8, quality: int | None) -> bytes:
     buffer = io.BytesIO()
     options: dict[str, Any] = (
         {"format": "JPEG", "quality": quality} if quality else {"format": "PNG", "compress_level": 4}
@@ -228,8 +222,10 @@ def _encoded(image: ImageU8, quality: int | None) -> bytes:
     return buffer.getvalue()
 
 
-def _setting(setting: Setting, shift: str) -> list[str]:
-    """The folders of a setting: its level or else its severity, then its params; clean has none."""
+def _setting_folders(setting: Setting, shift: str) -> list[str]:
+    """Return the folders of a setting: its level or else its severity, then its parameters; none for
+    clean.
+    """
     if shift == CLEAN:
         return []
     line = [] if setting.severity is None else [repr(setting.severity).removesuffix(".0")]
@@ -240,21 +236,19 @@ def _setting(setting: Setting, shift: str) -> list[str]:
 
 def _safe(name: str) -> str:
     plain = re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip("._") or "_"
-    return plain if len(plain) <= LONGEST else f"{plain[: LONGEST - 17]}-{digest(name, size=8).hex()}"
+    return plain if len(plain) <= MAX_NAME else f"{plain[: MAX_NAME - 17]}-{digest(name, size=8).hex()}"
 
 
 def _names(plan: Plan) -> dict[str, str]:
-    """Sample to ``class/name``: the class id as folder, the file's own name, numbered where two
-    would meet.
-    """
-    taken: dict[str, int] = {}
+    """Return ``class/name`` by sample id, numbering names that occur twice."""
+    counts: dict[str, int] = {}
     names: dict[str, str] = {}
     for sample in sorted((s for group in plan.groups.values() for s in group), key=lambda s: s.id):
         if sample.id in names:
             continue
         place = f"{_class_folder(plan, sample)}/{_safe(PurePosixPath(sample.id).stem)}"
-        taken[place] = taken.get(place, 0) + 1
-        names[sample.id] = place if taken[place] == 1 else f"{place}~{taken[place]}"
+        counts[place] = counts.get(place, 0) + 1
+        names[sample.id] = place if counts[place] == 1 else f"{place}~{counts[place]}"
     return names
 
 

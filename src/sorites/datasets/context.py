@@ -1,12 +1,10 @@
-"""Context composites: photo cut-outs in surroundings that are common or uncommon for them, with 0
-to 3 uncommon at once.
+"""Context composites: cut-outs in surroundings that are common or uncommon for their class.
 
-Every object is shown up to eight times in the same pose, once for each choice of common or uncommon
-time, weather and location. A small table in words (``context.tsv``) says what is common for its
-class. There is no weather indoors, and a class for which night is common has no uncommon time, so
-some objects are shown fewer times. The clean image is the one with nothing uncommon; the others
-belong to the shift ``context``, whose severity counts what is uncommon. The idea is from FOCUS
-(Kattakinda & Feizi, ICML 2022).
+Every object is shown up to eight times in the same pose, once for each choice of common or uncommon time,
+weather and location. A table (``context.tsv``) lists what is common for each class. There is no weather
+indoors, and a class for which night is common has no uncommon time, so some objects are shown fewer times.
+The clean image has nothing uncommon; the others belong to the shift ``context``, whose severity is the number
+of uncommon attributes. The idea is from FOCUS (Kattakinda & Feizi, ICML 2022).
 """
 
 from __future__ import annotations
@@ -29,6 +27,7 @@ from sorites import core
 from sorites.core import CLEAN, Attr, ImageU8, Sample, to_uint8
 from sorites.core.errors import SoritesError
 from sorites.core.labels import Labels, coco, imagenet
+from sorites.core.messages import option
 from sorites.core.rng import digest, fair_order, rng_for
 from sorites.core.table import BOX, write
 from sorites.datasets.build import ANNOTATIONS, LOCK, Size, coco_json, is_whole_image
@@ -62,16 +61,18 @@ from sorites.sources.composites import (
 )
 from sorites.sources.composites import objects as stamps
 
-# The side of the images in pixels; the central 7/8, which models see, holds the whole object.
+# Side of the images in pixels; the central 7/8, which models see, contains the whole object.
 SIZE = 256
 
 KINDS = ("time", "weather", "location")
+_STAMPS = option("source", "stamps")
+# Increment when images of either dataset change.
 VERSION = 1
 
 
 @dataclass(frozen=True)
 class Habits:
-    """The habits of a class, in words: common times of day, common locations, and uncommon locations."""
+    """What is common for a class: times of day, common locations and uncommon locations."""
 
     name: str
     times: tuple[str, ...]
@@ -98,41 +99,41 @@ class Surroundings:
 
 
 def read_habits(text: str) -> dict[str, Habits]:
-    """Parse the table of habits: class ids to what is common for the class."""
+    """Parse the table of habits, by class id."""
     rows = [line.split("\t") for line in text.splitlines()[1:] if line.strip()]
     if any(len(row) != 5 for row in rows):
         raise SoritesError(
-            "context: wanted lines of id, class, time, common and uncommon places with tabs between them"
+            "context: expected lines of id, class, time, common and uncommon places, separated by tabs"
         )
     return {id_: Habits(name, *(tuple(cell.split(", ")) for cell in cells)) for id_, name, *cells in rows}
 
 
 @functools.cache
 def habits() -> dict[str, Habits]:
-    """Return the habits of all classes of the built-in table, by class id."""
+    """Return the built-in table of habits, by class id."""
     return read_habits(files("sorites.datasets").joinpath("context.tsv").read_text(encoding="utf-8"))
 
 
-def surroundings(known: Habits, rng: np.random.Generator) -> list[Surroundings]:
-    """Return the surroundings that an object is shown in, by rising number of uncommon attributes;
-    ``rng`` chooses between words that are equally common.
+def surroundings(class_habits: Habits, rng: np.random.Generator) -> list[Surroundings]:
+    """Return the surroundings of an object by rising number of uncommon attributes; ``rng`` chooses among
+    equal words.
     """
-    usual, odd = (str(rng.choice(places)) for places in (known.common, known.uncommon))
+    usual, odd = (str(rng.choice(places)) for places in (class_habits.common, class_habits.uncommon))
     fall = str(rng.choice(list(WEATHER)))
-    found = []
+    choices = []
     for dark, wet, away in product((False, True), repeat=3):
         where = odd if away else usual
         inside = where == "indoors"
-        if (dark and "night" in known.times) or (wet and inside):
+        if (dark and "night" in class_habits.times) or (wet and inside):
             continue
         words = ("night" if dark else "day", fall if wet else "none" if inside else "sunny", where)
-        found.append(Surroundings(words, (dark, wet, away)))
-    return sorted(found, key=lambda one: (one.level, one.rare))
+        choices.append(Surroundings(words, (dark, wet, away)))
+    return sorted(choices, key=lambda choice: (choice.level, choice.rare))
 
 
 @dataclass(frozen=True)
 class Scene:
-    """An object in its pose, the box around it, and the surroundings that it is shown in."""
+    """An object in its pose, its box, and the surroundings it is shown in."""
 
     sample: Sample
     obj: CutOut
@@ -154,10 +155,10 @@ class Scene:
 
 
 def scene(sample: Sample, known: Habits, seed: int, size: int = SIZE) -> Scene:
-    """Cut an object out and choose its pose and surroundings, which depend only on the seed and the sample."""
-    if sample.alpha is None:
-        raise SoritesError(f"{sample.id} has no mask: composites need cut-outs, such as --source stamps")
-    obj = cut_out(sample.load(), sample.alpha())
+    """Cut an object out and choose its pose and surroundings, which depend only on the seed and the
+    sample.
+    """
+    obj = _cut(sample)
     rng = rng_for(seed, sample.id, "context")
     shown_in, at = surroundings(known, rng), draw_pose(rng)
     return Scene(sample, obj, at, box_of(obj, size, at), tuple(shown_in), seed, size)
@@ -166,7 +167,7 @@ def scene(sample: Sample, known: Habits, seed: int, size: int = SIZE) -> Scene:
 def compose(
     sample: Sample, known: Habits, seed: int, photographs: Sequence[Background], size: int = SIZE
 ) -> Iterator[tuple[Surroundings, ImageU8, tuple[float, float, float, float]]]:
-    """Yield the images of one object with its box in each."""
+    """Yield (surroundings, image, box) of one object."""
     staged = scene(sample, known, seed, size)
     for around in staged.shown_in:
         yield around, staged.image(around, photographs), staged.box
@@ -183,29 +184,33 @@ def build_context(
     labels: Labels | None = None,
     tick: Callable[[int], None] = lambda n: None,
 ) -> tuple[int, int]:
-    """Write the composites as a dataset folder and return how many objects and images it has.
+    """Write context composites as a dataset folder.
 
-    Images that are there from a call that was stopped are not made again. ``drawn`` uses only
-    drawn places, so that no photograph is fetched. Samples whose class has no line in the table of
-    habits are left out.
+    Images from an interrupted call are not made again. Samples whose class is not in the table of habits are
+    left out.
+
+    Args:
+        out: Folder of the dataset.
+        source: Source of cut-outs.
+        seed: Seed of poses and surroundings.
+        limit: Maximum number of objects.
+        drawn: Use only drawn places, so that no photograph is downloaded.
+        size: Side of the images in px.
+        labels: Label space, ImageNet by default.
+        tick: Called once per object.
+
+    Returns:
+        The numbers of objects and images.
     """
     folder, space = Path(out), labels or imagenet()
     if not SIDES[0] <= size <= SIDES[1]:
-        raise SoritesError(f"wanted images of {SIDES[0]} to {SIDES[1]} px, got {size}")
+        raise SoritesError(f"size: expected {SIDES[0]} to {SIDES[1]} px, got {size}")
     if limit is not None and limit < 1:
-        raise SoritesError(f"--limit wants a whole number above 0, got {limit}")
+        raise SoritesError(f"{option('limit', None)}: expected a whole number above 0, got {limit}")
     made_of = {"context": VERSION, "source": source, "seed": seed, "limit": limit, "drawn": drawn}
     made_of |= {"size": size} if size != SIZE else {}
     with claimed(folder, made_of):
-        known = [
-            s for s in core.source(source, space) if s.label is not None and space.ids[s.label] in habits()
-        ]
-        if not known:
-            raise SoritesError(
-                f"no sample of {source} has a class that the table of habits (context.tsv) knows; try"
-                " --source stamps"
-            )
-        chosen = fair_order(known, lambda sample: [sample.id])[:limit]
+        chosen = _samples_with_habits(source, space)[:limit]
         photographs = () if drawn else fetch()
         records: list[dict[str, object]] = []
         ground_truth: list[dict[str, object]] = []
@@ -229,26 +234,41 @@ def build_context(
     return len(chosen), len(records)
 
 
+def _samples_with_habits(source: str, space: Labels) -> list[Sample]:
+    """Return the samples whose class is in the table of habits, in fair order."""
+    candidates = [
+        sample
+        for sample in core.source(source, space)
+        if sample.label is not None and space.ids[sample.label] in habits()
+    ]
+    if not candidates:
+        raise SoritesError(
+            f"no sample of {source} has a class in the table of habits (context.tsv); try {_STAMPS}"
+        )
+    return fair_order(candidates, lambda sample: [sample.id])
+
+
 @contextmanager
 def claimed(folder: Path, made_of: dict[str, object]) -> Iterator[None]:
-    """Hold a folder for one dataset: go on with the same, begin in an empty folder, and refuse any other."""
+    """Lock a folder for one dataset: resume the same dataset, start in an empty folder, refuse any other."""
     with locked(folder, "dataset", LOCK):
         _claim(folder, made_of)
         yield
 
 
 def _claim(folder: Path, made_of: dict[str, object]) -> None:
-    """Go on with a folder of the same composites, begin in an empty one, and refuse any other."""
+    """Refuse a folder of another dataset, and record what this one is made of."""
     path = folder / DATASET_INFO
     if path.exists():
         before = read_dataset_info(folder)
         differs = [key for key in made_of if before.get(key) != made_of[key]]
         if differs:
             raise SoritesError(
-                f"{folder} holds another dataset (its {differs[0]} differs); choose another --out DIR"
+                f"{folder} contains another dataset (its {differs[0]} differs); choose another"
+                f" {option('out', 'DIR')}"
             )
     elif any(other.name != LOCK and not is_temporary(other) for other in folder.iterdir()):
-        raise SoritesError(f"{folder} is not empty; choose another --out DIR")
+        raise SoritesError(f"{folder} is not empty; choose another {option('out', 'DIR')}")
     sweep_temporaries(folder)
     run_id = digest(json.dumps(made_of, sort_keys=True), size=8).hex()
     write_bytes(json.dumps({"run_id": run_id, **made_of}, indent=1).encode(), path)
@@ -257,7 +277,7 @@ def _claim(folder: Path, made_of: dict[str, object]) -> None:
 def _record(
     sample: Sample, around: Surroundings, space: Labels, source: str, seed: int, size: int
 ) -> dict[str, object]:
-    """Return the sidecar's row of an image."""
+    """Return the sidecar row of an image."""
     words = dict(zip(KINDS, around.words, strict=True))
     spelled = json.dumps(words, sort_keys=True)
     larger = () if size == SIZE else (size,)
@@ -287,17 +307,13 @@ def _box(box: tuple[float, float, float, float], label: int | None) -> dict[str,
 
 
 def png(image: ImageU8) -> bytes:
-    """Return an image as the bytes of a PNG file."""
+    """Encode an image as PNG."""
     buffer = io.BytesIO()
     Pillow.fromarray(image).save(buffer, "PNG", compress_level=4)
     return buffer.getvalue()
 
 
-# Composites of several objects as a dataset folder: images, a sidecar with their ground-truth boxes, and COCO's
-# annotation file.
-
-
-"""It rises when images change."""
+# Composites of several objects
 
 
 def build_scattered(
@@ -311,11 +327,24 @@ def build_scattered(
     drawn: bool = False,
     labels: Labels | None = None,
 ) -> tuple[int, int]:
-    """Write images of several objects each, and return how many there are and how many boxes they have.
+    """Write composites of several objects as a dataset folder, with ground-truth boxes in the sidecar and in
+    COCO format.
 
-    ``stamps`` are the cut-outs of COCO's classes; another source needs masks and labels of these
-    classes, and its objects may stand anywhere. ``limit`` is the number of images, 150 by default.
-    Images that are there from a call that was stopped are not made again.
+    Images from an interrupted call are not made again.
+
+    Args:
+        out: Folder of the dataset.
+        source: ``stamps`` for the cut-outs of COCO's classes, or another source with masks and labels of
+            these classes, whose objects are placed anywhere.
+        objects: Range of the number of objects per image.
+        size: Side of the images in px.
+        seed: Seed of the composition.
+        limit: Number of images, 150 by default.
+        drawn: Use only drawn places, so that no photograph is downloaded.
+        labels: Label space, COCO by default.
+
+    Returns:
+        The numbers of images and boxes.
     """
     folder, space = Path(out), labels or coco()
     recipe = Recipe(seed, parse_range(objects), size, drawn)
@@ -330,40 +359,40 @@ def build_scattered(
     }
     with claimed(folder, {**made_of, "drawn": drawn}):
         cuts = stamps(space) if source == "stamps" else _objects(source, space)
-        made = samples(cuts, recipe, count, () if drawn else fetch())
-        rows = [_written(folder, sample, source, space, seed, size) for sample in made]
+        composites = samples(cuts, recipe, count, () if drawn else fetch())
+        rows = [_write_composite(folder, sample, source, space, seed, size) for sample in composites]
         write(sidecar.frame([record for record, _ in rows]), folder / sidecar.NAME)
         write_bytes(coco_json(rows, space), folder / ANNOTATIONS)
-    return len(rows), sum(len(sample.ground_truth or ()) for sample in made)
+    return len(rows), sum(len(sample.ground_truth or ()) for sample in composites)
 
 
 def _objects(source: str, space: Labels) -> list[Object]:
-    """Return the cut-outs of a source as objects; a name of its label is the name of its class."""
-    found = [
+    """Return the cut-outs of a source as objects named by their labels."""
+    with_mask = [
         sample
         for sample in core.source(source, space)
         if sample.alpha is not None and sample.label is not None
     ]
-    if not found:
+    if not with_mask:
         raise SoritesError(
-            f"no sample of {source} has a mask and a label: composites need cut-outs, such as --source stamps"
+            f"no sample of {source} has a mask and a label: composites need cut-outs, such as {_STAMPS}"
         )
     return [
         Object(space.names[s.label or 0], s.label, tuple(DRAWN), functools.cache(functools.partial(_cut, s)))
-        for s in found
+        for s in with_mask
     ]
 
 
 def _cut(sample: Sample) -> CutOut:
     if sample.alpha is None:
-        raise SoritesError(f"{sample.id} has no mask: composites need cut-outs, such as --source stamps")
+        raise SoritesError(f"{sample.id} has no mask: composites need cut-outs, such as {_STAMPS}")
     return cut_out(sample.load(), sample.alpha())
 
 
-def _written(
+def _write_composite(
     folder: Path, sample: Sample, source: str, space: Labels, seed: int, size: int
 ) -> tuple[dict[str, object], Size]:
-    """Write one image unless it is there; return the sidecar's row of it, and its size."""
+    """Write one image unless it exists; return its sidecar row and size."""
     path = f"images/{sample.id.rpartition('/')[2]}.png"
     if not is_whole_image(folder / path):
         write_bytes(png(sample.load()), folder / path)

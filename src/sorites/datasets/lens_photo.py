@@ -1,6 +1,4 @@
-"""Photograph whole images through one lens; the results are lossless PNG files that record how
-they were made.
-"""
+"""Render whole images through a lens as lossless PNG files that record how they were made."""
 
 from __future__ import annotations
 
@@ -17,6 +15,7 @@ from PIL import PngImagePlugin
 
 from sorites.core import ImageU8, to_uint8
 from sorites.core.errors import SoritesError
+from sorites.core.messages import option
 from sorites.core.progress import Bar
 from sorites.io.files import write_bytes
 from sorites.io.paths import is_file, resolved
@@ -24,17 +23,14 @@ from sorites.lenses.store import Entry
 from sorites.optics.tracing.field import TiledImage, transfer
 from sorites.sources.decode import decode
 
-# Changes whenever a pixel changes.
+# Increment when a pixel changes.
 VERSION = 1
-# The key of the PNG's text that records how it was made; a file with the same record is not made
-# again.
+# PNG text key of the record of how a file was made; a file with an equal record is not made again.
 NOTE = "sorites"
 
 
 def through(entry: Entry, image: ImageU8, corner: float = 1.0) -> ImageU8:
-    """Return an 8-bit image as seen through the lens; memory beyond the two images does not
-    grow with their height.
-    """
+    """Return an 8-bit image seen through the lens; extra memory does not grow with its height."""
     tiled = TiledImage(image, entry.arrays["kernels"].shape[-1], corner)
     result = np.empty(image.shape, np.uint8)
     for top, strip in tiled.through(transfer(entry.arrays["kernels"], tiled.tiling)):
@@ -45,19 +41,29 @@ def through(entry: Entry, image: ImageU8, corner: float = 1.0) -> ImageU8:
 def photograph(
     entry: Entry, images: Sequence[Path], out: Path, corner: float = 1.0, bar: Bar | None = None
 ) -> list[tuple[Path, str]]:
-    """Write each image to ``out`` as a PNG under its stem.
+    """Write each image, seen through a lens, to ``out`` as a PNG with the same stem.
 
-    Return those that failed, with the reason; the rest is written.
+    Args:
+        entry: The lens.
+        images: Image files.
+        out: Folder of the results.
+        corner: Position of the image corners as a fraction of the half field.
+        bar: Progress display.
+
+    Returns:
+        The images that failed, with the reasons.
     """
     if not 0 < corner <= 1:
-        raise SoritesError(f"--corner wants a number above 0 and up to 1 of the half field, got {corner}")
+        raise SoritesError(
+            f"{option('corner', None)}: expected a fraction of the half field above 0, up to 1, got {corner}"
+        )
     tick = bar("lens", len(images)) if bar else lambda n: None
     failed = []
     for path, target in _targets(images, out):
         try:
             if isinstance(target, str):
                 raise SoritesError(target)
-            _one(entry, path, target, corner)
+            _write(entry, path, target, corner)
         except SoritesError as error:
             failed.append((path, str(error)))
         tick(1)
@@ -65,36 +71,29 @@ def photograph(
 
 
 def _targets(images: Sequence[Path], out: Path) -> Iterator[tuple[Path, Path | str]]:
-    """Yield where each image is written, or why it cannot be: no file may stand for two images,
-    or replace one that was not written here.
+    """Yield the output path of each image, or the reason why it cannot be written.
+
+    No two images may share a file, and files written by others are not replaced.
     """
-    given = {resolved(path) for path in images}
+    inputs = {resolved(path) for path in images}
     taken: dict[Path, Path] = {}
+    elsewhere = f"choose another {option('out', 'DIR')}"
     for path in images:
         target = out / f"{path.stem}.png"
-        if resolved(target) in given:
-            yield path, f"{path}: it would overwrite {target}; choose another --out DIR"
+        if resolved(target) in inputs:
+            yield path, f"{path}: it would overwrite {target}; {elsewhere}"
         elif os.path.lexists(target) and _read_note(target) is None:
-            yield (
-                path,
-                (
-                    f"{path}: {target} exists and was not written by sorites lens photo; choose another"
-                    " --out DIR"
-                ),
-            )
+            yield path, f"{path}: {target} exists and is not an earlier result; {elsewhere}"
         elif taken.setdefault(target, path) != path:
             yield (
                 path,
-                (
-                    f"{path}: {target} is already the result for {taken[target]}; rename one, or choose"
-                    " another --out DIR"
-                ),
+                f"{path}: {target} is already the result for {taken[target]}; rename one, or {elsewhere}",
             )
         else:
             yield path, target
 
 
-def _one(entry: Entry, path: Path, target: Path, corner: float) -> None:
+def _write(entry: Entry, path: Path, target: Path, corner: float) -> None:
     """Write one image, unless the target already records the same lens, image and corner."""
     try:
         raw = path.read_bytes()
@@ -113,20 +112,18 @@ def _one(entry: Entry, path: Path, target: Path, corner: float) -> None:
 
 
 def _note(entry: Entry, raw: bytes, corner: float) -> str:
-    """Return the record of how an image is made: hashes of the kernels and of the image, lens,
-    corner and version.
-    """
+    """Return the record of how an image is made: hashes of kernels and image, lens, corner and version."""
     hashes = {"kernels": entry.arrays["kernels"].tobytes(), "image": raw}
     parts = {key: hashlib.blake2b(data, digest_size=8).hexdigest() for key, data in hashes.items()}
     return json.dumps({**parts, "lens": entry.name, "corner": corner, "version": VERSION}, sort_keys=True)
 
 
 def _read_note(target: Path) -> str | None:
-    """Return the record of a file, or None if the file is missing or was not written here."""
+    """Return the record of a file, or None if it is missing or was not written here."""
     if not is_file(target):
         return None
     try:
         with PngImagePlugin.PngImageFile(target) as file:
             return file.info.get(NOTE)
-    except Exception:  # whatever Pillow raises for a damaged file, the file was not written here
+    except Exception:  # Pillow can raise anything for a damaged file
         return None

@@ -1,6 +1,5 @@
-"""Images from a user's own diffusion model: its pipeline, adapters on it that turn one object up
-(sliders), and the sampler.
+"""Diffusion models: load a pipeline, attach sliders (adapters with a severity), sample images and classify.
 
-A low room like optics: sources and models may use it. Torch and diffusers are imported only when
-something is loaded or drawn.
+Sources and models use this package. Torch and diffusers are imported only when something is loaded or
+sampled.
 """

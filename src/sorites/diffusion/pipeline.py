@@ -1,7 +1,6 @@
-"""Load a pipeline from a folder as diffusers writes it: Stable Diffusion 1.x, 2.x, XL and their
-Turbo versions, and DiT.
+"""Load diffusers pipelines from a folder: Stable Diffusion 1.x, 2.x, XL and their Turbo versions, and DiT.
 
-Nothing is fetched and nothing is unpickled: weights are read from safetensors files on this machine.
+Nothing is downloaded and nothing is unpickled: weights are read from local safetensors files.
 """
 
 from __future__ import annotations
@@ -20,16 +19,15 @@ from sorites.core.torch_tools import beside_torchvision
 from sorites.io.paths import reason
 from sorites.io.readers import json_file
 
-# The pipelines that are understood, by the name in ``model_index.json``.
+# Supported pipelines by the class name in ``model_index.json``.
 KINDS = {"StableDiffusionPipeline": "sd", "StableDiffusionXLPipeline": "sdxl", "DiTPipeline": "dit"}
-# The kinds that draw by words; a DiT draws by the number of a class, and only serves as a
-# classifier here.
+# Kinds that are conditioned on text. A DiT is conditioned on class numbers and only used as a classifier.
 BY_WORDS = ("sd", "sdxl")
-WANTED = (
-    "a folder that diffusers wrote (pipe.save_pretrained), with model_index.json, unet, vae, text_encoder,"
+EXPECTED = (
+    "a folder written by diffusers (pipe.save_pretrained), with model_index.json, unet, vae, text_encoder,"
     " tokenizer, scheduler"
 )
-# The parts with weights, by kind.
+# Components with weights, by kind.
 PARTS = {
     "sd": ("unet", "vae", "text_encoder"),
     "sdxl": ("unet", "vae", "text_encoder", "text_encoder_2"),
@@ -42,8 +40,11 @@ TOY = "toy"
 
 @dataclass(frozen=True, eq=False)
 class Pipe:
-    """A loaded pipeline. ``parts`` is what diffusers made of the folder; ``version`` is a hash of
-    its weights and settings.
+    """A loaded pipeline.
+
+    Attributes:
+        parts: The diffusers pipeline object.
+        version: A hash of its weights and configuration.
     """
 
     path: Path
@@ -52,36 +53,34 @@ class Pipe:
     version: str
     device: str = "cpu"
     busy: threading.RLock = field(default_factory=threading.RLock, repr=False)
-    """Held while images are drawn: adapters hang on the network itself, so two threads cannot
-    draw at once.
-    """
+    """Lock held while sampling: adapters are attached to the network, so only one thread can use it."""
 
     words: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Learnt words by the name of their class: what stands for the class in a prompt."""
+    """Learnt placeholder tokens by class name."""
 
     @property
     def network(self) -> Any:
-        """Return the network that predicts noise."""
+        """The network that predicts noise."""
         return self.parts.transformer if self.kind == "dit" else self.parts.unet
 
     @property
     def factor(self) -> int:
-        """Return how many pixels one place of the latents is wide."""
+        """The width in pixels of one latent position."""
         own = getattr(self.parts, "vae_scale_factor", None)
         return int(own) if own else 2 ** (len(self.parts.vae.config.block_out_channels) - 1)
 
     @property
     def side(self) -> int:
-        """Return the width in pixels of the images that the network was trained on."""
+        """The image width in pixels that the network was trained on."""
         return int(self.network.config.sample_size) * self.factor
 
     def word(self, name: str) -> str:
-        """Return what stands for a class in a prompt: its learnt word where there is one, else its name."""
+        """Return the learnt placeholder of a class, or its name if there is none."""
         return self.words.get(name, name)
 
 
 def toy_folder() -> Path:
-    """Return the folder of the embedded pipeline, the toy world."""
+    """Return the folder of the built-in toy pipeline."""
     return Path(__file__).parent / "toy" / "pipeline"
 
 
@@ -92,15 +91,19 @@ def load(
     kinds: tuple[str, ...] = BY_WORDS,
     fresh: bool = False,
 ) -> Pipe:
-    """Load the pipeline in a folder, or the embedded one if the path is ``toy``; a ``fresh`` one
-    shares nothing with others.
+    """Load a pipeline; loaded pipelines are cached.
 
-    It goes to the graphics card where there is one, there in bfloat16 as CNS-Bench was made, and to
-    the processor in float32.
+    Args:
+        path: A folder, or ``toy`` for the built-in pipeline.
+        device: A torch device; CUDA if available by default.
+        dtype: ``float32``, ``bfloat16`` or ``float16``; by default bfloat16 on CUDA, as in CNS-Bench, and
+            float32 on the CPU.
+        kinds: Kinds of pipelines to accept.
+        fresh: Load a separate copy instead of using the cache.
     """
     folder = toy_folder() if str(path) == TOY else Path(path)
     if dtype not in (None, *DTYPES):
-        raise SoritesError(f"wanted a number type among {', '.join(DTYPES)}, got {dtype!r}")
+        raise SoritesError(f"dtype: expected one of {', '.join(DTYPES)}, got {dtype!r}")
     beside_torchvision("diffusers", "a diffusion pipeline", "generate")
     import torch
 
@@ -125,16 +128,15 @@ def _read(folder: Path, device: str, dtype: str, kinds: tuple[str, ...]) -> Pipe
                 folder, local_files_only=True, use_safetensors=True, **options
             )
             parts = parts.to(device, getattr(torch, dtype))
-    except Exception as error:  # a damaged or partial folder makes the libraries raise nearly anything
+    except Exception as error:  # a damaged or partial folder can make the libraries raise anything
         raise SoritesError(
-            f"cannot load the pipeline in {folder}: {reason(error)}. Wanted {WANTED}"
+            f"cannot load the pipeline in {folder}: {reason(error)}. Expected {EXPECTED}"
         ) from error
     for part in PARTS[kind]:
         getattr(parts, part).requires_grad_(False).eval()
     if kind in BY_WORDS and getattr(parts.unet.config, "time_cond_proj_dim", None):
         raise SoritesError(
-            f"the pipeline in {folder} was distilled with its guidance inside (LCM): no slider can be trained"
-            " on it"
+            f"the pipeline in {folder} is guidance-distilled (LCM); sliders cannot be trained on it"
         )
     return Pipe(folder, kind, parts, version_of(folder), device)
 
@@ -144,9 +146,7 @@ _loaded = functools.lru_cache(maxsize=2)(_read)
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Keep bars and notes of the libraries off the screen: what matters of a folder is checked
-    before, and said in errors.
-    """
+    """Suppress progress bars and log messages of diffusers and transformers."""
     import diffusers
     import transformers
 
@@ -164,23 +164,27 @@ def quiet() -> Iterator[None]:
 
 
 def checked(folder: Path, kinds: tuple[str, ...] = BY_WORDS) -> tuple[str, str]:
-    """Return the kind of a pipeline's folder and its class in diffusers; a folder that is none is refused."""
+    """Return the kind of a pipeline folder and its diffusers class.
+
+    Raises:
+        SoritesError: The folder is not a complete pipeline of one of the kinds.
+    """
     if not folder.is_dir():
-        raise SoritesError(f"{folder} does not exist or is not a folder. Wanted {WANTED}, or {TOY}")
+        raise SoritesError(f"{folder} does not exist or is not a folder. Expected {EXPECTED}, or {TOY}")
     index = folder / "model_index.json"
     if not index.is_file():
-        raise SoritesError(f"{folder} is no pipeline: it has no model_index.json. Wanted {WANTED}")
-    found = json_file(index, "the parts of a pipeline")
-    name = found.get("_class_name") if isinstance(found, dict) else None
+        raise SoritesError(f"{folder} is not a pipeline: it has no model_index.json. Expected {EXPECTED}")
+    content = json_file(index, "the components of a pipeline")
+    name = content.get("_class_name") if isinstance(content, dict) else None
     if KINDS.get(str(name)) not in kinds:
-        known = ", ".join(name for name, kind in KINDS.items() if kind in kinds)
-        raise SoritesError(f"{index}: wanted a pipeline among {known}, got {str(name)[:80]!r}")
+        supported = ", ".join(name for name, kind in KINDS.items() if kind in kinds)
+        raise SoritesError(f"{index}: expected a pipeline among {supported}, got {str(name)[:80]!r}")
     kind = KINDS[str(name)]
-    wanted = [*PARTS[kind], *(["tokenizer"] if kind in BY_WORDS else []), "scheduler"]
-    missing = [part for part in wanted if not (folder / part).is_dir()]
+    required = [*PARTS[kind], *(["tokenizer"] if kind in BY_WORDS else []), "scheduler"]
+    missing = [part for part in required if not (folder / part).is_dir()]
     if missing:
         raise SoritesError(
-            f"{folder} is no whole pipeline: it has no folder {', '.join(missing)}. Wanted {WANTED}"
+            f"{folder} is incomplete: it has no folder {', '.join(missing)}. Expected {EXPECTED}"
         )
     _refuse_pickles(folder, PARTS[kind])
     return kind, str(name)
@@ -191,36 +195,44 @@ def _refuse_pickles(folder: Path, parts: tuple[str, ...]) -> None:
         if not list((folder / part).glob("*.safetensors")):
             pickles = sorted(path.name for path in (folder / part).iterdir() if path.suffix in PICKLES)
             got = (
-                f"only {pickles[0]}, a pickle, which can run any code when it is read"
+                f"only {pickles[0]}, a pickle, which can run arbitrary code when loaded"
                 if pickles
                 else "no weights"
             )
             raise SoritesError(
-                f"{folder / part}: wanted weights as .safetensors, got {got}. Fetch the safetensors of that"
-                " model, or write them where you trust the file: pipe.save_pretrained(DIR,"
+                f"{folder / part}: expected weights as .safetensors, got {got}. Download the safetensors"
+                " version of the model, or convert a file you trust: pipe.save_pretrained(DIR,"
                 " safe_serialization=True)"
             )
 
 
 def _variant(network: Path) -> str | None:
-    """Return ``fp16`` where the network's weights are there only in half precision."""
+    """Return ``fp16`` if the network's weights exist only in half precision."""
     names = {path.name for path in network.glob("*.safetensors")}
     return "fp16" if names and all(".fp16." in name for name in names) else None
 
 
 def version_of(folder: Path) -> str:
-    """Return a hash of all weights and settings of a pipeline."""
+    """Return a hash of all weights and configuration files of a pipeline."""
     files = sorted(
         path
         for path in folder.rglob("*")
         if path.suffix in (".safetensors", ".json", ".txt") and path.is_file()
     )
     states = tuple((path, path.stat().st_size, path.stat().st_mtime_ns) for path in files)
-    return _hashed(folder, states)
+    return _hash_files(folder, states)
+
+
+def why_unreadable(error: Exception) -> str:
+    """Return the reason why a weights file cannot be loaded."""
+    text = reason(error)
+    if "weights only" in text.lower():
+        return "it contains more than weights, and loading it could run arbitrary code"
+    return text
 
 
 @functools.lru_cache(maxsize=8)
-def _hashed(folder: Path, states: tuple[tuple[Path, int, int], ...]) -> str:
+def _hash_files(folder: Path, states: tuple[tuple[Path, int, int], ...]) -> str:
     whole = hashlib.blake2b(digest_size=8)
     for path, size, _ in states:
         whole.update(f"{path.relative_to(folder).as_posix()} {size} ".encode())

@@ -1,9 +1,8 @@
-"""Draw images: noise to latents step by step, with the sliders switched on from a noise step downwards.
+"""Sample images: denoise latents step by step, with sliders active from a noise step downwards.
 
-All images of a prompt and a seed are the same until the sliders come in, so those steps are done
-once for all of them; the later steps take every severity of a trajectory through the network
-together. Each image has a generator of its own. Dünkel et al., "CNS-Bench", ICCV 2025, 3.2;
-Gandikota et al., "Concept Sliders", ECCV 2024.
+All images of a prompt and seed are equal until the sliders become active, so those steps are computed once;
+the later steps process all severities of a trajectory as one batch. Each image has its own generator. Dünkel
+et al., "CNS-Bench", ICCV 2025, 3.2; Gandikota et al., "Concept Sliders", ECCV 2024.
 """
 
 from __future__ import annotations
@@ -22,39 +21,35 @@ from sorites.core.torch_tools import one_thread
 from sorites.diffusion.pipeline import Pipe
 from sorites.diffusion.sliders import Dial, Slider, attached
 
-# Define requests to the sampler: images of a prompt and a seed, at places of some sliders; and how they
-# are drawn.
+# Requests and settings
 
 
 # The negative prompt of CNS-Bench.
 NEGATIVE = "blurry,text,caption,lowquality,lowresolution,low res,grainy,ugly"
 SCHEDULERS, SEEDINGS = ("ddim", "own"), ("prompt", "plain")
-# A start at which sliders are active from the first step.
+# Value of ``start`` with which sliders are active from the first step.
 ALL_STEPS = 1000
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """The settings of the sampler. The defaults are those of CNS-Bench."""
+    """Settings of the sampler; the defaults are those of CNS-Bench."""
 
     steps: int = 50
     guidance: float = 7.5
     start: int = 750
-    """Sliders are active at noise steps of this number and below, of 1000: 750 is the last three quarters."""
+    """Sliders are active at noise steps up to this number, of 1000: 750 is the last three quarters."""
     negative: str = NEGATIVE
     side: int | None = None
-    """The width in pixels at which the network draws; its own where it is not set."""
+    """Width in pixels at which the network samples; its training width by default."""
     size: int | None = None
-    """The width to which a finished image is scaled; as it is drawn where it is not set."""
+    """Width to which finished images are resized; not resized by default."""
     scheduler: str = "ddim"
-    """``ddim``, or ``own`` for the one in the pipeline's folder."""
+    """``ddim``, or ``own`` for the pipeline's scheduler."""
     seeding: str = "prompt"
-    """``prompt``: the noise follows from the class and the seed; ``plain``: from the seed alone, as
-    diffusers does it.
-    """
+    """``prompt``: noise from the class and the seed; ``plain``: from the seed alone, as in diffusers."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be drawn."""
         checks = (
             ("steps", 1 <= self.steps <= 1000, "a whole number from 1 to 1000"),
             ("guidance", 0 <= self.guidance <= 100, "a number from 0 to 100"),
@@ -64,58 +59,50 @@ class Drawing:
             ("scheduler", self.scheduler in SCHEDULERS, " or ".join(SCHEDULERS)),
             ("seeding", self.seeding in SEEDINGS, " or ".join(SEEDINGS)),
         )
-        for name, right, wanted in checks:
-            if not right:
-                raise SoritesError(f"{name}: wanted {wanted}, got {getattr(self, name)!r}")
+        for name, valid, expected in checks:
+            if not valid:
+                raise SoritesError(f"{name}: expected {expected}, got {getattr(self, name)!r}")
 
     def facts(self) -> Mapping[str, Any]:
-        """Return every parameter by its name."""
+        """Return all settings by name."""
         return asdict(self)
 
 
 def drawing_from(facts: Mapping[str, Any], **changes: Any) -> Drawing:
-    """Return how images are drawn, from what was recorded with a slider; ``changes`` that are not
-    None come first.
-    """
-    known = {field.name for field in fields(Drawing)}
+    """Return sampler settings from a slider's metadata, overridden by the ``changes`` that are not None."""
+    names = {field.name for field in fields(Drawing)}
     recorded = facts.get("drawing")
-    had = (
-        {key: value for key, value in recorded.items() if key in known}
-        if isinstance(recorded, Mapping)
-        else {}
-    )
-    return Drawing(**{**had, **{key: value for key, value in changes.items() if value is not None}})
+    settings = dict(recorded) if isinstance(recorded, Mapping) else {}
+    settings = {key: value for key, value in settings.items() if key in names}
+    return Drawing(**{**settings, **{key: value for key, value in changes.items() if value is not None}})
 
 
-# The settings of the sampler for the toy world.
 TOY_DRAWING = Drawing(steps=20, guidance=2.0, negative="")
 
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """One trajectory: a prompt and a seed, the sliders on it, and for each image where every
-    slider stands.
-    """
+    """One trajectory: a prompt and a seed, the sliders, and their severities for each image (``places``)."""
 
     prompt: str
     seed: int
     sliders: tuple[Slider, ...] = ()
     places: tuple[tuple[float, ...], ...] = ((),)
     noise: str = ""
-    """The text that fixes the noise beside the seed; the prompt unless it is set.
-
-    Two prompts can share their noise this way.
+    """Text that determines the noise together with the seed, the prompt by default. Prompts can share
+    noise.
     """
 
     def __post_init__(self) -> None:
-        """Refuse places that do not fit the sliders."""
         wrong = [place for place in self.places if len(place) != len(self.sliders)]
         if wrong:
-            raise SoritesError(f"wanted one severity for each of {len(self.sliders)} sliders, got {wrong[0]}")
+            raise SoritesError(
+                f"expected one severity for each of {len(self.sliders)} sliders, got {wrong[0]}"
+            )
 
     @property
     def beginning(self) -> tuple[str, str, int]:
-        """Return what the early steps follow from: they are the same whatever the sliders are."""
+        """The key of the early steps, which do not depend on the sliders."""
         return self.prompt, self.noise or self.prompt, self.seed
 
 
@@ -125,18 +112,15 @@ def along(prompt: str, seed: int, slider: Slider, severities: tuple[float, ...],
 
 
 def noise_seed(noise: str, seed: int, seeding: str) -> int:
-    """Return the seed of torch's generator for one image."""
+    """Return the torch seed of one image."""
     return seed if seeding == "plain" else int.from_bytes(digest(noise, seed, size=8), "little") >> 1
 
 
-# Words as the network takes them: what the text encoders make of a prompt, and what Stable Diffusion XL
-# wants beside it.
-
-
+# Prompt encoding
 @dataclass(frozen=True, eq=False)
 class Words:
-    """A prompt and what it is steered away from, encoded; ``pooled`` and ``sizes`` only for Stable
-    Diffusion XL.
+    """An encoded prompt and negative prompt; ``pooled`` and ``sizes`` are used only by Stable Diffusion
+    XL.
     """
 
     prompt: Any
@@ -147,26 +131,28 @@ class Words:
 
     @staticmethod
     def batch(words: Sequence[Words], guided: bool) -> tuple[Any, dict[str, Any] | None]:
-        """Return the hidden states of a batch, those steered away from first, and the added
-        conditions where there are some.
+        """Return the hidden states of a batch, negative prompts first if guided, and the added conditions
+        if any.
         """
         import torch
 
-        hidden = [one.negative for one in words] * guided + [one.prompt for one in words]
+        hidden = [encoding.negative for encoding in words] * guided + [encoding.prompt for encoding in words]
         if words[0].pooled is None:
             return torch.cat(hidden), None
-        pooled = [one.negative_pooled for one in words] * guided + [one.pooled for one in words]
-        sizes = [one.sizes for one in words] * (1 + guided)
+        pooled = [encoding.negative_pooled for encoding in words] * guided + [
+            encoding.pooled for encoding in words
+        ]
+        sizes = [encoding.sizes for encoding in words] * (1 + guided)
         return torch.cat(hidden), {"text_embeds": torch.cat(pooled), "time_ids": torch.cat(sizes)}
 
 
 def words_for(pipe: Pipe, prompt: str, drawing: Drawing, side: int) -> Words:
-    """Encode one prompt by itself, so that nothing depends on the others of a batch."""
+    """Encode one prompt separately, so that the result does not depend on the rest of a batch."""
     return encoded(pipe, prompt, drawing.negative, side)
 
 
 def encoded(pipe: Pipe, prompt: str, negative: str, side: int) -> Words:
-    """Encode a prompt with the pipeline's own encoders."""
+    """Encode a prompt with the pipeline's encoders."""
     import torch
 
     with torch.no_grad():
@@ -174,31 +160,29 @@ def encoded(pipe: Pipe, prompt: str, negative: str, side: int) -> Words:
 
 
 def followed(pipe: Pipe, prompt: str, negative: str, side: int) -> Words:
-    """Encode a prompt so that gradients can go back to what the encoders read."""
+    """Encode a prompt with gradients to the embeddings."""
     import torch
 
     if pipe.kind == "sd":
-        found = pipe.parts.encode_prompt(prompt, pipe.device, 1, True, negative)
-        return Words(found[0], found[1])
-    found = pipe.parts.encode_prompt(
+        encodings = pipe.parts.encode_prompt(prompt, pipe.device, 1, True, negative)
+        return Words(encodings[0], encodings[1])
+    encodings = pipe.parts.encode_prompt(
         prompt=prompt, device=pipe.device, num_images_per_prompt=1, do_classifier_free_guidance=True,
         negative_prompt=negative or None,
     )  # fmt: skip
-    sizes = torch.tensor([[side, side, 0, 0, side, side]], dtype=found[0].dtype, device=pipe.device)
-    prompt_, negative_, pooled, negative_pooled = found
+    sizes = torch.tensor([[side, side, 0, 0, side, side]], dtype=encodings[0].dtype, device=pipe.device)
+    prompt_, negative_, pooled, negative_pooled = encodings
     return Words(prompt_, negative_, pooled, negative_pooled, sizes)
 
 
-# The noise steps of a drawing, and which of them come before the sliders.
+# Noise steps
 
-
-# Schedulers whose step follows from the step itself; others remember earlier answers of the
-# network.
+# Schedulers without memory of earlier steps, so that early steps can be shared between severities.
 SHAREABLE = ("DDIMScheduler", "EulerDiscreteScheduler", "EulerAncestralDiscreteScheduler")
 
 
 def scheduler_of(pipe: Pipe, drawing: Drawing) -> Any:
-    """Return a scheduler of its own for one drawing, with its noise steps set."""
+    """Return a separate scheduler with its noise steps set."""
     import diffusers
 
     own = pipe.parts.scheduler
@@ -208,7 +192,7 @@ def scheduler_of(pipe: Pipe, drawing: Drawing) -> Any:
         scheduler = type(own).from_config(own.config)
     else:
         raise SoritesError(
-            f"the pipeline's scheduler {type(own).__name__} remembers earlier steps; wanted"
+            f"the pipeline's scheduler {type(own).__name__} depends on earlier steps; expected"
             f" {', '.join(SHAREABLE)}, or ddim"
         )
     scheduler.set_timesteps(drawing.steps, device=pipe.device)
@@ -216,28 +200,26 @@ def scheduler_of(pipe: Pipe, drawing: Drawing) -> Any:
 
 
 def early_and_late(scheduler: Any, drawing: Drawing) -> tuple[list[Any], list[Any]]:
-    """Return the noise steps before the sliders are switched on, and those after."""
+    """Return the noise steps before the sliders become active, and those after."""
     times = list(scheduler.timesteps)
-    first = next((place for place, time in enumerate(times) if float(time) <= drawing.start), len(times))
+    first = next((index for index, time in enumerate(times) if float(time) <= drawing.start), len(times))
     return times[:first], times[first:]
 
 
 def passes(steps: int, early: int, severities: int, shared: bool = True) -> int:
-    """Return how many passes of the network a trajectory takes, without those for guidance."""
+    """Return the number of forward passes of a trajectory, not counting those for guidance."""
     return (early if shared else early * severities) + (steps - early) * severities
 
 
-# Add noise to images, and say what the network should predict for them: word training and the
-# classifier need both.
+# Training targets, for word training and the diffusion classifier
 
-
-# Noise steps that networks of this kind are trained on.
+# Noise steps of training.
 NOISE_STEPS = 1000
 
 
 def latents_of(pipe: Pipe, images: Sequence[ImageU8]) -> Any:
-    """Return the latents of 8-bit images of the pipeline's width: the mean of what the
-    autoencoder gives, without a draw.
+    """Return the latents of 8-bit images of the pipeline's width: the autoencoder's mean, without
+    sampling.
     """
     import torch
 
@@ -247,8 +229,8 @@ def latents_of(pipe: Pipe, images: Sequence[ImageU8]) -> Any:
         vae.to(number)
     stacked = torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).to(pipe.device, number) / 127.5 - 1
     with torch.no_grad():
-        found = vae.encode(stacked)
-        latents = found.latent_dist.mode() if hasattr(found, "latent_dist") else found.latents
+        encoding = vae.encode(stacked)
+        latents = encoding.latent_dist.mode() if hasattr(encoding, "latent_dist") else encoding.latents
     mean, std = getattr(vae.config, "latents_mean", None), getattr(vae.config, "latents_std", None)
     if mean is not None and std is not None:
         shift, spread = (
@@ -259,25 +241,23 @@ def latents_of(pipe: Pipe, images: Sequence[ImageU8]) -> Any:
 
 
 def noised(pipe: Pipe, latents: Any, noise: Any, times: Any) -> tuple[Any, Any]:
-    """Return latents with noise of some steps on them, and what the network should say: the noise,
-    or the velocity.
-    """
+    """Return latents with added noise at some steps, and the network's target: the noise or the velocity."""
     scheduler = pipe.parts.scheduler
-    kept = getattr(scheduler, "alphas_cumprod", None)
+    alphas = getattr(scheduler, "alphas_cumprod", None)
     kind = getattr(scheduler.config, "prediction_type", "")
-    if kept is None or kind not in ("epsilon", "v_prediction"):
+    if alphas is None or kind not in ("epsilon", "v_prediction"):
         raise SoritesError(
-            f"the pipeline's scheduler {type(scheduler).__name__} predicts {kind!r}; wanted epsilon or"
+            f"the pipeline's scheduler {type(scheduler).__name__} predicts {kind!r}; expected epsilon or"
             " v_prediction"
         )
-    share = kept.to(latents.device, latents.dtype)[times].view(-1, *(1,) * (latents.ndim - 1))
+    share = alphas.to(latents.device, latents.dtype)[times].view(-1, *(1,) * (latents.ndim - 1))
     noisy = share.sqrt() * latents + (1 - share).sqrt() * noise
     return noisy, noise if kind == "epsilon" else share.sqrt() * noise - (1 - share).sqrt() * latents
 
 
 def predicted(pipe: Pipe, noisy: Any, times: Any, conditions: Sequence[Any]) -> Any:
-    """Return what the network says of noisy latents, each with its own words, or with the number of
-    its class for a DiT.
+    """Return the network's prediction for noisy latents, each with its own prompt, or class number for a
+    DiT.
     """
     import torch
 
@@ -291,60 +271,66 @@ def predicted(pipe: Pipe, noisy: Any, times: Any, conditions: Sequence[Any]) -> 
     )[0]
 
 
-# Images that go through the network at once; with guidance each goes through it twice.
+# Images per forward pass; guidance doubles them.
 BATCH = 12
 
-# Batches that are begun together: their early steps have fewer images, and fill the network only
-# so.
+# Batches whose early steps are computed together, since the early steps have fewer images.
 AHEAD = 4
 
 
 @dataclass(eq=False)
 class State:
-    """Images on their way: latents, the words of each, and the generator that each draws further
-    noise from.
-    """
+    """Images in progress: latents, encoded prompts, and the generator of each image."""
 
     latents: Any
     words: list[Words]
     generators: list[Any]
 
-    def repeated(self, places: Sequence[int]) -> State:
-        """Return a state that starts from the images at these places, each with a copy of its generator."""
+    def repeated(self, indices: Sequence[int]) -> State:
+        """Return a state that starts from the selected images, each with a copy of its generator."""
         return State(
-            self.latents[list(places)],
-            [self.words[i] for i in places],
-            [_twin(self.generators[i]) for i in places],
+            self.latents[list(indices)],
+            [self.words[i] for i in indices],
+            [_copy_generator(self.generators[i]) for i in indices],
         )
 
 
 def sample(
     pipe: Pipe, requests: Sequence[Request], drawing: Drawing | None = None, batch: int = BATCH
 ) -> list[list[ImageF32]]:
-    """Return the images of each request, H x W x 3 in 0..1, one for each of its places."""
+    """Sample images.
+
+    Args:
+        pipe: The pipeline.
+        requests: The trajectories.
+        drawing: Settings of the sampler.
+        batch: Images per forward pass.
+
+    Returns:
+        For each request its images, H x W x 3 in 0..1, one per place.
+    """
     return list(sampled(pipe, requests, drawing, batch))
 
 
 def sampled(
     pipe: Pipe, requests: Sequence[Request], drawing: Drawing | None = None, batch: int = BATCH
 ) -> Iterator[list[ImageF32]]:
-    """Yield the images of each request in the order of the requests, a few batches at a time."""
+    """Yield the images of each request in order, a few batches at a time."""
     if batch < 1:
-        raise SoritesError(f"wanted at least 1 image at a time, got {batch}")
+        raise SoritesError(f"batch: expected at least 1, got {batch}")
     for group in _groups(requests, batch):
-        yield from _drawn(pipe, group, drawing or Drawing(), batch)
+        yield from _draw(pipe, group, drawing or Drawing(), batch)
 
 
 def _groups(requests: Sequence[Request], batch: int) -> Iterator[list[Request]]:
-    """Yield requests that stand in a row and share their sliders or their beginnings, as many as
-    fill a few batches.
-    """
+    """Yield consecutive requests that share sliders or early steps, as many as fill a few batches."""
     group: list[Request] = []
     for request in requests:
         full = (
-            sum(len(one.places) for one in group) + len(request.places) > AHEAD * batch or len(group) == batch
+            sum(len(earlier.places) for earlier in group) + len(request.places) > AHEAD * batch
+            or len(group) == batch
         )
-        if group and (full or not _alike(group[-1], request)):
+        if group and (full or not _can_share(group[-1], request)):
             yield group
             group = []
         group.append(request)
@@ -352,11 +338,11 @@ def _groups(requests: Sequence[Request], batch: int) -> Iterator[list[Request]]:
         yield group
 
 
-def _alike(one: Request, other: Request) -> bool:
+def _can_share(one: Request, other: Request) -> bool:
     return one.beginning == other.beginning or one.sliders == other.sliders
 
 
-def _drawn(pipe: Pipe, requests: Sequence[Request], drawing: Drawing, batch: int) -> list[list[ImageF32]]:
+def _draw(pipe: Pipe, requests: Sequence[Request], drawing: Drawing, batch: int) -> list[list[ImageF32]]:
     import torch
 
     with pipe.busy, one_thread(), torch.no_grad():
@@ -364,33 +350,33 @@ def _drawn(pipe: Pipe, requests: Sequence[Request], drawing: Drawing, batch: int
         early, late = early_and_late(scheduler, drawing)
         beginnings = list(dict.fromkeys(request.beginning for request in requests))
         start = _start(pipe, beginnings, drawing, scheduler)
-        _walk(pipe, start, early, scheduler, drawing, None, None)
+        _denoise(pipe, start, early, scheduler, drawing, None, None)
         images: list[list[ImageF32]] = [[] for _ in requests]
         for sliders, members in _by_sliders(requests):
             jobs = [(member, place) for member in members for place in requests[member].places]
             with attached(pipe.parts.unet, [slider.lows for slider in sliders]) as dial:
-                for some in (jobs[i : i + batch] for i in range(0, len(jobs), batch)):
+                for chunk in (jobs[i : i + batch] for i in range(0, len(jobs), batch)):
                     state = start.repeated(
-                        [beginnings.index(requests[member].beginning) for member, _ in some]
+                        [beginnings.index(requests[member].beginning) for member, _ in chunk]
                     )
                     places = torch.tensor(
-                        [place for _, place in some], dtype=state.latents.dtype, device=pipe.device
+                        [place for _, place in chunk], dtype=state.latents.dtype, device=pipe.device
                     )
-                    _walk(pipe, state, late, copy.deepcopy(scheduler), drawing, dial, places)
+                    _denoise(pipe, state, late, copy.deepcopy(scheduler), drawing, dial, places)
                     dial.scales = None
                     for (member, _), image in zip(
-                        some, decoded(pipe, state.latents, drawing.size), strict=True
+                        chunk, decoded(pipe, state.latents, drawing.size), strict=True
                     ):
                         images[member].append(image)
     return images
 
 
 def _by_sliders(requests: Sequence[Request]) -> Iterator[tuple[tuple[Any, ...], list[int]]]:
-    """Yield sets of sliders with the places of the requests that have them."""
-    found: dict[tuple[int, ...], list[int]] = {}
-    for place, request in enumerate(requests):
-        found.setdefault(tuple(map(id, request.sliders)), []).append(place)
-    for members in found.values():
+    """Yield sets of sliders with the indices of their requests."""
+    indices_by_sliders: dict[tuple[int, ...], list[int]] = {}
+    for index, request in enumerate(requests):
+        indices_by_sliders.setdefault(tuple(map(id, request.sliders)), []).append(index)
+    for members in indices_by_sliders.values():
         yield requests[members[0]].sliders, members
 
 
@@ -411,7 +397,7 @@ def _start(pipe: Pipe, beginnings: Sequence[tuple[str, str, int]], drawing: Draw
     )
 
 
-def _walk(
+def _denoise(
     pipe: Pipe,
     state: State,
     times: Sequence[Any],
@@ -446,7 +432,7 @@ def _walk(
 
 
 def decoded(pipe: Pipe, latents: Any, size: int | None = None) -> Iterator[ImageF32]:
-    """Yield the images of some latents, scaled to a width where one is wanted."""
+    """Yield the images of latents, resized to ``size`` if given."""
     import torch
 
     vae = pipe.parts.vae
@@ -462,11 +448,11 @@ def decoded(pipe: Pipe, latents: Any, size: int | None = None) -> Iterator[Image
         scaled = scaled * spread + shift
     images = (vae.decode(scaled, return_dict=False)[0] / 2 + 0.5).clamp(0, 1)
     for image in images.permute(0, 2, 3, 1).float().cpu().numpy():
-        yield _scaled(np.ascontiguousarray(image, np.float32), size)
+        yield _resize(np.ascontiguousarray(image, np.float32), size)
 
 
-def _scaled(image: ImageF32, size: int | None) -> ImageF32:
-    """Return an image at the width wanted, scaled as the published scripts do: from 8 bits, bicubic."""
+def _resize(image: ImageF32, size: int | None) -> ImageF32:
+    """Resize as the published scripts do: from 8 bits, bicubic."""
     if size is None or size == image.shape[0]:
         return image
     from PIL import Image as Pillow
@@ -476,9 +462,9 @@ def _scaled(image: ImageF32, size: int | None) -> ImageF32:
     )
 
 
-def _twin(generator: Any) -> Any:
+def _copy_generator(generator: Any) -> Any:
     import torch
 
-    made = torch.Generator("cpu")
-    made.set_state(generator.get_state())
-    return made
+    copied = torch.Generator("cpu")
+    copied.set_state(generator.get_state())
+    return copied

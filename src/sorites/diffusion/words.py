@@ -1,11 +1,9 @@
-"""Learnt words: vectors that a text encoder reads in the place of a class's name (textual
-inversion, Gal et al., ICLR 2023).
+"""Learnt words: embeddings that replace a class name in prompts (textual inversion, Gal et al., ICLR 2023).
 
-A folder of words holds one folder per class, ``022_bald eagle``, with
-``learned_embeds.safetensors`` in the layout of diffusers (``pipe.load_textual_inversion`` reads it
-as well) and ``word.json`` with everything that it was learnt by. Published embeddings are read too,
-named by their file: safetensors (one token, ``emb_params``, or ``clip_l`` and ``clip_g``), and
-torch files that hold only weights (one token, or ``string_to_param``).
+A folder of words has one folder per class, ``022_bald eagle``, with ``learned_embeds.safetensors`` in the
+diffusers layout (``pipe.load_textual_inversion`` reads it too) and ``word.json`` with the training
+parameters. Published embeddings are read too, named by their file: safetensors (one token, ``emb_params``, or
+``clip_l`` and ``clip_g``) and weights-only torch files (one token, or ``string_to_param``).
 """
 
 from __future__ import annotations
@@ -18,27 +16,27 @@ from pathlib import Path
 from typing import Any
 
 from sorites.core.errors import SoritesError
+from sorites.core.messages import command
 from sorites.core.rng import digest
-from sorites.diffusion.pipeline import BY_WORDS, Pipe, load, quiet
+from sorites.diffusion.pipeline import BY_WORDS, Pipe, load, quiet, why_unreadable
 from sorites.io.files import write_bytes
-from sorites.io.paths import reason
 from sorites.io.readers import json_file
 
 WEIGHTS, FACTS = "learned_embeds.safetensors", "word.json"
 PICKLES = (".bin", ".pt", ".pth")
 ENCODERS = {"sd": ("text_encoder",), "sdxl": ("text_encoder", "text_encoder_2")}
-# The number of the end token in settings of old, which is wrong: an encoder that has it takes the
-# highest number for the end.
-OLD_END = 2
-WANTED = (
-    f'a folder of "sorites generate words" (NUMBER_CLASS/{WEIGHTS}), or files CLASS.safetensors, .bin, .pt'
-    " with embeddings"
+# Wrong end-token number in old CLIP configurations. An encoder that has it takes the highest token number as
+# the end.
+LEGACY_EOS = 2
+EXPECTED = (
+    f"a folder written by {command('generate words')} (NUMBER_CLASS/{WEIGHTS}), or embeddings as"
+    " CLASS.safetensors, .bin, .pt"
 )
 
 
 @dataclass(frozen=True, eq=False)
 class Word:
-    """The vectors of one class, one array (vectors x width) per text encoder of the pipeline."""
+    """The embeddings of one class, one array (vectors x width) per text encoder of the pipeline."""
 
     name: str
     vectors: tuple[Any, ...] = field(repr=False)
@@ -46,19 +44,19 @@ class Word:
 
     @property
     def token(self) -> str:
-        """Return what stands for the word in a prompt."""
+        """The placeholder token of the word in prompts."""
         return f"<{re.sub(r'[^a-z0-9]+', '-', self.name.lower()).strip('-')}>"
 
     @property
     def version(self) -> str:
-        """Return a hash of its vectors."""
+        """A hash of its vectors."""
         return digest(
             *(part.detach().float().cpu().numpy().tobytes().hex() for part in self.vectors), size=8
         ).hex()
 
 
 def save(word: Word, folder: Path) -> None:
-    """Write a word; its facts come last, and a folder without them is not read as finished."""
+    """Write a word. Its metadata is written last; a folder without it counts as unfinished."""
     from safetensors.torch import save as packed
 
     parts = [part.detach().float().cpu().contiguous() for part in word.vectors]
@@ -69,32 +67,30 @@ def save(word: Word, folder: Path) -> None:
 
 
 def words(folder: str | Path) -> list[Word]:
-    """Read all words of a folder, ours and published ones; a folder of ours without its facts is
-    unfinished and left out.
-    """
+    """Read all words of a folder, our own and published ones; unfinished folders are skipped."""
     root = Path(folder)
     if not root.is_dir():
-        raise SoritesError(f"{root} is not a folder. Wanted {WANTED}")
+        raise SoritesError(f"{root} is not a folder. Expected {EXPECTED}")
     ours = [path for path in sorted(root.glob(f"*/{WEIGHTS}")) if (path.parent / FACTS).is_file()]
     others = sorted(
         path for path in root.iterdir() if path.suffix in (".safetensors", *PICKLES) and path.is_file()
     )
-    found = [_ours(path) for path in ours] + [
+    words_ = [_read_own(path) for path in ours] + [
         Word(path.stem.replace("_", " "), _vectors(path)) for path in others
     ]
-    if not found:
-        raise SoritesError(f"{root} holds no finished words. Wanted {WANTED}")
-    return found
+    if not words_:
+        raise SoritesError(f"{root} contains no finished words. Expected {EXPECTED}")
+    return words_
 
 
-def _ours(path: Path) -> Word:
-    facts = json_file(path.parent / FACTS, "the facts of a word")
+def _read_own(path: Path) -> Word:
+    facts = json_file(path.parent / FACTS, "the metadata of a word")
     if not isinstance(facts, dict) or not isinstance(facts.get("class"), str):
-        raise SoritesError(f"{path.parent / FACTS}: wanted an object with the class of the word")
+        raise SoritesError(f'{path.parent / FACTS}: expected an object with the key "class"')
     word = Word(facts["class"], _vectors(path), facts)
     if facts.get("version") != word.version:
         raise SoritesError(
-            f"{path} is not what {FACTS} beside it describes: it was changed or cut short. Learn that word"
+            f"{path} does not match {FACTS} in the same folder: it was changed or truncated. Train the word"
             " again"
         )
     return word
@@ -102,17 +98,17 @@ def _ours(path: Path) -> Word:
 
 def _vectors(file: Path) -> tuple[Any, ...]:
     """Return the vectors of a file, one array per text encoder."""
-    found = _tables(file)
-    if isinstance(found.get("string_to_param"), dict):
-        found = found["string_to_param"]
-    if "clip_l" in found and "clip_g" in found:
-        parts = [found["clip_l"], found["clip_g"]]
+    tensors = _tables(file)
+    if isinstance(tensors.get("string_to_param"), dict):
+        tensors = tensors["string_to_param"]
+    if "clip_l" in tensors and "clip_g" in tensors:
+        parts = [tensors["clip_l"], tensors["clip_g"]]
     else:
-        parts = [part for part in found.values() if hasattr(part, "shape")][:2]
+        parts = [part for part in tensors.values() if hasattr(part, "shape")][:2]
     if len(parts) not in (1, 2) or any(part.ndim not in (1, 2) for part in parts):
         raise SoritesError(
-            f"{file}: wanted the vectors of one word, got {', '.join(map(str, found))[:80] or 'nothing'}."
-            f" Wanted {WANTED}"
+            f"{file}: expected the vectors of one word, got {', '.join(map(str, tensors))[:80] or 'nothing'}."
+            f" Expected {EXPECTED}"
         )
     return tuple(part.float().reshape(-1, part.shape[-1]) for part in parts)
 
@@ -125,41 +121,33 @@ def _tables(file: Path) -> dict[str, Any]:
             return dict(load_file(file))
         import torch
 
-        found = torch.load(file, map_location="cpu", weights_only=True)
-    except Exception as error:  # a damaged or hostile file makes the readers raise nearly anything
-        said = reason(error)
-        why = (
-            "it holds more than weights, and reading it could run any code"
-            if "weights only" in said.lower()
-            else said
-        )
-        raise SoritesError(f"cannot read {file}: {why}. Wanted {WANTED}") from error
-    if not isinstance(found, dict):
+        content = torch.load(file, map_location="cpu", weights_only=True)
+    except Exception as error:  # a damaged or hostile file can make the readers raise anything
+        raise SoritesError(f"cannot read {file}: {why_unreadable(error)}. Expected {EXPECTED}") from error
+    if not isinstance(content, dict):
         raise SoritesError(
-            f"{file}: wanted a table of embeddings, got {type(found).__name__}. Wanted {WANTED}"
+            f"{file}: expected a table of embeddings, got {type(content).__name__}. Expected {EXPECTED}"
         )
-    return found
+    return content
 
 
 def with_words(pipe: Pipe, folder: str | Path) -> Pipe:
-    """Return a pipeline of its own that knows the words of a folder; prompts for those classes then
-    use them.
-    """
+    """Return a separate pipeline that uses the learnt words of a folder in prompts."""
     return taught(pipe, words(folder))
 
 
-def taught(pipe: Pipe, known: list[Word]) -> Pipe:
-    """Return a pipeline of its own that knows some words."""
+def taught(pipe: Pipe, words: list[Word]) -> Pipe:
+    """Return a separate pipeline that uses these learnt words in prompts."""
     if pipe.kind not in BY_WORDS:
-        raise SoritesError("wanted a pipeline that draws by words: learnt words mean nothing to a DiT")
+        raise SoritesError("learnt words need a text-to-image pipeline, got a DiT")
     number = str(pipe.network.dtype).removeprefix("torch.")
-    made = load(pipe.path, pipe.device, number, fresh=True)
-    for word in known:
-        _add(made, word)
+    taught_pipe = load(pipe.path, pipe.device, number, fresh=True)
+    for word in words:
+        _add(taught_pipe, word)
     version = digest(
-        pipe.version, *(part for word in known for part in (word.name, word.version)), size=8
+        pipe.version, *(part for word in words for part in (word.name, word.version)), size=8
     ).hex()
-    return replace(made, version=version, words={word.name: word.token for word in known})
+    return replace(taught_pipe, version=version, words={word.name: word.token for word in words})
 
 
 def _add(pipe: Pipe, word: Word) -> None:
@@ -168,8 +156,8 @@ def _add(pipe: Pipe, word: Word) -> None:
     encoders = ENCODERS[pipe.kind]
     if len(word.vectors) != len(encoders):
         raise SoritesError(
-            f"the word for {word.name} is for another pipeline: it has {len(word.vectors)} parts, not"
-            f" {len(encoders)}"
+            f"the word for {word.name} is for another pipeline: expected {len(encoders)} text encoders, got"
+            f" {len(word.vectors)}"
         )
     for name, vectors in zip(encoders, word.vectors, strict=True):
         encoder = getattr(pipe.parts, name)
@@ -177,20 +165,20 @@ def _add(pipe: Pipe, word: Word) -> None:
         width = encoder.get_input_embeddings().weight.shape[1]
         if vectors.shape[1] != width:
             raise SoritesError(
-                f"the word for {word.name} is for another pipeline: its vectors have {vectors.shape[1]}"
-                f" numbers, not {width}"
+                f"the word for {word.name} is for another pipeline: expected vectors of width {width}, got"
+                f" {vectors.shape[1]}"
             )
         with torch.no_grad(), quiet():
             pipe.parts.load_textual_inversion(
                 vectors.to(encoder.dtype), token=word.token, text_encoder=encoder, tokenizer=tokenizer
             )
-        _end_by_number(encoder, tokenizer)
+        _fix_eos(encoder, tokenizer)
 
 
-def _end_by_number(encoder: Any, tokenizer: Any) -> None:
-    """Let an encoder find the end of a text by the end's own number: the highest is that of a
-    learnt word now.
+def _fix_eos(encoder: Any, tokenizer: Any) -> None:
+    """Make an encoder find the end of a text by the real end token, since a learnt word now has the
+    highest number.
     """
     for part in encoder.modules():
-        if getattr(part, "eos_token_id", None) == OLD_END:
+        if getattr(part, "eos_token_id", None) == LEGACY_EOS:
             part.eos_token_id = tokenizer.eos_token_id

@@ -1,5 +1,5 @@
-"""The store of traced lenses: only this room turns prescriptions into blur kernels on disk.
+"""Traced lenses: turn prescriptions into blur kernels on disk, and load them.
 
-It builds on ``optics.tracing``; shifts, datasets and drawings may import it. It knows nothing of
-models, plans or tables.
+The package builds on ``optics.tracing``; shifts, datasets and drawings import it. It does not know models,
+plans or tables.
 """

@@ -1,6 +1,4 @@
-"""The set of traced lenses: one safetensors file per lens, ranked by quality, with subsets spread
-evenly over the quality.
-"""
+"""Folders of traced lenses: one safetensors file per lens, ranked by quality."""
 
 from __future__ import annotations
 
@@ -25,6 +23,7 @@ from pydantic import (
 )
 
 from sorites.core.errors import SoritesError, UnknownName
+from sorites.core.messages import command
 from sorites.core.rng import digest
 from sorites.io.files import write_bytes
 from sorites.io.paths import entries, is_dir, is_file
@@ -35,15 +34,14 @@ from sorites.optics.tracing.blur import PERCENT, POSITIONS
 if TYPE_CHECKING:
     import polars as pl
 
-# Check the facts that files of traced lenses hold, key by key, before anything is computed with them.
+# Validation of the metadata of lens files
 
 
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False, gt=-1e12, lt=1e12)]
 Length = Annotated[float, Field(strict=True, allow_inf_nan=False, gt=0, lt=1e12)]
 Arrays = Mapping[str, NDArray[Any]]
 
-# The widest kernel of a traced lens, px.
-WIDEST = 1023
+MAX_KERNEL_PX = 1023
 
 
 class _Facts(BaseModel):
@@ -51,8 +49,8 @@ class _Facts(BaseModel):
 
 
 class _Layout(_Facts):
-    """Surfaces (vertex, radius, whether glass follows), and at two fields rays with a point (z, y)
-    on each surface.
+    """Surfaces (vertex, radius, whether glass follows), and rays at two fields with a point (z, y) on each
+    surface.
     """
 
     surfaces: list[tuple[Number, Number, StrictBool]] = Field(min_length=1)
@@ -60,9 +58,9 @@ class _Layout(_Facts):
     stop: StrictInt
 
     @model_validator(mode="after")
-    def _a_point_per_surface(self) -> _Layout:
-        if not all(self.rays) or any(len(path) != len(self.surfaces) for some in self.rays for path in some):
-            raise ValueError("wanted rays at both fields with one point on each surface")
+    def _check_points(self) -> _Layout:
+        if not all(self.rays) or any(len(path) != len(self.surfaces) for rays in self.rays for path in rays):
+            raise ValueError("expected rays at both fields with one point on each surface")
         return self
 
 
@@ -88,25 +86,25 @@ class _Tolerance(_Facts):
     azimuths: list[Annotated[int, Field(strict=True, ge=0, lt=360)]] = Field(min_length=1)
 
     @model_validator(mode="after")
-    def _rises_from_zero(self) -> _Tolerance:
+    def _check_stops(self) -> _Tolerance:
         if self.stops[0] != 0 or any(
             low >= high for low, high in zip(self.stops, self.stops[1:], strict=False)
         ):
-            raise ValueError("wanted stops that rise from 0")
+            raise ValueError("expected stops that rise from 0")
         return self
 
 
 def lens_facts(header: Mapping[str, str], path: Path) -> dict[str, Any]:
-    """Return what the file of a traced lens says of it."""
-    return _checked(_Lens, header, path, "traced lens")
+    """Return the validated metadata of a traced lens."""
+    return _validated(_Lens, header, path, "traced lens")
 
 
 def tolerance_facts(header: Mapping[str, str], path: Path) -> dict[str, Any]:
-    """Return what the file of a production error says of it."""
-    return _checked(_Tolerance, header, path, "traced tolerance")
+    """Return the validated metadata of a production error."""
+    return _validated(_Tolerance, header, path, "traced tolerance")
 
 
-def _checked(kind: type[_Facts], header: Mapping[str, str], path: Path, what: str) -> dict[str, Any]:
+def _validated(kind: type[_Facts], header: Mapping[str, str], path: Path, what: str) -> dict[str, Any]:
     if "about" not in header:
         raise SoritesError(f"{path} is not a {what}: it has no about")
     try:
@@ -115,79 +113,76 @@ def _checked(kind: type[_Facts], header: Mapping[str, str], path: Path, what: st
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
-        said = (
+        problem = (
             f"it has no {where}"
             if first["type"] == "missing"
             else f"{where}: {first['msg'].removeprefix('Value error, ')}"
         )
-        raise SoritesError(f"{path} is not a {what}: {said}") from error
+        raise SoritesError(f"{path} is not a {what}: {problem}") from error
     except (ValueError, RecursionError) as error:
-        raise SoritesError(
-            f"{path} is not a {what}: what it says of itself cannot be read: {error}"
-        ) from error
+        raise SoritesError(f"{path} is not a {what}: its metadata cannot be read: {error}") from error
     return about
 
 
 def lens_arrays(arrays: Arrays, path: Path) -> dict[str, NDArray[np.float32]]:
-    """Return the arrays of a traced lens: kernels by place and colour, and MTF and Zernike terms by
+    """Return the validated arrays of a traced lens: kernels by place and colour, MTF and Zernike terms by
     field and colour.
     """
-    start = {
+    leading_shapes = {
         "kernels": (len(POSITIONS), 3),
         **dict.fromkeys(("mtf", "zernike", "zernike12"), (len(PERCENT), 3)),
     }
-    least = {"mtf": 2, "zernike": 12, "zernike12": 12}
-    for name, first in start.items():
+    min_length = {"mtf": 2, "zernike": 12, "zernike12": 12}
+    for name, leading in leading_shapes.items():
         if name not in arrays:
             raise SoritesError(f"{path} is not a traced lens: it has no {name}")
         shape = arrays[name].shape
-        if shape[:2] != first or (name in least and (len(shape) != 3 or shape[2] < least[name])):
+        if shape[:2] != leading or (name in min_length and (len(shape) != 3 or shape[2] < min_length[name])):
             raise SoritesError(
-                f"{path} is not a traced lens: wanted {name} of shape {first} and more, got {shape}"
+                f"{path} is not a traced lens: expected {name} of shape {leading} and more, got {shape}"
             )
-    made = {name: _numbers(array, name, path) for name, array in arrays.items()}
-    return {**made, "kernels": light(made["kernels"], path)}
+    numbers = {name: _numbers(array, name, path) for name, array in arrays.items()}
+    return {**numbers, "kernels": light(numbers["kernels"], path)}
 
 
 def light(kernels: NDArray[np.float32], path: Path) -> NDArray[np.float32]:
-    """Return kernels if they are: square, odd, and with some light in each."""
+    """Return the kernels if they are square, odd and of positive light."""
     side = kernels.shape[-1] if kernels.ndim > 2 else 0
-    if kernels.ndim < 3 or kernels.shape[-2] != side or side % 2 == 0 or side > WIDEST:
+    if kernels.ndim < 3 or kernels.shape[-2] != side or side % 2 == 0 or side > MAX_KERNEL_PX:
         raise SoritesError(
-            f"{path}: wanted square kernels of an odd number of px up to {WIDEST}, got {kernels.shape}"
+            f"{path}: expected square kernels of odd size up to {MAX_KERNEL_PX} px, got {kernels.shape}"
         )
     if not kernels.size or not (kernels.sum((-2, -1), dtype=np.float64) > 1e-9).all() or kernels.min() < 0:
-        raise SoritesError(f"{path}: wanted kernels of light, which is never negative and somewhere above 0")
+        raise SoritesError(f"{path}: expected kernels without negative values and with a positive sum")
     return kernels
 
 
 def _numbers(array: NDArray[Any], name: str, path: Path) -> NDArray[np.float32]:
     values = array.astype(np.float64) if array.dtype.kind == "f" else np.full(1, np.nan)
     if not (np.abs(values) < 1e30).all():
-        raise SoritesError(f"{path}: wanted {name} as finite numbers, got an array of {array.dtype}")
+        raise SoritesError(f"{path}: expected {name} as finite numbers, got an array of {array.dtype}")
     return np.asarray(array, np.float32)
 
 
 def tolerance_arrays(arrays: Arrays, path: Path) -> dict[str, NDArray[np.float32]]:
-    """Return the kernels and sharpness of a production error as numbers."""
-    made = {name: _numbers(array, name, path) for name, array in arrays.items()}
-    return {**made, "kernels": light(made["kernels"], path)} if "kernels" in made else made
+    """Return the validated kernels and sharpness of a production error."""
+    numbers = {name: _numbers(array, name, path) for name, array in arrays.items()}
+    return {**numbers, "kernels": light(numbers["kernels"], path)} if "kernels" in numbers else numbers
 
 
 SUFFIX = ".safetensors"
-# Endings of names that are not lenses but production errors of a lens (``sorites lens tolerance``).
-ERRORS = (".decentre", ".tilt", ".spacing")
+# Endings of files that contain production errors of a lens instead of a lens.
+TOLERANCE_ENDINGS = (".decentre", ".tilt", ".spacing")
 ARRAYS = ("kernels", "mtf", "zernike", "zernike12")
 ABOUT = ("efl_mm", "f_number", "fov_deg", "pitch_um", "pixels", "mtf50", "quality", "lens", "layout")
-# Changes whenever a tap of the built-in lenses changes, or the way kernels are applied to a
-# image.
+# Increment when a tap of the built-in lenses or the way kernels are applied changes.
 VERSION = 3
 
 
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """A traced lens: its arrays (``kernels``, ``mtf``, ``zernike``, ``zernike12``) and facts about
-    it (``about``).
+    """A traced lens: its arrays (``kernels``, ``mtf``, ``zernike``, ``zernike12``) and metadata
+    (``about``).
     """
 
     name: str
@@ -196,35 +191,34 @@ class Entry:
 
     @property
     def quality(self) -> float:
-        """The mean over the fields of the kernels' MTF50, in cycles per pixel."""
+        """Mean over the fields of the kernels' MTF50, in cycles per pixel."""
         return float(self.about["quality"])
 
 
 def builtin() -> Path:
-    """Return the folder of the lenses that come with Sorites: optiland's photographic objectives, traced."""
+    """Return the folder of the built-in lenses, optiland's photographic objectives."""
     return Path(str(files("sorites.lenses").joinpath("traced", "objectives")))
 
 
 def existing_names(folder: Path) -> list[str]:
-    """Return the names of the lenses in a folder, which may be none; production errors of a lens do
-    not count as lenses.
-    """
+    """Return the names of the lenses in a folder, possibly none; production errors are not lenses."""
     if not is_dir(folder):
         return []
-    found = (entry.name.removesuffix(SUFFIX) for entry in entries(folder) if entry.name.endswith(SUFFIX))
-    return sorted(name for name in found if not name.endswith(ERRORS))
+    stems = (entry.name.removesuffix(SUFFIX) for entry in entries(folder) if entry.name.endswith(SUFFIX))
+    return sorted(name for name in stems if not name.endswith(TOLERANCE_ENDINGS))
 
 
 def names(folder: Path) -> list[str]:
-    """Return the names of the lenses in a folder; an empty folder raises an error that says how to
-    get some.
+    """Return the names of the lenses in a folder.
+
+    Raises:
+        SoritesError: There are none.
     """
-    found = existing_names(folder)
-    if not found:
-        raise SoritesError(
-            f'no lenses in {folder}. Make some with "sorites lens import FILE.zmx --out {folder}".'
-        )
-    return found
+    existing = existing_names(folder)
+    if not existing:
+        importing = command("lens import", "FILE.zmx", out=folder)
+        raise SoritesError(f"no lenses in {folder}. Import some with: {importing}")
+    return existing
 
 
 def load(folder: Path, name: str) -> Entry:
@@ -233,17 +227,17 @@ def load(folder: Path, name: str) -> Entry:
     if not is_file(path):
         if name in (refused := reasons(folder)):
             raise SoritesError(f"the lens {name} was refused: {refused[name]}")
-        given = "" if folder == builtin() else f" --lenses {folder}"
-        raise UnknownName("lens", name, names(folder), f'See "sorites lens list{given}".')
-    held, header = tensors(path)
-    arrays, about = lens_arrays(held, path), lens_facts(header, path)
+        listing = command("lens list", **({} if folder == builtin() else {"lenses": folder}))
+        raise UnknownName("lens", name, names(folder), f"See: {listing}")
+    stored, header = tensors(path)
+    arrays, about = lens_arrays(stored, path), lens_facts(header, path)
     kernels = arrays["kernels"]
     arrays["kernels"] = kernels / kernels.sum((-2, -1), keepdims=True, dtype=np.float64).astype(np.float32)
     return Entry(name, arrays, about)
 
 
 def version(folder: Path) -> str:
-    """Return a version string that changes with any of the folder's lenses."""
+    """Return a version string that changes with any lens of the folder."""
     if folder == builtin():
         return f"{VERSION}"
     return digest(
@@ -252,9 +246,7 @@ def version(folder: Path) -> str:
 
 
 def save(entry: Entry, folder: Path, small: bool = False) -> Path:
-    """Write an entry and return its path; ``small`` stores arrays in half precision (kernels are
-    normalised again on loading).
-    """
+    """Write an entry and return its path; ``small`` stores arrays in half precision."""
     from safetensors.numpy import save as packed
 
     kind = np.float16 if small else np.float32
@@ -265,8 +257,8 @@ def save(entry: Entry, folder: Path, small: bool = False) -> Path:
 
 
 def ranked(folder: Path) -> pl.DataFrame:
-    """Return a table of the lenses of a folder by falling quality, followed by the refused
-    prescriptions with their reasons.
+    """Return a table of the lenses by falling quality, followed by the refused prescriptions with their
+    reasons.
     """
     import polars as pl
 
@@ -296,41 +288,51 @@ def ranked(folder: Path) -> pl.DataFrame:
 
 
 def reasons(folder: Path) -> dict[str, str]:
-    """Return the reason of each refused prescription of a folder, by name."""
+    """Return the reason for each refused prescription, by name."""
     from sorites.io.tables import csv
 
     sheet = folder / "refused.csv"
     if not is_file(sheet):
         return {}
     table = csv(sheet)
-    if lost := [name for name in ("lens", "reason") if name not in table.columns]:
+    if missing := [name for name in ("lens", "reason") if name not in table.columns]:
         raise SoritesError(
-            f"{sheet}: wanted the columns lens and reason; {lost[0]} missing. Delete the file to go on"
-            " without it."
+            f"{sheet}: expected the columns lens and reason, {missing[0]} is missing. Delete the file to"
+            " continue without it."
         )
     return {lens: reason or "" for lens, reason in table.select("lens", "reason").rows() if lens}
 
 
 def selected(qualities: Mapping[str, float], n: int) -> list[str]:
-    """Select the ``n`` lenses nearest to values spread evenly from the lowest quality to the
-    highest, each lens at most once, and return them by rising quality.
+    """Select lenses spread evenly over quality.
+
+    Args:
+        qualities: Quality by lens.
+        n: Number of lenses.
+
+    Returns:
+        The lenses nearest to ``n`` evenly spaced qualities, each at most once, by rising quality.
     """
     if not 1 <= n <= len(qualities):
-        raise SoritesError(f"select: wanted 1 to {len(qualities)} lenses, got {n}")
+        raise SoritesError(f"select: expected 1 to {len(qualities)} lenses, got {n}")
     left = dict(sorted(qualities.items(), key=lambda item: (item[1], item[0])))
     low, high = min(left.values()), max(left.values())
     chosen: list[str] = []
-    for place in np.linspace(low, high, n) if n > 1 else [(low + high) / 2]:
-        nearest = min(left, key=lambda name: (abs(left[name] - place), name))
+    for target in np.linspace(low, high, n) if n > 1 else [(low + high) / 2]:
+        nearest = min(left, key=lambda name: (abs(left[name] - target), name))
         chosen.append(nearest)
         del left[nearest]
     return sorted(chosen, key=lambda name: (qualities[name], name))
 
 
 def coefficient_space(zernike: NDArray[np.float32], field: int = 2) -> tuple[Sequence[float], float]:
-    """Return the balance of a lens between defocus with spherical aberration, astigmatism and coma
-    (a unit vector), and the vector's length in waves, at one of the five fields. Colours are
-    averaged, and the larger coefficient of each pair counts.
+    """Return the balance of a lens between defocus with spherical aberration, astigmatism and coma at one
+    field.
+
+    Colours are averaged, and the larger coefficient of each pair counts.
+
+    Returns:
+        A unit vector and its length in waves.
     """
     mean = np.abs(zernike[field].mean(0))
     pairs = np.array([max(mean[i - 1], mean[j - 1]) for i, j in ((4, 9), (5, 6), (7, 8))])

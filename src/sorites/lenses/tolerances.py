@@ -1,8 +1,7 @@
-"""Production errors of one lens: its blurs as designed and with one element moved step by step, one
-safetensors file per kind.
+"""Production errors of a lens: its blurs as designed and with one element moved, one safetensors file per
+kind of error.
 
-A step is a position on the dial of the shift (an error in um or arc minutes); the files call the
-steps ``stops``.
+Steps are severities of the shift, in um or arc minutes; the files call them ``stops``.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sorites.core.errors import SoritesError, UnknownName
+from sorites.core.messages import command, option
 from sorites.core.progress import Bar
 from sorites.core.rng import digest
 from sorites.io.files import write_bytes
@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from sorites.optics.tracing.lens import Lens
 
 SUFFIX = ".safetensors"
-# Changes whenever a tap of the built-in tolerances changes, or the way kernels are applied to a
-# image.
+# Increment when a tap of the built-in tolerances or the way kernels are applied changes.
 VERSION = 2
 
 
@@ -42,9 +41,11 @@ VERSION = 2
 class Tolerance:
     """A traced production error.
 
-    ``kernels`` is step x place x colour x y x x: step 0 is the lens as designed, place 0 is the
-    axis, and the other places are the traced azimuths of one field. ``mtf50`` is step x place, in
-    cycles per pixel. ``about`` has lens, element, kind, unit, stops, field and more.
+    Attributes:
+        kernels: step x place x colour x y x x. Step 0 is the lens as designed; place 0 is the axis, the
+            others are the traced azimuths of one field.
+        mtf50: step x place, in cycles per pixel.
+        about: Metadata: lens, element, kind, unit, stops, field and more.
     """
 
     kernels: NDArray[np.float32]
@@ -53,12 +54,12 @@ class Tolerance:
 
     @functools.cached_property
     def steps(self) -> tuple[float, ...]:
-        """The severities that were traced, starting with 0."""
+        """The traced severities, starting with 0."""
         return tuple(map(float, self.about["stops"]))
 
     def taps(self, severity: float, azimuth: int | None) -> NDArray[np.float64]:
-        """Return the kernel at a severity and an azimuth (None: the axis), interpolated linearly
-        between neighbouring steps.
+        """Return the kernel at a severity and an azimuth (None: the axis), interpolated linearly between
+        steps.
         """
         (low, share), (place, mirrored) = self._between(severity), self._place(azimuth)
         pair = self.kernels[low : low + 2, place].astype(np.float64)
@@ -70,8 +71,9 @@ class Tolerance:
         return float(np.interp(severity, self.steps, self.mtf50[:, self._place(azimuth)[0]]))
 
     def _place(self, azimuth: int | None) -> tuple[int, bool]:
-        """Return the number of the kernel at an azimuth, and whether it must be mirrored: a lens
-        with an element moved along y is symmetric about the yz plane.
+        """Return the number of the kernel at an azimuth and whether to mirror it.
+
+        A lens with an element moved along y is symmetric about the yz plane.
         """
         if azimuth is None:
             return 0, False
@@ -95,56 +97,57 @@ def builtin() -> Path:
 
 def around(about: Mapping[str, Any]) -> tuple[int, ...]:
     """Return all azimuths of the field: the traced ones and their mirror images."""
-    return tuple(sorted({turn % 360 for one in about["azimuths"] for turn in (one, 180 - one)}))
+    return tuple(sorted({turn % 360 for azimuth in about["azimuths"] for turn in (azimuth, 180 - azimuth)}))
 
 
 def find(where: Path, kind: str) -> Path:
-    """Return the file of a kind in a folder; ``where`` may also be the file itself."""
+    """Return the file of a kind of error in a folder; ``where`` may also be the file itself."""
     if is_file(where):
-        came = about(where)["kind"]
-        if came != kind:
+        own_kind = about(where)["kind"]
+        if own_kind != kind:
             raise SoritesError(
-                f"{where} holds {came}, wanted {kind}; give a folder with both, or only --shift {came}"
+                f"{where} contains {own_kind}, expected {kind}; use a folder with both kinds, or only"
+                f" {option('shift', own_kind)}"
             )
         return where
-    ending = f".{kind}{SUFFIX}"
-    found = (
-        [Path(entry.path) for entry in entries(where) if entry.name.endswith(ending)] if is_dir(where) else []
+    suffix = f".{kind}{SUFFIX}"
+    paths = (
+        [Path(entry.path) for entry in entries(where) if entry.name.endswith(suffix)] if is_dir(where) else []
     )
-    if not found:
+    if not paths:
         raise SoritesError(
-            f'no {kind} in {where}. Trace it with "sorites lens tolerance LENS --of {kind} --out {where}".'
+            f"no {kind} in {where}. Trace it with: {command('lens tolerance', 'LENS', of=kind, out=where)}"
         )
-    if len(found) > 1:
+    if len(paths) > 1:
         raise SoritesError(
-            f"{where} holds {kind} of several lenses ({', '.join(one.name for one in found)}); give one of"
-            " these files"
+            f"{where} contains {kind} of several lenses ({', '.join(path.name for path in paths)}); pass one"
+            " of these files"
         )
-    return found[0]
+    return paths[0]
 
 
 def about(path: Path) -> dict[str, Any]:
-    """Read what a file says about its tolerance, without the kernels."""
-    return dict(_opened(path, ())[1])
+    """Read the metadata of a file, without the kernels."""
+    return dict(_read(path, ())[1])
 
 
 @functools.lru_cache(maxsize=32)
 def load(path: Path) -> Tolerance:
     """Load a traced tolerance; every kernel sums to 1."""
-    arrays, info = _opened(path, ("kernels", "mtf50"))
+    arrays, info = _read(path, ("kernels", "mtf50"))
     kernels = arrays["kernels"]
-    wanted = len(info["stops"]), 1 + len(info["azimuths"]), 3
-    if kernels.shape[:3] != wanted or arrays["mtf50"].shape != wanted[:2]:
+    expected = len(info["stops"]), 1 + len(info["azimuths"]), 3
+    if kernels.shape[:3] != expected or arrays["mtf50"].shape != expected[:2]:
         raise SoritesError(
-            f"cannot read the tolerance {path}: wanted kernels of {wanted}, got shape {kernels.shape}"
+            f"cannot read the tolerance {path}: expected kernels of {expected}, got shape {kernels.shape}"
         )
     return Tolerance(kernels / kernels.sum((-2, -1), keepdims=True), arrays["mtf50"], info)
 
 
-def _opened(path: Path, names: Sequence[str]) -> tuple[dict[str, NDArray[np.float32]], dict[str, Any]]:
-    """Read the named arrays of a file and what it says about itself."""
-    held, header = tensors(path, names)
-    return tolerance_arrays(held, path), tolerance_facts(header, path)
+def _read(path: Path, names: Sequence[str]) -> tuple[dict[str, NDArray[np.float32]], dict[str, Any]]:
+    """Read the named arrays and the metadata of a file."""
+    arrays, header = tensors(path, names)
+    return tolerance_arrays(arrays, path), tolerance_facts(header, path)
 
 
 def version(path: Path) -> str:
@@ -153,8 +156,8 @@ def version(path: Path) -> str:
 
 
 def save(tolerance: Tolerance, folder: Path) -> Path:
-    """Write ``LENS.KIND.safetensors``; kernels are in half precision (they are normalised again on
-    loading).
+    """Write ``LENS.KIND.safetensors`` with kernels in half precision; they are normalised again on
+    loading.
     """
     from safetensors.numpy import save as packed
 
@@ -176,8 +179,13 @@ def traced(
     bar: Bar | None = None,
     **more: Any,
 ) -> tuple[Tolerance, Path]:
-    """Trace a tolerance as ``trace`` does and save it in the folder; a file from the same lens and
-    settings is loaded instead.
+    """Return the tolerance of a lens from the folder, tracing and saving it unless the same lens and settings
+    are there.
+
+    The arguments are those of ``trace``.
+
+    Returns:
+        The tolerance and the path of its file.
     """
     text = Path(name).read_bytes().hex() if is_file(name) else name
     cause = digest(text, kind, list(steps), field, sorted(more.items(), key=str), VERSION).hex()
@@ -200,8 +208,17 @@ def trace(
     glasses: Mapping[str, tuple[float, float]] | None = None,
     bar: Bar | None = None,
 ) -> Tolerance:
-    """Trace a lens (a .zmx file, or the name of one of optiland's objectives) with an element moved
-    by each step. Without an ``element``, the one that blurs most at the last step is moved.
+    """Trace a lens with an element moved by each step.
+
+    Args:
+        name: A .zmx file, or the name of one of optiland's objectives.
+        kind: ``decentre``, ``tilt`` or ``spacing``.
+        steps: Rising sizes of the error, in um or arc minutes.
+        field: Fraction of the half field of view.
+        element: Number of the element, from 1; by default the one that blurs most at the last step.
+        refocus: Refocus the lens at each step.
+        glasses: Glasses that override the catalogues.
+        bar: Progress display.
     """
     from sorites.optics.tracing.tolerance import (
         AZIMUTHS,
@@ -214,29 +231,19 @@ def trace(
 
     steps = [float(step) for step in steps]
     if kind not in UNITS:
-        raise SoritesError(f"of: wanted {', '.join(UNITS)}, got {kind!r}")
-    if (
-        not steps
-        or any(low >= high for low, high in zip([0.0, *steps], steps, strict=False))
-        or not np.isfinite(steps[-1])
-    ):
-        raise SoritesError(
-            "stops: wanted rising numbers above 0 such as 1,5,10, got"
-            f" {','.join(f'{one:g}' for one in steps)}"
-        )
-    if not 0 < field <= 1:
-        raise SoritesError(f"field: wanted a part of the half field of view above 0, up to 1, got {field:g}")
+        raise SoritesError(f"of: expected {', '.join(UNITS)}, got {kind!r}")
+    _check_numbers(steps, field)
     tick = bar("tracing", 2 + len(steps)) if bar else lambda n: None
     lens = _lens(name, glasses or {})
     if element is not None and not 1 <= element <= len(elements(lens)):
         raise SoritesError(f"element: {lens.name} has {len(elements(lens))} glass elements, got {element}")
     nominal, pitch = designed(lens)
-    moves = element or worst_element(nominal, kind, steps[-1], field, refocus)
+    moved_element = element or worst_element(nominal, kind, steps[-1], field, refocus)
     tick(1)
-    blurs = built_blurs(nominal, pitch, moves, kind, steps, field, refocus, tick)
+    blurs = built_blurs(nominal, pitch, moved_element, kind, steps, field, refocus, tick)
     info = {
         "lens": nominal.name,
-        "element": moves,
+        "element": moved_element,
         "elements": len(elements(nominal)),
         "chosen": element is None,
         "kind": kind,
@@ -254,21 +261,29 @@ def trace(
     return Tolerance(blurs.kernels.astype(np.float32), blurs.mtf50.astype(np.float32), info)
 
 
+def _check_numbers(steps: Sequence[float], field: float) -> None:
+    rising = all(low < high for low, high in zip([0.0, *steps], steps, strict=False))
+    if not steps or not rising or not np.isfinite(steps[-1]):
+        got = ",".join(f"{step:g}" for step in steps)
+        raise SoritesError(f"stops: expected rising numbers above 0 such as 1,5,10, got {got}")
+    if not 0 < field <= 1:
+        raise SoritesError(f"field: expected a fraction of the half field above 0, up to 1, got {field:g}")
+
+
 def _lens(name: str, glasses: Mapping[str, tuple[float, float]]) -> Lens:
-    """Return the lens of a .zmx file or of one of optiland's objectives."""
     from sorites.optics.tracing.assembly import OBJECTIVES, build, objective
     from sorites.optics.tracing.prescription import Glass, read
 
     if name in OBJECTIVES:
         return objective(name)
     if not is_file(name):
-        raise UnknownName("lens", name, OBJECTIVES, "Give a .zmx file or one of optiland's objectives.")
+        raise UnknownName("lens", name, OBJECTIVES, "Pass a .zmx file or one of optiland's objectives.")
     return build(read(Path(name)), {key: Glass("", *value) for key, value in glasses.items()})
 
 
 def table(tolerance: Tolerance) -> pl.DataFrame:
-    """Return one row per step: MTF50 in cycles per pixel on the axis, at the field (mean of
-    azimuths), and its worst azimuth.
+    """Return one row per step: MTF50 in cycles per pixel on the axis, at the field (mean over azimuths),
+    and the worst azimuth.
     """
     import polars as pl
 

@@ -1,7 +1,4 @@
-"""Trace a prescription into a lens of the set.
-
-A prescription that cannot be traced is refused with the reason.
-"""
+"""Trace prescriptions into lens files; a prescription that cannot be traced is refused with a reason."""
 
 from __future__ import annotations
 
@@ -19,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sorites.core.errors import SoritesError, UnknownName
+from sorites.core.messages import option
 from sorites.core.progress import Bar
 from sorites.core.rng import digest
 from sorites.io.files import write_bytes
@@ -31,9 +29,9 @@ if TYPE_CHECKING:
     from sorites.optics.tracing.lens import Lens
     from sorites.optics.tracing.prescription import Glass
 
-# Index and Abbe number at the d line by name, for glasses that are not in optiland's catalogues.
+# Refractive index and Abbe number at the d line by name, for glasses missing from optiland's catalogues.
 Glasses = Mapping[str, tuple[float, float]]
-# Changes whenever the same prescription leads to another entry.
+# Increment when tracing the same prescription gives a different entry.
 TRACING = 4
 
 
@@ -41,32 +39,37 @@ def trace_lens(lens: Lens, focus: str = "best") -> Entry:
     """Trace a lens into an entry."""
     from sorites.optics.tracing.blur import blur
 
-    seen, image = blur(lens, focus), image_mm(lens)
+    blurs, image = blur(lens, focus), image_mm(lens)
     about = {
         "efl_mm": lens.paraxial.efl_mm,
         "bfl_mm": lens.paraxial.bfl_mm,
         "f_number": lens.f_number,
         "fov_deg": 2 * lens.field_deg,
-        "pitch_um": seen.pitch_um,
+        "pitch_um": blurs.pitch_um,
         "image_mm": image,
-        "pixels": round(1000 * image / seen.pitch_um),
-        "mtf50": list(seen.mtf50),
-        "quality": seen.quality,
+        "pixels": round(1000 * image / blurs.pitch_um),
+        "mtf50": list(blurs.mtf50),
+        "quality": blurs.quality,
         "focus": focus,
-        "focus_mm": seen.focus_mm,
-        "window_um": seen.window_um,
-        "caught": list(seen.caught),
-        "kept": seen.kept,
+        "focus_mm": blurs.focus_mm,
+        "window_um": blurs.window_um,
+        "caught": list(blurs.caught),
+        "kept": blurs.kept,
         "lens": lens_digest(lens),
         "layout": layout(lens),
     }
-    arrays = {"kernels": seen.kernels, "mtf": seen.mtf, "zernike": seen.zernike, "zernike12": seen.zernike12}
+    arrays = {
+        "kernels": blurs.kernels,
+        "mtf": blurs.mtf,
+        "zernike": blurs.zernike,
+        "zernike12": blurs.zernike12,
+    }
     return Entry(lens.name, {key: value.astype(np.float32) for key, value in arrays.items()}, about)
 
 
 def image_mm(lens: Lens) -> float:
-    """Return the width of the image of the whole field, extrapolated from the chief ray of the
-    outermost traced field.
+    """Return the image width of the whole field, extrapolated from the chief ray of the outermost traced
+    field.
     """
     from sorites.optics.tracing.blur import FIELDS
     from sorites.optics.tracing.lens import D_LINE_UM
@@ -76,8 +79,10 @@ def image_mm(lens: Lens) -> float:
 
 
 def layout(lens: Lens) -> dict[str, Any]:
-    """Return what a drawing needs, in mm: each surface as (vertex z, radius of curvature or 0,
-    whether glass follows), rays at two fields, and the number of the aperture stop.
+    """Return the data for a drawing, in mm.
+
+    Keys are ``surfaces`` (vertex z, radius of curvature or 0, whether glass follows), ``rays`` at two fields,
+    and ``stop``, the number of the aperture stop.
     """
     from sorites.optics.tracing.lens import D_LINE_UM
     from sorites.optics.tracing.rays import beams, paths
@@ -88,50 +93,50 @@ def layout(lens: Lens) -> dict[str, Any]:
         [_rounded(path) for path in paths(lens, a, box, D_LINE_UM)]
         for a, box in zip(angles, boxes, strict=True)
     ]
-    inner = [
+    surfaces = [
         [
-            round(float(np.squeeze(s.geometry.cs.z)), 5),
-            _radius(s),
-            bool(np.squeeze(s.material_post.n(D_LINE_UM)) > 1.0001),
+            round(float(np.squeeze(surface.geometry.cs.z)), 5),
+            _radius(surface),
+            bool(np.squeeze(surface.material_post.n(D_LINE_UM)) > 1.0001),
         ]
-        for s in lens.surfaces[1:]
+        for surface in lens.surfaces[1:]
     ]
-    return {"surfaces": inner, "rays": rays, "stop": lens.stop - 1}
+    return {"surfaces": surfaces, "rays": rays, "stop": lens.stop - 1}
 
 
 def _rounded(path: list[tuple[float, float]]) -> list[list[float]]:
-    """Return a path rounded to 0.01 um."""
+    """Round a path to 0.01 um."""
     return [[round(z, 5), round(y, 5)] for z, y in path]
 
 
 def _radius(surface: Any) -> float:
-    """Return the radius of curvature in mm, or 0 for a flat surface."""
+    """Return the radius of curvature in mm, 0 for a flat surface."""
     radius = float(surface.geometry.radius)
     return round(radius, 5) if np.isfinite(radius) else 0.0
 
 
 def lens_digest(lens: Lens) -> str:
-    """Return a hash of the lens itself: it is the same for two files that describe one lens,
-    whatever they are called.
+    """Return a hash of the lens itself: equal for two files that describe the same lens under different
+    names.
     """
-    shapes = [_shape(one) for one in lens.surfaces[1:-1]]
+    shapes = [_shape(surface) for surface in lens.surfaces[1:-1]]
     rims = [(i, round(rim, 6)) for i, rim in sorted(lens.rims.items())]
-    vignetting = [tuple(round(value, 6) for value in vars(one).values()) for one in lens.vignetting]
+    vignetting = [tuple(round(value, 6) for value in vars(stated).values()) for stated in lens.vignetting]
     return digest(shapes, rims, vignetting, lens.stop, round(lens.epd_mm, 6), round(lens.field_deg, 6)).hex()
 
 
 def _shape(surface: Any) -> tuple[Any, ...]:
-    """Return radius, conic, even terms, distance to the next surface, and the index behind it at
-    the three wavelengths.
+    """Return radius, conic, even terms, distance to the next surface, and the indices behind it at the
+    three wavelengths.
     """
     from sorites.optics.psf import LINES_UM
 
-    bent = surface.geometry
-    terms = [float(f"{float(one):.6g}") for one in getattr(bent, "coefficients", ()) or ()]
+    geometry = surface.geometry
+    terms = [float(f"{float(term):.6g}") for term in getattr(geometry, "coefficients", ()) or ()]
     behind = [round(float(np.squeeze(surface.material_post.n(line))), 6) for line in LINES_UM]
     return (
-        round(float(bent.radius), 6),
-        round(float(getattr(bent, "k", 0.0)), 6),
+        round(float(geometry.radius), 6),
+        round(float(getattr(geometry, "k", 0.0)), 6),
         terms,
         round(float(surface.thickness), 6),
         behind,
@@ -139,10 +144,15 @@ def _shape(surface: Any) -> tuple[Any, ...]:
 
 
 def trace_file(path: str, folder: str, focus: str = "best", glasses: Glasses | None = None) -> dict[str, Any]:
-    """Trace one prescription (a .zmx file, or the name of a built-in objective) into the folder and
-    return its row of the batch's table.
+    """Trace one prescription into the folder and return its row of the batch's table.
 
     A lens that the folder already has from the same prescription and settings is not traced again.
+
+    Args:
+        path: A .zmx file, or the name of one of optiland's objectives.
+        folder: Folder of the lenses.
+        focus: ``best`` or ``file``; see ``optics.tracing.blur.blur``.
+        glasses: Glasses that override the catalogues.
     """
     from sorites.optics.tracing.assembly import OBJECTIVES, build, objective
     from sorites.optics.tracing.prescription import Refused, read
@@ -153,10 +163,10 @@ def trace_file(path: str, folder: str, focus: str = "best", glasses: Glasses | N
     except OSError as error:
         return _row(name, f"it cannot be read: {error.strerror}")
     cause = digest(text, focus, sorted((glasses or {}).items()), TRACING).hex()
-    if (same := _traced(Path(folder), name, cause)) is not None:
-        return _row(name, "", same)
+    if (existing_digest := _existing_digest(Path(folder), name, cause)) is not None:
+        return _row(name, "", existing_digest)
     try:
-        lens = objective(path) if path in OBJECTIVES else build(read(Path(path)), _given(glasses))
+        lens = objective(path) if path in OBJECTIVES else build(read(Path(path)), _as_glasses(glasses))
         entry = trace_lens(lens, focus)
     except (Refused, ValueError, ArithmeticError, LookupError) as error:
         (Path(folder) / f"{name}{SUFFIX}").unlink(missing_ok=True)
@@ -166,20 +176,19 @@ def trace_file(path: str, folder: str, focus: str = "best", glasses: Glasses | N
 
 
 def name_of(path: str) -> str:
-    """Return the name of the lens that a prescription becomes."""
+    """Return the name of the lens for a prescription."""
     from sorites.optics.tracing.assembly import OBJECTIVES
 
     return path if path in OBJECTIVES else Path(path).stem
 
 
 def _row(name: str, reason: str, lens: str | None = None) -> dict[str, Any]:
-    """Return a row of the batch's table; ``lens`` is the digest of the lens."""
     return {"lens": name, "accepted": not reason, "reason": reason, "digest": lens}
 
 
-def _traced(folder: Path, name: str, cause: str) -> str | None:
-    """Return the digest of the lens that the folder has from exactly this prescription, or None if
-    it must be traced; a file that cannot be read must.
+def _existing_digest(folder: Path, name: str, cause: str) -> str | None:
+    """Return the digest of the lens in the folder if it came from exactly this prescription and can be
+    read.
     """
     if not is_file(folder / f"{name}{SUFFIX}"):
         return None
@@ -191,8 +200,8 @@ def _traced(folder: Path, name: str, cause: str) -> str | None:
 
 
 def read_glasses(texts: Iterable[str]) -> dict[str, tuple[float, float]]:
-    """Parse texts such as ``BK1=1.51009,63.46`` into index and Abbe number by glass name."""
-    found = {}
+    """Parse texts such as ``BK1=1.51009,63.46`` into (index, Abbe number) by glass name."""
+    glasses = {}
     for text in texts:
         name, _, numbers = text.partition("=")
         try:
@@ -201,23 +210,20 @@ def read_glasses(texts: Iterable[str]) -> dict[str, tuple[float, float]]:
             nd = vd = math.nan
         if not (name and 1 < nd < math.inf and 0 < vd < math.inf):
             raise SoritesError(
-                f"--glass wants NAME=ND,VD such as BK1=1.51009,63.46 (ND above 1, VD above 0), got {text!r}"
+                f"{option('glass', None)}: expected NAME=ND,VD such as BK1=1.51009,63.46 (ND > 1, VD > 0),"
+                f" got {text!r}"
             )
-        found[name] = nd, vd
-    return found
+        glasses[name] = nd, vd
+    return glasses
 
 
-def _given(glasses: Glasses | None) -> dict[str, Glass]:
-    """Return the glasses that the user gave, as the ray tracing takes them."""
+def _as_glasses(glasses: Glasses | None) -> dict[str, Glass]:
     from sorites.optics.tracing.prescription import Glass
 
     return {name: Glass("", nd, vd) for name, (nd, vd) in (glasses or {}).items()}
 
 
-# Trace a batch of prescriptions into a folder of lenses in parallel; refused ones do not end it, and
-# reasons are kept.
-
-
+# Batches
 def trace_all(
     paths: Iterable[str],
     folder: Path,
@@ -226,26 +232,38 @@ def trace_all(
     glasses: Glasses | None = None,
     bar: Bar | None = None,
 ) -> pl.DataFrame:
-    """Trace a batch, ``workers`` lenses at a time, and return one row per prescription: lens,
-    accepted, reason.
+    """Trace a batch of prescriptions into a folder of lenses.
 
-    A refused prescription does not end the batch. A lens that is the same as an earlier one is
-    removed again and counts as refused.
+    A refused prescription does not end the batch. A lens that equals an earlier one is removed again and
+    counts as refused.
+
+    Args:
+        paths: .zmx files, folders of them, or names of optiland's objectives.
+        folder: Folder of the lenses; the reasons of refusals go to its ``refused.csv``.
+        focus: ``best`` or ``file``.
+        workers: Lenses traced at a time.
+        glasses: Glasses that override the catalogues.
+        bar: Progress display.
+
+    Returns:
+        One row per prescription: lens, accepted, reason.
     """
     import polars as pl
 
-    given = list(dict.fromkeys(found for path in paths for found in _prescriptions(path)))
-    twice = [name for name, n in Counter(map(name_of, given)).items() if n > 1]
-    if twice:
+    prescriptions = list(
+        dict.fromkeys(prescription for path in paths for prescription in _prescriptions(path))
+    )
+    duplicates = [name for name, n in Counter(map(name_of, prescriptions)).items() if n > 1]
+    if duplicates:
         raise SoritesError(
-            f"two prescriptions would both become the lens {twice[0]}; rename one of the files"
+            f"two prescriptions would both become the lens {duplicates[0]}; rename one of the files"
         )
     _make_folder(folder)
     before = existing_names(folder)
     work = functools.partial(trace_file, folder=str(folder), focus=focus, glasses=dict(glasses or {}))
-    tick = bar("tracing", len(given)) if bar else lambda n: None
+    tick = bar("tracing", len(prescriptions)) if bar else lambda n: None
     rows = []
-    for row in _each(work, given, workers):
+    for row in _each(work, prescriptions, workers):
         rows.append(row)
         tick(1)
     _remove_duplicates(rows, folder, before)
@@ -256,41 +274,38 @@ def trace_all(
 
 
 def _prescriptions(path: str) -> list[str]:
-    """Return the objective or file of that name, or the .zmx files of a folder; anything else
-    raises an error before any work.
-    """
+    """Expand an objective, a file or a folder of .zmx files; raise an error for anything else."""
     from sorites.optics.tracing.assembly import OBJECTIVES
 
     where = Path(path)
     if path in OBJECTIVES or is_file(where):
         return [path]
     if is_dir(where):
-        found = sorted(str(one) for one in where.rglob("*") if one.suffix.lower() == ".zmx" and one.is_file())
-        if not found:
-            raise SoritesError(f"no .zmx files in {path}; give .zmx files or folders that have some")
-        return found
+        names = sorted(
+            str(file) for file in where.rglob("*") if file.suffix.lower() == ".zmx" and file.is_file()
+        )
+        if not names:
+            raise SoritesError(f"no .zmx files in {path}")
+        return names
     raise UnknownName(
         "lens file or objective",
         path,
         OBJECTIVES,
-        "Give .zmx files, folders of them, or optiland's objectives.",
+        "Pass .zmx files, folders of them, or names of optiland's objectives.",
     )
 
 
 def _make_folder(folder: Path) -> None:
-    """Create the folder, or say why it cannot be created."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise SoritesError(
-            f"cannot make the folder {folder}: {error.strerror}; choose another --out DIR"
+            f"cannot create the folder {folder}: {error.strerror}; choose another {option('out', 'DIR')}"
         ) from error
 
 
 def _keep_reasons(table: pl.DataFrame, sheet: Path) -> None:
-    """Write the refusals of this batch to a CSV file, and keep those that earlier batches wrote for
-    other lenses.
-    """
+    """Write the refusals of this batch to a CSV file, keeping those of other lenses from earlier batches."""
     import polars as pl
 
     from sorites.io.tables import csv
@@ -303,23 +318,23 @@ def _keep_reasons(table: pl.DataFrame, sheet: Path) -> None:
 
 
 def _each(
-    work: functools.partial[dict[str, Any]], given: Sequence[str], workers: int
+    work: functools.partial[dict[str, Any]], prescriptions: Sequence[str], workers: int
 ) -> Iterator[dict[str, Any]]:
-    """Yield the row of each prescription in order, computed in this process or in several."""
-    if workers == 1 or len(given) < 2:
-        yield from map(work, given)
+    """Yield the row of each prescription in order, from this process or from several."""
+    if workers == 1 or len(prescriptions) < 2:
+        yield from map(work, prescriptions)
         return
     with (
         one_thread_each(),
-        ProcessPoolExecutor(min(workers, len(given)), multiprocessing.get_context("spawn")) as pool,
+        ProcessPoolExecutor(min(workers, len(prescriptions)), multiprocessing.get_context("spawn")) as pool,
     ):
-        yield from pool.map(work, given)
+        yield from pool.map(work, prescriptions)
 
 
 @contextmanager
 def one_thread_each() -> Iterator[None]:
-    """Limit processes that start within this context to one thread each, so that they do not
-    compete for the cores.
+    """Limit processes started within this context to one thread each, so that they do not compete for
+    cores.
     """
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
     before = {name: os.environ.get(name) for name in names}
@@ -335,11 +350,9 @@ def one_thread_each() -> Iterator[None]:
 
 
 def _remove_duplicates(rows: list[dict[str, Any]], folder: Path, before: Sequence[str]) -> None:
-    """Remove duplicates: of equal lenses the one that the folder had ``before`` stays, or else the
-    first of the batch.
-    """
+    """Remove equal lenses, keeping the one that the folder had ``before``, or else the first of the batch."""
     batch = {row["lens"]: row for row in rows if row["accepted"]}
-    first = _known(folder, sorted(set(existing_names(folder)) - {row["lens"] for row in rows}))
+    first = _names_by_digest(folder, sorted(set(existing_names(folder)) - {row["lens"] for row in rows}))
     for name in [*(name for name in before if name in batch), *batch]:
         row = batch[name]
         twin = first.setdefault(row["digest"], name)
@@ -348,10 +361,10 @@ def _remove_duplicates(rows: list[dict[str, Any]], folder: Path, before: Sequenc
             row.update(accepted=False, reason=f"it is the same lens as {twin}")
 
 
-def _known(folder: Path, names: Sequence[str]) -> dict[str, str]:
-    """Return the names of lenses in the folder by digest, without those that cannot be read."""
-    found = {}
+def _names_by_digest(folder: Path, names: Sequence[str]) -> dict[str, str]:
+    """Return the names of readable lenses in the folder by digest."""
+    by_digest = {}
     for name in names:
         with suppress(SoritesError):
-            found[str(load(folder, name).about["lens"])] = name
-    return found
+            by_digest[str(load(folder, name).about["lens"])] = name
+    return by_digest

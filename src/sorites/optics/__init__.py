@@ -1,5 +1,5 @@
-"""The physics of lenses, sensors and cameras, in physical units.
+"""Physics of lenses, sensors and cameras in physical units.
 
-This room imports only NumPy and SciPy (Pillow for JPEG files, the optional ray tracer in
-``tracing``). It knows nothing of severities, suites or tables.
+The package imports only NumPy and SciPy (plus Pillow for JPEG files and the optional ray tracer in
+``tracing``). It does not know severities, suites or tables.
 """

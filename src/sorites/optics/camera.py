@@ -1,8 +1,8 @@
-"""A camera in physical units: luminance in cd/m2, time in s, lengths in um, electrons per pixel,
+"""Camera model in physical units: luminance in cd/m2, time in s, lengths in um, electrons per pixel and
 digital numbers (DN).
 
-Exposure follows ISO 12232: H = 0.65 L t / N^2 lux seconds reach the sensor, and raw values saturate
-at H = 78 / ISO.
+Exposure follows ISO 12232: the sensor receives H = 0.65 L t / N^2 lux seconds, and raw values saturate at
+H = 78 / ISO.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from sorites.optics.convolve import Kernel
 from sorites.optics.psf import compute_psf as psf
 
 Light = NDArray[np.float32]
-# The wavelengths at which the red, green and blue filters of a sensor pass the most light.
+# Peak wavelengths of a sensor's red, green and blue filters.
 WAVELENGTHS_UM = (0.60, 0.54, 0.46)
 
 
 @dataclass(frozen=True)
 class Exposure:
-    """The three values set on a camera: ISO speed, shutter time in s, f-number."""
+    """Camera settings: ISO speed, shutter time in s, f-number."""
 
     iso: float
     shutter: float
@@ -33,15 +33,15 @@ class Exposure:
 
     @property
     def index(self) -> float:
-        """ISO t / N^2, the one number that the image's brightness depends on."""
+        """ISO t / N^2, which determines the brightness of the image."""
         return self.iso * self.shutter / self.aperture**2
 
 
 @dataclass(frozen=True)
 class Body:
-    """A camera body in numbers.
+    """Parameters of a camera body.
 
-    Electrons are given at ``base_iso``; ``iso``, ``shutter`` (s) and ``aperture`` are ranges.
+    Electron counts refer to ``base_iso``; ``iso``, ``shutter`` (s) and ``aperture`` are (low, high) ranges.
     """
 
     name: str
@@ -53,35 +53,33 @@ class Body:
     late_e: float
     """Read noise after the gain, rms, expressed in electrons at the base ISO; it shrinks as ISO grows."""
     balance: tuple[float, float, float]
-    """White-balance gains of red, green and blue, which make up for the light their filters hold back."""
+    """White-balance gains of red, green and blue, which compensate for the absorption of the filters."""
     bits: int
     black_dn: int
     iso: tuple[float, float]
     shutter: tuple[float, float]
     aperture: tuple[float, float]
     shoulder: float
-    """Slope of the developing curve at black: 1 is a straight line, more lifts the shadows and
-    rolls the highlights off.
+    """Slope of the tone curve at black: 1 is linear; larger values lift the shadows and roll off the
+    highlights.
     """
     contrast: float
     """Depth of the S-curve on top of the display gamma, 0..1."""
     denoise_iso: float
-    """The ISO at which the camera's built-in noise reduction averages the noise of two pixels; it
-    averages more as ISO grows.
-    """
+    """ISO at which the built-in noise reduction averages over two pixels; it averages more at higher ISO."""
     base_iso: float = 100.0
 
     @property
     def white_dn(self) -> int:
-        """The largest digital number of the converter."""
+        """The largest digital number of the analogue-digital converter."""
         return int(2**self.bits - 1)
 
     def saturation_e(self, iso: float) -> float:
-        """Return the electrons that fill the converter's range at an ISO."""
+        """Return the number of electrons that fills the converter's range at an ISO."""
         return self.full_well_e * self.base_iso / iso
 
     def dn_per_e(self, iso: float) -> float:
-        """Return the digital numbers per electron at an ISO."""
+        """Return the gain in digital numbers per electron at an ISO."""
         return (self.white_dn - self.black_dn) / self.saturation_e(iso)
 
     def noise_e(self, iso: float) -> float:
@@ -89,16 +87,20 @@ class Body:
         return math.hypot(self.read_e, self.late_e * self.base_iso / iso)
 
     def averaged(self, iso: float) -> float:
-        """Return how many pixels the camera's noise reduction averages over before it stores the image."""
+        """Return the number of pixels that the camera's noise reduction averages over."""
         return 1 + iso / self.denoise_iso
 
     def electrons(self, exposure: Exposure) -> float:
-        """Return the electrons that a green pixel collects per cd/m2."""
+        """Return the number of electrons that a green pixel collects per cd/m2."""
         lux_seconds = 0.65 * exposure.shutter / exposure.aperture**2
         return lux_seconds * self.base_iso / 78 * self.full_well_e
 
     def check(self, exposure: Exposure) -> Exposure:
-        """Return the exposure, or raise an error if this camera cannot be set to it."""
+        """Return the exposure if it is within the ranges of this camera.
+
+        Raises:
+            SoritesError: A value is outside its range.
+        """
         for name, unit in (("iso", ""), ("shutter", " s"), ("aperture", "")):
             value, (low, high) = getattr(exposure, name), getattr(self, name)
             if not (isinstance(value, int | float) and low <= value <= high):
@@ -109,20 +111,20 @@ class Body:
 
 
 def blur_size(f_number: float, pitch_um: float, confusion_um: float = 0.0) -> int:
-    """Return the side in pixels of a kernel that holds the circle of confusion and the diffraction
-    rings that matter.
-    """
+    """Return the kernel size in pixels that covers the circle of confusion and the main diffraction rings."""
     reach = confusion_um / 2 + 4 * max(WAVELENGTHS_UM) * f_number
     return 2 * math.ceil(1 + reach / pitch_um) + 1
 
 
 @functools.lru_cache(maxsize=64)
 def blur(f_number: float, pitch_um: float, confusion_um: float = 0.0, size: int | None = None) -> Kernel:
-    """Return the blur of a point on pixels of ``pitch_um``: diffraction and a focus error, with the
-    light conserved.
+    """Return the point spread function of diffraction and defocus on square pixels, normalised to sum 1.
 
-    ``confusion_um`` is the diameter of the circle of confusion on the sensor, which is a defocus of
-    W20 = d / 8N. ``size`` is the side of the kernel in pixels; the default is ``blur_size``.
+    Args:
+        f_number: F-number of the lens.
+        pitch_um: Pixel pitch.
+        confusion_um: Diameter d of the circle of confusion on the sensor, a defocus of W20 = d / 8N.
+        size: Side of the kernel in pixels; ``blur_size`` by default.
     """
     size = blur_size(f_number, pitch_um, confusion_um) if size is None else size
     planes = [
@@ -138,12 +140,9 @@ def blur(f_number: float, pitch_um: float, confusion_um: float = 0.0, size: int 
     return Kernel(np.stack(planes))
 
 
-# Cameras as data. Add one here, or derive one with ``dataclasses.replace``.
-
-
-# A full-frame body in the class of the Canon EOS RP with its 24-105 mm f/4-7.1 lens. Ranges and
-# pixel pitch are from the data sheet. Full well, read noise and white balance are typical of such a
-# sensor. The developing curve is a plain one.
+# A full-frame body in the class of the Canon EOS RP with its 24-105 mm f/4-7.1 lens. Ranges and pixel pitch
+# are from the data sheet; full well, read noise and white balance are typical values for such a sensor. To
+# add a camera, define a Body here or derive one with ``dataclasses.replace``.
 EOS_RP = Body(
     name="eos_rp",
     pixel_um=5.75,

@@ -1,8 +1,7 @@
-"""Blur one image by many kernels: one forward FFT per image, one inverse FFT per kernel.
+"""Blur one image with many kernels: one forward FFT per image and one inverse FFT per kernel.
 
-The default is cross-correlation: the kernel lies over the image as it is drawn, which is what
-``torch.conv2d`` and ``cv2.filter2D`` do and what OpticsBench publishes. ``flip=True`` is true
-convolution. The output has the image's size.
+The default is cross-correlation, as in ``torch.conv2d``, ``cv2.filter2D`` and the published OpticsBench
+code; ``flip=True`` is true convolution. The output has the size of the image.
 """
 
 from __future__ import annotations
@@ -21,20 +20,22 @@ Padding = Literal["zeros", "reflect"]
 
 
 class Kernel:
-    """The taps of a filter, ``(kh, kw)`` for every channel or ``(C, kh, kw)``, with the latest FFT of them.
+    """Taps of a filter with a cached transfer function.
 
-    The origin is the tap ``(kh // 2, kw // 2)``. Keep the object and pass it again: images of the
-    same size share its transfer function. Taps need not be odd in number, be non-negative or sum to
-    one, but they must be finite.
+    Taps may have any size, sign and sum, but must be finite. The origin is the tap ``(kh // 2, kw // 2)``.
+    Reuse the object: images of the same size share its transfer function.
+
+    Args:
+        taps: ``(kh, kw)`` for all channels, or ``(C, kh, kw)``.
     """
 
     def __init__(self, taps: ArrayLike) -> None:
-        given = np.asarray(taps, np.float64)
-        self.taps = given[None] if given.ndim == 2 else given
+        array = np.asarray(taps, np.float64)
+        self.taps = array[None] if array.ndim == 2 else array
         if self.taps.ndim != 3 or not self.taps.size:
-            raise SoritesError(f"kernel: wanted (kh, kw) or (C, kh, kw) taps, got shape {np.shape(taps)}")
+            raise SoritesError(f"kernel: expected (kh, kw) or (C, kh, kw) taps, got shape {np.shape(taps)}")
         if not np.isfinite(self.taps).all():
-            raise SoritesError("kernel: some taps are not finite numbers; wanted real weights")
+            raise SoritesError("kernel: some taps are not finite numbers")
         self._last: tuple[tuple[int, int, int, bool], NDArray[np.complex64]] | None = None
 
     @property
@@ -43,8 +44,8 @@ class Kernel:
         return self.taps.shape[1], self.taps.shape[2]
 
     def transfer(self, size: tuple[int, int], channels: int, flip: bool) -> NDArray[np.complex64]:
-        """Return the kernel's spectrum on a grid of ``size``, ``(rows, cols // 2 + 1, channels)``;
-        its origin is sample 0.
+        """Return the spectrum ``(rows, cols // 2 + 1, channels)`` on a grid of ``size``, with the origin at
+        sample 0.
         """
         key = (*size, channels, flip)
         last = self._last
@@ -55,24 +56,32 @@ class Kernel:
     def _transform(self, size: tuple[int, int], channels: int, flip: bool) -> NDArray[np.complex64]:
         if len(self.taps) not in (1, channels):
             raise SoritesError(
-                f"kernel: it has {len(self.taps)} channels and the image has {channels}; give 1 or {channels}"
+                f"kernel: expected taps of 1 or {channels} channels for this image, got {len(self.taps)}"
             )
         grid = np.zeros((*size, len(self.taps)))
         grid[: self.size[0], : self.size[1]] = np.moveaxis(self.taps, 0, -1)
         spectrum = fft.rfft2(np.roll(grid, (-(self.size[0] // 2), -(self.size[1] // 2)), (0, 1)), axes=(0, 1))
-        laid = (spectrum if flip else spectrum.conj()).astype(np.complex64)
-        return np.ascontiguousarray(np.broadcast_to(laid, (*laid.shape[:2], channels)))
+        oriented = (spectrum if flip else spectrum.conj()).astype(np.complex64)
+        return np.ascontiguousarray(np.broadcast_to(oriented, (*oriented.shape[:2], channels)))
 
 
 def sweep(
     image: Image, kernels: Iterable[Kernel | ArrayLike], padding: Padding = "zeros", *, flip: bool = False
 ) -> Iterator[Image]:
-    """Yield ``image`` (H x W x C, float32) blurred by each kernel in turn, not clipped.
+    """Blur an image with each kernel in turn.
 
-    ``padding`` is what lies beyond the border: black (``zeros``), or the image mirrored without
-    repeating its edge (``reflect``, OpenCV's reflect-101), mirrored again as often as a small
-    image needs. With ``zeros`` an image smaller than a kernel is an error, because most of the
-    result would be border. The caller may change each result in place.
+    Args:
+        image: H x W x C, float32.
+        kernels: Kernels or arrays of taps.
+        padding: Values beyond the border: ``zeros``, or ``reflect``, which mirrors the image without
+            repeating its edge (OpenCV's reflect-101) and mirrors small images repeatedly.
+        flip: Convolve instead of cross-correlating.
+
+    Yields:
+        The blurred images, not clipped; the caller may change them in place.
+
+    Raises:
+        SoritesError: The image is smaller than a kernel and ``padding`` is ``zeros``.
     """
     prepared = [kernel if isinstance(kernel, Kernel) else Kernel(kernel) for kernel in kernels]
     _check(image, prepared, padding)
@@ -87,7 +96,7 @@ def _sweep(image: Image, kernels: list[Kernel], padding: Padding, flip: bool) ->
         image = np.pad(image, ((top, top), (left, left), (0, 0)), mode="reflect")
         reach = image.shape[:2]
     else:
-        top, left = 0, 0  # the FFT wraps only black around, so one margin serves both sides
+        top, left = 0, 0  # the FFT is circular and wraps zeros around, so one margin serves both sides
     size = fft.next_fast_len(reach[0]), fft.next_fast_len(reach[1], real=True)
     spectrum = fft.rfft2(image, s=size, axes=(0, 1))
     product = np.empty_like(spectrum)
@@ -99,15 +108,15 @@ def _sweep(image: Image, kernels: list[Kernel], padding: Padding, flip: bool) ->
 
 def _check(image: Image, kernels: list[Kernel], padding: str) -> None:
     if padding not in get_args(Padding):
-        raise SoritesError(f"padding: wanted {' or '.join(get_args(Padding))}, got {padding!r}")
+        raise SoritesError(f"padding: expected {' or '.join(get_args(Padding))}, got {padding!r}")
     if image.ndim != 3 or image.dtype != np.float32 or not image.size:
         raise SoritesError(
-            f"blur: wanted a float32 image of H x W x C, got {image.dtype} of shape {image.shape}"
+            f"blur: expected a float32 image of H x W x C, got {image.dtype} of shape {image.shape}"
         )
     height, width, _ = image.shape
     for kernel in kernels if padding == "zeros" else ():
         if height < kernel.size[0] or width < kernel.size[1]:
             raise SoritesError(
                 f"an image of {width}x{height} px is smaller than the kernel"
-                f' ({kernel.size[1]}x{kernel.size[0]}). Give a larger image, or padding="reflect".'
+                f' ({kernel.size[1]}x{kernel.size[0]}). Use a larger image or padding="reflect".'
             )

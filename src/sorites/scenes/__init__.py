@@ -1,5 +1,4 @@
-"""Scenes: places, cut-outs set into them with exact boxes, and the fields and the light that
-images are drawn with.
+"""Scenes: places, cut-outs composed into them with exact boxes, and the noise fields used for drawing.
 
-A low room: sources compose images with it when they are asked for, shifts draw weather with its fields.
+Sources compose images with this package; shifts draw weather with its fields.
 """

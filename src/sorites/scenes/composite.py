@@ -1,5 +1,5 @@
-"""Compose a cut-out into a place (scale, position, light, shadow) with the exact box around it; add
-weather and night.
+"""Compose cut-outs into places (scale, position, light, shadow) with exact boxes, and add weather and
+night.
 """
 
 from __future__ import annotations
@@ -18,29 +18,26 @@ from sorites.core.errors import SoritesError
 from sorites.core.samples import ImageF32 as Image_of
 from sorites.scenes.fields import GREY, Field, smooth, to_light, to_shown
 
-# The largest height and width of an object, as shares of the place's side; the pose draws a size
-# slightly below.
-TALL, WIDE = 0.66, 0.80
+# Largest height and width of an object, as shares of the place's side; poses are slightly smaller.
+MAX_HEIGHT, MAX_WIDTH = 0.66, 0.80
 
-# The range of the height at which an object stands on the ground, as shares of the place's side from
-# the top.
+# Range of the vertical position of an object's foot, as shares of the place's side from the top.
 FOOT = (0.84, 0.90)
 
-# The shift and the severity for each word for weather.
+# Shift and severity by weather.
 WEATHER = {"foggy": ("haze", 1.0), "raining": ("rain", 1.5), "snowing": ("snowfall", 1.2)}
 
-# The share of daylight that is left at night, by channel.
+# Share of daylight left at night, by channel.
 NIGHT = (0.115, 0.13, 0.20)
 
-# The gain of a lamp in the middle at night, and the standard deviation of the noise in the dark, in
-# linear light.
+# Gain of the lamp in the middle at night, and standard deviation of the noise in the dark, in linear light.
 LAMP, GRAIN = 1.6, 0.012
 
 
 @dataclass(frozen=True)
 class CutOut:
-    """An object without its surroundings: its colours in linear light and its mask 0..1, both trimmed
-    to the visible part.
+    """An object without its surroundings: colours in linear light and mask 0..1, both trimmed to the
+    visible part.
     """
 
     light: ImageF32
@@ -49,9 +46,7 @@ class CutOut:
 
 @dataclass(frozen=True)
 class Pose:
-    """The size and position of an object in a place: a scale, and its middle and its foot as shares
-    of the place's side.
-    """
+    """Scale of an object, and its centre and foot as shares of the place's side."""
 
     scale: float
     middle: float
@@ -59,30 +54,35 @@ class Pose:
 
 
 def cut_out(image: ImageU8, alpha: NDArray[np.uint8], ground: int = 128) -> CutOut:
-    """Return the object alone.
+    """Cut an object out of an image.
 
-    The gray ``ground`` that partly transparent pixels were mixed with is removed from them.
+    Args:
+        image: The image.
+        alpha: Mask of the object.
+        ground: Gray value that partly transparent pixels were mixed with; it is removed from them.
     """
     mask = alpha.astype(np.float32) * np.float32(1 / 255)
     rows, cols = (np.flatnonzero((mask > 0.02).any(axis)) for axis in (1, 0))
     if not len(rows):
-        raise SoritesError("wanted a cut-out, got an image whose mask is empty")
+        raise SoritesError("expected a cut-out, got an image with an empty mask")
     box = (slice(rows[0], rows[-1] + 1), slice(cols[0], cols[-1] + 1))
-    shown, cover = to_float(image[box]), mask[box][..., None]
-    colours = (shown - (1 - cover) * np.float32(ground / 255)) / np.maximum(cover, np.float32(0.05))
+    pixels, cover = to_float(image[box]), mask[box][..., None]
+    colours = (pixels - (1 - cover) * np.float32(ground / 255)) / np.maximum(cover, np.float32(0.05))
     return CutOut(to_light(np.clip(colours, 0, 1).astype(np.float32)), mask[box])
 
 
 def draw_pose(rng: np.random.Generator) -> Pose:
-    """Draw a pose."""
     return Pose(rng.uniform(0.88, 1.0), rng.uniform(0.44, 0.56), rng.uniform(*FOOT))
 
 
 def insert(
     obj: CutOut, place: ImageF32, at: Pose, shadow: float = 0.55
 ) -> tuple[ImageF32, tuple[float, float, float, float]]:
-    """Return the image of the object in the place (sRGB) and the box around its pixels that are at
-    least half opaque: x0, y0, x1, y1 in px.
+    """Compose the object into a place (sRGB).
+
+    Returns:
+        The image, and the box (x0, y0, x1, y1 in px) around the pixels of the object that are at least half
+        opaque.
     """
     side = place.shape[0]
     light, mask = resized(obj, _fitting(obj, side, at.scale))
@@ -93,13 +93,13 @@ def insert(
 
 
 def box_of(obj: CutOut, side: int, at: Pose) -> tuple[float, float, float, float]:
-    """Return the box that ``insert`` gives in a place of ``side`` px, without making the image."""
+    """Return the box that ``insert`` returns for a place of ``side`` px, without making the image."""
     mask = resized_mask(obj, _fitting(obj, side, at.scale))
     return _box(mask, *_corner(mask, side, at))
 
 
 def _corner(mask: Field, side: int, at: Pose) -> tuple[int, int]:
-    """Return the row and the column of the object's upper left corner."""
+    """Return the row and column of the object's upper left corner."""
     height, width = mask.shape
     return round(side * at.foot) - height, round(side * at.middle - width / 2)
 
@@ -110,24 +110,24 @@ def _box(mask: Field, top: int, left: int) -> tuple[float, float, float, float]:
 
 
 def paste(light: ImageF32, mask: Field, ground: ImageF32, top: int, left: int, shadow: float = 0.55) -> None:
-    """Lay an object and its shadow on ``ground``, which is in linear light; the whole object has to
-    lie inside of it.
+    """Draw an object and its shadow in place on ``ground`` (linear light); the object must be entirely
+    inside.
     """
     height, width = mask.shape
     where, dark = _shadow(mask, ground.shape[0], top, left)
     ground[where] *= 1 - shadow * dark[..., None]
     inside = (slice(top, top + height), slice(left, left + width))
-    lit = _lit(light, mask, ground[inside])
+    lit = _relight(light, mask, ground[inside])
     ground[inside] += (lit - ground[inside]) * mask[..., None]
 
 
 def _fitting(obj: CutOut, side: int, scale: float) -> float:
     height, width = obj.mask.shape
-    return scale * min(TALL * side / float(height), WIDE * side / float(width))
+    return scale * min(MAX_HEIGHT * side / float(height), MAX_WIDTH * side / float(width))
 
 
 def resized(obj: CutOut, factor: float) -> tuple[ImageF32, Field]:
-    """Return the object scaled, with its mask; colours are weighted by the mask so that no border shows."""
+    """Return the scaled object and its mask; colours are weighted by the mask so that no border shows."""
     mask = resized_mask(obj, factor)
     planes = [
         _scaled(obj.light[..., c] * obj.mask, factor) / np.maximum(mask, np.float32(1e-3)) for c in range(3)
@@ -136,7 +136,7 @@ def resized(obj: CutOut, factor: float) -> tuple[ImageF32, Field]:
 
 
 def resized_mask(obj: CutOut, factor: float) -> Field:
-    """Return the mask of the object scaled, as ``resized`` does."""
+    """Return the scaled mask of the object."""
     return np.clip(_scaled(obj.mask, factor), 0, 1)
 
 
@@ -148,8 +148,8 @@ def _scaled(plane: Field, factor: float) -> Field:
 
 
 def _shadow(mask: Field, side: int, top: int, left: int) -> tuple[tuple[slice, slice], Field]:
-    """Return where the shadow at the foot lies and its darkness: the lowest part of the object
-    flattened onto the ground and blurred, darkest where it touches.
+    """Return the area and the darkness of the shadow: the lower part of the object flattened onto the
+    ground and blurred.
     """
     height, width = mask.shape
     flat = max(3, height // 9)
@@ -166,10 +166,8 @@ def _shadow(mask: Field, side: int, top: int, left: int) -> tuple[tuple[slice, s
     return near, soft
 
 
-def _lit(light: ImageF32, mask: Field, behind: ImageF32) -> ImageF32:
-    """Return the object in the place's light: a third of the way to its brightness and a fifth to
-    its colour.
-    """
+def _relight(light: ImageF32, mask: Field, behind: ImageF32) -> ImageF32:
+    """Adapt the object to the place's light: a third of the way to its brightness, a fifth to its colour."""
     weight = mask.sum() + 1e-6
     mine = np.einsum("hwc,hw->c", light, mask) / weight
     theirs = behind.reshape(-1, 3).mean(axis=0)
@@ -180,7 +178,7 @@ def _lit(light: ImageF32, mask: Field, behind: ImageF32) -> ImageF32:
 
 
 def weathered(image: ImageF32, weather: str, rng: np.random.Generator) -> ImageF32:
-    """Return the image through fog, rain or snow; other words for weather leave it unchanged."""
+    """Return the image in fog, rain or snow; other weather leaves it unchanged."""
     if weather not in WEATHER:
         return image
     name, severity = WEATHER[weather]
@@ -188,8 +186,8 @@ def weathered(image: ImageF32, weather: str, rng: np.random.Generator) -> ImageF
 
 
 def at_night(image: ImageF32, rng: np.random.Generator) -> ImageF32:
-    """Return the image at night: little, bluish light, a lamp near the middle, and the noise of a
-    long exposure.
+    """Return the image at night: dim bluish light, a lamp near the middle, and the noise of a long
+    exposure.
     """
     side = image.shape[0]
     y, x = np.mgrid[-1 : 1 : side * 1j, -1 : 1 : side * 1j].astype(np.float32)
@@ -204,31 +202,27 @@ def at_night(image: ImageF32, rng: np.random.Generator) -> ImageF32:
     return to_shown(light)
 
 
-# Several objects in one place, some in front of others, with a box around the part of each that can be
-# seen.
+# Several objects in one place
 
-
-# The side in px for which the sizes of objects are given; in an image of another side they grow
-# with it.
+# Side in px that ``SIZES`` refers to; sizes scale with the side of the image.
 SIDE = 640
 
-# The shortest and the longest that the longer side of an object may be, in px of an image of
-# ``SIDE``.
+# Range of the longer side of an object, in px of an image of ``SIDE``.
 SIZES = (48.0, 400.0)
 
-# The most that a cut-out is enlarged: beyond it an object would be blurred before any shift.
+# Maximum enlargement of a cut-out; beyond it an object would be blurred before any shift.
 ENLARGED = 2.5
 
-# The least share of an object that has to be seen; one that is hidden further has no box.
+# Minimum visible share of an object; objects that are hidden more have no box.
 SEEN = 0.25
 
-# The range of the height at which objects stand, as shares of the side from the top.
+# Range of the vertical position of the objects' feet, as shares of the side from the top.
 GROUND = (0.5, 0.98)
 
 
 @dataclass(frozen=True)
 class Spot:
-    """The place of an object: a scale of its cut-out, and its upper left corner in px."""
+    """Scale of a cut-out and the position of its upper left corner in px."""
 
     factor: float
     top: int
@@ -237,8 +231,8 @@ class Spot:
 
 @dataclass(frozen=True)
 class Seen:
-    """The visible part of an object: the share of its own pixels, their number, and the box around
-    them (x0, y0, x1, y1).
+    """Visible part of an object: share of its pixels, their number, and the box around them (x0, y0, x1,
+    y1).
     """
 
     share: float
@@ -247,7 +241,7 @@ class Seen:
 
 
 def stand(objects: Sequence[CutOut], side: int, rng: np.random.Generator) -> list[Spot]:
-    """Draw where each object stands, wholly inside the image; sizes are spread evenly in their logarithm."""
+    """Draw a spot inside the image for each object; sizes are uniform in their logarithm."""
     return [_spot(obj, side, rng) for obj in objects]
 
 
@@ -261,10 +255,8 @@ def _spot(obj: CutOut, side: int, rng: np.random.Generator) -> Spot:
     return Spot(factor, foot - height, int(rng.integers(side - width + 1)))
 
 
-def _feet(objects: Sequence[CutOut], spots: Sequence[Spot]) -> list[int]:
-    """Return the order in which objects are drawn: one that stands lower in the image is nearer,
-    and drawn later.
-    """
+def _drawing_order(objects: Sequence[CutOut], spots: Sequence[Spot]) -> list[int]:
+    """Return the drawing order of the objects: lower in the image is nearer and drawn later."""
     foot = [
         spot.top + max(2, round(obj.mask.shape[0] * spot.factor))
         for obj, spot in zip(objects, spots, strict=True)
@@ -273,21 +265,23 @@ def _feet(objects: Sequence[CutOut], spots: Sequence[Spot]) -> list[int]:
 
 
 def seen(objects: Sequence[CutOut], spots: Sequence[Spot], side: int) -> list[Seen]:
-    """Return what can be seen of each object: its pixels that are at least half opaque and not
-    behind those of a nearer object.
+    """Return the visible part of each object: pixels at least half opaque and not hidden by a nearer
+    object.
     """
     taken = np.zeros((side, side), bool)
-    found: dict[int, Seen] = {}
-    for i in reversed(_feet(objects, spots)):
+    visible: dict[int, Seen] = {}
+    for i in reversed(_drawing_order(objects, spots)):
         own = resized_mask(objects[i], spots[i].factor) >= 0.5
         top, left = spots[i].top, spots[i].left
         behind = taken[top : top + own.shape[0], left : left + own.shape[1]]
-        found[i] = _seen(own & ~behind, int(own.sum()), top, left)
+        visible[i] = _visible_part(own & ~behind, int(own.sum()), top, left)
         behind |= own
-    return [found[i] for i in range(len(objects))]
+    return [visible[i] for i in range(len(objects))]
 
 
-def _seen(free: np.ndarray[tuple[int, ...], np.dtype[np.bool_]], whole: int, top: int, left: int) -> Seen:
+def _visible_part(
+    free: np.ndarray[tuple[int, ...], np.dtype[np.bool_]], whole: int, top: int, left: int
+) -> Seen:
     rows, cols = (np.flatnonzero(free.any(axis)) for axis in (1, 0))
     if not len(rows):
         return Seen(0.0, 0, (float(left), float(top), float(left), float(top)))
@@ -296,9 +290,9 @@ def _seen(free: np.ndarray[tuple[int, ...], np.dtype[np.bool_]], whole: int, top
 
 
 def draw(objects: Sequence[CutOut], spots: Sequence[Spot], place: Image_of, shadow: float = 0.55) -> Image_of:
-    """Return the image (sRGB) of the objects in a place, far ones first."""
+    """Return the image (sRGB) of the objects in a place, drawn back to front."""
     ground = to_light(place)
-    for i in _feet(objects, spots):
+    for i in _drawing_order(objects, spots):
         light, mask = resized(objects[i], spots[i].factor)
         paste(light, mask, ground, spots[i].top, spots[i].left, shadow)
     return to_shown(ground)

@@ -1,7 +1,7 @@
-"""Fields of numbers over an image that several shifts draw, smooth, streak and stretch.
+"""Fields of numbers over an image, such as noise, blurs and streaks, shared by several shifts.
 
-They are sums of shifted slices, not transforms: exact at the border, the same in any thread, and
-fast for the short reaches used here.
+They are sums of shifted slices instead of FFTs: exact at the border, deterministic across threads, and fast
+for the short reaches used here.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ Field = NDArray[np.float32]
 
 
 def gaussian_taps(sigma: float, truncate: float = 4.0) -> NDArray[np.float64]:
-    """Return the weights of a Gaussian (px) from 0 to its reach; the first counts once, the others
-    twice, and they sum to 1.
+    """Return the weights of a Gaussian from 0 to its reach (px); the first counts once, the others twice,
+    and they sum to 1.
     """
     reach = int(truncate * sigma + 0.5)
     taps: NDArray[np.float64] = np.exp(-0.5 * (np.arange(reach + 1) / max(sigma, 1e-9)) ** 2)
@@ -38,8 +38,8 @@ def smooth(
     truncate: float = 4.0,
     mode: Literal["edge", "symmetric"] = "edge",
 ) -> Field:
-    """Blur rows and columns by a Gaussian cut at ``truncate`` sigma; ``sigma`` is in px, one number
-    or one per axis.
+    """Blur rows and columns with a Gaussian cut at ``truncate`` sigma; ``sigma`` is in px, one number or
+    one per axis.
     """
     sigmas = sigma if isinstance(sigma, tuple) else (sigma, sigma)
     for axis in (0, 1):
@@ -70,8 +70,8 @@ def _smooth_along(field: Field, taps: Field, axis: int, mode: Literal["edge", "s
 
 
 def streak(field: Field, weights: Sequence[float], angle: float) -> Field:
-    """Return the weighted sum of the field at whole pixels along a line: 0, 1, 2, ... px away at
-    ``angle`` radians (y down).
+    """Return the weighted sum of the field at whole pixels 0, 1, 2, ... px away along ``angle`` (radians,
+    y down).
     """
     steps = np.arange(len(weights))
     rows = np.ceil(steps * math.sin(angle) - 0.5).astype(int)
@@ -88,8 +88,8 @@ def streak(field: Field, weights: Sequence[float], angle: float) -> Field:
 
 
 def half_gaussian(reach: float, sigma: float) -> list[float]:
-    """Return the weights at 0, 1, 2, ... px from a Gaussian's middle: ``2 reach + 1`` of them, the
-    last one in part.
+    """Return the weights at 0, 1, 2, ... px from a Gaussian's middle, ``2 reach + 1`` of them with the
+    last one partial.
     """
     steps = np.arange(math.ceil(2 * reach + 1))
     weights = np.exp(-0.5 * (steps / max(sigma, 1e-9)) ** 2) * np.clip(2 * reach + 1 - steps, 0, 1)
@@ -99,32 +99,32 @@ def half_gaussian(reach: float, sigma: float) -> list[float]:
 
 
 def stretch(field: Field, zoom: float) -> Field:
-    """Enlarge the middle of a field by ``zoom`` (>= 1), bilinearly; the ends of the part kept fall
-    on the border.
+    """Enlarge the middle of a field by ``zoom`` (>= 1) bilinearly, with the outermost kept values on the
+    border.
     """
     from PIL import Image as pil
 
     height, width = field.shape
     (top, bottom), (left, right) = (_middle(side, zoom) for side in (height, width))
-    drawn = pil.fromarray(field).resize(
+    resized = pil.fromarray(field).resize(
         (width, height), pil.Resampling.BILINEAR, box=(left, top, right, bottom)
     )
-    return np.asarray(drawn)
+    return np.asarray(resized)
 
 
 def _middle(length: int, zoom: float) -> tuple[float, float]:
-    """Return where the pixels kept begin and end, as a box has it: half a (small) pixel beyond the
-    first and the last value.
+    """Return the start and end of the kept pixels as a Pillow box: half a (small) pixel beyond the first
+    and last value.
     """
-    kept = max(length / zoom, 1.0)
-    scale = (kept - 1) / (length - 1) if kept > 1 else 1 / length
-    start = (length - kept) / 2 + 0.5 - 0.5 * scale
+    length_kept = max(length / zoom, 1.0)
+    scale = (length_kept - 1) / (length - 1) if length_kept > 1 else 1 / length
+    start = (length - length_kept) / 2 + 0.5 - 0.5 * scale
     return start, min(start + length * scale, length)
 
 
 def across(height: int, width: int, angle: float) -> Field:
-    """Return how far each pixel lies along a direction (radians): 0 at the first corner reached, 1
-    at the last.
+    """Return the position of each pixel along a direction (radians): 0 at the first corner reached, 1 at
+    the last.
     """
     y, x = np.arange(height, dtype=np.float32)[:, None], np.arange(width, dtype=np.float32)
     along = y * np.float32(math.sin(angle)) + x * np.float32(math.cos(angle))
@@ -134,14 +134,14 @@ def across(height: int, width: int, angle: float) -> Field:
 
 
 def passed(along: Field, part: float) -> Field:
-    """Return 1 where a soft front that has come ``part`` of the way has passed, and 0 where it has not."""
+    """Return 1 where a soft front at ``part`` of the way has passed, 0 elsewhere."""
     front = (np.float32(1.1 * part) - along) * np.float32(10)
     return np.clip(front, 0, 1, out=front)
 
 
 def plasma_noise(side: int, rng: np.random.Generator) -> list[Field]:
-    """Draw the noise that ``plasma`` needs for a square of ``side`` px or more: per octave three
-    uniform grids, -1..1.
+    """Draw the noise of ``plasma`` for a square of at least ``side`` px: three uniform grids in -1..1 per
+    octave.
     """
     octaves = max(1, (side - 1).bit_length())
     return [
@@ -151,10 +151,9 @@ def plasma_noise(side: int, rng: np.random.Generator) -> list[Field]:
 
 
 def plasma(noise: Sequence[Field], decay: float) -> Field:
-    """Return diamond-square heights on a torus, 0..1; each octave's noise is ``decay`` squared
-    times weaker than the last.
+    """Return periodic diamond-square heights in 0..1 (Fournier, Fussell and Carpenter 1982).
 
-    Fournier, Fussell and Carpenter, "Computer rendering of stochastic models", 1982.
+    The noise of each octave is ``decay`` squared times weaker than the previous one.
     """
     corner, gain = np.zeros((1, 1), np.float32), 1.0
     for draw in noise:
@@ -171,24 +170,21 @@ def plasma(noise: Sequence[Field], decay: float) -> Field:
     return corner
 
 
-# Linear light from sRGB and back, by tables that are finer than a pixel's rounding.
-
-
-# The weights of linear red, green and blue in luminance (ITU-R BT.709).
+# Weights of linear red, green and blue in luminance (ITU-R BT.709).
 GREY = np.array([0.2126, 0.7152, 0.0722], np.float32)
 
 
 @cache
 def _tables() -> tuple[Field, Field]:
-    """Return sRGB to linear light per 8-bit value, and back per 2^14 steps of light; both are finer
-    than a pixel's rounding.
+    """Return the tables from sRGB to linear light (per 8-bit value) and back (2^14 steps), finer than
+    8-bit rounding.
     """
     steps = np.arange((1 << 14) + 1) / (1 << 14)
     return light_of_bytes().astype(np.float32), encoded(steps).astype(np.float32)
 
 
 def to_light(image: ImageF32) -> ImageF32:
-    """Return linear light, interpolated on straight lines between the 8-bit values."""
+    """Convert sRGB to linear light, interpolating linearly between 8-bit values."""
     table = _tables()[0]
     scaled = image * np.float32(255)
     low = np.minimum(scaled.astype(np.uint8), 254)
@@ -199,7 +195,7 @@ def to_light(image: ImageF32) -> ImageF32:
 
 
 def to_shown(light: ImageF32) -> ImageF32:
-    """Return light as sRGB again; what is brighter than white becomes white."""
+    """Convert linear light to sRGB, clipping at white."""
     steps = np.clip(light, 0, 1)
     steps *= np.float32(1 << 14)
     steps += np.float32(0.5)

@@ -1,6 +1,4 @@
-"""Places to put an object in: a square crop of a photograph if there is one, else ground and sky
-drawn in perspective.
-"""
+"""Places to put an object in: a square crop of a photograph, or ground and sky drawn in perspective."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ from PIL import Image as Pillow
 from sorites.core import ImageF32, ImageU8, to_float
 from sorites.scenes.fields import Field, plasma, plasma_noise, smooth
 
-# The share of a drawn place that lies above the horizon.
+# Share of a drawn place above the horizon.
 HORIZON = 0.45
 
 Colour = tuple[float, float, float]
@@ -22,7 +20,7 @@ Place = Callable[[int, np.random.Generator], ImageF32]
 
 
 class Photograph(Protocol):
-    """A photograph of a location, with the share of its height that lies above the ground."""
+    """A photograph of a location, with the share of its height above the ground."""
 
     @property
     def location(self) -> str: ...
@@ -34,10 +32,10 @@ class Photograph(Protocol):
 def place(
     location: str, size: int, rng: np.random.Generator, photographs: Sequence[Photograph] = ()
 ) -> ImageF32:
-    """Return a square of ``size`` px that shows a location and nothing else: one of its
-    photographs, or else a drawing.
+    """Return a square of ``size`` px that shows a location: a crop of one of its photographs, or a
+    drawing.
     """
-    fitting = [one for one in photographs if one.location == location]
+    fitting = [photograph for photograph in photographs if photograph.location == location]
     if fitting:
         chosen = fitting[int(rng.integers(len(fitting)))]
         return crop(chosen.load(), chosen.horizon, size, rng)
@@ -45,9 +43,7 @@ def place(
 
 
 def crop(image_u8: ImageU8, horizon: float, size: int, rng: np.random.Generator) -> ImageF32:
-    """Return a square of the image, mostly ground, from a random place along its width; half of
-    the time it is mirrored.
-    """
+    """Return a random square of the image, mostly ground, mirrored half of the time."""
     height, width = image_u8.shape[:2]
     side = min(width, height, round(height * min(1.0, 1.7 * (1 - horizon) + 0.15)))
     left = int(rng.integers(width - side + 1))
@@ -59,15 +55,15 @@ def crop(image_u8: ImageU8, horizon: float, size: int, rng: np.random.Generator)
 
 
 def _texture(rng: np.random.Generator, decay: float = 1.5) -> Field:
-    """Return a fractal texture that tiles, 256 x 256, with mean 0 and standard deviation 1."""
+    """Return a periodic fractal texture, 256 x 256, with mean 0 and standard deviation 1."""
     raw = plasma(plasma_noise(256, rng), decay)
     centred: Field = (raw - raw.mean()) / np.float32(max(float(raw.std()), 1e-6))
     return centred
 
 
 def _ground(size: int) -> tuple[Field, Field, int]:
-    """Return, for each pixel below the horizon, how far across and how far away its ground is, in
-    heights of the camera; and the row of the horizon.
+    """Return lateral position and distance of the ground at each pixel below the horizon, in camera
+    heights, and the row of the horizon.
     """
     top = round(size * HORIZON)
     down = (np.arange(size - top, dtype=np.float32) + 0.7) / size
@@ -76,18 +72,18 @@ def _ground(size: int) -> tuple[Field, Field, int]:
     return across, away, top
 
 
-def _laid(texture: Field, across: Field, away: Field, grain: float) -> Field:
-    """Return the texture on the ground, ``grain`` repeats per unit; it fades in the distance, where
-    it is finer than a pixel.
+def _project(texture: Field, across: Field, away: Field, grain: float) -> Field:
+    """Project the texture onto the ground with ``grain`` repeats per unit; it fades where it is finer than
+    a pixel.
     """
     side = len(texture)
     rows, cols = ((np.mod(v * (grain * side), side)).astype(np.intp) % side for v in (away, across))
-    laid: Field = texture[rows, cols] * np.clip(1.6 / (1 + away * grain), 0, 1)
-    return laid
+    projected: Field = texture[rows, cols] * np.clip(1.6 / (1 + away * grain), 0, 1)
+    return projected
 
 
 def _sky(size: int, low: Colour, high: Colour, rng: np.random.Generator) -> ImageF32:
-    """Return a sky that fades from the colour ``low`` at the bottom to ``high`` at the top, with clouds."""
+    """Return a cloudy sky that fades from ``low`` at the bottom to ``high`` at the top."""
     part = np.linspace(1, 0, size, dtype=np.float32)[:, None, None]
     image = np.array(low, np.float32) * (1 - part) + np.array(high, np.float32) * part
     clouds = np.asarray(Pillow.fromarray(_texture(rng, 1.9)).resize((size, size), Pillow.Resampling.BICUBIC))
@@ -99,10 +95,10 @@ def _sky(size: int, low: Colour, high: Colour, rng: np.random.Generator) -> Imag
 def _open(
     size: int, rng: np.random.Generator, colour: Colour, rough: float, grain: float, low: Colour, high: Colour
 ) -> ImageF32:
-    """Return open ground under a sky, with a dim strip of distant hills between them."""
+    """Return open ground under a sky, with a dim strip of distant hills."""
     image = _sky(size, low, high, rng)
     across, away, top = _ground(size)
-    relief = _laid(_texture(rng), across, away, grain) + 0.6 * _laid(
+    relief = _project(_texture(rng), across, away, grain) + 0.6 * _project(
         _texture(rng, 1.25), across, away, 4 * grain
     )
     tone = 1 + np.float32(rough) * relief[..., None]
@@ -116,7 +112,7 @@ def _open(
 
 
 def _street(size: int, rng: np.random.Generator) -> ImageF32:
-    """Return a street: asphalt with a broken line, kerbs, and fronts of houses with windows."""
+    """Return a street: asphalt with a dashed line, kerbs, and house fronts with windows."""
     image = _open(size, rng, (0.36, 0.36, 0.38), 0.10, 1.5, (0.80, 0.84, 0.90), (0.45, 0.62, 0.85))
     across, away, top = _ground(size)
     lane = (np.abs(across - 0.9) < 0.05) & (np.mod(away, 2.0) < 1.1)
@@ -135,14 +131,14 @@ def _street(size: int, rng: np.random.Generator) -> ImageF32:
 
 
 def _indoors(size: int, rng: np.random.Generator) -> ImageF32:
-    """Return a room: a plain wall with a skirting board above a floor of planks."""
+    """Return a room: a plain wall with a skirting board above a plank floor."""
     across, away, top = _ground(size)
     wall = np.array([0.82, 0.78, 0.70]) * rng.uniform(0.85, 1.05)
     image = np.empty((size, size, 3), np.float32)
     fall = 1 - 0.18 * np.abs(np.linspace(-0.4, 1, size, dtype=np.float32))
     image[:] = np.clip(wall, 0, 1) * fall[None, :, None]
     planks = np.floor(across / 0.28)
-    shade = 1 + 0.10 * np.sin(planks * 12.9898) + 0.05 * _laid(_texture(rng), across * 6, away, 1.0)
+    shade = 1 + 0.10 * np.sin(planks * 12.9898) + 0.05 * _project(_texture(rng), across * 6, away, 1.0)
     gap = np.mod(across / 0.28, 1) < 0.03
     image[top:] = np.clip(np.array([0.55, 0.38, 0.24]) * (shade * np.where(gap, 0.6, 1.0))[..., None], 0, 1)
     image[top - size // 32 : top] = np.clip(wall * 1.12, 0, 1)

@@ -114,10 +114,18 @@ def test_flickr(web: Web, gather: Gather, tmp_path: Path, monkeypatch: pytest.Mo
     """
     monkeypatch.setenv("FLICKR_API_KEY", "very-secret")
     photos = [
-        {"id": str(n), "owner": "1@N2", "title": {"no": "text"} if n == 3 else "T", "ownername": "O", "license": licence,
-         "url_l": web.say(f"/p/{n}.jpg", jpeg(n)), "width_l": "320", "height_l": 240}
+        {
+            "id": str(n),
+            "owner": "1@N2",
+            "title": {"no": "text"} if n == 3 else "T",
+            "ownername": "O",
+            "license": licence,
+            "url_l": web.say(f"/p/{n}.jpg", jpeg(n)),
+            "width_l": "320",
+            "height_l": 240,
+        }
         for n, licence in ((1, "4"), (2, "0"), (3, "11"), (4, "7"))
-    ]  # fmt: skip
+    ]
 
     def answer(web: Web, handler: BaseHTTPRequestHandler, query: dict[str, str]) -> None:
         assert query["api_key"] == "very-secret"
@@ -195,7 +203,7 @@ def test_goes_on(web: Web, gather: Gather, tmp_path: Path) -> None:
 
 
 def test_limit_and_licences_later(web: Web, gather: Gather, tmp_path: Path) -> None:
-    """A larger limit goes on from where the smaller ended; a licence that is no longer wanted takes
+    """A larger limit goes on from where the smaller ended; a licence that is no longer expected takes
     its images away.
     """
     urls = [web.say(f"/p/{n}.jpg", jpeg(n)) for n in range(4)]

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from sorites.apps.collecting.client import wait_asked
+from sorites.apps.collecting.client import requested_wait
 from sorites.apps.collecting.services import Found, address, licence_codes, licence_of, number, plain
 from sorites.core.errors import SoritesError
 
@@ -88,15 +88,17 @@ def test_attribution() -> None:
 
 def test_waits() -> None:
     """Seconds and dates after which to ask again, and allowances that are used up."""
-    assert wait_asked({}) is None
-    assert wait_asked({"Retry-After": "12"}) == 12
-    assert wait_asked({"retry-after": email.utils.formatdate(time.time() + 60)}) == pytest.approx(60, abs=2)
-    assert wait_asked({"X-RateLimit-Remaining": "3", "X-RateLimit-Reset": "50"}) is None
-    assert wait_asked({"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "50"}) == 50
-    assert wait_asked(
+    assert requested_wait({}) is None
+    assert requested_wait({"Retry-After": "12"}) == 12
+    assert requested_wait({"retry-after": email.utils.formatdate(time.time() + 60)}) == pytest.approx(
+        60, abs=2
+    )
+    assert requested_wait({"X-RateLimit-Remaining": "3", "X-RateLimit-Reset": "50"}) is None
+    assert requested_wait({"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "50"}) == 50
+    assert requested_wait(
         {"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": str(time.time() + 30)}
     ) == pytest.approx(30, abs=2)
     day = {"X-RateLimit-Available-anon_sustained": "0", "X-RateLimit-Limit-anon_sustained": "200/day"}
-    assert wait_asked({**day, "X-RateLimit-Available-anon_burst": "19"}) == 86400
+    assert requested_wait({**day, "X-RateLimit-Available-anon_burst": "19"}) == 86400
     for wrong in ("soon", "nan", "inf", ""):
-        assert wait_asked({"Retry-After": wrong}) is None
+        assert requested_wait({"Retry-After": wrong}) is None

@@ -32,10 +32,18 @@ def test_product() -> None:
     }
     found = [query.text for query in queries(plan, "p")]
     assert found == [
-        "ship on snow", "ship on ice", "ship in snow", "ship in ice", "boat on snow", "boat on ice", "boat in snow",
+        "ship on snow",
+        "ship on ice",
+        "ship in snow",
+        "ship in ice",
+        "boat on snow",
+        "boat on ice",
+        "boat in snow",
         "boat in ice",
-        "ship at night", "boat at night", "a dock",
-    ]  # fmt: skip
+        "ship at night",
+        "boat at night",
+        "a dock",
+    ]
 
 
 @pytest.mark.parametrize(

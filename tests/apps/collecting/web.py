@@ -125,11 +125,23 @@ def served() -> Iterator[Web]:
 def openverse(id_: str, url: str, **other: Any) -> dict[str, Any]:
     """A result in the shape of Openverse."""
     return {
-        "id": id_, "title": f"Image {id_}", "url": url, "foreign_landing_url": f"https://example.org/{id_}",
-        "creator": "A. Author", "creator_url": "https://example.org/author", "license": "by", "license_version": "4.0",
-        "license_url": "https://creativecommons.org/licenses/by/4.0/", "attribution": "...", "provider": "flickr",
-        "source": "flickr", "width": 320, "height": 240, "filetype": "jpg", **other,
-    }  # fmt: skip
+        "id": id_,
+        "title": f"Image {id_}",
+        "url": url,
+        "foreign_landing_url": f"https://example.org/{id_}",
+        "creator": "A. Author",
+        "creator_url": "https://example.org/author",
+        "license": "by",
+        "license_version": "4.0",
+        "license_url": "https://creativecommons.org/licenses/by/4.0/",
+        "attribution": "...",
+        "provider": "flickr",
+        "source": "flickr",
+        "width": 320,
+        "height": 240,
+        "filetype": "jpg",
+        **other,
+    }
 
 
 def results(*found: dict[str, Any], pages: int = 1) -> dict[str, Any]:
@@ -151,13 +163,28 @@ def commons(
     if page:
         facts["LicenseUrl"] = page
     return {
-        "pageid": pageid, "ns": 6, "title": f"File:../../{pageid}.jpg", "index": pageid, "imagerepository": "local",
-        "imageinfo": [{
-            "size": 1, "width": 4000, "height": 3000, "thumburl": url, "thumbwidth": 320, "thumbheight": 240,
-            "url": f"{url}?whole", "descriptionurl": f"https://example.org/wiki/{pageid}", "mime": "image/jpeg",
-            "extmetadata": {name: {"value": value, "source": "commons-desc-page"} for name, value in facts.items()},
-        }],
-    }  # fmt: skip
+        "pageid": pageid,
+        "ns": 6,
+        "title": f"File:../../{pageid}.jpg",
+        "index": pageid,
+        "imagerepository": "local",
+        "imageinfo": [
+            {
+                "size": 1,
+                "width": 4000,
+                "height": 3000,
+                "thumburl": url,
+                "thumbwidth": 320,
+                "thumbheight": 240,
+                "url": f"{url}?whole",
+                "descriptionurl": f"https://example.org/wiki/{pageid}",
+                "mime": "image/jpeg",
+                "extmetadata": {
+                    name: {"value": value, "source": "commons-desc-page"} for name, value in facts.items()
+                },
+            }
+        ],
+    }
 
 
 FLICKR_LICENCES = {

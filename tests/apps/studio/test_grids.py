@@ -38,7 +38,7 @@ def test_a_csv_in_the_released_form(tmp_path: Path) -> None:
     [
         ("", "0 rows"),
         ("a,b\n1,2\n", "columns idx,iso"),
-        ("iso,ss,aperture\n1,never,f5\n", "row 1: wanted shutter such as 1/60, got 'never'"),
+        ("iso,ss,aperture\n1,never,f5\n", "row 1: expected shutter such as 1/60, got 'never'"),
     ],
 )
 def test_a_file_that_is_no_grid(tmp_path: Path, text: str, why: str) -> None:

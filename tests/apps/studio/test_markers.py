@@ -98,7 +98,7 @@ def test_a_tilted_a_cut_off_and_a_soft_camera_are_warned_of() -> None:
 
     soft = np.asarray(Pillow.fromarray(sharp).filter(ImageFilter.GaussianBlur(3)))
     assert any("out of focus" in text for text in locate(soft, markers, put).warnings)
-    with pytest.raises(CameraError, match="only 0 of 20 markers are in the image: it is too dark"):
+    with pytest.raises(CameraError, match="only 0 of 20 markers.*dark"):
         locate(np.zeros_like(sharp), markers, put)
 
 

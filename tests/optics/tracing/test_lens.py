@@ -203,7 +203,7 @@ def test_a_moved_sensor_is_defocus_alone() -> None:
 
 
 def test_an_unknown_glass_is_refused_by_name() -> None:
-    with pytest.raises(Refused, match="glass LAFN99 is in none of the catalogues it states \\(SCHOTT\\)"):
+    with pytest.raises(Refused, match="glass LAFN99"):
         build(replace(singlet(glass=Glass("LAFN99")), catalogues=("SCHOTT",)))
 
 
@@ -237,7 +237,7 @@ def test_a_negative_lens_is_refused() -> None:
 def test_a_blur_beyond_the_window_is_refused() -> None:
     far = build(singlet(f_number=2.0))
     far.focus_mm = 12.0
-    with pytest.raises(Refused, match="of its light falls within 2048 um"):
+    with pytest.raises(Refused, match="within 2048 um"):
         blur(far, focus="file")
 
 

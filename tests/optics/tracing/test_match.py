@@ -8,7 +8,7 @@ from sorites.optics.mtf import FREQUENCIES, mtf
 from sorites.optics.psf import centroid
 from sorites.optics.tracing.blur import (
     CYCLES_MM,
-    MOST_PX,
+    MAX_TARGET_PX,
     centred,
     mtf20,
     mtf50,
@@ -76,15 +76,15 @@ def test_a_faint_halo_is_cut_and_a_wide_blur_is_not() -> None:
     halo = np.full((256, 256), 0.02 / 256**2)
     halo[126:131, 126:131] += 0.98 / 25
     side, kept = side_for([shares(halo, 1.0)])
-    assert side == MOST_PX
+    assert side == MAX_TARGET_PX
     assert 0.97 < kept < 0.995
     side, kept = side_for([shares(np.ones((256, 256)), 1.0)])
-    assert side > MOST_PX
+    assert side > MAX_TARGET_PX
     assert kept >= 0.97
 
 
 def test_a_square_without_a_middle_is_an_error() -> None:
     light = np.zeros((256, 256))
     light[128, 100] = light[128, 156] = 1
-    with pytest.raises(SoritesError, match="centre of mass"):
+    with pytest.raises(SoritesError, match="centred in a kernel of 3"):
         centred(light + 1e-9 * gaussian(3.0, 20), 1.0, 3)

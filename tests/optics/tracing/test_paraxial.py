@@ -16,7 +16,7 @@ def test_a_thick_lens_is_the_lensmakers(n: float, thick: float) -> None:
     found = first_order([one, two], [thick, 0], [n, 1], 1)
     assert found.efl_mm == pytest.approx(1 / power, rel=1e-12)
     assert found.bfl_mm == pytest.approx((1 - (n - 1) * thick * one / n) / power, rel=1e-12)
-    assert found.at_setting == pytest.approx(1 - (n - 1) * thick * one / n, rel=1e-12)
+    assert found.at_stop == pytest.approx(1 - (n - 1) * thick * one / n, rel=1e-12)
 
 
 def test_a_ball_of_glass() -> None:

@@ -40,9 +40,15 @@ SURF 3
   DISZ 0
 """
 PLAIN = {
-    "unit": "MM", "aperture": "ENPD 10", "kind": "0", "object": "INFINITY", "type": "EVENASPH", "back": "47.5", "sensor": "0",
+    "unit": "MM",
+    "aperture": "ENPD 10",
+    "kind": "0",
+    "object": "INFINITY",
+    "type": "EVENASPH",
+    "back": "47.5",
+    "sensor": "0",
     "glass": "N-BK7 0 0 1.5168 64.17 0 0 0 0 0 0",
-}  # fmt: skip
+}
 
 
 def text(**changed: str) -> str:

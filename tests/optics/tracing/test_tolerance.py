@@ -219,10 +219,10 @@ def test_what_cannot_be_moved_is_named() -> None:
     lens = objective("CookeTriplet")
     with pytest.raises(
         SoritesError,
-        match="wanted one of decentre, tilt, spacing and an element of 1 to 3, got 'decentre' and 4",
+        match="got .decentre. and 4",
     ):
         moved(lens, 4, "decentre", 1.0)
     with pytest.raises(SoritesError, match="got 'shear' and 1"):
         moved(lens, 1, "shear", 1.0)
-    with pytest.raises(Refused, match="ask for smaller stops"):
+    with pytest.raises(Refused, match="smaller stops"):
         built_blurs(replace(lens), 3.0, 3, "spacing", [12000.0], 0.7)

@@ -1,1 +1,1 @@
-"""Images collected from image searches, with their licences: the only room that searches the web."""
+"""Collect images and their licences from image search services; the only package that searches the web."""

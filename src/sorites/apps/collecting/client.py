@@ -1,5 +1,5 @@
-"""A polite client: it says who asks, keeps one connection per host and a gap between requests,
-heeds rates, and limits how much it reads.
+"""Polite HTTP client: identifies itself, keeps a gap between requests, obeys rate limits, and limits what
+it reads.
 """
 
 from __future__ import annotations
@@ -22,29 +22,28 @@ from sorites.io.readers import json_value
 if TYPE_CHECKING:
     import httpx
 
-# Decide which web addresses may be asked: public ones, and those of the service's own machine where a
-# user named one.
+# Allowed addresses
 
-
-# From the name of a host to its addresses.
+# Maps a host name to its IP addresses.
 Resolve = Callable[[str], list[str]]
 
 
 class Refused(SoritesError):
-    """An address that a page or a redirect names and that is not asked."""
+    """A URL from a page or redirect that must not be requested."""
 
 
 def resolve(host: str) -> list[str]:
-    """Return the addresses of a host by the system's look-up."""
+    """Resolve a host name with the system's resolver."""
     try:
         return sorted({str(entry[4][0]) for entry in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)})
     except (OSError, UnicodeError) as error:
-        raise ConnectionError(f"the name {host[:80]} cannot be looked up: {error}") from error
+        raise ConnectionError(f"the host {host[:80]} cannot be resolved: {error}") from error
 
 
 class Gate:
-    """Lets addresses through: http and https, to public machines only; with a base on loopback, to
-    loopback only as well.
+    """Allows http and https URLs of public machines; with a base URL on loopback, of loopback as well.
+
+    This protects against server-side request forgery by URLs in search results.
     """
 
     def __init__(self, base: str, look_up: Resolve = resolve) -> None:
@@ -54,32 +53,28 @@ class Gate:
         self.proxied = bool(urllib.request.getproxies()) and not self.loopback
 
     def check(self, url: str) -> None:
-        """Refuse an address of another scheme, with a password in it, or of a machine that is not public."""
+        """Refuse URLs with another scheme, with credentials, or of a machine that is not public."""
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https"):
-            raise Refused(
-                f"an address with the scheme {parts.scheme[:20]!r} is not asked, only http and https"
-            )
+            raise Refused(f"the scheme {parts.scheme[:20]!r} is not allowed, only http and https")
         if parts.username or parts.password:
-            raise Refused("an address with a name and password in it is not asked")
+            raise Refused("URLs with user and password are not allowed")
         host = host_of(url)
         if host == self.host:
             return
-        for found in self._addresses(host, literal=self.proxied):
-            self.check_machine(found)
+        for ip in self._addresses(host, literal=self.proxied):
+            self.check_machine(ip)
 
-    def check_machine(self, found: str) -> None:
-        """Refuse the address of a machine that is not public, unless both it and the service are on
-        loopback.
-        """
-        if not ipaddress.ip_address(found.partition("%")[0]).is_global and not (
-            self.loopback and _is_loopback(found)
+    def check_machine(self, ip: str) -> None:
+        """Refuse an IP address that is not public, unless it and the service are on loopback."""
+        if not ipaddress.ip_address(ip.partition("%")[0]).is_global and not (
+            self.loopback and _is_loopback(ip)
         ):
-            raise Refused(f"{found} is not a public address, so it is not asked")
+            raise Refused(f"{ip} is not a public address")
 
     def _addresses(self, host: str, literal: bool) -> list[str]:
-        """Return the addresses of a host; with ``literal`` only what its name says, since a proxy
-        looks names up.
+        """Return the addresses of a host; with ``literal`` without a look-up, since a proxy resolves
+        names.
         """
         try:
             return [str(ipaddress.ip_address(host.partition("%")[0]))]
@@ -90,60 +85,61 @@ class Gate:
 
 
 def host_of(url: str) -> str:
-    """Return the host that an address names, in lower case."""
+    """Return the lower-case host of a URL."""
     try:
         host = urlsplit(url).hostname
     except ValueError:
         host = None
     if not host:
-        raise Refused(f"wanted an address such as https://example.org, got {url[:80]!r}")
+        raise Refused(f"expected a URL such as https://example.org, got {url[:80]!r}")
     return host.lower().rstrip(".")
 
 
 def _is_loopback(address: str) -> bool:
-    found = ipaddress.ip_address(address.partition("%")[0])
-    return found.is_loopback
+    return ipaddress.ip_address(address.partition("%")[0]).is_loopback
 
 
-# Read from the headers of an answer how long a service asks to wait.
-
-
+# Rate limits
 _PERIODS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _LIMIT = re.compile(r"\s*(\d{1,9})\s*/\s*(\d{0,6})\s*([smhd])", re.I)
-# Numbers above this are seconds since 1970, those below seconds from now.
-_EPOCH = 1e9
+# Larger numbers are seconds since 1970, smaller ones are seconds from now.
+_MIN_TIMESTAMP = 1e9
 
 
-def wait_asked(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds to wait before the next request; None where the service says nothing of it.
+def requested_wait(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds to wait before the next request, or None if the headers do not say.
 
-    ``Retry-After`` is seconds or a date. ``X-RateLimit-Available-*`` and ``-Remaining`` of 0 mean
-    that the allowance is used up: until ``-Reset``, or for the period that ``X-RateLimit-Limit-*``
-    names (``20/min``). ``Retry-After`` comes first.
+    ``Retry-After`` (seconds or a date) has precedence. ``X-RateLimit-Available-*`` or ``-Remaining`` of 0
+    means that the quota is used up until ``-Reset``, or for the period in ``X-RateLimit-Limit-*``
+    (``20/min``).
     """
-    low = {name.lower(): value for name, value in headers.items()}
-    asked = _after(low["retry-after"]) if "retry-after" in low else None
-    if asked is not None:
-        return asked
-    waits = [_until(low, name) for name, value in low.items() if _is_left(name) and value.strip() == "0"]
-    found = [seconds for seconds in waits if seconds is not None]
-    return max(found) if found else None
+    lower = {name.lower(): value for name, value in headers.items()}
+    retry_after = _parse_seconds(lower["retry-after"]) if "retry-after" in lower else None
+    if retry_after is not None:
+        return retry_after
+    waits = [
+        _seconds_until_reset(lower, name)
+        for name, value in lower.items()
+        if _is_quota(name) and value.strip() == "0"
+    ]
+    known_waits = [seconds for seconds in waits if seconds is not None]
+    return max(known_waits) if known_waits else None
 
 
-def _is_left(name: str) -> bool:
+def _is_quota(name: str) -> bool:
     return name.startswith(("x-ratelimit-", "ratelimit-")) and ("available" in name or "remaining" in name)
 
 
-def _until(headers: Mapping[str, str], name: str) -> float | None:
+def _seconds_until_reset(headers: Mapping[str, str], name: str) -> float | None:
     word = "available" if "available" in name else "remaining"
     reset = headers.get(name.replace(word, "reset"))
-    if reset is not None and (seconds := _after(reset)) is not None:
+    if reset is not None and (seconds := _parse_seconds(reset)) is not None:
         return seconds
     period = _LIMIT.match(headers.get(name.replace(word, "limit"), ""))
     return float(period[2] or 1) * _PERIODS[period[3].lower()] if period else None
 
 
-def _after(text: str) -> float | None:
+def _parse_seconds(text: str) -> float | None:
     try:
         seconds = float(text)
     except ValueError:
@@ -153,41 +149,36 @@ def _after(text: str) -> float | None:
             return None
     if seconds != seconds or abs(seconds) == float("inf"):
         return None
-    return max(0.0, seconds - time.time() if seconds > _EPOCH else seconds)
+    return max(0.0, seconds - time.time() if seconds > _MIN_TIMESTAMP else seconds)
 
 
 TRIES = 5
-REDIRECTS = 5
-# The most seconds that a service may ask to wait; beyond that the verb ends, and the same command
-# goes on later.
-PATIENCE = 300.0
+MAX_REDIRECTS = 5
+# Longest wait that a service may request; beyond it the collection stops and can be resumed later.
+MAX_WAIT_S = 300.0
+# Maximum size of a search response.
+MAX_RESPONSE_BYTES = 16 << 20
+# Longest time for one response.
+MAX_RESPONSE_S = 120.0
 
-# The most bytes of an answer to a search.
-LARGEST_ANSWER = 16 << 20
-
-# The most seconds that one answer may take to arrive.
-SECONDS = 120.0
-
-
-# The function by which the client waits; tests wait less.
+# How the client waits; replaced in tests.
 pause = time.sleep
 
 
 class Failed(SoritesError):
-    """A request that failed for good; the message names the host and never the words after it,
-    which may hold a key.
+    """A request that failed permanently.
+
+    The message names only the host, because the rest of the URL may contain a key.
     """
 
 
 class Later(SoritesError):
-    """A request that may succeed another time: the service is busy, out of reach, or asks to wait
-    for long.
-    """
+    """A request that may succeed later: the service is busy, unreachable, or requests a long wait."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The bytes that came, the address that they came from in the end, and the headers beside them."""
+    """The content, the final URL and the headers of a response."""
 
     data: bytes
     url: str
@@ -195,13 +186,19 @@ class Answer:
 
 
 class Client:
-    """Requests to one service and to the machines that its images lie on."""
+    """Requests to one service and to the hosts of its images.
+
+    Args:
+        gate: Decides which URLs are allowed.
+        contact: E-mail or web address in the User-Agent.
+        gap: Seconds between requests to a host.
+    """
 
     def __init__(self, gate: Gate, contact: str, gap: float = 1.0) -> None:
         self.gate, self.gap = gate, gap
         self.requests = 0
         self._next: dict[str, float] = {}
-        self._http = _opened(contact)
+        self._http = _open_client(contact)
 
     def close(self) -> None:
         """Close the connections."""
@@ -214,18 +211,20 @@ class Client:
         headers: Mapping[str, str] | None = None,
         post: bool = False,
     ) -> Any:
-        """Return the JSON answer of a service; a redirect may not leave its host, so that no key does."""
-        answer = self._asked(url, LARGEST_ANSWER, params, headers or {}, post, own=True)
+        """Return the JSON response of a service; redirects to other hosts are refused, so that keys do not
+        leak.
+        """
+        answer = self._request(url, MAX_RESPONSE_BYTES, params, headers or {}, post, own=True)
         try:
             return json_value(answer.data)
         except ValueError as error:
-            raise Failed(f"{_called(url)} did not answer in JSON: {error}") from error
+            raise Failed(f"{_host_name(url)} did not answer in JSON: {error}") from error
 
     def image(self, url: str, most: int) -> Answer:
-        """Return a file of at most ``most`` bytes; a longer one is cut off and refused."""
-        return self._asked(url, most, {}, {}, False, own=False)
+        """Return a file; one with more than ``most`` bytes is refused."""
+        return self._request(url, most, {}, {}, False, own=False)
 
-    def _asked(
+    def _request(
         self,
         url: str,
         most: int,
@@ -234,16 +233,16 @@ class Client:
         post: bool,
         own: bool,
     ) -> Answer:
-        for tried in range(TRIES):
+        for attempt in range(TRIES):
             try:
-                return self._followed(url, most, params, headers, post, own)
+                return self._follow(url, most, params, headers, post, own)
             except _Busy as busy:
-                if tried == TRIES - 1:
-                    raise Later(f"{_called(url)} {busy}; it was asked {TRIES} times") from busy
-                self._pause(url, busy.seconds or 2.0**tried)
+                if attempt == TRIES - 1:
+                    raise Later(f"{_host_name(url)} {busy}; gave up after {TRIES} attempts") from busy
+                self._pause(url, busy.seconds or 2.0**attempt)
         raise AssertionError("the loop returns or raises")
 
-    def _followed(
+    def _follow(
         self,
         url: str,
         most: int,
@@ -253,53 +252,55 @@ class Client:
         own: bool,
     ) -> Answer:
         at, rest = url, dict(params)
-        for _ in range(REDIRECTS + 1):
+        for _ in range(MAX_REDIRECTS + 1):
             self._check(at)
-            with self._sent(at, rest, headers, post) as response:
+            with self._send(at, rest, headers, post) as response:
                 if response.status_code not in (301, 302, 303, 307, 308):
                     return Answer(self._read(response, most), at, response.headers)
-                onward, rest = _onward(at, response.headers.get("location", "")), {}
+                onward, rest = _redirect_target(at, response.headers.get("location", "")), {}
             if own and (
                 host_of(onward) != host_of(at)
                 or (at.startswith("https:") and not onward.startswith("https:"))
             ):
-                raise Failed(f"{_called(url)} redirects searches to another host, which is not followed")
+                raise Failed(f"{_host_name(url)} redirects searches to another host")
             at = onward
-        raise Failed(f"{_called(url)} redirects more than {REDIRECTS} times")
+        raise Failed(f"{_host_name(url)} redirects more than {MAX_REDIRECTS} times")
 
     def _check(self, url: str) -> None:
         try:
             self.gate.check(url)
         except ConnectionError as error:
-            raise _Busy(f"is out of reach: {error}") from error
+            raise _Busy(f"is unreachable: {error}") from error
 
     @contextlib.contextmanager
-    def _sent(
+    def _send(
         self, url: str, params: Mapping[str, str], headers: Mapping[str, str], post: bool
     ) -> Iterator[httpx.Response]:
-        """Send one request, after the gap, and check who answers before anything of the answer is read."""
+        """Send one request after the gap, and check the responding machine before reading anything."""
         import httpx
 
         host = host_of(url)
-        pause(self._bearable(host, max(0.0, self._next.get(host, 0.0) - time.monotonic())))
+        pause(self._limited_wait(host, max(0.0, self._next.get(host, 0.0) - time.monotonic())))
         self.requests += 1
-        method, asked = ("POST", None) if post else ("GET", dict(params) or None)
+        method, query = ("POST", None) if post else ("GET", dict(params) or None)
         try:
             with self._http.stream(
-                method, url, headers=dict(headers), params=asked, data=dict(params) if post else None
+                method, url, headers=dict(headers), params=query, data=dict(params) if post else None
             ) as response:
                 self._check_peer(response, host)
-                self._heed(response, host)
+                self._check_status(response, host)
                 yield response
         except (httpx.TransportError, httpx.StreamError) as error:
-            raise _Busy(f"is out of reach ({type(error).__name__})") from error
+            raise _Busy(f"is unreachable ({type(error).__name__})") from error
         except (httpx.InvalidURL, ValueError) as error:
-            raise Failed(f"{host} was given with an address that cannot be asked") from error
+            raise Failed(f"a URL of {host} is not valid") from error
         finally:
             self._next[host] = max(self._next.get(host, 0.0), time.monotonic() + self.gap)
 
     def _check_peer(self, response: httpx.Response, host: str) -> None:
-        """Check the machine that answered: a name may lead elsewhere at the second look-up."""
+        """Check the machine that responded: a name may resolve differently the second time (DNS
+        rebinding).
+        """
         if self.gate.proxied or host == self.gate.host:
             return
         stream = response.extensions.get("network_stream")
@@ -307,12 +308,10 @@ class Client:
         if peer:
             self.gate.check_machine(str(peer[0]))
 
-    def _heed(self, response: httpx.Response, host: str) -> None:
-        """Note how long the headers ask to wait before the next request; raise where this one has
-        to be sent again.
-        """
+    def _check_status(self, response: httpx.Response, host: str) -> None:
+        """Record the requested wait, and raise an error for failures."""
         status = response.status_code
-        seconds = wait_asked(response.headers)
+        seconds = requested_wait(response.headers)
         if status == 429 or status >= 500:
             raise _Busy(f"answered {status}", seconds)
         if status >= 400:
@@ -321,41 +320,41 @@ class Client:
             self._next[host] = time.monotonic() + seconds
 
     def _pause(self, url: str, seconds: float) -> None:
-        pause(self._bearable(_called(url), seconds))
+        pause(self._limited_wait(_host_name(url), seconds))
 
-    def _bearable(self, host: str, seconds: float) -> float:
-        if seconds > PATIENCE:
-            raise Later(f"{host} asks to wait {seconds / 60:.0f} minutes")
+    def _limited_wait(self, host: str, seconds: float) -> float:
+        if seconds > MAX_WAIT_S:
+            raise Later(f"{host} requests a wait of {seconds / 60:.0f} minutes")
         return seconds
 
     def _read(self, response: httpx.Response, most: int) -> bytes:
-        """Read an answer piece by piece, and stop once it is too long or takes too long."""
-        told = response.headers.get("content-length", "")
-        if told.isdecimal() and int(told[:15]) > most:
-            raise TooLarge(f"it has {int(told[:15]):,} bytes, more than the {most:,} allowed")
-        data, end = bytearray(), time.monotonic() + SECONDS
+        """Read a response in chunks, and stop if it is too long or too slow."""
+        declared = response.headers.get("content-length", "")
+        if declared.isdecimal() and int(declared[:15]) > most:
+            raise TooLarge(f"it has {int(declared[:15]):,} bytes, more than the {most:,} allowed")
+        data, end = bytearray(), time.monotonic() + MAX_RESPONSE_S
         for piece in response.iter_bytes(1 << 16):
             data += piece
             if len(data) > most:
                 raise TooLarge(f"it has more than the {most:,} bytes allowed")
             if time.monotonic() > end:
-                raise _Busy(f"took more than {SECONDS:.0f} seconds for one answer")
+                raise _Busy(f"took more than {MAX_RESPONSE_S:.0f} seconds to respond")
         return bytes(data)
 
 
 class TooLarge(Failed):
-    """An answer of more bytes than are allowed."""
+    """A response with more bytes than allowed."""
 
 
 class _Busy(Exception):
-    """A request that is worth another try, after as many seconds as the service says."""
+    """A request worth retrying, after the given seconds if the service says so."""
 
     def __init__(self, why: str, seconds: float | None = None) -> None:
         super().__init__(why)
         self.seconds = seconds
 
 
-def _opened(contact: str) -> httpx.Client:
+def _open_client(contact: str) -> httpx.Client:
     try:
         import httpx
     except ImportError as error:
@@ -368,14 +367,14 @@ def _opened(contact: str) -> httpx.Client:
     return httpx.Client(limits=limits, timeout=timeout, headers={"User-Agent": agent}, follow_redirects=False)
 
 
-def _onward(at: str, location: str) -> str:
+def _redirect_target(at: str, location: str) -> str:
     try:
         return urljoin(at, location)
     except ValueError as error:
-        raise Failed(f"{_called(at)} redirects to something that is no address") from error
+        raise Failed(f"{_host_name(at)} redirects to an invalid URL") from error
 
 
-def _called(url: str) -> str:
+def _host_name(url: str) -> str:
     return urlsplit(url).hostname or "the service"
 
 

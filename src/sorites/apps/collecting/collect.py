@@ -1,7 +1,6 @@
-"""Images by queries from image searches into a folder, with where each comes from and under which licence.
+"""Collect images for queries from search services into a folder, with their origin and licence.
 
-One request follows another. What is in the folder, and every answer that came before, is used
-instead of a second request.
+Requests are sequential. Files in the folder and earlier responses are reused.
 """
 
 from __future__ import annotations
@@ -15,40 +14,56 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sorites.apps.collecting.client import Client, Failed, Gate, Later, Refused, host_of
-from sorites.apps.collecting.judging import NEAR, SMALLEST, Hashes, Judged, LeftOut, judge
+from sorites.apps.collecting.judging import MIN_SIDE, NEAR_BITS, Hashes, Judged, LeftOut, judge
 from sorites.apps.collecting.plan import Query
 from sorites.apps.collecting.records import Journal, Outcome, Row, page_key, write_records
 from sorites.apps.collecting.services import DEFAULT, Found, Page, Params, Service, service_class
 from sorites.core.errors import SoritesError
 from sorites.io.files import locked, sweep_temporaries, write_bytes
 
+# Default number of images per query.
 LIMIT = 200
-# The most pages of results that are asked of one service for one query.
-MOST_PAGES = 40
+# Maximum pages of results per service and query.
+MAX_PAGES = 40
+# Maximum size of an image file.
+MAX_IMAGE_BYTES = 40_000_000
 
-# The most bytes of an image.
-LARGEST = 40_000_000
-
-# Hears of each image: the query, its key, and what became of it.
+# Receives the query, the key and the outcome of each image.
 Say = Callable[[str, str, str], None]
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """The demands on every image, and the pace at which they are requested."""
+    """Requirements of the images, and the pace of requests.
+
+    Attributes:
+        licences: Accepted licence codes.
+        limit: Images per query.
+        smallest: Minimum px of the shorter side.
+        near: Maximum differing hash bits of near duplicates.
+        most_bytes: Maximum size of a file.
+        width: Preferred width in px.
+        gap: Seconds between requests to a host.
+    """
 
     licences: tuple[str, ...] = DEFAULT
     limit: int = LIMIT
-    smallest: int = SMALLEST
-    near: int = NEAR
-    most_bytes: int = LARGEST
+    smallest: int = MIN_SIDE
+    near: int = NEAR_BITS
+    most_bytes: int = MAX_IMAGE_BYTES
     width: int = 1024
     gap: float = 1.0
 
 
 @dataclass
 class Collected:
-    """The outcome of a collection."""
+    """Result of a collection.
+
+    Attributes:
+        rows: All results.
+        requests: Number of HTTP requests.
+        waiting: What could not be requested yet, with reasons.
+    """
 
     rows: list[Row] = field(default_factory=list)
     requests: int = 0
@@ -56,7 +71,7 @@ class Collected:
 
     @property
     def kept(self) -> int:
-        """Return how many images are in the folder."""
+        """The number of images in the folder."""
         return sum(row.outcome.file is not None for row in self.rows)
 
 
@@ -70,11 +85,16 @@ def collect(
     bases: dict[str, str] | None = None,
     say: Say | None = None,
 ) -> Collected:
-    """Search for each query at each service in turn until it has its images, and write the
-    records of all that was found.
+    """Search for each query at each service in turn until it has enough images, and write the records.
 
-    ``bases`` names other addresses for services, such as one on this machine. ``contact`` tells the
-    services whom to write to.
+    Args:
+        queries: The queries.
+        out: Folder of the collection; an existing collection is continued.
+        services: Names of the services.
+        contact: E-mail or web address that identifies the user to the services.
+        wanted: Requirements of the images.
+        bases: Other URLs by service, such as one on this machine.
+        say: Receives the outcome of each image.
     """
     wanted, bases, folder = wanted or Wanted(), bases or {}, Path(out)
     _check_contact(contact)
@@ -89,13 +109,13 @@ def collect(
         }
         for client in clients.values():
             stack.callback(client.close)
-        asked = [
+        searchers = [
             service_class(name)(client, wanted.width, bases.get(name)) for name, client in clients.items()
         ]
         collection = _Collection(folder, journal, wanted, say or (lambda query, key, became: None))
         try:
             for query in queries:
-                collection.search(query, asked)
+                collection.search(query, searchers)
         finally:
             write_records(folder, collection.rows())
         return Collected(collection.rows(), sum(c.requests for c in clients.values()), collection.waiting)
@@ -103,9 +123,7 @@ def collect(
 
 def _check_contact(contact: str) -> None:
     if not re.fullmatch(r"[\x21-\x7e]{3,200}", contact) or not ("@" in contact or contact.startswith("http")):
-        raise SoritesError(
-            f"wanted an e-mail or web address for the services to write to, got {contact[:80]!r}"
-        )
+        raise SoritesError(f"contact: expected an e-mail or web address, got {contact[:80]!r}")
 
 
 class _Collection:
@@ -121,33 +139,33 @@ class _Collection:
                 self.hashes.add(outcome.key, int(outcome.hash, 16))
 
     def rows(self) -> list[Row]:
-        """Return a row for everything that was found, in the order in which it was."""
-        none = Outcome("", reason="not fetched yet")
+        """Return a row for every result, in order of discovery."""
+        pending = Outcome("", reason="not fetched yet")
         return [
-            Row(found, self.queries[key], self.journal.outcomes.get(key, none))
+            Row(found, self.queries[key], self.journal.outcomes.get(key, pending))
             for key, found in self.found.items()
         ]
 
     def search(self, query: Query, services: Sequence[Service]) -> None:
         """Collect the images of one query."""
-        kept = 0
-        for asked in services:
-            for found in self._results(asked, query):
-                if kept >= self.wanted.limit:
+        count = 0
+        for service in services:
+            for found in self._results(service, query):
+                if count >= self.wanted.limit:
                     return
-                kept += self._take(asked, found, query)
-            if kept >= self.wanted.limit:
+                count += self._take(service, found, query)
+            if count >= self.wanted.limit:
                 return
 
-    def _results(self, asked: Service, query: Query) -> Iterator[Found]:
-        """Yield what a service finds, page by page, until it ends, says nothing new, or has been
-        asked often enough.
+    def _results(self, service: Service, query: Query) -> Iterator[Found]:
+        """Yield the results of a service page by page, until it ends, repeats itself, or reaches
+        ``MAX_PAGES``.
         """
-        params, seen = asked.first(query.text, self.wanted.licences), set[str]()
-        for _ in range(MOST_PAGES):
-            page = self.journal.pages.get(page_key(asked.name, params))
+        params, seen = service.first(query.text, self.wanted.licences), set[str]()
+        for _ in range(MAX_PAGES):
+            page = self.journal.pages.get(page_key(service.name, params))
             if page is None:
-                page = self._page(asked, params)
+                page = self._page(service, params)
             if page is None:
                 return
             new = [found for found in page.found if found.key not in seen]
@@ -157,27 +175,25 @@ class _Collection:
                 return
             params = page.next
 
-    def _page(self, asked: Service, params: Params) -> Page | None:
-        """Ask for a page and keep it; a service that has to be asked later rests until the next time."""
-        if asked.name in self.resting:
+    def _page(self, service: Service, params: Params) -> Page | None:
+        """Request and store a page; a service that must be asked later is skipped from then on."""
+        if service.name in self.resting:
             return None
         try:
-            page = asked.page(params)
+            page = service.page(params)
         except Later as error:
-            self.resting.add(asked.name)
-            self.waiting.append(f"{asked.name}: {error}")
+            self.resting.add(service.name)
+            self.waiting.append(f"{service.name}: {error}")
             return None
-        self.journal.keep_page(asked.name, params, page)
+        self.journal.keep_page(service.name, params, page)
         return page
 
-    def _take(self, asked: Service, found: Found, query: Query) -> bool:
-        """Fetch and judge one image unless that is done; return whether the folder now has one
-        more for this query.
-        """
-        listed = self.queries.setdefault(found.key, [])
-        if query in listed:
+    def _take(self, service: Service, found: Found, query: Query) -> bool:
+        """Download and check one image unless that is done; return whether this query gained an image."""
+        queries = self.queries.setdefault(found.key, [])
+        if query in queries:
             return False
-        listed.append(query)
+        queries.append(query)
         self.found.setdefault(found.key, found)
         if found.licence is None or found.licence.code not in self.wanted.licences:
             reason = f"licence not asked for: {found.licence or found.stated}"
@@ -185,31 +201,31 @@ class _Collection:
                 self._drop(found.key, reason)
             return False
         before = self.journal.outcomes.get(found.key)
-        if before is None or self._again(before):
-            self._fetch(asked, found, query)
+        if before is None or self._must_fetch(before):
+            self._fetch(service, found, query)
         outcome = self.journal.outcomes.get(found.key)
         self.say(query.text, found.key, (outcome.reason or "kept") if outcome else "not fetched yet")
         return outcome is not None and outcome.file is not None
 
-    def _again(self, outcome: Outcome) -> bool:
-        """Return whether an image has to be fetched once more: its file is gone, or its licence
-        was not wanted before.
+    def _must_fetch(self, outcome: Outcome) -> bool:
+        """Return whether to download an image again: its file is missing, or its licence was not accepted
+        before.
         """
         if outcome.file:
             path = self.folder / outcome.file
-            gone = not path.is_file() or path.stat().st_size != outcome.bytes
-            if gone:
+            missing = not path.is_file() or path.stat().st_size != outcome.bytes
+            if missing:
                 self.hashes.remove(outcome.key)
-            return gone
+            return missing
         return (outcome.reason or "").startswith("licence not asked for")
 
-    def _fetch(self, asked: Service, found: Found, query: Query) -> None:
+    def _fetch(self, service: Service, found: Found, query: Query) -> None:
         name, host = file_name(found, query), host_of(found.url)
         if host in self.resting:
-            self.waiting.append(f"{found.key}: {host} is left alone until the next time")
+            self.waiting.append(f"{found.key}: {host} is skipped until the next run")
             return
         try:
-            data, url = self._bytes(asked, found, name)
+            data, url = self._bytes(service, found, name)
             judged = judge(data, self.wanted.smallest)
         except Later as error:
             self.resting.add(host)
@@ -219,21 +235,19 @@ class _Collection:
         else:
             self._keep(found, name + judged.suffix, data, url, judged)
 
-    def _bytes(self, asked: Service, found: Found, name: str) -> tuple[bytes, str]:
-        """Return a file's bytes: from the folder where a process ended between writing it and
-        saying so, else by a request.
+    def _bytes(self, service: Service, found: Found, name: str) -> tuple[bytes, str]:
+        """Return a file's content: from the folder if a process ended between writing and recording it,
+        else downloaded.
         """
         for path in self.folder.glob(f"{name}.*"):
             return path.read_bytes(), found.url
-        answer = asked.client.image(found.url, self.wanted.most_bytes)
+        answer = service.client.image(found.url, self.wanted.most_bytes)
         return answer.data, answer.url
 
     def _keep(self, found: Found, name: str, data: bytes, url: str, judged: Judged) -> None:
-        """Write an image, unless a better one is there that looks the same; a worse one that does
-        is taken away.
-        """
-        twins = self.hashes.near(judged.hash, self.wanted.near)
-        better = [key for key in twins if self._rank(key) >= (judged.width * judged.height, len(data))]
+        """Write an image, unless a better near duplicate exists; worse near duplicates are removed."""
+        duplicates = self.hashes.near(judged.hash, self.wanted.near)
+        better = [key for key in duplicates if self._rank(key) >= (judged.width * judged.height, len(data))]
         if better:
             self.journal.keep(Outcome(found.key, reason=f"nearly the same as {better[0]}, which is larger"))
             for path in self.folder.glob(f"{Path(name).stem}.*"):
@@ -241,11 +255,21 @@ class _Collection:
             return
         write_bytes(data, self.folder / name)
         fetched = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        facts = Outcome(found.key, name, None, hashlib.sha256(data).hexdigest(), len(data), judged.width, judged.height,
-                        f"{judged.hash:016x}", fetched, url)  # fmt: skip
-        self.journal.keep(facts)
+        outcome = Outcome(
+            found.key,
+            name,
+            None,
+            hashlib.sha256(data).hexdigest(),
+            len(data),
+            judged.width,
+            judged.height,
+            f"{judged.hash:016x}",
+            fetched,
+            url,
+        )
+        self.journal.keep(outcome)
         self.hashes.add(found.key, judged.hash)
-        for key in twins:
+        for key in duplicates:
             self._drop(key, f"nearly the same as {found.key}, which is larger")
 
     def _rank(self, key: str) -> tuple[int, int]:
@@ -253,7 +277,7 @@ class _Collection:
         return (outcome.width or 0) * (outcome.height or 0), outcome.bytes or 0
 
     def _drop(self, key: str, reason: str) -> None:
-        """Say why an image is not kept, and take its file away if it has one."""
+        """Record why an image is not kept, and delete its file."""
         before = self.journal.outcomes.get(key)
         self.journal.keep(Outcome(key, reason=reason))
         if before and before.file:
@@ -262,10 +286,9 @@ class _Collection:
 
 
 def file_name(found: Found, query: Query) -> str:
-    """Return the name of an image's file without its ending: plain words of the query, and a hash
-    of where it comes from.
+    """Return the file name of an image without suffix: words of the query and a hash of the image's key.
 
-    Nothing of what a service says stands in it.
+    It contains nothing that a service chose.
     """
     words = re.sub(r"[^a-z0-9]+", "-", query.text.lower()).strip("-")[:60].strip("-")
     return (

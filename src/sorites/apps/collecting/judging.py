@@ -1,5 +1,5 @@
-"""Decide whether a file is worth keeping: whole, large enough, a photograph, and not nearly the
-same as another.
+"""Decide whether a downloaded file is kept: readable, large enough, a photograph, and not a near
+duplicate.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from sorites.core import ImageU8
 from sorites.core.errors import BadImage
 from sorites.sources.decode import decode
 
-# The least number of px on the shorter side.
-SMALLEST = 224
+# Minimum px of the shorter side.
+MIN_SIDE = 224
 
-# The most bits of 64 in which the hashes of nearly the same image differ.
-NEAR = 4
+# Maximum differing bits (of 64) between the hashes of near duplicates.
+NEAR_BITS = 4
 
 _SUFFIXES = (
     (b"\xff\xd8\xff", ".jpg"),
@@ -28,18 +28,17 @@ _SUFFIXES = (
     (b"II", ".tif"),
     (b"MM", ".tif"),
 )
+# Drawings have more than this share of equal neighbours and fewer than this many colours.
 _FLAT, _COLOURS = 0.8, 200
 
 
 class LeftOut(Exception):
-    """An image that is not kept; the message says why."""
+    """An image that is not kept; the message is the reason."""
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A file that can be kept: the ending of its name by its first bytes, its size in px, and its
-    perceptual hash.
-    """
+    """A file that can be kept: suffix by its first bytes, size in px and perceptual hash."""
 
     suffix: str
     width: int
@@ -47,28 +46,27 @@ class Judged:
     hash: int
 
 
-def judge(data: bytes, smallest: int = SMALLEST) -> Judged:
-    """Decode a file and return what is known of it; whatever a server called it, its first bytes decide."""
+def judge(data: bytes, smallest: int = MIN_SIDE) -> Judged:
+    """Decode and check a file; its type follows from its first bytes, not from what the server says."""
     suffix = next((suffix for magic, suffix in _SUFFIXES if data.startswith(magic)), None)
     if suffix is None:
-        raise LeftOut("not a photograph: wanted JPEG, PNG, WebP or TIFF")
+        raise LeftOut("not a photograph: expected JPEG, PNG, WebP or TIFF")
     try:
-        image = decode(data, "it")
+        image = decode(data, "it")  # the message continues "broken: it ..."
     except BadImage as error:
         raise LeftOut(f"broken: {error}") from error
     height, width = image.shape[:2]
     if min(height, width) < smallest:
-        raise LeftOut(f"too small: {width} × {height} px, wanted {smallest} on the shorter side")
+        raise LeftOut(f"too small: {width} × {height} px, expected {smallest} on the shorter side")
     if is_drawn(image):
         raise LeftOut("not a photograph: it has few colours in flat areas")
     return Judged(suffix, width, height, perceptual_hash(image))
 
 
 def is_drawn(image: ImageU8) -> bool:
-    """Return whether an image looks like a drawing, a map or a chart: few colours, and most
-    neighbours exactly alike.
+    """Return whether an image looks like a drawing, map or chart: few colours and mostly equal neighbours.
 
-    A dark or foggy photograph has few colours too, but noise; both have to hold.
+    Dark or foggy photographs also have few colours, but noise, so both must hold.
     """
     middle = _middle(image, 512)
     alike = (middle[:, 1:] == middle[:, :-1]).all(axis=2).mean()
@@ -83,12 +81,11 @@ def _middle(image: ImageU8, side: int) -> ImageU8:
 
 
 def perceptual_hash(image: ImageU8) -> int:
-    """Return 64 bits that stay when an image is scaled or compressed: signs of the low cosine
-    waves of its brightness.
+    """Return a 64-bit hash that survives scaling and compression (pHash, Zauner 2010, as in the package
+    imagehash).
 
-    Each bit says whether one of the 8 × 8 lowest coefficients of the 32 × 32 grey copy lies above
-    their median; the first is the highest bit (pHash, Zauner 2010, as the package imagehash
-    computes it).
+    Each bit tells whether one of the 8 × 8 lowest DCT coefficients of the 32 × 32 grey image is above their
+    median; the first is the highest bit.
     """
     grey = Image.fromarray(image).convert("L").resize((32, 32), Image.Resampling.LANCZOS)
     waves = scipy.fft.dct(scipy.fft.dct(np.asarray(grey, np.float64), axis=0), axis=1)[:8, :8]
@@ -97,7 +94,7 @@ def perceptual_hash(image: ImageU8) -> int:
 
 
 class Hashes:
-    """The hashes of the images that are kept, to be asked for near duplicates."""
+    """Hashes of the kept images, to search for near duplicates."""
 
     def __init__(self) -> None:
         self._keys: list[str] = []
@@ -111,13 +108,13 @@ class Hashes:
         self._keys.append(key)
 
     def remove(self, key: str) -> None:
-        """Take an image out; the last one takes its place."""
+        """Remove an image; the last one takes its position."""
         at = self._keys.index(key)
         self._bits[at] = self._bits[len(self._keys) - 1]
         self._keys[at] = self._keys[-1]
         self._keys.pop()
 
-    def near(self, hash_: int, bits: int = NEAR) -> list[str]:
-        """Return the images whose hashes differ in at most so many bits."""
+    def near(self, hash_: int, bits: int = NEAR_BITS) -> list[str]:
+        """Return the images whose hashes differ in at most ``bits`` bits."""
         apart = np.bitwise_count(self._bits[: len(self._keys)] ^ np.uint64(hash_))
         return [self._keys[at] for at in np.flatnonzero(apart <= bits)]

@@ -1,6 +1,4 @@
-"""The records of a collection: one parquet with a row for everything that was found, and the
-credits of what was kept.
-"""
+"""Records of a collection: the journal, a table of all results, and the credits of the stored images."""
 
 from __future__ import annotations
 
@@ -20,16 +18,13 @@ from sorites.core.errors import Damaged, SoritesError
 from sorites.core.table import write
 from sorites.io.files import write_bytes
 
-# Keep a journal of a collection, line by line: pages of results and the outcome for each image.
-
-
 NAME = "journal.jsonl"
 FORMAT = 1
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome for an image: a file with its facts, or the reason why there is none."""
+    """The outcome for an image: a file with its metadata, or the reason why there is none."""
 
     key: str
     file: str | None = None
@@ -45,7 +40,7 @@ class Outcome:
 
 @dataclass
 class Journal:
-    """The pages and outcomes of a folder, read once and added to."""
+    """Pages of results and outcomes of a folder, loaded from an append-only file."""
 
     path: Path
     pages: dict[str, Page] = field(default_factory=dict)
@@ -54,7 +49,7 @@ class Journal:
 
     @classmethod
     def opened(cls, folder: Path) -> Journal:
-        """Read a folder's journal; a last line that was not finished is cut off."""
+        """Open a folder's journal; an unfinished last line is cut off."""
         journal = cls(folder / NAME)
         try:
             text = journal.path.read_bytes() if journal.path.exists() else b""
@@ -75,13 +70,13 @@ class Journal:
             self._file.close()
 
     def keep_page(self, service: str, params: Params, page: Page) -> None:
-        """Keep a page of results under what was asked."""
+        """Store a page of results under its query."""
         key = page_key(service, params)
         self.pages[key] = page
         self._add({"page": key, "next": page.next, "found": [asdict(found) for found in page.found]})
 
     def keep(self, outcome: Outcome) -> None:
-        """Keep what became of an image; a later line replaces an earlier one."""
+        """Store the outcome of an image; later lines replace earlier ones."""
         self.outcomes[outcome.key] = outcome
         self._add({"image": {name: value for name, value in asdict(outcome).items() if value is not None}})
 
@@ -93,39 +88,39 @@ class Journal:
             os.fsync(self._file.fileno())
         except OSError as error:
             raise SoritesError(
-                f"cannot write {self.path}: {error.strerror or error}. What is finished is kept."
+                f"cannot write {self.path}: {error.strerror or error}. Finished work is kept."
             ) from error
 
     def _replay(self, text: bytes) -> None:
         for number, line in enumerate(text.splitlines(), start=1):
             try:
-                self._take(json.loads(line))
+                self._load(json.loads(line))
             except (ValueError, KeyError, TypeError, AttributeError) as error:
-                remedy = "Move the file away to begin again; images that are there are not fetched again"
+                remedy = "Move the file away to start over; existing images are not downloaded again"
                 raise Damaged(
                     f"{self.path}, line {number}", f"{type(error).__name__} {error}", remedy
                 ) from error
 
-    def _take(self, entry: dict[str, Any]) -> None:
+    def _load(self, entry: dict[str, Any]) -> None:
         if "page" in entry:
             onward = entry["next"]
             self.pages[entry["page"]] = Page(
-                tuple(map(_found, entry["found"])), dict(onward) if onward else None
+                tuple(map(_parse_found, entry["found"])), dict(onward) if onward else None
             )
         elif "image" in entry:
             outcome = Outcome(**entry["image"])
             self.outcomes[outcome.key] = outcome
         elif entry["format"] != FORMAT:
-            raise ValueError(f"format {entry['format']} is of another release")
+            raise ValueError(f"format {entry['format']} belongs to another release")
 
 
 def page_key(service: str, params: Params) -> str:
-    """Return the name of a page by what was asked."""
-    asked = json.dumps([service, sorted(params.items())])
-    return hashlib.blake2b(asked.encode(), digest_size=12).hexdigest()
+    """Return the key of a page of results."""
+    query = json.dumps([service, sorted(params.items())])
+    return hashlib.blake2b(query.encode(), digest_size=12).hexdigest()
 
 
-def _found(entry: dict[str, Any]) -> Found:
+def _parse_found(entry: dict[str, Any]) -> Found:
     licence = entry.pop("licence")
     return Found(**entry, licence=Licence(**licence) if licence else None)
 
@@ -133,20 +128,35 @@ def _found(entry: dict[str, Any]) -> Found:
 RECORDS, CREDITS = "images.parquet", "ATTRIBUTION.md"
 
 SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
-    "file": pl.String,  # null: left out, and ``reason`` says why
+    "file": pl.String,  # null if the image was skipped; see ``reason``
     "reason": pl.String,
-    "service": pl.String, "id": pl.String, "page": pl.String, "url": pl.String, "title": pl.String, "author": pl.String,
-    "licence": pl.String, "version": pl.String, "licence_url": pl.String, "attribution": pl.String,
-    "queries": pl.List(pl.String), "objects": pl.List(pl.String), "attributes": pl.List(pl.String),
-    "fetched": pl.String, "sha256": pl.String, "bytes": pl.Int64, "width": pl.Int32, "height": pl.Int32, "phash": pl.String,
-}  # fmt: skip
+    "service": pl.String,
+    "id": pl.String,
+    "page": pl.String,
+    "url": pl.String,
+    "title": pl.String,
+    "author": pl.String,
+    "licence": pl.String,
+    "version": pl.String,
+    "licence_url": pl.String,
+    "attribution": pl.String,
+    "queries": pl.List(pl.String),
+    "objects": pl.List(pl.String),
+    "attributes": pl.List(pl.String),
+    "fetched": pl.String,
+    "sha256": pl.String,
+    "bytes": pl.Int64,
+    "width": pl.Int32,
+    "height": pl.Int32,
+    "phash": pl.String,
+}
 
-_MARKED = str.maketrans({sign: f"\\{sign}" for sign in r"\`*_{}[]()<>#|!~"})
+_ESCAPED = str.maketrans({sign: f"\\{sign}" for sign in r"\`*_{}[]()<>#|!~"})
 
 
 @dataclass(frozen=True)
 class Row:
-    """One image that was found, the queries that found it, and what became of it."""
+    """A result, the queries that found it, and its outcome."""
 
     found: Found
     queries: Sequence[Query]
@@ -154,7 +164,7 @@ class Row:
 
 
 def write_records(folder: Path, rows: Sequence[Row]) -> None:
-    """Write the parquet of all that was found and the credits of what was kept."""
+    """Write the table of all results and the credits of the stored images."""
     write(frame(rows), folder / RECORDS)
     write_bytes(credits_page([row for row in rows if row.outcome.file]).encode(), folder / CREDITS)
 
@@ -168,24 +178,38 @@ def _record(row: Row) -> dict[str, object]:
     found, outcome = row.found, row.outcome
     licence = found.licence
     return {
-        "file": outcome.file, "reason": outcome.reason, "service": found.service, "id": found.id, "page": found.page,
-        "url": found.url, "title": found.title, "author": found.author, "licence": licence.code if licence else None,
-        "version": licence.version if licence else None, "licence_url": licence.url if licence else None,
-        "attribution": found.attribution, "queries": [query.text for query in row.queries],
-        "objects": _named(query.object for query in row.queries), "attributes": _named(q.attribute for q in row.queries),
-        "fetched": outcome.fetched, "sha256": outcome.sha256, "bytes": outcome.bytes, "width": outcome.width,
-        "height": outcome.height, "phash": outcome.hash,
-    }  # fmt: skip
+        "file": outcome.file,
+        "reason": outcome.reason,
+        "service": found.service,
+        "id": found.id,
+        "page": found.page,
+        "url": found.url,
+        "title": found.title,
+        "author": found.author,
+        "licence": licence.code if licence else None,
+        "version": licence.version if licence else None,
+        "licence_url": licence.url if licence else None,
+        "attribution": found.attribution,
+        "queries": [query.text for query in row.queries],
+        "objects": _unique(query.object for query in row.queries),
+        "attributes": _unique(q.attribute for q in row.queries),
+        "fetched": outcome.fetched,
+        "sha256": outcome.sha256,
+        "bytes": outcome.bytes,
+        "width": outcome.width,
+        "height": outcome.height,
+        "phash": outcome.hash,
+    }
 
 
-def _named(words: Iterable[str]) -> list[str]:
+def _unique(words: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(word for word in words if word))
 
 
 def credits_page(rows: Sequence[Row]) -> str:
-    """Return the page of credits: one line per image, whose words cannot be taken for markup."""
+    """Return the page of credits in Markdown, one escaped line per image."""
     ordered = sorted(rows, key=lambda row: str(row.outcome.file))
-    lines = [f"- `{row.outcome.file}`: {row.found.attribution.translate(_MARKED)}" for row in ordered]
+    lines = [f"- `{row.outcome.file}`: {row.found.attribution.translate(_ESCAPED)}" for row in ordered]
     return "\n".join(
         [
             "# Where these images come from",

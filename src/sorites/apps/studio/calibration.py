@@ -1,5 +1,5 @@
-"""Calibrate: the screen shows markers alone, one shot gives the homography from screen to frame,
-and drift is tracked.
+"""Calibration: photograph markers on the screen, derive the homography from screen to frame, and track its
+drift.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from sorites.apps.studio.virtual.studio import VirtualStudio, build
 from sorites.core import ImageU8
 from sorites.core.errors import SoritesError
 
-# The exposures that are tried until markers are found; at any one of them markers may be too bright
-# or too dark.
+# Exposures that are tried until the markers are found; each may be too bright or too dark.
 LADDER = (
     {"mode": "manual", "iso": 400, "shutter": 1 / 60, "aperture": 8.0},
     {"mode": "manual", "iso": 400, "shutter": 1 / 15, "aperture": 8.0},
@@ -31,15 +30,13 @@ LADDER = (
     {"mode": "manual", "iso": 3200, "shutter": 1 / 15, "aperture": 8.0},
     {"mode": "auto", "shot": 1},
 )
-# Drift from this many pixels of the frame on is reported.
+# Drift above this many pixels of the frame is reported.
 DRIFTED_PX = 1.0
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """The homography in use, with the photograph that it was found in and how far it moved since
-    the one before.
-    """
+    """A homography, the photograph it was found in, and its drift since the previous one."""
 
     found: Found
     photo: Photo
@@ -47,46 +44,46 @@ class Calibration:
 
     @property
     def matrix(self) -> Matrix:
-        """The matrix that takes pixels of the screen to pixels of the frame."""
+        """The homography from pixels of the screen to pixels of the frame."""
         return self.found.matrix
 
     def facts(self) -> dict[str, Any]:
-        """Return what the log keeps."""
-        kept = {
+        """Return the values for the log."""
+        return {
             "matrix": np.round(self.found.matrix, 9).tolist(),
             "markers": self.found.markers,
             "off_px": round(self.found.off_px, 3),
-        }
-        moved = None if self.drift_px is None else round(self.drift_px, 3)
-        return {
-            **kept,
             "frame": list(self.found.frame),
-            "drift_px": moved,
+            "drift_px": None if self.drift_px is None else round(self.drift_px, 3),
             "warnings": list(self.found.warnings),
         }
 
 
 def opened(photo: Photo) -> ImageU8:
-    """Return the pixels of a photograph in the orientation of the sensor: the one in its EXIF is
-    not applied.
-    """
+    """Return the pixels of a photograph in sensor orientation; the EXIF orientation is not applied."""
     try:
         with Pillow.open(io.BytesIO(photo.data), formats=("JPEG",)) as image:
             return np.asarray(image.convert("RGB"))
-    except Exception as error:  # a damaged file makes Pillow raise nearly anything
+    except Exception as error:  # Pillow can raise anything for a damaged file
         raise CameraError(f"{photo.name} cannot be read as a JPEG: {error}") from error
 
 
 def calibrate(
     camera: Camera, screen: Screen, stage: tuple[int, int], before: Matrix | None = None, first: int = 0
 ) -> Calibration:
-    """Show markers over the stage, photograph them and return the homography; exposures are tried
-    from number ``first`` on.
+    """Show markers over the stage, photograph them and return the homography.
+
+    Args:
+        camera: The camera.
+        screen: The screen.
+        stage: Width and height of the area for images, in pixels of the screen.
+        before: The previous homography, to measure drift.
+        first: Index of the first exposure to try.
     """
     shown_board = board(*stage)
     shown = screen.show("calibration", shown_board.png)
     placed = placement(shown, stage)
-    said = ""
+    reason = ""
     for params in (*LADDER[first:], *LADDER[:first]):
         try:
             camera.set(params)
@@ -94,16 +91,16 @@ def calibrate(
             found = locate(opened(photo), shown_board, placed)
         except Unsettled as error:
             camera.settle()
-            said = str(error)
+            reason = str(error)
         except CameraError as error:
-            said = str(error)
+            reason = str(error)
         else:
             area = (shown.left, shown.top, shown.width, shown.height)
             return Calibration(found, photo, None if before is None else drift(before, found.matrix, area))
-    raise CameraError(f"calibration failed: {said}")
+    raise CameraError(f"calibration failed: {reason}")
 
 
-# Set up: one calibration with the named devices, and a virtual studio for as long as one is needed.
+# Calibrating once
 
 
 _STAGE = re.compile(r"(\d{2,5})[x×](\d{2,5})")
@@ -113,7 +110,7 @@ PATIENCE_S = 300.0
 
 @contextlib.contextmanager
 def virtual_for(wanted: Wanted) -> Iterator[VirtualStudio | None]:
-    """Run the virtual studio for as long as a virtual device is needed."""
+    """Run the virtual studio within the context if a virtual device is used."""
     if "virtual" not in (wanted.camera, wanted.lamps):
         yield None
         return
@@ -127,22 +124,22 @@ def virtual_for(wanted: Wanted) -> Iterator[VirtualStudio | None]:
 
 
 def stage_size(text: str) -> tuple[int, int]:
-    """Return width and height that were typed as WxH."""
-    found = _STAGE.fullmatch(text)
-    if not found or min(int(found[1]), int(found[2])) < 80 or max(int(found[1]), int(found[2])) > 8192:
+    """Parse width and height ``WxH``."""
+    match = _STAGE.fullmatch(text)
+    if not match or min(int(match[1]), int(match[2])) < 80 or max(int(match[1]), int(match[2])) > 8192:
         raise SoritesError(
-            f"--stage wants WxH in pixels of the screen, each from 80 to 8192, such as 500x375; got {text!r}"
+            f"stage: expected WxH in screen pixels, each from 80 to 8192, such as 500x375, got {text!r}"
         )
-    return int(found[1]), int(found[2])
+    return int(match[1]), int(match[2])
 
 
 def calibrated(wanted: Wanted, stage: str, port: int, say: Callable[[str], None]) -> Calibration:
-    """Calibrate once."""
+    """Open the devices, calibrate once and close them."""
     size = stage_size(stage)
     devices = open_devices(wanted, size, port=port)
     try:
         if devices.virtual is None or devices.virtual.tv is None:
-            say(f"open this link on the screen, full screen: {devices.screen.url}")
+            say(f"open this link full screen on the screen: {devices.screen.url}")
             devices.screen.show("start", None, wait=PATIENCE_S)
         devices.camera.prepare()
         return calibrate(devices.camera, devices.screen, size)

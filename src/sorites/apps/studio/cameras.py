@@ -1,6 +1,4 @@
-"""Define what the studio asks of a camera, whichever protocol it speaks, and the ways in which one
-can fail.
-"""
+"""The camera interface of the studio, its errors, and parsing of camera settings."""
 
 from __future__ import annotations
 
@@ -13,25 +11,18 @@ from typing import Any, Protocol
 
 from sorites.core.errors import SoritesError
 
-# Read a camera's spelling of ISO, shutter and aperture, and decide when two values are near enough to be
-# one setting.
-
-
-# The most stops by which a value may differ from the one asked for: half a third of a stop, the
-# step of a camera's dials.
+# Tolerance of a setting in stops: half a third of a stop, the step of a camera's dials.
 NEAR_STOPS = 0.17
 KEYS = {"iso": "ISO", "shutter": "shutter", "aperture": "aperture"}
 _SECONDS = re.compile(r'(\d+)"(\d?)')
 
 
 def seconds(text: str) -> float | None:
-    """Return a shutter time in s from the way a camera writes it: 1/125, 0"4, 30", 0.4, 0.4s; None
-    for anything else.
-    """
+    """Parse a shutter time in s as cameras write it (1/125, 0"4, 30", 0.4, 0.4s); None for anything else."""
     text = text.strip().removesuffix("s").strip()
-    found = _SECONDS.fullmatch(text)
-    if found:
-        return float(f"{found[1]}.{found[2] or 0}")
+    match = _SECONDS.fullmatch(text)
+    if match:
+        return float(f"{match[1]}.{match[2] or 0}")
     above, slash, below = text.partition("/")
     try:
         value = float(above) / float(below) if slash else float(above)
@@ -41,8 +32,8 @@ def seconds(text: str) -> float | None:
 
 
 def number(text: str) -> float | None:
-    """Return an ISO or an f-number from the way a camera writes it: 400, f5.6, f/5.6; None for
-    anything else (auto).
+    """Parse an ISO or f-number as cameras write it (400, f5.6, f/5.6); None for anything else, such as
+    auto.
     """
     try:
         value = float(text.strip().lower().removeprefix("f").removeprefix("/"))
@@ -52,51 +43,49 @@ def number(text: str) -> float | None:
 
 
 def parsed(key: str, text: str) -> float | None:
-    """Return the value of a setting (iso, shutter, aperture) as a camera writes it, or None."""
+    """Parse a setting (iso, shutter or aperture) as cameras write it, or return None."""
     return seconds(text) if key == "shutter" else number(text)
 
 
-def stops_apart(key: str, one: float, other: float) -> float:
-    """Return by how many stops of light two values differ."""
-    return abs(math.log2(one / other)) * (2 if key == "aperture" else 1)
+def stops_apart(key: str, first: float, second: float) -> float:
+    """Return the difference of two values in stops of light."""
+    return abs(math.log2(first / second)) * (2 if key == "aperture" else 1)
 
 
-def nearest(key: str, wanted: float, ability: Iterable[str]) -> str | None:
-    """Return the spelling of the value that a camera has nearest to the wanted one, or None if none
-    is near enough.
-    """
-    known = ((text, parsed(key, text)) for text in ability)
-    near = [(stops_apart(key, wanted, value), text) for text, value in known if value is not None]
+def nearest(key: str, target: float, ability: Iterable[str]) -> str | None:
+    """Return the camera's text of the value nearest to ``wanted``, or None if none is close enough."""
+    values = ((text, parsed(key, text)) for text in ability)
+    near = [(stops_apart(key, target, value), text) for text, value in values if value is not None]
     best = min(near, default=(math.inf, ""))
     return best[1] if best[0] <= NEAR_STOPS else None
 
 
-def agree(asked: Mapping[str, Any], answered: Mapping[str, Any]) -> list[str]:
-    """Say which settings the camera answered differ from those asked for; automatic exposure asks
-    for none.
+def differences(requested: Mapping[str, Any], reported: Mapping[str, Any]) -> list[str]:
+    """Return descriptions of settings that differ from the requested ones; automatic exposure requests
+    none.
     """
-    if asked["mode"] == "auto":
+    if requested["mode"] == "auto":
         return []
     wrong = []
     for key, name in KEYS.items():
-        value = answered.get(key)
-        if value is None or stops_apart(key, float(asked[key]), float(value)) > NEAR_STOPS:
+        value = reported.get(key)
+        if value is None or stops_apart(key, float(requested[key]), float(value)) > NEAR_STOPS:
             wrong.append(
-                f"{name} asked {spelled(key, asked[key])}, got"
+                f"{name}: expected {spelled(key, requested[key])}, got"
                 f" {'nothing' if value is None else spelled(key, value)}"
             )
     return wrong
 
 
 def spelled(key: str, value: float) -> str:
-    """Return a value for readers."""
+    """Format a value of a setting."""
     if key == "shutter":
         return f"1/{round(1 / value)} s" if value <= 0.3 else f"{value:.2g} s"
     return f"f/{value:.3g}" if key == "aperture" else f"{value:g}"
 
 
 def in_words(params: Mapping[str, Any]) -> str:
-    """Return a setting for readers."""
+    """Format a setting."""
     if params["mode"] == "auto":
         return f"automatic {params.get('shot', '')}".strip()
     return (
@@ -106,11 +95,11 @@ def in_words(params: Mapping[str, Any]) -> str:
 
 
 def checked(key: str, text: str, where: str) -> float:
-    """Return a value typed by a user, or say what was wanted."""
+    """Parse a value typed by a user, or raise an error that says what was expected."""
     value = parsed(key, text)
     if value is None:
         example = {"iso": "250", "shutter": "1/60", "aperture": "f5.0"}[key]
-        raise SoritesError(f"{where}: wanted {KEYS[key]} such as {example}, got {text!r}")
+        raise SoritesError(f"{where}: expected {KEYS[key]} such as {example}, got {text!r}")
     return value
 
 
@@ -119,7 +108,7 @@ Params = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class About:
-    """The facts that a camera reports about itself; those that it does not report are empty."""
+    """What a camera reports about itself; values that it does not report are empty."""
 
     model: str
     serial: str = ""
@@ -132,60 +121,54 @@ class About:
 
 @dataclass(frozen=True)
 class Photo:
-    """A photograph as the camera stored it, and the name that it has there."""
+    """A photograph as the camera stored it, and its name there."""
 
     name: str
     data: bytes
 
 
 class CameraError(SoritesError):
-    """The camera did not do what it was asked; it may be asked again."""
+    """The camera did not do what was requested; the request may be repeated."""
 
 
 class Unsettled(CameraError):
-    """It is not known whether the camera took an image.
-
-    Nothing that it reports may be trusted until it has settled.
+    """It is unknown whether the camera took an image; ``settle`` must be called before its reports can be
+    trusted.
     """
 
 
 class NeedsHand(CameraError):
-    """Somebody must do something: change the battery or the card, turn the mode dial.
-
-    The capture waits and says what.
-    """
+    """The operator must act, for example change the battery or turn the mode dial; the capture waits."""
 
 
 class Camera(Protocol):
-    """A camera that is controlled from here."""
+    """Contract of a remote-controlled camera."""
 
     def about(self) -> About:
-        """Return model, lens, battery, card, mode and what can be set now."""
+        """Return model, lens, battery, card, mode and the supported values."""
 
     def prepare(self) -> None:
-        """Set all that stays the same during a capture: JPEG, single shots, no sleep."""
+        """Set everything that stays the same during a capture: JPEG, single shots, no sleep."""
 
     def check(self) -> None:
-        """Raise ``NeedsHand`` where somebody must do something before the next image."""
+        """Raise ``NeedsHand`` if the operator must act before the next image."""
 
     def set(self, params: Params) -> Mapping[str, Any]:
-        """Set ISO, shutter and aperture, or automatic exposure, and return what the camera answers
-        when it is asked for them.
+        """Set ISO, shutter and aperture, or automatic exposure, and return the values that the camera
+        reads back.
         """
 
     def shoot(self) -> Photo:
-        """Take one image and return it. A file that was there before is never returned."""
+        """Take one image and return it; a file that existed before is never returned."""
 
     def settle(self) -> None:
-        """Wait until the camera is done with whatever it was asked, and forget the images that
-        came of it.
-        """
+        """Wait until the camera is idle, and ignore the images that it took meanwhile."""
 
     def forget(self, photo: Photo) -> None:
         """Delete a photograph from the camera's card."""
 
     def preview(self) -> bytes:
-        """Return a live image, as JPEG."""
+        """Return a live image as JPEG."""
 
     def close(self) -> None:
         """Release the camera."""
@@ -195,29 +178,27 @@ _ISO, _SHUTTER, _APERTURE, _WHEN, _EXIF = 0x8827, 0x829A, 0x829D, 0x9003, 0x8769
 
 
 def exif_of(photo: Photo) -> dict[str, Any]:
-    """Return ISO, shutter, aperture and time of a photograph from its EXIF; what is missing there
-    is missing here.
-    """
+    """Return ISO, shutter, aperture and time from the EXIF of a photograph, as far as present."""
     from PIL import Image
 
     try:
         with Image.open(io.BytesIO(photo.data), formats=("JPEG",)) as opened:
-            held = opened.getexif().get_ifd(_EXIF)
-    except Exception as error:  # a damaged file makes Pillow raise nearly anything
+            exif = opened.getexif().get_ifd(_EXIF)
+    except Exception as error:  # Pillow can raise anything for a damaged file
         raise CameraError(f"{photo.name} cannot be read as a JPEG: {error}") from error
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for key, tag in (("iso", _ISO), ("shutter", _SHUTTER), ("aperture", _APERTURE)):
-        value: Any = held.get(tag)
+        value: Any = exif.get(tag)
         value = value[0] if isinstance(value, tuple) and value else value
         if value is not None and float(value) > 0:
-            found[key] = float(value)
-    if held.get(_WHEN):
-        found["taken"] = str(held[_WHEN])
-    return found
+            values[key] = float(value)
+    if exif.get(_WHEN):
+        values["taken"] = str(exif[_WHEN])
+    return values
 
 
 def whole_jpeg(photo: Photo) -> Photo:
-    """Return the photograph if it is a whole JPEG file, or raise an error."""
+    """Return the photograph if it is a complete JPEG file, or raise an error."""
     start, end = photo.data[:3], photo.data.rstrip(b"\0")[-2:]
     if start != b"\xff\xd8\xff" or end != b"\xff\xd9":
         raise CameraError(f"{photo.name} arrived incomplete ({len(photo.data):,} bytes)")

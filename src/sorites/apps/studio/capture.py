@@ -1,9 +1,9 @@
-"""The loop: for every light, image and setting show, set, read back, shoot, fetch, check,
-straighten, write and log.
+"""The capture loop: for every light, image and setting show, set, read back, shoot, fetch, check, rectify,
+write and log.
 
-The light is the outermost loop, so that lamps are switched once. A photograph is written under a
-temporary name and renamed, then logged: what the log does not hold with its size is shot again, at
-the same path. While a photograph is straightened and written, the next is taken.
+The light is the outermost loop, so that lamps are switched once. A photograph is written atomically and then
+logged; a file that is not in the log with its size is shot again. While one photograph is rectified and
+written, the next is taken.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 from sorites import core
 from sorites.apps.studio.calibration import DRIFTED_PX, Calibration, calibrate, opened
-from sorites.apps.studio.cameras import Camera, CameraError, NeedsHand, Photo, agree, exif_of, in_words
+from sorites.apps.studio.cameras import Camera, CameraError, NeedsHand, Photo, differences, exif_of, in_words
 from sorites.apps.studio.devices import Devices, Wanted, check_specs, open_devices
 from sorites.apps.studio.folder import CaptureFolder, Log, Shot, flagged, kept_original
 from sorites.apps.studio.lamps import LampError, Lamps, NoLamps
@@ -34,17 +34,14 @@ from sorites.core.progress import Bar
 from sorites.evaluation.samples import in_order
 from sorites.io.files import locked, sweep_temporaries, write_bytes
 
-# Estimate the time and the disk that a full ImageNet-ES takes at the measured pace.
-
-
-# Both published splits: 1000 images, two lights, 64 + 5 and 27 + 5 shots.
+# Shots of both published splits: 1000 images, two lights, 64 + 5 and 27 + 5 settings.
 FULL_SHOTS = 1000 * 2 * 69 + 1000 * 2 * 32
-# The share of a camera's JPEG that is left at the smaller quality, roughly.
-SMALLER = 0.4
+# Approximate size of a recompressed original relative to the camera's JPEG.
+RECOMPRESSED_SHARE = 0.4
 
 
 def in_time(seconds: float) -> str:
-    """Return a duration for readers."""
+    """Format a duration."""
     for size, unit in ((86_400.0, "days"), (3600.0, "hours"), (60.0, "minutes")):
         if seconds >= 1.5 * size:
             return f"{seconds / size:.1f} {unit}"
@@ -52,10 +49,10 @@ def in_time(seconds: float) -> str:
 
 
 def forecast(seconds_per_shot: float, kept_bytes: float, camera_bytes: float, shots: int = FULL_SHOTS) -> str:
-    """Say what the whole dataset would take, from the mean time and sizes of the shots so far."""
+    """Estimate time and disk space of the whole dataset from the mean time and sizes of the shots so far."""
     gigabytes = {
         "originals kept": kept_bytes + camera_bytes,
-        "kept as JPEG": kept_bytes + SMALLER * camera_bytes,
+        "kept as JPEG": kept_bytes + RECOMPRESSED_SHARE * camera_bytes,
         "dropped": kept_bytes,
     }
     sizes = ", ".join(
@@ -68,32 +65,33 @@ def forecast(seconds_per_shot: float, kept_bytes: float, camera_bytes: float, sh
     )
 
 
-# The times a shot is taken until it is right.
+# Attempts per shot.
 TRIES = 6
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Options:
-    """The options of a capture."""
+    """Options of a capture."""
 
     originals: str = "keep"
-    """The fate of the camera's files: keep, jpeg (smaller), drop."""
+    """What to do with the camera's files: ``keep``, ``jpeg`` (recompress) or ``drop``."""
     clear_card: bool = False
     calibrate_every: int = 20
-    """Images between two calibrations."""
+    """Images between calibrations."""
     quality: int = QUALITY
     patience_s: float = 600.0
-    """The seconds that the capture waits for a person: to change a battery or a card, turn a dial
-    or mend a screen.
-    """
+    """Seconds to wait for the operator, for example to change a battery or a card, or to fix the screen."""
     pause_s: float = 2.0
 
 
 @dataclass
 class Capture:
-    """A capture under way. ``seconds`` adds up where the time went, ``taken`` counts the shots of
-    this run.
+    """A capture in progress.
+
+    Attributes:
+        taken: Number of shots in this run.
+        seconds: Time spent by kind of work.
     """
 
     folder: CaptureFolder
@@ -111,27 +109,27 @@ class Capture:
 
     def run(
         self,
-        held: Iterable[Reference],
+        references: Iterable[Reference],
         again: frozenset[str] = frozenset(),
         tick: Callable[[int], None] = lambda n: None,
     ) -> None:
-        """Take all that is missing; images named in ``again`` are shot once more."""
+        """Take all missing photographs; images named in ``again`` are shot once more."""
         done = {path for path, line in self.folder.done().items() if line["sample"] not in again}
         log = Log(self.folder.log)
         pool = ThreadPoolExecutor(1, "straighten")
         try:
             self._patiently(self.camera.prepare, log)
             for light in self.folder.grid.lights:
-                for reference in held:
+                for reference in references:
                     missing = [shot for shot in self.folder.shots(reference, light) if shot.path not in done]
                     if missing:
-                        self._image(reference, light, missing, log, pool, tick)
+                        self._capture_image(reference, light, missing, log, pool, tick)
             self._finish()
         finally:
             pool.shutdown(wait=True)
             log.close()
 
-    def _image(
+    def _capture_image(
         self,
         reference: Reference,
         light: str,
@@ -140,7 +138,7 @@ class Capture:
         pool: ThreadPoolExecutor,
         tick: Callable[[int], None],
     ) -> None:
-        """Take what is missing of one image under one light."""
+        """Take the missing photographs of one image under one light."""
         self._patiently(lambda: self._timed("lamps", lambda: self.lamps.set(light)), log)
         self._patiently(self.camera.check, log)
         if self._images % self.options.calibrate_every == 0:
@@ -156,55 +154,56 @@ class Capture:
             tick(1)
 
     def _calibrate(self, log: Log) -> None:
-        """Find the homography again and say how far it moved."""
+        """Find the homography again and report its drift."""
         self._finish()
         before = None if self._calibration is None else self._calibration.matrix
-        found = self._patiently(
+        calibration = self._patiently(
             lambda: self._timed("calibrate", lambda: calibrate(self.camera, self.screen, self.stage, before)),
             log,
         )
-        self._calibration = found
-        log.add("calibration", camera_file=found.photo.name, **found.facts())
-        for warning in found.found.warnings:
+        self._calibration = calibration
+        log.add("calibration", camera_file=calibration.photo.name, **calibration.facts())
+        for warning in calibration.found.warnings:
             self.say(f"calibration: {warning}")
-        if found.drift_px is not None and found.drift_px > DRIFTED_PX:
+        if calibration.drift_px is not None and calibration.drift_px > DRIFTED_PX:
             self.say(
-                f"the camera or the screen moved by {found.drift_px:.1f} px since the last calibration; the"
-                " homography follows"
+                f"the camera or the screen moved by {calibration.drift_px:.1f} px since the last calibration;"
+                " the homography was updated"
             )
-        self._forget(found.photo)
+        self._forget(calibration.photo)
 
     def _shot(
         self, shot: Shot, shown: Shown, size: tuple[int, int], log: Log, pool: ThreadPoolExecutor
     ) -> None:
-        """Take one photograph until it is right, and leave the rest of the work to the other thread."""
-        failed: list[str] = []
+        """Take one photograph, retrying failures, and hand it to the writer thread."""
+        failures: list[str] = []
         while True:
             try:
                 facts, photo = self._patiently(lambda: self._attempt(shot), log)
                 break
             except CameraError as error:
-                failed.append(str(error))
+                failures.append(str(error))
                 log.add("failed", sample=shot.reference.id, params=dict(shot.params), why=str(error))
-                if len(failed) == TRIES:
+                if len(failures) == TRIES:
                     raise SoritesError(
-                        f"{shot.reference.id}, {in_words(shot.params)}: {error}. Type the same command to"
-                        " go on"
+                        f"{shot.reference.id}, {in_words(shot.params)}: {error}. Repeat the command to resume"
                     ) from error
                 self._patiently(self.camera.settle, log)
         self._finish()
-        facts |= {"retries": len(failed)}
+        facts |= {"retries": len(failures)}
         assert self._calibration is not None
         work = (shot, shown, size, self._calibration, photo, facts, log)
         self._waiting.append((pool.submit(self._keep, *work), photo))
         self.taken += 1
 
     def _attempt(self, shot: Shot) -> tuple[dict[str, Any], Photo]:
-        """Set the camera, shoot, and check that the file says what was asked."""
+        """Set the camera, shoot, and check that camera and EXIF report the requested settings."""
         answered = self._timed("set", lambda: self.camera.set(shot.params))
         photo = self._timed("shoot", self.camera.shoot)
         exif = exif_of(photo)
-        wrong = agree(shot.params, answered) + (agree(shot.params, exif) if exif.keys() - {"taken"} else [])
+        wrong = differences(shot.params, answered) + (
+            differences(shot.params, exif) if exif.keys() - {"taken"} else []
+        )
         if wrong:
             raise CameraError(f"{photo.name}: {'; '.join(wrong)}")
         return {"answered": dict(answered), "exif": exif}, photo
@@ -219,7 +218,7 @@ class Capture:
         facts: dict[str, Any],
         log: Log,
     ) -> None:
-        """Straighten a photograph, write it and its original, then log it."""
+        """Rectify a photograph, write it and its original, then log it."""
         start = time.perf_counter()
         image = straightened(opened(photo), calibration.matrix, shown, size)
         data = encoded(image, photo.data, self.options.quality)
@@ -227,22 +226,20 @@ class Capture:
         start = time.perf_counter()
         original = kept_original(self.folder.root, shot.path, photo, self.options.originals)
         write_bytes(data, self.folder.root / shot.path)
-        known = {
+        entry = {
             "sample": shot.reference.id,
             "params": dict(shot.params),
             "file": shot.path,
             "bytes": len(data),
-        }
-        known |= {
             "sha256": hashlib.sha256(data).hexdigest(),
             "camera_file": photo.name,
             "camera_bytes": len(photo.data),
         }
-        log.add("shot", **known, original=original, **facts)
+        log.add("shot", **entry, original=original, **facts)
         self._count("write", start)
 
     def _finish(self) -> None:
-        """Wait until what was shot is written, and delete from the card what is safe here."""
+        """Wait until pending photographs are written, then delete them from the card if requested."""
         while self._waiting:
             future, photo = self._waiting.pop(0)
             future.result()
@@ -253,20 +250,20 @@ class Capture:
             self.camera.forget(photo)
 
     def _patiently(self, do: Callable[[], Any], log: Log) -> Any:
-        """Do a step; where it needs a person say so once, wait, and try again until the patience is
-        used up.
+        """Run a step; if it needs the operator, report it once, wait, and retry until the patience runs
+        out.
         """
-        end, said = time.monotonic() + self.options.patience_s, ""
+        end, reported = time.monotonic() + self.options.patience_s, ""
         while True:
             try:
                 return do()
             except (NeedsHand, LampError) as error:
-                if str(error) != said:
-                    said = str(error)
-                    log.add("pause", why=said)
-                    self.say(f"paused: {said}")
+                if str(error) != reported:
+                    reported = str(error)
+                    log.add("pause", why=reported)
+                    self.say(f"paused: {error}")
                 if time.monotonic() > end:
-                    raise SoritesError(f"{said}. Type the same command to go on") from error
+                    raise SoritesError(f"{error}. Repeat the command to resume") from error
             time.sleep(self.options.pause_s)
 
     def _timed(self, what: str, do: Callable[[], Any]) -> Any:
@@ -281,19 +278,19 @@ class Capture:
 
 
 def missing_shots(
-    folder: CaptureFolder, held: Iterable[Reference], again: frozenset[str] = frozenset()
+    folder: CaptureFolder, references: Iterable[Reference], again: frozenset[str] = frozenset()
 ) -> int:
-    """Return how many photographs are still to be taken."""
+    """Return the number of photographs still to be taken."""
     done = {path for path, line in folder.done().items() if line["sample"] not in again}
     return sum(
         shot.path not in done
         for light in folder.grid.lights
-        for reference in held
+        for reference in references
         for shot in folder.shots(reference, light)
     )
 
 
-# Run a capture as typed: open references, folder and devices, shoot all that is missing, and sum up.
+# Running a capture
 
 
 LOCK = ".sorites.lock"
@@ -301,7 +298,7 @@ LOCK = ".sorites.lock"
 
 @dataclass(frozen=True)
 class Job:
-    """The arguments of a capture, as typed."""
+    """Arguments of a capture."""
 
     source: str
     out: Path
@@ -322,14 +319,26 @@ class Job:
         return references(clean[: self.limit], space, self.side)
 
     def folder(self) -> CaptureFolder:
-        """Return where the capture goes; without lamps there is one light."""
+        """Return the capture folder; without lamps there is one light."""
         lights = ("off",) if self.wanted.lamps == "none" else tuple(LIGHTS)
         return CaptureFolder(self.out, part_of(self.grid), named_grid(self.grid, self.auto, lights))
 
 
 @dataclass(frozen=True)
 class Summary:
-    """The results of a capture. ``camera_s`` is the virtual camera's own time."""
+    """Results of a capture.
+
+    Attributes:
+        root: Folder of the capture.
+        images: Number of images.
+        wanted: Number of photographs in the folder.
+        taken: Number of photographs taken now.
+        seconds: Duration.
+        parts: Time spent by kind of work.
+        kept_bytes: Mean size of a rectified photograph.
+        camera_bytes: Mean size of a camera file.
+        camera_s: Time that the virtual camera itself took.
+    """
 
     root: Path
     images: int
@@ -342,69 +351,77 @@ class Summary:
     camera_s: float | None = None
 
     def lines(self) -> list[str]:
-        """Return a summary of the capture in words."""
-        said = [
+        """Return a summary as text lines."""
+        lines = [
             f"{self.wanted} photographs of {self.images} images are in {self.root}; {self.taken} were"
             " taken now"
         ]
         if self.taken:
-            each = self.seconds / self.taken
+            seconds_per_shot = self.seconds / self.taken
             where = ", ".join(f"{part} {1000 * spent / self.taken:.0f}" for part, spent in self.parts.items())
-            said.append(f"{in_time(self.seconds)}, {each:.2f} s per shot (ms: {where})")
+            lines.append(f"{in_time(self.seconds)}, {seconds_per_shot:.2f} s per shot (ms: {where})")
             if self.camera_s:
-                said.append(
-                    f"the loop around the camera cost {self.loop_share:.2f} of the virtual camera's own time"
+                lines.append(
+                    f"overhead of the capture loop: {self.loop_share:.2f} of the virtual camera's own time"
                 )
-            said.append(forecast(each, self.kept_bytes, self.camera_bytes))
-        return said
+            lines.append(forecast(seconds_per_shot, self.kept_bytes, self.camera_bytes))
+        return lines
 
     @property
     def loop_share(self) -> float:
-        """The time around the camera as a share of the virtual camera's own."""
+        """Time outside the camera relative to the virtual camera's own time."""
         return (self.seconds - (self.camera_s or 0.0)) / self.camera_s if self.camera_s else float("nan")
 
 
 def capture_all(job: Job, say: Say, bar: Bar | None = None) -> Summary:
-    """Take every photograph that is missing, and return what was done."""
+    """Take every missing photograph of a job.
+
+    Args:
+        job: The job.
+        say: Receives messages for the operator.
+        bar: Progress display.
+    """
     check_specs(job.wanted)
-    folder, held = job.folder(), job.held()
+    folder, references_ = job.folder(), job.held()
     with locked(job.out, "capture", LOCK):
         sweep_temporaries(job.out)
-        folder.prepare(held)
+        folder.prepare(references_)
         again = flagged(folder) if job.reshoot else frozenset()
         if job.reshoot and not again:
-            say("no image is flagged; nothing to shoot again")
-        missing = missing_shots(folder, held, again)
+            say("no image is flagged; there is nothing to shoot again")
+        missing = missing_shots(folder, references_, again)
         if not missing:
-            return _summary(folder, held, None, None, 0.0)
+            return _summary(folder, references_, None, None, 0.0)
         setup = folder.setup()
-        stage = stage_of(held)
+        stage = stage_of(references_)
         devices = open_devices(job.wanted, stage, setup["token"], job.port or setup["port"])
         try:
             folder.keep_setup(devices.screen.token, devices.screen.port)
             if devices.virtual is None or devices.virtual.tv is None:
-                say(f"open this link on the screen, full screen: {devices.screen.url}")
+                say(f"open this link full screen on the screen: {devices.screen.url}")
                 _await_screen(devices, job.options.patience_s)
-            return _captured(job, folder, held, devices, again, missing, say, bar)
+            return _run_capture(job, folder, references_, devices, again, missing, say, bar)
         finally:
             devices.close()
 
 
-def _captured(
+def _run_capture(
     job: Job,
     folder: CaptureFolder,
-    held: list[Reference],
+    references: list[Reference],
     devices: Devices,
     again: frozenset[str],
     missing: int,
     say: Say,
     bar: Bar | None,
 ) -> Summary:
-    capture = Capture(folder, devices.screen, devices.lamps, devices.camera, stage_of(held), job.options, say)
+    capture = Capture(
+        folder, devices.screen, devices.lamps, devices.camera, stage_of(references), job.options, say
+    )
     tick = bar("photographs", missing) if bar else lambda n: None
     start = time.perf_counter()
-    capture.run(held, again, tick)
-    return _summary(folder, held, capture, devices, time.perf_counter() - start)
+    capture.run(references, again, tick)
+    return _summary(folder, references, capture, devices, time.perf_counter() - start)
 
 
 def _await_screen(devices: Devices, patience: float) -> None:
@@ -413,7 +430,7 @@ def _await_screen(devices: Devices, patience: float) -> None:
 
 def _summary(
     folder: CaptureFolder,
-    held: list[Reference],
+    references: list[Reference],
     capture: Capture | None,
     devices: Devices | None,
     seconds: float,
@@ -431,4 +448,4 @@ def _summary(
         else None
     )
     taken, parts = (capture.taken, capture.seconds) if capture is not None else (0, {})
-    return Summary(folder.root, len(held), len(done), taken, seconds, parts, sizes[0], sizes[1], spent)
+    return Summary(folder.root, len(references), len(done), taken, seconds, parts, sizes[0], sizes[1], spent)

@@ -1,9 +1,8 @@
-"""Model-friendly capture: policies choose settings from the model's answers, and are compared by
-accuracy and shots spent.
+"""Model-friendly capture: compare policies that choose camera settings from the model's answers, by accuracy
+and shots.
 
-A quarter of the images, by a hash of their ids, teach the aggregate policy its setting; all are
-judged on the others. A photograph that two policies want is taken once, and each of them is charged
-for it.
+A quarter of the images, chosen by a hash of their ids, determine the setting of the aggregate policy; all
+policies are evaluated on the others. A photograph that two policies need is taken once and counted for both.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from sorites import core
 from sorites.apps.studio import folder as logs
 from sorites.apps.studio import policies
 from sorites.apps.studio.calibration import calibrate, opened
-from sorites.apps.studio.cameras import Camera, CameraError, agree, checked, exif_of, in_words
+from sorites.apps.studio.cameras import Camera, CameraError, checked, differences, exif_of, in_words
 from sorites.apps.studio.capture import LOCK, Job
 from sorites.apps.studio.devices import open_devices
 from sorites.apps.studio.folder import ENDING, CaptureFolder, open_folder
@@ -36,6 +35,7 @@ from sorites.apps.studio.sheets import images_of
 from sorites.core import ImageU8, Model
 from sorites.core.camera_grid import Grid, Params
 from sorites.core.errors import SoritesError
+from sorites.core.messages import option
 from sorites.core.progress import Bar
 from sorites.core.rng import digest
 from sorites.io.files import locked, write_bytes
@@ -43,23 +43,25 @@ from sorites.metrics import paired_interval, wilson_interval
 from sorites.sources.decode import decode
 
 NAME = "control.jsonl"
+# Attempts per photograph.
 TRIES = 5
+# Images between calibrations.
 CALIBRATE_EVERY = 20
 
 
 @dataclass
 class Judge:
-    """A model with its labels and a scorer that needs no fit."""
+    """A classifier with its labels and a scorer that needs no fit."""
 
     model: Model
     scorer: Any
     labels: tuple[str, ...]
 
     def __call__(self, image: ImageU8, label: str) -> Answer:
-        """Return what the model says of a photograph of a class."""
+        """Return the model's answer for a photograph of a class."""
         outputs = self.model([image])
         if outputs.logits is None:
-            raise SoritesError(f"{self.model.name} gives no logits; control needs a classifier")
+            raise SoritesError(f"{self.model.name} has no logits; control needs a classifier")
         logits = outputs.logits[0].astype(np.float64)
         shares = np.exp(logits - logits.max())
         ood = float(self.scorer(outputs)[0])
@@ -67,20 +69,20 @@ class Judge:
 
 
 def judge(model: str, scorer: str, labels: tuple[str, ...]) -> Judge:
-    """Return a judge by names."""
-    made = core.model(model)
-    known = made.labels or labels
-    missing = set(labels) - set(known) if made.labels else set()
+    """Return a judge from the names of a model and a scorer."""
+    loaded = core.model(model)
+    model_labels = loaded.labels or labels
+    missing = set(labels) - set(model_labels) if loaded.labels else set()
     if missing:
-        raise SoritesError(f"{model} does not know the class {min(missing)}; name a model of these classes")
-    return Judge(made, core.scorer(scorer), tuple(known))
+        raise SoritesError(
+            f"{model} does not have the class {min(missing)}; choose a model with these classes"
+        )
+    return Judge(loaded, core.scorer(scorer), tuple(model_labels))
 
 
 @dataclass
 class Rig:
-    """Screen, lamps and camera that take one photograph at a time and ask the judge; what was asked
-    before is remembered.
-    """
+    """Screen, lamps and camera that take photographs one at a time and ask the judge; answers are cached."""
 
     screen: Screen
     lamps: Lamps | NoLamps
@@ -119,7 +121,7 @@ class Rig:
             try:
                 self.camera.set(params)
                 photo = self.camera.shoot()
-                wrong = agree(params, exif_of(photo))
+                wrong = differences(params, exif_of(photo))
                 if not wrong or not exif_of(photo).keys() - {"taken"}:
                     return straightened(opened(photo), self._matrix, self._shown[1], (wide, high))
                 raise CameraError("; ".join(wrong))
@@ -133,9 +135,7 @@ class Rig:
 
 @dataclass
 class Replay:
-    """The photographs of a finished capture in the place of a camera: policies are compared without
-    shooting again.
-    """
+    """A finished capture in place of a camera, to compare policies without shooting again."""
 
     folder: CaptureFolder
     judge: Judge
@@ -167,7 +167,7 @@ class Replay:
 
 @dataclass(frozen=True)
 class Plan:
-    """The plan of a comparison: images, lights, the grid, policies and the fixed setting."""
+    """The plan of a comparison: images, grid, policies, the fixed setting and lights."""
 
     held: Sequence[Reference]
     grid: Grid
@@ -182,27 +182,35 @@ class Plan:
         """The manual settings."""
         return [{**params, "mode": "manual"} for params in self.grid.manual]
 
+    @property
+    def max_shots(self) -> int:
+        """The number of photographs if every setting and automatic exposure are taken."""
+        return len(self.held) * len(self.lights) * (len(self.settings) + 1)
+
     def teaches(self, reference: Reference) -> bool:
-        """Return whether an image is one that the aggregate policy learns from."""
+        """Return whether the aggregate policy learns from an image."""
         return int.from_bytes(digest(reference.id, "control", size=4), "big") / 2**32 < self.teach
 
 
 def compare(plan: Plan, rig: Rig | Replay) -> tuple[pl.DataFrame, list[str]]:
-    """Try every policy on every judged image under every light; return one row per policy and
-    light, and notes.
+    """Try every policy on every evaluated image under every light; return one row per policy and light,
+    and notes.
     """
-    judged = [reference for reference in plan.held if not plan.teaches(reference)]
-    taught = [reference for reference in plan.held if plan.teaches(reference)]
-    if not judged or ("aggregate" in plan.names and not taught):
+    evaluated = [reference for reference in plan.held if not plan.teaches(reference)]
+    teaching = [reference for reference in plan.held if plan.teaches(reference)]
+    if not evaluated or ("aggregate" in plan.names and not teaching):
         raise SoritesError(
-            f"{len(plan.held)} images are too few to teach and to judge; take more with --limit"
+            f"{len(plan.held)} images are too few to teach and evaluate; increase {option('limit', 'N')}"
         )
-    rows, notes = [], [f"{len(judged)} images are judged, {len(taught)} others teach the aggregate policy"]
+    rows, notes = (
+        [],
+        [f"{len(evaluated)} images are evaluated, {len(teaching)} others teach the aggregate policy"],
+    )
     for light in plan.lights:
-        made = _policies(plan, rig, light, taught, notes)
-        for reference in judged:
+        by_name = _policies(plan, rig, light, teaching, notes)
+        for reference in evaluated:
             shoot = rig.at(reference, light)
-            for name, policy in made.items():
+            for name, policy in by_name.items():
                 outcome: Outcome = policy(shoot, plan.settings)
                 rows.append(
                     {
@@ -217,59 +225,59 @@ def compare(plan: Plan, rig: Rig | Replay) -> tuple[pl.DataFrame, list[str]]:
 
 
 def _policies(
-    plan: Plan, rig: Rig | Replay, light: str, taught: Sequence[Reference], notes: list[str]
+    plan: Plan, rig: Rig | Replay, light: str, teaching: Sequence[Reference], notes: list[str]
 ) -> dict[str, Policy]:
-    made: dict[str, Policy] = {}
+    by_name: dict[str, Policy] = {}
     for name in plan.names:
         if name == "fixed":
-            made[name] = policies.fixed(plan.setting)
+            by_name[name] = policies.fixed(plan.setting)
         elif name == "aggregate":
             answers = {
-                key_of(params): [rig.at(reference, light)(params) for reference in taught]
+                key_of(params): [rig.at(reference, light)(params) for reference in teaching]
                 for params in plan.settings
             }
             best = policies.best_of(answers, plan.settings)
-            spent = len(taught) * len(plan.settings)
+            shots = len(teaching) * len(plan.settings)
             notes.append(
-                f"lamp {light}: best for {len(taught)} images is {in_words(best)}, found with {spent} shots"
+                f"lamp {light}: best setting for {len(teaching)} images is {in_words(best)} ({shots} shots)"
             )
-            made[name] = policies.fixed(best)
+            by_name[name] = policies.fixed(best)
         else:
-            made[name] = policies.PLAIN[name]
-    return made
+            by_name[name] = policies.PLAIN[name]
+    return by_name
 
 
 def summary(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return accuracy with its interval, n, shots per image and the gain over automatic exposure,
-    per policy and light.
+    """Return accuracy with its interval, n, shots per image and the gain over automatic exposure, per policy
+    and light.
 
-    Automatic exposure has no gain over itself: null.
+    The gain of automatic exposure itself is null.
     """
     base = rows.filter(pl.col("policy") == "auto").select("light", "sample", base="right")
     joined = rows.join(base, on=["light", "sample"], how="left")
     gain = pl.col("right").cast(pl.Float64) - pl.col("base").cast(pl.Float64)
-    told = joined.group_by("light", "policy", maintain_order=True).agg(
+    table = joined.group_by("light", "policy", maintain_order=True).agg(
         accuracy=pl.col("right").mean(),
         n=pl.len(),
         shots=pl.col("shots").mean(),
         gain=gain.mean(),
         apart=gain.abs().mean(),
     )
-    told = told.with_columns(**wilson_interval(pl.col("accuracy"), pl.col("n")))
+    table = table.with_columns(**wilson_interval(pl.col("accuracy"), pl.col("n")))
     bounds = paired_interval(pl.col("gain"), pl.col("apart"), pl.col("apart"), pl.col("n"))
-    told = told.with_columns(gain_low=bounds["low"], gain_high=bounds["high"])
+    table = table.with_columns(gain_low=bounds["low"], gain_high=bounds["high"])
     gains = [
         pl.when(pl.col("policy") != "auto").then(pl.col(name)).alias(name)
         for name in ("gain", "gain_low", "gain_high")
     ]
-    told = told.with_columns(gains)
-    return told.select(
+    table = table.with_columns(gains)
+    return table.select(
         "light", "policy", "accuracy", "low", "high", "n", "shots", "gain", "gain_low", "gain_high"
     )
 
 
 def remembered(out: Path) -> dict[tuple[str, str, str], Answer]:
-    """Return the answers that a folder's log holds."""
+    """Return the answers in a folder's log."""
     return {
         (line["sample"], line["light"], line["setting"]): Answer(
             line["right"], line["confidence"], line["ood"]
@@ -279,7 +287,7 @@ def remembered(out: Path) -> dict[tuple[str, str, str], Answer]:
     }
 
 
-# Compare policies as typed: open the devices, try the policies, write the table.
+# Running a comparison
 
 
 FACTS = "control.json"
@@ -287,7 +295,7 @@ FACTS = "control.json"
 
 @dataclass(frozen=True)
 class Control:
-    """The arguments of a comparison of policies, as typed."""
+    """Arguments of a comparison of policies."""
 
     job: Job
     model: str
@@ -299,35 +307,41 @@ class Control:
 def control(
     wanted: Control, say: Callable[[str], None], bar: Bar | None = None
 ) -> tuple[pl.DataFrame, list[str]]:
-    """Compare policies; a folder that was begun with another model or scorer is refused."""
+    """Compare policies with real or virtual devices.
+
+    Args:
+        wanted: The arguments.
+        say: Receives messages for the operator.
+        bar: Progress display.
+
+    Returns:
+        One row per policy and light, and notes.
+
+    Raises:
+        SoritesError: The folder was started with another model or scorer.
+    """
     job, names = wanted.job, checked_names(wanted.names)
-    folder, held = job.folder(), job.held()
-    settings = [{**params, "mode": "manual"} for params in folder.grid.manual]
-    fixed = (
-        _setting(wanted.setting) if wanted.setting else by_exposure(settings)[len(by_exposure(settings)) // 2]
-    )
-    plan = Plan(held, folder.grid, names, fixed, folder.grid.lights)
+    folder, references = job.folder(), job.held()
+    plan = _plan(references, folder.grid, names, wanted.setting)
     with locked(job.out, "control", LOCK):
-        _same(job.out, {"model": wanted.model, "scorer": wanted.scorer, "side": job.side})
-        asked = judge(wanted.model, wanted.scorer, tuple(sorted({reference.folder for reference in held})))
-        devices = open_devices(job.wanted, stage_of(held), port=job.port)
+        _check_same(job.out, {"model": wanted.model, "scorer": wanted.scorer, "side": job.side})
+        judge_ = judge(
+            wanted.model, wanted.scorer, tuple(sorted({reference.folder for reference in references}))
+        )
+        devices = open_devices(job.wanted, stage_of(references), port=job.port)
         log = logs.Log(job.out / NAME)
         try:
             if devices.virtual is None or devices.virtual.tv is None:
-                say(f"open this link on the screen, full screen: {devices.screen.url}")
+                say(f"open this link full screen on the screen: {devices.screen.url}")
                 devices.screen.show("start", None, wait=job.options.patience_s)
             devices.camera.prepare()
-            tick = (
-                bar("photographs", len(held) * len(plan.lights) * (len(settings) + 1))
-                if bar
-                else lambda n: None
-            )
+            tick = bar("photographs", plan.max_shots) if bar else lambda n: None
             rig = Rig(
                 devices.screen,
                 devices.lamps,
                 devices.camera,
-                stage_of(held),
-                asked,
+                stage_of(references),
+                judge_,
                 log,
                 remembered(job.out),
                 tick,
@@ -343,41 +357,42 @@ def control(
 def replayed(wanted: Control, captured: Path, bar: Bar | None = None) -> tuple[pl.DataFrame, list[str]]:
     """Compare policies on the photographs of a finished capture."""
     folder = open_folder(captured)
-    held = [
+    references = [
         Reference(name, name.partition("/")[0], name.partition("/")[2], functools.partial(decode, path))
         for name, path in images_of(folder)
     ]
-    names = checked_names(wanted.names)
-    settings = [{**params, "mode": "manual"} for params in folder.grid.manual]
-    fixed = (
-        _setting(wanted.setting) if wanted.setting else by_exposure(settings)[len(by_exposure(settings)) // 2]
-    )
-    asked = judge(wanted.model, wanted.scorer, tuple(sorted({reference.folder for reference in held})))
-    tick = (
-        bar("answers", len(held) * len(folder.grid.lights) * (len(settings) + 1)) if bar else lambda n: None
-    )
-    plan = Plan(held, folder.grid, names, fixed, folder.grid.lights)
-    table, notes = compare(plan, Replay(folder, asked, tick=tick))
+    plan = _plan(references, folder.grid, checked_names(wanted.names), wanted.setting)
+    judge_ = judge(wanted.model, wanted.scorer, tuple(sorted({reference.folder for reference in references})))
+    tick = bar("answers", plan.max_shots) if bar else lambda n: None
+    table, notes = compare(plan, Replay(folder, judge_, tick=tick))
     write_bytes(table.write_csv().encode(), wanted.job.out / "control.csv")
     return table, notes
 
 
-def _same(out: Path, facts: dict[str, object]) -> None:
+def _plan(references: Sequence[Reference], grid: Grid, names: tuple[str, ...], setting: str | None) -> Plan:
+    """Return a plan; the fixed setting is the middle exposure of the grid by default."""
+    by_light = by_exposure([{**params, "mode": "manual"} for params in grid.manual])
+    fixed = _setting(setting) if setting else by_light[len(by_light) // 2]
+    return Plan(references, grid, names, fixed, grid.lights)
+
+
+def _check_same(out: Path, facts: dict[str, object]) -> None:
     file = out / FACTS
     if file.exists() and json.loads(file.read_text(encoding="utf-8")) != facts:
         raise SoritesError(
-            f"{out} holds a comparison with another model, scorer or size ({file}); choose another --out DIR"
+            f"{out} contains a comparison with another model, scorer or size ({file}); choose another"
+            f" {option('out', 'DIR')}"
         )
     write_bytes(json.dumps(facts).encode(), file)
 
 
 def _setting(text: str) -> Params:
-    """Return a setting that was typed as ISO,SHUTTER,APERTURE."""
+    """Parse a setting ``ISO,SHUTTER,APERTURE``."""
     parts = text.split(",")
     if len(parts) != 3:
-        raise SoritesError(f"--setting wants ISO,SHUTTER,APERTURE, such as 250,1/60,f5.0; got {text!r}")
+        raise SoritesError(f"setting: expected ISO,SHUTTER,APERTURE such as 250,1/60,f5.0, got {text!r}")
     values = {
-        key: checked(key, part, "--setting")
+        key: checked(key, part, "setting")
         for key, part in zip(("iso", "shutter", "aperture"), parts, strict=True)
     }
     return {**values, "mode": "manual"}

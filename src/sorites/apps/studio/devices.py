@@ -1,6 +1,4 @@
-"""Open devices by the words typed for them: ``virtual``, ``ccapi:URL``, ``ptp``, ``hue:IP``,
-``hue1:IP``, ``none``.
-"""
+"""Open, find and describe devices: ``virtual``, ``ccapi:URL``, ``ptp``, ``hue:IP``, ``hue1:IP``, ``none``."""
 
 from __future__ import annotations
 
@@ -18,18 +16,19 @@ from sorites.apps.studio.serving import LOOPBACK
 from sorites.apps.studio.virtual.studio import MEGAPIXELS, VirtualStudio, build
 from sorites.core.camera_grid import Grid
 from sorites.core.errors import SoritesError, UnknownName
+from sorites.core.messages import command, option
 
 CAMERAS, LAMPS = ("ccapi:URL", "ptp", "virtual"), ("hue:IP", "hue1:IP", "virtual", "none")
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """The arguments about the devices, as typed."""
+    """Which devices to open, and how."""
 
     camera: str = "virtual"
     lamps: str = "virtual"
     browser: bool = False
-    """True where a browser opens the screen's page even if the camera is virtual."""
+    """Whether a browser opens the screen's page although the camera is virtual."""
     place: str = "centre"
     bind: str = LOOPBACK
     fingerprint: str | None = None
@@ -42,7 +41,7 @@ class Wanted:
 
 @dataclass
 class Devices:
-    """The devices of a capture, opened."""
+    """The open devices of a capture."""
 
     screen: Screen
     lamps: Lamps | NoLamps
@@ -50,7 +49,6 @@ class Devices:
     virtual: VirtualStudio | None = None
 
     def close(self) -> None:
-        """Release all devices."""
         self.camera.close()
         self.lamps.close()
         self.screen.stop()
@@ -59,7 +57,14 @@ class Devices:
 
 
 def open_devices(wanted: Wanted, stage: tuple[int, int], token: str | None = None, port: int = 0) -> Devices:
-    """Open screen, lamps and camera; what is virtual is started."""
+    """Open screen, lamps and camera, and start virtual devices.
+
+    Args:
+        wanted: The devices.
+        stage: Width and height of the area for images, in pixels of the screen.
+        token: Secret of the screen's link; a new one by default.
+        port: Port of the screen; any free one by default.
+    """
     check_specs(wanted)
     screen = Screen(wanted.place, wanted.bind, port, token)
     virtual: VirtualStudio | None = None
@@ -84,7 +89,7 @@ def open_devices(wanted: Wanted, stage: tuple[int, int], token: str | None = Non
 
 
 def check_specs(wanted: Wanted) -> None:
-    """Refuse devices of unknown kinds before anything is opened."""
+    """Raise an error for unknown kinds of devices."""
     if wanted.camera not in ("ptp", "virtual") and not wanted.camera.startswith("ccapi:"):
         raise UnknownName(
             "camera",
@@ -102,7 +107,6 @@ def check_specs(wanted: Wanted) -> None:
 
 
 def open_camera(spec: str, fingerprint: str | None = None, virtual: VirtualStudio | None = None) -> Camera:
-    """Connect to a camera."""
     if spec == "ptp":
         from sorites.apps.studio.ptp import PtpCamera
 
@@ -116,7 +120,6 @@ def open_camera(spec: str, fingerprint: str | None = None, virtual: VirtualStudi
 
 
 def open_lamps(wanted: Wanted, virtual: VirtualStudio | None = None) -> Lamps | NoLamps:
-    """Connect to the lamps."""
     kind, _, host = wanted.lamps.partition(":")
     if kind == "none":
         return NoLamps()
@@ -131,15 +134,13 @@ def open_lamps(wanted: Wanted, virtual: VirtualStudio | None = None) -> Lamps | 
             0.0,
             wanted.only,
         )
-    kept = kept_key(host)
-    if "key" not in kept:
-        raise SoritesError(
-            f"the bridge at {host} does not know us yet. Type: sorites studio check --lamps {wanted.lamps}"
-            " --pair"
-        )
-    http, _ = client(host, kind == "hue", wanted.fingerprint or kept.get("fingerprint"))
+    stored = kept_key(host)
+    if "key" not in stored:
+        pairing = command("studio check", lamps=wanted.lamps, pair=True)
+        raise SoritesError(f"the bridge at {host} is not paired yet. Run: {pairing}")
+    http, _ = client(host, kind == "hue", wanted.fingerprint or stored.get("fingerprint"))
     try:
-        bridge = HueV2(http, kept["key"]) if kind == "hue" else HueV1(http, kept["key"])
+        bridge = HueV2(http, stored["key"]) if kind == "hue" else HueV1(http, stored["key"])
         return Lamps(bridge, wanted.look, wanted.settle_s, wanted.only)
     except BaseException:
         http.close()
@@ -147,32 +148,32 @@ def open_lamps(wanted: Wanted, virtual: VirtualStudio | None = None) -> Lamps | 
 
 
 def paired(lamps: str, say: Callable[[str], None], wait: float = 30.0) -> str:
-    """Pair with a bridge by its link button, keep the key, and return the fingerprint of its
-    certificate ("" without one).
+    """Pair with a bridge by its link button and store the key.
+
+    Returns:
+        The fingerprint of its certificate, empty without one.
     """
     from sorites.apps.studio.hue import client, keep_key, pair
 
     kind, _, host = lamps.partition(":")
-    http, found = client(host, kind == "hue")
+    http, fingerprint = client(host, kind == "hue")
     try:
-        keep_key(host, pair(http, wait, say), found)
+        keep_key(host, pair(http, wait, say), fingerprint)
     finally:
         http.close()
-    return found or ""
+    return fingerprint or ""
 
 
-# Devices found in the local network: SSDP asks all for cameras that speak CCAPI, and for Hue bridges.
-
+# Discovery in the local network by SSDP
 
 GROUP = ("239.255.255.250", 1900)
 CANON = "urn:schemas-canon-com:service:ICPO-CameraControlAPIService:1"
 ROOT = "ssdp:all"
 _LOCATION = re.compile(r"^location:\s*(\S+)", re.I | re.M)
-# The most answers that are read.
-MOST = 200
+MAX_ANSWERS = 200
 
 
-def _question(target: str, seconds: int) -> bytes:
+def _search_request(target: str, seconds: int) -> bytes:
     lines = (
         "M-SEARCH * HTTP/1.1",
         f"HOST: {GROUP[0]}:{GROUP[1]}",
@@ -186,77 +187,75 @@ def _question(target: str, seconds: int) -> bytes:
 
 
 def answers(targets: Iterable[str], seconds: float = 3.0, group: tuple[str, int] = GROUP) -> list[str]:
-    """Ask all devices of the network, and return what they answer within the time."""
-    found: list[str] = []
+    """Send a multicast search to the network and return the answers that arrive in time."""
+    texts: list[str] = []
     end = time.monotonic() + seconds
-    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
-        asking.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, 2)
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, 2)
         for target in targets:
-            asking.sendto(_question(target, max(1, int(seconds))), group)
-        while (left := end - time.monotonic()) > 0 and len(found) < MOST:
-            asking.settimeout(left)
-            found.append(asking.recv(4096).decode("latin-1"))
-    return found
+            sock.sendto(_search_request(target, max(1, int(seconds))), group)
+        while (remaining := end - time.monotonic()) > 0 and len(texts) < MAX_ANSWERS:
+            sock.settimeout(remaining)
+            texts.append(sock.recv(4096).decode("latin-1"))
+    return texts
 
 
-def cameras(said: Iterable[str]) -> list[str]:
-    """Return the addresses of descriptions of cameras that speak CCAPI."""
-    return _places(text for text in said if "cameracontrolapi" in text.lower())
+def cameras(texts: Iterable[str]) -> list[str]:
+    """Return the description URLs of CCAPI cameras."""
+    return _locations(text for text in texts if "cameracontrolapi" in text.lower())
 
 
-def bridges(said: Iterable[str]) -> list[str]:
+def bridges(texts: Iterable[str]) -> list[str]:
     """Return the addresses of Hue bridges."""
-    places = _places(text for text in said if "hue-bridgeid" in text.lower() or "ipbridge" in text.lower())
-    return sorted({re.sub(r"^\w+://([^/:]+).*$", r"\1", place) for place in places})
+    locations = _locations(
+        text for text in texts if "hue-bridgeid" in text.lower() or "ipbridge" in text.lower()
+    )
+    return sorted({re.sub(r"^\w+://([^/:]+).*$", r"\1", location) for location in locations})
 
 
-def _places(said: Iterable[str]) -> list[str]:
-    return sorted({place[1] for text in said if (place := _LOCATION.search(text))})
+def _locations(texts: Iterable[str]) -> list[str]:
+    return sorted({match[1] for text in texts if (match := _LOCATION.search(text))})
 
 
 def access_url(description: str) -> str | None:
-    """Return the base address of a camera from its description (XML), read without an XML parser:
-    only one element is needed.
-    """
-    found = re.search(r"X_accessURL[^>]*>\s*(https?://[^<\s]+)", description)
-    return found[1] if found else None
+    """Return the base address of a camera from its XML description."""
+    match = re.search(r"X_accessURL[^>]*>\s*(https?://[^<\s]+)", description)
+    return match[1] if match else None
 
 
-# Write the text of ``sorites studio check``: the devices, how much of the grid they can take, and what to
-# do first.
-
-
+# Descriptions of devices
 def found_devices(seconds: float = 3.0) -> Iterator[str]:
-    """Say which devices are in the network and on USB."""
-    said = answers((CANON, ROOT), seconds)
-    for place in cameras(said):
-        yield f"camera (CCAPI): {_base(place)}  --camera ccapi:{_base(place)}"
-    for host in bridges(said):
-        yield f"Hue bridge: {host}  --lamps hue:{host}"
+    """Yield lines about the devices in the network and on USB."""
+    texts = answers((CANON, ROOT), seconds)
+    for location in cameras(texts):
+        url = _base(location)
+        yield f"camera (CCAPI): {url}  {option('camera', f'ccapi:{url}')}"
+    for host in bridges(texts):
+        yield f"Hue bridge: {host}  {option('lamps', f'hue:{host}')}"
     try:
         from sorites.apps.studio.ptp import cameras_on_usb
 
         for model in cameras_on_usb():
-            yield f"camera (USB): {model}  --camera ptp"
+            yield f"camera (USB): {model}  {option('camera', 'ptp')}"
     except SoritesError as error:
         yield f"USB was not searched: {error}"
 
 
-def _base(place: str) -> str:
-    """Return the address of a camera from its description, or that of the description itself if it
-    cannot be read.
+def _base(location: str) -> str:
+    """Return the address of a camera from its description, or the description's own address if it cannot
+    be read.
     """
     import httpx
 
     try:
-        text = httpx.get(place, timeout=5.0, trust_env=False).text
+        text = httpx.get(location, timeout=5.0, trust_env=False).text
     except httpx.HTTPError:
         text = ""
-    return (access_url(text) or place.rpartition("/upnp/")[0] or place).removesuffix("/ccapi")
+    return (access_url(text) or location.rpartition("/upnp/")[0] or location).removesuffix("/ccapi")
 
 
 def camera_lines(camera: Camera, grid: Grid) -> Iterator[str]:
-    """Say which camera it is and how much of the grid it can take."""
+    """Yield lines about the camera and how many settings of the grid it supports."""
     about = camera.about()
     facts = {
         "model": about.model,
@@ -268,19 +267,19 @@ def camera_lines(camera: Camera, grid: Grid) -> Iterator[str]:
     yield from (f"  {key:<9}{value or 'not reported'}" for key, value in facts.items())
     ability = dict(about.ability)
     for key in KEYS:
-        spelled = [text for text in ability.get(key, ()) if parsed(key, text)]
-        if spelled:
-            yield f"  {KEYS[key]:<9}{len(spelled)} values, {spelled[0]} to {spelled[-1]}"
+        values = [text for text in ability.get(key, ()) if parsed(key, text)]
+        if values:
+            yield f"  {KEYS[key]:<9}{len(values)} values, {values[0]} to {values[-1]}"
         else:
             yield f"  {KEYS[key]:<9}cannot be set now. {_remedy(key, about.mode)}"
-    wrong = [
+    unsupported = [
         params
         for params in grid.manual
         if any(nearest(key, float(params[key]), ability.get(key, ())) is None for key in KEYS)
     ]
-    yield f"  grid     {len(grid.manual) - len(wrong)} of {len(grid.manual)} settings can be taken" + (
-        f"; not {in_words({**wrong[0], 'mode': 'manual'})}{' and more' if len(wrong) > 1 else ''}"
-        if wrong
+    yield f"  grid     {len(grid.manual) - len(unsupported)} of {len(grid.manual)} settings are supported" + (
+        f"; not {in_words({**unsupported[0], 'mode': 'manual'})}{' and more' if len(unsupported) > 1 else ''}"
+        if unsupported
         else ""
     )
 
@@ -288,11 +287,11 @@ def camera_lines(camera: Camera, grid: Grid) -> Iterator[str]:
 def _remedy(key: str, mode: str) -> str:
     if key in ("shutter", "aperture") and mode.lower() not in ("m", "manual", ""):
         return f"The mode is {mode!r}: turn the mode dial to M"
-    return "Is the lens mounted, is the mode dial at M, is a menu open on the camera?"
+    return "Check that the lens is mounted, the mode dial is at M, and no menu is open"
 
 
 def lamp_lines(wanted: Wanted, virtual: VirtualStudio | None) -> Iterator[str]:
-    """Switch the lamps on and off, and say what they answered."""
+    """Switch the lamps on and off, and yield lines about the states read back."""
     lamps = open_lamps(wanted, virtual)
     try:
         for light in ("on", "off"):
@@ -303,7 +302,7 @@ def lamp_lines(wanted: Wanted, virtual: VirtualStudio | None) -> Iterator[str]:
 
 
 def check(wanted: Wanted, grid: Grid, virtual: VirtualStudio | None) -> Iterator[str]:
-    """Describe the named camera and lamps, and what they can do."""
+    """Yield lines about the camera and the lamps, and what they support."""
     yield (
         "camera"
         f" {wanted.camera.partition('@')[0] if '@' not in wanted.camera else wanted.camera.split(':')[0]}"

@@ -1,7 +1,4 @@
-"""Switch lamps on or off and read back that they followed.
-
-A lamp that does not is asked again, then a person is.
-"""
+"""Switch lamps on or off and verify it by reading their states back, with retries."""
 
 from __future__ import annotations
 
@@ -13,33 +10,32 @@ from typing import Protocol
 from sorites.core.errors import SoritesError
 
 TRIES = 3
-# The seconds that a lamp may take until the bridge says that it followed.
+# Seconds until the bridge must report the new state.
 READ_BACK_S = 3.0
-# The most by which a brightness read back may differ from the one asked for, in percent: bridges
-# round to 254 steps.
-NEAR = 2.0
+# Tolerance of the brightness read back, in percent points; bridges round to 254 levels.
+BRIGHTNESS_TOLERANCE = 2.0
 
 
 class LampError(SoritesError):
-    """The lamps do not do what they were asked."""
+    """The lamps did not follow a request."""
 
 
 @dataclass(frozen=True)
 class Look:
-    """The look of lamps that are on: brightness in percent, colour temperature in kelvin."""
+    """Brightness in percent and colour temperature in kelvin of lamps that are on."""
 
     brightness: float = 100.0
     kelvin: float = 4000.0
 
     @property
     def mired(self) -> int:
-        """The colour temperature in mired, as bridges take it."""
+        """The colour temperature in mired."""
         return round(min(500.0, max(153.0, 1e6 / self.kelvin)))
 
 
 @dataclass(frozen=True)
 class LampState:
-    """The state of one lamp as a bridge reports it."""
+    """State of one lamp as reported by a bridge."""
 
     name: str
     on: bool
@@ -48,38 +44,42 @@ class LampState:
 
 
 class Bridge(Protocol):
-    """A bridge of lamps."""
+    """Contract of a bridge of lamps."""
 
     def states(self) -> Mapping[str, LampState]:
-        """Return every lamp by its id."""
+        """Return every lamp by id."""
 
     def put(self, lamp: str, on: bool, look: Look) -> None:
-        """Ask one lamp to be on or off."""
+        """Switch one lamp on or off."""
 
     def close(self) -> None:
         """End the connection."""
 
 
 class Lamps:
-    """All lamps of a bridge, or those named, as one light.
+    """All lamps of a bridge, or the named ones, as one light.
 
-    ``settle_s`` is how long their light takes to become steady.
+    Args:
+        bridge: The bridge.
+        look: Brightness and colour of lamps that are on.
+        settle_s: Seconds until their light is steady.
+        only: Ids or names of the lamps to use; all by default.
     """
 
     def __init__(self, bridge: Bridge, look: Look, settle_s: float = 2.0, only: tuple[str, ...] = ()) -> None:
         self._bridge, self._look, self._settle_s = bridge, look, settle_s
-        known = bridge.states()
-        self.ids = tuple(id_ for id_, state in known.items() if not only or {id_, state.name} & set(only))
+        states = bridge.states()
+        self.ids = tuple(id_ for id_, state in states.items() if not only or {id_, state.name} & set(only))
         if not self.ids:
-            named = ", ".join(state.name for state in known.values()) or "none"
+            available = ", ".join(state.name for state in states.values()) or "none"
             raise SoritesError(
-                f"the bridge has no lamp named {', '.join(only) or 'anything'}; it has {named}"
+                f"the bridge has no lamp named {', '.join(only) or 'anything'}; it has {available}"
             )
         self._light = ""
 
     def set(self, light: str) -> Mapping[str, LampState]:
-        """Bring the lamps to "on" or "off", wait until the bridge says so and their light is
-        steady, and return their states.
+        """Switch the lamps "on" or "off", wait until the bridge reports it and the light is steady, and
+        return their states.
         """
         changed = light != self._light
         for _ in range(TRIES if changed else 1):
@@ -94,11 +94,12 @@ class Lamps:
                 return states
             changed = True
         self._light = ""
-        lost = ", ".join(
+        failing = ", ".join(
             state.name for id_, state in self._bridge.states().items() if not self._follows(id_, state, light)
         )
         raise LampError(
-            f"the lamps do not go {light}: {lost}. Is their wall switch on, are they in reach of the bridge?"
+            f"these lamps did not switch {light}: {failing}. Check their wall switch and distance to the"
+            " bridge"
         )
 
     def _read_back(self, light: str) -> Mapping[str, LampState] | None:
@@ -114,7 +115,7 @@ class Lamps:
     def _follows(self, id_: str, state: LampState, light: str) -> bool:
         if id_ not in self.ids:
             return True
-        bright = abs(state.brightness - self._look.brightness) <= NEAR
+        bright = abs(state.brightness - self._look.brightness) <= BRIGHTNESS_TOLERANCE
         return state.reachable and (state.on and bright if light == "on" else not state.on)
 
     def close(self) -> None:
@@ -123,7 +124,7 @@ class Lamps:
 
 
 class NoLamps:
-    """A room without lamps to switch: the states are empty."""
+    """A room without controllable lamps; states are empty."""
 
     def set(self, light: str) -> Mapping[str, LampState]:
         """Do nothing."""

@@ -1,7 +1,6 @@
-"""The calibration image, a grid of ArUco markers, and the homography from screen to frame that a
-photograph of it gives.
+"""Calibration board of ArUco markers, the homography from screen to frame, and rectification of photographs.
 
-Coordinates are those of pixel centres: a marker drawn from pixel 10 on has its corner at 9.5.
+Coordinates refer to pixel centres: a marker drawn from pixel 10 on has its corner at 9.5.
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ from sorites.core.errors import MissingExtra
 
 Matrix = NDArray[np.float64]
 COLUMNS, ROWS = 5, 4
-# The fewest markers from which a homography is taken.
-FEWEST = 6
-# Warnings begin where opposite sides differ by this share, edges are this many pixels wide, or
-# corners lie this far off (px).
-TILTED, SOFT, OFF = 0.05, 3.0, 1.5
+# Minimum markers for a homography.
+MIN_MARKERS = 6
+# Thresholds of warnings: relative difference of opposite sides, width of edges in px, distance of corners in
+# px.
+MAX_TILT, MAX_EDGE_PX, MAX_OFF_PX = 0.05, 3.0, 1.5
 
 
 def vision() -> Any:
-    """Return OpenCV, or say how to install it."""
+    """Return OpenCV."""
     try:
         import cv2
     except ImportError as error:
@@ -41,9 +40,7 @@ def vision() -> Any:
 
 @dataclass(frozen=True)
 class Board:
-    """The markers on the screen: where their corners are by marker, in pixels of the board, and the
-    board's image.
-    """
+    """The markers on the screen: size, corners by marker in pixels of the board, and the board as PNG."""
 
     size: tuple[int, int]
     corners: dict[int, Matrix]
@@ -56,7 +53,7 @@ def _dictionary() -> Any:
 
 
 def board(width: int, height: int) -> Board:
-    """Draw markers on grey over a part of the screen, bright enough to be found and too dark to glare."""
+    """Draw markers on grey, bright enough to be found and dark enough not to glare."""
     cv2, dictionary = vision(), _dictionary()
     page = np.full((height, width), 190, np.uint8)
     cell = min(width // COLUMNS, height // ROWS)
@@ -78,43 +75,46 @@ def board(width: int, height: int) -> Board:
 
 @dataclass(frozen=True)
 class Found:
-    """The result of reading a photograph of the board.
+    """Result of locating the board in a photograph.
 
-    ``matrix`` takes pixels of the screen to pixels of the frame.
+    Attributes:
+        matrix: Homography from pixels of the screen to pixels of the frame.
+        frame: Width and height of the frame.
+        markers: Number of markers found.
     """
 
     matrix: Matrix
     frame: tuple[int, int]
     markers: int
     off_px: float
-    """The median distance of corners from where the matrix puts them, in pixels of the frame."""
+    """Median reprojection error of the corners, in pixels of the frame."""
     warnings: tuple[str, ...]
 
 
 def locate(frame: ImageU8, shown: Board, placed: Matrix) -> Found:
-    """Find the markers in a photograph of a board; ``placed`` takes pixels of the board to pixels
-    of the screen.
+    """Find the markers of a board in a photograph; ``placed`` maps pixels of the board to pixels of the
+    screen.
     """
     cv2 = vision()
     grey = cv2.cvtColor(np.ascontiguousarray(frame), cv2.COLOR_RGB2GRAY)
-    known = _detect(grey, shown)
-    if len(known) < FEWEST:
+    corners = _detect(grey, shown)
+    if len(corners) < MIN_MARKERS:
         raise CameraError(
-            f"only {len(known)} of {len(shown.corners)} markers are in the image:"
-            f" {_why_few(grey, len(known))}"
+            f"only {len(corners)} of {len(shown.corners)} markers are in the image:"
+            f" {_why_few(grey, len(corners))}"
         )
-    ids = sorted(known)
-    there = np.concatenate([known[id_] for id_ in ids])
-    here = moved(placed, np.concatenate([shown.corners[id_] for id_ in ids]))
-    matrix, _ = cv2.findHomography(here, there, cv2.RANSAC, 3.0)
+    ids = sorted(corners)
+    in_frame = np.concatenate([corners[id_] for id_ in ids])
+    on_screen = moved(placed, np.concatenate([shown.corners[id_] for id_ in ids]))
+    matrix, _ = cv2.findHomography(on_screen, in_frame, cv2.RANSAC, 3.0)
     if matrix is None:
         raise CameraError(
-            "no homography follows from the places of the markers; is the image of another screen?"
+            "no homography fits the positions of the markers; check that the photograph shows this screen"
         )
-    off = float(np.median(np.linalg.norm(moved(matrix, here) - there, axis=1)))
+    off = float(np.median(np.linalg.norm(moved(matrix, on_screen) - in_frame, axis=1)))
     size = (frame.shape[1], frame.shape[0])
-    said = _warnings(np.asarray(matrix) @ placed, size, shown, off, len(known), _edge_px(grey, known))
-    return Found(np.asarray(matrix, np.float64), size, len(known), off, tuple(said))
+    warnings = _warnings(np.asarray(matrix) @ placed, size, shown, off, len(corners), _edge_px(grey, corners))
+    return Found(np.asarray(matrix, np.float64), size, len(corners), off, tuple(warnings))
 
 
 def _detect(grey: NDArray[np.uint8], shown: Board) -> dict[int, Matrix]:
@@ -123,36 +123,34 @@ def _detect(grey: NDArray[np.uint8], shown: Board) -> dict[int, Matrix]:
     options.cornerRefinementMethod = cv2.aruco.CORNER_REFINE_SUBPIX
     options.cornerRefinementWinSize = 4
     corners, ids, _ = cv2.aruco.ArucoDetector(_dictionary(), options).detectMarkers(grey)
-    found = zip([] if ids is None else ids.ravel().tolist(), corners, strict=False)
-    return {id_: np.asarray(quad, np.float64).reshape(4, 2) for id_, quad in found if id_ in shown.corners}
+    pairs = zip([] if ids is None else ids.ravel().tolist(), corners, strict=False)
+    return {id_: np.asarray(quad, np.float64).reshape(4, 2) for id_, quad in pairs if id_ in shown.corners}
 
 
 def moved(matrix: Matrix, points: Any) -> Matrix:
-    """Return where a homography takes points (N x 2)."""
+    """Apply a homography to points (N x 2)."""
     points = np.asarray(points, np.float64)
-    seen = np.column_stack([points, np.ones(len(points))]) @ matrix.T
-    return np.asarray(seen[:, :2] / seen[:, 2:], np.float64)
+    homogeneous = np.column_stack([points, np.ones(len(points))]) @ matrix.T
+    return np.asarray(homogeneous[:, :2] / homogeneous[:, 2:], np.float64)
 
 
 def _why_few(grey: NDArray[np.uint8], found: int) -> str:
     level = float(grey.mean())
     if np.percentile(grey, 99) < 30:
-        return "it is too dark. Is the screen on, is the lens cap off?"
+        return "it is too dark. Check that the screen is on and the lens cap is off"
     if level > 235:
         return "it is too bright"
     return (
-        "is the screen cut off, out of focus, or covered?"
+        "check that the screen is not cut off, out of focus or covered"
         if found
-        else "does the camera see the screen, in focus?"
+        else "check that the camera sees the screen, in focus"
     )
 
 
-def _edge_px(grey: NDArray[np.uint8], known: dict[int, Matrix]) -> float:
-    """Return how many pixels the edges of markers take from dark to light, the median of their
-    upper sides.
-    """
+def _edge_px(grey: NDArray[np.uint8], corners: dict[int, Matrix]) -> float:
+    """Return the median width in pixels of the markers' upper edges, from dark to light."""
     cv2, widths = vision(), []
-    for quad in known.values():
+    for quad in corners.values():
         middle, below = (quad[0] + quad[1]) / 2, (quad[2] + quad[3]) / 2
         inward = (below - middle) / np.linalg.norm(below - middle)
         steps = np.arange(-6, 6.01, 0.25)
@@ -173,49 +171,51 @@ def _warnings(
 ) -> list[str]:
     width, height = shown.size
     quad = moved(matrix, np.array([(0, 0), (width, 0), (width, height), (0, height)]) - 0.5)
-    said = []
+    warnings = []
     sides = [float(np.linalg.norm(quad[i] - quad[(i + 1) % 4])) for i in range(4)]
     lean = max(abs(math.log(sides[0] / sides[2])), abs(math.log(sides[1] / sides[3])))
-    if lean > TILTED:
-        said.append(
-            f"the camera is tilted: opposite sides of the screen differ by {100 * lean:.0f} %. Stand it"
-            " straight in front"
+    if lean > MAX_TILT:
+        warnings.append(
+            f"the camera is tilted: opposite sides of the screen differ by {100 * lean:.0f} %. Place it"
+            " straight in front of the screen"
         )
     if (quad < 0).any() or (quad > np.array(size) - 1).any():
-        said.append("the shown area is cut off at the border of the frame. Move the camera back, or zoom out")
+        warnings.append(
+            "the shown area is cut off at the border of the frame. Move the camera back, or zoom out"
+        )
     if markers < len(shown.corners):
-        said.append(f"{len(shown.corners) - markers} of {len(shown.corners)} markers were not found")
-    if edge > SOFT * max(1.0, sides[0] / width):
-        said.append(
+        warnings.append(f"{len(shown.corners) - markers} of {len(shown.corners)} markers were not found")
+    if edge > MAX_EDGE_PX * max(1.0, sides[0] / width):
+        warnings.append(
             f"the image is out of focus: edges are {edge:.1f} px wide. Focus on the screen, then switch"
             " autofocus off"
         )
-    if off > OFF:
-        said.append(
-            f"corners lie {off:.1f} px off a plane: the lens distorts. Use a longer focal length or the"
+    if off > MAX_OFF_PX:
+        warnings.append(
+            f"corners are {off:.1f} px off a plane: the lens distorts. Use a longer focal length or the"
             " camera's correction"
         )
-    return said
+    return warnings
 
 
 def drift(before: Matrix, after: Matrix, area: Sequence[float]) -> float:
-    """Return the most pixels of the frame by which a corner of an area (left, top, width, height) moved."""
+    """Return the largest shift, in pixels of the frame, of the corners of an area (left, top, width,
+    height).
+    """
     left, top, width, height = area
     corners = [(left, top), (left + width, top), (left + width, top + height), (left, top + height)]
     return float(np.linalg.norm(moved(before, corners) - moved(after, corners), axis=1).max())
 
 
-# From the frame of a camera to the image that the screen showed: warped once by Lanczos, cut, at the
-# size of the reference.
-
+# Rectification
 
 QUALITY = 95
 _ORIENTATION = 0x0112
 
 
 def placement(shown: Shown, size: tuple[int, int]) -> Matrix:
-    """Return the matrix that takes pixels of a reference image (width, height) to pixels of the
-    screen that showed it.
+    """Return the matrix from pixels of a reference image (width, height) to pixels of the screen that
+    showed it.
     """
     wide, high = shown.width / size[0], shown.height / size[1]
     return np.array(
@@ -224,13 +224,16 @@ def placement(shown: Shown, size: tuple[int, int]) -> Matrix:
 
 
 def straightened(frame: ImageU8, matrix: Matrix, shown: Shown, size: tuple[int, int]) -> ImageU8:
-    """Cut the shown image out of a frame, at ``size`` (width, height).
+    """Rectify the shown image from a frame, at ``size`` (width, height).
 
-    ``matrix`` takes the screen's pixels to the frame's.
+    If the frame has more pixels than the reference, the warp is finer by a whole factor and its blocks are
+    averaged. This avoids aliasing and averages noise as in a downscaled image.
 
-    Where the frame has more pixels than the reference, the warp is finer by a whole factor and its
-    blocks are averaged, so that nothing is aliased and noise is averaged as in an image that is
-    scaled down.
+    Args:
+        frame: The photograph.
+        matrix: Homography from pixels of the screen to pixels of the frame.
+        shown: Where the image was on the screen.
+        size: Size of the result.
     """
     cv2 = vision()
     whole = matrix @ placement(shown, size)
@@ -244,9 +247,7 @@ def straightened(frame: ImageU8, matrix: Matrix, shown: Shown, size: tuple[int, 
 
 
 def _factor(whole: Matrix, size: tuple[int, int]) -> int:
-    """Return how many pixels of the warp stand for one of the reference, per side: no pixel of the
-    frame is passed over.
-    """
+    """Return the supersampling factor per side at which no pixel of the frame is skipped."""
     corners = moved(whole, [(0, 0), (size[0], 0), (size[0], size[1]), (0, size[1])])
     longest = max(
         np.linalg.norm(corners[0] - corners[1]) / size[0], np.linalg.norm(corners[1] - corners[2]) / size[1]
@@ -255,9 +256,7 @@ def _factor(whole: Matrix, size: tuple[int, int]) -> int:
 
 
 def encoded(image: ImageU8, original: bytes, quality: int = QUALITY) -> bytes:
-    """Return a straightened image as a JPEG file that keeps the EXIF and the colour profile of
-    the photograph.
-    """
+    """Encode a rectified image as JPEG with the EXIF and colour profile of the photograph."""
     with Pillow.open(io.BytesIO(original), formats=("JPEG",)) as opened:
         exif, profile = opened.getexif(), opened.info.get("icc_profile")
         exif.get_ifd(0x8769)

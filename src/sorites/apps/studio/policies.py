@@ -1,8 +1,7 @@
-"""Policies of model-friendly capture: which settings to shoot, and which of the shots to believe,
-from the model's own answers.
+"""Policies of model-friendly capture: which settings to shoot and which shot to trust, from the model's
+answers.
 
-A policy asks a ``Shooter`` for photographs at settings, and returns the answer that it believes and
-how many were shot.
+A policy requests photographs from a ``Shooter`` and returns the trusted answer and the number of shots.
 """
 
 from __future__ import annotations
@@ -15,14 +14,18 @@ from typing import Any
 from sorites.core.camera_grid import Params
 from sorites.core.errors import UnknownName
 
-# The times the search over exposure halves its bracket.
+# Bisection steps over exposure.
 HALVINGS = 3
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The model's answer for one photograph: whether it is right, how sure it is, and how OOD
-    it finds it.
+    """The model's answer for one photograph.
+
+    Attributes:
+        right: Whether it is correct.
+        confidence: Its largest softmax probability.
+        ood: Its OOD score.
     """
 
     right: bool
@@ -30,97 +33,94 @@ class Answer:
     ood: float | None = None
 
 
-# Takes a photograph of one image under one light at a setting, and returns what the model says of
-# it.
+# Photographs one image under one light at a setting, and returns the model's answer.
 Shooter = Callable[[Params], Answer]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The answer that a policy believes, and how many shots it took."""
+    """The trusted answer of a policy and the number of shots."""
 
     answer: Answer
     shots: int
 
 
-# From a shooter and the settings of the grid to an outcome.
+# Maps a shooter and the settings of the grid to an outcome.
 Policy = Callable[[Shooter, Sequence[Params]], Outcome]
 
 
 def auto(shoot: Shooter, grid: Sequence[Params]) -> Outcome:
-    """The camera's automatic exposure: one shot."""
+    """Use the camera's automatic exposure: one shot."""
     return Outcome(shoot({"mode": "auto", "shot": 1}), 1)
 
 
 def fixed(setting: Params) -> Policy:
-    """One setting for all images: one shot."""
+    """Return the policy that uses one setting for all images: one shot."""
     return lambda shoot, grid: Outcome(shoot(setting), 1)
 
 
 def confidence(shoot: Shooter, grid: Sequence[Params]) -> Outcome:
-    """Every setting of the grid, and of the shots the one of which the model is surest."""
+    """Shoot every setting and trust the most confident answer."""
     answers = [shoot(params) for params in grid]
     return Outcome(max(answers, key=lambda answer: answer.confidence), len(answers))
 
 
 def scorer(shoot: Shooter, grid: Sequence[Params]) -> Outcome:
-    """Every setting of the grid, and of the shots the one that the scorer finds least OOD."""
+    """Shoot every setting and trust the answer with the lowest OOD score."""
     answers = [shoot(params) for params in grid]
     return Outcome(min(answers, key=_ood_score), len(answers))
 
 
 def bisect(shoot: Shooter, grid: Sequence[Params]) -> Outcome:
-    """Halve the range of exposures toward the side where the model is surer; the surest of all
-    shots is believed.
-    """
-    line = by_exposure(grid)
-    known: dict[int, Answer] = {}
+    """Bisect the exposure range toward higher confidence and trust the most confident of all shots."""
+    settings = by_exposure(grid)
+    answers: dict[int, Answer] = {}
 
-    def at(place: int) -> Answer:
-        if place not in known:
-            known[place] = shoot(line[place])
-        return known[place]
+    def at(index: int) -> Answer:
+        if index not in answers:
+            answers[index] = shoot(settings[index])
+        return answers[index]
 
-    low, high = 0, len(line) - 1
+    low, high = 0, len(settings) - 1
     at((low + high) // 2)
     for _ in range(HALVINGS):
         middle = (low + high) // 2
         below, above = (low + middle) // 2, (middle + high + 1) // 2
-        best = max((below, middle, above), key=lambda place: at(place).confidence)
+        best = max((below, middle, above), key=lambda index: at(index).confidence)
         low, high = (below, above) if best == middle else (low, middle) if best == below else (middle, high)
         if high - low < 2:
             break
-    return Outcome(max(known.values(), key=lambda answer: answer.confidence), len(known))
+    return Outcome(max(answers.values(), key=lambda answer: answer.confidence), len(answers))
 
 
 def oracle(shoot: Shooter, grid: Sequence[Params]) -> Outcome:
-    """A bound and no policy: right if any shot of the grid is right, which only the truth knows."""
+    """Upper bound: correct if any shot of the grid is correct."""
     answers = [shoot(params) for params in grid]
     return Outcome(max(answers, key=lambda answer: (answer.right, answer.confidence)), len(answers))
 
 
 def by_exposure(grid: Sequence[Params]) -> list[Params]:
-    """Return settings from dark to bright, one for each amount of light: the one of the lowest ISO."""
-    kept: dict[float, Params] = {}
+    """Return settings from dark to bright, one per amount of light, with the lowest ISO."""
+    by_amount: dict[float, Params] = {}
     for params in sorted(grid, key=lambda params: float(params["iso"])):
-        kept.setdefault(round(params["iso"] * params["shutter"] / params["aperture"] ** 2, 6), params)
-    return [kept[amount] for amount in sorted(kept)]
+        by_amount.setdefault(round(params["iso"] * params["shutter"] / params["aperture"] ** 2, 6), params)
+    return [by_amount[amount] for amount in sorted(by_amount)]
 
 
 def best_of(answers: Mapping[str, Iterable[Answer]], grid: Sequence[Params]) -> Params:
-    """Return the setting at which the most images are right; of equal ones the one that the model
-    is surer at.
-    """
+    """Return the setting with the most correct images; ties go to the higher mean confidence."""
 
-    def worth(params: Params) -> tuple[float, float]:
-        held = list(answers[key_of(params)])
-        return sum(a.right for a in held) / len(held), sum(a.confidence for a in held) / len(held)
+    def quality(params: Params) -> tuple[float, float]:
+        at_setting = list(answers[key_of(params)])
+        return sum(a.right for a in at_setting) / len(at_setting), sum(
+            a.confidence for a in at_setting
+        ) / len(at_setting)
 
-    return max(grid, key=worth)
+    return max(grid, key=quality)
 
 
 def key_of(params: Params) -> str:
-    """Return a setting as a key: the same for the same setting, whatever the order of its values."""
+    """Return a canonical key of a setting, independent of the order of its values."""
     return json.dumps({key: params[key] for key in sorted(params) if key != "light"})
 
 
@@ -131,12 +131,12 @@ PLAIN: dict[str, Any] = {
     "bisect": bisect,
     "oracle": oracle,
 }
-# All policies; ``fixed`` and ``aggregate`` are made with a setting.
+# All policies; ``fixed`` and ``aggregate`` take a setting.
 NAMES = ("auto", "fixed", "aggregate", "confidence", "scorer", "bisect", "oracle")
 
 
 def checked_names(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the policies, each once; all of them if none is named."""
+    """Return the unique policies, or all of them if none is named."""
     for name in names:
         if name not in NAMES:
             raise UnknownName("policy", name, NAMES, f"There are {', '.join(NAMES)}.")

@@ -1,4 +1,4 @@
-"""A camera on USB that speaks PTP, through libgphoto2."""
+"""PTP cameras on USB, through libgphoto2."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sorites.apps.studio.cameras import (
 )
 from sorites.core.errors import MissingExtra
 
-# The names that makers give the settings.
+# Names of the settings by manufacturer.
 NAMES = {"iso": ("iso",), "shutter": ("shutterspeed", "shutterspeed2"), "aperture": ("aperture", "f-number")}
 MODES = ("expprogram", "autoexposuremode")
 MANUAL, AUTO = ("m", "manual"), ("p", "program", "auto", "av", "a", "intelligent auto")
@@ -33,13 +33,13 @@ class PtpCamera:
     def __init__(self) -> None:
         self._gp = library()
         self._camera = self._gp.Camera()
-        self._seen: set[str] = set()
+        self._known_files: set[str] = set()
         try:
             self._camera.init()
         except self._gp.GPhoto2Error as error:
             raise CameraError(
-                f"no camera on USB ({error.string}). Switch it on, connect it, choose PTP in its menu, and"
-                " close other programs that use it (gvfs, a photo manager)"
+                f"no camera on USB ({error.string}). Switch it on, connect it, select PTP in its menu, and"
+                " close other programs that use it (gvfs, photo managers)"
             ) from error
 
     def about(self) -> About:
@@ -59,7 +59,7 @@ class PtpCamera:
         return ", ".join(f"{card.freekbytes / 1e6:.1f} GB free" for card in cards)
 
     def prepare(self) -> None:
-        """Ask for JPEG and for files on the card or in memory, as far as the body has these settings."""
+        """Check the camera; PTP bodies keep their own file settings."""
         self.check()
 
     def check(self) -> None:
@@ -69,8 +69,8 @@ class PtpCamera:
             raise NeedsHand(f'the battery is empty ("{level}"): change it, or use a mains adapter')
 
     def set(self, params: Params) -> Mapping[str, Any]:
-        """Set what the body lets be set, and return what it reads back."""
-        self._mode(params["mode"])
+        """Set what the body supports, and return what it reads back."""
+        self._check_mode(params["mode"])
         if params["mode"] == "auto":
             return {}
         answered: dict[str, Any] = {}
@@ -84,14 +84,12 @@ class PtpCamera:
             answered[key] = parsed(key, self._value(self._name(key)) or "")
         return answered
 
-    def _mode(self, mode: str) -> None:
-        """Check the mode dial where the body says how it stands; one that does not is taken as it is."""
-        stands = (self._value(*MODES) or "").lower()
-        wanted = MANUAL if mode == "manual" else AUTO
-        if stands and stands not in wanted:
-            raise NeedsHand(
-                f"turn the mode dial of the camera to {wanted[0].upper()}; it stands at {stands!r}"
-            )
+    def _check_mode(self, mode: str) -> None:
+        """Check the mode dial if the body reports it."""
+        current = (self._value(*MODES) or "").lower()
+        modes = MANUAL if mode == "manual" else AUTO
+        if current and current not in modes:
+            raise NeedsHand(f"turn the mode dial of the camera to {modes[0].upper()}; it is at {current!r}")
 
     def shoot(self) -> Photo:
         """Take an image and return it."""
@@ -99,16 +97,16 @@ class PtpCamera:
         try:
             path = self._camera.capture(gp.GP_CAPTURE_IMAGE)
             name = f"{path.folder}/{path.name}"
-            if name in self._seen:
+            if name in self._known_files:
                 raise CameraError(f"the camera reports {name} again")
-            self._seen.add(name)
+            self._known_files.add(name)
             file = self._camera.file_get(path.folder, path.name, gp.GP_FILE_TYPE_NORMAL)
             return whole_jpeg(Photo(name, bytes(file.get_data_and_size())))
         except gp.GPhoto2Error as error:
             raise Unsettled(f"the camera did not deliver the shot: {error.string}") from error
 
     def settle(self) -> None:
-        """Take all that the camera still reports as seen."""
+        """Mark all files that the camera still reports as known."""
         gp = self._gp
         for _ in range(100):
             try:
@@ -116,12 +114,12 @@ class PtpCamera:
             except gp.GPhoto2Error:
                 return
             if kind == gp.GP_EVENT_FILE_ADDED:
-                self._seen.add(f"{data.folder}/{data.name}")
+                self._known_files.add(f"{data.folder}/{data.name}")
             elif kind == gp.GP_EVENT_TIMEOUT:
                 return
 
     def forget(self, photo: Photo) -> None:
-        """Delete a file that is safe here from the card."""
+        """Delete a stored photograph from the card."""
         folder, _, name = photo.name.rpartition("/")
         try:
             self._camera.file_delete(folder, name)
@@ -144,8 +142,8 @@ class PtpCamera:
 
     def _choices(self, key: str) -> tuple[str, ...]:
         try:
-            held = self._camera.get_single_config(self._name(key))
-            return tuple(held.get_choice(i) for i in range(held.count_choices()))
+            widget = self._camera.get_single_config(self._name(key))
+            return tuple(widget.get_choice(i) for i in range(widget.count_choices()))
         except self._gp.GPhoto2Error:
             return ()
 
@@ -159,16 +157,16 @@ class PtpCamera:
 
     def _put(self, name: str, text: str) -> None:
         try:
-            held = self._camera.get_single_config(name)
-            if held.get_value() != text:
-                held.set_value(text)
-                self._camera.set_single_config(name, held)
+            widget = self._camera.get_single_config(name)
+            if widget.get_value() != text:
+                widget.set_value(text)
+                self._camera.set_single_config(name, widget)
         except self._gp.GPhoto2Error as error:
-            raise CameraError(f"the camera refuses {name} {text}: {error.string}") from error
+            raise CameraError(f"the camera refused {name} {text}: {error.string}") from error
 
 
 def library() -> Any:
-    """Return libgphoto2, or say how to install it."""
+    """Return the gphoto2 package."""
     try:
         import gphoto2
     except ImportError as error:
@@ -177,6 +175,6 @@ def library() -> Any:
 
 
 def cameras_on_usb() -> list[str]:
-    """Return the models that libgphoto2 finds, with their ports."""
+    """Return the camera models that libgphoto2 finds, with their ports."""
     gp = library()
     return [f"{model} at {port}" for model, port in gp.Camera.autodetect()]

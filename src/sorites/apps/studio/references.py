@@ -1,6 +1,4 @@
-"""The images that are photographed: where each lies in the published layout, and the bytes that
-the screen shows.
-"""
+"""Images to photograph, their paths in the published layout, and grids of camera settings."""
 
 from __future__ import annotations
 
@@ -28,41 +26,42 @@ from sorites.io.readers import lines
 from sorites.io.stores import place
 from sorites.sources.decode import decode
 
-# The grid of a capture: a published one by name, a small one for trying out, or a CSV file.
-
-
+# The small grid has the published settings at this aperture.
 SMALL_APERTURE = 9.0
-WANTED = "a CSV file with the columns idx,iso,ss,aperture, as the released grid files have them"
-# The most settings of a grid.
-MOST = 1000
+EXPECTED_CSV = "a CSV file with the columns idx,iso,ss,aperture, as in the released grid files"
+MAX_SETTINGS = 1000
 
 
 def grid(name: str, shots: int | None = None, lights: tuple[str, ...] = tuple(es_grid.LIGHTS)) -> Grid:
-    """Return a grid by name (test, val, small) or from a CSV file, with so many automatic shots and
-    these lights.
+    """Return a grid of settings.
+
+    Args:
+        name: ``test``, ``val``, ``small``, or a CSV file.
+        shots: Number of automatic shots; the published number by default.
+        lights: States of the lamps.
     """
     if name in ("test", "val"):
         return Grid(es_grid.published(name).manual, es_grid.SHOTS if shots is None else shots, lights)
     if name == "small":
-        kept = tuple(
+        manual = tuple(
             params for params in es_grid.published("test").manual if params["aperture"] == SMALL_APERTURE
         )
-        return Grid(kept, 1 if shots is None else shots, lights)
+        return Grid(manual, 1 if shots is None else shots, lights)
     return Grid(_from_csv(path_of(name)), es_grid.SHOTS if shots is None else shots, lights)
 
 
 def part_of(name: str) -> str:
-    """Return the split whose place in the layout a capture takes."""
+    """Return the split whose folder in the layout a capture uses."""
     return "val" if name == "val" else "test"
 
 
 def _from_csv(path: Path) -> tuple[es_grid.Params, ...]:
     if not is_file(path):
-        raise SoritesError(f"no grid named {str(path)!r}: wanted test, val, small, or {WANTED}")
-    rows = list(csv.DictReader(lines(path, WANTED)))
-    if not 0 < len(rows) <= MOST or not {"iso", "ss", "aperture"} <= set(rows[0]):
+        raise SoritesError(f"no grid named {str(path)!r}: expected test, val, small, or {EXPECTED_CSV}")
+    rows = list(csv.DictReader(lines(path, EXPECTED_CSV)))
+    if not 0 < len(rows) <= MAX_SETTINGS or not {"iso", "ss", "aperture"} <= set(rows[0]):
         raise SoritesError(
-            f"{path}: wanted {WANTED}, with 1 to {MOST} rows; got {len(rows)} rows of"
+            f"{path}: expected {EXPECTED_CSV}, with 1 to {MAX_SETTINGS} rows; got {len(rows)} rows of"
             f" {list(rows[0]) if rows else 'nothing'}"
         )
     return tuple(_setting(row, f"{path}, row {number}") for number, row in enumerate(rows, 1))
@@ -76,81 +75,77 @@ def _setting(row: dict[str, str], where: str) -> es_grid.Params:
     }
 
 
-_KEPT = (".jpg", ".jpeg", ".png")
+_COPIED_SUFFIXES = (".jpg", ".jpeg", ".png")
 _UNSAFE = re.compile(r"[^0-9A-Za-z._+\-() \u00a1-\uffff]")
-# The most that an image's longer side may be of the shorter side that is asked for.
-LONGER = 1.5
-# The most letters of a file's name.
-LONGEST = 120
+# Maximum of the longer side, as a multiple of the requested shorter side.
+MAX_ASPECT = 1.5
+# Maximum characters of a file name.
+MAX_NAME = 120
 
 
 @dataclass(frozen=True)
 class Reference:
-    """An image to photograph: its class folder and the stem of its file's name, both safe on any disk."""
+    """An image to photograph, with a class folder and file stem that are safe on any file system."""
 
     id: str
     folder: str
     stem: str
     load: Any
     side: int | None = None
-    """The shorter side that the image is brought to, or None to show it as it is."""
+    """Shorter side that the image is resized to, or None to show it unchanged."""
 
     @functools.cached_property
     def file(self) -> tuple[bytes, str]:
-        """The bytes of the reference's file and its ending: the file itself where the sample is
-        one, otherwise a PNG.
+        """Content and suffix of the reference file: the original file if the sample is one, otherwise a
+        PNG.
         """
         plain = self.side is None and isinstance(self.load, functools.partial) and self.load.func is decode
         path = place(self.load.args[0]) if plain and isinstance(self.load.args[0], str | Path) else None
-        if path is not None and path.suffix.lower() in _KEPT:
+        if path is not None and path.suffix.lower() in _COPIED_SUFFIXES:
             return path.read_bytes(), ".JPEG" if path.suffix.lower() != ".png" else ".png"
         return self.png(), ".png"
 
     def image(self) -> ImageU8:
-        """Return the pixels that the screen shows and that photographs are compared with."""
+        """Return the pixels that the screen shows."""
         image: ImageU8 = self.load()
         if self.side is None:
             return image
         high, wide = image.shape[:2]
-        scale = min(self.side / min(high, wide), LONGER * self.side / max(high, wide))
+        scale = min(self.side / min(high, wide), MAX_ASPECT * self.side / max(high, wide))
         size = (max(16, round(wide * scale)), max(16, round(high * scale)))
         return np.asarray(Pillow.fromarray(image).resize(size, Pillow.Resampling.LANCZOS))
 
     def png(self) -> bytes:
-        """Return the image as the bytes of a PNG file."""
+        """Encode the image as PNG."""
         file = io.BytesIO()
         Pillow.fromarray(self.image()).save(file, "PNG", compress_level=1)
         return file.getvalue()
 
 
 def references(samples: Iterable[Sample], labels: Labels, side: int | None = None) -> list[Reference]:
-    """Return the clean images of a source as references; every one needs a label, which names its
-    folder.
-    """
-    made: dict[tuple[str, str], Reference] = {}
+    """Return the clean images of a source as references; each needs a label, which names its folder."""
+    by_name: dict[tuple[str, str], Reference] = {}
     for sample in samples:
         if sample.shift != CLEAN:
             continue
         if sample.label is None:
-            raise SoritesError(
-                f"{sample.id} has no label: images lie in class folders in this dataset. Put it into one"
-            )
+            raise SoritesError(f"{sample.id} has no label, which this dataset needs for its class folders")
         folder, stem = safe(labels.ids[sample.label]), safe(PurePosixPath(sample.id).stem)
-        if (folder.lower(), stem.lower()) in made:
+        if (folder.lower(), stem.lower()) in by_name:
             stem = f"{stem}-{digest(sample.id, size=4).hex()}"
-        made[folder.lower(), stem.lower()] = Reference(sample.id, folder, stem, sample.load, side)
-    if not made:
-        raise SoritesError("the source holds no clean images to photograph")
-    return list(made.values())
+        by_name[folder.lower(), stem.lower()] = Reference(sample.id, folder, stem, sample.load, side)
+    if not by_name:
+        raise SoritesError("the source contains no clean images to photograph")
+    return list(by_name.values())
 
 
 def safe(name: str) -> str:
-    """Return a name that is a plain file name everywhere: no slashes, no dot first, not too long."""
-    plain = _UNSAFE.sub("_", name).strip(" .")[:LONGEST]
+    """Return a portable file name: no slashes, no leading dot, limited length."""
+    plain = _UNSAFE.sub("_", name).strip(" .")[:MAX_NAME]
     return plain or f"_{digest(name, size=4).hex()}"
 
 
-def stage_of(held: Iterable[Reference]) -> tuple[int, int]:
-    """Return the width and height that hold every image."""
-    sizes = [image.shape[1::-1] for image in (reference.image() for reference in held)]
+def stage_of(references: Iterable[Reference]) -> tuple[int, int]:
+    """Return the smallest width and height that fit every image."""
+    sizes = [image.shape[1::-1] for image in (reference.image() for reference in references)]
     return max(width for width, _ in sizes), max(height for _, height in sizes)

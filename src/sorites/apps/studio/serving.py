@@ -1,6 +1,4 @@
-"""Small HTTP servers: one function answers all requests, in threads, on the loopback address unless
-told otherwise.
-"""
+"""Small threaded HTTP servers: one function answers all requests, on the loopback address by default."""
 
 from __future__ import annotations
 
@@ -18,13 +16,14 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from sorites.core.errors import SoritesError
+from sorites.core.messages import option
 
 LOOPBACK = "127.0.0.1"
-# The most bytes of a request's body.
-MOST_BODY = 1 << 20
-# Seconds after which a silent connection is closed.
+# Maximum bytes of a request body.
+MAX_BODY = 1 << 20
+# Seconds after which an idle connection is closed.
 IDLE_S = 60.0
-# The content security policy of our pages: nothing is loaded from elsewhere.
+# Content security policy of our pages: nothing is loaded from other hosts.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action"
     " 'none'"
@@ -33,7 +32,7 @@ POLICY = (
 
 @dataclass(frozen=True)
 class Request:
-    """A request, its path split at slashes and decoded."""
+    """An HTTP request."""
 
     method: str
     path: str
@@ -43,22 +42,22 @@ class Request:
 
     @property
     def parts(self) -> list[str]:
-        """The path's parts, without empty ones."""
+        """The decoded parts of the path, without empty ones."""
         return [unquote(part) for part in self.path.split("/") if part]
 
     def json(self) -> dict[str, Any]:
-        """Return the body as a JSON object; anything else is an empty one."""
+        """Return the body as a JSON object; anything else becomes an empty object."""
         try:
-            held = json.loads(self.body or b"{}")
+            content = json.loads(self.body or b"{}")
         except (ValueError, RecursionError):
             return {}
-        return held if isinstance(held, dict) else {}
+        return content if isinstance(content, dict) else {}
 
 
 @dataclass(frozen=True)
 class Reply:
-    """An answer. ``cut`` sends only so many bytes of the body and ends the connection, as a failing
-    device does.
+    """An HTTP response. ``cut`` sends only that many bytes and closes the connection, to simulate failing
+    devices.
     """
 
     status: int = 200
@@ -69,7 +68,7 @@ class Reply:
 
 
 class Drop(Exception):
-    """End the connection without an answer."""
+    """Close the connection without a response."""
 
 
 Answer = Callable[[Request], Reply]
@@ -77,23 +76,27 @@ NOT_FOUND = Reply(404, b'{"message": "Not found"}')
 
 
 def in_json(value: Any, status: int = 200) -> Reply:
-    """Return a reply that holds a value as JSON."""
+    """Return a JSON response."""
     return Reply(status, json.dumps(value, ensure_ascii=False).encode())
 
 
 def page(text: str, kind: str = "text/html; charset=utf-8") -> Reply:
-    """Return a page of ours; it may load nothing from elsewhere, and no other site learns its address."""
-    kept = {"Content-Security-Policy": POLICY, "Referrer-Policy": "no-referrer", "Cache-Control": "no-store"}
-    return Reply(200, text.encode(), kind, {**kept, "X-Content-Type-Options": "nosniff"})
+    """Return an HTML page that loads nothing from other hosts and sends no referrer."""
+    headers = {
+        "Content-Security-Policy": POLICY,
+        "Referrer-Policy": "no-referrer",
+        "Cache-Control": "no-store",
+    }
+    return Reply(200, text.encode(), kind, {**headers, "X-Content-Type-Options": "nosniff"})
 
 
 def new_token() -> str:
-    """Return a secret for a link."""
+    """Return a random secret for a link."""
     return secrets.token_urlsafe(18)
 
 
 def same_token(given: str, token: str) -> bool:
-    """Compare two secrets in a time that does not tell how far they agree."""
+    """Compare two secrets in constant time."""
     return hmac.compare_digest(given.encode(), token.encode())
 
 
@@ -120,7 +123,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _request(self) -> Request | None:
         length = self.headers.get("Content-Length", "0")
-        if not length.isdigit() or int(length) > MOST_BODY:
+        if not length.isdigit() or int(length) > MAX_BODY:
             self.close_connection = True
             return None
         split = urlsplit(self.path)
@@ -141,7 +144,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
 
     def log_message(self, *_: Any) -> None:
-        """Say nothing: addresses hold tokens."""
+        """Log nothing, because paths contain tokens."""
 
 
 class _Threads(ThreadingHTTPServer):
@@ -151,21 +154,21 @@ class _Threads(ThreadingHTTPServer):
     tls: ssl.SSLContext | None = None
 
     def get_request(self) -> tuple[socket.socket, Any]:
-        """Accept a connection; the TLS handshake comes later, in its own thread, so that a silent
-        client holds up nobody.
+        """Accept a connection; the TLS handshake happens later in its thread, so that idle clients block
+        nobody.
         """
-        taken, address = super().get_request()
+        connection, address = super().get_request()
         if self.tls is None:
-            return taken, address
-        taken.settimeout(IDLE_S)
-        return self.tls.wrap_socket(taken, server_side=True, do_handshake_on_connect=False), address
+            return connection, address
+        connection.settimeout(IDLE_S)
+        return self.tls.wrap_socket(connection, server_side=True, do_handshake_on_connect=False), address
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore a connection that failed."""
+        """Ignore failed connections."""
 
 
 class Server:
-    """A running server; ``url`` is where it answers."""
+    """A running server at ``url``."""
 
     def __init__(
         self, answer: Answer, host: str = LOOPBACK, port: int = 0, tls: ssl.SSLContext | None = None
@@ -174,7 +177,8 @@ class Server:
             self._threads = _Threads((host, port), _Handler)
         except (OSError, OverflowError) as error:
             raise SoritesError(
-                f"cannot listen at {host}:{port}: {error}. Choose another --bind or --port"
+                f"cannot listen on {host}:{port}: {error}. Choose another {option('bind', None)} or"
+                f" {option('port', None)}"
             ) from error
         self._threads.answer, self._threads.tls = answer, tls
         self.host, self.port = host, int(self._threads.server_address[1])
@@ -185,7 +189,7 @@ class Server:
         ).start()
 
     def stop(self) -> None:
-        """Stop listening; open connections finish their current request and answer no further ones."""
+        """Stop listening; open connections finish their current request only."""
         self._threads.stopped = True
         self._threads.shutdown()
         self._threads.server_close()
@@ -195,7 +199,7 @@ class Server:
 def serving(
     answer: Answer, host: str = LOOPBACK, port: int = 0, tls: ssl.SSLContext | None = None
 ) -> Iterator[Server]:
-    """Answer requests until the context ends."""
+    """Answer requests within the context."""
     server = Server(answer, host, port, tls)
     try:
         yield server
@@ -204,11 +208,11 @@ def serving(
 
 
 def reachable(host: str) -> str:
-    """Return the address under which others reach this machine, where it listens on all of its addresses."""
+    """Return an address under which others reach this machine if it listens on all addresses."""
     if host not in ("", "0.0.0.0"):
         return host
     with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        # nothing is sent: the system only says which of its addresses it would use
+        # Nothing is sent: connecting a UDP socket only selects the local address.
         probe.connect(("192.0.2.1", 9))
         return str(probe.getsockname()[0])
     return LOOPBACK

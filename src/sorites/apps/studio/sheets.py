@@ -1,5 +1,5 @@
-"""One sheet per reference image: the original, and every photograph of it under each light, as in
-the paper's Figure 2.
+"""Contact sheets: for each reference image the original and all its photographs, as in Figure 2 of the
+paper.
 """
 
 from __future__ import annotations
@@ -19,41 +19,38 @@ from sorites.io.files import write_bytes
 from sorites.sources.decode import decode
 from sorites.sources.papers.imagenet_es import PARTS
 
-# Sizes in px: the longer side of a photograph, the gap between two, a line of small text, the
-# margin.
+# Sizes in px: longer side of a photograph, gap, line of small text, margin.
 TILE, GAP, LINE, MARGIN = 96, 6, 13, 14
 PAPER, INK, SOFT, HOLE = (255, 255, 255), (30, 33, 38), (98, 104, 112), (225, 225, 225)
 FOLDER = "sheets"
-# Photographs per row where the grid is no product of its axes.
-ACROSS = 9
+# Photographs per row if the grid is not a product of its axes.
+DEFAULT_COLUMNS = 9
 
 
 def images_of(folder: CaptureFolder) -> list[tuple[str, Path]]:
-    """Return the references of a capture: class / stem, and the file, in the order of their names."""
+    """Return (class/stem, file) of each reference of a capture, sorted by name."""
     where = folder.root / folder.part / next(part.references for part in PARTS if part.split == folder.split)
-    found = sorted(path for path in where.glob("*/*") if path.is_file())
-    if not found:
-        raise SoritesError(f"{where} holds no images")
-    return [(f"{path.parent.name}/{path.stem}", path) for path in found]
+    paths = sorted(path for path in where.glob("*/*") if path.is_file())
+    if not paths:
+        raise SoritesError(f"{where} contains no images")
+    return [(f"{path.parent.name}/{path.stem}", path) for path in paths]
 
 
 def sheet_path(folder: CaptureFolder, name: str) -> Path:
-    """Return the file of an image's sheet."""
+    """Return the path of an image's sheet."""
     return folder.root / FOLDER / f"{name}.jpg"
 
 
 def write_sheets(folder: CaptureFolder, tick: Callable[[int], None] = lambda n: None) -> list[Path]:
-    """Compose the sheet of every image and write them; sheets newer than their photographs are
-    left as they are.
-    """
-    made = []
+    """Write the sheet of every image, skipping sheets that are newer than their photographs."""
+    paths = []
     for name, reference in images_of(folder):
         path = sheet_path(folder, name)
         if not _newer(path, folder, name):
             write_bytes(_as_jpeg(compose(folder, name, reference)), path)
-        made.append(path)
+        paths.append(path)
         tick(1)
-    return made
+    return paths
 
 
 def _newer(path: Path, folder: CaptureFolder, name: str) -> bool:
@@ -63,10 +60,7 @@ def _newer(path: Path, folder: CaptureFolder, name: str) -> bool:
 
 
 def compose(folder: CaptureFolder, name: str, reference: Path) -> Pillow.Image:
-    """Draw one sheet: the original at the left, then a block per light with automatic shots first.
-
-    A grey hole is missing.
-    """
+    """Draw one sheet: the original at the left, then a block per light; missing photographs are grey."""
     grid = folder.grid
     columns = _columns(grid.manual)
     rows = -(-len(grid.manual) // columns) + bool(grid.shots)
@@ -90,9 +84,7 @@ def compose(folder: CaptureFolder, name: str, reference: Path) -> Pillow.Image:
 def _block(
     page: Pillow.Image, folder: CaptureFolder, name: str, light: str, at: tuple[int, int], columns: int
 ) -> None:
-    """Draw the photographs under one light: automatic shots in the first row, manual ones below
-    them in their order.
-    """
+    """Draw the photographs under one light: automatic shots in the first row, manual ones below."""
     ink, font = ImageDraw.Draw(page), ImageFont.load_default(10)
     manual, first = 0, bool(folder.grid.shots)
     for params, place in folder.grid.under(light):
@@ -107,16 +99,16 @@ def _block(
 
 
 def _columns(manual: tuple[Params, ...]) -> int:
-    """Return how many photographs stand in a row: all ISOs at all shutter times, where the grid is
-    a product of its axes.
-    """
+    """Return the photographs per row: all ISOs at all shutter times, if the grid is a product of its axes."""
     sets = [{float(params[key]) for params in manual} for key in ("iso", "shutter", "aperture")]
     product = len(sets[0]) * len(sets[1]) * len(sets[2])
-    return len(sets[0]) * len(sets[1]) if product == len(manual) else min(ACROSS, max(1, len(manual)))
+    return (
+        len(sets[0]) * len(sets[1]) if product == len(manual) else min(DEFAULT_COLUMNS, max(1, len(manual)))
+    )
 
 
 def caption(params: Params) -> str:
-    """Return a setting in few letters."""
+    """Return a short text for a setting."""
     if params["mode"] == "auto":
         return f"automatic {params['shot']}"
     return (
@@ -136,9 +128,8 @@ def _paste(page: Pillow.Image, path: Path, at: tuple[int, int], side: int) -> No
     size = (max(1, round(tile.width * scale)), max(1, round(tile.height * scale)))
     left, top = at[0] + (side - size[0]) // 2, at[1] + (side - size[1]) // 2
     page.paste(tile.resize(size, Pillow.Resampling.LANCZOS), (left, top))
-    ink.rectangle(
-        (left - 1, top - 1, left + size[0], top + size[1]), outline=HOLE
-    )  # white photographs must not melt into the page
+    # A border separates white photographs from the page.
+    ink.rectangle((left - 1, top - 1, left + size[0], top + size[1]), outline=HOLE)
 
 
 def _as_jpeg(page: Pillow.Image) -> bytes:
@@ -148,8 +139,8 @@ def _as_jpeg(page: Pillow.Image) -> bytes:
 
 
 def sample_of(folder: CaptureFolder) -> Mapping[str, str]:
-    """Map class / stem of each image to the id of its sample, from the log."""
-    found: dict[str, str] = {}
+    """Return the sample id of each image by class/stem, from the log."""
+    ids: dict[str, str] = {}
     for path, line in folder.done().items():
-        found["/".join(path.rpartition(ENDING)[0].split("/")[-2:])] = str(line["sample"])
-    return found
+        ids["/".join(path.rpartition(ENDING)[0].split("/")[-2:])] = str(line["sample"])
+    return ids

@@ -1,3 +1,3 @@
-"""The toy world: four shapes, plain or in snow or at night, 16 pixels wide, and a small complete
-pipeline that draws them.
+"""The toy world: four shapes, plain, in snow or at night, 16 pixels wide, and a small complete pipeline
+for them.
 """

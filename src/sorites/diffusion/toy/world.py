@@ -1,5 +1,6 @@
-"""Real images of the toy world, drawn from geometry: a warm shape on cool ground, plain, in snow
-or at night.
+"""Toy world for tests and demos: images drawn from geometry, an untrained pipeline for them, and classifiers.
+
+An image shows a warm shape on cool ground, plain, in snow or at night.
 """
 
 from __future__ import annotations
@@ -20,14 +21,15 @@ from sorites.core.torch_tools import beside_torchvision, one_thread
 SHAPES = ("disc", "square", "triangle", "cross")
 STYLES = ("plain", "snow", "night")
 SIDE = 16
-# Points per pixel and axis at which an outline is drawn.
-FINE = 4
+# Supersampling factor of outlines.
+SUPERSAMPLING = 4
 
 ImageU8 = NDArray[np.float32]
 
 
 def caption(shape: str, style: str = "plain") -> str:
-    """Return the words for an image, as sliders and generation ask for it."""
+    """Return the prompt of an image."""
+    # The toy tokenizer knows the words "a picture of", not "an image of".
     return f"a picture of a {shape}" if style == "plain" else f"a picture of a {shape} in {style}"
 
 
@@ -49,15 +51,15 @@ def draw(shape: str, style: str, rng: np.random.Generator) -> ImageU8:
 
 
 def outline(shape: str, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Return how much of each pixel the shape covers, at a place and of a size that vary a little."""
+    """Return the coverage of each pixel by the shape, at a slightly random position and size."""
     if shape not in SHAPES:
         raise UnknownName("shape of the toy world", shape, SHAPES)
     centre = SIDE / 2 + rng.uniform(-1.0, 1.0, 2)
     radius = rng.uniform(4.8, 5.6)
-    axis = (np.arange(SIDE * FINE) + 0.5) / FINE
+    axis = (np.arange(SIDE * SUPERSAMPLING) + 0.5) / SUPERSAMPLING
     y, x = (axis[:, None] - centre[0]) / radius, (axis[None, :] - centre[1]) / radius
     fine = _INSIDE[shape](x, y).astype(float)
-    covered: NDArray[np.float64] = fine.reshape(SIDE, FINE, SIDE, FINE).mean((1, 3))
+    covered: NDArray[np.float64] = fine.reshape(SIDE, SUPERSAMPLING, SIDE, SUPERSAMPLING).mean((1, 3))
     return covered
 
 
@@ -83,7 +85,7 @@ _INSIDE = {"disc": _disc, "square": _square, "triangle": _triangle, "cross": _cr
 def _snow(
     image: NDArray[np.float64], inside: NDArray[np.float64], rng: np.random.Generator
 ) -> NDArray[np.float64]:
-    """Whiten the ground, pale the shape a little, and let flakes fall over both."""
+    """Whiten the ground, pale the shape a little, and add flakes."""
     veil = 0.8 * (1 - inside) + 0.15 * inside
     flakes = (rng.uniform(size=(SIDE, SIDE, 1)) < 0.12) * rng.uniform(0.6, 0.95, (SIDE, SIDE, 1))
     paled = image * (1 - veil) + np.array([0.88, 0.92, 0.98]) * veil
@@ -93,25 +95,23 @@ def _snow(
 def _night(
     image: NDArray[np.float64], inside: NDArray[np.float64], rng: np.random.Generator
 ) -> NDArray[np.float64]:
-    """Take most of the light away, the warm part more, and set stars beside the shape."""
+    """Darken the image, the warm part more, and add stars around the shape."""
     dark = image * (np.array([0.5, 0.5, 0.6]) * inside + np.array([0.12, 0.15, 0.4]) * (1 - inside))
     stars = (rng.uniform(size=(SIDE, SIDE, 1)) < 0.05) * (1 - inside) * rng.uniform(0.5, 0.9, (SIDE, SIDE, 1))
     return np.asarray(dark * (1 - stars) + stars * np.array([1.0, 0.95, 0.75]))
 
 
-# The parts of the toy pipeline, as diffusers and transformers make them: small, complete, and not yet
-# trained.
+# Components of the toy pipeline, untrained
 
-
-WORDS = ("a", "image", "photo", "of", "in", ",", *SHAPES, *STYLES)
-# Tokens of a prompt, with its first and last.
+# The vocabulary of the trained toy tokenizer (toy/pipeline/tokenizer), in its order.
+WORDS = ("a", "picture", "photo", "of", "in", ",", *SHAPES, *STYLES)
+# Tokens of a prompt, including start and end.
 LENGTH = 12
-# Numbers per token.
+# Embedding width.
 WIDTH = 48
-# The factor from a pixel in -1..1 to the space in which noise is added, so that it varies about as
-# much as the noise.
+# Factor from pixels in -1..1 to latents, chosen so that latents and noise have similar variance.
 LATENT = 2.0
-# Pixels are this small inside the autoencoder, where its soft limit at 3 bends nothing.
+# Factor of pixels inside the autoencoder, small enough for its soft limit at 3 to be linear.
 _SMALL = 0.1
 
 
@@ -123,26 +123,39 @@ def pipeline(seed: int = 0, width: int = 32) -> Any:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return diffusers.StableDiffusionPipeline(
-            vae=autoencoder(), text_encoder=text_encoder(), tokenizer=tokenizer(), unet=unet(width), scheduler=scheduler(),
-            safety_checker=None, feature_extractor=None, requires_safety_checker=False,
-        )  # fmt: skip
+            vae=autoencoder(),
+            text_encoder=text_encoder(),
+            tokenizer=tokenizer(),
+            unet=unet(width),
+            scheduler=scheduler(),
+            safety_checker=None,
+            feature_extractor=None,
+            requires_safety_checker=False,
+        )
 
 
 def unet(width: int = 32) -> Any:
-    """Return the network that predicts velocities: two sizes, 16 and 8 pixels, with attention to
-    the text at the smaller.
+    """Return a network that predicts velocities at two resolutions, 16 and 8 px, with cross-attention at
+    the smaller.
     """
     from diffusers import UNet2DConditionModel
 
     return UNet2DConditionModel(
-        sample_size=SIDE, in_channels=3, out_channels=3, layers_per_block=1, block_out_channels=(width, 2 * width),
-        down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"), up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"),
-        cross_attention_dim=WIDTH, norm_num_groups=8, attention_head_dim=4,
-    )  # fmt: skip
+        sample_size=SIDE,
+        in_channels=3,
+        out_channels=3,
+        layers_per_block=1,
+        block_out_channels=(width, 2 * width),
+        down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"),
+        up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"),
+        cross_attention_dim=WIDTH,
+        norm_num_groups=8,
+        attention_head_dim=4,
+    )
 
 
 def scheduler() -> Any:
-    """Return Stable Diffusion's noise schedule, with predicted velocities as in its second version."""
+    """Return Stable Diffusion's noise schedule with velocity prediction, as in version 2."""
     from diffusers import DDIMScheduler
 
     return DDIMScheduler(
@@ -152,49 +165,66 @@ def scheduler() -> Any:
 
 
 def text_encoder() -> Any:
-    """Return a small CLIP text model; its embeddings start far apart, or the few words would look
-    alike to it.
+    """Return a small CLIP text model with widely spread embeddings, so that it can tell the few words
+    apart.
     """
     import torch
     from transformers import CLIPTextConfig, CLIPTextModel
 
     model = CLIPTextModel(
         CLIPTextConfig(
-            vocab_size=len(WORDS) + 4, hidden_size=WIDTH, intermediate_size=2 * WIDTH, num_hidden_layers=1,
-            num_attention_heads=4, max_position_embeddings=LENGTH, bos_token_id=0, eos_token_id=1, pad_token_id=1,
+            vocab_size=len(WORDS) + 4,
+            hidden_size=WIDTH,
+            intermediate_size=2 * WIDTH,
+            num_hidden_layers=1,
+            num_attention_heads=4,
+            max_position_embeddings=LENGTH,
+            bos_token_id=0,
+            eos_token_id=1,
+            pad_token_id=1,
         )
-    )  # fmt: skip
+    )
     torch.nn.init.normal_(model.get_input_embeddings().weight, std=1.0)
     return model
 
 
 def tokenizer() -> Any:
-    """Return a tokenizer that knows the words of the toy world; any other is unknown."""
+    """Return a tokenizer of the toy world's vocabulary."""
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 
-    known = {word: number for number, word in enumerate(("<start>", "<end>", "<unknown>", "<none>", *WORDS))}
-    made = Tokenizer(models.WordLevel(known, unk_token="<unknown>"))
-    made.normalizer = normalizers.Lowercase()
-    made.pre_tokenizer = pre_tokenizers.Whitespace()
-    made.post_processor = processors.TemplateProcessing(
+    vocabulary = {
+        word: number for number, word in enumerate(("<start>", "<end>", "<unknown>", "<none>", *WORDS))
+    }
+    words = Tokenizer(models.WordLevel(vocabulary, unk_token="<unknown>"))
+    words.normalizer = normalizers.Lowercase()
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    words.post_processor = processors.TemplateProcessing(
         single="<start> $A <end>", special_tokens=[("<start>", 0), ("<end>", 1)]
     )
     return PreTrainedTokenizerFast(
-        tokenizer_object=made, bos_token="<start>", eos_token="<end>", pad_token="<end>", unk_token="<unknown>",
+        tokenizer_object=words,
+        bos_token="<start>",
+        eos_token="<end>",
+        pad_token="<end>",
+        unk_token="<unknown>",
         model_max_length=LENGTH,
-    )  # fmt: skip
+    )
 
 
 def autoencoder() -> Any:
-    """Return an autoencoder that changes nothing but the range: the toy world is drawn in pixels."""
+    """Return an autoencoder that only rescales: the toy world is diffused in pixel space."""
     import torch
     from diffusers import AutoencoderTiny
 
     model = AutoencoderTiny(
-        encoder_block_out_channels=(4,), decoder_block_out_channels=(4,), latent_channels=3, num_encoder_blocks=(1,),
-        num_decoder_blocks=(1,), scaling_factor=LATENT / _SMALL,
-    )  # fmt: skip
+        encoder_block_out_channels=(4,),
+        decoder_block_out_channels=(4,),
+        latent_channels=3,
+        num_encoder_blocks=(1,),
+        num_decoder_blocks=(1,),
+        scaling_factor=LATENT / _SMALL,
+    )
     with torch.no_grad():
         for weight in model.parameters():
             weight.zero_()
@@ -207,55 +237,61 @@ def autoencoder() -> Any:
 
 
 def _pass_on(layer: Any, gain: float, offset: float) -> None:
-    """Make a convolution hand its first three channels on, times a gain and plus an offset."""
+    """Make a convolution pass its first three channels on, times a gain plus an offset."""
     for channel in range(3):
         layer.weight[channel, channel, 1, 1] = gain
         if layer.bias is not None:
             layer.bias[channel] = offset
 
 
-# Classifiers of the toy world, trained on its real images: they know nothing of the pipeline that draws
-# like them.
-
+# Classifiers, trained on drawn images and independent of the pipeline
 
 KINDS = ("all", "plain")
 FILE = Path(__file__).with_name("judges.safetensors")
 
 
 def network() -> Any:
-    """Return an untrained classifier: three convolutions, and a head for shapes and styles together."""
+    """Return an untrained classifier: three convolutions and a joint head for shapes and styles."""
     from torch import nn
 
     return nn.Sequential(
-        nn.Conv2d(3, 24, 3, padding=1), nn.ReLU(), nn.Conv2d(24, 32, 3, 2, 1), nn.ReLU(), nn.Conv2d(32, 48, 3, 2, 1), nn.ReLU(),
-        nn.Flatten(), nn.Linear(48 * 16, 48), nn.ReLU(), nn.Linear(48, len(SHAPES) + len(STYLES)),
-    )  # fmt: skip
+        nn.Conv2d(3, 24, 3, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(24, 32, 3, 2, 1),
+        nn.ReLU(),
+        nn.Conv2d(32, 48, 3, 2, 1),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(48 * 16, 48),
+        nn.ReLU(),
+        nn.Linear(48, len(SHAPES) + len(STYLES)),
+    )
 
 
 @functools.cache
 def judge(kind: str = "all") -> Any:
-    """Return a trained classifier, from the weights that come with the package."""
+    """Return a trained classifier from the bundled weights: ``all`` styles or ``plain`` only."""
     from safetensors.torch import load_file
 
     if kind not in KINDS:
         raise UnknownName("classifier of the toy world", kind, KINDS)
     if not FILE.is_file():
-        raise SoritesError(f"{FILE} is missing: install Sorites again")
+        raise SoritesError(f"{FILE} is missing; reinstall Sorites")
     start = f"{kind}."
     weights = {
         name.removeprefix(start): part.float()
         for name, part in load_file(FILE).items()
         if name.startswith(start)
     }
-    made = network()
-    made.load_state_dict(weights)
-    return made.eval().requires_grad_(False)
+    classifier = network()
+    classifier.load_state_dict(weights)
+    return classifier.eval().requires_grad_(False)
 
 
 def opinions(
     images: Sequence[ImageF32], kind: str = "all"
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Return P(shape) N x 4 and P(style) N x 3 of images, H x W x 3 in 0..1."""
+    """Return P(shape), N x 4, and P(style), N x 3, of images (H x W x 3 in 0..1)."""
     import torch
 
     with one_thread(), torch.no_grad():
@@ -265,35 +301,33 @@ def opinions(
 
 
 def train(kind: str, seed: int = 0, steps: int = 700, batch: int = 64) -> Any:
-    """Train a classifier on real images that are drawn afresh for every step, a little disturbed;
-    about 15 s.
-    """
+    """Train a classifier on slightly disturbed images drawn for every step; takes about 15 s."""
     import torch
     from torch.nn import functional as F
 
     rng, styles = np.random.default_rng(seed), STYLES if kind == "all" else STYLES[:1]
     with one_thread(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        made = network()
-        optimizer = torch.optim.AdamW(made.parameters(), lr=2e-3, weight_decay=0.01)
-        slower = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+        classifier = network()
+        optimizer = torch.optim.AdamW(classifier.parameters(), lr=2e-3, weight_decay=0.01)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
         for _ in range(steps):
             shape, style = rng.integers(len(SHAPES), size=batch), rng.integers(len(styles), size=batch)
             images = np.stack([draw(SHAPES[a], styles[b], rng) for a, b in zip(shape, style, strict=True)])
             images += rng.normal(0, 0.04, images.shape) + rng.normal(0, 0.03, (batch, 1, 1, 3))
-            out = made(torch.from_numpy(images.astype(np.float32)).permute(0, 3, 1, 2) - 0.5)
+            out = classifier(torch.from_numpy(images.astype(np.float32)).permute(0, 3, 1, 2) - 0.5)
             loss = F.cross_entropy(out[:, : len(SHAPES)], torch.from_numpy(shape))
             if len(styles) > 1:
                 loss = loss + F.cross_entropy(out[:, len(SHAPES) :], torch.from_numpy(style))
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
-            slower.step()
-    return made.eval().requires_grad_(False)
+            schedule.step()
+    return classifier.eval().requires_grad_(False)
 
 
 def real(count: int, style: str, seed: int = 1) -> tuple[list[ImageF32], NDArray[np.int64]]:
-    """Return real images of one style and their shapes."""
+    """Return drawn images of one style and their shapes."""
     rng = np.random.default_rng(seed)
     shape = np.arange(count) % len(SHAPES)
     return [draw(SHAPES[a], style, rng) for a in shape], shape

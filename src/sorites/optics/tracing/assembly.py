@@ -1,7 +1,7 @@
-"""Build lenses from prescriptions, or take them from optiland's photographic objectives.
+"""Build lenses from prescriptions or from optiland's photographic objectives.
 
-The real size of the aperture stop and the angle of a stated image height are found by tracing rays
-through the unfinished lens.
+The real size of the aperture stop and the angle of a stated image height are found by tracing rays through
+the unfinished lens.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from typing import Any
 import numpy as np
 from scipy.optimize import brentq
 
+from sorites.core.messages import option
 from sorites.optics.tracing.lens import D_LINE_UM, Lens, paraxial, tracer
 from sorites.optics.tracing.prescription import WIDEST_DEG, Glass, Prescription, Refused
-from sorites.optics.tracing.rays import at_setting, chief
+from sorites.optics.tracing.rays import at_stop, chief
 
-# The photographic objectives that come with optiland 0.6.3.
+# Photographic objectives of optiland 0.6.3.
 OBJECTIVES = (
     "CookeTriplet",
     "DoubleGauss",
@@ -40,8 +41,7 @@ OBJECTIVES = (
     "WideAngle100FOV",
     "WideAngle170FOV",
 )
-# The objectives that optiland has in inches, as in their book (Laikin 2007), although it reads
-# lengths as millimetres.
+# Objectives that optiland stores in inches, as in their book (Laikin 2007), although it assumes millimetres.
 IN_INCHES = (
     "HeliarLens",
     "ProjectionLens120FOV",
@@ -55,42 +55,48 @@ INCH_MM = 25.4
 
 
 def objective(name: str) -> Lens:
-    """Return one of optiland's objectives by the name of its class, in millimetres."""
+    """Return one of optiland's objectives by class name, in millimetres."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         optic = getattr(tracer().samples.objectives, name)()
         if name in IN_INCHES:
             optic.updater.scale_system(INCH_MM)
     surfaces = list(optic.surfaces)
-    stop = next(i for i, one in enumerate(surfaces) if one.is_stop)
-    angle = max(math.hypot(float(one.x), float(one.y)) for one in optic.fields.fields)
-    return _finished(
+    stop = next(i for i, surface in enumerate(surfaces) if surface.is_stop)
+    angle = max(math.hypot(float(field.x), float(field.y)) for field in optic.fields.fields)
+    return _finish(
         name, optic, stop, ("entrance pupil", float(np.squeeze(optic.paraxial.EPD()))), angle, "angle", {}
     )
 
 
 def build(prescription: Prescription, glasses: Mapping[str, Glass] | None = None) -> Lens:
-    """Build a lens. A glass that is neither in the stated catalogues nor among ``glasses`` is
-    refused by its name.
+    """Build a lens.
+
+    Args:
+        prescription: The prescription.
+        glasses: Glasses by name that override the catalogues.
+
+    Raises:
+        Refused: A glass is neither in the stated catalogues nor in ``glasses``.
     """
     library = tracer()
     optic = library.optic.Optic()
-    for i, one in enumerate(prescription.surfaces):
-        bent: dict[str, Any] = {
-            "radius": 1 / one.curvature if one.curvature else math.inf,
-            "conic": one.conic,
+    for i, surface in enumerate(prescription.surfaces):
+        options: dict[str, Any] = {
+            "radius": 1 / surface.curvature if surface.curvature else math.inf,
+            "conic": surface.conic,
         }
-        if one.shape == "EVENASPH":
-            highest = max((term for term, value in one.even.items() if value), default=1)
-            terms = [one.even.get(term, 0.0) for term in range(1, highest + 1)]
-            bent |= {"surface_type": "even_asphere", "coefficients": terms, "max_iter": 12}
+        if surface.shape == "EVENASPH":
+            highest = max((term for term, value in surface.even.items() if value), default=1)
+            terms = [surface.even.get(term, 0.0) for term in range(1, highest + 1)]
+            options |= {"surface_type": "even_asphere", "coefficients": terms, "max_iter": 12}
         last = i == len(prescription.surfaces) - 1
-        named = one.glass and (glasses or {}).get(one.glass.name, one.glass)
-        glass = "air" if named is None else material(named, prescription.catalogues)
-        bent |= {} if last else {"thickness": one.thickness, "material": glass}
-        optic.surfaces.add(index=i, is_stop=i == prescription.stop, **bent)
-    rims = {i: one.rim_mm for i, one in enumerate(prescription.surfaces) if one.rim_mm}
-    lens = _finished(
+        glass = surface.glass and (glasses or {}).get(surface.glass.name, surface.glass)
+        medium = "air" if glass is None else material(glass, prescription.catalogues)
+        options |= {} if last else {"thickness": surface.thickness, "material": medium}
+        optic.surfaces.add(index=i, is_stop=i == prescription.stop, **options)
+    rims = {i: surface.rim_mm for i, surface in enumerate(prescription.surfaces) if surface.rim_mm}
+    lens = _finish(
         prescription.name,
         optic,
         prescription.stop,
@@ -107,12 +113,13 @@ def _part(lens: Lens, prescription: Prescription, part: float) -> float:
     """Convert a fraction of the largest field to a fraction of the largest angle."""
     if prescription.field_kind == "angle" or part in (0, 1):
         return part
-    return _angle(lens, part * prescription.field, prescription.field_kind) / lens.field_deg
+    return _angle_of_height(lens, part * prescription.field, prescription.field_kind) / lens.field_deg
 
 
 def material(glass: Glass, catalogues: tuple[str, ...]) -> Any:
-    """Return the glass from the first stated catalogue that has exactly its name; a glass without a
-    name follows from (nd, vd) by Buchdahl's model.
+    """Return a glass from the first stated catalogue that has exactly its name.
+
+    A glass without a name follows from (nd, vd) by Buchdahl's model.
     """
     library = tracer()
     if not glass.name:
@@ -125,22 +132,19 @@ def material(glass: Glass, catalogues: tuple[str, ...]) -> Any:
             return library.materials.MaterialFile(path)
     stated = ", ".join(catalogues) or "none"
     raise Refused(
-        f"its glass {glass.name} is in none of the catalogues it states ({stated}); --glass"
-        f" {glass.name}=ND,VD gives it"
+        f"its glass {glass.name} is in none of its catalogues ({stated}); add"
+        f" {option('glass', glass.name + '=ND,VD')}"
     )
 
 
 @functools.cache
 def _glasses() -> dict[tuple[str, str], str]:
-    """Return the data files of all glasses by catalogue and name in lower case.
-
-    Names must match exactly; none is guessed.
-    """
+    """Return the data files of all glasses by (catalogue, name) in lower case."""
     root = Path(str(files("optiland.database").joinpath("data-nk", "glass")))
     return {(path.parent.name.lower(), path.stem.lower()): str(path) for path in sorted(root.glob("*/*.yml"))}
 
 
-def _finished(
+def _finish(
     name: str,
     optic: Any,
     stop: int,
@@ -152,26 +156,24 @@ def _finished(
     order = paraxial(optic, stop)
     if order.efl_mm <= 0 or order.bfl_mm < 0:
         raise Refused(f"it forms no real image (focal length {order.efl_mm:.4g} mm): an extender or a viewer")
-    what, value = aperture
+    aperture_kind, value = aperture
     epd = {
         "entrance pupil": value,
         "F-number": order.efl_mm / (value or 1),
-        "stop": 2 * value / abs(order.at_setting),
-    }[what]
+        "stop": 2 * value / abs(order.at_stop),
+    }[aperture_kind]
     lens = Lens(name, optic, stop, 1.0, epd, angle, rims, order, aperture)
-    lens.stop_mm = _stop(lens)
+    lens.stop_mm = _stop_radius(lens)
     if kind != "angle":
-        lens.field_deg = _angle(lens, angle, kind)
+        lens.field_deg = _angle_of_height(lens, angle, kind)
     if lens.field_deg * 0.9 > WIDEST_DEG:
         raise Refused(f"its field of {lens.field_deg:g} degrees reaches behind the lens")
     return lens
 
 
-def _stop(lens: Lens) -> float:
-    """Return the aperture stop's real radius (mm): the height at which the rim ray of the stated
-    pupil crosses it.
-    """
-    _, rim = at_setting(
+def _stop_radius(lens: Lens) -> float:
+    """Return the real radius of the aperture stop in mm: the height at which the marginal ray crosses it."""
+    _, rim = at_stop(
         replace(lens, stop_mm=1.0), 0.0, 90.0, np.array([0.0]), np.array([lens.epd_mm / 2]), D_LINE_UM
     )
     height = float(abs(rim[0]))
@@ -180,8 +182,8 @@ def _stop(lens: Lens) -> float:
     return height
 
 
-def _angle(lens: Lens, height: float, kind: str) -> float:
-    """Return the angle (degrees) whose chief ray, real or paraxial, lands at an image height in mm."""
+def _angle_of_height(lens: Lens, height: float, kind: str) -> float:
+    """Return the angle in degrees whose chief ray, real or paraxial, lands at an image height in mm."""
     if kind == "paraxial image height":
         return math.degrees(math.atan(height / lens.paraxial.efl_mm))
 

@@ -1,9 +1,8 @@
-"""Read a Zemax prescription (.zmx) as plain numbers in millimetres, or refuse it and say why it is
-not a photographic lens.
+"""Read Zemax prescriptions (.zmx) as plain numbers in millimetres.
 
-Files may be UTF-16 or 8-bit. The reader understands surfaces (sphere, conic, even asphere), glasses
-by name or by (nd, vd), the aperture stop, the aperture, the fields with their vignetting, and hard
-rims. Anything else that changes the light is refused, and the message names it.
+Files may be UTF-16 or 8-bit. The reader supports surfaces (sphere, conic, even asphere), glasses by name or
+by (nd, vd), the aperture stop, the aperture, the fields with their vignetting, and hard rims. A file with
+anything else that changes the light is refused, and the message names it.
 """
 
 from __future__ import annotations
@@ -19,21 +18,19 @@ SHAPES = ("STANDARD", "EVENASPH")
 FIELDS = {0: "angle", 1: "object height", 2: "paraxial image height", 3: "real image height"}
 PER_FIELD = ("XFLN", "YFLN", "VDXN", "VDYN", "VCXN", "VCYN", "VANN")
 APERTURES = {"ENPD": "entrance pupil", "FNUM": "F-number", "FLOA": "stop"}
-# Vignetting below this, in pupil radii, is no reason to refuse a lens.
-SLIGHT = 1e-3
-# The widest half angle; a distant point beyond it is behind the first surface.
+# Vignetting below this, in pupil radii, is ignored.
+NEGLIGIBLE = 1e-3
+# Largest half angle; a distant point beyond it is behind the first surface.
 WIDEST_DEG = 89.0
 
 
 class Refused(SoritesError):
-    """The prescription cannot become a lens of the set; the message is the reason."""
+    """The prescription cannot be traced as a photographic lens; the message is the reason."""
 
 
 @dataclass(frozen=True)
 class Glass:
-    """A glass, given by its name in a catalogue or by refractive index and Abbe number at the d
-    line if the file states them.
-    """
+    """A glass, by its catalogue name or by refractive index and Abbe number at the d line."""
 
     name: str = ""
     nd: float | None = None
@@ -42,8 +39,12 @@ class Glass:
 
 @dataclass
 class Surface:
-    """A surface of a lens. ``even`` are the coefficients of r^2, r^4, ...; ``rim_mm`` blocks rays
-    beyond it; ``semi_mm`` is the stated semi-diameter, which blocks nothing.
+    """A surface of a lens.
+
+    Attributes:
+        even: Coefficients of r^2, r^4, ... by term.
+        semi_mm: Stated semi-diameter, which blocks no rays.
+        rim_mm: Radius beyond which rays are blocked.
     """
 
     curvature: float = 0.0
@@ -58,10 +59,13 @@ class Surface:
 
 @dataclass(frozen=True)
 class Vignetting:
-    """The ellipse that a file leaves open of the pupil at ``part`` of the largest field.
+    """Part of the pupil that stays open at one field, an ellipse; all but ``part`` are in pupil radii.
 
-    Its middle is moved ``along`` the field, its half axes across and along it are ``narrower`` and
-    ``shorter``, all in pupil radii (the file's vignetting factors).
+    Attributes:
+        part: Fraction of the largest field.
+        along: Offset of the ellipse's centre along the field.
+        narrower: Reduction of the half axis across the field.
+        shorter: Reduction of the half axis along the field.
     """
 
     part: float
@@ -74,8 +78,9 @@ class Vignetting:
 class Prescription:
     """A lens as its file states it.
 
-    ``aperture`` is (entrance pupil | F-number | stop, value); ``stop`` is the number of the surface
-    that is the aperture stop.
+    Attributes:
+        stop: Number of the surface that is the aperture stop.
+        aperture: (``entrance pupil``, ``F-number`` or ``stop``, value).
     """
 
     name: str
@@ -89,9 +94,10 @@ class Prescription:
 
 
 def read(path: Path) -> Prescription:
-    """Read the prescription of a file.
+    """Read and check the prescription of a file.
 
-    ``Refused`` is raised if light from a distant object cannot be traced through it.
+    Raises:
+        Refused: Light from a distant object cannot be traced through it.
     """
     try:
         raw = path.read_bytes()
@@ -101,9 +107,7 @@ def read(path: Path) -> Prescription:
 
 
 def decode(raw: bytes) -> str:
-    """Decode the text of a .zmx file: UTF-16 if it has a byte order mark or zero bytes, else UTF-8,
-    else Latin-1.
-    """
+    """Decode a .zmx file: UTF-16 if it has a byte order mark or zero bytes, else UTF-8, else Latin-1."""
     if raw[:2] in (b"\xff\xfe", b"\xfe\xff"):
         return raw.decode("utf-16", errors="replace")
     if raw[1:2] == b"\0":
@@ -115,47 +119,62 @@ def decode(raw: bytes) -> str:
 
 
 def parse(text: str, name: str) -> Prescription:
-    """Parse the numbers of a .zmx file and scale them to millimetres."""
-    prescription = Prescription(name, [], -1, ("", 0.0), "angle", 0.0)
-    columns: dict[str, list[float]] = {}
-    scale, count = 1.0, None
+    """Parse the text of a .zmx file and scale it to millimetres."""
+    parsed = _Parsed(Prescription(name, [], -1, ("", 0.0), "angle", 0.0))
     for line in text.splitlines():
         word, *rest = line.split() or [""]
         try:
-            if word == "UNIT":
-                scale = _unit(rest)
-            elif word == "MODE" and rest and rest[0] != "SEQ":
-                raise Refused(f"its rays are not sequential (mode {rest[0]})")
-            elif word == "GCAT":
-                prescription.catalogues = tuple(rest)
-            elif word in ("ENPD", "FNUM", "FLOA"):
-                prescription.aperture = (APERTURES[word], float(rest[0]) if rest else 0.0)
-            elif word == "OBNA":
-                raise Refused("its aperture is stated at the object (OBNA): the object is near")
-            elif word == "FTYP":
-                prescription.field_kind = FIELDS.get(int(rest[0]), f"type {rest[0]}")
-                count = int(rest[2]) if len(rest) > 2 else None
-            elif word in PER_FIELD:
-                columns[word] = [float(value) for value in rest]
-            elif word == "SURF":
-                prescription.surfaces.append(Surface())
-            elif prescription.surfaces:
-                _surface(prescription, word, rest)
+            if not _parse_header(parsed, word, rest) and parsed.prescription.surfaces:
+                _parse_surface(parsed.prescription, word, rest)
         except (ValueError, IndexError) as error:
             raise Refused(f"its line {line.strip()[:60]!r} cannot be read: {error}") from error
-    prescription.field, prescription.vignetting = _fields(columns, count)
-    return scaled(prescription, scale)
+    prescription = parsed.prescription
+    prescription.field, prescription.vignetting = _fields(parsed.columns, parsed.field_count)
+    return scaled(prescription, parsed.scale)
+
+
+@dataclass
+class _Parsed:
+    prescription: Prescription
+    columns: dict[str, list[float]] = field(default_factory=dict)
+    """Values per field, by keyword."""
+    field_count: int | None = None
+    scale: float = 1.0
+
+
+def _parse_header(parsed: _Parsed, word: str, rest: list[str]) -> bool:
+    """Apply a line that concerns the whole lens or starts a surface; return whether it was one."""
+    prescription = parsed.prescription
+    if word == "UNIT":
+        parsed.scale = _unit(rest)
+    elif word == "MODE" and rest and rest[0] != "SEQ":
+        raise Refused(f"its rays are not sequential (mode {rest[0]})")
+    elif word == "GCAT":
+        prescription.catalogues = tuple(rest)
+    elif word in APERTURES:
+        prescription.aperture = (APERTURES[word], float(rest[0]) if rest else 0.0)
+    elif word == "OBNA":
+        raise Refused("its aperture is stated at the object (OBNA): the object is near")
+    elif word == "FTYP":
+        prescription.field_kind = FIELDS.get(int(rest[0]), f"type {rest[0]}")
+        parsed.field_count = int(rest[2]) if len(rest) > 2 else None
+    elif word in PER_FIELD:
+        parsed.columns[word] = [float(value) for value in rest]
+    elif word == "SURF":
+        prescription.surfaces.append(Surface())
+    else:
+        return False
+    return True
 
 
 def _unit(rest: list[str]) -> float:
-    """Return the millimetres per unit of a UNIT line."""
     if rest[0] not in UNITS_MM:
         raise Refused(f"its unit {rest[0]} is not one of {', '.join(UNITS_MM)}")
     return UNITS_MM[rest[0]]
 
 
-def _surface(prescription: Prescription, word: str, rest: list[str]) -> None:
-    """Apply a line of the file to the last surface."""
+def _parse_surface(prescription: Prescription, word: str, rest: list[str]) -> None:
+    """Apply a line to the last surface."""
     last = prescription.surfaces[-1]
     if word == "TYPE":
         last.shape = rest[0]
@@ -169,7 +188,7 @@ def _surface(prescription: Prescription, word: str, rest: list[str]) -> None:
         last.thickness = math.inf if rest[0].upper().startswith("INF") else float(rest[0])
     elif word == "PARM":
         if not -99 <= int(rest[0]) <= 99:
-            raise ValueError("there is no such parameter")
+            raise ValueError("parameter out of range")
         last.even[int(rest[0])] = float(rest[1])
     elif word == "GLAS":
         last.glass = _glass(rest)
@@ -178,19 +197,16 @@ def _surface(prescription: Prescription, word: str, rest: list[str]) -> None:
     elif word == "CLAP" and float(rest[1]) > 0:
         last.rim_mm = float(rest[1])
     elif word == "FLAP":
-        last.rim_mm = math.nan  # it means the stated semi-diameter, which may follow on a later line
+        last.rim_mm = math.nan  # the rim is the semi-diameter, which may follow on a later line
 
 
 def _glass(rest: list[str]) -> Glass:
-    """Return the glass of a GLAS line."""
     nd, vd = (float(rest[i]) if len(rest) > i and float(rest[i]) > 0 else None for i in (3, 4))
     return Glass("" if rest[0] == "___BLANK" else rest[0], nd, vd)
 
 
 def _fields(columns: dict[str, list[float]], count: int | None) -> tuple[float, tuple[Vignetting, ...]]:
-    """Return the largest field and the vignetting at each field by rising field; the latter is
-    empty if the file states none.
-    """
+    """Return the largest field, and the vignetting by rising field (empty if the file states none)."""
     size = min(count or 99, max((len(values) for values in columns.values()), default=0))
     rows = [
         [columns[word][i] if i < len(columns.get(word, ())) else 0.0 for word in PER_FIELD]
@@ -199,49 +215,42 @@ def _fields(columns: dict[str, list[float]], count: int | None) -> tuple[float, 
     largest = max((math.hypot(x, y) for x, y, *_ in rows), default=0.0)
     if not largest or not any(any(row[2:6]) for row in rows):
         return largest, ()
-    known: dict[float, Vignetting] = {}
-    for found in (_vignetting(row, largest) for row in rows):
-        if (
-            max(
-                abs(a - b)
-                for a, b in zip(
-                    vars(found).values(), vars(known.setdefault(found.part, found)).values(), strict=True
-                )
-            )
-            > SLIGHT
-        ):
+    by_part: dict[float, Vignetting] = {}
+    for row in rows:
+        vignetting = _vignetting(row, largest)
+        opposite = by_part.setdefault(vignetting.part, vignetting)
+        pairs = zip(vars(vignetting).values(), vars(opposite).values(), strict=True)
+        if max(abs(a - b) for a, b in pairs) > NEGLIGIBLE:
             raise Refused("its vignetting differs at opposite fields")
-    return largest, tuple(known[part] for part in sorted(known))
+    return largest, tuple(by_part[part] for part in sorted(by_part))
 
 
 def _vignetting(row: list[float], largest: float) -> Vignetting:
-    """Return the vignetting that a file states at one field, from its values in the order of
-    ``PER_FIELD``.
-    """
+    """Return the vignetting of one field from its values in the order of ``PER_FIELD``."""
     x, y, right, up, narrow, low, turn = row
     if x and y and any(row[2:6]):
         raise Refused("its vignetting is stated at a field that is neither along x nor along y")
     if turn and any(row[2:6]):
         raise Refused(f"its vignetting is turned by {turn:g} degrees")
     aside, along, sides = (up, right, (low, narrow)) if x and not y else (right, up, (narrow, low))
-    if abs(aside) > SLIGHT:
+    if abs(aside) > NEGLIGIBLE:
         raise Refused("its vignetting moves the pupil across the field")
     return Vignetting(math.hypot(x, y) / largest, math.copysign(1.0, x + y) * along, *sides)
 
 
 def scaled(prescription: Prescription, scale: float) -> Prescription:
-    """Convert a prescription to millimetres, and rims that mean the semi-diameter to numbers; it is
-    changed in place.
-    """
-    for one in prescription.surfaces:
-        one.curvature, one.thickness, one.semi_mm = (
-            one.curvature / scale,
-            one.thickness * scale,
-            one.semi_mm * scale,
+    """Convert a prescription to millimetres in place, and resolve rims that equal the semi-diameter."""
+    for surface in prescription.surfaces:
+        surface.curvature, surface.thickness, surface.semi_mm = (
+            surface.curvature / scale,
+            surface.thickness * scale,
+            surface.semi_mm * scale,
         )
-        one.even = {term: value * scale ** (1 - 2 * term) for term, value in one.even.items()}
-        if one.rim_mm is not None:
-            one.rim_mm = (one.semi_mm or None) if math.isnan(one.rim_mm) else one.rim_mm * scale
+        surface.even = {term: value * scale ** (1 - 2 * term) for term, value in surface.even.items()}
+        if surface.rim_mm is not None:
+            surface.rim_mm = (
+                (surface.semi_mm or None) if math.isnan(surface.rim_mm) else surface.rim_mm * scale
+            )
     if prescription.aperture[0] == "entrance pupil":
         prescription.aperture = (prescription.aperture[0], prescription.aperture[1] * scale)
     if prescription.field_kind != "angle":
@@ -250,35 +259,42 @@ def scaled(prescription: Prescription, scale: float) -> Prescription:
 
 
 def checked(prescription: Prescription) -> Prescription:
-    """Return the prescription if it is a refracting lens with a distant object and a field, or
-    raise ``Refused``.
+    """Return the prescription if it is a refracting lens with a distant object and a field.
+
+    Raises:
+        Refused: It is not.
     """
     if not prescription.surfaces:
         raise Refused("it is not a .zmx file: it has no surfaces")
     if len(prescription.surfaces) < 4:
-        raise Refused(f"it has {len(prescription.surfaces)} surfaces; wanted an object, a lens and an image")
-    for i, one in enumerate(prescription.surfaces):
-        if one.shape not in SHAPES:
-            raise Refused(f"surface {i} is of type {one.shape}; only {' and '.join(SHAPES)} can be traced")
-        if one.glass is not None and one.glass.name == "MIRROR":
-            raise Refused(f"surface {i} is a mirror; only refracting lenses are in the set")
-        if one.shape == "EVENASPH" and any(value and not 1 <= term <= 8 for term, value in one.even.items()):
-            raise Refused(f"surface {i} is an even asphere with a term beyond r^16")
+        raise Refused(
+            f"it has {len(prescription.surfaces)} surfaces; expected an object, a lens and an image"
+        )
+    for i, surface in enumerate(prescription.surfaces):
+        _check_surface(i, surface)
     if math.isfinite(prescription.surfaces[0].thickness):
-        raise Refused(f"its object is {prescription.surfaces[0].thickness:g} mm away; wanted a distant one")
-    if any(not math.isfinite(one.thickness) for one in prescription.surfaces[1:]):
+        raise Refused(f"its object is {prescription.surfaces[0].thickness:g} mm away; expected a distant one")
+    if any(not math.isfinite(surface.thickness) for surface in prescription.surfaces[1:]):
         raise Refused("it is afocal: a distance behind the first surface is infinite")
     if prescription.surfaces[-1].curvature:
         raise Refused("its image surface is curved; a sensor is flat")
     if not 0 < prescription.stop < len(prescription.surfaces) - 1:
-        raise Refused("it does not say which surface is the aperture stop")
-    return _framed(prescription)
+        raise Refused("it does not state which surface is the aperture stop")
+    return _check_frame(prescription)
 
 
-def _framed(prescription: Prescription) -> Prescription:
-    """Return the prescription with the aperture as a number, or raise ``Refused`` if its aperture
-    or its field cannot be used.
-    """
+def _check_surface(i: int, surface: Surface) -> None:
+    if surface.shape not in SHAPES:
+        raise Refused(f"surface {i} is of type {surface.shape}; only {' and '.join(SHAPES)} can be traced")
+    if surface.glass is not None and surface.glass.name == "MIRROR":
+        raise Refused(f"surface {i} is a mirror; only refracting lenses can be traced")
+    beyond = any(value and not 1 <= term <= 8 for term, value in surface.even.items())
+    if surface.shape == "EVENASPH" and beyond:
+        raise Refused(f"surface {i} is an even asphere with a term beyond r^16")
+
+
+def _check_frame(prescription: Prescription) -> Prescription:
+    """Check aperture and field, and resolve an aperture that is the stop's size to a number."""
     if not prescription.aperture[0] or (prescription.aperture[1] <= 0 and prescription.aperture[0] != "stop"):
         raise Refused("it states no aperture (ENPD, FNUM or FLOA)")
     if prescription.aperture[0] == "stop":

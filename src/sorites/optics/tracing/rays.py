@@ -1,7 +1,7 @@
 """Trace rays from a distant point through a lens to its sensor.
 
-A distant point sends a plane wave: rays start on an even grid across it, and those that pass the
-real aperture stop are kept, so that wide angles need no aiming at a paraxial pupil.
+Rays start on an even grid across the plane wave, and those that pass the real aperture stop are kept. Wide
+angles therefore need no aiming at a paraxial pupil.
 """
 
 from __future__ import annotations
@@ -19,18 +19,22 @@ from sorites.optics.tracing.lens import Lens, tracer
 from sorites.optics.tracing.prescription import Refused
 
 Array = NDArray[np.float64]
-# The number of rays across the beam in a first, coarse trace.
+# Rays across the beam in a first, coarse trace.
 COARSE = 34
-# The largest step in degrees when the chief ray is followed from the axis outward.
+# Largest step when the chief ray is followed from the axis outward.
 STEP_DEG = 8.0
 
 
 @dataclass(frozen=True)
 class Rays:
-    """Rays at the sensor: position ``x``, ``y`` (mm), direction ``L``, ``M``, ``N``, optical
-    ``path`` (mm, from one wavefront before the lens), the point ``sx``, ``sy`` where each crossed
-    the aperture stop (in stop radii), and ``step``, the distance of its direction from its
-    neighbours' on the grid (0 if there is no grid). A lost ray is nan in all of them.
+    """Rays at the sensor; a lost ray is nan in all attributes.
+
+    Attributes:
+        x, y: Position in mm.
+        L, M, N: Direction cosines.
+        path: Optical path in mm from a wavefront before the lens.
+        sx, sy: Where the ray crossed the aperture stop, in stop radii.
+        step: Largest difference of its direction from its grid neighbours' (0 without a grid).
     """
 
     x: Array
@@ -43,12 +47,12 @@ class Rays:
     sy: Array
     step: Array
 
-    def where(self, kept: NDArray[np.bool_]) -> Rays:
+    def where(self, mask: NDArray[np.bool_]) -> Rays:
         """Return the rays that a mask selects."""
-        return Rays(*(getattr(self, name)[kept] for name in self.__dataclass_fields__))
+        return Rays(*(getattr(self, name)[mask] for name in self.__dataclass_fields__))
 
     def moved(self, by_mm: float) -> Rays:
-        """Return the rays on a sensor that is ``by_mm`` further back."""
+        """Return the rays on a sensor ``by_mm`` further back."""
         return replace(
             self,
             x=self.x + self.L / self.N * by_mm,
@@ -57,7 +61,7 @@ class Rays:
         )
 
     def turned(self, degrees: float) -> Rays:
-        """Return the rays with the lens and all its light turned about the axis."""
+        """Return the rays with the lens and its light rotated about the axis."""
         c, s = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
         return replace(
             self,
@@ -66,9 +70,7 @@ class Rays:
         )
 
     def mirrored(self) -> Rays:
-        """Return these rays and their mirror images: both halves of a beam that is symmetric about
-        the yz plane.
-        """
+        """Return these rays and their mirror images, the full beam of a lens symmetric about the yz plane."""
         both = {name: np.concatenate([getattr(self, name)] * 2) for name in self.__dataclass_fields__}
         sign = np.repeat([1.0, -1.0], len(self.x))
         return Rays(
@@ -80,8 +82,14 @@ _PAIRS = (("x", "y"), ("L", "M"), ("sx", "sy"))
 
 
 def launched(lens: Lens, angle: float, azimuth: float, a: Array, b: Array) -> tuple[Array, Array]:
-    """Return start points (3 x n) and direction of a plane wave at ``angle`` off the axis toward
-    ``azimuth``; ``a`` runs across the field, ``b`` along it.
+    """Return start points (3 x n) and direction of a plane wave.
+
+    Args:
+        lens: The lens.
+        angle: Angle off the axis, in degrees.
+        azimuth: Direction of the field, in degrees.
+        a: Positions across the field.
+        b: Positions along the field.
     """
     theta, phi = math.radians(angle), math.radians(azimuth)
     direction = np.array([math.sin(theta) * math.cos(phi), math.sin(theta) * math.sin(phi), math.cos(theta)])
@@ -92,12 +100,9 @@ def launched(lens: Lens, angle: float, azimuth: float, a: Array, b: Array) -> tu
 
 
 def through(lens: Lens, starts: Array, direction: Array, line_um: float) -> Rays:
-    """Trace rays to the sensor.
-
-    A ray outside the aperture stop or a rim, or one that misses a surface, is nan.
-    """
-    rays, one = _sent(starts, direction, line_um)
-    lost, crossing = np.zeros(len(one), bool), (one, one)
+    """Trace rays to the sensor; rays blocked by the stop or a rim, or that miss a surface, become nan."""
+    rays, ones = _start_rays(starts, direction, line_um)
+    lost, crossing = np.zeros(len(ones), bool), (ones, ones)
     with np.errstate(all="ignore"):
         for i, surface in enumerate(lens.surfaces[1:], start=1):
             surface.trace(rays, record=False)
@@ -110,55 +115,55 @@ def through(lens: Lens, starts: Array, direction: Array, line_um: float) -> Rays
                 lost |= ~_unvignetted(lens, direction, *crossing)
             _replace_lost(rays, lost)
         landed = Rays(
-            rays.x, rays.y, rays.L, rays.M, rays.N, rays.opd + direction @ starts, *crossing, 0 * one
+            rays.x, rays.y, rays.L, rays.M, rays.N, rays.opd + direction @ starts, *crossing, 0 * ones
         )
         lost |= ~np.isfinite(landed.path + landed.x + landed.y) | ~(np.asarray(rays.i) > 0)
-        gone = np.where(lost, np.nan, 0.0)
-        rest = Rays(*(np.asarray(getattr(landed, name)) + gone for name in landed.__dataclass_fields__))
-        return rest.moved(lens.focus_mm) if lens.focus_mm else rest
+        nan_mask = np.where(lost, np.nan, 0.0)
+        surviving = Rays(
+            *(np.asarray(getattr(landed, name)) + nan_mask for name in landed.__dataclass_fields__)
+        )
+        return surviving.moved(lens.focus_mm) if lens.focus_mm else surviving
 
 
 def _unvignetted(lens: Lens, direction: Array, x: Array, y: Array) -> NDArray[np.bool_]:
-    """Return which rays pass the ellipse that vignetting leaves at this field; between two stated
-    fields it is interpolated.
-    """
+    """Return which rays pass the vignetting ellipse, interpolated between stated fields."""
     part = math.degrees(math.acos(min(1.0, float(direction[2])))) / lens.field_deg
-    known = [one.part for one in lens.vignetting]
+    parts = [stated.part for stated in lens.vignetting]
     along, narrower, shorter = (
-        float(np.interp(part, known, [getattr(one, name) for one in lens.vignetting]))
+        float(np.interp(part, parts, [getattr(stated, name) for stated in lens.vignetting]))
         for name in ("along", "narrower", "shorter")
     )
     sideways = math.hypot(direction[0], direction[1])
     c, s = (direction[:2] / sideways) if sideways else (0.0, 1.0)
-    sign = math.copysign(1.0, lens.paraxial.at_setting)
+    sign = math.copysign(1.0, lens.paraxial.at_stop)
     u, v = sign * (s * x - c * y), sign * (c * x + s * y)
     return np.asarray((u / (1 - narrower)) ** 2 + ((v - along) / (1 - shorter)) ** 2 <= 1 + 1e-9)
 
 
 def _replace_lost(rays: Any, lost: NDArray[np.bool_]) -> None:
-    """Overwrite lost rays with a sound one, so that no iteration waits for them; their results are
-    never read.
+    """Overwrite lost rays with a valid one to keep the tracer's iterations short; their results are not
+    read.
     """
     if lost.any() and not lost.all():
-        sound = int(np.flatnonzero(~lost)[0])
+        valid = int(np.flatnonzero(~lost)[0])
         for name in ("x", "y", "z", "L", "M", "N", "opd", "i"):
             values = getattr(rays, name)
-            values[lost] = values[sound]
+            values[lost] = values[valid]
 
 
-def _sent(starts: Array, direction: Array, line_um: float) -> tuple[Any, Array]:
-    """Return optiland's rays for start points and a direction, and an array of ones of their number."""
-    one = np.ones(starts.shape[1])
-    return tracer().rays.RealRays(*starts, *(one * part for part in direction), one, one * line_um), one
+def _start_rays(starts: Array, direction: Array, line_um: float) -> tuple[Any, Array]:
+    """Return optiland's rays for start points and a direction, and an array of ones of the same length."""
+    ones = np.ones(starts.shape[1])
+    return tracer().rays.RealRays(*starts, *(ones * part for part in direction), ones, ones * line_um), ones
 
 
-def at_setting(
+def at_stop(
     lens: Lens, angle: float, azimuth: float, a: Array, b: Array, line_um: float
 ) -> tuple[Array, Array]:
-    """Return where rays cross the plane of the aperture stop, in stop radii; the stop and all rims
-    let everything through.
+    """Return where rays cross the plane of the aperture stop, in stop radii, ignoring the stop and all
+    rims.
     """
-    rays, _ = _sent(*launched(lens, angle, azimuth, a, b), line_um)
+    rays, _ = _start_rays(*launched(lens, angle, azimuth, a, b), line_um)
     with np.errstate(all="ignore"):
         for surface in lens.surfaces[1 : lens.stop + 1]:
             surface.trace(rays, record=False)
@@ -167,15 +172,19 @@ def at_setting(
 
 
 def _local(surface: Any, rays: Any) -> tuple[Array, Array]:
-    """Return the rays' x and y relative to the centre of a surface."""
+    """Return x and y of the rays relative to the centre of a surface."""
     centre = surface.geometry.cs
     return np.asarray(rays.x) - float(np.squeeze(centre.x)), np.asarray(rays.y) - float(np.squeeze(centre.y))
 
 
 @dataclass(frozen=True)
 class Beam:
-    """The rectangle of the plane wave that holds all light that gets through: its middle (``a``,
-    ``b``) and half its extent across (``wide``) and along the field (``tall``), in mm.
+    """The rectangle of the plane wave that contains all transmitted light, in mm.
+
+    Attributes:
+        a, b: Centre across and along the field.
+        wide: Half extent across the field.
+        tall: Half extent along the field.
     """
 
     a: float
@@ -185,33 +194,33 @@ class Beam:
 
 
 def beams(lens: Lens, angles: Sequence[float], azimuth: float, line_um: float) -> list[Beam]:
-    """Return the beams at rising angles: follow the ray through the stop's middle outward, then
-    search around it.
-    """
-    found, at, here, slope = [], 0.0, np.zeros(2), np.zeros(2)
+    """Return the beams at rising angles by following the chief ray outward and searching around it."""
+    boxes, at, here, slope = [], 0.0, np.zeros(2), np.zeros(2)
     for angle in angles:
-        here, slope, jacobian = _followed(lens, (at, angle), azimuth, here, slope, line_um)
+        here, slope, jacobian = _follow_chief(lens, (at, angle), azimuth, here, slope, line_um)
         half = 1.3 * float(np.linalg.norm(np.linalg.inv(jacobian), 2))
-        found.append(_fitted(lens, angle, azimuth, Beam(float(here[0]), float(here[1]), half, half), line_um))
+        boxes.append(
+            _fit_box(lens, angle, azimuth, Beam(float(here[0]), float(here[1]), half, half), line_um)
+        )
         at = angle
-    return found
+    return boxes
 
 
-def _followed(
+def _follow_chief(
     lens: Lens, span: tuple[float, float], azimuth: float, here: Array, slope: Array, line_um: float
 ) -> tuple[Array, Array, Array]:
-    """Follow the ray through the middle of the aperture stop over a span of angles.
+    """Follow the chief ray over a span of angles, extrapolating each step and halving it if it fails.
 
-    Return where it enters at the end, how fast that point moves with the angle, and the Jacobian of
-    the crossing point in the stop's plane with respect to the entry point. Each step is
-    extrapolated from the last one, and halved if it fails.
+    Returns:
+        The entry point at the end, its derivative by angle, and the Jacobian of the crossing point in the
+        stop with respect to the entry point.
     """
     (at, angle), step = span, STEP_DEG
-    here, jacobian = _centred(lens, at, azimuth, here, line_um)
+    here, jacobian = _aim_chief(lens, at, azimuth, here, line_um)
     while at < angle:
         further = min(at + step, angle)
         try:
-            there, jacobian = _centred(lens, further, azimuth, here + slope * (further - at), line_um)
+            there, jacobian = _aim_chief(lens, further, azimuth, here + slope * (further - at), line_um)
         except Refused:
             step /= 2
             if step < STEP_DEG / 200:
@@ -221,13 +230,13 @@ def _followed(
     return here, slope, jacobian
 
 
-def _centred(lens: Lens, angle: float, azimuth: float, start: Array, line_um: float) -> tuple[Array, Array]:
-    """Return the entry point of the ray through the stop's middle, and the Jacobian: Newton's
-    method, three rays per step.
+def _aim_chief(lens: Lens, angle: float, azimuth: float, start: Array, line_um: float) -> tuple[Array, Array]:
+    """Find the entry point of the chief ray by Newton's method (three rays per step), and the Jacobian
+    there.
     """
     reach, here = 0.02 * lens.epd_mm, start
     for _ in range(20):
-        x, y = at_setting(
+        x, y = at_stop(
             lens,
             angle,
             azimuth,
@@ -245,19 +254,17 @@ def _centred(lens: Lens, angle: float, azimuth: float, start: Array, line_um: fl
     raise Refused(f"no light from {angle:.1f} degrees reaches the middle of its aperture stop")
 
 
-def _fitted(lens: Lens, angle: float, azimuth: float, box: Beam, line_um: float) -> Beam:
-    """Return the smallest box around the light that passes, one coarse cell wider on every side.
-
-    It is found twice, because the second trace is finer.
-    """
-    return _tight(lens, angle, azimuth, _tight(lens, angle, azimuth, box, line_um), line_um)
+def _fit_box(lens: Lens, angle: float, azimuth: float, box: Beam, line_um: float) -> Beam:
+    """Return the smallest box around the transmitted light, one coarse cell wider on every side."""
+    # Twice, because the second trace is finer.
+    return _tighten(lens, angle, azimuth, _tighten(lens, angle, azimuth, box, line_um), line_um)
 
 
-def _tight(lens: Lens, angle: float, azimuth: float, box: Beam, line_um: float) -> Beam:
-    """Return a tighter box around the light that passes; a box that is too small is widened first."""
+def _tighten(lens: Lens, angle: float, azimuth: float, box: Beam, line_um: float) -> Beam:
+    """Shrink a box to the transmitted light; a box that is too small is widened first."""
     for _ in range(6):
         a, b = _mesh(box, COARSE)
-        lit = _whole(
+        lit = _largest_piece(
             np.isfinite(through(lens, *launched(lens, angle, azimuth, a.ravel(), b.ravel()), line_um).path),
             a.shape,
         )
@@ -271,9 +278,10 @@ def _tight(lens: Lens, angle: float, azimuth: float, box: Beam, line_um: float) 
     return Beam(box.a, (low + high) / 2, float(np.abs(a - box.a).max()) + cell, (high - low) / 2 + row)
 
 
-def _whole(passed: NDArray[np.bool_], shape: tuple[int, ...]) -> NDArray[np.bool_]:
-    """Return the largest connected piece of the rays that passed; rays far outside that reach the
-    stop another way do not belong to the beam.
+def _largest_piece(passed: NDArray[np.bool_], shape: tuple[int, ...]) -> NDArray[np.bool_]:
+    """Return the largest connected piece of the rays that passed.
+
+    Rays far outside that reach the stop on another way do not belong to the beam.
     """
     pieces, _ = ndimage.label(passed.reshape(shape))
     sizes = np.bincount(pieces.ravel())[1:]
@@ -281,13 +289,13 @@ def _whole(passed: NDArray[np.bool_], shape: tuple[int, ...]) -> NDArray[np.bool
 
 
 def _mesh(box: Beam, across: int, half: bool = False) -> tuple[Array, Array]:
-    """Return the cell middles of an even grid over the box, or over the half of it with ``a`` above
-    the middle; each cell stands for the same amount of light.
-    """
+    """Return the cell centres of an even grid over the box, or over its half with positive ``a``."""
     even = 2 * math.ceil(across / 2)
-    places = 2 / even * (np.arange(even) - (even - 1) / 2)
+    offsets = 2 / even * (np.arange(even) - (even - 1) / 2)
     a, b = np.meshgrid(
-        box.a + box.wide * (places[places > 0] if half else places), box.b + box.tall * places, indexing="ij"
+        box.a + box.wide * (offsets[offsets > 0] if half else offsets),
+        box.b + box.tall * offsets,
+        indexing="ij",
     )
     return a, b
 
@@ -303,46 +311,49 @@ def trace(
 ) -> Rays:
     """Trace a beam and return the rays that reach the sensor.
 
-    With ``whole=False`` the lens must be symmetric about the plane of the field, and only half the
-    beam is traced; the azimuth is then 90 degrees (the field along y).
+    Args:
+        lens: The lens.
+        angle: Angle off the axis, in degrees.
+        line_um: Wavelength.
+        across: Rays across the beam.
+        box: The beam.
+        azimuth: Direction of the field; used only with ``whole``.
+        whole: Trace the whole beam. Otherwise the lens must be symmetric about the plane of the field; half
+            the beam is traced at azimuth 90 degrees and mirrored.
     """
     a, b = _mesh(box if whole else replace(box, a=0.0), across, half=not whole)
     sent = through(lens, *launched(lens, angle, azimuth if whole else 90.0, a.ravel(), b.ravel()), line_um)
-    passed = replace(sent, step=_steps(sent, a.shape)).where(_whole(np.isfinite(sent.path), a.shape))
+    passed = replace(sent, step=_steps(sent, a.shape)).where(_largest_piece(np.isfinite(sent.path), a.shape))
     return passed if whole else passed.mirrored()
 
 
 def _steps(rays: Rays, shape: tuple[int, ...]) -> Array:
-    """Return the largest difference of each ray's direction to a neighbour's on the grid; 0 if it
-    has no neighbour.
+    """Return the largest difference of each ray's direction from its grid neighbours', 0 without
+    neighbours.
     """
-    found = np.zeros(shape)
+    steps = np.zeros(shape)
     for part in (rays.L.reshape(shape), rays.M.reshape(shape)):
         for axis in (0, 1):
             apart = np.nan_to_num(np.abs(np.diff(part, axis=axis)))
             ahead, behind = (
                 (slice(None), ends) if axis else (ends,) for ends in (slice(1, None), slice(None, -1))
             )
-            found[ahead], found[behind] = np.maximum(found[ahead], apart), np.maximum(found[behind], apart)
-    return found.ravel()
+            steps[ahead], steps[behind] = np.maximum(steps[ahead], apart), np.maximum(steps[behind], apart)
+    return steps.ravel()
 
 
 def chief(lens: Lens, angle: float, azimuth: float, line_um: float) -> tuple[float, float]:
-    """Return where the chief ray (through the middle of the aperture stop) lands, (x, y) in mm from
-    the axis.
-    """
-    here, _, _ = _followed(lens, (0.0, angle), azimuth, np.zeros(2), np.zeros(2), line_um)
+    """Return where the chief ray lands, (x, y) in mm from the axis."""
+    here, _, _ = _follow_chief(lens, (0.0, angle), azimuth, np.zeros(2), np.zeros(2), line_um)
     landed = through(lens, *launched(lens, angle, azimuth, here[:1], here[1:]), line_um)
     return float(landed.x[0]), float(landed.y[0])
 
 
 def paths(lens: Lens, angle: float, box: Beam, line_um: float) -> list[list[tuple[float, float]]]:
-    """Return the (z, y) in mm at every surface of three rays of a beam, near its two rims and in
-    its middle, for a drawing.
-    """
+    """Return (z, y) in mm at every surface for three rays of a beam, for drawings."""
     b = box.b + np.array([-0.9, 0.0, 0.9]) * box.tall
     starts, direction = launched(lens, angle, 90.0, np.zeros(3), b)
-    rays, _ = _sent(starts, direction, line_um)
+    rays, _ = _start_rays(starts, direction, line_um)
     drawn: list[list[tuple[float, float]]] = [[], [], []]
     with np.errstate(all="ignore"):
         for surface in lens.surfaces[1:]:

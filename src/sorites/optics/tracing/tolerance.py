@@ -1,10 +1,9 @@
-"""A lens that was not assembled as designed: one glass element is off the axis, tilted, or too far
-from the next.
+"""Production errors of a lens: one glass element is decentred, tilted, or too far from the next.
 
-An element is a piece of glass; a cemented group counts as one. If the aperture stop lies on one of
-its surfaces, it moves with it. The yz plane is then the only symmetry of the lens, so whole beams
-are traced. Errors are given in micrometres and arc minutes; computations are in millimetres. An
-error is turned up in steps; step 0 is the lens as designed.
+An element is a piece of glass; a cemented group counts as one. An aperture stop on one of its surfaces moves
+with it. The yz plane is then the only symmetry of the lens, so whole beams are traced. Errors are given in
+micrometres and arc minutes; computations are in millimetres. Errors grow in steps; step 0 is the lens as
+designed.
 """
 
 from __future__ import annotations
@@ -39,8 +38,8 @@ from sorites.optics.tracing.rays import COARSE, Beam, Rays, beams, trace
 
 Array = NDArray[np.float64]
 UNITS = {"decentre": "um", "tilt": "arcmin", "spacing": "um"}
-# The traced azimuths in degrees from x; the element moves toward 90. At 135, 180 and 225 degrees
-# there are mirror images.
+# Traced azimuths in degrees from x; the element moves toward 90. Kernels at 135, 180 and 225 are mirror
+# images.
 AZIMUTHS = (270, 315, 0, 45, 90)
 
 
@@ -48,8 +47,10 @@ AZIMUTHS = (270, 315, 0, 45, 90)
 class BuiltBlurs:
     """The blurs of a lens as designed (step 0) and as built.
 
-    ``kernels``: step x place x colour (C, d, F as R, G, B) x y x x, each of sum 1; the places are
-    the axis and the azimuths of one field. ``mtf50``: step x place, in cycles per pixel.
+    Attributes:
+        kernels: step x place x colour (C, d, F as R, G, B) x y x x, each of sum 1; places are the axis and
+            the azimuths of one field.
+        mtf50: step x place, in cycles per pixel.
     """
 
     kernels: Array
@@ -57,14 +58,14 @@ class BuiltBlurs:
     pitch_um: float
     window_um: int
     focus_mm: tuple[float, ...]
-    """The distance of the sensor behind the stated image plane, at each step."""
+    """Distance of the sensor behind the stated image plane, by step."""
     kept: float
-    """The smallest share of the window's light that a kernel holds."""
+    """Smallest share of the window's light that a kernel contains."""
 
 
 @dataclass(frozen=True)
 class CoarseTrace:
-    """A coarse trace of a lens at one place: the beam that gets through, and its rays at each wavelength."""
+    """A coarse trace at one place: the transmitted beam and its rays by wavelength."""
 
     angle: float
     azimuth: float
@@ -74,70 +75,70 @@ class CoarseTrace:
 
 def elements(lens: Lens) -> list[tuple[int, int]]:
     """Return the first and last surface of each glass element, from the object side."""
-    found, first = [], 0
-    for i, one in enumerate(lens.surfaces[:-1]):
-        glass = float(np.squeeze(one.material_post.n(D_LINE_UM))) > 1.0001
+    spans, first = [], 0
+    for i, surface in enumerate(lens.surfaces[:-1]):
+        glass = float(np.squeeze(surface.material_post.n(D_LINE_UM))) > 1.0001
         if glass and not first:
             first = i
         elif first and not glass:
-            found.append((first, i))
+            spans.append((first, i))
             first = 0
-    return found
+    return spans
 
 
 def moved(lens: Lens, element: int, kind: str, by: float) -> Lens:
-    """Return a copy of the lens with one element (1 is the first) out of place.
+    """Return a copy of the lens with one element displaced.
 
-    ``decentre`` moves it ``by`` um toward y, ``tilt`` turns it by ``by`` arc minutes about x around
-    its middle, and ``spacing`` widens the air space behind it ``by`` um; the sensor then moves with
-    everything that follows.
+    Args:
+        lens: The lens.
+        element: Number of the element, from 1.
+        kind: ``decentre`` moves it by um toward y, ``tilt`` turns it by arc minutes about x around its
+            middle, ``spacing`` widens the air space behind it by um and moves everything that follows, with
+            the sensor.
+        by: Size of the error.
     """
-    known = elements(lens)
-    if kind not in UNITS or not 1 <= element <= len(known):
+    spans = elements(lens)
+    if kind not in UNITS or not 1 <= element <= len(spans):
         raise SoritesError(
-            f"wanted one of {', '.join(UNITS)} and an element of 1 to {len(known)}, got {kind!r} and"
+            f"expected one of {', '.join(UNITS)} and an element of 1 to {len(spans)}, got {kind!r} and"
             f" {element}"
         )
-    first, last = known[element - 1]
+    first, last = spans[element - 1]
     optic = copy.deepcopy(lens.optic)
     surfaces = list(optic.surfaces)
     if kind == "spacing":
         surfaces[last].thickness = float(surfaces[last].thickness) + by / 1000
-    middle = (_z(surfaces[first]) + _z(surfaces[last])) / 2
-    for one in surfaces[last + 1 :] if kind == "spacing" else surfaces[first : last + 1]:
-        place = one.geometry.cs
+    middle = (_vertex_z(surfaces[first]) + _vertex_z(surfaces[last])) / 2
+    for surface in surfaces[last + 1 :] if kind == "spacing" else surfaces[first : last + 1]:
+        system = surface.geometry.cs
         if kind == "tilt":
-            turn, ahead = math.radians(by / 60), _z(one) - middle
-            place.y, place.z = place.y - ahead * math.sin(turn), place.z + ahead * (math.cos(turn) - 1)
-            place.rx = place.rx + turn
+            turn, ahead = math.radians(by / 60), _vertex_z(surface) - middle
+            system.y, system.z = system.y - ahead * math.sin(turn), system.z + ahead * (math.cos(turn) - 1)
+            system.rx = system.rx + turn
         elif kind == "decentre":
-            place.y = place.y + by / 1000
+            system.y = system.y + by / 1000
         else:
-            place.z = place.z + by / 1000
+            system.z = system.z + by / 1000
     return replace(lens, optic=optic, paraxial=paraxial(optic, lens.stop))
 
 
-def _z(surface: object) -> float:
-    """Return the z of a surface's vertex in mm."""
+def _vertex_z(surface: object) -> float:
     return float(np.squeeze(surface.geometry.cs.z))  # type: ignore[attr-defined]
 
 
 def designed(lens: Lens) -> tuple[Lens, float]:
-    """Return the lens with its sensor at best focus, and the pixel pitch (um) that suits it; the
-    given lens is not changed.
-    """
+    """Return a copy of the lens at best focus, and the pixel pitch (um) that suits it."""
     focused = replace(lens)
     return focused, blur(focused).pitch_um
 
 
 def coarse_traces(lens: Lens, field: float, lines: Sequence[float] = LINES_UM) -> list[CoarseTrace]:
-    """Trace the axis, then all azimuths at ``field``, a fraction of the half field of view."""
+    """Trace the axis and all azimuths at ``field``, a fraction of the half field of view."""
     places = [(0.0, 90.0), *((field * lens.field_deg, float(azimuth)) for azimuth in AZIMUTHS)]
     return [_coarse_trace(lens, angle, azimuth, lines) for angle, azimuth in places]
 
 
 def _coarse_trace(lens: Lens, angle: float, azimuth: float, lines: Sequence[float]) -> CoarseTrace:
-    """Trace one place at the given wavelengths."""
     box = beams(lens, [angle], azimuth, D_LINE_UM)[0]
     return CoarseTrace(
         angle, azimuth, box, [trace(lens, angle, line, COARSE, box, azimuth, whole=True) for line in lines]
@@ -145,22 +146,19 @@ def _coarse_trace(lens: Lens, angle: float, azimuth: float, lines: Sequence[floa
 
 
 def spread_mm(nominal: Lens, element: int, kind: str, by: float, field: float, refocus: bool) -> float:
-    """Return the mean distance (mm) of d-line rays from their mean point, over the places, with an
-    element moved.
+    """Return the mean distance (mm) of d-line rays from their mean point over all places, with an element
+    moved.
     """
-    seen = coarse_traces(moved(nominal, element, kind, by), field, (D_LINE_UM,))
-    rays = [[gathered(some, WINDOWS[-1]) for some in one.rays] for one in seen]
+    traces = coarse_traces(moved(nominal, element, kind, by), field, (D_LINE_UM,))
+    rays = [[gathered(beam, WINDOWS[-1]) for beam in trace.rays] for trace in traces]
     back = best_focus(rays, nominal.f_number) if refocus else 0.0
-    spread = [
-        np.hypot(one.x - one.x.mean(), one.y - one.y.mean()).mean()
-        for some in rays
-        for one in (some[0].moved(back),)
-    ]
+    focused = [at_place[0].moved(back) for at_place in rays]
+    spread = [np.hypot(beam.x - beam.x.mean(), beam.y - beam.y.mean()).mean() for beam in focused]
     return float(np.mean(spread))
 
 
 def worst_element(nominal: Lens, kind: str, by: float, field: float, refocus: bool = False) -> int:
-    """Return the element that blurs most when it is moved by ``by``; 1 is the first."""
+    """Return the number (from 1) of the element that blurs most when moved by ``by``."""
     count = len(elements(nominal))
     return 1 + int(np.argmax([spread_mm(nominal, k, kind, by, field, refocus) for k in range(1, count + 1)]))
 
@@ -175,55 +173,65 @@ def built_blurs(
     refocus: bool = False,
     tick: Callable[[int], None] = lambda n: None,
 ) -> BuiltBlurs:
-    """Trace the blurs of the nominal lens and with an element moved by each step.
+    """Trace the blurs of the nominal lens and of the lens with an element moved by each step.
 
-    The sensor stays where the ``nominal`` lens has it; ``refocus`` moves it at each step by as much
-    as the best focus over the places moves. ``tick`` is called once per lens.
+    Args:
+        nominal: The lens as designed, in focus.
+        pitch: Pixel pitch in um.
+        element: Number of the element, from 1.
+        kind: Kind of the error; see ``moved``.
+        steps: Sizes of the error.
+        field: Fraction of the half field of view.
+        refocus: Move the sensor at each step by the shift of the best focus; otherwise it stays.
+        tick: Called once per lens.
+
+    Raises:
+        Refused: A step blurs too much.
     """
     lenses = [nominal, *(moved(nominal, element, kind, step) for step in steps)]
     if refocus:
-        best = [
-            best_focus([one.rays for one in coarse_traces(lens, field)], nominal.f_number) for lens in lenses
-        ]
-        lenses = [
-            replace(lens, focus_mm=lens.focus_mm + at - best[0])
-            for lens, at in zip(lenses, best, strict=True)
-        ]
-    seen = [coarse_traces(lens, field) for lens in lenses]
-    window = _window(seen)
+        lenses = _refocused(lenses, field, nominal.f_number)
+    traces = [coarse_traces(lens, field) for lens in lenses]
+    window = _window(traces)
     light = []
-    for lens, some in zip(lenses, seen, strict=True):
-        light.append([_light(lens, one, window) for one in some])
+    for lens, at_places in zip(lenses, traces, strict=True):
+        light.append([_psfs(lens, at_place, window) for at_place in at_places])
         tick(1)
-    side, kept = side_for([shares(plane, pitch) for some in light for planes in some for plane in planes])
-    kernels = np.array(
-        [[[_kernel(plane, pitch, side) for plane in planes] for planes in some] for some in light]
-    )
-    sharp = np.array([[mtf50(kernel) for kernel in some] for some in kernels])
+    all_planes = [plane for at_places in light for planes in at_places for plane in planes]
+    side, kept = side_for([shares(plane, pitch) for plane in all_planes])
+    kernels = np.array([[_kernels(planes, pitch, side) for planes in at_places] for at_places in light])
+    sharp = np.array([[mtf50(kernel) for kernel in at_places] for at_places in kernels])
     return BuiltBlurs(kernels, sharp, pitch, window, tuple(lens.focus_mm for lens in lenses), kept)
 
 
-def _window(seen: Sequence[Sequence[CoarseTrace]]) -> int:
-    """Return the smallest window (um) that holds enough light of every beam."""
-    rays = [one for some in seen for coarse in some for one in coarse.rays]
+def _refocused(lenses: Sequence[Lens], field: float, f_number: float) -> list[Lens]:
+    """Move each sensor by the difference of its best focus from that of the first lens."""
+    best = [best_focus([trace.rays for trace in coarse_traces(lens, field)], f_number) for lens in lenses]
+    return [
+        replace(lens, focus_mm=lens.focus_mm + at - best[0]) for lens, at in zip(lenses, best, strict=True)
+    ]
+
+
+def _window(traces: Sequence[Sequence[CoarseTrace]]) -> int:
+    """Return the smallest window (um) that contains enough light of every beam."""
+    rays = [beam for at_places in traces for trace in at_places for beam in trace.rays]
     for size in WINDOWS:
-        if all(inside(one, size) >= ENOUGH_LIGHT for one in rays):
+        if all(inside(beam, size) >= ENOUGH_LIGHT for beam in rays):
             return size
     raise Refused(
-        f"moved that far, less than {ENOUGH_LIGHT:.0%} of some beam's light falls within {WINDOWS[-1]} um;"
-        " ask for smaller stops"
+        f"at this error, less than {ENOUGH_LIGHT:.0%} of some beam's light falls within {WINDOWS[-1]} um;"
+        " use smaller stops"
     )
 
 
-def _kernel(plane: NDArray[np.float32], pitch: float, side: int) -> Array:
-    """Return the centred kernel of a PSF, or refuse a blur that has no centre."""
+def _kernels(planes: NDArray[np.float32], pitch: float, side: int) -> list[Array]:
     try:
-        return centred(plane.astype(np.float64), pitch, side)
+        return [centred(plane.astype(np.float64), pitch, side) for plane in planes]
     except Refused as error:
-        raise Refused(f"moved that far, its blur has no centre: {error}; ask for smaller stops") from error
+        raise Refused(f"at this error the blur has no centre: {error}; use smaller stops") from error
 
 
-def _light(lens: Lens, at: CoarseTrace, window: int) -> NDArray[np.float32]:
+def _psfs(lens: Lens, at: CoarseTrace, window: int) -> NDArray[np.float32]:
     """Return the PSFs of a place, colour x y x x at 1 um, each of sum 1."""
     planes = []
     for line, coarse in zip(LINES_UM, at.rays, strict=True):

@@ -70,7 +70,7 @@ def test_a_version_per_feature_and_the_verbs_that_the_body_lists(camera: CcapiCa
 def test_settings_are_put_and_read_back(camera: CcapiCamera, body: VirtualCamera) -> None:
     assert camera.set(MANUAL) == {"iso": 250.0, "shutter": 1 / 60, "aperture": 9.0}
     assert (body.values["iso"], body.values["tv"], body.values["av"]) == ("250", "1/60", "f9.0")
-    with pytest.raises(CameraError, match=r"cannot be set to f/2.8 \(aperture\)"):
+    with pytest.raises(CameraError, match=r"f/2.8 \(aperture\)"):
         camera.set({**MANUAL, "aperture": 2.8})
 
 
@@ -125,7 +125,7 @@ def test_a_mode_dial_that_only_a_hand_can_turn(connect: Connect) -> None:
     body = VirtualCamera(photographer(), dial="p")
     try:
         camera = connect(body.url)
-        with pytest.raises(NeedsHand, match="turn the mode dial of the camera to M; it stands at 'p'"):
+        with pytest.raises(NeedsHand, match="to M.* 'p'"):
             camera.set(MANUAL)
         body.values["shootingmode"] = "m"
         assert camera.set(MANUAL)["iso"] == 250.0
@@ -177,16 +177,16 @@ def test_a_shot_whose_answer_is_lost_is_not_trusted(camera: CcapiCamera, body: V
 def test_something_else_at_the_address_is_said_so(body: VirtualCamera) -> None:
     with pytest.raises(SoritesError, match="does not answer"):
         Calls("http://127.0.0.1:9")
-    with pytest.raises(SoritesError, match="wanted the camera's address"):
+    with pytest.raises(SoritesError, match="expected the camera's address"):
         Calls("ftp://x")
 
 
 def test_files_are_deleted_and_pages_of_the_card_are_read(camera: CcapiCamera, body: VirtualCamera) -> None:
     for _ in range(230):
         body.card.add(b"x")
-    assert len(camera._listed()) == 230
+    assert len(camera._list_files()) == 230
     camera.set(MANUAL)
     photo = camera.shoot()
     camera.forget(photo)
-    assert photo.name not in camera._listed()
+    assert photo.name not in camera._list_files()
     assert camera.preview()[:3] == b"\xff\xd8\xff"

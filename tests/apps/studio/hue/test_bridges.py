@@ -86,7 +86,7 @@ def test_pairing_waits_for_the_button_and_keeps_the_key(
     wanted = Wanted(lamps=f"hue:{bridge.host}", settle_s=0)
     with pytest.raises(SoritesError, match="does not know us yet"):
         open_lamps(wanted)
-    with pytest.raises(SoritesError, match="link button of the bridge was not pressed"):
+    with pytest.raises(SoritesError, match="link button"):
         paired(wanted.lamps, lambda text: None, wait=0)
     said: list[str] = []
     bridge.press()
@@ -110,7 +110,7 @@ def test_a_stuck_lamp_is_asked_again_and_then_named(
     lamps.set("on")
     assert bridge.light() == 1
     bridge.faults.add("stuck", 100)
-    with pytest.raises(LampError, match="the lamps do not go off: lamp 1, lamp 2"):
+    with pytest.raises(LampError, match="off: lamp 1, lamp 2"):
         lamps.set("off")
 
 
@@ -118,7 +118,7 @@ def test_an_unknown_lamp_and_an_unknown_key_are_said(
     bridge: VirtualBridge, to: Callable[..., httpx.Client]
 ) -> None:
     http = to(bridge.host, False)
-    with pytest.raises(SoritesError, match="no lamp named kitchen; it has lamp 1, lamp 2"):
+    with pytest.raises(SoritesError, match="no lamp named kitchen"):
         Lamps(HueV1(http, bridge.new_key()), Look(), 0.0, ("kitchen",))
     with pytest.raises(SoritesError, match="unauthorized user"):
         HueV1(http, "nobody").states()
@@ -154,7 +154,7 @@ def simulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.mark.slow
 def test_against_hue_simulator(simulator: str, to: Callable[..., httpx.Client]) -> None:
     http = to(simulator, False)
-    with pytest.raises(SoritesError, match="link button of the bridge was not pressed"):
+    with pytest.raises(SoritesError, match="link button"):
         pair(http, wait=0)
     httpx.get(f"http://{simulator}/linkbutton")
     key = pair(http, wait=10)

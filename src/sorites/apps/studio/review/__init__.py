@@ -1,1 +1,1 @@
-"""The review of a capture: sheets served to several reviewers, each with their own link."""
+"""Review of a capture by several reviewers, each with a personal link."""

@@ -1,7 +1,4 @@
-"""Serve sheets to reviewers: crop error, missed image, label mismatch, note.
-
-Each verdict is appended to one file.
-"""
+"""Server of the review: shows contact sheets and appends each reviewer's verdicts to one file."""
 
 from __future__ import annotations
 
@@ -29,15 +26,16 @@ from sorites.apps.studio.serving import (
 from sorites.apps.studio.sheets import images_of, sample_of, sheet_path, write_sheets
 from sorites.core.errors import SoritesError
 from sorites.core.labels import imagenet
+from sorites.core.messages import command, option
 from sorites.io.files import read_json, write_bytes
 
 LINKS = "reviewers.json"
-LONGEST_NOTE = 2000
+MAX_NOTE = 2000
 _KINDS = {"page.css": "text/css", "page.js": "text/javascript"}
 
 
 class Review:
-    """A running review; ``links`` maps the names of reviewers to their pages."""
+    """A running review; ``links`` maps reviewers to their pages."""
 
     def __init__(
         self, folder: CaptureFolder, reviewers: list[str], host: str = LOOPBACK, port: int = 0
@@ -50,12 +48,12 @@ class Review:
         self.links = {name: f"{self._server.url}/{token}/" for name, token in self._tokens.items()}
 
     def stop(self) -> None:
-        """End the review; the verdicts are kept."""
+        """End the review; verdicts are kept."""
         self._server.stop()
         self._log.close()
 
-    def _reviewer(self, given: str) -> str | None:
-        return next((name for name, token in self._tokens.items() if same_token(given, token)), None)
+    def _reviewer(self, received: str) -> str | None:
+        return next((name for name, token in self._tokens.items() if same_token(received, token)), None)
 
     def _answer(self, request: Request) -> Reply:
         parts = request.parts
@@ -80,12 +78,12 @@ class Review:
         return NOT_FOUND
 
     def _state(self, name: str) -> dict[str, Any]:
-        said = verdicts(self._folder)
+        by_reviewer = verdicts(self._folder)
         images = []
         for sample, shown in self._images:
-            mine = said.get((name, sample), {})
-            said_so = {"seen": bool(mine), "flags": mine.get("flags", []), "note": mine.get("note", "")}
-            images.append({"name": in_words(shown), **said_so})
+            own = by_reviewer.get((name, sample), {})
+            verdict = {"seen": bool(own), "flags": own.get("flags", []), "note": own.get("note", "")}
+            images.append({"name": in_words(shown), **verdict})
         return {"reviewer": name, "kinds": KINDS, "images": images}
 
     def _sheet(self, number: str) -> Reply:
@@ -98,42 +96,44 @@ class Review:
             else NOT_FOUND
         )
 
-    def _verdict(self, name: str, said: dict[str, Any]) -> Reply:
-        number, flags, note = said.get("number"), said.get("flags"), said.get("note", "")
-        right = isinstance(number, int) and not isinstance(number, bool) and 0 <= number < len(self._images)
+    def _verdict(self, name: str, content: dict[str, Any]) -> Reply:
+        number, flags, note = content.get("number"), content.get("flags"), content.get("note", "")
+        valid_number = (
+            isinstance(number, int) and not isinstance(number, bool) and 0 <= number < len(self._images)
+        )
         if (
-            not right
+            not valid_number
             or not isinstance(flags, list)
             or not set(map(str, flags)) <= set(KINDS)
             or not isinstance(note, str)
         ):
-            return in_json({"message": f"wanted number, flags of {', '.join(KINDS)}, and note"}, 400)
+            return in_json({"message": f"expected number, flags of {', '.join(KINDS)}, and note"}, 400)
         sample = self._images[int(number or 0)][0]
         self._log.add(
-            "verdict", reviewer=name, sample=sample, flags=sorted(map(str, flags)), note=note[:LONGEST_NOTE]
+            "verdict", reviewer=name, sample=sample, flags=sorted(map(str, flags)), note=note[:MAX_NOTE]
         )
         return in_json({})
 
 
 def in_words(name: str) -> str:
-    """Return the name of an image with its class in words, where the folder is a WordNet id of ImageNet."""
+    """Return the name of an image, with the class name if the folder is a WordNet id of ImageNet."""
     class_, _, stem = name.partition("/")
     label = imagenet().get(class_)
     return name if label is None else f"{imagenet().names[label]} ({class_}): {stem}"
 
 
 def kept_tokens(folder: CaptureFolder, reviewers: list[str]) -> dict[str, str]:
-    """Return the token of each reviewer, the same as before where there was one; only the owner can
-    read the file.
+    """Return the token of each reviewer, reusing earlier ones, stored in a file that only the owner can
+    read.
     """
     file = folder.root / LINKS
     try:
-        held = read_json(file)
+        stored = read_json(file)
     except SoritesError:
-        held = {}
-    known = {str(name): str(token) for name, token in held.items()} if isinstance(held, dict) else {}
-    tokens = {name: known.get(name) or new_token() for name in reviewers}
-    write_bytes(json.dumps({**known, **tokens}).encode(), file)
+        stored = {}
+    earlier = {str(name): str(token) for name, token in stored.items()} if isinstance(stored, dict) else {}
+    tokens = {name: earlier.get(name) or new_token() for name in reviewers}
+    write_bytes(json.dumps({**earlier, **tokens}).encode(), file)
     file.chmod(0o600)
     return tokens
 
@@ -143,35 +143,40 @@ def _file(name: str) -> str:
     return files("sorites.apps.studio.review").joinpath(name).read_text(encoding="utf-8")
 
 
-# Run a review as typed: make the sheets, print the links, and say at the end what was flagged.
-
-
-MOST_REVIEWERS = 50
+# Running a review
+MAX_REVIEWERS = 50
 
 
 def serve(
     folder: CaptureFolder, names: str, bind: str, port: int, seconds: float | None, say: Callable[[str], None]
 ) -> None:
-    """Serve until Ctrl-C, or for a number of seconds."""
+    """Serve the review until Ctrl-C or for a number of seconds.
+
+    Args:
+        folder: The capture.
+        names: Names of the reviewers, separated by commas.
+        bind: Address to listen on.
+        port: Port to listen on.
+        seconds: Duration; until Ctrl-C by default.
+        say: Receives messages.
+    """
     reviewers = list(dict.fromkeys(name.strip()[:80] for name in names.split(",") if name.strip()))
-    if not 0 < len(reviewers) <= MOST_REVIEWERS:
+    if not 0 < len(reviewers) <= MAX_REVIEWERS:
         raise SoritesError(
-            f"--reviewers wants 1 to {MOST_REVIEWERS} names with commas between them, got {names!r}"
+            f"{option('reviewers', None)}: expected 1 to {MAX_REVIEWERS} names and commas, got {names!r}"
         )
     write_sheets(folder)
     review = Review(folder, reviewers, bind, port)
     try:
         for name, link in review.links.items():
             say(f"{name}: {link}")
-        say("Ctrl-C ends the review; verdicts are kept as they come")
+        say("Ctrl-C ends the review; verdicts are saved immediately")
         end = float("inf") if seconds is None else time.monotonic() + seconds
         with contextlib.suppress(KeyboardInterrupt):
             while time.monotonic() < end:
                 time.sleep(min(0.5, max(0.0, end - time.monotonic())))
     finally:
         review.stop()
-    wrong = flagged(folder)
-    say(
-        f"{len(wrong)} images are flagged"
-        + (f"; next: sorites studio capture --reshoot --out {folder.root} ..." if wrong else "")
-    )
+    to_reshoot = flagged(folder)
+    reshoot = command("studio capture", reshoot=True, out=folder.root)
+    say(f"{len(to_reshoot)} images are flagged" + (f"; next: {reshoot}" if to_reshoot else ""))

@@ -1,5 +1,5 @@
-"""Serve the page that shows images: it asks what to show, paints it, and says so by number once
-it is really on the screen.
+"""Server of the page that shows images: the page polls for the next image, paints it and acknowledges its
+number.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from sorites.core import ImageU8
 from sorites.core.errors import MissingExtra, SoritesError
 from sorites.sources.decode import decode
 
-# The longest that a request for the next image is kept open.
+# Seconds that a request for the next image is kept open.
 POLL_S = 20.0
 PLACES = ("centre", "left-top")
 _KINDS = {"page.html": "text/html; charset=utf-8", "page.css": "text/css", "page.js": "text/javascript"}
@@ -38,8 +38,8 @@ _KINDS = {"page.html": "text/html; charset=utf-8", "page.css": "text/css", "page
 
 @dataclass(frozen=True)
 class Shown:
-    """The state of the screen: the number of the item, and the place of its image, in pixels of
-    the screen.
+    """State of the screen: number of the item, size of the screen, and position of the image in its
+    pixels.
     """
 
     number: int
@@ -52,7 +52,7 @@ class Shown:
 
 @dataclass(frozen=True)
 class Item:
-    """The next object to show: an image as the bytes of a PNG or JPEG file, or black."""
+    """What to show next: an image as PNG or JPEG, or black."""
 
     number: int = 0
     name: str = ""
@@ -60,44 +60,51 @@ class Item:
 
 
 class Screen:
-    """A server of one page. Every address begins with the token; without it nothing is found."""
+    """Server of one page; every path starts with the token."""
 
     def __init__(
         self, place: str = "centre", host: str = LOOPBACK, port: int = 0, token: str | None = None
     ) -> None:
         if place not in PLACES:
-            raise SoritesError(f"no place named {place!r} on the screen; there are {' and '.join(PLACES)}")
+            raise SoritesError(f"place: expected {' or '.join(PLACES)}, got {place!r}")
         self.place, self.token = place, token or new_token()
         self._turn = threading.Condition()
-        # a page that was shown something by an earlier server has another number
+        # A random start, so that pages left open from an earlier server have another number.
         first = secrets.randbelow(1 << 30) + 1
         self._item, self._shown = Item(first), Shown(0, (0, 0), 0, 0, 0, 0)
-        self._asked, self._stopped = 0.0, False
+        self._last_poll, self._stopped = 0.0, False
         self._server = Server(self._answer, host, port)
         self.url = f"{self._server.url}/{self.token}/"
         self.port = self._server.port
 
     def stop(self) -> None:
-        """Stop the server; pages ask again until there is one."""
+        """Stop the server; open pages poll until a server is back."""
         with self._turn:
             self._stopped = True
             self._turn.notify_all()
         self._server.stop()
 
     def show(self, name: str, data: bytes | None, wait: float = 30.0) -> Shown:
-        """Show an image and return once the page says that it is painted; say what to do if no
-        page does in time.
+        """Show an image and return once the page has painted it.
+
+        Args:
+            name: Name of the image.
+            data: PNG or JPEG data, None for black.
+            wait: Seconds to wait for the page.
+
+        Raises:
+            ScreenError: No page painted it in time.
         """
         with self._turn:
             self._item = Item(self._item.number + 1, name, data)
             self._turn.notify_all()
             if not self._turn.wait_for(lambda: self._shown.number == self._item.number, wait):
-                raise ScreenError(self._silence(wait))
+                raise ScreenError(self._timeout_message(wait))
             return self._shown
 
     def seen(self) -> tuple[int, ImageU8 | None]:
-        """Return what the page said that it shows, as a whole screen of pixels; None before it said
-        anything.
+        """Return the acknowledged number and the pixels of the whole screen, None if nothing current is
+        shown.
         """
         with self._turn:
             item, shown = self._item, self._shown
@@ -105,11 +112,11 @@ class Screen:
             return shown.number, None
         return shown.number, composed(item.data, shown)
 
-    def _silence(self, wait: float) -> str:
-        if time.monotonic() - self._asked < POLL_S + 5:
+    def _timeout_message(self, wait: float) -> str:
+        if time.monotonic() - self._last_poll < POLL_S + 5:
             return (
-                f"the page at the screen did not paint the image within {wait:.0f} s; look at it, or open"
-                f" it again: {self.url}"
+                f"the page on the screen did not paint the image within {wait:.0f} s; check it, or open it"
+                f" again: {self.url}"
             )
         return (
             f"no screen is connected. Open this link full screen in the browser of the television: {self.url}"
@@ -131,20 +138,20 @@ class Screen:
         if what == ("GET", "image") and len(parts) == 3:
             return self._image(parts[2])
         if what == ("POST", "shown"):
-            return self._acknowledged(request.json())
+            return self._acknowledge(request.json())
         if request.method == "GET" and len(parts) == 2 and parts[1] in _KINDS:
             return page(_file(parts[1]), _KINDS[parts[1]])
         return NOT_FOUND
 
     def _next(self, after: str) -> Reply:
-        """Answer as soon as there is an item after the one that the page has."""
-        known = int(after) if after.isdigit() else 0
+        """Answer as soon as there is an item after the page's current one."""
+        current = int(after) if after.isdigit() else 0
         with self._turn:
-            self._asked = time.monotonic()
-            self._turn.wait_for(lambda: self._stopped or self._item.number != known, POLL_S)
+            self._last_poll = time.monotonic()
+            self._turn.wait_for(lambda: self._stopped or self._item.number != current, POLL_S)
             if self._stopped:
                 raise Drop
-            self._asked = time.monotonic()
+            self._last_poll = time.monotonic()
             item = self._item
         return in_json(
             {"number": item.number, "place": self.place, "idle": not item.name, "black": item.data is None}
@@ -157,13 +164,13 @@ class Screen:
         kind = "image/png" if item.data.startswith(b"\x89PNG") else "image/jpeg"
         return Reply(200, item.data, kind, {"Cache-Control": "no-store"})
 
-    def _acknowledged(self, said: dict[str, Any]) -> Reply:
+    def _acknowledge(self, content: dict[str, Any]) -> Reply:
         try:
-            numbers = [float(said[key]) for key in ("left", "top", "width", "height")]
-            size = (int(said["screen"][0]), int(said["screen"][1]))
-            shown = Shown(int(said["number"]), size, *numbers)
+            numbers = [float(content[key]) for key in ("left", "top", "width", "height")]
+            size = (int(content["screen"][0]), int(content["screen"][1]))
+            shown = Shown(int(content["number"]), size, *numbers)
         except (KeyError, TypeError, ValueError, IndexError, OverflowError):
-            return in_json({"message": "wanted number, screen, left, top, width and height"}, 400)
+            return in_json({"message": "expected number, screen, left, top, width and height"}, 400)
         with self._turn:
             if shown.number == self._item.number:
                 self._shown = shown
@@ -172,7 +179,7 @@ class Screen:
 
 
 class ScreenError(SoritesError):
-    """No page shows the image; the message has the link to open."""
+    """No page shows the image; the message contains the link to open."""
 
 
 @functools.cache
@@ -200,16 +207,14 @@ def composed(data: bytes | None, shown: Shown) -> ImageU8:
     return screen
 
 
-# A television without a browser: it speaks to the screen server as the page does, and keeps the pixels
-# that it would show.
-
+# A virtual screen that talks to the server like the page does
 
 RETRY_S = 0.1
 
 
 class VirtualTv:
-    """A screen of so many pixels that shows what the server at ``url`` asks for, and comes back
-    when the server does.
+    """A virtual screen that shows what the server at ``url`` asks for, and reconnects if the server
+    restarts.
     """
 
     def __init__(self, url: str, size: tuple[int, int] = (1280, 720)) -> None:
@@ -225,11 +230,11 @@ class VirtualTv:
         self._thread.start()
 
     def seen(self) -> tuple[int, ImageU8 | None]:
-        """Return the number of what is shown, and the pixels of the whole screen."""
+        """Return the number of the item and the pixels of the whole screen."""
         return self._number, self._pixels
 
     def stop(self) -> None:
-        """Switch the television off."""
+        """Switch the screen off."""
         self._ended.set()
         self._http.close()
 
@@ -246,16 +251,21 @@ class VirtualTv:
 
     def _show(self, item: dict[str, Any]) -> None:
         data = None if item["black"] else self._http.get(f"image/{item['number']}").raise_for_status().content
-        shown = self._placed(item, data)
+        shown = self._place(item, data)
         self._pixels, self._number = composed(data, shown), shown.number
-        said = {"number": shown.number, "screen": shown.screen, "left": shown.left, "top": shown.top}
+        acknowledgement = {
+            "number": shown.number,
+            "screen": shown.screen,
+            "left": shown.left,
+            "top": shown.top,
+        }
         self._http.post(
-            "shown", json={**said, "width": shown.width, "height": shown.height}
+            "shown", json={**acknowledgement, "width": shown.width, "height": shown.height}
         ).raise_for_status()
 
-    def _placed(self, item: dict[str, Any], data: bytes | None) -> Shown:
-        """Lay an image on the screen as the page does: at true pixels, smaller only if it is
-        larger than the screen.
+    def _place(self, item: dict[str, Any], data: bytes | None) -> Shown:
+        """Place an image like the page does: at its true pixels, scaled down only if it exceeds the
+        screen.
         """
         if data is None:
             return Shown(item["number"], self._size, 0, 0, 0, 0)

@@ -1,3 +1,1 @@
-"""The virtual studio: camera, lamps and television on the loopback address, to try everything
-without a dark room.
-"""
+"""Virtual studio: camera, lamps and screen on the loopback address, to run everything without hardware."""

@@ -1,5 +1,5 @@
-"""A bridge with two lamps that speaks both versions of Hue's interface, from public documents: a
-peer to test HTTPS with.
+"""Virtual bridge with two lamps that implements both versions of Hue's interface, from public
+documentation.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ from typing import Any
 from sorites.apps.studio.serving import LOOPBACK, NOT_FOUND, Reply, Request, Server, in_json
 from sorites.apps.studio.virtual.camera import Faults
 
+# Seconds that pairing stays open after the button was pressed.
 BUTTON_S = 30.0
+# Brightness levels of version 1.
 STEPS = 254
 
 
 class VirtualBridge:
-    """A running bridge at ``url``; ``light`` is the share of their light that its lamps give now."""
+    """A running bridge at ``url``."""
 
     def __init__(self, lamps: int = 2, port: int = 0, tls: ssl.SSLContext | None = None) -> None:
         self.faults = Faults()
@@ -38,13 +40,13 @@ class VirtualBridge:
         self._pressed = time.monotonic()
 
     def new_key(self) -> str:
-        """Return a key of a paired app."""
+        """Return a new valid key."""
         key = secrets.token_hex(20)
         self._keys.add(key)
         return key
 
     def light(self) -> float:
-        """Return the share of their light that the lamps give together."""
+        """Return the mean light of the lamps as a share of their maximum."""
         return float(sum(state["bri"] / STEPS if state["on"] else 0.0 for state in self._states)) / len(
             self._states
         )
@@ -54,9 +56,9 @@ class VirtualBridge:
         if request.method == "POST" and parts == ["api"]:
             return self._pair()
         if parts[:1] == ["api"] and len(parts) > 2:
-            return self._first(request, parts)
+            return self._answer_v1(request, parts)
         if parts[:3] == ["clip", "v2", "resource"] and parts[3:4] == ["light"]:
-            return self._second(request, parts[4:])
+            return self._answer_v2(request, parts[4:])
         return NOT_FOUND
 
     def _pair(self) -> Reply:
@@ -66,13 +68,11 @@ class VirtualBridge:
             )
         return in_json([{"success": {"username": self.new_key()}}])
 
-    def _first(self, request: Request, parts: list[str]) -> Reply:
+    def _answer_v1(self, request: Request, parts: list[str]) -> Reply:
         if parts[1] not in self._keys:
             return in_json([{"error": {"type": 1, "address": "/", "description": "unauthorized user"}}])
         if request.method == "GET" and parts[2:] == ["lights"]:
-            return in_json(
-                {str(number): self._as_first(number) for number in range(1, len(self._states) + 1)}
-            )
+            return in_json({str(number): self._lamp_v1(number) for number in range(1, len(self._states) + 1)})
         if request.method == "PUT" and len(parts) == 5 and parts[4] == "state" and parts[3].isdigit():
             number, body = int(parts[3]), request.json()
             if not 1 <= number <= len(self._states):
@@ -85,19 +85,19 @@ class VirtualBridge:
             )
         return NOT_FOUND
 
-    def _as_first(self, number: int) -> dict[str, Any]:
+    def _lamp_v1(self, number: int) -> dict[str, Any]:
         return {
             "state": {**self._states[number - 1], "reachable": True},
             "type": "Color temperature light",
             "name": f"lamp {number}",
         }
 
-    def _second(self, request: Request, rest: list[str]) -> Reply:
+    def _answer_v2(self, request: Request, rest: list[str]) -> Reply:
         if request.headers.get("hue-application-key") not in self._keys:
             return in_json({"errors": [{"description": "unauthorized"}]}, 403)
         if request.method == "GET" and not rest:
             return in_json(
-                {"errors": [], "data": [self._as_second(number) for number in range(len(self._states))]}
+                {"errors": [], "data": [self._lamp_v2(number) for number in range(len(self._states))]}
             )
         if request.method == "PUT" and len(rest) == 1 and rest[0] in self._ids:
             body, change = request.json(), dict[str, Any]()
@@ -109,7 +109,7 @@ class VirtualBridge:
             return in_json({"errors": [], "data": [{"rid": rest[0], "rtype": "light"}]})
         return NOT_FOUND
 
-    def _as_second(self, number: int) -> dict[str, Any]:
+    def _lamp_v2(self, number: int) -> dict[str, Any]:
         state = self._states[number]
         temperature = {
             "mirek": state["ct"],
@@ -117,9 +117,13 @@ class VirtualBridge:
             "mirek_schema": {"mirek_minimum": 153, "mirek_maximum": 500},
         }
         return {
-            "id": self._ids[number], "type": "light", "metadata": {"name": f"lamp {number + 1}"}, "on": {"on": state["on"]},
-            "dimming": {"brightness": round(state["bri"] / STEPS * 100, 2)}, "color_temperature": temperature,
-        }  # fmt: skip
+            "id": self._ids[number],
+            "type": "light",
+            "metadata": {"name": f"lamp {number + 1}"},
+            "on": {"on": state["on"]},
+            "dimming": {"brightness": round(state["bri"] / STEPS * 100, 2)},
+            "color_temperature": temperature,
+        }
 
     def _change(self, number: int, change: dict[str, Any]) -> None:
         if not self.faults.take("stuck"):

@@ -1,5 +1,6 @@
-"""A camera that speaks CCAPI, written from public transcripts: a peer to test our client with, no
-proof for a real body.
+"""Virtual CCAPI camera, written from public transcripts.
+
+It tests our client but is no evidence for how a real body behaves.
 """
 
 from __future__ import annotations
@@ -18,15 +19,13 @@ from sorites.apps.studio.serving import LOOPBACK, NOT_FOUND, Drop, Reply, Reques
 from sorites.apps.studio.virtual.scene import LENS, MODEL, Photographer
 from sorites.optics.camera import Exposure
 
-# Faults that a test asks a virtual device for: each happens a given number of times, then the device
-# works again.
-
-
 KINDS = ("busy", "drop", "drop_after", "duplicate", "late", "truncate", "wrong_exif", "full", "flat", "stuck")
 
 
 class Faults:
-    """The number of times that each fault will still happen."""
+    """Faults that a test injects into a virtual device: each happens a number of times, then the device
+    works again.
+    """
 
     def __init__(self) -> None:
         self._left: dict[str, int] = {}
@@ -34,7 +33,7 @@ class Faults:
         self.happened: list[str] = []
 
     def add(self, kind: str, times: int = 1) -> None:
-        """Ask for a fault a number of times."""
+        """Schedule a fault a number of times."""
         if kind not in KINDS:
             raise ValueError(kind)
         with self._lock:
@@ -50,23 +49,19 @@ class Faults:
             return left > 0
 
     def left(self, kind: str) -> int:
-        """Return how often a fault will still happen."""
+        """Return how often a fault is still scheduled."""
         return self._left.get(kind, 0)
-
-
-# The memory card of the virtual camera: files by name in one folder, listed by pages, fetched and deleted
-# over HTTP.
 
 
 STORAGE = "/ccapi/ver130/contents/sd"
 FOLDER = f"{STORAGE}/100CANON"
-# Names per page of a list.
-PAGE = 100
+# Names per page of a listing.
+PAGE_SIZE = 100
 SHOT_BYTES = 8_000_000
 
 
 class Card:
-    """A card that holds ``shots`` photographs. Files keep their numbers: a number is never used twice."""
+    """A memory card for ``shots`` photographs; file numbers are never reused."""
 
     def __init__(self, shots: int) -> None:
         self.room, self._taken, self._files = shots, 0, dict[str, bytes]()
@@ -74,11 +69,11 @@ class Card:
 
     @property
     def full(self) -> bool:
-        """Return whether no shot fits any more."""
+        """Whether no more shots fit."""
         return len(self._files) >= self.room
 
     def add(self, data: bytes) -> str:
-        """Keep a photograph and return its path."""
+        """Store a photograph and return its path."""
         with self._lock:
             self._taken += 1
             path = f"{FOLDER}/IMG_{self._taken:04d}.JPG"
@@ -86,13 +81,13 @@ class Card:
         return path
 
     def about(self) -> dict[str, Any]:
-        """Return what the camera says of the card."""
+        """Return the camera's description of the card."""
         left = (self.room - len(self._files)) * SHOT_BYTES
         size = {"maxsize": self.room * SHOT_BYTES, "spacesize": left, "contentsnumber": len(self._files)}
         return {"name": "sd", "path": STORAGE, "accesscapability": "readwrite", **size}
 
     def answer(self, request: Request, faults: Faults) -> Reply:
-        """Answer a request below ``contents``; whichever version is asked, there is one card."""
+        """Answer a request below ``contents``, in any version."""
         path = "/ccapi/ver130/" + request.path.split("/", 3)[3]
         if path in self._files:
             return self._file(path, request.method, faults)
@@ -119,10 +114,10 @@ class Card:
     def _page(self, request: Request) -> Reply:
         names = sorted(self._files)
         if request.query.get("kind") == "number":
-            return in_json({"contentsnumber": len(names), "pagenumber": -(-len(names) // PAGE)})
-        asked = request.query.get("page", "1")
-        first = (int(asked) - 1 if asked.isdigit() else 0) * PAGE
-        return in_json({"path": names[first : first + PAGE]})
+            return in_json({"contentsnumber": len(names), "pagenumber": -(-len(names) // PAGE_SIZE)})
+        requested = request.query.get("page", "1")
+        first = (int(requested) - 1 if requested.isdigit() else 0) * PAGE_SIZE
+        return in_json({"path": names[first : first + PAGE_SIZE]})
 
 
 ISOS = tuple(
@@ -207,7 +202,7 @@ APERTURES = (
 )
 QUALITY = {"raw": ["none", "raw", "craw"], "jpeg": ["none", "large_fine", "large_normal", "small2"]}
 _SETTINGS = "shooting/settings"
-# The seconds that a request for events is kept open (about 10 and 30 s on a real body).
+# Seconds that a request for events is kept open (about 10 and 30 s on a real body).
 SHORT_S, LONG_S = 0.4, 30.0
 BUSY = in_json({"message": "Device busy"}, 503)
 
@@ -215,7 +210,13 @@ BUSY = in_json({"message": "Device busy"}, 503)
 class VirtualCamera:
     """A running camera at ``url``.
 
-    ``faults`` are what a test wants to go wrong; ``login`` asks for user and password.
+    Args:
+        photographer: Takes the photographs.
+        port: Port; any free one by default.
+        login: User and password for digest authentication.
+        tls: TLS context for HTTPS.
+        dial: Position of a mode dial that cannot be changed remotely.
+        shots_per_card: Capacity of the card.
     """
 
     def __init__(
@@ -258,8 +259,8 @@ class VirtualCamera:
 
     def _answer(self, request: Request) -> Reply:
         if self._login is not None and not self._allowed(request):
-            asked = f'Digest realm="camera", nonce="{self._nonce}", algorithm=MD5, qop="auth"'
-            return Reply(401, b"{}", headers={"WWW-Authenticate": asked})
+            challenge = f'Digest realm="camera", nonce="{self._nonce}", algorithm=MD5, qop="auth"'
+            return Reply(401, b"{}", headers={"WWW-Authenticate": challenge})
         if request.path == "/ccapi":
             return in_json(self._capabilities())
         if request.path == "/upnp/CameraDevDesc.xml":
@@ -284,16 +285,16 @@ class VirtualCamera:
         return not (self._dial_only and feature == f"{_SETTINGS}/shootingmode" and method == "PUT")
 
     def _capabilities(self) -> dict[str, list[dict[str, Any]]]:
-        """Return what the body can do: the first version lists whole addresses, later ones paths."""
+        """Return the features of the body; the first version lists full URLs, later ones paths."""
         listed: dict[str, list[dict[str, Any]]] = {}
         for (version, feature), verbs in FEATURES.items():
             path = f"/ccapi/{version}/{feature}"
-            key, place = ("url", self.url + path) if version == "ver100" else ("path", path)
+            key, address = ("url", self.url + path) if version == "ver100" else ("path", path)
             allowed = {
                 verb: verb in verbs and self._has(feature, verb.upper())
                 for verb in ("get", "post", "put", "delete")
             }
-            listed.setdefault(version, []).append({key: place, **allowed})
+            listed.setdefault(version, []).append({key: address, **allowed})
         return listed
 
     def _feature(self, feature: str, request: Request) -> Reply:
@@ -377,7 +378,7 @@ class VirtualCamera:
     def _expose(self, exposure: Exposure | None) -> None:
         path = self.card.add(self.photographer.photograph(exposure, self.faults.take("wrong_exif")))
         self.taken[path] = self.photographer.last
-        # the file is there and the camera is ready again, but nobody is told yet
+        # The file exists and the camera is ready, but the event comes late.
         if self.faults.take("late"):
             self._shooting = False
             time.sleep(2 * SHORT_S)
@@ -392,24 +393,29 @@ class VirtualCamera:
         wait = {"immediately": 0.0, "long": LONG_S}.get(request.query.get("timeout", ""), SHORT_S)
         with self._turn:
             self._turn.wait_for(lambda: bool(self._events), wait)
-            held, self._events = self._events, {}
-        return in_json(held)
+            events, self._events = self._events, {}
+        return in_json(events)
 
     def _allowed(self, request: Request) -> bool:
-        """Check the answer of a digest login (RFC 7616, MD5)."""
+        """Check a digest login (RFC 7616, MD5)."""
         user, password = self._login or ("", "")
         scheme, _, rest = request.headers.get("authorization", "").partition(" ")
-        said = {
+        fields = {
             key.strip(): value.strip().strip('"')
             for key, value in parse_qsl(rest.replace(", ", "&").replace(",", "&"))
         }
-        if scheme != "Digest" or said.get("username") != user or said.get("nonce") != self._nonce:
+        if scheme != "Digest" or fields.get("username") != user or fields.get("nonce") != self._nonce:
             return False
-        secret, asked = _md5(f"{user}:camera:{password}"), _md5(f"{request.method}:{said.get('uri', '')}")
-        wanted = _md5(
-            ":".join([secret, self._nonce, said.get("nc", ""), said.get("cnonce", ""), "auth", asked])
+        secret, request_hash = (
+            _md5(f"{user}:camera:{password}"),
+            _md5(f"{request.method}:{fields.get('uri', '')}"),
         )
-        return secrets.compare_digest(wanted, said.get("response", ""))
+        expected = _md5(
+            ":".join(
+                [secret, self._nonce, fields.get("nc", ""), fields.get("cnonce", ""), "auth", request_hash]
+            )
+        )
+        return secrets.compare_digest(expected, fields.get("response", ""))
 
 
 def _md5(text: str) -> str:
@@ -417,7 +423,7 @@ def _md5(text: str) -> str:
 
 
 _READ, _READ_SET = ("get",), ("get", "put")
-# The features of the body, by API version: a feature may be in one version alone.
+# Verbs of the body's features by (version, feature); a feature may exist in one version only.
 FEATURES: dict[tuple[str, str], tuple[str, ...]] = {
     ("ver100", "deviceinformation"): _READ,
     ("ver100", "devicestatus/battery"): _READ,

@@ -1,9 +1,9 @@
-"""Draw what the virtual camera sees: a screen in perspective, through a lens with vignetting, in
-the light of the lamp.
+"""Rendering of the virtual camera: a screen in perspective, through a lens with vignetting, in the light of
+the lamps.
 
-Light, sensor, meter and developing are those of the simulated camera (``sorites.shifts.camera``).
-New here is that a whole frame is taken and not the image alone: the camera stands a little askew,
-and its frame holds the screen and the dark around it.
+Light, sensor, meter and development are those of the simulated camera (``sorites.shifts.camera``). Here a
+whole frame is rendered instead of the image alone: the camera is slightly askew, and its frame includes the
+screen and its dark surroundings.
 """
 
 from __future__ import annotations
@@ -32,18 +32,16 @@ from sorites.optics.sensor import Draw, raw
 from sorites.shifts.camera import ES_STUDIO, LUMINANCE, Studio
 
 Matrix = NDArray[np.float64]
-# The area of an image on the screen, in its pixels, for which the simulated studio gives the share
-# in the meter's reading.
+# Image area in screen pixels that the simulated studio's metering weight refers to.
 NOMINAL_PX = 500 * 375
-# The shorter side of such an image: ``span_px`` pixels of the sensor lie across it.
+# Shorter side of such an image, which covers ``span_px`` pixels of the sensor.
 NOMINAL_SIDE = 375
 
 
 @dataclass(frozen=True)
 class View:
-    """The position of the camera.
-
-    It looks at the middle of ``stage`` (left, top, width, height in pixels of the screen).
+    """Position of the camera, which looks at the middle of ``stage`` (left, top, width, height in pixels
+    of the screen).
     """
 
     frame: tuple[int, int] = (864, 576)
@@ -51,15 +49,15 @@ class View:
     yaw: float = 1.6
     pitch: float = -1.1
     roll: float = 0.5
-    """Degrees by which the camera is askew."""
+    """Yaw, pitch and roll are the rotation of the camera in degrees."""
     margin: float = 1.1
-    """The size of the frame, in sizes of the stage: 1.1 leaves a tenth around it."""
+    """Size of the frame relative to the stage."""
     distance: float = 2.6
-    """The distance of the camera, in widths of its field of view."""
+    """Distance of the camera, in widths of its field of view."""
     bend: float = -0.002
-    """Radial distortion at the corner of the frame: below 0 the sides bulge."""
+    """Radial distortion at the corner of the frame; negative is barrel distortion."""
     vignetting: float = 0.08
-    """The share of light that is lost at the corner of the frame."""
+    """Share of light lost at the corner of the frame."""
 
     @functools.cached_property
     def scale(self) -> float:
@@ -68,9 +66,7 @@ class View:
 
     @functools.cached_property
     def homography(self) -> Matrix:
-        """The matrix that takes pixels of the screen to pixels of the frame, but for the lens's
-        distortion.
-        """
+        """The matrix from pixels of the screen to pixels of the frame, without lens distortion."""
         width, height = self.frame
         turn = _rotation(self.yaw, self.pitch, self.roll)
         far = self.distance * width / self.scale
@@ -80,12 +76,12 @@ class View:
         lens = np.array(
             [[self.scale * far, 0, (width - 1) / 2], [0, self.scale * far, (height - 1) / 2], [0, 0, 1.0]]
         )
-        made = lens @ pose @ placed
-        return np.asarray(made / made[2, 2], np.float64)
+        matrix = lens @ pose @ placed
+        return np.asarray(matrix / matrix[2, 2], np.float64)
 
     @functools.cached_property
     def radius(self) -> Light:
-        """The distance of every pixel of the frame from its middle; 1 in the corner. Squared."""
+        """The squared distance of every pixel of the frame from its middle, 1 in the corner."""
         width, height = self.frame
         y, x = np.mgrid[:height, :width].astype(np.float32)
         x, y = x - np.float32((width - 1) / 2), y - np.float32((height - 1) / 2)
@@ -93,7 +89,7 @@ class View:
 
     @functools.cached_property
     def maps(self) -> tuple[Light, Light]:
-        """For every pixel of the frame, the pixel of the screen that it sees."""
+        """For every pixel of the frame, the position on the screen that it sees."""
         width, height = self.frame
         y, x = np.mgrid[:height, :width].astype(np.float64)
         stretch = 1 + self.bend * (self.radius - 0.5)
@@ -104,8 +100,8 @@ class View:
                 np.ones_like(x),
             ]
         )
-        seen = np.linalg.inv(self.homography) @ points.reshape(3, -1)
-        return tuple((seen[i] / seen[2]).reshape(height, width).astype(np.float32) for i in (0, 1))
+        on_screen = np.linalg.inv(self.homography) @ points.reshape(3, -1)
+        return tuple((on_screen[i] / on_screen[2]).reshape(height, width).astype(np.float32) for i in (0, 1))
 
     @functools.cached_property
     def falloff(self) -> Light:
@@ -114,7 +110,7 @@ class View:
 
     @functools.cached_property
     def reflection(self) -> Light:
-        """Return the lamp's light on the screen: brighter toward the top, 1 on average."""
+        """The lamp's light reflected by the screen: brighter toward the top, 1 on average."""
         height = self.frame[1]
         slope = 1 + 0.2 * np.cos(np.linspace(0, math.pi, height, dtype=np.float32))
         return np.asarray(slope / slope.mean(), np.float32)[:, None, None]
@@ -132,7 +128,7 @@ def _rotation(yaw: float, pitch: float, roll: float) -> Matrix:
 
 @dataclass(frozen=True)
 class Room:
-    """The camera in front of the screen. ``noise`` off gives what the sensor would read on average."""
+    """The camera in front of the screen; ``noise=False`` renders the expected value of the sensor."""
 
     view: View = View()
     body: Body = EOS_RP
@@ -141,7 +137,7 @@ class Room:
 
     @functools.cached_property
     def area(self) -> float:
-        """The pixels of the sensor behind one pixel of the frame."""
+        """Sensor pixels per pixel of the frame."""
         return max(1.0, (self.studio.span_px / NOMINAL_SIDE / self.view.scale) ** 2)
 
     @functools.cached_property
@@ -149,8 +145,8 @@ class Room:
         return np.asarray((np.arange(256) / 255) ** self.studio.gamma, np.float32)
 
     def metered(self, screen: ImageU8, lamp: float, wander: float) -> Exposure:
-        """Return the exposure that the camera chooses from its whole frame: mostly dark, so the
-        image is over-exposed.
+        """Return the automatic exposure from the whole frame, which is mostly dark, so that the image is
+        over-exposed.
         """
         lit = sum(
             weight * float(np.bincount(screen[..., channel].ravel(), minlength=256) @ self._curve)
@@ -163,7 +159,7 @@ class Room:
         return program(frame * 2**wander, self.body, self.studio.widest)
 
     def light(self, screen: ImageU8) -> Light:
-        """Return the light of the screen as it falls on the frame, white = 1, before the lens blurs it."""
+        """Return the light of the screen on the frame (white = 1) before the lens blurs it."""
         cv2 = vision()
         on_frame = cv2.remap(
             cv2.LUT(screen, self._curve), *self.view.maps, cv2.INTER_CUBIC, borderMode=cv2.BORDER_CONSTANT
@@ -171,14 +167,14 @@ class Room:
         return np.asarray(np.maximum(on_frame, 0) * self.view.falloff, np.float32)
 
     def blurred(self, light: Light, f_number: float) -> Light:
-        """Return the light as the lens blurs it at an aperture."""
+        """Return the light blurred by the lens at an aperture."""
         pitch = self.body.pixel_um * math.sqrt(self.area)
         size = max(blur_size(number, pitch) for number in self.body.aperture)
-        made = next(iter(convolve.sweep(light, [blur(f_number, pitch, 0.0, size)], "reflect")))
-        return np.maximum(made, 0)
+        blurred = next(iter(convolve.sweep(light, [blur(f_number, pitch, 0.0, size)], "reflect")))
+        return np.maximum(blurred, 0)
 
     def developed(self, light: Light, lamp: float, exposure: Exposure, rng: np.random.Generator) -> ImageU8:
-        """Return the frame, 8 bits, of what ``blurred`` gave."""
+        """Return the 8-bit frame of blurred light."""
         collected = self.body.electrons(exposure) / np.array(self.body.balance)
         electrons = light * (float(_between(self.studio.white, lamp)) * collected).astype(np.float32)
         veil = np.asarray(_between(self.studio.veil, lamp)) * collected
@@ -197,29 +193,26 @@ class Room:
         )
 
 
-def _between(of: object, lamp: float) -> NDArray[np.float64]:
-    """Return a number of the studio for a lamp that gives a share of its light: between its state
-    off (0) and on (1).
-    """
-    states: dict[str, float] = dict(of)  # type: ignore[call-overload]
+def _between(by_state: object, lamp: float) -> NDArray[np.float64]:
+    """Interpolate a quantity of the studio between lamps off (0) and on (1)."""
+    states: dict[str, float] = dict(by_state)  # type: ignore[call-overload]
     return np.asarray(states["off"]) * (1 - lamp) + np.asarray(states["on"]) * lamp
 
 
-# Photographs of the virtual camera: what is on the screen, in the lamp's light, at the camera's settings,
-# as a JPEG file.
-
-
 MODEL, LENS = "Sorites virtual camera", "virtual 24-105mm f/5"
-# Returns the number of what a screen shows and its pixels.
+# Returns the number of the shown item and the pixels of the screen.
 Seen = Callable[[], tuple[int, ImageU8 | None]]
 _RATIONALS = 1_000_000
 
 
 class Photographer:
-    """Takes the photographs; ``last`` is what the last one shows: a hash of the screen, the lamp,
-    the exposure.
+    """Takes the photographs of the virtual camera.
 
-    The light through the lens is kept for the last image, as its settings come one after another.
+    Blurred light is cached for the latest images, because their settings are shot one after another.
+
+    Attributes:
+        last: Hash of the screen, lamp light and exposure of the last photograph.
+        busy_s: Time spent rendering.
     """
 
     def __init__(
@@ -230,14 +223,16 @@ class Photographer:
         self.busy_s = 0.0
         self.last: tuple[str, float, Exposure] | None = None
         self._taken: Counter[str] = Counter()
-        self._light = functools.lru_cache(maxsize=2)(self._fresh_light)
-        self._blurred = functools.lru_cache(maxsize=6)(self._fresh_blur)
+        self._light = functools.lru_cache(maxsize=2)(self._render_light)
+        self._blurred = functools.lru_cache(maxsize=6)(self._render_blur)
         self._screens: dict[str, ImageU8] = {}
 
     def photograph(self, chosen: Exposure | None, wrong: bool = False) -> bytes:
-        """Return a photograph of this moment; without an exposure the camera meters.
+        """Photograph the current screen.
 
-        ``wrong`` shoots at another ISO than set.
+        Args:
+            chosen: The exposure; the camera meters without one.
+            wrong: Shoot at another ISO than set, as a fault.
         """
         _, screen = self.seen()
         lamp = self.lamp()
@@ -256,7 +251,7 @@ class Photographer:
         return data
 
     def live(self) -> bytes:
-        """Return a frame of the live view: as an automatic shot, smaller."""
+        """Return a frame of the live view."""
         _, screen = self.seen()
         pixels = np.zeros((72, 128, 3), np.uint8) if screen is None else screen
         file = io.BytesIO()
@@ -264,21 +259,21 @@ class Photographer:
         return file.getvalue()
 
     def _key(self, screen: ImageU8) -> str:
-        """Return a name for what the screen shows, and keep its pixels under it for a while."""
+        """Return a hash of the screen, and cache its pixels under it."""
         key = hashlib.blake2b(screen.tobytes(), digest_size=8).hexdigest()
         if key not in self._screens:
             self._screens = {**dict(list(self._screens.items())[-1:]), key: screen}
         return key
 
-    def _fresh_light(self, key: str) -> Light:
+    def _render_light(self, key: str) -> Light:
         return self.room.light(self._screens[key])
 
-    def _fresh_blur(self, key: str, f_number: float) -> Light:
+    def _render_blur(self, key: str, f_number: float) -> Light:
         return self.room.blurred(self._light(key), f_number)
 
     def _rng(self, key: str, lamp: float, chosen: Exposure | None) -> np.random.Generator:
-        """Return the randomness of a shot: it follows from what is photographed, how, and how often
-        that was done before.
+        """Return the generator of a shot, determined by screen, lamp, exposure and the number of earlier
+        equal shots.
         """
         name = f"{key} {lamp:.3f} {chosen}"
         self._taken[name] += 1
@@ -292,7 +287,7 @@ class Photographer:
 
 
 def as_jpeg(frame: ImageU8, exposure: Exposure, quality: int) -> bytes:
-    """Return a frame as a JPEG file whose EXIF says how it was taken."""
+    """Encode a frame as JPEG with the exposure in its EXIF."""
     exif = Pillow.Exif()
     exif[0x010F], exif[0x0110] = "Sorites", MODEL
     details = exif.get_ifd(0x8769)

@@ -1,6 +1,4 @@
-"""The virtual studio put together: television, bridge and camera, each a server or a client on the
-loopback address.
-"""
+"""Assembly of the virtual studio: screen, bridge and camera on the loopback address."""
 
 from __future__ import annotations
 
@@ -13,19 +11,17 @@ from sorites.apps.studio.virtual.camera import VirtualCamera
 from sorites.apps.studio.virtual.scene import Photographer, Room, Seen, View
 
 MEGAPIXELS = 0.5
-# The margin by which the virtual screen is larger than the stage, per side.
+# Margin of the virtual screen around the stage, per side.
 MARGIN_PX = 120
 
 
 def tv_size(stage: tuple[int, int]) -> tuple[int, int]:
-    """Return the pixels of a virtual screen that holds the stage."""
+    """Return the size of a virtual screen that fits the stage."""
     return max(1280, stage[0] + 2 * MARGIN_PX), max(720, stage[1] + 2 * MARGIN_PX)
 
 
 def view_of(stage: tuple[int, int], place: str = "centre", megapixels: float = MEGAPIXELS) -> View:
-    """Return a view at the stage, wherever the page puts it, in a frame of 3 : 2 with so many
-    million pixels.
-    """
+    """Return a view of the stage in a 3:2 frame."""
     width, height = tv_size(stage)
     left, top = ((width - stage[0]) // 2, (height - stage[1]) // 2) if place == "centre" else (0, 0)
     side = math.sqrt(megapixels * 1e6 / 6)
@@ -34,7 +30,7 @@ def view_of(stage: tuple[int, int], place: str = "centre", megapixels: float = M
 
 @dataclass
 class VirtualStudio:
-    """The devices of the virtual dark room."""
+    """The devices of the virtual studio."""
 
     camera: VirtualCamera
     bridge: VirtualBridge
@@ -56,7 +52,7 @@ def build(
     noise: bool = True,
     seed: int = 0,
 ) -> VirtualStudio:
-    """Put a virtual studio in front of a screen server; with ``browser`` a real browser opens its page."""
+    """Build a virtual studio for a screen server; with ``browser`` a real browser opens the screen's page."""
     tv = None if browser else VirtualTv(screen.url, tv_size(stage))
     seen: Seen = screen.seen if tv is None else tv.seen
     bridge = VirtualBridge()
