@@ -28,7 +28,7 @@ class SliderRecipe:
     """Width of the training images; the pipeline's own if that is smaller, or if None."""
     neutral: str = "{class}"
     positive: str = "{class}, in {shift}"
-    """Prompts for the class, and for the class in the shift; the paper has "An image of a {class} in
+    """Prompts for the class, and for the class in the shift; the paper has "A picture of a {class} in
     {shift}".
     """
     refresh: int = 1
@@ -112,7 +112,7 @@ TEMPLATES = (
     "a cropped photo of a {class}",
     "a bright photo of the {class}",
     "a photo of one {class}",
-    "a picture of a {class}",
+    "an image of a {class}",
 )
 
 
