@@ -159,7 +159,7 @@ def test_severities_seeds_and_names_that_cannot_be_are_refused(
     tiny: Pipe, sliders: Shelf, tmp_path: Path
 ) -> None:
     for severities, seeds, kind, said in (
-        ((0.0, 1e-5), [1], "png", "severities in thousandths"),
+        ((0.0, 1e-5), [1], "png", "in thousandths"),
         ((1.0,), [], "png", "one or more seeds"),
         ((1.0,), [1], "gif", "jpg or png"),
     ):
