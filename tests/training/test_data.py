@@ -82,7 +82,7 @@ def one_class(root: Path) -> Path:
 
 
 def test_one_class_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SoritesError, match=r"all 3 training images .* are of one class \(cat\)"):
+    with pytest.raises(SoritesError, match=r"one class \(cat\)"):
         images(recipe(one_class(tmp_path)))
 
 
@@ -95,7 +95,7 @@ def test_an_empty_part_is_refused(photos: Path) -> None:
 
 
 def test_a_validation_part_from_the_same_source_is_refused(photos: Path) -> None:
-    with pytest.raises(SoritesError, match="20 of its 20 images are training images"):
+    with pytest.raises(SoritesError, match="20 of its 20 images"):
         images(recipe(photos, validation=f"folder:{photos}"))
 
 

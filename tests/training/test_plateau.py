@@ -32,7 +32,7 @@ def test_the_share_after_each_loss_is_torchs(patience: int, factor: float, seed:
 
 def test_other_schedules_know_no_plateau_and_one_needs_a_validation_part() -> None:
     assert plateau_multiplier([1.0] * 50, Schedule(kind="cosine")) == 1
-    with pytest.raises(SoritesError, match="the schedule plateau needs a validation part"):
+    with pytest.raises(SoritesError, match="plateau needs a validation part"):
         parse({"name": "a", "epochs": 1, "data": {"source": "cifar"}, "schedule": {"kind": "plateau"}}, "a")
 
 

@@ -142,6 +142,19 @@ def test_the_answers_of_everybody_are_read_back_equal_and_not_doubled(
         assert database.execute("SELECT count(*), min(seconds) FROM clicks").fetchone()[:] == (12, 1.5)
 
 
+def test_label_studio_files_have_addresses_and_are_read_without_our_names(tmp_path: Path) -> None:
+    """Label Studio needs the address of an image; its own exports lack the name that we add."""
+    path, task = made(tmp_path, "every"), tmp_path / "every.toml"
+    task.write_text(EVERY)
+    write(path, "label_studio", tmp_path / "t.json")
+    items = json.loads((tmp_path / "t.json").read_text())
+    names = {item["data"].pop("picture") for item in items}
+    assert {item["data"]["image"] for item in items} == {f"/data/local-files/?d={name}" for name in names}
+    (tmp_path / "theirs.json").write_text(json.dumps(items))
+    read_into(tmp_path / "theirs.json", "label_studio", tmp_path / "again.sqlite", task=str(task))
+    assert set(content(tmp_path / "again.sqlite", True)) == names
+
+
 def test_focus_is_read_by_our_source_and_by_plain_sqlite(tmp_path: Path) -> None:
     from PIL import Image
 

@@ -60,7 +60,7 @@ def test_a_published_class_file_is_not_needed_for_imagenet(tmp_path: Path) -> No
         Image.new("RGB", (9, 9)).save(tmp_path / f"heavy_snow/022_bald eagle/seed_0001_scale_{scale:04d}.jpg")
     assert {s.label for s in core.source(f"cns_bench:{tmp_path}", labels("imagenet"))} == {22}
     (tmp_path / "classes.tsv").write_text("22\teagle\n22\thawk\n")
-    with pytest.raises(SoritesError, match="a number, a tab and a class, each number once"):
+    with pytest.raises(SoritesError, match="each number once"):
         core.source(f"cns_bench:{tmp_path}", labels("imagenet"))
 
 
@@ -113,7 +113,7 @@ def test_no_room_on_disk_is_said_and_leaves_nothing_half_written(
     make_images(tiny, some, SEVERITIES[:1], [1], tmp_path, FEW, "png")
     resource.setrlimit(resource.RLIMIT_FSIZE, (largest - 1, before[1]))
     try:
-        with pytest.raises(SoritesError, match=r"cannot write .*: File too large\. What is finished is kept"):
+        with pytest.raises(SoritesError, match="File too large"):
             _all(tiny, some, tmp_path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
@@ -125,7 +125,7 @@ def test_no_room_on_disk_is_said_and_leaves_nothing_half_written(
 def test_a_folder_of_other_images_is_refused(tiny: Pipe, sliders: Shelf, tmp_path: Path) -> None:
     some = sliders.kept(["snow"], ["disc"])
     make_images(tiny, some, (0.0, 1.0), [1], tmp_path, FEW, "png")
-    with pytest.raises(SoritesError, match="drawn with guidance 2.0, not 3.0; choose another --out DIR"):
+    with pytest.raises(SoritesError, match="guidance 2.0, not 3.0"):
         make_images(tiny, some, (0.0, 1.0), [1], tmp_path, replace(FEW, guidance=3.0), "png")
     more = make_images(tiny, some, (0.0, 1.0, 2.0), [1, 2], tmp_path, FEW, "png")
     assert len(more) == 6
@@ -159,15 +159,15 @@ def test_severities_seeds_and_names_that_cannot_be_are_refused(
     tiny: Pipe, sliders: Shelf, tmp_path: Path
 ) -> None:
     for severities, seeds, kind, said in (
-        ((0.0, 1e-5), [1], "png", "severities in thousandths"),
+        ((0.0, 1e-5), [1], "png", "in thousandths"),
         ((1.0,), [], "png", "one or more seeds"),
         ((1.0,), [1], "gif", "jpg or png"),
     ):
         with pytest.raises(SoritesError, match=said):
             make_images(tiny, sliders, severities, seeds, tmp_path, FEW, kind)
-    with pytest.raises(SoritesError, match="no slider named 'snwo'. Did you mean snow"):
+    with pytest.raises(SoritesError, match="Did you mean snow"):
         sliders.kept(["snwo"], [])
-    with pytest.raises(SoritesError, match="no class with a slider named 'disk'. Did you mean disc"):
+    with pytest.raises(SoritesError, match="Did you mean disc"):
         sliders.kept([], ["disk"])
     with pytest.raises(SoritesError, match="holds no finished slider"):
         shelf(tmp_path)
@@ -178,7 +178,7 @@ def test_the_hundred_classes_and_fourteen_shifts_are_there_by_name(tmp_path: Pat
     assert len(CNS_SHIFTS) == 14
     assert shift_folder("the style of a tattoo") == "the_style_of_a_tattoo"
     assert concepts("cns", ["bald eagle"]) == [Concept(22, "bald eagle")]
-    with pytest.raises(SoritesError, match="no class named 'bald eagel'. Did you mean bald eagle"):
+    with pytest.raises(SoritesError, match="Did you mean bald eagle"):
         concepts("cns", ["bald eagel"])
     (tmp_path / "mine.txt").write_text("cup\n7\tred fox\n")
     assert concepts(str(tmp_path / "mine.txt")) == [Concept(0, "cup"), Concept(7, "red fox")]

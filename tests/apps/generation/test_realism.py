@@ -56,7 +56,7 @@ def test_accuracy_is_asked_at_severity_0_once_per_image(tiny: Pipe, sliders: She
 def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SoritesError, match="real=DIR"):
         check_realism(tmp_path, features="toy:all")
-    with pytest.raises(SoritesError, match="found none"):
+    with pytest.raises(SoritesError, match="no images found"):
         check_realism(tmp_path, real=tmp_path, features="toy:all")
     with pytest.raises(SoritesError, match="names the classes"):
         check_realism(tmp_path, model="toy:all")

@@ -149,5 +149,5 @@ def test_a_page_gets_gains_over_optics_where_there_are_others():
 
 def test_an_arm_that_is_not_there_is_told():
     table, trained = world({"none": 0.0, "optics": 0.5}, 1, images=5)
-    with pytest.raises(UnknownName, match="no arm named 'optic'. Did you mean optics"):
+    with pytest.raises(UnknownName, match="Did you mean optics"):
         gains(verdicts(table, trained), "optic")

@@ -79,7 +79,7 @@ def test_images_belong_to_the_model(done: Path, photos: Path, tmp_path: Path) ->
     assert clean["image_id"].n_unique() == 18
     with pytest.raises(
         SoritesError,
-        match=r"two holds an attack, .* Type: sorites metrics .*two accuracy --by model,shift,severity,",
+        match="two holds an attack",
     ):
         compare(other, other, base_model="small", model="other")
     shared = compare(other, other, base_model="small", model="other", shared=True)
@@ -155,7 +155,7 @@ def test_images_that_cannot_be_attacked_are_rows_with_errors(photos: Path, tmp_p
 
 
 def test_what_has_no_gradients_is_refused_by_name(photos: Path, tiny: Make, tmp_path: Path) -> None:
-    with pytest.raises(SoritesError, match="an attack needs gradients, and tiny has none"):
+    with pytest.raises(SoritesError, match="tiny has none"):
         attack(tiny(), source=f"folder:{photos}", eps=".1", out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -182,12 +182,10 @@ def test_a_model_of_two_classes_is_attacked_without_dlr_unless_that_is_named(
 
 
 def test_nothing_more_is_made_of_attacked_images(done: Path, tmp_path: Path) -> None:
-    with pytest.raises(
-        SoritesError, match=f"{done} holds an attack: its images were made against its models"
-    ):
+    with pytest.raises(SoritesError, match=f"{done} holds an attack"):
         plan_of(done)
     with pytest.raises(SoritesError, match="holds an attack"):
         sorites.build(done, tmp_path / "data")
-    with pytest.raises(SoritesError, match="apgd_ce_l2 is an attack: .* Type: sorites attack MODEL"):
+    with pytest.raises(SoritesError, match="apgd_ce_l2 is an attack"):
         refuse_attacks("demo", ["jpeg", "apgd_ce_l2"])
     assert json.loads(json.dumps(read_info(done)))["attack"]["eps"] == [4 / 255, 0.3, 2.0]

@@ -89,7 +89,7 @@ def test_a_recipe_s_options_for_another_augmentation_are_told_with_the_form(name
 
 
 def test_options_of_a_chain_need_a_name():
-    with pytest.raises(SoritesError, match=r"such as optics\.severity; got severity"):
+    with pytest.raises(SoritesError, match="such as optics.severity"):
         augmentation("optics,augmix", 32, {"severity": 3})
     with pytest.raises(SoritesError, match="options of optics"):
         augmentation("optics", 32, {"optics": 4})

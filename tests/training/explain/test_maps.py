@@ -72,9 +72,7 @@ def test_any_layer_can_be_named_and_a_wrong_name_lists_them() -> None:
     ours = grad_cam(model, IMAGES, [0, 1, 2], layer="layer2.0.bn1")
     assert ours.shape == (3, 12, 12)
     assert np.allclose(ours, theirs(model, module, [0, 1, 2]), atol=1e-5)
-    with pytest.raises(
-        SoritesError, match=r"no layer of resnet with maps named 'layer5'. Did you mean layer.*layer4"
-    ):
+    with pytest.raises(SoritesError, match="'layer5'. Did you mean layer"):
         grad_cam(model, IMAGES, layer="layer5")
 
 
@@ -230,5 +228,5 @@ def test_models_without_maps_or_gradients_are_refused_by_name(tiny: Any) -> None
 
     with pytest.raises(SoritesError, match="no layer of tokens"):
         grad_cam(Model("tokens", lambda p: Outputs(), version="1", module=Tokens()), IMAGES)
-    with pytest.raises(SoritesError, match="an explanation needs gradients, and tiny has none: .* timm:NAME"):
+    with pytest.raises(SoritesError, match="tiny has none"):
         grad_cam(tiny(), IMAGES)
