@@ -126,7 +126,7 @@ def explain(
         int, typer.Option("--limit", metavar="N", help="Explain at most N images, in a fair order.")
     ] = 12,
     target: Annotated[
-        str, typer.Option("--target", metavar="prediction|truth", help="The class whose evidence is shown.")
+        str, typer.Option("--target", metavar="prediction|ground_truth", help="The class whose evidence is shown.")
     ] = "prediction",
     layer: Annotated[
         list[str] | None,

@@ -23,7 +23,7 @@ from sorites.core.errors import SoritesError
 from sorites.core.messages import command, option
 from sorites.io.paths import is_file, reason
 
-VERSION = "1"
+VERSION = "2"
 # Key of an option that can be switched on later: send images on which annotators differ to one more.
 THIRD = "third"
 SCHEMA = """
