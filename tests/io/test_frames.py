@@ -32,7 +32,7 @@ def test_what_is_no_parquet_is_named(data: bytes, tmp_path: Path) -> None:
 
 def test_rows_beyond_the_limit_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pl.DataFrame({"x": range(11)}).write_parquet(tmp_path / "a.parquet")
-    monkeypatch.setattr(tables, "MOST_ROWS", 10)
+    monkeypatch.setattr(tables, "MAX_PARQUET_ROWS", 10)
     with pytest.raises(SoritesError, match="it has 11 rows, more than the 10 allowed"):
         tables.parquet(tmp_path / "a.parquet")
 

@@ -3,10 +3,10 @@
 The lock is created with a conditional request (``If-None-Match`` on S3 and compatible stores) and read back a
 moment later: on a store without such conditions the last of two writers wins and the other one gives up. The
 lock names its owner. It is taken over if its process on this machine has ended, or if it was not renewed for
-``STALE_SECONDS`` seconds.
+``STALE_SECONDS``.
 
 Limits: the clocks of all machines must agree to within a minute. A process that hangs for longer than
-``STALE_SECONDS`` seconds finds its lock taken over and stops at the next renewal. Until then both write the same
+``STALE_SECONDS`` finds its lock taken over and stops at the next renewal. Until then both write the same
 bytes, because a shard depends only on its task.
 """
 
@@ -139,7 +139,8 @@ def _start_time(pid: int) -> str | None:
 def _locked_error(folder: StorePath, content: dict[str, Any]) -> SoritesError:
     owner = f" (process {content.get('pid')} on {content.get('host')})" if content else ""
     return SoritesError(
-        f"another process is writing to {folder}{owner}; wait for it, or choose another {option('out', 'DIR')}."
+        f"another process is writing to {folder}{owner}; wait for it, or choose another"
+        f" {option('out', 'DIR')}."
         f" A stale lock expires {STALE_SECONDS:.0f} s after its last heartbeat."
     )
 
@@ -161,8 +162,6 @@ def _stop(lock: StorePath, content: dict[str, Any]) -> None:
     import _thread
     import warnings
 
-    warnings.warn(
-        f"{lock} was taken over by process {content.get('pid')} on {content.get('host')}; stopping here",
-        stacklevel=2,
-    )
+    text = f"{lock} was taken over by process {content.get('pid')} on {content.get('host')}; stopping here"
+    warnings.warn(Notice(text, code="lock_lost"), stacklevel=2)
     _thread.interrupt_main()
