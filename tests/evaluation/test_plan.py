@@ -211,7 +211,7 @@ def test_units_grow_with_the_plan_and_a_folder_keeps_their_size(
     )
     usual = sorites.run(small, models=[tiny()], out=tmp_path / "usual").collect()
     assert "slice" not in read_info(tmp_path / "usual")
-    monkeypatch.setattr(plan, "MOST_UNITS", 2)
+    monkeypatch.setattr(plan, "MAX_UNITS", 2)
     grown = sorites.run(small, models=[tiny()], out=tmp_path / "grown").collect()
     assert read_info(tmp_path / "grown")["slice"] == 32
     assert len(list((tmp_path / "grown" / "predictions").iterdir())) == 2

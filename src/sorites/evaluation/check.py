@@ -309,13 +309,14 @@ def _coverage(
         )
         problems += [f"{unrefined[name]} slice not refined"] * (name in unrefined)
         missing_scores = {
-            scorer: missing_scores_rows - missing_rows
+            scorer: count - missing_rows
             for scorer in _scorers(info)
-            if (missing_scores_rows := _count_missing(actual, expected, name, scorer)) > missing_rows
+            if (count := _count_missing(actual, expected, name, scorer)) > missing_rows
         }
         complete = complete and not problems and not missing_scores
         lines.append(
-            f"{name}: {row_count} rows, {errors[name]} errors, {_describe_missing(problems, missing_scores, info.get('scored', ()))}"
+            f"{name}: {row_count} rows, {errors[name]} errors,"
+            f" {_describe_missing(problems, missing_scores, info.get('scored', ()))}"
         )
     if not complete:
         raise SoritesError("\n".join(lines))

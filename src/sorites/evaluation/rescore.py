@@ -20,7 +20,7 @@ from sorites.core.errors import SoritesError
 from sorites.core.table import write
 from sorites.evaluation import fit
 from sorites.evaluation.engines import ENGINES, Engine
-from sorites.evaluation.fit import Told
+from sorites.evaluation.fit import SearchResult
 from sorites.evaluation.plan import Unit
 from sorites.evaluation.predict import INSIDE, WORDS, Scored, score_rows, scored, whole
 from sorites.evaluation.reopen import plan_of, suite_of
@@ -113,7 +113,7 @@ def _refuse(folder: Path, name: str, scorer: Scorer, units: Units) -> None:
             raise SoritesError(f"{name} needs {WORDS['head']}, and {folder} holds none of {model}")
 
 
-def _ready(folder: Path, name: str, model: str) -> tuple[Scorer, Told | None]:
+def _ready(folder: Path, name: str, model: str) -> tuple[Scorer, SearchResult | None]:
     """The scorer for one model, fitted and its parameters searched where it is to be, and what the
     search found.
     """
@@ -124,7 +124,7 @@ def _ready(folder: Path, name: str, model: str) -> tuple[Scorer, Told | None]:
     return scorer, told
 
 
-def _record_searches(folder: Path, found: Mapping[tuple[str, str], Told]) -> None:
+def _record_searches(folder: Path, found: Mapping[tuple[str, str], SearchResult]) -> None:
     """Keep what searches found beside those of the run itself."""
     told = fit.read_record(folder)
     for (name, model), search in found.items():

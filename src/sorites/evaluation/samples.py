@@ -234,7 +234,9 @@ class CleanImages:
         return self._laid(id_)[0]
 
     def ground_truth(self, id_: str) -> GroundTruth:
-        """Return the ground-truth boxes in pixels of the framed image, or None where nothing is known of them."""
+        """Return the ground-truth boxes in pixels of the framed image, or None where nothing is known of
+        them.
+        """
         sample = self._samples[id_]
         return (
             sample.ground_truth

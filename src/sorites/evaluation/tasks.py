@@ -165,7 +165,7 @@ def evaluate(folder: Path, task: Task, *, batch: int, keep_features: bool = Fals
     found = predict(plan, shots(plan, task.unit), batch, running.tick, task.models)
     for name, predictions in found.items():
         if keep_features:
-            write_bytes(_packed(predictions), shards.features(folder, task.unit, name))
+            write_bytes(_to_safetensors(predictions), shards.features(folder, task.unit, name))
         _keep(predictions.rows, running.run_id, shards.shard(folder, task.unit, name))
 
 
@@ -187,7 +187,7 @@ def _keep(rows: pl.DataFrame, run_id: str, path: Path) -> None:
     write(rows.with_columns(run_id=pl.lit(run_id)).select(SCHEMA.names()), path)
 
 
-def _packed(found: Predictions) -> bytes:
+def _to_safetensors(found: Predictions) -> bytes:
     """Pack logits and features as safetensors, one row per image, with the image ids in its metadata."""
     from safetensors.numpy import save
 

@@ -131,9 +131,7 @@ def _read_database(database: sqlite3.Connection, path: Path, name: str, order: s
     database.set_progress_handler(lambda: time.monotonic() > end, INSTRUCTIONS_PER_CHECK)
     kind = database.execute("SELECT type FROM sqlite_master WHERE name = ?", [name]).fetchone()
     if kind is None or kind[0] != "table":
-        raise SoritesError(
-            f"cannot read {path}: expected a table {name}, got {'nothing' if kind is None else f'a {kind[0]}'}"
-        )
+        raise SoritesError(f"cannot read {path}: expected a table {name}, got {kind[0] if kind else 'none'}")
     cursor = database.execute(f'SELECT * FROM "{name}" ORDER BY "{order}" LIMIT {MAX_DATABASE_ROWS + 1}')
     columns = [column[0] for column in cursor.description]
     rows: Rows = cursor.fetchall()

@@ -316,10 +316,11 @@ class Suite(Strict):
     scorers: tuple[str, ...] = ()
     """Names, optionally with parameters: ``"knn(k=10)"``, or as a table ``{name = "knn", k = 10}``."""
     scorers_if_fitted: tuple[str, ...] = ()
-    """Scorers that are used only if the suite has training images (``fit``); else a notice is given."""
+    """Scorers that are used only if the suite has training images (``fit``), else skipped."""
     fit: Fit | None = None
     reference: str | None = None
-    """Model that corruption errors are relative to, or a CSV file with its errors (shift, severity, error)."""
+    """Model that corruption errors are relative to, or a CSV file with its errors (shift, severity, error).
+    """
     refine: float | None = Field(default=None, gt=0, lt=1)
     """Bisect failure severities to this fraction of the top level."""
     lpips_below: float | None = Field(default=None, gt=0)
