@@ -175,7 +175,11 @@ def _training_note(plan: Plan) -> str:
     both = _count_tested(plan, plan.fit)
     if fit is None or not both or _location(fit.source) != _location(plan.suite.source):
         return ""
-    return f"note: {both} of {len(plan.fit)} training images are also in the test set; their OOD scores are biased low"
+    return (
+        f"note: {both} of {len(plan.fit)} training images are also in the test set; their OOD scores are"
+        " biased"
+        " low"
+    )
 
 
 def samples_of(plan: Plan, kind: str) -> Sequence[Sample]:

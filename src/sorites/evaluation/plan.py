@@ -355,12 +355,12 @@ class Plan:
         """Return the slices, with all shifts of a range of samples in a row, so that its images are decoded
         once.
         """
-        found = [
+        slices = [
             Unit(shift, start, min(start + self.slice, len(samples)))
             for shift, samples in self.groups.items()
             for start in range(0, len(samples), self.slice)
         ]
-        return sorted(found, key=lambda unit: unit.start)
+        return sorted(slices, key=lambda unit: unit.start)
 
     def probes(self) -> list[Unit]:
         """Return the slices that refine failure severities; grids have nothing between their settings."""
@@ -463,7 +463,9 @@ def make(
     hear_once()
     has_boxes = any(sample.ground_truth is not None for sample in itertools.islice(first, 1))
     loaded, cut = _restricted_models(load_models(suite, models or {}, labels), labels, has_boxes)
-    scorers = (*suite.scorers, *(suite.scorers_if_fitted if suite.fit else ()))
+    columns = {name: _columns(model, labels) for name, model in loaded.items()}
+    scorer_names = (*suite.scorers, *(suite.scorers_if_fitted if suite.fit else ()))
+    scorers = {name: core.scorer(name) for name in scorer_names}
     training = training_samples(suite.fit, labels, fit) if suite.fit else ()
     in_distribution, ood = validation_samples(suite.fit, labels, fit, training) if suite.fit else ((), ())
     return Plan(
@@ -474,10 +476,10 @@ def make(
         groups,
         grouping.shifts,
         grouping.settings,
-        columns={name: _columns(model, labels) for name, model in loaded.items()},
-        scorers={name: core.scorer(name) for name in scorers},
-        framed=_clean_images(suite, groups[CLEAN]),
-        fit=training,
+        columns,
+        scorers,
+        _clean_images(suite, groups[CLEAN]),
+        training,
         validation=in_distribution,
         ood=ood,
         objects=(*(s.name for s in (source, fit) if s is not None), *(further or ()), *(models or ())),
