@@ -34,5 +34,5 @@ def test_a_damaged_run_is_repaired_by_what_is_said(command: Command, home: Path)
     assert command("check", "s.toml", "--repair") == (
         2,
         "",
-        "sorites: --repair wants a run folder, got s.toml\n",
+        "sorites: --repair needs a run folder, got s.toml\n",
     )

@@ -177,7 +177,7 @@ def test_places_that_cannot_be_written_are_clear_errors(photos: Path, tmp_path: 
         sorites.build(suite(photos), tmp_path / "set")
     with (
         filelock.FileLock(tmp_path / "set" / ".sorites.lock"),
-        pytest.raises(SoritesError, match="another sorites is writing"),
+        pytest.raises(SoritesError, match="another process is writing"),
     ):
         sorites.build(suite(photos), tmp_path / "set")
 

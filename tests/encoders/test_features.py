@@ -56,7 +56,7 @@ def test_your_own_object_or_class(module: str, attribute: str) -> None:
     [
         ("python:", "Type: python:module:name"),
         ("python:no_such_module:x", "did not load: ModuleNotFoundError"),
-        ("open_clip:ViT-B-32", "wanted NAME@WEIGHTS"),
+        ("open_clip:ViT-B-32", "NAME@WEIGHTS"),
         (
             "open_clip:nowhere.json@x",
             "cannot read nowhere.json: No such file or directory. Wanted an open_clip config",

@@ -55,9 +55,7 @@ def test_errors_are_counted_and_do_not_make_a_run_less_whole(tmp_path: Path) -> 
 def test_a_truncated_shard_is_named(run: Path, keep: int) -> None:
     broken = shards(run)[1]
     broken.write_bytes(broken.read_bytes()[:keep])
-    with pytest.raises(
-        SoritesError, match=rf"{broken.name} cannot be read: .*\nType: sorites check .* --repair"
-    ):
+    with pytest.raises(SoritesError, match=rf"{broken.name} cannot be read: .*\nType: .*repair=True"):
         check(str(run))
 
 
@@ -68,9 +66,7 @@ def test_a_shard_with_scrambled_data_is_named(run: Path, part: float) -> None:
     at = int(len(data) * part)
     data[at : at + 64] = bytes(255 - b for b in data[at : at + 64])
     broken.write_bytes(bytes(data))
-    with pytest.raises(
-        SoritesError, match=rf"{broken.name} cannot be read: .*\nType: sorites check .* --repair"
-    ):
+    with pytest.raises(SoritesError, match=rf"{broken.name} cannot be read: .*\nType: .*repair=True"):
         check(str(run))
 
 
@@ -103,7 +99,7 @@ def test_a_shard_of_another_run_is_noticed(run: Path) -> None:
 
 def test_a_shard_that_stands_twice_is_noticed(run: Path) -> None:
     shutil.copy(shards(run)[0], run / "predictions" / "again.parquet")
-    with pytest.raises(SoritesError, match="keys .* stand more than once"):
+    with pytest.raises(SoritesError, match="keys .* more than once"):
         check(str(run))
 
 
@@ -195,7 +191,7 @@ def test_rows_of_a_scorer_that_are_missing_are_counted(
 def test_rows_of_other_samples_are_not_whole(run: Path) -> None:
     path = shards(run)[0]
     pl.read_parquet(path).with_columns(sample_id=pl.lit("elsewhere")).write_parquet(path)
-    with pytest.raises(SoritesError, match=r"\d+ rows of samples that its manifest does not list"):
+    with pytest.raises(SoritesError, match=r"\d+ rows of samples"):
         check(str(run))
 
 
@@ -222,7 +218,7 @@ def test_a_sound_suite_says_what_it_will_do(tmp_path: Path, photos: Path) -> Non
 def test_a_suite_that_judges_its_own_training_images_is_told(tmp_path: Path, photos: Path) -> None:
     text = f'limit = 3\nscorers = ["mds"]\nfit = {{source = "folder:{photos}"}}\n'
     said = check(suite_file(tmp_path, photos, text)).splitlines()
-    assert "note: 3 of the 20 training images are also judged: their OOD score is too low" in said
+    assert "note: 3 of 20 training images are also in the test set; their OOD scores are biased low" in said
 
 
 @pytest.mark.parametrize(
@@ -233,7 +229,7 @@ def test_a_suite_that_judges_its_own_training_images_is_told(tmp_path: Path, pho
         ('shifts = ["jepg"]', "no shift named 'jepg'. Did you mean jpeg"),
         ('shifts = [{name = "jpeg", levels = [9]}]', "jpeg has levels 1 to 5, got 9"),
         ('models = ["lite0"]\nreference = "lite1"', "reference 'lite1' is not among its models lite0"),
-        ('labels = "none.txt"', "labels: wanted"),
+        ('labels = "none.txt"', "labels: expected"),
     ],
 )
 def test_an_unsound_suite_is_an_error(tmp_path: Path, photos: Path, text: str, said: str) -> None:

@@ -335,7 +335,7 @@ def test_a_run_is_measured_with_its_own_labels(
 
 def test_edges_are_numbers(judge: str, photos: Path) -> None:
     assert distance.distance_options("0.1,0.2", "", encoder=judge, against="stamps").sem_edges == (0.1, 0.2)
-    with pytest.raises(SoritesError, match="numbers with commas between"):
+    with pytest.raises(SoritesError, match="numbers separated by commas"):
         distance.distance_options("a,b", "", encoder=judge, against="stamps")
 
 

@@ -64,7 +64,7 @@ def test_a_spec_has_a_name_in_a_suite_and_in_python(
 @pytest.mark.parametrize(
     ("models", "says"),
     [
-        ([{"name": "a=b", "spec": "lite0"}], "holds no = and no :"),
+        ([{"name": "a=b", "spec": "lite0"}], "without = and :"),
         ([{"name": "v2"}], "a model is a spec or a table such as"),
         (["=lite0"], "wanted a model as SPEC or NAME=SPEC"),
         (["v2="], "wanted a model as SPEC or NAME=SPEC"),
@@ -151,4 +151,4 @@ def test_features_of_another_width_are_an_error() -> None:
     model = Model("m", lambda images: Outputs(np.zeros((1, 2)), np.zeros((1, next(wide)))))
     image = np.zeros((4, 4, 3), np.uint8)
     errors = [ask(model, [image], False)[1] for _ in range(3)]
-    assert errors == [[None], [None], ["model m gave features of shape (4,), not (3,) as before"]]
+    assert errors == [[None], [None], ["model m returned features of shape (4,), not (3,) as before"]]

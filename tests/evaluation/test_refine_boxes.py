@@ -1,5 +1,4 @@
-"""Refining detectors: every object has its own bracket, and an image made for one object is judged for all.
-"""
+"""Refining detectors: every object has its own bracket, and an image made for one object is judged for all."""
 
 from __future__ import annotations
 

@@ -184,7 +184,7 @@ def test_two_runs_into_one_folder(photos: Path, tiny: Callable[..., Model], tmp_
     held = plan.make(recipe, models={"tiny": tiny()})
     with (
         folder.opened(tmp_path / "run", held, describe(held)),
-        pytest.raises(SoritesError, match="another sorites is writing"),
+        pytest.raises(SoritesError, match="another process is writing"),
     ):
         runner.execute(runner.prepare(held), tmp_path / "run")
 
@@ -243,7 +243,7 @@ def test_a_model_broken_from_the_start_is_an_error_before_any_work(photos: Path,
     def forward(images: list[np.ndarray]) -> core.Outputs:
         raise RuntimeError("no weights")
 
-    with pytest.raises(SoritesError, match="fails on a plain grey image.*no weights"):
+    with pytest.raises(SoritesError, match="grey image.*no weights"):
         sorites.run(SUITE, source=f"folder:{photos}", models=[Model("broken", forward)], out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -315,5 +315,5 @@ def test_unknown_names_ask_did_you_mean(photos: Path, tiny: Callable[..., Model]
         sorites.run("dmo", models=[tiny()])
     with pytest.raises(SoritesError, match="no engine named 'locl'. Did you mean local"):
         sorites.run(SUITE, source=f"folder:{photos}", models=[tiny()], engine="locl", out=tmp_path / "d")
-    with pytest.raises(SoritesError, match="names no model"):
+    with pytest.raises(SoritesError, match="has no models"):
         sorites.run(Suite(name="x"), source=f"folder:{photos}", out=tmp_path / "e")

@@ -181,7 +181,7 @@ def test_captured_shifts_stay_with_the_source_that_has_them(tiny: Callable[..., 
     ("sources", "complaint"),
     [
         ([{"spec": "folder:a", "name": "x"}, {"spec": "folder:b", "name": "x"}], "source 'x' stands twice"),
-        ([{"spec": "folder:a", "role": "ood"}], "the first of the sources is the in-distribution one"),
+        ([{"spec": "folder:a", "role": "ood"}], "first source must be"),
         ([{"spec": "folder:a"}, {"spec": "folder:b", "rolle": "ood"}], "Did you mean role"),
     ],
 )

@@ -57,9 +57,7 @@ def test_damaged_features_are_named_wherever_they_are_read(run: Callable[[], Pat
         lambda: score(folder, ["energy"]),
         lambda: check(str(folder)),
     ):
-        with pytest.raises(
-            SoritesError, match=rf"{path.name} cannot be read: (.|\n)*Type: sorites check .* --repair"
-        ):
+        with pytest.raises(SoritesError, match=rf"{path.name} cannot be read: (.|\n)*Type: .*repair=True"):
             read()
 
 
@@ -96,6 +94,6 @@ def test_a_head_without_its_parts_is_named(tmp_path: Path) -> None:
     path = tmp_path / "heads" / "m.safetensors"
     path.parent.mkdir()
     path.write_bytes(save({"weight": np.zeros((2, 3), np.float32)}))
-    with pytest.raises(Damaged, match="it holds no weight and bias"):
+    with pytest.raises(Damaged, match="no weight and bias"):
         read_head_file(path)
     assert read_tensors(path, ())[1].keys() == {"weight"}

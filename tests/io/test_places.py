@@ -41,7 +41,7 @@ def test_what_leads_out_is_not_inside(text: str) -> None:
 
 
 def test_special_and_large_files_are_not_read_whole(tmp_path: Path) -> None:
-    with pytest.raises(SoritesError, match="/dev/zero: wanted a file, got a special one"):
+    with pytest.raises(SoritesError, match="/dev/zero:"):
         paths.whole_bytes(Path("/dev/zero"))
     (tmp_path / "a").write_bytes(b"12345")
     assert paths.whole_bytes(tmp_path / "a", 5) == b"12345"

@@ -101,7 +101,7 @@ def run(
     Args:
         suite: Name of a built-in suite, path of a TOML file, or a ``Suite``.
         source: The images: a spec such as ``"folder:PATH"``, or a ``Source``.
-        ood: Further sources of OOD images by name, with an optional group: ``{"far:textures": "folder:PATH"}``.
+        ood: Further sources of OOD images by name, optionally with a group: ``{"far:dtd": "folder:PATH"}``.
         id_sources: Further in-distribution sources, with labels of the suite, by name.
         models: Specs, torch modules, functions or models; a mapping names them in the table: ``{"v2": net}``.
         shifts: Names of shifts.

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 # Maximum size in bytes of an extracted file; larger files are skipped.
-MAX_FILE_BYTES = 64 << 20
+LARGEST = 64 << 20
 
 _MAGIC = b"!<arch>\n"
 _MODES = {"data.tar": "", "data.tar.xz": "xz", "data.tar.gz": "gz", "data.tar.bz2": "bz2"}
@@ -59,7 +59,7 @@ def read(
                 if (
                     name in left
                     and member.isreg()
-                    and member.size <= MAX_FILE_BYTES
+                    and member.size <= LARGEST
                     and (contents := tar.extractfile(member))
                 ):
                     yield name, contents.read()

@@ -51,7 +51,7 @@ def sheet(path: Path, wanted: str = "a CSV or parquet file", **options: Any) -> 
 def _read(path: Path, wanted: str, read: Callable[[], pl.DataFrame]) -> pl.DataFrame:
     hint = f". Expected {wanted}" if wanted else ""
     if not is_file(path):
-        raise SoritesError(f"cannot read {path}: no such file{hint}")
+        raise SoritesError(f"cannot read {path}: there is no such file{hint}")
     try:
         return read()
     except SoritesError:
@@ -113,7 +113,7 @@ def table(path: Path, name: str, order: str) -> tuple[list[str], Rows]:
         order: Column to sort by.
     """
     if not is_file(path):
-        raise SoritesError(f"cannot read {path}: no such file")
+        raise SoritesError(f"cannot read {path}: there is no such file")
     try:
         with closing(sqlite3.connect(f"file:{quote(str(path.resolve()))}?mode=ro", uri=True)) as database:
             return _read_database(database, path, name, order)
@@ -131,7 +131,8 @@ def _read_database(database: sqlite3.Connection, path: Path, name: str, order: s
     database.set_progress_handler(lambda: time.monotonic() > end, INSTRUCTIONS_PER_CHECK)
     kind = database.execute("SELECT type FROM sqlite_master WHERE name = ?", [name]).fetchone()
     if kind is None or kind[0] != "table":
-        raise SoritesError(f"cannot read {path}: expected a table {name}, got {kind[0] if kind else 'none'}")
+        actual = "nothing" if kind is None else f"a {kind[0]}"
+        raise SoritesError(f"cannot read {path}: expected a table {name}, got {actual} of that name")
     cursor = database.execute(f'SELECT * FROM "{name}" ORDER BY "{order}" LIMIT {MAX_DATABASE_ROWS + 1}')
     columns = [column[0] for column in cursor.description]
     rows: Rows = cursor.fetchall()
@@ -157,7 +158,7 @@ def tensors(path: Path, names: Iterable[str] | None = None) -> tuple[Arrays, dic
     from safetensors import safe_open
 
     if not is_file(path):
-        raise SoritesError(f"cannot read {path}: no such file")
+        raise SoritesError(f"cannot read {path}: there is no such file")
     try:
         with safe_open(str(path), framework="numpy") as file:
             selected = list(file.keys()) if names is None else list(names)

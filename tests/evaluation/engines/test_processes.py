@@ -107,5 +107,5 @@ def _dies(unit: int) -> int:
 
 
 def test_a_worker_that_dies_is_said_in_words() -> None:
-    with pytest.raises(SoritesError, match="a worker process ended before its work was done"):
+    with pytest.raises(SoritesError, match="a worker process ended early"):
         list(processes([1, 2], _dies, 2))

@@ -193,6 +193,6 @@ def test_nothing_more_is_made_of_attacked_images(done: Path, tmp_path: Path) -> 
         plan_of(done)
     with pytest.raises(SoritesError, match="holds an attack"):
         sorites.build(done, tmp_path / "data")
-    with pytest.raises(SoritesError, match="apgd_ce_l2 is an attack: .* Type: sorites attack MODEL"):
+    with pytest.raises(SoritesError, match="apgd_ce_l2 is an attack"):
         refuse_attacks("demo", ["jpeg", "apgd_ce_l2"])
     assert json.loads(json.dumps(read_info(done)))["attack"]["eps"] == [4 / 255, 0.3, 2.0]

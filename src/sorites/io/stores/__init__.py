@@ -247,7 +247,7 @@ def _call(path: StorePath, call: Any, *arguments: Any) -> Any:
     try:
         return call(*arguments)
     except (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError) as error:
-        raise type(error)(error.errno, error.strerror or "no such file", str(path)) from error
+        raise type(error)(error.errno, error.strerror or "there is no such file", str(path)) from error
     except (PermissionError, TimeoutError, OSError) as error:
         raise OSError(error.errno, f"the store says: {error}", str(path)) from error
     except MissingExtra:
