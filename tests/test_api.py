@@ -111,7 +111,7 @@ def test_a_runs_table_knows_its_folder_and_shows_itself(
     assert "the table of" in table.filter(pl.col("shift") == "jpeg")._repr_html_()
     assert repr(table.select("score")).startswith("a frame derived from the table of ")
     assert sorites.score(table.folder, "energy") == {"energy": 36}
-    assert "18 rows, 0 errors, whole" in sorites.check(table.folder)
+    assert "18 rows, 0 errors, complete" in sorites.check(table.folder)
     both = sorites.read([tmp_path / "b", tmp_path / "b"])
     assert both.collect().height == tables[1].collect().height
     assert sorites.similarity(table.folder, ["psnr"]).exists()

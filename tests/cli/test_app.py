@@ -49,7 +49,7 @@ def test_version(command: Command) -> None:
         (["run", "s.toml", "--refine", "2"], "refine: expected a number below 1, got 2"),
         (["run", "s.toml", "--engine", "ry"], "no engine named 'ry'"),
         (["run", "s.toml", "--labels", "none.txt"], "labels: expected"),
-        (["run", "s.toml", "--out", "s.toml"], "cannot make the run folder s.toml"),
+        (["run", "s.toml", "--out", "s.toml"], "cannot create the run folder s.toml"),
         (["run", "s.toml", "--model", "python:none:x"], "none"),
         (["metrics", "none", "accuracy"], "no predictions in none"),
         (["metrics", "none", "acuracy"], "no metric named 'acuracy'. Did you mean accuracy"),

@@ -38,7 +38,7 @@ def shards(run: Path, pattern: str = "*") -> list[Path]:
 def test_a_whole_run_says_so(run: Path) -> None:
     said = check(str(run)).splitlines()
     assert said[0].endswith("140 images per model")
-    assert said[1:] == ["tiny: 140 rows, 0 errors, whole", "other: 140 rows, 0 errors, whole"]
+    assert said[1:] == ["tiny: 140 rows, 0 errors, complete", "other: 140 rows, 0 errors, complete"]
 
 
 def test_errors_are_counted_and_do_not_make_a_run_less_whole(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_errors_are_counted_and_do_not_make_a_run_less_whole(tmp_path: Path) -> 
     model = Model("m", lambda images: Outputs(np.zeros((len(images), 1000), np.float32)))
     source = Source("mine", [Sample("bad", broken, 0)])  # type: ignore[arg-type]
     sorites.run(SUITE, source=source, models=[model], out=tmp_path / "run")
-    assert "m: 7 rows, 7 errors, whole" in check(str(tmp_path / "run"))
+    assert "m: 7 rows, 7 errors, complete" in check(str(tmp_path / "run"))
 
 
 @pytest.mark.parametrize("keep", [0, 100, -8, -400])
@@ -79,7 +79,7 @@ def test_a_missing_shard_is_counted_and_the_same_command_mends_it(
     ):
         check(str(run))
     sorites.run(SUITE, source=f"folder:{photos}", models=[tiny(), tiny("other")], out=run, refine=0.1)
-    assert check(str(run)).count("whole") == 2
+    assert check(str(run)).count("complete") == 2
 
 
 def test_a_missing_probe_is_noticed_too(run: Path) -> None:
@@ -124,13 +124,13 @@ def test_a_damaged_shard_is_set_aside_and_made_again(
     whole, half = broken.read_bytes(), broken.read_bytes()[:keep]
     broken.write_bytes(half)
     said = check(str(run), repair=True)
-    assert said.startswith(f"set aside {broken} (")
-    assert said.endswith("next: type the run's command again")
+    assert said.startswith(f"moved {broken} (")
+    assert said.endswith("next: repeat the run")
     assert (run / "damaged" / "predictions" / broken.name).read_bytes() == half
     assert not broken.exists()
     sorites.run(SUITE, source=f"folder:{photos}", models=[tiny(), tiny("other")], out=run, refine=0.1)
     assert broken.read_bytes() == whole
-    assert check(str(run)).count("whole") == 2
+    assert check(str(run)).count("complete") == 2
     assert "nothing in" in check(str(run), repair=True)
 
 
@@ -171,7 +171,7 @@ def test_damaged_facts_are_named_and_set_aside_with_their_record(run: Path, name
         check(str(run))
     check(str(run), repair=True)
     assert not list((run / "facts").iterdir())
-    assert check(str(run)).count("whole") == 2
+    assert check(str(run)).count("complete") == 2
 
 
 def test_rows_of_a_scorer_that_are_missing_are_counted(

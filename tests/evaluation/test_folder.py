@@ -125,10 +125,10 @@ def test_a_folder_that_cannot_be_made_or_locked_is_a_clear_error(
     make: Callable[..., Plan], tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(SoritesError, match="cannot make the run folder"):
+    with pytest.raises(SoritesError, match="cannot create the run folder"):
         runner.execute(runner.prepare(make()), tmp_path / "file")
     (tmp_path / "run" / "run.lock").mkdir(parents=True)
-    with pytest.raises(SoritesError, match="cannot make the run folder .*run.lock"):
+    with pytest.raises(SoritesError, match="cannot create the run folder .*run.lock"):
         runner.execute(runner.prepare(make()), tmp_path / "run")
 
 

@@ -137,7 +137,7 @@ def _image(image: object) -> OwnDial:
         (np.zeros((8, 8), np.float32), r"got float32 \(8, 8\)"),
         (np.full((8, 8, 3), np.nan, np.float32), "not finite at 0.5"),
         ("text", "got str"),
-        (np.zeros((8, 8, 3), np.float32), "wanted an image at 2.0, .* got none"),
+        (np.zeros((8, 8, 3), np.float32), "expected an image at 2.0, .* got none"),
     ],
 )
 def test_what_is_no_image_is_an_error_of_its_rows(image: object, said: str) -> None:
@@ -153,7 +153,7 @@ def test_ground_truth_boxes_are_refused() -> None:
         next(fading("1", labels(CLASSES))), ground_truth=(core.Box((1, 1, 9, 9), 0),)
     )
     (shot,) = turned(plans.make(suite(), Source("mine", [sample])), sample, "fade", [1.0])
-    assert "ground-truth boxes cannot follow" in str(shot.error)
+    assert "ground-truth boxes would be wrong" in str(shot.error)
 
 
 def _no(severities: Sequence[float]) -> Iterator[ImageF32]:

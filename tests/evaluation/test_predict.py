@@ -97,7 +97,7 @@ def by_light(images: list[np.ndarray]) -> Outputs:
 @pytest.mark.usefixtures("scorers")
 @pytest.mark.parametrize(
     ("scorer", "said"),
-    [("picky", "scorer picky: ValueError: not this one"), ("endless", "scorer endless gave inf")],
+    [("picky", "scorer picky: ValueError: not this one"), ("endless", "scorer endless returned inf")],
 )
 def test_a_scorer_that_fails_on_one_image_is_a_row_with_its_error(
     run: Callable[..., pl.DataFrame], scorer: str, said: str

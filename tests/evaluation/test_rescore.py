@@ -59,7 +59,7 @@ def test_added_rows_are_those_of_a_run_with_the_scorers(run: Run, tmp_path: Path
     held = table.read(tmp_path / "later").collect()
     assert table.check(held) == []
     assert settled(held).equals(settled(run("once", scorers=["msp", *ADDED], models=both)))
-    assert "whole" in checks.check_run(tmp_path / "later")
+    assert "complete" in checks.check_run(tmp_path / "later")
 
 
 def test_twice_is_once(run: Run, tmp_path: Path) -> None:

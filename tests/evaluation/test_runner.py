@@ -266,7 +266,7 @@ def test_infinite_logits_are_error_rows(photos: Path, tiny: Callable[..., Model]
         SUITE, source=f"folder:{photos}", models=[model], out=tmp_path / "run", shifts=["jpeg"]
     ).collect()
     assert 0 < held["error"].count() < held.height
-    assert set(held["error"].drop_nulls()) == {"model tiny gave logits that are not finite"}
+    assert set(held["error"].drop_nulls()) == {"model tiny returned logits that are not finite"}
 
 
 def test_features_are_kept_when_asked(photos: Path, tiny: Callable[..., Model], tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def test_pools_follow_from_the_sources(together: pl.DataFrame) -> None:
 def test_a_run_of_several_sources_is_whole_and_opens_again(
     together: pl.DataFrame, textures: Path, tmp_path: Path
 ) -> None:
-    assert check_run(tmp_path / "run").endswith("whole")
+    assert check_run(tmp_path / "run").endswith("complete")
     assert {sample.source for sample in plan_of(tmp_path / "run").groups["clean"]} == {
         "",
         "textures",

@@ -14,7 +14,7 @@ from sorites import core
 from sorites.core import MODELS, SHIFTS, SOURCES, split_spec, table
 from sorites.core.errors import SoritesError
 from sorites.core.labels import labels
-from sorites.core.messages import command, option
+from sorites.core.messages import command, in_python, option
 from sorites.evaluation import plan as plans
 from sorites.evaluation.explanations import LIST, ROOM, read_image, read_list
 from sorites.evaluation.fit import note_overlap
@@ -137,6 +137,11 @@ def check(what: str | Path, repair: bool = False) -> str:
     Raises:
         SoritesError: The run is incomplete or damaged, or the suite cannot run.
     """
+    return in_python(summary(what, repair))
+
+
+def summary(what: str | Path, repair: bool = False) -> str:
+    """Like ``check``, but keep references to options, so that the caller can render them."""
     what = str(what)
     folder = place(what)
     is_run = is_file(folder / "run.json") or (

@@ -126,7 +126,7 @@ def test_a_run_on_a_store_equals_the_run_on_a_disk(home: Home, photos: Path) -> 
         )
     ]  # fmt: skip
     checked, _, there_said, here_said = map(home.finish, asked)
-    assert "whole" in checked
+    assert "complete" in checked
     assert (home.folder / "page.html").stat().st_size > 100_000
     assert there_said == here_said
 
