@@ -160,7 +160,7 @@ def test_a_detector_without_names_whose_class_is_beyond_the_labels_is_not_silent
 
     model, least = Model("det", forward, output="boxes", version="1"), 0.0
     table = run(suite, source=Source("made", [made()]), models=[model], out=tmp_path / "run").collect()
-    assert all("gave a box of class 99" in error for error in table["error"])
+    assert all("returned a box of class 99" in error for error in table["error"])
     least = -1.0
     with pytest.raises(
         SoritesError,

@@ -174,7 +174,7 @@ def test_a_fit_takes_a_split_and_a_limit(tmp_path: Path, asked: Source, in_distr
 
 def test_other_training_images_are_another_run(run: Run, in_distribution: Source) -> None:
     run()
-    with pytest.raises(SoritesError, match="holds another run \\(fit: "):
+    with pytest.raises(SoritesError, match="contains another run \\(fit: "):
         run(fit=Source("id", list(in_distribution)[1:]))
 
 
@@ -193,7 +193,7 @@ def test_a_folder_without_predictions_may_be_deleted(
         shard.unlink()
     with pytest.raises(
         SoritesError,
-        match=r"holds another run \(fit: .*It has no predictions yet: delete it, or choose another",
+        match=r"contains another run \(fit: .*It has no predictions yet: delete it, or choose another",
     ):
         run(fit=Source("id", list(in_distribution)[1:]))
 

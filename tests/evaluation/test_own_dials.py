@@ -98,7 +98,7 @@ def test_what_the_numbers_follow_from_holds_version_levels_and_unit(tmp_path: Pa
     folder = tmp_path / "run"
     run(suite(), models=[model()], out=folder)
     check(str(folder))
-    with pytest.raises(SoritesError, match="holds another run"):
+    with pytest.raises(SoritesError, match="contains another run"):
         run(suite(source="fading:40,2"), models=[model()], out=folder)
 
     changed: dict[str, Any] = {}
@@ -113,7 +113,7 @@ def test_what_the_numbers_follow_from_holds_version_levels_and_unit(tmp_path: Pa
     for key, value in {"version": "b", "levels": (1.0, 3.0), "unit": "lux"}.items():
         changed.clear()
         changed[key] = value
-        with pytest.raises(SoritesError, match=rf"holds another run \(dials\.drift\.{key}"):
+        with pytest.raises(SoritesError, match=rf"contains another run \(dials\.drift\.{key}"):
             run(suite(), models=[model()], out=folder)
 
 

@@ -214,8 +214,7 @@ def together(runs: Sequence[Run], partial: bool = False) -> Together:
     """
     if not runs:
         raise SoritesError("expected at least one run, got none")
-    notes = [note for run in runs if run.unfinished is not None for note in run.unfinished.sentences(partial)]
-    notes += sentences(runs, partial)
+    notes = [note for run in runs for note in _unfinished_notes(run, partial)] + sentences(runs, partial)
     finished = [
         run.table if partial or run.unfinished is None else run.unfinished.keep(run.table) for run in runs
     ]
@@ -238,6 +237,14 @@ def together(runs: Sequence[Run], partial: bool = False) -> Together:
     if len(set(known_ids)) < len(known_ids):
         combined = combined.unique(tables.KEY, keep="first", maintain_order=True)
     return Together(combined, tuple(tables_), ids, tuple(notes), shared.comparable)
+
+
+def _unfinished_notes(run: Run, partial: bool) -> list[str]:
+    return [] if run.unfinished is None else run.unfinished.sentences(partial)
+
+
+def _finished_rows(run: Run, partial: bool) -> pl.LazyFrame:
+    return run.table if partial or run.unfinished is None else run.unfinished.keep(run.table)
 
 
 def _shared_rows(tables_: Sequence[pl.LazyFrame], shared: _Shared, runs: Sequence[Run]) -> list[pl.LazyFrame]:

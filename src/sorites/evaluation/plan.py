@@ -450,24 +450,25 @@ def make(
         fit: Replaces the source of training images.
         further: Replace further sources of the same name.
     """
+    models, further = models or {}, further or {}
+    objects = (*(obj.name for obj in (source, fit) if obj is not None), *further, *models)
     labels = labels_of(suite.labels)
     read = _first(suite, labels) if source is None else source
     first = seen(read.samples) if suite.order else in_order(read)
-    others = [_further(entry, labels, (further or {}).get(entry.name)) for entry in suite.sources]
+    others = [_further(entry, labels, further.get(entry.name)) for entry in suite.sources]
     grouping = grouped(suite, read.name, joined([first, *others]))
     limited = _limited(suite, read.name, (first, *others))
     limits = (suite.limit, *(entry.limit for entry in suite.sources))
     groups = _within(limits, (first, *others), grouping.samples) if limited else grouping.samples
-    if suite.refine and not any(shift.levels for shift in grouping.shifts.values()):
-        raise SoritesError("refine: none of the suite's shifts has a severity that can be bisected")
+    _check_refinable(suite, grouping)
     hear_once()
     has_boxes = any(sample.ground_truth is not None for sample in itertools.islice(first, 1))
-    loaded, cut = _restricted_models(load_models(suite, models or {}, labels), labels, has_boxes)
+    loaded, cut = _restricted_models(load_models(suite, models, labels), labels, has_boxes)
     columns = {name: _columns(model, labels) for name, model in loaded.items()}
-    scorer_names = (*suite.scorers, *(suite.scorers_if_fitted if suite.fit else ()))
+    skipped = () if suite.fit else suite.scorers_if_fitted
+    scorer_names = suite.scorers if skipped else (*suite.scorers, *suite.scorers_if_fitted)
     scorers = {name: core.scorer(name) for name in scorer_names}
-    training = training_samples(suite.fit, labels, fit) if suite.fit else ()
-    in_distribution, ood = validation_samples(suite.fit, labels, fit, training) if suite.fit else ((), ())
+    training, in_distribution, ood = _fit_samples(suite, labels, fit)
     return Plan(
         suite,
         read.name,
@@ -482,13 +483,28 @@ def make(
         training,
         validation=in_distribution,
         ood=ood,
-        objects=(*(s.name for s in (source, fit) if s is not None), *(further or ()), *(models or ())),
+        objects=objects,
         restricted=tuple(cut),
-        left_out=() if suite.fit else suite.scorers_if_fitted,
+        left_out=skipped,
         limited=limited,
         own=grouping.own,
         slice=slice_for([len(group) for group in groups.values()]),
     )
+
+
+def _check_refinable(suite: Suite, grouping: Groups) -> None:
+    if suite.refine and not any(shift.levels for shift in grouping.shifts.values()):
+        raise SoritesError("refine: none of the suite's shifts has a severity that can be bisected")
+
+
+def _fit_samples(
+    suite: Suite, labels: Labels, source: Source | None
+) -> tuple[Sequence[Sample], Sequence[Sample], Sequence[Sample]]:
+    """Return the training images, and the in-distribution and OOD validation images."""
+    if suite.fit is None:
+        return (), (), ()
+    training = training_samples(suite.fit, labels, source)
+    return training, *validation_samples(suite.fit, labels, source, training)
 
 
 def _limited(suite: Suite, first: str, sources: Sequence[PackedSamples]) -> dict[str, tuple[int, int]]:

@@ -118,7 +118,7 @@ def test_a_stopped_attack_goes_on_to_the_same_table(done: Path, photos: Path, tm
 def test_other_settings_or_weights_in_the_same_folder_are_refused_by_name(done: Path, photos: Path) -> None:
     with pytest.raises(SoritesError, match="attack.steps: 12 there, 13 here"):
         attack(small(), source=f"folder:{photos}", out=done, **{**HOW, "steps": 13})
-    with pytest.raises(SoritesError, match="holds another run"):
+    with pytest.raises(SoritesError, match="contains another run"):
         attack(small(seed=5), source=f"folder:{photos}", out=done, **HOW)
 
 
