@@ -102,7 +102,7 @@ def test_a_damaged_or_foreign_file_is_named_with_what_to_type(
 def test_facts_of_another_type_are_named(run: Path) -> None:
     (run / "facts").mkdir(exist_ok=True)
     pl.DataFrame({"image_id": ["a"], "level": ["high"]}).write_parquet(run / "facts" / "mine.parquet")
-    with pytest.raises(Damaged, match=r"mine\.parquet cannot be read: its column level is String, not Int32"):
+    with pytest.raises(Damaged, match="level is String, not Int32"):
         table.read(run)
 
 

@@ -107,7 +107,7 @@ def test_a_damaged_manifest_is_a_clear_error(
     (tmp_path / "manifest.parquet").unlink()
     if data is not None:
         (tmp_path / "manifest.parquet").write_bytes(data)
-    with pytest.raises(SoritesError, match=r"manifest\.parquet cannot be read"):
+    with pytest.raises(SoritesError, match=r"manifest\.parquet cannot be"):
         runner.execute(runner.prepare(make()), tmp_path)
 
 
@@ -117,7 +117,7 @@ def test_what_is_not_a_run_folder_says_what_to_type(tmp_path: Path) -> None:
     with pytest.raises(SoritesError, match="not a run folder"):
         folder.read_info(tmp_path / "none")
     (tmp_path / "file").write_text("")
-    with pytest.raises(SoritesError, match=r"cannot read .*file.run\.json|not a run folder"):
+    with pytest.raises(SoritesError, match=r"file.run\.json"):
         folder.read_info(tmp_path / "file")
 
 
@@ -128,7 +128,7 @@ def test_a_folder_that_cannot_be_made_or_locked_is_a_clear_error(
     with pytest.raises(SoritesError, match="cannot create the run folder"):
         runner.execute(runner.prepare(make()), tmp_path / "file")
     (tmp_path / "run" / "run.lock").mkdir(parents=True)
-    with pytest.raises(SoritesError, match="cannot create the run folder .*run.lock"):
+    with pytest.raises(SoritesError, match="cannot create the run folder"):
         runner.execute(runner.prepare(make()), tmp_path / "run")
 
 

@@ -112,7 +112,7 @@ def test_other_images_elsewhere_are_another_run(run: Run, tmp_path: Path) -> Non
     shutil.copytree(run.photos, tmp_path / "elsewhere")
     repaint(tmp_path / "elsewhere" / CLASSES[0] / "p00.png")
     run.photos = tmp_path / "elsewhere"
-    with pytest.raises(SoritesError, match=r"contains another run \(suite\.source: .*1 of its 20 images"):
+    with pytest.raises(SoritesError, match="1 of its 20 images"):
         run()
 
 

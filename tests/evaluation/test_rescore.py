@@ -94,19 +94,19 @@ def test_what_was_not_kept_is_said_and_nothing_written(run: Run, tmp_path: Path)
     run("bare", scorers=["msp"], keep_features=False)
     with pytest.raises(
         SoritesError,
-        match="has the features of 0 of 4 shards: repeat the run with keep_feat",
+        match="the features of 0 of 4 shards",
     ):
         score(tmp_path / "bare", ["energy"])
     run("unfit", scorers=["msp"], fit=None)
     with pytest.raises(SoritesError, match="knn must be fitted"):
         score(tmp_path / "unfit", ["knn"])
     run("headless", scorers=["msp"], models=[made.linear(head=False)])
-    with pytest.raises(SoritesError, match="react needs the model's last linear layer"):
+    with pytest.raises(SoritesError, match="needs the model's last linear"):
         score(tmp_path / "headless", ["react"])
     for name in ("odin", "rankfeat", "gram"):
         with pytest.raises(SoritesError, match=f"{name} needs .* which stored features"):
             score(tmp_path / "headless", [name])
-    with pytest.raises(SoritesError, match="no scorer named 'enrgy'. Did you mean energy"):
+    with pytest.raises(SoritesError, match="scorer named 'enrgy'. Did you"):
         score(tmp_path / "headless", ["enrgy"])
     with pytest.raises(SoritesError, match="not a run folder"):
         score(tmp_path, ["energy"])
@@ -115,9 +115,7 @@ def test_what_was_not_kept_is_said_and_nothing_written(run: Run, tmp_path: Path)
 
 def test_one_that_cannot_be_fitted_keeps_all_from_being_written(run: Run, tmp_path: Path) -> None:
     run("few", scorers=["msp"], fit=Source("id", made.images("f", 10)))
-    with pytest.raises(
-        SoritesError, match="scorer vim: wanted more training images than its 12 main directions, got 10"
-    ):
+    with pytest.raises(SoritesError, match="its 12 main directions, got 10"):
         score(tmp_path / "few", ["mds", "vim", "energy"])
     assert not [path for path in (tmp_path / "few" / "predictions").iterdir() if path.stem.count("--") > 1]
     assert "scored" not in read_info(tmp_path / "few")

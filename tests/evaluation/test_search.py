@@ -352,7 +352,7 @@ def test_a_suite_says_what_is_wrong(fit: dict[str, Any], says: str) -> None:
 
 
 def test_what_cannot_be_searched_is_said(run: Run) -> None:
-    with pytest.raises(SoritesError, match="150 of 150 validation images are training images"):
+    with pytest.raises(SoritesError, match="150 of 150 validation images"):
         run(suite(validation={"split": "train"}))
     bare = Source("known", images("f", 20, "train", None) + images("v", 9, "val", None))
     with pytest.raises(SoritesError, match="have no labels"):

@@ -180,7 +180,7 @@ def test_captured_shifts_stay_with_the_source_that_has_them(tiny: Callable[..., 
 @pytest.mark.parametrize(
     ("sources", "complaint"),
     [
-        ([{"spec": "folder:a", "name": "x"}, {"spec": "folder:b", "name": "x"}], "source 'x' stands twice"),
+        ([{"spec": "folder:a", "name": "x"}, {"spec": "folder:b", "name": "x"}], "source 'x'"),
         ([{"spec": "folder:a", "role": "ood"}], "first source must be"),
         ([{"spec": "folder:a"}, {"spec": "folder:b", "rolle": "ood"}], "Did you mean role"),
     ],

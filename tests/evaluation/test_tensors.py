@@ -84,9 +84,7 @@ def test_scorers_are_not_fitted_on_what_is_left_of_the_training_images(run: Call
     folder = run()
     first = next((folder / "fits").glob("fit-*.safetensors"))
     shutil.copy(first, first.with_name(first.name.replace("0000000", "0000256")))
-    with pytest.raises(
-        SoritesError, match="lacks the fit images from 128 on of tiny: type the run's command again"
-    ):
+    with pytest.raises(SoritesError, match="lacks the fit images from 128"):
         kept_slices(folder, "tiny")
 
 

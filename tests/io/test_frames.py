@@ -33,7 +33,7 @@ def test_what_is_no_parquet_is_named(data: bytes, tmp_path: Path) -> None:
 def test_rows_beyond_the_limit_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pl.DataFrame({"x": range(11)}).write_parquet(tmp_path / "a.parquet")
     monkeypatch.setattr(tables, "MAX_PARQUET_ROWS", 10)
-    with pytest.raises(SoritesError, match="it has 11 rows, more than the 10 allowed"):
+    with pytest.raises(SoritesError, match="has 11 rows, more than the 10"):
         tables.parquet(tmp_path / "a.parquet")
 
 
@@ -47,6 +47,6 @@ def test_columns_of_another_type_are_named() -> None:
     tables.refuse_types(frame, {"y": pl.String, "z": pl.String}, "file")
     with pytest.raises(SoritesError, match="String, got List"):
         tables.refuse_types(frame, {"x": pl.String}, "file")
-    with pytest.raises(SoritesError, match=r"here: expected numbers, got List"):
+    with pytest.raises(SoritesError, match="here: expected numbers, got"):
         tables.as_numbers(frame["x"], "here")
     assert tables.as_numbers(pl.Series(["1", "x"]), "here").to_list() == [1.0, None]

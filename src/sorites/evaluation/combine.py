@@ -215,9 +215,7 @@ def together(runs: Sequence[Run], partial: bool = False) -> Together:
     if not runs:
         raise SoritesError("expected at least one run, got none")
     notes = [note for run in runs for note in _unfinished_notes(run, partial)] + sentences(runs, partial)
-    finished = [
-        run.table if partial or run.unfinished is None else run.unfinished.keep(run.table) for run in runs
-    ]
+    finished = [_finished_rows(run, partial) for run in runs]
     if len(runs) == 1:
         return Together(finished[0], tuple(finished), (_ids(finished[0]),), tuple(notes))
     common_ids = [_common_id(run) for run in runs]
