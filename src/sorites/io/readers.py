@@ -30,48 +30,52 @@ LARGEST_JSON = 1 << 30
 Slim = Callable[[dict[str, Any]], Any]
 
 
-def text(path: Path, wanted: str = "", most: int = LARGEST) -> str:
+def text(path: Path, expected: str = "", most: int = LARGEST) -> str:
     """Return a file as UTF-8 text without byte order mark.
 
     Args:
         path: The file.
-        wanted: Description of the expected file, for messages.
+        expected: Description of the expected file, for messages.
         most: Maximum size in bytes.
     """
     try:
         return whole_bytes(path, most).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise SoritesError(f"cannot read {path}: it is not UTF-8 ({reason(error)}){_hint(wanted)}") from error
+        raise SoritesError(
+            f"cannot read {path}: it is not UTF-8 ({reason(error)}){_hint(expected)}"
+        ) from error
     except SoritesError as error:
-        raise SoritesError(f"{error}{_hint(wanted)}") from error
+        raise SoritesError(f"{error}{_hint(expected)}") from error
 
 
-def lines(path: Path, wanted: str = "") -> list[str]:
+def lines(path: Path, expected: str = "") -> list[str]:
     """Return the lines of a text file."""
-    return text(path, wanted).splitlines()
+    return text(path, expected).splitlines()
 
 
-def json_file(path: Path, wanted: str = "", slim: Slim | None = None) -> Any:
+def json_file(path: Path, expected: str = "", slim: Slim | None = None) -> Any:
     """Return the content of a JSON file, reduced by ``slim`` if given, so that large annotation files fit
     into memory.
     """
     if slim is None:
-        return _parse_file(path, json_value, "JSON", wanted)
-    return _parse_file(path, lambda content: json_value(content, slim), "JSON", wanted, LARGEST_JSON)
+        return _parse_file(path, json_value, "JSON", expected)
+    return _parse_file(path, lambda content: json_value(content, slim), "JSON", expected, LARGEST_JSON)
 
 
-def toml_file(path: Path, wanted: str = "") -> dict[str, Any]:
+def toml_file(path: Path, expected: str = "") -> dict[str, Any]:
     """Return the table of a TOML file."""
-    table: dict[str, Any] = _parse_file(path, toml_table, "TOML", wanted)
+    table: dict[str, Any] = _parse_file(path, toml_table, "TOML", expected)
     return table
 
 
-def _parse_file(path: Path, parse: Callable[[str], Any], kind: str, wanted: str, most: int = LARGEST) -> Any:
-    content = text(path, wanted, most)
+def _parse_file(
+    path: Path, parse: Callable[[str], Any], kind: str, expected: str, most: int = LARGEST
+) -> Any:
+    content = text(path, expected, most)
     try:
         return parse(content)
     except ValueError as error:
-        raise SoritesError(f"{path}: not valid {kind}: {error}{_hint(wanted)}") from error
+        raise SoritesError(f"{path}: not valid {kind}: {error}{_hint(expected)}") from error
 
 
 def json_value(content: str | bytes, slim: Slim | None = None) -> Any:
@@ -134,5 +138,5 @@ def numbers(content: str, called: str) -> tuple[float, ...]:
     return values
 
 
-def _hint(wanted: str) -> str:
-    return f". Expected {wanted}" if wanted else ""
+def _hint(expected: str) -> str:
+    return f". Expected {expected}" if expected else ""

@@ -24,12 +24,12 @@ from sorites.io.paths import is_file, reason
 MAX_PARQUET_ROWS = 100_000_000
 
 
-def csv(path: Path, wanted: str = "", **options: Any) -> pl.DataFrame:
+def csv(path: Path, expected: str = "", **options: Any) -> pl.DataFrame:
     """Return a CSV file with every cell as text, unless ``options`` for Polars say otherwise."""
-    return _read(path, wanted, lambda: pl.read_csv(path, **{"infer_schema": False, **options}, glob=False))
+    return _read(path, expected, lambda: pl.read_csv(path, **{"infer_schema": False, **options}, glob=False))
 
 
-def parquet(path: Path, wanted: str = "", columns: Iterable[str] | None = None) -> pl.DataFrame:
+def parquet(path: Path, expected: str = "", columns: Iterable[str] | None = None) -> pl.DataFrame:
     """Return a parquet file, or some of its columns."""
 
     def read() -> pl.DataFrame:
@@ -40,16 +40,16 @@ def parquet(path: Path, wanted: str = "", columns: Iterable[str] | None = None) 
             )
         return pl.read_parquet(path, columns=None if columns is None else list(columns), glob=False)
 
-    return _read(path, wanted, read)
+    return _read(path, expected, read)
 
 
-def sheet(path: Path, wanted: str = "a CSV or parquet file", **options: Any) -> pl.DataFrame:
+def sheet(path: Path, expected: str = "a CSV or parquet file", **options: Any) -> pl.DataFrame:
     """Return a parquet file (by suffix ``.parquet``) or a CSV file, which takes the ``options``."""
-    return parquet(path, wanted) if path.suffix.lower() == ".parquet" else csv(path, wanted, **options)
+    return parquet(path, expected) if path.suffix.lower() == ".parquet" else csv(path, expected, **options)
 
 
-def _read(path: Path, wanted: str, read: Callable[[], pl.DataFrame]) -> pl.DataFrame:
-    hint = f". Expected {wanted}" if wanted else ""
+def _read(path: Path, expected: str, read: Callable[[], pl.DataFrame]) -> pl.DataFrame:
+    hint = f". Expected {expected}" if expected else ""
     if not is_file(path):
         raise SoritesError(f"cannot read {path}: there is no such file{hint}")
     try:
@@ -76,12 +76,12 @@ def as_numbers(column: pl.Series, called: object) -> pl.Series:
 
 
 def refuse_types(
-    frame: pl.DataFrame, wanted: Mapping[str, pl.DataType | type[pl.DataType]], called: object
+    frame: pl.DataFrame, expected: Mapping[str, pl.DataType | type[pl.DataType]], called: object
 ) -> None:
-    """Raise a ``SoritesError`` for the first column that has another type than in ``wanted``; absent columns
-    are ignored.
+    """Raise a ``SoritesError`` for the first column that has another type than in ``expected``; absent
+    columns are ignored.
     """
-    for name, kind in wanted.items():
+    for name, kind in expected.items():
         if name in frame.columns and frame.schema[name] != kind:
             raise SoritesError(f"{called}, column {name}: expected {kind}, got {frame.schema[name]}")
 
