@@ -38,7 +38,7 @@ def test_version(command: Command) -> None:
     ("words", "message"),
     [
         (["run", "dmo"], "no suite named 'dmo'. Did you mean demo?"),
-        (["run", "none.toml"], "cannot read none.toml: No such file or directory. Wanted a suite in TOML"),
+        (["run", "none.toml"], "cannot read none.toml: No such file or directory. Expected a suite in TOML"),
         (["run", "s.toml", "--shift", "jpge"], "no shift named 'jpge'. Did you mean jpeg"),
         (["run", "s.toml", "--model", "lite9"], "no model named 'lite9'. Did you mean lite"),
         (["run", "s.toml", "--source", "foldr:x"], "no source named 'foldr'. Did you mean folder or slider?"),

@@ -59,7 +59,7 @@ def test_your_own_object_or_class(module: str, attribute: str) -> None:
         ("open_clip:ViT-B-32", "NAME@WEIGHTS"),
         (
             "open_clip:nowhere.json@x",
-            "cannot read nowhere.json: No such file or directory. Wanted an open_clip config",
+            "cannot read nowhere.json: No such file or directory. Expected an open_clip config",
         ),
         ("cifar:12", "from 1000 to 40000"),
         ("cifar:many", "from 1000 to 40000, got 'many'"),

@@ -155,7 +155,7 @@ def test_relative_errors_need_a_clean_error(rows: pl.DataFrame, tmp_path: Path) 
     ):
         relative_corruption_error(rows, reference=path)
     with pytest.raises(
-        SoritesError, match="cannot read none.csv: there is no such file. Wanted the reference as a CSV file"
+        SoritesError, match="cannot read none.csv: there is no such file. Expected the reference as a CSV file"
     ):
         corruption_error(rows, reference="none.csv")
 

@@ -31,15 +31,15 @@ def areas(boxes: NDArray[Any]) -> Rows:
     return np.asarray(sides[..., 0] * sides[..., 1])
 
 
-def shared(one: Sequence[Rows] | Rows, other: Sequence[Rows] | Rows) -> Rows:
+def shared(first: Sequence[Rows] | Rows, second: Sequence[Rows] | Rows) -> Rows:
     """Return the intersection area of boxes pair by pair.
 
     Args:
-        one: The arrays x0, y0, x1, y1 of the first boxes.
-        other: The same of the second boxes; shapes must broadcast.
+        first: The arrays x0, y0, x1, y1 of the first boxes.
+        second: The same of the second boxes; shapes must broadcast.
     """
-    width = np.minimum(one[2], other[2]) - np.maximum(one[0], other[0])
-    height = np.minimum(one[3], other[3]) - np.maximum(one[1], other[1])
+    width = np.minimum(first[2], second[2]) - np.maximum(first[0], second[0])
+    height = np.minimum(first[3], second[3]) - np.maximum(first[1], second[1])
     return np.asarray(np.maximum(width, 0) * np.maximum(height, 0))
 
 
@@ -94,9 +94,9 @@ def nms(
         [np.asarray(side, np.float64)[order] for side in np.asarray(boxes).T], classes, threshold
     )
     alive = np.ones(len(order), bool)
-    kept: list[Places] = []
+    kept_parts: list[Places] = []
     start, size = 0, FIRST_ROUND_BOXES
-    while start < len(alive) and (most is None or sum(map(len, kept)) < most):
+    while start < len(alive) and (most is None or sum(map(len, kept_parts)) < most):
         head = start + np.flatnonzero(alive[start:])[:size]
         if not len(head):
             break
@@ -105,8 +105,8 @@ def nms(
         stays = _resolve(better[worse < start], worse[worse < start], start)
         alive[:start] &= stays
         alive[worse[stays[better]]] = False
-        kept.append(head[stays[head]])
-    return np.asarray(order[np.concatenate(kept)][:most])
+        kept_parts.append(head[stays[head]])
+    return np.asarray(order[np.concatenate(kept_parts)][:most])
 
 
 class _BoxIndex:

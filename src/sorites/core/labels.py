@@ -55,7 +55,7 @@ class Labels:
         position = whole(name)
         if position is not None and position < len(self):
             return position
-        twins = [known for known in self._index if known.startswith(f"{plain} (")]
+        twins = [candidate for candidate in self._index if candidate.startswith(f"{plain} (")]
         raise UnknownName("class", name, twins or self._index)
 
     def get(self, *names: str) -> int | None:
@@ -87,9 +87,9 @@ def class_name(labels: Labels | None, label: int | None) -> str:
 
 def open_labels(more: Iterable[str] = ()) -> OpenLabels:
     """Return a label space of ImageNet's 1000 classes and ``more``, which accepts any other class as well."""
-    known = imagenet()
-    extra = tuple(name for name in more if name not in known.ids)
-    return OpenLabels((*known.ids, *extra), (*known.names, *extra))
+    base = imagenet()
+    extra = tuple(name for name in more if name not in base.ids)
+    return OpenLabels((*base.ids, *extra), (*base.names, *extra))
 
 
 def _unique_aliases(synonyms: Iterable[tuple[int, str]]) -> dict[str, int]:

@@ -29,7 +29,7 @@ _PATH = type(Path())
 class Column(Protocol):
     """Values by index."""
 
-    def __getitem__(self, place: int, /) -> Any:
+    def __getitem__(self, index: int, /) -> Any:
         """Return the value at an index."""
 
 
@@ -39,7 +39,7 @@ class Same:
 
     value: Any
 
-    def __getitem__(self, place: int) -> Any:
+    def __getitem__(self, index: int) -> Any:
         return self.value
 
 
@@ -54,9 +54,9 @@ class Texts:
             ends.astype(np.uint32 if not len(ends) or ends[-1] < 1 << 32 else np.int64),
         )
 
-    def __getitem__(self, place: int) -> str:
-        start = self._ends[place - 1] if place else 0
-        return self._bytes[start : self._ends[place]].decode("utf-8", "surrogatepass")
+    def __getitem__(self, index: int) -> str:
+        start = self._ends[index - 1] if index else 0
+        return self._bytes[start : self._ends[index]].decode("utf-8", "surrogatepass")
 
 
 class Wholes:
@@ -71,8 +71,8 @@ class Wholes:
         small = numbers.min(initial=0) > -1 << 31 and numbers.max(initial=0) < 1 << 31
         self._numbers: NDArray[Any] = numbers.astype(np.int32) if small else numbers
 
-    def __getitem__(self, place: int) -> int | None:
-        value = int(self._numbers[place])
+    def __getitem__(self, index: int) -> int | None:
+        value = int(self._numbers[index])
         return None if value == _NONE else value
 
 
@@ -82,8 +82,8 @@ class Made:
     def __init__(self, make: Callable[..., Any], parts: Sequence[Column]) -> None:
         self._make, self._parts = make, parts
 
-    def __getitem__(self, place: int) -> Any:
-        return self._make(*[part[place] for part in self._parts])
+    def __getitem__(self, index: int) -> Any:
+        return self._make(*[part[index] for part in self._parts])
 
 
 def column(values: Sequence[Any], known: Sequence[tuple[Sequence[Any], Column]] = ()) -> Column:
@@ -172,17 +172,17 @@ class Block:
     def __len__(self) -> int:
         return self._size
 
-    def __getitem__(self, place: int) -> Sample:
-        return Sample(**self._same, **{name: values[place] for name, values in self._columns.items()})
+    def __getitem__(self, index: int) -> Sample:
+        return Sample(**self._same, **{name: values[index] for name, values in self._columns.items()})
 
-    def id(self, place: int) -> str:
+    def id(self, index: int) -> str:
         """Return the id of a sample without building the sample."""
-        return str(self._ids[place])
+        return str(self._ids[index])
 
     @functools.cached_property
     def heads(self) -> NDArray[np.uint64]:
         """The first eight bytes of the hash of each id."""
-        return heads(self._ids[place] for place in range(self._size))
+        return heads(self._ids[index] for index in range(self._size))
 
     def plain(self) -> bool:
         """Return whether all samples are clean and have no dials."""
@@ -198,11 +198,11 @@ class Whole:
     def __len__(self) -> int:
         return len(self._samples)
 
-    def __getitem__(self, place: int) -> Sample:
-        return self._samples[place]
+    def __getitem__(self, index: int) -> Sample:
+        return self._samples[index]
 
-    def id(self, place: int) -> str:
-        return self._samples[place].id
+    def id(self, index: int) -> str:
+        return self._samples[index].id
 
     @functools.cached_property
     def heads(self) -> NDArray[np.uint64]:
@@ -234,20 +234,20 @@ class PackedSamples(Sequence[Sample]):
         return int(self._starts[-1]) if self._order is None else len(self._order)
 
     @overload
-    def __getitem__(self, place: int) -> Sample: ...
+    def __getitem__(self, index: int) -> Sample: ...
     @overload
-    def __getitem__(self, place: slice) -> PackedSamples: ...
-    def __getitem__(self, place: int | slice) -> Sample | PackedSamples:
-        if isinstance(place, slice):
+    def __getitem__(self, index: slice) -> PackedSamples: ...
+    def __getitem__(self, index: int | slice) -> Sample | PackedSamples:
+        if isinstance(index, slice):
             return self.take(
-                np.arange(len(self))[place] if self._order is None else self._order[place], absolute=True
+                np.arange(len(self))[index] if self._order is None else self._order[index], absolute=True
             )
-        block, offset = self._at(self._resolve(place))
+        block, offset = self._at(self._resolve(index))
         sample = block[offset]
         return sample if self._change is None else self._change(sample)
 
     def __iter__(self) -> Iterator[Sample]:
-        return (self[place] for place in range(len(self)))
+        return (self[index] for index in range(len(self)))
 
     def ids(self) -> Iterator[str]:
         """Yield the ids in order without building samples."""
@@ -270,11 +270,11 @@ class PackedSamples(Sequence[Sample]):
 
     def where(self, keep: Callable[[Sample], bool]) -> PackedSamples:
         """Return a view of the samples for which ``keep`` is true."""
-        return self.take([place for place, sample in enumerate(self) if keep(sample)])
+        return self.take([index for index, sample in enumerate(self) if keep(sample)])
 
     def called(self, id_: str) -> PackedSamples:
         """Return a view of the samples with this id without building others."""
-        return self.take([place for place, other in enumerate(self.ids()) if other == id_])
+        return self.take([index for index, other in enumerate(self.ids()) if other == id_])
 
     def changed(self, change: Callable[[Sample], Sample]) -> PackedSamples:
         """Return a view that applies ``change`` to each sample; ids must stay the same."""
@@ -301,16 +301,16 @@ class PackedSamples(Sequence[Sample]):
         all_heads = np.concatenate([np.empty(0, np.uint64), *(block.heads for block in self._blocks)])
         return all_heads if self._order is None else all_heads[self._order]
 
-    def _resolve(self, place: int) -> int:
+    def _resolve(self, index: int) -> int:
         count = len(self)
-        if not -count <= place < count:
-            raise IndexError(place)
-        place = place % count
-        return place if self._order is None else int(self._order[place])
+        if not -count <= index < count:
+            raise IndexError(index)
+        index = index % count
+        return index if self._order is None else int(self._order[index])
 
-    def _at(self, place: int) -> tuple[Block | Whole, int]:
-        block = bisect_right(self._starts, place) - 1
-        return self._blocks[block], place - self._starts[block]
+    def _at(self, index: int) -> tuple[Block | Whole, int]:
+        block = bisect_right(self._starts, index) - 1
+        return self._blocks[block], index - self._starts[block]
 
 
 def packed(samples: Iterable[Sample]) -> Sequence[Sample]:
@@ -344,7 +344,7 @@ class ById(Mapping[str, Sample]):
     def _places(self) -> dict[str, int] | tuple[NDArray[np.uint64], NDArray[np.int64]]:
         """Index by id; for many samples the sorted hashes of ids, which take a tenth of a dict's memory."""
         if len(self._samples) <= TOGETHER:
-            return {id_: place for place, id_ in enumerate(self._samples.ids())}
+            return {id_: index for index, id_ in enumerate(self._samples.ids())}
         hashes = self._samples.heads()
         order = np.argsort(hashes, kind="stable")
         return hashes[order], order
@@ -367,10 +367,10 @@ class ById(Mapping[str, Sample]):
         )
 
     def __getitem__(self, id_: str) -> Sample:
-        place = self.place(id_)
-        if place is None:
+        index = self.place(id_)
+        if index is None:
             raise KeyError(id_)
-        return self._samples[place]
+        return self._samples[index]
 
     def __contains__(self, id_: object) -> bool:
         return isinstance(id_, str) and self.place(id_) is not None

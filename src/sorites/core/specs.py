@@ -71,7 +71,7 @@ _TYPE_NAMES: Mapping[Any, str] = {
 }
 
 
-def refuse_values(owner: Callable[..., Any], given: Mapping[str, Any], called: str) -> None:
+def refuse_values(owner: Callable[..., Any], values: Mapping[str, Any], called: str) -> None:
     """Raise a ``SoritesError`` for the first value that does not match the annotated type of its parameter.
 
     Only parameters annotated with text, numbers and booleans are checked; the plug-in validates everything
@@ -79,7 +79,7 @@ def refuse_values(owner: Callable[..., Any], given: Mapping[str, Any], called: s
 
     Args:
         owner: The function or class whose parameters are set.
-        given: Values by parameter name.
+        values: Values by parameter name.
         called: Name of the plug-in for the message.
     """
     function = owner.func if isinstance(owner, functools.partial) else owner
@@ -89,7 +89,7 @@ def refuse_values(owner: Callable[..., Any], given: Mapping[str, Any], called: s
         )
     except (NameError, TypeError, AttributeError):  # an annotation that exists only for type checkers
         return
-    for key, value in given.items():
+    for key, value in values.items():
         hint = annotations.get(key)
         kinds = typing.get_args(hint) if typing.get_origin(hint) in (UnionType, typing.Union) else (hint,)
         if all(kind in _TYPE_NAMES for kind in kinds) and not any(_fits(kind, value) for kind in kinds):

@@ -279,12 +279,12 @@ def _check_imported(folder: Path, rows: pl.LazyFrame, info: Mapping[str, Any]) -
         .agg(pl.len(), pl.col("error").count().alias("errors"))
         .collect(engine="streaming")
     )
-    counts = {model: (seen, errors) for model, seen, errors in counted.iter_rows()}
+    counts = {model: (row_count, errors) for model, row_count, errors in counted.iter_rows()}
     images = read_manifest(folder).height
     lines = [f"run {info['run_id']}: {images} images, imported as {info['imported']['as']}"]
     for name in info["models"]:
-        seen, errors = counts.get(name, (0, 0))
-        lines.append(f"{name}: {seen} rows, {errors} errors" + _not_in_files(info, images - seen))
+        row_count, errors = counts.get(name, (0, 0))
+        lines.append(f"{name}: {row_count} rows, {errors} errors" + _not_in_files(info, images - row_count))
     return "\n".join(lines)
 
 

@@ -357,11 +357,11 @@ def _add_outputs(
     plan: Plan,
     model: Model,
     chunk: Sequence[Shot],
-    kept: _Collected,
+    collected: _Collected,
     kind: str,
     looking: Mapping[str, Scorer],
 ) -> None:
-    """Add the outputs of some images to ``kept``.
+    """Add the outputs of some images to ``collected``.
 
     Skip images that cannot be read or evaluated, images with a label the model lacks (unless they are OOD),
     and, with ``fit.only``, training images that the model does not classify correctly.
@@ -375,18 +375,18 @@ def _add_outputs(
         label = -1 if sample.label is None or kind == OOD else column_of.get(sample.label)
         right = None if kind == OOD else _is_correct(columns, sample, answered.outputs[row : row + 1].logits)
         if only and kind == NAME and right is not True and label is not None:
-            kept.wrong += right is False
-            kept.left += right is None
+            collected.wrong += right is False
+            collected.left += right is None
             continue
         inside = None if label is None else _inside(looking, model, chunk[i], plan.is_framed(chunk[i].sample))
         if inside is None or label is None:
-            kept.left += 1
+            collected.left += 1
             continue
-        kept.outputs.append(replace(answered.outputs[row : row + 1], inside=inside))
-        kept.ids.append(sample.id)
-        kept.labels.append(label)
-        kept.right.append(right)
-    kept.left += len(chunk) - len(answered.seen)
+        collected.outputs.append(replace(answered.outputs[row : row + 1], inside=inside))
+        collected.ids.append(sample.id)
+        collected.labels.append(label)
+        collected.right.append(right)
+    collected.left += len(chunk) - len(answered.seen)
 
 
 def _is_correct(columns: Columns, sample: Sample, logits: NDArray[np.float32] | None) -> bool | None:
@@ -408,10 +408,10 @@ def _inside(looking: Mapping[str, Scorer], model: Model, shot: Shot, framed: boo
     return activations
 
 
-def _to_safetensors(kept: _Collected, more: Mapping[str, str]) -> bytes:
+def _to_safetensors(collected: _Collected, more: Mapping[str, str]) -> bytes:
     from safetensors.numpy import save
 
-    joined = Outputs.join(kept.outputs)
+    joined = Outputs.join(collected.outputs)
     arrays: Arrays = {f"{INSIDE}{name}": rows for name, rows in joined.inside.items()}
     arrays |= {
         part: rows
@@ -419,9 +419,9 @@ def _to_safetensors(kept: _Collected, more: Mapping[str, str]) -> bytes:
         if rows is not None
     }
     about = {
-        "sample_id": json.dumps(kept.ids),
-        "label": json.dumps(kept.labels),
-        "left": str(kept.left),
+        "sample_id": json.dumps(collected.ids),
+        "label": json.dumps(collected.labels),
+        "left": str(collected.left),
         **more,
     }
     return save(arrays, metadata=about)

@@ -184,8 +184,8 @@ def by_shift(samples: Sequence[Sample]) -> dict[str, PackedSamples]:
     if all_samples.plain():
         return {CLEAN: all_samples}
     places: dict[str, list[int]] = {CLEAN: []}
-    for place, sample in enumerate(all_samples):
-        places.setdefault(sample.shift, []).append(place)
+    for index, sample in enumerate(all_samples):
+        places.setdefault(sample.shift, []).append(index)
     return {shift: all_samples.take(indices) for shift, indices in places.items()}
 
 
@@ -209,11 +209,11 @@ def own_dials(samples: Sequence[Sample]) -> dict[str, OwnDial]:
     return {name: dial for name, (dial, _) in first_of.items()}
 
 
-def shift_of(own: OwnDial, asked: Dial | None = None) -> Shift:
+def shift_of(own: OwnDial, requested: Dial | None = None) -> Shift:
     """Return a dial of samples as a shift; its images come only from the samples."""
-    if asked is not None and asked.options:
+    if requested is not None and requested.options:
         raise SoritesError(
-            f"{own.name} is a dial of samples and has no options, got {', '.join(asked.options)}"
+            f"{own.name} is a dial of samples and has no options, got {', '.join(requested.options)}"
         )
 
     def apply(image: ImageF32, severity: float, rng: object) -> ImageF32:
@@ -375,8 +375,8 @@ class Plan:
         dial.
         """
         clean, size = self.groups[CLEAN], self.slice
-        places = map(self.clean_samples.place, self.groups[unit.shift][unit.start : unit.stop].ids())
-        starts = {place // size * size for place in places if place is not None}
+        indices = map(self.clean_samples.place, self.groups[unit.shift][unit.start : unit.stop].ids())
+        starts = {index // size * size for index in indices if index is not None}
         return [Unit(CLEAN, start, min(start + size, len(clean))) for start in sorted(starts)]
 
     def images_of(self, unit: Unit) -> int:

@@ -371,8 +371,8 @@ def _finder(rows_: pl.DataFrame) -> Callable[[tuple[Any, ...]], Mapping[str, Any
 
     def find(key: tuple[Any, ...]) -> Mapping[str, Any] | None:
         rows = (
-            rows_.row(place, named=True)
-            for place in reversed(by_sample_id.places(key[_KEY.index("sample_id")]))
+            rows_.row(index, named=True)
+            for index in reversed(by_sample_id.places(key[_KEY.index("sample_id")]))
         )
         return next((row for row in rows if _content_key(row) == key), None)
 
@@ -391,7 +391,7 @@ class _ByText:
         """Return the indices of a text, in order."""
         hash_ = pl.Series([text], dtype=pl.String).hash()[0]
         low, high = (np.searchsorted(self._hashes, np.uint64(hash_), side) for side in ("left", "right"))
-        return [place for place in self._order[low:high].tolist() if self._texts[place] == text]
+        return [index for index in self._order[low:high].tolist() if self._texts[index] == text]
 
 
 _KEY = ("source", "sample_id", "shift", "severity", "params")

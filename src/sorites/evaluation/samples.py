@@ -111,7 +111,7 @@ def tied(samples: PackedSamples) -> list[int]:
     """
     heads = samples.heads()
     order = np.argsort(heads, kind="stable")
-    return sorted(int(place) for start, stop in _tied_ranges(heads[order]) for place in order[start:stop])
+    return sorted(int(index) for start, stop in _tied_ranges(heads[order]) for index in order[start:stop])
 
 
 def distinct(samples: PackedSamples) -> int:

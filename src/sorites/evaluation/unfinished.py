@@ -57,10 +57,10 @@ class Unfinished:
             raise SoritesError(
                 f"{self.found()} No sample is finished for every model at every setting; {NEXT}."
             )
-        kept = ~pl.col("sample_id").is_in(sorted(self.lost))
+        condition = ~pl.col("sample_id").is_in(sorted(self.lost))
         for column, names in (("model", self.models), ("shift", self.shifts)):
-            kept &= ~pl.col(column).is_in(names)
-        return table.filter(kept)
+            condition &= ~pl.col(column).is_in(names)
+        return table.filter(condition)
 
     def found(self) -> str:
         """Describe what exists and what is missing."""

@@ -89,13 +89,13 @@ def _open(folder: Path) -> Running:
     return Running(plan if is_dataset else guard(plan, read_manifest(folder)), info["run_id"])
 
 
-def chosen_engine(asked: str | Engine, plan: Plan) -> Engine:
+def chosen_engine(requested: str | Engine, plan: Plan) -> Engine:
     """Return an engine by name.
 
     Raises:
         SoritesError: It uses several processes, and objects were passed from Python.
     """
-    engine = ENGINES.get(asked) if isinstance(asked, str) else asked
+    engine = ENGINES.get(requested) if isinstance(requested, str) else requested
     if plan.objects and not engine.one_process:
         raise SoritesError(
             f"the engine {engine.name} recreates sources and models in other processes, which is impossible"

@@ -249,8 +249,8 @@ class Fit(Strict):
 
     @field_validator("validation", mode="before")
     @classmethod
-    def _named(cls, given: Any) -> Any:
-        return {"source": given} if isinstance(given, str) else given
+    def _named(cls, value: Any) -> Any:
+        return {"source": value} if isinstance(value, str) else value
 
     @model_validator(mode="after")
     def _both(self) -> Fit:

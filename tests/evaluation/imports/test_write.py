@@ -304,7 +304,7 @@ def test_bad_input_is_one_line_and_nothing_is_written(tmp_path: Path, text: str,
         ("[columns]\npred = 3\n", 'wanted \\[columns\\] as pred = "the file\'s column", got 3'),
         ("higher = 'up'\n", "higher is one of more OOD, in-distribution, got 'up'"),
         ("column = 1\n", "no key of .*map.toml named 'column'. Did you mean columns"),
-        ("pred", "map.toml: not valid TOML: .*Wanted --columns as a TOML file"),
+        ("pred", "map.toml: not valid TOML: .*Expected --columns as a TOML file"),
         (
             "[columns]\nmodel = 'm'\n[constants]\nmodel = 'x'\n",
             "model stands in \\[columns\\] and in \\[constants\\]",

@@ -28,17 +28,18 @@ class Left(BaseException):
     """Work was stopped on request. Not an ``Exception``, so that no error handler swallows it."""
 
 
-def heed(asked: threading.Event) -> None:
-    """Make this thread stop its work once ``asked`` is set; every thread of an engine starts with this
-    call.
+def heed(stop_requested: threading.Event) -> None:
+    """Make this thread stop its work once ``stop_requested`` is set.
+
+    Every thread of an engine starts with this call.
     """
-    _local.asked = asked
+    _local.stop_requested = stop_requested
 
 
 def leave_if_asked() -> None:
     """Stop this thread's task if its engine requested it; called between two images."""
-    asked = getattr(_local, "asked", None)
-    if asked is not None and asked.is_set():
+    stop_requested = getattr(_local, "stop_requested", None)
+    if stop_requested is not None and stop_requested.is_set():
         raise Left
 
 

@@ -32,12 +32,12 @@ def local(
     After a failure or an interrupt, pending tasks are dropped and running ones stop at their next image; then
     it is raised.
     """
-    asked = threading.Event()
-    with ThreadPoolExecutor(workers, initializer=heed, initargs=(asked,)) as pool:
+    stop_requested = threading.Event()
+    with ThreadPoolExecutor(workers, initializer=heed, initargs=(stop_requested,)) as pool:
         try:
             yield from results(pool, units, work)
         finally:
-            asked.set()
+            stop_requested.set()
             pool.shutdown(wait=False, cancel_futures=True)
 
 

@@ -196,11 +196,13 @@ def _hash(obj: Source) -> str | None:
 
 def _combine_hashes(hashes: Sequence[str | None]) -> str | None:
     """Return one hash of several, or None if one is unknown."""
-    known = [hash_ for hash_ in hashes if hash_ is not None]
-    if not known or len(known) < len(hashes):
+    hashes_ = [hash_ for hash_ in hashes if hash_ is not None]
+    if not hashes_ or len(hashes_) < len(hashes):
         return None
     return (
-        known[0] if len(known) == 1 else hashlib.blake2b("".join(known).encode(), digest_size=16).hexdigest()
+        hashes_[0]
+        if len(hashes_) == 1
+        else hashlib.blake2b("".join(hashes_).encode(), digest_size=16).hexdigest()
     )
 
 

@@ -270,8 +270,8 @@ def _current_path(folder: Path, places: Places, path: str, order: tuple[str, ...
     return path
 
 
-def _same(typed: Path, place: Path) -> bool:
+def _same(typed: Path, current: Path) -> bool:
     try:
-        return typed.samefile(place)
+        return typed.samefile(current)
     except OSError:
         return False

@@ -114,7 +114,9 @@ class Present:
         self._names = {room: _names(folder / room) for room in rooms}
         if "predictions" in self._names:
             merged = read_compacted(folder)
-            self._names["predictions"] |= {f"{stem}.parquet" for held in merged.values() for stem, _ in held}
+            self._names["predictions"] |= {
+                f"{stem}.parquet" for stems in merged.values() for stem, _ in stems
+            }
 
     def __contains__(self, path: Path) -> bool:
         return path.name in self._names[path.parent.name]
@@ -138,9 +140,9 @@ def missing(
     present = Present(folder, ("predictions", "features"))
 
     def done(unit: Unit, name: str) -> bool:
-        kept = not keep_features or features(folder, unit, name) in present
-        return kept and shard(folder, unit, name) in present
+        features_stored = not keep_features or features(folder, unit, name) in present
+        return features_stored and shard(folder, unit, name) in present
 
     names = tuple(models)
-    found = {unit: tuple(name for name in names if not done(unit, name)) for unit in units}
-    return {unit: left for unit, left in found.items() if left}
+    models_left = {unit: tuple(name for name in names if not done(unit, name)) for unit in units}
+    return {unit: names_left for unit, names_left in models_left.items() if names_left}
