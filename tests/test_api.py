@@ -109,9 +109,9 @@ def test_a_runs_table_knows_its_folder_and_shows_itself(
         f"the table of {tmp_path / 'a'}: 36 rows of 3 samples\n  2 models: one, two\n  2 shifts: clean, jpeg"
     )
     assert "the table of" in table.filter(pl.col("shift") == "jpeg")._repr_html_()
-    assert repr(table.select("score")).startswith("a frame made from the table of ")
+    assert repr(table.select("score")).startswith("a frame derived from the table of ")
     assert sorites.score(table.folder, "energy") == {"energy": 36}
-    assert "18 rows, 0 errors, whole" in sorites.check(table.folder)
+    assert "18 rows, 0 errors, complete" in sorites.check(table.folder)
     both = sorites.read([tmp_path / "b", tmp_path / "b"])
     assert both.collect().height == tables[1].collect().height
     assert sorites.similarity(table.folder, ["psnr"]).exists()

@@ -19,20 +19,20 @@ from tests.cli.conftest import Command
         ("kernels match --pixel 0", "pixel: wanted a number above 0"),
         ("kernels match --pixel -1", "pixel: wanted a number above 0"),
         ("kernels match --wavelengths 0.6,0,0.4", "wavelengths: wanted a number above 0"),
-        ("kernels match --wavelengths 0.6,x,0.4", "--wavelengths wants numbers"),
-        ("kernels match --wavelengths 0.6,nan,0.4", "--wavelengths wants numbers"),
-        ("run s.toml --limit 0", "limit: wanted a number above 0"),
-        ("run s.toml --limit -1", "limit: wanted a number above 0"),
-        ("build s.toml --out made --limit -1", "limit: wanted a number above 0"),
+        ("kernels match --wavelengths 0.6,x,0.4", "--wavelengths: expected numbers"),
+        ("kernels match --wavelengths 0.6,nan,0.4", "--wavelengths: expected numbers"),
+        ("run s.toml --limit 0", "limit: expected a number above 0"),
+        ("run s.toml --limit -1", "limit: expected a number above 0"),
+        ("build s.toml --out made --limit -1", "limit: expected a number above 0"),
         ("context --out made --source folder:x --limit -2", "--limit wants a whole number above 0"),
         ("run s.toml --refine nan", "refine"),
-        ("run s.toml --shift contrast --severity nan", "a severity is a number above 0"),
-        ("run s.toml --shift contrast --severity 0", "a severity is a number above 0"),
+        ("run s.toml --shift contrast --severity nan", "a severity must be above 0"),
+        ("run s.toml --shift contrast --severity 0", "a severity must be above 0"),
         ("run s.toml --seed 99999999999999999999", "seed"),
-        ("run s.toml --scorer knn(k=1e9)", "scorer knn: wanted a whole number as k"),
-        ("run s.toml --scorer knn(k=nan)", "wanted a name, or a name with parameters"),
-        ("run s.toml --scorer knn(" + "(" * 5000, "wanted a name, or a name with parameters"),
-        ("run s.toml --shift coma --option kernels=5.5", "the shift coma: wanted text as kernels, got '5.5'"),
+        ("run s.toml --scorer knn(k=1e9)", "scorer knn: expected a whole number as k"),
+        ("run s.toml --scorer knn(k=nan)", "or a name with parameters"),
+        ("run s.toml --scorer knn(" + "(" * 5000, "or a name with parameters"),
+        ("run s.toml --shift coma --option kernels=5.5", "the shift coma: expected text as kernels, got '5.5'"),
         ("run s.toml --shift coma --option padding=" + "[" * 5000, "wanted padding zeros or reflect"),
         ("similarity run --lpips-below nan", "lpips_below: wanted a number above 0"),
         ("similarity run --lpips-below 0", "lpips_below: wanted a number above 0"),
@@ -40,7 +40,7 @@ from tests.cli.conftest import Command
         ("lens photo TessarLens a.png --out made --corner nan", "--corner wants a number above 0"),
         ("run " + "x" * 300 + ".toml", "File name too long"),
         ("report " + "x" * 300, "x"),
-        ("run s.toml --labels " + "x" * 300, "labels: wanted"),
+        ("run s.toml --labels " + "x" * 300, "labels: expected"),
         ("run s.toml --source folder:" + "x" * 300, "which does not exist"),
         ("run s.toml --source folder:~nobody_at_all/x", "home directory"),
         ("show contrast a.png --out /dev/full/x.png", "/dev/full"),
@@ -71,7 +71,7 @@ def test_a_column_that_the_metric_makes_is_no_column_to_group_by(
 ) -> None:
     code, _, err = command("metrics", run, metric, "--by", column)
     assert code == 2
-    assert f"{metric} cannot be grouped by {column}: it makes one of these itself" in err
+    assert f"{metric} cannot be grouped by {column}: it computes one of these columns" in err
 
 
 def test_training_images_that_are_left_out_are_counted(command: Command, home: Path, photos: Path) -> None:

@@ -38,18 +38,18 @@ def test_version(command: Command) -> None:
     ("words", "message"),
     [
         (["run", "dmo"], "no suite named 'dmo'. Did you mean demo?"),
-        (["run", "none.toml"], "cannot read none.toml: No such file or directory. Wanted a suite in TOML"),
+        (["run", "none.toml"], "cannot read none.toml: No such file or directory. Expected a suite in TOML"),
         (["run", "s.toml", "--shift", "jpge"], "no shift named 'jpge'. Did you mean jpeg"),
         (["run", "s.toml", "--model", "lite9"], "no model named 'lite9'. Did you mean lite"),
         (["run", "s.toml", "--source", "foldr:x"], "no source named 'foldr'. Did you mean folder or slider?"),
         (["run", "s.toml", "--source", "folder:none"], "wanted a folder of images, got none"),
         (["run", "s.toml", "--severity", "3"], "--severity needs exactly one --shift"),
-        (["run", "s.toml", "--shift", "jpeg", "--severity", "-3"], "a severity is a number above 0"),
+        (["run", "s.toml", "--shift", "jpeg", "--severity", "-3"], "a severity must be above 0"),
         (["run", "s.toml", "--level", "6"], "jpeg has levels 1 to 5, got 6"),
-        (["run", "s.toml", "--refine", "2"], "refine: wanted a number below 1, got 2"),
+        (["run", "s.toml", "--refine", "2"], "refine: expected a number below 1, got 2"),
         (["run", "s.toml", "--engine", "ry"], "no engine named 'ry'"),
-        (["run", "s.toml", "--labels", "none.txt"], "labels: wanted"),
-        (["run", "s.toml", "--out", "s.toml"], "cannot make the run folder s.toml"),
+        (["run", "s.toml", "--labels", "none.txt"], "labels: expected"),
+        (["run", "s.toml", "--out", "s.toml"], "cannot create the run folder s.toml"),
         (["run", "s.toml", "--model", "python:none:x"], "none"),
         (["metrics", "none", "accuracy"], "no predictions in none"),
         (["metrics", "none", "acuracy"], "no metric named 'acuracy'. Did you mean accuracy"),
@@ -116,7 +116,7 @@ def test_an_interrupt_says_that_nothing_is_lost(home: Path) -> None:
     os.kill(process.pid, signal.SIGINT)
     _, err = process.communicate(timeout=30)
     assert process.returncode == 130, err
-    assert "stopping; what is finished is kept" in err
+    assert "stopping; finished work is kept" in err
     assert "stopped; type the same command to go on" in err
     assert "Traceback" not in err
 

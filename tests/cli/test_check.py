@@ -8,7 +8,7 @@ from tests.cli.conftest import Command
 def test_a_finished_run_is_whole(command: Command) -> None:
     command("run", "s.toml", "--out", "r")
     code, out, _ = command("check", "r")
-    assert (code, out.splitlines()[-1]) == (0, "python:means:logits: 18 rows, 0 errors, whole")
+    assert (code, out.splitlines()[-1]) == (0, "python:means:logits: 18 rows, 0 errors, complete")
 
 
 def test_a_suite_that_can_run_says_how(command: Command) -> None:
@@ -30,9 +30,9 @@ def test_a_damaged_run_is_repaired_by_what_is_said(command: Command, home: Path)
     code, out, _ = command("check", "r", "--repair")
     assert (code, out.splitlines()[-1]) == (0, "next: type the run's command again")
     assert command("run", "s.toml", "--out", "r")[0] == 0
-    assert command("check", "r")[1].endswith("0 errors, whole\n")
+    assert command("check", "r")[1].endswith("0 errors, complete\n")
     assert command("check", "s.toml", "--repair") == (
         2,
         "",
-        "sorites: --repair wants a run folder, got s.toml\n",
+        "sorites: --repair needs a run folder, got s.toml\n",
     )

@@ -28,7 +28,7 @@ runner = CliRunner()
         (["sliders", "--dtype", "int8", "--out", "OUT"], "expected a number type among float32, bfloat16, float16"),
         (["images", "--sliders", "OUT", "--out", "OUT"], "holds no finished slider"),
         (["images", "--seeds", "9..3", "--out", "OUT"], "--seeds wants how many"),
-        (["images", "--severity", "0,much", "--out", "OUT"], "--severity wants numbers with commas"),
+        (["images", "--severity", "0,much", "--out", "OUT"], "--severity: expected numbers"),
         (["images", "--slider", "snow", "--out", "OUT"], "--slider wants NAME=SEVERITY"),
         (["images", "--shift", "fog", "--out", "OUT"], "no slider named 'fog'"),
         (["images", "--workers", "2", "--out", "OUT"], "--workers belongs to --engine processes or ray"),

@@ -18,7 +18,7 @@ def test_stops_that_are_no_numbers_are_named(tmp_path: Path) -> None:
         ["lens", "tolerance", "CookeTriplet", "--of", "tilt", "--stops", "1,many", "--out", str(tmp_path)],
     )
     assert isinstance(done.exception, SoritesError)
-    assert "--stops wants numbers with commas between them, such as 1,5,10, got '1,many'" in str(
+    assert "--stops: expected numbers separated by commas, such as 1,5,10, got '1,many'" in str(
         done.exception
     )
 

@@ -60,7 +60,7 @@ def test_mistakes_about_a_run(command: Command) -> None:
         (["metrics", "r", "accuracy", "--format", "xml"], "--format wants table, csv or json, got 'xml'"),
         (["metrics", "r", "accuracy", "--reference", "x"], "accuracy takes no reference model"),
         (["metrics", "r", "corruption_error", "--reference", "x"], "no model named 'x'"),
-        (["run", "s.toml", "--seed", "1", "--out", "r"], "r holds another run (suite.seed: 0 there, 1 here)"),
+        (["run", "s.toml", "--seed", "1", "--out", "r"], "r contains another run (suite.seed: 0 there, 1 here)"),
     ]:
         code, out, err = command(*words)
         assert (code, out) == (2, "")
@@ -91,11 +91,11 @@ def test_an_unfinished_run_says_so_first(command: Command, run: Path, tmp_path: 
     assert "contrast" not in out.replace("contrast (0 of 8 samples done)", "").replace("shifts contrast", "")
     first = (out if format == "table" else err).splitlines()[0]
     assert first.startswith(
-        f"note: {tmp_path / 'r'} is not finished: 5 of 6 shards are there. two lacks contrast (0 of 8"
+        f"note: {tmp_path / 'r'} is not finished: 5 of 6 shards exist. two lacks contrast (0 of 8"
     )
     code, out, err = command(*words, "--partial")
     assert "contrast" in out
-    assert "All that is there is used" in (out if format == "table" else err)
+    assert "Everything available is used" in (out if format == "table" else err)
 
 
 def test_several_runs_are_asked_together(command: Command) -> None:

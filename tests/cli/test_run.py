@@ -23,7 +23,7 @@ def test_a_run_with_nothing_left_to_do_says_so(command: Command) -> None:
 
 
 def test_a_fit_on_the_images_under_test_is_noted(command: Command, photos: Path) -> None:
-    note = "note: 3 of the 20 training images are also judged: their OOD score is too low"
+    note = "note: 3 of 20 training images are also in the test set; their OOD scores are biased low"
     for scorer, noted in (("knn(k=2)", True), ("energy", False)):
         code, _, err = command(
             "run",

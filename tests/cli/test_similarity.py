@@ -32,7 +32,7 @@ def test_a_run_is_measured_by_one_process_at_a_time(folder: Path) -> None:
     with locked(folder):
         done = runner.invoke(app, words)
     assert done.exit_code != 0
-    assert "another sorites is writing into" in str(done.exception)
+    assert "another process is writing" in str(done.exception)
     assert not (folder / "facts").exists()
     done = runner.invoke(app, words)
     assert done.exit_code == 0

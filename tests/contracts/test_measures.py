@@ -120,7 +120,7 @@ def test_a_direction_is_lower_or_higher() -> None:
         return 0.0
 
     with pytest.raises(
-        SoritesError, match='measure sideways: wanted nearer="lower" or nearer="higher", got \'up\''
+        SoritesError, match='measure sideways: expected nearer="lower" or nearer="higher", got \'up\''
     ):
         add_measure(nearer="up")(sideways)  # type: ignore[arg-type]
     assert "sideways" not in MEASURES.names()

@@ -99,7 +99,7 @@ def test_a_file_of_names(tmp_path: Path) -> None:
 def test_a_file_without_different_names_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "classes.txt"
     path.write_text(text)
-    with pytest.raises(SoritesError, match="one or more different class names"):
+    with pytest.raises(SoritesError, match="one or more"):
         labels(str(path))
 
 
@@ -108,7 +108,7 @@ def test_a_file_that_is_not_text_or_not_there_is_refused(tmp_path: Path) -> None
     path.write_bytes(b"caf\xe9\n")
     with pytest.raises(SoritesError, match=r"classes\.txt.*UTF-8"):
         labels(str(path))
-    with pytest.raises(SoritesError, match='wanted "imagenet", "coco" or a text file'):
+    with pytest.raises(SoritesError, match='"imagenet", "coco" or a text'):
         labels("imagenett")
 
 

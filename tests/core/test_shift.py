@@ -20,8 +20,6 @@ from sorites.core import ImageF32, Shift
 def test_a_result_of_another_shape_or_kind_is_refused(result: object, came: str) -> None:
     image: ImageF32 = np.zeros((8, 8, 3), np.float32)
     shift = Shift("odd", lambda image, severity, rng: result, "digital", "steps", levels=(1.0,))  # type: ignore[arg-type,return-value]
-    with pytest.raises(
-        TypeError, match=f"the shift odd gave {came}; wanted an image of \\(8, 8, 3\\), floats from 0 to 1"
-    ):
+    with pytest.raises(TypeError, match=f"the shift odd returned {came}"):
         shift(image, 1.0, np.random.default_rng(0))
     assert shift(image, 0, np.random.default_rng(0)).shape == (8, 8, 3)

@@ -45,14 +45,14 @@ def test_values_of_the_stated_type_pass(given: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"path": 5.5}, "it: wanted text as path, got '5.5'"),
-        ({"share": "1"}, "wanted a number as share"),
-        ({"share": float("nan")}, "wanted a number as share"),
-        ({"share": 10**400}, "wanted a number as share"),
-        ({"count": 1.5}, "wanted a whole number as count"),
-        ({"count": True}, "wanted a whole number as count"),
-        ({"count": 10**30}, "wanted a whole number as count"),
-        ({"on": 1}, "wanted true or false as on"),
+        ({"path": 5.5}, r"text as path, got '5\.5'"),
+        ({"share": "1"}, "a number as share"),
+        ({"share": float("nan")}, "a number as share"),
+        ({"share": 10**400}, "a number as share"),
+        ({"count": 1.5}, "a whole number as count"),
+        ({"count": True}, "a whole number as count"),
+        ({"count": 10**30}, "a whole number as count"),
+        ({"on": 1}, "true or false as on"),
     ],
 )
 def test_values_of_another_type_are_named(given: dict[str, Any], said: str) -> None:
@@ -80,7 +80,7 @@ def test_a_call_in_text_is_a_name_and_its_parameters() -> None:
     ],
 )
 def test_what_is_no_call_is_named(text: str) -> None:
-    with pytest.raises(SoritesError, match="wanted a name, or a name with parameters"):
+    with pytest.raises(SoritesError, match="or a name with parameters"):
         called_with(text, "scorer")
 
 
@@ -97,5 +97,5 @@ def test_columns_are_taken_once() -> None:
         assert count(frame, by).height == 1
     assert count(frame, by=("model",)).height == count(frame).height == 1
     assert seen == [["model"]] * 5
-    with pytest.raises(SoritesError, match="count cannot be grouped by n: it makes one of these itself"):
+    with pytest.raises(SoritesError, match="count cannot be grouped by n:"):
         count(frame, by="n")

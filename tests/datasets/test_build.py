@@ -169,7 +169,7 @@ def test_a_folder_of_something_else_is_refused(photos: Path, tmp_path: Path) -> 
 
 def test_places_that_cannot_be_written_are_clear_errors(photos: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(SoritesError, match="cannot make the dataset folder"):
+    with pytest.raises(SoritesError, match="cannot create the dataset"):
         sorites.build(suite(photos), tmp_path / "file")
     (tmp_path / "set").mkdir()
     (tmp_path / "set" / "sorites.json").write_text("{")
@@ -177,7 +177,7 @@ def test_places_that_cannot_be_written_are_clear_errors(photos: Path, tmp_path: 
         sorites.build(suite(photos), tmp_path / "set")
     with (
         filelock.FileLock(tmp_path / "set" / ".sorites.lock"),
-        pytest.raises(SoritesError, match="another sorites is writing"),
+        pytest.raises(SoritesError, match="another process is writing"),
     ):
         sorites.build(suite(photos), tmp_path / "set")
 

@@ -54,12 +54,12 @@ def test_your_own_object_or_class(module: str, attribute: str) -> None:
 @pytest.mark.parametrize(
     ("spec", "says"),
     [
-        ("python:", "python:module:name"),
-        ("python:no_such_module:x", "ModuleNotFoundError"),
+        ("python:", "Type: python:module:name"),
+        ("python:no_such_module:x", "did not load: ModuleNotFoundError"),
         ("open_clip:ViT-B-32", "NAME@WEIGHTS"),
         (
             "open_clip:nowhere.json@x",
-            "cannot read nowhere.json",
+            "cannot read nowhere.json: No such file or directory. Expected an open_clip config",
         ),
         ("cifar:12", "from 1000 to 40000"),
         ("cifar:many", "40000, got 'many'"),

@@ -47,7 +47,7 @@ def _computes(images: list[ImageU8]) -> Outputs:
 def test_a_model_that_takes_one_caller_works_alone_unless_it_only_waits() -> None:
     assert (
         works_alone(Model("busy", _computes, one_caller=True))
-        == "takes one caller at a time, and computes on one core"
+        == "is not thread-safe and computes on one core"
     )
     assert not works_alone(Model("busy", _computes))
     assert not works_alone(Model("waits", _waits, one_caller=True))
@@ -61,7 +61,7 @@ def test_a_function_of_ones_own_gets_processes_and_the_reason(
         " range(20):\n        np.tanh(held, out=held)\n    return np.zeros((len(images), 1000),"
         " np.float32)\n"
     )
-    monkeypatch.setattr(runner, "FEW", 1)
+    monkeypatch.setattr(runner, "MIN_PASSES_FOR_PROCESSES", 1)
     monkeypatch.syspath_prepend(tmp_path)
     suite = {
         "name": "s",
@@ -71,10 +71,7 @@ def test_a_function_of_ones_own_gets_processes_and_the_reason(
     }
     chosen = choose(plans.make(parse(suite, "test")), 2)
     assert chosen.engine.name == "processes"
-    assert (
-        chosen.said
-        == "processes, 2: python:matrices:logits takes one caller at a time, and computes on one core"
-    )
+    assert chosen.said == "processes, 2: python:matrices:logits is not thread-safe and computes on one core"
 
 
 def _small(images: list[ImageU8]) -> Outputs:
@@ -98,7 +95,7 @@ def test_a_batch_that_does_not_fit_is_shown_in_halves() -> None:
         sizes.append(len(some))
         return _small(some)
 
-    with pytest.warns(UserWarning, match="no memory for 100 images at once"):
+    with pytest.warns(UserWarning, match="memory for 100 images"):
         outputs, errors = ask(Model("halved", counted), images, True)
     assert errors == [None] * 100
     assert outputs.logits is not None

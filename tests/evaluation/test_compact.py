@@ -32,7 +32,7 @@ def test_the_table_stays_the_same_row_for_row_and_the_shards_come_back(run: Path
     assert len(list((run / "predictions").iterdir())) == 3
     assert_frame_equal(table.read(run).collect(), wanted)
     assert compact(run, rows=100) == (3, 3)
-    assert "whole" in check(str(run))
+    assert "complete" in check(str(run))
     assert expand(run)
     assert sorted(path.name for path in (run / "predictions").iterdir()) == names
     assert_frame_equal(table.read(run).collect(), wanted)

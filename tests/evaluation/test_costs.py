@@ -48,7 +48,7 @@ def test_time_is_the_sum_of_what_was_measured() -> None:
     assert found.seconds(KNOWN, 1) == (alone, True)
     assert found.seconds(KNOWN, 2) == (alone / 1.6, True)
     assert found.seconds(KNOWN, 20) == (alone / 16, False)
-    with pytest.raises(SoritesError, match="knows no model c"):
+    with pytest.raises(SoritesError, match="no model c"):
         Costs(10, {"clean": 10}, ("c",), 0, 100, 2, 16).seconds(KNOWN, 1)
 
 

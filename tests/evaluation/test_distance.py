@@ -235,9 +235,9 @@ def test_a_decomposition_is_kept_and_refused_elsewhere(judge: str, tmp_path: Pat
         decomposition.load(tmp_path / "split.safetensors", own).matrix, halves.matrix
     )
     own.version = "2"
-    with pytest.raises(SoritesError, match="was learnt on python:.*, not on python:.* as it is now"):
+    with pytest.raises(SoritesError, match="was learnt on python"):
         decomposition.load(tmp_path / "split.safetensors", own)
-    with pytest.raises(SoritesError, match="cannot read .*none: there is no such file. Make a decomposition"):
+    with pytest.raises(SoritesError, match="there is no such file. Make a"):
         decomposition.load(tmp_path / "none", own)
     with pytest.raises(SoritesError, match="has no labels"):
         decomposition.recipe(Encoder("bare", own.images, own.texts))
@@ -328,19 +328,19 @@ def test_a_run_is_measured_with_its_own_labels(
     asked = how(judge, photos)
     plain = suite(asked).model_copy(update={"distance": None})
     sorites.run(plain, source=f"folder:{photos}", models=[tiny()], out=tmp_path / "run", limit=2)
-    with pytest.raises(SoritesError, match="is a run, which has its own labels"):
+    with pytest.raises(SoritesError, match="run, which has its own labels"):
         distance.distance(str(tmp_path / "run"), asked, "imagenet")
     assert distance.distance(str(tmp_path / "run"), asked).rows.height == 2 * 13
 
 
 def test_edges_are_numbers(judge: str, photos: Path) -> None:
     assert distance.distance_options("0.1,0.2", "", encoder=judge, against="stamps").sem_edges == (0.1, 0.2)
-    with pytest.raises(SoritesError, match="numbers with commas between"):
+    with pytest.raises(SoritesError, match="numbers separated by commas"):
         distance.distance_options("a,b", "", encoder=judge, against="stamps")
 
 
 def test_fewer_in_distribution_images_than_k(judge: str, photos: Path) -> None:
-    with pytest.raises(SoritesError, match="k=30 exceeds the 20 "):
+    with pytest.raises(SoritesError, match="images, which are only 20"):
         distance.distance_of_source(core.source(f"folder:{photos}"), how(judge, photos, k=30))
 
 
@@ -376,5 +376,5 @@ def test_a_cached_decomposition_is_named_by_its_recipe(judge: str) -> None:
 
 
 def test_a_wrong_key_of_a_suites_distance_is_named() -> None:
-    with pytest.raises(SoritesError, match=r"unknown key 'distance.leves'.*Did you mean levels"):
+    with pytest.raises(SoritesError, match="unknown key 'distance.leves'"):
         parse({"name": "s", "distance": {"encoder": "cifar", "against": "stamps", "leves": 3}}, "s")

@@ -65,7 +65,10 @@ def test_the_clean_shot_is_the_framed_image() -> None:
 @pytest.mark.usefixtures("odd")
 @pytest.mark.parametrize(
     ("name", "said"),
-    [("hollow", "hollow gave pixels that are not finite at 2.0"), ("brittle", "brittle: ValueError: snap")],
+    [
+        ("hollow", "hollow returned pixels that are not finite at 2.0"),
+        ("brittle", "brittle: ValueError: snap"),
+    ],
 )
 def test_what_a_shift_cannot_make_is_an_error_and_not_a_image(name: str, said: str) -> None:
     made = list(turned(make(name), make(name).groups[CLEAN][0], name, [1.0, 2.0, 3.0]))

@@ -43,4 +43,4 @@ def test_a_name_that_is_not_utf8_is_a_row_like_any_other(
     assert set(rows["sample_id"]) == names
     (said,) = set(rows["error"].drop_nulls())
     assert said.endswith("bad\\udcfe.png: the file is empty")
-    assert "tiny: 18 rows, 6 errors, whole" in check(str(tmp_path / "run"))
+    assert "tiny: 18 rows, 6 errors, complete" in check(str(tmp_path / "run"))

@@ -55,7 +55,5 @@ def test_it_stands_in_the_run_and_on_the_page(tiny: Callable[..., Model], tmp_pa
 
 def test_a_source_without_shards_is_refused(photos: Path, tiny: Callable[..., Model], tmp_path: Path) -> None:
     asked = parse({**SUITE, "source": f"folder:{photos}", "order": "shards"}, "test")
-    with pytest.raises(
-        SoritesError, match=r"order = shards wants a source that lies in shards \(parquet, webdataset\)"
-    ):
+    with pytest.raises(SoritesError, match=r"\(parquet, webdataset\)"):
         sorites.run(asked, models=[tiny()], out=tmp_path / "run")

@@ -84,21 +84,21 @@ def test_quality_by_hand() -> None:
 
 @pytest.mark.parametrize("labels", [{}, {"outside": [False]}])
 def test_thresholds_without_labelled_rows_are_refused(labels: dict[str, list[bool]]) -> None:
-    with pytest.raises(SoritesError, match="mine.csv: .*none of 1 rows"):
+    with pytest.raises(SoritesError, match="mine.csv: thresholds need rows"):
         calibrate(scores((1.0, 1.0, 1.0, 1.0), **labels), name="mine.csv")
 
 
 def test_bad_scores_are_named_with_their_row(tmp_path: Path) -> None:
     path = tmp_path / "s.csv"
     path.write_text("image_id,class_text,shift_text,joint_image,own_image\na,1,1,1,1\nb,1,NaN,1,1\n")
-    with pytest.raises(SoritesError, match="s.csv, row 2: shift_text"):
+    with pytest.raises(SoritesError, match="s.csv, row 2: shift_text is"):
         read_scores(path)
     path.write_text("image_id,class_text\na,1\n")
-    with pytest.raises(SoritesError, match="s.csv: .*shift_text is missing"):
+    with pytest.raises(SoritesError, match="wanted the columns class_text"):
         read_scores(path)
-    with pytest.raises(SoritesError, match="no rule named 'papers'. Did you mean paper"):
+    with pytest.raises(SoritesError, match="rule named 'papers'. Did you"):
         stays(scores((1.0, 1.0, 1.0, 1.0)), rule="papers")
-    with pytest.raises(SoritesError, match="cannot read .*Wanted a CSV or parquet file"):
+    with pytest.raises(SoritesError, match="a CSV or parquet file"):
         read_scores(tmp_path / "none.parquet")
 
 
@@ -132,7 +132,7 @@ def test_stages_come_back_as_table_8() -> None:
     found = stages(pl.DataFrame(rows), names)
     assert found.columns == ["severity", "all", *names]
     assert found.rows() == [(scale, 4000, *counts) for scale, counts in TABLE_8.items()]
-    with pytest.raises(SoritesError, match="no column named 'eesy'. Did you mean easy"):
+    with pytest.raises(SoritesError, match="column named 'eesy'. Did you"):
         stages(pl.DataFrame(rows[:1]), ["eesy"])
 
 
@@ -155,5 +155,5 @@ def test_similarities_of_images_texts_and_starts() -> None:
     soft = similarities([blue], [red], (["red"], ["both"]), (colours, words), colours, softmax=True)
     a, b = (np.exp(v) / np.exp(v).sum() for v in (np.array([0.0, 0, 1]), np.array([1.0, 0, 0])))
     assert soft["own_image"][0] == pytest.approx(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
-    with pytest.raises(SoritesError, match="two texts for each of 1"):
+    with pytest.raises(SoritesError, match="and two texts for each of 1"):
         similarities([red], [], (["red"], ["red"]), (colours, words), colours)

@@ -121,7 +121,7 @@ def test_a_run_folder_is_read_without_its_source(tmp_path: Path) -> None:
     assert {name: len(group) for name, group in plan.groups.items()} == {"clean": 40, "fade": 40, "drift": 20}
     (shot,) = turned(plan, plan.groups["fade"][0], "fade", [1.0])
     assert "not available" in str(shot.error)
-    assert check(str(tmp_path / "run")).endswith("whole")
+    assert check(str(tmp_path / "run")).endswith("complete")
 
 
 def test_images_of_a_sample_that_changed_are_not_made_for_an_old_run(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_images_of_a_sample_that_changed_are_not_made_for_an_old_run(tmp_path: P
     core.SOURCES._objects["fading"] = other
     plan = plan_of(folder)
     shots = list(turned(plan, plan.groups["fade"][0], "fade", LEVELS))
-    assert all("has changed since the run looked at it" in str(shot.error) for shot in shots)
+    assert all("has changed since the run" in str(shot.error) for shot in shots)
 
 
 @pytest.fixture
@@ -192,4 +192,4 @@ def test_worker_processes_and_a_kill_change_nothing(home: Path) -> None:
     assert_frame_equal(first, rows(home / "two"))
     assert_frame_equal(first, rows(home / "killed"))
     assert "shift fade: 0.5, 1.0, 1.5, 2.0 (light, a dial of its samples)" in typed(home, "check", "s.toml")
-    assert "whole" in typed(home, "check", "one")
+    assert "complete" in typed(home, "check", "one")

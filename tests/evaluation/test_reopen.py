@@ -87,7 +87,7 @@ def test_images_that_are_gone_leave_the_plan(home: Path) -> None:
     ids = images(Path("run"))
     shutil.rmtree("photos")
     assert images(Path("run")) == ids
-    with pytest.raises(SoritesError, match="the images of run are not available: wanted a folder of images"):
+    with pytest.raises(SoritesError, match="not available: wanted a folder"):
         first_image(Path("run"))
 
 
@@ -144,5 +144,5 @@ def test_a_manifest_with_params_that_are_no_json_is_named(home: Path) -> None:
     shutil.rmtree("photos")
     path = Path("run/manifest.parquet")
     pl.read_parquet(path).with_columns(params=pl.lit("{")).write_parquet(path)
-    with pytest.raises(SoritesError, match=r"manifest\.parquet: the params of .* are not JSON"):
+    with pytest.raises(SoritesError, match=r"manifest\.parquet: the params"):
         plan_of("run")

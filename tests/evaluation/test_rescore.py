@@ -59,7 +59,7 @@ def test_added_rows_are_those_of_a_run_with_the_scorers(run: Run, tmp_path: Path
     held = table.read(tmp_path / "later").collect()
     assert table.check(held) == []
     assert settled(held).equals(settled(run("once", scorers=["msp", *ADDED], models=both)))
-    assert "whole" in checks.check_run(tmp_path / "later")
+    assert "complete" in checks.check_run(tmp_path / "later")
 
 
 def test_twice_is_once(run: Run, tmp_path: Path) -> None:
@@ -94,21 +94,19 @@ def test_what_was_not_kept_is_said_and_nothing_written(run: Run, tmp_path: Path)
     run("bare", scorers=["msp"], keep_features=False)
     with pytest.raises(
         SoritesError,
-        match="kept the features of 0 of 4 shards: type the run's command again with --keep-feat",
+        match="the features of 0 of 4 shards",
     ):
         score(tmp_path / "bare", ["energy"])
     run("unfit", scorers=["msp"], fit=None)
-    with pytest.raises(
-        SoritesError, match="knn must be fitted on training images.*--fit SOURCE and --keep-features"
-    ):
+    with pytest.raises(SoritesError, match="knn must be fitted"):
         score(tmp_path / "unfit", ["knn"])
     run("headless", scorers=["msp"], models=[made.linear(head=False)])
-    with pytest.raises(SoritesError, match="react needs the model's last linear layer"):
+    with pytest.raises(SoritesError, match="needs the model's last linear"):
         score(tmp_path / "headless", ["react"])
     for name in ("odin", "rankfeat", "gram"):
-        with pytest.raises(SoritesError, match=f"{name} needs .* which kept features do not hold"):
+        with pytest.raises(SoritesError, match=f"{name} needs .* which stored features"):
             score(tmp_path / "headless", [name])
-    with pytest.raises(SoritesError, match="no scorer named 'enrgy'. Did you mean energy"):
+    with pytest.raises(SoritesError, match="scorer named 'enrgy'. Did you"):
         score(tmp_path / "headless", ["enrgy"])
     with pytest.raises(SoritesError, match="not a run folder"):
         score(tmp_path, ["energy"])
@@ -117,7 +115,7 @@ def test_what_was_not_kept_is_said_and_nothing_written(run: Run, tmp_path: Path)
 
 def test_one_that_cannot_be_fitted_keeps_all_from_being_written(run: Run, tmp_path: Path) -> None:
     run("few", scorers=["msp"], fit=Source("id", made.images("f", 10)))
-    with pytest.raises(SoritesError, match="scorer vim: .* its 12 .* got 10"):
+    with pytest.raises(SoritesError, match="its 12 main directions, got 10"):
         score(tmp_path / "few", ["mds", "vim", "energy"])
     assert not [path for path in (tmp_path / "few" / "predictions").iterdir() if path.stem.count("--") > 1]
     assert "scored" not in read_info(tmp_path / "few")
@@ -142,9 +140,7 @@ def test_the_verb(run: Run, tmp_path: Path) -> None:
 def test_an_unfinished_run_is_not_scored_in_part(run: Run, tmp_path: Path) -> None:
     run("run", scorers=["msp"])
     next((tmp_path / "run" / "predictions").glob("contrast*.parquet")).unlink()
-    with pytest.raises(
-        SoritesError, match=r"is not finished: .* Type the run's command again to finish it, then score"
-    ):
+    with pytest.raises(SoritesError, match=r"is not finished: "):
         score(tmp_path / "run", ["energy"])
 
 
@@ -152,7 +148,5 @@ def test_check_says_how_rows_of_an_added_scorer_are_made(run: Run, tmp_path: Pat
     run("run", scorers=["msp"])
     score(tmp_path / "run", ["energy"])
     next((tmp_path / "run" / "predictions").glob("*--energy.parquet")).unlink()
-    with pytest.raises(
-        SoritesError, match=r"\d+ rows of energy missing: type sorites score RUN --scorer energy$"
-    ):
+    with pytest.raises(SoritesError, match=r"\d+ rows of energy missing: sorites\.score"):
         checks.check_run(tmp_path / "run")

@@ -339,9 +339,9 @@ def test_candidates_come_in_openood_s_order() -> None:
 @pytest.mark.parametrize(
     ("fit", "says"),
     [
-        ({"search": True}, "search wants validation images"),
-        ({"validation": "folder:x"}, "validation images are for a search"),
-        ({"search": True, "validation": {"limit": 3}}, "wanted a source or a split"),
+        ({"search": True}, "search needs validation images"),
+        ({"validation": "folder:x"}, "used by a search only"),
+        ({"search": True, "validation": {"limit": 3}}, "expected a source or a split"),
         ({"search": True, "validation": {"split": "val", "oood": "x"}}, "Did you mean ood"),
         ({"only": "wrong"}, "fit.only"),
     ],
@@ -352,12 +352,12 @@ def test_a_suite_says_what_is_wrong(fit: dict[str, Any], says: str) -> None:
 
 
 def test_what_cannot_be_searched_is_said(run: Run) -> None:
-    with pytest.raises(SoritesError, match="150 of 150 validation images are training images"):
+    with pytest.raises(SoritesError, match="150 of 150 validation images"):
         run(suite(validation={"split": "train"}))
     bare = Source("known", images("f", 20, "train", None) + images("v", 9, "val", None))
-    with pytest.raises(SoritesError, match="have no labels, so that a model has none of them wrong"):
+    with pytest.raises(SoritesError, match="have no labels"):
         run(suite(), training=bare)
-    with pytest.raises(SoritesError, match='only = "right" wants labelled training images'):
+    with pytest.raises(SoritesError, match='only = "right" needs'):
         run(parse({**BASE, "fit": {"source": "known", "only": "right"}}, "test"), training=bare)
     alike = Source("known", images("f", 60, "train") + [s for s in images("v", 40, "val") if right([s])[0]])
     with pytest.raises(SoritesError, match=r"linear has \d+ in-distribution and 0 OOD validation images"):
@@ -369,6 +369,6 @@ def test_validation_images_that_are_judged_are_noted() -> None:
     made = plan.make(recipe, Source("known", images("v", 5)), None, known())
     assert (
         note_overlap(made)
-        == "note: 5 of the 70 validation images are also judged, by parameters chosen on them"
+        == "note: 5 of 70 validation images are also in the test set; parameters were chosen on them"
     )
     assert note_overlap(plan.make(recipe, Source("known", images("a", 5)), None, known())) == ""

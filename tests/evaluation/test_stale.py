@@ -129,5 +129,5 @@ def test_more_logits_later_are_error_rows_and_no_mixed_table(
     assert rows.height == 40
     failed = rows.filter(pl.col("error").is_not_null())
     assert failed["sample_id"].unique().to_list() == [f"{CLASSES[1]}/p01.png"]
-    assert failed["error"][0] == "model tiny gave logits of shape (5,), not (4,) as before"
+    assert failed["error"][0] == "model tiny returned logits of shape (5,), not (4,) as before"
     assert failed["pred"].null_count() == failed.height

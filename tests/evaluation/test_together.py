@@ -73,7 +73,7 @@ def test_models_are_compared_on_the_samples_that_all_runs_have(go: Callable[...,
     assert "7 of its 12 samples" in notes
     table, notes = read(*runs, partial=True)
     assert sorted(set(sorites.accuracy(table, by=["model", "severity"])["n"])) == [5, 12]
-    assert "All is used: models may stand on different images." in notes
+    assert "Everything is used, so models may be evaluated on different images." in notes
 
 
 def test_models_are_compared_at_the_settings_that_all_of_them_have(go: Callable[..., Path]) -> None:
@@ -101,7 +101,7 @@ def test_two_folders_share_no_sample_though_their_files_have_the_same_names(
     runs = go("one", "jpeg"), go("two", "jpeg", place="there")
     table, notes = read(*runs)
     assert "share no sample" in notes
-    assert "no order follows" in notes
+    assert "cannot be ranked" in notes
     assert sorites.mean_accuracy(table, by=["shift"])["n"].to_list() == [24], (
         "they are not taken for the same samples"
     )
@@ -119,7 +119,7 @@ def test_what_makes_the_images_differ_is_said(go: Callable[..., Path]) -> None:
     assert "and none)" in notes
     _, notes = read(go("three", "jpeg", seed=1), go("four", "jpeg"))
     assert (
-        "The runs differ in seed (1 and 0): the same sample at the same setting is another image in each."
+        "The runs differ in seed (1 and 0): the same sample at the same setting is a different image in each."
         in notes
     )
 
@@ -130,7 +130,7 @@ def test_failure_severities_refined_in_one_run_only_are_taken_at_the_settings(
     runs = go("one", "jpeg", refine=0.05), go("two", "jpeg")
     table, notes = read(*runs)
     assert (
-        "Failure severities are refined in some of the runs only; all are taken at the settings of the suite."
+        "Failure severities are refined in some of the runs only; only the settings of the suite are used."
         in notes
     )
     assert not table["probe"].any()
@@ -147,12 +147,12 @@ def test_images_that_one_run_sets_aside_are_left_out_of_all(go: Callable[..., Pa
     )
     tables.write_facts(runs[0], "out_of_class", images.with_columns(valid=pl.int_range(pl.len()) >= 7))
     alone, notes = read(runs[0])
-    assert notes == f"Images that a filter set aside are not counted: 7 in {runs[0]}."
+    assert notes == f"Images rejected by a filter are not counted: 7 in {runs[0]}."
     assert alone.filter(~pl.col("valid")).height == 7
     table, notes = read(*runs)
-    assert "Not all runs were filtered alike: what one sets aside is left out of all." in notes
+    assert "The runs were filtered differently; images rejected in one run are left out of all." in notes
     counts = table.filter(pl.col("shift") == "jpeg", pl.col("valid").fill_null(True)).group_by("model").len()
     assert counts["len"].to_list() == [24 - 7, 24 - 7]
-    assert "models may stand on different images" in read(*runs, partial=True)[1]
+    assert "evaluated on different images" in read(*runs, partial=True)[1]
     tables.write_facts(runs[1], "out_of_class", images.with_columns(valid=pl.int_range(pl.len()) >= 7))
     assert "alike" not in read(*runs)[1]

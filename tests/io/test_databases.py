@@ -36,14 +36,14 @@ def test_a_table_is_read_in_order_and_by_its_literal_name(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("statements", "said"),
     [
-        ([f"CREATE VIEW t AS {FOREVER}"], "wanted a table t, got a view of that name"),
-        (["CREATE TABLE other(name)"], "wanted a table t, got nothing of that name"),
+        ([f"CREATE VIEW t AS {FOREVER}"], "expected a table t, got a view of that name"),
+        (["CREATE TABLE other(name)"], "expected a table t, got nothing of that name"),
         (["CREATE TABLE t(x TEXT)", "INSERT INTO t VALUES (1)"], ""),
         (
             ["CREATE TABLE t(name, x BLOB)", "INSERT INTO t VALUES ('a', x'00')"],
-            "t, row 1, x: wanted text, got bytes",
+            "t, row 1, x: expected text, got bytes",
         ),
-        (["CREATE TABLE t(name)", "INSERT INTO t VALUES (7)"], "t, row 1, name: wanted text, got int"),
+        (["CREATE TABLE t(name)", "INSERT INTO t VALUES (7)"], "t, row 1, name: expected text, got int"),
         (["CREATE TABLE t(name TEXT)", "INSERT INTO t VALUES (CAST(x'ff' AS TEXT))"], "Could not decode"),
         (
             [

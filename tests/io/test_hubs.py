@@ -51,9 +51,10 @@ def test_the_message_is_one_short_line() -> None:
     said = str(not_fetched("the weights of x", error, "Give a file"))
     assert (
         said
-        == "cannot fetch the weights of x: the hub is out of reach, and the cache does not hold them. Give a"
-        " file"
+        == "cannot download the weights of x: the hub is unreachable and the cache does not contain them. Give"
+        " a file"
     )
     assert (
-        str(not_fetched("x", ValueError("no such tag.\nmore"), "Look")) == "cannot fetch x: no such tag. Look"
+        str(not_fetched("x", ValueError("no such tag.\nmore"), "Look"))
+        == "cannot download x: no such tag. Look"
     )

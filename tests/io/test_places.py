@@ -41,11 +41,11 @@ def test_what_leads_out_is_not_inside(text: str) -> None:
 
 
 def test_special_and_large_files_are_not_read_whole(tmp_path: Path) -> None:
-    with pytest.raises(SoritesError, match="/dev/zero: wanted a file, got a special one"):
+    with pytest.raises(SoritesError, match="/dev/zero:"):
         paths.whole_bytes(Path("/dev/zero"))
     (tmp_path / "a").write_bytes(b"12345")
     assert paths.whole_bytes(tmp_path / "a", 5) == b"12345"
-    with pytest.raises(SoritesError, match="it has 5 bytes, more than the 4 allowed"):
+    with pytest.raises(SoritesError, match="has 5 bytes, more than the 4"):
         paths.whole_bytes(tmp_path / "a", 4)
 
 

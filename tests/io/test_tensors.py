@@ -31,7 +31,7 @@ def test_arrays_and_header_come_back(tmp_path: Path) -> None:
 )
 def test_what_is_none_is_named(data: bytes, tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(data)
-    with pytest.raises(SoritesError, match="cannot read .*Wanted a safetensors file"):
+    with pytest.raises(SoritesError, match="a safetensors file"):
         tensors(tmp_path / "a", ["x"])
     with pytest.raises(SoritesError, match="there is no such file"):
         tensors(tmp_path)

@@ -152,7 +152,9 @@ def test_relative_errors_need_a_clean_error(rows: pl.DataFrame, tmp_path: Path) 
     path = written(tmp_path, "shift,error\nheavy_fog,.6\nheavy_snow,.6\n")
     with pytest.raises(SoritesError, match="a row heavy_fog at severity 0"):
         relative_corruption_error(rows, reference=path)
-    with pytest.raises(SoritesError, match="cannot read none.csv"):
+    with pytest.raises(
+        SoritesError, match="cannot read none.csv: there is no such file. Expected the reference as a CSV file"
+    ):
         corruption_error(rows, reference="none.csv")
 
 

@@ -145,7 +145,7 @@ def test_other_mistakes_are_named(tmp_path: Path) -> None:
         ("boxes:nowhere.onnx", SoritesError, "wanted a file, got nowhere.onnx"),
         (f"boxes:{path}?scor=1", UnknownName, "Did you mean score"),
         (f"boxes:{path}?score", SoritesError, "wanted options as"),
-        (f"boxes:{path}?score=2", SoritesError, "score: wanted a number below 1, got 2"),
+        (f"boxes:{path}?score=2", SoritesError, "score: expected a number below 1, got 2"),
         (f"boxes:{path}?layout=v9", UnknownName, "Did you mean v8 or v5"),
         (f"boxes:{path}?layout=paddle", SoritesError, "wanted boxes in the layout paddle"),
         (f"boxes:{path}?labels=voc", SoritesError, "one of coco, coco91, coco90"),

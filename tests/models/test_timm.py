@@ -123,7 +123,7 @@ def test_a_missing_file_an_unknown_name_and_no_name() -> None:
 
 def test_no_published_weights_says_to_give_a_file() -> None:
     """A name that timm knows and never published weights for, so that nothing is asked of a network."""
-    with pytest.raises(SoritesError, match=r"cannot fetch .* timm:lcnet_035@weights\.safetensors"):
+    with pytest.raises(SoritesError, match=r"cannot download .* timm:lcnet_035@weights\.safetensors"):
         make("lcnet_035")
 
 

@@ -68,6 +68,6 @@ def test_images_may_be_saved_as_jpeg_on_the_way(photo: ImageF32) -> None:
     assert 0 < np.abs(saved - plain).mean() < 0.03
     for wrong in (0, 100, 90.5, True):
         with pytest.raises(
-            SoritesError, match="wanted a JPEG quality of 1 to 99|wanted a whole number as quality"
+            SoritesError, match="wanted a JPEG quality of 1 to 99|a whole number as quality"
         ):
             core.shift("lens", quality=wrong)

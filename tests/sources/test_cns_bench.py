@@ -85,7 +85,7 @@ def test_annotations_may_lie_apart_from_the_images(
     ):
         core.source(f"cns_bench:{file}?annotations={file}")
     with pytest.raises(
-        SoritesError, match="none.json: No such file or directory. Wanted JSON with a list of images"
+        SoritesError, match="none.json: No such file or directory. Expected JSON with a list of images"
     ):
         core.source(f"cns_bench:{root}?annotations={root / 'none.json'}")
 

@@ -94,6 +94,6 @@ def test_apt_get_that_takes_too_long_is_ended(tmp_path: Path, monkeypatch: pytes
 @pytest.mark.skipif(shutil.which("apt-get") is None, reason="needs apt-get")
 def test_a_package_that_nobody_has(tmp_path: Path) -> None:
     with pytest.raises(
-        SoritesError, match=r"could not fetch no-such-package-at-all. It said:\n.*no-such-package-at-all"
+        SoritesError, match=r"could not fetch no-such-package-at-all. Its output:\n.*no-such-package-at-all"
     ):
         debian.fetch("no-such-package-at-all", "in", WANTED, tmp_path / "out", "note")

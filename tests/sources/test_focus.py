@@ -232,7 +232,7 @@ def test_a_bad_database_is_named(tmp_path: Path) -> None:
         core.source(f"focus:{tmp_path}")
     database(tmp_path, [], "labels")
     with pytest.raises(
-        SoritesError, match="annotations.db: wanted a table annotations, got nothing of that name"
+        SoritesError, match="annotations.db: expected a table annotations, got nothing of that name"
     ):
         core.source(f"focus:{tmp_path}")
     (tmp_path / "a.csv").write_text("file_name,category\nx,cat\n")
@@ -274,7 +274,7 @@ def test_a_view_without_end_is_refused_at_once(tmp_path: Path) -> None:
     held.commit()
     held.close()
     with pytest.raises(
-        SoritesError, match=r"annotations\.db: wanted a table annotations, got a view of that name"
+        SoritesError, match=r"annotations\.db: expected a table annotations, got a view of that name"
     ):
         core.source(f"focus:{tmp_path}")
 

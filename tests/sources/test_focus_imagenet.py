@@ -131,7 +131,7 @@ def test_a_list_has_nine_marks() -> None:
         (
             ("day", "none", ROWS[0][4]),
             "?ground_truth=/nowhere",
-            "cannot read /nowhere: No such file or directory. Wanted lines of file name and class",
+            "cannot read /nowhere: No such file or directory. Expected lines of file name and class",
         ),
     ],
 )

@@ -130,7 +130,7 @@ def test_a_missing_list_is_named(root: Path) -> None:
     (root / "imglist/imagenet1k/test_imagenet.txt").unlink()
     with pytest.raises(
         SoritesError,
-        match="cannot read .*test_imagenet.txt: No such file or directory. Wanted a list of images",
+        match="cannot read .*test_imagenet.txt: No such file or directory. Expected a list of images",
     ):
         is_ood(str(root), imagenet())
 

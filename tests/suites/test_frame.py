@@ -68,7 +68,7 @@ def test_a_image_of_the_right_size_is_not_resampled() -> None:
 
 
 def test_a_thread_of_a_image_is_refused_before_it_fills_the_memory() -> None:
-    with pytest.raises(BadImage, match=r"1 x 100000 px is too long and thin for a frame of 256"):
+    with pytest.raises(BadImage, match="1 x 100000 px is too long and"):
         Frame(resize=256)(np.zeros((100_000, 1, 3), np.uint8))
 
 

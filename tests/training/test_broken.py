@@ -94,7 +94,9 @@ def test_a_full_disk_loses_nothing(photos: Path, tmp_path: Path, monkeypatch: An
             raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(SoritesError, match="No space left on device"):
+    with pytest.raises(
+        SoritesError, match=r"No space left on device. Finished work is kept; free some space"
+    ):
         train(made, tmp_path / "r", checkpoint_seconds=0)
     monkeypatch.undo()
     said: list[str] = []
@@ -117,7 +119,7 @@ def test_two_trainings_do_not_share_a_folder(photos: Path, tmp_path: Path) -> No
 
     with (
         locked(tmp_path / "r", "training", ".sorites.lock"),
-        pytest.raises(SoritesError, match="another sorites is writing"),
+        pytest.raises(SoritesError, match="another process is writing"),
     ):
         train(recipe(photos), tmp_path / "r")
 

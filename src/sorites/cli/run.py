@@ -355,7 +355,7 @@ def check(
     Reads the suite and its images, or all of the run folder's files;
     evaluates nothing, and without --repair writes nothing.
     """
-    from sorites.evaluation.check import check as check_either
+    from sorites.evaluation.check import summary as check_either
 
     say(check_either(what, repair))
 

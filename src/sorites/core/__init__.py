@@ -1,6 +1,6 @@
-"""The core types, the plug-in registries and the look-ups.
+"""Core types, plug-in registries and look-ups.
 
-Names are loaded when first used, so that ``sorites --help`` stays fast.
+Names are loaded on first use, so that ``sorites --help`` stays fast.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The camera settings at which ImageNet-ES was captured, as params: ISO, shutter in s, aperture as
-f-number, light, and mode.
+"""Camera settings of ImageNet-ES as params: ISO, shutter in s, aperture as f-number, light and mode.
 
-Baek et al., "Unexplored Faces of Robustness and Out-of-Distribution", CVPR 2024, supplement tables
-1 and 2. ISO runs fastest, then shutter, then aperture; a setting's number in the paper is its
-position in this order, counted from 1.
+Baek et al., "Unexplored Faces of Robustness and Out-of-Distribution", CVPR 2024, supplement tables 1 and 2.
+ISO
+varies fastest, then shutter, then aperture; a setting's number in the paper is its position in this order,
+from 1.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from sorites.io.readers import json_file
 
 Params = Mapping[str, Any]
 
-# The state of the lamp, and the folder of the dataset that has its images.
+# State of the lamp to the name of its folder in the dataset.
 LIGHTS = {"on": "l1", "off": "l5"}
 
 _AXES = {
     "val": ((200, 800, 3200, 12800), (0.4, 1 / 20, 1 / 160, 1 / 1250), (5.0, 8.0, 13.0, 20.0)),
     "test": ((250, 2000, 16000), (1 / 4, 1 / 60, 1 / 1000), (5.0, 9.0, 16.0)),
 }
-# The number of shots with automatic exposure per sample and light.
+# Shots with automatic exposure per sample and light.
 SHOTS = 5
 
 
@@ -47,9 +47,7 @@ def auto(light: str) -> list[Params]:
 
 
 def grid(*splits: str) -> tuple[Params, ...]:
-    """Return all settings of the named splits followed by the automatic shots, first with the lamp
-    on and then with it off.
-    """
+    """Return all settings of ``splits`` followed by the automatic shots, first with the lamp on, then off."""
     return tuple(
         params
         for light in LIGHTS
@@ -57,19 +55,16 @@ def grid(*splits: str) -> tuple[Params, ...]:
     )
 
 
-# The file in a part of the dataset that says at which settings it was captured, where these are not
-# the published ones.
+# File in a part of the dataset that lists its settings if they differ from the published ones.
 GRID_FILE = "settings.json"
-_WANTED_GRID = (
+_GRID_EXAMPLE = (
     '{"manual": [{"iso": 250, "shutter": 0.25, "aperture": 5.0}, ...], "auto": 5, "lights": ["on", "off"]}'
 )
 
 
 @dataclass(frozen=True)
 class Grid:
-    """The captures of every image under each light: manual settings in their order, then a number
-    of automatic shots.
-    """
+    """The settings under each light: manual settings in order, then automatic shots."""
 
     manual: tuple[Params, ...]
     """ISO, shutter in s and aperture of each manual setting."""
@@ -77,11 +72,11 @@ class Grid:
     lights: tuple[str, ...] = tuple(LIGHTS)
 
     def under(self, light: str) -> list[tuple[Params, str]]:
-        """Return every setting under a light with the folder that its images lie in."""
-        named: list[tuple[Params, str]] = []
+        """Return every setting under a light with the folder of its images."""
+        manual: list[tuple[Params, str]] = []
         for number, values in enumerate(self.manual, 1):
             params = {key: values[key] for key in ("iso", "shutter", "aperture")}
-            named.append(
+            manual.append(
                 (
                     {**params, "light": light, "mode": "manual"},
                     f"param_control/{LIGHTS[light]}/param_{number}",
@@ -92,15 +87,15 @@ class Grid:
             ({"light": light, "mode": "auto", "shot": n}, f"auto_exposure/{LIGHTS[light]}/param_{n}")
             for n in shots
         ]
-        return [*named, *auto]
+        return [*manual, *auto]
 
     def places(self) -> Iterator[tuple[Params, str]]:
-        """Yield every setting with the folder that its images lie in."""
+        """Yield every setting with the folder of its images."""
         for light in self.lights:
             yield from self.under(light)
 
     def as_json(self) -> dict[str, Any]:
-        """Return what ``settings.json`` holds."""
+        """Return the content of ``settings.json``."""
         return {
             "manual": [dict(params) for params in self.manual],
             "auto": self.shots,
@@ -110,34 +105,36 @@ class Grid:
 
 def published(split: str) -> Grid:
     """Return the published grid of a split, "val" or "test"."""
-    kept = ({key: params[key] for key in ("iso", "shutter", "aperture")} for params in manual(split, "on"))
-    return Grid(tuple(kept))
+    settings = (
+        {key: params[key] for key in ("iso", "shutter", "aperture")} for params in manual(split, "on")
+    )
+    return Grid(tuple(settings))
 
 
 def captured(folder: Path, split: str) -> Grid:
-    """Return the grid at which the part in ``folder`` was captured: its own where it has one,
-    otherwise the published one.
+    """Return the grid of the dataset part in ``folder``: from its ``settings.json`` if it has one, else the
+    published grid of ``split``.
     """
     file = folder / GRID_FILE
     if not is_file(file):
         return published(split)
     try:
-        held = json_file(file, _WANTED_GRID)
-        rows: Sequence[Mapping[str, Any]] = held["manual"]
+        content = json_file(file, _GRID_EXAMPLE)
+        rows: Sequence[Mapping[str, Any]] = content["manual"]
         settings = tuple({key: _positive(row[key]) for key in ("iso", "shutter", "aperture")} for row in rows)
         return Grid(
             tuple(map(_whole_iso, settings)),
-            int(held["auto"]),
-            tuple(light for light in LIGHTS if light in held["lights"]),
+            int(content["auto"]),
+            tuple(light for light in LIGHTS if light in content["lights"]),
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise SoritesError(f"{file}: wanted {_WANTED_GRID}; {type(error).__name__}: {error}") from None
+        raise SoritesError(f"{file}: expected {_GRID_EXAMPLE}; {type(error).__name__}: {error}") from None
 
 
 def _positive(value: Any) -> float:
     number = float(value)
     if not (math.isfinite(number) and number > 0):
-        raise ValueError(f"wanted a number above 0, got {value!r}")
+        raise ValueError(f"expected a number above 0, got {value!r}")
     return number
 
 

@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 
 from sorites.core.messages import in_python
 
-# The most characters of an unknown name that a message repeats.
-LONGEST = 200
+# Longest unknown name that a message quotes in full, in characters.
+MAX_NAME_LENGTH = 200
 
 
 def as_utf8(text: str) -> str:
-    """Return text that any file can hold: what a file name has that is not UTF-8 becomes escapes
-    (``\\udce9``), else the same.
+    r"""Return ``text`` with everything that is not valid UTF-8 (as in some file names) replaced by escapes
+    such as ``\udce9``.
     """
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
@@ -24,8 +24,8 @@ class SoritesError(Exception):
 
     Attributes:
         code: A stable name of the kind of error, for programs.
-        message: The text, which may refer to options (see ``sorites.core.messages``); ``str(error)`` is the text for
-            users of the library.
+        message: The text, which may refer to options (see ``sorites.core.messages``); ``str(error)`` is the
+            text for users of the library.
         fields: The values that the error is about, by name.
     """
 
@@ -74,8 +74,8 @@ class Notice(UserWarning):
 
 
 def left_by_exit(error: SystemExit) -> str:
-    """Say of somebody's code that it would have ended the program."""
-    return f'it calls sys.exit({error.code!r}); put what only a script does under: if __name__ == "__main__"'
+    """Return the message for user code that called ``sys.exit`` while it was imported or run."""
+    return f'it calls sys.exit({error.code!r}); move script code under: if __name__ == "__main__"'
 
 
 class UnknownName(SoritesError):
@@ -84,21 +84,25 @@ class UnknownName(SoritesError):
     code = "unknown_name"
 
     def __init__(self, kind: str, name: str, known: Iterable[str], see: str = "") -> None:
-        near = difflib.get_close_matches(name, list(known), n=3, cutoff=0.5) if len(name) < LONGEST else ()
-        hint = f" Did you mean {' or '.join(near)}?" if near else ""
-        called = repr(name) if len(name) < LONGEST else f"{name[:LONGEST]!r}..."
+        close_names = (
+            difflib.get_close_matches(name, list(known), n=3, cutoff=0.5)
+            if len(name) < MAX_NAME_LENGTH
+            else ()
+        )
+        hint = f" Did you mean {' or '.join(close_names)}?" if close_names else ""
+        quoted = repr(name) if len(name) < MAX_NAME_LENGTH else f"{name[:MAX_NAME_LENGTH]!r}..."
         super().__init__(
-            f"no {kind} named {called}.{hint}{' ' + see if see else ''}",
+            f"no {kind} named {quoted}.{hint}{' ' + see if see else ''}",
             kind=kind,
             name=name,
-            suggestions=tuple(near),
+            suggestions=tuple(close_names),
         )
 
 
 class BadImage(SoritesError):
     """An image that cannot be read.
 
-    It becomes a row with the error in the table and does not end the run.
+    The run continues; the table gets a row with the error.
     """
 
     code = "bad_image"
@@ -107,14 +111,14 @@ class BadImage(SoritesError):
 class TooFewImages(SoritesError):
     """A scorer has too few training images.
 
-    It gets no scores, the reason stands in their place, and the run goes on.
+    The run continues; the rows of this scorer contain the error instead of scores.
     """
 
     code = "too_few_images"
 
 
 class MissingExtra(SoritesError):
-    """A library that is needed is not installed; the message has the command that installs it."""
+    """A required library is not installed; the message contains the command that installs it."""
 
     code = "missing_extra"
 
@@ -127,9 +131,7 @@ class MissingExtra(SoritesError):
 
 
 class Damaged(SoritesError):
-    """A file that Sorites wrote and that is no longer what was written: cut short, empty, or of
-    another kind.
-    """
+    """A file written by Sorites that is truncated, empty, or not of the expected format."""
 
     code = "damaged"
 

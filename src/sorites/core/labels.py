@@ -1,4 +1,4 @@
-"""A label space: class ids in order, and the names that people use for them."""
+"""Label spaces: class ids in order, with display names and aliases."""
 
 from __future__ import annotations
 
@@ -21,8 +21,12 @@ def _plain(name: str) -> str:
 
 @dataclass(frozen=True)
 class Labels:
-    """A label space. ``ids[i]`` identifies label ``i`` in files and tables, ``names[i]`` is its
-    name for readers, and ``aliases`` are further names.
+    """A label space.
+
+    Attributes:
+        ids: ``ids[i]`` identifies label ``i`` in files and tables.
+        names: ``names[i]`` is its display name.
+        aliases: Further normalised names.
     """
 
     ids: tuple[str, ...]
@@ -34,14 +38,16 @@ class Labels:
 
     @functools.cached_property
     def _index(self) -> dict[str, int]:
-        """All normalised ids, names and aliases with their labels; ids win over names, names over aliases."""
-        found = dict(self.aliases)
-        found |= {_plain(name): i for i, name in reversed(list(enumerate(self.names)))}
-        return found | {_plain(id_): i for i, id_ in enumerate(self.ids)}
+        """Map normalised ids, names and aliases to labels; ids win over names, names over aliases."""
+        index = dict(self.aliases)
+        index |= {_plain(name): i for i, name in reversed(list(enumerate(self.names)))}
+        return index | {_plain(id_): i for i, id_ in enumerate(self.ids)}
 
     def find(self, name: str) -> int:
-        """Return the label called ``name``, which may be an id, a position (``"281"``), or any of
-        its names.
+        """Return the label called ``name``: an id, a name, an alias, or a position such as ``"281"``.
+
+        Raises:
+            UnknownName: No label is called that.
         """
         plain = _plain(name)
         if plain in self._index:
@@ -49,22 +55,20 @@ class Labels:
         position = whole(name)
         if position is not None and position < len(self):
             return position
-        twins = [known for known in self._index if known.startswith(f"{plain} (")]
+        twins = [candidate for candidate in self._index if candidate.startswith(f"{plain} (")]
         raise UnknownName("class", name, twins or self._index)
 
     def get(self, *names: str) -> int | None:
-        """Return the label that has one of these names, the first that is known, or None."""
+        """Return the label of the first of ``names`` that exists, or None."""
         return next((self._index[plain] for name in names if (plain := _plain(name)) in self._index), None)
 
 
 @dataclass(frozen=True)
 class OpenLabels(Labels):
-    """A label space for code that needs images but no model: an unknown class is added under the
-    next number.
-    """
+    """A label space for code that needs images but no model: unknown classes get the next free number."""
 
     def find(self, name: str) -> int:
-        """Return the label called ``name``; an unknown name gets the next free number."""
+        """Return the label called ``name``; add it with the next free number if it is unknown."""
         plain = _plain(name)
         if plain in self.aliases:
             return self.aliases[plain]
@@ -75,32 +79,30 @@ class OpenLabels(Labels):
 
 
 def class_name(labels: Labels | None, label: int | None) -> str:
-    """Return the name of a label for readers: its number where there are no names, and "nothing" for none."""
+    """Return the display name of a label: "class N" if there is no name, "nothing" for None."""
     if label is None:
         return "nothing"
     return labels.names[label] if labels is not None and 0 <= label < len(labels) else f"class {label}"
 
 
 def open_labels(more: Iterable[str] = ()) -> OpenLabels:
-    """Return a label space of ImageNet's thousand classes and ``more`` class names, which accepts
-    any other class as well.
-    """
-    known = imagenet()
-    extra = tuple(name for name in more if name not in known.ids)
-    return OpenLabels((*known.ids, *extra), (*known.names, *extra))
+    """Return a label space of ImageNet's 1000 classes and ``more``, which accepts any other class as well."""
+    base = imagenet()
+    extra = tuple(name for name in more if name not in base.ids)
+    return OpenLabels((*base.ids, *extra), (*base.names, *extra))
 
 
 def _unique_aliases(synonyms: Iterable[tuple[int, str]]) -> dict[str, int]:
-    """Return the label of each normalised synonym that belongs to only one class."""
+    """Map each normalised synonym that belongs to exactly one class to its label."""
     owners: dict[str, set[int]] = {}
     for i, name in synonyms:
         owners.setdefault(_plain(name), set()).add(i)
-    return {name: next(iter(who)) for name, who in owners.items() if len(who) == 1}
+    return {name: next(iter(labels)) for name, labels in owners.items() if len(labels) == 1}
 
 
 @functools.cache
 def imagenet() -> Labels:
-    """Return the thousand classes of ILSVRC-2012 by WordNet id in the usual order, with WordNet's names."""
+    """Return the 1000 classes of ILSVRC-2012: WordNet ids in the usual order, with WordNet's names."""
     rows = files("sorites.core").joinpath("imagenet.tsv").read_text(encoding="utf-8").splitlines()
     ids, lemmas = zip(*(row.split("\t") for row in rows), strict=True)
     synonyms = ((i, name) for i, all_names in enumerate(lemmas) for name in all_names.split(", "))
@@ -113,8 +115,8 @@ def imagenet() -> Labels:
 
 @functools.cache
 def coco() -> Labels:
-    """Return the 80 classes of COCO by name, in the order in which detectors number them from 0;
-    VOC's names are aliases.
+    """Return the 80 classes of COCO in the order in which detectors number them from 0; VOC's names are
+    aliases.
     """
     names = [line.split("\t")[1].split(", ") for line in _coco_lines()]
     aliases = _unique_aliases((i, name) for i, all_names in enumerate(names) for name in all_names[1:])
@@ -124,7 +126,7 @@ def coco() -> Labels:
 
 @functools.cache
 def coco_category_ids() -> tuple[int, ...]:
-    """Return the ids of COCO's 80 categories in its files, 1 to 90 with gaps, in the order of ``coco``."""
+    """Return the category ids of COCO's files (1 to 90 with gaps) in the order of ``coco``."""
     return tuple(int(line.split("\t")[0]) for line in _coco_lines())
 
 
@@ -132,10 +134,10 @@ def _coco_lines() -> list[str]:
     return files("sorites.core").joinpath("coco.tsv").read_text(encoding="utf-8").splitlines()
 
 
-# Label spaces that have a name.
+# Names of the built-in label spaces.
 BUILT_IN = ("imagenet", "coco")
 
-# Names for the three pairs of classes to which WordNet gives the same first name, by id.
+# Names by id for the three pairs of classes whose first WordNet name is the same.
 TWINS = {
     "n02113186": "Cardigan (dog)",
     "n02963159": "cardigan (garment)",
@@ -147,18 +149,20 @@ TWINS = {
 
 
 def labels(spec: str | Iterable[str]) -> Labels:
-    """Return a label space from ``"imagenet"``, ``"coco"``, a text file with one class per line, or
-    the class names.
+    """Return a label space.
+
+    Args:
+        spec: ``"imagenet"``, ``"coco"``, the path of a text file with one class per line, or the class names.
     """
     if spec in BUILT_IN:
         return imagenet() if spec == "imagenet" else coco()
     if isinstance(spec, str):
         if not is_file(spec):
-            wanted = 'wanted "imagenet", "coco" or a text file with one class name per line'
-            raise SoritesError(f"labels: {wanted}, got {spec[:200]!r}")
+            expected = 'expected "imagenet", "coco" or a text file with one class name per line'
+            raise SoritesError(f"labels: {expected}, got {spec[:200]!r}")
         spec = lines(Path(spec), "labels as UTF-8 text with one class name per line")
     ids = tuple(line.strip() for line in spec if line.strip())
     if len(set(map(_plain, ids))) != len(ids) or not ids:
-        raise SoritesError("labels: wanted one or more different class names, one per line")
-    known = dict(zip(imagenet().ids, imagenet().names, strict=True))
-    return Labels(ids, tuple(known.get(id_, id_) for id_ in ids))
+        raise SoritesError("labels: expected one or more distinct class names, one per line")
+    imagenet_names = dict(zip(imagenet().ids, imagenet().names, strict=True))
+    return Labels(ids, tuple(imagenet_names.get(id_, id_) for id_ in ids))

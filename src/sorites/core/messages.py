@@ -1,8 +1,10 @@
 """Messages that refer to options and commands without knowing the interface they are shown in.
 
-Library code writes ``f"The run is unfinished; pass {option('partial')} to use what is there."``. Python users read
-``partial=True``, users of the command line ``--partial``. The references travel inside the text between two characters of
-Unicode's private use area, so that messages can be formatted, joined and wrapped like any other text.
+Library code writes ``f"The run is unfinished; pass {option('partial')} to use it anyway."``. Python users
+read
+``partial=True``, command-line users read ``--partial``. Inside the text, a reference is JSON between two
+characters of Unicode's private use area, so messages can be formatted, joined and wrapped like any other
+text.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ def option(name: str, value: object = True) -> str:
 
     Args:
         name: The Python name of the option, such as ``"keep_features"``.
-        value: A value to suggest. Text in capitals is a placeholder, shown without quotes; None shows the name alone.
+        value: A value to suggest. Upper-case text is a placeholder, shown without quotes; None shows only the
+            name.
 
     Returns:
         A reference to embed in a message.
@@ -52,12 +55,12 @@ def command(verb: str, *arguments: str, **options: object) -> str:
 
 def in_shell(text: str) -> str:
     """Return a message as users of the command line read it."""
-    return _REFERENCE.sub(lambda found: _shell(json.loads(found[1])), text)
+    return _REFERENCE.sub(lambda match: _shell(json.loads(match[1])), text)
 
 
 def in_python(text: str) -> str:
     """Return a message as users of the library read it."""
-    return _REFERENCE.sub(lambda found: _python(json.loads(found[1])), text)
+    return _REFERENCE.sub(lambda match: _python(json.loads(match[1])), text)
 
 
 def _reference(content: dict[str, Any]) -> str:

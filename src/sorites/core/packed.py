@@ -1,7 +1,7 @@
-"""Samples in columns: a source of millions streams through, and a sample is made again when it is asked for.
+"""Samples stored in columns, so that sources with millions of samples fit into memory.
 
-A ``Sample`` takes about 550 bytes, and in columns a tenth of that. Views (a slice, an order, some
-of them) share the columns.
+A ``Sample`` takes about 550 bytes, and a tenth of that in columns. It is rebuilt when it is accessed. Views
+(a slice, an order, a selection) share the columns.
 """
 
 from __future__ import annotations
@@ -21,80 +21,77 @@ from numpy.typing import NDArray
 from sorites.core.rng import heads
 from sorites.core.samples import CLEAN, Sample
 
-# Values of one kind held together as a column: texts as bytes, whole numbers as numbers, and what holds
-# others part by part.
-
-
+# Stands for None in columns of integers.
 _NONE = np.iinfo(np.int64).min
 _PATH = type(Path())
 
 
 class Column(Protocol):
-    """Values by position."""
+    """Values by index."""
 
-    def __getitem__(self, place: int, /) -> Any:
-        """Return the value at a place."""
+    def __getitem__(self, index: int, /) -> Any:
+        """Return the value at an index."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Same:
-    """One value everywhere."""
+    """A column with the same value everywhere."""
 
     value: Any
 
-    def __getitem__(self, place: int) -> Any:
+    def __getitem__(self, index: int) -> Any:
         return self.value
 
 
 class Texts:
-    """Texts as UTF-8, one after the other; halves of characters, as names of files may have, are kept."""
+    """A column of strings, stored as concatenated UTF-8; lone surrogates, as in file names, are preserved."""
 
     def __init__(self, values: Sequence[str]) -> None:
-        spelled = [value.encode("utf-8", "surrogatepass") for value in values]
-        ends = np.cumsum(np.fromiter(map(len, spelled), np.int64, len(spelled)))
+        encoded = [value.encode("utf-8", "surrogatepass") for value in values]
+        ends = np.cumsum(np.fromiter(map(len, encoded), np.int64, len(encoded)))
         self._bytes, self._ends = (
-            b"".join(spelled),
+            b"".join(encoded),
             ends.astype(np.uint32 if not len(ends) or ends[-1] < 1 << 32 else np.int64),
         )
 
-    def __getitem__(self, place: int) -> str:
-        start = self._ends[place - 1] if place else 0
-        return self._bytes[start : self._ends[place]].decode("utf-8", "surrogatepass")
+    def __getitem__(self, index: int) -> str:
+        start = self._ends[index - 1] if index else 0
+        return self._bytes[start : self._ends[index]].decode("utf-8", "surrogatepass")
 
 
 class Wholes:
-    """Whole numbers, or None."""
+    """A column of integers or None."""
 
     def __init__(self, values: Sequence[int | None] | NDArray[np.int64]) -> None:
-        held = (
+        numbers = (
             values
             if isinstance(values, np.ndarray)
             else np.array([_NONE if v is None else v for v in values], np.int64)
         )
-        small = held.min(initial=0) > -1 << 31 and held.max(initial=0) < 1 << 31
-        self._held: NDArray[Any] = held.astype(np.int32) if small else held
+        small = numbers.min(initial=0) > -1 << 31 and numbers.max(initial=0) < 1 << 31
+        self._numbers: NDArray[Any] = numbers.astype(np.int32) if small else numbers
 
-    def __getitem__(self, place: int) -> int | None:
-        value = int(self._held[place])
+    def __getitem__(self, index: int) -> int | None:
+        value = int(self._numbers[index])
         return None if value == _NONE else value
 
 
 class Made:
-    """A column of the results of a function that is called with the values of other columns."""
+    """A column computed by calling a function with the values of other columns."""
 
     def __init__(self, make: Callable[..., Any], parts: Sequence[Column]) -> None:
         self._make, self._parts = make, parts
 
-    def __getitem__(self, place: int) -> Any:
-        return self._make(*[part[place] for part in self._parts])
+    def __getitem__(self, index: int) -> Any:
+        return self._make(*[part[index] for part in self._parts])
 
 
 def column(values: Sequence[Any], known: Sequence[tuple[Sequence[Any], Column]] = ()) -> Column:
-    """Return the values as a column; where they are those of a ``known`` one, that one."""
+    """Return values as a compact column; reuse the column of ``known`` if it has the same objects."""
     first, last = values[0], values[-1]
-    for others, held in known:
-        if first is others[0] and all(map(is_, values, others)):
-            return held
+    for known_values, existing in known:
+        if first is known_values[0] and all(map(is_, values, known_values)):
+            return existing
     if first is last and all(map(is_, values, repeat(first))):
         return Same(first)
     kinds = set(map(type, values))
@@ -110,31 +107,34 @@ def column(values: Sequence[Any], known: Sequence[tuple[Sequence[Any], Column]] 
 
 
 def _in_parts(values: Sequence[Any], known: Sequence[tuple[Sequence[Any], Column]]) -> Column:
-    """Return calls of one function with other arguments, or records of one class, part by part;
-    anything else as it is.
+    """Store partials of one function, or instances of one dataclass, as one column per argument; return other
+    values as a list.
     """
     first = values[0]
     if type(first) is functools.partial:
         alike = all(
-            one.func is first.func and not one.keywords and len(one.args) == len(first.args) for one in values
+            value.func is first.func and not value.keywords and len(value.args) == len(first.args)
+            for value in values
         )
         if alike and first.args:
-            parts = [column(part, known) for part in zip(*(one.args for one in values), strict=True)]
+            parts = [column(part, known) for part in zip(*(value.args for value in values), strict=True)]
             return Made(functools.partial, [Same(first.func), *parts])
     elif _is_record(type(first)):
         names = [field.name for field in dataclasses.fields(first)]
-        return Made(type(first), [column([getattr(one, name) for one in values], known) for name in names])
+        return Made(
+            type(first), [column([getattr(value, name) for value in values], known) for name in names]
+        )
     return list(values)
 
 
 def _is_record(kind: type) -> bool:
-    """Return whether objects of a class are their fields and nothing else."""
+    """Return whether instances of a class are fully described by their ``__init__`` fields."""
     if not dataclasses.is_dataclass(kind) or hasattr(kind, "__post_init__"):
         return False
     return all(field.init and not field.kw_only for field in dataclasses.fields(kind))
 
 
-# Samples that become a block of columns; fewer stay as they are.
+# Samples per block of columns; fewer stay as they are.
 TOGETHER = 1 << 14
 
 _FIELDS = tuple(field.name for field in dataclasses.fields(Sample))
@@ -147,48 +147,50 @@ _DEFAULTS = {
 
 
 class Block:
-    """Samples that came one after the other, in columns."""
+    """Consecutive samples stored in columns."""
 
     def __init__(self, size: int, **columns: Column) -> None:
-        """Take the columns by the names of a sample's fields; ``id`` and ``load`` are needed, and
-        ids must be UTF-8.
+        """Take the columns by field name of ``Sample``; ``id`` and ``load`` are required, and ids must be
+        UTF-8.
         """
         self._size, self._ids = size, columns["id"]
-        held = {name: Same(value) for name, value in _DEFAULTS.items()} | columns
-        self._same = {name: one.value for name, one in held.items() if isinstance(one, Same)}
-        self._columns = {name: one for name, one in held.items() if not isinstance(one, Same)}
+        all_columns = {name: Same(value) for name, value in _DEFAULTS.items()} | columns
+        self._same = {name: values.value for name, values in all_columns.items() if isinstance(values, Same)}
+        self._columns = {name: values for name, values in all_columns.items() if not isinstance(values, Same)}
 
     @classmethod
     def of(cls, samples: Sequence[Sample]) -> Block:
-        """Put samples into columns."""
+        """Store samples in columns."""
         values = dict(zip(_FIELDS, zip(*map(_VALUES, samples), strict=True), strict=True))
         known = [(ids := values.pop("id"), column(ids))]
         return cls(
-            len(samples), id=known[0][1], **{name: column(some, known) for name, some in values.items()}
+            len(samples),
+            id=known[0][1],
+            **{name: column(field_values, known) for name, field_values in values.items()},
         )
 
     def __len__(self) -> int:
         return self._size
 
-    def __getitem__(self, place: int) -> Sample:
-        return Sample(**self._same, **{name: held[place] for name, held in self._columns.items()})
+    def __getitem__(self, index: int) -> Sample:
+        return Sample(**self._same, **{name: values[index] for name, values in self._columns.items()})
 
-    def id(self, place: int) -> str:
-        """Return the id of a sample, which is not made for that."""
-        return str(self._ids[place])
+    def id(self, index: int) -> str:
+        """Return the id of a sample without building the sample."""
+        return str(self._ids[index])
 
     @functools.cached_property
     def heads(self) -> NDArray[np.uint64]:
         """The first eight bytes of the hash of each id."""
-        return heads(self._ids[place] for place in range(self._size))
+        return heads(self._ids[index] for index in range(self._size))
 
     def plain(self) -> bool:
-        """Return whether all of its samples are clean and have no dials of their own."""
+        """Return whether all samples are clean and have no dials."""
         return self._same.get("shift") == CLEAN and self._same.get("dials") == ()
 
 
 class Whole:
-    """Samples kept as they are."""
+    """Samples stored as objects, with the interface of ``Block``."""
 
     def __init__(self, samples: Sequence[Sample]) -> None:
         self._samples = samples
@@ -196,11 +198,11 @@ class Whole:
     def __len__(self) -> int:
         return len(self._samples)
 
-    def __getitem__(self, place: int) -> Sample:
-        return self._samples[place]
+    def __getitem__(self, index: int) -> Sample:
+        return self._samples[index]
 
-    def id(self, place: int) -> str:
-        return self._samples[place].id
+    def id(self, index: int) -> str:
+        return self._samples[index].id
 
     @functools.cached_property
     def heads(self) -> NDArray[np.uint64]:
@@ -211,8 +213,12 @@ class Whole:
 
 
 class PackedSamples(Sequence[Sample]):
-    """Samples in blocks, seen in an order of their own; ``change`` is applied to each one that is
-    asked for.
+    """A sequence of samples in blocks.
+
+    Args:
+        blocks: The stored samples.
+        order: Indices into all samples of ``blocks``; None means all in order.
+        change: Applied to each sample that is accessed; must keep the id.
     """
 
     def __init__(
@@ -228,29 +234,34 @@ class PackedSamples(Sequence[Sample]):
         return int(self._starts[-1]) if self._order is None else len(self._order)
 
     @overload
-    def __getitem__(self, place: int) -> Sample: ...
+    def __getitem__(self, index: int) -> Sample: ...
     @overload
-    def __getitem__(self, place: slice) -> PackedSamples: ...
-    def __getitem__(self, place: int | slice) -> Sample | PackedSamples:
-        if isinstance(place, slice):
+    def __getitem__(self, index: slice) -> PackedSamples: ...
+    def __getitem__(self, index: int | slice) -> Sample | PackedSamples:
+        if isinstance(index, slice):
             return self.take(
-                np.arange(len(self))[place] if self._order is None else self._order[place], absolute=True
+                np.arange(len(self))[index] if self._order is None else self._order[index], absolute=True
             )
-        found = self._at(self._resolved(place))
-        sample = found[0][found[1]]
+        block, offset = self._at(self._resolve(index))
+        sample = block[offset]
         return sample if self._change is None else self._change(sample)
 
     def __iter__(self) -> Iterator[Sample]:
-        return (self[place] for place in range(len(self)))
+        return (self[index] for index in range(len(self)))
 
     def ids(self) -> Iterator[str]:
-        """Yield the ids in order; no sample is made for that."""
+        """Yield the ids in order without building samples."""
         if self._order is None:
             return (block.id(i) for block in self._blocks for i in range(len(block)))
         return (block.id(i) for block, i in map(self._at, map(int, self._order)))
 
     def take(self, places: Sequence[int] | NDArray[Any], absolute: bool = False) -> PackedSamples:
-        """Return a view of the samples at some places."""
+        """Return a view of some samples.
+
+        Args:
+            places: Indices into this view, or into all stored samples if ``absolute``.
+            absolute: See ``places``.
+        """
         chosen = np.asarray(places, np.int64)
         order = chosen if absolute or self._order is None else self._order[chosen]
         return PackedSamples(
@@ -258,20 +269,20 @@ class PackedSamples(Sequence[Sample]):
         )
 
     def where(self, keep: Callable[[Sample], bool]) -> PackedSamples:
-        """Return a view of the samples that ``keep`` is true of."""
-        return self.take([place for place, sample in enumerate(self) if keep(sample)])
+        """Return a view of the samples for which ``keep`` is true."""
+        return self.take([index for index, sample in enumerate(self) if keep(sample)])
 
     def called(self, id_: str) -> PackedSamples:
-        """Return a view of the samples that have an id; no other is made for that."""
-        return self.take([place for place, one in enumerate(self.ids()) if one == id_])
+        """Return a view of the samples with this id without building others."""
+        return self.take([index for index, other in enumerate(self.ids()) if other == id_])
 
     def changed(self, change: Callable[[Sample], Sample]) -> PackedSamples:
-        """Return a view whose samples are what a function makes of each; their ids stay."""
+        """Return a view that applies ``change`` to each sample; ids must stay the same."""
         return PackedSamples(self._blocks, self._order, change)
 
     @classmethod
     def joined(cls, parts: Sequence[PackedSamples]) -> PackedSamples:
-        """Return several sequences as one, in order; none of them may be changed."""
+        """Concatenate sequences without a ``change`` function."""
         starts = np.cumsum([0, *(part._starts[-1] for part in parts)])
         orders = [
             np.arange(len(part)) if part._order is None else part._order.astype(np.int64) for part in parts
@@ -282,81 +293,84 @@ class PackedSamples(Sequence[Sample]):
         )
 
     def plain(self) -> bool:
-        """Return whether all samples are clean and have no dials of their own, as far as that is
-        known without making any.
-        """
+        """Return whether all stored samples are clean and have no dials; builds no samples in columns."""
         return all(block.plain() for block in self._blocks)
 
     def heads(self) -> NDArray[np.uint64]:
-        """Return the first eight bytes of the hash of each id, as a number: in most sources no two
-        are the same.
-        """
-        found = np.concatenate([np.empty(0, np.uint64), *(block.heads for block in self._blocks)])
-        return found if self._order is None else found[self._order]
+        """Return the first eight bytes of the hash of each id as integers; collisions are rare."""
+        all_heads = np.concatenate([np.empty(0, np.uint64), *(block.heads for block in self._blocks)])
+        return all_heads if self._order is None else all_heads[self._order]
 
-    def _resolved(self, place: int) -> int:
+    def _resolve(self, index: int) -> int:
         count = len(self)
-        if not -count <= place < count:
-            raise IndexError(place)
-        place = place % count
-        return place if self._order is None else int(self._order[place])
+        if not -count <= index < count:
+            raise IndexError(index)
+        index = index % count
+        return index if self._order is None else int(self._order[index])
 
-    def _at(self, place: int) -> tuple[Block | Whole, int]:
-        block = bisect_right(self._starts, place) - 1
-        return self._blocks[block], place - self._starts[block]
+    def _at(self, index: int) -> tuple[Block | Whole, int]:
+        block = bisect_right(self._starts, index) - 1
+        return self._blocks[block], index - self._starts[block]
 
 
 def packed(samples: Iterable[Sample]) -> Sequence[Sample]:
-    """Return samples as they stream in: many in columns, few as a list."""
+    """Collect a stream of samples: in columns if there are many, else as a list."""
     if isinstance(samples, PackedSamples):
         return samples if len(samples) >= TOGETHER else list(samples)
     blocks: list[Block | Whole] = []
-    left = iter(samples)
-    while len(some := list(islice(left, TOGETHER))) == TOGETHER:
-        blocks.append(Block.of(some) if all(type(sample) is Sample for sample in some) else Whole(some))
-    return PackedSamples([*blocks, Whole(some)]) if blocks else some
+    remaining = iter(samples)
+    while len(chunk := list(islice(remaining, TOGETHER))) == TOGETHER:
+        blocks.append(Block.of(chunk) if all(type(sample) is Sample for sample in chunk) else Whole(chunk))
+    return PackedSamples([*blocks, Whole(chunk)]) if blocks else chunk
 
 
 def seen(samples: Sequence[Sample]) -> PackedSamples:
-    """Return samples as packed ones; those of a list are kept as they are."""
+    """Return samples as ``PackedSamples``; a list is wrapped, not copied."""
     return samples if isinstance(samples, PackedSamples) else PackedSamples([Whole(samples)])
 
 
 def joined(parts: Sequence[PackedSamples]) -> PackedSamples:
-    """Return several sequences as one, in order."""
+    """Concatenate sequences."""
     return parts[0] if len(parts) == 1 else PackedSamples.joined(parts)
 
 
 class ById(Mapping[str, Sample]):
-    """Samples by their ids. Where two have one id, the last counts."""
+    """Samples by id; the last one wins if an id occurs twice."""
 
     def __init__(self, samples: PackedSamples) -> None:
         self._samples = samples
 
     @functools.cached_property
     def _places(self) -> dict[str, int] | tuple[NDArray[np.uint64], NDArray[np.int64]]:
-        """The places by id; of many samples by the sorted hashes of ids, which take a tenth of that."""
+        """Index by id; for many samples the sorted hashes of ids, which take a tenth of a dict's memory."""
         if len(self._samples) <= TOGETHER:
-            return {id_: place for place, id_ in enumerate(self._samples.ids())}
-        found = self._samples.heads()
-        order = np.argsort(found, kind="stable")
-        return found[order], order
+            return {id_: index for index, id_ in enumerate(self._samples.ids())}
+        hashes = self._samples.heads()
+        order = np.argsort(hashes, kind="stable")
+        return hashes[order], order
 
     def place(self, id_: str) -> int | None:
-        """Return the place of a sample, or None where none has the id."""
+        """Return the index of the sample with this id, or None."""
         places = self._places
         if isinstance(places, dict):
             return places.get(id_)
-        known, order = places
+        hashes, order = places
         head = heads([id_])[0]
-        some = order[np.searchsorted(known, head) : np.searchsorted(known, head, side="right")]
-        return next((int(one) for one in some[::-1] if next(self._samples.take([one]).ids()) == id_), None)
+        candidates = order[np.searchsorted(hashes, head) : np.searchsorted(hashes, head, side="right")]
+        return next(
+            (
+                int(candidate)
+                for candidate in candidates[::-1]
+                if next(self._samples.take([candidate]).ids()) == id_
+            ),
+            None,
+        )
 
     def __getitem__(self, id_: str) -> Sample:
-        place = self.place(id_)
-        if place is None:
+        index = self.place(id_)
+        if index is None:
             raise KeyError(id_)
-        return self._samples[place]
+        return self._samples[index]
 
     def __contains__(self, id_: object) -> bool:
         return isinstance(id_, str) and self.place(id_) is not None

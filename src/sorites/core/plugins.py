@@ -1,4 +1,4 @@
-"""The plug-in registries, the decorators that add to them, and the look-ups by name."""
+"""Plug-in registries, the decorators that fill them, and look-ups by name."""
 
 from __future__ import annotations
 
@@ -121,13 +121,23 @@ def add_shift(
     version: int | str = 1,
     configure: Callable[..., Shift] | None = None,
 ) -> Callable[[Apply], Shift]:
-    """``@add_shift(family="blur", unit="px", levels=(1, 2, 4))`` over ``name(image, severity,
-    rng)``; or, with ``settings=`` instead of levels, over ``name(image, params, rng)``.
+    """Register a shift.
+
+    Use ``@add_shift(family="blur", unit="px", levels=(1, 2, 4))`` on ``name(image, severity, rng)``, or pass
+    ``settings`` instead of ``levels`` and decorate ``name(image, params, rng)``.
+
+    Args:
+        family: Group of related shifts in reports.
+        unit: Unit of the severity.
+        levels: Published severities 1, 2, ...
+        settings: Named params of a grid without a severity.
+        version: Part of a run's identity; change it when pixels change.
+        configure: Builds the shift with other options.
     """
 
     def register(apply: Apply) -> Shift:
         about = summary_of(apply)
-        made = Shift(
+        registered = Shift(
             apply.__name__,
             apply,
             family,
@@ -138,7 +148,7 @@ def add_shift(
             about,
             configure,
         )
-        return SHIFTS.add(made.name, made)
+        return SHIFTS.add(registered.name, registered)
 
     return register
 
@@ -146,38 +156,45 @@ def add_shift(
 def add_source(
     make: Callable[[str | None, Labels], Iterable[Sample]],
 ) -> Callable[[str | None, Labels], Iterable[Sample]]:
-    """``@add_source`` over ``name(path, labels)`` that yields samples."""
+    """Register a source: ``@add_source`` on ``name(path, labels)``, which yields samples."""
     return SOURCES.add(make.__name__, make)
 
 
 def add_model(make: Callable[[str | None], Model]) -> Callable[[str | None], Model]:
-    """``@add_model`` over ``name(argument)``; the argument is what follows the colon in ``name:argument``."""
+    """Register a model: ``@add_model`` on ``name(argument)``; the argument follows the colon in
+    ``name:argument``.
+    """
     return MODELS.add(make.__name__, make)
 
 
 def add_scorer(make: Callable[..., Any]) -> Callable[..., Any]:
-    """``@add_scorer`` over a function ``name(outputs, **params)``, or over a subclass of ``Scorer``."""
+    """Register a scorer: ``@add_scorer`` on a function ``name(outputs, **params)`` or a subclass of
+    ``Scorer``.
+    """
     return SCORERS.add(make.__name__, make)
 
 
 def add_metric(ask: Metric) -> Metric:
-    """``@add_metric`` over ``name(table, by=(...))``."""
+    """Register a metric: ``@add_metric`` on ``name(table, by=(...))``."""
     return METRICS.add(ask.__name__, grouped_once(ask))
 
 
 def add_measure(
     *, nearer: Literal["lower", "higher"], unit: str = "", version: int | str = 1, whole: bool = False
 ) -> Callable[[Callable[[ImageU8, ImageU8], float]], Measure]:
-    """Register a measure: ``@add_measure(nearer="higher", unit="dB")`` over ``name(reference, moved)``.
+    """Register a measure: ``@add_measure(nearer="higher", unit="dB")`` on ``name(reference, moved)``.
 
-    ``nearer`` says which values mean that the moved image is nearer to its reference; a ``whole``
-    measure takes captured images without a frame and of any size.
+    Args:
+        nearer: Whether lower or higher values mean that the shifted image is closer to its reference.
+        unit: Unit of the value.
+        version: Part of the identity of results; change it when numbers change.
+        whole: The measure accepts captured images without a frame and of different sizes.
     """
 
     def register(function: Callable[[ImageU8, ImageU8], float]) -> Measure:
         name = function.__name__
         if nearer not in ("lower", "higher"):
-            raise SoritesError(f'measure {name}: wanted nearer="lower" or nearer="higher", got {nearer!r}')
+            raise SoritesError(f'measure {name}: expected nearer="lower" or nearer="higher", got {nearer!r}')
         about = summary_of(function)
         return MEASURES.add(name, Measure(name, function, nearer, unit, about, version, whole))
 
@@ -185,120 +202,130 @@ def add_measure(
 
 
 def add_encoder(make: Callable[[str | None], Encoder]) -> Callable[[str | None], Encoder]:
-    """Register an encoder: ``@add_encoder`` over ``name(argument)``; the argument follows the colon
-    in ``name:argument``.
+    """Register an encoder: ``@add_encoder`` on ``name(argument)``; the argument follows the colon in
+    ``name:argument``.
     """
     return ENCODERS.add(make.__name__, make)
 
 
 def shift(name: str, **options: Any) -> Shift:
-    """``shift("coma")``, or with its own options ``shift("coma", padding="reflect")``."""
-    found = SHIFTS.get(name)
+    """Return a shift by name, with options if any: ``shift("coma", padding="reflect")``.
+
+    Raises:
+        UnknownName: There is no such shift or option.
+        SoritesError: The shift has no options, or a value has the wrong type.
+    """
+    base = SHIFTS.get(name)
     if not options:
-        return found
-    if found.configure is None:
+        return base
+    if base.configure is None:
         raise SoritesError(f"the shift {name} has no options, got {', '.join(options)}")
-    known = inspect.signature(found.configure).parameters
-    for key in options.keys() - known.keys():
-        raise UnknownName("option", key, known, f"The shift {name} has {', '.join(known)}.")
-    refuse_values(found.configure, options, f"the shift {name}")
-    return replace(found.configure(**options), options=options)
+    parameters = inspect.signature(base.configure).parameters
+    for key in options.keys() - parameters.keys():
+        raise UnknownName("option", key, parameters, f"The shift {name} has {', '.join(parameters)}.")
+    refuse_values(base.configure, options, f"the shift {name}")
+    return replace(base.configure(**options), options=options)
 
 
 def source(spec: str, labels: Labels | None = None) -> Source:
-    """``"stamps"``, ``"folder:PATH"``; labels default to ImageNet's thousand."""
+    """Read a source such as ``"stamps"`` or ``"folder:PATH"``; labels default to ImageNet's.
+
+    Raises:
+        UnknownName: There is no such source.
+        SoritesError: The source cannot be read.
+    """
     name, argument = split_spec(spec)
     read = SOURCES.get(name)
     try:
         return Source(name, packed(read(argument, labels or imagenet())))
-    except OSError as error:  # a folder that may not be read, a name too long, a link that leads in a circle
+    except OSError as error:  # no permission, name too long, circular link
         where = f"{error.filename}: " if error.filename else ""
         raise SoritesError(f"source {name}: cannot read {where}{reason(error)}") from error
 
 
 def model(spec: str) -> Model:
-    """``"lite0"``, ``"onnx:PATH"``, ``"v2=onnx:PATH"``; its name in the table is the one given,
-    else the spec.
+    """Load a model such as ``"lite0"``, ``"onnx:PATH"`` or ``"v2=onnx:PATH"``.
+
+    Its name in the table is the part before ``=``, or else the spec.
     """
     named, plain = named_spec(spec)
     name, argument = split_spec(plain)
-    made = MODELS.get(name)(argument)
-    made.name = named
-    return made
+    loaded = MODELS.get(name)(argument)
+    loaded.name = named
+    return loaded
 
 
 def measure(name: str) -> Measure:
-    """Return a measure of images by name: ``measure("ssim")(reference, moved)``."""
+    """Return a measure by name: ``measure("ssim")(reference, moved)``."""
     return MEASURES.get(name)
 
 
 def encoder(spec: str) -> Encoder:
-    """Return an encoder: ``"open_clip:ViT-B-32@openai"``, ``"python:module:name"``, ``"cifar"``; its
-    name is the spec as given.
+    """Load an encoder such as ``"open_clip:ViT-B-32@openai"``, ``"python:module:name"`` or ``"cifar"``; its
+    name is the spec.
     """
     name, argument = split_spec(spec)
-    made = ENCODERS.get(name)(argument)
-    made.name = spec
-    return made
+    loaded = ENCODERS.get(name)(argument)
+    loaded.name = spec
+    return loaded
 
 
 def scorer(spec: str, **params: Any) -> Scorer:
-    """``scorer("knn", k=10)`` or ``scorer("knn(k=10)")``: fit it first where it needs that, then
-    call it on outputs.
+    """Create a scorer: ``scorer("knn", k=10)`` or ``scorer("knn(k=10)")``.
+
+    Call ``fit`` first if the scorer needs training images, then call it on outputs.
     """
     name, params = scorer_params(spec, params)
-    make, called = SCORERS.get(name), scorer_name(name, params)
+    make, table_name = SCORERS.get(name), scorer_name(name, params)
     refuse_values(make, params, f"scorer {name}")
     if not isinstance(make, type):
         ready: Scorer = PlainScorer(functools.partial(make, **params))
     else:
-        found = make(**params)
-        ready = found if isinstance(found, Scorer) else PlainScorer(found, found)
-    ready.name = called
+        instance = make(**params)
+        ready = instance if isinstance(instance, Scorer) else PlainScorer(instance, instance)
+    ready.name = table_name
     return ready
 
 
 def scorer_version(spec: str) -> int | str:
-    """The version of a scorer's numbers: the attribute ``version`` of its class or function, else
-    that of ``Scorer``.
+    """Return the version of a scorer's numbers: attribute ``version`` of its class or function, else
+    ``Scorer.version``.
     """
     version: int | str = getattr(SCORERS.get(scorer_params(spec, {})[0]), "version", Scorer.version)
     return version
 
 
 def scorer_candidates(spec: str) -> dict[str, dict[str, Any]]:
-    """The scorers that a search tries in the place of ``spec``, by name, with the values tried of
-    each parameter.
+    """Return the scorers that a parameter search tries for ``spec``, by name, with the parameters of each.
 
-    These are all combinations of the ranges of its class or function; a parameter that the spec
-    sets stays as it is. The first parameter changes fastest, as in OpenOOD. None where there is
-    nothing to try.
+    These are all combinations of the ``ranges`` of its class or function; parameters set in the spec stay
+    fixed. The first parameter varies fastest, as in OpenOOD. Empty if there is nothing to search.
     """
-    name, given = scorer_params(spec, {})
+    name, fixed = scorer_params(spec, {})
     ranges: Mapping[str, Sequence[Any]] = getattr(SCORERS.get(name), "ranges", {})
-    open_ones = {key: values for key, values in ranges.items() if key not in given}
-    combined = itertools.product(*reversed(open_ones.values())) if open_ones else ()
-    tried = [dict(zip(open_ones, reversed(values), strict=True)) for values in combined]
-    return {scorer_name(name, {**given, **params}): params for params in tried}
+    searched = {key: values for key, values in ranges.items() if key not in fixed}
+    combined = itertools.product(*reversed(searched.values())) if searched else ()
+    candidates = [dict(zip(searched, reversed(values), strict=True)) for values in combined]
+    return {scorer_name(name, {**fixed, **params}): params for params in candidates}
 
 
 def scorer_name(spec: str, params: Mapping[str, Any] | None = None) -> str:
-    """A scorer as the table calls it: its name, with the parameters that are not its defaults:
+    """Return the name of a scorer in the table: with the parameters that differ from the defaults, such as
     ``knn(k=10)``.
     """
-    name, given = scorer_params(spec, params or {})
+    name, values = scorer_params(spec, params or {})
     defaults = {p.name: p.default for p in inspect.signature(SCORERS.get(name)).parameters.values()}
-    wrong = sorted(given.keys() - defaults.keys())
+    wrong = sorted(values.keys() - defaults.keys())
     if wrong:
-        known = [key for key in defaults if key != "outputs"]
+        parameters = [key for key in defaults if key != "outputs"]
         raise UnknownName(
-            f"parameter of scorer {name}", wrong[0], known, f"It has {', '.join(known) or 'none'}."
+            f"parameter of scorer {name}", wrong[0], parameters, f"It has {', '.join(parameters) or 'none'}."
         )
-    unusual = ", ".join(f"{key}={value!r}" for key, value in sorted(given.items()) if value != defaults[key])
+    unusual = ", ".join(f"{key}={value!r}" for key, value in sorted(values.items()) if value != defaults[key])
     return f"{name}({unusual})" if unusual else name
 
 
 def scorer_params(spec: str, params: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """``"knn(k=10)"`` is the name ``knn`` and its parameters, with further ones beside them."""
-    name, written = called_with(spec, "scorer")
-    return name, {**written, **params}
+    """Split ``"knn(k=10)"`` into its name and parameters, and merge in ``params``."""
+    name, spec_params = called_with(spec, "scorer")
+    return name, {**spec_params, **params}

@@ -1,4 +1,4 @@
-"""Progress bars for people. They are drawn on stderr, so that output on stdout can be piped."""
+"""Progress bars on stderr, so that stdout can be piped."""
 
 from __future__ import annotations
 
@@ -10,18 +10,15 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 Tick = Callable[[int], None]
-# A function that opens a bar by name and number of steps, and returns the function that advances
-# it.
+# Opens a bar by name and number of steps; returns the function that advances it.
 Bar = Callable[[str, int], Tick]
-# A function that opens a bar by name, number of steps and steps already done, and returns the
-# function that advances it and sets the words after it.
+# Opens a bar by name, number of steps and steps already done; returns the function that advances it and sets
+# the text after it.
 ToldBar = Callable[[str, int, int], Callable[[int, str], None]]
 
 
 def recording(bar: Bar, opened: list[str]) -> Bar:
-    """Return ``bar`` so that it also appends the name of each bar to ``opened``, which stays empty
-    if there was nothing to do.
-    """
+    """Wrap ``bar`` so that it also appends the name of each opened bar to ``opened``."""
 
     def open_(what: str, steps: int) -> Tick:
         opened.append(what)
@@ -31,14 +28,12 @@ def recording(bar: Bar, opened: list[str]) -> Bar:
 
 
 def telling(bar: Bar, tell: Callable[[], object]) -> Bar:
-    """Return ``bar`` so that ``tell`` is called once before the first bar is opened: not where
-    there is nothing to do.
-    """
-    told: list[bool] = []
+    """Wrap ``bar`` so that ``tell`` is called once, before the first bar is opened."""
+    called: list[bool] = []
 
     def open_(what: str, steps: int) -> Tick:
-        if not told:
-            told.append(True)
+        if not called:
+            called.append(True)
             tell()
         return bar(what, steps)
 
@@ -46,9 +41,7 @@ def telling(bar: Bar, tell: Callable[[], object]) -> Bar:
 
 
 def console() -> Console:
-    """Return a console on stderr that prints text as it is: nothing in a name is markup, an emoji
-    or highlighted.
-    """
+    """Return a console on stderr that prints text verbatim, without markup, emoji or highlighting."""
     from rich.console import Console
 
     return Console(stderr=True, markup=False, emoji=False, highlight=False)
@@ -84,7 +77,7 @@ def bars() -> Iterator[Bar]:
 
 @contextmanager
 def bars_if_watched() -> Iterator[Bar | None]:
-    """Yield the same where somebody can see it, in a terminal or a notebook, and None elsewhere."""
+    """Yield the function of ``bars`` in a terminal or notebook, and None elsewhere."""
     screen = console()
     if not (screen.is_terminal or screen.is_jupyter):
         yield None
@@ -95,8 +88,8 @@ def bars_if_watched() -> Iterator[Bar | None]:
 
 @contextmanager
 def told_bars() -> Iterator[ToldBar]:
-    """Yield a function that opens progress bars with words after them; they are drawn until the
-    context ends.
+    """Yield a function that opens progress bars with text after them; they are drawn until the context
+    ends.
     """
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
     from rich.table import Column

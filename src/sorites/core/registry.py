@@ -1,7 +1,7 @@
-"""One registry of names per kind of plug-in, filled by decorators and by entry points.
+"""Registries of plug-ins by name, filled by decorators and entry points.
 
-Another package adds plug-ins by naming its module under the entry-point group ``sorites.plugins``;
-the module is imported once, the first time any registry is read, and its decorators register the plug-ins.
+Other packages add plug-ins by naming a module in the entry-point group ``sorites.plugins``. The module is
+imported once, when a registry is first read, and its decorators register the plug-ins.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from collections.abc import Iterable
 from importlib.metadata import entry_points
 from typing import Generic, TypeVar
 
-from sorites.core.errors import SoritesError, UnknownName, left_by_exit
+from sorites.core.errors import Notice, SoritesError, UnknownName, left_by_exit
+from sorites.core.messages import command
 from sorites.core.torch_tools import mend_torchvision
 
 T = TypeVar("T")
-# The entry-point group in which other packages name their modules.
+# Entry-point group of third-party plug-ins.
 GROUP = "sorites.plugins"
 
 _loading = threading.RLock()
@@ -27,9 +28,7 @@ _rooms: list[str] = []
 
 
 def _load_once(name: str) -> None:
-    """Import a room, or the plug-ins of other packages if ``name`` is ``GROUP``, unless that was
-    done before.
-    """
+    """Import a package, or all third-party plug-ins if ``name`` is ``GROUP``, unless already done."""
     with _loading:
         if name in _loaded:
             return
@@ -38,7 +37,7 @@ def _load_once(name: str) -> None:
             importlib.import_module(name)
             return
         points = entry_points(group=GROUP)
-        # built-in rooms come first, so that no plug-in can take a built-in name
+        # Built-in plug-ins are loaded first, so that third-party ones cannot take their names.
         for room in _rooms if points else ():
             _load_once(room)
         if points:
@@ -48,11 +47,17 @@ def _load_once(name: str) -> None:
                 point.load()
             except (Exception, SystemExit) as error:  # a broken plug-in must not stop the tool
                 why = left_by_exit(error) if isinstance(error, SystemExit) else error
-                warnings.warn(f"plug-in {point.name} ({point.value}) did not load: {why}", stacklevel=2)
+                text = f"plug-in {point.name} ({point.value}) did not load: {why}"
+                warnings.warn(Notice(text, code="plugin_failed", plugin=point.name), stacklevel=2)
 
 
 class Registry(Generic[T]):
-    """The plug-ins of one kind by name. ``room`` is the package whose import registers the built-in ones."""
+    """Plug-ins of one kind by name.
+
+    Args:
+        kind: Singular noun for messages, such as "shift".
+        room: Package whose import registers the built-in plug-ins.
+    """
 
     def __init__(self, kind: str, room: str) -> None:
         self.kind, self.room = kind, room
@@ -60,17 +65,25 @@ class Registry(Generic[T]):
         _rooms.append(room)
 
     def add(self, name: str, obj: T) -> T:
-        """Register ``object`` under ``name`` and return it; a name that is already taken raises an error."""
+        """Register ``obj`` under ``name`` and return it.
+
+        Raises:
+            SoritesError: The name is taken.
+        """
         if name in self._objects:
-            raise SoritesError(f"the {self.kind} name {name!r} is taken; choose another")
+            raise SoritesError(f"the {self.kind} name {name!r} is already taken")
         self._objects[name] = obj
         return obj
 
     def get(self, name: str) -> T:
-        """Return the plug-in of that name; an unknown name raises an error with the nearest known names."""
+        """Return the plug-in called ``name``.
+
+        Raises:
+            UnknownName: There is none; the message suggests similar names.
+        """
         self._fill()
         if name not in self._objects:
-            raise UnknownName(self.kind, name, self._objects, f'See "sorites list {self.kind}s".')
+            raise UnknownName(self.kind, name, self._objects, f"See {command('list', f'{self.kind}s')}.")
         return self._objects[name]
 
     def names(self) -> list[str]:
@@ -79,14 +92,14 @@ class Registry(Generic[T]):
         return sorted(self._objects)
 
     def _fill(self) -> None:
-        """Import the room and the plug-ins of other packages, once."""
         _load_once(self.room)
         _load_once(GROUP)
 
 
 def import_all(room: str, path: Iterable[str]) -> None:
-    """Import every module of a room so that their decorators run; a room's ``__init__`` passes
-    ``__name__, __path__``.
+    """Import every module of a package so that their decorators run.
+
+    A package's ``__init__`` passes ``__name__, __path__``.
     """
     for module in pkgutil.walk_packages(path, f"{room}."):
         importlib.import_module(module.name)

@@ -1,5 +1,5 @@
-"""Randomness belongs to the sample: each (seed, sample, shift) has its own stream, independent of
-batches, order and workers.
+"""Random streams per sample: each (seed, sample, shift) has its own, independent of batches, order and
+workers.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ Object = TypeVar("Object")
 
 
 def digest(*parts: object, size: int = 16) -> bytes:
-    """Return a stable hash of the parts' text; lengths are hashed too, so ("ab", "c") and ("a",
-    "bc") differ.
+    """Return a stable hash of the parts' text.
+
+    Lengths are hashed too, so ("ab", "c") and ("a", "bc") differ.
     """
     hasher = hashlib.blake2b(digest_size=size)
     for part in parts:
@@ -26,26 +27,26 @@ def digest(*parts: object, size: int = 16) -> bytes:
 
 
 def heads(texts: Iterable[str]) -> NDArray[np.uint64]:
-    """Return the first eight bytes of the ``digest`` of each text, as numbers that order as they do."""
-    held = []
+    """Return the first eight bytes of the ``digest`` of each text as integers with the same order."""
+    prefixes = []
     for text in texts:
-        spelled = text.encode(errors="backslashreplace")
-        held.append(
-            hashlib.blake2b(len(spelled).to_bytes(8, "little") + spelled, digest_size=16).digest()[:8]
+        encoded = text.encode(errors="backslashreplace")
+        prefixes.append(
+            hashlib.blake2b(len(encoded).to_bytes(8, "little") + encoded, digest_size=16).digest()[:8]
         )
-    return np.frombuffer(b"".join(held), ">u8").astype(np.uint64)
+    return np.frombuffer(b"".join(prefixes), ">u8").astype(np.uint64)
 
 
 def fair_order(objects: Iterable[Object], parts: Callable[[Object], Iterable[object]]) -> list[Object]:
-    """Order objects by the hash of their parts: any prefix is a fair sample, and the order they came
-    in does not matter.
+    """Sort objects by the hash of their parts, so that any prefix is a random sample whatever the input
+    order.
     """
     return sorted(objects, key=lambda obj: digest(*parts(obj)))
 
 
 def rng_for(seed: int, sample_id: str, shift: str) -> np.random.Generator:
-    """Return the generator of one trajectory.
+    """Return the random generator of one sample and shift.
 
-    It does not depend on severity, so all severities of a sample share one draw.
+    It does not depend on the severity, so all severities of a sample share one draw.
     """
     return np.random.Generator(np.random.SFC64(int.from_bytes(digest(seed, sample_id, shift), "little")))

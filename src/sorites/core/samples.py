@@ -1,4 +1,4 @@
-"""Images, and where they come from: samples, their attributes and settings, and sources."""
+"""Images and samples: image types, settings, attributes, boxes, and sources."""
 
 from __future__ import annotations
 
@@ -13,36 +13,39 @@ from numpy.typing import NDArray
 
 from sorites.core.errors import SoritesError, as_utf8
 
-# H x W x 3, sRGB, 0..1: what a shift moves.
+# H x W x 3, sRGB, 0..1: input and output of shifts.
 ImageF32 = NDArray[np.float32]
 
-# H x W x 3, sRGB, 8 bits: what a file would hold, and therefore what a model sees.
+# H x W x 3, sRGB, 8 bits: what a file contains and a model sees.
 ImageU8 = NDArray[np.uint8]
 
-# The name of the shift that does nothing: one row a sample and model, joined into every trajectory.
+# Name of the identity shift: one row per sample and model, shared by all shifts of the sample.
 CLEAN = "clean"
 
 
 def to_float(image: ImageU8) -> ImageF32:
+    """Convert 0..255 to 0..1."""
     return image.astype(np.float32) * np.float32(1 / 255)
 
 
 def to_uint8(image: ImageF32) -> ImageU8:
-    """Round to 8 bits, once: images on the fly and images from a lossless file are then the same."""
+    """Round to 8 bits, exactly once, so that images made on the fly equal images read from a lossless
+    file.
+    """
     scaled = image * np.float32(255) + np.float32(0.5)
     np.clip(scaled, 0, 255, out=scaled)
     return scaled.astype(np.uint8)
 
 
 def read_only(image: ImageU8) -> ImageU8:
-    """Return the image as an array that cannot be written into; whoever has to write takes a copy."""
-    shown = image.view()
-    shown.flags.writeable = False
-    return shown
+    """Return a view that cannot be written to."""
+    view = image.view()
+    view.flags.writeable = False
+    return view
 
 
 def _spell(obj: object, *names: str) -> None:
-    """Replace those of the named texts that are not UTF-8 by the same with escapes."""
+    """Replace invalid UTF-8 in the named text fields by escapes."""
     for name in names:
         text = getattr(obj, name)
         if isinstance(text, str) and not text.isascii():
@@ -51,7 +54,7 @@ def _spell(obj: object, *names: str) -> None:
 
 @dataclass(frozen=True)
 class Setting:
-    """The place of the dials: a severity on a line, or named params where there is no line."""
+    """A severity, or named params for shifts without a severity."""
 
     severity: float | None = 0.0
     params: Mapping[str, Any] = field(default_factory=dict)
@@ -59,30 +62,29 @@ class Setting:
 
     @property
     def canonical(self) -> str:
+        """The setting as JSON with sorted keys; part of image ids."""
         return json.dumps({"severity": self.severity, **self.params}, sort_keys=True)
 
 
 @dataclass(frozen=True)
 class Attr:
-    """Something true of the object photographed or its surroundings; ``common`` says if it is usual
-    for its class.
-    """
+    """An attribute of an object or its surroundings; ``common`` says whether it is usual for the class."""
 
     key: str
     value: str
     common: bool | None = None
 
     def __post_init__(self) -> None:
-        """Spell what is not UTF-8 with escapes, as ids of samples are."""
         _spell(self, "key", "value")
 
 
 @dataclass(frozen=True)
 class Box:
-    """x0, y0, x1, y1 in pixels of the image, a label, and for predictions a confidence.
+    """A box with x0, y0, x1, y1 in pixels, a label, and a confidence for predictions.
 
-    A truth may have an ``area`` of its own in px (that of its segmentation, by which COCO tells
-    small from large), and a ``crowd`` stands for many objects of its class that are not told apart.
+    A ground-truth box may have an ``area`` in px² (that of its segmentation, by which COCO separates small
+    from large objects). A ``crowd`` box covers several objects of its class that are not annotated
+    separately.
     """
 
     xyxy: tuple[float, float, float, float]
@@ -94,41 +96,36 @@ class Box:
 
 @dataclass(frozen=True)
 class OwnDial:
-    """A dial of a sample's own: images of that sample alone, made while a run asks for them
-    (generated, rendered, measured).
+    """A shift of a single sample whose images are made on demand (generated, rendered, measured).
 
-    ``sweep(severities)`` yields one image per severity, each the same whatever else is asked and in
-    which order. Severity 0 is the clean image that ``Sample.load`` gives, and is never asked. Of
-    a dial that several samples have by one name, all have the same levels, unit, family and
-    version.
+    ``sweep(severities)`` yields one image per severity; each image must not depend on the other severities or
+    their order. Severity 0 is the clean image from ``Sample.load`` and is never requested. Dials of the same
+    name must have the same levels, unit, family and version in all samples.
     """
 
     name: str
     levels: tuple[float, ...]
-    """The published stops 1, 2, ..., above 0 and rising."""
+    """Severities of levels 1, 2, ...: above 0 and increasing."""
     sweep: Callable[[Sequence[float]], Iterator[ImageF32]]
     unit: str = ""
     family: str = "generated"
     version: int | str = 1
-    """It changes whenever a pixel may: a run that is resumed with another is refused."""
+    """Change it whenever pixels change; a run cannot be resumed with another version."""
     about: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse levels that are no dial, before any image is made."""
         object.__setattr__(self, "levels", tuple(map(float, self.levels)))
         rising = all(
             low < high < math.inf for low, high in zip((0.0, *self.levels), self.levels, strict=False)
         )
         if not self.levels or not rising:
-            raise SoritesError(
-                f"dial {self.name}: wanted levels that rise from above 0 (the clean image), got {self.levels}"
-            )
+            raise SoritesError(f"dial {self.name}: levels must be above 0 and increasing, got {self.levels}")
         if self.name in ("", CLEAN):
-            raise SoritesError(f"a dial of a sample wants a name of its own, got {self.name!r}")
+            raise SoritesError(f"a dial cannot be named {self.name!r}")
 
     @property
     def shared(self) -> dict[str, Any]:
-        """Return what all dials of one name have in common, as ``run.json`` keeps it."""
+        """The properties that all dials of one name share, as stored in ``run.json``."""
         return {
             "levels": list(self.levels),
             "unit": self.unit,
@@ -139,53 +136,52 @@ class OwnDial:
 
 @dataclass(frozen=True)
 class Sample:
-    """The object photographed.
+    """A photographed scene or object.
 
-    ``load`` decodes it: upright, RGB. Captured shifts fill ``shift`` and what follows it.
+    ``load`` decodes the image: upright, RGB. Captured shifts also set ``shift``, ``setting`` and the fields
+    after them.
     """
 
     id: str
     load: Callable[[], ImageU8]
     label: int | None = None
     accept: frozenset[int] = frozenset()
-    """Labels that count as right; empty means only ``label``."""
+    """Labels that count as correct; empty means only ``label``."""
     ground_truth: tuple[Box, ...] | None = None
     attrs: tuple[Attr, ...] = ()
     split: str = ""
     alpha: Callable[[], NDArray[np.uint8]] | None = None
-    """The cut-out's mask, H x W, where the source has one."""
+    """Returns the mask of the cut-out, H x W, if the source has one."""
     shift: str = CLEAN
     setting: Setting = Setting()
     framed: bool = False
     image_id: str | None = None
     source: str = ""
-    """The name of its source in a run of several; empty for the first."""
+    """Name of its source in a run with several sources; empty for the first."""
     family: str = ""
-    """The family of a captured shift, where the source knows it."""
+    """Family of a captured shift, if known."""
     dials: tuple[OwnDial, ...] = ()
-    """The dials of its own, for a clean sample."""
+    """Shifts that only this sample has; requires a clean sample."""
 
     def __post_init__(self) -> None:
-        """Spell names that are not UTF-8 with escapes, here for all sources: no table and no hash
-        could hold them otherwise.
-        """
+        # Tables and hashes need valid UTF-8; doing this here covers all sources.
         _spell(self, "id", "split")
         if not self.dials:
             return
         if self.shift != CLEAN:
             raise SoritesError(
-                f"sample {self.id}: a dial starts from a clean image, and this one was taken under"
-                f" {self.shift}"
+                f"sample {self.id}: a dial needs a clean image, but this one has the shift {self.shift}"
             )
         if len({dial.name for dial in self.dials}) < len(self.dials):
-            raise SoritesError(f"sample {self.id}: two of its dials have one name")
+            raise SoritesError(f"sample {self.id}: two dials have the same name")
 
     def dial(self, name: str) -> OwnDial | None:
-        """Return the dial of this name that the sample has, or None."""
+        """Return the sample's dial of this name, or None."""
         return next((dial for dial in self.dials if dial.name == name), None)
 
     @property
     def right(self) -> frozenset[int]:
+        """Labels that count as correct."""
         return self.accept or (frozenset() if self.label is None else frozenset({self.label}))
 
 

@@ -1,5 +1,5 @@
-"""Specs: how plug-ins are named where a person types them, such as ``onnx:a/b.onnx`` and
-``v2=onnx:a/b.onnx``.
+"""Specs: plug-ins as text, such as ``onnx:a/b.onnx``, ``v2=onnx:a/b.onnx``, ``knn(k=10)`` and
+``focus:PATH?below=0.1``.
 """
 
 from __future__ import annotations
@@ -15,55 +15,54 @@ from types import NoneType, UnionType
 from typing import Any
 
 from sorites.core.errors import SoritesError, UnknownName
+from sorites.core.messages import option
 from sorites.io.paths import exists, path_of
 
 
 def split_spec(spec: str) -> tuple[str, str | None]:
-    """``"onnx:a/b.onnx"`` is the name ``onnx`` and its argument ``a/b.onnx``."""
+    """Split ``"onnx:a/b.onnx"`` into the name ``onnx`` and the argument ``a/b.onnx`` (None if absent)."""
     name, _, argument = spec.partition(":")
     return name, argument or None
 
 
 def named_spec(text: str) -> tuple[str, str]:
-    """``"v2=onnx:a.onnx"`` is the name ``v2`` and the spec ``onnx:a.onnx``; a spec without a name
-    is its own name.
+    """Split ``"v2=onnx:a.onnx"`` into the name ``v2`` and the spec ``onnx:a.onnx``; an unnamed spec is its
+    own name.
     """
     name, equals, spec = text.partition("=")
     if not equals or ":" in name:
         return text, text
     if not name.strip() or not spec.strip():
-        raise SoritesError(f"wanted a model as SPEC or NAME=SPEC, such as v2=onnx:PATH, got {text!r}")
+        raise SoritesError(f"expected a model as SPEC or NAME=SPEC, such as v2=onnx:PATH, got {text!r}")
     return name.strip(), spec.strip()
 
 
-def model_entry(given: Any) -> str:
-    """Return a model of a suite as one text: a spec as it is, a table with its name before it;
-    raise ValueError for others.
+def model_entry(entry: Any) -> str:
+    """Return a model of a suite, a spec or a table with name and spec, as ``NAME=SPEC``.
+
+    Raises:
+        ValueError: It is neither.
     """
     if (
-        isinstance(given, Mapping)
-        and given.keys() == {"name", "spec"}
-        and all(isinstance(part, str) for part in given.values())
+        isinstance(entry, Mapping)
+        and entry.keys() == {"name", "spec"}
+        and all(isinstance(part, str) for part in entry.values())
     ):
-        if "=" in given["name"] or ":" in given["name"]:
-            raise ValueError(f"the name of a model holds no = and no :, got {given['name']!r}")
-        given = f"{given['name']}={given['spec']}"
-    if not isinstance(given, str):
+        if "=" in entry["name"] or ":" in entry["name"]:
+            raise ValueError(f"the name of a model must not contain = or :, got {entry['name']!r}")
+        entry = f"{entry['name']}={entry['spec']}"
+    if not isinstance(entry, str):
         raise ValueError(
-            f'a model is a spec or a table such as {{name = "v2", spec = "onnx:PATH"}}, got {given!r}'
+            f'a model is a spec or a table such as {{name = "v2", spec = "onnx:PATH"}}, got {entry!r}'
         )
     try:
-        named_spec(given)
+        named_spec(entry)
     except SoritesError as error:
         raise ValueError(str(error)) from None
-    return given
+    return entry
 
 
-# Values that people give to functions of plug-ins: as a call in text, as columns to group by, as options
-# of some type.
-
-
-_WORDS: Mapping[Any, str] = {
+_TYPE_NAMES: Mapping[Any, str] = {
     str: "text",
     float: "a number",
     int: "a whole number",
@@ -72,25 +71,30 @@ _WORDS: Mapping[Any, str] = {
 }
 
 
-def refuse_values(owner: Callable[..., Any], given: Mapping[str, Any], called: str) -> None:
-    """Raise an error that names the first value of another type than ``owner`` states for its parameter.
+def refuse_values(owner: Callable[..., Any], values: Mapping[str, Any], called: str) -> None:
+    """Raise a ``SoritesError`` for the first value that does not match the annotated type of its parameter.
 
-    Only text, numbers and truth values are held against it: what else a parameter may take is for
-    its owner to say.
+    Only parameters annotated with text, numbers and booleans are checked; the plug-in validates everything
+    else.
+
+    Args:
+        owner: The function or class whose parameters are set.
+        values: Values by parameter name.
+        called: Name of the plug-in for the message.
     """
-    plain = owner.func if isinstance(owner, functools.partial) else owner
+    function = owner.func if isinstance(owner, functools.partial) else owner
     try:
-        stated = typing.get_type_hints(
-            vars(plain).get("__init__", plain) if isinstance(plain, type) else plain
+        annotations = typing.get_type_hints(
+            vars(function).get("__init__", function) if isinstance(function, type) else function
         )
-    except (NameError, TypeError, AttributeError):  # a type that only a type checker sees
+    except (NameError, TypeError, AttributeError):  # an annotation that exists only for type checkers
         return
-    for key, value in given.items():
-        hint = stated.get(key)
+    for key, value in values.items():
+        hint = annotations.get(key)
         kinds = typing.get_args(hint) if typing.get_origin(hint) in (UnionType, typing.Union) else (hint,)
-        if all(kind in _WORDS for kind in kinds) and not any(_fits(kind, value) for kind in kinds):
-            wanted = " or ".join(_WORDS[kind] for kind in kinds if kind is not NoneType)
-            raise SoritesError(f"{called}: wanted {wanted} as {key}, got {str(value)[:80]!r}")
+        if all(kind in _TYPE_NAMES for kind in kinds) and not any(_fits(kind, value) for kind in kinds):
+            expected = " or ".join(_TYPE_NAMES[kind] for kind in kinds if kind is not NoneType)
+            raise SoritesError(f"{called}: expected {expected} as {key}, got {str(value)[:80]!r}")
 
 
 def _fits(kind: Any, value: Any) -> bool:
@@ -109,9 +113,7 @@ def _fits(kind: Any, value: Any) -> bool:
 
 
 def called_with(spec: str, kind: str) -> tuple[str, dict[str, Any]]:
-    """Return the name and the parameters of a call in text: ``"knn(k=10)"`` is ``knn`` with ``k``
-    10, and ``"knn"`` has none.
-    """
+    """Parse a call in text: ``"knn(k=10)"`` gives ``knn`` and ``{"k": 10}``, ``"knn"`` has no parameters."""
     name, bracket, _ = spec.partition("(")
     if not bracket:
         return spec, {}
@@ -121,51 +123,49 @@ def called_with(spec: str, kind: str) -> tuple[str, dict[str, Any]]:
             raise ValueError
         return name, {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError) as error:
-        like = f"{name[:50]}(k=10)"
+        example = f"{name[:50]}(k=10)"
         raise SoritesError(
-            f"{kind} {spec[:200]!r}: wanted a name, or a name with parameters such as {like}"
+            f"{kind} {spec[:200]!r}: expected a name, or a name with parameters such as {example}"
         ) from error
 
 
-def grouped_once(ask: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the metric with each column of ``by`` taken once; one that it cannot be grouped by is
-    an error in words.
+def grouped_once(metric: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a metric so that duplicate columns in ``by`` are dropped and name clashes become a
+    ``SoritesError``.
     """
-    signature = inspect.signature(ask)
+    signature = inspect.signature(metric)
 
-    @functools.wraps(ask)
-    def asked(*args: Any, **options: Any) -> Any:
+    @functools.wraps(metric)
+    def wrapper(*args: Any, **options: Any) -> Any:
         from polars.exceptions import DuplicateError
 
-        given = signature.bind(*args, **options)
-        by = given.arguments.get("by")
+        bound = signature.bind(*args, **options)
+        by = bound.arguments.get("by")
         if by is not None:
-            by = given.arguments["by"] = [by] if isinstance(by, str) else list(dict.fromkeys(by))
+            by = bound.arguments["by"] = [by] if isinstance(by, str) else list(dict.fromkeys(by))
         try:
-            return ask(*given.args, **given.kwargs)
-        except DuplicateError as error:  # a column of the answer, or one that the metric works with
+            return metric(*bound.args, **bound.kwargs)
+        except DuplicateError as error:  # ``by`` names an output or intermediate column
             columns = ", ".join(by or ())
             raise SoritesError(
-                f"{ask.__name__} cannot be grouped by {columns}: it makes one of these itself. Leave it out."
+                f"{metric.__name__} cannot be grouped by {columns}: it computes one of these columns itself."
+                " Leave it out."
             ) from error
 
-    return asked
+    return wrapper
 
 
-# The options of a source, written after its path as in a web address:
-# ``focus:PATH?uncommon=counts&below=0.1``.
+# Options of a source follow its path as in a URL: ``focus:PATH?uncommon=counts&below=0.1``.
 
 
-# The most marks in a path that are looked at one by one.
-MARKS = 100
+# Paths with more separators than this are split at the first one without checking which paths exist.
+MAX_SEPARATORS = 100
 
 
 def split_path(text: str, mark: str) -> tuple[str, str]:
-    """Split ``PATH<mark>words`` at its first mark, unless a longer path that has the mark in its
-    name exists.
-    """
+    """Split ``PATH<mark>words`` at the first mark, unless a longer path that contains the mark exists."""
     parts = text.split(mark)
-    for count in range(len(parts), 1, -1) if len(parts) < MARKS else ():
+    for count in range(len(parts), 1, -1) if len(parts) < MAX_SEPARATORS else ():
         if exists(path_of(mark.join(parts[:count]))):
             return mark.join(parts[:count]), mark.join(parts[count:])
     return parts[0], mark.join(parts[1:])
@@ -174,20 +174,24 @@ def split_path(text: str, mark: str) -> tuple[str, str]:
 def split_options(
     source: str, text: str | None, allowed: Mapping[str, Collection[str]]
 ) -> tuple[str, dict[str, str]]:
-    """Return the path and the options given; ``allowed`` maps each option to the words it takes,
-    empty if it takes any text.
+    """Split ``PATH?key=value&key=value`` into the path and the options.
+
+    Args:
+        source: Name of the source, for messages.
+        text: The argument of the source.
+        allowed: Options with their allowed values; an empty collection allows any text.
     """
     path, query = split_path(text or "", "?")
     if not path:
-        raise SoritesError(f"the {source} source needs a path. Type: --source {source}:PATH")
-    found: dict[str, str] = {}
+        raise SoritesError(f"the {source} source needs a path, such as {option('source', f'{source}:PATH')}")
+    options: dict[str, str] = {}
     for part in filter(None, query.split("&")):
         key, equals, value = part.partition("=")
         if not equals:
-            raise SoritesError(f"{source}: wanted options as PATH?key=value&key=value, got {part!r}")
+            raise SoritesError(f"{source}: expected options as PATH?key=value&key=value, got {part!r}")
         if key not in allowed:
             raise UnknownName(f"{source} option", key, allowed, f"It has {', '.join(allowed)}.")
         if allowed[key] and value not in allowed[key]:
             raise SoritesError(f"{source}: {key} is one of {', '.join(allowed[key])}; got {value!r}")
-        found[key] = value
-    return path, found
+        options[key] = value
+    return path, options

@@ -1,5 +1,5 @@
-"""Tools around torch that several rooms need, imported only when called: one thread, where and how
-models compute, and a torchvision that imports.
+"""Helpers around torch, which is imported only when they are called: thread count, device, precision, and a
+fix for importing torchvision.
 """
 
 from __future__ import annotations
@@ -17,73 +17,69 @@ from types import ModuleType
 from typing import Any
 
 from sorites.core.errors import MissingExtra, SoritesError
+from sorites.core.messages import option
 
 TORCHVISION = "torchvision"
-# Operators that torchvision's import asks for.
-SCHEMAS = ("nms", "qnms")
+# Operators whose schemas torchvision's import requires.
+REQUIRED_OPERATORS = ("nms", "qnms")
 
-_counting = threading.Lock()
-_guarded = {"threads": 0, "before": 1}
-_here = threading.local()
+_state_lock = threading.Lock()
+_thread_state = {"threads": 0, "before": 1}
+_local = threading.local()
 
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """Keep torch on one thread inside, as it was before outside: sums then come in one order, and
-    nothing is slower for it.
+    """Run the block with torch on one thread; this makes sums reproducible and is not slower.
 
-    Torch's threads wait for each other by spinning: on a busy machine two are ten times slower than
-    one. The number belongs to the thread that sets it, and a new thread takes over the last number
-    set anywhere; so each thread sets its own, and goes back to the number from before the first
-    came in.
+    Torch's threads wait by spinning, so that on a busy machine two are ten times slower than one. The setting
+    belongs to the calling thread, and a new thread inherits the value set last by any thread. Therefore each
+    thread sets its own value and restores the value from before the first thread entered.
     """
     import torch
 
-    if getattr(_here, "inside", False):
+    if getattr(_local, "inside", False):
         yield
         return
-    with _counting:
-        if not _guarded["threads"]:
-            _guarded["before"] = torch.get_num_threads()
-        _guarded["threads"] += 1
-        before = _guarded["before"]
-    _here.inside = True
+    with _state_lock:
+        if not _thread_state["threads"]:
+            _thread_state["before"] = torch.get_num_threads()
+        _thread_state["threads"] += 1
+        before = _thread_state["before"]
+    _local.inside = True
     torch.set_num_threads(1)
     try:
         yield
     finally:
         torch.set_num_threads(before)
-        _here.inside = False
-        with _counting:
-            _guarded["threads"] -= 1
+        _local.inside = False
+        with _state_lock:
+            _thread_state["threads"] -= 1
 
 
 @functools.cache
-def _declared() -> Any:
-    """Declare the operators that torchvision's import asks for; the declarations last as long as
-    what is returned.
-    """
-    made: Any = importlib.import_module("torch.library")
-    library = made.Library("torchvision", "DEF")
-    for name in SCHEMAS:
+def _declare_operators() -> Any:
+    """Declare the operators that torchvision's import requires; the returned library must stay referenced."""
+    torch_library: Any = importlib.import_module("torch.library")
+    library = torch_library.Library("torchvision", "DEF")
+    for name in REQUIRED_OPERATORS:
         library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
     return library
 
 
-class _Mended(importlib.abc.Loader):
-    """Loads torchvision as its own loader does, and once more with its operators declared where
-    they do not load.
+class _RetryingLoader(importlib.abc.Loader):
+    """Loads torchvision; if its compiled operators fail to load, declares their schemas and retries.
 
-    The usual wheel needs CUDA: on a CPU build of torch its import raises RuntimeError. Only the
-    schemas of two operators are wanted, not the operators, so declaring those is enough to go on.
+    The usual wheel needs CUDA: with a CPU build of torch its import raises RuntimeError. Sorites does not
+    call the operators, so the schemas are enough.
     """
 
     def __init__(self, loader: Any) -> None:
         self.loader = loader
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        made: ModuleType | None = self.loader.create_module(spec)
-        return made
+        module: ModuleType | None = self.loader.create_module(spec)
+        return module
 
     def exec_module(self, module: ModuleType) -> None:
         if module.__spec__ is not None:
@@ -92,12 +88,12 @@ class _Mended(importlib.abc.Loader):
         try:
             self.loader.exec_module(module)
         except RuntimeError:
-            _declared()
+            _declare_operators()
             self.loader.exec_module(module)
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds torchvision where it lies, and nothing else."""
+    """Wraps the loader of torchvision."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -106,25 +102,32 @@ class _Finder(importlib.abc.MetaPathFinder):
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path, target)
         if spec is not None and spec.loader is not None:
-            spec.loader = _Mended(spec.loader)
+            spec.loader = _RetryingLoader(spec.loader)
         return spec
 
 
 def mend_torchvision() -> None:
-    """Make ``import torchvision`` work from now on, whoever types it; nothing is imported before that."""
+    """Make any later ``import torchvision`` work with a CPU build of torch; imports nothing itself."""
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
 
 
 def torchvision_ready() -> None:
-    """Import torchvision, with its operators declared where they do not load."""
+    """Import torchvision, with its operators declared if they do not load."""
     mend_torchvision()
     importlib.import_module(TORCHVISION)
 
 
 def beside_torchvision(library: str, wanted_by: str, extra: str) -> Any:
-    """Return a library that imports torchvision; where one of the two is absent, say which extra
-    brings them.
+    """Import a library that depends on torchvision.
+
+    Args:
+        library: Name of the module.
+        wanted_by: What needs it, for the message.
+        extra: The extra of Sorites that installs it.
+
+    Raises:
+        MissingExtra: It or torchvision is not installed.
     """
     try:
         torchvision_ready()
@@ -135,8 +138,8 @@ def beside_torchvision(library: str, wanted_by: str, extra: str) -> Any:
 
 @dataclass(frozen=True)
 class Computing:
-    """The device and the number format that models use; None leaves both to the model: a GPU where
-    there is one, float32.
+    """Device and number format of models; None leaves the choice to the model: a GPU if there is one,
+    float32.
     """
 
     device: str | None = None
@@ -147,13 +150,13 @@ _computing: ContextVar[Computing | None] = ContextVar("computing", default=None)
 
 
 def computing() -> Computing:
-    """Return how models that are made now are to compute."""
+    """Return the device and number format for models that are created now."""
     return _computing.get() or Computing()
 
 
 @contextlib.contextmanager
 def computed(how: Computing) -> Iterator[None]:
-    """Make the models of a block compute in a given way."""
+    """Create the models of a block with this device and number format."""
     token = _computing.set(how)
     try:
         yield
@@ -162,8 +165,10 @@ def computed(how: Computing) -> Iterator[None]:
 
 
 def device_of(asked: str | None) -> str:
-    """Return the device that torch uses: the one asked for, which must be there, else a GPU where
-    there is one.
+    """Return the torch device to use: ``asked`` if it exists, or by default a GPU if there is one.
+
+    Raises:
+        SoritesError: The device does not exist.
     """
     import torch
 
@@ -171,12 +176,14 @@ def device_of(asked: str | None) -> str:
         return "cuda" if torch.cuda.is_available() else "cpu"
     kind, _, number = asked.partition(":")
     count = torch.cuda.device_count() if kind == "cuda" else 1
-    there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}.get(
-        kind, False
-    )
-    if not there or (number and (not number.isdigit() or int(number) >= count)):
+    available = {
+        "cpu": True,
+        "cuda": torch.cuda.is_available(),
+        "mps": torch.backends.mps.is_available(),
+    }.get(kind, False)
+    if not available or (number and (not number.isdigit() or int(number) >= count)):
         what = f"{count} GPUs" if kind == "cuda" and count else "no such device"
         raise SoritesError(
-            f"device {asked}: torch finds {what} here. Leave --device out to take what there is."
+            f"device {asked}: torch finds {what} here. Leave out {option('device', None)} to use the default."
         )
     return asked

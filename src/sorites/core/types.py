@@ -1,4 +1,4 @@
-"""A shift: what moves images along a dial, or to the settings of a grid."""
+"""Contracts of the plug-ins: shifts, models and their outputs, scorers, measures, encoders and metrics."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ from sorites.core.samples import Box, ImageF32, ImageU8, Setting
 if TYPE_CHECKING:
     import polars as pl
 
-# A place that a shift is asked to go to: a severity on its dial, or the params of one setting of
-# its grid.
+# A setting of a shift: a severity, or the params of one setting of its grid.
 SettingValue = float | Mapping[str, Any]
 
-# The result of a shift at one stop: an image, or an image together with the params that the shift
-# itself chose for it (an automatic exposure, a drawn direction). Chosen params are recorded with
-# the setting's params; they are no part of the request.
+# Result of a shift at one setting: an image, or an image and the params that the shift chose for it (an
+# automatic exposure, a drawn direction). Chosen params are stored with the setting's params, but are not part
+# of the request.
 ShiftResult = ImageF32 | tuple[ImageF32, Mapping[str, Any]]
 
 Apply = Callable[[ImageF32, Any, np.random.Generator], ShiftResult]
@@ -31,10 +30,10 @@ AnySweep = TypeVar("AnySweep", bound=Sweep)
 
 @dataclass(eq=False)
 class Shift:
-    """A shift moves images.
+    """A change of images.
 
-    It is a dial, whose severity is a float in ``unit`` with 0 = untouched and ``levels`` the
-    published settings 1, 2, ...; or a grid of named ``settings``, which has no line.
+    A shift has either a severity, a float in ``unit`` with 0 = unchanged and ``levels`` as the published
+    values of levels 1, 2, ...; or a grid of named ``settings`` without an order.
     """
 
     name: str
@@ -46,17 +45,19 @@ class Shift:
     version: int | str = 1
     about: str = ""
     configure: Callable[..., Shift] | None = None
-    """Makes the same shift with other options, where it has any."""
+    """Builds the shift with other options, if it has any."""
     options: Mapping[str, Any] = field(default_factory=dict)
     moves_objects: bool = False
-    """True where objects are elsewhere afterwards, so that ground-truth boxes no longer fit."""
+    """True if objects move, so that ground-truth boxes no longer match."""
     _sweep: Sweep | None = None
 
     @property
     def top(self) -> float:
+        """The severity of the highest level."""
         return max(self.levels)
 
     def setting(self, setting: SettingValue) -> Setting:
+        """Return a severity (with its level, if it is one) or params as a ``Setting``."""
         if isinstance(setting, Mapping):
             return Setting(None, setting)
         return Setting(setting, level=self.levels.index(setting) + 1 if setting in self.levels else None)
@@ -67,24 +68,24 @@ class Shift:
     def chosen_params(
         self, image: ImageF32, setting: SettingValue, rng: np.random.Generator
     ) -> Mapping[str, Any]:
-        """Return the params that the shift itself chooses for this image and stop; empty for most
-        shifts and at severity 0.
+        """Return the params that the shift itself chooses for this image and setting; empty for most shifts
+        and at severity 0.
         """
         return next(self.sweep_with_chosen_params(image, [setting], rng))[1]
 
     def sweep(
         self, image: ImageF32, settings: Sequence[SettingValue], rng: np.random.Generator
     ) -> Iterator[ImageF32]:
-        """Yield one image per stop.
+        """Yield one image per setting.
 
-        All stops see the same random draw, so their order and number do not matter.
+        All settings use the same random draw, so their order and number do not matter.
         """
         return (moved for moved, _ in self.sweep_with_chosen_params(image, settings, rng))
 
     def sweep_with_chosen_params(
         self, image: ImageF32, settings: Sequence[SettingValue], rng: np.random.Generator
     ) -> Iterator[tuple[ImageF32, Mapping[str, Any]]]:
-        """Yield what ``sweep`` does, each image with the params that the shift itself chose for it."""
+        """Like ``sweep``, but yield each image with the params that the shift chose for it."""
         moved = [s for s in settings if s != 0]
         if self._sweep is not None:
             results = iter(self._sweep(image, moved, _copy(rng)))
@@ -97,36 +98,30 @@ class Shift:
             yield moved_image, chosen
 
     def _check(self, moved: object, image: ImageF32) -> None:
-        """Refuse what is not an image like the one that was given."""
         if not isinstance(moved, np.ndarray) or moved.shape != image.shape or moved.dtype.kind != "f":
-            came = (
+            actual = (
                 f"{moved.shape} of {moved.dtype}" if isinstance(moved, np.ndarray) else type(moved).__name__
             )
             raise TypeError(
-                f"the shift {self.name} gave {came}; wanted an image of {image.shape}, floats from 0 to 1"
+                f"the shift {self.name} returned {actual}; expected {image.shape}, floats from 0 to 1"
             )
 
     def sweeper(self, together: AnySweep) -> AnySweep:
-        """Register, as a decorator, a faster way to make many stops of one image; it must equal
-        making them one at a time.
+        """Register a faster way to shift one image to many settings (decorator).
 
-        Per stop it yields an image, or an image and the params it chose for that image.
+        It must give the same images as one setting at a time. For each setting it yields an image, or an
+        image and the params that it chose.
         """
         self._sweep = together
         return together
 
 
 def _copy(rng: np.random.Generator) -> np.random.Generator:
-    """Return a generator that draws the same from here on, in a tenth of the time that
-    ``copy.deepcopy`` takes.
-    """
+    """Copy a random generator, ten times faster than ``copy.deepcopy``."""
     bits = rng.bit_generator
-    made: np.random.BitGenerator = type(bits)(0)
-    made.state = bits.state
-    return np.random.Generator(made)
-
-
-# A model, and the outputs of one of its passes.
+    copied: np.random.BitGenerator = type(bits)(0)
+    copied.state = bits.state
+    return np.random.Generator(copied)
 
 
 # Weights C x D and bias C of a model's last linear layer.
@@ -135,17 +130,15 @@ Head = tuple[NDArray[np.float32], NDArray[np.float32]]
 
 @dataclass
 class Outputs:
-    """The outputs of one pass of a model over N images."""
+    """Outputs of a model for N images."""
 
     logits: NDArray[np.float32] | None = None
     features: NDArray[np.float32] | None = None
     boxes: list[tuple[Box, ...]] | None = None
     inside: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
-    """Rows from inside the model for scorers that look there, by the scorer's name: N rows each."""
+    """Internal activations for scorers that implement ``look``, by scorer name: N rows each."""
     ids: Sequence[str] | None = None
-    """The samples' ids, where a scorer is fitted: which of them it remembers follows from these and
-    not from their order.
-    """
+    """Sample ids while a scorer is fitted, so that a subsample does not depend on the order."""
 
     def __len__(self) -> int:
         filled = next(
@@ -154,7 +147,7 @@ class Outputs:
         return len(filled)
 
     def __getitem__(self, rows: slice | NDArray[np.integer[Any]]) -> Outputs:
-        """The outputs of some of the images."""
+        """Return the outputs of some of the images."""
         places = np.arange(len(self))[rows]
 
         def listed(objects: Sequence[Any] | None) -> Any:
@@ -168,7 +161,7 @@ class Outputs:
 
     @staticmethod
     def join(parts: Sequence[Outputs]) -> Outputs:
-        """The images of several outputs, one after the other."""
+        """Concatenate outputs."""
 
         def joined(arrays: list[Any]) -> Any:
             return None if not arrays or arrays[0] is None else np.concatenate(arrays)
@@ -188,10 +181,10 @@ class Outputs:
 
 @dataclass(eq=False)
 class Model:
-    """Images in, outputs out. It owns resize, crop, normalise and device.
+    """Maps images to outputs; owns resizing, cropping, normalisation and the device.
 
-    ``prepare(image, framed)`` brings one image to the model's input (a framed one is only scaled,
-    never cropped); ``forward`` takes a list of those.
+    ``prepare(image, framed)`` turns one image into the model's input (a framed image is only scaled, never
+    cropped); ``forward`` takes a list of these.
     """
 
     name: str
@@ -202,75 +195,62 @@ class Model:
     head: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None
     """Weights C x D and bias C of the last linear layer."""
     version: str = ""
-    """Identifies the weights; a run refuses to continue with others."""
+    """Identifies the weights; a run cannot be resumed with other weights."""
     parameters: int | None = None
-    """The number of weights, where it is known."""
+    """Number of weights, if known."""
     module: Any = None
-    """The torch module behind it, for scorers that look inside: N x H x W x 3 in 0..255 to (logits, ...)."""
+    """The torch module, for scorers that look inside: N x H x W x 3 in 0..255 to (logits, ...)."""
     cache_version: Callable[[], str] | None = None
-    """Returns the hash of the weights by which files made from its features are cached; without it
-    that is ``version``.
-    """
+    """Returns the hash of the weights under which derived files are cached; default ``version``."""
     for_classes: Callable[[Sequence[str]], Model] | None = None
-    """Returns the model of a list of class names, where a model has no classes of its own
-    (zero-shot): its logits then come in the order of the names. A plan asks it once with the names
-    of the suite's labels.
+    """For zero-shot models: returns the model for a list of class names, with logits in that order. The plan
+    calls it once with the class names of the suite.
     """
     output: Literal["label", "boxes"] = "label"
-    """The kind of output: logits over its labels, or boxes, whose labels are places in ``labels``."""
+    """Kind of output: logits over ``labels``, or boxes whose labels index ``labels``."""
     background: bool = False
-    """True where a detector without names may have one class more than the suite, the background:
-    its boxes are left out.
+    """True if a detector without class names may have one more class than the suite, the background, whose
+    boxes are dropped.
     """
     one_caller: bool = False
-    """True where it takes one caller at a time: other threads wait for their turn."""
+    """True if the model is not thread-safe; calls are then serialised."""
     repeats: bool = True
-    """False where it was seen to answer the same image in two ways."""
+    """False if the model gave two different outputs for the same image."""
     input: Mapping[str, Any] = field(default_factory=dict)
-    """The work of ``prepare`` and normalising in words: size, mean, std, crop_pct, filter, mode;
-    empty where it is unknown.
-    """
+    """Description of the preprocessing: size, mean, std, crop_pct, filter, mode; empty if unknown."""
 
     def cache_key(self) -> str:
-        """Return what caches of its features, and encoders made from them, are named by."""
+        """Return the key under which files derived from its features are cached."""
         return self.version if self.cache_version is None else self.cache_version()
 
     def __call__(self, images: Sequence[ImageU8], framed: bool = False) -> Outputs:
         return self.forward([self.prepare(image, framed) for image in images])
 
 
-# The judges: scorers of outputs, measures and encoders of images, metrics of the table.
-
-
-# Outputs of training images with their labels, which are columns of the logits; None or a
-# negative number is no label.
+# Outputs of training images with their labels, which index the logits; None or a negative number means no
+# label.
 Batches = Iterable[tuple[Outputs, Sequence[int | None] | NDArray[Any] | None]]
 
 
 class Scorer:
-    """Outputs to OOD score: N floats, higher = more OOD.
+    """Computes OOD scores from outputs: N floats, higher = more OOD.
 
-    A subclass defines ``__call__`` and overrides what it needs.
-
-    A class that overrides ``fit`` and does not say what it needs is taken to need training images.
+    A subclass defines ``__call__`` and overrides what it needs. A class that overrides ``fit`` without
+    declaring ``needs`` is assumed to need training images.
     """
 
     name: str = ""
-    """The name that the table uses; ``core.scorer`` sets it, with the parameters that are not the default."""
+    """Name in the table, with parameters that differ from the defaults; set by ``core.scorer``."""
     version: ClassVar[int | str] = 2
-    """Part of a run's id: raise it when the numbers change."""
+    """Part of a run's id; increase it when the numbers change."""
     needs: ClassVar[frozenset[str]] = frozenset()
-    """The objects it cannot do without beyond logits: some of training, features, head, gradient,
-    maps, layers.
-    """
+    """Requirements beyond logits: any of training, features, head, gradient, maps, layers."""
     ranges: ClassVar[Mapping[str, Sequence[Any]]] = {}
-    """Parameters with the values that a search on validation images tries (``search = true`` in a
-    suite's fit).
-    """
+    """Parameter values that a search on validation images tries (``fit.search = true`` in a suite)."""
     fitted: dict[str, int]
-    """The number of images that it was fitted on and of those that it remembers, once it is fitted."""
+    """After ``fit``: the number of training images, and of those that are kept."""
     note: str = ""
-    """A remark to print beside its scores, once it is fitted; empty where there is none."""
+    """After ``fit``: a remark to show with its scores, if any."""
 
     def __init_subclass__(cls) -> None:
         cls.name = cls.__name__
@@ -280,18 +260,19 @@ class Scorer:
     def fit(self, batches: Batches, head: Head | None = None) -> Self:
         """Learn from training images and the model's head.
 
-        Every model gets a scorer of its own; called once, before use.
+        Called once, before the first score; every model gets its own scorer.
         """
         return self
 
     def enough(self, count: int) -> Any:
-        """Raise an error if ``count`` training images are too few; asked before any of them is decoded."""
+        """Raise ``TooFewImages`` if ``count`` training images are too few; called before any is decoded."""
 
     def look(
         self, model: Model, images: Sequence[ImageU8], framed: bool = False
     ) -> NDArray[np.float32] | None:
-        """Return N rows from inside the model's torch module; they come back as
-        ``outputs.inside[self.name]``.
+        """Return N rows of internal activations of the model's torch module.
+
+        They are passed to ``fit`` and ``__call__`` as ``outputs.inside[self.name]``.
         """
         return None
 
@@ -300,12 +281,12 @@ class Scorer:
 
     @property
     def looks(self) -> bool:
-        """True if it looks inside the model."""
+        """Whether the scorer reads internal activations of the model."""
         return type(self).look is not Scorer.look
 
 
 class PlainScorer(Scorer):
-    """A scorer from a function of outputs, or from any object with some of a scorer's members."""
+    """Adapts a function of outputs, or any object with some of a scorer's members, to ``Scorer``."""
 
     def __init__(self, call: Callable[[Outputs], Any], members: Any = None) -> None:
         self.call, self.members = call, members
@@ -335,13 +316,17 @@ class PlainScorer(Scorer):
 
 @dataclass(frozen=True, eq=False)
 class Measure:
-    """A measure of how far an image moved: two 8-bit images of one size, the clean reference
-    first, to one number.
+    """Measures how far a shifted image is from its clean reference.
 
-    ``nearer`` is the direction. With "higher", a larger value means that the moved image is
-    nearer to the reference; with "lower", a value of smaller size does, its sign aside: equal
-    images have 0. A measure that is ``whole`` takes captured images as they were captured,
-    before any frame is laid on them, and brings two sizes to one itself.
+    Args:
+        name: Name in the registry.
+        function: Maps two 8-bit images of the same size, the reference first, to a number.
+        nearer: "higher" if larger values mean closer; "lower" if smaller absolute values do, with 0 for equal
+            images.
+        unit: Unit of the value.
+        about: One-line description.
+        version: Part of the identity of results.
+        whole: The measure takes captured images without the suite's frame and handles different sizes itself.
     """
 
     name: str
@@ -353,14 +338,16 @@ class Measure:
     whole: bool = False
 
     def __call__(self, reference: ImageU8, moved: ImageU8) -> float:
-        """Return the value for a pair of images; one that the measure cannot take is refused with
-        ``BadImage``.
+        """Return the value for a pair of images.
+
+        Raises:
+            BadImage: The images are not 8-bit or differ in size.
         """
-        of_one_size = self.whole or reference.shape == moved.shape
-        if not of_one_size or reference.dtype != np.uint8 or moved.dtype != np.uint8:
+        sizes_match = self.whole or reference.shape == moved.shape
+        if not sizes_match or reference.dtype != np.uint8 or moved.dtype != np.uint8:
             size = "" if self.whole else " of one size"
             raise BadImage(
-                f"wanted two 8-bit images{size}, got {reference.dtype} {reference.shape} and {moved.dtype}"
+                f"expected two 8-bit images{size}, got {reference.dtype} {reference.shape} and {moved.dtype}"
                 f" {moved.shape}"
             )
         return self.function(reference, moved)
@@ -372,8 +359,8 @@ Features = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Examples:
-    """Images that an encoder was not taught on: features, and for each the place of its class and
-    of its style in the encoder's ``labels`` and ``styles`` (-1 where the style is not known).
+    """Images that an encoder was not trained on: features, and indices of class and style into its ``labels``
+    and ``styles`` (style -1 if unknown).
     """
 
     features: Features
@@ -383,14 +370,17 @@ class Examples:
 
 @dataclass(eq=False)
 class Encoder:
-    """An image-text model that judges images (IS-OOD, appendix A): it has seen far more than the
-    models under test.
+    """An image-text model used to measure or filter images (IS-OOD, appendix A).
 
-    ``images(images, framed)`` and ``texts(sentences)`` return N x D features of one space,
-    compared by cosine. A framed image is only scaled, never cropped. ``version`` identifies the
-    weights: distances by other weights do not compare. An encoder made for certain texts names them
-    in ``labels`` and ``styles`` (groups of templates), and ``examples(part, limit)`` returns
-    images of a ``"validation"`` or ``"test"`` part that it was not taught on.
+    Attributes:
+        name: The spec that it was loaded from.
+        images: Maps images and ``framed`` to N x D features; a framed image is only scaled, never cropped.
+        texts: Maps sentences to N x D features of the same space, compared by cosine.
+        version: Identifies the weights; distances of different weights are not comparable.
+        labels: Class texts that the encoder was made for, if any.
+        styles: Groups of templates that the encoder was made for, if any.
+        examples: ``examples(part, limit)`` returns images of the ``"validation"`` or ``"test"`` part, not
+            trained on.
     """
 
     name: str
@@ -402,5 +392,5 @@ class Encoder:
     examples: Callable[[str, int | None], Examples] | None = None
 
 
-# A pure, lazy question of the table: (table, by) to a frame of by + value + n (+ low, high).
+# Computes a metric of the table: (table, by) to a frame of by + value + n (+ low, high).
 Metric = Callable[..., "pl.DataFrame"]

@@ -1,4 +1,6 @@
-"""Models of one name in several runs: told apart by their versions where these differ."""
+"""Combine the tables of several runs: give models distinct names, keep the shared samples and settings, and
+describe what was left out.
+"""
 
 from __future__ import annotations
 
@@ -20,40 +22,43 @@ from sorites.evaluation.storage.folder import read_info
 from sorites.evaluation.unfinished import Unfinished, unfinished
 from sorites.io.stores import place
 
-# Characters of a version that are shown, unless two versions begin with the same ones.
-SHORT = 6
+# Minimum number of characters shown of a version; more if two versions have the same prefix.
+MIN_VERSION_LENGTH = 6
 
 
 def short_version(version: str, others: Sequence[str] = ()) -> str:
-    """Return the beginning of a version that tells it from others, or a word where there is none."""
+    """Return the shortest prefix of a version that differs from others, or "no version"."""
     length = next(
-        (n for n in range(SHORT, len(version)) if all(other[:n] != version[:n] for other in others)),
+        (
+            n
+            for n in range(MIN_VERSION_LENGTH, len(version))
+            if all(other[:n] != version[:n] for other in others)
+        ),
         len(version),
     )
     return version[:length] or "no version"
 
 
 def distinct_names(infos: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """Return, for each ``run.json``, the models that other runs hold in another version, with a
-    name that says the version.
-    """
-    held: dict[str, list[str]] = {}
+    """Return, for each ``run.json``, new names for the models of which other runs have another version."""
+    versions_by_name: dict[str, list[str]] = {}
     for info in infos:
         for name, version in (info.get("models") or {}).items():
-            held.setdefault(name, []).append(str(version or ""))
+            versions_by_name.setdefault(name, []).append(str(version or ""))
 
-    def told(name: str, version: str) -> str:
-        return f"{name} ({short_version(version, [other for other in set(held[name]) if other != version])})"
+    def full_name(name: str, version: str) -> str:
+        others = [other for other in set(versions_by_name[name]) if other != version]
+        return f"{name} ({short_version(version, others)})"
 
-    differ = {name for name, versions in held.items() if len(set(versions)) > 1}
+    ambiguous = {name for name, versions in versions_by_name.items() if len(set(versions)) > 1}
     return [
-        {n: told(n, str(v or "")) for n, v in (info.get("models") or {}).items() if n in differ}
+        {n: full_name(n, str(v or "")) for n, v in (info.get("models") or {}).items() if n in ambiguous}
         for info in infos
     ]
 
 
 def renamed(info: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    """Return what ``run.json`` says with other names of some models."""
+    """Return the content of ``run.json`` with models renamed."""
 
     def keyed(part: Mapping[str, Any] | None) -> dict[str, Any]:
         return {names.get(key, key): value for key, value in (part or {}).items()}
@@ -66,12 +71,11 @@ def renamed(info: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]
     return {**info, **mapped, "suite": suite, **({"not_repeating": listed} if listed else {})}
 
 
-# Images that a filter set aside in a run: how many there are, and, of several runs, those that only some
-# of them set aside.
+# Filtered images.
 
 
 class Filtered(Protocol):
-    """A run with its name and the ids of the images that are set aside in it."""
+    """A run with its name and the ids of its rejected images."""
 
     @property
     def name(self) -> str: ...
@@ -80,34 +84,40 @@ class Filtered(Protocol):
 
 
 def sentences(runs: Sequence[Filtered], partial: bool) -> list[str]:
-    """Say how many images are set aside, and what that means where it is not the same in all runs."""
+    """Describe how many images were rejected by filters, and what it means if the runs differ."""
     counts = [f"{len(run.aside)} in {run.name}" for run in runs if run.aside is not None]
     if not counts:
         return []
-    said = f"Images that a filter set aside are not counted: {', '.join(counts)}."
+    counted = f"Images rejected by a filter are not counted: {', '.join(counts)}."
     if not only_in_some(runs):
-        return [said]
+        return [counted]
     if partial:
-        return [f"{said} Not all runs were filtered alike: models may stand on different images."]
+        return [
+            f"{counted} The runs were filtered differently, so models may be evaluated on different images."
+        ]
     return [
-        f"{said} Not all runs were filtered alike: what one sets aside is left out of all. Add {option('partial')} to"
-        " use everything."
+        f"{counted} The runs were filtered differently; images rejected in one run are left out of all. Add"
+        f" {option('partial')} to use everything."
     ]
 
 
 def only_in_some(runs: Sequence[Filtered]) -> list[str]:
-    """Return the images that are set aside in some of the runs and not in all of them."""
+    """Return the images that are rejected in some but not all runs."""
     each = [set() if run.aside is None else set(run.aside) for run in runs]
     return sorted(set().union(*each) - each[0].intersection(*each[1:]))
 
 
 def left_out(tables: Sequence[pl.LazyFrame], runs: Sequence[Filtered]) -> list[pl.LazyFrame]:
-    """Return the tables of runs without the images that are set aside in some of them only."""
-    some = only_in_some(runs)
-    return [table.filter(~pl.col("image_id").is_in(some)) for table in tables] if some else list(tables)
+    """Return the tables without the images that are rejected in only some of the runs."""
+    partly_rejected = only_in_some(runs)
+    return (
+        [table.filter(~pl.col("image_id").is_in(partly_rejected)) for table in tables]
+        if partly_rejected
+        else list(tables)
+    )
 
 
-# Runs side by side: one table of them all, cut down to what they share, and what has to be said of that.
+# Several runs as one table.
 
 
 SAMPLE = ("source", "sample_id")
@@ -116,9 +126,7 @@ PROBE = pl.col("probe").fill_null(False)
 
 
 class Run(Protocol):
-    """A run as it is asked: its table, name, ``run.json`` (empty for a bare table), what is
-    missing, and the images set aside.
-    """
+    """A run: its table, name, ``run.json`` (empty for a bare table), missing parts, and rejected images."""
 
     @property
     def table(self) -> pl.LazyFrame: ...
@@ -134,49 +142,51 @@ class Run(Protocol):
 
 @dataclass(frozen=True)
 class Folder:
-    """A run as its folder holds it."""
+    """A run read from its folder."""
 
     table: pl.LazyFrame
     name: str
     info: Mapping[str, Any]
     unfinished: Unfinished | None = None
     aside: pl.Series | None = None
-    """The ids of the images that a filter set aside; None where there are none."""
+    """Ids of the images that filters rejected; None if there are none."""
 
 
 @dataclass(frozen=True)
 class Together:
-    """The table of one or more runs, in which an image that several runs share is counted once."""
+    """The table of one or more runs; images shared by several runs are counted once."""
 
     table: pl.LazyFrame
     tables: tuple[pl.LazyFrame, ...]
-    """The rows of each run in it, in the order of the runs."""
+    """The rows of each run, in the order of the runs."""
     ids: tuple[tuple[str, ...], ...]
-    """The values of ``run_id`` behind which each run stands."""
+    """The values of ``run_id`` of each run."""
     notes: tuple[str, ...]
-    """Sentences for the top of a table or page: what is missing, what the runs share, and what was
-    left out.
-    """
+    """Sentences to show with the results: what is missing, what the runs share, and what was left out."""
     comparable: bool = True
-    """False where the runs share no sample."""
+    """False if the runs share no sample."""
 
 
 def read(run: str | Path | Sequence[str | Path], *more: str | Path, partial: bool = False) -> pl.LazyFrame:
-    """The table of a run folder, lazily, or of several as one: ``read("a")``, ``read("a", "b")``
-    and ``read(["a", "b"])``.
+    """Return the table of one or more run folders lazily.
 
-    Of an unfinished run only the samples that every model has at every setting are in it, and of
-    several runs what they share; a warning says what was left out. ``partial`` keeps everything
-    that is there. ``sorites.core.table.read`` reads the files of one folder as they are.
+    By default, only samples that every model has at every setting are included, and only what all runs share;
+    a ``Notice`` says what was left out. ``sorites.core.table.read`` reads the files of one folder as they
+    are.
+
+    Args:
+        run: A run folder or a sequence of them.
+        more: Further run folders.
+        partial: Include everything.
     """
-    found = together(open_folders([*([run] if isinstance(run, str | Path) else run), *more]), partial)
-    if found.notes:
-        warnings.warn(Notice("\n".join(found.notes), code="incomplete"), stacklevel=2)
-    return found.table
+    combined = together(open_folders([*([run] if isinstance(run, str | Path) else run), *more]), partial)
+    if combined.notes:
+        warnings.warn(Notice("\n".join(combined.notes), code="incomplete"), stacklevel=2)
+    return combined.table
 
 
 def open_folder(run: str | Path) -> Folder:
-    """Read a run folder with what is missing of it; a folder of shards alone has no story."""
+    """Read a run folder and find out what is missing; a folder without ``run.json`` has no metadata."""
     folder = place(run)
     table = tables.read(folder)
     info = read_info(folder) if (folder / "run.json").exists() else {}
@@ -184,9 +194,7 @@ def open_folder(run: str | Path) -> Folder:
 
 
 def open_folders(runs: Sequence[str | Path]) -> list[Folder]:
-    """Read run folders; the version stands beside the name of every model that another one holds in
-    another version.
-    """
+    """Read run folders; models that occur in several versions get the version in their name."""
     folders = [open_folder(run) for run in runs]
     names = distinct_names([folder.info for folder in folders])
     return [_renamed(folder, new) if new else folder for folder, new in zip(folders, names, strict=True)]
@@ -198,74 +206,86 @@ def _renamed(folder: Folder, names: Mapping[str, str]) -> Folder:
 
 
 def together(runs: Sequence[Run], partial: bool = False) -> Together:
-    """Return runs as one table; with ``partial`` everything that is there, else what is finished
-    and shared.
+    """Combine runs into one table.
+
+    Args:
+        runs: At least one run.
+        partial: Include everything; by default only finished and shared parts.
     """
     if not runs:
-        raise SoritesError("wanted at least one run, got none")
-    notes = [said for run in runs if run.unfinished is not None for said in run.unfinished.sentences(partial)]
-    notes += sentences(runs, partial)
-    kept = [
-        run.table if partial or run.unfinished is None else run.unfinished.keep(run.table) for run in runs
-    ]
+        raise SoritesError("expected at least one run, got none")
+    notes = [note for run in runs for note in _unfinished_notes(run, partial)] + sentences(runs, partial)
+    finished = [_finished_rows(run, partial) for run in runs]
     if len(runs) == 1:
-        return Together(kept[0], tuple(kept), (_ids(kept[0]),), tuple(notes))
-    kinds = [_kind(run) for run in runs]
-    named = [
-        table if kind is None else table.with_columns(run_id=pl.lit(kind))
-        for table, kind in zip(kept, kinds, strict=True)
+        return Together(finished[0], tuple(finished), (_ids(finished[0]),), tuple(notes))
+    common_ids = [_common_id(run) for run in runs]
+    tables_ = [
+        _with_source(table if id_ is None else table.with_columns(run_id=pl.lit(id_)), run, runs)
+        for table, id_, run in zip(finished, common_ids, runs, strict=True)
     ]
-    told = [_with_source(table, run, runs) for table, run in zip(named, runs, strict=True)]
-    ids = tuple(_ids(table) if kind is None else (kind,) for table, kind in zip(told, kinds, strict=True))
-    shared = _Shared.of(runs, told)
+    ids = tuple(
+        _ids(table) if id_ is None else (id_,) for table, id_ in zip(tables_, common_ids, strict=True)
+    )
+    shared = _Shared.of(runs, tables_)
     notes += [*shared.sentences(partial), *_differences(runs), *_refinement(runs, partial)]
-    cut = told if partial else left_out([shared.keep(table) for table in told], runs)
-    if _refined_in_part(runs) and not partial:
-        cut = [table.filter(~PROBE) for table in cut]
-    whole = pl.concat(cut)
-    if len(set(kinds) - {None}) < len([kind for kind in kinds if kind is not None]):
-        whole = whole.unique(tables.KEY, keep="first", maintain_order=True)
-    return Together(whole, tuple(cut), ids, tuple(notes), shared.comparable)
+    if not partial:
+        tables_ = _shared_rows(tables_, shared, runs)
+    combined = pl.concat(tables_)
+    known_ids = [id_ for id_ in common_ids if id_ is not None]
+    if len(set(known_ids)) < len(known_ids):
+        combined = combined.unique(tables.KEY, keep="first", maintain_order=True)
+    return Together(combined, tuple(tables_), ids, tuple(notes), shared.comparable)
+
+
+def _unfinished_notes(run: Run, partial: bool) -> list[str]:
+    return [] if run.unfinished is None else run.unfinished.sentences(partial)
+
+
+def _finished_rows(run: Run, partial: bool) -> pl.LazyFrame:
+    return run.table if partial or run.unfinished is None else run.unfinished.keep(run.table)
+
+
+def _shared_rows(tables_: Sequence[pl.LazyFrame], shared: _Shared, runs: Sequence[Run]) -> list[pl.LazyFrame]:
+    cut = left_out([shared.keep(table) for table in tables_], runs)
+    return [table.filter(~PROBE) for table in cut] if _refined_in_part(runs) else cut
 
 
 @dataclass(frozen=True)
 class _Shared:
-    """The samples that all runs have and the settings that all models have; None where there is
-    nothing to leave out.
+    """The samples that all runs have and the settings that all models have; None if nothing has to be left
+    out.
     """
 
     samples: pl.DataFrame | None
     settings: pl.DataFrame | None
     lost: tuple[tuple[str, int, int, tuple[str, ...]], ...]
-    """Each run with its samples, how many of them are shared, and its shifts of which a setting is
-    not shared.
-    """
+    """For each run: name, number of samples, shared samples, and shifts with settings that are not shared."""
     count: int
     comparable: bool
 
     @staticmethod
-    def of(runs: Sequence[Run], given: Sequence[pl.LazyFrame]) -> _Shared:
-        some = [table.select(SAMPLE).unique().collect(engine="streaming") for table in given]
-        both = some[0]
-        for more in some[1:]:
-            both = both.join(more, on=SAMPLE, how="semi", nulls_equal=True)
-        each = [table.filter(~PROBE).select("model", *SETTING_KEY).unique() for table in given]
-        settings = [table.collect(engine="streaming") for table in each]
-        has = pl.concat(settings).unique()
-        models = has["model"].n_unique()
-        common = has.group_by(SETTING_KEY).len().filter(pl.col("len") == models).select(SETTING_KEY)
-        rest = [_shifts_beyond(mine, common) for mine in settings]
-        comparable = both.height > 0 or models == 1
-        same = all(both.height == mine.height for mine in some) or not both.height
+    def of(runs: Sequence[Run], tables_: Sequence[pl.LazyFrame]) -> _Shared:
+        samples_by_run = [table.select(SAMPLE).unique().collect(engine="streaming") for table in tables_]
+        shared_samples = samples_by_run[0]
+        for others in samples_by_run[1:]:
+            shared_samples = shared_samples.join(others, on=SAMPLE, how="semi", nulls_equal=True)
+        setting_rows = [table.filter(~PROBE).select("model", *SETTING_KEY).unique() for table in tables_]
+        settings = [table.collect(engine="streaming") for table in setting_rows]
+        all_settings = pl.concat(settings).unique()
+        models = all_settings["model"].n_unique()
+        common = all_settings.group_by(SETTING_KEY).len().filter(pl.col("len") == models).select(SETTING_KEY)
+        unshared_shifts = [_shifts_beyond(own, common) for own in settings]
+        comparable = shared_samples.height > 0 or models == 1
+        same = all(shared_samples.height == own.height for own in samples_by_run) or not shared_samples.height
         lost = tuple(
-            (name, mine.height, both.height, out)
-            for name, mine, out in zip(_names(runs), some, rest, strict=True)
+            (name, own.height, shared_samples.height, shifts)
+            for name, own, shifts in zip(_names(runs), samples_by_run, unshared_shifts, strict=True)
         )
-        cut = common if any(rest) and common.height and both.height else None
-        return _Shared(None if same else both, cut, lost, both.height, comparable)
+        cut = common if any(unshared_shifts) and common.height and shared_samples.height else None
+        return _Shared(None if same else shared_samples, cut, lost, shared_samples.height, comparable)
 
     def keep(self, table: pl.LazyFrame) -> pl.LazyFrame:
-        """Return the shared rows; probes stay where all settings of their shift are shared."""
+        """Return the shared rows; probes are kept if all settings of their shift are shared."""
         if self.samples is not None:
             table = table.join(self.samples.lazy(), on=SAMPLE, how="semi", nulls_equal=True)
         if self.settings is None:
@@ -278,37 +298,39 @@ class _Shared:
         if self.samples is None and self.settings is None and self.comparable:
             return []
         if not self.count:
-            each = "; ".join(f"{name} has {mine}" for name, mine, _, _ in self.lost)
+            counts = "; ".join(f"{name} has {own}" for name, own, _, _ in self.lost)
             return [
-                f"These runs share no sample ({each}): each figure is about the samples of its own run, and"
-                " no order follows."
+                f"These runs share no sample ({counts}): each number is about the samples of its own run, and"
+                " the"
+                " models cannot be ranked."
             ]
-        out = [_left_out(*one) for one in self.lost if one[1] != one[2] or one[3]]
+        omitted = [_left_out(*run) for run in self.lost if run[1] != run[2] or run[3]]
         if partial:
             return [
-                f"These runs do not hold the same ({'; '.join(out)}). All is used: models may stand on"
-                " different images."
+                f"These runs have different samples or settings ({'; '.join(omitted)}). Everything is used,"
+                " so models"
+                " may be evaluated on different images."
             ]
         shifts = (
             [name for name in self.settings["shift"].unique().sort() if name != CLEAN]
             if self.settings is not None
             else None
         )
-        at = (
+        settings_text = (
             ""
             if shifts is None
             else f" at the settings of {', '.join(shifts)} that all models have"
             if shifts
             else ", clean only"
         )
-        about = f"These runs are compared on what they share: {self.count} samples{at}."
-        return [f"{about} Left out: {'; '.join(out)}. Add {option('partial')} to use everything."]
+        about = f"These runs are compared on what they share: {self.count} samples{settings_text}."
+        return [f"{about} Left out: {'; '.join(omitted)}. Add {option('partial')} to use everything."]
 
 
 def _names(runs: Sequence[Run]) -> list[str]:
-    """Return the runs' names, with the start of their ids where two have the same."""
+    """Return the runs' names, with the start of their ids if two names are equal."""
     names = [run.name for run in runs]
-    ids = [str(run.info.get("run_id") or f"number {place}")[:8] for place, run in enumerate(runs, 1)]
+    ids = [str(run.info.get("run_id") or f"number {number}")[:8] for number, run in enumerate(runs, 1)]
     return [f"{name} {id_}" if names.count(name) > 1 else name for name, id_ in zip(names, ids, strict=True)]
 
 
@@ -325,22 +347,22 @@ def _left_out(name: str, mine: int, shared: int, shifts: Sequence[str]) -> str:
 
 
 def _differences(runs: Sequence[Run]) -> list[str]:
-    """Say in which ways the same sample at the same setting is not the same image in all runs."""
+    """Describe in which ways the same sample at the same setting is a different image in the runs."""
     suites = [_suite(run) for run in runs if _suite(run)]
-    said = []
-    for key, what in (("frame", "frame"), ("frames", "frames of captured shifts"), ("seed", "seed")):
-        values = list(dict.fromkeys(_spelled(suite.get(key)) for suite in suites))
-        said += [f"{what} ({' and '.join(values)})"] if len(values) > 1 else []
+    differences = []
+    for key, description in (("frame", "frame"), ("frames", "frames of captured shifts"), ("seed", "seed")):
+        values = list(dict.fromkeys(_as_text(suite.get(key)) for suite in suites))
+        differences += [f"{description} ({' and '.join(values)})"] if len(values) > 1 else []
     for shift in dict.fromkeys(name for run in runs for name in run.info.get("shifts") or {}):
-        made = [run for run in runs if shift in (run.info.get("shifts") or {})]
-        ways = {_spelled([run.info["shifts"][shift], _options(run, shift)]) for run in made}
-        said += [f"options or version of {shift}"] if len(ways) > 1 else []
+        users = [run for run in runs if shift in (run.info.get("shifts") or {})]
+        variants = {_as_text([run.info["shifts"][shift], _options(run, shift)]) for run in users}
+        differences += [f"options or version of {shift}"] if len(variants) > 1 else []
     return (
         [
-            f"The runs differ in {', '.join(said)}: the same sample at the same setting is another image in"
-            " each."
+            f"The runs differ in {', '.join(differences)}: the same sample at the same setting is a different"
+            " image in each."
         ]
-        if said
+        if differences
         else []
     )
 
@@ -352,8 +374,8 @@ def _refined_in_part(runs: Sequence[Run]) -> bool:
 def _refinement(runs: Sequence[Run], partial: bool) -> list[str]:
     if not _refined_in_part(runs):
         return []
-    done = "they are used as they are" if partial else "all are taken at the settings of the suite"
-    return [f"Failure severities are refined in some of the runs only; {done}."]
+    treatment = "they are used as they are" if partial else "only the settings of the suite are used"
+    return [f"Failure severities are refined in some of the runs only; {treatment}."]
 
 
 def _options(run: Run, shift: str) -> object:
@@ -365,7 +387,7 @@ def _options(run: Run, shift: str) -> object:
     return dials[0].get("options") or {} if dials else {}
 
 
-def _spelled(value: object) -> str:
+def _as_text(value: object) -> str:
     if isinstance(value, Mapping):
         return " ".join(f"{key} {part}" for key, part in value.items() if part is not None) or "none"
     return "none" if value is None else json.dumps(value, sort_keys=True, default=str)
@@ -376,8 +398,8 @@ def _suite(run: Run) -> Mapping[str, Any]:
 
 
 def _with_source(table: pl.LazyFrame, run: Run, runs: Sequence[Run]) -> pl.LazyFrame:
-    """Tell apart the samples of two places that one reader read: the ids of two folders may be the
-    same by chance.
+    """Make source names unique if one reader read several paths, since ids in two folders may be equal by
+    chance.
     """
     spec = _suite(run).get("source")
     if not spec:
@@ -390,15 +412,15 @@ def _with_source(table: pl.LazyFrame, run: Run, runs: Sequence[Run]) -> pl.LazyF
     return table.with_columns(source=pl.when(own).then(pl.lit(spec)).otherwise("source"))
 
 
-def _kind(run: Run) -> str | None:
-    """Return an id that is equal for runs with the same samples and random draws, or None for a
-    bare table.
+def _common_id(run: Run) -> str | None:
+    """Return an id that is equal for runs with the same samples and random draws, or None for a bare
+    table.
     """
     suite = _suite(run)
     if not suite:
         return None
-    same = {key: suite.get(key) for key in ("source", "frame", "labels")}
-    return digest(json.dumps(same, sort_keys=True, default=str), suite.get("seed")).hex()
+    causes = {key: suite.get(key) for key in ("source", "frame", "labels")}
+    return digest(json.dumps(causes, sort_keys=True, default=str), suite.get("seed")).hex()
 
 
 def _ids(table: pl.LazyFrame) -> tuple[str, ...]:

@@ -1,9 +1,7 @@
-"""Estimate a run before it starts: images, passes and bytes; and from times measured on a
-machine, how long it takes.
+"""Estimate the cost of a run before it starts: images, passes and bytes, and the time from a calibration.
 
-Counts are exact, probes of a refinement apart, of which the most are counted. Times follow from a
-calibration by addition: they say what the same machine would take, and where a number of workers
-was not measured, that is said.
+Counts are exact, except for the probes of a refinement, for which the maximum is given. Times are sums of the
+times measured on one machine; if a number of workers was not measured, the speed-up is extrapolated.
 """
 
 from __future__ import annotations
@@ -27,6 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sorites.core import CLEAN, ImageU8, Model
 from sorites.core.errors import SoritesError
+from sorites.core.messages import command
 from sorites.core.table import write
 from sorites.evaluation import plan as plans
 from sorites.evaluation.images import shots
@@ -37,18 +36,16 @@ from sorites.evaluation.samples import framed_image
 from sorites.io.files import read_json, write_bytes
 from sorites.suites.suite import Suite
 
-# Samples that a calibration looks at.
+# Number of samples used by a calibration.
 SAMPLES = 16
-# The times each measurement is taken; the median counts.
+# Repetitions of each measurement; the median counts.
 ROUNDS = 3
-# Bytes of a row in large shards: a million rows of labels are about 9 MB.
+# Bytes per row in large shards: a million rows of labels take about 9 MB.
 BYTES_PER_ROW = 9.0
 
 
 class Calibration(BaseModel):
-    """Seconds of one worker, measured on one machine: for decoding a sample, for moving and for
-    showing one image.
-    """
+    """Seconds of one worker on one machine: to decode a sample, and to shift and evaluate one image."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -59,56 +56,63 @@ class Calibration(BaseModel):
     shifts: dict[str, float]
     models: dict[str, float]
     write: float = Field(ge=0)
-    """Seconds to write a row."""
+    """Seconds per written row."""
     speedup: dict[int, float]
-    """By number of workers, how many times as much they do as one."""
+    """Speed-up by number of workers."""
 
 
 @dataclass(frozen=True)
 class Costs:
-    """The estimated costs of a run of a suite."""
+    """Estimated costs of a run."""
 
     samples: int
     images: Mapping[str, int]
     """Images by shift."""
     models: tuple[str, ...]
     probes: int
-    """The most images that a refinement asks each model about."""
+    """Maximum number of images per model for a refinement."""
     rows: int
     units: int
     slice: int
 
     @property
     def passes(self) -> int:
-        """Images shown to models, all together, probes not counted."""
+        """Forward passes of all models, without probes."""
         return sum(self.images.values()) * len(self.models)
 
     def bytes(self) -> int:
-        """Return about how many bytes the table will have."""
+        """Return the approximate size of the table in bytes."""
         return round(self.rows * BYTES_PER_ROW)
 
-    def seconds(self, known: Calibration, workers: int) -> tuple[float, bool]:
-        """Return how long it takes by a calibration, and whether that number of workers was measured."""
-        for kind, names, there in (
-            ("shift", self.images, known.shifts),
-            ("model", self.models, known.models),
+    def seconds(self, calibration: Calibration, workers: int) -> tuple[float, bool]:
+        """Return the estimated time, and whether this number of workers was measured.
+
+        Raises:
+            SoritesError: The calibration lacks a shift or model.
+        """
+        for kind, names, measured in (
+            ("shift", self.images, calibration.shifts),
+            ("model", self.models, calibration.models),
         ):
-            lacks = [name for name in names if name not in there]
-            if lacks:
+            missing = [name for name in names if name not in measured]
+            if missing:
                 raise SoritesError(
-                    f"the calibration knows no {kind} {lacks[0]}. Measure it: sorites plan calibrate SUITE"
+                    f"the calibration has no {kind} {missing[0]}. Measure it:"
+                    f" {command('plan calibrate', 'SUITE')}"
                 )
-        moving = sum(count * (known.shifts[name]) for name, count in self.images.items())
-        showing = sum(sum(self.images.values()) * known.models[name] for name in self.models)
-        alone = self.samples * known.decode + moving + showing + self.rows * known.write
-        if workers in known.speedup:
-            return alone / known.speedup[workers], True
-        most = max(known.speedup)
-        return alone / (known.speedup[most] / most * workers), False
+        shift_seconds = sum(count * (calibration.shifts[name]) for name, count in self.images.items())
+        model_seconds = sum(sum(self.images.values()) * calibration.models[name] for name in self.models)
+        single_worker_seconds = (
+            self.samples * calibration.decode + shift_seconds + model_seconds + self.rows * calibration.write
+        )
+        if workers in calibration.speedup:
+            return single_worker_seconds / calibration.speedup[workers], True
+        max_workers = max(calibration.speedup)
+        return single_worker_seconds / (calibration.speedup[max_workers] / max_workers * workers), False
 
 
 def costs(suite: Suite) -> Costs:
-    """Count what a suite will take; its source is listed, and no model is loaded."""
+    """Count the images, rows and tasks of a suite; its source is listed, but no model is loaded."""
     plan = plans.make(
         suite.model_copy(update={"models": (), "scorers": (), "scorers_if_fitted": (), "fit": None})
     )
@@ -133,7 +137,7 @@ def costs(suite: Suite) -> Costs:
 
 
 def _halvings(plan: Plan, shift: str) -> int:
-    """Return how often the widest bracket between two settings of a dial is halved."""
+    """Return how often the widest gap between two settings of a shift is halved."""
     if not plan.suite.refine:
         return 0
     settings = sorted(
@@ -147,7 +151,7 @@ def _halvings(plan: Plan, shift: str) -> int:
 def calibrate(
     suite: Suite, out: Path, workers: int | None = None, say: Callable[[str], None] = lambda text: None
 ) -> Calibration:
-    """Measure what a suite's images, shifts and models take on this machine, and keep it in a file."""
+    """Measure the time of a suite's images, shifts and models on this machine, and write it to ``out``."""
     plan = plans.make(
         suite.model_copy(update={"limit": min(suite.limit or SAMPLES, SAMPLES), "fit": None, "refine": None})
     )
@@ -158,33 +162,35 @@ def calibrate(
     framed = plan.is_framed(group[0])
     models = {name: _model_seconds(model, images, framed) for name, model in plan.models.items()}
     write_seconds = _write_seconds(plan) if plan.models else 0.0
-    most = workers or os.cpu_count() or 1
-    # threads gain nothing, and processes are not measured
-    alone = any(works_alone(model) for model in plan.models.values())
-    speedup = {n: _speedup(plan, n) for n in sorted({1} if alone else {1, most})}
-    found = Calibration(
-        machine=f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()}", date=time.strftime("%Y-%m-%d"),
+    max_workers = workers or os.cpu_count() or 1
+    # threads bring no speed-up, and processes are not measured
+    single_threaded = any(works_alone(model) for model in plan.models.values())
+    speedup = {n: _speedup(plan, n) for n in sorted({1} if single_threaded else {1, max_workers})}
+    calibration = Calibration(
+        machine=f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()}",
+        date=time.strftime("%Y-%m-%d"),
         samples=len(group), decode=decode, shifts=shifts, models=models, write=write_seconds, speedup=speedup,
     )  # fmt: skip
-    write_bytes(found.model_dump_json(indent=1).encode(), out)
+    write_bytes(calibration.model_dump_json(indent=1).encode(), out)
     say(f"measured on {len(group)} samples")
-    return found
+    return calibration
 
 
 def read_calibration(path: Path) -> Calibration:
-    """Read a file that ``calibrate`` wrote."""
+    """Read a file written by ``calibrate``."""
     try:
         return Calibration.model_validate_json(json.dumps(read_json(path)))
     except (SoritesError, ValidationError) as error:
         why = str(error).splitlines()[0]
         raise SoritesError(
-            f"{path} is no calibration: {why}. Make one: sorites plan calibrate SUITE --out {path}"
+            f"{path} is not a calibration: {why}. Create one:"
+            f" {command('plan calibrate', 'SUITE', out=str(path))}"
         ) from error
 
 
-def told(found: Costs) -> dict[str, Any]:
-    """Return the counts as plain values, for JSON."""
-    return {**asdict(found), "passes": found.passes, "bytes": found.bytes()}
+def told(costs_: Costs) -> dict[str, Any]:
+    """Return the counts as plain values for JSON."""
+    return {**asdict(costs_), "passes": costs_.passes, "bytes": costs_.bytes()}
 
 
 def _seconds(do: Callable[[], object]) -> float:
@@ -197,8 +203,8 @@ def _seconds(do: Callable[[], object]) -> float:
 
 
 def _shift_seconds(plan: Plan, name: str, decode: float) -> float:
-    """Return the seconds that one image of a shift takes, decoding apart; framed clean images
-    stay in memory meanwhile.
+    """Return the seconds per image of a shift, without decoding; framed clean images stay in memory
+    meanwhile.
     """
     unit = Unit(name, 0, len(plan.groups[name]))
     list(shots(plan, unit))
@@ -210,26 +216,26 @@ def _shift_seconds(plan: Plan, name: str, decode: float) -> float:
 def _model_seconds(model: Model, images: list[ImageU8], framed: bool) -> float:
     from sorites.evaluation.runner import BATCH
 
-    some = [images[i % len(images)] for i in range(BATCH)]
-    model(some, framed)
-    return _seconds(lambda: model(some, framed)) / len(some)
+    batch = [images[i % len(images)] for i in range(BATCH)]
+    model(batch, framed)
+    return _seconds(lambda: model(batch, framed)) / len(batch)
 
 
 def _write_seconds(plan: Plan) -> float:
-    """Return the seconds to write a row of a shard."""
+    """Return the seconds to write one row of a shard."""
     name = next(iter(plan.groups))
-    found = predict(plan, shots(plan, Unit(name, 0, len(plan.groups[name]))), 8)
-    rows = next(iter(found.values())).rows
-    many = pl.concat([rows] * max(1, 4096 // max(1, rows.height)))
+    predictions = predict(plan, shots(plan, Unit(name, 0, len(plan.groups[name]))), 8)
+    rows = next(iter(predictions.values())).rows
+    repeated = pl.concat([rows] * max(1, 4096 // max(1, rows.height)))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "a.parquet"
-        return _seconds(lambda: write(many, path)) / many.height
+        return _seconds(lambda: write(repeated, path)) / repeated.height
 
 
 def _speedup(plan: Plan, workers: int) -> float:
-    """Return how much more threads do together than one alone, on units of the last shift as a run does them.
+    """Return the speed-up of several threads over one, on tasks of the last shift.
 
-    A model may use several cores for one caller already: then threads gain less than their number.
+    A model may already use several cores for one caller; then the speed-up is smaller.
     """
     from sorites.evaluation.runner import BATCH
 
@@ -249,53 +255,53 @@ def _speedup(plan: Plan, workers: int) -> float:
     return max(1.0, alone / together)
 
 
-# Say in words what every model of a run does to an image before it looks at it, and whether images
-# have labels.
+# Descriptions of a plan.
 
 
-# The most images among which one with a label is looked for.
-LOOKED = 100_000
+# Number of images among which a labelled one is searched.
+MAX_IMAGES_SEARCHED = 100_000
 
 
 def input_lines(plan: Plan) -> list[str]:
-    """Return a line for each model: how it scales, crops and normalises an image."""
+    """Return a line per model that says how it scales, crops and normalises an image."""
     framed = plan.suite.frame is not None
     return [f"{name} sees {input_words(model.input, framed)}" for name, model in plan.models.items()]
 
 
 def note_unlabelled(plan: Plan) -> str:
-    """Say that no image has a label or ground-truth boxes; no words where one has, which is looked for
-    among the first.
-    """
-    samples = itertools.islice((sample for group in plan.groups.values() for sample in group), LOOKED)
+    """Return a notice if none of the first images has a label or ground-truth boxes, else an empty text."""
+    samples = itertools.islice(
+        (sample for group in plan.groups.values() for sample in group), MAX_IMAGES_SEARCHED
+    )
     if any(
         sample.label is not None or sample.accept or sample.ground_truth is not None for sample in samples
     ):
         return ""
     return (
-        f"no image of {plan.suite.source} has a label that the run knows, so that no answer can be right or"
-        " wrong"
+        f"no image of {plan.suite.source} has a label, so predictions cannot be judged as correct or"
+        " misclassified"
     )
 
 
-def input_words(told: Mapping[str, Any], framed: bool = False) -> str:
-    """Say in one line what a model's input is; a framed image is only scaled, never cropped."""
-    if not told:
-        return "images as they are; what it does with them is its own"
-    tall, wide = told["size"]
-    scaled = "the frame scaled" if framed else _cropped(told)
+def input_words(preprocessing: Mapping[str, Any], framed: bool = False) -> str:
+    """Describe a model's preprocessing in one line; a framed image is only scaled, never cropped."""
+    if not preprocessing:
+        return "images as they are; its preprocessing is unknown"
+    height, width = preprocessing["size"]
+    scaled = "the frame scaled" if framed else _cropped(preprocessing)
     return (
-        f"{wide} x {tall} px: {scaled} ({told['filter']}); mean {_numbers(told['mean'])}, std"
-        f" {_numbers(told['std'])}"
+        f"{width} x {height} px: {scaled} ({preprocessing['filter']}); mean"
+        f" {_numbers(preprocessing['mean'])}, std"
+        f" {_numbers(preprocessing['std'])}"
     )
 
 
-def _cropped(told: Mapping[str, Any]) -> str:
-    sides = sorted({math.floor(side / told["crop_pct"]) for side in told["size"]})
+def _cropped(preprocessing: Mapping[str, Any]) -> str:
+    sides = sorted({math.floor(side / preprocessing["crop_pct"]) for side in preprocessing["size"]})
     to = " and ".join(map(str, sides))
-    if told["mode"] == "squash":
-        return f"both sides scaled to {to} and the middle cut out"
-    return f"the shorter side scaled to {to} and the middle cut out"
+    if preprocessing["mode"] == "squash":
+        return f"both sides scaled to {to} and the centre cropped"
+    return f"the shorter side scaled to {to} and the centre cropped"
 
 
 def _numbers(values: Any) -> str:

@@ -1,8 +1,7 @@
-"""The explanations that a run folder keeps: which images flipped, and where each model looked.
+"""Explanations in a run folder: which images flipped, and where each model looked.
 
-``explanations/explanations.json`` lists the changes; each side of a change has three images
-beside it: what the model saw, Grad-CAM laid over it, and guided Grad-CAM. Whoever makes
-explanations writes them here, and the report reads them.
+``explanations/explanations.json`` lists the flips. Each side of a flip has three images: the model's input, a
+Grad-CAM overlay, and guided Grad-CAM. The ``explain`` verb writes them, and the report reads them.
 """
 
 from __future__ import annotations
@@ -20,19 +19,18 @@ from pydantic import ValidationError
 
 from sorites.core import ImageU8
 from sorites.core.errors import Damaged, SoritesError
+from sorites.core.messages import command
 from sorites.io.files import read_json, write_bytes
 from sorites.suites.suite import Strict
 
 ROOM, LIST = "explanations", "explanations.json"
 Kind = Literal["seen", "cam", "guided"]
 KINDS: tuple[Kind, ...] = ("seen", "cam", "guided")
-AGAIN = "Delete it and type the command again: sorites explain RUN"
+REMEDY = f"Delete it and type: {command('explain', 'RUN')}"
 
 
 class Side(Strict):
-    """One image as one model judged it, with the class that is explained (a label of the run) and
-    the layer looked at.
-    """
+    """One image and model, with the explained class (a label of the run) and the layer used."""
 
     file: str
     image_id: str
@@ -47,13 +45,11 @@ class Side(Strict):
     target: int
     layer: str
     empty: bool = False
-    """True where nothing in the layer speaks for the class: Grad-CAM is zero everywhere."""
+    """True if Grad-CAM is zero everywhere."""
 
 
 class Change(Strict):
-    """An image that flipped: between two models, or for one model between its clean image
-    and a shifted one.
-    """
+    """A flip: between two models, or for one model between a clean image and a shifted one."""
 
     between: Literal["models", "settings"]
     sample_id: str
@@ -62,53 +58,59 @@ class Change(Strict):
 
     @property
     def key(self) -> tuple[tuple[str, str], ...]:
-        """Return what is compared: an image and a model for each side, whichever explanation is
-        drawn of them.
-        """
+        """The compared pairs of image and model, whichever class is explained."""
         return tuple((side.image_id, side.model) for side in self.sides)
 
 
 def image_file(folder: Path, file: str, kind: Kind) -> Path:
-    """Return where an image of a side lies."""
+    """Return the path of an image of a side."""
     return folder / ROOM / f"{file}-{kind}.webp"
 
 
 def write_image(image: ImageU8, path: Path) -> None:
-    """Write an image of an explanation whole or not at all."""
-    held = io.BytesIO()
-    Pillow.fromarray(image).save(held, "WEBP", quality=90, method=4)
-    write_bytes(held.getvalue(), path)
+    """Write an image of an explanation atomically."""
+    buffer = io.BytesIO()
+    Pillow.fromarray(image).save(buffer, "WEBP", quality=90, method=4)
+    write_bytes(buffer.getvalue(), path)
 
 
 def read_image(path: Path) -> ImageU8:
-    """Read an image of an explanation; one that is damaged is an error that names it."""
+    """Read an image of an explanation.
+
+    Raises:
+        Damaged: It cannot be read.
+    """
     try:
-        with Pillow.open(path, formats=["WEBP"]) as held:
-            return np.asarray(held.convert("RGB"))
+        with Pillow.open(path, formats=["WEBP"]) as image:
+            return np.asarray(image.convert("RGB"))
     except (OSError, ValueError, SyntaxError, Pillow.DecompressionBombError) as error:
-        raise Damaged(path, error, AGAIN) from error
+        raise Damaged(path, error, REMEDY) from error
 
 
 def read_list(path: Path) -> tuple[Change, ...]:
-    """Read the list of changes; one that is damaged is an error that names it."""
+    """Read the list of flips.
+
+    Raises:
+        Damaged: It cannot be read.
+    """
     try:
-        held = read_json(path)
-        if not isinstance(held, dict) or not isinstance(held.get("changes"), list):
-            raise SoritesError("it is not what Sorites writes")
-        return tuple(Change.model_validate(change) for change in held["changes"])
+        content = read_json(path)
+        if not isinstance(content, dict) or not isinstance(content.get("changes"), list):
+            raise SoritesError("it has an unknown format")
+        return tuple(Change.model_validate(change) for change in content["changes"])
     except (SoritesError, ValidationError) as error:
-        raise Damaged(path, str(error).split("\n")[0], AGAIN) from error
+        raise Damaged(path, str(error).split("\n")[0], REMEDY) from error
 
 
 @dataclass(frozen=True)
 class Explanations:
-    """The explanations of a run folder as the report reads them."""
+    """The explanations of a run folder, for the report."""
 
     folder: Path
     changes: tuple[Change, ...]
 
     def image(self, side: Side, kind: Kind) -> ImageU8 | None:
-        """Return an image of a side, or None where it is not there or damaged."""
+        """Return an image of a side, or None if it is missing or damaged."""
         try:
             return read_image(image_file(self.folder, side.file, kind))
         except SoritesError:
@@ -116,15 +118,15 @@ class Explanations:
 
 
 def read_changes(folder: Path) -> tuple[Change, ...]:
-    """Return the changes that a run folder keeps; none where nothing was explained."""
+    """Return the flips listed in a run folder."""
     path = folder / ROOM / LIST
     return read_list(path) if path.exists() else ()
 
 
 def write_changes(folder: Path, changes: Sequence[Change]) -> None:
-    """Write the list of changes, and delete the images that no side of it needs."""
-    held = {"changes": [change.model_dump(mode="json") for change in changes]}
-    write_bytes(json.dumps(held, indent=1).encode(), folder / ROOM / LIST)
+    """Write the list of flips and delete images that it does not need."""
+    content = {"changes": [change.model_dump(mode="json") for change in changes]}
+    write_bytes(json.dumps(content, indent=1).encode(), folder / ROOM / LIST)
     needed = {
         image_file(folder, side.file, kind).name
         for change in changes

@@ -1,4 +1,4 @@
-"""The images of a unit, made one sample at a time: an image, or the reason why there is none."""
+"""Make the images of a plan, one sample at a time: an image, or the reason why there is none."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sorites.evaluation.samples import GroundTruth, framed_sample, laid_frame
 
 @dataclass(frozen=True)
 class Shot:
-    """One image: its sample, shift and setting, and its image or the reason why there is none."""
+    """An image to evaluate: its sample, shift and setting, and its pixels or an error."""
 
     sample: Sample
     shift: str
@@ -28,15 +28,13 @@ class Shot:
     error: str | None = None
     probe: bool = False
     chosen_params: Mapping[str, Any] = field(default_factory=dict)
-    """The params that the shift chose for this image; they are kept with its params but were not
-    asked for.
-    """
+    """Params that the shift chose for this image; stored with its params, but not part of the request."""
     ground_truth: GroundTruth = None
-    """The ground-truth boxes in pixels of the image."""
+    """Ground-truth boxes in pixels of the image."""
 
 
 def shots(plan: Plan, unit: Unit) -> Iterator[Shot]:
-    """Yield the images of a grid unit."""
+    """Yield the images of a slice of one shift."""
     for sample in plan.groups[unit.shift][unit.start : unit.stop]:
         leave_if_asked()
         if unit.shift in plan.shifts:
@@ -46,7 +44,7 @@ def shots(plan: Plan, unit: Unit) -> Iterator[Shot]:
 
 
 def captured(plan: Plan, sample: Sample) -> Shot:
-    """Return the image as the source has it, framed."""
+    """Return an image as the source has it, framed."""
     shot = Shot(sample, sample.shift, sample.setting, ground_truth=_ground_truth_in_file(plan, sample))
     try:
         if sample.shift == CLEAN:
@@ -67,16 +65,21 @@ def turned(
     A failure becomes the error of every image that it prevents.
     """
     shift = plan.shifts[name]
-    known = _ground_truth_in_file(plan, sample)
+    boxes_in_file = _ground_truth_in_file(plan, sample)
     left = [
-        Shot(sample, name, shift.setting(setting), probe=probe, ground_truth=known) for setting in settings
+        Shot(sample, name, shift.setting(setting), probe=probe, ground_truth=boxes_in_file)
+        for setting in settings
     ]
     try:
         if sample.ground_truth and shift.moves_objects:
             raise SoritesError(
-                f"{name} moves objects, and ground-truth boxes cannot follow it: leave it out, or the boxes"
+                f"{name} changes geometry, so ground-truth boxes would be wrong. Drop the shift, or use a"
+                " source"
+                " without boxes."
             )
-        for image, chosen in (_given if name in plan.own else _made)(plan, sample, shift, settings):
+        for image, chosen in (_dial_images if name in plan.own else _shifted_images)(
+            plan, sample, shift, settings
+        ):
             leave_if_asked()
             shot = replace(
                 left.pop(0),
@@ -89,23 +92,21 @@ def turned(
         yield from (replace(shot, error=reason(error, name)) for shot in left)
 
 
-def _made(
+def _shifted_images(
     plan: Plan, sample: Sample, shift: Shift, settings: Sequence[SettingValue]
 ) -> Iterator[tuple[ImageU8, Mapping[str, Any]]]:
-    """Yield the images that a shift makes of the framed clean one, each with the params that it chose."""
+    """Yield the images that a shift makes of the framed clean image, with the params that it chose."""
     image, rng = core.to_float(plan.framed(sample.id)), rng_for(plan.suite.seed, sample.id, shift.name)
     for setting, (moved, chosen) in zip(
         settings, shift.sweep_with_chosen_params(image, settings, rng), strict=True
     ):
-        yield _rounded(moved, shift.name, setting), chosen
+        yield _to_uint8(moved, shift.name, setting), chosen
 
 
-def _given(
+def _dial_images(
     plan: Plan, sample: Sample, shift: Shift, settings: Sequence[SettingValue]
 ) -> Iterator[tuple[ImageU8, Mapping[str, Any]]]:
-    """Yield the images of a dial of the sample's own: each stands where a decoded file would, and
-    is framed as one.
-    """
+    """Yield the images of a sample's own dial, framed like a decoded file."""
     dial, frame = sample.dial(shift.name), laid_frame(plan.suite, sample)
     if dial is None:
         raise SoritesError(f"{sample.id} has no dial {shift.name}")
@@ -123,34 +124,34 @@ def _given(
             and image.ndim == 3
             and image.shape[2] == 3
         ):
-            came = (
+            actual = (
                 "none"
                 if image is None
                 else f"{getattr(image, 'dtype', type(image).__name__)} {np.shape(image)}"
             )
             raise SoritesError(
-                f"{shift.name}: wanted an image at {setting}, H x W x 3 floats from 0 to 1, got {came}"
+                f"{shift.name}: expected an image at {setting}, H x W x 3 floats from 0 to 1, got {actual}"
             )
-        image_u8 = _rounded(image, shift.name, setting)
+        image_u8 = _to_uint8(image, shift.name, setting)
         yield image_u8 if frame is None else core.read_only(frame(image_u8)), {}
 
 
-def _rounded(image: ImageF32, name: str, setting: SettingValue) -> ImageU8:
+def _to_uint8(image: ImageF32, name: str, setting: SettingValue) -> ImageU8:
     if not np.isfinite(image.sum()):
-        raise SoritesError(f"{name} gave pixels that are not finite at {setting}")
+        raise SoritesError(f"{name} returned pixels that are not finite at {setting}")
     return core.read_only(core.to_uint8(image))
 
 
 def _ground_truth_in_file(plan: Plan, sample: Sample) -> GroundTruth:
-    """Return the ground-truth boxes of an image that may not be readable: where a frame would move them,
-    nothing is known of them.
+    """Return the ground-truth boxes for an image that may be unreadable; unknown if a frame would move
+    them.
     """
     return sample.ground_truth if laid_frame(plan.suite, sample) is None else None
 
 
 def reason(error: Exception | SystemExit, doing: str) -> str:
-    """Return an error as a row keeps it, in UTF-8: our own in their words, others with their kind
-    and what was being done.
+    """Return an error as text for the table, in UTF-8; errors that are not ours get their class and what was
+    being done.
     """
     if isinstance(error, SystemExit):
         return f"{doing}: {left_by_exit(error)}"
@@ -159,30 +160,26 @@ def reason(error: Exception | SystemExit, doing: str) -> str:
     )
 
 
-# Images that cannot be read and are therefore left out: counted, with the reason of the first, so that
-# it can be said.
-
-
 @dataclass
 class LeftOut:
-    """The number of images of a kind that were left out, and why the first was."""
+    """Counts unreadable images and keeps the reason of the first."""
 
     kind: str = "images"
     count: int = 0
     first: str = ""
 
     def add(self, what: str, why: str) -> None:
-        """Count one more."""
+        """Count one image."""
         self.count += 1
         self.first = self.first or f"{what}: {why}"
 
     def join(self, count: int, first: str) -> None:
-        """Count those that were left out elsewhere as well."""
+        """Add the count of another process."""
         self.count += count
         self.first = self.first or first
 
     def say(self) -> str:
-        """Return one sentence about them; empty where there are none."""
+        """Return one sentence about them; empty if there are none."""
         return (
             f"{self.count} {self.kind} could not be read and are left out; the first, {self.first}"
             if self.count
@@ -191,7 +188,7 @@ class LeftOut:
 
 
 def readable(samples: Iterable[Sample], left: LeftOut) -> Iterator[tuple[Sample, ImageU8]]:
-    """Yield the samples that can be read with their images; the others are counted."""
+    """Yield the samples that can be read with their images; count the others in ``left``."""
     for sample in samples:
         try:
             image = sample.load()

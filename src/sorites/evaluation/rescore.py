@@ -1,8 +1,7 @@
-"""Scorers added to a finished run: their rows come from the logits and features it kept, and no
-model looks again.
+"""Add scorers to a finished run from its stored logits and features, without evaluating models again.
 
-The rows are those that the run itself would have written, images that refine a failure severity apart:
-no features are kept of those.
+The rows equal those that the run itself would have written, except for probes of a refinement, whose features
+are not stored.
 """
 
 from __future__ import annotations
@@ -17,10 +16,11 @@ import polars as pl
 from sorites import core
 from sorites.core import Outputs, Scorer
 from sorites.core.errors import SoritesError
+from sorites.core.messages import option
 from sorites.core.table import write
 from sorites.evaluation import fit
 from sorites.evaluation.engines import ENGINES, Engine
-from sorites.evaluation.fit import Told
+from sorites.evaluation.fit import SearchResult
 from sorites.evaluation.plan import Unit
 from sorites.evaluation.predict import INSIDE, WORDS, Scored, score_rows, scored, whole
 from sorites.evaluation.reopen import plan_of, suite_of
@@ -32,8 +32,8 @@ from sorites.evaluation.unfinished import unfinished
 from sorites.io.files import locked, write_bytes
 from sorites.io.stores import place
 
-KEEP = "type the run's command again with --keep-features"
-# Model to the grid units whose shard is there.
+REPEAT_WITH_FEATURES = f"repeat the run with {option('keep_features')}"
+# Slices by model whose shard exists.
 Units = Mapping[str, Sequence[Unit]]
 
 
@@ -44,41 +44,58 @@ def score(
     engine: str | Engine = "local",
     workers: int | None = None,
 ) -> dict[str, int]:
-    """Add the ``ood`` rows of scorers to a run folder; return how many rows each brought, 0 where
-    all were there.
+    """Add the rows of scorers to a run folder.
 
-    All are fitted before the first row is written: where one cannot be, nothing is added.
+    All scorers are fitted before the first row is written; if one cannot be fitted, nothing is added.
+
+    Args:
+        run: A finished run folder.
+        scorers: Scorers such as ``"energy"`` or ``"knn(k=10)"``.
+        engine: Name of an engine, or an engine.
+        workers: Number of workers; default: that of the engine.
+
+    Returns:
+        The number of rows added by each scorer; 0 if all existed.
+
+    Raises:
+        SoritesError: The run is unfinished, or lacks what a scorer needs.
     """
     folder, start = place(run), ENGINES.get(engine) if isinstance(engine, str) else engine
     info = read_info(folder)
-    names = list(
-        dict.fromkeys(core.scorer_name(spec) for spec in ([scorers] if isinstance(scorers, str) else scorers))
-    )
+    specs = [scorers] if isinstance(scorers, str) else scorers
+    names = list(dict.fromkeys(map(core.scorer_name, specs)))
     added = dict.fromkeys(names, 0)
-    if (left := unfinished(folder)) is not None:
-        raise SoritesError(f"{left.found()} Type the run's command again to finish it, then score.")
+    if (incomplete := unfinished(folder)) is not None:
+        raise SoritesError(f"{incomplete.found()} Repeat the run to finish it, then add scores.")
     with locked(folder):
         expand(folder)
         units = _units(folder, info["models"])
         new = [name for name in names if name not in info["suite"]["scorers"]]
         for name in new:
             _refuse(folder, name, core.scorer(name), units)
-        present = shards.Present(folder)
-        todo = {
-            (name, model): [
-                unit for unit in some if shards.score_shard(folder, unit, model, name) not in present
-            ]
-            for name in new
-            for model, some in units.items()
-        }
-        ready = {(name, model): _ready(folder, name, model) for (name, model), some in todo.items() if some}
-        _record_searches(folder, {key: told for key, (_, told) in ready.items() if told is not None})
+        missing = _missing_scores(folder, new, units)
+        ready = {(name, model): _ready(folder, name, model) for name, model in missing}
+        _record_searches(folder, {key: search for key, (_, search) in ready.items() if search is not None})
         for (name, model), (scorer, _) in ready.items():
             work = functools.partial(score_unit, folder, name, scorer, model)
-            added[name] += sum(rows for _, rows in start(todo[name, model], work, workers or start.cores()))
+            results = start(missing[name, model], work, workers or start.cores())
+            added[name] += sum(rows for _, rows in results)
         for name in new:
             _record(folder, name)
     return added
+
+
+def _missing_scores(folder: Path, scorers: Sequence[str], units: Units) -> dict[tuple[str, str], list[Unit]]:
+    """Return the slices without scores by scorer and model."""
+    present = shards.Present(folder)
+    missing = {
+        (name, model): [
+            unit for unit in slices if shards.score_shard(folder, unit, model, name) not in present
+        ]
+        for name in scorers
+        for model, slices in units.items()
+    }
+    return {key: slices for key, slices in missing.items() if slices}
 
 
 def _units(folder: Path, models: Sequence[str]) -> dict[str, list[Unit]]:
@@ -89,63 +106,62 @@ def _units(folder: Path, models: Sequence[str]) -> dict[str, list[Unit]]:
 
 
 def _refuse(folder: Path, name: str, scorer: Scorer, units: Units) -> None:
-    """Raise an error before any row is written where kept features cannot answer."""
+    """Raise a ``SoritesError`` if the stored outputs lack what the scorer needs."""
     if scorer.needs & INSIDE:
         what = WORDS[min(scorer.needs & INSIDE)]
         raise SoritesError(
-            f"{name} needs {what}, which kept features do not hold. Run the suite again with --scorer"
-            f" {name!r}."
+            f"{name} needs {what}, which stored features do not contain. Run the suite again with"
+            f" {option('scorer', name)}."
         )
     present = shards.Present(folder, ("features",))
-    every = [shards.features(folder, unit, model) for model, some in units.items() for unit in some]
-    missing = [path for path in every if path not in present]
-    if missing or not every:
+    paths = [shards.features(folder, unit, model) for model, slices in units.items() for unit in slices]
+    missing = [path for path in paths if path not in present]
+    if missing or not paths:
         raise SoritesError(
-            f"{folder} kept the features of {len(every) - len(missing)} of {len(every)} shards: {KEEP}"
+            f"{folder} has the features of {len(paths) - len(missing)} of {len(paths)} shards:"
+            f" {REPEAT_WITH_FEATURES}"
         )
     for model in units:
         if "training" in scorer.needs and not fit.kept_slices(folder, model):
             raise SoritesError(
-                f"{name} must be fitted on training images, and {folder} holds none for {model}: "
-                "run the suite with --fit SOURCE and --keep-features"
+                f"{name} must be fitted on training images, but {folder} has none for {model}:"
+                f" run the suite with {option('fit', 'SOURCE')} and {option('keep_features')}"
             )
         if "head" in scorer.needs and read_head(folder, model) is None:
-            raise SoritesError(f"{name} needs {WORDS['head']}, and {folder} holds none of {model}")
+            raise SoritesError(f"{name} needs {WORDS['head']}, but {folder} has none of {model}")
 
 
-def _ready(folder: Path, name: str, model: str) -> tuple[Scorer, Told | None]:
-    """The scorer for one model, fitted and its parameters searched where it is to be, and what the
-    search found.
-    """
+def _ready(folder: Path, name: str, model: str) -> tuple[Scorer, SearchResult | None]:
+    """Return the fitted scorer for one model, and the result of its parameter search, if any."""
     fits = fit.Fits(folder, model, read_head(folder, model), suite_of(read_info(folder)).fit)
-    scorer, told = fits.scorer(name, core.scorer(name))
+    scorer, search = fits.scorer(name, core.scorer(name))
     if isinstance(scorer, fit.Refused):
         raise SoritesError(f"{model}: {scorer.note}")
-    return scorer, told
+    return scorer, search
 
 
-def _record_searches(folder: Path, found: Mapping[tuple[str, str], Told]) -> None:
-    """Keep what searches found beside those of the run itself."""
-    told = fit.read_record(folder)
-    for (name, model), search in found.items():
-        told.setdefault(model, {}).setdefault("search", {})[name] = search
-    if found:
-        write_bytes(json.dumps(told, indent=1).encode(), folder / fit.RECORD)
+def _record_searches(folder: Path, searches: Mapping[tuple[str, str], SearchResult]) -> None:
+    """Add the results of searches to those of the run."""
+    record = fit.read_record(folder)
+    for (name, model), search in searches.items():
+        record.setdefault(model, {}).setdefault("search", {})[name] = search
+    if searches:
+        write_bytes(json.dumps(record, indent=1).encode(), folder / fit.RECORD)
 
 
 def score_unit(folder: Path, name: str, scorer: Scorer, model: str, unit: Unit) -> int:
-    """A unit of work: score the kept outputs of a grid unit and write their rows; return how many."""
+    """Score the stored outputs of a slice and write their rows; return how many."""
     shard = shards.read_shard(shards.shard(folder, unit, model))
     labels = shard.filter(pl.col("output") == "label")
-    found = _scores(shards.features(folder, unit, model), name, scorer)
-    lost: Scored = (None, "its features were not kept")
-    rows = whole(score_rows(labels, name, [found.get(image, lost) for image in labels["image_id"]]))
+    scores = _scores(shards.features(folder, unit, model), name, scorer)
+    no_features: Scored = (None, "its features were not stored")
+    rows = whole(score_rows(labels, name, [scores.get(image, no_features) for image in labels["image_id"]]))
     write(rows, shards.score_shard(folder, unit, model, name))
     return rows.height
 
 
 def _scores(features: Path, name: str, scorer: Scorer) -> dict[str, Scored]:
-    """Map each image to its OOD score, or to none and why."""
+    """Return the OOD score, or None and an error, of each image."""
     about, parts = read_tensors(features, ("image_id",), ("logits", "features"))
     return dict(
         zip(
@@ -158,6 +174,6 @@ def _scores(features: Path, name: str, scorer: Scorer) -> dict[str, Scored]:
 
 def _record(folder: Path, name: str) -> None:
     info = read_info(folder)
-    known = info.get("scored", [])
-    if name not in known:
-        write_info(folder, {**info, "scored": [*known, name]})
+    added = info.get("scored", [])
+    if name not in added:
+        write_info(folder, {**info, "scored": [*added, name]})

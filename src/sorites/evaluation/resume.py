@@ -1,8 +1,7 @@
-"""Work of a run folder that has to be done again: units with images that changed, and units with
-errors that may be gone.
+"""Resume a run folder: detect changed images, redo them and failed images, and refuse incompatible runs.
 
-Shards are never written over: they are set aside in ``replaced/``, and a unit without its shards is
-done like any other.
+Shards are never overwritten: they are moved to ``replaced/``, and a slice without shards is evaluated like
+any other.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ import polars as pl
 
 from sorites.core import CLEAN, Sample
 from sorites.core.errors import SoritesError
+from sorites.core.messages import option
 from sorites.core.packed import PackedSamples
 from sorites.core.table import read_file, scan, write
 from sorites.evaluation import explanations
@@ -28,160 +28,161 @@ from sorites.evaluation.storage import shards
 from sorites.evaluation.storage.contents import COLUMNS, changed, contents, guarded
 from sorites.io.files import at_hand, write_bytes
 
-# The folder of a run for files that others took the place of.
+# Subfolder of a run for replaced files.
 REPLACED = "replaced"
-# Shards by name, with the images that were errors in them and were tried again.
+# File with the failed images by shard that were already retried.
 RETRIED = "retried.json"
-# Facts whose levels follow from all images together.
-TOGETHER_ONLY = ("distance", "degrees")
-# Facts that a source brings with its list, whatever its images show; they are written with every
-# run.
-LISTED = "published_levels"
+# Facts whose levels depend on all images together.
+JOINT_FACTS = ("distance", "degrees")
+# Facts from the source's list, which do not depend on pixels; written with every run.
+PUBLISHED_LEVELS = "published_levels"
 
-# Shards that are looked into at once.
-TOGETHER = 256
+# Number of shards scanned at once.
+SHARDS_PER_SCAN = 256
 
-# A unit and a model.
+# A slice and a model.
 Shard = tuple[Unit, str]
 
 
 def redo_changed(folder: Path, plan: Plan, changed: Collection[Sample]) -> list[str]:
-    """Set aside what was made of samples that have changed since; return the names of facts and
-    other findings that went too.
+    """Move everything made from changed samples to ``replaced/``; return the names of facts and explanations
+    that were removed.
     """
-    marked = {_key(sample) for sample in changed}
-    ids = {sample_id for sample_id, *_ in marked}
+    changed_keys = {_key(sample) for sample in changed}
+    ids = {sample_id for sample_id, *_ in changed_keys}
     units = [
         unit
         for unit in plan.units()
         if any(
-            _key(sample) in marked
+            _key(sample) in changed_keys
             for sample in plan.groups[unit.shift][unit.start : unit.stop]
             if sample.id in ids
         )
     ]
-    tried = _read_retried(folder)
+    retried = _read_retried(folder)
     for unit, model in (
-        done := _with_probes(plan, {(unit, model) for unit in units for model in plan.models})
+        affected := _with_probes(plan, {(unit, model) for unit in units for model in plan.models})
     ):
-        tried.pop(shards.stem(unit, model), None)
-    _write_retried(folder, tried)
+        retried.pop(shards.stem(unit, model), None)
+    _write_retried(folder, retried)
     images = _images(plan, ids)
-    gone = [*_without_facts(folder, images), *_without_explanations(folder, images)]
-    _set_aside(folder, done)
+    removed = [*_without_facts(folder, images), *_without_explanations(folder, images)]
+    _move_shards(folder, affected)
     _forget_encoded(folder, units)
-    return gone
+    return removed
 
 
 def _key(sample: Sample) -> tuple[str, str, str]:
-    """Return what tells a sample of a plan from all others."""
+    """Return the unique key of a sample."""
     return sample.id, sample.shift, sample.setting.canonical
 
 
 def redo_errors(folder: Path, plan: Plan) -> None:
-    """Set aside the shards with errors that were not tried again yet, so that they are, once.
+    """Move shards with errors that were not retried yet to ``replaced/``, so that they are retried once.
 
-    An image that cannot be decoded now for the same reason as then is left as it is.
+    An image that still cannot be decoded for the same reason is left as it is.
     """
     places = {
         shards.shard(folder, unit, model): (unit, model)
         for unit in (*plan.units(), *plan.probes())
         for model in plan.models
     }
-    tried, found = _read_retried(folder), set[Shard]()
+    retried, affected = _read_retried(folder), set[Shard]()
     undecodable = _Undecodable(plan)
     for path, rows in _errors(folder, places):
         unit, model = places[path]
-        open_ones = {image for image, sample, error in rows if not undecodable.so(sample, unit.shift, error)}
-        if open_ones - set(tried.get(path.stem, ())):
-            tried[path.stem] = sorted(open_ones)
-            found.add((unit, model))
-    if found:
-        _write_retried(folder, tried)
-        _set_aside(folder, _with_probes(plan, found))
+        retryable = {image for image, sample, error in rows if not undecodable.so(sample, unit.shift, error)}
+        if retryable - set(retried.get(path.stem, ())):
+            retried[path.stem] = sorted(retryable)
+            affected.add((unit, model))
+    if affected:
+        _write_retried(folder, retried)
+        _move_shards(folder, _with_probes(plan, affected))
 
 
 def kept_features_before(folder: Path) -> bool:
-    """Return whether features were set aside, so that those of the work done again are kept as well."""
+    """Return whether features were moved to ``replaced/``, so that they must be stored again."""
     return any((folder / REPLACED / "features").glob("*.safetensors"))
 
 
 class _Undecodable:
-    """The reasons why images cannot be decoded now, each image tried once."""
+    """Finds out why images cannot be decoded now; each image is tried once."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan, self._why = plan, dict[tuple[str, str], Exception | None]()
 
     def so(self, sample_id: str, shift: str, error: str) -> bool:
-        """Return whether ``error`` is why the image cannot be decoded."""
-        made = shift in self.plan.shifts or shift == CLEAN
-        why = self._tried(sample_id, CLEAN if made else shift)
-        return why is not None and error in (reason(why, "reading the image"), reason(why, shift))
+        """Return whether ``error`` is the reason why the image cannot be decoded now."""
+        uses_clean = shift in self.plan.shifts or shift == CLEAN
+        current = self._decoding_error(sample_id, CLEAN if uses_clean else shift)
+        return current is not None and error in (reason(current, "reading the image"), reason(current, shift))
 
-    def _tried(self, sample_id: str, shift: str) -> Exception | None:
+    def _decoding_error(self, sample_id: str, shift: str) -> Exception | None:
         key = sample_id, shift
         if key not in self._why:
             self._why[key] = None
             for sample in self.plan.groups[shift].called(sample_id):
                 try:
                     framed_image(self.plan.suite, sample)
-                except Exception as error:  # a source of the user's raises whatever it likes
+                except Exception as error:  # sources of users may raise anything
                     self._why[key] = error
         return self._why[key]
 
 
 # An image, its sample, and its error.
-Found = tuple[str, str, str]
+ImageError = tuple[str, str, str]
 
 
-def _errors(folder: Path, places: Collection[Path]) -> Iterator[tuple[Path, list[Found]]]:
-    """Yield the shards that hold errors, with these."""
+def _errors(folder: Path, places: Collection[Path]) -> Iterator[tuple[Path, list[ImageError]]]:
+    """Yield the shards that contain errors, with these."""
     present = shards.Present(folder)
-    there = [path for path in places if path in present]
-    for some in (there[start : start + TOGETHER] for start in range(0, len(there), TOGETHER)):
-        yield from _errors_of(some)
+    existing = [path for path in places if path in present]
+    for chunk in (
+        existing[start : start + SHARDS_PER_SCAN] for start in range(0, len(existing), SHARDS_PER_SCAN)
+    ):
+        yield from _errors_of(chunk)
 
 
-def _errors_of(paths: list[Path]) -> Iterator[tuple[Path, list[Found]]]:
-    """Look into some shards together; if one of them cannot be read, which others say, into each alone."""
-    here = dict(zip(map(str, at_hand(paths)), paths, strict=True))
+def _errors_of(paths: list[Path]) -> Iterator[tuple[Path, list[ImageError]]]:
+    """Scan shards together; if one cannot be read, scan each alone and skip unreadable ones."""
+    original_path = dict(zip(map(str, at_hand(paths)), paths, strict=True))
     try:
         scanned = scan(paths, include_file_paths="path").filter(pl.col("error").is_not_null())
         rows = scanned.select("path", "image_id", "sample_id", "error").unique(maintain_order=True).collect()
     except (OSError, pl.exceptions.PolarsError):
-        yield from (found for path in paths if len(paths) > 1 for found in _errors_of([path]))
+        yield from (errors for path in paths if len(paths) > 1 for errors in _errors_of([path]))
         return
     for (path,), part in rows.group_by("path", maintain_order=True):
-        yield here[str(path)], part.drop("path").rows()
+        yield original_path[str(path)], part.drop("path").rows()
 
 
-def _with_probes(plan: Plan, found: Iterable[Shard]) -> list[Shard]:
-    """Add the probes that start from units: those of a clean unit are all that look at its samples."""
-    every, after = dict.fromkeys(found), dict[Unit, list[Unit]]()
+def _with_probes(plan: Plan, affected: Iterable[Shard]) -> list[Shard]:
+    """Add the probe slices that depend on the given slices; all probes of its samples depend on a clean
+    slice.
+    """
+    all_shards, dependants = dict.fromkeys(affected), dict[Unit, list[Unit]]()
     for probe in plan.probes():
         for start in (*plan.clean_units(probe), replace(probe, probe=False)):
-            after.setdefault(start, []).append(probe)
-    for unit, model in list(every):
-        every |= dict.fromkeys((probe, model) for probe in after.get(unit, ()))
-    return list(every)
+            dependants.setdefault(start, []).append(probe)
+    for unit, model in list(all_shards):
+        all_shards |= dict.fromkeys((probe, model) for probe in dependants.get(unit, ()))
+    return list(all_shards)
 
 
-def _set_aside(folder: Path, found: Iterable[Shard]) -> None:
-    """Move the shards, the kept features, and the rows of scorers that were added later."""
+def _move_shards(folder: Path, affected: Iterable[Shard]) -> None:
+    """Move shards, stored features, and rows of scorers that were added later."""
     scored: dict[str, list[Path]] = {}
     for path in sorted((folder / "predictions").glob("*--*--*.parquet")):
         scored.setdefault(path.stem.rpartition("--")[0], []).append(path)
-    for unit, model in found:
+    for unit, model in affected:
         added = scored.get(shards.stem(unit, model), ())
         for path in (*added, shards.features(folder, unit, model), shards.shard(folder, unit, model)):
             if path.exists():
-                path.replace(_aside(folder, path))
+                path.replace(_replaced_path(folder, path))
 
 
 def _forget_encoded(folder: Path, units: Iterable[Unit]) -> None:
-    """Delete the features by encoders of some units: distances that are measured again need the
-    images as they are now.
-    """
+    """Delete encoder features of slices, because distances must be measured on the current images."""
     stems = {shards.stem(unit, "") for unit in units}
     for path in (folder / shards.ENCODED).glob("*.safetensors"):
         if f"{path.stem.rpartition('--')[0]}--" in stems:
@@ -189,16 +190,16 @@ def _forget_encoded(folder: Path, units: Iterable[Unit]) -> None:
 
 
 def _without_explanations(folder: Path, images: Collection[str]) -> list[str]:
-    """Take images out of the explanations of a run; return their name where some were explained."""
+    """Remove images from the explanations of a run; return their name if any were explained."""
     changes = explanations.read_changes(folder)
-    left = [change for change in changes if not any(side.image_id in images for side in change.sides)]
-    if len(left) == len(changes):
+    remaining = [change for change in changes if not any(side.image_id in images for side in change.sides)]
+    if len(remaining) == len(changes):
         return []
-    explanations.write_changes(folder, left)
+    explanations.write_changes(folder, remaining)
     return [explanations.ROOM]
 
 
-def _aside(folder: Path, path: Path) -> Path:
+def _replaced_path(folder: Path, path: Path) -> Path:
     to = folder / REPLACED / path.relative_to(folder)
     to.parent.mkdir(parents=True, exist_ok=True)
     return to
@@ -220,120 +221,135 @@ def _images(plan: Plan, ids: Collection[str]) -> set[str]:
 
 
 def _without_facts(folder: Path, images: Collection[str]) -> list[str]:
-    """Take images out of the facts of a run, with each file as it was set aside; return the names
-    of those that knew some.
+    """Remove images from the facts of a run, after copying the files to ``replaced/``; return the names of
+    changed facts.
     """
-    found = []
+    changed_facts = []
     for path in sorted((folder / "facts").glob("*.parquet")):
         facts = shards.read_facts(path)
-        left = facts.filter(~pl.col("image_id").is_in(list(images)))
-        if left.height == facts.height or path.stem == LISTED:
+        remaining = facts.filter(~pl.col("image_id").is_in(list(images)))
+        if remaining.height == facts.height or path.stem == PUBLISHED_LEVELS:
             continue
-        found.append(path.stem)
-        together = path.stem in TOGETHER_ONLY
+        changed_facts.append(path.stem)
+        together = path.stem in JOINT_FACTS
         for file in (path, *([path.with_suffix(".json")] if together else ())):
             if file.exists():
-                write_bytes(file.read_bytes(), _aside(folder, file))
-        if left.height and not together:
-            write(left, path)
+                write_bytes(file.read_bytes(), _replaced_path(folder, file))
+        if remaining.height and not together:
+            write(remaining, path)
             continue
         path.unlink()
         if together:
             path.with_suffix(".json").unlink(missing_ok=True)
-    return found
+    return changed_facts
 
 
 def _read_retried(folder: Path) -> dict[str, list[str]]:
     try:
-        found = json.loads((folder / RETRIED).read_text(encoding="utf-8"))
+        content = json.loads((folder / RETRIED).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return {str(key): list(value) for key, value in found.items()} if isinstance(found, dict) else {}
+    return {str(key): list(value) for key, value in content.items()} if isinstance(content, dict) else {}
 
 
-def _write_retried(folder: Path, tried: dict[str, list[str]]) -> None:
-    if tried or (folder / RETRIED).exists():
-        write_bytes(json.dumps(tried).encode(), folder / RETRIED)
+def _write_retried(folder: Path, retried: dict[str, list[str]]) -> None:
+    if retried or (folder / RETRIED).exists():
+        write_bytes(json.dumps(retried).encode(), folder / RETRIED)
 
 
-# A run folder met again: which of its images are others by now, what is done again for that, and what
-# is refused.
+# Changed images.
 
 
-# The training and validation images of scorers by their content, beside the manifest.
+# File with the content hashes of training and validation images.
 TRAINING = "training.parquet"
 Say = Callable[[str], None]
 
-# The advice where a file is damaged that cannot be made again from the rest of its run folder.
-ANOTHER = "Put it back from a copy, or choose another --out DIR."
+# Advice for damaged files that cannot be recreated from the run folder.
+ANOTHER = f"Restore it from a backup, or choose another {option('out', 'DIR')}."
 
 
 def renewed(
     folder: Path, plan: Plan, samples: PackedSamples, listed: pl.DataFrame, moved: str, say: Say
 ) -> pl.DataFrame:
-    """Return the manifest of a run folder with the content of its samples as it is now.
+    """Return the manifest of a run folder with the current content of its samples.
 
-    What was made of samples that have changed is set aside, to be done again. ``moved`` says where
-    the images lay before, if that was elsewhere: they are then taken only if all are known to be
-    the same.
+    Results of changed samples are moved away, so that they are computed again.
+
+    Args:
+        folder: The run folder.
+        plan: The plan.
+        samples: The samples in the order of the manifest.
+        listed: The manifest.
+        moved: Describes the former path of the images if it was another one; then all images must be known to
+            be unchanged.
+        say: Called with notices.
+
+    Raises:
+        SoritesError: The images were moved and are not known to be the same.
     """
-    then = contents_of(listed)
-    now = contents(samples, then)
-    pairs = zip(then.iter_rows(named=True), now.iter_rows(named=True), strict=True)
-    places = [place for place, (before, after) in enumerate(pairs) if changed(before, after)]
-    others = samples.take(places)
+    stored = contents_of(listed)
+    current = contents(samples, stored)
+    changed_indices = _changed_rows(stored, current)
+    changed_samples = samples.take(changed_indices)
     if moved:
-        unknown = int((then["content"].is_null() | now["content"].is_null()).sum())
-        if places or unknown:
+        unknown = int((stored["content"].is_null() | current["content"].is_null()).sum())
+        if changed_indices or unknown:
             raise SoritesError(
-                f"{folder} holds another run ({moved}): {len(others) or unknown} of its {len(samples)}"
-                " images are not known to be the same in both places. Choose another --out DIR."
+                f"{folder} contains another run ({moved}): {len(changed_samples) or unknown} of its"
+                f" {len(samples)}"
+                f" images are not known to be the same at both paths. Choose another {option('out', 'DIR')}."
             )
-    if places:
-        facts = redo_changed(folder, plan, others)
-        also = (
-            f"; facts of theirs are gone until they are measured again: {', '.join(facts)}" if facts else ""
-        )
+    if changed_indices:
+        facts = redo_changed(folder, plan, changed_samples)
+        facts_text = f"; these facts about them must be measured again: {', '.join(facts)}" if facts else ""
         say(
-            f"{len(others)} of {len(samples)} images have changed since {folder} looked at them, and are"
-            f" done again{also}"
+            f"{len(changed_samples)} of {len(samples)} images have changed since {folder} was evaluated and"
+            " are"
+            f" evaluated again{facts_text}"
         )
-    return listed.drop(COLUMNS.names(), strict=False).hstack(now)
+    return listed.drop(COLUMNS.names(), strict=False).hstack(current)
 
 
 def check_training(folder: Path, plan: Plan) -> None:
-    """Refuse to go on where training or validation images have changed: every fitted score
-    follows from all of them.
+    """Raise a ``SoritesError`` if training or validation images have changed; every fitted score depends on
+    all of them.
     """
     kinds = (("training", plan.fit), ("validation", plan.validation), ("OOD validation", plan.ood))
-    named = [(kind, sample) for kind, samples in kinds for sample in samples]
-    if not named:
+    images = [(kind, sample) for kind, samples in kinds for sample in samples]
+    if not images:
         return
     keys = pl.DataFrame(
-        {"kind": [kind for kind, _ in named], "sample_id": [sample.id for _, sample in named]}
+        {"kind": [kind for kind, _ in images], "sample_id": [sample.id for _, sample in images]}
     )
     path = folder / TRAINING
     before = read_file(path, COLUMNS, ("kind", "sample_id"), ANOTHER) if path.exists() else None
-    same = before is not None and before.select("kind", "sample_id").equals(keys)
-    then = contents_of(before) if same and before is not None else None
-    now = contents([sample for _, sample in named], then)
-    rows = () if then is None else zip(then.iter_rows(named=True), now.iter_rows(named=True), strict=True)
-    others = [i for i, (was, known) in enumerate(rows) if changed(was, known)]
-    if others:
-        kind, sample = named[others[0]]
+    stored = _contents_if_same(before, keys)
+    current = contents([sample for _, sample in images], stored)
+    changed_indices = [] if stored is None else _changed_rows(stored, current)
+    if changed_indices:
+        kind, sample = images[changed_indices[0]]
         raise SoritesError(
-            f"{len(others)} images that the scorers of {folder} were fitted on have changed since, first"
-            f" the {kind} image {sample.id}. Choose another --out DIR."
+            f"{len(changed_indices)} images that the scorers of {folder} were fitted on have changed, first"
+            f" the {kind} image {sample.id}. Choose another {option('out', 'DIR')}."
         )
-    kept = keys.hstack(now)
-    if before is None or not kept.equals(before):
-        write(kept, path)
+    updated = keys.hstack(current)
+    if before is None or not updated.equals(before):
+        write(updated, path)
+
+
+def _contents_if_same(before: pl.DataFrame | None, keys: pl.DataFrame) -> pl.DataFrame | None:
+    """Return the stored contents if they are about the same images."""
+    same = before is not None and before.select("kind", "sample_id").equals(keys)
+    return contents_of(before) if same and before is not None else None
+
+
+def _changed_rows(stored: pl.DataFrame, current: pl.DataFrame) -> list[int]:
+    pairs = zip(stored.iter_rows(named=True), current.iter_rows(named=True), strict=True)
+    return [index for index, (before, after) in enumerate(pairs) if changed(before, after)]
 
 
 def guard(plan: Plan, listed: pl.DataFrame) -> Plan:
-    """Return the plan with samples that cannot be decoded once they are others than those that the
-    run looked at.
-    """
+    """Return the plan with samples that cannot be decoded if they have changed since the run."""
     find = _finder(listed.select(*_KEY, *COLUMNS.names()))
 
     def change(sample: Sample) -> Sample:
@@ -343,26 +359,28 @@ def guard(plan: Plan, listed: pl.DataFrame) -> Plan:
     return with_changed(plan, change)
 
 
-# Rows of a manifest that are kept as a dict, which answers at once; beyond that it would take
-# gigabytes.
+# Up to this many rows of a manifest are indexed by a dict, which is fastest; beyond, it would take gigabytes.
 FEW = 1_000_000
 
 
-def _finder(kept: pl.DataFrame) -> Callable[[tuple[Any, ...]], Mapping[str, Any] | None]:
+def _finder(rows_: pl.DataFrame) -> Callable[[tuple[Any, ...]], Mapping[str, Any] | None]:
     """Return a function that finds the row of a key, or None."""
-    if kept.height <= FEW:
-        return {_content_key(row): row for row in kept.iter_rows(named=True)}.get
-    known = _ByText(kept["sample_id"])
+    if rows_.height <= FEW:
+        return {_content_key(row): row for row in rows_.iter_rows(named=True)}.get
+    by_sample_id = _ByText(rows_["sample_id"])
 
     def find(key: tuple[Any, ...]) -> Mapping[str, Any] | None:
-        rows = (kept.row(place, named=True) for place in reversed(known.places(key[_KEY.index("sample_id")])))
+        rows = (
+            rows_.row(index, named=True)
+            for index in reversed(by_sample_id.places(key[_KEY.index("sample_id")]))
+        )
         return next((row for row in rows if _content_key(row) == key), None)
 
     return find
 
 
 class _ByText:
-    """The places of texts in a column, found by their hashes: for many texts this takes less than a dict."""
+    """Finds the indices of texts in a column by hash; for many texts this takes less memory than a dict."""
 
     def __init__(self, texts: pl.Series) -> None:
         hashes = texts.hash().to_numpy()
@@ -370,10 +388,10 @@ class _ByText:
         self._hashes = hashes[self._order]
 
     def places(self, text: str) -> list[int]:
-        """Return where a text stands, in order."""
-        one = pl.Series([text], dtype=pl.String).hash()[0]
-        low, high = (np.searchsorted(self._hashes, np.uint64(one), side) for side in ("left", "right"))
-        return [place for place in self._order[low:high].tolist() if self._texts[place] == text]
+        """Return the indices of a text, in order."""
+        hash_ = pl.Series([text], dtype=pl.String).hash()[0]
+        low, high = (np.searchsorted(self._hashes, np.uint64(hash_), side) for side in ("left", "right"))
+        return [index for index in self._order[low:high].tolist() if self._texts[index] == text]
 
 
 _KEY = ("source", "sample_id", "shift", "severity", "params")
@@ -390,5 +408,5 @@ def _about(plan: Plan, sample: Sample) -> dict[str, Any]:
 
 
 def contents_of(listed: pl.DataFrame) -> pl.DataFrame:
-    """Return the contents that a manifest holds, row by row."""
+    """Return the content columns of a manifest."""
     return listed.select(COLUMNS.names())

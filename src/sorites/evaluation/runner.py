@@ -1,5 +1,5 @@
-"""From a plan to shards: every unit that is not yet done, on an engine, with progress; then what is
-learnt of the images.
+"""Execute a plan: run all missing tasks on an engine with progress, then compute the facts that the suite
+asks for.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from sorites.core import Model, Outputs
-from sorites.core.errors import SoritesError
+from sorites.core.errors import Notice, SoritesError
+from sorites.core.messages import command, option
 from sorites.core.progress import Bar
 from sorites.core.torch_tools import device_of
 from sorites.evaluation import fit
@@ -35,54 +36,54 @@ from sorites.evaluation.worker import Running, Task, chosen_engine, lent
 from sorites.io.files import sweep_temporaries
 from sorites.io.stores import place
 
-# Choose what a command leaves open: threads unless a model lets only one of them work, and the batch.
+# Choice of engine and batch size.
 
 
-# Passes of an image through a model below which starting processes is not worth a thought.
-FEW = 5_000
-# The largest batch that is tried.
-MOST = 1024
-# Seconds that a thread wakes late if another holds the interpreter's lock; the holder gives it up
-# every 5 ms, or never.
-LATE = 0.003
-# The share of the time below which a model that works alone only waits; a busy machine leaves a
-# model that computes more.
-WAITS = 0.02
-# Seconds for which a model is watched.
-LOOK = 0.25
+# Below this many forward passes, always use threads.
+MIN_PASSES_FOR_PROCESSES = 5_000
+# Largest batch size that is tried.
+MAX_BATCH = 1024
+# Wake-up delay in seconds of a thread that indicates that a model holds the interpreter lock; a holder
+# releases it every 5 ms or never.
+LATE_SECONDS = 0.003
+# Fraction of CPU time below which a model only waits; even on a busy machine a computing model uses more.
+MIN_BUSY_FRACTION = 0.02
+# Seconds for which a model is observed.
+OBSERVE_SECONDS = 0.25
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """An engine, and one line that says what was chosen and why."""
+    """An engine, and one line that explains the choice."""
 
     engine: Engine
     said: str
 
 
 def choose(plan: Plan, workers: int | None) -> Chosen:
-    """Choose an engine for a plan by its size and by whether its models let other threads work meanwhile."""
+    """Choose an engine for a plan by its size and by whether its models let other threads work."""
     local = ENGINES.get("local")
     count = workers or local.cores()
-    here = f"local, {count} thread{'s' if count > 1 else ''}"
-    if count == 1 or plan.images() * len(plan.models) < FEW:
-        return Chosen(local, f"{here}: the run is {'for one worker' if count == 1 else 'small'}")
-    alone = [f"{name} {why}" for name, model in plan.models.items() if (why := works_alone(model))]
+    threads = f"local, {count} thread{'s' if count > 1 else ''}"
+    if count == 1 or plan.images() * len(plan.models) < MIN_PASSES_FOR_PROCESSES:
+        return Chosen(local, f"{threads}: the run is {'for one worker' if count == 1 else 'small'}")
+    blocking = [f"{name} {why}" for name, model in plan.models.items() if (why := works_alone(model))]
     if device_used(plan) != "cpu" or _on_gpu():
-        return Chosen(local, f"{here}: the models share a GPU")
-    if not alone:
-        return Chosen(local, f"{here}: while a model works, other threads can too")
+        return Chosen(local, f"{threads}: the models share a GPU")
+    if not blocking:
+        return Chosen(local, f"{threads}: the models let other threads work")
     if plan.objects:
         return Chosen(
-            local, f"{here}: {'; '.join(alone)}, but {', '.join(plan.objects)} is an object of this process"
+            local,
+            f"{threads}: {'; '.join(blocking)}, but {', '.join(plan.objects)} is an object of this process",
         )
-    return Chosen(ENGINES.get("processes"), f"processes, {count}: {'; '.join(alone)}")
+    return Chosen(ENGINES.get("processes"), f"processes, {count}: {'; '.join(blocking)}")
 
 
 def choose_batch(plan: Plan, smallest: int) -> tuple[int, str]:
-    """Return the largest batch that all models take on their device, and one line that says so.
+    """Return the largest batch size that all models accept on their device, and one line that explains it.
 
-    On a CPU the smallest: larger ones are not faster there.
+    On a CPU this is ``smallest``, because larger batches are not faster.
     """
     device = device_used(plan)
     if device == "cpu":
@@ -91,8 +92,8 @@ def choose_batch(plan: Plan, smallest: int) -> tuple[int, str]:
     return size, f"{size} images: the largest that fits on {device}"
 
 
-def largest_batch(model: Model, smallest: int, most: int = MOST) -> int:
-    """Return the largest power of two, from ``smallest`` on, of images that a model takes at once."""
+def largest_batch(model: Model, smallest: int, most: int = MAX_BATCH) -> int:
+    """Return the largest batch size that a model accepts: ``smallest`` times a power of two."""
     size = smallest
     while size < most:
         try:
@@ -106,8 +107,8 @@ def largest_batch(model: Model, smallest: int, most: int = MOST) -> int:
 
 
 def device_used(plan: Plan) -> str:
-    """Return where the models of a plan compute: torch's device where one is a torch model, else
-    the CPU unless one is asked.
+    """Return the device of a plan's models: the suite's, or torch's default if there is a torch model, else
+    the CPU.
     """
     if plan.suite.device is not None:
         return plan.suite.device
@@ -115,73 +116,67 @@ def device_used(plan: Plan) -> str:
 
 
 def works_alone(model: Model) -> str:
-    """Say why other threads cannot work while the model does; empty where they can, or where it
-    keeps the cores busy itself.
+    """Return why other threads cannot work while the model does; empty if they can, or if it uses several
+    cores.
     """
     if holds_lock(model):
-        return "holds the interpreter's lock while it works"
-    return (
-        "takes one caller at a time, and computes on one core"
-        if model.one_caller and on_one_core(model)
-        else ""
-    )
+        return "holds the interpreter lock while it works"
+    return "is not thread-safe and computes on one core" if model.one_caller and on_one_core(model) else ""
 
 
 def on_one_core(model: Model) -> bool:
-    """Return whether the model computes, and on the core of its caller: other threads of the
-    process then have little to do.
-    """
-    clock, whole, own = time.perf_counter(), time.process_time(), time.thread_time()
-    while time.perf_counter() < clock + LOOK:
+    """Return whether the model computes on the core of its caller only."""
+    start, process_time, thread_time = time.perf_counter(), time.process_time(), time.thread_time()
+    while time.perf_counter() < start + OBSERVE_SECONDS:
         model([GREY] * 4, False)
-    own = time.thread_time() - own
-    return own > WAITS * (time.perf_counter() - clock) and time.process_time() - whole < 1.5 * own
+    thread_time = time.thread_time() - thread_time
+    return (
+        thread_time > MIN_BUSY_FRACTION * (time.perf_counter() - start)
+        and time.process_time() - process_time < 1.5 * thread_time
+    )
 
 
 def _on_gpu() -> bool:
-    """Return whether a model of this process computes on a GPU, of which every process would take a part."""
+    """Return whether a model of this process uses a GPU, whose memory every further process would need
+    too.
+    """
     torch = sys.modules.get("torch")
     return torch is not None and bool(torch.cuda.is_initialized())
 
 
 def holds_lock(model: Model) -> bool:
-    """Return whether another thread wakes late while the model works, later than while nothing does."""
-    model([GREY], False)  # what is only done once must not be timed
-    busy = _late(lambda: model([GREY] * 4, False))
-    return busy > LATE and busy > 3 * _late(lambda: time.sleep(LOOK))
+    """Return whether another thread wakes up later while the model works than while nothing does."""
+    model([GREY], False)  # warm-up is not timed
+    busy = _wake_delay(lambda: model([GREY] * 4, False))
+    return busy > LATE_SECONDS and busy > 3 * _wake_delay(lambda: time.sleep(OBSERVE_SECONDS))
 
 
-def _late(do: Callable[[], object]) -> float:
-    """Return by how much a thread that sleeps for a moment wakes late, in the median, while ``do``
-    is called again and again.
-    """
-    late: list[float] = []
+def _wake_delay(do: Callable[[], object]) -> float:
+    """Return the median delay with which a sleeping thread wakes up while ``do`` is called repeatedly."""
+    delays: list[float] = []
     ended = threading.Event()
 
     def watch() -> None:
         while not ended.is_set():
             start = time.perf_counter()
             time.sleep(0.001)
-            late.append(time.perf_counter() - start - 0.001)
+            delays.append(time.perf_counter() - start - 0.001)
 
     thread = threading.Thread(target=watch, daemon=True)
     thread.start()
-    until = time.perf_counter() + LOOK
-    while time.perf_counter() < until:
+    end = time.perf_counter() + OBSERVE_SECONDS
+    while time.perf_counter() < end:
         do()
     ended.set()
     thread.join()
-    return statistics.median(late) if late else LOOK
+    return statistics.median(delays) if delays else OBSERVE_SECONDS
 
 
-# Write the facts that are learnt of a run's images once all are seen: levels from the source, degrees
-# that the suite wants.
+# Running a plan.
 
 
 def learn(plan: Plan, folder: Path, *, engine: Engine, workers: int, bar: Bar | None = None) -> None:
-    """Write the facts of a finished run that its suite asks for; what is there already is not
-    measured again.
-    """
+    """Compute the facts that the suite of a finished run asks for; existing ones are kept."""
     write_published_levels(plan, folder)
     if plan.suite.distance:
         distance_of_run(plan, folder, plan.suite.distance, bar)
@@ -202,53 +197,56 @@ BATCH = 8
 
 @dataclass(frozen=True)
 class Prepared:
-    """A plan whose models and scorers were tried on an image, with what its run's id follows from."""
+    """A plan whose models and scorers were tried on an image, with the metadata that determines its run
+    id.
+    """
 
     plan: Plan
     info: Info
     tried: dict[str, Outputs]
 
     def feature_bytes(self) -> int:
-        """Return the bytes that ``keep_features`` takes on disk, training images and last layers
-        included.
-        """
+        """Return the disk space of ``keep_features`` in bytes, including training images and heads."""
         heads = sum(
             sum(part.nbytes for part in model.head) for model in self.plan.models.values() if model.head
         )
-        return self.plan.images() * self._wide + self.training_bytes() + heads
+        return self.plan.images() * self._bytes_per_image + self.training_bytes() + heads
 
     def training_bytes(self) -> int:
-        """Return the bytes that outputs of training and validation images take on disk, and what
-        scorers see inside models.
-        """
+        """Return the disk space of outputs and activations of training and validation images in bytes."""
         kinds = ((kind, len(fit.samples_of(self.plan, kind))) for kind in (fit.NAME, fit.VALIDATION, fit.OOD))
-        return sum(count * (self._wide + fit.inside_bytes(self.plan, kind)) for kind, count in kinds if count)
+        return sum(
+            count * (self._bytes_per_image + fit.inside_bytes(self.plan, kind))
+            for kind, count in kinds
+            if count
+        )
 
     @property
-    def _wide(self) -> int:
-        """Bytes of one image's outputs, all models together."""
+    def _bytes_per_image(self) -> int:
+        """Bytes of the outputs of all models for one image."""
         return sum(
             part.nbytes
-            for one in self.tried.values()
-            for part in (one.features, one.logits)
+            for outputs in self.tried.values()
+            for part in (outputs.features, outputs.logits)
             if part is not None
         )
 
     def default_folder(self) -> Path:
-        """Named by the run's id, so that the same command finds its own work and another command does not."""
+        """Return the default run folder, named by run id, so that a repeated command finds its own work."""
         return Path("runs") / f"{self.plan.suite.name}-{self.info['run_id'][:8]}"
 
 
 def warn(text: str) -> None:
-    """Say something to a user of the library."""
-    warnings.warn(text, stacklevel=3)
+    """Issue a notice to a user of the library."""
+    warnings.warn(Notice(text, code="run"), stacklevel=3)
 
 
 def prepare(plan: Plan) -> Prepared:
-    """Try every model and scorer of a plan; a broken one is an error before any work is done."""
+    """Try every model and scorer of a plan, so that a broken one is reported before any work is done."""
     if not plan.models:
         raise SoritesError(
-            f'suite {plan.suite.name} names no model: add --model NAME. See "sorites list models".'
+            f"suite {plan.suite.name} has no models: add {option('model', 'NAME')}. See"
+            f" {command('list', 'models')}."
         )
     fit.refuse_unfitted(plan)
     return Prepared(plan, describe(plan), try_models(plan))
@@ -265,51 +263,65 @@ def execute(
     bar: Bar | None = None,
     say: Say = warn,
 ) -> Path:
-    """Do what is missing of a plan and return the run folder.
+    """Run the missing tasks of a plan.
 
-    Images that changed since are done again, and so are errors, once. ``say`` is told what a user
-    should know.
+    Images that have changed since are evaluated again, and failed images are retried once.
+
+    Args:
+        prepared: The plan.
+        out: The run folder; default ``runs/SUITE-ID``.
+        batch: Images per forward pass.
+        keep_features: Store logits and features.
+        engine: Name of an engine, or an engine.
+        workers: Number of workers.
+        bar: Opens progress bars.
+        say: Called with notices.
+
+    Returns:
+        The run folder.
     """
-    for option, value in (("--batch", batch), ("--workers", workers)):
-        if value is not None and value < 1:
-            raise SoritesError(f"{option} wants a whole number above 0, got {value}")
+    _check_positive("batch", batch)
+    _check_positive("workers", workers)
     path = place(out) if out is not None else prepared.default_folder()
     plan, start = folder.as_begun(path, prepared.plan), chosen_engine(engine, prepared.plan)
     for name in (name for name, model in plan.models.items() if not model.repeats):
         say(
-            f"model {name} is not deterministic: shown the same images again, it gave other answers. So"
-            " will another run."
+            f"model {name} is not deterministic: it gave different outputs for the same images, and so will"
+            " another run"
         )
     described = {**prepared.info, "ran_on": _ran_on(plan, start, batch)}
     with folder.opened(path, plan, described, say) as info, lent(path, plan, info["run_id"]) as running:
         sweep_temporaries(path)
         expand(path)
         redo_errors(path, plan)
-        keep_features = keep_features or kept_features_before(path)
         stage = _Stage(path, start, workers or start.cores(), running, bar)
-        refine = info["suite"]["refine"]
-        grid = _tasks(path, plan, plan.units(), keep_features)
-        if grid or (refine and _tasks(path, plan, plan.probes())) or fit.gaps(plan, path, keep_features):
-            _fit(stage, plan, keep_features, batch)
-        if keep_features:
-            keep_heads(plan, path)
-        stage.run(
-            "evaluating",
-            grid,
-            functools.partial(work.evaluate, path, batch=batch, keep_features=keep_features),
-            _images,
-        )
-        if refine:
-            probes = _tasks(path, plan, plan.probes())
-            stage.run("refining", probes, functools.partial(work.probe, path, batch=batch, tolerance=refine))
+        _evaluate(stage, plan, batch, keep_features or kept_features_before(path), info["suite"]["refine"])
         learn(plan, path, engine=start, workers=stage.workers, bar=bar)
     return path
 
 
+def _check_positive(name: str, value: int | None) -> None:
+    if value is not None and value < 1:
+        raise SoritesError(f"{option(name, None)} must be a whole number above 0, got {value}")
+
+
+def _evaluate(stage: _Stage, plan: Plan, batch: int, keep_features: bool, refine: float | None) -> None:
+    """Fit the scorers, evaluate the grid, and refine failure severities, as far as each is missing."""
+    path = stage.folder
+    grid = _tasks(path, plan, plan.units(), keep_features)
+    if grid or (refine and _tasks(path, plan, plan.probes())) or fit.gaps(plan, path, keep_features):
+        _fit(stage, plan, keep_features, batch)
+    if keep_features:
+        keep_heads(plan, path)
+    evaluate = functools.partial(work.evaluate, path, batch=batch, keep_features=keep_features)
+    stage.run("evaluating", grid, evaluate, _images)
+    if refine:
+        probes = _tasks(path, plan, plan.probes())
+        stage.run("refining", probes, functools.partial(work.probe, path, batch=batch, tolerance=refine))
+
+
 def _ran_on(plan: Plan, engine: Engine, batch: int) -> Info:
-    """Return where and how the models computed last; no number but those of precision and device
-    depends on it.
-    """
+    """Return where the models ran last; apart from device and precision this does not affect results."""
     return {
         "engine": engine.name,
         "device": device_used(plan),
@@ -319,8 +331,8 @@ def _ran_on(plan: Plan, engine: Engine, batch: int) -> Info:
 
 
 def _tasks(path: Path, plan: Plan, units: Sequence[Any], keep_features: bool = False) -> list[Task]:
-    found = shards.missing(path, units, plan.models, keep_features)
-    return [Task(unit, names) for unit, names in found.items()]
+    missing = shards.missing(path, units, plan.models, keep_features)
+    return [Task(unit, names) for unit, names in missing.items()]
 
 
 def _images(plan: Plan, task: Task) -> int:
@@ -332,7 +344,7 @@ def _distinct_images(plan: Plan, task: Task) -> int:
 
 
 def _fit(stage: _Stage, plan: Plan, keep_features: bool, batch: int) -> None:
-    """Show training images to the models where scorers or kept features ask for it, and fit the scorers."""
+    """Evaluate training images if scorers or ``keep_features`` need them, and fit the scorers."""
     tasks = fit.tasks(plan, stage.folder, keep_features)
     stage.run("fitting", tasks, functools.partial(fit.collect, stage.folder, batch=batch), _images)
     ready = fit.ready(stage.folder, stage.running)
@@ -342,7 +354,7 @@ def _fit(stage: _Stage, plan: Plan, keep_features: bool, batch: int) -> None:
 
 @dataclass
 class _Stage:
-    """Runs tasks of one kind after another on an engine, and advances a bar."""
+    """Runs tasks on an engine and advances a progress bar."""
 
     folder: Path
     engine: Engine
@@ -357,18 +369,18 @@ class _Stage:
         do: Callable[[Task], None],
         steps: Callable[[Plan, Task], int] | None = None,
     ) -> None:
-        """Units in this process advance the bar image by image; elsewhere, or without
-        ``steps``, task by task.
+        """Run tasks; the bar advances by image if they run in this process and ``steps`` is given, else by
+        task.
         """
         if not tasks:
             return
         plan = self.running.plan
         sizes = {task: 1 if steps is None else steps(plan, task) for task in tasks}
         tick = _locked(self.bar(what, sum(sizes.values()))) if self.bar else lambda n: None
-        inside = steps is not None and self.engine.one_process
-        self.running.tick = tick if inside else lambda n: None
+        by_image = steps is not None and self.engine.one_process
+        self.running.tick = tick if by_image else lambda n: None
         for task, _ in self.engine(tasks, do, self.workers):
-            if not inside:
+            if not by_image:
                 tick(sizes[task])
 
 

@@ -1,8 +1,7 @@
-"""A run that was stopped: what is missing of it, and the samples that every model has at every setting.
+"""Unfinished runs: what is missing, and the samples that every model has at every setting.
 
-What is missing follows from the run folder alone: the manifest lists the samples in the order of
-the units, and a unit is done where its shard is there. A run of prediction files has no units and
-is never called unfinished.
+This follows from the run folder alone: the manifest lists the samples in the order of the slices, and a slice
+is done if its shard exists. Imported runs have no slices and are never unfinished.
 """
 
 from __future__ import annotations
@@ -27,76 +26,81 @@ Counts = dict[str, dict[str, tuple[int, int]]]
 
 @dataclass(frozen=True)
 class Unfinished:
-    """The contents of a stopped run, and the part of them that can be compared."""
+    """What an unfinished run contains, and the part of it that can be compared."""
 
     name: str
     shards: int
-    """Shards that are there, of ``wanted``."""
+    """Number of existing shards."""
     wanted: int
+    """Number of shards of the finished run."""
     counts: Counts
-    """Model to shift to the samples that are done and all there are, where some are missing."""
+    """By model and shift: finished samples and all samples, if some are missing."""
     unrefined: int
-    """Slices whose failure severities are still to be refined."""
+    """Number of slices whose failure severities are not refined yet."""
     models: tuple[str, ...]
-    """Models that have nothing yet."""
+    """Models without any results."""
     shifts: tuple[str, ...]
-    """Shifts that one of the other models has nothing of yet."""
+    """Shifts for which one of the other models has no results."""
     lost: frozenset[str]
     """Samples that one of the other models lacks at a setting of the other shifts."""
     samples: int
     compared: int
-    """The number of samples that every model has at every setting."""
+    """Number of samples that every model has at every setting."""
 
     def keep(self, table: pl.LazyFrame) -> pl.LazyFrame:
-        """Return the rows of the samples that every model has at every setting, without the models
-        and shifts left out.
+        """Return the rows of samples that every model has at every setting.
+
+        Raises:
+            SoritesError: There are none.
         """
         if self.compared == 0:
-            raise SoritesError(f"{self.found()} No image is done by every model at every setting; {NEXT}.")
-        kept = ~pl.col("sample_id").is_in(sorted(self.lost))
+            raise SoritesError(
+                f"{self.found()} No sample is finished for every model at every setting; {NEXT}."
+            )
+        condition = ~pl.col("sample_id").is_in(sorted(self.lost))
         for column, names in (("model", self.models), ("shift", self.shifts)):
-            kept &= ~pl.col(column).is_in(names)
-        return table.filter(kept)
+            condition &= ~pl.col(column).is_in(names)
+        return table.filter(condition)
 
     def found(self) -> str:
-        """Say what is there and what is missing."""
-        of = f"{self.name} is not finished: {self.shards} of {self.wanted} shards are there."
-        lacks = [f"{model} lacks {_listed(shifts)}" for model, shifts in self.counts.items()]
+        """Describe what exists and what is missing."""
+        summary = f"{self.name} is not finished: {self.shards} of {self.wanted} shards exist."
+        missing = [f"{model} lacks {_shift_counts_text(shifts)}" for model, shifts in self.counts.items()]
         refine = f"{self.unrefined} slices are not refined" if self.unrefined else ""
-        said = "; ".join([*lacks, *([refine] if refine else [])])
-        return f"{of} {said}." if said else of
+        details = "; ".join([*missing, *([refine] if refine else [])])
+        return f"{summary} {details}." if details else summary
 
     def sentences(self, partial: bool) -> list[str]:
-        """Say what is missing and what the figures are about, for the top of a table or page."""
+        """Describe what is missing and what the numbers are based on, for the top of a table or page."""
         if partial:
             return [
                 self.found(),
-                "All that is there is used, so models and settings may stand on different images.",
+                "Everything available is used, so models and settings may be based on different images.",
             ]
         if not (self.lost or self.models or self.shifts):
             return [self.found()]
-        out = [
+        omitted = [
             f"the {kind} {', '.join(names)}"
             for kind, names in (("models", self.models), ("shifts", self.shifts))
             if names
         ]
-        without = f", without {' and '.join(out)}" if out else ""
-        about = (
+        without = f", without {' and '.join(omitted)}" if omitted else ""
+        basis = (
             f"the {self.compared} of {self.samples} samples that every model has at every setting{without}"
         )
-        return [self.found(), f"The figures are about {about}; {NEXT}."]
+        return [self.found(), f"The numbers are based on {basis}; {NEXT}."]
 
 
-NEXT = f"type the run's command again to finish it, or add {option('partial')} to use all that is there"
+NEXT = f"repeat the run to finish it, or add {option('partial')} to use everything available"
 
 
-def _listed(shifts: Mapping[str, tuple[int, int]], most: int = 6) -> str:
-    some = [f"{shift} ({done} of {of} samples done)" for shift, (done, of) in list(shifts.items())[:most]]
-    return ", ".join(some) + (f" and {len(shifts) - most} more shifts" if len(shifts) > most else "")
+def _shift_counts_text(shifts: Mapping[str, tuple[int, int]], most: int = 6) -> str:
+    parts = [f"{shift} ({done} of {of} samples done)" for shift, (done, of) in list(shifts.items())[:most]]
+    return ", ".join(parts) + (f" and {len(shifts) - most} more shifts" if len(shifts) > most else "")
 
 
 def unfinished(run: str | Path) -> Unfinished | None:
-    """Return what is missing of a run folder, or None where nothing is or the folder does not say."""
+    """Return what is missing of a run folder, or None if it is complete or has no metadata."""
     folder = place(run)
     if not (folder / "run.json").exists() or not (folder / "manifest.parquet").exists():
         return None
@@ -113,31 +117,39 @@ def unfinished(run: str | Path) -> Unfinished | None:
     probes = missing(folder, _probes(units, info), models) if info["suite"].get("refine") else {}
     if not left and not probes:
         return None
-    wanted = len(units) * len(models)
-    gone, away, lost = _left_out(groups, units, left, models)
-    kept = {id_ for shift, ids in groups.items() if shift not in away for id_ in ids} - lost
+    expected = len(units) * len(models)
+    absent_models, absent_shifts, incomplete = _find_incomplete(groups, units, left, models)
+    compared = {
+        id_ for shift, ids in groups.items() if shift not in absent_shifts for id_ in ids
+    } - incomplete
     return Unfinished(
-        str(folder), wanted - sum(map(len, left.values())), wanted, _counts(groups, left), len(probes), gone, away,
-        frozenset(lost), len({id_ for ids in groups.values() for id_ in ids}), len(kept),
-    )  # fmt: skip
+        str(folder),
+        expected - sum(map(len, left.values())),
+        expected,
+        _counts(groups, left),
+        len(probes),
+        absent_models,
+        absent_shifts,
+        frozenset(incomplete),
+        len({id_ for ids in groups.values() for id_ in ids}),
+        len(compared),
+    )
 
 
 def _groups(folder: Path, info: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Return the samples of each shift in the order of its units: a shift that we make goes over
-    clean ones.
-    """
+    """Return the samples of each shift in the order of its slices; applied shifts use the clean samples."""
     listed = read_manifest(folder)
     captured = {
         str(shift): rows["sample_id"].to_list()
         for (shift,), rows in listed.group_by("shift", maintain_order=True)
     }
-    made = {shift: sampled_by(listed, shift)["sample_id"].to_list() for shift in info["settings"]}
-    return {CLEAN: captured.get(CLEAN, []), **made, **captured}
+    applied = {shift: sampled_by(listed, shift)["sample_id"].to_list() for shift in info["settings"]}
+    return {CLEAN: captured.get(CLEAN, []), **applied, **captured}
 
 
 def _probes(units: Sequence[Unit], info: Mapping[str, Any]) -> list[Unit]:
-    """List the units that refine a dial; the stops of a grid are params, and those of a captured
-    shift are not listed.
+    """Return the slices that refine failure severities; grids have params as settings, and captured shifts
+    are not listed.
     """
     dials = {
         shift
@@ -148,32 +160,38 @@ def _probes(units: Sequence[Unit], info: Mapping[str, Any]) -> list[Unit]:
 
 
 def _counts(groups: Mapping[str, Sequence[str]], left: Mapping[Unit, Sequence[str]]) -> Counts:
-    found: Counts = {}
+    counts: Counts = {}
     for unit, models in left.items():
         for model in models:
-            of = len(groups[unit.shift])
-            done, _ = found.setdefault(model, {}).get(unit.shift, (of, of))
-            found[model][unit.shift] = (done - len(unit), of)
-    return found
+            total = len(groups[unit.shift])
+            done, _ = counts.setdefault(model, {}).get(unit.shift, (total, total))
+            counts[model][unit.shift] = (done - len(unit), total)
+    return counts
 
 
-def _left_out(
+def _find_incomplete(
     groups: Mapping[str, Sequence[str]],
     units: Sequence[Unit],
     left: Mapping[Unit, Sequence[str]],
     models: Sequence[str],
 ) -> tuple[tuple[str, ...], tuple[str, ...], set[str]]:
-    """Return the models that have nothing, the shifts that another model has nothing of, and the
-    samples lost to the rest.
+    """Return the models without results, the shifts that another model lacks, and the samples missing for the
+    rest.
     """
-    lacking = {model: {unit for unit, names in left.items() if model in names} for model in models}
-    gone = tuple(model for model in models if len(lacking[model]) == len(units))
-    rest = [model for model in models if model not in gone]
-    of_shift = {shift: {unit for unit in units if unit.shift == shift} for shift in groups}
-    away = tuple(
+    missing_by_model = {model: {unit for unit, names in left.items() if model in names} for model in models}
+    absent_models = tuple(model for model in models if len(missing_by_model[model]) == len(units))
+    other_models = [model for model in models if model not in absent_models]
+    units_by_shift = {shift: {unit for unit in units if unit.shift == shift} for shift in groups}
+    absent_shifts = tuple(
         shift
-        for shift, all_units in of_shift.items()
-        if all_units and any(all_units <= lacking[model] for model in rest)
+        for shift, all_units in units_by_shift.items()
+        if all_units and any(all_units <= missing_by_model[model] for model in other_models)
     )
-    short = {unit for model in rest for unit in lacking[model] if unit.shift not in away}
-    return gone, away, {id_ for unit in short for id_ in groups[unit.shift][unit.start : unit.stop]}
+    incomplete = {
+        unit for model in other_models for unit in missing_by_model[model] if unit.shift not in absent_shifts
+    }
+    return (
+        absent_models,
+        absent_shifts,
+        {id_ for unit in incomplete for id_ in groups[unit.shift][unit.start : unit.stop]},
+    )

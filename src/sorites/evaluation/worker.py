@@ -1,9 +1,7 @@
-"""The surroundings of a unit of work in its process: the plan of its run folder, loaded once, and
-whom to tell about progress.
+"""Per-process run context: the loaded plan and the progress callback.
 
-The process that starts a run shares its own plan, which may hold objects passed from Python. A
-worker process makes the plan again from the run folder and the registries the first time one of its
-units asks.
+The process that starts a run shares its plan, which may contain objects passed from Python. A worker process
+recreates the plan from the run folder and the registries when its first task needs it.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Task:
-    """A unit of work with the models that have not done it: what engines pass around."""
+    """A slice and the models that have not evaluated it; what engines pass around."""
 
     unit: Unit
     models: tuple[str, ...]
@@ -42,66 +40,67 @@ class Task:
 
 @dataclass
 class Running:
-    """A run under way in this process."""
+    """A run in progress in this process."""
 
     plan: Plan
     run_id: str
     tick: Callable[[int], None] = lambda n: None
     lock: threading.RLock = field(default_factory=threading.RLock)
-    _kept: dict[str, Any] = field(default_factory=dict)
+    _cache: dict[str, Any] = field(default_factory=dict)
 
     def once(self, name: str, make: Callable[[Plan], T]) -> T:
-        """Return what ``make`` gives for the plan, made once per process and kept under ``name``."""
+        """Return ``make(plan)``, computed once per process and cached under ``name``."""
         with self.lock:
-            if name not in self._kept:
-                self._kept[name] = make(self.plan)
-            kept: T = self._kept[name]
-            return kept
+            if name not in self._cache:
+                self._cache[name] = make(self.plan)
+            value: T = self._cache[name]
+            return value
 
 
-_here: dict[Path, Running] = {}
-_opening = threading.Lock()
+_runs: dict[Path, Running] = {}
+_opening_lock = threading.Lock()
 
 
 @contextmanager
 def lent(folder: Path, plan: Plan, run_id: str) -> Iterator[Running]:
-    """Make a plan known to the units of a run folder while this process works on it."""
-    running = _here[folder.resolve()] = Running(plan, run_id)
+    """Share a plan with the tasks of a run folder while this process works on it."""
+    running = _runs[folder.resolve()] = Running(plan, run_id)
     try:
         yield running
     finally:
-        del _here[folder.resolve()]
+        del _runs[folder.resolve()]
 
 
 def running_in(folder: Path) -> Running:
-    """Return the run that a unit belongs to, opened now if this process does not have it yet."""
+    """Return the run of a folder; open it if this process has not done so."""
     key = folder.resolve()
-    with _opening:
-        if key not in _here:
-            _here[key] = _opened(key)
-        return _here[key]
+    with _opening_lock:
+        if key not in _runs:
+            _runs[key] = _open(key)
+        return _runs[key]
 
 
-def _opened(folder: Path) -> Running:
+def _open(folder: Path) -> Running:
     is_dataset = (folder / DATASET_INFO).exists()
     info = read_dataset_info(folder) if is_dataset else read_info(folder)
     plan = made_again(folder, info, suite_of(info))
     if not same_run(info, describe(plan), plan, wherever=not is_dataset):
-        raise SoritesError(
-            f"{folder} cannot be opened again as it was: its source, models or libraries changed meanwhile"
-        )
+        raise SoritesError(f"{folder} cannot be reopened: its source, models or libraries have changed")
     return Running(plan if is_dataset else guard(plan, read_manifest(folder)), info["run_id"])
 
 
-def chosen_engine(asked: str | Engine, plan: Plan) -> Engine:
-    """Look an engine up; one of several processes refuses what was passed from Python as an object,
-    by name.
+def chosen_engine(requested: str | Engine, plan: Plan) -> Engine:
+    """Return an engine by name.
+
+    Raises:
+        SoritesError: It uses several processes, and objects were passed from Python.
     """
-    engine = ENGINES.get(asked) if isinstance(asked, str) else asked
+    engine = ENGINES.get(requested) if isinstance(requested, str) else requested
     if plan.objects and not engine.one_process:
         raise SoritesError(
-            f"the engine {engine.name} makes sources and models again in other processes, and cannot do that"
-            f" with objects passed from Python: {', '.join(plan.objects)}. Name them by a spec, such as"
-            " folder:PATH or python:module:name, or use the engine local."
+            f"the engine {engine.name} recreates sources and models in other processes, which is impossible"
+            " for"
+            f" objects passed from Python: {', '.join(plan.objects)}. Use specs such as folder:PATH or"
+            " python:module:name, or the engine local."
         )
     return engine

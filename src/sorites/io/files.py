@@ -1,7 +1,6 @@
-"""Files that outlive a process: the cache folder, files written whole or not at all, and locks
-between processes.
+"""The cache folder, atomic writes, and locks between processes.
 
-Fetched images and exported models are kept between runs in ``SORITES_CACHE`` or the user's cache folder.
+Downloads and exported models are cached in ``SORITES_CACHE`` or the user's cache folder.
 """
 
 from __future__ import annotations
@@ -19,46 +18,51 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sorites.core.errors import SoritesError
+from sorites.core.errors import Notice, SoritesError
+from sorites.core.messages import option
 from sorites.io.locks import held
 from sorites.io.stores import StorePath, place
 
-Kept = TypeVar("Kept")
+Content = TypeVar("Content")
 
-_OURS = re.compile(r"sorites-[0-9a-f]{16}-\d+(-\d+)?\.tmp")
-_LOCKS = ("run.lock", ".sorites.lock")
-_FULL = (errno.ENOSPC, errno.EDQUOT)
+_TEMPORARY_NAME = re.compile(r"sorites-[0-9a-f]{16}-\d+(-\d+)?\.tmp")
+_LOCK_NAMES = ("run.lock", ".sorites.lock")
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
-# The number of files of a store that are copied at a time.
-COPIES = 8
-# Seconds after a fetch that failed in which it is not tried again.
+# Files of a store that are copied in parallel.
+PARALLEL_COPIES = 8
+# Seconds after a failed download during which it is not retried.
 PATIENCE = 60.0
 _failed_fetches: dict[Path, tuple[float, str]] = {}
 
 
 def cache(*parts: str) -> Path:
-    """Return a path below the cache folder; nothing is made there."""
-    named = os.environ.get("SORITES_CACHE")
-    if named:
-        return Path(named, *parts)
+    """Return a path below the cache folder; nothing is created."""
+    configured = os.environ.get("SORITES_CACHE")
+    if configured:
+        return Path(configured, *parts)
     import platformdirs
 
     return platformdirs.user_cache_path("sorites").joinpath(*parts)
 
 
-# The most bytes that a JSON file of ours may have.
-MOST_JSON = 100_000_000
+# Maximum size of a JSON file in bytes.
+MAX_JSON_BYTES = 100_000_000
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file of ours; an error says in words why it is none."""
+    """Read a JSON file.
+
+    Raises:
+        SoritesError: It cannot be read or is not JSON.
+    """
     try:
         if path.exists() and not path.is_file():
             raise SoritesError("it is not a file")
-        if path.stat().st_size > MOST_JSON:
-            raise SoritesError(f"it has more than {MOST_JSON:,} bytes")
+        if path.stat().st_size > MAX_JSON_BYTES:
+            raise SoritesError(f"it has more than {MAX_JSON_BYTES:,} bytes")
         return json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise SoritesError(error.strerror or str(error)) from error
@@ -69,24 +73,23 @@ def read_json(path: Path) -> Any:
 
 
 def temporary_name(path: Path) -> Path:
-    """Return where a file is written before it gets its name: a short one of this thread's own,
-    whatever the name of the file.
-    """
+    """Return the temporary path of a file that is being written: short, and unique to this thread."""
     key = hashlib.blake2b(os.fsencode(path.name), digest_size=8).hexdigest()
     return path.with_name(f"sorites-{key}-{os.getpid()}-{threading.get_ident()}.tmp")
 
 
 def is_temporary(path: Path) -> bool:
-    """Return whether a file is one that was not whole yet when its process ended; files of the
-    user's never are.
-    """
-    return _OURS.fullmatch(path.name) is not None
+    """Return whether a file is a temporary file of Sorites, left by a process that ended early."""
+    return _TEMPORARY_NAME.fullmatch(path.name) is not None
 
 
 def write_bytes(data: bytes, path: Path) -> None:
-    """Write a whole file or none: bytes go to a temporary name, reach the disk, then are renamed.
+    """Write a file atomically: to a temporary name, synced to disk, then renamed.
 
-    A store puts whole objects.
+    Object stores write whole objects anyway.
+
+    Raises:
+        SoritesError: The file cannot be written.
     """
     if isinstance(path, StorePath):
         _put(data, path)
@@ -106,18 +109,16 @@ def write_bytes(data: bytes, path: Path) -> None:
 
 
 def at_hand(paths: Sequence[Path]) -> list[Path]:
-    """Return where files can be read on this machine; those on a store are copied into the cache,
-    once for each content.
-    """
+    """Return local paths of files; those on a store are copied into the cache, once per content."""
     if not any(isinstance(path, StorePath) for path in paths):
         return list(paths)
     from concurrent.futures import ThreadPoolExecutor
 
-    with ThreadPoolExecutor(COPIES) as pool:
-        return list(pool.map(_copied, paths))
+    with ThreadPoolExecutor(PARALLEL_COPIES) as pool:
+        return list(pool.map(_local_copy, paths))
 
 
-def _copied(path: Path) -> Path:
+def _local_copy(path: Path) -> Path:
     if not isinstance(path, StorePath):
         return path
     key = hashlib.blake2b(f"{path} {path.tag()}".encode(), digest_size=16).hexdigest()
@@ -135,33 +136,35 @@ def _put(data: bytes, path: StorePath) -> None:
 
 
 def _remedy(error: OSError) -> str:
-    """Say what helps against a write that failed."""
-    if error.errno in _FULL:
-        return "What is finished is kept; make room and type the same command again."
+    if error.errno in _DISK_FULL:
+        return "Finished work is kept; free some space and repeat the command."
     if error.errno in _FORBIDDEN:
-        return "What is finished is kept; choose a place that you may write to, or change its permissions."
-    return "What is finished is kept; once that is mended, type the same command again."
+        return "Finished work is kept; choose a writable path, or change its permissions."
+    return "Finished work is kept; fix the problem and repeat the command."
 
 
 def sweep_temporaries(folder: Path) -> None:
-    """Delete the unfinished files that a killed process of ours left in the folder.
+    """Delete temporary files that killed processes left in a folder.
 
-    Other files stay, whatever their names, and so does everything in a folder inside it that has a
-    lock of its own.
+    Other files, and subfolders that have their own lock, are not touched.
     """
-    for where, folders, names in os.walk(folder):  # a store has none: it is not walked
+    for where, folders, names in os.walk(
+        folder
+    ):  # stores have no temporary files; os.walk finds nothing there
         folders[:] = [
-            name for name in folders if not any(Path(where, name, lock).exists() for lock in _LOCKS)
+            name for name in folders if not any(Path(where, name, lock).exists() for lock in _LOCK_NAMES)
         ]
-        for left in (Path(where, name) for name in names):
-            if is_temporary(left):
-                left.unlink(missing_ok=True)
+        for path in (Path(where, name) for name in names):
+            if is_temporary(path):
+                path.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
 def locked(folder: Path, kind: str = "run", lock_name: str = "run.lock") -> Iterator[None]:
-    """Keep every other process from writing into the folder meanwhile; make it if new, refuse it at
-    once if it is held.
+    """Lock a folder against other writing processes; create it if needed.
+
+    Raises:
+        SoritesError: Another process holds the lock, or the folder cannot be created.
     """
     folder = place(folder)
     if isinstance(folder, StorePath):
@@ -176,10 +179,10 @@ def locked(folder: Path, kind: str = "run", lock_name: str = "run.lock") -> Iter
         lock.acquire()
     except filelock.Timeout as error:
         raise SoritesError(
-            f"another sorites is writing into {folder}; wait for it, or choose another --out DIR"
+            f"another process is writing to {folder}; wait for it, or choose another {option('out', 'DIR')}"
         ) from error
     except OSError as error:
-        raise SoritesError(f"cannot make the {kind} folder {folder}: {error}") from error
+        raise SoritesError(f"cannot create the {kind} folder {folder}: {error}") from error
     try:
         yield
     finally:
@@ -188,9 +191,7 @@ def locked(folder: Path, kind: str = "run", lock_name: str = "run.lock") -> Iter
 
 @contextlib.contextmanager
 def waiting(lock: Path, seconds: float = -1) -> Iterator[None]:
-    """Hold a lock file, made with its folder if new; wait for whoever holds it, at most that long
-    (below 0: without end).
-    """
+    """Hold a lock file, which is created if needed; wait up to ``seconds`` for it (negative: forever)."""
     import filelock
 
     lock.parent.mkdir(parents=True, exist_ok=True)
@@ -200,16 +201,15 @@ def waiting(lock: Path, seconds: float = -1) -> Iterator[None]:
 
 @contextlib.contextmanager
 def fetching(into: Path, seconds: float) -> Iterator[None]:
-    """Let one process at a time fetch into a folder of the cache, made if new; the others wait, at
-    most that long.
+    """Let one process at a time download into a cache folder; others wait up to ``seconds``.
 
-    What could not be fetched is not tried again for a minute: many images may ask for it.
+    A failed download is not retried for ``PATIENCE`` seconds, because many images may request it.
     """
     import filelock
 
-    when, said = _failed_fetches.get(into, (-PATIENCE, ""))
-    if time.monotonic() - when < PATIENCE:
-        raise SoritesError(said)
+    failed_at, message = _failed_fetches.get(into, (-PATIENCE, ""))
+    if time.monotonic() - failed_at < PATIENCE:
+        raise SoritesError(message)
     try:
         with waiting(into / ".lock", seconds):
             yield
@@ -218,17 +218,17 @@ def fetching(into: Path, seconds: float) -> Iterator[None]:
         raise
     except filelock.Timeout:
         raise SoritesError(
-            f"another process has been fetching into {into} for too long; end it and try again"
+            f"another process has been downloading into {into} for too long; stop it and try again"
         ) from None
     except OSError as error:
         raise SoritesError(
-            f"cannot fetch into {into}: {error}. Set SORITES_CACHE to a folder you can write to."
+            f"cannot download into {into}: {error}. Set SORITES_CACHE to a writable folder."
         ) from error
 
 
 def make_once(path: Path, make: Callable[[], bytes]) -> None:
-    """Write a file unless it exists; of several processes that need it at once, one makes it and
-    the others wait.
+    """Write a file unless it exists; if several processes need it at once, one makes it and the others
+    wait.
     """
     if not path.exists():
         with waiting(path.with_name(f"{path.name}.lock")):
@@ -236,9 +236,9 @@ def make_once(path: Path, make: Callable[[], bytes]) -> None:
                 write_bytes(make(), path)
 
 
-def cached(path: Path, make: Callable[[], bytes], read: Callable[[Path], Kept]) -> Kept:
-    """Return what ``read`` gives for a file of the cache, made first if it is missing, and made
-    again if it cannot be read.
+def cached(path: Path, make: Callable[[], bytes], read: Callable[[Path], Content]) -> Content:
+    """Return ``read(path)`` for a cached file; make the file if it is missing, and again if it cannot be
+    read.
     """
     make_once(path, make)
     try:
@@ -251,6 +251,7 @@ def cached(path: Path, make: Callable[[], bytes], read: Callable[[Path], Kept]) 
 
 
 def note_damage(path: Path, error: Exception) -> None:
-    """Say that a file of the cache is damaged and will be made again."""
-    why = (str(error).splitlines() or [type(error).__name__])[0]
-    warnings.warn(f"the cached {path} was damaged ({why}) and is made again", stacklevel=3)
+    """Warn that a cached file is damaged and will be made again."""
+    reason = (str(error).splitlines() or [type(error).__name__])[0]
+    text = f"the cached file {path} is damaged ({reason}) and will be made again"
+    warnings.warn(Notice(text, code="cache_damaged", path=str(path)), stacklevel=3)

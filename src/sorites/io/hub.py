@@ -1,6 +1,4 @@
-"""Hubs of published weights: asked only when a name asks for them, and said in one short message
-when they are out of reach.
-"""
+"""Access to hubs of published weights: short time-outs, and one short message if a hub cannot be reached."""
 
 from __future__ import annotations
 
@@ -15,11 +13,11 @@ from urllib.parse import urlsplit
 
 from sorites.core.errors import SoritesError
 
-# The seconds that a hub may take to answer before it counts as out of reach.
-SECONDS = 5.0
+# Seconds to wait for a connection before a hub counts as unreachable.
+CONNECT_TIMEOUT_SECONDS = 5.0
 
-# Names of exceptions of several libraries that say so.
-AWAY = {
+# Exceptions of several libraries that mean a host is unreachable, by class name.
+UNREACHABLE_ERRORS = {
     "OfflineModeIsEnabled",
     "LocalEntryNotFoundError",
     "ConnectError",
@@ -32,10 +30,10 @@ AWAY = {
 
 @contextlib.contextmanager
 def hub() -> Iterator[None]:
-    """Fetch inside: without the hub library's own lines, and from its cache alone where the hub
-    does not answer.
+    """Download inside this context without the hub library's log messages, and only from its cache if the hub
+    is unreachable.
 
-    The library otherwise tries for half a minute and writes ten lines before it gives up.
+    Without this, the library retries for half a minute and logs ten lines before it gives up.
     """
     try:
         constants: Any = importlib.import_module("huggingface_hub.constants")
@@ -54,29 +52,33 @@ def hub() -> Iterator[None]:
 
 
 def is_reachable(address: str) -> bool:
-    """Return whether a host takes a connection; behind a proxy nobody can say, and it counts as one
-    that does.
-    """
+    """Return whether a host accepts connections; behind a proxy this is assumed."""
     if urllib.request.getproxies():
         return True
     parts = urlsplit(address)
     try:
-        with socket.create_connection((parts.hostname or "", parts.port or 443), SECONDS):
+        with socket.create_connection((parts.hostname or "", parts.port or 443), CONNECT_TIMEOUT_SECONDS):
             return True
     except (OSError, ValueError):
         return False
 
 
 def not_fetched(what: str, error: Exception, instead: str) -> SoritesError:
-    """Return the error that says that something was not to be had from its hub, and what to type instead."""
+    """Return the error for a failed download.
+
+    Args:
+        what: What was requested.
+        error: The exception of the library.
+        instead: Sentence that says what to do instead.
+    """
     first = str(error).strip().split("\n")[0].rstrip(".")
-    reason = "the hub is out of reach, and the cache does not hold them" if is_out_of_reach(error) else first
-    return SoritesError(f"cannot fetch {what}: {reason}. {instead}")
+    reason = "the hub is unreachable and the cache does not contain them" if is_out_of_reach(error) else first
+    return SoritesError(f"cannot download {what}: {reason}. {instead}")
 
 
 def is_out_of_reach(error: Exception) -> bool:
-    """Return whether an error, or one that led to it, says that a host did not answer."""
-    return any(type(one).__name__ in AWAY for one in _chain(error))
+    """Return whether an error, or one of its causes, means that a host did not answer."""
+    return any(type(cause).__name__ in UNREACHABLE_ERRORS for cause in _chain(error))
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

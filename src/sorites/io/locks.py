@@ -1,12 +1,13 @@
-"""A lock on a store: an object that only one process may put, renewed while it works.
+"""A lock on an object store: an object that only one process may create, renewed while the process works.
 
-It is put on the condition that none is there (``If-None-Match`` on S3 and its kin), then read back
-a moment later: on a store without such conditions the last of two writers wins, and the first one
-leaves. It says who holds it. One whose process is gone from this machine, or that was not renewed
-for a while, is taken over. Its limits: clocks of machines must agree to within a minute, and a
-process that was held up for longer than ``STALE`` finds its lock taken and stops at the next
-renewal. What both wrote until then is the same, bit for bit, since a shard follows from its unit
-alone.
+The lock is created with a conditional request (``If-None-Match`` on S3 and compatible stores) and read back a
+moment later: on a store without such conditions the last of two writers wins and the other one gives up. The
+lock names its owner. It is taken over if its process on this machine has ended, or if it was not renewed for
+``STALE_SECONDS``.
+
+Limits: the clocks of all machines must agree to within a minute. A process that hangs for longer than
+``STALE_SECONDS`` finds its lock taken over and stops at the next renewal. Until then both write the same
+bytes, because a shard depends only on its task.
 """
 
 from __future__ import annotations
@@ -21,25 +22,35 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from sorites.core.errors import SoritesError
+from sorites.core.errors import Notice, SoritesError
+from sorites.core.messages import option
 from sorites.io.stores import StorePath
 
 # Seconds between two renewals.
-RENEW = 15.0
-# Seconds without a renewal after which a lock counts as left behind.
-STALE = 90.0
-# Seconds after which a new lock is read back.
-SETTLE = 0.5
+RENEW_SECONDS = 15.0
+# Seconds without a renewal after which a lock is stale.
+STALE_SECONDS = 90.0
+# Seconds to wait before a new lock is read back.
+SETTLE_SECONDS = 0.5
 
 
 @contextlib.contextmanager
 def held(lock: StorePath, folder: StorePath, kind: str) -> Iterator[None]:
-    """Hold a lock while the block runs; one that another process holds is refused at once."""
+    """Hold a lock while the block runs.
+
+    Args:
+        lock: The lock object.
+        folder: The folder that it protects, for messages.
+        kind: Kind of the folder, for messages.
+
+    Raises:
+        SoritesError: Another process holds the lock.
+    """
     mine = {
         "host": platform.node(),
         "pid": os.getpid(),
         "key": secrets.token_hex(8),
-        "started": _started(os.getpid()),
+        "started": _start_time(os.getpid()),
     }
     _take(lock, folder, kind, mine)
     ended = threading.Event()
@@ -49,7 +60,7 @@ def held(lock: StorePath, folder: StorePath, kind: str) -> Iterator[None]:
         yield
     finally:
         ended.set()
-        keeper.join(RENEW)
+        keeper.join(RENEW_SECONDS)
         with contextlib.suppress(OSError):
             if (_read(lock) or {}).get("key") == mine["key"]:
                 lock.unlink(missing_ok=True)
@@ -58,55 +69,57 @@ def held(lock: StorePath, folder: StorePath, kind: str) -> Iterator[None]:
 def _take(lock: StorePath, folder: StorePath, kind: str, mine: dict[str, Any]) -> None:
     try:
         if not _put_new(lock, mine):
-            found = _read(lock) or {}
-            # a request that was answered with an error may have been done
-            if found.get("key") != mine["key"]:
-                if not _left_behind(found):
-                    raise _refused(folder, found)
+            content = _read(lock) or {}
+            # a request that returned an error may still have succeeded
+            if content.get("key") != mine["key"]:
+                if not _is_stale(content):
+                    raise _locked_error(folder, content)
                 lock.unlink(missing_ok=True)
                 if not _put_new(lock, mine):
-                    raise _refused(folder, _read(lock) or {})
-        time.sleep(SETTLE)
-        found = _read(lock) or {}
+                    raise _locked_error(folder, _read(lock) or {})
+        time.sleep(SETTLE_SECONDS)
+        content = _read(lock) or {}
     except OSError as error:
-        raise SoritesError(f"cannot make the {kind} folder {folder}: {error}") from error
-    if found.get("key") != mine["key"]:
-        raise _refused(folder, found)
+        raise SoritesError(f"cannot create the {kind} folder {folder}: {error}") from error
+    if content.get("key") != mine["key"]:
+        raise _locked_error(folder, content)
 
 
 def _put_new(lock: StorePath, mine: dict[str, Any]) -> bool:
     try:
-        lock.put(_told(mine), only_new=True)
+        lock.put(_encode(mine), only_new=True)
     except FileExistsError:
         return False
     return True
 
 
-def _told(mine: dict[str, Any]) -> bytes:
+def _encode(mine: dict[str, Any]) -> bytes:
     return json.dumps({**mine, "time": time.time()}).encode()
 
 
 def _read(lock: StorePath) -> dict[str, Any] | None:
     try:
-        found = json.loads(lock.read_bytes())
+        content = json.loads(lock.read_bytes())
     except FileNotFoundError:
         return None
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
-def _left_behind(found: dict[str, Any]) -> bool:
-    """Return whether the process of a lock is gone: not on this machine any more, or silent for long."""
-    if found.get("host") == platform.node() and isinstance(found.get("pid"), int):
-        return _started(found["pid"]) != found.get("started")
-    when = found.get("time")
-    return not isinstance(when, int | float) or time.time() - when > STALE
+def _is_stale(content: dict[str, Any]) -> bool:
+    """Return whether a lock is stale: its process on this machine has ended, or it was not renewed for
+    long.
+    """
+    if content.get("host") == platform.node() and isinstance(content.get("pid"), int):
+        return _start_time(content["pid"]) != content.get("started")
+    renewed_at = content.get("time")
+    return not isinstance(renewed_at, int | float) or time.time() - renewed_at > STALE_SECONDS
 
 
-def _started(pid: int) -> str | None:
-    """Return when a process of this machine started, or that it is there where that cannot be
-    known; None where it is gone.
+def _start_time(pid: int) -> str | None:
+    """Return the start time of a process on this machine, "there" if it is unknown, or None if the process
+    has ended.
     """
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
@@ -123,35 +136,32 @@ def _started(pid: int) -> str | None:
     return "there"
 
 
-def _refused(folder: StorePath, found: dict[str, Any]) -> SoritesError:
-    who = f" (process {found.get('pid')} on {found.get('host')})" if found else ""
+def _locked_error(folder: StorePath, content: dict[str, Any]) -> SoritesError:
+    owner = f" (process {content.get('pid')} on {content.get('host')})" if content else ""
     return SoritesError(
-        f"another sorites is writing into {folder}{who}; wait for it, or choose another --out DIR. If it is"
-        f" dead, its lock is taken over {STALE:.0f} s after its last sign of life."
+        f"another process is writing to {folder}{owner}; wait for it, or choose another"
+        f" {option('out', 'DIR')}."
+        f" A stale lock expires {STALE_SECONDS:.0f} s after its last heartbeat."
     )
 
 
 def _renew(lock: StorePath, mine: dict[str, Any], ended: threading.Event) -> None:
-    """Renew the lock until the work ends; where another took it over, end this process: it was
-    taken for dead.
-    """
-    while not ended.wait(RENEW):
+    """Renew the lock until the work ends; if another process took it over, interrupt this one."""
+    while not ended.wait(RENEW_SECONDS):
         try:
-            found = _read(lock)
-            if found and found.get("key") not in (None, mine["key"]):
-                _stop(lock, found)
+            content = _read(lock)
+            if content and content.get("key") not in (None, mine["key"]):
+                _stop(lock, content)
                 return
-            lock.put(_told(mine))
-        except OSError:  # the store may answer the next time
+            lock.put(_encode(mine))
+        except OSError:  # the next renewal may succeed
             continue
 
 
-def _stop(lock: StorePath, found: dict[str, Any]) -> None:
+def _stop(lock: StorePath, content: dict[str, Any]) -> None:
     import _thread
     import warnings
 
-    warnings.warn(
-        f"{lock} was taken over by process {found.get('pid')} on {found.get('host')}; stopping here",
-        stacklevel=2,
-    )
+    text = f"{lock} was taken over by process {content.get('pid')} on {content.get('host')}; stopping here"
+    warnings.warn(Notice(text, code="lock_lost"), stacklevel=2)
     _thread.interrupt_main()

@@ -1,9 +1,8 @@
-"""A pair of encoders of the open_clip library: an architecture by its name or by a .json config,
-and its weights.
+"""Image and text encoders of the open_clip library.
 
-After the @ comes a file with weights (.safetensors, or a torch file that holds only tensors) or a
-tag that open_clip knows. Only a tag, an architecture of a hub (``hf-hub:...``) or a tokenizer that
-the config names makes the library use the network.
+The spec is NAME@WEIGHTS: an architecture or a .json config, and a weights file (.safetensors, or a torch file
+that contains only tensors) or a pretrained tag of open_clip. Only a tag, an ``hf-hub:`` architecture, or a
+tokenizer named in the config uses the network.
 """
 
 from __future__ import annotations
@@ -26,14 +25,12 @@ from sorites.io.hub import hub, is_out_of_reach, not_fetched
 from sorites.io.paths import path_of
 from sorites.io.readers import json_file
 
-BATCH = 32
+BATCH_SIZE = 32
 
 
 @dataclass(frozen=True, eq=False)
 class Encoders:
-    """The two encoders of one model, in float32 and ready to be asked; ``spec`` is what they were
-    loaded by.
-    """
+    """The image and text encoder of one model, in float32; ``spec`` is what they were loaded from."""
 
     spec: str
     model: Any
@@ -43,43 +40,41 @@ class Encoders:
     """The tokenizer: a list of sentences to a tensor."""
 
     def images(self, images: Sequence[ImageU8]) -> Features:
-        """Encode images with the model's own transform: it crops the centre, and cuts nothing off
-        a square.
-        """
+        """Encode images with the model's own transform, which crops the centre square."""
         import torch
         from PIL import Image
 
-        def encoded(some: Sequence[ImageU8]) -> Any:
-            batch = torch.stack([self.prepare(Image.fromarray(image)) for image in some])
+        def encode(chunk: Sequence[ImageU8]) -> Any:
+            batch = torch.stack([self.prepare(Image.fromarray(image)) for image in chunk])
             return self.model.encode_image(batch.to(self._device))
 
-        return self._batched(encoded, images)
+        return self._batched(encode, images)
 
     def texts(self, sentences: Sequence[str]) -> Features:
         """Encode sentences."""
         return self._batched(
-            lambda some: self.model.encode_text(self.tokens(list(some)).to(self._device)), sentences
+            lambda chunk: self.model.encode_text(self.tokens(list(chunk)).to(self._device)), sentences
         )
 
     @property
     def _device(self) -> Any:
         return next(self.model.parameters()).device
 
-    def _batched(self, encoded: Callable[[Sequence[Any]], Any], items: Sequence[Any]) -> Features:
+    def _batched(self, encode: Callable[[Sequence[Any]], Any], items: Sequence[Any]) -> Features:
         import torch
 
         if not items:
-            raise SoritesError(f"{self.spec}: nothing to look at")
+            raise SoritesError(f"{self.spec}: there are no images or texts to encode")
         with torch.inference_mode():
             parts = [
-                encoded(items[start : start + BATCH]).float().cpu().numpy()
-                for start in range(0, len(items), BATCH)
+                encode(items[start : start + BATCH_SIZE]).float().cpu().numpy()
+                for start in range(0, len(items), BATCH_SIZE)
             ]
         return np.concatenate(parts)
 
     @functools.cached_property
     def version(self) -> str:
-        """A hash of every weight by name."""
+        """Hash of all weights with their names."""
         hasher = hashlib.sha256()
         for key, value in self.model.state_dict().items():
             hasher.update(key.encode() + value.detach().cpu().contiguous().numpy().tobytes())
@@ -87,22 +82,30 @@ class Encoders:
 
 
 def load(kind: str, argument: str | None) -> Encoders:
-    """Load NAME@WEIGHTS; ``kind`` says in messages who asks: an encoder or a model."""
+    """Load NAME@WEIGHTS.
+
+    Args:
+        kind: "encoder" or "model", for messages.
+        argument: The spec.
+
+    Raises:
+        SoritesError: The spec is incomplete, or the weights cannot be loaded.
+    """
     architecture, _, weights = (argument or "").partition("@")
     if not architecture or not weights:
         raise SoritesError(
-            f"{kind} open_clip: wanted NAME@WEIGHTS, such as ViT-B-32@openai, got {argument!r}. "
+            f"{kind} open_clip: expected NAME@WEIGHTS, such as ViT-B-32@openai, got {argument!r}. "
             "Type: open_clip:ViT-B-32@weights.safetensors"
         )
     library = beside_torchvision("open_clip", f"{kind} open_clip", "clip")
-    name = _configured(library, architecture)
+    name = _register_config(library, architecture)
     try:
         with _silent(), hub():
             model, _, prepare = library.create_model_and_transforms(
                 name, pretrained=weights, weights_only=True
             )
             tokens = library.get_tokenizer(name)
-    except Exception as error:  # whatever the library, a hub or a file does
+    except Exception as error:  # the library, the hub and file readers raise nearly anything
         if is_out_of_reach(error):
             instead = f"Give a file: {kind} open_clip:{architecture}@weights.safetensors"
             raise not_fetched(f"the weights of open_clip:{argument}", error, instead) from error
@@ -112,8 +115,10 @@ def load(kind: str, argument: str | None) -> Encoders:
 
 @contextlib.contextmanager
 def _silent() -> Iterator[None]:
-    """Keep the library's log out: it writes to the root logger, which sets that up, and then raises
-    with the same words.
+    """Suppress the library's log messages.
+
+    It logs to the root logger, which configures logging as a side effect, and then raises an error with the
+    same text.
     """
 
     def ours(record: logging.LogRecord) -> bool:
@@ -130,10 +135,8 @@ def _silent() -> Iterator[None]:
         root.removeHandler(handler)
 
 
-def _configured(library: Any, architecture: str) -> str:
-    """Return the architecture's name; a config file is first registered with the library under its
-    own name.
-    """
+def _register_config(library: Any, architecture: str) -> str:
+    """Return the architecture's name; a config file is registered with the library first."""
     if not architecture.endswith(".json"):
         return architecture
     path = path_of(architecture)

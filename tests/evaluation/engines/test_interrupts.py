@@ -77,7 +77,7 @@ def test_an_interrupted_run_ends_at_once_and_goes_on_to_the_same_table(home: Pat
     assert took < UNIT / 4
     lines = [line for line in said.splitlines() if line.startswith("setting")]
     assert lines == [
-        "stopping; what is finished is kept. Ctrl-C again ends at once",
+        "stopping; finished work is kept. Press Ctrl-C again to end immediately",
         "stopped; type the same command to go on",
     ]
     assert "Traceback" not in said

@@ -21,7 +21,7 @@ from tests.evaluation.engines.cluster import Cluster, two_nodes
 from sorites.core import table
 from sorites.core.errors import Damaged, SoritesError
 from sorites.evaluation.engines import ENGINES
-from sorites.evaluation.engines.ray import Worker, _opened
+from sorites.evaluation.engines.ray import Worker, _unwrap
 
 TYPED = [sys.executable, "-c", "from sorites.cli import main; main()"]
 MODEL = """
@@ -131,12 +131,12 @@ def test_an_address_without_a_cluster_is_an_error_in_words(home: Path) -> None:
     process = started(home, "plain", "none", dict(os.environ), "--engine", "ray", "--address", "127.0.0.1:9")
     _, said = process.communicate(timeout=120)
     assert process.returncode == 2, said
-    assert "Give --address HOST:PORT" in said
+    assert "HOST:PORT" in said
     assert "Traceback" not in said
 
 
 def _damaged(unit: int) -> int:
-    raise Damaged("a.parquet", "it is empty", "Type: sorites check")
+    raise Damaged("a.parquet", "it is empty", "repair=True")
 
 
 def _exits(unit: int) -> int:
@@ -145,13 +145,13 @@ def _exits(unit: int) -> int:
 
 def test_a_worker_tells_any_error(tmp_path: Path) -> None:
     worker = Worker(str(tmp_path / "gone"), {})
-    assert _opened(worker.do(abs, -3)) == 3
+    assert _unwrap(worker.do(abs, -3)) == 3
     with pytest.raises(SoritesError, match="a.parquet cannot be read"):
-        _opened(worker.do(_damaged, 1))
+        _unwrap(worker.do(_damaged, 1))
     with pytest.raises(SoritesError, match="sys.exit"):
-        _opened(worker.do(_exits, 1))
+        _unwrap(worker.do(_exits, 1))
     with pytest.raises(ZeroDivisionError):
-        _opened(worker.do((1).__truediv__, 0))
+        _unwrap(worker.do((1).__truediv__, 0))
 
 
 def test_without_the_library_the_message_names_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -301,10 +301,10 @@ def test_bad_input_is_one_line_and_nothing_is_written(tmp_path: Path, text: str,
             "'predd'. Did you mean pred",
         ),
         ("[columns]\npred = 'x'\n", "no column of p.csv named 'x'"),
-        ("[columns]\npred = 3\n", "pred = .* got 3"),
-        ("higher = 'up'\n", "higher .* got 'up'"),
-        ("column = 1\n", "'column'. Did you mean columns"),
-        ("pred", "map.toml: not valid TOML"),
+        ("[columns]\npred = 3\n", 'wanted \\[columns\\] as pred = "the file\'s column", got 3'),
+        ("higher = 'up'\n", "higher is one of more OOD, in-distribution, got 'up'"),
+        ("column = 1\n", "no key of .*map.toml named 'column'. Did you mean columns"),
+        ("pred", "map.toml: not valid TOML: .*Expected --columns as a TOML file"),
         (
             "[columns]\nmodel = 'm'\n[constants]\nmodel = 'x'\n",
             r"model .*\[constants\]",
@@ -338,7 +338,7 @@ def test_check_and_report_need_no_images(imported: Path, tmp_path: Path) -> None
     page = sorites.report(imported, tmp_path / "page.html").read_text(encoding="utf-8")
     assert "half" in page
     sample = next(iter(plan_of(imported).groups["clean"]))
-    said = "are not available: it was made of prediction files by sorites import"
+    said = "are not available: it was imported"
     with pytest.raises(SoritesError, match=said):
         sample.load()
     with pytest.raises(SoritesError, match=f"no image of .*{said}"):
@@ -356,7 +356,7 @@ def test_check_finds_lost_rows_and_says_which_images_a_model_lacks(tmp_path: Pat
         "n: 2 rows, 0 errors, 1 images not in its files",
     ]
     sorted((out / "predictions").iterdir())[0].unlink()
-    with pytest.raises(SoritesError, match="1 of 4 imported rows: type the import's command again"):
+    with pytest.raises(SoritesError, match="1 of 4 imported rows"):
         check(str(out))
 
 

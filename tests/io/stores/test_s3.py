@@ -111,7 +111,7 @@ def test_a_run_on_a_store_equals_the_run_on_a_disk(home: Home, photos: Path) -> 
     (home.folder / "slow").touch()
     process = home.start(*there)
     _wait_for_a_shard(home, process)
-    assert "another sorites is writing into s3://bucket/run" in home.type(*there, code=2)
+    assert "is writing to s3://bucket/run" in home.type(*there, code=2)
     process.send_signal(signal.SIGKILL)
     process.communicate()
     (home.folder / "slow").unlink()
@@ -126,7 +126,7 @@ def test_a_run_on_a_store_equals_the_run_on_a_disk(home: Home, photos: Path) -> 
         )
     ]  # fmt: skip
     checked, _, there_said, here_said = map(home.finish, asked)
-    assert "whole" in checked
+    assert "complete" in checked
     assert (home.folder / "page.html").stat().st_size > 100_000
     assert there_said == here_said
 

@@ -164,7 +164,7 @@ def test_what_cannot_be_drawn_of_a_source_is_named() -> None:
         source_strip("fading:4", "shape_00", fading.CLASSES, "fad", (), 0, {})  # type: ignore[arg-type]
     with pytest.raises(SoritesError, match="shape_00; .* fade, drift"):
         source_strip("fading:4", "shape_00", fading.CLASSES, "jpeg", (), 0, {})  # type: ignore[arg-type]
-    with pytest.raises(SoritesError, match=r"fade: .*, got -1"):
+    with pytest.raises(SoritesError, match=r"fade: a severity must be above 0 \(in light\), got -1"):
         source_strip("fading:4", "shape_00", "coco", "fade", [-1.0], 0, {})
     with pytest.raises(SoritesError, match="no class named 'square'"):
         source_strip("fading:4", "shape_00", "coco", "jpeg", [], 0, {})

@@ -52,7 +52,7 @@ def test_a_limit_only_makes_parts_smaller() -> None:
     [
         (
             "version = 0\nminutes = 1\nlimit = 3\n[[parts]]\nname = 'a'\nsuite = 'demo'",
-            "version: wanted a number above 0, got 0",
+            "version: expected a number above 0, got 0",
         ),
         (
             "version = 1\nminutes = 1\nlimit = 3\n[[parts]]\nname = 'a'\nsuite = 'dmo'",

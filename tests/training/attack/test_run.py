@@ -51,7 +51,7 @@ def test_failure_severities_checks_and_the_page_read_it_as_any_run(done: Path, t
     failed = sorites.failure_severity(sorites.read(done))
     assert failed["shift"].to_list() == ["apgd_ce_l2", "apgd_dlr_l2"]
     assert failed["n"].to_list() == [18, 18]
-    assert check(str(done)).endswith("small: 126 rows, 0 errors, whole")
+    assert check(str(done)).endswith("small: 126 rows, 0 errors, complete")
     page = sorites.report(done, tmp_path / "page.html").read_text(encoding="utf-8")
     assert "apgd_dlr_l2" in page
     assert "image not available" not in page
@@ -118,7 +118,7 @@ def test_a_stopped_attack_goes_on_to_the_same_table(done: Path, photos: Path, tm
 def test_other_settings_or_weights_in_the_same_folder_are_refused_by_name(done: Path, photos: Path) -> None:
     with pytest.raises(SoritesError, match="attack.steps: 12 there, 13 here"):
         attack(small(), source=f"folder:{photos}", out=done, **{**HOW, "steps": 13})
-    with pytest.raises(SoritesError, match="holds another run"):
+    with pytest.raises(SoritesError, match="contains another run"):
         attack(small(seed=5), source=f"folder:{photos}", out=done, **HOW)
 
 
@@ -151,7 +151,7 @@ def test_images_that_cannot_be_attacked_are_rows_with_errors(photos: Path, tmp_p
     failed = rows.filter(pl.col("error").is_not_null())
     assert failed["shift"].to_list() == ["apgd_ce_l2", "clean"]
     assert rows.height == 40
-    assert "40 rows, 2 errors, whole" in check(str(run))
+    assert "40 rows, 2 errors, complete" in check(str(run))
 
 
 def test_what_has_no_gradients_is_refused_by_name(photos: Path, tiny: Make, tmp_path: Path) -> None:

@@ -157,7 +157,7 @@ def test_a_stop_leaves_what_is_whole(run: Path) -> None:
         explain(run, ["one", "other"], limit=3, bar=lambda what, steps: tick)
     assert len(read_changes(run)) == 1
     assert len(explain(run, ["one", "other"], limit=3)) == 3
-    assert "whole" in check(str(run))
+    assert "complete" in check(str(run))
 
 
 def test_a_changed_answer_is_no_longer_explained(run: Path) -> None:

@@ -1,9 +1,7 @@
-"""Engines run units of work.
+"""Engines apply a function to many tasks and yield each task with its result, in any order.
 
-An engine does a function of one unit on many units and yields each with its result, in any order.
-
-Engines know nothing of plans, run folders or models: a unit is any value, and for an engine of
-several processes one that pickles, as must the function and its results.
+Engines know nothing of plans, run folders or models: a task is any value. For engines with several processes,
+tasks, the function and its results must be picklable.
 """
 
 from __future__ import annotations
@@ -16,21 +14,25 @@ from typing import Any
 from sorites.core.registry import Registry
 from sorites.evaluation.engines.interrupts import hear_once
 
-# (units, work, workers) to pairs of a unit and what ``work`` returned for it.
+# (tasks, function, workers) to pairs of a task and its result.
 Start = Callable[[Sequence[Any], Callable[[Any], Any], int], Iterator[tuple[Any, Any]]]
 
 
 @dataclass(frozen=True)
 class Engine:
-    """A way to run units. ``one_process`` engines can use objects that live in the process that
-    started them.
+    """A way to run tasks.
+
+    Attributes:
+        start: The function that runs them.
+        one_process: Tasks run in this process and can use its objects.
+        name: Name in the registry.
     """
 
     start: Start
     one_process: bool
     name: str = ""
     cores: Callable[[], int] = lambda: os.cpu_count() or 1
-    """Returns the number of units that run at a time unless one is given."""
+    """Returns the default number of workers."""
 
     def __call__(
         self, units: Sequence[Any], work: Callable[[Any], Any], workers: int

@@ -1,4 +1,4 @@
-"""The engines that come with the package, by name."""
+"""Registration of the built-in engines."""
 
 from __future__ import annotations
 

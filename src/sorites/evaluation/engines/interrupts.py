@@ -1,4 +1,4 @@
-"""Ending work early: threads look between images whether they are asked to leave, and Ctrl-C asks them."""
+"""Stop work early: threads check between images whether to stop, and Ctrl-C asks them to."""
 
 from __future__ import annotations
 
@@ -12,57 +12,56 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import NoReturn
 
-# The exit code of Ctrl-C.
+# Exit code after Ctrl-C.
 CODE = 130
-# Seconds that output has to reach its place when the process is ended where it stands.
-FLUSH = 1.0
+# Seconds to wait for output to be written when the process is ended immediately.
+FLUSH_SECONDS = 1.0
 
-# This says where ``struct sigaction`` keeps its flags, and the value of SA_RESETHAND, by system and
-# bytes of a pointer.
+# Offset of the flags in ``struct sigaction`` and the value of SA_RESETHAND, by platform and pointer size.
 _FLAGS = {("linux", 8): (136, 0x80000000), ("darwin", 8): (12, 4)}
 
-_here = threading.local()
+_local = threading.local()
 _announcing = threading.Event()
 
 
 class Left(BaseException):
-    """Work was left unfinished on request. It is no ``Exception``, so that no error handler swallows it."""
+    """Work was stopped on request. Not an ``Exception``, so that no error handler swallows it."""
 
 
-def heed(asked: threading.Event) -> None:
-    """Make this thread leave its work once ``asked`` is set; every thread of an engine begins with
-    this call.
+def heed(stop_requested: threading.Event) -> None:
+    """Make this thread stop its work once ``stop_requested`` is set.
+
+    Every thread of an engine starts with this call.
     """
-    _here.asked = asked
+    _local.stop_requested = stop_requested
 
 
 def leave_if_asked() -> None:
-    """End this thread's piece of work if its engine asked for that; called between two images."""
-    asked = getattr(_here, "asked", None)
-    if asked is not None and asked.is_set():
+    """Stop this thread's task if its engine requested it; called between two images."""
+    stop_requested = getattr(_local, "stop_requested", None)
+    if stop_requested is not None and stop_requested.is_set():
         raise Left
 
 
 @contextlib.contextmanager
 def announced() -> Iterator[None]:
-    """Let the first Ctrl-C say at once that it was heard, and interrupt; let the second end the
-    process where it stands.
+    """Make the first Ctrl-C print a message and interrupt, and the second end the process immediately.
 
-    Files appear whole or not at all, so that nothing is half done then.
+    Files are written atomically, so nothing is left half-written.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     first: list[bool] = []
 
-    def heard(number: int, frame: FrameType | None) -> None:
+    def handle(number: int, frame: FrameType | None) -> None:
         first.append(True)
         signal.signal(signal.SIGINT, _end_now)
         hear_once()
-        _say("stopping; what is finished is kept. Ctrl-C again ends at once")
+        _say("stopping; finished work is kept. Press Ctrl-C again to end immediately")
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGINT, heard)
+    before = signal.signal(signal.SIGINT, handle)
     _announcing.set()
     try:
         yield
@@ -73,40 +72,40 @@ def announced() -> Iterator[None]:
 
 
 def hear_once() -> None:
-    """Let the system itself end this process at the second Ctrl-C from now, where the command line
-    announced what Ctrl-C does.
+    """Make the operating system end this process at the second Ctrl-C, if the command line uses
+    ``announced``.
 
-    Python runs its handler only when the main thread comes back from foreign code and gets the
-    interpreter's lock: while a model hangs, perhaps never. So the system is told to forget the
-    handler as soon as it was called. To be called before models are, because libraries put handlers
-    of their own in front when they are imported.
+    Python runs its handler only when the main thread returns from foreign code and gets the interpreter lock,
+    which may never happen while a model hangs. Therefore the system is told to reset the handler after its
+    first call. Call this before models run, because libraries install their own handlers when they are
+    imported.
     """
-    where = _FLAGS.get((sys.platform, ctypes.sizeof(ctypes.c_void_p)))
-    if where is None or not _announcing.is_set():
+    layout = _FLAGS.get((sys.platform, ctypes.sizeof(ctypes.c_void_p)))
+    if layout is None or not _announcing.is_set():
         return
-    place, forget = where
+    offset, reset_flag = layout
     action = ctypes.create_string_buffer(256)
     system = ctypes.CDLL(None)
     if system.sigaction(int(signal.SIGINT), None, action) == 0:
-        flags = ctypes.c_uint.from_buffer(action, place)
-        flags.value |= forget
+        flags = ctypes.c_uint.from_buffer(action, offset)
+        flags.value |= reset_flag
         system.sigaction(int(signal.SIGINT), action, None)
 
 
 def _end_now(number: int, frame: FrameType | None) -> NoReturn:
-    """End this process and the worker processes it started, whatever their threads do."""
+    """End this process and its worker processes, whatever their threads do."""
     processes = sys.modules.get("multiprocessing")
     for worker in processes.active_children() if processes else ():
         with contextlib.suppress(Exception):
             worker.kill()
-    last = threading.Thread(target=_say, args=("stopped; type the same command to go on",), daemon=True)
+    last = threading.Thread(target=_say, args=("stopped; repeat the command to resume",), daemon=True)
     last.start()
-    last.join(FLUSH)
+    last.join(FLUSH_SECONDS)
     os._exit(CODE)
 
 
 def _say(what: str) -> None:
-    """Print a line on stderr and flush both streams; one that is closed or busy is skipped."""
+    """Print a line to stderr and flush both streams; a closed or busy stream is skipped."""
     with contextlib.suppress(Exception):
         print(what, file=sys.stderr, flush=True)
     with contextlib.suppress(Exception):

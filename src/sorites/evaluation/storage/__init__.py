@@ -1,1 +1,1 @@
-"""A run on disk: record, manifest, shards, kept outputs."""
+"""Run folders on disk: metadata, manifest, shards and stored outputs."""

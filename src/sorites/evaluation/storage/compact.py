@@ -1,8 +1,8 @@
-"""The small shards of a run merged into few files, and back: the table stays the same, row for row.
+"""Merge the small shards of a finished run into few files, and split them again; the table stays the same.
 
-``compacted.json`` says which shards a merged file holds. It is written after the merged files and
-before the shards are deleted, and readers follow it alone: at every moment each row stands once. A
-verb that continues a run brings its shards back first.
+``compacted.json`` lists the shards of each merged file. It is written after the merged files and before the
+shards are deleted, and readers follow only this list, so that every row exists exactly once at any time.
+Verbs that continue a run restore its shards first.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from sorites.evaluation.unfinished import unfinished
 from sorites.io.files import locked, write_bytes
 from sorites.io.stores import place
 
-# Rows of a merged file, as far as whole shards allow.
+# Approximate number of rows of a merged file; shards are not split.
 ROWS = 1_000_000
 
 
 def compact(run: str | Path, rows: int = ROWS, bar: Bar | None = None) -> tuple[int, int]:
-    """Merge the shards of a finished run; return how many files held its table before and how many do now."""
+    """Merge the shards of a finished run; return the number of files of its table before and after."""
     folder = place(run)
     read_info(folder)
     if (left := unfinished(folder)) is not None:
-        raise SoritesError(f"{left.found()} Type the run's command again, then compact it.")
+        raise SoritesError(f"{left.found()} Repeat the run to finish it, then compact it.")
     with locked(folder):
         before = shard_files(folder)
         merged = read_compacted(folder)
@@ -39,22 +39,22 @@ def compact(run: str | Path, rows: int = ROWS, bar: Bar | None = None) -> tuple[
         if len(single) < 2:
             return len(before), len(before)
         tick = bar("merging", len(single)) if bar else lambda n: None
-        made = {}
-        for name, held, frame in _parts(single, rows):
+        new = {}
+        for name, contained, frame in _parts(single, rows):
             write(frame, folder / "predictions" / name)
-            made[name] = held
-            tick(len(held))
-        write_bytes(json.dumps({**merged, **made}).encode(), folder / COMPACTED)
+            new[name] = contained
+            tick(len(contained))
+        write_bytes(json.dumps({**merged, **new}).encode(), folder / COMPACTED)
         _delete(single)
-    return len(before), len(merged) + len(made)
+    return len(before), len(merged) + len(new)
 
 
 def expand(folder: Path) -> bool:
-    """Bring the shards of a compacted run back, if it is one; the caller holds the folder."""
+    """Restore the shards of a compacted run, if it is one; the caller holds the lock."""
     merged = read_compacted(folder)
-    for name, held in merged.items():
+    for name, contained in merged.items():
         frame, start = read_shard(folder / "predictions" / name), 0
-        for stem, count in held:
+        for stem, count in contained:
             write(frame.slice(start, count), folder / "predictions" / f"{stem}.parquet")
             start += count
     if merged:
@@ -64,20 +64,28 @@ def expand(folder: Path) -> bool:
 
 
 def _parts(shards: Sequence[Path], rows: int) -> Iterator[tuple[str, list[tuple[str, int]], pl.DataFrame]]:
-    """Yield merged files, each named by its first shard so that the order of the table stays, with
-    what they hold.
+    """Yield merged files with their shards; each is named after its first shard, which preserves the
+    order.
     """
-    held: list[tuple[str, int]] = []
+    contained: list[tuple[str, int]] = []
     frames: list[pl.DataFrame] = []
     for path in shards:
         frame = read_shard(path)
-        held.append((path.stem, frame.height))
+        contained.append((path.stem, frame.height))
         frames.append(frame)
-        if sum(count for _, count in held) >= rows:
-            yield f"{held[0][0]}{MERGED}{len(held)}.parquet", held, pl.concat(frames, how="diagonal")
-            held, frames = [], []
-    if held:
-        yield f"{held[0][0]}{MERGED}{len(held)}.parquet", held, pl.concat(frames, how="diagonal")
+        if sum(count for _, count in contained) >= rows:
+            yield (
+                f"{contained[0][0]}{MERGED}{len(contained)}.parquet",
+                contained,
+                pl.concat(frames, how="diagonal"),
+            )
+            contained, frames = [], []
+    if contained:
+        yield (
+            f"{contained[0][0]}{MERGED}{len(contained)}.parquet",
+            contained,
+            pl.concat(frames, how="diagonal"),
+        )
 
 
 def _delete(paths: Sequence[Path]) -> None:

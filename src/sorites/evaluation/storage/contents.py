@@ -1,8 +1,8 @@
-"""The content of samples: size, time and hash of what their images are decoded from, wherever that lies.
+"""Detect changed images by size, modification time and hash of the data that they are decoded from.
 
-What a sample is read from is seen in what its ``load`` and the sweeps of its dials hold: a path, a
-folder and a path in it, a member of a tar, bytes or an array. Where they hold none of these,
-nothing is known of its content, and it counts as unchanged.
+The data is found in the closures and arguments of a sample's ``load`` and of its dials: a path, a folder and
+a path in it, a member of a tar file, bytes or an array. If there is none of these, the content is unknown and
+counts as unchanged.
 """
 
 from __future__ import annotations
@@ -29,24 +29,23 @@ from sorites.io.stores import StorePath, place, read_span
 from sorites.models.versions import array_bytes
 from sorites.sources.webdataset import Member
 
-# Size, time of the last change in nanoseconds, and hash; each null where it is not known.
+# Size, modification time in nanoseconds, and hash; null if unknown.
 COLUMNS = pl.Schema({"bytes": pl.Int64(), "modified": pl.Int64(), "content": pl.String()})
-# Bytes of a whole file that are hashed; a larger one, which holds more than an image, is known by
-# its size and time.
-LARGEST = 1 << 28
+# Maximum size in bytes of a hashed file; a larger file contains more than an image and is identified by size
+# and time.
+MAX_HASHED_BYTES = 1 << 28
 
-# Samples that are looked at before what they hold is let go.
-AT_ONCE = 1 << 15
-# Samples that a thread looks at in one go: handing over one at a time costs more than looking at
-# it.
-TOGETHER = 32
+# Samples per chunk; bounds the memory.
+SAMPLES_PER_CHUNK = 1 << 15
+# Samples per thread task; handing over single samples costs more than checking them.
+SAMPLES_PER_THREAD_TASK = 32
 
 Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Span:
-    """Some bytes of a file, or all of it."""
+    """A byte range of a file, or all of it."""
 
     file: Path
     size: int
@@ -54,73 +53,78 @@ class Span:
     offset: int = 0
 
     def hash(self) -> str | None:
-        """Return a hash of the bytes, or None where they cannot be read or are too many."""
-        if self.size > LARGEST:
+        """Return a hash of the bytes, or None if they cannot be read or are too many."""
+        if self.size > MAX_HASHED_BYTES:
             return None
         try:
-            # what the store knows of the content says as much as reading it
+            # The store's content tag is as good as reading the bytes.
             if isinstance(self.file, StorePath):
-                told = f"{self.file.tag()} {self.offset} {self.size}"
-                return hashlib.blake2b(told.encode(), digest_size=16).hexdigest()
+                tag = f"{self.file.tag()} {self.offset} {self.size}"
+                return hashlib.blake2b(tag.encode(), digest_size=16).hexdigest()
             return hashlib.blake2b(read_span(self.file, self.offset, self.size), digest_size=16).hexdigest()
         except OSError:
             return None
 
 
-# Something that an image is decoded from.
+# Data that an image is decoded from.
 Source = Span | bytes | NDArray[Any]
 
 
 def contents(samples: Sequence[Sample], before: pl.DataFrame | None = None) -> pl.DataFrame:
-    """Return size, time and hash of each sample; a sample whose size and time are those ``before``
-    keeps its hash unread.
+    """Return size, time and hash of each sample; hashes are reused from ``before`` if size and time are
+    unchanged.
     """
     shared: dict[Any, str | None] = {}
     parts = [pl.DataFrame(schema=COLUMNS)]
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-        for first in range(0, len(samples), AT_ONCE):
-            some = list(samples[first : first + AT_ONCE])
-            known: Sequence[Row] = (
-                [{}] * len(some) if before is None else before.slice(first, AT_ONCE).to_dicts()
+        for first in range(0, len(samples), SAMPLES_PER_CHUNK):
+            chunk = list(samples[first : first + SAMPLES_PER_CHUNK])
+            stored: Sequence[Row] = (
+                [{}] * len(chunk) if before is None else before.slice(first, SAMPLES_PER_CHUNK).to_dicts()
             )
-            parts.append(_contents(some, known, pool, shared))
+            parts.append(_contents(chunk, stored, pool, shared))
     return pl.concat(parts)
 
 
 def _contents(
-    samples: list[Sample], known: Sequence[Row], pool: Executor, shared: dict[Any, str | None]
+    samples: list[Sample], stored: Sequence[Row], pool: Executor, shared: dict[Any, str | None]
 ) -> pl.DataFrame:
-    """Return the contents of some samples; hashes of what several of them hold are kept in
-    ``shared`` for those that follow.
+    """Return the contents of some samples; hashes of data that several samples share are added to
+    ``shared``.
     """
-    some = (samples[first : first + TOGETHER] for first in range(0, len(samples), TOGETHER))
-    held = [objects for part in pool.map(lambda part: [_held_by(s) for s in part], some) for objects in part]
-    unread = [objects for objects, row in zip(held, known, strict=True) if not _is_known(objects, row)]
+    chunks = (
+        samples[first : first + SAMPLES_PER_THREAD_TASK]
+        for first in range(0, len(samples), SAMPLES_PER_THREAD_TASK)
+    )
+    data = [
+        objects for part in pool.map(lambda part: [_data_of(s) for s in part], chunks) for objects in part
+    ]
+    unread = [objects for objects, row in zip(data, stored, strict=True) if not _is_known(objects, row)]
     # samples may share a file or an array
-    times = Counter(_key(obj) for objects in unread for obj in objects)
-    once = {key: obj for objects in unread for obj in objects if (key := _key(obj)) not in shared}
-    hashes = dict(zip(once, pool.map(_hash, once.values()), strict=True)) | shared
-    shared.update((key, hashes[key]) for key, count in times.items() if count > 1 and isinstance(key, Span))
+    counts = Counter(_key(obj) for objects in unread for obj in objects)
+    to_hash = {key: obj for objects in unread for obj in objects if (key := _key(obj)) not in shared}
+    hashes = dict(zip(to_hash, pool.map(_hash, to_hash.values()), strict=True)) | shared
+    shared.update((key, hashes[key]) for key, count in counts.items() if count > 1 and isinstance(key, Span))
     return pl.DataFrame(
-        [_content(objects, row, hashes) for objects, row in zip(held, known, strict=True)],
+        [_content(objects, row, hashes) for objects, row in zip(data, stored, strict=True)],
         COLUMNS,
         orient="row",
     )
 
 
 def stamp(samples: Sequence[Sample]) -> str:
-    """Return a hash of the ids of samples and of the size and time of their files, which are not read."""
+    """Return a hash of sample ids and of the sizes and times of their files, which are not read."""
     hasher = hashlib.blake2b(digest_size=16)
     for sample in samples:
-        told = [(s.size, s.modified, s.offset) if isinstance(s, Span) else _hash(s) for s in _held_by(sample)]
-        hasher.update(f"{len(sample.id)} {sample.id} {told}".encode(errors="backslashreplace"))
+        spans = [
+            (s.size, s.modified, s.offset) if isinstance(s, Span) else _hash(s) for s in _data_of(sample)
+        ]
+        hasher.update(f"{len(sample.id)} {sample.id} {spans}".encode(errors="backslashreplace"))
     return hasher.hexdigest()
 
 
 def changed(then: Row, now: Row) -> bool:
-    """Return whether a sample is another than it was: by its hash, else by its size and time; false
-    where one is not known.
-    """
+    """Return whether a sample has changed, by its hash, or else by size and time; False if unknown."""
     if then.get("content") is not None and now.get("content") is not None:
         return bool(then["content"] != now["content"])
     if then.get("bytes") is None or now.get("bytes") is None:
@@ -129,51 +133,52 @@ def changed(then: Row, now: Row) -> bool:
 
 
 def guarded(sample: Sample, then: Row) -> Sample:
-    """Return a sample that gives no image once it is no longer the one that a run looked at."""
+    """Return a sample that raises ``BadImage`` if it has changed since the run."""
 
-    def look() -> None:
+    def check() -> None:
         if changed(then, contents([sample], pl.DataFrame([then], COLUMNS)).row(0, named=True)):
-            raise BadImage(
-                f"{sample.id} has changed since the run looked at it; type the run's command again"
-            )
+            raise BadImage(f"{sample.id} has changed since the run; repeat the run")
 
     def load() -> ImageU8:
-        look()
+        check()
         return sample.load()
 
-    def looking(dial: OwnDial) -> OwnDial:
+    def checked(dial: OwnDial) -> OwnDial:
         def sweep(severities: Sequence[float]) -> Iterator[ImageF32]:
-            look()
+            check()
             yield from dial.sweep(severities)
 
         return replace(dial, sweep=sweep)
 
-    return replace(sample, load=load, dials=tuple(map(looking, sample.dials)))
+    return replace(sample, load=load, dials=tuple(map(checked, sample.dials)))
 
 
-def _held_by(sample: Sample) -> list[Source]:
+def _data_of(sample: Sample) -> list[Source]:
     return [
         source for make in (sample.load, *(dial.sweep for dial in sample.dials)) for source in _sources(make)
     ]
 
 
 def _content(
-    objects: Sequence[Source], known: Row, hashes: Mapping[Any, str | None]
+    objects: Sequence[Source], stored: Row, hashes: Mapping[Any, str | None]
 ) -> tuple[int | None, int | None, str | None]:
     spans = [obj for obj in objects if isinstance(obj, Span)]
     size = sum(span.size for span in spans) if spans else None
     modified = max(span.modified for span in spans) if spans else None
-    if _is_known(objects, known):
-        return size, modified, str(known["content"])
-    return size, modified, _together([hashes[_key(obj)] for obj in objects])
+    if _is_known(objects, stored):
+        return size, modified, str(stored["content"])
+    return size, modified, _combine_hashes([hashes[_key(obj)] for obj in objects])
 
 
-def _is_known(objects: Sequence[Source], known: Row) -> bool:
-    """Return whether files have the size and time that are known, so that their hash is too."""
-    if not objects or known.get("content") is None or not all(isinstance(obj, Span) for obj in objects):
+def _is_known(objects: Sequence[Source], stored: Row) -> bool:
+    """Return whether files have the stored size and time, so that the stored hash is valid."""
+    if not objects or stored.get("content") is None or not all(isinstance(obj, Span) for obj in objects):
         return False
     spans = [obj for obj in objects if isinstance(obj, Span)]
-    return (sum(s.size for s in spans), max(s.modified for s in spans)) == (known["bytes"], known["modified"])
+    return (sum(s.size for s in spans), max(s.modified for s in spans)) == (
+        stored["bytes"],
+        stored["modified"],
+    )
 
 
 def _key(obj: Source) -> Any:
@@ -189,17 +194,21 @@ def _hash(obj: Source) -> str | None:
     return None if array is None else array.hex()[:32]
 
 
-def _together(hashes: Sequence[str | None]) -> str | None:
-    """Return one hash of several, or None where one of them is not known."""
-    read = [one for one in hashes if one is not None]
-    if not read or len(read) < len(hashes):
+def _combine_hashes(hashes: Sequence[str | None]) -> str | None:
+    """Return one hash of several, or None if one is unknown."""
+    hashes_ = [hash_ for hash_ in hashes if hash_ is not None]
+    if not hashes_ or len(hashes_) < len(hashes):
         return None
-    return read[0] if len(read) == 1 else hashlib.blake2b("".join(read).encode(), digest_size=16).hexdigest()
+    return (
+        hashes_[0]
+        if len(hashes_) == 1
+        else hashlib.blake2b("".join(hashes_).encode(), digest_size=16).hexdigest()
+    )
 
 
 def _sources(load: Any) -> Iterator[Source]:
-    """Yield the files, arrays and bytes that ``load`` holds itself; what is behind them is not looked at."""
-    values = list(_held(load))
+    """Yield the files, arrays and bytes that ``load`` refers to directly."""
+    values = list(_references(load))
     folders = [
         value
         for value in values
@@ -207,31 +216,31 @@ def _sources(load: Any) -> Iterator[Source]:
     ]
     for value in values:
         if isinstance(value, Member):
-            found = _span(value.tar)
-            yield from [] if found is None else [Span(value.tar, value.size, found.modified, value.offset)]
+            span_ = _span(value.tar)
+            yield from [] if span_ is None else [Span(value.tar, value.size, span_.modified, value.offset)]
         elif isinstance(value, str | Path):
-            places = (
+            paths = (
                 [folder / value for folder in folders]
                 if isinstance(value, str) and folders
                 else [place(value)]
             )
-            yield from (span for place in places if (span := _span(place)) is not None)
+            yield from (span for path in paths if (span := _span(path)) is not None)
         elif isinstance(value, bytes | np.ndarray):
             yield value
 
 
 def _span(file: Path) -> Span | None:
     try:
-        about = file.stat() if isinstance(file, StorePath) else os.stat(file)
-    except (OSError, ValueError):  # no such file, or no name of a file at all
+        info = file.stat() if isinstance(file, StorePath) else os.stat(file)
+    except (OSError, ValueError):  # no such file, or not a file name
         return None
-    return Span(file, about.st_size, about.st_mtime_ns) if stat.S_ISREG(about.st_mode) else None
+    return Span(file, info.st_size, info.st_mtime_ns) if stat.S_ISREG(info.st_mode) else None
 
 
-def _held(load: Any) -> Iterator[Any]:
+def _references(load: Any) -> Iterator[Any]:
     if isinstance(load, functools.partial):
         yield from (*load.args, *load.keywords.values())
-        yield from _held(load.func)
+        yield from _references(load.func)
     elif isinstance(load, types.FunctionType):
         yield from (cell.cell_contents for cell in load.__closure__ or () if _filled(cell))
         yield from (*(load.__defaults__ or ()), *(load.__kwdefaults__ or {}).values())

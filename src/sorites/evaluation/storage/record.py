@@ -1,8 +1,7 @@
-"""The causes of a run's numbers, and the id that is their hash.
+"""Metadata that determines a run's results, the run id (its hash), and the paths of a suite's files.
 
-A key of the suite enters the hash only where it is set to other than its default, so that a key
-added later moves no id. The versions of shifts, scorers, models and of the libraries that change
-numbers are in it; the version of this package is not.
+A key of the suite is hashed only if it differs from its default, so that new keys change no id. Versions of
+shifts, scorers, models and libraries that change results are included; the version of this package is not.
 """
 
 from __future__ import annotations
@@ -24,19 +23,19 @@ from sorites.evaluation.plan import Plan
 from sorites.io.stores import is_on_store
 from sorites.suites.suite import Suite
 
-# Libraries whose version can change a pixel or a prediction.
+# Libraries whose version can change pixels or predictions.
 LIBRARIES = ("numpy", "scipy", "pillow", "onnxruntime", "torch")
 
-# Keys of a suite that may change from one command to the next in the same run folder.
+# Keys of a suite that may differ between commands on the same run folder.
 ASIDE = ("about", "refine", "reference", "distance", "lpips_below", "lpips_measure", "similarity")
 
 Info = dict[str, Any]
 
 
 def describe(plan: Plan) -> Info:
-    """Return what the run's numbers follow from.
+    """Return everything that determines a run's results.
 
-    Batch and workers change no row, the keys ``ASIDE`` no grid row.
+    Batch size and workers change no row; the keys in ``ASIDE`` change no row of the grid.
     """
     suite = plan.suite.model_dump(mode="json", exclude=set(ASIDE), exclude_defaults=True)
     scorers = {name: core.scorer_version(name) for name in plan.scorers}
@@ -56,37 +55,36 @@ def describe(plan: Plan) -> Info:
 
 
 def versions() -> dict[str, str]:
-    """Return the installed versions of the libraries that numbers depend on."""
-    found = {}
+    """Return the installed versions of the libraries that results depend on."""
+    installed = {}
     for name in LIBRARIES:
         try:
-            found[name] = version(name)
+            installed[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return installed
 
 
 def _training(plan: Plan) -> Info:
-    """The training images by id and label, where the suite has some, and what a search of
-    parameters follows from.
+    """Return hashes of training and validation images by id and label, and the candidates of parameter
+    searches.
     """
     if plan.suite.fit is None:
         return {}
 
-    def told(samples: Sequence[Sample]) -> str:
+    def hash_of(samples: Sequence[Sample]) -> str:
         return digest(*(f"{s.id} {s.label}" for s in samples), size=8).hex()
 
     searched = {name: list(tried) for name in plan.scorers if (tried := core.scorer_candidates(name))}
-    search = {"validation": told(plan.validation), "ood": told(plan.ood), "search": searched}
-    return {"fit": told(plan.fit), **(search if plan.suite.fit.search else {})}
+    search = {"validation": hash_of(plan.validation), "ood": hash_of(plan.ood), "search": searched}
+    return {"fit": hash_of(plan.fit), **(search if plan.suite.fit.search else {})}
 
 
 def _hash(causes: Mapping[str, Any]) -> str:
     return digest(json.dumps(causes, sort_keys=True), size=8).hex()
 
 
-# Check once, when it is read, what ``run.json`` must hold: a field of another type is an error that names
-# it.
+# Validation of ``run.json`` when it is read.
 
 
 Version = str | int
@@ -106,9 +104,7 @@ class _Source(_Part):
 
 
 class _Suite(_Part):
-    """The keys of the suite that are read without making a plan; ``suite.parse`` checks all of them
-    where one is made.
-    """
+    """The keys that are read without making a plan; ``suite.parse`` checks all of them."""
 
     name: str
     source: str
@@ -154,25 +150,26 @@ class _Run(_Part):
 
 
 def checked_info(data: Any) -> dict[str, Any]:
-    """Return the content of a ``run.json`` if it is what a run writes; an error names the first
-    field that is not.
+    """Return the content of a ``run.json`` if it is valid.
+
+    Raises:
+        SoritesError: A field is missing or has the wrong type.
     """
     try:
         _Run.model_validate(data)
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(map(str, first["loc"])) or "all of it"
-        came = "" if isinstance(first["input"], (dict, list)) else f" (got {first['input']!r:.80})"
-        raise SoritesError(f"it is not what a run writes: {field}: {first['msg']}{came}") from error
+        actual = "" if isinstance(first["input"], (dict, list)) else f" (got {first['input']!r:.80})"
+        raise SoritesError(f"it is invalid: {field}: {first['msg']}{actual}") from error
     return dict(data)
 
 
-# The places of the files that a suite names, kept in ``run.json`` beside the suite: a run folder then
-# works from any working directory, and after it was moved together with them. Places are no cause of
-# numbers and stand in no hash.
+# Paths of the files that a suite names. They are stored in ``run.json``, so that a run folder works from any
+# working directory and after it was moved together with them. They do not affect results and are not hashed.
 
 
-# A place as seen from the run folder, and on the machine that ran it.
+# Path relative to the run folder, and absolute path on the machine that ran it.
 BESIDE, ABSOLUTE = "beside", "absolute"
 
 Places = Mapping[str, Mapping[str, str]]
@@ -180,18 +177,18 @@ Respell = Callable[[str], str]
 
 
 def places_of(suite: Suite, folder: Path) -> dict[str, dict[str, str]]:
-    """Return where each path of a suite stands now, by the path as it is spelled there; names that
-    are no paths have none.
+    """Return the current paths of a suite's files, by the path as typed; names that are not paths are
+    skipped.
     """
-    found = {}
+    paths = {}
     for path in _paths(suite):
-        place = Path(path).expanduser()
-        if place.exists():
-            real = place.resolve()
-            on_store = is_on_store(folder)  # nothing on this machine is beside a folder that is not
+        expanded = Path(path).expanduser()
+        if expanded.exists():
+            real = expanded.resolve()
+            on_store = is_on_store(folder)  # no relative path from a store to this machine
             beside = {} if on_store else {BESIDE: os.path.relpath(real, folder.resolve())}
-            found[path] = {**beside, ABSOLUTE: str(real)}
-    return found
+            paths[path] = {**beside, ABSOLUTE: str(real)}
+    return paths
 
 
 def _paths(suite: Suite) -> Iterator[str]:
@@ -209,13 +206,13 @@ def _paths(suite: Suite) -> Iterator[str]:
 
 
 def _parts(spec: str) -> list[str]:
-    """Return what may be paths in a spec: what follows the name, and the values of its options."""
+    """Return the parts of a spec that may be paths: its argument, and the values of its options."""
     path, _, query = spec.partition(":")[2].partition("?")
     return [path, *(part.partition("=")[2] for part in query.split("&"))]
 
 
 def respelled(suite: Suite, respell: Respell) -> Suite:
-    """Return the suite with the paths of its images and of its shifts' files spelled in the new way."""
+    """Return the suite with ``respell`` applied to the paths of its sources and shifts."""
     dials = tuple(
         dial.model_copy(
             update={"options": {k: respell(v) if isinstance(v, str) else v for k, v in dial.options.items()}}
@@ -232,44 +229,49 @@ def _spec(spec: str, respell: Respell) -> str:
     name, colon, argument = spec.partition(":")
     path, mark, query = argument.partition("?")
     options = [part.partition("=") for part in query.split("&")]
-    return f"{name}{colon}{respell(path)}{mark}{'&'.join(f'{key}{eq}{respell(value)}' for key, eq, value in options)}"
+    query = "&".join(f"{key}{equals}{respell(value)}" for key, equals, value in options)
+    return f"{name}{colon}{respell(path)}{mark}{query}"
 
 
 def candidates(folder: Path, places: Places) -> list[Respell]:
-    """Return the ways to spell the paths of a run now: as seen from its folder, then where they
-    stood when it ran.
+    """Return functions that map typed paths to current ones: relative to the run folder first, then absolute
+    first.
 
-    The last way leaves all paths as they were typed, which holds for folders that keep no places.
+    The last one leaves paths as typed, for folders that store no paths.
     """
     orders = ((BESIDE, ABSOLUTE), (ABSOLUTE, BESIDE))
     return [
-        *((lambda path, order=order: _now(folder, places, path, order)) for order in orders if places),
+        *(
+            (lambda path, order=order: _current_path(folder, places, path, order))
+            for order in orders
+            if places
+        ),
         lambda path: path,
     ]
 
 
 def place_now(folder: Path, places: Places, path: str) -> str:
-    """Return where a file that a suite names stands now; a path without a place stays as it is."""
-    return _now(folder, places, path, (BESIDE, ABSOLUTE))
+    """Return the current path of a file that a suite names; unknown paths are returned unchanged."""
+    return _current_path(folder, places, path, (BESIDE, ABSOLUTE))
 
 
-def _now(folder: Path, places: Places, path: str, order: tuple[str, ...]) -> str:
-    kept: Mapping[str, Any] = places.get(path, {})
+def _current_path(folder: Path, places: Places, path: str, order: tuple[str, ...]) -> str:
+    stored: Mapping[str, Any] = places.get(path, {})
     for kind in order:
-        place = (
-            Path(kept[kind])
-            if kind == ABSOLUTE and kind in kept
-            else folder / kept[kind]
-            if kind in kept
+        candidate = (
+            Path(stored[kind])
+            if kind == ABSOLUTE and kind in stored
+            else folder / stored[kind]
+            if kind in stored
             else None
         )
-        if place is not None and place.exists():
-            return path if _same(Path(path).expanduser(), place) else str(place.resolve())
+        if candidate is not None and candidate.exists():
+            return path if _same(Path(path).expanduser(), candidate) else str(candidate.resolve())
     return path
 
 
-def _same(typed: Path, place: Path) -> bool:
+def _same(typed: Path, current: Path) -> bool:
     try:
-        return typed.samefile(place)
+        return typed.samefile(current)
     except OSError:
         return False

@@ -1,6 +1,6 @@
-"""The places of a run's files, which of them are there, and how they are read.
+"""Paths of a run's files, which of them exist, and how they are read.
 
-A name is made from a unit and a model and never parsed back.
+File names are made from a slice and a model, and never parsed.
 """
 
 from __future__ import annotations
@@ -21,87 +21,102 @@ from sorites.evaluation.plan import Unit
 from sorites.io.files import read_json
 from sorites.io.stores import StorePath
 
-# The folder of a run for features of its images by encoders.
+# Subfolder of a run for encoder features of its images.
 ENCODED = "encoded"
 
 
 def slug(name: str) -> str:
-    """A name as part of a file name: readable, plain, and different for different names."""
+    """Return a name as part of a file name: readable, plain, and unique."""
     plain = re.sub(r"[^A-Za-z0-9._]+", "-", name).strip("-.")[-40:]
     return plain if plain == name else f"{plain}-{digest(name, size=4).hex()}"
 
 
 def stem(unit: Unit, model: str) -> str:
+    """Return the file stem of a slice and model."""
     return f"{replace(unit, shift=slug(unit.shift)).key}--{slug(model)}"
 
 
 def shard(folder: Path, unit: Unit, model: str) -> Path:
-    """The rows of one unit and model."""
+    """Return the path of the rows of a slice and model."""
     return folder / "predictions" / f"{stem(unit, model)}.parquet"
 
 
 def score_shard(folder: Path, unit: Unit, model: str, scorer: str) -> Path:
-    """The rows of a scorer that was added to a finished run."""
+    """Return the path of the rows of a scorer that was added to a finished run."""
     return folder / "predictions" / f"{stem(unit, model)}--{slug(scorer)}.parquet"
 
 
 def features(folder: Path, unit: Unit, model: str) -> Path:
+    """Return the path of the stored outputs of a slice and model."""
     return folder / "features" / f"{stem(unit, model)}.safetensors"
 
 
 def all_features(folder: Path, model: str) -> list[Path]:
-    """List what was kept of all units of a model.
+    """Return the stored outputs of all slices of a model.
 
-    A slug holds no two hyphens in a row: the last part of a name is the model.
+    A slug has no double hyphen, so the last part of a name is the model.
     """
     return sorted((folder / "features").glob(f"*--{slug(model)}.safetensors"))
 
 
 def encoded(folder: Path, unit: Unit, encoder: str) -> Path:
-    """The features of one unit's images by an encoder."""
+    """Return the path of the encoder features of a slice."""
     return folder / ENCODED / f"{stem(unit, encoder)}.safetensors"
 
 
 def training(folder: Path, unit: Unit, model: str) -> Path:
-    """The outputs of a model for a slice of the training images."""
+    """Return the path of a model's outputs for a slice of the training images."""
     return folder / "fits" / f"{stem(unit, model)}.safetensors"
 
 
 def head(folder: Path, model: str) -> Path:
+    """Return the path of a model's last linear layer."""
     return folder / "heads" / f"{slug(model)}.safetensors"
 
 
 def read_shard(path: Path) -> pl.DataFrame:
-    """Read all rows of a shard; one that is damaged is an error that names it."""
+    """Read all rows of a shard.
+
+    Raises:
+        Damaged: It cannot be read.
+    """
     return read_file(path, SCHEMA, SCHEMA.names(), repair(path.parent.parent))
 
 
 def read_facts(path: Path) -> pl.DataFrame:
-    """Read facts of a run; a file that is damaged is an error that names it."""
+    """Read facts of a run.
+
+    Raises:
+        Damaged: The file cannot be read.
+    """
     return read_file(path, SCHEMA, ("image_id",), repair(path.parent.parent))
 
 
 def read_record(path: Path) -> dict[str, Any]:
-    """Read how facts of a run were made; a file that is damaged is an error that names it."""
+    """Read how facts of a run were computed.
+
+    Raises:
+        Damaged: The file cannot be read.
+    """
     try:
-        found = read_json(path)
+        content = read_json(path)
     except SoritesError as error:
         raise Damaged(path, error, repair(path.parent.parent)) from error
-    if not isinstance(found, dict):
-        raise Damaged(path, "it is not what Sorites writes", repair(path.parent.parent))
-    return found
+    if not isinstance(content, dict):
+        raise Damaged(path, "it has an unknown format", repair(path.parent.parent))
+    return content
 
 
 class Present:
-    """The files of a run folder's rooms, listed once: asking for each by name takes minutes on a
-    network disk.
-    """
+    """File names in subfolders of a run, listed once; checking each file takes minutes on a network disk."""
 
     def __init__(self, folder: Path, rooms: Iterable[str] = ("predictions",)) -> None:
         self._names = {room: _names(folder / room) for room in rooms}
         if "predictions" in self._names:
             merged = read_compacted(folder)
-            self._names["predictions"] |= {f"{stem}.parquet" for held in merged.values() for stem, _ in held}
+            self._names["predictions"] |= {
+                f"{stem}.parquet" for stems in merged.values() for stem, _ in stems
+            }
 
     def __contains__(self, path: Path) -> bool:
         return path.name in self._names[path.parent.name]
@@ -121,15 +136,13 @@ def _names(folder: Path) -> set[str]:
 def missing(
     folder: Path, units: Sequence[Unit], models: Iterable[str], keep_features: bool = False
 ) -> dict[Unit, tuple[str, ...]]:
-    """The units that are not done, each with the models whose shard, or whose kept features, are
-    not there yet.
-    """
+    """Return the incomplete slices, each with the models whose shard or stored features are missing."""
     present = Present(folder, ("predictions", "features"))
 
     def done(unit: Unit, name: str) -> bool:
-        kept = not keep_features or features(folder, unit, name) in present
-        return kept and shard(folder, unit, name) in present
+        features_stored = not keep_features or features(folder, unit, name) in present
+        return features_stored and shard(folder, unit, name) in present
 
     names = tuple(models)
-    found = {unit: tuple(name for name in names if not done(unit, name)) for unit in units}
-    return {unit: left for unit, left in found.items() if left}
+    models_left = {unit: tuple(name for name in names if not done(unit, name)) for unit in units}
+    return {unit: names_left for unit, names_left in models_left.items() if names_left}

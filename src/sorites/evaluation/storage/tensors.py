@@ -1,6 +1,4 @@
-"""Outputs of models that a run folder keeps as safetensors (``features/``, ``fits/``, ``heads/``),
-read with one boundary: a file that is cut short or of another kind is an error that names it.
-"""
+"""Read and write outputs of models stored as safetensors in ``features/``, ``fits/`` and ``heads/``."""
 
 from __future__ import annotations
 
@@ -22,16 +20,22 @@ from sorites.io.files import at_hand, write_bytes
 from sorites.io.stores import read_span
 
 Arrays = dict[str, NDArray[np.float32]]
-# The facts in a file about its rows, by name: lists of one entry per row, and counts.
+# Metadata of a file: lists with one entry per row, and counts.
 About = dict[str, Any]
 
 
 def read_tensors(
     path: Path, lists: Collection[str], parts: Sequence[str] | None = None
 ) -> tuple[About, Arrays]:
-    """Return what a file of a run folder says of its rows, and its arrays, or those of ``parts`` that it has.
+    """Return the metadata and arrays of a file.
 
-    ``lists`` are what it must say of each row. All arrays have as many rows as these lists.
+    Args:
+        path: The file.
+        lists: Metadata that must have one entry per row.
+        parts: Names of arrays to read; None reads all.
+
+    Raises:
+        Damaged: The file cannot be read or its parts disagree.
     """
     from safetensors import safe_open
 
@@ -40,17 +44,19 @@ def read_tensors(
             about = {key: json.loads(text) for key, text in (file.metadata() or {}).items()}
             names = sorted(file.keys())
             arrays = {name: file.get_tensor(name) for name in names if parts is None or name in parts}
-        why = _wrong(about, arrays, lists)
-    except Exception as error:  # scrambled bytes make the reader raise nearly anything
+        problem = _problem(about, arrays, lists)
+    except Exception as error:  # corrupt bytes can make the reader raise nearly anything
         raise _damaged(path, error) from error
-    if why:
-        raise _damaged(path, why)
+    if problem:
+        raise _damaged(path, problem)
     return about, arrays
 
 
 def read_header(path: Path) -> About:
-    """Return what a file says of its rows without reading its arrays; one that is cut short is an
-    error that names it.
+    """Return the metadata of a file without reading its arrays.
+
+    Raises:
+        Damaged: It is truncated.
     """
     try:
         (length,) = struct.unpack("<Q", read_span(path, 0, 8))
@@ -62,7 +68,7 @@ def read_header(path: Path) -> About:
         if 8 + length + max((entry["data_offsets"][1] for entry in header.values()), default=0) != size:
             raise ValueError("it is cut short")
         return {key: json.loads(text) for key, text in about.items()}
-    except Exception as error:  # scrambled bytes make the reader raise nearly anything
+    except Exception as error:  # corrupt bytes can make the reader raise nearly anything
         raise _damaged(path, error) from error
 
 
@@ -70,21 +76,21 @@ def _damaged(path: Path, why: object) -> Damaged:
     return Damaged(path, why, repair(path.parent.parent))
 
 
-def _wrong(about: About, arrays: Arrays, lists: Collection[str]) -> str:
+def _problem(about: About, arrays: Arrays, lists: Collection[str]) -> str:
     for name in lists:
         if not isinstance(about.get(name), list):
-            return f"it does not say the {name} of its rows"
+            return f"it has no {name} for its rows"
     sizes = {len(about[name]) for name in lists} | (
         {len(array) for array in arrays.values()} if lists else set()
     )
     return f"its parts have {' and '.join(map(str, sorted(sizes)))} rows" if len(sizes) > 1 else ""
 
 
-# The last linear layers of models, kept beside features for scorers that are added to a finished run.
+# Last linear layers, stored with features for scorers that are added to a finished run.
 
 
 def keep_heads(plan: Plan, folder: Path) -> None:
-    """Write the heads of the plan's models that are not there yet."""
+    """Write the heads of the plan's models that are not stored yet."""
     from safetensors.numpy import save
 
     for name, model in plan.models.items():
@@ -94,14 +100,18 @@ def keep_heads(plan: Plan, folder: Path) -> None:
 
 
 def read_head(folder: Path, model: str) -> Head | None:
-    """Read a model's head, or return None where none was kept."""
+    """Read a model's head; None if it was not stored."""
     path = shards.head(folder, model)
     return read_head_file(path) if path.exists() else None
 
 
 def read_head_file(path: Path) -> Head:
-    """Read the weight and bias of a last layer; a file that is damaged is an error that names it."""
+    """Read weight and bias of a last layer.
+
+    Raises:
+        Damaged: The file cannot be read.
+    """
     _, parts = read_tensors(path, ())
     if not {"weight", "bias"} <= parts.keys():
-        raise Damaged(path, "it holds no weight and bias", repair(path.parent.parent))
+        raise Damaged(path, "it contains no weight and bias", repair(path.parent.parent))
     return parts["weight"], parts["bias"]
