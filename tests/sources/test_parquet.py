@@ -61,12 +61,12 @@ def test_many_rows_are_columns_and_the_same_samples(tmp_path: Path, monkeypatch:
 
 
 def test_what_is_wrong_is_named(tmp_path: Path) -> None:
-    with pytest.raises(SoritesError, match="there are no parquet files at"):
+    with pytest.raises(SoritesError, match="parquet files"):
         core.source(f"parquet:{tmp_path}/none-*.parquet", SPACE)
     write(tmp_path / "a.parquet", ["cat", "cow"])
     with pytest.raises(SoritesError, match=r"a\.parquet: .*cow"):
         core.source(f"parquet:{tmp_path}", SPACE)
-    with pytest.raises(SoritesError, match="has no column other; it has image, label"):
+    with pytest.raises(SoritesError, match="column other; it has image"):
         core.source(f"parquet:{tmp_path}?label=other", SPACE)
     pl.DataFrame({"image": [b"no image", None]}).write_parquet(tmp_path / "a.parquet")
     for sample in core.source(f"parquet:{tmp_path}", SPACE):
