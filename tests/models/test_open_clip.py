@@ -190,9 +190,9 @@ def test_what_is_wrong_is_said(pair: str, tmp_path: Path) -> None:
     (tmp_path / "bad.txt").write_text("a photo\n", encoding="utf-8")
     wrong = {
         "open_clip": "Type: open_clip:ViT-B-32@weights.safetensors",
-        "open_clip:ViT-B-32": "wanted NAME@WEIGHTS",
+        "open_clip:ViT-B-32": "expected NAME@WEIGHTS",
         f"open_clip:{pair}?template=x": "Did you mean templates",
-        f"open_clip:{pair}?templates": "wanted .templates=VALUE",
+        f"open_clip:{pair}?templates": "expected .templates=VALUE",
         f"open_clip:{pair}?templates={tmp_path / 'none.txt'}": "cannot read .*none.txt: .*Wanted templates",
         f"open_clip:{pair}?templates={tmp_path / 'bad.txt'}": (
             "for the class, such as 'a photo of a {}', got 'a photo'"
