@@ -96,7 +96,7 @@ def test_options(photo, tmp_path):
         ({"padding": "wrap"}, "zeros or reflect"),
         ({"colours": "cmyk"}, "rgb or rg"),
         ({"kernels": "nowhere.pt"}, "no file"),
-        ({"kernels": "nowhere.pt", "centre": False}, "as they are"),
+        ({"kernels": "nowhere.pt", "centre": False}, "used unchanged; remove"),
     ],
 )
 def test_bad_options_are_clear_errors(options, says):

@@ -45,7 +45,7 @@ def test_a_folder_of_lenses_is_its_own_set(tmp_path: Path) -> None:
 
 
 def test_what_is_no_setting_or_corner_is_named(photo: ImageF32) -> None:
-    with pytest.raises(SoritesError, match="a setting names one of 15 lenses, got 'Nobody'"):
+    with pytest.raises(SoritesError, match="15 lenses, got 'Nobody'"):
         core.shift("lens_whole")(photo, {"lens": "Nobody"}, rng_for(0, "a", "lens_whole"))
-    with pytest.raises(SoritesError, match="wanted a corner above 0 and up to 1"):
+    with pytest.raises(SoritesError, match="corner above 0"):
         core.shift("lens_whole", corner=0)

@@ -70,5 +70,5 @@ def test_every_style_is_another_image() -> None:
 
 
 def test_an_unknown_style_is_named() -> None:
-    with pytest.raises(SoritesError, match="no style named 'skech'. Did you mean sketch"):
+    with pytest.raises(SoritesError, match="'skech'. Did you"):
         shift("style")(PHOTO, {"style": "skech"}, RNG)
