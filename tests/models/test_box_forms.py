@@ -100,7 +100,7 @@ def test_names_and_label_spaces_of_a_function() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "said"),
+    ("one", "message"),
     [
         (
             {"boxes": BOXES, "labels": LABELS},
@@ -125,7 +125,7 @@ def test_names_and_label_spaces_of_a_function() -> None:
         ({**KEYED, "labels": ["dog", "cat"]}, "labels as whole numbers"),
     ],
 )
-def test_what_is_no_box_becomes_an_error_row(one: Any, said: str) -> None:
+def test_what_is_no_box_becomes_an_error_row(one: Any, message: str) -> None:
     """A model of boxes that gives something else for one image: the others keep theirs."""
 
     def detect(images: list[ImageU8]) -> Any:
@@ -134,7 +134,7 @@ def test_what_is_no_box_becomes_an_error_row(one: Any, said: str) -> None:
     model = as_model("mine", detect)
     outputs, (good, bad) = ask(model, [GREY, np.full_like(GREY, 7)], False)
     assert (outputs.boxes, good) == ([EXPECTED], None)
-    with pytest.raises(AssertionError, match=said):
+    with pytest.raises(AssertionError, match=message):
         raise AssertionError(bad)
 
 

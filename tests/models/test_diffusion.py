@@ -102,15 +102,15 @@ def test_the_noise_is_the_same_for_all_classes(tiny: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(
-    ("argument", "said"),
+    ("argument", "message"),
     [
         ("", "diffusers"), ("{}?draws=x", "draws as a whole number"), ("{}?loss=l3", "l1 or l2"),
         ("{}?prompt=a photo", r"\{class\} once"), ("/nowhere", "does not exist"), ("{}?sure", "expected \\?sure=VALUE"),
         ("{}?words=/nowhere", "is not a folder"),
     ],
 )  # fmt: skip
-def test_bad_input_says_what_was_wanted(tiny: Path, argument: str, said: str) -> None:
-    with pytest.raises(SoritesError, match=said):
+def test_bad_input_reports_what_was_expected(tiny: Path, argument: str, message: str) -> None:
+    with pytest.raises(SoritesError, match=message):
         core.model(f"diffusion:{argument.format(tiny)}" if argument else "diffusion")
 
 

@@ -98,7 +98,7 @@ def test_another_size_is_tried_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "said"),
+    ("spec", "message"),
     [
         ("smal", "'smal'. Did you"),
         ("onnx:x.onnx", "train named 'onnx:x.onnx'"),
@@ -108,8 +108,8 @@ def test_another_size_is_tried_at_once() -> None:
         ("lite0:x", "train named 'lite0:x'"),
     ],
 )
-def test_what_cannot_be_trained_is_said(spec: str, said: str) -> None:
-    with pytest.raises(SoritesError, match=said):
+def test_what_cannot_be_trained_is_reported(spec: str, message: str) -> None:
+    with pytest.raises(SoritesError, match=message):
         start(spec, TEN)
 
 

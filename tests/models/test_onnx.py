@@ -94,7 +94,7 @@ def test_eight_bit_graphs_get_the_image_itself(
     np.testing.assert_allclose(model(images).logits, expected(images, 0, 1 / 255), rtol=1e-4)
 
 
-def test_a_free_size_is_224_or_what_is_said(tmp_path: Path) -> None:
+def test_a_free_size_is_224_or_what_is_reported(tmp_path: Path) -> None:
     path = build(tmp_path / "m.onnx", ("n", 3, "h", "w"))
     grey = np.zeros((300, 300, 3), np.uint8)
     assert make(path).prepare(grey, True).shape == (224, 224, 3)
@@ -106,14 +106,14 @@ def test_a_free_size_is_224_or_what_is_said(tmp_path: Path) -> None:
 def test_normalisation_and_labels_travel_with_the_file(
     where: str, tmp_path: Path, images: list[ImageU8]
 ) -> None:
-    said = {"mean": [0, 0, 0], "std": [1, 1, 1], "labels": ["a", "b", "c", "d"], "crop_pct": 1.0}
-    written = {key: json.dumps(value) for key, value in said.items()} | {
+    config = {"mean": [0, 0, 0], "std": [1, 1, 1], "labels": ["a", "b", "c", "d"], "crop_pct": 1.0}
+    written = {key: json.dumps(value) for key, value in config.items()} | {
         "author": "someone",
         "mean": "[0, 0, 0]",
     }
     path = build(tmp_path / "m.onnx", metadata=written if where == "metadata" else {"mean": "[9, 9, 9]"})
     if where == "beside":
-        Path(f"{path}.json").write_text(json.dumps(said))
+        Path(f"{path}.json").write_text(json.dumps(config))
     model = make(path)
     assert model.labels == ("a", "b", "c", "d")
     np.testing.assert_allclose(model(images).logits, expected(images, 0, 1), atol=1e-5)
@@ -217,15 +217,15 @@ def test_a_file_that_is_not_onnx(content: bytes, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("{", "not valid JSON"),
         ("[1]", "expected an object"),
         ('{"men": 1}', "unknown key 'men'"),
     ],
 )
-def test_a_wrong_file_beside_is_named(text: str, said: str, tmp_path: Path) -> None:
+def test_a_wrong_file_beside_is_reported(text: str, message: str, tmp_path: Path) -> None:
     path = build(tmp_path / "m.onnx")
     Path(f"{path}.json").write_text(text)
-    with pytest.raises(SoritesError, match=said):
+    with pytest.raises(SoritesError, match=message):
         make(path)

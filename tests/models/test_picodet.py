@@ -75,7 +75,7 @@ def test_the_graph_is_kept_by_the_hash_of_its_contents(
     assert len(made) == 2
 
 
-def test_another_python_and_an_argument_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_python_and_an_argument_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "version_info", (3, 14, 0))
     monkeypatch.setattr("shutil.which", lambda name: None)
     with pytest.raises(SoritesError, match="3.12; this is 3.14"):

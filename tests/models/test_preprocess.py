@@ -100,7 +100,7 @@ def test_input_reads_one_number_as_a_square() -> None:
         {"colour": "RGB"},
     ],
 )
-def test_a_wrong_config_is_named(config: dict[str, object]) -> None:
+def test_a_wrong_config_is_reported(config: dict[str, object]) -> None:
     with pytest.raises(
         SoritesError, match=rf"model\.json: (unknown key ')?{next(iter(config))}.*The keys are size, mean"
     ):

@@ -153,7 +153,7 @@ def test_a_model_keeps_all_but_its_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         (lambda images: None, "expected logits .* got NoneType"),
         (lambda images: {"logits": 1}, "got dict"),
@@ -167,21 +167,21 @@ def test_a_model_keeps_all_but_its_name() -> None:
         (lambda images: (np.zeros((9, 2)), np.full((9, 2), np.inf)), "finite features"),
     ],
 )
-def test_a_wrong_answer_says_what_came(given: Any, said: str, noise: list[ImageU8]) -> None:
-    with pytest.raises(SoritesError, match=f"model mine: .*{said}"):
+def test_a_wrong_answer_reports_what_it_got(given: Any, message: str, noise: list[ImageU8]) -> None:
+    with pytest.raises(SoritesError, match=f"model mine: .*{message}"):
         as_model("mine", given)(noise)
 
 
 @pytest.mark.parametrize(
-    ("obj", "said"),
+    ("obj", "message"),
     [
         (3, "got int"),
         (lambda: 3, "arguments"),
         (lambda: 1 / 0, "raised ZeroDivisionError"),
     ],
 )
-def test_a_wrong_object_says_what_was_wanted(obj: Any, said: str) -> None:
-    with pytest.raises(SoritesError, match=said):
+def test_a_wrong_object_reports_what_was_expected(obj: Any, message: str) -> None:
+    with pytest.raises(SoritesError, match=message):
         as_model("mine", obj)
 
 

@@ -138,7 +138,7 @@ def test_random_weights_are_the_same_each_time_and_ask_nothing_of_a_hub(
     np.testing.assert_array_equal(one(images, False).logits, same(images, False).logits)
 
 
-def test_the_install_command_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_install_command_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
     monkeypatch.setitem(sys.modules, "timm", None)

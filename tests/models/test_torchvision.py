@@ -49,7 +49,7 @@ def test_classes_of_ones_own_start_at_one(operators: None, tmp_path: Path) -> No
         core.model(f"torchvision:{NAME}@{path}")
 
 
-def test_mistakes_are_named(operators: None, tmp_path: Path) -> None:
+def test_mistakes_are_reported(operators: None, tmp_path: Path) -> None:
     (tmp_path / "text.pth").write_text("text")
     for spec, error, said in (
         ("torchvision", SoritesError, "torchvision:"),

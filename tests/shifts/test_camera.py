@@ -151,6 +151,6 @@ def test_a_tiny_image_is_refused() -> None:
         ({"studio": {"gama": 1}}, "Did you mean gamma"),
     ],
 )
-def test_a_wrong_option_is_named(options: dict[str, Any], message: str) -> None:
+def test_a_wrong_option_is_reported(options: dict[str, Any], message: str) -> None:
     with pytest.raises(SoritesError, match=message):
         core.shift("camera", **options)

@@ -80,7 +80,7 @@ def spoil(place, value):
 
 
 @pytest.mark.parametrize(
-    ("held", "says"),
+    ("held", "message"),
     [
         (np.zeros((8, 5, 25, 25), np.float32), "shape"),
         (np.ones(SHAPE, np.int64), "real numbers"),
@@ -90,8 +90,8 @@ def spoil(place, value):
         (spoil((3, 1, 2, 12, 12), 0.9), "1 within"),
     ],
 )
-def test_what_is_not_a_stack_is_a_clear_error(held, says):
-    with pytest.raises(SoritesError, match=says):
+def test_what_is_not_a_stack_is_a_clear_error(held, message):
+    with pytest.raises(SoritesError, match=message):
         checked(held, "this file")
 
 

@@ -51,7 +51,7 @@ def test_a_folder_of_lenses_is_its_own_set(tmp_path: Path) -> None:
     assert shift.version != core.shift("lens").version
 
 
-def test_what_is_no_setting_is_named(photo: ImageF32) -> None:
+def test_what_is_no_setting_is_reported(photo: ImageF32) -> None:
     with pytest.raises(SoritesError, match="15 lenses and a field"):
         core.shift("lens")(photo, {"lens": "CookeTriplet", "field": 0.4}, rng_for(0, "a", "lens"))
     with pytest.raises(SoritesError, match="zeros or reflect, got 'wrap'"):

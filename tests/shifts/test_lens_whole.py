@@ -44,7 +44,7 @@ def test_a_folder_of_lenses_is_its_own_set(tmp_path: Path) -> None:
     assert shift.version != core.shift("lens_whole").version
 
 
-def test_what_is_no_setting_or_corner_is_named(photo: ImageF32) -> None:
+def test_what_is_no_setting_or_corner_is_reported(photo: ImageF32) -> None:
     with pytest.raises(SoritesError, match="15 lenses, got 'Nobody'"):
         core.shift("lens_whole")(photo, {"lens": "Nobody"}, rng_for(0, "a", "lens_whole"))
     with pytest.raises(SoritesError, match="corner above 0"):

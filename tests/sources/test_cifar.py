@@ -96,14 +96,14 @@ def test_classes_outside_the_labels_have_none(small: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "says"),
+    ("path", "message"),
     [
         ("tset", "train, test,"),
         ("nowhere.tgz", "there is no file nowhere.tgz"),
     ],
 )
-def test_says_what_may_be_asked(path: str, says: str) -> None:
-    with pytest.raises(SoritesError, match=says):
+def test_reports_the_allowed_words(path: str, message: str) -> None:
+    with pytest.raises(SoritesError, match=message):
         cifar.cifar(path, TEN)
 
 
@@ -118,7 +118,7 @@ def test_another_file_is_refused(small: Path, monkeypatch: pytest.MonkeyPatch) -
         cifar.cifar(str(small), TEN)
 
 
-def test_broken_archives_are_named(tmp_path: Path) -> None:
+def test_broken_archives_are_reported(tmp_path: Path) -> None:
     (tmp_path / "no.tgz").write_bytes(b"not a tar")
     with pytest.raises(SoritesError, match="is not the archive of"):
         cifar.unpack(tmp_path / "no.tgz")

@@ -132,7 +132,7 @@ def told(root: Path, text: str) -> None:
         (lambda root: told(root, "[]"), "expected JSON"),
     ],
 )
-def test_bad_input_is_named(root: Path, spoil: object, match: str) -> None:
+def test_bad_input_is_reported(root: Path, spoil: object, match: str) -> None:
     spoil(root)  # type: ignore[operator]
     with pytest.raises(SoritesError, match=match):
         core.source(f"cns_bench:{root}")
@@ -148,7 +148,7 @@ def test_bad_input_is_named(root: Path, spoil: object, match: str) -> None:
         ("cns_bench:{}?all", "PATH\\?key=value"),
     ],
 )
-def test_a_wrong_spec_is_named(root: Path, spec: str, match: str) -> None:
+def test_a_wrong_spec_is_reported(root: Path, spec: str, match: str) -> None:
     with pytest.raises(SoritesError, match=match):
         core.source(spec.format(root))
 
@@ -183,7 +183,7 @@ def annotated(root: Path, **changed: object) -> str:
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "message"),
     [
         ({"class": -1}, "0 to 999, got -1"),
         ({"class": 1000}, "0 to 999, got 1000"),
@@ -202,9 +202,9 @@ def annotated(root: Path, **changed: object) -> str:
     ],
 )
 def test_an_annotation_that_means_nothing_is_named(
-    tmp_path: Path, changed: dict[str, object], said: str
+    tmp_path: Path, changed: dict[str, object], message: str
 ) -> None:
-    with pytest.raises(SoritesError, match=said):
+    with pytest.raises(SoritesError, match=message):
         core.source(annotated(tmp_path, **changed))
 
 
@@ -238,7 +238,7 @@ def test_a_class_file_numbers_classes_that_are_not_imagenet_s(shapes: Path) -> N
     assert {(s.id[6:9], s.label) for s in other_order} == {("000", 1), ("002", 0)}
 
 
-def test_a_class_file_and_folders_that_do_not_agree_are_named(shapes: Path) -> None:
+def test_a_class_file_and_folders_that_do_not_agree_are_reported(shapes: Path) -> None:
     file = shapes.parent / "classes.txt"
     with pytest.raises(SoritesError, match="class 2"):
         core.source(f"cns_bench:{shapes}?classes={file}", labels(["disc", "ring"]))

@@ -93,7 +93,7 @@ def test_boxes_areas_and_crowds_come_as_the_file_has_them(made: Made) -> None:
         ("elsewhere/deep", "a.json", "?images={}/elsewhere/deep"),
     ],
 )
-def test_images_are_found_where_they_usually_are_or_where_they_are_said_to_be(
+def test_images_are_found_where_they_usually_are_or_where_they_are_reported_to_be(
     made: Made, tmp_path: Path, folder: str, name: str, more: str
 ) -> None:
     file = made(folder=folder, name=name)
@@ -114,7 +114,7 @@ def test_images_that_are_not_there_are_error_rows_and_none_at_all_is_an_error(
         read(file)
 
 
-def test_a_image_of_another_size_than_its_annotations_is_an_error_row(made: Made, tmp_path: Path) -> None:
+def test_an_image_of_another_size_than_its_annotations_is_an_error_row(made: Made, tmp_path: Path) -> None:
     file = made()
     Pillow.new("RGB", (30, 40)).save(tmp_path / "a.png")
     with pytest.raises(BadImage, match="image has 30 x 40"):
@@ -222,7 +222,7 @@ def test_a_file_that_contradicts_itself_is_refused(
         ("[" * 100_000, "not valid JSON"),
     ],
 )
-def test_what_is_not_coco_is_said(tmp_path: Path, text: str, message: str) -> None:
+def test_what_is_not_coco_is_reported(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "a.json").write_text(text)
     with pytest.raises(SoritesError, match=message):
         read(tmp_path / "a.json")

@@ -41,7 +41,7 @@ def test_the_table_names_stamps_classes_of_coco_and_places() -> None:
     assert not any("paratrooper" in file for file, _, _ in rows), "its box would hold the parachute"
 
 
-def test_a_image_follows_from_seed_and_number_alone() -> None:
+def test_an_image_follows_from_seed_and_number_alone() -> None:
     few, many = (samples(OBJECTS, Recipe(side=160), count, ()) for count in (3, 6))
     assert [(s.id, s.ground_truth, s.attrs) for s in few] == [
         (s.id, s.ground_truth, s.attrs) for s in many[:3]
@@ -78,7 +78,7 @@ def test_a_range_of_objects(text: str, wanted: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "0", "5..1", "1-5", "a", "1..", "1..99", "-1"])
-def test_what_is_no_range_is_said(text: str) -> None:
+def test_what_is_no_range_is_reported(text: str) -> None:
     with pytest.raises(SoritesError, match=r"such as 3 or 1\.\.5"):
         parse_range(text)
 
@@ -100,7 +100,7 @@ def test_options_that_do_not_exist(spec: str, message: str, monkeypatch: pytest.
         core.source(spec, coco())
 
 
-def test_other_labels_are_told_to_be_cocos() -> None:
+def test_other_labels_are_refused() -> None:
     with pytest.raises(SoritesError, match="labels"):
         core.source("composites", labels(["gnome"]))
 

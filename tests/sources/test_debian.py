@@ -59,7 +59,7 @@ def test_unpack_keeps_only_what_the_hash_confirms(tmp_path: Path) -> None:
     assert set(debian.missing(WANTED, tmp_path / "out")) == {"c"}
 
 
-def test_without_apt_get_the_way_out_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_apt_get_the_way_out_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SoritesError, match="this machine does"):
         debian.fetch("p", "in", WANTED, tmp_path / "out", "note")
@@ -75,7 +75,7 @@ def test_what_is_there_is_not_fetched(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a"]
 
 
-def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(SoritesError, match="Set SORITES_CACHE"):
         debian.fetch("p", "in", WANTED, tmp_path / "file" / "out", "note")

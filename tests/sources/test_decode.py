@@ -186,7 +186,7 @@ def test_files_and_bytes_agree(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM"])
-def test_a_truncated_file_is_named(tmp_path: Path, kind: str) -> None:
+def test_a_truncated_file_is_reported(tmp_path: Path, kind: str) -> None:
     noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
     data = encoded(Image.fromarray(noise), kind)
     path = tmp_path / "cut"

@@ -144,7 +144,7 @@ def test_the_tables_can_be_replaced(root: Path) -> None:
     assert [attr.common for attr in cat.attrs] == [None, True, None, False, True]
 
 
-def test_a_model_of_the_ten_categories_is_asked_about_those(root: Path) -> None:
+def test_a_model_of_the_ten_categories_is_scored_on_those(root: Path) -> None:
     ten = labels(["truck", "car", "plane", "ship", "cat", "dog", "horse", "deer", "frog", "bird"])
     assert {s.label for s in core.source(f"focus:{root}", ten)} == {4, 0, 9, 8}
 
@@ -214,7 +214,7 @@ def _everywhere() -> list[Sample]:
         (2, None, "in each"),
     ],
 )
-def test_a_bad_row_is_named(tmp_path: Path, place: int, value: str, match: str) -> None:
+def test_a_bad_row_is_reported(tmp_path: Path, place: int, value: str, match: str) -> None:
     first = list(ROWS[0])
     first[place] = value
     database(tmp_path, [tuple(first)])
@@ -222,7 +222,7 @@ def test_a_bad_row_is_named(tmp_path: Path, place: int, value: str, match: str) 
         core.source(f"focus:{tmp_path}")
 
 
-def test_a_bad_database_is_named(tmp_path: Path) -> None:
+def test_a_bad_database_is_reported(tmp_path: Path) -> None:
     with pytest.raises(SoritesError, match="Type: --source focus:PATH"):
         core.source("focus")
     with pytest.raises(SoritesError, match="annotations.db"):
@@ -251,7 +251,7 @@ def test_a_bad_database_is_named(tmp_path: Path) -> None:
         ("bird_rocks=maybe", "bird_rocks is one of common"),
     ],
 )
-def test_bad_options_are_named(root: Path, options: str, match: str) -> None:
+def test_bad_options_are_reported(root: Path, options: str, match: str) -> None:
     with pytest.raises(SoritesError, match=match):
         core.source(f"focus:{root}?{options}")
 
@@ -283,7 +283,7 @@ def test_a_view_without_end_is_refused_at_once(tmp_path: Path) -> None:
         {"weather": [["a"]]},
     ],
 )
-def test_cells_of_another_type_are_named(tmp_path: Path, changed: dict[str, object]) -> None:
+def test_cells_of_another_type_are_reported(tmp_path: Path, changed: dict[str, object]) -> None:
     row = {
         "file_name": "/1.png",
         "category": "cat",

@@ -135,7 +135,7 @@ def test_a_list_has_nine_marks() -> None:
         ),
     ],
 )
-def test_bad_input_is_named(tmp_path: Path, spoil: tuple[str, str, str], query: str, match: str) -> None:
+def test_bad_input_is_reported(tmp_path: Path, spoil: tuple[str, str, str], query: str, match: str) -> None:
     table = annotated(tmp_path, [(*ROWS[0][:2], *spoil), *ROWS[1:]])
     with pytest.raises(SoritesError, match=match):
         core.source(f"focus:{table}{query.format(tmp_path)}")

@@ -49,7 +49,7 @@ def test_a_class_folder_by_any_name(tmp_path: Path, name: str) -> None:
     assert found(put(tmp_path, f"{name}/a.png")) == {f"{name}/a.png": TABBY}
 
 
-def test_what_lies_deeper_belongs_to_the_class(tmp_path: Path) -> None:
+def test_deeper_images_belongs_to_the_class(tmp_path: Path) -> None:
     put(tmp_path, "tabby/2019/may/a.png", "goldfish/b.JPEG")
     assert found(tmp_path) == {"goldfish/b.JPEG": 1, "tabby/2019/may/a.png": TABBY}
 
@@ -88,7 +88,7 @@ def test_order_is_by_id_and_samples_load(tmp_path: Path) -> None:
     assert [s.id for s in core.source(f"folder:{tmp_path}")] == [s.id for s in samples]
 
 
-def test_other_files_are_passed_over(tmp_path: Path) -> None:
+def test_other_files_are_skipped(tmp_path: Path) -> None:
     put(tmp_path, "tabby/a.png", ".hidden/b.png", "tabby/.c.png", "__MACOSX/tabby/._a.png")
     for name in ("notes.txt", "labels.csv", "README.md", "tabby/a.json", "docs/index.html"):
         (tmp_path / name).parent.mkdir(exist_ok=True)

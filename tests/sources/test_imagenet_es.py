@@ -57,7 +57,7 @@ def test_reads_both_captured_parts_with_their_settings(small: Path) -> None:
     assert len(wanted) == 2 * (27 + 5)
 
 
-def test_a_setting_is_the_folder_it_lies_in(small: Path) -> None:
+def test_a_setting_is_its_folder(small: Path) -> None:
     """JPEG of one flat grey is exact: folder 14 of l5 holds grey 14."""
     params = camera_grid.manual("test", "off")[13]
     found = [s for s in core.source(f"imagenet_es:{small}/es-test", NAMES) if s.setting.params == params]
@@ -79,7 +79,7 @@ def test_the_folder_above_will_do(small: Path) -> None:
     )
 
 
-def test_missing_settings_are_named(small: Path, tmp_path: Path) -> None:
+def test_missing_settings_are_reported(small: Path, tmp_path: Path) -> None:
     broken = shutil.copytree(small / "es-test", tmp_path / "es-test")
     shutil.rmtree(broken / "param_control" / "l5" / "param_3")
     shutil.rmtree(broken / "auto_exposure" / "l1")
@@ -94,7 +94,7 @@ def test_many_missing_folders_are_counted(small: Path, tmp_path: Path) -> None:
         core.source(f"imagenet_es:{broken}", NAMES)
 
 
-def test_missing_images_are_named(small: Path, tmp_path: Path) -> None:
+def test_missing_images_are_reported(small: Path, tmp_path: Path) -> None:
     broken = shutil.copytree(small / "es-test", tmp_path / "es-test")
     (broken / "param_control/l1/param_2/n01443537/ILSVRC2012_val_00000020.JPEG").unlink()
     with pytest.raises(

@@ -114,19 +114,19 @@ def test_missing_files_are_counted_and_named(root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "says"),
+    ("path", "message"),
     [
         (None, "is_ood"),
         ("nowhere", "published lists"),
         ("{},each=0", "got 'each=0'"),
     ],
 )
-def test_says_what_is_wanted(root: Path, path: str | None, says: str) -> None:
-    with pytest.raises(SoritesError, match=says):
+def test_reports_what_is_expected(root: Path, path: str | None, message: str) -> None:
+    with pytest.raises(SoritesError, match=message):
         is_ood(path and path.format(root), imagenet())
 
 
-def test_a_missing_list_is_named(root: Path) -> None:
+def test_a_missing_list_is_reported(root: Path) -> None:
     (root / "imglist/imagenet1k/test_imagenet.txt").unlink()
     with pytest.raises(
         SoritesError,
@@ -151,7 +151,7 @@ def test_a_list_may_not_lead_out_of_its_folder(tmp_path: Path, line: str) -> Non
         core.source(f"is_ood:{tmp_path},present")
 
 
-def test_absurd_options_are_named(tmp_path: Path) -> None:
+def test_absurd_options_are_reported(tmp_path: Path) -> None:
     (tmp_path / "imglist").mkdir()
     for word in ("each=0", "each=-1", "each=" + "9" * 5000, "each=x"):
         with pytest.raises(SoritesError, match="imagenet21k, syn_is, each=N"):

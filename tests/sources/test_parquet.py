@@ -60,7 +60,7 @@ def test_many_rows_are_columns_and_the_same_samples(tmp_path: Path, monkeypatch:
     assert all(np.array_equal(one.load(), other.load()) for one, other in zip(few, many, strict=True))
 
 
-def test_what_is_wrong_is_named(tmp_path: Path) -> None:
+def test_mistakes_are_reported(tmp_path: Path) -> None:
     with pytest.raises(SoritesError, match="parquet files"):
         core.source(f"parquet:{tmp_path}/none-*.parquet", SPACE)
     write(tmp_path / "a.parquet", ["cat", "cow"])

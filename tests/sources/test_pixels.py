@@ -60,7 +60,7 @@ def test_the_limit_holds_only_meanwhile_and_none_changes_nothing(monkeypatch: py
 
 
 @pytest.mark.parametrize("text", ["-1", "0", "1e8", "many", "9" * 5000, "٣"])
-def test_a_limit_that_is_no_number_is_said(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_limit_that_is_no_number_is_reported(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, text)
     with pytest.raises(SoritesError, match=f"{VARIABLE} must be a whole number above 0"):
         decode(encoded(Image.new("RGB", (2, 2)), "PNG"))

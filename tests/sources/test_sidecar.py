@@ -143,12 +143,12 @@ def test_a_link_out_of_the_folder_is_not_followed(tmp_path: Path) -> None:
         ({"image_id": None}, "image_id has gaps"),
     ],
 )
-def test_bad_rows_are_named(tmp_path: Path, changed: dict[str, object], message: str) -> None:
+def test_bad_rows_are_reported(tmp_path: Path, changed: dict[str, object], message: str) -> None:
     with pytest.raises(SoritesError, match=message):
         sidecar.read(write(tmp_path, **changed), imagenet())
 
 
-def test_bad_files_are_named(tmp_path: Path) -> None:
+def test_bad_files_are_reported(tmp_path: Path) -> None:
     with pytest.raises(SoritesError, match=r"cannot read .*sorites\.parquet"):
         sidecar.read(tmp_path, imagenet())
     (tmp_path / sidecar.NAME).write_bytes(b"PAR1 nothing")

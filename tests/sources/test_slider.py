@@ -104,7 +104,7 @@ def test_how_images_are_drawn_can_be_changed(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "message"),
     [
         ("?seeds=0", "number from 1"),
         ("?steps=x", "steps as a whole number"),
@@ -112,8 +112,8 @@ def test_how_images_are_drawn_can_be_changed(folder: Path) -> None:
         ("?pipeline=/nowhere", "does not exist"),
     ],
 )
-def test_options_that_cannot_be_are_refused(folder: Path, more: str, said: str) -> None:
-    with pytest.raises(SoritesError, match=said):
+def test_options_that_are_invalid_are_refused(folder: Path, more: str, message: str) -> None:
+    with pytest.raises(SoritesError, match=message):
         _read(folder, more)
 
 

@@ -91,7 +91,7 @@ def test_a_missing_label_is_none(tmp_path: Path, members: dict[str, object]) -> 
         ({"x__txt": "x" * (1 << 21)}, "got 2,097,152 bytes"),
     ],
 )
-def test_a_wrong_label_is_named(tmp_path: Path, members: dict[str, object], message: str) -> None:
+def test_a_wrong_label_is_reported(tmp_path: Path, members: dict[str, object], message: str) -> None:
     with pytest.raises(SoritesError, match=message):
         label(tmp_path, **members)
 

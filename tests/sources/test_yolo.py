@@ -89,7 +89,7 @@ def test_a_list_of_images(tmp_path: Path) -> None:
     assert [sample.id for sample in read(root)] == ["images/a.png"]
 
 
-def test_an_outline_gives_its_box_and_its_area_and_key_points_are_passed_over(tmp_path: Path) -> None:
+def test_an_outline_gives_its_box_and_its_area_and_key_points_are_skipped(tmp_path: Path) -> None:
     root = write(tmp_path, NAMES, {"labels/a.txt": "0 0.1 0.1 0.5 0.1 0.5 0.9"}, ("images/a.png",))
     (box,) = read(root)[0].ground_truth or ()
     assert box.xyxy == pytest.approx((4, 2, 20, 18))
@@ -149,13 +149,13 @@ def test_boxes_far_outside_are_cut_and_foreign_classes_counted(tmp_path: Path) -
         ),
     ],
 )
-def test_a_data_yaml_that_does_not_help_is_said(tmp_path: Path, yaml: str, message: str) -> None:
+def test_a_data_yaml_that_does_not_help_is_reported(tmp_path: Path, yaml: str, message: str) -> None:
     write(tmp_path, yaml, {"labels/a.txt": ""}, ("images/a.png",))
     with pytest.raises(SoritesError, match=message):
         read(tmp_path)
 
 
-def test_what_is_missing_is_said(tmp_path: Path) -> None:
+def test_what_is_missing_is_reported(tmp_path: Path) -> None:
     with pytest.raises(SoritesError, match="does not exist"):
         read(tmp_path / "no")
     with pytest.raises(SoritesError, match="data.yaml"):
@@ -202,7 +202,7 @@ empty:
 
 @pytest.mark.parametrize("suffix", ["jpg", "tiff", "webp", "png"])
 @pytest.mark.parametrize("orientation", [1, 3, 6, 8])
-def test_the_size_of_a_image_is_that_of_the_decoded_one(
+def test_the_size_of_an_image_is_that_of_the_decoded_one(
     tmp_path: Path, suffix: str, orientation: int
 ) -> None:
     image = Pillow.new("RGB", (30, 20))
