@@ -14,7 +14,7 @@ from PIL import Image
 
 from sorites.core.errors import BadImage, SoritesError
 from sorites.sources import decode as _decode
-from sorites.sources.decode import MOST, VARIABLE, allowed, decode, decode_rgba, pixels_allowed
+from sorites.sources.decode import MOST, VARIABLE, decode, decode_rgba, max_pixels, pixels_allowed
 
 HEADER = b"P5 %d %d 255\n"
 
@@ -48,15 +48,15 @@ def test_a_format_that_takes_twice_the_memory_counts_twice() -> None:
 def test_the_limit_holds_only_meanwhile_and_none_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "77")
     with pixels_allowed(None):
-        assert allowed() == 77
+        assert max_pixels() == 77
     with pixels_allowed(5):
-        assert allowed() == 5
-    assert allowed() == 77
+        assert max_pixels() == 5
+    assert max_pixels() == 77
     monkeypatch.delenv(VARIABLE)
     with pixels_allowed(5):
-        assert allowed() == 5
+        assert max_pixels() == 5
     assert VARIABLE not in os.environ
-    assert allowed() == MOST
+    assert max_pixels() == MOST
 
 
 @pytest.mark.parametrize("text", ["-1", "0", "1e8", "many", "9" * 5000, "٣"])

@@ -92,11 +92,11 @@ def small(classes: int) -> nn.Module:
     return Small()
 
 
-def whitening(images: Sequence[ImageU8], wanted: Input) -> NDArray[np.float32]:
+def whitening(images: Sequence[ImageU8], network_input: Input) -> NDArray[np.float32]:
     """Return the filters (48 x 3 x 4 x 4) that whiten the patches of images (PCA whitening)."""
-    scaled = (np.stack(images).astype(np.float32) / 255 - np.asarray(wanted.mean, np.float32)) / np.asarray(
-        wanted.std, np.float32
-    )
+    scaled = (
+        np.stack(images).astype(np.float32) / 255 - np.asarray(network_input.mean, np.float32)
+    ) / np.asarray(network_input.std, np.float32)
     windows = np.lib.stride_tricks.sliding_window_view(scaled, (PATCH, PATCH), axis=(1, 2))[:, ::2, ::2]
     patches = windows.reshape(-1, PATCHES).astype(np.float64)
     patches -= patches.mean(axis=0)

@@ -189,21 +189,25 @@ def _code_text(code: types.CodeType) -> str:
 
 # The objects that a callable holds: arrays and tensors in globals, closures and attributes, and its code.
 
-# The maximum number of objects to visit; what lies beyond is only covered by the outputs of the model.
+# The maximum number of objects to visit; the outputs of the model cover the rest.
 MAX_OBJECTS = 50_000
 
 
 @dataclass
-class Held:
+class Reachable:
     """The arrays that a callable holds, by their path from it, and the user functions and classes it uses."""
 
     arrays: dict[str, bytes] = field(default_factory=dict)
     code: list[Any] = field(default_factory=list)
 
 
-def held(*objects: Any) -> Held:
+def find_reachable(*objects: Any) -> Reachable:
     """Collect everything reachable from callables without calling them; each object is visited once."""
-    reachable, visited, pending = Held(), dict[int, Any](), [(str(i), obj) for i, obj in enumerate(objects)]
+    reachable, visited, pending = (
+        Reachable(),
+        dict[int, Any](),
+        [(str(i), obj) for i, obj in enumerate(objects)],
+    )
     entries = [obj if isinstance(obj, types.FunctionType | type) else type(obj) for obj in objects]
     reachable.code += [entry for entry in entries if is_installed(entry)]
     while pending and len(visited) < MAX_OBJECTS:
@@ -356,8 +360,8 @@ def versioned(model: Model, *objects: Any) -> Model:
     repeatable.
     """
     callables = objects or (model.forward, model.prepare)
-    together, first = _run_trial(model, False), held(*callables)
-    alone, second = _run_trial(model, True), held(*callables)
+    together, first = _run_trial(model, False), find_reachable(*callables)
+    alone, second = _run_trial(model, True), find_reachable(*callables)
     repeats = together is None or alone is None or _agree(together, alone)
     outputs = _rounded(together) if together is not None and alone is not None and repeats else ""
     version = digest(code_of(first.code), _arrays(first, second), outputs, size=SIZE).hex()
@@ -419,7 +423,7 @@ def _steps(row: NDArray[np.float64]) -> list[int]:
     ]
 
 
-def _arrays(first: Held, second: Held) -> str:
+def _arrays(first: Reachable, second: Reachable) -> str:
     return str(
         [(path, array.hex()) for path, array in first.arrays.items() if second.arrays.get(path) == array]
     )

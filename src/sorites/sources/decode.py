@@ -47,7 +47,7 @@ VARIABLE = "SORITES_MAX_PIXELS"
 _TWICE = ("WEBP",)
 
 
-def allowed() -> int:
+def max_pixels() -> int:
     """Return the current maximum number of pixels of an image."""
     text = os.environ.get(VARIABLE, "")
     if not text:
@@ -78,7 +78,7 @@ def refuse_large(image: ImageFile.ImageFile) -> None:
     if not pixels:
         raise BadImage("it has no pixels")
     twice = image.format in _TWICE
-    counted, most = pixels * (2 if twice else 1), allowed()
+    counted, most = pixels * (2 if twice else 1), max_pixels()
     if counted > most:
         why = f" (counted twice because {image.format} needs twice the memory)" if twice else ""
         raise BadImage(

@@ -21,7 +21,7 @@ from sorites.core.rng import digest
 from sorites.models import onnx as _ends
 from sorites.models import session as _session
 from sorites.models.detectors.config import BoxConfig, Classes, Placement, classes_of, gathered, placed
-from sorites.models.detectors.layouts import EXTRA, LAYOUTS, Found, Graph, Layout
+from sorites.models.detectors.layouts import EXTRA, LAYOUTS, Graph, Layout, LayoutMatch
 from sorites.models.detectors.results import refusal, say, settled, understood
 from sorites.models.onnx import opened, version_of
 
@@ -62,7 +62,7 @@ def detector(path: Path, name: str, options: dict[str, Any], note: str = "") -> 
         return Outputs(boxes=_session.each(graph.boxes, images))
 
     version = digest(VERSION, version_of(path), sorted(options.items())).hex()
-    has_background = graph.classes.names is None and graph.found.classes is not None
+    has_background = graph.classes.names is None and graph.match.classes is not None
     return Model(
         name, forward, labels=graph.classes.names, version=version, output="boxes", background=has_background
     )
@@ -79,7 +79,7 @@ class _Detector:
     """Whether the input has no batch axis."""
     size: tuple[int, int]
     layout: Layout
-    found: Found
+    match: LayoutMatch
     config: BoxConfig
     classes: Classes
     shapes: dict[str, tuple[int, ...]]
@@ -89,9 +89,9 @@ class _Detector:
             image, self.size, self.config.fit, self.config.fill, self.config.filter, self.config.antialias
         )
         outputs = self.run(inside, placement)
-        arrays = {role: outputs[output] for role, output in self.found.roles.items()}
+        arrays = {role: outputs[output] for role, output in self.match.roles.items()}
         return settled(
-            self.layout.decode(arrays, self.found, self.size), self.config, self.classes, placement, self.size
+            self.layout.decode(arrays, self.match, self.size), self.config, self.classes, placement, self.size
         )
 
     def run(self, inside: ImageU8, placement: Placement) -> dict[str, NDArray[Any]]:
@@ -132,25 +132,25 @@ def _read(path: Path, session: Any, settings: dict[str, Any]) -> _Detector:
     size = ends.size or config.size or SIZE
     classes = classes_of(config.labels, str(path))
     trial_detector = _Detector(
-        session, node.name, ends, flat, size, LAYOUTS["v8"], Found({}), config, classes, {}
+        session, node.name, ends, flat, size, LAYOUTS["v8"], LayoutMatch({}), config, classes, {}
     )
     outputs = _run_trial(trial_detector, path)
     names = None if classes.names is None else len(classes.names)
     inputs = frozenset(node.name for node in session.get_inputs())
-    layout, found = _layout(Graph(outputs, size, inputs, names, config.layout is not None), config, path)
-    complete = BoxConfig.read({**layout.defaults, **found.defaults, **settings}, str(path))
-    found = Found(
-        found.roles,
-        found.classes,
+    layout, match = _layout(Graph(outputs, size, inputs, names, config.layout is not None), config, path)
+    complete = BoxConfig.read({**layout.defaults, **match.defaults, **settings}, str(path))
+    match = LayoutMatch(
+        match.roles,
+        match.classes,
         {},
-        complete.scores or found.scores,
-        found.decoded if complete.decoded is None else complete.decoded,
+        complete.scores or match.scores,
+        match.decoded if complete.decoded is None else complete.decoded,
     )
-    if complete.labels is None and found.classes in (80, 90, 91):
+    if complete.labels is None and match.classes in (80, 90, 91):
         complete = complete.model_copy(
-            update={"labels": {80: "coco", 90: "coco90", 91: "coco91"}[found.classes]}
+            update={"labels": {80: "coco", 90: "coco90", 91: "coco91"}[match.classes]}
         )
-    shapes = {output: outputs[output].shape for output in found.roles.values()}
+    shapes = {output: outputs[output].shape for output in match.roles.values()}
     return _Detector(
         session,
         node.name,
@@ -158,7 +158,7 @@ def _read(path: Path, session: Any, settings: dict[str, Any]) -> _Detector:
         flat,
         size,
         layout,
-        found,
+        match,
         complete,
         classes_of(complete.labels, str(path)),
         shapes,
@@ -216,11 +216,11 @@ def _run_trial(trial_detector: _Detector, path: Path) -> dict[str, NDArray[Any]]
         ) from error
 
 
-def _layout(graph: Graph, config: BoxConfig, path: Path) -> tuple[Layout, Found]:
+def _layout(graph: Graph, config: BoxConfig, path: Path) -> tuple[Layout, LayoutMatch]:
     if config.layout is not None and config.layout not in LAYOUTS:
         raise UnknownName("layout of boxes", config.layout, LAYOUTS, f"There are {', '.join(LAYOUTS)}.")
     for layout in LAYOUTS.values() if config.layout is None else (LAYOUTS[config.layout],):
-        found = layout.find(graph)
-        if found is not None:
-            return layout, found
+        match = layout.find(graph)
+        if match is not None:
+            return layout, match
     raise SoritesError(refusal(path, graph, config, LAYOUTS))

@@ -42,7 +42,7 @@ class Graph:
 
 
 @dataclass(frozen=True)
-class Found:
+class LayoutMatch:
     """The outputs of a layout by role, the number of classes if known, and changed defaults."""
 
     roles: Mapping[str, str]
@@ -70,8 +70,8 @@ class Layout:
 
     name: str
     about: str
-    find: Callable[[Graph], Found | None]
-    decode: Callable[[Arrays, Found, tuple[int, int]], Candidates]
+    find: Callable[[Graph], LayoutMatch | None]
+    decode: Callable[[Arrays, LayoutMatch, tuple[int, int]], Candidates]
     defaults: Mapping[str, Any]
 
 
@@ -95,42 +95,44 @@ def single(graph: Graph) -> tuple[str, Array] | None:
 # Layouts with final boxes.
 
 
-def _find_rows(graph: Graph) -> Found | None:
+def _find_rows(graph: Graph) -> LayoutMatch | None:
     """Find (1, n, 6) or (n, 6), unless it is a grid with one class, which has six columns too."""
     name, array = next(iter(graph.outputs.items()))
     rows = array[0] if array.ndim == 3 and len(array) == 1 else array
     alone = len(graph.outputs) == 1 and rows.ndim == 2 and rows.shape[1] == 6
-    return Found({"rows": name}) if alone and "scale_factor" not in graph.inputs else None
+    return LayoutMatch({"rows": name}) if alone and "scale_factor" not in graph.inputs else None
 
 
-def _rows(arrays: Arrays, found: Found, size: tuple[int, int]) -> Candidates:
+def _rows(arrays: Arrays, match: LayoutMatch, size: tuple[int, int]) -> Candidates:
     rows = arrays["rows"].reshape(-1, 6)
     return Candidates(rows[:, :4], rows[:, 4], rows[:, 5])
 
 
-def _find_rows7(graph: Graph) -> Found | None:
+def _find_rows7(graph: Graph) -> LayoutMatch | None:
     name, array = next(iter(graph.outputs.items()))
     return (
-        Found({"rows": name}) if len(graph.outputs) == 1 and array.ndim == 2 and array.shape[1] == 7 else None
+        LayoutMatch({"rows": name})
+        if len(graph.outputs) == 1 and array.ndim == 2 and array.shape[1] == 7
+        else None
     )
 
 
-def _rows7(arrays: Arrays, found: Found, size: tuple[int, int]) -> Candidates:
+def _rows7(arrays: Arrays, match: LayoutMatch, size: tuple[int, int]) -> Candidates:
     rows = arrays["rows"][arrays["rows"][:, 0] == 0]
     return Candidates(rows[:, 1:5], rows[:, 6], rows[:, 5])
 
 
-def _find_paddle(graph: Graph) -> Found | None:
+def _find_paddle(graph: Graph) -> LayoutMatch | None:
     rows = [name for name, array in graph.outputs.items() if array.ndim == 2 and array.shape[1] == 6]
-    return Found({"rows": rows[0]}) if rows and graph.inputs & {"scale_factor", "im_shape"} else None
+    return LayoutMatch({"rows": rows[0]}) if rows and graph.inputs & {"scale_factor", "im_shape"} else None
 
 
-def _paddle(arrays: Arrays, found: Found, size: tuple[int, int]) -> Candidates:
+def _paddle(arrays: Arrays, match: LayoutMatch, size: tuple[int, int]) -> Candidates:
     rows = arrays["rows"][arrays["rows"][:, 0] >= 0]  # class -1 means no box
     return Candidates(rows[:, 2:], rows[:, 1], rows[:, 0])
 
 
-def _find_triple(graph: Graph) -> Found | None:
+def _find_triple(graph: Graph) -> LayoutMatch | None:
     fours = {name: a for name, a in graph.outputs.items() if a.ndim in (2, 3) and a.shape[-1] == 4}
     boxes = _named(fours, r"^(?!raw).*box") or max(fours, key=lambda name: fours[name].ndim, default=None)
     lists = {name: a for name, a in graph.outputs.items() if a.ndim in (1, 2) and name != boxes}
@@ -147,7 +149,7 @@ def _find_triple(graph: Graph) -> Found | None:
         defaults = {"order": "yxyx", "unit": "fraction", "labels": "coco91", "fit": "squash"}
     elif "orig_target_sizes" in graph.inputs:
         defaults = {"unit": "image", "fit": "squash", "antialias": True}
-    return Found(roles | ({} if count is None else {"count": count}), defaults=defaults)
+    return LayoutMatch(roles | ({} if count is None else {"count": count}), defaults=defaults)
 
 
 def _labels_output(lists: Arrays) -> str | None:
@@ -164,7 +166,7 @@ def _scores_output(lists: Arrays) -> str | None:
     return _named(floats, r"score|conf|prob") or next((name for name in floats if not _is_count(name)), None)
 
 
-def _triple(arrays: Arrays, found: Found, size: tuple[int, int]) -> Candidates:
+def _triple(arrays: Arrays, match: LayoutMatch, size: tuple[int, int]) -> Candidates:
     boxes, scores, labels = (
         arrays["boxes"].reshape(-1, 4),
         arrays["scores"].reshape(-1),
@@ -174,17 +176,17 @@ def _triple(arrays: Arrays, found: Found, size: tuple[int, int]) -> Candidates:
     return Candidates(boxes[:count], scores[:count], labels[:count])
 
 
-def _find_mmdeploy(graph: Graph) -> Found | None:
+def _find_mmdeploy(graph: Graph) -> LayoutMatch | None:
     dets = [name for name, a in graph.outputs.items() if a.ndim in (2, 3) and a.shape[-1] == 5]
     labels = [
         name
         for name, a in graph.outputs.items()
         if a.ndim in (1, 2) and a.dtype.kind in "iu" and name not in dets
     ]
-    return Found({"dets": dets[0], "labels": labels[0]}) if len(dets) == 1 and labels else None
+    return LayoutMatch({"dets": dets[0], "labels": labels[0]}) if len(dets) == 1 and labels else None
 
 
-def _mmdeploy(arrays: Arrays, found: Found, size: tuple[int, int]) -> Candidates:
+def _mmdeploy(arrays: Arrays, match: LayoutMatch, size: tuple[int, int]) -> Candidates:
     dets, labels = arrays["dets"].reshape(-1, 5), arrays["labels"].reshape(-1)
     real = labels >= 0  # padding rows have class -1
     return Candidates(dets[real, :4], dets[real, 4], labels[real])
@@ -193,7 +195,7 @@ def _mmdeploy(arrays: Arrays, found: Found, size: tuple[int, int]) -> Candidates
 # Layouts with queries: boxes, and scores per class.
 
 
-def _find_queries(graph: Graph) -> Found | None:
+def _find_queries(graph: Graph) -> LayoutMatch | None:
     flat = {name: a for name, a in graph.outputs.items() if a.ndim == 3}
     fours = {name: a for name, a in flat.items() if a.shape[-1] == 4}
     boxes = _named(fours, r"box|det|coord") or next(iter(fours), None)
@@ -206,38 +208,38 @@ def _find_queries(graph: Graph) -> Found | None:
     name = _named(others, r"logit|score|class|conf|label") or next(iter(others))
     width = flat[name].shape[-1]
     if not _in_unit(flat[boxes]):
-        return Found({"boxes": boxes, "scores": name}, width, PIXELS, "plain")
+        return LayoutMatch({"boxes": boxes, "scores": name}, width, PIXELS, "plain")
     plain = _in_unit(flat[name])
     background = width in (92, 81) if graph.classes is None else width == graph.classes + 1
     how = "plain" if plain else "softmax" if background else "sigmoid"
     classes = width - (how == "softmax")
-    return Found({"boxes": boxes, "scores": name}, classes, {} if width == 80 else IMAGENET, how)
+    return LayoutMatch({"boxes": boxes, "scores": name}, classes, {} if width == 80 else IMAGENET, how)
 
 
-def _queries(arrays: Arrays, found: Found, size: tuple[int, int]) -> Candidates:
+def _queries(arrays: Arrays, match: LayoutMatch, size: tuple[int, int]) -> Candidates:
     boxes, scores = arrays["boxes"][0], np.asarray(arrays["scores"][0], np.float32)
-    if found.scores == "plain":
+    if match.scores == "plain":
         return Candidates(boxes, scores)
-    if found.scores == "sigmoid":
+    if match.scores == "sigmoid":
         return Candidates(boxes, expit(scores))
     probabilities = softmax(scores, axis=1)[:, :-1]
     return Candidates(boxes, probabilities.max(axis=1), probabilities.argmax(axis=1))
 
 
-def _find_joined_queries(graph: Graph) -> Found | None:
+def _find_joined_queries(graph: Graph) -> LayoutMatch | None:
     output = single(graph)
     if output is None or strides_of(len(output[1]), graph.size) or strides_of(output[1].shape[1], graph.size):
         return None
     name, rows = output
     fits = rows.shape[1] - 4 == (80 if graph.classes is None else graph.classes)
     return (
-        Found({"rows": name}, rows.shape[1] - 4)
+        LayoutMatch({"rows": name}, rows.shape[1] - 4)
         if fits and len(rows) <= 1000 and _in_unit(rows[:, :4])
         else None
     )
 
 
-def _joined_queries(arrays: Arrays, found: Found, size: tuple[int, int]) -> Candidates:
+def _joined_queries(arrays: Arrays, match: LayoutMatch, size: tuple[int, int]) -> Candidates:
     return Candidates(arrays["rows"][0][:, :4], arrays["rows"][0][:, 4:])
 
 
@@ -281,7 +283,7 @@ POSE = 56
 RAW = 2.0
 
 
-def _find_v8(graph: Graph) -> Found | None:
+def _find_v8(graph: Graph) -> LayoutMatch | None:
     """Find (1, 4 + C, N), or its transpose if the number of classes shows that there is no objectness."""
     output = single(graph)
     if output is None:
@@ -291,43 +293,43 @@ def _find_v8(graph: Graph) -> Found | None:
     expected = None if graph.classes is None else 4 + graph.classes
     on_grid = strides_of(count, graph.size) or (graph.forced and columns < count)
     if on_grid and columns > 4 and (columns == expected if expected else columns != POSE):
-        return Found({"rows": name}, columns - 4)
+        return LayoutMatch({"rows": name}, columns - 4)
     transposed = strides_of(columns, graph.size) and count == (expected or 84)
-    return Found({"rows": name}, count - 4) if transposed else None
+    return LayoutMatch({"rows": name}, count - 4) if transposed else None
 
 
-def _v8(arrays: Arrays, found: Found, size: tuple[int, int]) -> Candidates:
+def _v8(arrays: Arrays, match: LayoutMatch, size: tuple[int, int]) -> Candidates:
     array = arrays["rows"][0]
-    rows = array.T if array.shape[0] == 4 + (found.classes or 0) else array
+    rows = array.T if array.shape[0] == 4 + (match.classes or 0) else array
     return Candidates(rows[:, :4], rows[:, 4:])
 
 
-def _find_v5(graph: Graph) -> Found | None:
+def _find_v5(graph: Graph) -> LayoutMatch | None:
     return _with_objectness(graph, ANCHORS)
 
 
-def _v5(arrays: Arrays, found: Found, size: tuple[int, int]) -> Candidates:
+def _v5(arrays: Arrays, match: LayoutMatch, size: tuple[int, int]) -> Candidates:
     rows = arrays["rows"][0]
     return Candidates(rows[:, :4], rows[:, 4:5] * rows[:, 5:])
 
 
-def _find_yolox(graph: Graph) -> Found | None:
-    found = _with_objectness(graph, 1)
-    if found is None:
+def _find_yolox(graph: Graph) -> LayoutMatch | None:
+    match = _with_objectness(graph, 1)
+    if match is None:
         return None
-    rows = graph.outputs[found.roles["rows"]][0]
+    rows = graph.outputs[match.roles["rows"]][0]
     corner, stride = grid(len(rows), graph.size)
     distance = np.abs(rows[:, :2] / stride - corner - 0.5).max(axis=1)
-    return Found(found.roles, found.classes, decoded=bool(np.median(distance) < RAW))
+    return LayoutMatch(match.roles, match.classes, decoded=bool(np.median(distance) < RAW))
 
 
-def _yolox(arrays: Arrays, found: Found, size: tuple[int, int]) -> Candidates:
+def _yolox(arrays: Arrays, match: LayoutMatch, size: tuple[int, int]) -> Candidates:
     rows = arrays["rows"][0]
-    boxes = rows[:, :4] if found.decoded else ungridded(rows[:, :4], size)
+    boxes = rows[:, :4] if match.decoded else ungridded(rows[:, :4], size)
     return Candidates(boxes, rows[:, 4:5] * rows[:, 5:])
 
 
-def _with_objectness(graph: Graph, anchors: int) -> Found | None:
+def _with_objectness(graph: Graph, anchors: int) -> LayoutMatch | None:
     output = single(graph)
     if output is None:
         return None
@@ -337,7 +339,7 @@ def _with_objectness(graph: Graph, anchors: int) -> Found | None:
     on_grid = (count % anchors == 0 and strides_of(count // anchors, graph.size)) or (
         graph.forced and anchors > 1
     )
-    return Found({"rows": name}, columns - 5) if fits and on_grid else None
+    return LayoutMatch({"rows": name}, columns - 5) if fits and on_grid else None
 
 
 def grid(count: int, size: tuple[int, int]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -105,11 +105,11 @@ def _check_rows(file: Path, kind: str, rows: list[Any], expected: Mapping[str, A
 
 
 def _check_unique(file: Path, kind: str, rows: Rows, key: str) -> None:
-    seen: set[Any] = set()
+    values: set[Any] = set()
     for row in rows:
-        if row[key] in seen:
+        if row[key] in values:
             raise SoritesError(f"{file}: the {key} {row[key]!r} of {kind} rows is not unique")
-        seen.add(row[key])
+        values.add(row[key])
 
 
 def _folder(file: Path, chosen: str | None, images: Rows) -> Path:
