@@ -169,7 +169,7 @@ def _with_boxes(sample: Sample, row: dict[str, Any], labels: Labels, tally: Tall
             for label in [_find(cell["label"] or "", labels, where)]
         ]
     except BadImage as error:
-        return replace(sample, load=broken(sample.id, str(error)).load)
+        return replace(sample, load=broken(sample.id, f"{error}").load)
     return replace(sample, ground_truth=tuple(box for box in converted if box is not None))
 
 

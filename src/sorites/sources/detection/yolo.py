@@ -308,7 +308,7 @@ def _sample(
     try:
         ground_truth = _ground_truth(data, file, id_, label_of, tally)
     except BadImage as error:
-        return broken(id_, str(error))
+        return broken(id_, f"{error}")
     return Sample(id_, functools.partial(decode, file), ground_truth=ground_truth, split=split)
 
 
