@@ -230,5 +230,5 @@ def test_models_without_maps_or_gradients_are_refused_by_name(tiny: Any) -> None
 
     with pytest.raises(SoritesError, match="no layer of tokens gives maps"):
         grad_cam(Model("tokens", lambda p: Outputs(), version="1", module=Tokens()), IMAGES)
-    with pytest.raises(SoritesError, match="an explanation needs gradients, and tiny has none: .* timm:NAME"):
+    with pytest.raises(SoritesError, match="explanation needs gradients"):
         grad_cam(tiny(), IMAGES)
