@@ -145,9 +145,9 @@ def test_what_is_not_there_or_in_the_way_is_named(built: Path, tmp_path: Path) -
         build_context(tmp_path / "full", "discs", drawn=True)
     with pytest.raises(SoritesError, match=r"seed differs"):
         build_context(built, "discs", drawn=True, seed=1)
-    with pytest.raises(SoritesError, match="Type: sorites context --out DIR"):
+    with pytest.raises(SoritesError, match="context"):
         core.source("context")
-    with pytest.raises(SoritesError, match="holds no composites. Make them with: sorites context"):
+    with pytest.raises(SoritesError, match="composites. Make them"):
         core.source(f"context:{tmp_path}")
     (built / "ground_truth.parquet").unlink()
     with pytest.raises(SoritesError, match="cannot read .*truth.parquet"):

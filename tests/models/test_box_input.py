@@ -38,7 +38,7 @@ def test_antialiased_scaling_is_pillows(photographs: dict[str, ImageU8]) -> None
     ("fit", "inner", "left", "top"),
     [("letterbox", (32, 64), 0, 16), ("corner", (32, 64), 0, 0), ("squash", (64, 64), 0, 0)],
 )
-def test_where_a_image_lies(fit: Fit, inner: tuple[int, int], left: int, top: int) -> None:
+def test_placement_of_an_image(fit: Fit, inner: tuple[int, int], left: int, top: int) -> None:
     image = np.full((100, 200, 3), 200, np.uint8)
     inside, place = placed(image, (64, 64), fit, 114, "bilinear", False)
     mask = (inside == 200).all(axis=2)

@@ -102,15 +102,15 @@ def test_the_noise_is_the_same_for_all_classes(tiny: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(
-    ("argument", "said"),
+    ("argument", "message"),
     [
-        ("", "wanted a folder of diffusers"), ("{}?draws=x", "draws as a whole number"), ("{}?loss=l3", "wanted l1 or l2"),
-        ("{}?prompt=a photo", r"\{class\} once"), ("/nowhere", "does not exist"), ("{}?sure", "wanted \\?sure=VALUE"),
+        ("", "diffusers"), ("{}?draws=x", "draws as a whole number"), ("{}?loss=l3", "l1 or l2"),
+        ("{}?prompt=a photo", r"\{class\} once"), ("/nowhere", "does not exist"), ("{}?sure", "expected \\?sure=VALUE"),
         ("{}?words=/nowhere", "is not a folder"),
     ],
 )  # fmt: skip
-def test_bad_input_says_what_was_wanted(tiny: Path, argument: str, said: str) -> None:
-    with pytest.raises(SoritesError, match=said):
+def test_bad_input_reports_what_was_expected(tiny: Path, argument: str, message: str) -> None:
+    with pytest.raises(SoritesError, match=message):
         core.model(f"diffusion:{argument.format(tiny)}" if argument else "diffusion")
 
 
@@ -120,12 +120,12 @@ def test_an_unknown_option_names_those_that_are(tiny: Path) -> None:
 
 
 def test_a_dit_takes_no_words(dit: Path) -> None:
-    with pytest.raises(SoritesError, match="leave prompt and words out"):
+    with pytest.raises(SoritesError, match="prompt and words"):
         core.model(f"diffusion:{dit}?prompt=a {{class}}")
 
 
 def test_a_dit_draws_no_sliders(dit: Path) -> None:
     from sorites.diffusion.pipeline import load
 
-    with pytest.raises(SoritesError, match="wanted a pipeline among StableDiffusionPipeline"):
+    with pytest.raises(SoritesError, match="pipeline among"):
         load(dit)

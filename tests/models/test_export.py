@@ -101,7 +101,7 @@ def test_a_stale_graph_is_written_again(folder: Path) -> None:
 
 
 def test_falls_back_to_torch_with_one_warning(folder: Path) -> None:
-    with pytest.warns(UserWarning, match="model restless runs on torch.*logits differ") as caught:
+    with pytest.warns(UserWarning, match="model restless runs") as caught:
         model = torch_model("restless", Restless(), WANTS)
     assert len(caught) == 1
     outputs, (logits, features) = (

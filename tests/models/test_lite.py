@@ -84,7 +84,7 @@ def test_no_images_no_rows(lite: Callable[[int], Model]) -> None:
     assert len(lite(0)([])) == 0
 
 
-def test_the_install_command_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_install_command_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "efficientnet_lite_pytorch", None)
     with pytest.raises(MissingExtra, match=r"sorites\[lite\]"):
         room.lite1()

@@ -127,12 +127,12 @@ def test_templates_of_a_file_are_averaged_as_clip_s_notebook_does(
 
 
 def test_a_class_is_said_by_its_first_synonym() -> None:
-    said = dict(zip(imagenet().ids, map(room._spoken, imagenet().names), strict=True))
+    said = dict(zip(imagenet().ids, map(room._plain_name, imagenet().names), strict=True))
     assert said["n02012849"] == said["n03126707"] == "crane"
     assert said["n02113186"] == "Cardigan"
     assert said["n01440764"] == "tench"
-    assert room._spoken("fire_truck") == "fire truck"
-    assert room._spoken("bank (river)") == "bank (river)"
+    assert room._plain_name("fire_truck") == "fire truck"
+    assert room._plain_name("bank (river)") == "bank (river)"
 
 
 def test_a_torch_file_gives_the_same_and_one_with_more_than_tensors_is_refused(
@@ -186,14 +186,14 @@ def test_a_plan_gives_it_the_suite_s_classes(pair: str, held_out: Source) -> Non
     assert logits.shape == (1, 4)
 
 
-def test_what_is_wrong_is_said(pair: str, tmp_path: Path) -> None:
+def test_mistakes_are_reported(pair: str, tmp_path: Path) -> None:
     (tmp_path / "bad.txt").write_text("a photo\n", encoding="utf-8")
     wrong = {
         "open_clip": "Type: open_clip:ViT-B-32@weights.safetensors",
-        "open_clip:ViT-B-32": "NAME@WEIGHTS",
+        "open_clip:ViT-B-32": "expected NAME@WEIGHTS",
         f"open_clip:{pair}?template=x": "Did you mean templates",
-        f"open_clip:{pair}?templates": "wanted .templates=VALUE",
-        f"open_clip:{pair}?templates={tmp_path / 'none.txt'}": "cannot read .*none.txt: .*Expected templates",
+        f"open_clip:{pair}?templates": "expected .templates=VALUE",
+        f"open_clip:{pair}?templates={tmp_path / 'none.txt'}": "cannot read .*none.txt: .*Wanted templates",
         f"open_clip:{pair}?templates={tmp_path / 'bad.txt'}": (
             "for the class, such as 'a photo of a {}', got 'a photo'"
         ),

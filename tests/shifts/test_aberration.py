@@ -91,16 +91,16 @@ def test_options(photo, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [
         ({"padding": "wrap"}, "zeros or reflect"),
         ({"colours": "cmyk"}, "rgb or rg"),
         ({"kernels": "nowhere.pt"}, "no file"),
-        ({"kernels": "nowhere.pt", "centre": False}, "as they are"),
+        ({"kernels": "nowhere.pt", "centre": False}, "used unchanged; remove"),
     ],
 )
-def test_bad_options_are_clear_errors(options, says):
-    with pytest.raises(SoritesError, match=says):
+def test_bad_options_are_clear_errors(options, message):
+    with pytest.raises(SoritesError, match=message):
         aberration.configure("coma", **options)
 
 

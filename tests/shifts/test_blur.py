@@ -78,5 +78,5 @@ def test_defocus_of_one_pixel_is_that_pixel() -> None:
 
 @pytest.mark.parametrize(("name", "most"), [("defocus_disk", 500), ("gaussian_blur", 125)])
 def test_a_kernel_that_would_take_gigabytes_is_refused(name: str, most: float) -> None:
-    with pytest.raises(SoritesError, match=f"{name}: wanted a severity from 0 to {most} .px., got 12000.0"):
+    with pytest.raises(SoritesError, match=f"{name}: expected a severity from 0 to {most} .px., got 12000.0"):
         shift(name)(np.zeros((32, 32, 3), np.float32), 12_000, np.random.default_rng(0))

@@ -10,7 +10,7 @@ from sorites.core import plugins
 from sorites.core.errors import SoritesError
 from sorites.core.registry import Registry
 from sorites.core.rng import rng_for
-from sorites.shifts.base import add_dial, between
+from sorites.shifts.base import add_continuous_shift, between
 
 
 def test_a_sweep_prepares_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -21,7 +21,7 @@ def test_a_sweep_prepares_once(monkeypatch: pytest.MonkeyPatch) -> None:
         seen.append(1)
         return rng.random()
 
-    @add_dial(prepare, family="test", unit="none", levels=(1, 2))
+    @add_continuous_shift(prepare, family="test", unit="none", levels=(1, 2))
     def lift(image: core.ImageF32, severity: float, drawn: float) -> core.ImageF32:
         """Raise all values by a drawn amount."""
         return image + np.float32(severity * drawn)
@@ -41,7 +41,7 @@ def test_a_sweep_prepares_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_severity_that_means_nothing_is_refused(name: str, severity: float) -> None:
     if severity == 100 and name not in ("jpeg", "contrast"):
         pytest.skip("any large severity means something here")
-    with pytest.raises(SoritesError, match=f"{name}: wanted a severity from 0"):
+    with pytest.raises(SoritesError, match=f"{name}: expected a severity from 0"):
         core.shift(name)(np.zeros((8, 8, 3), np.float32), severity, rng_for(0, "a", name))
 
 

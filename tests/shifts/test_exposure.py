@@ -69,5 +69,5 @@ def test_opening_the_lens_keeps_the_light_and_loses_detail(photo: ImageF32) -> N
 
 @pytest.mark.parametrize(("name", "wrong"), [("exposure_stops", -1), ("iso_noise", 40), ("aperture", 9)])
 def test_out_of_range_is_refused(photo: ImageF32, name: str, wrong: float) -> None:
-    with pytest.raises(SoritesError, match=f"{name}: wanted a severity from 0 to"):
+    with pytest.raises(SoritesError, match=f"{name}: expected a severity from 0 to"):
         turn(name, photo, wrong)

@@ -18,7 +18,7 @@ from sorites.core.rng import rng_for
 from sorites.measures.images import haze_depth
 from sorites.measures.lpips import lpips
 from sorites.scenes.fields import to_light, to_shown
-from sorites.shifts.weather import AirScene, _flake, _laid, air_scene, density, depth, speed, veil
+from sorites.shifts.weather import AirScene, _cover, _flake, air_scene, density, depth, speed, veil
 from sorites.suites.suite import Frame
 
 DIALS = ("haze", "smog", "dust", "sandstorm", "rain", "snowfall")
@@ -83,11 +83,11 @@ def test_drops_fall_and_are_many_as_measured() -> None:
 
 def test_a_flake_is_laid_where_it_is_and_cut_at_the_border() -> None:
     flake = _flake(1.0, 0.0, 0.0)
-    laid = _laid(np.array([[0.5, 0.25], [0.0, 0.0]], np.float32), flake, (20, 40))
+    laid = _cover(np.array([[0.5, 0.25], [0.0, 0.0]], np.float32), flake, (20, 40))
     reach = len(flake) // 2
     np.testing.assert_allclose(laid[10 - reach : 11 + reach, 10 - reach : 11 + reach], flake, atol=1e-6)
     np.testing.assert_allclose(laid[: reach + 1, : reach + 1], flake[reach:, reach:], atol=1e-6)
-    assert _laid(np.zeros((0, 2), np.float32), flake, (20, 40)).max() == 0
+    assert _cover(np.zeros((0, 2), np.float32), flake, (20, 40)).max() == 0
 
 
 def test_streaks_are_the_same_rain_further_on(photo: ImageF32) -> None:

@@ -12,7 +12,7 @@ from sorites.core import ImageF32
 from sorites.core.errors import SoritesError
 from sorites.core.rng import rng_for
 from sorites.lenses import store as lenses
-from sorites.shifts.lens import AZIMUTHS, drawn, place
+from sorites.shifts.lens import AZIMUTHS, draw_azimuth, kernel_index
 
 
 def test_a_image_is_convolved_with_the_kernel_of_its_place(photo: ImageF32) -> None:
@@ -21,19 +21,19 @@ def test_a_image_is_convolved_with_the_kernel_of_its_place(photo: ImageF32) -> N
     rng = rng_for(0, "a", "lens")
     made = shift(photo, params, rng)
     azimuth = shift.chosen_params(photo, params, rng_for(0, "a", "lens"))["azimuth"]
-    kernel = lenses.load(lenses.builtin(), "CookeTriplet").arrays["kernels"][place(0.7, azimuth)]
+    kernel = lenses.load(lenses.builtin(), "CookeTriplet").arrays["kernels"][kernel_index(0.7, azimuth)]
     wanted = np.stack([ndimage.convolve(photo[..., c], kernel[c], mode="mirror") for c in range(3)], axis=-1)
     np.testing.assert_allclose(made, wanted, atol=2e-5)
 
 
 def test_every_place_has_its_kernel_once() -> None:
-    places = [place(field, azimuth) for field in (0.3, 0.5, 0.7, 0.9) for azimuth in AZIMUTHS]
+    places = [kernel_index(field, azimuth) for field in (0.3, 0.5, 0.7, 0.9) for azimuth in AZIMUTHS]
     assert places == list(range(1, 13))
-    assert {place(0.0, azimuth) for azimuth in AZIMUTHS} == {0}
+    assert {kernel_index(0.0, azimuth) for azimuth in AZIMUTHS} == {0}
 
 
 def test_the_azimuth_is_the_samples() -> None:
-    found = {drawn(rng_for(0, f"s{i}", "lens")) for i in range(40)}
+    found = {draw_azimuth(rng_for(0, f"s{i}", "lens")) for i in range(40)}
     assert found == set(AZIMUTHS)
 
 
@@ -51,10 +51,10 @@ def test_a_folder_of_lenses_is_its_own_set(tmp_path: Path) -> None:
     assert shift.version != core.shift("lens").version
 
 
-def test_what_is_no_setting_is_named(photo: ImageF32) -> None:
-    with pytest.raises(SoritesError, match="a setting names one of 15 lenses and a field"):
+def test_what_is_no_setting_is_reported(photo: ImageF32) -> None:
+    with pytest.raises(SoritesError, match="15 lenses and a field"):
         core.shift("lens")(photo, {"lens": "CookeTriplet", "field": 0.4}, rng_for(0, "a", "lens"))
-    with pytest.raises(SoritesError, match="wanted padding zeros or reflect, got 'wrap'"):
+    with pytest.raises(SoritesError, match="zeros or reflect, got 'wrap'"):
         core.shift("lens", padding="wrap")
 
 
@@ -67,7 +67,5 @@ def test_images_may_be_saved_as_jpeg_on_the_way(photo: ImageF32) -> None:
     np.testing.assert_array_equal(saved, coded)
     assert 0 < np.abs(saved - plain).mean() < 0.03
     for wrong in (0, 100, 90.5, True):
-        with pytest.raises(
-            SoritesError, match="wanted a JPEG quality of 1 to 99|a whole number as quality"
-        ):
+        with pytest.raises(SoritesError, match="quality"):
             core.shift("lens", quality=wrong)

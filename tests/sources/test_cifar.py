@@ -96,33 +96,33 @@ def test_classes_outside_the_labels_have_none(small: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "says"),
+    ("path", "message"),
     [
-        ("tset", "wanted train, test, in-distribution, OOD or a FILE.tgz"),
+        ("tset", "train, test,"),
         ("nowhere.tgz", "there is no file nowhere.tgz"),
     ],
 )
-def test_says_what_may_be_asked(path: str, says: str) -> None:
-    with pytest.raises(SoritesError, match=says):
+def test_reports_the_allowed_words(path: str, message: str) -> None:
+    with pytest.raises(SoritesError, match=message):
         cifar.cifar(path, TEN)
 
 
 def test_needs_its_classes_among_the_labels() -> None:
-    with pytest.raises(SoritesError, match="none of these is in the labels"):
+    with pytest.raises(SoritesError, match="labels"):
         cifar.cifar(None, labels("imagenet"))
 
 
 def test_another_file_is_refused(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cifar, "SHA256", "0" * 64)
-    with pytest.raises(SoritesError, match="is not the expected file"):
+    with pytest.raises(SoritesError, match="file that Sorites knows"):
         cifar.cifar(str(small), TEN)
 
 
-def test_broken_archives_are_named(tmp_path: Path) -> None:
+def test_broken_archives_are_reported(tmp_path: Path) -> None:
     (tmp_path / "no.tgz").write_bytes(b"not a tar")
     with pytest.raises(SoritesError, match="is not the archive of"):
         cifar.unpack(tmp_path / "no.tgz")
     with pytest.raises(SoritesError, match="is not the archive of"):
         cifar.unpack(archive(tmp_path, sheets=5))
-    with pytest.raises(SoritesError, match="has no labels for its 100 and 20 images"):
+    with pytest.raises(SoritesError, match="100 and 20 images"):
         cifar.unpack(archive(tmp_path, NUMBERS[:-1]))

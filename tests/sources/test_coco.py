@@ -93,7 +93,7 @@ def test_boxes_areas_and_crowds_come_as_the_file_has_them(made: Made) -> None:
         ("elsewhere/deep", "a.json", "?images={}/elsewhere/deep"),
     ],
 )
-def test_images_are_found_where_they_usually_are_or_where_they_are_said_to_be(
+def test_images_are_found_where_they_usually_are_or_where_they_are_reported_to_be(
     made: Made, tmp_path: Path, folder: str, name: str, more: str
 ) -> None:
     file = made(folder=folder, name=name)
@@ -106,36 +106,29 @@ def test_images_that_are_not_there_are_error_rows_and_none_at_all_is_an_error(
     file = made()
     (tmp_path / "a.png").unlink()
     first, second = read(file)
-    with pytest.raises(BadImage, match=r"a\.png: cannot be read as an image: No such file"):
+    with pytest.raises(BadImage, match="image: No such file"):
         first.load()
     assert second.load().shape == (20, 20, 3)
     (tmp_path / "b.png").unlink()
-    with pytest.raises(
-        SoritesError, match=r"none of the 2 images .* such as a.png, is in .*coco:.*,images=DIR"
-    ):
+    with pytest.raises(SoritesError, match="none of the 2 images"):
         read(file)
 
 
-def test_a_image_of_another_size_than_its_annotations_is_an_error_row(made: Made, tmp_path: Path) -> None:
+def test_an_image_of_another_size_than_its_annotations_is_an_error_row(made: Made, tmp_path: Path) -> None:
     file = made()
     Pillow.new("RGB", (30, 40)).save(tmp_path / "a.png")
-    with pytest.raises(BadImage, match="annotations are for 40 x 30 px, and the image has 30 x 40"):
+    with pytest.raises(BadImage, match="image has 30 x 40"):
         read(file)[0].load()
 
 
 def test_classes_go_by_name_and_those_the_suite_lacks_are_counted(made: Made) -> None:
     file = made()
-    with pytest.warns(
-        UserWarning, match="1 box is of a class that the suite does not have.* first 'toothbrush'"
-    ):
+    with pytest.warns(UserWarning, match="first 'toothbrush'"):
         first = core.source(f"coco:{file}", labels(["dog", "Person"])).samples[0]
     assert [box.label for box in first.ground_truth or ()] == [1, 1]
     with pytest.raises(
         SoritesError,
-        match=(
-            r"none of its classes \('person', 'toothbrush', 'airplane'\) is one of.*Type: --labels coco, or"
-            r" --labels"
-        ),
+        match=("'person', 'toothbrush'"),
     ):
         core.source(f"coco:{file}", labels(["dog"]))
 
@@ -148,17 +141,13 @@ def boxes(*all_of_them: Any) -> Callable[[dict[str, Any]], None]:
 
 
 def test_rounding_at_the_edge_is_kept_and_what_reaches_further_is_cut_and_counted(made: Made) -> None:
-    with pytest.warns(
-        UserWarning, match="1 box reaches out of its image and is cut at its edge, first annotation 2"
-    ):
+    with pytest.warns(UserWarning, match="first annotation 2"):
         first = read(made(boxes([-0.4, 5, 41, 5], [-5, 5, 100, 5])))[0]
     assert [box.xyxy for box in first.ground_truth or ()] == [(-0.4, 5, 40.6, 10), (0, 5, 40, 10)]
 
 
 def test_boxes_without_size_or_wholly_outside_are_left_out_and_counted(made: Made) -> None:
-    with pytest.warns(
-        UserWarning, match="3 boxes have no width or height inside their image and are left out, first"
-    ):
+    with pytest.warns(UserWarning, match="3 boxes have no width"):
         first = read(made(boxes([5, 5, 0, 5], [5, 5, 5, 0], [50, 50, 9, 9], [1, 1, 2, 2])))[0]
     assert [box.xyxy for box in first.ground_truth or ()] == [(1, 1, 3, 3)]
 
@@ -166,12 +155,12 @@ def test_boxes_without_size_or_wholly_outside_are_left_out_and_counted(made: Mad
 @pytest.mark.parametrize(
     ("bbox", "reason"),
     [
-        ([math.nan, 1, 2, 2], "wanted a box of finite numbers"),
-        ([1, 1, math.inf, 2], "wanted a box of finite numbers"),
-        ([1, 1, -2, 2], "a width and a height of 0 or more, got -2 x 2"),
-        ([1, 1, 2], "wanted bbox as x, y, width and height in px"),
-        (["a", 1, 2, 2], "wanted bbox as x, y, width and height in px"),
-        (None, "annotation 1 has no bbox; masks and key points without one are not understood"),
+        ([math.nan, 1, 2, 2], "box of finite numbers"),
+        ([1, 1, math.inf, 2], "box of finite numbers"),
+        ([1, 1, -2, 2], "-2 x 2"),
+        ([1, 1, 2], "bbox as x, y,"),
+        (["a", 1, 2, 2], "bbox as x, y,"),
+        (None, "1 has no bbox; masks"),
     ],
 )
 def test_a_box_that_cannot_be_understood_spoils_its_image_and_no_other(
@@ -193,7 +182,7 @@ def test_areas_that_are_none_fall_back_to_the_box(made: Made) -> None:
 
 
 def test_annotations_of_images_that_are_not_listed_are_counted(made: Made) -> None:
-    with pytest.warns(UserWarning, match="1 annotation is of an image that the file does not list"):
+    with pytest.warns(UserWarning, match="1 annotation"):
         assert (
             len(read(made(lambda data: data["annotations"].append(annotation(4, 99, 1, [0, 0, 1, 1]))))) == 2
         )
@@ -202,15 +191,15 @@ def test_annotations_of_images_that_are_not_listed_are_counted(made: Made) -> No
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda d: d["images"].append(dict(d["images"][0], file_name="c.png")), "every image once; the id 7 stands there twice"),
-        (lambda d: d["images"].append(dict(d["images"][0], id=8)), "the file_name 'a.png' stands there twice"),
-        (lambda d: d["annotations"].append(d["annotations"][0]), "wanted every annotation once; the id 1"),
-        (lambda d: d["categories"].append(d["categories"][0]), "wanted every category once; the id 1"),
-        (lambda d: d["annotations"][0].update(category_id=4), "annotation 1 is of the category 4, which the file does not list"),
-        (lambda d: d["images"][0].pop("file_name"), "image number 1 has no usable file_name: None"),
+        (lambda d: d["images"].append(dict(d["images"][0], file_name="c.png")), "the id 7"),
+        (lambda d: d["images"].append(dict(d["images"][0], id=8)), "file_name 'a.png'"),
+        (lambda d: d["annotations"].append(d["annotations"][0]), "the id 1"),
+        (lambda d: d["categories"].append(d["categories"][0]), "the id 1"),
+        (lambda d: d["annotations"][0].update(category_id=4), "4, which the file does"),
+        (lambda d: d["images"][0].pop("file_name"), "file_name: None"),
         (lambda d: d["images"].clear(), "lists no images"),
-        (lambda d: d.pop("categories"), "has no list of categories: it holds the keys images, annotations"),
-        (lambda d: d["annotations"].append(3), "annotation number 4 has no usable image_id: a int"),
+        (lambda d: d.pop("categories"), "keys images, annotations"),
+        (lambda d: d["annotations"].append(3), "image_id: a int"),
     ],
 )  # fmt: skip
 def test_a_file_that_contradicts_itself_is_refused(
@@ -224,39 +213,36 @@ def test_a_file_that_contradicts_itself_is_refused(
     ("text", "message"),
     [
         ("images:", "not valid JSON"),
-        ("[]", "it holds a list"),
+        ("[]", "but a list"),
         (
             '[{"image_id": 1, "category_id": 1, "bbox": [0, 0, 1, 1], "score": 0.5}]',
-            "a list of results with scores",
+            "with scores",
         ),
-        ('{"info": {}}', "has no list of images: it holds the keys info"),
+        ('{"info": {}}', "the keys info"),
         ("[" * 100_000, "not valid JSON"),
     ],
 )
-def test_what_is_not_coco_is_said(tmp_path: Path, text: str, message: str) -> None:
+def test_what_is_not_coco_is_reported(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "a.json").write_text(text)
-    with pytest.raises(
-        SoritesError,
-        match=f"(?s)(?i:wanted coco annotations).*{message}|{message}.*(?i:wanted coco annotations)",
-    ):
+    with pytest.raises(SoritesError, match=message):
         read(tmp_path / "a.json")
 
 
 def test_files_that_are_missing_or_too_large(
     made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(SoritesError, match="cannot read .*no.json: No such file"):
+    with pytest.raises(SoritesError, match="cannot read"):
         read(tmp_path / "no.json")
     with pytest.raises(SoritesError, match="Type: --source coco:PATH"):
         core.source("coco", COCO)
     monkeypatch.setattr(readers, "LARGEST_JSON", 100)
-    with pytest.raises(SoritesError, match="bytes, more than the .* allowed"):
+    with pytest.raises(SoritesError, match="bytes, more"):
         read(made())
 
 
 def test_a_name_that_leads_out_of_the_folder_is_an_error_row(made: Made) -> None:
     first = read(made(lambda d: d["images"][0].update(file_name="../../secret.png")))[0]
-    with pytest.raises(BadImage, match="wanted the name of an image inside"):
+    with pytest.raises(BadImage, match="name of an image inside"):
         first.load()
     assert not Path(first.id).is_absolute()
 

@@ -56,7 +56,7 @@ def package(path: Path, *members: tuple[str, bytes | str], kind: str = "xz") -> 
 
 
 @pytest.mark.parametrize("kind", ["xz", "gz", "bz2", ""])
-def test_wanted_files_come_out_and_no_others(tmp_path: Path, kind: str) -> None:
+def test_only_requested_files_are_extracted(tmp_path: Path, kind: str) -> None:
     made = package(
         tmp_path / "a.deb",
         ("./usr/a.png", b"one"),
@@ -95,7 +95,7 @@ def test_a_file_that_is_too_large_is_not_read(tmp_path: Path, monkeypatch: pytes
     assert dict(deb.read(made, {"a", "b"})) == {"b": b"1234"}
 
 
-def test_a_file_that_stands_twice_is_read_once(tmp_path: Path) -> None:
+def test_a_file_that_occurs_twice_is_read_once(tmp_path: Path) -> None:
     made = package(tmp_path / "a.deb", ("./a", b"first"), ("./a", b"second"), ("./b", b"b"))
     assert list(deb.read(made, {"a", "b"})) == [("a", b"first"), ("b", b"b")]
 
@@ -114,7 +114,7 @@ def test_a_file_that_stands_twice_is_read_once(tmp_path: Path) -> None:
     ],
     ids=["empty", "text", "bare", "no data", "not xz", "cut xz", "cut tar", "bad header"],
 )
-def test_a_damaged_package_is_named(tmp_path: Path, data: bytes) -> None:
+def test_a_damaged_package_is_reported(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "bad.deb").write_bytes(data)
     with pytest.raises(SoritesError, match=r"bad\.deb cannot be unpacked"):
         dict(deb.read(tmp_path / "bad.deb", {"a"}))

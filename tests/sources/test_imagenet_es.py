@@ -57,7 +57,7 @@ def test_reads_both_captured_parts_with_their_settings(small: Path) -> None:
     assert len(wanted) == 2 * (27 + 5)
 
 
-def test_a_setting_is_the_folder_it_lies_in(small: Path) -> None:
+def test_a_setting_is_its_folder(small: Path) -> None:
     """JPEG of one flat grey is exact: folder 14 of l5 holds grey 14."""
     params = camera_grid.manual("test", "off")[13]
     found = [s for s in core.source(f"imagenet_es:{small}/es-test", NAMES) if s.setting.params == params]
@@ -79,36 +79,32 @@ def test_the_folder_above_will_do(small: Path) -> None:
     )
 
 
-def test_missing_settings_are_named(small: Path, tmp_path: Path) -> None:
+def test_missing_settings_are_reported(small: Path, tmp_path: Path) -> None:
     broken = shutil.copytree(small / "es-test", tmp_path / "es-test")
     shutil.rmtree(broken / "param_control" / "l5" / "param_3")
     shutil.rmtree(broken / "auto_exposure" / "l1")
-    with pytest.raises(
-        SoritesError, match=r"lacks es-test/auto_exposure/l1/param_1, .*es-test/param_control/l5/param_3"
-    ):
+    with pytest.raises(SoritesError, match="lacks"):
         core.source(f"imagenet_es:{broken}", NAMES)
 
 
 def test_many_missing_folders_are_counted(small: Path, tmp_path: Path) -> None:
     broken = shutil.copytree(small / "es-test", tmp_path / "es-test")
     shutil.rmtree(broken / "param_control")
-    with pytest.raises(SoritesError, match=r"param_6 and 48 more. Unpack the whole archive"):
+    with pytest.raises(SoritesError, match="48 more. Unpack"):
         core.source(f"imagenet_es:{broken}", NAMES)
 
 
-def test_missing_images_are_named(small: Path, tmp_path: Path) -> None:
+def test_missing_images_are_reported(small: Path, tmp_path: Path) -> None:
     broken = shutil.copytree(small / "es-test", tmp_path / "es-test")
     (broken / "param_control/l1/param_2/n01443537/ILSVRC2012_val_00000020.JPEG").unlink()
     with pytest.raises(
         SoritesError,
-        match=r"lacks param_control/l1/param_2/n01443537/ILSVRC2012_val_00000020.JPEG: each of the 2",
+        match="each of the 2",
     ):
         core.source(f"imagenet_es:{broken}", NAMES)
 
 
-@pytest.mark.parametrize(
-    ("path", "message"), [("", "needs the dataset's folder"), (":/nowhere", "which does not exist")]
-)
+@pytest.mark.parametrize(("path", "message"), [("", "folder"), (":/nowhere", "does not exist")])
 def test_no_folder_says_what_to_type(path: str, message: str) -> None:
     with pytest.raises(SoritesError, match=message):
         core.source(f"imagenet_es{path}", NAMES)

@@ -106,7 +106,7 @@ def test_missing_files_are_counted_and_named(root: Path) -> None:
         is_ood(str(root), imagenet())
     said = str(error.value)
     assert "2 of 10 listed images are missing" in said
-    assert f"SynIS: 1; there is no folder {root / 'SynIS'}, first SynIS/cov_2_sem_3/1076_5135_33.png" in said
+    assert f"SynIS: 1; no folder {root / 'SynIS'}, first SynIS/cov_2_sem_3/1076_5135_33.png" in said
     assert "imagenet21k: 1, first imagenet21k/imagenet21k_val/n01323261/n01323261_3.JPEG" in said
     assert f"is_ood:{root},present" in said
     with pytest.warns(UserWarning, match="2 of 10 listed"):
@@ -114,23 +114,23 @@ def test_missing_files_are_counted_and_named(root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "says"),
+    ("path", "message"),
     [
-        (None, "Type: --source is_ood:ROOT"),
-        ("nowhere", "imglist with the published lists"),
+        (None, "is_ood"),
+        ("nowhere", "published lists"),
         ("{},each=0", "got 'each=0'"),
     ],
 )
-def test_says_what_is_wanted(root: Path, path: str | None, says: str) -> None:
-    with pytest.raises(SoritesError, match=says):
+def test_reports_what_is_expected(root: Path, path: str | None, message: str) -> None:
+    with pytest.raises(SoritesError, match=message):
         is_ood(path and path.format(root), imagenet())
 
 
-def test_a_missing_list_is_named(root: Path) -> None:
+def test_a_missing_list_is_reported(root: Path) -> None:
     (root / "imglist/imagenet1k/test_imagenet.txt").unlink()
     with pytest.raises(
         SoritesError,
-        match="cannot read .*test_imagenet.txt: No such file or directory. Expected a list of images",
+        match="such file or directory",
     ):
         is_ood(str(root), imagenet())
 
@@ -147,18 +147,14 @@ def test_the_styles_are_the_papers_51() -> None:
 def test_a_list_may_not_lead_out_of_its_folder(tmp_path: Path, line: str) -> None:
     (tmp_path / "imglist/imagenet1k").mkdir(parents=True)
     (tmp_path / "imglist/imagenet1k/test_imagenet.txt").write_text(f"\nval/a.png\n{line}\n")
-    with pytest.raises(
-        SoritesError, match=r"test_imagenet\.txt, line 3: wanted a path below the folder of the images"
-    ):
+    with pytest.raises(SoritesError, match="line 3: expected a path"):
         core.source(f"is_ood:{tmp_path},present")
 
 
-def test_absurd_options_are_named(tmp_path: Path) -> None:
+def test_absurd_options_are_reported(tmp_path: Path) -> None:
     (tmp_path / "imglist").mkdir()
     for word in ("each=0", "each=-1", "each=" + "9" * 5000, "each=x"):
-        with pytest.raises(
-            SoritesError, match="wanted imagenet21k, syn_is, each=N or present after the folder, got 'each="
-        ):
+        with pytest.raises(SoritesError, match="imagenet21k, syn_is, each=N"):
             core.source(f"is_ood:{tmp_path},{word}")
 
 

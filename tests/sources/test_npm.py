@@ -37,20 +37,18 @@ def test_packs_once_and_checks(
 
 def test_what_is_not_the_known_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     registry(tmp_path, monkeypatch, "printf other > object-1.0.0.tgz")
-    with pytest.raises(SoritesError, match="is not the expected file: SHA-256 .* Or bring it."):
+    with pytest.raises(SoritesError, match="Sorites knows: SHA-256"):
         npm.pack("object@1.0.0", SHA, tmp_path / "cache", "", "Or bring it.")
     assert not list((tmp_path / "cache").glob("*.tgz"))
 
 
 def test_what_npm_says_is_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     registry(tmp_path, monkeypatch, "echo no such package >&2; exit 1")
-    with pytest.raises(
-        SoritesError, match="npm could not fetch object@1.0.0. Its output:\nno such package\nOr bring it."
-    ):
+    with pytest.raises(SoritesError, match="fetch object@1.0.0. It said"):
         npm.pack("object@1.0.0", SHA, tmp_path / "cache", "", "Or bring it.")
 
 
 def test_without_npm_there_is_another_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(SoritesError, match="which this machine does not have. Or bring it."):
+    with pytest.raises(SoritesError, match="this machine does"):
         npm.pack("object@1.0.0", SHA, tmp_path / "cache", "", "Or bring it.")

@@ -88,33 +88,29 @@ def test_cocos_labels_take_the_classes_that_they_share(made: Callable[..., Path]
     coco = labels("coco")
     first = core.source(f"nuimages:{made()}", coco).samples[0]
     assert [coco.names[box.label] for box in first.ground_truth or ()] == ["car", "person"]
-    with pytest.raises(
-        SoritesError, match="none of its categories, such as vehicle.car, is one of the suite's labels"
-    ):
+    with pytest.raises(SoritesError, match="categories, such"):
         core.source(f"nuimages:{made()}", labels(["kite"]))
 
 
 def test_versions(made: Callable[..., Path], tmp_path: Path) -> None:
-    with pytest.raises(SoritesError, match=r"wanted a folder of nuImages with v1.0-val/object_ann.json"):
+    with pytest.raises(SoritesError, match="nuImages"):
         core.source(f"nuimages:{tmp_path}", labels("coco"))
     made(version="v1.0-mini")
     assert len(core.source(f"nuimages:{tmp_path}", labels("coco"))) == 2
     made(version="v1.0-train")
     with pytest.raises(
         SoritesError,
-        match=r"has the versions v1.0-mini, v1.0-train. Type: --source 'nuimages:.*version=v1.0-mini",
+        match="versions v1.0-mini",
     ):
         core.source(f"nuimages:{tmp_path}", labels("coco"))
     assert len(core.source(f"nuimages:{tmp_path}?version=v1.0-train", labels("coco"))) == 2
-    with pytest.raises(SoritesError, match="has no version 'v2' of nuImages; it has v1.0-mini"):
+    with pytest.raises(SoritesError, match="version 'v2' of nuImages"):
         core.source(f"nuimages:{tmp_path}?version=v2", labels("coco"))
 
 
 def test_categories_that_the_suite_lacks_are_counted(made: Callable[..., Path]) -> None:
     last = f"c{len(CLASSES)}"
-    with pytest.warns(
-        UserWarning, match="1 box is of a class that the suite does not have, and is left out, first animal"
-    ):
+    with pytest.warns(UserWarning, match="1 box"):
         core.source(
             f"nuimages:{made(lambda t: t['object_ann'][0].update(category_token=last))}",
             labels(["pedestrian"]),
@@ -124,9 +120,9 @@ def test_categories_that_the_suite_lacks_are_counted(made: Callable[..., Path]) 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda t: t["object_ann"][0].update(category_token="no"), "is of a category that category.json does not list"),
-        (lambda t: t["object_ann"][0].pop("bbox"), "object_ann.json has no bbox in row 1"),
-        (lambda t: t["sample"][0].pop("key_camera_token"), "sample.json has no key_camera_token in row 1"),
+        (lambda t: t["object_ann"][0].update(category_token="no"), "category.json does not list"),
+        (lambda t: t["object_ann"][0].pop("bbox"), "bbox in row 1"),
+        (lambda t: t["sample"][0].pop("key_camera_token"), "key_camera_token in row 1"),
     ],
 )  # fmt: skip
 def test_tables_that_are_not_nuimages(
@@ -142,7 +138,7 @@ def test_a_bad_box_and_a_missing_frame_are_error_rows(made: Callable[..., Path])
         found["sample"][1]["key_camera_token"] = "gone"
 
     first, second = core.source(f"nuimages:{made(change)}", labels("coco")).samples
-    with pytest.raises(BadImage, match="a width and a height of 0 or more"):
+    with pytest.raises(BadImage, match="height"):
         first.load()
-    with pytest.raises(BadImage, match="its camera image is not in sample_data.json"):
+    with pytest.raises(BadImage, match="sample_data.json"):
         second.load()

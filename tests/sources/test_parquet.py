@@ -60,13 +60,13 @@ def test_many_rows_are_columns_and_the_same_samples(tmp_path: Path, monkeypatch:
     assert all(np.array_equal(one.load(), other.load()) for one, other in zip(few, many, strict=True))
 
 
-def test_what_is_wrong_is_named(tmp_path: Path) -> None:
-    with pytest.raises(SoritesError, match="there are no parquet files at"):
+def test_mistakes_are_reported(tmp_path: Path) -> None:
+    with pytest.raises(SoritesError, match="parquet files"):
         core.source(f"parquet:{tmp_path}/none-*.parquet", SPACE)
     write(tmp_path / "a.parquet", ["cat", "cow"])
     with pytest.raises(SoritesError, match=r"a\.parquet: .*cow"):
         core.source(f"parquet:{tmp_path}", SPACE)
-    with pytest.raises(SoritesError, match="has no column other; it has image, label"):
+    with pytest.raises(SoritesError, match="column other; it has image"):
         core.source(f"parquet:{tmp_path}?label=other", SPACE)
     pl.DataFrame({"image": [b"no image", None]}).write_parquet(tmp_path / "a.parquet")
     for sample in core.source(f"parquet:{tmp_path}", SPACE):

@@ -113,9 +113,9 @@ def test_missing_is_null(tmp_path: Path) -> None:
     ],
 )
 def test_paths_that_leave_the_folder_are_refused(tmp_path: Path, path: str) -> None:
-    with pytest.raises(SoritesError, match="wanted paths inside the folder"):
+    with pytest.raises(SoritesError, match="paths inside the folder"):
         sidecar.read(write(tmp_path, path=path), imagenet())
-    with pytest.raises(SoritesError, match="wanted paths inside the folder"):
+    with pytest.raises(SoritesError, match="paths inside the folder"):
         sidecar.frame([{"path": path, "sample_id": "a", "image_id": "i"}])
 
 
@@ -125,7 +125,7 @@ def test_a_link_out_of_the_folder_is_not_followed(tmp_path: Path) -> None:
     (root / "coma" / "a.png").rename(tmp_path / "a.png")
     (root / "coma" / "a.png").symlink_to(tmp_path / "a.png")
     [sample] = sidecar.read(root, imagenet())
-    with pytest.raises(BadImage, match="leads out of the dataset folder"):
+    with pytest.raises(BadImage, match="dataset folder"):
         sample.load()
 
 
@@ -133,36 +133,36 @@ def test_a_link_out_of_the_folder_is_not_followed(tmp_path: Path) -> None:
     ("changed", "message"),
     [
         ({"label": "n00000001"}, "no class named 'n00000001'"),
-        ({"accept": ["nobody"]}, "labels it was built with"),
-        ({"params": "{"}, "wanted params as a JSON object: Expecting property name"),
+        ({"accept": ["nobody"]}, "was built"),
+        ({"params": "{"}, "JSON object: Expecting"),
         ({"params": "[1]"}, "as a JSON object"),
         ({"params": "[" * 5000}, "nested too deeply"),
         ({"params": '{"n": ' + "9" * 5000 + "}"}, "digits"),
-        ({"severity": float("nan")}, "wanted a severity that is a number, got nan"),
-        ({"severity": float("inf")}, "wanted a severity that is a number, got inf"),
+        ({"severity": float("nan")}, "severity"),
+        ({"severity": float("inf")}, "severity"),
         ({"image_id": None}, "image_id has gaps"),
     ],
 )
-def test_bad_rows_are_named(tmp_path: Path, changed: dict[str, object], message: str) -> None:
+def test_bad_rows_are_reported(tmp_path: Path, changed: dict[str, object], message: str) -> None:
     with pytest.raises(SoritesError, match=message):
         sidecar.read(write(tmp_path, **changed), imagenet())
 
 
-def test_bad_files_are_named(tmp_path: Path) -> None:
+def test_bad_files_are_reported(tmp_path: Path) -> None:
     with pytest.raises(SoritesError, match=r"cannot read .*sorites\.parquet"):
         sidecar.read(tmp_path, imagenet())
     (tmp_path / sidecar.NAME).write_bytes(b"PAR1 nothing")
     with pytest.raises(SoritesError, match=r"cannot read .*sorites\.parquet"):
         sidecar.read(tmp_path, imagenet())
     pl.DataFrame({"path": [1]}).write_parquet(tmp_path / sidecar.NAME)
-    with pytest.raises(SoritesError, match=r"column path is Int64, not String"):
+    with pytest.raises(SoritesError, match="column path is Int64"):
         sidecar.read(tmp_path, imagenet())
     for wrong, said in (
         ({"sample_id": ["a"]}, "column path is missing"),
-        ({"path": ["a.png"], "severity": ["high"]}, "column severity is String, not Float64"),
-        ({"path": ["a.png"], "level": [1.5]}, "column level is Float64, not Int32"),
-        ({"path": ["a.png"], "level": [2**40]}, "conversion from `i64` to `i32` failed"),
-        ({"path": ["a.png", "a.png"]}, "wanted each path once"),
+        ({"path": ["a.png"], "severity": ["high"]}, "String, not Float64"),
+        ({"path": ["a.png"], "level": [1.5]}, "column level is Float64"),
+        ({"path": ["a.png"], "level": [2**40]}, "`i64` to `i32` failed"),
+        ({"path": ["a.png", "a.png"]}, "expected each path once"),
         ({"path": ["a.png"], "boxes": [[{"x0": 1}]]}, "column boxes is List"),
     ):
         pl.DataFrame(wrong).write_parquet(tmp_path / sidecar.NAME)
@@ -194,9 +194,9 @@ def test_a_sidecar_by_hand_needs_little_more_than_paths(tmp_path: Path) -> None:
 
 
 def test_records_are_checked_when_written() -> None:
-    with pytest.raises(SoritesError, match="got colour"):
+    with pytest.raises(SoritesError, match="colour"):
         sidecar.frame([{"path": "a.png", "sample_id": "a", "image_id": "i", "colour": 1}])
-    with pytest.raises(SoritesError, match="one stands there twice"):
+    with pytest.raises(SoritesError, match="twice"):
         sidecar.frame([{"path": "a.png", "sample_id": "a", "image_id": "i"}] * 2)
     assert sidecar.frame([]).schema == sidecar.SCHEMA
 
@@ -227,7 +227,7 @@ def test_boxes_come_back_with_class_area_and_crowd(tmp_path: Path) -> None:
 
 def test_boxes_that_cannot_be(tmp_path: Path) -> None:
     broken = boxed(tmp_path, [cell(x0=float("nan"))])[0]
-    with pytest.raises(BadImage, match=r"a\.png: wanted a box of finite numbers"):
+    with pytest.raises(BadImage, match="box of finite numbers"):
         broken.load()
     with pytest.raises(SoritesError, match="no class named 'gnome'"):
         boxed(tmp_path, [cell(label="gnome")])

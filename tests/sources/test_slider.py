@@ -104,16 +104,16 @@ def test_how_images_are_drawn_can_be_changed(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "message"),
     [
-        ("?seeds=0", "seeds as a number from 1"),
+        ("?seeds=0", "number from 1"),
         ("?steps=x", "steps as a whole number"),
         ("?speed=2", "no slider option named 'speed'"),
         ("?pipeline=/nowhere", "does not exist"),
     ],
 )
-def test_options_that_cannot_be_are_refused(folder: Path, more: str, said: str) -> None:
-    with pytest.raises(SoritesError, match=said):
+def test_options_that_are_invalid_are_refused(folder: Path, more: str, message: str) -> None:
+    with pytest.raises(SoritesError, match=message):
         _read(folder, more)
 
 
@@ -126,7 +126,7 @@ def test_a_folder_is_read_by_its_literal_name(folder: Path, tmp_path: Path, name
 
 
 def test_a_class_outside_the_labels_is_refused(folder: Path) -> None:
-    with pytest.raises(SoritesError, match="the class disc is not among the labels"):
+    with pytest.raises(SoritesError, match="class disc is not among"):
         core.source(f"slider:{folder}", labels(["square"]))
 
 

@@ -59,8 +59,8 @@ def test_compose_centres_in_a_square_of_eight_sevenths(height: int, width: int, 
     assert set(map(tuple, image[square[..., 3] == 255])) == {(10, 20, 30)}
 
 
-def test_other_arguments_and_label_spaces_are_named() -> None:
-    with pytest.raises(SoritesError, match=r'wanted "stamps" or "stamps:unknown", got "stamps:all"'):
+def test_other_arguments_and_label_spaces_are_reported() -> None:
+    with pytest.raises(SoritesError, match='"stamps" or "stamps:unknown"'):
         stamps("all", imagenet())
     with pytest.raises(SoritesError, match="labelled by WordNet id"):
         stamps(None, Labels(("cat", "dog"), ("cat", "dog")))

@@ -26,5 +26,5 @@ def test_all_three_groups_are_large_enough_to_ask() -> None:
 
 
 def test_takes_no_argument() -> None:
-    with pytest.raises(SoritesError, match='wanted "stamps_ood"'):
+    with pytest.raises(SoritesError, match='expected "stamps_ood"'):
         stamps_ood("near", imagenet())

@@ -1,9 +1,9 @@
-"""The classifier of the built-in OOD case: EfficientNet-lite1's frozen features and a linear head
-for six CIFAR classes.
+"""The classifier of the built-in OOD benchmark: frozen EfficientNet-lite1 features and a linear head for
+six CIFAR-10 classes.
 
-The head is multinomial logistic regression, fitted once on CIFAR-10's training photographs of the
-in-distribution classes and kept in the user's cache. The backbone is not the encoder's, so that the two do
-not share their mistakes.
+The head is a multinomial logistic regression, fitted once on the CIFAR-10 training images of the
+in-distribution classes and stored in the user's cache. The encoder uses another backbone, so that the
+two do not make the same mistakes.
 """
 
 from __future__ import annotations
@@ -25,21 +25,22 @@ from sorites.models.preprocess import Input
 from sorites.models.torch_module import linear_head, torch_model
 
 VERSION = 1
+# The default number of training images.
 IMAGES = 3000
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "ship")
-# The weight of the squared norm of the head, relative to the mean loss per image.
+# The L2 penalty on the weights of the head, relative to the mean loss per image.
 SHRINK = 1e-3
-BATCH = 32
+BATCH_SIZE = 32
 
 
 @add_model
 def cifar6(argument: str | None = None) -> Model:
-    """Classify six classes of CIFAR-10 (cifar6 or cifar6:N): lite1's features and a head fitted
-    here on N images (3000).
+    """Classify six classes of CIFAR-10 (cifar6 or cifar6:N): lite1 features and a head fitted on N images
+    (default 3000).
     """
     count = IMAGES if argument is None else int(argument) if argument.isdecimal() else 0
     if not 100 <= count <= 30_000:
-        raise SoritesError(f"model cifar6: wanted a number of images from 100 to 30000, got {argument!r}")
+        raise SoritesError(f"model cifar6: expected a number of images from 100 to 30000, got {argument!r}")
     import torch
 
     weight, bias = _head(count)
@@ -51,11 +52,11 @@ def cifar6(argument: str | None = None) -> Model:
 
 
 def _head(count: int) -> Head:
-    """Return the head fitted on ``count`` images, from the cache or fitted now."""
+    """Return the head for ``count`` images, loaded from the cache or fitted."""
     backbone = lite.lite1(None)
     key = digest(VERSION, backbone.cache_key(), count, CLASSES, SHRINK).hex()
     path = cache("models", f"cifar6-{count}-{key[:12]}.safetensors")
-    return cached(path, lambda: _packed(backbone, count), _read)
+    return cached(path, lambda: _fit_and_pack(backbone, count), _read)
 
 
 def _read(path: Path) -> Head:
@@ -65,30 +66,31 @@ def _read(path: Path) -> Head:
     return arrays["weight"], arrays["bias"]
 
 
-def _packed(backbone: Model, count: int) -> bytes:
+def _fit_and_pack(backbone: Model, count: int) -> bytes:
     from safetensors.numpy import save
 
     source = core.source("cifar:train,id", labels(CLASSES))
-    some = fair_order(source, lambda sample: ["cifar6", sample.id])[:count]
-    ground_truth = np.array([sample.label for sample in some], np.int64)
-    weight, bias = fitted(_features(backbone, some), ground_truth, len(CLASSES))
+    samples = fair_order(source, lambda sample: ["cifar6", sample.id])[:count]
+    ground_truth = np.array([sample.label for sample in samples], np.int64)
+    weight, bias = fitted(_features(backbone, samples), ground_truth, len(CLASSES))
     return save({"weight": weight, "bias": bias})
 
 
-def _features(backbone: Model, some: Sequence[Sample]) -> NDArray[np.float32]:
-    batches = (some[start : start + BATCH] for start in range(0, len(some), BATCH))
-    found = [backbone([sample.load() for sample in batch], True).features for batch in batches]
-    return np.concatenate([part for part in found if part is not None])
+def _features(backbone: Model, samples: Sequence[Sample]) -> NDArray[np.float32]:
+    batches = (samples[start : start + BATCH_SIZE] for start in range(0, len(samples), BATCH_SIZE))
+    features = [backbone([sample.load() for sample in batch], True).features for batch in batches]
+    return np.concatenate([part for part in features if part is not None])
 
 
 def fitted(
     features: NDArray[np.float32], ground_truth: NDArray[np.int64], classes: int, shrink: float = SHRINK
 ) -> Head:
-    """Return the weights C x D and bias C that minimise mean cross-entropy + ``shrink`` / 2 x
-    squared weights.
+    """Fit a multinomial logistic regression.
 
-    The weights are those of standardised features while they are fitted, and of the features as
-    they are when returned.
+    It minimises mean cross-entropy + ``shrink`` / 2 x squared weights, on standardised features.
+
+    Returns:
+        The weights C x D and bias C, converted back to the original scale of the features.
     """
     from scipy.optimize import minimize
     from scipy.special import log_softmax
@@ -105,9 +107,9 @@ def fitted(
         slope = (np.exp(logs) - one_hot).T @ inputs / len(inputs) + decay
         return float(-(logs * one_hot).sum() / len(inputs) + (decay * weights).sum() / 2), slope.ravel()
 
-    found = minimize(
+    solution = minimize(
         loss, np.zeros(classes * inputs.shape[1]), jac=True, method="L-BFGS-B", options={"maxiter": 300}
     ).x
-    weights = found.reshape(classes, -1)
+    weights = solution.reshape(classes, -1)
     weight = weights[:, :-1] / scale
     return weight.astype(np.float32), (weights[:, -1] - weight @ mean).astype(np.float32)

@@ -1,20 +1,18 @@
-"""Classify with a diffusion model: the class under which it predicts the noise on an image best
-(Li et al., ICCV 2023).
+"""Classify with a diffusion model: predict the class under which it denoises an image best (Li et al.,
+ICCV 2023).
 
-    diffusion:DIR        a folder of diffusers: Stable Diffusion 1, 2, XL with the classes of the
-        suite, or a DiT with its own
-    diffusion:toy        the embedded one
-    ?draws=32            draws of noise at most; the same for all classes
-    ?loss=l1|l2          the mean size of the error (default), or its mean square
-    ?sure=2&first=4      classes drop out that are behind by so many standard errors, first after so
-        many draws; sure=0: none does
-    ?prompt=a photo of a {class}     the words for a class; several with | between them: a class is
-        as good as the best of them
+    diffusion:DIR        a diffusers folder: Stable Diffusion 1, 2 or XL with the classes of the suite,
+                         or a DiT with its own classes
+    diffusion:toy        the embedded model
+    ?draws=32            the maximum number of noise draws, shared by all classes
+    ?loss=l1|l2          mean absolute (default) or mean squared error
+    ?sure=2&first=4      after `first` draws, drop classes that are worse by `sure` standard errors;
+                         sure=0 drops none
+    ?prompt=a photo of a {class}     the prompt of a class; of several, separated by |, the best counts
     ?words=DIR           learnt words of "sorites generate words"
 
-Logits are minus the error. That of a class which dropped out rests on fewer draws than that of the
-winner. What is found of an image is kept in the cache as soon as it is found, so that a stopped
-run goes on after the last image.
+Logits are negative errors; those of dropped classes are based on fewer draws. The logits of each image
+are cached immediately, so that an interrupted run resumes after the last image.
 """
 
 from __future__ import annotations
@@ -51,14 +49,12 @@ VERSION = 1
 
 @add_model
 def diffusion(argument: str | None) -> Model:
-    """Classify by the noise that a diffusion model predicts best (diffusion:DIR, diffusion:toy);
-    classes are the suite's.
+    """Classify by denoising error of a diffusion model (diffusion:DIR, diffusion:toy), with the classes
+    of the suite.
     """
     path, _, query = (argument or "").partition("?")
     if not path:
-        raise SoritesError(
-            "model diffusion: wanted a folder of diffusers. Type: diffusion:DIR or diffusion:toy"
-        )
+        raise SoritesError("model diffusion: expected a diffusers folder: diffusion:DIR or diffusion:toy")
     options = options_of("diffusion", query, OPTIONS)
     pipe = load(path, kinds=(*BY_WORDS, "dit"))
     if "words" in options:
@@ -66,43 +62,48 @@ def diffusion(argument: str | None) -> Model:
     how, name, wants = _judging(options), f"diffusion:{argument}", _wants(pipe)
     if pipe.kind == "dit":
         if "prompt" in options or "words" in options:
-            raise SoritesError(f"{name}: a DiT draws by the numbers of classes: leave prompt and words out")
+            raise SoritesError(f"{name}: a DiT is conditioned on class numbers; remove prompt and words")
         count = int(pipe.network.config.num_embeds_ada_norm)
         ids = tuple(imagenet().ids) if count == len(imagenet().ids) else None
         return replace(
             _model(name, Judge(pipe, how, tuple(range(count)), tuple(range(count)), ""), wants), labels=ids
         )
     templates = _templates(options.get("prompt", TOY_PROMPT if path == TOY else PROMPT))
-    made = partial(_for_classes, name, pipe, how, templates, wants)
+    for_classes = partial(_for_classes, name, pipe, how, templates, wants)
     key = _version(pipe, how, templates, ())
     return Model(
-        name, without_classes(name), wants.prepare, version=key, for_classes=made, input=wants.described
+        name,
+        without_classes(name),
+        wants.prepare,
+        version=key,
+        for_classes=for_classes,
+        input=wants.described,
     )
 
 
 def _wants(pipe: Pipe) -> Input:
-    """Return the input of a pipeline: its width, and pixels from -1 to 1."""
+    """Return the input of a pipeline: its image size, and pixels from -1 to 1."""
     return Input(size=(pipe.side, pipe.side), mean=(0.5,) * 3, std=(0.5,) * 3, crop_pct=1.0)
 
 
 def _judging(options: dict[str, str]) -> Judging:
-    given: dict[str, Any] = {"loss": options["loss"]} if "loss" in options else {}
+    parsed: dict[str, Any] = {"loss": options["loss"]} if "loss" in options else {}
     for key in ("draws", "first", "seed"):
         if key in options:
-            given[key] = whole(options[key])
-            if given[key] is None:
-                raise SoritesError(f"model diffusion: wanted {key} as a whole number, got {options[key]!r}")
+            parsed[key] = whole(options[key])
+            if parsed[key] is None:
+                raise SoritesError(f"model diffusion: expected {key} as a whole number, got {options[key]!r}")
     if "sure" in options:
-        given["sure"] = numbers(options["sure"], "model diffusion: sure")[0]
-    return Judging(**given)
+        parsed["sure"] = numbers(options["sure"], "model diffusion: sure")[0]
+    return Judging(**parsed)
 
 
 def _templates(text: str) -> tuple[str, ...]:
-    found = tuple(part.strip() for part in text.split("|"))
-    wrong = [part for part in found if part.count("{class}") != 1]
+    templates = tuple(part.strip() for part in text.split("|"))
+    wrong = [part for part in templates if part.count("{class}") != 1]
     if wrong:
-        raise SoritesError(f"model diffusion: wanted a prompt with {{class}} once in it, got {wrong[0]!r}")
-    return found
+        raise SoritesError(f"model diffusion: expected a prompt with {{class}} once, got {wrong[0]!r}")
+    return templates
 
 
 def _version(pipe: Pipe, how: Judging, templates: Sequence[str], classes: Sequence[str]) -> str:
@@ -115,13 +116,13 @@ def _version(pipe: Pipe, how: Judging, templates: Sequence[str], classes: Sequen
 def _for_classes(
     name: str, pipe: Pipe, how: Judging, templates: Sequence[str], wants: Input, classes: Sequence[str]
 ) -> Model:
-    """Return the model whose classes have these names, in their order."""
-    spoken = [pipe.word(each.replace("_", " ")) for each in classes]
-    prompts = [template.replace("{class}", each) for each in spoken for template in templates]
+    """Return a model for these class names, in order."""
+    words = [pipe.word(each.replace("_", " ")) for each in classes]
+    prompts = [template.replace("{class}", word) for word in words for template in templates]
     with pipe.busy:
         conditions = tuple(encoded(pipe, prompt, "", pipe.side) for prompt in prompts)
-    owners = tuple(place for place in range(len(spoken)) for _ in templates)
-    key = _version(pipe, how, templates, spoken)
+    owners = tuple(i for i in range(len(words)) for _ in templates)
+    key = _version(pipe, how, templates, words)
     return _model(name, Judge(pipe, how, conditions, owners, key), wants)
 
 
@@ -139,7 +140,10 @@ def _model(name: str, judge: Judge, wants: Input) -> Model:
 
 @dataclass(frozen=True, eq=False)
 class Judge:
-    """A pipeline with the conditions of its classes."""
+    """A pipeline with the conditions (encoded prompts or class numbers) of its classes.
+
+    ``owners`` holds the class index of each condition.
+    """
 
     pipe: Pipe
     how: Judging
@@ -149,11 +153,11 @@ class Judge:
 
     @property
     def version(self) -> str:
-        """Return a hash of all that an answer follows from beside the image."""
-        return self.key or _version(self.pipe, self.how, (), [str(one) for one in self.conditions])
+        """A hash of everything that the logits depend on besides the image."""
+        return self.key or _version(self.pipe, self.how, (), [str(number) for number in self.conditions])
 
     def forward(self, images: list[NDArray[Any]]) -> Outputs:
-        """Return the logits of images, each kept in the cache as soon as it is there."""
+        """Return the logits of images; those of each image are cached immediately."""
         return Outputs(np.stack([self._logits(image) for image in images]))
 
     def _logits(self, image: NDArray[Any]) -> NDArray[np.float32]:

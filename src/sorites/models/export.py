@@ -1,10 +1,9 @@
-"""Export a torch graph once to ONNX, check that it equals torch, and run it by ONNX Runtime.
+"""Export a torch graph to ONNX, verify it against torch, and run it with ONNX Runtime.
 
-The graph takes 8-bit images (N x H x W x 3) and gives logits and features in one pass; turning
-the axes and normalising happen inside it. It is kept in the cache under a hash of the weights, the
-layers of the module, its input and the versions that wrote it, and compared with torch on three
-trial images every time it is loaded: a damaged or stale file is written again, and a graph that
-disagrees is not used.
+The graph takes 8-bit images (N x H x W x 3) and returns logits and features in one pass; it includes
+transposing and normalising. It is cached under a hash of the weights, the layers, the input and the
+library versions, and compared with torch on three trial images whenever it is loaded: a damaged or stale
+file is exported again, and a graph that disagrees is not used.
 """
 
 from __future__ import annotations
@@ -32,16 +31,16 @@ from sorites.models.preprocess import Input
 if TYPE_CHECKING:
     from torch import nn
 
-# The promise of every model: N images give N rows of finite logits, or an error that says what came
-# instead.
-
+# The contract of every model: N images give N rows of finite logits.
 
 Forward = Callable[[list[NDArray[Any]]], Outputs]
 
 
 def rows(name: str, what: str, values: Any, n: int) -> NDArray[np.float32]:
-    """Return ``values`` as float32 N x C, from anything array-like (a torch tensor too); raise an
-    error if they are not that.
+    """Return ``values`` (anything array-like, including torch tensors) as a float32 array N x C.
+
+    Raises:
+        SoritesError: The values are not ``n`` rows of finite numbers.
     """
     if hasattr(values, "detach"):
         values = values.detach().float().cpu()
@@ -49,18 +48,20 @@ def rows(name: str, what: str, values: Any, n: int) -> NDArray[np.float32]:
         array = np.asarray(values, dtype=np.float32)
     except (TypeError, ValueError) as error:
         raise SoritesError(
-            f"model {name}: wanted {what} as {n} rows of numbers, got {type(values).__name__}"
+            f"model {name}: expected {what} as {n} rows of numbers, got {type(values).__name__}"
         ) from error
     if array.ndim != 2 or len(array) != n or array.shape[1] == 0:
-        raise SoritesError(f"model {name}: wanted {what} of shape ({n}, C) for {n} images, got {array.shape}")
+        raise SoritesError(
+            f"model {name}: expected {what} of shape ({n}, C) for {n} images, got {array.shape}"
+        )
     if not np.isfinite(array).all():
         bad = int((~np.isfinite(array).all(axis=1)).sum())
-        raise SoritesError(f"model {name}: wanted finite {what}, got NaN or infinity in {bad} of {n} rows")
+        raise SoritesError(f"model {name}: expected finite {what}, got NaN or infinity in {bad} of {n} rows")
     return array
 
 
 def checked(name: str, forward: Callable[[list[NDArray[Any]]], Outputs]) -> Forward:
-    """Return the same pass with its outputs checked against the promise; no images give empty outputs."""
+    """Wrap a forward function so that its outputs are validated; no images give empty outputs."""
 
     def run(images: list[NDArray[Any]]) -> Outputs:
         if not images:
@@ -75,9 +76,9 @@ def checked(name: str, forward: Callable[[list[NDArray[Any]]], Outputs]) -> Forw
     return run
 
 
-# The version of the graph that is laid around a module; raise it when that graph changes.
+# The version of the wrapper graph; increase it when the graph changes.
 VERSION = 1
-# The most an exported logit may differ from torch's.
+# The maximum difference between exported logits and those of torch.
 TOLERANCE = 1e-4
 NAMES = ("logits", "features")
 OPSET = 17
@@ -88,10 +89,17 @@ _exporting = threading.Lock()
 def exported(
     graph: nn.Module, on_torch: Forward, wants: Input, version: str, trial: Outputs | None = None
 ) -> Forward:
-    """Return the graph on ONNX Runtime, from the cache or made now; raise if it cannot be made or
-    does not agree with torch.
+    """Return the graph on ONNX Runtime, from the cache or exported now.
 
-    ``trial`` is what torch gives for the trial images, where that is known already.
+    Args:
+        graph: The torch module to export.
+        on_torch: The forward function of the same graph in torch.
+        wants: The input of the model.
+        version: The version of the model, which names the file in the cache.
+        trial: The outputs of torch for the trial images, if they are known.
+
+    Raises:
+        Exception: The graph cannot be exported or disagrees with torch.
     """
     images = trial_images(wants.size)
     path = _path(version)
@@ -116,7 +124,7 @@ def _path(version: str) -> Path:
 
 
 def trial_images(size: tuple[int, int]) -> list[NDArray[np.uint8]]:
-    """Return three images to try a model on, with the soft patches and fine grain of photographs."""
+    """Return three synthetic images with smooth patches and fine grain, to try a model on."""
     rng = np.random.default_rng(0)
     soft = [
         Pil.fromarray(rng.integers(0, 256, (7, 7, 3), np.uint8)).resize(
@@ -128,8 +136,9 @@ def trial_images(size: tuple[int, int]) -> list[NDArray[np.uint8]]:
 
 
 def _export(graph: nn.Module, batch: NDArray[np.uint8], ground_truth: Outputs) -> bytes:
-    """Export with the older of torch's two exporters: it needs no more than onnx and takes a tenth
-    of the time. Both warn.
+    """Export with the older of torch's two exporters, which only needs onnx and is ten times faster.
+
+    Both emit warnings.
     """
     import torch
 
@@ -156,41 +165,38 @@ def _runner(data: bytes) -> Forward:
     names = [output.name for output in session.get_outputs()]
 
     def forward(images: list[NDArray[Any]]) -> Outputs:
-        given = _session.run(session, np.stack(images), names)
-        return Outputs(**dict(zip(names, given, strict=True)))
+        values = _session.run(session, np.stack(images), names)
+        return Outputs(**dict(zip(names, values, strict=True)))
 
     return forward
 
 
-def _compare(given: Outputs, ground_truth: Outputs) -> None:
+def _compare(outputs: Outputs, ground_truth: Outputs) -> None:
     for name in NAMES:
-        ours, theirs = getattr(given, name), getattr(ground_truth, name)
+        ours, theirs = getattr(outputs, name), getattr(ground_truth, name)
         if theirs is None:
             continue
         allowed = TOLERANCE if name == "logits" else TOLERANCE * max(1.0, float(np.abs(theirs).max()))
         gap = float(np.abs(ours - theirs).max())
         if not gap <= allowed:
             raise SoritesError(
-                f"its {name} differ from torch's by {gap:.2g}, more than the {allowed:.2g} allowed"
+                f"its {name} differ from torch by {gap:.2g}, more than the tolerance of {allowed:.2g}"
             )
 
 
 def _from_cache(path: Path, ground_truth: Outputs, images: list[NDArray[np.uint8]]) -> Forward | None:
-    """Return the graph in the cache, if there is one that loads and agrees with torch."""
+    """Return the cached graph if it loads and agrees with torch."""
     if not path.is_file():
         return None
     try:
         forward = _runner(path.read_bytes())
         _compare(forward(images), ground_truth)
-    except Exception:  # ONNX Runtime has many exceptions for a damaged or stale file: the graph is made anew
+    except Exception:  # ONNX Runtime raises many kinds of errors for damaged or stale files; export again
         return None
     return forward
 
 
 def _to_cache(data: bytes, path: Path) -> None:
-    """Write the graph, whole or not at all.
-
-    A cache that cannot be written costs the next run a second, so it is no error.
-    """
+    """Write the graph atomically; if the cache is not writable, the next run exports again."""
     with contextlib.suppress(SoritesError, OSError):
         write_bytes(data, path)

@@ -1,8 +1,8 @@
-"""EfficientNet-lite 0, 1 and 2 (Tan and Le 2019, the variants for phones), with ImageNet weights
+"""EfficientNet-lite 0, 1 and 2 (Tan and Le 2019, the variants for mobile devices) with ImageNet weights
 from package registries.
 
-Inputs are 224, 240 and 260 px, normalised as (x - 127) / 128 on 0..255; images are scaled
-bicubically and the centre 87.5 % is cut out.
+Inputs are 224, 240 and 260 px, normalised as (x - 127) / 128 on 0..255; images are resized with a
+bicubic filter and the centre 87.5 % is cropped.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ SIZES = (224, 240, 260)
 
 @add_model
 def lite0(argument: str | None = None) -> Model:
-    """Classify as EfficientNet-lite0, trained on ImageNet: 224 px, 4.7 M parameters."""
+    """EfficientNet-lite0, trained on ImageNet: 224 px, 4.7 M parameters."""
     return _lite(0, argument)
 
 
 @add_model
 def lite1(argument: str | None = None) -> Model:
-    """Classify as EfficientNet-lite1, trained on ImageNet: 240 px, 5.4 M parameters."""
+    """EfficientNet-lite1, trained on ImageNet: 240 px, 5.4 M parameters."""
     return _lite(1, argument)
 
 
 @add_model
 def lite2(argument: str | None = None) -> Model:
-    """Classify as EfficientNet-lite2, trained on ImageNet: 260 px, 6.1 M parameters."""
+    """EfficientNet-lite2, trained on ImageNet: 260 px, 6.1 M parameters."""
     return _lite(2, argument)
 
 
@@ -51,12 +51,12 @@ def _lite(which: int, argument: str | None) -> Model:
 
 
 def input_of(which: int) -> Input:
-    """Return the input that the packaged weights were trained with."""
+    """Return the input of the published weights."""
     return Input(size=(SIZES[which],) * 2, mean=(127 / 255,) * 3, std=(128 / 255,) * 3)
 
 
 def blank(which: int) -> Any:
-    """Return the torch network itself with random weights."""
+    """Return the torch network with random weights."""
     try:
         from efficientnet_lite_pytorch import EfficientNet
     except ImportError as error:
@@ -65,7 +65,7 @@ def blank(which: int) -> Any:
 
 
 def load(which: int) -> Any:
-    """Return the torch network itself with its packaged weights, in eval mode."""
+    """Return the torch network with its published weights, in eval mode."""
     network = blank(which)
     try:
         import torch
@@ -79,8 +79,8 @@ def load(which: int) -> Any:
 
 
 def one_pass(network: Any) -> nn.Module:
-    """Return a module that gives logits and pooled features together; the network's ``forward``
-    gives only logits, and prints.
+    """Return a module that gives logits and pooled features; the original ``forward`` gives only logits,
+    and prints.
     """
 
     def parts(network: Any, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

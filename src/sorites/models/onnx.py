@@ -1,19 +1,18 @@
 """Use any ONNX classifier: ``onnx:PATH``.
 
-Layout, type and size are read from the graph (a free size is 224). What a graph cannot say is read
-from its metadata, or from a JSON file beside it called ``PATH.json``, which has the same keys and
-takes precedence:
+Layout, type and size are read from the graph (default size: 224). Other settings are read from the
+metadata of the graph, or from a JSON file ``PATH.json``, which has the same keys and takes precedence:
 
-- ``size mean std crop_pct filter mode``: as in ``sorites.models.preprocess.Input``; mean and std are those of
-  pixels in 0..1 and default to ImageNet's (a graph that wants 0..255 has mean 0 and std 1/255);
+- ``size mean std crop_pct filter mode``: as in ``sorites.models.preprocess.Input``; mean and std refer to
+  pixels in 0..1 and default to ImageNet's (for a graph that expects 0..255: mean 0 and std 1/255);
 - ``labels``: class ids in the order of the logits, or ``"imagenet"``;
-- ``layout``: ``"NCHW"`` or ``"NHWC"``, only if the graph leaves it open.
+- ``layout``: ``"NCHW"`` or ``"NHWC"``, only used if the graph does not define it.
 
-A graph with 8-bit input is fed images as they are. Its 2-D output is taken as logits; a second
-one named like features is the features. If the graph ends in a linear layer and the ``onnx``
-package is installed, that layer is the head, its input is the features, and its output is the
-logits even if a softmax follows; without the package, probabilities are turned back into logits (up
-to a constant per row) by their logarithm.
+A graph with 8-bit input gets images without normalisation. Its 2-D output is used as logits; a second
+output with a name like features is used as features. If the graph ends in a linear layer and the ``onnx``
+package is installed, that layer is the head, its input the features and its output the logits, even if a
+softmax follows; without the package, probabilities are converted to logits (up to a constant per row) by
+their logarithm.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from sorites.models import session as _session
 from sorites.models.export import Forward, checked, rows, trial_images
 from sorites.models.preprocess import Channels, Input
 
-# Read the two ends of an ONNX classifier: its input, and which of its outputs are logits and features.
+# Inputs and outputs of an ONNX classifier.
 
 
 TYPES: dict[str, type[np.generic]] = {
@@ -51,7 +50,7 @@ LOGITS = re.compile(r"logit|prob|class|score|pred", re.IGNORECASE)
 
 
 class Normalised(Protocol):
-    """Anything with what normalising needs: mean and std of pixels in 0..1."""
+    """Anything with the mean and std of pixels in 0..1."""
 
     @property
     def mean(self) -> Channels: ...
@@ -62,7 +61,7 @@ class Normalised(Protocol):
 
 @dataclass(frozen=True)
 class GraphInput:
-    """The one input of a graph: its layout and type, and its size and batch if the graph fixes them."""
+    """The input of a graph: layout and type, and size and batch if the graph fixes them."""
 
     layout: str
     dtype: type[np.generic]
@@ -70,9 +69,7 @@ class GraphInput:
     batch: int | None
 
     def shaped(self, images: NDArray[np.uint8], wants: Normalised) -> NDArray[Any]:
-        """Return images (8 bits, N x H x W x 3) as the graph wants them; an 8-bit input is not
-        normalised.
-        """
+        """Convert 8-bit images (N x H x W x 3) to the input of the graph; 8-bit inputs are not normalised."""
         batch: NDArray[Any] = images
         if self.dtype is not np.uint8:
             mean, std = (np.float32(np.multiply(part, 255.0)) for part in (wants.mean, wants.std))
@@ -82,56 +79,56 @@ class GraphInput:
 
 @dataclass(frozen=True)
 class GraphOutputs:
-    """The names of the outputs that are read as logits and features."""
+    """The names of the outputs used as logits and features."""
 
     logits: str
     features: str | None = None
 
 
 def read_input(session: Any, layout: str, path: Path) -> GraphInput:
-    """Return the input of a session; ``layout`` counts only if the graph leaves it open."""
+    """Return the input of a session; ``layout`` is used if the graph does not define it."""
     inputs = session.get_inputs()
     if len(inputs) != 1:
         raise SoritesError(
-            f"{path}: wanted one input (images), got {len(inputs)}: {', '.join(i.name for i in inputs)}"
+            f"{path}: expected one input (images), got {len(inputs)}: {', '.join(i.name for i in inputs)}"
         )
     return read_images(inputs[0].shape, inputs[0].type, layout, path)
 
 
 def read_images(shape: list[Any], kind: str, layout: str, path: Path) -> GraphInput:
-    """Return an input of this shape and type, which must be one for images."""
+    """Return the input for an image tensor of this shape and type."""
     if kind not in TYPES:
-        raise SoritesError(f"{path}: wanted an input of {', '.join(TYPES)}, got {kind}")
-    places = _layout(shape, layout)
-    if places is None:
-        raise SoritesError(f"{path}: wanted an input of N x 3 x H x W or N x H x W x 3, got {shape}")
+        raise SoritesError(f"{path}: expected an input of type {', '.join(TYPES)}, got {kind}")
+    axes = _layout(shape, layout)
+    if axes is None:
+        raise SoritesError(f"{path}: expected an input of N x 3 x H x W or N x H x W x 3, got {shape}")
     fixed = [side if isinstance(side, int) else None for side in shape]
-    height, width = (fixed[places.index(axis)] for axis in "HW")
+    height, width = (fixed[axes.index(axis)] for axis in "HW")
     return GraphInput(
-        places, TYPES[kind], None if height is None or width is None else (height, width), fixed[0]
+        axes, TYPES[kind], None if height is None or width is None else (height, width), fixed[0]
     )
 
 
 def _layout(shape: list[Any], hint: str) -> str | None:
     if len(shape) != 4:
         return None
-    open_ones = [name for name in ("NCHW", "NHWC") if not isinstance(shape[name.index("C")], int)]
-    sure = [name for name in ("NCHW", "NHWC") if shape[name.index("C")] == 3]
-    if len(sure) == 1:
-        return sure[0]
-    either = sure or open_ones
-    return hint if hint in either else next(iter(either), None)
+    possible = [name for name in ("NCHW", "NHWC") if not isinstance(shape[name.index("C")], int)]
+    certain = [name for name in ("NCHW", "NHWC") if shape[name.index("C")] == 3]
+    if len(certain) == 1:
+        return certain[0]
+    candidates = certain or possible
+    return hint if hint in candidates else next(iter(candidates), None)
 
 
 def read_outputs(session: Any, path: Path) -> GraphOutputs:
-    """Return the outputs of a session: logits are the 2-D output named so, else the first that is
-    not named like features.
+    """Choose the outputs of a session: logits are the 2-D output with such a name, otherwise the first
+    one not named like features.
     """
     outputs = session.get_outputs()
     flat = [o.name for o in outputs if len(o.shape or (0, 0)) == 2 and "float" in o.type]
     if not flat:
-        came = ", ".join(f"{o.name} {o.shape}" for o in outputs)
-        raise SoritesError(f"{path}: wanted a 2-D output (images x classes), got {came}")
+        actual = ", ".join(f"{o.name} {o.shape}" for o in outputs)
+        raise SoritesError(f"{path}: expected a 2-D output (images x classes), got {actual}")
     plain = [name for name in flat if not FEATURES.search(name)] or flat[:1]
     logits = next((name for name in plain if LOGITS.search(name)), plain[0])
     return GraphOutputs(
@@ -139,16 +136,14 @@ def read_outputs(session: Any, path: Path) -> GraphOutputs:
     )
 
 
-# The files in which an ONNX graph keeps its weights, read from the graph itself and without the ``onnx``
-# package.
+# External weight files of a graph, found by parsing its protocol buffer without the ``onnx`` package.
 
 
-# Nested parts that are followed: a graph inside a branch inside a function is about ten deep.
-DEEPEST = 24
+# The maximum nesting depth: a graph inside a branch inside a function is about ten levels deep.
+MAX_DEPTH = 24
 
 _TENSOR: dict[int, str] = {13: "entry"}
-# Kind of message to its fields that lead on, by number; an ``entry`` is a key (1) and its value
-# (2).
+# Maps the kind of a message to its nested fields by number; an ``entry`` is a key (1) and a value (2).
 _PATHS: Mapping[str, Mapping[int, str]] = {
     "model": {7: "graph", 25: "function"},
     "graph": {1: "node", 5: "tensor", 15: "sparse"},
@@ -162,21 +157,21 @@ _VARINT, _EIGHT, _NESTED, _FOUR = 0, 1, 2, 5
 
 
 def external_files(path: Path) -> list[Path]:
-    """Return the files beside a graph that hold some of its weights, in order of their names; none
-    where it cannot be read.
-    """
+    """Return the files beside a graph that contain its weights, sorted; none if it is not readable."""
     try:
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            named = sorted(set(_locations(data, 0, len(data), "model", 0)))
+        with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            locations = sorted(set(_locations(data, 0, len(data), "model", 0)))
     except (OSError, ValueError, IndexError):
         return []
-    inside = [name for name in named if name and not PurePosixPath(name).is_absolute() and "\0" not in name]
-    return [place for name in inside if (place := path.parent / name).is_file()]
+    relative = [
+        name for name in locations if name and not PurePosixPath(name).is_absolute() and "\0" not in name
+    ]
+    return [file for name in relative if (file := path.parent / name).is_file()]
 
 
 def _locations(data: mmap.mmap, start: int, stop: int, kind: str, depth: int) -> Iterator[str]:
-    """Yield the value of every ``location`` among the external data of the tensors of a message."""
-    if depth > DEEPEST:
+    """Yield the value of every ``location`` in the external data of the tensors of a message."""
+    if depth > MAX_DEPTH:
         return
     for number, first, last in _fields(data, start, stop):
         inner = _PATHS[kind].get(number)
@@ -189,34 +184,34 @@ def _locations(data: mmap.mmap, start: int, stop: int, kind: str, depth: int) ->
 
 
 def _fields(data: mmap.mmap, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
-    """Yield the number and the place of each nested field; others are passed over."""
+    """Yield the number, start and end of each length-delimited field; other fields are skipped."""
     while start < stop:
-        key, start = _number(data, start, stop)
+        key, start = _varint(data, start, stop)
         if key & 7 == _VARINT:
-            _, start = _number(data, start, stop)
+            _, start = _varint(data, start, stop)
             continue
-        wide = {_EIGHT: 8, _FOUR: 4}.get(key & 7)
-        if wide is None and key & 7 != _NESTED:
+        width = {_EIGHT: 8, _FOUR: 4}.get(key & 7)
+        if width is None and key & 7 != _NESTED:
             raise ValueError("not a protocol buffer")
-        length, start = (wide, start) if wide is not None else _number(data, start, stop)
+        length, start = (width, start) if width is not None else _varint(data, start, stop)
         if start + length > stop:
-            raise ValueError("a field ends behind its message")
-        if wide is None:
+            raise ValueError("a field extends beyond its message")
+        if width is None:
             yield key >> 3, start, start + length
         start += length
 
 
-def _number(data: mmap.mmap, start: int, stop: int) -> tuple[int, int]:
-    """Return a number of seven bits per byte, and where it ends."""
+def _varint(data: mmap.mmap, start: int, stop: int) -> tuple[int, int]:
+    """Decode a varint (seven bits per byte, least significant first); return it and its end."""
     value = 0
-    for place in range(start, min(stop, start + 10)):
-        value |= (data[place] & 127) << (7 * (place - start))
-        if data[place] < 128:
-            return value, place + 1
-    raise ValueError("a number without an end")
+    for i in range(start, min(stop, start + 10)):
+        value |= (data[i] & 127) << (7 * (i - start))
+        if data[i] < 128:
+            return value, i + 1
+    raise ValueError("a varint does not end")
 
 
-# Read an ONNX graph backwards from its logits, to find the last linear layer and what goes into it.
+# The last linear layer of a graph, found by following the graph backwards from its logits.
 
 
 Array = NDArray[np.float32]
@@ -226,9 +221,7 @@ WeightBiasInput = tuple[Array, Array, str]
 
 @dataclass(frozen=True)
 class LastLinear:
-    """The last linear layer: weights C x D, bias C, and the names of the tensors it reads (D wide)
-    and makes (C wide).
-    """
+    """The last linear layer: weights C x D, bias C, and the names of its input and output tensors."""
 
     weight: Array
     bias: Array
@@ -237,9 +230,7 @@ class LastLinear:
 
 
 def last_linear(graph: Any, logits: str) -> LastLinear | None:
-    """Return the layer that makes ``logits``, looking past a closing softmax; None if the graph
-    ends otherwise.
-    """
+    """Return the linear layer that produces ``logits``, ignoring a final softmax; None if there is none."""
     from onnx import numpy_helper
 
     makers = {name: node for node in graph.node for name in node.output}
@@ -258,11 +249,11 @@ def last_linear(graph: Any, logits: str) -> LastLinear | None:
         node = makers.get(node.input[0])
     if node is None:
         return None
-    found = _gemm(node, value) if node.op_type == "Gemm" else _matmul(node, makers, value)
+    layer = _gemm(node, value) if node.op_type == "Gemm" else _matmul(node, makers, value)
     return (
         None
-        if found is None or found[1].size != len(found[0])
-        else LastLinear(found[0], found[1].reshape(-1), found[2], node.output[0])
+        if layer is None or layer[1].size != len(layer[0])
+        else LastLinear(layer[0], layer[1].reshape(-1), layer[2], node.output[0])
     )
 
 
@@ -282,7 +273,7 @@ def _gemm(node: Any, value: Callable[[str], Array | None]) -> WeightBiasInput | 
 def _matmul(
     node: Any, makers: dict[str, Any], value: Callable[[str], Array | None]
 ) -> WeightBiasInput | None:
-    """Read a MatMul alone, or a MatMul and then an Add with its operands in either order."""
+    """Read a MatMul, optionally followed by an Add with its operands in either order."""
     bias: Array | None = None
     if node.op_type == "Add":
         sides = [(value(node.input[i]), makers.get(node.input[1 - i])) for i in (0, 1)]
@@ -297,30 +288,28 @@ def _matmul(
 
 
 def exposed(model: Any, names: list[str]) -> bytes:
-    """Return the same model, serialised, with further inner tensors among its outputs."""
+    """Serialise a model with additional inner tensors as outputs."""
     from onnx import ValueInfoProto
 
-    there = {output.name for output in model.graph.output}
-    model.graph.output.extend(ValueInfoProto(name=name) for name in names if name not in there)
+    existing = {output.name for output in model.graph.output}
+    model.graph.output.extend(ValueInfoProto(name=name) for name in names if name not in existing)
     return bytes(model.SerializeToString())
 
 
-# An ONNX graph in a file: opening it, and the hash that identifies it.
+# Opening and hashing a graph file.
 
 
 def opened(path: Path) -> Any:
-    """Return a session over the graph; a file that ONNX Runtime cannot run is named."""
+    """Return a session; raise ``SoritesError`` if ONNX Runtime cannot run the file."""
     try:
         return _session.session(str(path))
-    except Exception as error:  # ONNX Runtime has an exception for each way a file can be wrong
+    except Exception as error:  # ONNX Runtime raises many kinds of errors for invalid files
         reason = str(error).strip().split("\n")[0][:200]
         raise SoritesError(f"{path} is not an ONNX model that ONNX Runtime can run: {reason}") from error
 
 
 def version_of(path: Path) -> str:
-    """Return one SHA-256 of the file, of its weights and settings beside it (PATH.data, PATH.json),
-    and of every other file in which the graph says its weights are.
-    """
+    """Return a SHA-256 of the file, of PATH.data and PATH.json, and of all external weight files."""
     beside = [Path(f"{path}{suffix}") for suffix in ("", ".data", ".json")]
     hasher = hashlib.sha256()
     for part in [*beside, *(file for file in external_files(path) if file not in beside)]:
@@ -338,7 +327,7 @@ KEYS = (*Input.model_fields, "labels", "layout")
 def onnx(argument: str | None) -> Model:
     """Run an ONNX classifier (onnx:PATH); mean, std and labels come from its metadata or from PATH.json."""
     if argument is None or not is_file(argument):
-        raise SoritesError(f"model onnx: wanted a file, got {argument or 'nothing'}. Type: onnx:PATH")
+        raise SoritesError(f"model onnx: expected a file, got {argument or 'nothing'}. Use onnx:PATH")
     path, name = Path(argument), f"onnx:{argument}"
     session = opened(path)
     config = _config(path, session)
@@ -350,14 +339,14 @@ def onnx(argument: str | None) -> Model:
     first = _first_pass(name, forward, wants)
     if _are_probabilities(first):
         forward = _log(forward)
-    known = _labels(labels, first.shape[1], path)
+    class_ids = _labels(labels, first.shape[1], path)
     return Model(
-        name, checked(name, forward), wants.prepare, known, head, version_of(path), input=wants.described
+        name, checked(name, forward), wants.prepare, class_ids, head, version_of(path), input=wants.described
     )
 
 
 def _config(path: Path, session: Any) -> dict[str, Any]:
-    """Return the keys that the metadata and the JSON file beside the graph give."""
+    """Return the settings in the metadata and in the JSON file beside the graph."""
     metadata = session.get_modelmeta().custom_metadata_map
     config = {key: _plain(metadata[key]) for key in KEYS if key in metadata}
     beside = Path(f"{path}.json")
@@ -366,34 +355,38 @@ def _config(path: Path, session: Any) -> dict[str, Any]:
     from_file = json_file(beside)
     if not isinstance(from_file, dict):
         kind = type(from_file).__name__
-        raise SoritesError(f"{beside}: wanted an object with some of the keys {', '.join(KEYS)}, got {kind}")
+        raise SoritesError(
+            f"{beside}: expected an object with some of the keys {', '.join(KEYS)}, got {kind}"
+        )
     return config | from_file
 
 
 def _plain(text: str) -> Any:
-    """Return a value of the metadata, which is text: as JSON if it reads as JSON, else as it is."""
+    """Parse a metadata value as JSON if possible, otherwise return the text."""
     try:
         return json_value(text)
     except ValueError:
         return text
 
 
-def _labels(given: Any, classes: int, path: Path) -> tuple[str, ...] | None:
-    if given is None:
+def _labels(value: Any, classes: int, path: Path) -> tuple[str, ...] | None:
+    if value is None:
         return None
-    ids = imagenet().ids if given == "imagenet" else given
+    ids = imagenet().ids if value == "imagenet" else value
     if not isinstance(ids, list | tuple) or not all(isinstance(i, str) for i in ids) or len(ids) != classes:
         raise SoritesError(
-            f'{path}: wanted labels: a list of {classes} class ids, or "imagenet" for 1000, got'
-            f" {str(given)[:60]}"
+            f'{path}: expected labels to be a list of {classes} class ids, or "imagenet" for 1000, got'
+            f" {str(value)[:60]}"
         )
     return tuple(ids)
 
 
 def _with_head(path: Path, session: Any, outputs: GraphOutputs) -> tuple[Any, GraphOutputs, Any]:
-    """Return a session with both ends of the last linear layer among its outputs, their names, and the layer.
+    """Expose the input and output of the last linear layer as outputs of the session.
 
-    If the layer cannot be read, the session and the names are those given, and the layer is None.
+    Returns:
+        The new session, the names of features and logits, and the weights of the layer. If the layer cannot
+        be read, the arguments are returned unchanged, with None for the layer.
     """
     try:
         from onnx import load
@@ -420,16 +413,14 @@ def _forward(session: Any, graph_input: GraphInput, outputs: GraphOutputs, wants
 
 
 def _first_pass(name: str, forward: Forward, wants: Input) -> NDArray[np.float32]:
-    """Return the logits of the trial images, so that a graph that cannot run says so now and not
-    in the middle of a run.
-    """
+    """Return the logits of the trial images, so that a broken graph fails before the run starts."""
     images = trial_images(wants.size)
     try:
-        given = forward(list(images))
-    except Exception as error:  # ONNX Runtime has many exceptions for this too
+        outputs = forward(list(images))
+    except Exception as error:  # ONNX Runtime raises many kinds of errors
         reason = str(error).strip().split("\n")[0][:200]
         raise SoritesError(f"model {name} does not run on images of {wants.size}: {reason}") from error
-    return rows(name, "logits", given.logits, len(images))
+    return rows(name, "logits", outputs.logits, len(images))
 
 
 def _are_probabilities(values: NDArray[np.float32]) -> bool:
@@ -439,8 +430,8 @@ def _are_probabilities(values: NDArray[np.float32]) -> bool:
 def _log(forward: Forward) -> Callable[[list[NDArray[Any]]], Outputs]:
     tiny = np.finfo(np.float32).tiny
 
-    def logged(images: list[NDArray[Any]]) -> Outputs:
-        given = forward(images)
-        return Outputs(np.log(np.maximum(np.asarray(given.logits, np.float32), tiny)), given.features)
+    def take_log(images: list[NDArray[Any]]) -> Outputs:
+        outputs = forward(images)
+        return Outputs(np.log(np.maximum(np.asarray(outputs.logits, np.float32), tiny)), outputs.features)
 
-    return logged
+    return take_log

@@ -1,10 +1,10 @@
-"""Predict with an image-text model by the text that an image is nearest to (zero-shot; Radford et al. 2021).
+"""Zero-shot classification with an image-text model (Radford et al. 2021).
 
-``open_clip:ViT-B-32@weights.safetensors``, or with sentences from a file
-``open_clip:ViT-B-32@openai?templates=FILE``. The classes are those of the suite: each is described
-by every template with its name in the place of ``{}``, and is the mean direction of these texts, as
-in CLIP's own evaluation. Features are the direction of the image, so that scorers see features, a
-last layer (the classes' directions times the model's logit scale) and the logits that the two make.
+``open_clip:ViT-B-32@weights.safetensors``, or with prompts from a file
+``open_clip:ViT-B-32@openai?templates=FILE``. The classes are those of the suite: the embedding of a class
+is the mean of the normalised embeddings of all templates with its name in place of ``{}``, as in CLIP's
+evaluation. Features are normalised image embeddings, so that scorers get features, a last layer (class
+embeddings times the logit scale) and the resulting logits.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from sorites.models.torch_module import torch_model
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-# The prompt of FOCUS, with the first synonym of a class in its place.
+# The prompt of FOCUS, to be filled with the first synonym of a class.
 TEMPLATES = ("a photo of a {}",)
 OPTIONS = ("templates",)
-# The resize modes of open_clip's transforms, and the names that our preprocessing has for them.
+# Maps the resize modes of open_clip to those of ``sorites.models.preprocess``.
 MODES = {"shortest": "center", "squash": "squash"}
 
 
 @add_model
 def open_clip(argument: str | None) -> Model:
-    """Predict by the nearest text (open_clip:NAME@WEIGHTS[?templates=FILE]): zero-shot, with the
-    classes of the suite.
+    """Classify zero-shot by the nearest text (open_clip:NAME@WEIGHTS[?templates=FILE]), with the classes
+    of the suite.
     """
     pair, _, query = (argument or "").partition("?")
     templates = _templates(options("open_clip", query, OPTIONS))
@@ -62,28 +62,27 @@ def open_clip(argument: str | None) -> Model:
 
 
 def _templates(options: dict[str, str]) -> tuple[str, ...]:
-    """Return the sentences with a place for a name: those of the file, one per line, or the default."""
+    """Return the templates of the file, one per line, or the default."""
     if "templates" not in options:
         return TEMPLATES
     path = path_of(options["templates"])
-    found = tuple(filter(None, (line.strip() for line in lines(path, "templates, one per line"))))
-    wrong = [line for line in found if line.count("{}") != 1]
-    if wrong or not found:
-        came = repr(wrong[0]) if wrong else "an empty file"
+    templates = tuple(filter(None, (line.strip() for line in lines(path, "templates, one per line"))))
+    wrong = [line for line in templates if line.count("{}") != 1]
+    if wrong or not templates:
+        actual = repr(wrong[0]) if wrong else "an empty file"
         raise SoritesError(
-            f"{path}: wanted one sentence per line with {{}} for the class, such as {TEMPLATES[0]!r}, got"
-            f" {came}"
+            f"{path}: expected one template per line with {{}} for the class, such as {TEMPLATES[0]!r}, got"
+            f" {actual}"
         )
-    return found
+    return templates
 
 
 def _wants(encoders: Encoders) -> Input:
-    """Return the input that the model's own transform gives it."""
+    """Return the input of the model's own transform."""
     config = encoders.model.visual.preprocess_cfg
     if config["resize_mode"] not in MODES:
         raise SoritesError(
-            f"{encoders.spec}: wanted a model that resizes by {' or '.join(MODES)}, got"
-            f" {config['resize_mode']!r}"
+            f"{encoders.spec}: expected resize mode {' or '.join(MODES)}, got {config['resize_mode']!r}"
         )
     size = config["size"]
     return Input.read(
@@ -102,36 +101,36 @@ def _wants(encoders: Encoders) -> Input:
 def _classifier(
     name: str, encoders: Encoders, wants: Input, templates: Sequence[str], classes: Sequence[str]
 ) -> Model:
-    """Return the model whose classes have these names, in their order."""
-    spoken = [_spoken(each) for each in classes]
+    """Return a model for these class names, in order."""
+    names = [_plain_name(each) for each in classes]
     with one_thread():
-        head = _head(encoders, [[template.replace("{}", each) for template in templates] for each in spoken])
-    made = torch_model(name, _graph(encoders.model, head), wants, head=head)
+        head = _head(encoders, [[template.replace("{}", each) for template in templates] for each in names])
+    model = torch_model(name, _graph(encoders.model, head), wants, head=head)
     version = digest(
-        encoders.version, wants.model_dump_json(), "\n".join(templates), "\n".join(spoken), size=16
+        encoders.version, wants.model_dump_json(), "\n".join(templates), "\n".join(names), size=16
     ).hex()
     size = sum(weights.numel() for weights in encoders.model.parameters())
-    return replace(made, version=version, parameters=size, cache_version=None)
+    return replace(model, version=version, parameters=size, cache_version=None)
 
 
-def _spoken(name: str) -> str:
-    """Return a class as a sentence says it: underscores are spaces, and what we add to tell
-    WordNet's twins apart is left out, because the published prompts have the bare first synonym.
+def _plain_name(name: str) -> str:
+    """Return a class name for prompts: without underscores, and without the suffix that distinguishes
+    WordNet synsets of the same name, because the published prompts use the plain first synonym.
     """
     return (name.rpartition(" (")[0] if name in TWINS.values() else name).replace("_", " ")
 
 
 def _head(encoders: Encoders, prompts: Sequence[Sequence[str]]) -> Head:
-    """Return the logit scale times each class's direction (C x D), and the bias C, which is 0 for CLIP."""
-    every = encoders.texts([prompt for ways in prompts for prompt in ways]).astype(np.float64)
-    means = _directions(every).reshape(len(prompts), -1, every.shape[1]).mean(axis=1)
-    scale, shift = encoders.model.logit_scale, getattr(encoders.model, "logit_bias", None)
-    weight = _directions(means) * float(scale.detach().exp().reshape(-1)[0])
-    bias = 0.0 if shift is None else float(shift.detach().reshape(-1)[0])
+    """Return the class embeddings times the logit scale (C x D), and the bias C, which is 0 for CLIP."""
+    embeddings = encoders.texts([prompt for templates in prompts for prompt in templates]).astype(np.float64)
+    means = _normalise(embeddings).reshape(len(prompts), -1, embeddings.shape[1]).mean(axis=1)
+    scale, bias_parameter = encoders.model.logit_scale, getattr(encoders.model, "logit_bias", None)
+    weight = _normalise(means) * float(scale.detach().exp().reshape(-1)[0])
+    bias = 0.0 if bias_parameter is None else float(bias_parameter.detach().reshape(-1)[0])
     return weight.astype(np.float32), np.full(len(prompts), bias, np.float32)
 
 
-def _directions(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+def _normalise(rows: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12))
 
 

@@ -1,25 +1,20 @@
-"""Use your own code as a model: ``python:module:name``, with the module installed or in the current folder.
+"""Use your own code as a model: ``python:module:name``, from an installed module or the current folder.
 
 ``name`` may be one of these, tried in this order:
 
-1. a ``sorites.core.Model``, or a ``torch.nn.Module``: used as it is;
-2. something that can be called with no arguments (a factory, a class): it is called once, and must
-give one of 1 or 3;
-3. anything else that can be called: it is the model. It gets a list of images (uint8, H x W x 3,
-RGB, each of
-   its own size) and gives logits (N x C), or (logits, features), or ``sorites.core.Outputs``. It is
-       called by one thread at
-   a time. A detector gives one result per image in a form that ``sorites.models.detectors.forms``
-       names; which of the two
-   it is, is decided once, when it is loaded, on a grey image.
+1. a ``sorites.core.Model`` or a ``torch.nn.Module``;
+2. a callable without arguments (a factory or a class): it is called once and must return 1 or 3;
+3. any other callable: it gets a list of images (uint8, H x W x 3, RGB, of any size) and returns logits
+   (N x C), (logits, features) or ``sorites.core.Outputs``. It is called by one thread at a time. A detector
+   returns one result per image in one of the formats of ``sorites.models.detectors.forms``; whether a
+   callable is a detector is determined once, with a grey image, when it is loaded.
 
-The version of a callable, or of a Model that brings none, follows from the files of its module and
-of the modules beside it that these import, the arrays and tensors it holds, and what it says of
-three trial images.
+The version of a callable, or of a Model without a version, is computed from the files of its module and
+the local modules these import, the arrays and tensors it holds, and its outputs for three trial images.
 
-A torch module gets ImageNet's usual preprocessing at 224 px unless it carries a dict ``sorites``
-with some of the keys of ``sorites.models.preprocess.Input`` and ``labels``; it maps normalised N x
-3 x H x W to logits or (logits, features).
+A torch module gets the usual ImageNet preprocessing at 224 px unless it has an attribute ``sorites``, a
+dict with keys of ``sorites.models.preprocess.Input`` and ``labels``; it maps normalised N x 3 x H x W to
+logits or (logits, features).
 """
 
 from __future__ import annotations
@@ -50,36 +45,32 @@ SHAPES = "logits (N x C), (logits, features) or sorites Outputs"
 
 @add_model
 def python(argument: str | None) -> Model:
-    """Run your own code (python:module:name): a torch module, a Model, a factory of either, or a
-    function of images.
+    """Run your own code (python:module:name): a torch module, a Model, a factory of either, or a function
+    of images.
     """
     module, _, attribute = (argument or "").partition(":")
     if not module or not attribute:
-        raise SoritesError(
-            f"model python: wanted a module and a name in it, got {argument!r}. Type: python:module:name"
-        )
+        raise SoritesError(f"model python: expected python:module:name, got {argument!r}")
     return as_model(f"python:{argument}", found_in(module, attribute))
 
 
 def found_in(module: str, attribute: str) -> Any:
-    """Return an object of a module that is installed or lies in the current folder."""
+    """Return an object from a module that is installed or in the current folder."""
     return _find(_import(module), attribute)
 
 
 def as_model(name: str, obj: Any) -> Model:
-    """Return a model from anything that this module's docstring names; ``name`` is what the table
-    calls it.
-    """
+    """Return a model from any object listed in the docstring of this module."""
     if not _is_model(obj) and callable(obj) and _takes_no_arguments(obj):
-        obj = _called_factory(name, obj)
+        obj = _call_factory(name, obj)
     if isinstance(obj, Model):
-        made = replace(obj, name=name, forward=checked(name, obj.forward))
-        return made if made.version else versioned(made, obj.forward, obj.prepare)
+        model = replace(obj, name=name, forward=checked(name, obj.forward))
+        return model if model.version else versioned(model, obj.forward, obj.prepare)
     if _is_module(obj):
         return _from_module(name, obj)
     if not callable(obj):
         raise SoritesError(
-            f"model {name}: wanted a Model, a torch module or something to call, got {type(obj).__name__}"
+            f"model {name}: expected a Model, a torch module or a callable, got {type(obj).__name__}"
         )
     return versioned(
         with_boxes(Model(name, checked(name, _as_forward(name, obj)), one_caller=True), obj), obj
@@ -95,14 +86,14 @@ def _import(module: str) -> Any:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name and (module == error.name or module.startswith(f"{error.name}.")):
-            raise SoritesError(
-                f"there is no Python module named {module!r}, installed or in {here}"
-            ) from error
+            raise SoritesError(f"no Python module named {module!r}, installed or in {here}") from error
         raise SoritesError(f"module {module} needs {error.name}, which is not installed") from error
     except SystemExit as error:
-        raise SoritesError(f"module {module} did not import: {left_by_exit(error)}") from error
+        raise SoritesError(f"module {module} could not be imported: {left_by_exit(error)}") from error
     except Exception as error:
-        raise SoritesError(f"module {module} did not import: {type(error).__name__}: {error}") from error
+        raise SoritesError(
+            f"module {module} could not be imported: {type(error).__name__}: {error}"
+        ) from error
 
 
 def _find(module: Any, attribute: str) -> Any:
@@ -113,9 +104,7 @@ def _find(module: Any, attribute: str) -> Any:
 
 
 def _is_module(obj: Any) -> bool:
-    """Return whether this is a torch module, without importing torch: where torch was never
-    imported, there is none.
-    """
+    """Return whether this is a torch module; torch is not imported for that."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(obj, torch.nn.Module)
 
@@ -132,7 +121,7 @@ def _takes_no_arguments(obj: Callable[..., Any]) -> bool:
     return True
 
 
-def _called_factory(name: str, factory: Callable[[], Any]) -> Any:
+def _call_factory(name: str, factory: Callable[[], Any]) -> Any:
     try:
         product = factory()
     except (Exception, SystemExit) as error:
@@ -142,13 +131,13 @@ def _called_factory(name: str, factory: Callable[[], Any]) -> Any:
     if _is_model(product) or callable(product):
         return product
     raise SoritesError(
-        f"model {name}: called with no arguments it gave {type(product).__name__}, not a Model, a torch"
-        " module or something to call. A function of images takes one argument, the list of images."
+        f"model {name}: called without arguments it returned {type(product).__name__}, not a Model, a torch"
+        " module or a callable. A function of images takes one argument, the list of images."
     )
 
 
 def _from_module(name: str, module: Any) -> Model:
-    """Return a model of a snapshot of the module: training the module further does not change the model."""
+    """Return a model of a copy of the module, so that further training does not change the model."""
     config = dict(getattr(module, "sorites", {}))
     labels = config.pop("labels", None)
     wants = Input.read(config, f"model {name}, its .sorites")
@@ -162,13 +151,13 @@ def _as_forward(
 
     def forward(images: list[NDArray[Any]]) -> Outputs:
         with lock:
-            given = function(images)
-        if isinstance(given, Outputs):
-            return given
-        if isinstance(given, tuple) and len(given) == 2:
-            return Outputs(*given)
-        if given is None or isinstance(given, str | bytes | dict | tuple):
-            raise SoritesError(f"model {name}: wanted {SHAPES}, got {type(given).__name__}")
-        return Outputs(given)
+            outputs = function(images)
+        if isinstance(outputs, Outputs):
+            return outputs
+        if isinstance(outputs, tuple) and len(outputs) == 2:
+            return Outputs(*outputs)
+        if outputs is None or isinstance(outputs, str | bytes | dict | tuple):
+            raise SoritesError(f"model {name}: expected {SHAPES}, got {type(outputs).__name__}")
+        return Outputs(outputs)
 
     return forward

@@ -1,9 +1,8 @@
-"""Use any classifier of timm, by its name there: ``timm:resnet50.a1_in1k``, or ``timm:NAME@PATH``
-with weights from a file; ``timm:NAME@random`` has none, for trials without a network.
+"""Use any timm classifier by name: ``timm:resnet50.a1_in1k``, ``timm:NAME@PATH`` with weights from a file,
+or ``timm:NAME@random`` with random weights.
 
-Size, crop, filter and normalisation are those that the weights were published with. A file is
-safetensors or a torch zip that holds only tensors; without a file the published weights are
-fetched, because the name asks for them.
+Size, crop, filter and normalisation are those of the published weights. A weights file is safetensors or
+a torch zip that contains only tensors; without a file, the published weights are downloaded.
 """
 
 from __future__ import annotations
@@ -24,34 +23,31 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-# In the place of a file: no weights; what is random in the network is always the same.
+# Instead of a weights path: random weights from a fixed seed.
 RANDOM = "random"
 
 
 @add_model
 def timm(argument: str | None) -> Model:
-    """Run a timm classifier (timm:NAME[@weights-path]): published weights, those of a file, or none
-    (timm:NAME@random).
+    """Run a timm classifier (timm:NAME[@PATH]) with published weights, weights from a file, or random
+    weights (timm:NAME@random).
     """
     if argument is None:
-        raise SoritesError(
-            "model timm: wanted a name and perhaps weights. Type: timm:resnet50 or"
-            " timm:resnet50@weights.safetensors"
-        )
+        raise SoritesError("model timm: expected a name: timm:resnet50 or timm:resnet50@weights.safetensors")
     name, _, path = argument.partition("@")
     library = beside_torchvision("timm", "model timm", "timm")
     network = load(library, name, path)
     wants = input_of(library, name, network)
     labels = imagenet().ids if network.num_classes == 1000 else None
     spec = f"timm:{argument}"
-    whole = one_pass(network, wants)
-    if whole is None:
+    module = one_pass(network, wants)
+    if module is None:
         return torch_model(spec, network, wants, labels)
-    return torch_model(spec, whole, wants, labels, linear_head(network.get_classifier()))
+    return torch_model(spec, module, wants, labels, linear_head(network.get_classifier()))
 
 
 def load(library: Any, name: str, path: str = "") -> Any:
-    """Return the torch network itself, with its published weights or those of a file, in eval mode."""
+    """Return the torch network in eval mode, with published weights, those of a file, or random ones."""
     check_name(library, name)
     if path == RANDOM:
         return _random(library, name).eval()
@@ -67,7 +63,7 @@ def _random(library: Any, name: str) -> Any:
 
 
 def check_name(library: Any, name: str) -> None:
-    """Refuse a name that timm does not have; a name with a colon is one of a hub."""
+    """Raise ``UnknownName`` if timm has no such model; names with a colon refer to a hub."""
     if ":" not in name and not library.is_model(name):
         raise UnknownName("timm model", name, library.list_models())
 
@@ -76,9 +72,9 @@ def _published(library: Any, name: str) -> Any:
     try:
         with hub():
             return library.create_model(name, pretrained=True)
-    # missing weights, a missing network and a hub that refuses each have their own exception
+    # Missing weights, a missing network and a refusing hub raise different exceptions.
     except Exception as error:
-        instead = f"Give a file: timm:{name}@weights.safetensors; timm:{name}@random has none"
+        instead = f"Use a file: timm:{name}@weights.safetensors, or random weights: timm:{name}@random"
         raise not_fetched(f"the published weights of timm:{name}", error, instead) from error
 
 
@@ -98,33 +94,30 @@ def _from_file(library: Any, name: str, path: str) -> Any:
 
 def _weights(library: Any, path: str) -> dict[str, Any]:
     if not is_file(path):
-        raise SoritesError(
-            f"there is no weights file {path}. Wanted a .safetensors file or a torch zip of tensors."
-        )
+        raise SoritesError(f"no weights file {path}. Expected a .safetensors file or a torch zip of tensors.")
     try:
         return dict(library.models.load_state_dict(path, weights_only=True))
     except pickle.UnpicklingError as error:
         raise SoritesError(
-            f"{path} holds more than tensors and is not loaded. Save its state_dict as safetensors."
+            f"{path} contains more than tensors and is not loaded. Save its state_dict as safetensors."
         ) from error
-    # torch and safetensors have a dozen exceptions for files that are cut short or of another
-    # kind
+    # torch and safetensors raise many kinds of errors for truncated or invalid files.
     except Exception as error:
         reason = str(error).strip().split("\n")[0]
         raise SoritesError(
-            f"{path} is not a weights file ({reason}). Wanted safetensors or a torch zip of tensors."
+            f"{path} is not a weights file ({reason}). Expected safetensors or a torch zip of tensors."
         ) from error
 
 
 def _classes(published: Any, state: dict[str, Any]) -> int | None:
-    """Return how many classes the classifier in the file has, or None if its place is not known."""
-    place = getattr(published, "classifier", None)
-    weight = state.get(f"{place}.weight")
+    """Return the number of classes of the classifier in the file, or None if its name is unknown."""
+    classifier = getattr(published, "classifier", None)
+    weight = state.get(f"{classifier}.weight")
     return None if weight is None else int(weight.shape[0])
 
 
 def input_of(library: Any, name: str, network: Any) -> Input:
-    """Return the input that the weights were published with."""
+    """Return the input of the published weights."""
     config = library.data.resolve_model_data_config(network)
     _, height, width = config["input_size"]
     return Input.read(
@@ -146,26 +139,24 @@ def _parts(network: Any, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def one_pass(network: Any, wants: Input) -> nn.Module | None:
-    """Return a module that gives logits and features together, or None where the two halves do not
-    make the whole.
-    """
-    halves = with_features(network, _parts)
-    return halves if _same(halves, network, wants) else None
+    """Return a module that gives logits and features, or None if they cannot be separated."""
+    combined = with_features(network, _parts)
+    return combined if _agree(combined, network, wants) else None
 
 
-def _same(halves: nn.Module, network: nn.Module, wants: Input) -> bool:
-    """Return whether the two halves make the whole; distilled and a few other networks end
-    otherwise and give logits only.
+def _agree(combined: nn.Module, network: nn.Module, wants: Input) -> bool:
+    """Return whether features and classifier give the logits of the network, which distilled networks and
+    some others do not.
     """
     import torch
 
     x = torch.randn(1, 3, *wants.size, generator=torch.Generator().manual_seed(0))
     with torch.inference_mode(), one_thread():
-        whole = network(x)
+        expected = network(x)
         try:
-            logits, features = halves(x)
+            logits, features = combined(x)
         except (AttributeError, RuntimeError, TypeError, ValueError):
             return False
     return bool(
-        features.ndim == 2 and logits.shape == whole.shape and torch.allclose(logits, whole, atol=1e-5)
+        features.ndim == 2 and logits.shape == expected.shape and torch.allclose(logits, expected, atol=1e-5)
     )

@@ -1,4 +1,4 @@
-"""The version of a torch module: what its answers depend on, and nothing that a rename would move."""
+"""Use torch modules as models: versions, ONNX export, precision, and access to gradients."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sorites.core import Head, Model, Outputs
-from sorites.core.errors import SoritesError
+from sorites.core.errors import Notice, SoritesError
 from sorites.core.rng import digest
 from sorites.core.torch_tools import computing, device_of, one_thread
 from sorites.models.export import NAMES, Forward, checked, exported, trial_images
@@ -24,33 +24,34 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-# Labels of each trial image that enter a version, best first: rounding on another processor does
-# not reorder them.
+# The number of top labels of each trial image that enter a version; rounding on other processors does not
+# reorder them.
 BEST = 5
-# The fields of ``Input`` that enter the name of a cache.
+# The fields of ``Input`` that enter cache keys.
 CACHE_INPUT = ("size", "mean", "std", "crop_pct", "filter", "mode")
 
 
 def fingerprint(module: nn.Module, wants: Input, trial: Outputs | None = None) -> str:
-    """Return a hash of every weight by name, of how each layer is set, of the preprocessing, and of
-    the best labels of some trial images.
+    """Return a hash of all weights, of the configuration of each layer, of the preprocessing, and of the top
+    labels of the trial images.
 
-    Names of classes are left out, except those of torch itself, which are operations; two layers of
-    other classes that hold no weights are told apart by what the model says of the trial images.
+    Class names are only included for torch's own layers, so that renaming a class does not change the
+    version; other layers without weights are distinguished by the outputs for the trial images.
     """
-    said = (
+    top_labels = (
         ""
         if trial is None or trial.logits is None
         else str(np.argsort(-trial.logits, axis=1, kind="stable")[:, :BEST].tolist())
     )
-    return weights_hash(module, digest(_layers(module), wants.model_dump_json(exclude_defaults=True), said))
+    return weights_hash(
+        module, digest(_layers(module), wants.model_dump_json(exclude_defaults=True), top_labels)
+    )
 
 
 def cache_fingerprint(module: nn.Module, wants: Input) -> str:
-    """Return a hash of every weight by name, of the layers as torch prints them, and of the preprocessing.
+    """Return a hash of all weights, of the layers as torch prints them, and of the preprocessing.
 
-    It is what caches of features are named by, and it enters the versions of the encoders ``cifar``
-    and ``toy``.
+    It is the key of feature caches, and part of the versions of the encoders ``cifar`` and ``toy``.
     """
     return weights_hash(module, digest(module, wants.model_dump_json(include=set(CACHE_INPUT))))
 
@@ -64,7 +65,7 @@ def _layers(module: nn.Module) -> str:
 
 
 def weights_hash(module: nn.Module, start: bytes) -> str:
-    """Return a hash of every weight by name, after what ``start`` holds."""
+    """Return a hash of ``start`` followed by all weights with their names."""
     import torch
 
     hasher = hashlib.sha256(start)
@@ -80,60 +81,67 @@ def weights_hash(module: nn.Module, start: bytes) -> str:
     return hasher.hexdigest()[:32]
 
 
-# Use a torch module as a model: by ONNX Runtime on a CPU, by torch itself on a GPU or if the export
-# fails.
+# Models from torch modules: on ONNX Runtime for a CPU, on torch for a GPU or if the export fails.
 
 
 def torch_model(
     name: str, module: nn.Module, wants: Input, labels: Sequence[str] | None = None, head: Head | None = None
 ) -> Model:
-    """Return a model from a module that maps normalised N x 3 x H x W to logits, or to (logits, features)."""
+    """Return a model from a torch module.
+
+    Args:
+        name: The name of the model.
+        module: Maps normalised N x 3 x H x W to logits, or to (logits, features).
+        wants: The input of the model.
+        labels: The class ids in the order of the logits.
+        head: The weights and bias of the last linear layer.
+    """
 
     module = module.eval().float()
     graph = _graph(module, wants)
-    how = computing()
-    device = device_of(how.device)
+    settings = computing()
+    device = device_of(settings.device)
     on_torch = _on_torch(graph, device)
     trial = _trial(on_torch, wants)
     version = fingerprint(module, wants, trial)
-    if how.precision not in (None, "float32"):
+    if settings.precision not in (None, "float32"):
         forward = (
             _on_torch(_int8(graph, device), device)
-            if how.precision == "int8"
-            else _on_torch(graph, device, how.precision)
+            if settings.precision == "int8"
+            else _on_torch(graph, device, settings.precision)
         )
     else:
         forward = on_torch if device != "cpu" else _on_cpu(name, graph, on_torch, wants, version, trial)
-    named = None if labels is None else tuple(labels)
+    class_ids = None if labels is None else tuple(labels)
     size = sum(weights.numel() for weights in module.parameters())
-    cached = functools.partial(cache_fingerprint, module, wants)
+    cache_version = functools.partial(cache_fingerprint, module, wants)
     return Model(
         name,
         checked(name, forward),
         wants.prepare,
-        named,
+        class_ids,
         head,
         version,
         size,
         graph,
-        cached,
+        cache_version,
         input=wants.described,
     )
 
 
 def _trial(on_torch: Forward, wants: Input) -> Outputs | None:
-    """Return what a module gives for the trial images, or None if it fails on them; that is said
-    when it is tried.
+    """Return the outputs for the trial images, or None if the module fails on them; the error is raised when
+    the model is used.
     """
     try:
         with one_thread():
             return on_torch(trial_images(wants.size))
-    except Exception:  # a module raises whatever it likes
+    except Exception:  # a user's module may raise anything
         return None
 
 
 def linear_head(layer: nn.Module) -> Head | None:
-    """Return the weights C x D and bias C of a linear layer, or None if the layer is something else."""
+    """Return the weights C x D and bias C of a linear layer, or None for other layers."""
     from torch import nn
 
     if not isinstance(layer, nn.Linear):
@@ -146,9 +154,7 @@ def linear_head(layer: nn.Module) -> Head | None:
 
 
 def with_features(network: nn.Module, parts: Callable[[Any, Any], tuple[Any, Any]]) -> nn.Module:
-    """Wrap a network whose own forward gives only logits: ``parts(network, x)`` are its logits and
-    features together.
-    """
+    """Wrap a network whose forward gives only logits; ``parts(network, x)`` returns logits and features."""
     from torch import nn
 
     class OnePass(nn.Module):
@@ -160,15 +166,13 @@ def with_features(network: nn.Module, parts: Callable[[Any, Any], tuple[Any, Any
             return parts(self.network, x)
 
         def _get_name(self) -> str:
-            return "OnePass"  # enters cache_fingerprint
+            return "OnePass"  # part of cache_fingerprint
 
     return OnePass()
 
 
 def _graph(module: nn.Module, wants: Input) -> nn.Module:
-    """Lay a graph around a module that takes 8-bit N x H x W x 3 and gives (logits,) or (logits,
-    features).
-    """
+    """Wrap a module so that it takes 8-bit N x H x W x 3 and returns (logits,) or (logits, features)."""
     import torch
     from torch import nn
 
@@ -187,46 +191,44 @@ def _graph(module: nn.Module, wants: Input) -> nn.Module:
             )
 
         def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            given = self.module((images.permute(0, 3, 1, 2).float() - self.mean) / self.scale)
-            return tuple(given)[:2] if isinstance(given, tuple | list) else (given,)
+            outputs = self.module((images.permute(0, 3, 1, 2).float() - self.mean) / self.scale)
+            return tuple(outputs)[:2] if isinstance(outputs, tuple | list) else (outputs,)
 
     return Graph().eval()
 
 
 def _int8(graph: nn.Module, device: str) -> nn.Module:
-    """Return a copy whose linear layers compute with 8-bit weights, scaled by what they see."""
+    """Return a copy with dynamically quantised 8-bit linear layers."""
     import torch
     from torch import nn
 
     if device != "cpu" or not any(isinstance(layer, nn.Linear) for layer in graph.modules()):
         raise SoritesError(
-            "precision int8 is for models with linear layers, on a CPU; take bfloat16 or float16"
+            "precision int8 needs a model with linear layers on a CPU; use bfloat16 or float16 instead"
         )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         quantize: Any = torch.ao.quantization.quantize_dynamic
-        made: nn.Module = quantize(copy.deepcopy(graph), {nn.Linear}, dtype=torch.qint8)
-    return made
+        quantised: nn.Module = quantize(copy.deepcopy(graph), {nn.Linear}, dtype=torch.qint8)
+    return quantised
 
 
 def _on_torch(graph: nn.Module, device: str, precision: str = "float32") -> Forward:
-    """Return a pass by torch with repeatable kernels, on any device, in full float32 precision
-    unless another is named.
-    """
+    """Return a forward function on torch with deterministic kernels, in the given precision."""
     import torch
 
     graph = graph.to(device)
-    kind, number = device.partition(":")[0], getattr(torch, precision)
+    kind, dtype = device.partition(":")[0], getattr(torch, precision)
 
     def forward(images: list[NDArray[Any]]) -> Outputs:
         exact = torch.backends.cudnn.flags(
             enabled=True, benchmark=False, deterministic=True, allow_tf32=False
         )
-        lower = torch.autocast(kind, number) if precision != "float32" else contextlib.nullcontext()
-        with torch.inference_mode(), exact, lower:
-            given = graph(torch.from_numpy(np.stack(images)).to(device))
+        autocast = torch.autocast(kind, dtype) if precision != "float32" else contextlib.nullcontext()
+        with torch.inference_mode(), exact, autocast:
+            outputs = graph(torch.from_numpy(np.stack(images)).to(device))
         return Outputs(
-            **{name: value.float().cpu().numpy() for name, value in zip(NAMES, given, strict=False)}
+            **{name: value.float().cpu().numpy() for name, value in zip(NAMES, outputs, strict=False)}
         )
 
     return forward
@@ -235,38 +237,34 @@ def _on_torch(graph: nn.Module, device: str, precision: str = "float32") -> Forw
 def _on_cpu(
     name: str, graph: nn.Module, on_torch: Forward, wants: Input, version: str, trial: Outputs | None
 ) -> Forward:
-    """Return a pass by ONNX Runtime if it can be made to agree with torch, else by torch, with one
-    warning.
-    """
+    """Return a forward function on ONNX Runtime, or on torch with a warning if the export fails."""
     try:
         return exported(graph, on_torch, wants, version, trial)
-    except Exception as error:  # the exporter raises exceptions of many kinds; torch still runs
+    except Exception as error:  # the exporter raises many kinds of errors
         reason = str(error).strip().split("\n")[0]
-        warnings.warn(
-            f"model {name} runs on torch, which is slower: there is no ONNX graph of it ({reason})",
-            stacklevel=4,
-        )
+        text = f"model {name} runs on torch, which is slower: it has no ONNX graph ({reason})"
+        warnings.warn(Notice(text, code="not_exported", model=name), stacklevel=4)
         return on_torch
 
 
-# The torch module behind a model, for what needs its gradients: explanations and attacks.
+# The torch module behind a model, for explanations and attacks, which need gradients.
 
 
 def module_of(model: Model, verb: str) -> Any:
-    """Return the torch module of a model that classifies; any other model is refused by name."""
+    """Return the torch module of a classifier; raise ``SoritesError`` for other models."""
     if model.output != "label":
-        raise SoritesError(f"{verb} wants a model that classifies, and {model.name} finds boxes")
+        raise SoritesError(f"{verb} needs a classifier, but {model.name} is a detector")
     if model.module is None:
         raise SoritesError(
-            f"{verb} needs gradients, and {model.name} has none: an ONNX file or a plain function only gives"
-            " answers. Name the torch network itself: lite0, timm:NAME, timm:NAME@WEIGHTS or trained:DIR, or"
-            " pass it as a torch module from Python."
+            f"{verb} needs gradients, which {model.name} does not provide, because it is an ONNX file or a"
+            " plain function. Use a torch network: lite0, timm:NAME, timm:NAME@WEIGHTS or trained:DIR, or"
+            " pass a torch module from Python."
         )
     return model.module
 
 
 def module_device(module: Any) -> Any:
-    """Return the device on which a module has its weights; the CPU where it has none."""
+    """Return the device of the weights of a module; the CPU if it has none."""
     import torch
 
     return next((weights.device for weights in module.parameters()), torch.device("cpu"))
@@ -274,21 +272,19 @@ def module_device(module: Any) -> Any:
 
 def logits_of(module: Any, images: torch.Tensor) -> torch.Tensor:
     """Return the logits of images N x H x W x 3 in 0..255."""
-    given = module(images)
-    logits: torch.Tensor = given[0] if isinstance(given, tuple | list) else given
+    outputs = module(images)
+    logits: torch.Tensor = outputs[0] if isinstance(outputs, tuple | list) else outputs
     return logits
 
 
 @contextlib.contextmanager
 def without_weight_gradients(module: Any) -> Iterator[None]:
-    """Take no gradients of the weights inside: only those of images and maps are wanted, and they
-    cost half as much alone.
-    """
-    asked = [weights for weights in module.parameters() if weights.requires_grad]
-    for weights in asked:
+    """Disable gradients of the weights, which halves the cost of gradients of images."""
+    trainable = [weights for weights in module.parameters() if weights.requires_grad]
+    for weights in trainable:
         weights.requires_grad_(False)
     try:
         yield
     finally:
-        for weights in asked:
+        for weights in trainable:
             weights.requires_grad_(True)

@@ -1,6 +1,4 @@
-"""Classifiers of the toy world (four shapes, 16 px), trained on its real images; their weights
-come with the package.
-"""
+"""Classifiers of the toy world (four shapes, 16 px), trained on its images; the weights are embedded."""
 
 from __future__ import annotations
 
@@ -15,12 +13,12 @@ from sorites.models.torch_module import torch_model, with_features
 
 @add_model
 def toy(argument: str | None = None) -> Model:
-    """Classify shapes of the toy world: toy:all saw them plain, in snow and at night, toy:plain saw
+    """Classify shapes of the toy world: toy:all was trained on plain, snow and night images, toy:plain on
     plain ones only.
     """
     kind = argument or "all"
     if kind not in KINDS:
-        raise SoritesError(f"model toy: wanted toy:{' or toy:'.join(KINDS)}, got toy:{kind}")
+        raise SoritesError(f"model toy: expected toy:{' or toy:'.join(KINDS)}, got toy:{kind}")
     try:
         network = judge(kind)
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Models that ``sorites train run`` made, by their folder: ``trained:DIR``."""
+"""Models trained with ``sorites train run``: ``trained:DIR``, and the networks that training starts from."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from sorites.core import ImageU8, Model, add_model
 from sorites.core.errors import Damaged, SoritesError, UnknownName
 from sorites.core.labels import imagenet
+from sorites.core.messages import command
 from sorites.core.rng import digest
 from sorites.core.specs import split_spec
 from sorites.core.torch_tools import beside_torchvision, one_thread
@@ -31,32 +32,33 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-# A small convolutional network for images of about 32 px that learns quickly on a CPU: 318 k parameters
-# for ten classes.
+# A small convolutional network for images of about 32 px that trains quickly on a CPU (318 k parameters for
+# ten classes).
 
-
+# The side of a patch in px.
 PATCH = 4
+# The number of values of a patch, which is also the number of whitening filters.
 PATCHES = PATCH * PATCH * 3
-# The constant added to each variance before patches are divided by its root.
+# Added to each variance before patches are divided by its square root.
 SHRINK = 1e-2
 FEATURES = 128
-# Training images that the whitening is computed from.
+# The number of training images from which the whitening is computed.
 IMAGES = 2000
 
 
 def small_input(size: int | None = None) -> Input:
-    """Return the input of the network: the whole image at 32 px, or at another size."""
+    """Return the input of the network: the whole image at 32 px, or at ``size``."""
     return Input(size=(size or 32,) * 2, crop_pct=1.0)
 
 
 def small(classes: int) -> nn.Module:
-    """Return the network with random weights and no whitening yet; it gives logits and features."""
+    """Return the network with random weights and empty whitening; it gives logits and features."""
     import torch
     from torch import nn
     from torch.nn import functional
 
     class Block(nn.Module):
-        """A convolution, normalised over the batch, and ReLU."""
+        """Convolution, batch normalisation and ReLU."""
 
         def __init__(self, before: int, after: int, side: int = 3) -> None:
             super().__init__()
@@ -90,13 +92,11 @@ def small(classes: int) -> nn.Module:
     return Small()
 
 
-def whitening(images: Sequence[ImageU8], wanted: Input) -> NDArray[np.float32]:
-    """Return the filters (48 x 3 x 4 x 4) that whiten the patches of some images at the network's
-    input size.
-    """
-    scaled = (np.stack(images).astype(np.float32) / 255 - np.asarray(wanted.mean, np.float32)) / np.asarray(
-        wanted.std, np.float32
-    )
+def whitening(images: Sequence[ImageU8], network_input: Input) -> NDArray[np.float32]:
+    """Return the filters (48 x 3 x 4 x 4) that whiten the patches of images (PCA whitening)."""
+    scaled = (
+        np.stack(images).astype(np.float32) / 255 - np.asarray(network_input.mean, np.float32)
+    ) / np.asarray(network_input.std, np.float32)
     windows = np.lib.stride_tricks.sliding_window_view(scaled, (PATCH, PATCH), axis=(1, 2))[:, ::2, ::2]
     patches = windows.reshape(-1, PATCHES).astype(np.float64)
     patches -= patches.mean(axis=0)
@@ -105,12 +105,10 @@ def whitening(images: Sequence[ImageU8], wanted: Input) -> NDArray[np.float32]:
     return filters.reshape(PATCHES, 3, PATCH, PATCH).astype(np.float32)
 
 
-# The folder of a trained model: ``model.safetensors`` with the weights, and ``model.json`` with what they
-# were made from.
-
+# The folder of a trained model: ``model.safetensors`` (weights) and ``model.json`` (how they were made).
 
 RECORD, WEIGHTS, UNFINISHED = "model.json", "model.safetensors", "train.json"
-MAKE = 'Type: sorites train run RECIPE --out DIR, then name the model "trained:DIR"'
+MAKE = f'Train one with {command("train run", "RECIPE", out="DIR")}, then use the model "trained:DIR"'
 
 
 class Record(BaseModel):
@@ -120,36 +118,34 @@ class Record(BaseModel):
 
     format: int = 1
     network: str
-    """The layers, without weights: small, lite0, timm:resnet50."""
+    """The architecture: small, lite0, timm:resnet50."""
     classes: tuple[str, ...]
-    """The ids of the classes in the order of the logits."""
+    """Class ids in the order of the logits."""
     input: Input
     recipe: dict[str, Any]
     recipe_hash: str
     data_hash: str
     """A hash of the ids, labels and contents of the training and validation images."""
     images: dict[str, int] = {}
-    """The number of images of each of the two parts."""
+    """The number of training and validation images."""
     parent: dict[str, Any]
-    """The model that training began from: its spec, and a hash of its weights, null where they were
-    random.
-    """
+    """The model that training started from: its spec, and a hash of its weights (null if random)."""
     steps: int
-    """Updates of the weights up to these weights."""
+    """The number of weight updates."""
     validation: dict[str, Any] | None = None
-    """The accuracy on the validation part, with n and a 95 % interval."""
+    """The validation accuracy with n and a 95 % interval."""
     versions: dict[str, str] = {}
-    """The libraries that trained it."""
+    """The library versions used for training."""
 
     def version(self, weights: str) -> str:
-        """Return what a run knows the model by: its weights, and what they were made from."""
+        """Return the version of the model: a hash of its weights, recipe, data and parent."""
         return digest(
             weights, self.recipe_hash, self.data_hash, json.dumps(self.parent, sort_keys=True)
         ).hex()
 
 
 def write(folder: Path, record: Record, weights: Mapping[str, Any]) -> None:
-    """Write both files; the record comes last, so that a folder that has one is whole."""
+    """Write both files; the record is written last, so a folder with a record is complete."""
     from safetensors.torch import save
 
     write_bytes(
@@ -159,65 +155,62 @@ def write(folder: Path, record: Record, weights: Mapping[str, Any]) -> None:
 
 
 def read(folder: str | Path) -> tuple[Record, Arrays]:
-    """Return the record and the weights of a trained model; an unfinished training says how to go on."""
+    """Return the record and the weights of a trained model."""
     return read_record(folder), tensors(path_of(folder) / WEIGHTS)[0]
 
 
 def read_record(folder: str | Path) -> Record:
-    """Return the record of a trained model."""
-    place = path_of(folder)
-    if not is_file(place / RECORD):
-        raise SoritesError(_why_not(place))
+    """Return the record of a trained model; if training is unfinished, the error says how to resume it."""
+    path = path_of(folder)
+    if not is_file(path / RECORD):
+        raise SoritesError(_missing_record(path))
     try:
-        return Record.model_validate(json_file(place / RECORD, "the record of a trained model"))
+        return Record.model_validate(json_file(path / RECORD, "the record of a trained model"))
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
-        raise Damaged(place / RECORD, f"{where}: {first['msg']}", MAKE) from error
+        raise Damaged(path / RECORD, f"{where}: {first['msg']}", MAKE) from error
 
 
-def _why_not(place: Path) -> str:
-    if not is_dir(place):
-        return f"there is no folder {place} with a trained model. {MAKE}"
-    if not is_file(place / UNFINISHED):
-        return f"{place} holds no trained model (no {RECORD}). {MAKE}"
+def _missing_record(path: Path) -> str:
+    if not is_dir(path):
+        return f"no folder {path} with a trained model. {MAKE}"
+    if not is_file(path / UNFINISHED):
+        return f"{path} contains no trained model (no {RECORD}). {MAKE}"
     return (
-        f"the training in {place} is not finished. To go on, type the command that began it again:"
-        f" {_command(place)}"
+        f"the training in {path} is not finished. To resume it, run the original command again:"
+        f" {_original_command(path)}"
     )
 
 
-def _command(place: Path) -> str:
-    held = json_file(place / UNFINISHED)
-    said = held.get("command") if isinstance(held, dict) else None
-    return str(said) if said else f"sorites train run RECIPE --out {place}"
+def _original_command(path: Path) -> str:
+    state = json_file(path / UNFINISHED)
+    recorded = state.get("command") if isinstance(state, dict) else None
+    return str(recorded) if recorded else command("train run", "RECIPE", out=path)
 
 
-# Torch networks to be trained, by spec: where they start from, the input they want, and which of their
-# layers is the head.
-
+# Networks to train: their initial weights, input and head.
 
 NAMES = ("small", "lite0", "lite1", "lite2", "timm:NAME", "timm:NAME@PATH", "trained:DIR")
 RANDOM = timms.RANDOM
 
-# Gives at most so many training images at an input's size, for layers that are computed from
-# images.
+# Returns up to a number of training images at an input's size, for layers that are computed from images.
 Images = Callable[[Input, int], Sequence[ImageU8]]
 
 
 @dataclass
 class Network:
-    """A network with a place for every class."""
+    """A network to train."""
 
     layers: str
-    """The spec of its layers without weights: ``small``, ``lite0``, ``timm:resnet50``."""
+    """The architecture without weights: ``small``, ``lite0``, ``timm:resnet50``."""
     module: nn.Module
-    """Maps normalised N x 3 x H x W to (logits, features), or to logits where features cannot be had."""
+    """Maps normalised N x 3 x H x W to (logits, features), or to logits if features are not available."""
     wants: Input
     head: tuple[str, ...]
-    """Names of its last layers."""
+    """The names of its last layers."""
     parent: dict[str, Any] = field(default_factory=dict)
-    """The origin: the spec that it starts from, and a hash of the weights, None where they are random."""
+    """The spec that it starts from, and a hash of the weights (None if random)."""
 
 
 def start(
@@ -229,11 +222,18 @@ def start(
     *,
     keep_head: bool = False,
 ) -> Network:
-    """Return the network that training of these classes begins with; what is random in it follows
-    from the seed.
+    """Return the network that training starts from.
 
-    With ``keep_head`` a network that knows all the classes, among others, keeps the rows of its
-    head that stand for them.
+    Args:
+        spec: One of ``NAMES``.
+        classes: The class ids to learn.
+        size: The input size in px, if it differs from the default of the network.
+        seed: The seed of random weights.
+        images: Returns training images, needed by ``small``.
+        keep_head: Keep the rows of the head for the classes, all of which the network must know.
+
+    Raises:
+        SoritesError: The spec, size or classes do not fit.
     """
     import torch
 
@@ -242,72 +242,77 @@ def start(
         name, argument = split_spec(spec)
         plain, _, weights = (argument or name).partition("@")
         if name == "trained":
-            made, known = _trained(argument)
+            network, known_classes = _trained(argument)
         elif weights == RANDOM or spec == "small":
-            made, known = blank(f"timm:{plain}" if argument else plain, len(classes)), tuple(classes)
-            made.parent = {"spec": spec, "weights": None}
+            network, known_classes = (
+                blank(f"timm:{plain}" if argument else plain, len(classes)),
+                tuple(classes),
+            )
+            network.parent = {"spec": spec, "weights": None}
         else:
-            made, known = _published(spec, name, plain, weights)
-        if known != tuple(classes):
-            rows = _known_rows(spec, known, classes) if keep_head else None
-            _replace_head(made, len(classes), rows)
+            network, known_classes = _published(spec, name, plain, weights)
+        if known_classes != tuple(classes):
+            rows = _known_rows(spec, known_classes, classes) if keep_head else None
+            _replace_head(network, len(classes), rows)
     if size is not None:
-        made.wants = made.wants.model_copy(update={"size": (size, size)})
-        _try(made, spec)
-    if made.layers == "small" and made.parent["weights"] is None:
-        _whiten(made, images)
-    return made
+        network.wants = network.wants.model_copy(update={"size": (size, size)})
+        _try(network, spec)
+    if network.layers == "small" and network.parent["weights"] is None:
+        _whiten(network, images)
+    return network
 
 
 def blank(layers: str, classes: int, wants: Input | None = None) -> Network:
-    """Return a network of some layers with random weights, to be filled with weights that were trained."""
+    """Return an architecture with random weights."""
     name, argument = split_spec(layers)
     if name == "small" and argument is None:
-        made = Network(layers, small(classes), small_input(), ("linear",))
+        network = Network(layers, small(classes), small_input(), ("linear",))
     elif name in ("lite0", "lite1", "lite2") and argument is None:
-        made = _lite(int(name[-1]), lite.blank(int(name[-1])))
-        _replace_head(made, classes)
+        network = _lite(int(name[-1]), lite.blank(int(name[-1])))
+        _replace_head(network, classes)
     elif name == "timm" and argument is not None:
         library = beside_torchvision("timm", f"the network {layers}", "timm")
         timms.check_name(library, argument)
-        made = _timm(library, argument, library.create_model(argument, pretrained=False, num_classes=classes))
+        network = _timm(
+            library, argument, library.create_model(argument, pretrained=False, num_classes=classes)
+        )
     else:
         raise UnknownName(
             "network to train",
             layers,
             NAMES,
-            f"Wanted one of {', '.join(NAMES)}; NAME@random has random weights.",
+            f"Expected one of {', '.join(NAMES)}; NAME@random has random weights.",
         )
-    made.wants = wants or made.wants
-    return made
+    network.wants = wants or network.wants
+    return network
 
 
 def _published(spec: str, name: str, plain: str, weights: str) -> tuple[Network, tuple[str, ...]]:
     if name in ("lite0", "lite1", "lite2") and spec == name:
-        made = _lite(int(name[-1]), lite.load(int(name[-1])))
+        network = _lite(int(name[-1]), lite.load(int(name[-1])))
     elif name == "timm":
         library = beside_torchvision("timm", f"the network {spec}", "timm")
-        made = _timm(library, plain, timms.load(library, plain, weights))
+        network = _timm(library, plain, timms.load(library, plain, weights))
     else:
         return blank(spec, 0), ()
-    made.parent = {"spec": spec, "weights": weights_hash(made.module, b"")}
-    return made, imagenet().ids if _outputs(made) == len(imagenet()) else ()
+    network.parent = {"spec": spec, "weights": weights_hash(network.module, b"")}
+    return network, imagenet().ids if _outputs(network) == len(imagenet()) else ()
 
 
 def _trained(folder: str | None) -> tuple[Network, tuple[str, ...]]:
     import torch
 
     if folder is None:
-        raise SoritesError("model trained: wanted the folder of a trained model. Type: trained:DIR")
+        raise SoritesError("model trained: expected the folder of a trained model: trained:DIR")
     record, arrays = read(folder)
-    made = blank(record.network, len(record.classes), record.input)
-    fill(made.module, {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}, folder)
-    made.parent = {"spec": f"trained:{folder}", "weights": weights_hash(made.module, b"")}
-    return made, record.classes
+    network = blank(record.network, len(record.classes), record.input)
+    fill(network.module, {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}, folder)
+    network.parent = {"spec": f"trained:{folder}", "weights": weights_hash(network.module, b"")}
+    return network, record.classes
 
 
 def fill(module: nn.Module, weights: dict[str, Any], where: object) -> None:
-    """Load weights by name, all of them and no others."""
+    """Load weights by name; missing or additional names are an error."""
     try:
         module.load_state_dict(weights)
     except RuntimeError as error:
@@ -322,94 +327,93 @@ def _lite(which: int, network: Any) -> Network:
 def _timm(library: Any, name: str, network: Any) -> Network:
     wants = timms.input_of(library, name, network.eval())
     module = timms.one_pass(network, wants)
-    made = Network(f"timm:{name}", network if module is None else module, wants, ())
-    made.head = _classifiers(made.module, network)
-    return made
+    trainable = Network(f"timm:{name}", network if module is None else module, wants, ())
+    trainable.head = _classifiers(trainable.module, network)
+    return trainable
 
 
 def _classifiers(module: nn.Module, network: Any) -> tuple[str, ...]:
-    found = network.get_classifier()
-    last = found if isinstance(found, tuple | list) else (found,)
-    return tuple(name for name, layer in module.named_modules() if any(layer is one for one in last))
+    classifier = network.get_classifier()
+    last = classifier if isinstance(classifier, tuple | list) else (classifier,)
+    return tuple(name for name, layer in module.named_modules() if any(layer is head for head in last))
 
 
-def _known_rows(spec: str, known: Sequence[str], classes: Sequence[str]) -> list[int]:
-    place = {name: i for i, name in enumerate(known)}
-    ood = [name for name in classes if name not in place]
-    if ood:
+def _known_rows(spec: str, known_classes: Sequence[str], classes: Sequence[str]) -> list[int]:
+    index_of = {name: i for i, name in enumerate(known_classes)}
+    unknown = [name for name in classes if name not in index_of]
+    if unknown:
         raise SoritesError(
-            f"keep_head: {spec} knows {len(known)} classes, and {len(ood)} of the {len(classes)} to be"
-            f" learnt are not among them, first {ood[0]}. Leave keep_head out to begin with a random"
-            " head."
+            f"keep_head: {spec} has {len(known_classes)} classes, and {len(unknown)} of the {len(classes)} to"
+            f" learn are not among them, first {unknown[0]}. Remove keep_head to start with a random head."
         )
-    return [place[name] for name in classes]
+    return [index_of[name] for name in classes]
 
 
-def _replace_head(made: Network, classes: int, rows: Sequence[int] | None = None) -> None:
-    """Put a last layer for so many classes in the place of the one that is there: random, or with
-    these rows of the former.
-    """
-    before = [made.module.get_submodule(name).state_dict() for name in made.head] if rows is not None else []
-    _new_head(made, classes)
-    for name, weights in zip(made.head, before, strict=rows is not None):
+def _replace_head(network: Network, classes: int, rows: Sequence[int] | None = None) -> None:
+    """Replace the last layer by one for ``classes`` classes: random, or with these rows of the old layer."""
+    old_weights = (
+        [network.module.get_submodule(name).state_dict() for name in network.head] if rows is not None else []
+    )
+    _new_head(network, classes)
+    for name, weights in zip(network.head, old_weights, strict=rows is not None):
         fill(
-            made.module.get_submodule(name),
+            network.module.get_submodule(name),
             {key: value[rows] for key, value in weights.items()},
-            f"the head of {made.layers}",
+            f"the head of {network.layers}",
         )
 
 
-def _new_head(made: Network, classes: int) -> None:
-    """Put a random last layer for so many classes in the place of the one that is there."""
+def _new_head(network: Network, classes: int) -> None:
     from torch import nn
 
-    if made.layers.startswith("timm:"):
-        inner: Any = getattr(made.module, "network", made.module)
+    if network.layers.startswith("timm:"):
+        inner: Any = getattr(network.module, "network", network.module)
         inner.reset_classifier(classes)
-        made.head = _classifiers(made.module, inner)
+        network.head = _classifiers(network.module, inner)
         return
-    for name in made.head:
-        around, _, last = name.rpartition(".")
-        before: Any = made.module.get_submodule(name)
-        setattr(made.module.get_submodule(around), last, nn.Linear(before.in_features, classes))
+    for name in network.head:
+        parent, _, last = name.rpartition(".")
+        old_layer: Any = network.module.get_submodule(name)
+        setattr(network.module.get_submodule(parent), last, nn.Linear(old_layer.in_features, classes))
 
 
-def _outputs(made: Network) -> int:
-    return int(getattr(made.module.get_submodule(made.head[0]), "out_features", 0)) if made.head else 0
+def _outputs(network: Network) -> int:
+    return (
+        int(getattr(network.module.get_submodule(network.head[0]), "out_features", 0)) if network.head else 0
+    )
 
 
-def _try(made: Network, spec: str) -> None:
-    """Refuse a size that the layers cannot take."""
+def _try(network: Network, spec: str) -> None:
+    """Raise an error if the network does not support its input size."""
     import torch
 
     try:
         with torch.inference_mode(), one_thread():
-            made.module.eval()(torch.zeros(2, 3, *made.wants.size))
+            network.module.eval()(torch.zeros(2, 3, *network.wants.size))
     except (RuntimeError, AssertionError) as error:
         reason = str(error).strip().splitlines()[0][:200]
         raise SoritesError(
-            f"{spec} cannot take images of {made.wants.size[0]} px ({reason}). Leave out data.size."
+            f"{spec} does not support images of {network.wants.size[0]} px ({reason}). Remove data.size."
         ) from error
 
 
-def _whiten(made: Network, images: Images | None) -> None:
+def _whiten(network: Network, images: Images | None) -> None:
     import torch
 
     if images is None:
-        raise SoritesError("the network small is started from training images, and none were given")
-    filters = whitening(images(made.wants, IMAGES), made.wants)
-    made.module.get_buffer("whitening").copy_(torch.from_numpy(filters))
+        raise SoritesError("the network small needs training images to start from, but got none")
+    filters = whitening(images(network.wants, IMAGES), network.wants)
+    network.module.get_buffer("whitening").copy_(torch.from_numpy(filters))
 
 
 @add_model
 def trained(argument: str | None) -> Model:
-    """Run a model that was trained here (trained:DIR), with the classes of its training.
+    """Run a model trained with Sorites (trained:DIR), with the classes of its training.
 
-    Its version holds the weights, the recipe, the hash of the training images and the model it
-    was started from.
+    Its version covers the weights, the recipe, the training images and the model it started from.
     """
     if argument is None:
-        raise SoritesError(f"model trained: wanted the folder of a trained model. {MAKE}")
+        raise SoritesError(f"model trained: expected the folder of a trained model. {MAKE}")
     record, arrays = read(argument)
     try:
         import torch
@@ -422,5 +426,5 @@ def trained(argument: str | None) -> Model:
         network.module, {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}, argument
     )
     head = linear_head(network.module.get_submodule(network.head[0])) if len(network.head) == 1 else None
-    made = torch_model(f"trained:{argument}", network.module, record.input, record.classes, head)
-    return replace(made, version=record.version(made.version), cache_version=None)
+    model = torch_model(f"trained:{argument}", network.module, record.input, record.classes, head)
+    return replace(model, version=record.version(model.version), cache_version=None)

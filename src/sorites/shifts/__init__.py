@@ -1,6 +1,4 @@
-"""The shifts, by family: each module registers one or more ways to move an image, and says what
-severity means there.
-"""
+"""Shifts, one module per family; each shift defines the meaning of its severity."""
 
 from sorites.core.registry import import_all
 

@@ -1,4 +1,4 @@
-"""The four OpticsBench shifts: a lens that is out of shape, by published levels and anything between.
+"""The four OpticsBench shifts: lens aberrations at the published levels and any severity in between.
 
 Each shift is a pair of Zernike modes; a sample draws one of the two and keeps it at every severity.
 """
@@ -25,24 +25,21 @@ from sorites.optics.convolve import sweep as convolve
 from sorites.optics.psf import LINES_UM, RESIDUAL, Imager
 from sorites.shifts.base import check
 
-# The levels of the OpticsBench aberrations: their coefficients, the kernels they make, and kernels read
-# from a file.
-
-
+# Coefficients and kernels of the OpticsBench aberrations.
 Array = NDArray[np.float64]
 Colours = Literal["rgb", "rg"]
-# This number changes whenever a tap of the default kernels does.
+# Increase it whenever the default kernels change.
 VERSION = 1
 
 LEVELS = (1, 2, 3, 4, 5)
 # The shape of a kernel stack: mode, level, colour, y, x.
 SHAPE = (8, 5, 3, 25, 25)
 
-# The factor by which kernels are scaled down for images of 32 px. Their exact share of 224 px is
-# 7; with 4 a small model falls over the levels about as large models do in the paper.
+# The factor by which kernels are scaled down for images of 32 px. The exact ratio to 224 px is 7; with 4,
+# small models lose accuracy over the levels about as fast as large models do in the paper.
 SMALL = 4
 
-# The published peak coefficient in waves at each level, by Fringe number, in the order of a stack.
+# The published peak coefficients in waves at each level, by Fringe index, in the order of a stack.
 WAVES: dict[int, tuple[float, ...]] = {
     4: (0.7, 0.9, 1.3, 1.6, 2.1),
     5: (1.1, 1.5, 2.1, 3.0, 3.7),
@@ -65,13 +62,11 @@ NAMES = {
     11: "vertical trefoil",
 }
 PAIRS = {"defocus_spherical": (4, 9), "astigmatism": (5, 6), "coma": (7, 8), "trefoil": (10, 11)}
-# Below this fraction of a level the lens's diffraction fades out too, so that the dial starts at
-# the untouched image.
+# Below this severity diffraction fades out as well, so that severity 0 is the unchanged image.
 FADE = 0.25
 
 RGB = Imager()
-# The magenta and green variant: red and blue share one kernel. Its wavefront is a fit to the
-# published one.
+# The magenta and green variant: red and blue share one kernel. Its wavefront is fitted to the published one.
 RG = Imager(
     wavelengths_um=(LINES_UM[2], LINES_UM[1], LINES_UM[2]),
     residual=({**RESIDUAL[2], 4: 0.3}, {**RESIDUAL[1], 4: -0.2}, {**RESIDUAL[2], 4: 0.3}),
@@ -79,9 +74,7 @@ RG = Imager(
 
 
 class Kernels(Protocol):
-    """A set of kernels: the taps (colour, y, x) of a mode at any severity from 0 to 5, and a
-    version that changes with them.
-    """
+    """A set of kernels: the taps (colour, y, x) of a mode at any severity from 0 to 5, and a version."""
 
     @property
     def version(self) -> str: ...
@@ -90,9 +83,9 @@ class Kernels(Protocol):
 
 @dataclass(frozen=True)
 class Modelled:
-    """Kernels from the optical model, with the coefficients on straight lines between levels.
+    """Kernels from the optical model, with coefficients interpolated linearly between levels.
 
-    Below level 1 the whole wavefront shrinks with the severity, the residual included.
+    Below level 1 the whole wavefront, including the residual, is scaled by the severity.
     """
 
     imager: Imager = RGB
@@ -110,9 +103,9 @@ class Modelled:
 
 @dataclass(frozen=True, eq=False)
 class Stack:
-    """Kernels of the five levels as data.
+    """Precomputed kernels of the five levels.
 
-    Between levels, neighbours are mixed or ``between`` is asked; level 0 is a point.
+    Between levels, kernels come from ``between``, or are interpolated linearly; level 0 is the identity.
     """
 
     array: NDArray[np.float32]
@@ -133,7 +126,7 @@ class Stack:
 
 
 def point(shape: tuple[int, ...]) -> Array:
-    """Return the kernel that leaves an image as it is: one in the middle, zero elsewhere."""
+    """Return the identity kernel: one in the centre, zero elsewhere."""
     kernel = np.zeros(shape)
     kernel[..., shape[-2] // 2, shape[-1] // 2] = 1
     return kernel
@@ -144,27 +137,27 @@ def _mix(first: Array, second: Array, share: float) -> Array:
 
 
 def make(kernels: Kernels) -> NDArray[np.float32]:
-    """Return the stack of the eight modes at the five levels."""
+    """Compute the stack of the eight modes at the five levels."""
     return np.array([[kernels.taps(mode, level) for level in LEVELS] for mode in WAVES], np.float32)
 
 
 @functools.cache
 def default() -> Stack:
-    """Return the default kernels: shipped data at the levels, the same on every machine, and the
-    optical model between them.
+    """Return the default kernels: embedded data at the levels, identical on every machine, and the optical
+    model in between.
     """
-    return _shipped(f"optics_bench_{VERSION}.npy", RGB)
+    return _embedded(f"optics_bench_{VERSION}.npy", RGB)
 
 
 @functools.cache
 def small() -> Stack:
-    """Return the default kernels scaled down ``SMALL`` times, from shipped data too because making
-    them takes half a minute.
+    """Return the default kernels scaled down by ``SMALL``, also embedded, because they take half a minute to
+    compute.
     """
-    return _shipped(f"optics_bench_{VERSION}_scaled_{SMALL}.npy", shrunk(RGB, SMALL))
+    return _embedded(f"optics_bench_{VERSION}_scaled_{SMALL}.npy", shrunk(RGB, SMALL))
 
 
-def _shipped(name: str, imager: Imager) -> Stack:
+def _embedded(name: str, imager: Imager) -> Stack:
     with files("sorites.shifts").joinpath(name).open("rb") as file:
         return Stack(checked(np.load(file), "the default kernels", imager.size), Modelled(imager))
 
@@ -172,16 +165,14 @@ def _shipped(name: str, imager: Imager) -> Stack:
 def choose(
     name: str, *, kernels: str | None = None, colours: str = "rgb", centre: bool = True, scaled: float = 1.0
 ) -> Kernels:
-    """Return the kernels that the options of an aberration name; ``configure`` in ``aberration``
-    says what they mean.
-    """
+    """Return the kernels for the options of an aberration, which ``configure`` documents."""
     if colours not in get_args(Colours):
-        raise SoritesError(f"{name}: wanted colours rgb or rg, got {colours!r}")
+        raise SoritesError(f"{name}: expected colours rgb or rg, got {colours!r}")
     if isinstance(scaled, bool) or not isinstance(scaled, int | float) or not 1 <= scaled <= SHAPE[-1]:
-        raise SoritesError(f"{name}: wanted kernels scaled down 1 to {SHAPE[-1]} times, got {scaled!r}")
+        raise SoritesError(f"{name}: expected scaled from 1 to {SHAPE[-1]}, got {scaled!r}")
     if kernels is not None and (colours != "rgb" or not centre or scaled != 1):
         raise SoritesError(
-            f"{name}: kernels from a file are taken as they are; leave out colours, centre and scaled"
+            f"{name}: kernels from a file are used unchanged; remove the options colours, centre and scaled"
         )
     if kernels is not None:
         return load(kernels)
@@ -191,9 +182,10 @@ def choose(
 
 
 def shrunk(imager: Imager, times: float) -> Imager:
-    """Return the camera with pixels so many times larger, as if its image were shrunk; the frame
-    is twice as wide as it has to be, as far as the published 25 px go, because light beyond the
-    frame counts for more where the frame is small.
+    """Return the camera with ``times`` larger pixels, as if its image were downscaled.
+
+    The frame is twice as wide as needed, up to the published 25 px, because light outside the frame matters
+    more for small frames.
     """
     if times == 1:
         return imager
@@ -202,12 +194,10 @@ def shrunk(imager: Imager, times: float) -> Imager:
 
 
 def load(path: str | Path) -> Stack:
-    """Read a kernel stack from a file: a tensor saved by torch (as OpticsBench publishes it) or a
-    NumPy ``.npy``.
-    """
+    """Read a kernel stack from a file: a torch tensor (as published by OpticsBench) or a NumPy ``.npy``."""
     path = Path(path)
     if not is_file(path):
-        raise SoritesError(f"kernels: there is no file {path}; wanted a torch or .npy file of shape {SHAPE}")
+        raise SoritesError(f"kernels: no file {path}; expected a torch or .npy file of shape {SHAPE}")
     try:
         stack = np.load(path, allow_pickle=False) if path.suffix == ".npy" else _torch(path)
     except MissingExtra:
@@ -229,57 +219,52 @@ def _torch(path: Path) -> object:
 
 
 def checked(stack: object, name: str, side: int = SHAPE[-1]) -> NDArray[np.float32]:
-    """Return ``stack`` if it is a stack of non-negative kernels that each sum to one; raise an
-    error otherwise.
-    """
-    wanted = (*SHAPE[:3], side, side)
-    if not isinstance(stack, np.ndarray) or stack.shape != wanted or stack.dtype.kind != "f":
-        came = (
+    """Return ``stack`` if it contains non-negative kernels that each sum to one; raise an error otherwise."""
+    expected = (*SHAPE[:3], side, side)
+    if not isinstance(stack, np.ndarray) or stack.shape != expected or stack.dtype.kind != "f":
+        actual = (
             f"shape {stack.shape} of {stack.dtype}" if isinstance(stack, np.ndarray) else type(stack).__name__
         )
         raise SoritesError(
-            f"kernels: wanted real numbers of shape {wanted} (mode, level, colour, y, x) in {name}, got"
-            f" {came}"
+            f"kernels: expected real numbers of shape {expected} (mode, level, colour, y, x) in {name}, got"
+            f" {actual}"
         )
     if not np.isfinite(stack).all() or stack.min() < 0:
+        raise SoritesError(f"kernels: {name} has taps that are negative or not finite")
+    deviation = np.abs(stack.sum((-2, -1), dtype=np.float64) - 1).max()
+    if deviation > 1e-3:
         raise SoritesError(
-            f"kernels: {name} has taps that are negative or not finite; wanted light, which is neither"
-        )
-    off = np.abs(stack.sum((-2, -1), dtype=np.float64) - 1).max()
-    if off > 1e-3:
-        raise SoritesError(
-            f"kernels: in {name} the taps of a kernel sum to {off:.3g} away from 1; wanted 1 within 0.001"
+            f"kernels: the taps of each kernel in {name} must sum to 1 within 0.001, but deviate by"
+            f" {deviation:.3g}"
         )
     return np.ascontiguousarray(stack, np.float32)
 
 
-# An image and the Zernike mode that was drawn for it.
+# An image, and the Zernike mode drawn for it.
 Aberrated = tuple[ImageF32, Mapping[str, Any]]
 
 
-def drawn(pair: tuple[int, int], rng: np.random.Generator) -> int:
-    """Draw the mode of the pair that this sample gets."""
+def draw_mode(pair: tuple[int, int], rng: np.random.Generator) -> int:
+    """Draw one of the two modes for a sample."""
     return pair[int(rng.integers(2))]
 
 
 def aberration(name: str, kernels: Kernels, padding: Padding) -> Shift:
-    """Return the shift ``name`` with these kernels; the version of the kernels is its version."""
+    """Return the shift ``name`` with these kernels, whose version becomes that of the shift."""
     pair = PAIRS[name]
 
     @functools.lru_cache(maxsize=64)
     def kernel(mode: int, severity: float) -> Kernel:
         return Kernel(kernels.taps(mode, severity))
 
-    def together(
-        image: ImageF32, severities: Sequence[float], rng: np.random.Generator
-    ) -> Iterator[Aberrated]:
+    def sweep(image: ImageF32, severities: Sequence[float], rng: np.random.Generator) -> Iterator[Aberrated]:
         check(name, severities, LEVELS[-1], "levels")
-        mode = drawn(pair, rng)
+        mode = draw_mode(pair, rng)
         for blurred in convolve(image, [kernel(mode, float(severity)) for severity in severities], padding):
             yield np.clip(blurred, 0, 1, out=np.empty(image.shape, np.float32)), {"zernike": mode}
 
     def apply(image: ImageF32, severity: float, rng: np.random.Generator) -> Aberrated:
-        return next(together(image, [severity], rng))
+        return next(sweep(image, [severity], rng))
 
     about = (
         f"Blur by a lens aberration: {NAMES[pair[0]]} or {NAMES[pair[1]]}; each sample draws one of the two"
@@ -288,7 +273,7 @@ def aberration(name: str, kernels: Kernels, padding: Padding) -> Shift:
     settings = tuple(map(float, LEVELS))
     shift = Shift(name, apply, "optics", "levels", settings, version=kernels.version, about=about)
     shift.configure = functools.partial(configure, name)
-    shift.sweeper(together)
+    shift.sweeper(sweep)
     return shift
 
 
@@ -301,17 +286,21 @@ def configure(
     centre: bool = True,
     scaled: float = 1.0,
 ) -> Shift:
-    """Return the shift with some of its options changed.
+    """Return the shift with other options.
 
-    ``kernels`` names a file with a published stack to use instead of ours. ``padding`` says what
-    lies beyond the border: ``zeros`` as published, or ``reflect``. ``colours`` is ``rgb``, or
-    ``rg`` for the magenta and green variant. ``centre`` puts the centre of mass of each kernel on
-    its middle; ``False`` leaves coma off centre, as the first release did. ``scaled`` shrinks the
-    kernels so many times, for images that are smaller than the published 224 px.
+    Args:
+        name: The name of the shift.
+        kernels: A file with a published stack to use instead of the default kernels.
+        padding: The border: ``zeros`` as published, or ``reflect``.
+        colours: ``rgb``, or ``rg`` for the magenta and green variant.
+        centre: Whether the centre of mass of each kernel is centred; False leaves coma off centre, as in
+            the first release.
+        scaled: The factor by which kernels are scaled down, for images smaller than the published 224 px.
     """
     if padding not in get_args(Padding) or colours not in get_args(Colours):
         raise SoritesError(
-            f"{name}: wanted padding zeros or reflect and colours rgb or rg, got {padding!r} and {colours!r}"
+            f"{name}: expected padding zeros or reflect and colours rgb or rg, got {padding!r} and"
+            f" {colours!r}"
         )
     return aberration(
         name, choose(name, kernels=kernels, colours=colours, centre=centre, scaled=scaled), padding

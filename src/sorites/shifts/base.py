@@ -1,5 +1,5 @@
-"""Helpers to write a shift as two functions: one prepares what an image needs once, the other
-makes each setting of the dial.
+"""Helpers to write a shift as two functions: one prepares what all severities share, the other applies a
+severity.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from sorites.core.errors import SoritesError
 
 D = TypeVar("D")
 
-# The largest severity of any dial: above it single precision overflows.
-HIGHEST = 1e18
+# The maximum severity of any shift: above it, single precision overflows.
+MAX_SEVERITY = 1e18
 
-# The stops of a dial that is counted in published levels; used by shifts with several parameters.
+# The levels of shifts whose severity is an interpolated published level.
 LEVELS = (1, 2, 3, 4, 5)
 
 
-def add_dial(
+def add_continuous_shift(
     prepare: Callable[[ImageF32, np.random.Generator], D],
     *,
     family: str,
@@ -31,58 +31,64 @@ def add_dial(
     limit: float = np.inf,
     version: int = 1,
 ) -> Callable[[Callable[[ImageF32, float, D], ImageF32]], Shift]:
-    """Register a shift: ``@add_dial(prepare, family=..., ...)`` goes above ``name(image, severity,
-    prepared)``.
+    """Register a shift with a continuous severity.
 
-    ``prepare(image, rng)`` makes all that does not depend on the severity (the random field, a
-    mean, a transform). A sweep makes it once, so a sweep is faster than single calls and equal to
-    them by construction. ``limit`` is the largest severity that means anything.
+    The decorated function ``name(image, severity, prepared)`` applies a severity. A sweep prepares only once,
+    so it is faster than single calls and, by construction, equal to them.
+
+    Args:
+        prepare: ``prepare(image, rng)`` computes everything that does not depend on the severity, such as
+            random fields or transforms.
+        family: The family of the shift.
+        unit: The unit of the severity.
+        levels: The default severities.
+        limit: The maximum severity.
+        version: The version of the shift; increase it when its images change.
     """
 
-    def register(turn: Callable[[ImageF32, float, D], ImageF32]) -> Shift:
-        name = turn.__name__
+    def register(apply_prepared: Callable[[ImageF32, float, D], ImageF32]) -> Shift:
+        name = apply_prepared.__name__
 
-        @functools.wraps(turn)
+        @functools.wraps(apply_prepared)
         def apply(image: ImageF32, severity: float, rng: np.random.Generator) -> ImageF32:
-            return next(together(image, [severity], rng))
+            return next(sweep(image, [severity], rng))
 
-        def together(
+        def sweep(
             image: ImageF32, severities: Sequence[float], rng: np.random.Generator
         ) -> Iterator[ImageF32]:
             check(name, severities, limit, unit)
             prepared = prepare(image, rng)
             for severity in severities:
-                yield turn(image, severity, prepared)
+                yield apply_prepared(image, severity, prepared)
 
         shift = add_shift(family=family, unit=unit, levels=levels, version=version)(apply)
-        shift.sweeper(together)
+        shift.sweeper(sweep)
         return shift
 
     return register
 
 
 def check(name: str, severities: Sequence[float], limit: float, unit: str) -> None:
-    """Raise an error at a severity that is below 0, above ``limit``, or not a number."""
+    """Raise an error if a severity is below 0, above ``limit``, or not a number."""
     for severity in severities:
-        if not 0 <= severity <= min(limit, HIGHEST) * (1 + 1e-9):
+        if not 0 <= severity <= min(limit, MAX_SEVERITY) * (1 + 1e-9):
             raise SoritesError(
-                f"{name}: wanted a severity from 0 to {min(limit, HIGHEST):g} ({unit}), got"
+                f"{name}: expected a severity from 0 to {min(limit, MAX_SEVERITY):g} ({unit}), got"
                 f" {float(severity)!r}"
             )
 
 
 def nothing(image: ImageF32, rng: np.random.Generator) -> None:
-    """Prepare nothing, for a shift that needs only the image."""
+    """Prepare nothing, for shifts that only need the image."""
 
 
 def between(settings: Sequence[Sequence[float]], severity: float) -> list[float]:
-    """Return the parameters at a severity counted in levels: row 0 is severity 0, with straight
-    lines between rows.
-    """
+    """Interpolate parameters linearly at a severity counted in levels; row 0 is severity 0."""
     low = min(int(severity), len(settings) - 2)
-    part = severity - low
+    fraction = severity - low
     return [
-        a if part == 0 else a + (b - a) * part for a, b in zip(settings[low], settings[low + 1], strict=True)
+        a if fraction == 0 else a + (b - a) * fraction
+        for a, b in zip(settings[low], settings[low + 1], strict=True)
     ]
 
 

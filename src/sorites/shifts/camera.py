@@ -1,7 +1,8 @@
-"""The published camera grid as a shift: 64 + 27 manual settings and five automatic shots, lamp on and off.
+"""The published camera grid of ImageNet-ES (64 + 27 manual settings, five automatic shots, light on and off),
+and continuous shifts of exposure, ISO and aperture.
 
 Baek et al., "Unexplored Faces of Robustness and Out-of-Distribution", CVPR 2024. ``docs/camera.md``
-says what was fitted.
+describes how the parameters were fitted.
 """
 
 from __future__ import annotations
@@ -23,46 +24,45 @@ from sorites.optics import convolve
 from sorites.optics.camera import BODIES, EOS_RP, Body, Exposure, Light, blur, blur_size
 from sorites.optics.develop import develop, jpeg, linear, program, to_display
 from sorites.optics.sensor import Draw, raw, through_mosaic
-from sorites.shifts.base import add_dial
+from sorites.shifts.base import add_continuous_shift
 
-# An image on a screen in a dark room, and a camera in front of it: the studio of ImageNet-ES as numbers.
+# The studio of ImageNet-ES: an image on a screen in a dark room, and a camera in front of it.
 
-
-# The fewest pixels per side that an image must have to be photographed.
-SMALLEST = 16
-# The weights of linear red, green and blue in luminance (ITU-R BT.709).
+# The minimum side of an image in px.
+MIN_SIDE_PX = 16
+# The luminance weights of linear red, green and blue (ITU-R BT.709).
 LUMINANCE = np.array([0.2126, 0.7152, 0.0722])
 
 
 @dataclass(frozen=True)
 class Studio:
-    """The room, and how the image stands in the frame.
+    """The parameters of the room and of the image in the frame.
 
-    Luminances are in cd/m2, per state of the lamp ("on", "off").
+    Luminances are in cd/m2, by state of the light ("on", "off").
     """
 
     white: Mapping[str, float]
-    """The luminance of the screen's white."""
+    """The luminance of white on the screen."""
     veil: Mapping[str, tuple[float, float, float]]
-    """The light on the screen that is not the image's: red, green, blue."""
+    """Ambient light reflected by the screen: red, green, blue."""
     gamma: float
     span_px: int
-    """The sensor pixels across the shorter side of the image."""
+    """Sensor pixels across the shorter side of the image."""
     confusion_um: float
-    """The circle of confusion of the focus error at f/5, on the sensor; it shrinks as the aperture closes."""
+    """The circle of confusion of the focus error at f/5, on the sensor; smaller at smaller apertures."""
     weight: float
-    """The image's share in the meter's reading of the frame."""
+    """The weight of the image in the metering of the frame."""
     surround: Mapping[str, float]
     """The luminance of the rest of the frame."""
     wander: float
-    """The spread of the meter from shot to shot, in stops (rms)."""
+    """The variation of metering between shots, in stops (rms)."""
     widest: float
-    """The lens's largest aperture at the focal length used."""
+    """The largest aperture of the lens at the focal length used."""
     quality: int
-    """The JPEG quality of the kept image."""
+    """The JPEG quality of the output."""
 
 
-# The studio of ImageNet-ES; ``docs/camera.md`` says how its numbers were fitted.
+# The studio of ImageNet-ES; ``docs/camera.md`` describes the fit.
 ES_STUDIO = Studio(
     white={"on": 375.0, "off": 330.0},
     veil={"on": (1.5, 1.25, 0.9), "off": (0.38, 0.35, 0.32)},
@@ -79,48 +79,45 @@ ES_STUDIO = Studio(
 
 @dataclass(frozen=True)
 class StudioScene:
-    """One image in front of the camera, with all that its shots share."""
+    """An image in front of the camera, with everything that its shots share."""
 
     studio: Studio
     body: Body
     mosaic: bool
     light: Light
-    """The light that the screen shows, white = 1."""
+    """The light of the screen, white = 1."""
     wander: tuple[float, ...]
-    """The error of the meter at each automatic shot, in stops."""
+    """The metering error of each automatic shot, in stops."""
     rng: np.random.Generator
 
     @functools.cached_property
     def draw(self) -> Draw:
-        """The sensor's random draw, shared by all shots."""
+        """The random draw of the sensor, shared by all shots."""
         height, width = self.light.shape[:2]
         return Draw.of((2 * height, 2 * width, 3) if self.mosaic else (height, width, 3), self.rng)
 
     @functools.cached_property
     def area(self) -> float:
-        """The sensor pixels behind one pixel of the image; at least one, however large the image."""
+        """The number of sensor pixels per pixel of the image, at least one."""
         return max(1.0, float(self.studio.span_px / min(self.light.shape[:2])) ** 2)
 
     def metered(self, lamp: str, shot: int) -> Exposure:
-        """Return the exposure that evaluative metering chooses, from the image and the dark rest
-        of the frame.
-        """
+        """Return the exposure chosen by evaluative metering of the image and the dark rest of the frame."""
         studio = self.studio
         image = self.light.reshape(-1, 3).mean(0, dtype=np.float64) * studio.white[lamp] + studio.veil[lamp]
         frame = studio.weight * float(image @ LUMINANCE) + (1 - studio.weight) * studio.surround[lamp]
         return program(frame * 2 ** self.wander[shot - 1], self.body, studio.widest)
 
     def exposure(self, params: Mapping[str, Any]) -> Exposure:
-        """Return the exposure of a setting: the one it names, or the metered one in the mode "auto"."""
+        """Return the exposure of a setting: given, or metered in the mode "auto"."""
         if params["mode"] == "auto":
             return self.metered(params["light"], params["shot"])
         return self.body.check(Exposure(params["iso"], params["shutter"], params["aperture"]))
 
     def blurred(self, apertures: Sequence[float]) -> dict[float, Light]:
-        """Return the light as the lens blurs it at each aperture.
+        """Return the light blurred by the lens at each aperture.
 
-        There is one forward transform for all, and the kernels have one size whichever apertures
-        are asked for.
+        All apertures share one forward transform, and the kernel size does not depend on the apertures.
         """
         pitch = self.body.pixel_um * math.sqrt(self.area)
         confusion_um = {
@@ -133,9 +130,9 @@ class StudioScene:
         return {f_number: np.maximum(light, 0) for f_number, light in zip(apertures, lights, strict=True)}
 
     def shoot(self, lamp: str, exposure: Exposure, light: Light, shot: int = 0) -> ImageF32:
-        """Take one image, 0..1; ``light`` is what ``blurred`` gave for the aperture."""
+        """Take a photograph, 0..1; ``light`` is the result of ``blurred`` for the aperture."""
         collected = self.body.electrons(exposure) / np.array(self.body.balance)
-        row = light.shape[1]  # whole rows at a time: a loop over three channels costs more than the sums
+        row = light.shape[1]  # processing whole rows is faster than looping over three channels
         electrons = light.reshape(len(light), -1) * np.tile(self.studio.white[lamp] * collected, row).astype(
             np.float32
         )
@@ -149,19 +146,19 @@ class StudioScene:
 def put_on_screen(
     image: ImageF32, rng: np.random.Generator, studio: Studio, body: Body, mosaic: bool = False
 ) -> StudioScene:
-    """Put an image on the screen and the camera in front of it."""
+    """Return the scene of an image on the screen with the camera in front of it."""
     height, width = image.shape[:2]
-    if min(height, width) < SMALLEST:
+    if min(height, width) < MIN_SIDE_PX:
         raise SoritesError(
-            f"an image of {width}x{height} px is too small for the camera: wanted {SMALLEST} px per side or"
-            " more"
+            f"an image of {width}x{height} px is too small for the camera: expected at least {MIN_SIDE_PX} px"
+            " per side"
         )
     wander = tuple((rng.standard_normal(es_grid.SHOTS) * studio.wander).tolist())
     return StudioScene(studio, body, mosaic, image ** np.float32(studio.gamma), wander, rng)
 
 
 T = TypeVar("T", Body, Studio)
-# The published splits whose manual settings each value of the option ``grid`` visits.
+# The published splits whose manual settings each value of the option ``grid`` uses.
 GRIDS = {"val": ("val",), "test": ("test",), "both": ("val", "test")}
 
 
@@ -173,68 +170,69 @@ def options(
     camera: Mapping[str, Any] | None = None,
     studio: Mapping[str, Any] | None = None,
 ) -> Shift:
-    """Return the camera shift with some of its options changed.
+    """Return the camera shift with other options.
 
-    ``grid`` names the settings to visit (val, test or both), ``body`` another camera body;
-    ``mosaic`` adds a Bayer mosaic at twice the image's size; ``camera`` and ``studio`` replace
-    single numbers of the body and of the room.
+    Args:
+        grid: The settings to use: val, test or both.
+        body: The name of the camera body.
+        mosaic: Simulate a Bayer mosaic at twice the size of the image.
+        camera: Values of ``Body`` to replace.
+        studio: Values of ``Studio`` to replace.
     """
     for kind, name, choices in (("camera grid", grid, GRIDS), ("camera body", body, BODIES)):
         if name not in choices:
             raise UnknownName(kind, str(name), choices, f"There are {', '.join(choices)}.")
-    changed_body = _changed(BODIES[body], camera or {}, "camera")
-    changed_studio = _changed(ES_STUDIO, studio or {}, "studio")
-    together = _sweep(changed_studio, changed_body, bool(mosaic))
+    changed_body = _replace_values(BODIES[body], camera or {}, "camera")
+    changed_studio = _replace_values(ES_STUDIO, studio or {}, "studio")
+    sweep = _sweep(changed_studio, changed_body, bool(mosaic))
     settings = es_grid.grid(*GRIDS[grid])
-    return replace(SHIFT, settings=settings, apply=_apply(together), _sweep=together)
+    return replace(SHIFT, settings=settings, apply=_apply(sweep), _sweep=sweep)
 
 
-def _changed(obj: T, numbers: Mapping[str, Any], option: str) -> T:
+def _replace_values(obj: T, numbers: Mapping[str, Any], option: str) -> T:
     names = [field.name for field in fields(obj)]
     for key in numbers:
         if key not in names:
-            raise UnknownName(f"number of the {option}", key, names, f"There are {', '.join(names)}.")
+            raise UnknownName(f"value of the {option}", key, names, f"There are {', '.join(names)}.")
     frozen: Any = {key: tuple(value) if isinstance(value, list) else value for key, value in numbers.items()}
     return replace(obj, **frozen)
 
 
-# An image, and what an automatic exposure chose for it; nothing was chosen at a manual setting.
+# An image, and the exposure chosen for it by automatic metering (empty for manual settings).
 Photograph = tuple[ImageF32, Mapping[str, Any]]
-Together = Callable[[ImageF32, Sequence[Any], np.random.Generator], Iterator[Photograph]]
+Sweep = Callable[[ImageF32, Sequence[Any], np.random.Generator], Iterator[Photograph]]
 
 
-def _sweep(studio: Studio, body: Body, mosaic: bool) -> Together:
-    def together(image: ImageF32, stops: Sequence[Any], rng: np.random.Generator) -> Iterator[Photograph]:
+def _sweep(studio: Studio, body: Body, mosaic: bool) -> Sweep:
+    def sweep(image: ImageF32, settings: Sequence[Any], rng: np.random.Generator) -> Iterator[Photograph]:
         scene = put_on_screen(image, rng, studio, body, mosaic)
-        exposures = [scene.exposure(checked(params, studio)) for params in stops]
+        exposures = [scene.exposure(checked(params, studio)) for params in settings]
         blurred = scene.blurred(sorted({exposure.aperture for exposure in exposures}))
-        for params, exposure in zip(stops, exposures, strict=True):
-            image_u8 = scene.shoot(
+        for params, exposure in zip(settings, exposures, strict=True):
+            photograph = scene.shoot(
                 params["light"], exposure, blurred[exposure.aperture], params.get("shot", 0)
             )
-            yield image_u8, _chosen(exposure) if params["mode"] == "auto" else {}
+            yield photograph, _as_params(exposure) if params["mode"] == "auto" else {}
 
-    return together
+    return sweep
 
 
-def _chosen(exposure: Exposure) -> dict[str, Any]:
+def _as_params(exposure: Exposure) -> dict[str, Any]:
     return {"iso": round(exposure.iso), "shutter": exposure.shutter, "aperture": exposure.aperture}
 
 
-def _apply(together: Together) -> Callable[[ImageF32, Any, np.random.Generator], Photograph]:
-    return lambda image, params, rng: next(together(image, [params], rng))
+def _apply(sweep: Sweep) -> Callable[[ImageF32, Any, np.random.Generator], Photograph]:
+    return lambda image, params, rng: next(sweep(image, [params], rng))
 
 
 def checked(params: Mapping[str, Any], studio: Studio) -> Mapping[str, Any]:
-    """Return the params if they name a setting of this studio; raise an error that names what is
-    wrong if they do not.
-    """
+    """Return the params if they are a valid setting of this studio; raise an error otherwise."""
     automatic = params.get("mode") == "auto"
-    wanted = ("light", "mode", "shot") if automatic else ("light", "mode", *("iso", "shutter", "aperture"))
-    missing = [key for key in wanted if key not in params]
+    required = ("light", "mode", "shot") if automatic else ("light", "mode", *("iso", "shutter", "aperture"))
+    missing = [key for key in required if key not in params]
     if missing:
         raise SoritesError(
-            f"camera: a setting names {', '.join(wanted)}; {dict(params)} lacks {', '.join(missing)}"
+            f"camera: a setting needs {', '.join(required)}; {dict(params)} lacks {', '.join(missing)}"
         )
     for kind, key, choices in (
         ("light", "light", tuple(studio.white)),
@@ -251,8 +249,8 @@ def checked(params: Mapping[str, Any], studio: Studio) -> Mapping[str, Any]:
 
 @add_shift(family="camera", unit="setting", settings=es_grid.grid("val", "test"), configure=options)
 def camera(image: ImageF32, params: Mapping[str, Any], rng: np.random.Generator) -> Photograph:
-    """Photograph the image on a screen in a dark room: ISO, shutter and aperture or automatic
-    exposure, lamp on or off.
+    """Photograph the image on a screen in a dark room: ISO, shutter and aperture or automatic exposure, with
+    the light on or off.
     """
     return next(_default_sweep(image, [params], rng))
 
@@ -262,26 +260,25 @@ SHIFT = camera
 SHIFT.sweeper(_default_sweep)
 
 
-# The dials of a camera one at a time, in stops: more light, less light, more ISO, a wider aperture.
+# Continuous shifts of a single camera parameter, in stops: more or less light, higher ISO, wider aperture.
 
-
-# The stops at which any image is white or black to the last bit.
-FURTHEST = 16.0
+# From this many stops on, every image is completely white or black.
+MAX_STOPS = 16.0
 
 
 def _light(image: ImageF32, rng: np.random.Generator) -> Light:
     return linear(image)
 
 
-@add_dial(_light, family="camera", unit="stops", levels=(1, 2, 3, 4, 5, 6), limit=FURTHEST)
+@add_continuous_shift(_light, family="camera", unit="stops", levels=(1, 2, 3, 4, 5, 6), limit=MAX_STOPS)
 def exposure_stops(image: ImageF32, severity: float, light: Light) -> ImageF32:
-    """Over-expose: double the light ``severity`` times and clip it at white."""
+    """Over-expose: double the light ``severity`` times and clip at white."""
     return to_display(light * np.float32(2**severity))
 
 
-@add_dial(_light, family="camera", unit="stops", levels=(1, 2, 3, 4, 5, 6, 7, 8), limit=FURTHEST)
+@add_continuous_shift(_light, family="camera", unit="stops", levels=(1, 2, 3, 4, 5, 6, 7, 8), limit=MAX_STOPS)
 def exposure_stops_down(image: ImageF32, severity: float, light: Light) -> ImageF32:
-    """Under-expose: halve the light ``severity`` times; what 8 bits cannot tell from black is lost."""
+    """Under-expose: halve the light ``severity`` times; details below 8-bit resolution are lost."""
     return to_display(light * np.float32(2**-severity))
 
 
@@ -289,17 +286,17 @@ def exposure_stops_down(image: ImageF32, severity: float, light: Light) -> Image
 class _Noise:
     light: Light
     field: Light
-    """One normal deviate per value."""
+    """A standard normal deviate per value."""
 
 
 def _noise(image: ImageF32, rng: np.random.Generator) -> _Noise:
     return _Noise(linear(image), rng.standard_normal(image.shape, dtype=np.float32))
 
 
-@add_dial(_noise, family="camera", unit="stops", levels=(2, 4, 6, 8, 10, 12), limit=FURTHEST)
+@add_continuous_shift(_noise, family="camera", unit="stops", levels=(2, 4, 6, 8, 10, 12), limit=MAX_STOPS)
 def iso_noise(image: ImageF32, severity: float, noise: _Noise) -> ImageF32:
-    """Make up for less light by ISO: add the photon and read noise that ISO 100 x 2^``severity``
-    has beyond ISO 100.
+    """Compensate low light by ISO: add the photon and read noise of ISO 100 x 2^``severity`` relative to
+    ISO 100.
     """
     slope, floor = (
         np.subtract(*pair).astype(np.float32) for pair in zip(_variance(severity), _variance(0), strict=True)
@@ -312,19 +309,18 @@ def iso_noise(image: ImageF32, severity: float, noise: _Noise) -> ImageF32:
 
 
 def _variance(stops: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the photon-transfer line: noise variance per unit of light and at black, per channel,
-    as shares of saturation.
+    """Return the photon-transfer line per channel: noise variance per unit of light and at black, relative to
+    saturation.
     """
     iso = EOS_RP.base_iso * 2**stops
     gain = np.array(EOS_RP.balance) / EOS_RP.saturation_e(iso)
     return gain, (gain * EOS_RP.noise_e(iso)) ** 2
 
 
-# The stops from f/22 to f/1.4.
-DEEP = 8.0
-# The circle of confusion at f/22 of objects off the plane of focus, as a share of the image's
-# shorter side.
-SHARPEST = 1 / 224
+# The number of stops from f/22 to f/1.4.
+MAX_APERTURE_STOPS = 8.0
+# The circle of confusion at f/22 of objects outside the plane of focus, relative to the shorter side.
+SMALLEST_CONFUSION = 1 / 224
 
 
 @dataclass(frozen=True)
@@ -337,21 +333,26 @@ class _Spectrum:
 
 
 def _spectrum(image: ImageF32, rng: np.random.Generator) -> _Spectrum:
-    margin = min(math.ceil(2 ** (DEEP / 2) * SHARPEST * min(image.shape[:2])) + 2, min(image.shape[:2]) - 1)
-    wide = np.pad(linear(image), ((margin, margin), (margin, margin), (0, 0)), mode="reflect")
-    padded = fft.next_fast_len(wide.shape[0]), fft.next_fast_len(wide.shape[1], real=True)
+    margin = min(
+        math.ceil(2 ** (MAX_APERTURE_STOPS / 2) * SMALLEST_CONFUSION * min(image.shape[:2])) + 2,
+        min(image.shape[:2]) - 1,
+    )
+    padded_light = np.pad(linear(image), ((margin, margin), (margin, margin), (0, 0)), mode="reflect")
+    padded = fft.next_fast_len(padded_light.shape[0]), fft.next_fast_len(padded_light.shape[1], real=True)
     frequency = np.hypot(fft.fftfreq(padded[0])[:, None], fft.rfftfreq(padded[1])).astype(np.float32)
-    return _Spectrum(fft.rfft2(wide, s=padded, axes=(0, 1)), frequency, padded, margin)
+    return _Spectrum(fft.rfft2(padded_light, s=padded, axes=(0, 1)), frequency, padded, margin)
 
 
-@add_dial(_spectrum, family="camera", unit="stops", levels=(2, 3, 4, 5, 6, 7, 8), limit=DEEP)
+@add_continuous_shift(
+    _spectrum, family="camera", unit="stops", levels=(2, 3, 4, 5, 6, 7, 8), limit=MAX_APERTURE_STOPS
+)
 def aperture(image: ImageF32, severity: float, spectrum: _Spectrum) -> ImageF32:
-    """Open the lens by ``severity`` stops from f/22, at equal light, on something out of focus:
-    depth of field is lost.
+    """Open the aperture by ``severity`` stops from f/22, at equal exposure, on an object out of focus.
 
-    The circle of confusion grows as 1 / N; what it adds to the one at f/22 is d sqrt(2^severity - 1), a disk.
+    The circle of confusion grows as 1 / N; the additional blur relative to f/22 is a disk of diameter
+    d sqrt(2^severity - 1).
     """
-    diameter = SHARPEST * min(image.shape[:2]) * math.sqrt(2**severity - 1)
+    diameter = SMALLEST_CONFUSION * min(image.shape[:2]) * math.sqrt(2**severity - 1)
     blurred = spectrum.values * disk_transfer(diameter, spectrum.frequency)[..., None]
     light = fft.irfft2(blurred, s=spectrum.padded, axes=(0, 1))
     inside = (
@@ -362,9 +363,7 @@ def aperture(image: ImageF32, severity: float, spectrum: _Spectrum) -> ImageF32:
 
 
 def disk_transfer(diameter: float, frequency: Light) -> Light:
-    """Return the share of each frequency (cycles per pixel) that a uniform disk leaves: 2 J1(x) / x
-    with x = pi d f.
-    """
+    """Return the transfer function of a uniform disk: 2 J1(x) / x with x = pi d f, f in cycles per pixel."""
     from scipy.special import j1
 
     x = np.maximum(frequency * np.float32(math.pi * diameter), np.float32(1e-6))

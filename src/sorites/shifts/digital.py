@@ -1,4 +1,4 @@
-"""Shifts that imitate what files and screens do to an image.
+"""Digital and geometric shifts: JPEG, pixelation, elastic deformation.
 
 Hendrycks and Dietterich, "Benchmarking Neural Network Robustness to Common Corruptions and
 Perturbations", ICLR 2019.
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from sorites.core import ImageF32, to_float, to_uint8
 from sorites.scenes.fields import Field, smooth
-from sorites.shifts.base import add_dial, clip
+from sorites.shifts.base import add_continuous_shift, clip
 
 if TYPE_CHECKING:
     from PIL.Image import Image as PillowImage
@@ -45,32 +45,30 @@ CHROMINANCE = (
 
 @functools.lru_cache(maxsize=64)
 def quantisation(quality: float) -> list[list[int]]:
-    """Return libjpeg's tables for a quality in (0, 100], which need not be a whole number."""
+    """Return libjpeg's tables for a quality in (0, 100], which may be fractional."""
     percent = math.floor(5000 / quality if quality < 50 else 200 - 2 * quality)
     tables = (np.array(LUMINANCE) * percent + 50) // 100, (np.array(CHROMINANCE) * percent + 50) // 100
     return [np.clip(table, 1, 255).ravel().tolist() for table in tables]
 
 
 def _pillow(image: ImageF32, rng: np.random.Generator) -> PillowImage:
-    """Return the image at 8 bits as a Pillow image."""
     from PIL import Image as pil
 
     return pil.fromarray(to_uint8(image))
 
 
-@add_dial(_pillow, family="digital", unit="100 - quality", levels=(75, 82, 85, 90, 93), limit=99)
+@add_continuous_shift(_pillow, family="digital", unit="100 - quality", levels=(75, 82, 85, 90, 93), limit=99)
 def jpeg(image: ImageF32, severity: float, image_u8: PillowImage) -> ImageF32:
-    """Save as Pillow writes JPEG at quality 100 - ``severity`` (4:2:0); the levels are qualities
-    25, 18, 15, 10, 7 as published.
+    """Compress as JPEG with Pillow at quality 100 - ``severity`` (4:2:0); the levels are the published
+    qualities 25, 18, 15, 10, 7.
 
-    Below severity 1 the image of quality 99 is mixed in by ``severity``, so that the dial starts
-    from nothing.
+    Below severity 1, the image of quality 99 is mixed with the original in proportion to the severity.
     """
-    coded = _coded(image_u8, 100 - max(severity, 1.0))
-    return coded if severity >= 1 else image + (coded - image) * np.float32(severity)
+    compressed = _compress(image_u8, 100 - max(severity, 1.0))
+    return compressed if severity >= 1 else image + (compressed - image) * np.float32(severity)
 
 
-def _coded(image: PillowImage, quality: float) -> ImageF32:
+def _compress(image: PillowImage, quality: float) -> ImageF32:
     from PIL import Image as pil
 
     file = io.BytesIO()
@@ -78,17 +76,18 @@ def _coded(image: PillowImage, quality: float) -> ImageF32:
     return to_float(np.asarray(pil.frombytes("RGB", image.size, file.getvalue(), "jpeg", "RGB", "")))
 
 
-# The share of pixels left per side at each level, as published.
+# The published relative resolution of each level.
 SHARES = (0.6, 0.5, 0.4, 0.3, 0.25)
 
 
-@add_dial(_pillow, family="digital", unit="1 - c", levels=tuple(1 - share for share in SHARES), limit=1)
+@add_continuous_shift(
+    _pillow, family="digital", unit="1 - c", levels=tuple(1 - share for share in SHARES), limit=1
+)
 def pixelate(image: ImageF32, severity: float, image_u8: PillowImage) -> ImageF32:
-    """Draw fewer, larger pixels: a share c = 1 - ``severity`` of them along each side, averaged by
-    box and drawn as squares.
+    """Reduce the resolution to c = 1 - ``severity`` per side by box averaging, drawn as square pixels.
 
-    The number per side is whole at the published levels and on straight lines between them; the
-    grid starts at the top left, and the border cuts its last row and column.
+    The number of pixels per side is an integer at the published levels and interpolated linearly in between;
+    the grid starts at the top left and is cut at the right and bottom.
     """
     from PIL import Image as pil
 
@@ -109,27 +108,25 @@ def _blocks(side: int, severity: float) -> float:
     return round(float(np.interp(severity, settings, counts)), 9)
 
 
-# Shifts of where objects stand in the image.
+# Geometric shifts.
 
 
 def _displacement(image: ImageF32, rng: np.random.Generator) -> tuple[Field, Field]:
-    """Draw the px to move down and across at severity 1: uniform noise of 0.5 % of the height,
+    """Draw vertical and horizontal displacements in px at severity 1: uniform noise of 0.5 % of the height,
     smoothed over 1 % of each side.
     """
     height, width = image.shape[:2]
-    most = np.float32(0.005 * height)
-    noise = (rng.random((2, height, width), dtype=np.float32) * 2 - 1) * most
+    amplitude = np.float32(0.005 * height)
+    noise = (rng.random((2, height, width), dtype=np.float32) * 2 - 1) * amplitude
     down, across = (
         smooth(field, (0.01 * height, 0.01 * width), truncate=3, mode="symmetric") for field in noise
     )
     return down, across
 
 
-@add_dial(_displacement, family="geometry", unit="gain", levels=(12.5, 16.25, 21.25, 25, 30))
+@add_continuous_shift(_displacement, family="geometry", unit="gain", levels=(12.5, 16.25, 21.25, 25, 30))
 def elastic_transform(image: ImageF32, severity: float, field: tuple[Field, Field]) -> ImageF32:
-    """Move each pixel by a smooth random field, ``severity`` times as large; the image is
-    mirrored at the border.
-    """
+    """Displace each pixel by a smooth random field, scaled by ``severity``; mirrored at the border."""
     height, width = image.shape[:2]
     y, dy = _lookup(np.arange(height, dtype=np.float32)[:, None] + field[0] * np.float32(severity), height)
     x, dx = _lookup(np.arange(width, dtype=np.float32) + field[1] * np.float32(severity), width)
@@ -148,20 +145,20 @@ def elastic_transform(image: ImageF32, severity: float, field: tuple[Field, Fiel
 elastic_transform.moves_objects = True
 
 
-def _lookup(place: Field, length: int) -> tuple[NDArray[np.intp], Field]:
-    """Return the pixel before each place and the distance past it; places beyond the border are
+def _lookup(position: Field, length: int) -> tuple[NDArray[np.intp], Field]:
+    """Return the pixel before each position and the distance from it; positions beyond the border are
     mirrored about its outer edge.
     """
     edge = np.float32(length - 0.5)
-    folded = np.abs(place + np.float32(0.5)) - np.float32(0.5)
+    folded = np.abs(position + np.float32(0.5)) - np.float32(0.5)
     folded = edge - np.abs(edge - folded)
     np.clip(folded, 0, length - 1, out=folded)
     before = folded.astype(np.intp)
     return before, folded - before.astype(np.float32)
 
 
-def _mix(a: Field, b: Field, part: Field) -> Field:
+def _mix(a: Field, b: Field, fraction: Field) -> Field:
     b -= a
-    b *= part
+    b *= fraction
     b += a
     return b

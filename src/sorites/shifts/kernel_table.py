@@ -1,4 +1,4 @@
-"""The kernels as a table: what ``sorites kernels`` and ``sorites kernels match`` print."""
+"""Tables of kernels, for ``sorites kernels`` and ``sorites kernels match``."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from sorites.core.errors import SoritesError
+from sorites.core.messages import option
 from sorites.optics.match import charts, match, residuals
 from sorites.optics.mtf import sharpness
 from sorites.optics.psf import Imager, centroid
@@ -19,12 +20,12 @@ from sorites.shifts.blur import defocus_disk, disk
 
 Array = NDArray[np.float64]
 COLOURS = ("red", "green", "blue")
-# The largest f-number, pixel pitch or wavelength (um) of a camera.
+# The exclusive upper limit of f-number, pixel pitch and wavelength (um).
 LARGEST = 1000.0
 
 
 def references(path: str | None = None) -> dict[tuple[int, int], Array]:
-    """Return the kernels to match, by mode and level: ImageNet-C's disks, or the kernels of a stack file."""
+    """Return the kernels to match by mode and level: ImageNet-C's disks, or the kernels of a file."""
     if path is None:
         return {(mode, level): disk(defocus_disk.levels[level - 1]) for mode in WAVES for level in LEVELS}
     stack = load(path)
@@ -32,8 +33,8 @@ def references(path: str | None = None) -> dict[tuple[int, int], Array]:
 
 
 def kernel_table(kernels: Stack | None = None) -> pl.DataFrame:
-    """Return one row per mode, level and colour: MTF numbers in cycles per pixel (null above
-    Nyquist), also over the disk's.
+    """Return a row per mode, level and colour with MTF values in cycles per pixel (null above Nyquist), also
+    relative to the disk.
     """
     stack = kernels or default()
     return pl.DataFrame(
@@ -67,60 +68,61 @@ def match_table(
     modes: tuple[int, ...] = tuple(WAVES),
     levels: tuple[int, ...] = LEVELS,
 ) -> tuple[pl.DataFrame, dict[tuple[int, int], Array]]:
-    """Find the coefficient of each mode that matches its reference; return it with every
-    criterion's residual, and the kernels.
+    """Find the coefficient of each mode that matches its reference.
 
-    Columns without a unit are ours over the reference's minus one; ``caught`` is the light left
-    inside the frame: where that is far below 1, at the upper levels, the frame and not the
-    coefficient limits the match.
+    Returns:
+        A table with the coefficients and the residuals of all criteria, and the kernels. Columns without a
+        unit are relative differences to the reference; ``caught`` is the share of light inside the frame. If
+        it is far below 1, as at the upper levels, the frame limits the match.
     """
     if unknown := [m for m in modes if m not in WAVES] + [n for n in levels if n not in LEVELS]:
         raise SoritesError(
-            f"wanted Zernike modes {min(WAVES)} to {max(WAVES)} and levels 1 to 5, got {unknown[0]}"
+            f"expected Zernike modes {min(WAVES)} to {max(WAVES)} and levels 1 to 5, got {unknown[0]}"
         )
-    wanted, rows, kernels = references(reference), [], {}
+    targets, rows, kernels = references(reference), [], {}
     for mode, level in ((mode, level) for mode in modes for level in levels):
-        target = wanted[mode, level]
-        found = match(imager, mode, target, criterion)
-        kernels[mode, level] = found.taps
-        differences = residuals(found.taps, target) | charts(found.taps, target)
+        target = targets[mode, level]
+        matched = match(imager, mode, target, criterion)
+        kernels[mode, level] = matched.taps
+        differences = residuals(matched.taps, target) | charts(matched.taps, target)
         row = {
             "zernike": mode,
             "name": NAMES[mode],
             "level": level,
             "criterion": criterion,
-            "waves": found.waves,
+            "waves": matched.waves,
         }
-        rows.append(row | {"caught": found.caught} | differences)
+        rows.append(row | {"caught": matched.caught} | differences)
     return pl.DataFrame(rows).fill_nan(None), kernels
 
 
 def camera(f_number: float | None, pixel_um: float | None, wavelengths_um: Sequence[float] | None) -> Imager:
-    """Return the default camera with the given numbers replaced; its residual wavefront stays."""
+    """Return the default camera with some parameters replaced; its residual wavefront is unchanged."""
     if wavelengths_um is not None and len(wavelengths_um) != 3:
         raise SoritesError(
-            f"wavelengths: wanted three, red, green and blue in micrometres, got {len(wavelengths_um)}"
+            f"wavelengths: expected red, green and blue in micrometres, got {len(wavelengths_um)} values"
         )
-    given = {
+    parameters = {
         "f_number": f_number,
         "pixel_um": pixel_um,
         "wavelengths_um": None if wavelengths_um is None else tuple(wavelengths_um),
     }
-    for name, value in given.items():
-        for one in value if isinstance(value, tuple) else () if value is None else (value,):
-            if not 0 < one < LARGEST:
+    for name, value in parameters.items():
+        for number in value if isinstance(value, tuple) else () if value is None else (value,):
+            if not 0 < number < LARGEST:
                 raise SoritesError(
-                    f"{name.removesuffix('_um')}: wanted a number above 0 and below {LARGEST:g}, got {one!r}"
+                    f"{name.removesuffix('_um')}: expected a number above 0 and below {LARGEST:g}, got"
+                    f" {number!r}"
                 )
-    return replace(RGB, **{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
+    return replace(RGB, **{name: value for name, value in parameters.items() if value is not None})  # type: ignore[arg-type]
 
 
 def packed(kernels: Mapping[tuple[int, int], Array]) -> bytes:
-    """Return a whole matched set as the bytes of the ``.npy`` file that ``load`` reads."""
+    """Return a complete set of matched kernels as the bytes of a ``.npy`` file for ``load``."""
     if missing := [(mode, level) for mode in WAVES for level in LEVELS if (mode, level) not in kernels]:
         raise SoritesError(
-            "a set holds every mode and level; leave out --mode and --level (missing: mode, level"
-            f" {missing[0]})"
+            f"a set needs every mode and level; remove {option('mode', None)} and {option('level', None)}"
+            f" (missing: mode, level {missing[0]})"
         )
     buffer = io.BytesIO()
     np.save(buffer, np.array([[kernels[mode, level] for level in LEVELS] for mode in WAVES], np.float32))

@@ -1,4 +1,4 @@
-"""Shifts of light and colour, by one number for the whole image.
+"""Global shifts of light and colour: brightness, contrast and saturation.
 
 Hendrycks and Dietterich, "Benchmarking Neural Network Robustness to Common Corruptions and
 Perturbations", ICLR 2019.
@@ -12,17 +12,17 @@ import numpy as np
 
 from sorites.core import ImageF32
 from sorites.scenes.fields import Field, across, passed
-from sorites.shifts.base import LEVELS, add_dial, between, clip
+from sorites.shifts.base import LEVELS, add_continuous_shift, between, clip
 
 
 def _value(image: ImageF32, rng: np.random.Generator) -> ImageF32:
-    """Return V of HSV, the largest channel."""
+    """Return V of HSV, the maximum of the channels."""
     return np.maximum(np.maximum(image[..., 0], image[..., 1]), image[..., 2])
 
 
-@add_dial(_value, family="light", unit="V of HSV", levels=(0.1, 0.2, 0.3, 0.4, 0.5))
+@add_continuous_shift(_value, family="light", unit="V of HSV", levels=(0.1, 0.2, 0.3, 0.4, 0.5))
 def brightness(image: ImageF32, severity: float, value: ImageF32) -> ImageF32:
-    """Raise V of HSV by ``severity``, clipped at 1; hue and saturation are kept, and black turns gray."""
+    """Increase V of HSV by ``severity``, clipped at 1; hue and saturation are unchanged, black turns gray."""
     raised = np.minimum(value + np.float32(severity), np.float32(1))
     black = value == 0
     ratio = raised / np.where(black, np.float32(1), value)
@@ -35,16 +35,14 @@ def brightness(image: ImageF32, severity: float, value: ImageF32) -> ImageF32:
 
 
 def _mean(image: ImageF32, rng: np.random.Generator) -> ImageF32:
-    """Return the mean of each channel, laid out as one row of the image."""
+    """Return the mean of each channel, repeated for one row of the image."""
     means = [image[..., channel].mean(dtype=np.float64) for channel in range(3)]
     return np.tile(np.array(means, np.float32), (1, image.shape[1], 1))
 
 
-@add_dial(_mean, family="light", unit="1 - c", levels=(0.6, 0.7, 0.8, 0.9, 0.95), limit=1)
+@add_continuous_shift(_mean, family="light", unit="1 - c", levels=(0.6, 0.7, 0.8, 0.9, 0.95), limit=1)
 def contrast(image: ImageF32, severity: float, mean: ImageF32) -> ImageF32:
-    """Scale each channel about its mean over the image by c = 1 - ``severity``; severity 1 leaves
-    one flat colour.
-    """
+    """Scale each channel about its mean by c = 1 - ``severity``; at severity 1 the image is uniform."""
     flatter = image * np.float32(1 - severity)
     flatter += mean * np.float32(severity)
     return clip(flatter)
@@ -60,11 +58,9 @@ class _Hsv:
     value: ImageF32
     saturation: ImageF32
     hue: tuple[ImageF32, ImageF32, ImageF32]
-    """The distance of each channel below V, as a share of chroma: 1 for the lowest; gray counts as red."""
+    """The distance of each channel below V, relative to chroma: 1 for the minimum; gray counts as red."""
     along: Field
-    """The place of each pixel along the direction in which the vivid image slides in between
-    levels 2 and 3.
-    """
+    """The position of each pixel along the direction of the transition between levels 2 and 3."""
 
 
 def _hsv(image: ImageF32, rng: np.random.Generator) -> _Hsv:
@@ -79,13 +75,13 @@ def _hsv(image: ImageF32, rng: np.random.Generator) -> _Hsv:
     return _Hsv(value, chroma / span, (red, green, blue), along)
 
 
-@add_dial(_hsv, family="light", unit="level", levels=LEVELS, limit=5)
+@add_continuous_shift(_hsv, family="light", unit="level", levels=LEVELS, limit=5)
 def saturate(image: ImageF32, severity: float, hsv: _Hsv) -> ImageF32:
-    """Change S of HSV by a factor and an offset: paler up to level 2, more vivid from level 3; hue
-    and value are kept.
+    """Change S of HSV by a factor and an offset: paler up to level 2, more vivid from level 3; hue and value
+    are unchanged.
 
-    Between those levels the vivid image slides over the pale one, because a factor between theirs
-    would change nothing.
+    Between levels 2 and 3 the vivid image slides over the pale one, because interpolated factors would
+    pass through the unchanged image.
     """
     chroma = hsv.value * _saturation(hsv, severity)
     out = np.empty_like(image)

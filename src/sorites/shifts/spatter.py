@@ -1,4 +1,4 @@
-"""Drops on the lens, water first and mud after.
+"""Drops on the lens: water at low severities, mud at high ones.
 
 Hendrycks and Dietterich, "Benchmarking Neural Network Robustness to Common Corruptions and
 Perturbations", ICLR 2019.
@@ -15,10 +15,10 @@ from scipy import ndimage
 
 from sorites.core import ImageF32
 from sorites.scenes.fields import Field, across, even, passed, smooth
-from sorites.shifts.base import LEVELS, add_dial, between, clip
+from sorites.shifts.base import LEVELS, add_continuous_shift, between, clip
 
-# Per level: mean and deviation of the liquid, its smoothness in px, the least value that wets, and
-# the brightness of drops.
+# Per level: mean and deviation of the liquid, its smoothness in px, the threshold of wetness, and the
+# brightness of drops.
 WATER = (
     (0.65, 0.3, 4, 0.69, 0),
     (0.65, 0.3, 4, 0.69, 0.6),
@@ -26,7 +26,7 @@ WATER = (
     (0.65, 0.3, 2, 0.68, 0.5),
 )
 
-# Per level from 4: the first four as for water, then the softness of the edges in px.
+# Per level from 4: the first four as for water, then the softness of edges in px.
 MUD = ((0.65, 0.3, 1, 0.65, 1.5), (0.67, 0.4, 1, 0.65, 1.5))
 
 TURQUOISE = (175 / 255, 238 / 255, 238 / 255)
@@ -34,16 +34,16 @@ BROWN = (63 / 255, 42 / 255, 20 / 255)
 
 
 def _liquid(image: ImageF32, rng: np.random.Generator) -> tuple[Field, Field]:
-    """Draw the liquid, and the direction in which mud slides over the image between levels 3 and 4."""
+    """Draw the liquid, and the direction of the transition from water to mud between levels 3 and 4."""
     height, width = image.shape[:2]
     along = across(height, width, rng.uniform(0, 2 * np.pi))
     return rng.standard_normal((height, width), dtype=np.float32), along
 
 
-@add_dial(_liquid, family="weather", unit="level", levels=LEVELS, limit=5)
+@add_continuous_shift(_liquid, family="weather", unit="level", levels=LEVELS, limit=5)
 def spatter(image: ImageF32, severity: float, liquid: tuple[Field, Field]) -> ImageF32:
-    """Put drops on the lens: bright water up to level 3, brown mud from level 4; in between, mud
-    slides over the image.
+    """Put drops on the lens: bright water up to level 3, brown mud from level 4; in between, mud slides over
+    the image.
     """
     noise, along = liquid
     if severity <= 3:
@@ -74,9 +74,7 @@ def _muddy(image: ImageF32, noise: Field, severity: float) -> ImageF32:
 
 
 def _drops(noise: Field, severity: float) -> Field:
-    """Return how bright the water is, 0 where dry; it is embossed by the distance to the shore, as
-    light through a drop is.
-    """
+    """Return the brightness of the water, 0 where dry, embossed by the distance to the edge of the drop."""
     mean, deviation, smoothness, least, bright = between(WATER, severity)
     liquid = smooth(noise, smoothness) * np.float32(deviation) + np.float32(mean)
     liquid *= liquid >= np.float32(least)
@@ -87,7 +85,7 @@ def _drops(noise: Field, severity: float) -> Field:
 
 
 def _from_shore(liquid: Field) -> NDArray[np.uint8]:
-    """Return the distance in px to the nearest edge of the water, cut at 20 and averaged over 3 x 3 px."""
+    """Return the distance in px to the nearest edge of the water, up to 20, averaged over 3 x 3 px."""
     shore = _edges(liquid)
     if not shore.any():
         return np.full(shore.shape, 20, np.uint8)
@@ -96,16 +94,14 @@ def _from_shore(liquid: Field) -> NDArray[np.uint8]:
 
 
 def _around(field: Field, mode: Literal["edge", "constant"]) -> Callable[[int, int], Field]:
-    """Return ``neighbour(down, right)``, which gives, for each pixel, the value of the neighbour
-    that far down and right.
-    """
+    """Return ``neighbour(down, right)``, which shifts the field by that offset."""
     wide = np.pad(field, 1, mode=mode)
     height, width = field.shape
     return lambda down, right: wide[1 + down : 1 + down + height, 1 + right : 1 + right + width]
 
 
 def _edges(liquid: Field) -> NDArray[np.bool_]:
-    """Find Canny's edges, one pixel wide: where the slope (Sobel) is steep, and steepest across the edge."""
+    """Find Canny edges, one pixel wide: steep Sobel gradients that are maximal across the edge."""
     liquid_at = _around(liquid, "edge")
     rise, fall = liquid_at(1, 1) - liquid_at(-1, -1), liquid_at(1, -1) - liquid_at(-1, 1)
     across_x = rise - fall + 2 * (liquid_at(0, 1) - liquid_at(0, -1))
@@ -124,7 +120,7 @@ def _edges(liquid: Field) -> NDArray[np.bool_]:
 
 
 def _equalise(values: NDArray[np.uint8]) -> Field:
-    """Return the rank of each value among all, as a whole number 0..255."""
+    """Equalise the histogram: return the rank of each value, as an integer 0..255."""
     counts = np.cumsum(np.bincount(values.ravel(), minlength=256))
     first = counts[counts > 0][0]
     ranks: Field = np.rint((counts - first) * (255 / max(int(counts[-1] - first), 1))).astype(np.float32)
@@ -132,8 +128,8 @@ def _equalise(values: NDArray[np.uint8]) -> Field:
 
 
 def _emboss(heights: Field) -> Field:
-    """Light the heights from the lower right; the result is cut to 0..255, averaged over 3 x 3 px
-    and rounded.
+    """Light the heights from the lower right; the result is clipped to 0..255, averaged over 3 x 3 px and
+    rounded.
     """
     height_at, lit = _around(heights, "edge"), heights.copy()
     lit += (

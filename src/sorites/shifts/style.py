@@ -1,7 +1,7 @@
-"""The same scene in another style: twelve appearances that a caption can name.
+"""Twelve styles of an image that a caption can name.
 
-They are a grid and not a dial: how far each one moves an image is measured, not set. Sizes are
-fractions of the shorter side, so that a style looks the same on 32 px and on 224 px.
+They are settings without a severity: how far each one moves an image is measured. Sizes are relative to the
+shorter side, so that a style looks the same at 32 px and at 224 px.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from scipy import ndimage
 from sorites.core import ImageF32, add_shift
 from sorites.core.errors import UnknownName
 
-# The weights of red, green and blue in ITU-R BT.601.
+# The luma weights of red, green and blue (ITU-R BT.601).
 LUMA = np.array([0.299, 0.587, 0.114], np.float32)
 
 Draw = Callable[[ImageF32, np.random.Generator], ImageF32]
@@ -43,7 +43,7 @@ def _blurred(image: ImageF32, rng: np.random.Generator) -> ImageF32:
 
 
 def _pixelated(image: ImageF32, rng: np.random.Generator) -> ImageF32:
-    """Draw a mosaic of about 11 blocks across the shorter side, each of one colour."""
+    """Return a mosaic of about 11 uniform blocks across the shorter side."""
     side = max(min(image.shape[:2]) // 11, 2)
     rows, columns = (np.arange(0, length, side) for length in image.shape[:2])
     sums = np.add.reduceat(np.add.reduceat(image, rows, axis=0), columns, axis=1)
@@ -58,7 +58,7 @@ def _embossed(image: ImageF32, rng: np.random.Generator) -> ImageF32:
 
 
 def _sketch(image: ImageF32, rng: np.random.Generator) -> ImageF32:
-    """Draw edges (Sobel's) as dark lines on white; the 95th percentile of their strength is black."""
+    """Draw Sobel edges as dark lines on white; the 95th percentile of their strength is black."""
     plane = _luma(image)
     strength = np.hypot(*(ndimage.sobel(plane, axis, mode="nearest") for axis in (0, 1)))
     return _spread(1 - strength / max(float(np.percentile(strength, 95)), 0.05))

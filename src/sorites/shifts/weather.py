@@ -1,4 +1,5 @@
-"""Snow and fog.
+"""Weather shifts: haze, smog, dust, sandstorm, rain and snowfall by a simple model of air and depth, and the
+snow, fog and frost of ImageNet-C.
 
 Hendrycks and Dietterich, "Benchmarking Neural Network Robustness to Common Corruptions and
 Perturbations", ICLR 2019.
@@ -25,32 +26,30 @@ from sorites.scenes.fields import (
     to_light,
     to_shown,
 )
-from sorites.shifts.base import LEVELS, add_dial, between, clip
+from sorites.shifts.base import LEVELS, add_continuous_shift, between, clip
 
-# The physics that the weather shifts share: a guess at how far away objects are, and the veil of air in
-# between.
+# The scene model of the physical weather shifts: estimated depth, and scattering air.
 
+# Their maximum severity, as in CNS-Bench.
+MAX_SEVERITY = 2.5
 
-# The largest severity of every weather dial, as in CNS-Bench.
-TOP = 2.5
-
-STOPS = (0.5, 1.0, 1.5, 2.0, 2.5)
+SEVERITIES = (0.5, 1.0, 1.5, 2.0, 2.5)
 
 
 @dataclass(frozen=True)
 class AirScene:
-    """An image in linear light, with the air in front of it."""
+    """An image in linear light, and the air in front of it."""
 
     light: ImageF32
     bright: float
-    """The brightness of the light in the image, 0..1."""
+    """The brightness of the scene, 0..1."""
     depth: Field
     """The amount of air in front of each pixel, 1 on average."""
 
 
 def air_scene(image: ImageF32, rng: np.random.Generator, banks: float = 0.25, drift: int = 1) -> AirScene:
-    """Put air in front of an image; ``banks`` is how uneven it is, ``drift`` how many times its
-    banks are drawn out by wind.
+    """Put air in front of an image; ``banks`` is its unevenness, ``drift`` the factor by which wind stretches
+    it.
     """
     height, width = image.shape[:2]
     light = to_light(image)
@@ -61,8 +60,8 @@ def air_scene(image: ImageF32, rng: np.random.Generator, banks: float = 0.25, dr
 
 @cache
 def depth(height: int, width: int) -> Field:
-    """Guess the distance per pixel: far at the top, near at the bottom and in the middle where the
-    object stands; 1 on average.
+    """Estimate the relative depth per pixel: far at the top, near at the bottom and at the object in the
+    centre; 1 on average.
 
     The array is shared and read-only.
     """
@@ -75,13 +74,13 @@ def depth(height: int, width: int) -> Field:
 
 
 def air(height: int, width: int, rng: np.random.Generator, banks: float, drift: int) -> Field:
-    """Return how dense the air is towards each pixel: 1 on average, in smooth clouds between 1 -
-    banks and 1 + banks.
+    """Return the relative density of the air per pixel: 1 on average, in smooth clouds of 1 - banks to
+    1 + banks.
     """
     from PIL import Image as pil
 
     small = plasma(plasma_noise(max(8, max(height, width) // 4), rng), 1.7)
-    side = len(small)  # a power of two, which may lie just below a quarter of an odd side
+    side = len(small)  # a power of two, which may be just below a quarter of an odd side
     box = (0, 0, min(side, max(1, width / (4 * drift))), min(side, max(1, height / 4)))
     wide = np.asarray(pil.fromarray(small).resize((width, height), pil.Resampling.BICUBIC, box=box))
     density: Field = 1 + np.float32(2 * banks) * (wide - wide.mean())
@@ -94,19 +93,18 @@ def veil(
     airlight: tuple[float, float, float],
     weaken: tuple[float, float, float] = (1.0, 1.0, 1.0),
 ) -> ImageF32:
-    """Return the scene, in linear light, through air of optical depth ``severity`` on average,
-    times ``weaken`` per channel.
+    """Return the scene in linear light through air of mean optical depth ``severity``, scaled by ``weaken``
+    per channel.
     """
     out = np.empty_like(scene.light)
     for channel in range(3):
-        through = np.exp(scene.depth * np.float32(-severity * weaken[channel]))
-        glow = np.float32(airlight[channel] * scene.bright)
-        out[..., channel] = (scene.light[..., channel] - glow) * through + glow
+        transmission = np.exp(scene.depth * np.float32(-severity * weaken[channel]))
+        scattered = np.float32(airlight[channel] * scene.bright)
+        out[..., channel] = (scene.light[..., channel] - scattered) * transmission + scattered
     return out
 
 
-# Fog, smog, dust and sandstorm on a continuous dial: scattering over a guessed depth, each with its
-# colour.
+# Haze, smog, dust and sandstorm: scattering over the estimated depth, each in its own colour.
 
 
 def _calm(image: ImageF32, rng: np.random.Generator) -> AirScene:
@@ -117,49 +115,46 @@ def _windy(image: ImageF32, rng: np.random.Generator) -> AirScene:
     return air_scene(image, rng, banks=0.6, drift=3)
 
 
-@add_dial(_calm, family="weather", unit="optical depth", levels=STOPS, limit=TOP)
+@add_continuous_shift(_calm, family="weather", unit="optical depth", levels=SEVERITIES, limit=MAX_SEVERITY)
 def haze(image: ImageF32, severity: float, scene: AirScene) -> ImageF32:
-    """Put fog in front of the scene: white air, thicker with distance, that leaves colours alone."""
+    """Put fog in front of the scene: white air, thicker with distance, neutral in colour."""
     return to_shown(veil(scene, severity, (0.92, 0.94, 0.96)))
 
 
-@add_dial(_calm, family="weather", unit="optical depth", levels=STOPS, limit=TOP)
+@add_continuous_shift(_calm, family="weather", unit="optical depth", levels=SEVERITIES, limit=MAX_SEVERITY)
 def smog(image: ImageF32, severity: float, scene: AirScene) -> ImageF32:
-    """Put smog in front of the scene: grey-brown air that takes the blue out of the light."""
+    """Put smog in front of the scene: grey-brown air that absorbs blue light."""
     return to_shown(veil(scene, severity, (0.55, 0.49, 0.38), (0.95, 1.0, 1.15)))
 
 
-@add_dial(_calm, family="weather", unit="optical depth", levels=STOPS, limit=TOP)
+@add_continuous_shift(_calm, family="weather", unit="optical depth", levels=SEVERITIES, limit=MAX_SEVERITY)
 def dust(image: ImageF32, severity: float, scene: AirScene) -> ImageF32:
-    """Put dust into the air: tan, and warmer the thicker it is."""
+    """Put dust into the air: tan, and warmer with increasing thickness."""
     return to_shown(veil(scene, severity, (0.74, 0.55, 0.32), (0.9, 1.0, 1.25)))
 
 
-@add_dial(_windy, family="weather", unit="optical depth", levels=STOPS, limit=TOP)
+@add_continuous_shift(_windy, family="weather", unit="optical depth", levels=SEVERITIES, limit=MAX_SEVERITY)
 def sandstorm(image: ImageF32, severity: float, scene: AirScene) -> ImageF32:
-    """Put a sandstorm in front of the scene: orange air in banks drawn out by the wind."""
+    """Put a sandstorm in front of the scene: orange air in banks stretched by the wind."""
     return to_shown(veil(scene, severity, (0.82, 0.46, 0.15), (0.85, 1.05, 1.4)))
 
 
-# Rain on a continuous dial: streaks at several distances, the veil behind them, and a darker sky.
+# Rain: streaks at several distances, haze behind them, and a darker sky.
 
-
-# The rain at severity 1, in mm per hour.
+# The rain rate at severity 1, in mm per hour.
 RATE = 20.0
 
-# The exposure in seconds, and the focal length in widths of the image.
+# The exposure in seconds, and the focal length in image widths.
 EXPOSURE, FOCAL = 1 / 60, 1.2
 
-# Per layer: its distance from the camera in metres, and the diameter in mm of the drops one sees
-# there.
+# Per layer: its distance from the camera in metres, and the typical diameter of its drops in mm.
 LAYERS = ((1.0, 2.2), (2.0, 1.8), (4.0, 1.5))
 
-# The share that one unit of severity takes from the light, and the optical depth that it adds to
-# the air.
+# Per unit of severity: the relative loss of light, and the optical depth added to the air.
 OVERCAST, VEIL = 0.08, 0.35
 
-# The streaks of a layer at severity 1 and 1 m in an image of 224 px; their number grows as the
-# square of the distance.
+# The number of streaks of a layer at severity 1 and 1 m in an image of 224 px; it grows with the square of
+# the distance.
 FALL = 45.0
 
 
@@ -167,23 +162,21 @@ FALL = 45.0
 class _Rain:
     scene: AirScene
     drops: tuple[Field, ...]
-    """Per layer, a uniform draw per pixel; a streak starts where it lies below the share of pixels
-    that the severity asks for.
-    """
+    """Per layer, a uniform draw per pixel; streaks start where it is below a threshold."""
     angle: float
 
 
 def speed(diameter: float) -> float:
-    """Return the terminal speed in m/s of a drop of a diameter in mm."""
+    """Return the terminal speed in m/s of a drop of ``diameter`` mm."""
     return 9.65 - 10.3 * math.exp(-0.6 * diameter)
 
 
 def density(severity: float) -> float:
-    """Return the number of drops larger than 1 mm relative to severity 1: the integral of Marshall
-    and Palmer's exponential.
+    """Return the number of drops larger than 1 mm relative to severity 1, from the integral of the
+    Marshall-Palmer distribution.
     """
-    slope, one = (4.1 * (RATE * max(s, 1e-6)) ** -0.21 for s in (severity, 1.0))
-    return (math.exp(-slope) / slope) / (math.exp(-one) / one) if severity > 0 else 0.0
+    slope, reference = (4.1 * (RATE * max(s, 1e-6)) ** -0.21 for s in (severity, 1.0))
+    return (math.exp(-slope) / slope) / (math.exp(-reference) / reference) if severity > 0 else 0.0
 
 
 def _rain(image: ImageF32, rng: np.random.Generator) -> _Rain:
@@ -193,11 +186,9 @@ def _rain(image: ImageF32, rng: np.random.Generator) -> _Rain:
     return _Rain(air_scene(image, rng), drops, angle)
 
 
-@add_dial(_rain, family="weather", unit="20 mm/h", levels=STOPS, limit=TOP)
+@add_continuous_shift(_rain, family="weather", unit="20 mm/h", levels=SEVERITIES, limit=MAX_SEVERITY)
 def rain(image: ImageF32, severity: float, drawn: _Rain) -> ImageF32:
-    """Let it rain: streaks in one wind, near ones long and few, over a veil and under a darker sky;
-    more fall along the dial.
-    """
+    """Let it rain: streaks in one wind direction, near ones long and few, with haze and a darker sky."""
     light = veil(drawn.scene, VEIL * severity, (0.75, 0.78, 0.82)) * np.float32(1 - OVERCAST * severity)
     sky = np.float32(1.15 * drawn.scene.bright)
     scale = min(image.shape[:2]) / 224
@@ -210,28 +201,27 @@ def rain(image: ImageF32, severity: float, drawn: _Rain) -> ImageF32:
 def _streaks(
     field: Field, severity: float, metres: float, diameter: float, angle: float, scale: float
 ) -> Field:
-    """Return the share of each pixel that the streaks of a layer cover, 0..1."""
+    """Return the share of each pixel covered by the streaks of a layer, 0..1."""
     count = FALL * metres**2 * density(severity) * scale**2
     begins = (field < np.float32(count / field.size)).astype(np.float32)
     pixels = FOCAL * 224 * scale / metres
     length = max(2, round(pixels * speed(diameter) * EXPOSURE * 0.35))
-    drawn = streak(begins, [1.0] * length, angle)
+    streaks = streak(begins, [1.0] * length, angle)
     width = pixels * diameter / 1000
-    cover: Field = smooth(np.minimum(drawn, np.float32(1)), 0.45, truncate=3) * np.float32(
+    cover: Field = smooth(np.minimum(streaks, np.float32(1)), 0.45, truncate=3) * np.float32(
         min(0.75, 2.5 * width)
     )
     np.minimum(cover, np.float32(0.75), out=cover)
     return cover
 
 
-# Snow on a continuous dial: flakes at several distances, the veil behind them, and snow that settles.
+# Snowfall: flakes at several distances, haze behind them, and settling snow.
 
-
-# Per layer, in an image of 224 px: the radius of the flakes (Gaussian sigma, px), their number at
-# severity 1, and how far they move during the exposure (px).
+# Per layer, in an image of 224 px: the radius of the flakes (Gaussian sigma, px), their number at severity 1,
+# and their motion during the exposure (px).
 SNOWFALL_LAYERS = ((3.0, 10, 5.0), (1.4, 70, 2.5), (0.75, 280, 1.0))
 
-# The optical depth that one unit of severity adds to the air.
+# The optical depth of the air per unit of severity.
 SNOWFALL_VEIL = 0.28
 
 WHITE = (0.86, 0.90, 0.96)
@@ -241,12 +231,10 @@ WHITE = (0.86, 0.90, 0.96)
 class _Snowfall:
     scene: AirScene
     places: tuple[Field, ...]
-    """Per layer, where the flakes are, as shares of height and width, in the order in which they
-    join along the dial.
-    """
+    """Per layer, the relative positions of the flakes, in the order in which they appear with severity."""
     angle: float
     settles: Field
-    """The severity at which snow begins to settle on each pixel."""
+    """The severity at which snow starts to settle on each pixel."""
 
 
 def _snowfall(image: ImageF32, rng: np.random.Generator) -> _Snowfall:
@@ -254,14 +242,15 @@ def _snowfall(image: ImageF32, rng: np.random.Generator) -> _Snowfall:
     angle = math.radians(90 + rng.uniform(-40, 40))
     area = height * width / 224**2
     places = tuple(
-        rng.random((math.ceil(TOP * count * area), 2), dtype=np.float32) for _, count, _ in SNOWFALL_LAYERS
+        rng.random((math.ceil(MAX_SEVERITY * count * area), 2), dtype=np.float32)
+        for _, count, _ in SNOWFALL_LAYERS
     )
     scene = air_scene(image, rng)
     return _Snowfall(scene, places, angle, _settles(scene.light, air(height, width, rng, 0.9, 1)))
 
 
 def _settles(light: ImageF32, patches: Field) -> Field:
-    """Return the severity at which snow settles per pixel: early on the ground and on tops, late on
+    """Return the severity at which snow settles per pixel: low on the ground and on top of objects, high on
     walls; 0.4 to 4 and more.
     """
     height = light.shape[0]
@@ -274,31 +263,29 @@ def _settles(light: ImageF32, patches: Field) -> Field:
     return late * patches
 
 
-@add_dial(_snowfall, family="weather", unit="cm/h", levels=STOPS, limit=TOP)
+@add_continuous_shift(_snowfall, family="weather", unit="cm/h", levels=SEVERITIES, limit=MAX_SEVERITY)
 def snowfall(image: ImageF32, severity: float, drawn: _Snowfall) -> ImageF32:
-    """Let it snow: near flakes soft and far ones fine, over a white veil; snow settles on the
-    ground and on tops of objects.
+    """Let it snow: near flakes are soft and far ones fine, with white haze; snow settles on the ground and on
+    top of objects.
     """
     light = veil(drawn.scene, SNOWFALL_VEIL * severity, (0.90, 0.92, 0.95))
     white = np.array(WHITE, np.float32) * np.float32(1.1 * drawn.scene.bright)
-    lying = np.clip(
+    settled = np.clip(
         (np.float32(severity) - drawn.settles) * np.float32(1.6),
         0,
         np.float32(min(1.0, severity)) * np.float32(0.9),
     )
-    light += (white - light) * lying[..., None]
+    light += (white - light) * settled[..., None]
     scale = math.sqrt(image.shape[0] * image.shape[1]) / 224
     for places, (sigma, count, moves) in zip(drawn.places, SNOWFALL_LAYERS, strict=True):
         flake = _flake(max(0.4, sigma * scale), moves * scale, drawn.angle)
-        cover = _laid(places[: round(count * severity * scale**2)], flake, light.shape[:2])
+        cover = _cover(places[: round(count * severity * scale**2)], flake, light.shape[:2])
         light += (white - light) * cover[..., None]
     return to_shown(light)
 
 
 def _flake(sigma: float, moves: float, angle: float) -> Field:
-    """Return the share of each pixel around it that one flake covers: a Gaussian spot drawn out
-    along its path.
-    """
+    """Return the share of each pixel that a flake covers: a Gaussian spot stretched along its path."""
     reach = math.ceil(2.5 * sigma + moves / 2)
     y, x = np.mgrid[-reach : reach + 1, -reach : reach + 1].astype(np.float32)
     along, aside = (x * math.cos(angle) + y * math.sin(angle)), (y * math.cos(angle) - x * math.sin(angle))
@@ -307,26 +294,25 @@ def _flake(sigma: float, moves: float, angle: float) -> Field:
     return spot
 
 
-def _laid(places: Field, flake: Field, shape: tuple[int, ...]) -> Field:
-    """Return the share of each pixel that all flakes cover together, at most 0.95; flakes are cut
-    at the border.
-    """
+def _cover(places: Field, flake: Field, shape: tuple[int, ...]) -> Field:
+    """Return the share of each pixel covered by flakes, at most 0.95; they are clipped at the border."""
     height, width = shape[0], shape[1]
     reach = flake.shape[0] // 2
-    wide = width + 2 * reach
-    corners = (places * np.array([height, width], np.float32)).astype(np.intp) @ np.array([wide, 1])
-    around = (np.arange(len(flake))[:, None] * wide + np.arange(len(flake))).ravel()
+    padded_width = width + 2 * reach
+    corners = (places * np.array([height, width], np.float32)).astype(np.intp) @ np.array([padded_width, 1])
+    around = (np.arange(len(flake))[:, None] * padded_width + np.arange(len(flake))).ravel()
     at = (corners[:, None] + around).ravel()
     sums = np.bincount(
-        at, np.broadcast_to(flake.ravel(), (len(places), flake.size)).ravel(), (height + 2 * reach) * wide
+        at,
+        np.broadcast_to(flake.ravel(), (len(places), flake.size)).ravel(),
+        (height + 2 * reach) * padded_width,
     )
-    inside = sums.reshape(-1, wide)[reach : reach + height, reach : reach + width].astype(np.float32)
+    inside = sums.reshape(-1, padded_width)[reach : reach + height, reach : reach + width].astype(np.float32)
     return np.minimum(inside, np.float32(0.95), out=inside)
 
 
-# Per level: mean and deviation of the flakes, their size, the least value that shows, reach and
-# sigma of their streaks in px, the share of the image that is not whitened, and how much of the
-# snow falls.
+# Per level: mean and deviation of the flakes, their size, the visibility threshold, length and sigma of their
+# streaks in px, the weight of the original image against the whitened one, and the amount of snow.
 SNOW = (
     (0.1, 0.3, 3, 0.5, 10, 4, 1, 0),
     (0.1, 0.3, 3, 0.5, 10, 4, 0.8, 1),
@@ -351,24 +337,22 @@ def _snow(image: ImageF32, rng: np.random.Generator) -> _Snow:
     return _Snow(flakes, angle, np.maximum(image, (gray * np.float32(1.5) + np.float32(0.5))[..., None]))
 
 
-@add_dial(_snow, family="weather", unit="level", levels=LEVELS, limit=5)
+@add_continuous_shift(_snow, family="weather", unit="level", levels=LEVELS, limit=5)
 def snow(image: ImageF32, severity: float, drawn: _Snow) -> ImageF32:
-    """Add streaks of snow, all in one direction, over a whitened image; the same flakes grow
-    denser along the dial.
-    """
-    mean, deviation, size, least, reach, sigma, kept, falls = between(SNOW, severity)
+    """Add streaks of snow in one direction over a whitened image; flakes become denser with severity."""
+    mean, deviation, size, least, reach, sigma, original, amount = between(SNOW, severity)
     flakes = stretch(drawn.flakes, size) * np.float32(deviation) + np.float32(mean)
     flakes *= flakes >= np.float32(least)
     layer = streak(np.minimum(flakes, np.float32(1)), half_gaussian(reach, sigma), drawn.angle)
-    layer = (layer + layer[::-1, ::-1]) * np.float32(falls)
-    out = image * np.float32(kept)
-    out += drawn.white * np.float32(1 - kept)
+    layer = (layer + layer[::-1, ::-1]) * np.float32(amount)
+    out = image * np.float32(original)
+    out += drawn.white * np.float32(1 - original)
     for channel in range(3):
         out[..., channel] += layer
     return clip(out)
 
 
-# The strength and the decay per octave, per level.
+# Per level: the strength and the decay per octave.
 FOG = ((0, 2), (1.5, 2), (2, 2), (2.5, 1.7), (2.5, 1.5), (3, 1.4))
 
 
@@ -376,9 +360,9 @@ def _fog(image: ImageF32, rng: np.random.Generator) -> tuple[list[Field], float]
     return plasma_noise(max(image.shape[:2]), rng), float(image.max())
 
 
-@add_dial(_fog, family="weather", unit="level", levels=LEVELS, limit=5)
+@add_continuous_shift(_fog, family="weather", unit="level", levels=LEVELS, limit=5)
 def fog(image: ImageF32, severity: float, drawn: tuple[list[Field], float]) -> ImageF32:
-    """Add clouds of one fractal, and bring the whole back to the brightest value of the image."""
+    """Add fractal clouds, and rescale to the original maximum of the image."""
     noise, brightest = drawn
     strength, decay = between(FOG, severity)
     gain = np.float32(brightest / (brightest + strength))
@@ -389,13 +373,12 @@ def fog(image: ImageF32, severity: float, drawn: tuple[list[Field], float]) -> I
     return clip(out)
 
 
-# Frost on the pane, grown from noise: no photograph of frost is shipped.
+# Frost on a pane, generated from noise, because no photographs of frost are included.
 
-
-# The weights of the image and of the pane at each level.
+# Per level: the weights of the image and of the pane.
 FROST = ((1, 0), (1, 0.4), (0.8, 0.6), (0.7, 0.7), (0.65, 0.7), (0.6, 0.75))
 
-# The mean colour and standard deviation of each pane; a sample draws one. Two of the photographs
+# The mean colour and standard deviation of each pane; a sample draws one. Two of the published photographs
 # are the same.
 PANES = (
     ((0.305, 0.585, 0.650), 0.08),
@@ -413,9 +396,7 @@ def _pane(image: ImageF32, rng: np.random.Generator) -> ImageF32:
 
 
 def _ice(height: int, width: int, rng: np.random.Generator) -> Field:
-    """Grow needles in three directions, 60 degrees apart, thicker in some places than in others;
-    mean 0, deviation 1.
-    """
+    """Grow needles in three directions, 60 degrees apart, with varying thickness; mean 0, deviation 1."""
     turn = rng.uniform(0, np.pi / 3)
     thick = plasma(plasma_noise(max(height, width), rng), 1.4)[:height, :width]
     seeds = rng.standard_normal((height, width), dtype=np.float32)
@@ -431,10 +412,10 @@ def _ice(height: int, width: int, rng: np.random.Generator) -> Field:
     return ice
 
 
-@add_dial(_pane, family="weather", unit="level", levels=LEVELS, limit=5)
+@add_continuous_shift(_pane, family="weather", unit="level", levels=LEVELS, limit=5)
 def frost(image: ImageF32, severity: float, pane: ImageF32) -> ImageF32:
     """Show the image through a frozen pane: a weighted sum of the two, with one pane per sample."""
-    seen, frozen = between(FROST, severity)
-    out = image * np.float32(seen)
-    out += pane * np.float32(frozen)
+    image_weight, pane_weight = between(FROST, severity)
+    out = image * np.float32(image_weight)
+    out += pane * np.float32(pane_weight)
     return clip(out)

@@ -1,7 +1,4 @@
-"""The sources: one reader per dataset.
-
-Each yields samples whose images are decoded when they are asked for.
-"""
+"""Sources: one reader per dataset, each returning samples whose images are decoded lazily."""
 
 from sorites.core.registry import import_all
 

@@ -1,9 +1,9 @@
-"""Images with exact boxes that need no annotations: several photo cut-outs of 24 COCO classes in one place.
+"""Composite images with exact ground-truth boxes: photo cut-outs of 24 COCO classes on a background.
 
-The table ``composites.tsv`` says which of the stamps shows which class and where it is met; we made
-it by eye. The cut-outs are Debian's ``tuxpaint-stamps-default`` (GPL-2+), the photographs of places
-are in ``backgrounds.tsv`` with their licences; both are fetched once, and other places are drawn. A
-box holds the part of an object that can be seen.
+The table ``composites.tsv`` maps each cut-out to its class and the places where it occurs; it was
+made by hand. The cut-outs come from Debian's ``tuxpaint-stamps-default`` (GPL-2+); the background
+photographs are listed in ``backgrounds.tsv`` with their licences. Both are downloaded once; other
+backgrounds are generated. A box covers the visible part of an object.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from PIL import Image as Pillow
 from sorites.core import Attr, Box, ImageU8, Sample, add_source, to_uint8
 from sorites.core.errors import SoritesError
 from sorites.core.labels import Labels
+from sorites.core.messages import command, option
 from sorites.core.rng import rng_for
 from sorites.core.specs import split_options
 from sorites.core.table import BOX, SCHEMA
@@ -34,12 +35,12 @@ from sorites.scenes.scenery import Photograph, place
 from sorites.sources import sidecar, stamps
 from sorites.sources.decode import decode
 
-# Photographs of places without objects in them, from two Debian packages: grass, forest, rocks, water.
+# Background photographs without objects (grass, forest, rocks, water), from two Debian packages.
 
 
 @dataclass(frozen=True)
 class Background:
-    """One row of the table; ``horizon`` is the share of the image's height that lies above the ground."""
+    """A row of the table; ``horizon`` is the share of the image height above the ground."""
 
     location: str
     package: str
@@ -50,18 +51,16 @@ class Background:
     credit: str
 
     def load(self) -> ImageU8:
-        """Return the photograph, at most ``LARGEST`` px per side; the array is read-only and kept
-        once it was read.
-        """
-        return _loaded(self.package, self.file)
+        """Return the photograph as a cached, read-only array of at most ``LARGEST`` px per side."""
+        return _load_photograph(self.package, self.file)
 
 
-# The most pixels per side of a loaded photograph.
+# The maximum side of a loaded photograph in px.
 LARGEST = 1024
 
 
 @functools.cache
-def _loaded(package: str, file: str) -> ImageU8:
+def _load_photograph(package: str, file: str) -> ImageU8:
     image = Pillow.fromarray(decode(cache("backgrounds", package, file)))
     image.thumbnail((LARGEST, LARGEST), Pillow.Resampling.LANCZOS)
     pixels = np.asarray(image)
@@ -78,34 +77,33 @@ def table() -> tuple[Background, ...]:
 
 
 def fetch() -> tuple[Background, ...]:
-    """Fetch the photographs that are not yet in the cache, and return the rows of all."""
-    for (package, folder), rows in groupby(sorted(table(), key=_place), key=_place):
-        wanted = {row.file: row.sha256 for row in rows}
-        note = f"Fetching {len(wanted)} photographs of places from Debian's {package}. It is not installed."
-        debian.fetch(package, folder, wanted, cache("backgrounds", package), note)
+    """Download the photographs that are not in the cache yet, and return all rows."""
+    for (package, folder), rows in groupby(sorted(table(), key=_package), key=_package):
+        digests = {row.file: row.sha256 for row in rows}
+        note = f"Fetching {len(digests)} photographs of places from Debian's {package}. It is not installed."
+        debian.fetch(package, folder, digests, cache("backgrounds", package), note)
     return table()
 
 
-def _place(row: Background) -> tuple[str, str]:
+def _package(row: Background) -> tuple[str, str]:
     return row.package, row.folder
 
 
-# Images of several cut-outs in one place, made when they are asked for; their boxes are known when they
-# are listed.
+# Composites: images are drawn lazily, their boxes are known when the samples are listed.
 
 
 VERSION = 1
-# Drawn images that are kept: a slice of a run shows each of them to several shifts.
-KEPT = 48
+# The number of drawn images in the cache: within a task, each image is used by several shifts.
+CACHED_IMAGES = 48
 
-# The smallest and the largest side of an image in px.
+# The minimum and maximum side of an image in px.
 SIDES = (64, 4096)
 
 
 @dataclass(frozen=True)
 class Object:
-    """A cut-out with the name of its class, its label if the suite knows the class, and the places
-    it is met in.
+    """A cut-out: its class name, its label (None if the class is not among the labels) and the places
+    where it occurs.
     """
 
     name: str
@@ -116,8 +114,8 @@ class Object:
 
 @dataclass(frozen=True)
 class Recipe:
-    """A recipe for images: the seed, the range of the number of objects, the side in px, and
-    whether all places are drawn.
+    """How images are made: the seed, the range of the number of objects, the side in px, and whether
+    all backgrounds are generated (``drawn``).
     """
 
     seed: int = 0
@@ -127,7 +125,7 @@ class Recipe:
 
     @property
     def id(self) -> str:
-        """The first part of a sample's id, from which everything but the cut-outs can be read."""
+        """The prefix of a sample id; it encodes all parameters."""
         low, high = self.objects
         return (
             # Sample ids seed the random draws, so their text must never change.
@@ -137,7 +135,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Scene:
-    """The objects of one image, their places, and the location behind them."""
+    """The objects of one image, their positions, and the background."""
 
     objects: tuple[Object, ...]
     spots: tuple[Spot, ...]
@@ -145,11 +143,11 @@ class Scene:
 
 
 def parse_range(text: str) -> tuple[int, int]:
-    """Return how many objects an image may have, from ``"3"`` or ``"1..5"``."""
+    """Parse the number of objects per image, such as ``"3"`` or ``"1..5"``."""
     low, dots, high = text.partition("..")
     if not low.isdecimal() or (dots and not high.isdecimal()) or not 1 <= int(low) <= int(high or low) <= 50:
         raise SoritesError(
-            f"wanted how many objects stand in an image, such as 3 or 1..5 (at most 50), got {text!r}"
+            f"expected the number of objects per image, such as 3 or 1..5 (at most 50), got {text!r}"
         )
     return int(low), int(high or low)
 
@@ -157,17 +155,18 @@ def parse_range(text: str) -> tuple[int, int]:
 def samples(
     objects: Sequence[Object], recipe: Recipe, count: int, photographs: Sequence[Photograph]
 ) -> list[Sample]:
-    """Return ``count`` images with the boxes of the objects that can be seen; an object that is
-    mostly hidden is an attribute.
+    """Return ``count`` samples with the boxes of their visible objects.
+
+    An object that is mostly hidden has no box; the attribute ``hidden`` names its class.
     """
     if not SIDES[0] <= recipe.side <= SIDES[1]:
-        raise SoritesError(f"wanted images of {SIDES[0]} to {SIDES[1]} px, got {recipe.side}")
+        raise SoritesError(f"expected images of {SIDES[0]} to {SIDES[1]} px, got {recipe.side}")
     by_class: dict[str, list[Object]] = {}
     for obj in objects:
         by_class.setdefault(obj.name, []).append(obj)
     groups = [by_class[name] for name in sorted(by_class)]
 
-    @functools.lru_cache(maxsize=KEPT)
+    @functools.lru_cache(maxsize=CACHED_IMAGES)
     def image(number: int) -> ImageU8:
         scene, rng = _scene(groups, recipe, number), _rng(recipe, number, "place")
         ground = place(scene.location, recipe.side, rng, photographs)
@@ -184,7 +183,7 @@ def _rng(recipe: Recipe, number: int, what: str) -> np.random.Generator:
 
 
 def _scene(groups: Sequence[Sequence[Object]], recipe: Recipe, number: int) -> Scene:
-    """Draw a scene: a class for each object and one of its cut-outs; the first object says where they are."""
+    """Draw a class and a cut-out for each object; the first object determines the background."""
     rng = _rng(recipe, number, "things")
     count = int(rng.integers(recipe.objects[0], recipe.objects[1] + 1))
     chosen = [
@@ -197,17 +196,17 @@ def _scene(groups: Sequence[Sequence[Object]], recipe: Recipe, number: int) -> S
 
 
 def _sample(scene: Scene, recipe: Recipe, number: int, load: Callable[[], ImageU8]) -> Sample:
-    shown = list(
+    visible = list(
         zip(scene.objects, seen([obj.cut() for obj in scene.objects], scene.spots, recipe.side), strict=True)
     )
-    hidden = [Attr("hidden", obj.name) for obj, part in shown if part.share < SEEN]
+    hidden = [Attr("hidden", obj.name) for obj, part in visible if part.share < SEEN]
     return Sample(
         id=f"{recipe.id}/{number:05d}",
         load=load,
         ground_truth=tuple(
-            _box(obj.label, part) for obj, part in shown if part.share >= SEEN and obj.label is not None
+            _box(obj.label, part) for obj, part in visible if part.share >= SEEN and obj.label is not None
         ),
-        attrs=(Attr("location", scene.location), Attr("objects", str(len(shown))), *dict.fromkeys(hidden)),
+        attrs=(Attr("location", scene.location), Attr("objects", str(len(visible))), *dict.fromkeys(hidden)),
     )
 
 
@@ -215,53 +214,55 @@ def _box(label: int, part: Seen) -> Box:
     return Box(part.box, label, area=float(part.area))
 
 
-# The number of images, of objects in each and of px per side, where the source is given none.
+# Defaults: the number of images, of objects per image, and of px per side.
 COUNT, OBJECTS, SIDE = 150, "3..8", 640
 
-MOST = 100_000
+MAX_IMAGES = 100_000
 
 
 @add_source
 def composites(path: str | None, labels: Labels) -> list[Sample]:
-    """Make images of 640 px with 3 to 8 photo cut-outs of COCO's classes and exact boxes;
-    ``composites:300`` are 300 of them.
+    """Make images of 640 px with 3 to 8 photo cut-outs of COCO classes and exact boxes;
+    ``composites:300`` makes 300 of them.
 
     Further options follow the number: ``composites:300?objects=1..5&size=800&seed=1&places=drawn``.
     """
     allowed = {"objects": (), "size": (), "seed": (), "places": ("drawn", "photographed")}
-    number, given = split_options("composites", path or str(COUNT), allowed)
+    number, options = split_options("composites", path or str(COUNT), allowed)
     recipe = Recipe(
-        seed=_number("seed", given.get("seed", "0")),
-        objects=parse_range(given.get("objects", OBJECTS)),
-        side=_number("size", given.get("size", str(SIDE))),
-        drawn=given.get("places") == "drawn",
+        seed=_number("seed", options.get("seed", "0")),
+        objects=parse_range(options.get("objects", OBJECTS)),
+        side=_number("size", options.get("size", str(SIDE))),
+        drawn=options.get("places") == "drawn",
     )
     count = _number("composites", number)
-    if not 1 <= count <= MOST:
-        raise SoritesError(f"composites: wanted 1 to {MOST:,} images, got {count}")
+    if not 1 <= count <= MAX_IMAGES:
+        raise SoritesError(f"composites: expected 1 to {MAX_IMAGES:,} images, got {count}")
     return samples(objects(labels), recipe, count, () if recipe.drawn else fetch())
 
 
 def _number(key: str, text: str) -> int:
     if not text.isdecimal():
         raise SoritesError(
-            f"composites: wanted {key} as a whole number, such as composites:{COUNT}?seed=1, got {text!r}"
+            f"composites: expected a whole number for {key}, as in composites:{COUNT}?seed=1, got {text!r}"
         )
     return int(text)
 
 
 def objects(labels: Labels) -> list[Object]:
-    """Return the cut-outs of the table, fetched if need be.
+    """Return the cut-outs of the table, downloading them if needed.
 
-    One whose class the labels do not have stands in images without a box.
+    An object whose class is not among the labels appears in images without a box.
     """
-    found = [
+    cut_outs = [
         Object(name, labels.get(name), places, functools.partial(_cut, file))
         for file, name, places in annotation_table()
     ]
-    if all(obj.label is None for obj in found):
-        raise SoritesError('composites show classes of COCO, and the labels have none of them. Type: --labels coco (in a suite '
-                           'labels = "coco")')  # fmt: skip
+    if all(obj.label is None for obj in cut_outs):
+        raise SoritesError(
+            "composites show COCO classes, but none of them is among the labels. Pass"
+            f' {option("labels", "coco")}, or set labels = "coco" in the suite.'
+        )
     debian.fetch(
         stamps.PACKAGE,
         stamps.INSIDE,
@@ -269,14 +270,12 @@ def objects(labels: Labels) -> list[Object]:
         cache("stamps"),
         stamps.NOTE,
     )
-    return found
+    return cut_outs
 
 
 @functools.cache
 def annotation_table() -> tuple[tuple[str, str, tuple[str, ...]], ...]:
-    """Return the rows of ``composites.tsv``: a stamp's file, its class among COCO's, and the places
-    that it is met in.
-    """
+    """Return the rows of ``composites.tsv``: file of a stamp, COCO class, places where it occurs."""
     lines = files("sorites.sources").joinpath("composites.tsv").read_text(encoding="utf-8").splitlines()
     rows = (line.split("\t") for line in lines[1:])
     return tuple((file, name, tuple(places.split(", "))) for file, name, places in rows)
@@ -288,28 +287,28 @@ def _cut(file: str) -> CutOut:
     return cut_out(stamps.image(path), stamps.alpha(path))
 
 
-# Read composites made by ``sorites context``: a dataset folder whose sidecar holds the settings, and a
-# file with the boxes.
+# Composites made by ``sorites context``: a dataset folder with a sidecar, and a file with the boxes.
 
 
-# The file that maps an image id to the boxes of what it shows.
+# The file that maps image ids to ground-truth boxes.
 GROUND_TRUTH = "ground_truth.parquet"
 
 
 @add_source
 def context(path: str | None, labels: Labels) -> list[Sample]:
-    """Read objects in common and uncommon settings, with their boxes as truth, from a folder made by
+    """Read objects in common and uncommon settings, with ground-truth boxes, from a folder made by
     ``sorites context``.
     """
     if path is None:
         raise SoritesError(
-            "composites have to be made first. Type: sorites context --out DIR, and then --source context:DIR"
+            f"context needs a folder of composites. Make one with {command('context', out='DIR')}, then pass"
+            f" {option('source', 'context:DIR')}"
         )
     root = path_of(path)
     if not is_file(root / sidecar.NAME):
-        raise SoritesError(f"{root} holds no composites. Make them with: sorites context --out {root}")
+        raise SoritesError(f"{root} contains no composites. Make them with {command('context', out=root)}")
     samples = sidecar.read(root, labels)
-    # composites of several objects have their boxes in the sidecar
+    # Composites of several objects have their boxes in the sidecar.
     if any(sample.ground_truth is not None for sample in samples):
         return samples
     boxes = _boxes(root / GROUND_TRUTH)
@@ -317,18 +316,20 @@ def context(path: str | None, labels: Labels) -> list[Sample]:
 
 
 def _boxes(file: Path) -> dict[str, tuple[Box, ...]]:
-    """Map the id of each image to the boxes of what it shows."""
-    frame = parquet(file, 'the boxes of composites; make them again with "sorites context"')
-    if lost := [name for name in ("image_id", "ground_truth") if name not in frame.columns]:
-        raise SoritesError(f"{file}: wanted the columns image_id and truth; {', '.join(lost)} missing")
+    """Map image ids to ground-truth boxes."""
+    frame = parquet(file, f"the boxes of composites; make them again with {command('context', out='DIR')}")
+    if missing := [name for name in ("image_id", "ground_truth") if name not in frame.columns]:
+        raise SoritesError(
+            f"{file}: expected the columns image_id and ground_truth; missing: {', '.join(missing)}"
+        )
     refuse_types(frame, {"image_id": SCHEMA["image_id"], "ground_truth": pl.List(BOX)}, file)
     return {
-        id_: tuple(_context_box(box, f"{file}, {id_}") for box in some or ())
-        for id_, some in frame.select("image_id", "ground_truth").rows()
+        id_: tuple(_context_box(box, f"{file}, {id_}") for box in cells or ())
+        for id_, cells in frame.select("image_id", "ground_truth").rows()
     }
 
 
 def _context_box(box: dict[str, float] | None, where: str) -> Box:
     if box is None or any(box[side] is None for side in ("x0", "y0", "x1", "y1", "label")):
-        raise SoritesError(f"{where}: wanted x0, y0, x1, y1 and label of each box, got {box}")
+        raise SoritesError(f"{where}: expected x0, y0, x1, y1 and label of each box, got {box}")
     return Box((box["x0"], box["y0"], box["x1"], box["y1"]), int(box["label"]))

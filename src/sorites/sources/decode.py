@@ -1,9 +1,9 @@
-"""Decode files to images: upright, sRGB, 8 bits, whatever the file holds.
+"""Decode image files to upright, 8-bit sRGB arrays.
 
-Numbers are read as sRGB, as the loaders that models are trained with do: ICC profiles are not
-applied, and CMYK becomes RGB by (255 - ink)(255 - black) / 255. 16 bits become 8 by dropping the
-low byte. Only the first frame of an animation is read. What Pillow decoded is brought to RGB in
-strips, so that a large image is in memory twice and not six times.
+Pixel values are read as sRGB, as the data loaders used for training do: ICC profiles are not
+applied, and CMYK becomes RGB by (255 - ink)(255 - black) / 255. 16 bits become 8 by dropping the low
+byte. Only the first frame of an animation is read. Images are converted to RGB in strips, so that a
+large image is in memory twice and not six times.
 """
 
 from __future__ import annotations
@@ -32,40 +32,34 @@ from PIL import (
 
 from sorites.core import ImageU8
 from sorites.core.errors import BadImage, SoritesError, as_utf8
+from sorites.core.messages import option
 from sorites.io.paths import is_dir, is_file, reason
 from sorites.io.stores import StorePath, place
 
-# Limit the size of images. A small file can claim any size, so its header is held against the limit
-# before it is decoded.
-
-
-# The most pixels of an image, where nothing else is said.
+# Size limit. A small file can claim any size, so the header is checked before the image is decoded.
+# The default maximum number of pixels of an image.
 MOST = 100_000_000
 
-# The environment variable that says otherwise. Worker processes inherit it, and no number of a run
-# follows from it.
+# The environment variable that overrides it. Worker processes inherit it; it does not affect results.
 VARIABLE = "SORITES_MAX_PIXELS"
 
-# Formats of which a pixel takes twice the memory while it is decoded: 16 bytes; others take 5 to
-# 12, alpha and 16 bits too.
+# Formats that need 16 bytes per pixel while decoding; all others need 5 to 12.
 _TWICE = ("WEBP",)
 
 
-def allowed() -> int:
-    """Return the most pixels that an image may have now."""
+def max_pixels() -> int:
+    """Return the current maximum number of pixels of an image."""
     text = os.environ.get(VARIABLE, "")
     if not text:
         return MOST
     if not (text.isascii() and text.isdecimal() and len(text) < 16 and int(text) > 0):
-        raise SoritesError(f"{VARIABLE} wants a whole number above 0, got {text[:40]!r}")
+        raise SoritesError(f"{VARIABLE} must be a whole number above 0, got {text[:40]!r}")
     return int(text)
 
 
 @contextlib.contextmanager
 def pixels_allowed(most: int | None) -> Iterator[None]:
-    """Allow images of up to ``most`` pixels meanwhile, in this process and in those that it
-    starts; None changes nothing.
-    """
+    """Allow images of up to ``most`` pixels in this process and its child processes; None keeps the limit."""
     before = os.environ.get(VARIABLE)
     if most is not None:
         os.environ[VARIABLE] = str(most)
@@ -79,30 +73,30 @@ def pixels_allowed(most: int | None) -> Iterator[None]:
 
 
 def refuse_large(image: ImageFile.ImageFile) -> None:
-    """Refuse an image that has too many pixels, or none."""
+    """Raise ``BadImage`` if an image has too many pixels, or none."""
     pixels = image.width * image.height
     if not pixels:
         raise BadImage("it has no pixels")
     twice = image.format in _TWICE
-    counted, most = pixels * (2 if twice else 1), allowed()
+    counted, most = pixels * (2 if twice else 1), max_pixels()
     if counted > most:
-        why = f", each counted twice as {image.format} takes twice the memory," if twice else ""
+        why = f" (counted twice because {image.format} needs twice the memory)" if twice else ""
         raise BadImage(
-            f"{image.width} x {image.height} pixels{why} are more than the {most:,} allowed. To read it:"
-            f" --max-pixels {counted}"
+            f"{image.width} x {image.height} pixels{why} exceed the limit of {most:,}. To read the image,"
+            f" pass {option('max_pixels', counted)}"
         )
 
 
-# The grey (of 255, sRGB) that shows through transparent pixels.
+# The grey level (of 255, sRGB) behind transparent pixels.
 GROUND = 128
 
-# The pixels that are brought to RGB at a time.
+# The number of pixels converted to RGB at a time.
 STRIP = 1 << 20
 
-# From a loaded image to the array that is wanted of it.
+# Converts a loaded image to an array.
 Turn = Callable[[Image.Image], NDArray[np.uint8]]
 
-# The endings of file names that promise an image; the first bytes of a file decide what it is.
+# File name extensions of images; the content decides the format.
 SUFFIXES = (
     ".jpg",
     ".jpeg",
@@ -119,9 +113,8 @@ SUFFIXES = (
     ".pnm",
 )
 
-# The factories are called by signature and not through Image.open: that would reach every parser
-# Pillow has, and would
-# answer an image of 90 million pixels with a warning, which threads cannot silence one by one.
+# The factories are chosen by file signature instead of Image.open, which would expose every parser of
+# Pillow and would emit a warning for images of 90 million pixels that threads cannot silence one by one.
 _FACTORIES: tuple[tuple[bytes, Callable[[IO[bytes], str], ImageFile.ImageFile]], ...] = (
     (b"\xff\xd8\xff", JpegImagePlugin.jpeg_factory),
     (b"\x89PNG\r\n\x1a\n", PngImagePlugin.PngImageFile),
@@ -145,9 +138,14 @@ _ORIENTATION = 0x0112
 
 
 def decode(source: str | Path | bytes, name: str = "") -> ImageU8:
-    """Return an image of H x W x 3, with transparent pixels laid on ``GROUND``.
+    """Return an image as H x W x 3, with transparent pixels blended onto ``GROUND``.
 
-    ``name`` is what messages call an image that is given as bytes.
+    Args:
+        source: A path or the bytes of a file.
+        name: The name of the image in error messages, for bytes.
+
+    Raises:
+        BadImage: The image cannot be read or is too large.
     """
     return _read(
         source,
@@ -157,7 +155,7 @@ def decode(source: str | Path | bytes, name: str = "") -> ImageU8:
 
 
 def decode_rgba(source: str | Path | bytes, name: str = "") -> NDArray[np.uint8]:
-    """Return H x W x 4: the image and its alpha, which is 255 where the file has none."""
+    """Return an image as H x W x 4 (RGB and alpha); alpha is 255 if the file has none."""
     return _read(source, name, lambda image: _array(image, "RGBA"))
 
 
@@ -166,16 +164,13 @@ def _array(image: Image.Image, mode: str = "RGB") -> NDArray[np.uint8]:
 
 
 def size(path: str | Path) -> tuple[int, int]:
-    """Return the width and the height of an image as ``decode`` gives it, from the first bytes of
-    its file.
-    """
+    """Return the width and height of an image as ``decode`` returns it, reading only the file header."""
     try:
         with _stream(path) as stream:
             opened = _open(stream)
             width, height = opened.size
-            if isinstance(
-                opened, TiffImagePlugin.TiffImageFile
-            ):  # releases of Pillow differ in when they turn the size of a TIFF
+            if isinstance(opened, TiffImagePlugin.TiffImageFile):
+                # Versions of Pillow differ in when they rotate the size of a TIFF, so read the raw tags.
                 width, height = (
                     opened.tag_v2[tag] for tag in (TiffImagePlugin.IMAGEWIDTH, TiffImagePlugin.IMAGELENGTH)
                 )
@@ -184,21 +179,19 @@ def size(path: str | Path) -> tuple[int, int]:
             )
     except BadImage as error:
         raise BadImage(f"{path}: {error}") from None
-    except Exception as error:  # a damaged file makes Pillow raise nearly anything
+    except Exception as error:  # Pillow raises many kinds of errors for damaged files
         raise BadImage(f"{path}: cannot be read as an image: {error or type(error).__name__}") from error
 
 
 def on_ground(rgba: NDArray[np.uint8]) -> ImageU8:
-    """Lay a cut-out on ``GROUND``: mix the 8-bit sRGB values by alpha and round."""
+    """Blend an RGBA image onto ``GROUND``, rounding the 8-bit sRGB values."""
     alpha = rgba[..., 3:].astype(np.uint16)
     mixed = rgba[..., :3] * alpha + GROUND * (255 - alpha)
     return ((mixed + 127) // 255).astype(np.uint8)
 
 
 def _read(source: str | Path | bytes, name: str, turn: Turn) -> NDArray[np.uint8]:
-    """Load an image, upright and in a mode that ``convert`` turns into RGB or RGBA correctly, and
-    turn it into an array.
-    """
+    """Load an image upright and convert it with ``turn``."""
     called = name or ("bytes" if isinstance(source, bytes) else as_utf8(str(source)))
     try:
         with _stream(source) as stream:
@@ -207,14 +200,12 @@ def _read(source: str | Path | bytes, name: str, turn: Turn) -> NDArray[np.uint8
             return _in_strips(_upright(opened), opened, turn)
     except BadImage as error:
         raise BadImage(f"{called}: {error}") from None
-    except Exception as error:  # a damaged file makes Pillow raise nearly anything
+    except Exception as error:  # Pillow raises many kinds of errors for damaged files
         raise BadImage(f"{called}: cannot be read as an image: {reason(error)}") from error
 
 
 def _in_strips(image: Image.Image, opened: ImageFile.ImageFile, turn: Turn) -> NDArray[np.uint8]:
-    """Turn an image strip by strip: every pixel stands for itself, so that the result is that of
-    the whole.
-    """
+    """Convert an image strip by strip to save memory; pixels are independent, so the result is the same."""
     width, height = image.size
     rows = max(1, STRIP // width)
     if rows >= height:
@@ -238,7 +229,7 @@ def _stream(source: str | Path | bytes) -> IO[bytes]:
     if isinstance(path, StorePath):
         return io.BytesIO(path.read_bytes())
     if is_dir(path) or (os.path.exists(path) and not is_file(path)):
-        raise BadImage(f"wanted an image, got a {'folder' if is_dir(path) else 'special file'}")
+        raise BadImage(f"expected an image, got a {'folder' if is_dir(path) else 'special file'}")
     return path.open("rb")
 
 
@@ -248,7 +239,7 @@ def _open(stream: IO[bytes]) -> ImageFile.ImageFile:
         raise BadImage("the file is empty")
     factory = next((make for magic, make in _FACTORIES if start.startswith(magic)), None)
     if factory is None or (start[:4] == b"RIFF" and start[8:12] != b"WEBP"):
-        raise BadImage("not an image: wanted JPEG, PNG, WebP, BMP, TIFF, GIF or PPM")
+        raise BadImage("not an image: expected JPEG, PNG, WebP, BMP, TIFF, GIF or PPM")
     stream.seek(0)
     image = factory(stream, "")
     refuse_large(image)
@@ -256,9 +247,9 @@ def _open(stream: IO[bytes]) -> ImageFile.ImageFile:
 
 
 def _upright(image: ImageFile.ImageFile) -> Image.Image:
-    """Turn an image as its EXIF says; a TIFF was turned while it loaded.
+    """Rotate an image according to its EXIF orientation; unreadable EXIF is ignored.
 
-    EXIF that cannot be read is ignored.
+    Pillow rotates TIFFs itself when it loads them.
     """
     if isinstance(image, TiffImagePlugin.TiffImageFile):
         return image
@@ -270,10 +261,10 @@ def _upright(image: ImageFile.ImageFile) -> Image.Image:
 
 
 def _eight_bits(image: Image.Image, opened: ImageFile.ImageFile) -> Image.Image:
-    """Bring 16-bit grey to 8 bits, and CMYK to RGB."""
+    """Convert 16-bit grey to 8 bits, and CMYK to RGB."""
     if image.mode == "CMYK":
-        # Pillow takes every CMYK JPEG for Adobe's, which stores ink inverted; without
-        # Adobe's mark it is not inverted.
+        # Pillow assumes that every CMYK JPEG comes from Adobe, which inverts the ink values; files without
+        # the Adobe marker are not inverted, so undo Pillow's inversion.
         plain = isinstance(opened, JpegImagePlugin.JpegImageFile) and "adobe" not in opened.info
         return (ImageChops.invert(image) if plain else image).convert("RGB")
     if not image.mode.startswith(("I", "F")):
@@ -281,7 +272,7 @@ def _eight_bits(image: Image.Image, opened: ImageFile.ImageFile) -> Image.Image:
     values = np.asarray(image)
     if values.dtype.kind == "f" or values.min() < 0 or values.max() > 65535:
         raise BadImage(
-            f"pixels of mode {image.mode} have no stated white; save it with 8 or 16 bits per channel"
+            f"pixels of mode {image.mode} have no defined white; save it with 8 or 16 bits per channel"
         )
     grey = Image.fromarray((values >> 8).astype(np.uint8))
     if "transparency" in image.info:

@@ -1,4 +1,4 @@
-"""Read a folder of images: class folders, or names that carry a WordNet id, or no labels at all."""
+"""Read a folder of images: class folders, file names that contain WordNet ids, or unlabelled images."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 from sorites.core import Sample, add_source
-from sorites.core.errors import SoritesError, as_utf8
+from sorites.core.errors import Notice, SoritesError, as_utf8
 from sorites.core.labels import Labels
+from sorites.core.messages import option
 from sorites.core.packed import packed
 from sorites.io.paths import entries, is_dir, is_file, is_folder, path_of, resolved, subfolders
 from sorites.io.stores import StorePath
@@ -21,20 +22,19 @@ from sorites.sources.decode import SUFFIXES, decode
 _WNID = re.compile(r"(?:^|_)(n\d{8})(?=_|$)")
 _NUMBERED = re.compile(r"(\d+|n\d{8})[_\- ]")
 
-# The most folders that are reached through links: a few that name one another would lead on for
-# ever.
-LINKS = 10_000
+# The maximum number of folders reached through links: links that point to one another multiply quickly.
+MAX_LINKED_FOLDERS = 10_000
 
 
 @add_source
 def folder(path: str | None, labels: Labels) -> Sequence[Sample]:
     """Read images in class folders, or flat with WordNet ids in their names, or without labels.
 
-    A class folder is named by class id (``n02123045``), position (``281``, ``281_tabby``) or class
-    name; what lies deeper in it belongs to it. A loose image is labelled by a WordNet id in its
-    name (``n02123045_tabby.JPEG``) and otherwise not at all. A dataset made by ``sorites build`` is
-    read by its sidecar. Samples come in the order of their ids, which are their paths in the
-    folder. Hidden files, other kinds of files and links to elsewhere are passed over.
+    A class folder is named by class id (``n02123045``), index (``281``, ``281_tabby``) or class name;
+    all images below it have that class. An image outside class folders is labelled by a WordNet id in
+    its name (``n02123045_tabby.JPEG``), otherwise it has no label. A dataset made by ``sorites build``
+    is read through its sidecar. Samples are ordered by id, which is the path relative to the folder.
+    Hidden files, other file types and links that leave the folder are skipped.
     """
     root = _root(path)
     if is_file(root / sidecar.NAME):
@@ -42,47 +42,37 @@ def folder(path: str | None, labels: Labels) -> Sequence[Sample]:
     if isinstance(root, StorePath):
         return _on_store(root, labels)
     outside: list[Path] = []
-    found = sorted(
+    paths = sorted(
         (str(file.relative_to(root)) for file in _images(root, resolved(root), outside)), key=as_utf8
     )
-    links = (
-        "1 link that leads out of {} was"
-        if len(outside) == 1
-        else f"{len(outside)} links that lead out of {{}} were"
-    )
-    note = f"{links.format(root)} not followed, first {min(outside)}" if outside else ""
-    if not found:
-        raise SoritesError(
-            f"there are no images ({' '.join(SUFFIXES)}) in {root}{'; ' + note if note else ''}"
-        )
+    links = "1 link" if len(outside) == 1 else f"{len(outside)} links"
+    note = f"{links} leading out of {root} not followed, first {min(outside)}" if outside else ""
+    if not paths:
+        raise SoritesError(f"no images ({' '.join(SUFFIXES)}) in {root}{'; ' + note if note else ''}")
     if note:
-        warnings.warn(note, stacklevel=2)
-    return packed(_samples(found, root, labels))
+        warnings.warn(Notice(note, code="links_not_followed", links=len(outside)), stacklevel=2)
+    return packed(_samples(paths, root, labels))
 
 
-def _samples(found: Iterable[str], root: Path, labels: Labels) -> Iterator[Sample]:
-    """Yield the images by their paths in the folder; names alone are held meanwhile, since there
-    may be millions.
-    """
+def _samples(paths: Iterable[str], root: Path, labels: Labels) -> Iterator[Sample]:
+    """Yield samples lazily: there may be millions of paths."""
     by_name: dict[str, int | None] = {}
-    for name in found:
+    for name in paths:
         file = root / name
         id_ = _id(root, file)
         yield Sample(id_, functools.partial(decode, file), _label(id_, by_name, root, labels))
 
 
 def _on_store(root: StorePath, labels: Labels) -> list[Sample]:
-    """Read the images below a place on a store, by one listing; ids and labels are those of the
-    same folder on a disk.
-    """
+    """Read images on a store with a single listing; ids and labels are the same as for a local folder."""
     listed = [(_id(root, file), file) for file in root.files()]
-    found = [(id_, file) for id_, file in listed if id_.lower().endswith(SUFFIXES) and not _hidden(id_)]
-    if not found:
-        raise SoritesError(f"there are no images ({' '.join(SUFFIXES)}) in {root}")
+    images = [(id_, file) for id_, file in listed if id_.lower().endswith(SUFFIXES) and not _hidden(id_)]
+    if not images:
+        raise SoritesError(f"no images ({' '.join(SUFFIXES)}) in {root}")
     by_name: dict[str, int | None] = {}
     return [
         Sample(id_, functools.partial(decode, file), _label(id_, by_name, root, labels))
-        for id_, file in sorted(found)
+        for id_, file in sorted(images)
     ]
 
 
@@ -92,28 +82,25 @@ def _hidden(id_: str) -> bool:
 
 def _root(path: str | None) -> Path:
     if path is None:
-        raise SoritesError("the folder source needs a path. Type: --source folder:PATH")
+        raise SoritesError(f"the folder source needs a path. Pass {option('source', 'folder:PATH')}")
     root = path_of(path)
     if isinstance(root, StorePath):
         return root
     if not is_dir(root):
-        raise SoritesError(
-            f"wanted a folder of images, got {root}, which"
-            f" {'is a file' if is_file(root) else 'does not exist'}"
-        )
+        problem = "is a file" if is_file(root) else "does not exist"
+        raise SoritesError(f"expected a folder of images, but {root} {problem}")
     return root
 
 
 def _images(top: Path, root: Path, outside: list[Path]) -> Iterator[Path]:
-    """Yield every image below, through links that stay inside ``root`` and lead to none of the
-    folders above them.
+    """Yield all images below ``top``, following links that stay inside ``root`` and form no cycle.
 
-    Links that lead out of ``root`` are added to ``outside``.
+    Links that leave ``root`` are appended to ``outside``.
     """
     linked = 0
-    left: list[tuple[Path, str, tuple[str, ...]]] = [(top, str(root), ())]
-    while left:
-        where, here, above = left.pop()
+    pending: list[tuple[Path, str, tuple[str, ...]]] = [(top, str(root), ())]
+    while pending:
+        where, here, above = pending.pop()
         if here in above:
             continue
         for entry in entries(where):
@@ -124,19 +111,18 @@ def _images(top: Path, root: Path, outside: list[Path]) -> Iterator[Path]:
                 outside.append(Path(entry))
             elif is_folder(entry):
                 linked += entry.is_symlink()
-                if linked > LINKS:
+                if linked > MAX_LINKED_FOLDERS:
                     raise SoritesError(
-                        f"{top}: more than {LINKS:,} folders are reached through links, the last {entry.path}"
+                        f"{top}: more than {MAX_LINKED_FOLDERS:,} folders reached through links, the last"
+                        f" {entry.path}"
                     )
-                left.append((Path(entry), real, (*above, here)))
+                pending.append((Path(entry), real, (*above, here)))
             elif entry.name.lower().endswith(SUFFIXES):
                 yield Path(entry)
 
 
 def _id(root: Path, file: Path) -> str:
-    """Return the id of a file; names that are not UTF-8 keep their bytes as escapes, so that any
-    table can hold them.
-    """
+    """Return the path relative to ``root``, with bytes that are not UTF-8 escaped."""
     return as_utf8(file.relative_to(root).as_posix())
 
 
@@ -149,7 +135,7 @@ def _label(id_: str, by_name: dict[str, int | None], root: Path, labels: Labels)
 
 
 def _class(name: str, root: Path, labels: Labels) -> int:
-    """Return the label called ``name``: by the whole name, or by the number or WordNet id it starts with."""
+    """Return the label called ``name``: by the whole name, or by its leading index or WordNet id."""
     try:
         return labels.find(name)
     except SoritesError as error:
@@ -173,8 +159,8 @@ def _advice(where: Path, labels: Labels) -> str:
         and any(_is_label(folder.name, labels) for folder in subfolders(where))
     )
     if deeper:
-        return f"Its class folders lie one deeper. Type: --source folder:{where}"
+        return f"Its class folders are one level deeper. Pass {option('source', f'folder:{where}')}"
     return (
-        "Are these your own classes? Write them to a text file, one per line, and give it with --labels FILE "
-        '(in a suite labels = "FILE").'
+        f"For custom classes, list them in a text file, one per line, and pass {option('labels', 'FILE')} (in"
+        ' a suite labels = "FILE").'
     )

@@ -1,4 +1,4 @@
-"""Sources that lie in shards, of which some can be read without the others."""
+"""Registry of sources whose shards can be read independently."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from sorites.core.labels import Labels
 
 @dataclass(frozen=True)
 class Shard:
-    """A part of a source by name, and what reads its samples."""
+    """A named part of a source, and the function that reads its samples."""
 
     name: str
     read: Callable[[], Iterable[Sample]]
 
 
-# The sources that can be read shard by shard, by name: a function of what follows the name and the
-# labels.
+# Maps the name of a source to a function that lists its shards, given the path and the labels.
 SHARDED: dict[str, Callable[[str | None, Labels], Sequence[Shard]]] = {}

@@ -1,15 +1,14 @@
-"""Images that a diffusion model draws while a run asks for them: samples are a class and a seed,
-with sliders as their dials.
+"""Images drawn on demand by a diffusion model: a sample is a class and a seed, its shifts are sliders.
 
-    slider:DIR            the folder of "sorites generate sliders --out DIR"; slider:toy are the embedded ones
+    slider:DIR            the folder of "sorites generate sliders --out DIR"; slider:toy is the embedded one
     ?seeds=6              seeds 1 to 6 of every class
-    ?severities=0.5,1     the published settings; others can be asked for as with any dial
-    ?pipeline=DIR         the pipeline, where it no longer lies where the sliders were trained
+    ?severities=0.5,1     the default severities of the shifts; others can be requested as for any shift
+    ?pipeline=DIR         the pipeline, if it was moved since the sliders were trained
     ?words=DIR            learnt words of "sorites generate words"
-    ?steps=50&guidance=7.5&start=750&size=256&negative=...      how images are drawn; as recorded
-        with the sliders by default
+    ?steps=50&guidance=7.5&start=750&size=256&negative=...      sampling options; default: as recorded
+        with the sliders
 
-What is drawn is kept in the user's cache, under the hash of everything it follows from.
+Drawn images are cached under the hash of everything they depend on.
 """
 
 from __future__ import annotations
@@ -24,6 +23,7 @@ from typing import Any
 from sorites.core import ImageF32, ImageU8, OwnDial, Sample, add_source, to_float, to_uint8
 from sorites.core.errors import SoritesError
 from sorites.core.labels import Labels, imagenet
+from sorites.core.messages import option
 from sorites.core.rng import digest
 from sorites.core.specs import split_options
 from sorites.diffusion.pipeline import TOY, Pipe, load
@@ -55,12 +55,12 @@ PROMPT = "a picture of a {class}"
 
 @add_source
 def slider(path: str | None, labels: Labels) -> list[Sample]:
-    """Draw classes on a diffusion model (slider:DIR, slider:toy), with one dial per slider;
-    images are made when asked for.
+    """Draw classes with a diffusion model (slider:DIR, slider:toy), with one shift per slider; images
+    are made on demand.
     """
     where, options = split_options("slider", path or TOY, dict.fromkeys(OPTIONS, ()))
     sliders = shelf(where)
-    drawing = drawing_from(sliders.facts, **_drawing(options))
+    drawing = drawing_from(sliders.facts, **_sampling_options(options))
     pipe = load(options.get("pipeline") or str(sliders.facts.get("pipeline", "")))
     if "words" in options:
         pipe = with_words(pipe, options["words"])
@@ -71,7 +71,9 @@ def slider(path: str | None, labels: Labels) -> list[Sample]:
     )
     seeds = whole(options.get("seeds", str(SEEDS)))
     if not seeds or seeds > 100_000:
-        raise SoritesError(f"slider: wanted seeds as a number from 1 up, got {options.get('seeds')!r}")
+        raise SoritesError(
+            f"slider: expected seeds to be a whole number from 1 to 100000, got {options.get('seeds')!r}"
+        )
     world = World(pipe, sliders, drawing, options.get("prompt", PROMPT))
     return [
         world.sample(concept, seed, settings, _label(concept, labels, where))
@@ -80,31 +82,32 @@ def slider(path: str | None, labels: Labels) -> list[Sample]:
     ]
 
 
-def _drawing(options: dict[str, str]) -> dict[str, Any]:
-    found: dict[str, Any] = {"negative": options.get("negative")}
+def _sampling_options(options: dict[str, str]) -> dict[str, Any]:
+    parsed: dict[str, Any] = {"negative": options.get("negative")}
     for name in ("steps", "start", "size", "side"):
         if name in options:
-            found[name] = whole(options[name])
-            if found[name] is None:
-                raise SoritesError(f"slider: wanted {name} as a whole number, got {options[name]!r}")
+            parsed[name] = whole(options[name])
+            if parsed[name] is None:
+                raise SoritesError(f"slider: expected {name} as a whole number, got {options[name]!r}")
     if "guidance" in options:
-        found["guidance"] = numbers(options["guidance"], "slider: guidance")[0]
-    return found
+        parsed["guidance"] = numbers(options["guidance"], "slider: guidance")[0]
+    return parsed
 
 
 def _label(concept: Concept, labels: Labels, where: str) -> int:
     ids = imagenet().ids
-    known = labels.get(concept.name, *(ids[concept.number : concept.number + 1]))
-    if known is None:
+    label = labels.get(concept.name, *(ids[concept.number : concept.number + 1]))
+    if label is None:
         raise SoritesError(
-            f"slider:{where}: the class {concept.name} is not among the labels. Name them: --labels FILE"
+            f"slider:{where}: the class {concept.name} is not among the labels. Pass"
+            f" {option('labels', 'FILE')}"
         )
-    return known
+    return label
 
 
 @dataclass(frozen=True, eq=False)
 class World:
-    """A pipeline with its sliders and how it draws."""
+    """A pipeline with its sliders, sampling options and prompt."""
 
     pipe: Pipe
     sliders: Shelf
@@ -116,44 +119,46 @@ class World:
         shifts = [shift for shift in self.sliders.shifts if (shift, concept) in self.sliders.places]
         dials = tuple(
             OwnDial(
-                shift, settings, functools.partial(self.sweep, concept=concept, seed=seed, shift=shift), "scale",
-                version=self.version(shift), about=f"{shift.replace('_', ' ')}, drawn by a diffusion model with a slider",
+                shift,
+                settings,
+                functools.partial(self.sweep, concept=concept, seed=seed, shift=shift),
+                "scale",
+                version=self.version(shift),
+                about=f"{shift.replace('_', ' ')}, drawn by a diffusion model with a slider",
             )
             for shift in shifts
-        )  # fmt: skip
+        )
         load_ = functools.partial(self.clean, concept=concept, seed=seed)
         return Sample(f"{concept.folder}/seed_{seed:04d}", load_, label, dials=dials)
 
     def version(self, shift: str) -> str:
-        """Return a hash of all that the images of a shift follow from beside class, seed and severity."""
+        """Return a hash of everything the images of a shift depend on besides class, seed and severity."""
         return _shift_version(self, shift)
 
     def clean(self, concept: Concept, seed: int) -> ImageU8:
         """Return the image of a class and a seed without any slider."""
         file = self._file(concept, seed, "", 0.0)
-        kept = _kept(file)
-        if kept is None:
+        image = _load_cached(file)
+        if image is None:
             from sorites.diffusion.sampler import sample
 
-            kept = to_uint8(
+            image = to_uint8(
                 sample(
                     self.pipe, [Request(self._words(concept), seed, noise=self._noise(concept))], self.drawing
                 )[0][0]
             )
-            write_bytes(_png(kept), file)
-        return kept
+            write_bytes(_png(image), file)
+        return image
 
     def sweep(
         self, severities: Sequence[float], concept: Concept, seed: int, shift: str
     ) -> Iterator[ImageF32]:
-        """Yield the images of a class and a seed along a slider; those that are not kept yet are
-        drawn together.
-        """
+        """Yield the images of a class and a seed along a slider; uncached ones are drawn in one batch."""
         from sorites.diffusion.sampler import sample
 
-        places = [self._file(concept, seed, shift, severity) for severity in severities]
-        found = {file: kept for file in places if (kept := _kept(file)) is not None}
-        missing = {file: float(s) for file, s in zip(places, severities, strict=True) if file not in found}
+        paths = [self._file(concept, seed, shift, severity) for severity in severities]
+        images = {file: cached for file in paths if (cached := _load_cached(file)) is not None}
+        missing = {file: float(s) for file, s in zip(paths, severities, strict=True) if file not in images}
         if missing:
             request = along(
                 self._words(concept),
@@ -163,25 +168,23 @@ class World:
                 self._noise(concept),
             )
             for file, image in zip(missing, sample(self.pipe, [request], self.drawing)[0], strict=True):
-                found[file] = to_uint8(image)
-                write_bytes(_png(found[file]), file)
-        yield from (to_float(found[file]) for file in places)
+                images[file] = to_uint8(image)
+                write_bytes(_png(images[file]), file)
+        yield from (to_float(images[file]) for file in paths)
 
     def _words(self, concept: Concept) -> str:
         return self.prompt.replace("{class}", self.pipe.word(concept.name))
 
     def _noise(self, concept: Concept) -> str:
-        """Return what the noise follows from: the plain words, so that a learnt word is drawn from
-        the same noise.
-        """
+        """Return the key of the initial noise: the plain class name, so that learnt words share the noise."""
         return self.prompt.replace("{class}", concept.name)
 
     def _slider(self, shift: str, concept: Concept) -> Slider:
         return self.sliders.slider(self.pipe, shift, concept)
 
     def _file(self, concept: Concept, seed: int, shift: str, severity: float) -> Path:
-        made = self._slider(shift, concept).version if shift else ""
-        key = digest(_base(self), made, self._words(concept), seed, float(severity)).hex()
+        slider_version = self._slider(shift, concept).version if shift else ""
+        key = digest(_base(self), slider_version, self._words(concept), seed, float(severity)).hex()
         return cache("slider", key[:2], f"{key}.png")
 
 
@@ -193,16 +196,16 @@ def _base(world: World) -> str:
 
 @functools.lru_cache(maxsize=256)
 def _shift_version(world: World, shift: str) -> str:
-    made = [
-        (str(one), world.sliders.slider(world.pipe, shift, one).version)
-        for name, one in world.sliders.places
+    slider_versions = [
+        (str(concept), world.sliders.slider(world.pipe, shift, concept).version)
+        for name, concept in world.sliders.places
         if name == shift
     ]
-    return digest(_base(world), world.prompt, made, size=8).hex()
+    return digest(_base(world), world.prompt, slider_versions, size=8).hex()
 
 
-def _kept(file: Path) -> ImageU8 | None:
-    """Return a kept image, or None where there is none or it is damaged."""
+def _load_cached(file: Path) -> ImageU8 | None:
+    """Return a cached image, or None if it is missing or damaged."""
     if not file.is_file():
         return None
     try:

@@ -1,10 +1,8 @@
-"""The default images: photographs cut out along their outlines, from Debian's
-``tuxpaint-stamps-default`` (GPL-2+).
+"""The default images: photographs of cut-out objects from Debian's ``tuxpaint-stamps-default`` (GPL-2+).
 
-The table ``stamps.tsv`` says what each of them shows. We made it: real photographs only (no
-drawings, no renderings), labelled by eye, without those that a fair judge could argue about.
-``accept`` are the classes that such a judge would take. The package is fetched once; only the
-images that the table names are kept, in the user's cache.
+The table ``stamps.tsv`` contains their labels. It was made by hand: only real photographs (no
+drawings or renderings), without ambiguous objects; ``accept`` lists further acceptable classes. The
+package is downloaded once, and the images in the table are stored in the user's cache.
 """
 
 from __future__ import annotations
@@ -20,6 +18,7 @@ from numpy.typing import NDArray
 from sorites.core import Attr, ImageU8, Sample, add_source
 from sorites.core.errors import SoritesError
 from sorites.core.labels import Labels
+from sorites.core.messages import option
 from sorites.io import packages as debian
 from sorites.io.files import cache
 from sorites.sources.decode import decode_rgba, on_ground
@@ -34,9 +33,7 @@ NOTE = (
 
 @dataclass(frozen=True)
 class Stamp:
-    """One row of the table; ``label`` and ``accept`` are WordNet ids, both are empty if ImageNet
-    has no class for it.
-    """
+    """A row of the table; ``label`` and ``accept`` are WordNet ids, empty if ImageNet has no such class."""
 
     file: str
     label: str
@@ -58,52 +55,52 @@ def table() -> tuple[Stamp, ...]:
 
 @add_source
 def stamps(path: str | None, labels: Labels) -> list[Sample]:
-    """Read photo cut-outs on grey, the default source; ``stamps:unknown`` are those that show none
-    of ImageNet's classes.
+    """Read photo cut-outs on grey, the default source; ``stamps:unknown`` are objects outside the
+    ImageNet classes.
     """
     split = {None: "test", "unknown": "unknown"}.get(path)
     if split is None:
-        raise SoritesError(f'wanted "stamps" or "stamps:unknown", got "stamps:{path}"')
-    place = {id_: i for i, id_ in enumerate(labels.ids)}
+        raise SoritesError(f'expected "stamps" or "stamps:unknown", got "stamps:{path}"')
+    label_of = {id_: i for i, id_ in enumerate(labels.ids)}
     chosen = [
-        stamp for stamp in table() if stamp.split == split and (not stamp.label or stamp.label in place)
+        stamp for stamp in table() if stamp.split == split and (not stamp.label or stamp.label in label_of)
     ]
     if not chosen:
         raise SoritesError(
-            "stamps are labelled by WordNet id (n02129165), and none of these is in the labels. "
-            'Type: --labels imagenet (in a suite labels = "imagenet")'
+            "stamps are labelled by WordNet id (n02129165), but none of these ids is among the labels. Pass"
+            f' {option("labels", "imagenet")}, or set labels = "imagenet" in the suite.'
         )
     root = cache("stamps")
     debian.fetch(PACKAGE, INSIDE, {stamp.file: stamp.sha256 for stamp in table()}, root, NOTE)
-    return [_sample(stamp, root, place) for stamp in chosen]
+    return [_sample(stamp, root, label_of) for stamp in chosen]
 
 
-def _sample(stamp: Stamp, root: Path, place: dict[str, int]) -> Sample:
+def _sample(stamp: Stamp, root: Path, label_of: dict[str, int]) -> Sample:
     path = root / stamp.file
     return Sample(
         id=stamp.file,
         load=functools.partial(image, path),
-        label=place.get(stamp.label),
-        accept=frozenset(place[id_] for id_ in stamp.accept if id_ in place),
+        label=label_of.get(stamp.label),
+        accept=frozenset(label_of[id_] for id_ in stamp.accept if id_ in label_of),
         split=stamp.split,
         alpha=functools.partial(alpha, path),
     )
 
 
 def image(path: Path) -> ImageU8:
-    """Return the cut-out on the neutral ground of ``decode``."""
+    """Return the cut-out on the neutral grey of ``decode``."""
     return on_ground(compose(decode_rgba(path)))
 
 
 def alpha(path: Path) -> NDArray[np.uint8]:
-    """Return the mask of the cut-out; its pixels match those of ``image``."""
+    """Return the mask of the cut-out, aligned with ``image``."""
     return compose(decode_rgba(path))[..., 3]
 
 
 def compose(rgba: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Trim to what is visible and set it in the middle of an empty square, 8/7 of its longer side.
+    """Trim to the visible part and centre it in an empty square, 8/7 of its longer side.
 
-    The centre crop that models are used to, 7/8 of the shorter side, then holds the whole object and no more.
+    The usual centre crop of models, 7/8 of the shorter side, then contains exactly the whole object.
     """
     rows, columns = (np.flatnonzero(rgba[..., 3].any(axis)) for axis in (1, 0))
     cut = rgba[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
@@ -115,17 +112,14 @@ def compose(rgba: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return square
 
 
-# A second, small test of OOD score for ImageNet classifiers: cut-outs that show one of its classes, and
-# others that show none.
+# A small OOD test for ImageNet classifiers: cut-outs of its classes, and of objects outside them.
 
 
 @add_source
 def stamps_ood(path: str | None, labels: Labels) -> list[Sample]:
-    """Read photo cut-outs of ImageNet's classes and of none of them, each in the group in-distribution,
-    near or far.
-    """
+    """Read photo cut-outs inside and outside the ImageNet classes, each in the group id, near or far."""
     if path is not None:
-        raise SoritesError(f'wanted "stamps_ood", got "stamps_ood:{path}"')
+        raise SoritesError(f'expected "stamps_ood", got "stamps_ood:{path}"')
     return [_grouped(sample) for part in (None, "unknown") for sample in stamps(part, labels)]
 
 
@@ -134,7 +128,7 @@ def _grouped(sample: Sample) -> Sample:
 
 
 def group(file: str, split: str) -> str:
-    """Return the group of an image: in-distribution, near or far."""
+    """Return the group of an image: id, near (shares a folder with a labelled stamp) or far."""
     if split != "unknown":
         return "id"
     return "near" if _folder(file) in {_folder(stamp.file) for stamp in table() if stamp.label} else "far"

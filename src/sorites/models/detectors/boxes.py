@@ -1,9 +1,9 @@
 """Use any ONNX detector: ``boxes:PATH[?key=value&...]``.
 
-What the graph gives is told by its metadata (Ultralytics'), by the shapes of its outputs, or by a
-JSON file beside it called ``PATH.json``; options after the ``?`` have the same keys and go first.
-The layouts and keys stand in docs/models.md. What was understood is said once, on stderr. Every
-image is a call of its own, so that boxes do not depend on the batch.
+The output layout is determined from the metadata of the graph (as written by Ultralytics), from the
+shapes of its outputs, or from a JSON file ``PATH.json``; options after the ``?`` have the same keys and
+take precedence. docs/models.md lists the layouts and keys. The result is printed once to stderr. Images
+are run one by one, so that boxes do not depend on the batch.
 """
 
 from __future__ import annotations
@@ -21,74 +21,81 @@ from sorites.core.rng import digest
 from sorites.models import onnx as _ends
 from sorites.models import session as _session
 from sorites.models.detectors.config import BoxConfig, Classes, Placement, classes_of, gathered, placed
-from sorites.models.detectors.layouts import EXTRA, LAYOUTS, Found, Graph, Layout
+from sorites.models.detectors.layouts import EXTRA, LAYOUTS, Graph, Layout, LayoutMatch
 from sorites.models.detectors.results import refusal, say, settled, understood
 from sorites.models.onnx import opened, version_of
 
-# The version of how graphs are fed and read; raise it when boxes change.
+# The version of preprocessing and decoding; increase it when boxes change.
 VERSION = 1
-# The input of a graph that leaves its size open and does not say another.
+# The default input size.
 SIZE = (640, 640)
-# The image on which a graph shows the shapes of its outputs.
+# The image used to determine the shapes of outputs.
 GREY: ImageU8 = np.full((96, 128, 3), 128, np.uint8)
 
 
 @add_model
 def boxes(argument: str | None) -> Model:
-    """Run an ONNX detector (boxes:PATH): YOLO, DETR, mmdeploy, Paddle and others; it says how it
-    read the graph.
-    """
+    """Run an ONNX detector (boxes:PATH): YOLO, DETR, mmdeploy, Paddle and others."""
     path, options = _split(argument)
     return detector(path, f"boxes:{argument}", options)
 
 
 def detector(path: Path, name: str, options: dict[str, Any], note: str = "") -> Model:
-    """Return the model of a detector in a file; ``options`` go before its metadata and the file beside it."""
+    """Return the model of a detector file.
+
+    Args:
+        path: The ONNX file.
+        name: The name of the model.
+        options: Settings that override the metadata and the JSON file.
+        note: Text to append to the printed description.
+    """
     session = opened(path)
-    said = gathered(path, session.get_modelmeta().custom_metadata_map, options)
-    read = _read(path, session, said)
-    _refuse_size(path, read, gathered(path, {}, options))
-    say(understood(name, read.layout, read.config, read.classes, read.ends, read.size, read.shapes) + note)
+    settings = gathered(path, session.get_modelmeta().custom_metadata_map, options)
+    graph = _read(path, session, settings)
+    _refuse_size(path, graph, gathered(path, {}, options))
+    say(
+        understood(name, graph.layout, graph.config, graph.classes, graph.ends, graph.size, graph.shapes)
+        + note
+    )
 
     def forward(images: list[NDArray[Any]]) -> Outputs:
-        return Outputs(boxes=_session.each(read.boxes, images))
+        return Outputs(boxes=_session.each(graph.boxes, images))
 
     version = digest(VERSION, version_of(path), sorted(options.items())).hex()
-    spare = read.classes.names is None and read.found.classes is not None
-    return Model(name, forward, labels=read.classes.names, version=version, output="boxes", background=spare)
+    has_background = graph.classes.names is None and graph.match.classes is not None
+    return Model(
+        name, forward, labels=graph.classes.names, version=version, output="boxes", background=has_background
+    )
 
 
 @dataclass(frozen=True)
 class _Detector:
-    """An open graph and all that is needed to feed and to read it."""
+    """An open graph and everything needed to run it and decode its outputs."""
 
     session: Any
     images: str
     ends: _ends.GraphInput
     flat: bool
-    """Its input has no axis for a batch."""
+    """Whether the input has no batch axis."""
     size: tuple[int, int]
     layout: Layout
-    found: Found
+    match: LayoutMatch
     config: BoxConfig
     classes: Classes
     shapes: dict[str, tuple[int, ...]]
 
     def boxes(self, image: ImageU8) -> tuple[Box, ...]:
-        """Return the boxes of one image."""
         inside, placement = placed(
             image, self.size, self.config.fit, self.config.fill, self.config.filter, self.config.antialias
         )
-        given = self.run(inside, placement)
-        arrays = {role: given[output] for role, output in self.found.roles.items()}
+        outputs = self.run(inside, placement)
+        arrays = {role: outputs[output] for role, output in self.match.roles.items()}
         return settled(
-            self.layout.decode(arrays, self.found, self.size), self.config, self.classes, placement, self.size
+            self.layout.decode(arrays, self.match, self.size), self.config, self.classes, placement, self.size
         )
 
     def run(self, inside: ImageU8, placement: Placement) -> dict[str, NDArray[Any]]:
-        """Return the outputs for an image that has the size of the input, by name; a batch that
-        the graph fixes is filled up.
-        """
+        """Return the outputs by name for an image of the input size; a fixed batch is filled with copies."""
         colours = inside[..., ::-1] if self.config.channels == "bgr" else inside
         batch = self.ends.shaped(np.repeat(colours[None], self.ends.batch or 1, axis=0), self.config)
         feed: dict[str, NDArray[Any]] = {self.images: batch[0] if self.flat else batch}
@@ -102,12 +109,12 @@ class _Detector:
 def _split(argument: str | None) -> tuple[Path, dict[str, Any]]:
     text, _, query = (argument or "").partition("?")
     if not text or not Path(text).is_file():
-        raise SoritesError(f"model boxes: wanted a file, got {text or 'nothing'}. Type: boxes:PATH.onnx")
+        raise SoritesError(f"model boxes: expected a file, got {text or 'nothing'}. Use boxes:PATH.onnx")
     options: dict[str, Any] = {}
     for part in filter(None, query.split("&")):
         key, equals, value = part.partition("=")
         if not equals:
-            raise SoritesError(f"model boxes: wanted options as PATH?key=value&key=value, got {part!r}")
+            raise SoritesError(f"model boxes: expected options as PATH?key=value&key=value, got {part!r}")
         if key not in BoxConfig.model_fields:
             raise UnknownName(
                 "option of boxes", key, BoxConfig.model_fields, f"It has {', '.join(BoxConfig.model_fields)}."
@@ -116,30 +123,34 @@ def _split(argument: str | None) -> tuple[Path, dict[str, Any]]:
     return Path(text), options
 
 
-def _read(path: Path, session: Any, said: dict[str, Any]) -> _Detector:
-    """Return a graph with all that its metadata, its shapes and the user say of it."""
-    config = BoxConfig.read(said, str(path))
+def _read(path: Path, session: Any, settings: dict[str, Any]) -> _Detector:
+    """Determine how to run and decode a graph from its metadata, its shapes and the user's settings."""
+    config = BoxConfig.read(settings, str(path))
     node = _image_node(session, path)
     flat = len(node.shape) == 3
     ends = _ends.read_images([1, *node.shape] if flat else node.shape, node.type, config.axes, path)
     size = ends.size or config.size or SIZE
     classes = classes_of(config.labels, str(path))
-    seen = _Detector(session, node.name, ends, flat, size, LAYOUTS["v8"], Found({}), config, classes, {})
-    outputs = _tried(seen, path)
+    trial_detector = _Detector(
+        session, node.name, ends, flat, size, LAYOUTS["v8"], LayoutMatch({}), config, classes, {}
+    )
+    outputs = _run_trial(trial_detector, path)
     names = None if classes.names is None else len(classes.names)
     inputs = frozenset(node.name for node in session.get_inputs())
-    layout, found = _layout(Graph(outputs, size, inputs, names, config.layout is not None), config, path)
-    whole = BoxConfig.read({**layout.defaults, **found.defaults, **said}, str(path))
-    found = Found(
-        found.roles,
-        found.classes,
+    layout, match = _layout(Graph(outputs, size, inputs, names, config.layout is not None), config, path)
+    complete = BoxConfig.read({**layout.defaults, **match.defaults, **settings}, str(path))
+    match = LayoutMatch(
+        match.roles,
+        match.classes,
         {},
-        whole.scores or found.scores,
-        found.decoded if whole.decoded is None else whole.decoded,
+        complete.scores or match.scores,
+        match.decoded if complete.decoded is None else complete.decoded,
     )
-    if whole.labels is None and found.classes in (80, 90, 91):
-        whole = whole.model_copy(update={"labels": {80: "coco", 90: "coco90", 91: "coco91"}[found.classes]})
-    shapes = {output: outputs[output].shape for output in found.roles.values()}
+    if complete.labels is None and match.classes in (80, 90, 91):
+        complete = complete.model_copy(
+            update={"labels": {80: "coco", 90: "coco90", 91: "coco91"}[match.classes]}
+        )
+    shapes = {output: outputs[output].shape for output in match.roles.values()}
     return _Detector(
         session,
         node.name,
@@ -147,20 +158,20 @@ def _read(path: Path, session: Any, said: dict[str, Any]) -> _Detector:
         flat,
         size,
         layout,
-        found,
-        whole,
-        classes_of(whole.labels, str(path)),
+        match,
+        complete,
+        classes_of(complete.labels, str(path)),
         shapes,
     )
 
 
-def _refuse_size(path: Path, read: _Detector, asked: dict[str, Any]) -> None:
-    """Refuse a size that the user asks of a graph that has another and cannot change it."""
-    wanted = BoxConfig.read({"size": asked["size"]}, str(path)).size if "size" in asked else None
-    if wanted not in (None, read.size):
-        ours, theirs = (" x ".join(map(str, size)) for size in (read.size, wanted or ()))
+def _refuse_size(path: Path, graph: _Detector, settings: dict[str, Any]) -> None:
+    """Raise an error if the user sets a size that differs from the fixed size of the graph."""
+    size = BoxConfig.read({"size": settings["size"]}, str(path)).size if "size" in settings else None
+    if size not in (None, graph.size):
+        fixed, requested = (" x ".join(map(str, shape)) for shape in (graph.size, size or ()))
         raise SoritesError(
-            f"{path}: its input is {ours} px and cannot be another; wanted size {theirs}. Leave size out."
+            f"{path}: its input is fixed at {fixed} px, but size is {requested}. Remove the option size."
         )
 
 
@@ -169,21 +180,18 @@ def _image_node(session: Any, path: Path) -> Any:
     images = [node for node in nodes if node.name not in EXTRA and len(node.shape) in (3, 4)]
     others = [node.name for node in nodes if node.name not in EXTRA and node not in images[:1]]
     if len(images) != 1 or others:
-        came = ", ".join(f"{node.name} {node.shape}" for node in nodes)
+        actual = ", ".join(f"{node.name} {node.shape}" for node in nodes)
         raise SoritesError(
-            f"{path}: wanted one input for images and beside it {', '.join(sorted(EXTRA))} at most, got"
-            f" {came}"
+            f"{path}: expected one image input and optionally {', '.join(sorted(EXTRA))}, got {actual}"
         )
     return images[0]
 
 
 def _extra(node: Any, placement: Placement, size: tuple[int, int]) -> NDArray[Any]:
-    """Return the value of an input beside the image: Paddle's scale factors and input size, the
-    size of the image.
-    """
+    """Return the value of an additional input, such as Paddle's scale factors or the image size."""
     height, width = placement.image
-    whole = node.type in ("tensor(int64)", "tensor(int32)")
-    dtype = np.int32 if node.type == "tensor(int32)" else np.int64 if whole else np.float32
+    integer = node.type in ("tensor(int64)", "tensor(int32)")
+    dtype = np.int32 if node.type == "tensor(int32)" else np.int64 if integer else np.float32
     if node.name == "pixel_mask":
         shape = [
             side if isinstance(side, int) else free for side, free in zip(node.shape, (1, *size), strict=True)
@@ -197,22 +205,22 @@ def _extra(node: Any, placement: Placement, size: tuple[int, int]) -> NDArray[An
     return np.array([value], dtype)
 
 
-def _tried(seen: _Detector, path: Path) -> dict[str, NDArray[Any]]:
-    """Return the outputs of a grey image, so that a graph that cannot run says so before any work
-    is done.
-    """
+def _run_trial(trial_detector: _Detector, path: Path) -> dict[str, NDArray[Any]]:
+    """Return the outputs for a grey image, so that a broken graph fails before the run starts."""
     try:
-        return seen.run(*placed(GREY, seen.size, "squash", 0, "bilinear", False))
-    except Exception as error:  # ONNX Runtime has many exceptions for this
+        return trial_detector.run(*placed(GREY, trial_detector.size, "squash", 0, "bilinear", False))
+    except Exception as error:  # ONNX Runtime raises many kinds of errors
         reason = str(error).strip().split("\n")[0][:200]
-        raise SoritesError(f"model boxes:{path} does not run on images of {seen.size}: {reason}") from error
+        raise SoritesError(
+            f"model boxes:{path} does not run on images of {trial_detector.size}: {reason}"
+        ) from error
 
 
-def _layout(graph: Graph, config: BoxConfig, path: Path) -> tuple[Layout, Found]:
+def _layout(graph: Graph, config: BoxConfig, path: Path) -> tuple[Layout, LayoutMatch]:
     if config.layout is not None and config.layout not in LAYOUTS:
         raise UnknownName("layout of boxes", config.layout, LAYOUTS, f"There are {', '.join(LAYOUTS)}.")
     for layout in LAYOUTS.values() if config.layout is None else (LAYOUTS[config.layout],):
-        found = layout.find(graph)
-        if found is not None:
-            return layout, found
+        match = layout.find(graph)
+        if match is not None:
+            return layout, match
     raise SoritesError(refusal(path, graph, config, LAYOUTS))

@@ -1,6 +1,4 @@
-"""Bring an image whole to a detector's input, and its boxes back to the image: letterbox, pad at
-the corner, or squash.
-"""
+"""The input and the settings of a detector: how images are placed in its input, and how it is configured."""
 
 from __future__ import annotations
 
@@ -26,15 +24,13 @@ Fit = Literal["letterbox", "corner", "squash"]
 Filter = Literal["nearest", "bilinear", "bicubic"]
 Size = tuple[int, int]
 
-# The free parameter of OpenCV's cubic interpolation.
+# The parameter a of OpenCV's cubic interpolation.
 CUBIC = -0.75
 
 
 @dataclass(frozen=True)
 class Placement:
-    """The place of an image in a detector's input: pixels of input per pixel of image, and what
-    lies left of and above it.
-    """
+    """The position of an image in a detector's input: scale factors (input px per image px) and offsets."""
 
     image: Size
     """Height and width."""
@@ -44,19 +40,22 @@ class Placement:
     top: int = 0
 
     def back(self, boxes: NDArray[Any]) -> NDArray[np.float64]:
-        """Return boxes in pixels of the input as boxes in pixels of the image."""
-        moved = np.asarray(boxes, np.float64) - (self.left, self.top, self.left, self.top)
-        return moved / (self.across, self.down, self.across, self.down)
+        """Convert boxes from pixels of the input to pixels of the image."""
+        shifted = np.asarray(boxes, np.float64) - (self.left, self.top, self.left, self.top)
+        return shifted / (self.across, self.down, self.across, self.down)
 
 
 def placed(
     image: ImageU8, size: Size, fit: Fit, fill: int, filter: Filter, antialias: bool
 ) -> tuple[ImageU8, Placement]:
-    """Return the whole image inside an input of ``size`` (height, width), and its place there.
+    """Resize the whole image into an input of ``size`` (height, width).
 
-    ``letterbox`` keeps its shape and fills both sides (or top and bottom) alike, ``corner`` keeps
-    its shape and fills right and below, ``squash`` scales both sides to the input. Geometry and
-    rounding are those of Ultralytics, YOLOX and Paddle.
+    ``letterbox`` keeps the aspect ratio and pads both sides equally, ``corner`` keeps the aspect ratio and
+    pads right and bottom, ``squash`` ignores the aspect ratio. Geometry and rounding are those of
+    Ultralytics, YOLOX and Paddle.
+
+    Returns:
+        The input image and the placement of the original image in it.
     """
     height, width = image.shape[:2]
     if fit == "squash":
@@ -64,47 +63,43 @@ def placed(
             (height, width), size[1] / width, size[0] / height
         )
     ratio = min(size[0] / height, size[1] / width)
-    whole = round if fit == "letterbox" else int
-    inner = (max(whole(height * ratio), 1), max(whole(width * ratio), 1))
+    to_int = round if fit == "letterbox" else int
+    inner = (max(to_int(height * ratio), 1), max(to_int(width * ratio), 1))
     top, left = (round((size[i] - inner[i]) / 2 - 0.1) if fit == "letterbox" else 0 for i in (0, 1))
-    ground = np.full((*size, 3), fill, np.uint8)
-    ground[top : top + inner[0], left : left + inner[1]] = scaled(image, inner, filter, antialias)
-    return ground, Placement((height, width), inner[1] / width, inner[0] / height, left, top)
+    canvas = np.full((*size, 3), fill, np.uint8)
+    canvas[top : top + inner[0], left : left + inner[1]] = scaled(image, inner, filter, antialias)
+    return canvas, Placement((height, width), inner[1] / width, inner[0] / height, left, top)
 
 
 def scaled(image: ImageU8, size: Size, filter: Filter, antialias: bool) -> ImageU8:
-    """Return the image at ``size`` (height, width): antialiased as Pillow does it, or as OpenCV
-    does it, within one level.
-    """
+    """Resize an image to ``size`` (height, width): antialiased like Pillow, or like OpenCV (within 1/255)."""
     if image.shape[:2] == tuple(size):
         return image
     if antialias or filter == "nearest":
-        how = Pil.Resampling[filter.upper()]
-        return np.asarray(Pil.fromarray(image).resize((size[1], size[0]), how))
+        resampling = Pil.Resampling[filter.upper()]
+        return np.asarray(Pil.fromarray(image).resize((size[1], size[0]), resampling))
     height, width = image.shape[:2]
     rows = _weights(height, size[0], filter) @ image.reshape(height, -1).astype(np.float32)
-    turned = np.ascontiguousarray(rows.reshape(size[0], width, 3).transpose(1, 0, 2)).reshape(width, -1)
-    both = _weights(width, size[1], filter) @ turned
-    np.clip(np.rint(both, out=both), 0, 255, out=both)
-    return np.ascontiguousarray(both.astype(np.uint8).reshape(size[1], size[0], 3).transpose(1, 0, 2))
+    transposed = np.ascontiguousarray(rows.reshape(size[0], width, 3).transpose(1, 0, 2)).reshape(width, -1)
+    resized = _weights(width, size[1], filter) @ transposed
+    np.clip(np.rint(resized, out=resized), 0, 255, out=resized)
+    return np.ascontiguousarray(resized.astype(np.uint8).reshape(size[1], size[0], 3).transpose(1, 0, 2))
 
 
 @functools.lru_cache(maxsize=256)
-def _weights(given: int, wanted: int, filter: Filter) -> Any:
-    """Return the sparse matrix (wanted x given) that interpolates a line of pixels; pixels beyond
-    an end repeat the last one.
-    """
+def _weights(old: int, new: int, filter: Filter) -> Any:
+    """Return the sparse matrix (new x old) that interpolates a line of pixels; border pixels repeat."""
     from scipy.sparse import csr_array
 
-    centre = (np.arange(wanted) + 0.5) * (given / wanted) - 0.5
+    centre = (np.arange(new) + 0.5) * (old / new) - 0.5
     base = np.floor(centre)
     taps = (-1, 0, 1, 2) if filter == "bicubic" else (0, 1)
     weights = np.stack(
         [(_cubic if filter == "bicubic" else _linear)(centre - base - tap) for tap in taps], axis=1
     )
-    columns = np.clip(base[:, None] + np.array(taps), 0, given - 1).astype(np.int64)
-    rows = np.repeat(np.arange(wanted), len(taps))
-    return csr_array((weights.ravel().astype(np.float32), (rows, columns.ravel())), shape=(wanted, given))
+    columns = np.clip(base[:, None] + np.array(taps), 0, old - 1).astype(np.int64)
+    rows = np.repeat(np.arange(new), len(taps))
+    return csr_array((weights.ravel().astype(np.float32), (rows, columns.ravel())), shape=(new, old))
 
 
 def _linear(distance: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -118,27 +113,21 @@ def _cubic(distance: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.where(d <= 1, near, np.where(d < 2, far, 0.0))
 
 
-# Read what a user says of a detector: in the graph's metadata, in a JSON file beside it, or after a ``?``
-# in its spec.
+# Settings of a detector: from the metadata of its graph, from a JSON file beside it, or after a ``?``.
 
-
-# The tasks of Ultralytics that are not boxes, and what their graphs give.
+# Ultralytics tasks other than detection, and what their graphs return.
 TASKS = {
     "segment": "segmentation masks",
-    "pose": "key points",
-    "obb": "turned boxes",
+    "pose": "keypoints",
+    "obb": "oriented boxes",
     "classify": "classes without boxes",
 }
-# Names for label spaces: COCO's 80 classes numbered 0 to 79, by category id (1 to 90 with gaps),
-# and by that id - 1.
+# Named label spaces: COCO's 80 classes numbered 0 to 79, by category id (1 to 90 with gaps), and by id - 1.
 SPACES = ("coco", "coco91", "coco90")
 
 
 class BoxConfig(Config):
-    """The settings by which a detector is fed and read.
-
-    A key that is not set has the default of the detector's layout.
-    """
+    """The settings by which a detector is run and decoded; unset keys have the defaults of its layout."""
 
     layout: str | None = None
     size: tuple[Side, Side] | None = None
@@ -166,9 +155,7 @@ class BoxConfig(Config):
 
 
 def gathered(path: Path, metadata: Mapping[str, str], options: Mapping[str, str]) -> dict[str, Any]:
-    """Return the keys that the metadata, the JSON file beside the graph and the options set; each
-    goes before the former.
-    """
+    """Return the settings of metadata, JSON file and options; later sources override earlier ones."""
     return (
         _from_metadata(path, metadata)
         | _from_file(path)
@@ -180,18 +167,19 @@ def _from_metadata(path: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
     task = metadata.get("task", "detect")
     if task in TASKS:
         raise SoritesError(
-            f"{path} gives {TASKS[task]} (its metadata say task {task}), and boxes: reads upright boxes alone"
+            f"{path} returns {TASKS[task]} (task {task} in its metadata), but boxes: supports only upright"
+            " boxes"
         )
-    found = {
+    settings = {
         key: _plain(metadata[key])
         for key in BoxConfig.model_fields
         if key in metadata and key not in ("channels", "layout")
     }
     if "names" in metadata:
-        found["labels"] = _literal(path, "names", metadata["names"])
+        settings["labels"] = _literal(path, "names", metadata["names"])
     if "imgsz" in metadata:
-        found["size"] = _literal(path, "imgsz", metadata["imgsz"])
-    return found
+        settings["size"] = _literal(path, "imgsz", metadata["imgsz"])
+    return settings
 
 
 def _from_file(path: Path) -> dict[str, Any]:
@@ -199,26 +187,26 @@ def _from_file(path: Path) -> dict[str, Any]:
     if not beside.is_file():
         return {}
     try:
-        found = json.loads(beside.read_text(encoding="utf-8"))
+        settings = json.loads(beside.read_text(encoding="utf-8"))
     except ValueError as error:
         raise SoritesError(f"{beside} is not JSON: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(settings, dict):
         keys = ", ".join(BoxConfig.model_fields)
         raise SoritesError(
-            f"{beside}: wanted an object with some of the keys {keys}, got {type(found).__name__}"
+            f"{beside}: expected an object with some of the keys {keys}, got {type(settings).__name__}"
         )
-    return found
+    return settings
 
 
 def _literal(path: Path, key: str, text: str) -> Any:
-    """Return a value that Ultralytics writes as a Python literal; nothing of it is run."""
+    """Parse a value that Ultralytics writes as a Python literal, without evaluating code."""
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
-        wanted = '"labels": [...]' if key == "names" else '"size": 640'
+        example = '"labels": [...]' if key == "names" else '"size": 640'
         raise SoritesError(
-            f"{path}: its metadata {key} are not a Python literal: {text[:60]!r}. Take them out of the graph"
-            f" and write {wanted} into {path}.json."
+            f"{path}: its metadata {key} are not a Python literal: {text[:60]!r}. Remove them from the graph"
+            f" and write {example} into {path}.json."
         ) from None
 
 
@@ -231,45 +219,39 @@ def _plain(text: str) -> Any:
 
 @dataclass(frozen=True)
 class Classes:
-    """The names of a detector's classes, and the place among them of each class number that it
-    gives (-1: none).
-    """
+    """The class names of a detector, and the index of each class number among them (-1: none)."""
 
     names: tuple[str, ...] | None = None
     places: NDArray[np.int64] | None = None
-    about: str = "the suite's labels in their order, for the graph has no names"
+    about: str = "the labels of the suite in order, because the graph has no class names"
 
     def of(self, numbers: NDArray[Any]) -> NDArray[np.int64]:
-        """Return the places of class numbers among the names; a number in a gap has -1, one beyond
-        them all is an error.
-        """
-        whole = np.asarray(np.rint(numbers), np.int64)
+        """Map class numbers to indices of names (-1: unused number); numbers out of range are an error."""
+        integers = np.asarray(np.rint(numbers), np.int64)
         if self.places is None:
-            return whole
-        outside = (whole < 0) | (whole >= len(self.places))
+            return integers
+        outside = (integers < 0) | (integers >= len(self.places))
         if outside.any():
             raise SoritesError(
-                f"the detector gave a box of class {whole[outside][0]}, and it has classes 0 to"
+                f"the detector returned a box of class {integers[outside][0]}, but has only classes 0 to"
                 f" {len(self.places) - 1}"
             )
-        return self.places[whole]
+        return self.places[integers]
 
 
 def classes_of(labels: Any, where: str) -> Classes:
-    """Return the classes that ``labels`` says: a name of a label space, a list of names, or names
-    by class number.
-    """
+    """Return the classes of ``labels``: the name of a label space, a list of names, or names by number."""
     if labels is None:
         return Classes()
     if isinstance(labels, str):
         if labels not in SPACES:
             raise SoritesError(
-                f"{where}: wanted labels as a list of names, names by number, or one of {', '.join(SPACES)},"
-                f" got {labels!r}"
+                f"{where}: expected labels as a list of names, names by number, or one of"
+                f" {', '.join(SPACES)}, got {labels!r}"
             )
         numbers = range(80) if labels == "coco" else [i - (labels == "coco90") for i in coco_category_ids()]
-        said = {"coco": "0 to 79", "coco91": "1 to 90 with gaps", "coco90": "0 to 89 with gaps"}[labels]
-        return _numbered(dict(zip(numbers, coco().ids, strict=True)), f"COCO's 80, numbered {said}")
+        numbering = {"coco": "0 to 79", "coco91": "1 to 90 with gaps", "coco90": "0 to 89 with gaps"}[labels]
+        return _numbered(dict(zip(numbers, coco().ids, strict=True)), f"COCO's 80, numbered {numbering}")
     pairs = (
         labels.items()
         if isinstance(labels, Mapping)
@@ -283,7 +265,7 @@ def classes_of(labels: Any, where: str) -> Classes:
         named = {}
     if not named or min(named) < 0 or max(named) > 1_000_000:
         raise SoritesError(
-            f"{where}: wanted labels as a list of names or names by class number, got {str(labels)[:60]}"
+            f"{where}: expected labels as a list of names or names by class number, got {str(labels)[:60]}"
         )
     return _numbered(named, f"{len(named)} by name, such as {named[min(named)]}")
 

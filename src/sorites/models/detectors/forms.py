@@ -1,13 +1,12 @@
-"""The usual forms in which a user's own detector gives its boxes, one result per image.
+"""The formats in which a user's detector may return boxes, one result per image.
 
 1. ``(boxes, scores, labels)``: N x 4, N and N numbers;
-2. a dict with the keys ``boxes``, ``scores`` and ``labels``, as torchvision's detectors give it;
+2. a dict with the keys ``boxes``, ``scores`` and ``labels``, as in torchvision;
 3. rows of ``x0, y0, x1, y1, score, class``: N x 6.
 
-Boxes are x0, y0, x1, y1 in pixels of the image given. Anything array-like will do, a torch tensor
-too. ``Outputs(boxes=...)`` is understood as well. Class numbers are places in ``labels`` of the
-function's dict ``sorites`` where it has one (names, or "coco91" and the like), else in the suite's
-labels.
+Boxes are x0, y0, x1, y1 in pixels of the given image. Anything array-like is accepted, including torch
+tensors and ``Outputs(boxes=...)``. Class numbers are indices into ``labels`` of the function's attribute
+``sorites`` if it has one (names, or a label space such as "coco91"), otherwise into the labels of the suite.
 """
 
 from __future__ import annotations
@@ -26,18 +25,18 @@ from sorites.models.detectors.config import Classes, classes_of
 
 FORMS = "(boxes, scores, labels), a dict of these, or rows of x0, y0, x1, y1, score, class"
 KEYS = ("boxes", "scores", "labels")
-# The image on which is decided, once, whether a function gives boxes.
+# The image used to determine whether a function returns boxes.
 GREY: ImageU8 = np.full((96, 128, 3), 128, np.uint8)
 
 
 def with_boxes(model: Model, function: Callable[[list[NDArray[Any]]], Any]) -> Model:
-    """Return the model as one of boxes if its function gives boxes for a grey image, else as it is."""
+    """Return the model as a detector if its function returns boxes for a grey image, otherwise unchanged."""
     try:
-        given = function([GREY.copy()])
-    except Exception:  # a function raises whatever it likes; that is said when the model is tried
+        result = function([GREY.copy()])
+    except Exception:  # a user's function may raise anything; the error is raised when the model is used
         return model
-    if not gives_boxes(given):
-        _refuse_parts(model.name, given)
+    if not gives_boxes(result):
+        _refuse_parts(model.name, result)
         return model
     classes = classes_of(
         dict(getattr(function, "sorites", {})).get("labels"), f"model {model.name}, its .sorites"
@@ -52,105 +51,112 @@ def with_boxes(model: Model, function: Callable[[list[NDArray[Any]]], Any]) -> M
     return replace(model, forward=forward, output="boxes", labels=classes.names)
 
 
-def gives_boxes(given: Any) -> bool:
-    """Return whether the result for one image has one of the forms of boxes."""
-    if isinstance(given, Outputs):
-        return given.boxes is not None
-    if isinstance(given, str | bytes | dict) or not hasattr(given, "__len__") or len(given) != 1:
+def gives_boxes(results: Any) -> bool:
+    """Return whether the results for one image have one of the formats."""
+    if isinstance(results, Outputs):
+        return results.boxes is not None
+    if isinstance(results, str | bytes | dict) or not hasattr(results, "__len__") or len(results) != 1:
         return False
-    one = given[0]
-    if isinstance(one, dict):
-        return "boxes" in one
-    if _is_triple(one):
+    result = results[0]
+    if isinstance(result, dict):
+        return "boxes" in result
+    if _is_triple(result):
         return True
-    rows = _array(one)
+    rows = _array(result)
     return rows is not None and (rows.size == 0 or (rows.ndim == 2 and rows.shape[1] == 6))
 
 
-def _refuse_parts(name: str, given: Any) -> None:
-    """Refuse a result that begins with boxes and is no form of them: as logits it would be misunderstood."""
-    one = given[0] if isinstance(given, list | tuple) and len(given) == 1 else ()
-    first = _array(one[0]) if isinstance(one, list | tuple) and one else None
+def _refuse_parts(name: str, results: Any) -> None:
+    """Raise an error for results that start with boxes but have none of the formats: they are not logits."""
+    result = results[0] if isinstance(results, list | tuple) and len(results) == 1 else ()
+    first = _array(result[0]) if isinstance(result, list | tuple) and result else None
     if first is not None and first.ndim == 2 and first.shape[1] == 4:
-        raise SoritesError(f"model {name}: wanted of a detector {FORMS} for each image, got {len(one)} parts")
+        raise SoritesError(
+            f"model {name}: expected {FORMS} from a detector for each image, got {len(result)} parts"
+        )
 
 
-def boxes_of(name: str, given: Any, count: int, classes: Classes) -> list[tuple[Box, ...]]:
-    """Return the boxes of each of ``count`` images; the error of a form that is not understood
-    says what came.
+def boxes_of(name: str, results: Any, count: int, classes: Classes) -> list[tuple[Box, ...]]:
+    """Return the boxes of each of ``count`` images.
+
+    Raises:
+        SoritesError: The results have none of the formats.
     """
-    if isinstance(given, Outputs):
-        given = given.boxes
-    if given is None or isinstance(given, str | bytes | dict) or not hasattr(given, "__len__"):
+    if isinstance(results, Outputs):
+        results = results.boxes
+    if results is None or isinstance(results, str | bytes | dict) or not hasattr(results, "__len__"):
         raise SoritesError(
-            f"model {name}: wanted a list with {FORMS} for each image, got {type(given).__name__}"
+            f"model {name}: expected a list with {FORMS} for each image, got {type(results).__name__}"
         )
-    if len(given) != count:
-        raise SoritesError(f"model {name}: wanted boxes of {count} images, got {len(given)} results")
-    return [_boxes(name, one, classes) for one in given]
+    if len(results) != count:
+        raise SoritesError(f"model {name}: expected boxes of {count} images, got {len(results)} results")
+    return [_boxes(name, result, classes) for result in results]
 
 
-def _boxes(name: str, one: Any, classes: Classes) -> tuple[Box, ...]:
-    if isinstance(one, Sequence) and one and all(isinstance(box, Box) for box in one):
-        return tuple(one)
-    boxes, scores, labels = _parts(name, one)
+def _boxes(name: str, result: Any, classes: Classes) -> tuple[Box, ...]:
+    if isinstance(result, Sequence) and result and all(isinstance(box, Box) for box in result):
+        return tuple(result)
+    boxes, scores, labels = _parts(name, result)
     if not (np.isfinite(boxes).all() and np.isfinite(scores).all() and np.isfinite(labels).all()):
-        raise SoritesError(f"model {name} gave boxes, scores or labels that are not finite")
-    turned = (boxes[:, 2] < boxes[:, 0]) | (boxes[:, 3] < boxes[:, 1])
-    if turned.any():
-        first = tuple(boxes[turned][0].tolist())
+        raise SoritesError(f"model {name} returned boxes, scores or labels that are not finite")
+    inverted = (boxes[:, 2] < boxes[:, 0]) | (boxes[:, 3] < boxes[:, 1])
+    if inverted.any():
+        first = tuple(boxes[inverted][0].tolist())
         raise SoritesError(
-            f"model {name}: wanted boxes as x0, y0, x1, y1 with x0 <= x1 and y0 <= y1, got {first}"
+            f"model {name}: expected boxes as x0, y0, x1, y1 with x0 <= x1 and y0 <= y1, got {first}"
         )
-    whole = classes.of(labels)
-    real = np.ones(len(boxes), bool) if classes.places is None else whole >= 0
-    rows = zip(boxes[real].tolist(), whole[real].tolist(), scores[real].tolist(), strict=True)
+    indices = classes.of(labels)
+    valid = np.ones(len(boxes), bool) if classes.places is None else indices >= 0
+    rows = zip(boxes[valid].tolist(), indices[valid].tolist(), scores[valid].tolist(), strict=True)
     return tuple(Box((x0, y0, x1, y1), label, score) for (x0, y0, x1, y1), label, score in rows)
 
 
-def _parts(name: str, one: Any) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """Return one image's boxes (N x 4), scores (N) and labels (N)."""
-    if isinstance(one, dict):
-        missing = [key for key in KEYS if key not in one]
-        if missing:
-            came = ", ".join(map(str, one)) or "none"
-            raise SoritesError(
-                f"model {name}: wanted a dict with the keys {', '.join(KEYS)}, got the keys {came}"
-            )
-        parts = [_array(one[key]) for key in KEYS]
-    elif _is_triple(one):
-        parts = [_array(part) for part in one]
-    else:
-        rows = _array(one)
-        if rows is not None and rows.size == 0:
-            rows = np.zeros((0, 6))
-        if rows is None or rows.ndim != 2 or rows.shape[1] != 6:
-            raise SoritesError(f"model {name}: wanted {FORMS} for each image, got {_what(one, rows)}")
-        parts = [rows[:, :4], rows[:, 4], rows[:, 5]]
+def _parts(name: str, result: Any) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """Return the boxes (N x 4), scores (N) and labels (N) of one image."""
+    parts = _raw_parts(name, result)
     if parts[2] is None:
         raise SoritesError(
-            f"model {name}: wanted labels as whole numbers, places in the list of labels, got {_few(one)}"
+            f"model {name}: expected labels as whole numbers, indices of the labels, got {_few(result)}"
         )
     boxes, scores, labels = (np.zeros((0,)) if part is None else part for part in parts)
     boxes = boxes.reshape(0, 4) if boxes.size == 0 else boxes
     shapes = (boxes.shape, scores.shape, labels.shape)
     if any(part is None for part in parts) or shapes != ((len(boxes), 4), (len(boxes),), (len(boxes),)):
-        came = ", ".join(map(str, shapes))
-        raise SoritesError(f"model {name}: wanted boxes N x 4, scores N and labels N, got shapes {came}")
+        actual = ", ".join(map(str, shapes))
+        raise SoritesError(f"model {name}: expected boxes N x 4, scores N and labels N, got shapes {actual}")
     return boxes, scores, labels
 
 
-def _is_triple(one: Any) -> bool:
-    if not isinstance(one, tuple | list) or len(one) != 3:
+def _raw_parts(name: str, result: Any) -> list[NDArray[Any] | None]:
+    """Return boxes, scores and labels of any format; a part that is not numeric is None."""
+    if isinstance(result, dict):
+        if any(key not in result for key in KEYS):
+            actual = ", ".join(map(str, result)) or "none"
+            raise SoritesError(
+                f"model {name}: expected a dict with the keys {', '.join(KEYS)}, got the keys {actual}"
+            )
+        return [_array(result[key]) for key in KEYS]
+    if _is_triple(result):
+        return [_array(part) for part in result]
+    rows = _array(result)
+    if rows is not None and rows.size == 0:
+        rows = np.zeros((0, 6))
+    if rows is None or rows.ndim != 2 or rows.shape[1] != 6:
+        raise SoritesError(f"model {name}: expected {FORMS} for each image, got {_describe(result, rows)}")
+    return [rows[:, :4], rows[:, 4], rows[:, 5]]
+
+
+def _is_triple(result: Any) -> bool:
+    if not isinstance(result, tuple | list) or len(result) != 3:
         return False
-    boxes, scores, _ = (_array(part) for part in one)
+    boxes, scores, _ = (_array(part) for part in result)
     if boxes is None or scores is None:
         return False
     return scores.ndim == 1 and (boxes.size == 0 or (boxes.ndim == 2 and boxes.shape[1] == 4))
 
 
 def _array(values: Any) -> NDArray[np.float64] | None:
-    """Return numbers as an array, or None if they are not numbers of one shape."""
+    """Return numbers as an array, or None if they are not numeric or have no regular shape."""
     if hasattr(values, "detach"):
         values = values.detach().cpu()
     if not isinstance(values, Iterable) and not hasattr(values, "__array__"):
@@ -161,12 +167,12 @@ def _array(values: Any) -> NDArray[np.float64] | None:
         return None
 
 
-def _few(one: Any) -> str:
-    return repr(one["labels"] if isinstance(one, dict) else one[2])[:60]
+def _few(result: Any) -> str:
+    return repr(result["labels"] if isinstance(result, dict) else result[2])[:60]
 
 
-def _what(one: Any, rows: NDArray[Any] | None) -> str:
+def _describe(result: Any, rows: NDArray[Any] | None) -> str:
     if rows is None:
-        return type(one).__name__
+        return type(result).__name__
     masks = " (masks?)" if rows.ndim > 2 or (rows.ndim == 2 and min(rows.shape) > 16) else ""
     return f"numbers of shape {rows.shape}{masks}"

@@ -1,9 +1,7 @@
-"""The forms in which exported detectors give their boxes, told apart by the shapes of their
-outputs; the table in docs/models.md.
+"""The output layouts of exported detectors, recognised by the shapes of their outputs (docs/models.md).
 
-A layout finds its outputs among those of a graph, and decodes them into candidates. Coordinates and
-scores are those of the graph; what is below the score floor, suppressed or outside the image is
-dealt with later and alike for all.
+A layout finds its outputs in a graph and decodes them into candidates, with the coordinates and scores of
+the graph. Score threshold, suppression and clipping are applied later, in the same way for all layouts.
 """
 
 from __future__ import annotations
@@ -22,17 +20,17 @@ from sorites.models.preprocess import IMAGENET_MEAN, IMAGENET_STD
 Array = NDArray[Any]
 Arrays = Mapping[str, Array]
 
-# The strides of the grids on which detectors make their candidates.
+# The possible strides of the grids of detectors.
 STRIDES = ((8, 16, 32), (8, 16, 32, 64), (4, 8, 16, 32), (16, 32))
-# Inputs beside the image that are understood.
+# Supported inputs besides the image.
 EXTRA = frozenset({"scale_factor", "im_shape", "orig_target_sizes", "pixel_mask"})
 IMAGENET = {"mean": IMAGENET_MEAN, "std": IMAGENET_STD}
 
 
 @dataclass(frozen=True)
 class Graph:
-    """The facts of a graph from which its layout is found: outputs of a grey image, input size,
-    inputs, number of classes.
+    """The properties of a graph that determine its layout: outputs for a grey image, input size, input names,
+    number of classes.
     """
 
     outputs: Arrays
@@ -40,27 +38,25 @@ class Graph:
     inputs: frozenset[str] = frozenset()
     classes: int | None = None
     forced: bool = False
-    """The user names the layout: grids of unusual strides are then believed."""
+    """Whether the user chose the layout; grids with unusual strides are then accepted."""
 
 
 @dataclass(frozen=True)
-class Found:
-    """A layout's outputs by role, the number of classes where it shows, and what the layout's
-    defaults become by it.
-    """
+class LayoutMatch:
+    """The outputs of a layout by role, the number of classes if known, and changed defaults."""
 
     roles: Mapping[str, str]
     classes: int | None = None
     defaults: Mapping[str, Any] = field(default_factory=dict)
     scores: str = ""
-    """The function that turns logits into scores, where the graph shows it."""
+    """How logits become scores, if the graph shows it."""
     decoded: bool = True
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """Boxes (N x 4) with a score and a class number each; or, with ``labels`` None, with scores per
-    class (N x C).
+    """Boxes (N x 4) with a score and a class number each, or, if ``labels`` is None, with scores per class
+    (N x C).
     """
 
     boxes: Array
@@ -70,19 +66,17 @@ class Candidates:
 
 @dataclass(frozen=True)
 class Layout:
-    """One form of output: ``find`` returns None for a graph of another form; ``decode`` gets the
-    arrays by role.
-    """
+    """An output layout: ``find`` returns None for other graphs, ``decode`` gets the arrays by role."""
 
     name: str
     about: str
-    find: Callable[[Graph], Found | None]
-    decode: Callable[[Arrays, Found, tuple[int, int]], Candidates]
+    find: Callable[[Graph], LayoutMatch | None]
+    decode: Callable[[Arrays, LayoutMatch, tuple[int, int]], Candidates]
     defaults: Mapping[str, Any]
 
 
 def cells(size: tuple[int, int], strides: tuple[int, ...]) -> int:
-    """Return how many cells the grids of an input have."""
+    """Return the number of cells of the grids of an input."""
     return sum((size[0] // stride) * (size[1] // stride) for stride in strides)
 
 
@@ -92,68 +86,60 @@ def strides_of(count: int, size: tuple[int, int]) -> tuple[int, ...] | None:
 
 
 def single(graph: Graph) -> tuple[str, Array] | None:
-    """Return the one output of three axes for one image, without the first axis; feature maps of
-    five axes do not count.
-    """
+    """Return the only 3-D output of a graph, without its batch axis; 5-D feature maps are ignored."""
     flat = [(name, array[0]) for name, array in graph.outputs.items() if array.ndim == 3]
     others = [array for array in graph.outputs.values() if array.ndim not in (3, 5)]
     return flat[0] if len(flat) == 1 and not others else None
 
 
-# boxes that are settled inside the graph
+# Layouts with final boxes.
 
 
-def _find_rows(graph: Graph) -> Found | None:
-    """(1, n, 6) or (n, 6); a grid of one class has six columns too, and is no such list."""
+def _find_rows(graph: Graph) -> LayoutMatch | None:
+    """Find (1, n, 6) or (n, 6), unless it is a grid with one class, which has six columns too."""
     name, array = next(iter(graph.outputs.items()))
-    listed = array[0] if array.ndim == 3 and len(array) == 1 else array
-    alone = len(graph.outputs) == 1 and listed.ndim == 2 and listed.shape[1] == 6
-    return Found({"rows": name}) if alone and "scale_factor" not in graph.inputs else None
+    rows = array[0] if array.ndim == 3 and len(array) == 1 else array
+    alone = len(graph.outputs) == 1 and rows.ndim == 2 and rows.shape[1] == 6
+    return LayoutMatch({"rows": name}) if alone and "scale_factor" not in graph.inputs else None
 
 
-def _rows(arrays: Arrays, found: Found, size: tuple[int, int]) -> Candidates:
+def _rows(arrays: Arrays, match: LayoutMatch, size: tuple[int, int]) -> Candidates:
     rows = arrays["rows"].reshape(-1, 6)
     return Candidates(rows[:, :4], rows[:, 4], rows[:, 5])
 
 
-def _find_rows7(graph: Graph) -> Found | None:
+def _find_rows7(graph: Graph) -> LayoutMatch | None:
     name, array = next(iter(graph.outputs.items()))
     return (
-        Found({"rows": name}) if len(graph.outputs) == 1 and array.ndim == 2 and array.shape[1] == 7 else None
+        LayoutMatch({"rows": name})
+        if len(graph.outputs) == 1 and array.ndim == 2 and array.shape[1] == 7
+        else None
     )
 
 
-def _rows7(arrays: Arrays, found: Found, size: tuple[int, int]) -> Candidates:
+def _rows7(arrays: Arrays, match: LayoutMatch, size: tuple[int, int]) -> Candidates:
     rows = arrays["rows"][arrays["rows"][:, 0] == 0]
     return Candidates(rows[:, 1:5], rows[:, 6], rows[:, 5])
 
 
-def _find_paddle(graph: Graph) -> Found | None:
+def _find_paddle(graph: Graph) -> LayoutMatch | None:
     rows = [name for name, array in graph.outputs.items() if array.ndim == 2 and array.shape[1] == 6]
-    return Found({"rows": rows[0]}) if rows and graph.inputs & {"scale_factor", "im_shape"} else None
+    return LayoutMatch({"rows": rows[0]}) if rows and graph.inputs & {"scale_factor", "im_shape"} else None
 
 
-def _paddle(arrays: Arrays, found: Found, size: tuple[int, int]) -> Candidates:
-    rows = arrays["rows"][arrays["rows"][:, 0] >= 0]  # class -1 stands for no box at all
+def _paddle(arrays: Arrays, match: LayoutMatch, size: tuple[int, int]) -> Candidates:
+    rows = arrays["rows"][arrays["rows"][:, 0] >= 0]  # class -1 means no box
     return Candidates(rows[:, 2:], rows[:, 1], rows[:, 0])
 
 
-def _find_triple(graph: Graph) -> Found | None:
+def _find_triple(graph: Graph) -> LayoutMatch | None:
     fours = {name: a for name, a in graph.outputs.items() if a.ndim in (2, 3) and a.shape[-1] == 4}
     boxes = _named(fours, r"^(?!raw).*box") or max(fours, key=lambda name: fours[name].ndim, default=None)
     lists = {name: a for name, a in graph.outputs.items() if a.ndim in (1, 2) and name != boxes}
     if boxes is None or len(lists) < 2:
         return None
-    numbers = [
-        name for name, a in lists.items() if a.dtype.kind in "iu" and a.size != 1 and not _is_count(name)
-    ]
-    labels = _named(lists, r"label|class|cls") or next(iter(numbers), None)
-    scores = _named(
-        {n: a for n, a in lists.items() if n != labels and a.dtype.kind == "f"}, r"score|conf|prob"
-    )
-    scores = scores or next(
-        (n for n, a in lists.items() if n != labels and a.dtype.kind == "f" and not _is_count(n)), None
-    )
+    labels = _labels_output(lists)
+    scores = _scores_output({name: a for name, a in lists.items() if name != labels})
     if labels is None or scores is None:
         return None
     roles = {"boxes": boxes, "scores": scores, "labels": labels}
@@ -163,10 +149,24 @@ def _find_triple(graph: Graph) -> Found | None:
         defaults = {"order": "yxyx", "unit": "fraction", "labels": "coco91", "fit": "squash"}
     elif "orig_target_sizes" in graph.inputs:
         defaults = {"unit": "image", "fit": "squash", "antialias": True}
-    return Found(roles | ({} if count is None else {"count": count}), defaults=defaults)
+    return LayoutMatch(roles | ({} if count is None else {"count": count}), defaults=defaults)
 
 
-def _triple(arrays: Arrays, found: Found, size: tuple[int, int]) -> Candidates:
+def _labels_output(lists: Arrays) -> str | None:
+    """Return the output of class numbers: by its name, otherwise the first integer output."""
+    integers = [
+        name for name, a in lists.items() if a.dtype.kind in "iu" and a.size != 1 and not _is_count(name)
+    ]
+    return _named(lists, r"label|class|cls") or next(iter(integers), None)
+
+
+def _scores_output(lists: Arrays) -> str | None:
+    """Return the output of scores: by its name, otherwise the first float output."""
+    floats = {name: a for name, a in lists.items() if a.dtype.kind == "f"}
+    return _named(floats, r"score|conf|prob") or next((name for name in floats if not _is_count(name)), None)
+
+
+def _triple(arrays: Arrays, match: LayoutMatch, size: tuple[int, int]) -> Candidates:
     boxes, scores, labels = (
         arrays["boxes"].reshape(-1, 4),
         arrays["scores"].reshape(-1),
@@ -176,72 +176,70 @@ def _triple(arrays: Arrays, found: Found, size: tuple[int, int]) -> Candidates:
     return Candidates(boxes[:count], scores[:count], labels[:count])
 
 
-def _find_mmdeploy(graph: Graph) -> Found | None:
+def _find_mmdeploy(graph: Graph) -> LayoutMatch | None:
     dets = [name for name, a in graph.outputs.items() if a.ndim in (2, 3) and a.shape[-1] == 5]
     labels = [
         name
         for name, a in graph.outputs.items()
         if a.ndim in (1, 2) and a.dtype.kind in "iu" and name not in dets
     ]
-    return Found({"dets": dets[0], "labels": labels[0]}) if len(dets) == 1 and labels else None
+    return LayoutMatch({"dets": dets[0], "labels": labels[0]}) if len(dets) == 1 and labels else None
 
 
-def _mmdeploy(arrays: Arrays, found: Found, size: tuple[int, int]) -> Candidates:
+def _mmdeploy(arrays: Arrays, match: LayoutMatch, size: tuple[int, int]) -> Candidates:
     dets, labels = arrays["dets"].reshape(-1, 5), arrays["labels"].reshape(-1)
-    real = labels >= 0  # rows that fill up a fixed number have class -1
+    real = labels >= 0  # padding rows have class -1
     return Candidates(dets[real, :4], dets[real, 4], labels[real])
 
 
-# queries: boxes, and scores per class beside them
+# Layouts with queries: boxes, and scores per class.
 
 
-def _find_queries(graph: Graph) -> Found | None:
+def _find_queries(graph: Graph) -> LayoutMatch | None:
     flat = {name: a for name, a in graph.outputs.items() if a.ndim == 3}
-    boxes = _named({n: a for n, a in flat.items() if a.shape[-1] == 4}, r"box|det|coord") or next(
-        (n for n, a in flat.items() if a.shape[-1] == 4), None
-    )
+    fours = {name: a for name, a in flat.items() if a.shape[-1] == 4}
+    boxes = _named(fours, r"box|det|coord") or next(iter(fours), None)
     if boxes is None:
         return None
-    beside = [
-        n for n, a in flat.items() if n != boxes and a.shape[1] == flat[boxes].shape[1] and a.shape[-1] > 1
-    ]
-    if not beside:
+    count = flat[boxes].shape[1]
+    others = {n: a for n, a in flat.items() if n != boxes and a.shape[1] == count and a.shape[-1] > 1}
+    if not others:
         return None
-    name = _named({n: flat[n] for n in beside}, r"logit|score|class|conf|label") or beside[0]
+    name = _named(others, r"logit|score|class|conf|label") or next(iter(others))
     width = flat[name].shape[-1]
     if not _in_unit(flat[boxes]):
-        return Found({"boxes": boxes, "scores": name}, width, PIXELS, "plain")
+        return LayoutMatch({"boxes": boxes, "scores": name}, width, PIXELS, "plain")
     plain = _in_unit(flat[name])
     background = width in (92, 81) if graph.classes is None else width == graph.classes + 1
     how = "plain" if plain else "softmax" if background else "sigmoid"
     classes = width - (how == "softmax")
-    return Found({"boxes": boxes, "scores": name}, classes, {} if width == 80 else IMAGENET, how)
+    return LayoutMatch({"boxes": boxes, "scores": name}, classes, {} if width == 80 else IMAGENET, how)
 
 
-def _queries(arrays: Arrays, found: Found, size: tuple[int, int]) -> Candidates:
+def _queries(arrays: Arrays, match: LayoutMatch, size: tuple[int, int]) -> Candidates:
     boxes, scores = arrays["boxes"][0], np.asarray(arrays["scores"][0], np.float32)
-    if found.scores == "plain":
+    if match.scores == "plain":
         return Candidates(boxes, scores)
-    if found.scores == "sigmoid":
+    if match.scores == "sigmoid":
         return Candidates(boxes, expit(scores))
-    shares = softmax(scores, axis=1)[:, :-1]
-    return Candidates(boxes, shares.max(axis=1), shares.argmax(axis=1))
+    probabilities = softmax(scores, axis=1)[:, :-1]
+    return Candidates(boxes, probabilities.max(axis=1), probabilities.argmax(axis=1))
 
 
-def _find_joined_queries(graph: Graph) -> Found | None:
-    one = single(graph)
-    if one is None or strides_of(len(one[1]), graph.size) or strides_of(one[1].shape[1], graph.size):
+def _find_joined_queries(graph: Graph) -> LayoutMatch | None:
+    output = single(graph)
+    if output is None or strides_of(len(output[1]), graph.size) or strides_of(output[1].shape[1], graph.size):
         return None
-    name, rows = one
+    name, rows = output
     fits = rows.shape[1] - 4 == (80 if graph.classes is None else graph.classes)
     return (
-        Found({"rows": name}, rows.shape[1] - 4)
+        LayoutMatch({"rows": name}, rows.shape[1] - 4)
         if fits and len(rows) <= 1000 and _in_unit(rows[:, :4])
         else None
     )
 
 
-def _joined_queries(arrays: Arrays, found: Found, size: tuple[int, int]) -> Candidates:
+def _joined_queries(arrays: Arrays, match: LayoutMatch, size: tuple[int, int]) -> Candidates:
     return Candidates(arrays["rows"][0][:, :4], arrays["rows"][0][:, 4:])
 
 
@@ -254,7 +252,7 @@ def _is_count(name: str) -> bool:
 
 
 def _in_unit(values: Array) -> bool:
-    """Return whether boxes or scores of an image lie in 0..1; a box may stick out a little."""
+    """Return whether all values are in 0..1, with some tolerance for boxes that extend beyond the image."""
     return values.size == 0 or bool((np.abs(values) <= 1.5).all() and (values >= -0.5).all())
 
 
@@ -268,85 +266,84 @@ LISTS = (
     Layout("mmdeploy", "dets (x0 y0 x1 y1 score) and labels", _find_mmdeploy, _mmdeploy,
            {**SETTLED, "fit": "corner", "fill": 0, **IMAGENET}),
     Layout("detr", "queries: boxes and scores per class", _find_queries, _queries, FRACTION),
-    Layout("detr_rows", "queries: cx cy w h and scores per class in one row", _find_joined_queries, _joined_queries, FRACTION),
+    Layout("detr_rows", "queries: cx cy w h and scores per class in one row", _find_joined_queries,
+           _joined_queries, FRACTION),
     Layout("rows7", "rows of image, x0 y0 x1 y1, class, score", _find_rows7, _rows7, SETTLED),
     Layout("rows", "rows of x0 y0 x1 y1, score, class", _find_rows, _rows, SETTLED),
 )  # fmt: skip
 
 
-# Detectors that give one row per cell of their grids, before suppression: YOLOv5, v8 and its successors,
-# YOLOX.
-
+# Layouts with one row per grid cell before suppression: YOLOv5, YOLOv8 and later, YOLOX.
 
 # The anchors per cell of YOLOv3 to v7.
 ANCHORS = 3
-# The columns of YOLOv8's pose: four sides, one class, 17 key points of three numbers.
+# The number of columns of YOLOv8 pose: four sides, one class, 17 keypoints of three numbers.
 POSE = 56
-# In cells: how far from its own cell the middle box of a grid may be centred if its row is decoded.
+# Decoded boxes of a grid have their centre within this many cells of their own cell (median over cells).
 RAW = 2.0
 
 
-def _find_v8(graph: Graph) -> Found | None:
-    """Find (1, 4 + C, N), or its transpose where the number of classes says that there is no objectness."""
-    one = single(graph)
-    if one is None:
+def _find_v8(graph: Graph) -> LayoutMatch | None:
+    """Find (1, 4 + C, N), or its transpose if the number of classes shows that there is no objectness."""
+    output = single(graph)
+    if output is None:
         return None
-    name, array = one
+    name, array = output
     columns, count = array.shape
-    wanted = None if graph.classes is None else 4 + graph.classes
+    expected = None if graph.classes is None else 4 + graph.classes
     on_grid = strides_of(count, graph.size) or (graph.forced and columns < count)
-    if on_grid and columns > 4 and (columns == wanted if wanted else columns != POSE):
-        return Found({"rows": name}, columns - 4)
-    transposed = strides_of(columns, graph.size) and count == (wanted or 84)
-    return Found({"rows": name}, count - 4) if transposed else None
+    if on_grid and columns > 4 and (columns == expected if expected else columns != POSE):
+        return LayoutMatch({"rows": name}, columns - 4)
+    transposed = strides_of(columns, graph.size) and count == (expected or 84)
+    return LayoutMatch({"rows": name}, count - 4) if transposed else None
 
 
-def _v8(arrays: Arrays, found: Found, size: tuple[int, int]) -> Candidates:
+def _v8(arrays: Arrays, match: LayoutMatch, size: tuple[int, int]) -> Candidates:
     array = arrays["rows"][0]
-    rows = array.T if array.shape[0] == 4 + (found.classes or 0) else array
+    rows = array.T if array.shape[0] == 4 + (match.classes or 0) else array
     return Candidates(rows[:, :4], rows[:, 4:])
 
 
-def _find_v5(graph: Graph) -> Found | None:
+def _find_v5(graph: Graph) -> LayoutMatch | None:
     return _with_objectness(graph, ANCHORS)
 
 
-def _v5(arrays: Arrays, found: Found, size: tuple[int, int]) -> Candidates:
+def _v5(arrays: Arrays, match: LayoutMatch, size: tuple[int, int]) -> Candidates:
     rows = arrays["rows"][0]
     return Candidates(rows[:, :4], rows[:, 4:5] * rows[:, 5:])
 
 
-def _find_yolox(graph: Graph) -> Found | None:
-    found = _with_objectness(graph, 1)
-    if found is None:
+def _find_yolox(graph: Graph) -> LayoutMatch | None:
+    match = _with_objectness(graph, 1)
+    if match is None:
         return None
-    rows = graph.outputs[found.roles["rows"]][0]
+    rows = graph.outputs[match.roles["rows"]][0]
     corner, stride = grid(len(rows), graph.size)
-    away = np.abs(rows[:, :2] / stride - corner - 0.5).max(axis=1)
-    return Found(found.roles, found.classes, decoded=bool(np.median(away) < RAW))
+    distance = np.abs(rows[:, :2] / stride - corner - 0.5).max(axis=1)
+    return LayoutMatch(match.roles, match.classes, decoded=bool(np.median(distance) < RAW))
 
 
-def _yolox(arrays: Arrays, found: Found, size: tuple[int, int]) -> Candidates:
+def _yolox(arrays: Arrays, match: LayoutMatch, size: tuple[int, int]) -> Candidates:
     rows = arrays["rows"][0]
-    boxes = rows[:, :4] if found.decoded else ungridded(rows[:, :4], size)
+    boxes = rows[:, :4] if match.decoded else ungridded(rows[:, :4], size)
     return Candidates(boxes, rows[:, 4:5] * rows[:, 5:])
 
 
-def _with_objectness(graph: Graph, anchors: int) -> Found | None:
-    one = single(graph)
-    if one is None:
+def _with_objectness(graph: Graph, anchors: int) -> LayoutMatch | None:
+    output = single(graph)
+    if output is None:
         return None
-    name, array = one
+    name, array = output
     count, columns = array.shape
     fits = columns > 5 if graph.classes is None else columns == 5 + graph.classes
-    whole = (count % anchors == 0 and strides_of(count // anchors, graph.size)) or (
+    on_grid = (count % anchors == 0 and strides_of(count // anchors, graph.size)) or (
         graph.forced and anchors > 1
     )
-    return Found({"rows": name}, columns - 5) if fits and whole else None
+    return LayoutMatch({"rows": name}, columns - 5) if fits and on_grid else None
 
 
 def grid(count: int, size: tuple[int, int]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the cell (x, y) and the stride of each row, stride after stride and line after line."""
+    """Return the cell (x, y) and the stride of each row, ordered by stride, then row by row."""
     corners, strides = [], []
     for stride in strides_of(count, size) or ():
         y, x = np.mgrid[: size[0] // stride, : size[1] // stride]
@@ -356,9 +353,7 @@ def grid(count: int, size: tuple[int, int]) -> tuple[NDArray[np.float64], NDArra
 
 
 def ungridded(rows: Array, size: tuple[int, int]) -> Array:
-    """Return raw rows of YOLOX as centre and size in pixels: an offset from the cell, and the
-    logarithm of sides in strides.
-    """
+    """Decode raw YOLOX rows (offset from the cell, log of the sides in strides) to centre and size in px."""
     corner, stride = grid(len(rows), size)
     with np.errstate(over="ignore"):
         return np.concatenate(

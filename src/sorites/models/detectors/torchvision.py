@@ -1,10 +1,10 @@
-"""Use a detector of torchvision: ``torchvision:NAME@weights.pth``, or ``torchvision:NAME@COCO_V1``
-to let torchvision fetch them.
+"""Use a torchvision detector: ``torchvision:NAME@weights.pth``, or ``torchvision:NAME@COCO_V1`` to download
+published weights.
 
-Weights from a file need no network. A detector of other classes than COCO's has ``?labels=FILE``,
-one class name per line in the order of its class numbers, which start at 1. Torchvision's detectors
-scale and normalise images themselves and give boxes in their pixels; a score floor and
-suppression are part of them, and the floor is lowered to 0.001 where they let one set it.
+For classes other than COCO's, pass ``?labels=FILE`` with one class name per line, in the order of the class
+numbers, which start at 1. Torchvision detectors resize and normalise images themselves and return boxes in
+image pixels. They include a score threshold and suppression; the threshold is lowered to 0.001 if the
+detector allows it.
 """
 
 from __future__ import annotations
@@ -29,30 +29,28 @@ from sorites.models.torch_module import weights_hash
 if TYPE_CHECKING:
     from torch import nn
 
-FLOOR = 0.001
+SCORE_THRESHOLD = 0.001
 
 
 @add_model
 def torchvision(argument: str | None) -> Model:
-    """Run a detector of torchvision (torchvision:NAME@weights), with weights from a file or those
-    it publishes.
-    """
+    """Run a torchvision detector (torchvision:NAME@WEIGHTS) with weights from a file or published ones."""
     text, _, query = (argument or "").partition("?")
     name, _, weights = text.partition("@")
     if not name or not weights:
         raise SoritesError(
-            f"model torchvision: wanted a detector and its weights, got {argument or 'nothing'}. "
-            "Type: torchvision:NAME@weights.pth, or torchvision:NAME@DEFAULT to fetch the published ones."
+            f"model torchvision: expected a detector and its weights, got {argument or 'nothing'}. Use"
+            " torchvision:NAME@weights.pth, or torchvision:NAME@DEFAULT to download the published weights."
         )
     classes = _classes(query)
     library = beside_torchvision("torchvision", "model torchvision", "timm")
     _refuse_without_operators(library)
-    module = _loaded(library, name, weights, classes).eval()
-    lowered = _lowered(module)
+    module = _load(library, name, weights, classes).eval()
+    lowered = _lower_threshold(module)
     spec = f"torchvision:{argument}"
-    version = weights_hash(module, digest(name, query, FLOOR))
-    floor = f"scores from {FLOOR:g} up" if lowered else "the score floor that it carries"
-    say(f"{spec} scales images itself; classes: {classes.about}; {floor}, its own suppression")
+    version = weights_hash(module, digest(name, query, SCORE_THRESHOLD))
+    threshold = f"scores from {SCORE_THRESHOLD:g}" if lowered else "its own score threshold"
+    say(f"{spec} resizes images itself; classes: {classes.about}; {threshold}, its own suppression")
     return Model(spec, _forward(spec, module, classes), labels=classes.names, version=version, output="boxes")
 
 
@@ -62,7 +60,7 @@ def _classes(query: str) -> Classes:
         return classes_of("coco91", "model torchvision")
     if key != "labels" or not Path(value).is_file():
         raise SoritesError(
-            f"model torchvision: wanted ?labels=FILE with one class name per line, got ?{query}"
+            f"model torchvision: expected ?labels=FILE with one class name per line, got ?{query}"
         )
     names = [
         line.strip() for line in Path(value).read_text(encoding="utf-8-sig").splitlines() if line.strip()
@@ -71,9 +69,7 @@ def _classes(query: str) -> Classes:
 
 
 def _refuse_without_operators(library: Any) -> None:
-    """Raise an error where torchvision's compiled operators are not there: its detectors need
-    non-maximum suppression.
-    """
+    """Raise an error if torchvision's compiled operators are missing, which its detectors need."""
     import torch
 
     try:
@@ -81,16 +77,16 @@ def _refuse_without_operators(library: Any) -> None:
     except (RuntimeError, AttributeError) as error:
         raise SoritesError(
             f"model torchvision: the operators of torchvision {library.__version__} do not load with torch"
-            f" {torch.__version__}: one is built for CUDA and the other is not, or their versions differ."
-            " Install both of one release and one build, for the CPU or for CUDA. Or export the detector and"
-            " use boxes:PATH.onnx."
+            f" {torch.__version__}: one is built for CUDA and the other is not, or their versions do not"
+            " match. Install matching releases and builds of both, or export the detector and use"
+            " boxes:PATH.onnx."
         ) from error
 
 
-def _loaded(library: Any, name: str, weights: str, classes: Classes) -> Any:
-    known = library.models.list_models(module=library.models.detection)
-    if name not in known:
-        raise UnknownName("detector of torchvision", name, known, f"There are {', '.join(known)}.")
+def _load(library: Any, name: str, weights: str, classes: Classes) -> Any:
+    available = library.models.list_models(module=library.models.detection)
+    if name not in available:
+        raise UnknownName("detector of torchvision", name, available, f"There are {', '.join(available)}.")
     count = 91 if classes.places is None else len(classes.places)
     if not Path(weights).is_file():
         return _published(library, name, weights)
@@ -100,8 +96,8 @@ def _loaded(library: Any, name: str, weights: str, classes: Classes) -> Any:
     except RuntimeError as error:
         reason = " ".join(str(error).split())[:300]
         raise SoritesError(
-            f"{weights} cannot be loaded as the weights of torchvision:{name} with {count} classes, the"
-            f" background counted: {reason}. A detector of other classes needs ?labels=FILE."
+            f"{weights} cannot be loaded as the weights of torchvision:{name} with {count} classes (including"
+            f" the background): {reason}. For other classes, pass ?labels=FILE."
         ) from error
     return module
 
@@ -110,13 +106,13 @@ def _published(library: Any, name: str, weights: str) -> Any:
     tags = [tag.name for tag in library.models.get_model_weights(name)]
     if weights not in (*tags, "DEFAULT"):
         raise SoritesError(
-            f"there is no weights file {weights}, and {name} has no published weights of that name:"
+            f"no weights file {weights}, and {name} has no published weights of that name; available:"
             f" {', '.join(tags)}"
         )
     try:
         return library.models.get_model(name, weights=weights)
-    except Exception as error:  # a missing network and a host that refuses each have their own exception
-        instead = f"Give a file: torchvision:{name}@weights.pth"
+    except Exception as error:  # a missing network and a refusing host raise different errors
+        instead = f"Use a file: torchvision:{name}@weights.pth"
         raise not_fetched(f"the published weights of torchvision:{name}", error, instead) from error
 
 
@@ -127,33 +123,33 @@ def _state(path: str) -> dict[str, Any]:
         return dict(torch.load(path, map_location="cpu", weights_only=True))
     except pickle.UnpicklingError as error:
         raise SoritesError(
-            f"{path} holds more than tensors and is not loaded. Save the detector's state_dict alone."
+            f"{path} contains more than tensors and is not loaded. Save only the detector's state_dict."
         ) from error
-    except Exception as error:  # torch has a dozen exceptions for files that are cut short or of another kind
+    except Exception as error:  # torch raises many kinds of errors for truncated or invalid files
         reason = str(error).strip().split("\n")[0]
         raise SoritesError(
-            f"{path} is not a weights file ({reason}). Wanted a torch file with a state_dict."
+            f"{path} is not a weights file ({reason}). Expected a torch file with a state_dict."
         ) from error
 
 
-def _lowered(module: Any) -> bool:
-    """Set the score floor where the detector has one that can be set; return whether it has."""
+def _lower_threshold(module: Any) -> bool:
+    """Lower the score threshold of a detector if possible; return whether it was."""
     parts: tuple[Any, ...] = (module, getattr(module, "roi_heads", None))
     holders = [part for part in parts if hasattr(part, "score_thresh")]
     for part in holders:
-        part.score_thresh = FLOOR
+        part.score_thresh = SCORE_THRESHOLD
     return bool(holders)
 
 
 def _forward(name: str, module: nn.Module, classes: Classes) -> Any:
     import torch
 
-    def one(image: NDArray[Any]) -> Any:
+    def run(image: NDArray[Any]) -> Any:
         pixels = torch.from_numpy(np.array(image.transpose(2, 0, 1), order="C")).float().div(255)
         with torch.inference_mode(), one_thread():
             return module([pixels])[0]
 
     def forward(images: list[NDArray[Any]]) -> Outputs:
-        return Outputs(boxes=boxes_of(name, [one(image) for image in images], len(images), classes))
+        return Outputs(boxes=boxes_of(name, [run(image) for image in images], len(images), classes))
 
     return forward

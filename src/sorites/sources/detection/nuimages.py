@@ -1,10 +1,10 @@
-"""Read nuImages: street scenes with boxes, from the JSON tables that the nuScenes devkit documents.
+"""Read nuImages: street scenes with boxes, from the JSON tables documented with the nuScenes devkit.
 
-Caesar et al., "nuScenes: A multimodal dataset for autonomous driving", CVPR 2020. Used are
+Caesar et al., "nuScenes: A multimodal dataset for autonomous driving", CVPR 2020. The reader uses
 ``sample`` (key_camera_token), ``sample_data`` (token, filename, width, height), ``object_ann``
-(sample_data_token, category_token, bbox as x0, y0, x1, y1) and ``category`` (token, name). Boxes
-are amodal: they hold the hidden part of an object too. Masks are not read, so that small and large go
-by boxes. Surfaces (``surface_ann``) have no boxes and are not read.
+(sample_data_token, category_token, bbox as x0, y0, x1, y1) and ``category`` (token, name). Boxes are
+amodal: they include the hidden part of an object. Masks are not read, so object sizes are those of
+the boxes. Surfaces (``surface_ann``) have no boxes and are not read.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from typing import Any
 from sorites.core import Box, Sample, add_source
 from sorites.core.errors import BadImage, SoritesError
 from sorites.core.labels import Labels
+from sorites.core.messages import option
 from sorites.core.specs import split_options
 from sorites.io.paths import leads_inside
 from sorites.io.readers import json_file
 from sorites.sources.detection.boxes import FOREIGN, Tally, broken, ground_truth_box
 from sorites.sources.detection.coco import load
 
-# The ten classes of nuScenes' detection task, by category; other categories are of no class.
+# Maps categories to the ten classes of the nuScenes detection task; other categories have no class.
 CLASSES = {
     "movable_object.barrier": "barrier",
     "vehicle.bicycle": "bicycle",
@@ -42,10 +43,10 @@ CLASSES = {
     "vehicle.truck": "truck",
 }
 
-# The names in COCO of classes of nuScenes, where they differ.
+# The COCO names of nuScenes classes, if they differ.
 COCO = {"pedestrian": "person"}
 
-# The tables that are read, and the keys that each row of them needs.
+# The tables that are read, and the required keys of their rows.
 TABLES = {
     "sample": ("token", "key_camera_token"),
     "sample_data": ("token", "filename"),
@@ -59,112 +60,102 @@ Row = dict[str, Any]
 
 @add_source
 def nuimages(path: str | None, labels: Labels) -> list[Sample]:
-    """Read nuImages' annotated images with boxes; ``nuimages:DIR?version=v1.0-val`` names the
-    folder of tables.
+    """Read annotated nuImages images with boxes; ``nuimages:DIR?version=v1.0-val`` selects the folder
+    of tables.
 
-    A category goes to the suite's label of its own name, of its class in nuScenes' detection task,
-    or of that class in COCO.
+    A category is matched to the labels by its own name, by its class in the nuScenes detection task,
+    or by the COCO name of that class.
     """
-    folder, given = split_options("nuimages", path, {"version": ()})
+    folder, options = split_options("nuimages", path, {"version": ()})
     root = Path(folder).expanduser()
-    tables = _tables(root, given.get("version"))
+    tables = _tables(root, options.get("version"))
     sample, data, objects, categories = (_read(tables, name) for name in TABLES)
     names = {row["token"]: row["name"] for row in categories}
-    known = _known(set(names.values()), labels, tables)
+    label_of = _match_labels(set(names.values()), labels, tables)
     tally = Tally(tables)
-    annotated = _annotated(objects, names, known, tally)
+    annotated = _annotations_by_image(objects, names, label_of, tally)
     frames = {row["token"]: row for row in data}
-    found = [_sample(root, row, frames.get(row["key_camera_token"]), annotated, tally) for row in sample]
+    samples = [_sample(root, row, frames.get(row["key_camera_token"]), annotated, tally) for row in sample]
     tally.warn()
-    return found
+    return samples
 
 
 def _tables(root: Path, version: str | None) -> Path:
-    """Return the folder of the tables: the version that is named, or validation, or the only one,
-    or the folder itself.
-    """
-    there = sorted(folder.name for folder in root.glob("v*") if (folder / "object_ann.json").is_file())
+    """Return the folder of tables: the given version, the validation set, the only version or ``root``."""
+    versions = sorted(folder.name for folder in root.glob("v*") if (folder / "object_ann.json").is_file())
     if version is not None:
-        if version not in there:
+        if version not in versions:
             raise SoritesError(
-                f"{root} has no version {version!r} of nuImages; it has {', '.join(there) or 'none'}"
+                f"{root} has no version {version!r} of nuImages; it has {', '.join(versions) or 'none'}"
             )
         return root / version
-    chosen = [name for name in there if name.endswith("-val")] or there
+    chosen = [name for name in versions if name.endswith("-val")] or versions
     if len(chosen) == 1:
         return root / chosen[0]
     if chosen:
         raise SoritesError(
-            f"{root} has the versions {', '.join(there)}. Type: --source 'nuimages:{root}?version={there[0]}'"
+            f"{root} has the versions {', '.join(versions)}. Pass"
+            f" {option('source', f'nuimages:{root}?version={versions[0]}')}"
         )
     if (root / "object_ann.json").is_file():
         return root
-    raise SoritesError(
-        f"wanted a folder of nuImages with v1.0-val/object_ann.json and samples/ in it, got {root}"
-    )
+    raise SoritesError(f"expected a nuImages folder with v1.0-val/object_ann.json and samples/, got {root}")
 
 
 def _read(tables: Path, name: str) -> list[Row]:
-    read = json_file(tables / f"{name}.json", f"nuImages' table {name}", _slim)
-    rows = [row for row in read if row != {}] if isinstance(read, list) else [read]
+    content = json_file(tables / f"{name}.json", f"nuImages' table {name}", _slim)
+    rows = [row for row in content if row != {}] if isinstance(content, list) else [content]
     for i, row in enumerate(rows):
         missing = [key for key in TABLES[name] if not isinstance(row, dict) or not _usable(key, row.get(key))]
         if missing:
             where = tables / f"{name}.json"
-            raise SoritesError(
-                f"wanted nuImages' table {name}; {where} has no {missing[0]} in row {i + 1}, as nuImages"
-                " 1.0 has"
-            )
+            raise SoritesError(f"expected nuImages table {name}; {where} has no {missing[0]} in row {i + 1}")
     return rows
 
 
 def _usable(key: str, value: Any) -> bool:
-    """Return whether a value may stand under a key of a table: text, but for a box."""
+    """Return whether a value is valid for a key: any value for a box, text otherwise."""
     return value is not None if key == "bbox" else isinstance(value, str)
 
 
 def _slim(row: Row) -> Row:
-    """Keep what is used of a row; nothing of a frame between the annotated ones, which are most of
-    sample_data.
-    """
+    """Keep only the used keys; rows between key frames, most of sample_data, become empty."""
     return {} if row.get("is_key_frame") is False else {key: row[key] for key in _USED if key in row}
 
 
-def _known(names: set[str], labels: Labels, tables: Path) -> dict[str, int]:
-    """Return the suite's label of each category that it has."""
-    found: dict[str, int] = {}
+def _match_labels(names: set[str], labels: Labels, tables: Path) -> dict[str, int]:
+    """Map categories to labels, leaving out unknown categories."""
+    label_of: dict[str, int] = {}
     for name in sorted(names):
         short = CLASSES.get(name, "")
         label = labels.get(*(word for word in (name, short, COCO.get(short, "")) if word))
         if label is not None:
-            found[name] = label
-    if not found:
+            label_of[name] = label
+    if not label_of:
         raise SoritesError(
-            f"{tables}: none of its categories, such as vehicle.car, is one of the suite's labels, such as"
-            f" {labels.names[0]!r}. The suite nuimages_optics has the ten classes of nuScenes"
+            f"{tables}: none of its categories, such as vehicle.car, is among the labels, such as"
+            f" {labels.names[0]!r}. The suite nuimages_optics has the ten classes of nuScenes."
         )
-    return found
+    return label_of
 
 
-def _annotated(
-    objects: list[Row], names: Mapping[str, str], known: Mapping[str, int], tally: Tally
+def _annotations_by_image(
+    objects: list[Row], names: Mapping[str, str], label_of: Mapping[str, int], tally: Tally
 ) -> dict[str, list[tuple[Row, int]]]:
-    """Return the annotated annotated of each image, with their labels."""
+    """Group annotations by image token, with their labels."""
     annotated: dict[str, list[tuple[Row, int]]] = {}
     for row in objects:
         name = names.get(row["category_token"])
         if name is None:
-            raise SoritesError(
-                f"{tally.file}: {_called(row)} is of a category that category.json does not list"
-            )
-        if name in known:
-            annotated.setdefault(row["sample_data_token"], []).append((row, known[name]))
+            raise SoritesError(f"{tally.file}: {_name(row)} has a category that category.json does not list")
+        if name in label_of:
+            annotated.setdefault(row["sample_data_token"], []).append((row, label_of[name]))
         else:
             tally.add(FOREIGN, name)
     return annotated
 
 
-def _called(row: Row) -> str:
+def _name(row: Row) -> str:
     return f"object_ann {row.get('token', '')}".strip()
 
 
@@ -181,7 +172,7 @@ def _sample(
     ground_truth: list[Box] = []
     try:
         for row, label in annotated.get(frame["token"], ()):
-            box = ground_truth_box(row["bbox"], label, size, _called(row), tally)
+            box = ground_truth_box(row["bbox"], label, size, _name(row), tally)
             ground_truth += [] if box is None else [box]
     except BadImage as error:
         return broken(name, f"{name}: {error}")

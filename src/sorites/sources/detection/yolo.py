@@ -1,10 +1,10 @@
-"""Read images with boxes from a YOLO dataset: ``data.yaml``, ``images/`` and ``labels/`` with one
-text file per image.
+"""Read images with boxes from a YOLO dataset: ``data.yaml``, ``images/``, and ``labels/`` with one text
+file per image.
 
-A line of a label file is ``class x y width height``, with the middle and the size as shares of the
-image; a line with three points or more (``class x1 y1 x2 y2 x3 y3 ...``) is an outline, and its
-box is taken. The label file of ``images/a/b.jpg`` is ``labels/a/b.txt``; an image without one
-shows nothing, as YOLO's own tools have it.
+A line of a label file is ``class x y width height``: centre and size relative to the image. A line
+with three or more points (``class x1 y1 x2 y2 x3 y3 ...``) is a polygon, which is reduced to its
+bounding box. The label file of ``images/a/b.jpg`` is ``labels/a/b.txt``; an image without one contains
+no objects, as in other YOLO tools.
 """
 
 from __future__ import annotations
@@ -25,61 +25,57 @@ from sorites.core.specs import split_options
 from sorites.sources.decode import SUFFIXES, decode, size
 from sorites.sources.detection.boxes import FOREIGN, Tally, broken, ground_truth_box, known_classes
 
-# The part of YAML that ``data.yaml`` files of detection datasets use, so that no library is needed for
-# it.
-
+# A parser for the subset of YAML that data.yaml files use, so that no YAML library is needed.
 
 _KEY = re.compile(r"""("[^"]*"|'[^']*'|[^\s#:'"\-\[\]{},][^#:]*?)\s*:(?:\s+(.*))?$""")
 
-# The first characters of values that are not plain scalars.
+# The first characters of values other than plain scalars.
 _MARKS = tuple("[{&*!|>%@`")
 
 
 @dataclass(frozen=True)
 class NotUnderstood:
-    """A value that is not in the part of YAML that is read, and the number of its line."""
+    """A value outside the supported subset of YAML, with its line number."""
 
     line: int
 
 
 def parse(text: str) -> dict[str, Any]:
-    """Return the keys of a YAML mapping with their values: text, a list of text, a mapping of text,
-    or ``NotUnderstood``.
-    """
-    lines = [(number, _bare(line)) for number, line in enumerate(text.removeprefix("\ufeff").splitlines(), 1)]
+    """Parse a YAML mapping whose values are text, a list of text, a mapping of text, or ``NotUnderstood``."""
+    lines = [
+        (number, _without_comment(line))
+        for number, line in enumerate(text.removeprefix("\ufeff").splitlines(), 1)
+    ]
     lines = [(number, line) for number, line in lines if line.strip() not in ("", "---", "...")]
-    found: dict[str, Any] = {}
-    at = 0
-    while at < len(lines):
-        number, line = lines[at]
-        end = at + 1
+    values: dict[str, Any] = {}
+    start = 0
+    while start < len(lines):
+        number, line = lines[start]
+        end = start + 1
         while end < len(lines) and (lines[end][1][0] in " \t-]}"):
             end += 1
         match = _KEY.match(line)
         if match:
-            value = _value((match[2] or "").strip(), [below for _, below in lines[at + 1 : end]])
-            found[_scalar(match[1])] = NotUnderstood(number) if value is None else value
-        at = end
-    return found
+            value = _value((match[2] or "").strip(), [below for _, below in lines[start + 1 : end]])
+            values[_scalar(match[1])] = NotUnderstood(number) if value is None else value
+        start = end
+    return values
 
 
-def _bare(line: str) -> str:
-    """Return a line without its comment."""
+def _without_comment(line: str) -> str:
     quote = ""
-    for place, letter in enumerate(line):
+    for i, letter in enumerate(line):
         if quote:
             quote = "" if letter == quote else quote
-        elif letter in "\"'" and (place == 0 or line[place - 1] in " \t[{,:"):
+        elif letter in "\"'" and (i == 0 or line[i - 1] in " \t[{,:"):
             quote = letter
-        elif letter == "#" and (place == 0 or line[place - 1] in " \t"):
-            return line[:place].rstrip()
+        elif letter == "#" and (i == 0 or line[i - 1] in " \t"):
+            return line[:i].rstrip()
     return line.rstrip()
 
 
 def _value(first: str, below: Sequence[str]) -> Any:
-    """Return the value that begins on its key's line and may go on below it, or None if it is not
-    understood.
-    """
+    """Parse a value that starts on the line of its key and may continue below; None if not supported."""
     if first[:1] in ("[", "{"):
         whole = " ".join([first, *(line.strip() for line in below)])
         return _flow(whole)
@@ -119,9 +115,7 @@ def _flow(text: str) -> Any:
 
 
 def _split(text: str) -> list[str] | None:
-    """Return the parts of a flow list between its commas, or None where brackets are nested or a
-    quote does not end.
-    """
+    """Split a flow list at its commas; None if brackets are nested or a quote is not closed."""
     parts, part, quote = [], "", ""
     for letter in text:
         if not quote and letter == ",":
@@ -135,27 +129,27 @@ def _split(text: str) -> list[str] | None:
         elif letter in "\"'" and (not part.strip() or part.rstrip().endswith(":")):
             quote = letter
         part += letter
-    return None if quote else [found for found in (*parts, part.strip()) if found]
+    return None if quote else [item for item in (*parts, part.strip()) if item]
 
 
 def _scalar(text: str) -> str:
-    """Return a scalar as text, without its quotes."""
+    """Return a scalar without its quotes."""
     quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "\"'"
     return text[1:-1].replace("''", "'") if quoted and text[0] == "'" else text[1:-1] if quoted else text
 
 
-# Find where a YOLO dataset keeps its images, its labels and its classes.
+# The layout of a YOLO dataset: images, label files and classes.
 
 
 NAMES = ("data.yaml", "data.yml", "dataset.yaml", "dataset.yml")
-# The splits in the order in which they are taken where none is named.
+# The splits in order of preference.
 SPLITS = ("val", "test", "train")
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """A data.yaml: its file, the folder that its paths are relative to, class numbers and names,
-    and the paths of its splits.
+    """A data.yaml: its file, the folder of its relative paths, its classes by number, and the paths of its
+    splits.
     """
 
     file: Path
@@ -163,21 +157,20 @@ class Dataset:
     names: dict[int, str]
     splits: dict[str, list[str]]
     points: bool
-    """True where its label lines end in key points."""
+    """Whether label lines end in keypoints."""
 
 
 def dataset(path: Path) -> Dataset:
-    """Read the data.yaml of a folder, or the one that is named."""
+    """Read a data.yaml, given by its path or its folder."""
     if not path.exists():
-        raise SoritesError(f"wanted a YOLO folder with a data.yaml, got {path}, which does not exist")
-    found = [path] if path.is_file() else [path / name for name in NAMES if (path / name).is_file()]
-    found = found or sorted(path.glob("*.yaml"))[:1]
-    if not found:
+        raise SoritesError(f"expected a YOLO folder with a data.yaml, but {path} does not exist")
+    candidates = [path] if path.is_file() else [path / name for name in NAMES if (path / name).is_file()]
+    candidates = candidates or sorted(path.glob("*.yaml"))[:1]
+    if not candidates:
         raise SoritesError(
-            f"there is no data.yaml in {path}. Write one with the lines: names: [person, car] and: val:"
-            " images"
+            f"no data.yaml in {path}. Write one with the lines: names: [person, car] and: val: images"
         )
-    file = found[0]
+    file = candidates[0]
     try:
         data = parse(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
@@ -186,7 +179,7 @@ def dataset(path: Path) -> Dataset:
         if isinstance(data.get(key), NotUnderstood):
             where = f"{file}, line {data[key].line}"
             raise SoritesError(
-                f"{where}: {key} is YAML that is not understood; write plain text, [a, b] or {{0: a, 1: b}}"
+                f"{where}: {key} uses unsupported YAML; write plain text, [a, b] or {{0: a, 1: b}}"
             )
     return Dataset(
         file, _root(file, data.get("path")), _class_names(file, data), _splits(data), "kpt_shape" in data
@@ -194,9 +187,7 @@ def dataset(path: Path) -> Dataset:
 
 
 def _root(file: Path, path: Any) -> Path:
-    """Return the folder that ``path`` names: absolute, or relative to the file; where that does not
-    exist, the file's own.
-    """
+    """Return the folder ``path``, absolute or relative to the file; default: the folder of the file."""
     named = file.parent / Path(path).expanduser() if isinstance(path, str) and path else file.parent
     return named if named.is_dir() else file.parent
 
@@ -207,181 +198,184 @@ def _class_names(file: Path, data: dict[str, Any]) -> dict[int, str]:
         return dict(enumerate(names))
     if isinstance(names, dict) and names and all(key.isdecimal() for key in names):
         return {int(key): name for key, name in names.items()}
-    raise SoritesError(f"{file}: wanted names as a list of classes or as numbers with classes, got {names!r}")
+    raise SoritesError(
+        f"{file}: expected names as a list of classes or a mapping from numbers, got {names!r}"
+    )
 
 
 def _splits(data: dict[str, Any]) -> dict[str, list[str]]:
-    given = {split: data[split] for split in SPLITS if data.get(split) and not isinstance(data[split], dict)}
-    return {split: [found] if isinstance(found, str) else found for split, found in given.items()}
+    paths = {split: data[split] for split in SPLITS if data.get(split) and not isinstance(data[split], dict)}
+    return {split: [value] if isinstance(value, str) else value for split, value in paths.items()}
 
 
 def images(data: Dataset, split: str | None) -> tuple[list[tuple[str, Path]], str]:
-    """Return the ids and files of a split's images in order, and the split; without a name the
-    first of val, test and train.
+    """List the images of a split.
 
-    A data.yaml that names no split has its images in ``images``. Ids are paths in the dataset's folder.
+    Args:
+        data: The dataset. Without splits, its images are in ``images``.
+        split: The split; None takes the first of val, test and train that exists.
+
+    Returns:
+        The sorted (id, file) pairs and the split. Ids are paths relative to the dataset folder.
     """
     chosen = split or next((name for name in SPLITS if name in data.splits), None)
     if chosen is not None and chosen not in data.splits:
         raise SoritesError(f"{data.file} has no split {chosen!r}; it has {', '.join(data.splits) or 'none'}")
-    places = [_place(data, text) for text in (data.splits[chosen] if chosen else ["images"])]
-    files = sorted({file for place in places for file in _listed(data, place)})
+    folders = [_resolve(data, text) for text in (data.splits[chosen] if chosen else ["images"])]
+    files = sorted({file for folder in folders for file in _image_files(data, folder)})
     if not files:
-        raise SoritesError(f"{data.file}: there are no images in {', '.join(map(str, places))}")
+        raise SoritesError(f"{data.file}: no images in {', '.join(map(str, folders))}")
     if not any(label_file(file).parent.is_dir() for file in files):
         raise SoritesError(
             f"{data.file}: the folder of label files, such as {label_file(files[0]).parent}, does not exist"
         )
-    return _named(files, data.root), chosen or ""
+    return _with_ids(files, data.root), chosen or ""
 
 
-def _place(data: Dataset, text: str) -> Path:
-    """Return a folder or list of images; a leading ``../`` that leads nowhere is dropped, as
-    exports of Roboflow need it.
-    """
-    tried = [data.root / text, data.file.parent / text, data.root / text.removeprefix("../")]
-    found = next((place for place in tried if place.exists()), None)
-    if found is None:
-        raise SoritesError(f"{data.file} names the images {text!r}, and {tried[0]} does not exist")
-    return found
+def _resolve(data: Dataset, text: str) -> Path:
+    """Return a folder or list of images; an invalid leading ``../``, as in Roboflow exports, is dropped."""
+    candidates = [data.root / text, data.file.parent / text, data.root / text.removeprefix("../")]
+    path = next((candidate for candidate in candidates if candidate.exists()), None)
+    if path is None:
+        raise SoritesError(f"{data.file} refers to images at {text!r}, but {candidates[0]} does not exist")
+    return path
 
 
-def _listed(data: Dataset, place: Path) -> Iterable[Path]:
-    """Yield the images below a folder, or those that a text file lists, one per line."""
-    if place.is_dir():
+def _image_files(data: Dataset, path: Path) -> Iterable[Path]:
+    """Return the images below a folder, or those listed in a text file, one per line."""
+    if path.is_dir():
         return (
             file
-            for file in place.rglob("*")
+            for file in path.rglob("*")
             if file.name.lower().endswith(SUFFIXES) and not file.name.startswith(".")
         )
-    if place.suffix != ".txt":
-        raise SoritesError(f"{data.file}: wanted a folder of images or a .txt list of them, got {place}")
+    if path.suffix != ".txt":
+        raise SoritesError(f"{data.file}: expected a folder of images or a .txt list of them, got {path}")
     try:
-        lines = place.read_text(encoding="utf-8-sig").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise SoritesError(f"cannot read the list of images {place}: {error}") from error
-    return [place.parent / line.strip() for line in lines if line.strip()]
+        raise SoritesError(f"cannot read the list of images {path}: {error}") from error
+    return [path.parent / line.strip() for line in lines if line.strip()]
 
 
-def _named(files: list[Path], root: Path) -> list[tuple[str, Path]]:
-    above = (
+def _with_ids(files: list[Path], root: Path) -> list[tuple[str, Path]]:
+    base = (
         root
         if all(file.is_relative_to(root) for file in files)
         else Path(os.path.commonpath([file.parent for file in files]))
     )
     return [
-        (file.relative_to(above).as_posix().encode("utf-8", "backslashreplace").decode(), file)
+        (file.relative_to(base).as_posix().encode("utf-8", "backslashreplace").decode(), file)
         for file in files
     ]
 
 
 def label_file(image: Path) -> Path:
-    """Return the label file of an image: ``labels`` in the place of the last ``images`` in its
-    path, and .txt at its end.
-    """
+    """Return the label file of an image: the last ``images`` of its path becomes ``labels``."""
     parts = list(image.parts)
-    for place in range(len(parts) - 2, -1, -1):
-        if parts[place] == "images":
-            return Path(*parts[:place], "labels", *parts[place + 1 :]).with_suffix(".txt")
+    for i in range(len(parts) - 2, -1, -1):
+        if parts[i] == "images":
+            return Path(*parts[:i], "labels", *parts[i + 1 :]).with_suffix(".txt")
     return image.with_suffix(".txt")
 
 
-# The most bytes of a label file.
-LONGEST = 1 << 24
-# No share of an image is as far outside of 0 to 1 as this.
-FAR = 2.0
+# The maximum size of a label file in bytes.
+MAX_LABEL_BYTES = 1 << 24
+# Relative coordinates with a larger absolute value are taken for pixels.
+MAX_COORDINATE = 2.0
 
 
 @add_source
 def yolo(path: str | None, labels: Labels) -> list[Sample]:
     """Read images with ground-truth boxes from a YOLO folder or its data.yaml; ``yolo:DIR?split=train``
-    chooses another split than val.
+    selects another split than val.
 
-    Classes go to the suite's labels by name. An image whose label file cannot be understood
-    becomes a row with its error.
+    Classes are matched to the labels by name. An image whose label file is invalid becomes a row with
+    an error.
     """
-    folder, given = split_options("yolo", path, {"split": ("train", "val", "test")})
+    folder, options = split_options("yolo", path, {"split": ("train", "val", "test")})
     data = dataset(Path(folder).expanduser())
-    found, split = images(data, given.get("split"))
-    known, tally = known_classes(data.names.values(), labels, data.file), Tally(data.file)
-    samples = [_sample(data, file, id_, known, split, tally) for id_, file in found]
+    files, split = images(data, options.get("split"))
+    label_of, tally = known_classes(data.names.values(), labels, data.file), Tally(data.file)
+    samples = [_sample(data, file, id_, label_of, split, tally) for id_, file in files]
     tally.warn()
     return samples
 
 
 def _sample(
-    data: Dataset, file: Path, id_: str, known: Mapping[str, int], split: str, tally: Tally
+    data: Dataset, file: Path, id_: str, label_of: Mapping[str, int], split: str, tally: Tally
 ) -> Sample:
     try:
-        ground_truth = _ground_truth(data, file, id_, known, tally)
+        ground_truth = _ground_truth(data, file, id_, label_of, tally)
     except BadImage as error:
-        return broken(id_, str(error))
+        return broken(id_, f"{error}")
     return Sample(id_, functools.partial(decode, file), ground_truth=ground_truth, split=split)
 
 
 def _ground_truth(
-    data: Dataset, file: Path, id_: str, known: Mapping[str, int], tally: Tally
+    data: Dataset, file: Path, id_: str, label_of: Mapping[str, int], tally: Tally
 ) -> tuple[Box, ...]:
-    listed = label_file(file)
-    if not listed.is_file():
+    labels_path = label_file(file)
+    if not labels_path.is_file():
         return ()
-    if listed.stat().st_size > LONGEST:
-        raise BadImage(f"{listed}: wanted lines of boxes, got {listed.stat().st_size:,} bytes")
+    if labels_path.stat().st_size > MAX_LABEL_BYTES:
+        raise BadImage(f"{labels_path}: expected lines of boxes, got {labels_path.stat().st_size:,} bytes")
     try:
-        lines = listed.read_text(encoding="utf-8-sig").splitlines()
+        lines = labels_path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise BadImage(f"{listed}: cannot be read as text: {error}") from None
-    wide, high = size(file)
+        raise BadImage(f"{labels_path}: cannot be read as text: {error}") from None
+    width, height = size(file)
     boxes: list[Box] = []
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
-        where = f"{listed.name}, line {number}"
-        name, corners, area = _parsed(line, data, where)
-        if name not in known:
+        where = f"{labels_path.name}, line {number}"
+        name, corners, area = _parse_line(line, data, where)
+        if name not in label_of:
             tally.add(FOREIGN, repr(name))
             continue
         x0, y0, x1, y1 = corners
-        pixels = (x0 * wide, y0 * high, x1 * wide, y1 * high)
-        box = ground_truth_box(
-            pixels, known[name], (wide, high), where, tally, None if area is None else area * wide * high
-        )
+        pixels = (x0 * width, y0 * height, x1 * width, y1 * height)
+        area_px = None if area is None else area * width * height
+        box = ground_truth_box(pixels, label_of[name], (width, height), where, tally, area_px)
         boxes += [] if box is None else [box]
     return tuple(boxes)
 
 
-def _parsed(
+def _parse_line(
     line: str, data: Dataset, where: str
 ) -> tuple[str, tuple[float, float, float, float], float | None]:
-    """Return the class of a line, its box as shares of the image, and the area of an outline."""
+    """Return the class of a line, its box relative to the image, and the area of a polygon."""
     try:
         first, *numbers = (float(word) for word in line.split())
     except ValueError:
         raise BadImage(
-            f"{where}: wanted numbers (class x y width height), got {line.strip()[:80]!r}"
+            f"{where}: expected numbers (class x y width height), got {line.strip()[:80]!r}"
         ) from None
     if not first.is_integer() or int(first) not in data.names:
-        raise BadImage(f"{where}: wanted a class of {data.file.name}, 0 to {max(data.names)}, got {first:g}")
+        raise BadImage(
+            f"{where}: expected a class of {data.file.name}, 0 to {max(data.names)}, got {first:g}"
+        )
     if data.points and len(numbers) > 4:
         numbers = numbers[:4]
-    if any(FAR < abs(number) < math.inf for number in numbers):
-        came = " ".join(f"{number:g}" for number in numbers[:4])
+    if any(MAX_COORDINATE < abs(number) < math.inf for number in numbers):
+        actual = " ".join(f"{number:g}" for number in numbers[:4])
         raise BadImage(
-            f"{where}: wanted middle and size as shares of the image, 0 to 1, got {came} (pixels?)"
+            f"{where}: expected centre and size relative to the image, 0 to 1, got {actual} (pixels?)"
         )
     if len(numbers) == 4:
         x, y, width, height = numbers
         return data.names[int(first)], (x - width / 2, y - height / 2, x + width / 2, y + height / 2), None
     if len(numbers) < 6 or len(numbers) % 2:
-        hint = " (five and a confidence are predictions, not truth)" if len(numbers) == 5 else ""
+        hint = " (six numbers are predictions with a confidence)" if len(numbers) == 5 else ""
         raise BadImage(
-            f"{where}: wanted class x y width height, or an outline, got {len(numbers) + 1} numbers{hint}"
+            f"{where}: expected class x y width height, or a polygon, got {len(numbers) + 1} numbers{hint}"
         )
     xs, ys = numbers[::2], numbers[1::2]
-    return data.names[int(first)], (min(xs), min(ys), max(xs), max(ys)), _outline(xs, ys)
+    return data.names[int(first)], (min(xs), min(ys), max(xs), max(ys)), _polygon_area(xs, ys)
 
 
-def _outline(xs: Sequence[float], ys: Sequence[float]) -> float:
-    """Return the area of a polygon, as a share of the image."""
-    turned = zip(xs, ys, (*xs[1:], xs[0]), (*ys[1:], ys[0]), strict=True)
-    return abs(sum(x0 * y1 - x1 * y0 for x0, y0, x1, y1 in turned)) / 2
+def _polygon_area(xs: Sequence[float], ys: Sequence[float]) -> float:
+    """Return the area of a polygon relative to the image (shoelace formula)."""
+    edges = zip(xs, ys, (*xs[1:], xs[0]), (*ys[1:], ys[0]), strict=True)
+    return abs(sum(x0 * y1 - x1 * y0 for x0, y0, x1, y1 in edges)) / 2

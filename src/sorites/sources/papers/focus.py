@@ -3,10 +3,10 @@
     ROOT/annotations.db      SQLite: annotations(file_name, category, time, weather, locations, humans)
     ROOT/cat-night/86.jpeg   the images; file_name is their path with a leading slash
 
-``locations`` is a set: words with commas between them. The table of ImageNet's own images
-(``image, time, weather, locations``) is read too. Two tables beside this file say which ImageNet
-classes a category stands for, and which settings are uncommon for it; both can be replaced.
-Kattakinda & Feizi, "FOCUS: Familiar Objects in Common and Uncommon Settings", ICML 2022.
+``locations`` is a comma-separated set. The published table of ImageNet images (``image, time, weather,
+locations``) is read too. Two tables beside this file map categories to ImageNet classes and list the
+uncommon settings of each category; both can be replaced. Kattakinda & Feizi, "FOCUS: Familiar Objects
+in Common and Uncommon Settings", ICML 2022.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 import polars as pl
 
 from sorites.core import Attr, Sample, add_source
-from sorites.core.errors import SoritesError
+from sorites.core.errors import Notice, SoritesError
 from sorites.core.labels import Labels
 from sorites.core.specs import split_options
 from sorites.io.paths import is_dir, is_file, path_of
@@ -32,93 +32,87 @@ from sorites.io.readers import text as read_text
 from sorites.io.tables import sheet, table
 from sorites.sources.sidecar import load
 
-# Find which settings are uncommon for which category, from a table or from the counts of an annotated
-# set.
+# Uncommon settings, from a table or from the counts of an annotated dataset.
 
-
-# The word for an attribute that cannot be seen; it is neither common nor uncommon.
+# The value of an attribute that cannot be determined; it is neither common nor uncommon.
 NONE = "none"
 
-# The words that each kind of attribute may have.
+# The allowed values of each attribute.
 WORDS: Mapping[str, tuple[str, ...]] = {
     "time": ("day", "night", NONE),
     "weather": ("cloudy", "foggy", "partly cloudy", "raining", "snowing", "sunny", NONE),
     "location": ("forest", "grass", "indoors", "rocks", "sand", "street", "snow", "water", NONE),
 }
 
-# The surroundings of a category: category, kind of attribute, word.
+# A category, an attribute and its value.
 CategorySetting = tuple[str, str, str]
 
 
 def read_uncommon(text: str, name: str) -> frozenset[CategorySetting]:
-    """Read a table of uncommon settings: one line per category, one column per kind of attribute,
-    commas between words.
+    """Parse a tab-separated table of uncommon settings: one row per category, one column per attribute,
+    comma-separated values.
     """
     head, *lines = [line.split("\t") for line in text.splitlines() if line.strip()] or [[""]]
     if head[0] != "category" or not set(head[1:]) <= set(WORDS):
         raise SoritesError(
-            f"{name}: wanted the columns category, {', '.join(WORDS)} with tabs between them; got"
-            f" {', '.join(head)}"
+            f"{name}: expected the tab-separated columns category, {', '.join(WORDS)}; got {', '.join(head)}"
         )
-    found: set[CategorySetting] = set()
+    uncommon: set[CategorySetting] = set()
     for row, line in enumerate(lines, start=2):
         for kind, cell in zip(head[1:], line[1:], strict=False):
             for word in filter(None, (part.strip().lower() for part in cell.split(","))):
                 if word not in WORDS[kind]:
                     raise SoritesError(
-                        f"{name}, line {row}: there is no {kind} {word!r}. It is one of"
+                        f"{name}, line {row}: unknown {kind} {word!r}; expected one of"
                         f" {', '.join(WORDS[kind])}"
                     )
-                found.add((line[0].strip().lower(), kind, word))
-    return frozenset(found)
+                uncommon.add((line[0].strip().lower(), kind, word))
+    return frozenset(uncommon)
 
 
 def inferred(
     rows: Iterable[tuple[str, Mapping[str, Sequence[str]]]], below: float
 ) -> frozenset[CategorySetting]:
-    """Return the settings seen in less than the share ``below`` of a category's images.
+    """Return the settings that occur in less than the share ``below`` of a category's images.
 
-    An image counts once for each of its words. Only words that some category has are judged: a
-    word that nobody annotated says nothing.
+    An image counts once for each of its values. Only values that occur in some category are considered.
     """
     if not 0 < below < 1:
-        raise SoritesError(f"uncommon by counts: below is a share between 0 and 1, got {below}")
+        raise SoritesError(f"uncommon by counts: below must be a share between 0 and 1, got {below}")
     images: Counter[str] = Counter()
-    seen: Counter[CategorySetting] = Counter()
+    counts: Counter[CategorySetting] = Counter()
     for category, words in rows:
         images[category] += 1
-        seen.update((category, kind, word) for kind in WORDS for word in words[kind] if word != NONE)
-    annotated = {(kind, word) for _, kind, word in seen}
+        counts.update((category, kind, word) for kind in WORDS for word in words[kind] if word != NONE)
+    annotated = {(kind, word) for _, kind, word in counts}
     return frozenset(
         (category, kind, word)
         for category in images
         for kind, word in annotated
-        if seen[category, kind, word] < below * images[category]
+        if counts[category, kind, word] < below * images[category]
     )
 
 
 def is_common(uncommon: frozenset[CategorySetting], category: str, kind: str, word: str) -> bool:
-    """Return whether a setting is not among the uncommon ones."""
     return (category, kind, word) not in uncommon
 
 
-# FOCUS's attributes of ImageNet's own validation images: ``image, time, weather, locations``, the last
-# a list of nine 0 and 1.
-
+# The attributes of ImageNet validation images published with FOCUS: image, time, weather, and locations as a
+# list of nine zeros and ones.
 
 COLUMNS = ("image", "time", "weather", "locations")
 _LIST = re.compile(r"\[?\s*[01](?:\.0*)?(?:[\s,]+[01](?:\.0*)?)*\s*\]?")
 
 
 def words_of_list(text: str, where: str) -> list[str]:
-    """Return the locations of a list such as ``[0, 1, 0, 0, 0, 0, 0, 0, 0]``, in the order of ``WORDS``."""
-    places = WORDS["location"]
+    """Parse locations such as ``[0, 1, 0, 0, 0, 0, 0, 0, 0]``, in the order of ``WORDS``."""
+    words = WORDS["location"]
     marks = re.findall(r"[01](?:\.0*)?", text) if _LIST.fullmatch(text.strip()) else []
-    if len(marks) != len(places):
+    if len(marks) != len(words):
         raise SoritesError(
-            f"{where}: wanted locations as a list of {len(places)} zeros and ones, got {text!r}"
+            f"{where}: expected locations as a list of {len(words)} zeros and ones, got {text!r}"
         )
-    return [word for word, mark in zip(places, marks, strict=True) if mark.startswith("1")] or [NONE]
+    return [word for word, mark in zip(words, marks, strict=True) if mark.startswith("1")] or [NONE]
 
 
 def with_categories(
@@ -128,109 +122,112 @@ def with_categories(
     labels: Labels,
     accept: Mapping[str, frozenset[int]],
 ) -> tuple[Path, list[dict[str, Any]]]:
-    """Return the root of the images, and the rows as those of FOCUS: with the category and the
-    label of each image.
+    """Add the category and label of each image to the rows of the ImageNet table.
 
-    Images of a class that belongs to none of the ten categories are left out with a warning,
-    since what is uncommon for them is not known.
+    Images whose class belongs to none of the categories are dropped with a warning, because their
+    uncommon settings are unknown.
+
+    Returns:
+        The root of the images, and the rows with the columns of FOCUS.
     """
     root = path_of(options.get("images", file.parent))
-    classes, of = (
-        _classes(root, options.get("ground_truth"), labels),
-        {label: c for c, some in accept.items() for label in some},
-    )
-    made, outside = [], 0
+    classes = _classes(root, options.get("ground_truth"), labels)
+    category_of = {label: category for category, accepted in accept.items() for label in accepted}
+    converted: list[dict[str, Any]] = []
+    outside = 0
     for i, row in enumerate(rows, start=1):
         where = f"{file}, row {i} ({row['image']})"
         if any(row[name] is None for name in COLUMNS) or not isinstance(row["image"], str):
-            raise SoritesError(f"{where}: wanted a value in each of {', '.join(COLUMNS)}, and image as text")
+            raise SoritesError(
+                f"{where}: expected a value in each of {', '.join(COLUMNS)}, and image as text"
+            )
         name = PurePosixPath(row["image"]).name
         if name not in classes:
             raise SoritesError(
-                f"{where}: {root} has no such image in a class folder; name the folder with ?images=DIR"
+                f"{where}: {root} has no such image in a class folder; pass the folder as ?images=DIR"
             )
-        found, label = classes[name]
-        if label not in of:
+        file_name, label = classes[name]
+        if label not in category_of:
             outside += 1
             continue
-        locations = ",".join(words_of_list(str(row["locations"]), where))
-        told = {
-            "file_name": found,
-            "category": of[label],
-            "locations": locations,
+        added = {
+            "file_name": file_name,
+            "category": category_of[label],
+            "locations": ",".join(words_of_list(str(row["locations"]), where)),
             "label": label,
             "where": where,
         }
-        made.append({**row, **told})
-    if not made:
-        raise SoritesError(f"{file}: none of its {len(rows)} images is of a class of {', '.join(accept)}")
+        converted.append({**row, **added})
+    if not converted:
+        raise SoritesError(f"{file}: none of its {len(rows)} images has a class of {', '.join(accept)}")
     if outside:
-        warnings.warn(
-            f"{outside} of {len(rows)} images are of none of the categories and are left out", stacklevel=4
-        )
-    return root, made
+        text = f"{outside} of {len(rows)} images belong to none of the categories and are left out"
+        warnings.warn(Notice(text, code="images_without_category", count=outside), stacklevel=4)
+    return root, converted
 
 
 def _classes(root: Path, ground_truth: str | None, labels: Labels) -> dict[str, tuple[str, int | None]]:
-    """Map the name of each image to its path below the root and its label, None where that is not
-    among the labels.
-    """
+    """Map the name of each image to its path below the root and its label, None if not among the labels."""
     position = {id_: i for i, id_ in enumerate(labels.ids)}
     if ground_truth is not None:
-        return _told(ground_truth, root, labels)
+        return _read_classes(ground_truth, root, labels)
     if not is_dir(root):
         raise SoritesError(
-            f"focus: wanted images=DIR, the folder of ImageNet's validation images, got {root}"
+            f"focus: expected images=DIR, the folder of ImageNet's validation images, got {root}"
         )
-    found: dict[str, tuple[str, int | None]] = {}
+    classes: dict[str, tuple[str, int | None]] = {}
     for image in sorted(root.rglob("*")):
         if re.fullmatch(r"n\d{8}", image.parent.name) and is_file(image):
-            found[image.name] = (image.relative_to(root).as_posix(), position.get(image.parent.name))
-    return found
+            classes[image.name] = (image.relative_to(root).as_posix(), position.get(image.parent.name))
+    return classes
 
 
-def _told(ground_truth: str, root: Path, labels: Labels) -> dict[str, tuple[str, int | None]]:
-    found: dict[str, tuple[str, int | None]] = {}
+def _read_classes(ground_truth: str, root: Path, labels: Labels) -> dict[str, tuple[str, int | None]]:
+    classes: dict[str, tuple[str, int | None]] = {}
     for number, line in enumerate(lines(path_of(ground_truth), "lines of file name and class"), start=1):
         if not line.strip():
             continue
         path, _, name = line.strip().rpartition(" ")
         if not path:
             raise SoritesError(
-                f"{ground_truth}, line {number}: wanted a file name and a class with a space between them, got"
+                f"{ground_truth}, line {number}: expected a file name and a class separated by a space, got"
                 f" {line!r}"
             )
         relative = PurePosixPath(path.strip())
         position = whole(name)
         known = name in labels.ids or (position is not None and position < len(labels))
-        found[relative.name] = (relative.as_posix(), labels.find(name) if known else None)
-    return found
+        classes[relative.name] = (relative.as_posix(), labels.find(name) if known else None)
+    return classes
 
 
 FOCUS_COLUMNS = ("file_name", "category", "time", "weather", "locations")
 DATABASE, TABLE = "annotations.db", "annotations"
-# The share of a category's images below which ``?uncommon=counts`` calls a setting uncommon.
+# With ``?uncommon=counts``, settings in less than this share of a category's images are uncommon.
 BELOW = "0.11"
-# The two published tables of uncommon settings by name, and whether rocks are uncommon for birds in
-# them.
+# The published tables of uncommon settings, and whether rocks are uncommon for birds in them.
 VERSIONS = {"evaluation": False, "notebook": True}
 OPTIONS: Mapping[str, tuple[str, ...]] = {
-    "uncommon": (), "below": (), "bird_rocks": ("common", "uncommon"), "classes": (), "images": (), "ground_truth": ()
-}  # fmt: skip
+    "uncommon": (),
+    "below": (),
+    "bird_rocks": ("common", "uncommon"),
+    "classes": (),
+    "images": (),
+    "ground_truth": (),
+}
 
 
 @add_source
 def focus(path: str | None, labels: Labels) -> list[Sample]:
-    """Read FOCUS from its folder, or a SQLite, CSV or parquet table with its columns; images lie
-    below the table's folder.
+    """Read FOCUS from its folder, or a SQLite, CSV or parquet table with its columns; images are below
+    the folder of the table.
 
-    Any ImageNet class of the category counts as right. The attributes are ``class`` (the category),
-    ``time``, ``weather`` and one ``location`` for each in the set, with ``common`` null where the
-    word is "none". ``?uncommon=evaluation`` (the default) is the table of the published evaluation,
-    ``?uncommon=notebook`` that of its notebook, where rocks are uncommon for birds;
-    ``?uncommon=FILE`` names another; ``?uncommon=counts&below=0.1`` takes those seen in less than a
-    tenth of a category's images. ``?classes=FILE`` names another map to the labels. A table of
-    ImageNet's own images takes ``?images=DIR``, the folder of their class folders.
+    Every ImageNet class of the category counts as correct. The attributes are ``class`` (the category),
+    ``time``, ``weather`` and one ``location`` per element of the set, with ``common`` null for "none".
+    ``?uncommon=evaluation`` (the default) uses the table of the published evaluation,
+    ``?uncommon=notebook`` that of its notebook, in which rocks are uncommon for birds,
+    ``?uncommon=FILE`` another table, and ``?uncommon=counts&below=0.1`` the settings that occur in less
+    than a tenth of a category's images. ``?classes=FILE`` replaces the map from categories to labels. A
+    table of ImageNet images needs ``?images=DIR``, the folder with their class folders.
     """
     where, options = split_options("focus", path, OPTIONS)
     file = _file(path_of(where))
@@ -239,31 +236,31 @@ def focus(path: str | None, labels: Labels) -> list[Sample]:
     if annotations and "image" in annotations[0]:
         root, annotations = with_categories(annotations, file, options, labels, accept)
     elif options.keys() & {"images", "ground_truth"}:
-        has = ", ".join(COLUMNS)
         raise SoritesError(
-            f"focus: the options images and truth are for a table of ImageNet's images, which has {has}"
+            "focus: the options images and ground_truth are for a table of ImageNet images, which has the"
+            f" columns {', '.join(COLUMNS)}"
         )
     rows = [
         _row(row, row.get("where", f"{file}, row {i} ({row['file_name']})"))
         for i, row in enumerate(annotations, start=1)
     ]
     if not rows:
-        raise SoritesError(f"{file} holds no annotations")
+        raise SoritesError(f"{file} contains no annotations")
     uncommon = _uncommon(rows, options)
     return [_sample(root, row, accept, uncommon) for row in rows]
 
 
 def _file(path: Path) -> Path:
-    found = path / DATABASE if is_dir(path) else path
-    if not is_file(found):
+    file = path / DATABASE if is_dir(path) else path
+    if not is_file(file):
         raise SoritesError(
-            f"wanted FOCUS's folder with {DATABASE}, or a .db, .csv or .parquet table; got {path}"
+            f"expected the folder of FOCUS with {DATABASE}, or a .db, .csv or .parquet table; got {path}"
         )
-    return found
+    return file
 
 
 def read_annotations(file: Path) -> list[dict[str, Any]]:
-    """Return the rows of an annotation table as they stand; the file is opened read-only."""
+    """Return the unchanged rows of an annotation table; the file is opened read-only."""
     frame = (
         _sqlite(file)
         if file.suffix.lower() not in (".csv", ".parquet")
@@ -271,10 +268,10 @@ def read_annotations(file: Path) -> list[dict[str, Any]]:
     )
     if "file_name" not in frame.columns and set(COLUMNS) <= set(frame.columns):
         return frame.select(COLUMNS).to_dicts()
-    lost = [name for name in FOCUS_COLUMNS if name not in frame.columns]
-    if lost:
+    missing = [name for name in FOCUS_COLUMNS if name not in frame.columns]
+    if missing:
         raise SoritesError(
-            f"{file}: wanted the columns {', '.join(FOCUS_COLUMNS)}; {', '.join(lost)} missing"
+            f"{file}: expected the columns {', '.join(FOCUS_COLUMNS)}; missing: {', '.join(missing)}"
         )
     return frame.select(FOCUS_COLUMNS).to_dicts()
 
@@ -285,22 +282,20 @@ def _sqlite(file: Path) -> pl.DataFrame:
 
 
 def _row(row: dict[str, Any], where: str) -> dict[str, Any]:
-    """Return the checked words of a row: its category, and a sorted set of words for each kind of
-    attribute.
-    """
+    """Validate a row; return its category and a sorted tuple of values for each attribute."""
     listed = row["locations"] if isinstance(row["locations"], list) else [row["locations"]]
     if not all(
         isinstance(word, str)
         for word in (*(row[name] for name in FOCUS_COLUMNS if name != "locations"), *listed)
     ):
-        raise SoritesError(f"{where}: wanted a word in each of {', '.join(FOCUS_COLUMNS)}")
+        raise SoritesError(f"{where}: expected text in each of {', '.join(FOCUS_COLUMNS)}")
     checked: dict[str, Any] = {
         "file": row["file_name"].lstrip("/"),
         "category": row["category"].strip().lower(),
         "where": where,
     }
     if not checked["file"]:
-        raise SoritesError(f"{where}: wanted the path of an image as file_name, got {row['file_name']!r}")
+        raise SoritesError(f"{where}: expected the path of an image as file_name, got {row['file_name']!r}")
     checked["label"] = row.get("label")
     locations = listed if isinstance(row["locations"], list) else row["locations"].split(",")
     for kind, words in (("time", [row["time"]]), ("weather", [row["weather"]]), ("location", locations)):
@@ -311,34 +306,34 @@ def _row(row: dict[str, Any], where: str) -> dict[str, Any]:
 def _word(kind: str, text: str, where: str) -> str:
     word = text.strip().lower().replace("_", " ").replace("-", " ")
     if word not in WORDS[kind]:
-        hint = "; put commas between several" if kind == "location" else ""
+        hint = "; separate several with commas" if kind == "location" else ""
         raise SoritesError(
-            f"{where}: there is no {kind} {text!r}. It is one of {', '.join(WORDS[kind])}{hint}"
+            f"{where}: unknown {kind} {text!r}; expected one of {', '.join(WORDS[kind])}{hint}"
         )
     return word
 
 
 def accepted(labels: Labels, file: str | None = None) -> dict[str, frozenset[int]]:
-    """Map each category to the labels that count as right: the category itself if it is a label,
-    else its ImageNet classes.
+    """Map each category to its correct labels: the category itself if it is a label, otherwise its
+    ImageNet classes.
     """
     text = _text(file, "focus_classes.tsv")
     lines = [line.split("\t") for line in text.splitlines()[1:] if line.strip()]
     if any(len(line) < 2 for line in lines):
-        raise SoritesError(f"{file}: wanted lines of category, class id and name with tabs between them")
-    place = {id_: i for i, id_ in enumerate(labels.ids)}
-    found: dict[str, set[int]] = {}
+        raise SoritesError(f"{file}: expected tab-separated lines of category, class id and name")
+    index_of = {id_: i for i, id_ in enumerate(labels.ids)}
+    accept: dict[str, set[int]] = {}
     for category, id_, *_ in lines:
-        label = category if category in place else id_
-        found.setdefault(category, set()).update({place[label]} if label in place else ())
-    return {category: frozenset(some) for category, some in found.items()}
+        label = category if category in index_of else id_
+        accept.setdefault(category, set()).update({index_of[label]} if label in index_of else ())
+    return {category: frozenset(indices) for category, indices in accept.items()}
 
 
 def _text(file: str | None, default: str) -> str:
-    """Return the text of a table: the user's file, or the default beside this module."""
+    """Return the text of the user's table, or of the default one."""
     if file is None:
         return files("sorites.sources").joinpath(default).read_text(encoding="utf-8")
-    return read_text(path_of(file), "a table of text, with tabs between its columns")
+    return read_text(path_of(file), "a text table with tab-separated columns")
 
 
 def _uncommon(rows: Sequence[dict[str, Any]], options: Mapping[str, str]) -> frozenset[CategorySetting]:
@@ -356,7 +351,7 @@ def _share(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise SoritesError(f"focus: below is a share between 0 and 1, got {text!r}") from None
+        raise SoritesError(f"focus: below must be a share between 0 and 1, got {text!r}") from None
 
 
 def _sample(
@@ -367,7 +362,7 @@ def _sample(
 ) -> Sample:
     category = row["category"]
     if not accept.get(category):
-        covered = ", ".join(name for name, some in accept.items() if some)
+        covered = ", ".join(name for name, accepted in accept.items() if accepted)
         raise SoritesError(
             f"{row['where']}: the labels do not cover the category {category!r}. They cover"
             f" {covered or 'none'}"

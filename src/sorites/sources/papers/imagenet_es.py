@@ -1,16 +1,15 @@
-"""Read ImageNet-ES as published: images of a screen, taken at 27 or 64 settings and five times
-automatically, lamp on and off.
+"""Read ImageNet-ES as published: photographs of a screen at 27 or 64 manual camera settings and five
+automatic shots, with the light on and off.
 
     ImageNet-ES/
-      es-val/  {sampled_tin_no_resize, param_control, auto_exposure}      the 1000 references of partition S1
-      es-test/ {sampled_tin_no_resize2, param_control, auto_exposure}     the 1000 references of partition S2
-      es-train/tin_no_resize_sample_removed                               the 8000 others of
-          Tiny-ImageNet's validation set, S3
+      es-val/  {sampled_tin_no_resize, param_control, auto_exposure}     1000 references, partition S1
+      es-test/ {sampled_tin_no_resize2, param_control, auto_exposure}    1000 references, partition S2
+      es-train/tin_no_resize_sample_removed                              8000 references, partition S3
 
-Below ``param_control`` and ``auto_exposure`` lie light (l1 on, l5 off) / param_1, param_2, ... /
-WordNet id / image. What ``sorites studio capture`` wrote has the same layout, may hold one part
-alone, and says its settings in ``settings.json``. Baek et al., "Unexplored Faces of Robustness and
-Out-of-Distribution", CVPR 2024.
+The references are images of Tiny-ImageNet's validation set. The folders ``param_control`` and
+``auto_exposure`` contain light (l1 on, l5 off) / param_1, param_2, ... / WordNet id / image. Captures of
+``sorites studio capture`` have the same layout, may contain only one part, and store their settings in
+``settings.json``. Baek et al., "Unexplored Faces of Robustness and Out-of-Distribution", CVPR 2024.
 """
 
 from __future__ import annotations
@@ -24,16 +23,17 @@ from sorites.core import Attr, Sample, Setting, add_source
 from sorites.core import camera_grid as es_grid
 from sorites.core.errors import SoritesError, as_utf8
 from sorites.core.labels import Labels
+from sorites.core.messages import option
 from sorites.io.paths import entries, is_dir, is_file, path_of, subfolders
 from sorites.sources.decode import SUFFIXES, decode
 
-# The most missing folders or images that an error names before it counts the rest.
-NAMED = 6
+# The maximum number of missing folders or images named in an error.
+MAX_NAMED = 6
 
 
 @dataclass(frozen=True)
 class Part:
-    """A folder of the dataset, with its split, its partition and the folder of its reference images."""
+    """A part of the dataset: its folder, split, partition and the folder of its reference images."""
 
     folder: str
     split: str
@@ -42,7 +42,7 @@ class Part:
 
     @property
     def captured(self) -> bool:
-        """Return whether the part holds photographs of the screen, and not only references."""
+        """Whether the part contains photographs of the screen in addition to references."""
         return self.split != "train"
 
 
@@ -57,56 +57,52 @@ PARTS = (
 def imagenet_es(path: str | None, labels: Labels) -> list[Sample]:
     """Read ImageNet-ES from its folder (val and test), or one of es-val, es-test, es-train in it.
 
-    The shift is ``camera``, and its params are the published settings. A sample is the reference
-    image: its id is WordNet id / file name, its clean image is the original, and the attribute
-    ``partition`` says S1, S2 or S3.
+    The shift is ``camera`` with the published settings as params. A sample is a reference image: its id
+    is WordNet id / file name, its clean image is the original, and the attribute ``partition`` is S1,
+    S2 or S3.
     """
-    found = _parts(path)
-    lost = [folder for part, root in found for folder in missing(part, root)]
-    if lost:
+    parts = _parts(path)
+    absent = [folder for part, root in parts for folder in missing(part, root)]
+    if absent:
         raise SoritesError(
-            f"ImageNet-ES at {path} lacks {_listed(lost)}. Unpack the whole archive, or name one part:"
+            f"ImageNet-ES at {path} lacks {_abbreviate(absent)}. Unpack the whole archive, or pass one part:"
             " PATH/es-test"
         )
-    return [sample for part, root in found for sample in _samples(part, root, labels)]
+    return [sample for part, root in parts for sample in _samples(part, root, labels)]
 
 
 def _parts(path: str | None) -> list[tuple[Part, Path]]:
     if path is None:
         raise SoritesError(
-            "the imagenet_es source needs the dataset's folder. Type: --source imagenet_es:PATH"
+            f"the imagenet_es source needs a folder. Pass {option('source', 'imagenet_es:PATH')}"
         )
     root = path_of(path)
     if not is_dir(root):
-        raise SoritesError(
-            f"wanted the folder of ImageNet-ES, got {root}, which"
-            f" {'is a file' if is_file(root) else 'does not exist'}"
-        )
+        problem = "is a file" if is_file(root) else "does not exist"
+        raise SoritesError(f"expected the folder of ImageNet-ES, but {root} {problem}")
     for part in PARTS:
         if root.name == part.folder:
             return [(part, root)]
     if is_dir(root / "ImageNet-ES"):
         root = root / "ImageNet-ES"
     captured = [(part, root / part.folder) for part in PARTS if part.captured]
-    own = [(part, folder) for part, folder in captured if is_file(folder / es_grid.GRID_FILE)]
-    return own or captured
+    studio_captures = [(part, folder) for part, folder in captured if is_file(folder / es_grid.GRID_FILE)]
+    return studio_captures or captured
 
 
 def missing(part: Part, root: Path) -> list[str]:
-    """Return the folders of the published layout that ``root`` lacks, each as a path that starts
-    with the name of ``root``.
-    """
-    wanted = [part.references]
+    """Return the missing folders of the published layout, as paths starting with the name of ``root``."""
+    expected = [part.references]
     if part.captured:
-        wanted += [folder for _, folder in es_grid.captured(root, part.split).places()]
-    return [f"{root.name}/{folder}" for folder in wanted if not is_dir(root / folder)]
+        expected += [folder for _, folder in es_grid.captured(root, part.split).places()]
+    return [f"{root.name}/{folder}" for folder in expected if not is_dir(root / folder)]
 
 
 def _samples(part: Part, root: Path, labels: Labels) -> Iterator[Sample]:
     attrs = (Attr("partition", part.partition),)
     references = _images(root / part.references)
     if not references:
-        raise SoritesError(f"there are no images in {root / part.references}; wanted WordNet id / image")
+        raise SoritesError(f"no images in {root / part.references}; expected WordNet id / image")
     label_of = {wnid: labels.find(wnid) for wnid in sorted({id_.split("/")[0] for id_ in references})}
 
     def sample(id_: str, file: Path) -> Sample:
@@ -117,11 +113,11 @@ def _samples(part: Part, root: Path, labels: Labels) -> Iterator[Sample]:
     yield from (sample(id_, file) for id_, file in references.items())
     for params, folder in es_grid.captured(root, part.split).places() if part.captured else ():
         shots = {_stem(id_): file for id_, file in _images(root / folder).items()}
-        lost = [f"{folder}/{id_}" for id_ in references if _stem(id_) not in shots]
-        if lost:
+        absent = [f"{folder}/{id_}" for id_ in references if _stem(id_) not in shots]
+        if absent:
             raise SoritesError(
-                f"{root} lacks {_listed(lost)}: each of the {len(references)} references must be there at"
-                " every setting"
+                f"{root} lacks {_abbreviate(absent)}: each of the {len(references)} references needs an image"
+                " at every setting"
             )
         setting = Setting(None, params)
         yield from (
@@ -132,21 +128,19 @@ def _samples(part: Part, root: Path, labels: Labels) -> Iterator[Sample]:
 def _images(folder: Path) -> dict[str, Path]:
     """Map WordNet id / file name to the file, in order."""
     files = (entry for path in subfolders(folder) for entry in entries(path))
-    kept = (
+    images = (
         Path(entry.path)
         for entry in files
         if entry.name.lower().endswith(SUFFIXES) and not entry.name.startswith(".")
     )
-    return {as_utf8(f"{file.parent.name}/{file.name}"): file for file in kept}
+    return {as_utf8(f"{file.parent.name}/{file.name}"): file for file in images}
 
 
 def _stem(id_: str) -> str:
-    """Return an id without the ending of its file's name: a reference may be a PNG, and its
-    photographs are JPEGs.
-    """
+    """Return an id without the file extension, which may differ between a reference and its photographs."""
     return id_.rpartition(".")[0]
 
 
-def _listed(names: list[str]) -> str:
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return ", ".join(names[:NAMED]) + more
+def _abbreviate(names: list[str]) -> str:
+    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    return ", ".join(names[:MAX_NAMED]) + more
