@@ -108,9 +108,15 @@ def test_the_last_line_of_a_table_is_its_cells_pooled(model: str, kind: str, row
 
 
 PARTITIONS = {
-    (): 14144, ("time",): 641, ("weather",): 448, ("location",): 4885, ("time", "weather"): 43, ("location", "weather"): 474,
-    ("location", "time"): 157, ("location", "time", "weather"): 21,
-}  # fmt: skip
+    (): 14144,
+    ("time",): 641,
+    ("weather",): 448,
+    ("location",): 4885,
+    ("time", "weather"): 43,
+    ("location", "weather"): 474,
+    ("location", "time"): 157,
+    ("location", "time", "weather"): 21,
+}
 
 
 @pytest.mark.slow

@@ -32,9 +32,19 @@ def seen() -> pl.DataFrame:
 
 def _row(model: str, sample: str, params: dict[str, object], degrees: object) -> dict[str, object]:
     return {
-        "run_id": "r", "source": "s", "sample_id": sample, "image_id": f"{sample}/{params}", "shift": "lens", "family": "optics",
-        "params": json.dumps(params), "model": model, "output": "label", "correct": True, "probe": False, "degrees": degrees,
-    }  # fmt: skip
+        "run_id": "r",
+        "source": "s",
+        "sample_id": sample,
+        "image_id": f"{sample}/{params}",
+        "shift": "lens",
+        "family": "optics",
+        "params": json.dumps(params),
+        "model": model,
+        "output": "label",
+        "correct": True,
+        "probe": False,
+        "degrees": degrees,
+    }
 
 
 def by_hand(seen: pl.DataFrame, field: float, measure: int) -> np.ndarray:

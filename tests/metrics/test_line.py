@@ -152,10 +152,15 @@ def test_models_without_a_fact_are_left_out(models: pl.DataFrame) -> None:
 def test_the_published_partial_correlation_does_not_follow_from_the_printed_tables() -> None:
     """DeiT3, tables 5 and 7: no reading of size and accuracy gives the printed -.358."""
     millions, validation = np.array([22.0, 39, 87, 304, 632]), np.array([81.3, 82.9, 83.7, 84.6, 85.1])
-    accuracies = np.array([
-        [0.92, 0.92, 0.91, 0.88, 0.84, 0.77], [0.92, 0.92, 0.91, 0.88, 0.84, 0.78], [0.91, 0.91, 0.90, 0.88, 0.84, 0.79],
-        [0.91, 0.91, 0.90, 0.88, 0.85, 0.80], [0.92, 0.92, 0.91, 0.89, 0.86, 0.81],
-    ])  # fmt: skip
+    accuracies = np.array(
+        [
+            [0.92, 0.92, 0.91, 0.88, 0.84, 0.77],
+            [0.92, 0.92, 0.91, 0.88, 0.84, 0.78],
+            [0.91, 0.91, 0.90, 0.88, 0.84, 0.79],
+            [0.91, 0.91, 0.90, 0.88, 0.85, 0.80],
+            [0.92, 0.92, 0.91, 0.89, 0.86, 0.81],
+        ]
+    )
     under_shift = {
         "mean": accuracies.mean(axis=1),
         "shifted": accuracies[:, 1:].mean(axis=1),

@@ -27,8 +27,16 @@ def row(
         "image_id": f"{sample}{shift}{severity}{params}",
     }
     verdict = {"ground_truth": [box(0)], "boxes": [box(off, 1 - sample / 10), box(50, 0.95 - sample / 7)]}
-    return {**named, **verdict, "shift": shift, "severity": severity, "params": json.dumps(params), "model": "m",
-            "output": "boxes", "probe": False}  # fmt: skip
+    return {
+        **named,
+        **verdict,
+        "shift": shift,
+        "severity": severity,
+        "params": json.dumps(params),
+        "model": "m",
+        "output": "boxes",
+        "probe": False,
+    }
 
 
 def settings(rows: list[dict[str, Any]]) -> list[str | None]:
@@ -50,9 +58,22 @@ def test_a_drawn_direction_does_not_part_a_severity() -> None:
 
 def test_of_a_grid_the_params_count_that_tell_images_of_a_sample_apart() -> None:
     made = [
-        row(i, "lens", None, {"lens": lens, "field": field, "azimuth": 120 * (i % 3), "mtf50": field / 2 + i % 3, "quality": 0.2})
-        for i in range(4) for lens in "ab" for field in (0.0, 0.5)
-    ]  # fmt: skip
+        row(
+            i,
+            "lens",
+            None,
+            {
+                "lens": lens,
+                "field": field,
+                "azimuth": 120 * (i % 3),
+                "mtf50": field / 2 + i % 3,
+                "quality": 0.2,
+            },
+        )
+        for i in range(4)
+        for lens in "ab"
+        for field in (0.0, 0.5)
+    ]
     found = [json.loads(setting or "") for setting in settings(made)]
     assert {tuple(sorted(setting)) for setting in found} == {("field", "lens")}
     assert len({json.dumps(setting) for setting in found}) == 4

@@ -196,8 +196,8 @@ def filtered_accuracy(
     if verdicts is not None:
         frame = _read(verdicts)
         for name in (column for column in frame.columns if column != "image_id"):
-            kept = frame.filter(pl.col(name)).select("image_id").lazy()
-            versions[name] = everything.join(kept, on="image_id", how="semi")
+            kept_ids = frame.filter(pl.col(name)).select("image_id").lazy()
+            versions[name] = everything.join(kept_ids, on="image_id", how="semi")
     keys = [by] if isinstance(by, str) else list(by)
     frames = [accuracy(rows, keys).with_columns(version=pl.lit(name)) for name, rows in versions.items()]
     return answer_frame(

@@ -53,9 +53,13 @@ def test_a_trajectory_starts_clean_and_its_scale_is_that_of_the_name(run: Path) 
         .collect()
     )
     assert rows.select("shift", "severity", "level", "label", "pred", "correct").rows() == [
-        ("clean", 0.0, None, 22, 22, True), ("heavy_snow", 0.5, 1, 22, 22, True), ("heavy_snow", 1.0, 2, 22, 1, False),
-        ("heavy_snow", 1.5, 3, 22, 22, True), ("heavy_snow", 2.0, 4, 22, 1, False), ("heavy_snow", 2.5, 5, 22, 1, False),
-    ]  # fmt: skip
+        ("clean", 0.0, None, 22, 22, True),
+        ("heavy_snow", 0.5, 1, 22, 22, True),
+        ("heavy_snow", 1.0, 2, 22, 1, False),
+        ("heavy_snow", 1.5, 3, 22, 22, True),
+        ("heavy_snow", 2.0, 4, 22, 1, False),
+        ("heavy_snow", 2.5, 5, 22, 1, False),
+    ]
     assert set(rows["model"]) == {"resnet50.a1_in1k"}
     assert set(rows["source"]) == {"cns_bench"}
 

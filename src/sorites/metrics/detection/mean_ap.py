@@ -254,7 +254,7 @@ def mean_map(
         for scene in album.scenes(cells)
         for line in numbers(scene, [number_named(number)], counts, classed)
     ]
-    columns = asked(by, keys, classed)
+    columns = answer_columns(by, keys, classed)
     return answer(averaged(lines, columns), album, columns)
 
 
@@ -273,10 +273,10 @@ def _all_lines(
     album = Album(rows)
     counts = counts_of(album, resamples)
     lines = [line for scene in album.scenes(keys) for line in numbers(scene, names, counts, classed)]
-    return lines, album, asked(by, keys, classed)
+    return lines, album, answer_columns(by, keys, classed)
 
 
-def asked(by: Sequence[str], keys: Sequence[str], classed: bool) -> list[str]:
+def answer_columns(by: Sequence[str], keys: Sequence[str], classed: bool) -> list[str]:
     """Return the columns of an answer in the order of ``by``."""
     columns = [by] if isinstance(by, str) else [*dict.fromkeys(by)]
     return columns if set(keys) <= set(columns) else [*keys, *columns]
@@ -345,15 +345,15 @@ def map_drop(
     lines = [
         combined(start, line, np.subtract, clean=start.value, shifted=line.value)
         for scene in album.scenes(cells, pl.col("shift") != CLEAN)
-        for line, start in _keyed(scene_numbers.with_start(scene))
+        for line, start in _with_shifted_keys(scene_numbers.with_start(scene))
     ]
-    columns = asked(by, keys, classed)
+    columns = answer_columns(by, keys, classed)
     return answer(
         averaged(lines, columns, "clean", "shifted"), album, columns, "clean", "shifted", least=-1.0
     )
 
 
-def _keyed(pairs: Iterator[tuple[Estimate, Estimate]]) -> Iterator[tuple[Estimate, Estimate]]:
+def _with_shifted_keys(pairs: Iterator[tuple[Estimate, Estimate]]) -> Iterator[tuple[Estimate, Estimate]]:
     """Give both estimates the keys of the shifted one."""
     for line, start in pairs:
         yield line, Estimate({**start.keys, **line.keys}, start.value, start.draws, line.samples, start.more)
@@ -380,7 +380,7 @@ def map_corruption_error(
     album = Album(rows)
     scene_numbers = _SceneNumbers(album, number, counts_of(album, resamples), classed)
     cells = [*dict.fromkeys([*keys, "shift", "severity", "level"])]
-    columns = asked(by, keys, classed)
+    columns = answer_columns(by, keys, classed)
     shifted = SHIFTED & (pl.col("severity") > 0)
     pairs: list[tuple[Estimate, Estimate]] = []
     for shift in (
