@@ -71,7 +71,7 @@ def test_says_what_may_be_asked(spec: str, says: str) -> None:
         encoder(spec)
 
 
-def test_says_what_is_wrong_with_your_own(module: str) -> None:
+def test_invalid_python_encoders_raise(module: str) -> None:
     with pytest.raises(SoritesError, match="got a int"):
         encoder(f"python:{module}:nothing")
     broken = encoder(f"python:{module}:broken")

@@ -98,6 +98,6 @@ def test_degrees_are_no_column_to_group_by(seen: pl.DataFrame) -> None:
         metrics.mean_degree(seen, by=("degrees",))
 
 
-def test_a_measure_that_was_not_taken_is_answered_with_those_that_were(seen: pl.DataFrame) -> None:
+def test_unmeasured_measure_names_the_available_ones(seen: pl.DataFrame) -> None:
     with pytest.raises(SoritesError, match="'lpips'.* It has psnr, ssim"):
         metrics.mean_degree(seen, measure="lpips")

@@ -126,7 +126,7 @@ def test_the_baseline_may_be_a_fact_and_severity_0_is_then_fitted(
     assert pooled["value"] == pytest.approx(stats.linregress(x, means).slope, abs=1e-8)
 
 
-def test_facts_that_do_not_fit_are_named(models: pl.DataFrame, tmp_path: Path) -> None:
+def test_invalid_facts_raise(models: pl.DataFrame, tmp_path: Path) -> None:
     with pytest.raises(SoritesError, match="facts=FILE"):
         partial_correlation(models)
     with pytest.raises(SoritesError, match="CSV file with the column model"):

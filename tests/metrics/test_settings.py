@@ -43,7 +43,7 @@ def settings(rows: list[dict[str, Any]]) -> list[str | None]:
     return with_settings_key(table.rows(rows)).select(SETTING_KEY[-1]).collect()[SETTING_KEY[-1]].to_list()
 
 
-def test_a_drawn_direction_does_not_part_a_severity() -> None:
+def test_random_params_do_not_split_a_severity() -> None:
     clean = [row(i, "clean", 0.0, {}) for i in range(6)]
     moved = [row(i, "coma", 1.0, {"zernike": 7 + i % 2}, off=float(i)) for i in range(6)]
     made = table.rows([*clean, *moved])
@@ -56,7 +56,7 @@ def test_a_drawn_direction_does_not_part_a_severity() -> None:
     )
 
 
-def test_of_a_grid_the_params_count_that_tell_images_of_a_sample_apart() -> None:
+def test_grid_settings_use_only_distinguishing_params() -> None:
     made = [
         row(
             i,
@@ -79,7 +79,7 @@ def test_of_a_grid_the_params_count_that_tell_images_of_a_sample_apart() -> None
     assert len({json.dumps(setting) for setting in found}) == 4
 
 
-def test_an_automatic_exposure_is_one_stop() -> None:
+def test_automatic_exposure_is_one_setting() -> None:
     made = [
         row(i, "camera", None, {"mode": "auto", "iso": 100 * i, "shot": shot})
         for i in range(4)
@@ -88,6 +88,6 @@ def test_an_automatic_exposure_is_one_stop() -> None:
     assert set(settings(made)) == {'{"shot": 1}', '{"shot": 2}'}
 
 
-def test_params_that_are_no_json_are_a_stop_of_their_own() -> None:
+def test_params_that_are_not_json_are_a_separate_setting() -> None:
     made = [{**row(i, "x", None, {}), "params": text} for i in range(2) for text in ("{", "[1]")]
     assert len(set(settings(made))) == 2

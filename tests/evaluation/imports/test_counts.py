@@ -228,7 +228,7 @@ def test_every_setting_has_its_own_accuracy(released: Path) -> None:
     assert by_setting[16000, 1000] == (0.744, 1000)
 
 
-def test_nothing_is_paired_that_was_only_counted(tmp_path: Path) -> None:
+def test_counted_samples_are_never_paired(tmp_path: Path) -> None:
     text = "model,shift,severity,n,correct\n" + "".join(
         f"{m},fog,{s},50,{50 - 10 * s}\n" for m in "ab" for s in (1, 2, 3)
     )

@@ -285,7 +285,7 @@ def test_a_lost_shard_is_made_again(tmp_path: Path) -> None:
         ("", "cannot read .*p.csv"),
     ],
 )
-def test_bad_input_is_one_line_and_nothing_is_written(tmp_path: Path, text: str, match: str) -> None:
+def test_invalid_files_raise_and_nothing_is_written(tmp_path: Path, text: str, match: str) -> None:
     (tmp_path / "p.csv").write_text(text)
     with pytest.raises(SoritesError, match=match) as caught:
         import_predictions([tmp_path / "p.csv"], "csv", tmp_path / "run")
@@ -311,7 +311,7 @@ def test_bad_input_is_one_line_and_nothing_is_written(tmp_path: Path, text: str,
         ),
     ],
 )
-def test_a_wrong_map_is_named(tmp_path: Path, text: str, match: str) -> None:
+def test_invalid_column_maps_raise(tmp_path: Path, text: str, match: str) -> None:
     (tmp_path / "p.csv").write_text("sample,label,pred,model\na,1,1,m\n")
     (tmp_path / "map.toml").write_text(text)
     with pytest.raises(SoritesError, match=match):
