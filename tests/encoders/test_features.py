@@ -1,4 +1,4 @@
-"""Encoders by name: your own, open_clip's, and what is said when they are not what they should be."""
+"""Encoders by name: python, open_clip, and error messages for invalid ones."""
 
 from __future__ import annotations
 

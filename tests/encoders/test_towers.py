@@ -1,4 +1,4 @@
-"""The towers learn what they are taught, run as torch would, and forget nothing on disk."""
+"""The towers learn their captions, match torch at inference, and survive serialization."""
 
 from __future__ import annotations
 

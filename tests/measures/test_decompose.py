@@ -1,4 +1,4 @@
-"""The decomposition recovers directions that are known, stays orthogonal, and its loss is the paper's."""
+"""The decomposition recovers known directions, stays orthogonal, and uses the loss of the paper."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Levels against NumPy's own bins, and the edges that are refused."""
+"""Levels against NumPy's bins, and invalid edges."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Plain linear resizing against OpenCV and torch, and LPIPS as the released code of ImageNet-ES
-takes it (``img_compare.py``).
-"""
+"""Bilinear resizing against OpenCV and torch, and LPIPS as in the released code of ImageNet-ES."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LPIPS against its formula, written once more in NumPy."""
+"""LPIPS against its formula in NumPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The k-th neighbour against SciPy's tree, scikit-learn's and faiss's own, and what it refuses."""
+"""The k-th neighbour against SciPy, scikit-learn and faiss, and invalid inputs."""
 
 from __future__ import annotations
 

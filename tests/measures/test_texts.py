@@ -1,4 +1,4 @@
-"""Triplets change one object at a time, and templates are what they must be."""
+"""Triplets change one part of a text at a time, and templates are validated."""
 
 from __future__ import annotations
 

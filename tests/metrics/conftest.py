@@ -1,4 +1,4 @@
-"""Small tables with everything in them that a metric must pass over or count."""
+"""Small tables with every kind of row that a metric must skip or count."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FOCUS's own numbers, from rows made of its published counts and accuracies."""
+"""Published numbers of FOCUS, from rows built from its counts and accuracies."""
 
 from __future__ import annotations
 

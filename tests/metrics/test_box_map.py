@@ -1,4 +1,4 @@
-"""Metrics of detectors on rows of the table: who counts, what is paired, and numbers by hand."""
+"""Detector metrics on table rows: which images count, pairing, and values computed by hand."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Cluster numbers and maps of features against scikit-learn, which wrote none of ours (ImageNet-ES,
-Figure 12).
-"""
+"""Cluster metrics and maps of features against scikit-learn (ImageNet-ES)."""
 
 from __future__ import annotations
 

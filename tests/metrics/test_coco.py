@@ -1,6 +1,4 @@
-"""COCO's twelve numbers against pycocotools and hotcoco, and their resamples against scenes that
-are drawn again.
-"""
+"""COCO's twelve numbers against pycocotools and hotcoco, and resampled values against resampled scenes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The intervals hold the truth as often as they say, or it is said beside them."""
+"""Intervals have 95 % coverage, or a note with their measured coverage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Accuracy with and without a filter; and the share of uncommon settings that a scorer finds OOD."""
+"""Accuracy with and without a filter, and the share of images that a scorer flags as OOD."""
 
 from __future__ import annotations
 

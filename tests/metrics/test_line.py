@@ -1,4 +1,4 @@
-"""Lines through models, against scipy; and the figure of CNS-Bench that does not follow from its tables."""
+"""Accuracy on the line against SciPy, and a published figure that does not follow from its tables."""
 
 from __future__ import annotations
 

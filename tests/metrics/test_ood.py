@@ -1,4 +1,4 @@
-"""The questions asked of the table: which images are in which pool, and what comes out."""
+"""OOD metrics on the table: which images are in which pool, and the resulting numbers."""
 
 import itertools
 import math

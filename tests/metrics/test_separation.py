@@ -1,4 +1,4 @@
-"""Two pools of scores, against scikit-learn and against the definitions in plain loops."""
+"""Measures of two pools of scores against scikit-learn and against their definitions in plain loops."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Params that a shift chose for itself do not part the images of one setting."""
+"""Params chosen at random by a shift do not split the images of one setting."""
 
 from __future__ import annotations
 

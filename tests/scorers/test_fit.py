@@ -1,5 +1,5 @@
-"""What must hold of every scorer that is fitted: no order, no batch, no hidden state; and what bad
-input does.
+"""Properties of every fitted scorer: independence of order, batches and earlier fits, and errors for
+invalid input.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Scorers that look inside a model, against autograd, SVD, whole Gram matrices and pytorch-ood on a
-small real network.
-"""
+"""Scorers that read inside a model, against autograd, SVD, full Gram matrices and pytorch-ood."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Logit scores against scipy in float64, and what must hold of any of them."""
+"""Logit scores against SciPy in float64, and properties of all of them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Counts of right answers per setting: ImageNet-ES's, as its authors keep them, and as its table 7
-prints them.
-"""
+"""Counts of correct answers per setting: those of ImageNet-ES's authors and those of its table 7."""
 
 from __future__ import annotations
 

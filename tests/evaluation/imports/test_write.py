@@ -1,4 +1,4 @@
-"""A run's own predictions, exported as text and imported again, must give the numbers of the run itself."""
+"""A run's predictions, exported as text and imported again, give the same numbers."""
 
 from __future__ import annotations
 
