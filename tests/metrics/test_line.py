@@ -129,7 +129,7 @@ def test_the_baseline_may_be_a_fact_and_severity_0_is_then_fitted(
 def test_invalid_facts_raise(models: pl.DataFrame, tmp_path: Path) -> None:
     with pytest.raises(SoritesError, match="facts=FILE"):
         partial_correlation(models)
-    with pytest.raises(SoritesError, match="CSV file with the column model"):
+    with pytest.raises(SoritesError, match="with the column model"):
         partial_correlation(models, facts=tmp_path / "nowhere.csv")
     with pytest.raises(SoritesError, match="Did you mean params"):
         partial_correlation(models, facts={"m0": {"params": 3}})

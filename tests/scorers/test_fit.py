@@ -111,7 +111,7 @@ def test_unlabelled_images_are_used_only_by_scorers_without_classes(case: Case) 
     some = [None if i % 2 else int(c) for i, c in enumerate(case.labels)]
     assert fitted("mds", case, [(case.outputs(case.train), some)]).fitted["images"] == 300
     assert fitted("knn", case, [(case.outputs(case.train), some)]).fitted == {"images": 600, "bank": 600}
-    with pytest.raises(SoritesError, match="labels of the model's classes"):
+    with pytest.raises(SoritesError, match="the model's classes"):
         fitted("mds", case, [(case.outputs(case.train), [-1] * 600)])
 
 
@@ -159,10 +159,10 @@ def test_non_finite_inputs_raise(spec: str, case: Case) -> None:
     bad = case.asked.copy()
     bad[3, 5] = np.nan
     logits = case.outputs().logits
-    with pytest.raises(SoritesError, match="got NaN or infinity in 1 of 80 rows"):
+    with pytest.raises(SoritesError, match="in 1 of 80 rows"):
         fitted(spec, case)(Outputs(logits, bad))
     if spec in TRAINED:
-        with pytest.raises(SoritesError, match="got NaN or infinity in 1 of 80 rows"):
+        with pytest.raises(SoritesError, match="in 1 of 80 rows"):
             fitted(spec, case, [(Outputs(logits, bad), case.labels[:80])])
 
 
@@ -183,7 +183,7 @@ def test_calling_before_fit_raises(spec: str, case: Case) -> None:
 
 @pytest.mark.parametrize("spec", TRAINED)
 def test_training_needs_images_of_one_width(spec: str, case: Case) -> None:
-    with pytest.raises(SoritesError, match="training images to be fitted on"):
+    with pytest.raises(SoritesError, match="to be fitted on"):
         fitted(spec, case, [])
     narrow = Outputs(case.outputs().logits, case.asked[:, 1:])
     with pytest.raises(SoritesError, match="40 columns, as in fit, got 39"):

@@ -141,7 +141,7 @@ def test_layers_can_be_named(model: Model, images: list[np.ndarray]) -> None:
     """The third convolution before its activation is another place than the end of its stage."""
     named = judged(core.scorer("rankfeat", layers=("third",)), model, images)
     assert not np.allclose(named, judged(core.scorer("rankfeat", blocks=1), model, images))
-    with pytest.raises(SoritesError, match="no layer 'fourth'; it has module"):
+    with pytest.raises(SoritesError, match="no layer 'fourth'"):
         judged(core.scorer("rankfeat", layers=("fourth",)), model, images)
 
 
@@ -249,7 +249,7 @@ def test_gram_names_a_class_without_training_images(model: Model, images: list[n
         np.eye(1, CLASSES, (max(seen) + 1) % CLASSES, np.float32),
         inside={"gram": scorer.look(model, images[:1])},
     )
-    with pytest.raises(SoritesError, match="no training image was predicted as class"):
+    with pytest.raises(SoritesError, match="predicted as class"):
         scorer(other)
 
 
@@ -291,7 +291,7 @@ def test_models_without_a_torch_module_raise(name: str, images: list[np.ndarray]
 
 
 def test_missing_inside_values_raise(model: Model, images: list[np.ndarray]) -> None:
-    with pytest.raises(SoritesError, match=r"expected outputs.inside\['odin'\]"):
+    with pytest.raises(SoritesError, match=r"inside\['odin'\]"):
         core.scorer("odin")(model(images[:1]))
 
 

@@ -33,8 +33,8 @@ def released(folder: Path, model: str) -> list[Path]:
                 pred, image = ground_truth if scale in right else 1, f"seed_{seed:04d}_scale_{scale:04d}.jpg"
                 cut = int(image.split("_")[-1][:-5]) / 1000
                 lines.append(
-                    f"{len(lines) % 3},{pred}.0,{ground_truth}.0,{shift},{name},{image},{name[4:]},{seed:04d},{cut},"
-                    f"{pred == ground_truth}"
+                    f"{len(lines) % 3},{pred}.0,{ground_truth}.0,{shift},{name},{image},{name[4:]},"
+                    f"{seed:04d},{cut},{pred == ground_truth}"
                 )
         files.append(folder / f"{model}__{shift}.csv")
         files[-1].write_text("\n".join(lines) + "\n")

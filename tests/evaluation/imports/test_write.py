@@ -189,14 +189,10 @@ def test_the_same_again_is_nothing_to_do_and_other_content_is_refused(tmp_path: 
     }
     assert not import_predictions([file], "csv", out).worked
     assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in before} == before
-    with pytest.raises(
-        SoritesError, match='run holds another run \\(constants: {} there, {"source": "x"} here\\)'
-    ):
+    with pytest.raises(SoritesError, match=r'\(constants: {} .* {"source": "x"}'):
         import_predictions([file], "csv", out, source="x")
     file.write_text("sample,label,pred,model\na,1,1,m\nb,1,1,m\n")
-    with pytest.raises(
-        SoritesError, match=r"run holds another run \(p.csv has other content\). Choose another --out DIR"
-    ):
+    with pytest.raises(SoritesError, match=r"\(p.csv has different content\)"):
         import_predictions([file], "csv", out)
     assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in before} == before
 
@@ -356,7 +352,7 @@ def test_check_finds_lost_rows_and_says_which_images_a_model_lacks(tmp_path: Pat
         "n: 2 rows, 0 errors, 1 images not in its files",
     ]
     sorted((out / "predictions").iterdir())[0].unlink()
-    with pytest.raises(SoritesError, match="1 of 4 imported rows: type the import's command again"):
+    with pytest.raises(SoritesError, match="1 of 4 imported rows"):
         check(str(out))
 
 
