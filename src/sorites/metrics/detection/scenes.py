@@ -102,9 +102,7 @@ class Scene:
 def box_rows(
     table: Table, by: Sequence[str], refuse: Collection[str] = (), probes: bool = False
 ) -> tuple[pl.LazyFrame, list[str], bool]:
-    """Return the rows of detectors, the columns of the table to group them by, and whether
-    ``class`` was asked for.
-    """
+    """Return the rows of detectors, the group columns of the table, and whether ``by`` contains ``class``."""
     columns = [by] if isinstance(by, str) else list(by)
     rows, keys = select_rows(table, [key for key in columns if key != CLASS], refuse, output="boxes")
     return (rows if probes else rows.filter(ON_GRID)), keys, CLASS in columns

@@ -220,16 +220,16 @@ def tide(table: Table, by: Sequence[str] = BY, resamples: int = RESAMPLES) -> pl
     rows, keys, classed = box_rows(table, by)
     album = Album(rows)
     counts = counts_of(album, resamples)
-    lines: list[Estimate] = []
+    estimates: list[Estimate] = []
     for scene in album.scenes(keys):
         labels, values, drawn = errors(scene, counts if counts.size else None)
         base = by_label(scene, labels.tolist(), values[""], drawn[""], classed, {"error": "AP50"})
-        lines += base
+        estimates += base
         for name in ERRORS:
             mended = by_label(scene, labels.tolist(), values[name], drawn[name], classed, {"error": name})
-            lines += [_cost(name, line, start) for line, start in zip(mended, base, strict=True)]
+            estimates += [_cost(name, estimate, start) for estimate, start in zip(mended, base, strict=True)]
     result = answer(
-        lines, album, answer_columns(by, keys, classed), "objects", *COUNTS, then="error", least=-1.0
+        estimates, album, answer_columns(by, keys, classed), "objects", *COUNTS, then="error", least=-1.0
     )
     never_negative = pl.col("error").is_in(list(KINDS))
     return result.with_columns(
