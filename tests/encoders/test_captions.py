@@ -1,4 +1,4 @@
-"""Which pairs are held out: enough of them, balanced, and no style that gives the class away."""
+"""The held-out pairs of class and style are balanced, and no style reveals the class."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Encoders by name: your own, open_clip's, and what is said when they are not what they should be."""
+"""Encoders by name: python, open_clip, and error messages for invalid ones."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_says_what_may_be_asked(spec: str, says: str) -> None:
         encoder(spec)
 
 
-def test_says_what_is_wrong_with_your_own(module: str) -> None:
+def test_invalid_python_encoders_raise(module: str) -> None:
     with pytest.raises(SoritesError, match="got a int"):
         encoder(f"python:{module}:nothing")
     broken = encoder(f"python:{module}:broken")

@@ -1,4 +1,4 @@
-"""The towers learn what they are taught, run as torch would, and forget nothing on disk."""
+"""The towers learn their captions, match torch at inference, and survive serialization."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def taught() -> Towers:
     return teach(lesson()[0])
 
 
-def test_meets_on_pairs_it_was_never_shown(taught: Towers) -> None:
+def test_generalises_to_held_out_pairs(taught: Towers) -> None:
     _, unseen, held = lesson()
     seen = taught.images(unseen)
     assert (
@@ -48,7 +48,7 @@ def test_meets_on_pairs_it_was_never_shown(taught: Towers) -> None:
     ).mean() > 0.85
 
 
-def test_runs_as_torch_would(taught: Towers) -> None:
+def test_inference_matches_torch(taught: Towers) -> None:
     rows = lesson()[0].features[:20]
     expected = torch.nn.functional.normalize(
         (torch.from_numpy((rows - taught.mean) / taught.scale)) @ torch.from_numpy(taught.projection)

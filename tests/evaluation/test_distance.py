@@ -237,7 +237,7 @@ def test_a_decomposition_is_kept_and_refused_elsewhere(judge: str, tmp_path: Pat
     own.version = "2"
     with pytest.raises(SoritesError, match="was learnt on python"):
         decomposition.load(tmp_path / "split.safetensors", own)
-    with pytest.raises(SoritesError, match="there is no such file. Make a"):
+    with pytest.raises(SoritesError, match="cannot read .*none"):
         decomposition.load(tmp_path / "none", own)
     with pytest.raises(SoritesError, match="has no labels"):
         decomposition.recipe(Encoder("bare", own.images, own.texts))
@@ -328,7 +328,7 @@ def test_a_run_is_measured_with_its_own_labels(
     asked = how(judge, photos)
     plain = suite(asked).model_copy(update={"distance": None})
     sorites.run(plain, source=f"folder:{photos}", models=[tiny()], out=tmp_path / "run", limit=2)
-    with pytest.raises(SoritesError, match="run, which has its own labels"):
+    with pytest.raises(SoritesError, match="is a run"):
         distance.distance(str(tmp_path / "run"), asked, "imagenet")
     assert distance.distance(str(tmp_path / "run"), asked).rows.height == 2 * 13
 

@@ -289,7 +289,7 @@ def test_a_scorer_that_fails_on_one_image_is_a_row_with_its_error(run: Run) -> N
     held = run(scorers=["she", "msp"], fit=some).filter(pl.col("scorer") == "she")
     failed = held.filter(pl.col("error").is_not_null())
     assert failed.height > 0
-    assert all("was predicted right" in error for error in failed["error"])
+    assert all("was classified correctly" in error for error in failed["error"])
     assert failed.select("score", "correct").null_count().row(0) == (failed.height, failed.height)
 
 

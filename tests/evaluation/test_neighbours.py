@@ -107,7 +107,7 @@ def test_an_index_is_kept_and_named_with_its_recall(judge: str, photos: Path, tm
 
 
 def test_what_cannot_be_done(judge: str, photos: Path, tmp_path: Path) -> None:
-    with pytest.raises(SoritesError, match="only"):
+    with pytest.raises(SoritesError, match="k=1000 exceeds"):
         measured(judge, photos, tmp_path / "d.parquet", k=1000)
     with pytest.raises(SoritesError, match="engine"):
         measured(judge, photos, tmp_path / "d.parquet", "nonsense")

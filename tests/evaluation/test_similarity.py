@@ -148,7 +148,7 @@ def test_the_lpips_cut_of_imagenet_es_is_on_whole_images_resized_linearly(
 def test_a_cut_goes_by_lpips_alone(folder: Path) -> None:
     with pytest.raises(SoritesError, match="lpips_linear, got 'ssim'"):
         similarity(folder, (), lpips_below=0.8, lpips_measure="ssim")
-    with pytest.raises(SoritesError, match="give lpips_below too"):
+    with pytest.raises(SoritesError, match="needs lpips_below"):
         similarity(folder, ("psnr",), lpips_measure="lpips_linear")
 
 

@@ -1,4 +1,4 @@
-"""The decomposition recovers directions that are known, stays orthogonal, and its loss is the paper's."""
+"""The decomposition recovers known directions, stays orthogonal, and uses the loss of the paper."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_known_decomposition_is_recovered(seed: int) -> None:
     assert halves.error < 1e-10
 
 
-def test_recovery_stands_some_noise() -> None:
+def test_recovery_tolerates_noise() -> None:
     grid, meaning, _ = world(noise=0.2)
     halves = learnt(grid, epochs=25)
     assert np.degrees(subspace_angles(halves.matrix[:, : halves.half], meaning)).max() < 12
@@ -169,7 +169,7 @@ def test_many_classes_and_images_are_compared_in_blocks(monkeypatch: pytest.Monk
         (np.ones((5, 8)), np.full((2, 3), 5), "text 5, but there are 5"),
     ],
 )
-def test_refuses_what_it_cannot_learn_from(texts: np.ndarray, places: np.ndarray, says: str) -> None:
+def test_invalid_training_texts_raise(texts: np.ndarray, places: np.ndarray, says: str) -> None:
     with pytest.raises(SoritesError, match=says):
         decompose(texts, places)
 

@@ -65,7 +65,7 @@ def _same(seed: int) -> tuple[np.ndarray, np.ndarray]:
     return rng.normal(size=(80, 4)), rng.normal(0.4, 1.0, size=(80, 4))
 
 
-def test_sets_that_do_not_compare_are_refused() -> None:
+def test_incomparable_feature_sets_raise() -> None:
     with pytest.raises(SoritesError, match="one width, got 3 and 4"):
         frechet(np.zeros((5, 3)), np.zeros((5, 4)))
     with pytest.raises(SoritesError, match="two or more images"):

@@ -1,6 +1,4 @@
-"""Indexes of faiss against all pairs: nothing is nearer than it is, and the recall that is named is
-the recall.
-"""
+"""faiss indexes against exact search: distances are never too small, and the reported recall is right."""
 
 from __future__ import annotations
 

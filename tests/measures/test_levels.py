@@ -1,4 +1,4 @@
-"""Levels against NumPy's own bins, and the edges that are refused."""
+"""Levels against NumPy's bins, and invalid edges."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_uniform_edges_are_equal_steps_between_the_percentiles() -> None:
     np.testing.assert_allclose(edges, [15, 29, 43, 57, 71, 85])
 
 
-def test_one_odd_degree_does_not_stretch_the_levels() -> None:
+def test_outliers_do_not_stretch_the_levels() -> None:
     plain = np.linspace(0, 1, 1000)
     np.testing.assert_allclose(uniform(np.append(plain, 50.0)), uniform(plain), atol=5e-3)
 
@@ -35,7 +35,7 @@ def test_missing_degrees_have_no_level_and_do_not_move_the_edges() -> None:
 
 
 @pytest.mark.parametrize("edges", [[], [0.2, 0.1], [0.1, 0.1], [0.1, float("nan")]])
-def test_edges_must_rise(edges: list[float]) -> None:
+def test_edges_must_ascend(edges: list[float]) -> None:
     with pytest.raises(SoritesError, match="ascending edges"):
         level_of(np.zeros(3), edges)
 
@@ -49,6 +49,6 @@ def test_edges_must_rise(edges: list[float]) -> None:
         (np.arange(9.0), 1, "at least 2"),
     ],
 )
-def test_refuses_to_divide_nothing(degrees: np.ndarray, levels: int, says: str) -> None:
+def test_levels_need_enough_distinct_values(degrees: np.ndarray, levels: int, says: str) -> None:
     with pytest.raises(SoritesError, match=says):
         uniform(degrees, levels)

@@ -1,6 +1,4 @@
-"""Plain linear resizing against OpenCV and torch, and LPIPS as the released code of ImageNet-ES
-takes it (``img_compare.py``).
-"""
+"""Bilinear resizing against OpenCV and torch, and LPIPS as in the released code of ImageNet-ES."""
 
 from __future__ import annotations
 
@@ -48,7 +46,7 @@ def test_the_resizing_is_torchs_without_antialiasing(
     assert np.abs(theirs[0].permute(1, 2, 0).numpy() - resized(image, *expected)).max() <= 0.5 + 1e-3
 
 
-def test_a_image_of_the_right_size_stays_as_it_is() -> None:
+def test_images_of_the_target_size_are_unchanged() -> None:
     image = noise(20, 30)
     assert resized(image, 20, 30) is image
 
@@ -71,7 +69,7 @@ def test_figure_9_lpips_is_the_released_computation_of_imagenet_es() -> None:
     assert abs(lpips(original, smooth) - expected) > 0.01, "a filter that smooths gives another number"
 
 
-def test_of_one_size_it_is_lpips() -> None:
+def test_equal_sizes_give_lpips() -> None:
     assert lpips_linear(scene(1, 64), scene(2, 64)) == lpips(scene(1, 64), scene(2, 64))
     assert core.measure("lpips_linear").whole
     assert not core.measure("lpips").whole

@@ -1,4 +1,4 @@
-"""LPIPS against its formula, written once more in NumPy."""
+"""LPIPS against its formula in NumPy."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def by_formula(one: ImageU8, two: ImageU8) -> float:
     return total
 
 
-def test_lpips_is_its_formula() -> None:
+def test_lpips_matches_its_formula() -> None:
     one = scene(1, 39)
     two = blurred(one, 1.2)
     assert lpips(one, two) == pytest.approx(by_formula(one, two), rel=1e-4)
@@ -54,6 +54,6 @@ def test_lpips_grows_with_blur_and_is_nought_for_equal_images() -> None:
     assert lpips(one, blurred(one, 2)) == pytest.approx(lpips(blurred(one, 2), one), rel=1e-5)
 
 
-def test_too_small_a_image_is_refused() -> None:
+def test_too_small_images_raise() -> None:
     with pytest.raises(BadImage, match="got 31x31"):
         lpips(scene(0, 31), scene(1, 31))

@@ -1,4 +1,4 @@
-"""Weights read as arrays and nothing else."""
+"""The LPIPS weights are read as arrays without running code."""
 
 from __future__ import annotations
 

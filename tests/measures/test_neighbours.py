@@ -1,4 +1,4 @@
-"""The k-th neighbour against SciPy's tree, scikit-learn's and faiss's own, and what it refuses."""
+"""The k-th neighbour against SciPy, scikit-learn and faiss, and invalid inputs."""
 
 from __future__ import annotations
 
@@ -92,10 +92,10 @@ def broken(value: float) -> np.ndarray:
         (points(3), points(30), 0, "k must be at least 1"),
     ],
 )
-def test_refuses_what_has_no_answer(queries: np.ndarray, bank: np.ndarray, k: int, says: str) -> None:
+def test_invalid_queries_or_bank_raise(queries: np.ndarray, bank: np.ndarray, k: int, says: str) -> None:
     with pytest.raises(SoritesError, match=says):
         exact_kth_distance(queries, bank, k)
 
 
-def test_nobody_asked_nobody_answered() -> None:
+def test_no_queries_give_no_distances() -> None:
     assert exact_kth_distance(points(0), points(30)).shape == (0,)

@@ -22,7 +22,7 @@ def test_psnr_and_ssim_are_scikit_images(sigma: float) -> None:
     assert ssim(one, two) == pytest.approx(wanted, abs=1e-9)
 
 
-def test_clipping_counts_what_the_reference_had_not() -> None:
+def test_clipped_share_counts_only_newly_clipped_values() -> None:
     one = np.full((4, 4, 3), 100, np.uint8)
     one[0] = 255
     two = one.copy()
@@ -31,6 +31,6 @@ def test_clipping_counts_what_the_reference_had_not() -> None:
     assert clipped_share(one, two) == pytest.approx(6 / 16)
 
 
-def test_too_small_a_image_for_the_window_is_refused() -> None:
+def test_images_smaller_than_the_window_raise() -> None:
     with pytest.raises(BadImage, match="got 10x10"):
         ssim(scene(0, 10), scene(1, 10))

@@ -1,4 +1,4 @@
-"""Triplets change one object at a time, and templates are what they must be."""
+"""Triplets change one part of a text at a time, and templates are validated."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_triplets_of_21_thousand_labels_take_little_time() -> None:
     assert made.places.shape == (3000, 3)
 
 
-def test_says_what_is_wrong_with_texts(tmp_path: Path) -> None:
+def test_invalid_labels_and_templates_raise(tmp_path: Path) -> None:
     with pytest.raises(SoritesError, match="got 'a cat'"):
         triplets(OBJECTS, [["a {}"], ["a cat"]], 1)
     with pytest.raises(SoritesError, match="got 1 and 3"):

@@ -58,7 +58,7 @@ def box(x: float, y: float, label: int, conf: float | None) -> dict[str, Any]:
 
 
 def covered(size: int, draws: int, truth: float) -> float:
-    """Return the share of simulated runs whose interval holds the truth."""
+    """Return the share of simulated runs whose interval contains the true value."""
     hits = 0
     for seed in range(draws):
         row = metrics.map(images(size, np.random.default_rng(seed)), by=("model",), resamples=300).row(

@@ -1,4 +1,4 @@
-"""Random sets of true and found boxes, and what libraries of others make of them."""
+"""Random sets of ground-truth and predicted boxes, and the results of reference libraries on them."""
 
 from __future__ import annotations
 

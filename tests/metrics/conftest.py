@@ -1,4 +1,4 @@
-"""Small tables with everything in them that a metric must pass over or count."""
+"""Small tables with every kind of row that a metric must skip or count."""
 
 from __future__ import annotations
 
@@ -18,9 +18,21 @@ Row = dict[str, Any]
 def row(sample: str, shift: str, severity: float | None, correct: bool | None, **more: Any) -> Row:
     """A label row of one judged image; ``more`` overrides anything."""
     made = {
-        "run_id": "r", "source": "s", "sample_id": sample, "shift": shift, "family": shift, "severity": severity, "seed": 0,
-        "probe": False, "model": "m", "output": "label", "correct": correct, "conf": 0.5, "label": 1, "known": True,
-    }  # fmt: skip
+        "run_id": "r",
+        "source": "s",
+        "sample_id": sample,
+        "shift": shift,
+        "family": shift,
+        "severity": severity,
+        "seed": 0,
+        "probe": False,
+        "model": "m",
+        "output": "label",
+        "correct": correct,
+        "conf": 0.5,
+        "label": 1,
+        "known": True,
+    }
     made |= more
     made.setdefault("image_id", "/".join(map(str, (made["run_id"], sample, shift, severity, made["seed"]))))
     return made

@@ -81,12 +81,17 @@ def verdicts(
                 )
                 parts.append(
                     columns(
-                        len(ease), run_id=named("r", run), sample_id=named("p", sample),
-                        image_id=named(f"{shift}{place}", sample), shift=shift, severity=float(place + (shift != "clean")),
-                        model=model, correct=right,
+                        len(ease),
+                        run_id=named("r", run),
+                        sample_id=named("p", sample),
+                        image_id=named(f"{shift}{place}", sample),
+                        shift=shift,
+                        severity=float(place + (shift != "clean")),
+                        model=model,
+                        correct=right,
                         conf=norm.cdf(rng.normal(size=len(ease)) * 0.5 + own - setting).astype(np.float32),
                     )
-                )  # fmt: skip
+                )
     return pl.concat(parts)
 
 
@@ -112,11 +117,22 @@ def scores(rng: np.random.Generator, n: int, draws: int, apart: float = 1.0, eac
         right = rng.random(len(run)) < norm.sf(score - 1)
         parts.append(
             columns(
-                len(run), run_id=named("r", run), sample_id=named("p", sample), image_id=named(f"i{k}", sample), shift="clean",
-                severity=0.0, params=f'{{"k": {k}}}', output="ood", scorer="s", score=score, known=~ood, correct=right,
-                label=np.where(ood, -1, 1).astype(np.int32), split="val" if k % 2 else "test",
+                len(run),
+                run_id=named("r", run),
+                sample_id=named("p", sample),
+                image_id=named(f"i{k}", sample),
+                shift="clean",
+                severity=0.0,
+                params=f'{{"k": {k}}}',
+                output="ood",
+                scorer="s",
+                score=score,
+                known=~ood,
+                correct=right,
+                label=np.where(ood, -1, 1).astype(np.int32),
+                split="val" if k % 2 else "test",
             )
-        )  # fmt: skip
+        )
     return pl.concat(parts)
 
 
@@ -144,9 +160,15 @@ def settings(rng: np.random.Generator, n: int, draws: int) -> pl.DataFrame:
     ]
     right = rng.random(len(run)) < np.where(common, 0.85, 0.6)
     made = columns(
-        len(run), run_id=named("r", run), sample_id=named("p", sample), image_id=named("i", sample), shift="clean", severity=0.0,
-        correct=right, label=1,
-    )  # fmt: skip
+        len(run),
+        run_id=named("r", run),
+        sample_id=named("p", sample),
+        image_id=named("i", sample),
+        shift="clean",
+        severity=0.0,
+        correct=right,
+        label=1,
+    )
     return made.with_columns(attrs=pl.Series(attrs, dtype=SCHEMA["attrs"]))
 
 

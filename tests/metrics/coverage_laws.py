@@ -108,57 +108,102 @@ LAWS: dict[str, Law] = {
     "accuracy": Law(partial(metrics.accuracy, by=CURVE), lambda row: share(_at(row)), verdicts),
     "accuracy, settings pooled": Law(
         lambda t: metrics.accuracy(t.filter(pl.col("shift") == "blur"), RUN),
-        always(float(np.mean([share(s) for s in SETTINGS["blur"]]))), verdicts,
+        always(float(np.mean([share(s) for s in SETTINGS["blur"]]))),
+        verdicts,
     ),
     "mean_accuracy": Law(partial(metrics.mean_accuracy, by=RUN), always(mean_share()), verdicts),
-    "mean_accuracy, near 1": Law(partial(metrics.mean_accuracy, by=RUN), always(mean_share(1.5)), partial(verdicts, easy=1.5)),
-    "accuracy_drop": Law(partial(metrics.accuracy_drop, by=CURVE), lambda row: share(-1.6) - share(_at(row)), verdicts),
-    "accuracy_drop, settings pooled": Law(partial(metrics.accuracy_drop, by=RUN), always(share(-1.6) - mean_share()), verdicts),
-    "paired_difference": by_simulation(partial(metrics.paired_difference, by=("model", "run_id"), other="m"), two),
-    "half_accuracy_severity": Law(partial(metrics.half_accuracy_severity, by=("run_id", "shift"), resamples=400), _half, verdicts),
+    "mean_accuracy, near 1": Law(
+        partial(metrics.mean_accuracy, by=RUN), always(mean_share(1.5)), partial(verdicts, easy=1.5)
+    ),
+    "accuracy_drop": Law(
+        partial(metrics.accuracy_drop, by=CURVE), lambda row: share(-1.6) - share(_at(row)), verdicts
+    ),
+    "accuracy_drop, settings pooled": Law(
+        partial(metrics.accuracy_drop, by=RUN), always(share(-1.6) - mean_share()), verdicts
+    ),
+    "paired_difference": by_simulation(
+        partial(metrics.paired_difference, by=("model", "run_id"), other="m"), two
+    ),
+    "half_accuracy_severity": Law(
+        partial(metrics.half_accuracy_severity, by=("run_id", "shift"), resamples=400), _half, verdicts
+    ),
     "failure_severity": Law(partial(metrics.failure_severity, by=("run_id", "shift")), always(0.5), failures),
-    "failure_severity, shifts pooled": Law(partial(metrics.failure_severity, by=RUN, relative=True), always(0.5), failures),
-    "survival": by_simulation(partial(metrics.survival, by=("run_id", "shift")), verdicts, "shift", "severity"),
+    "failure_severity, shifts pooled": Law(
+        partial(metrics.failure_severity, by=RUN, relative=True), always(0.5), failures
+    ),
+    "survival": by_simulation(
+        partial(metrics.survival, by=("run_id", "shift")), verdicts, "shift", "severity"
+    ),
     "corruption_error": Law(
-        ask := partial(metrics.corruption_error, by=("model", "run_id"), reference="m"), _other(large(ask, two, "model")), two
+        ask := partial(metrics.corruption_error, by=("model", "run_id"), reference="m"),
+        _other(large(ask, two, "model")),
+        two,
     ),
     "relative_corruption_error": Law(
         rise := partial(metrics.relative_corruption_error, by=("model", "run_id"), reference="m"),
-        _other(large(rise, two, "model")), two,
+        _other(large(rise, two, "model")),
+        two,
     ),
     "calibration_error": by_simulation(lambda t: metrics.calibration_error(t.filter(_CELL), RUN), verdicts),
     "attribute_gap": Law(
-        lambda t: metrics.attribute_gap(t, RUN).filter(pl.col("class").is_null() & (pl.col("kind") == "time")),
-        always(0.25), settings,
+        lambda t: metrics.attribute_gap(t, RUN).filter(
+            pl.col("class").is_null() & (pl.col("kind") == "time")
+        ),
+        always(0.25),
+        settings,
     ),
     "mean_degree": Law(partial(metrics.mean_degree, by=RUN), always(1.0), degrees),
     "disagreement": by_simulation(partial(metrics.disagreement, by=RUN), two),
     "auroc": Law(partial(metrics.auroc, by=RUN), always(float(norm.cdf(1 / np.sqrt(2)))), scores),
     "auroc, near 1": Law(partial(metrics.auroc, by=RUN), always(float(norm.cdf(2.5 / np.sqrt(2)))), near),
-    "auroc, four images per sample": Law(partial(metrics.auroc, by=RUN), always(float(norm.cdf(1 / np.sqrt(2)))), clustered),
+    "auroc, four images per sample": Law(
+        partial(metrics.auroc, by=RUN), always(float(norm.cdf(1 / np.sqrt(2)))), clustered
+    ),
     "aupr_out": by_simulation(partial(metrics.aupr_out, by=RUN), scores),
-    "fpr95_ood_pos": Law(partial(metrics.fpr95_ood_pos, by=RUN), always(float(norm.sf(2.5 - 1.6448536))), near),
+    "fpr95_ood_pos": Law(
+        partial(metrics.fpr95_ood_pos, by=RUN), always(float(norm.sf(2.5 - 1.6448536))), near
+    ),
     "f1": Law(partial(metrics.f1, by=RUN, split="val"), _f1, partial(scores, apart=2.5, each=2)),
     "f1_at_tpr95": by_simulation(partial(metrics.f1_at_tpr95, by=RUN), scores),
     "aurc": by_simulation(partial(metrics.aurc, by=RUN), scores),
     "risk_coverage": by_simulation(partial(metrics.risk_coverage, by=RUN, points=4), scores, "coverage"),
     "mean_score": Law(partial(metrics.mean_score, by=RUN), always(0.0), partial(scores, apart=0.0)),
-    "score_histogram": Law(partial(metrics.score_histogram, by=RUN, framework="semantic", bins=5), _bin, scores),
+    "score_histogram": Law(
+        partial(metrics.score_histogram, by=RUN, framework="semantic", bins=5), _bin, scores
+    ),
     "rank_agreement": Law(_over_models("tau"), always(float(2 / np.pi * np.arcsin(_CORR))), points),
     "on_the_line": Law(_over_models("fit"), always(0.3 * np.sqrt(0.4) + 0.5 * 0.6), points),
-    "partial_correlation": Law(_over_models("partial"), always(float(0.5 * np.sqrt(0.6) / np.sqrt(0.15 + 0.25))), points),
-}  # fmt: skip
+    "partial_correlation": Law(
+        _over_models("partial"), always(float(0.5 * np.sqrt(0.6) / np.sqrt(0.15 + 0.25))), points
+    ),
+}
 
 ALIKE: dict[str, str] = {
-    "attribute_accuracy": "accuracy", "partition_accuracy": "accuracy", "filtered_accuracy": "accuracy",
-    "reliability": "accuracy", "setting_accuracy": "accuracy", "setting_share": "accuracy, settings pooled",
+    "attribute_accuracy": "accuracy",
+    "partition_accuracy": "accuracy",
+    "filtered_accuracy": "accuracy",
+    "reliability": "accuracy",
+    "setting_accuracy": "accuracy",
+    "setting_share": "accuracy, settings pooled",
     "setting_table": "mean_accuracy",
-    "solution_space": "accuracy", "ood_share": "accuracy", "failure_histogram": "survival", "dial_accuracy": "mean_accuracy",
-    "dial_drop": "accuracy_drop, settings pooled", "camera_control": "mean_accuracy", "lens_accuracy": "mean_accuracy",
-    "lens_field": "mean_accuracy", "lens_degree": "mean_degree", "solution_overlap": "disagreement", "aupr_in": "aupr_out",
-    "aupr_in_trapz": "aupr_out", "aupr_out_trapz": "aupr_out", "fpr95_id_pos": "fpr95_ood_pos", "ood": "auroc",
-    "level_map": "auroc", "score_accuracy": "rank_agreement",
-}  # fmt: skip
+    "solution_space": "accuracy",
+    "ood_share": "accuracy",
+    "failure_histogram": "survival",
+    "dial_accuracy": "mean_accuracy",
+    "dial_drop": "accuracy_drop, settings pooled",
+    "camera_control": "mean_accuracy",
+    "lens_accuracy": "mean_accuracy",
+    "lens_field": "mean_accuracy",
+    "lens_degree": "mean_degree",
+    "solution_overlap": "disagreement",
+    "aupr_in": "aupr_out",
+    "aupr_in_trapz": "aupr_out",
+    "aupr_out_trapz": "aupr_out",
+    "fpr95_id_pos": "fpr95_ood_pos",
+    "ood": "auroc",
+    "level_map": "auroc",
+    "score_accuracy": "rank_agreement",
+}
 """Metrics whose interval is computed as that of another, on rows of the same kind."""
 
 DRAWS = {20: 3000, 100: 1500, 1000: 400}

@@ -76,7 +76,7 @@ def test_risk_at_each_coverage(row: Any, frame: Any) -> None:
         risk_coverage(answers(row, frame, drawn), points=0)
 
 
-def test_images_without_a_verdict_or_a_score_are_not_asked(row: Any, frame: Any) -> None:
+def test_images_without_outcome_or_score_are_left_out(row: Any, frame: Any) -> None:
     more = {"output": "ood", "scorer": "msp"}
     rows = [row("a", "clean", 0.0, False, score=1.0, **more), row("b", "clean", 0.0, None, score=2.0, **more)]
     assert aurc(frame([*rows, row("c", "clean", 0.0, True, score=None, **more)])).select(

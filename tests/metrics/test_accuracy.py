@@ -46,7 +46,7 @@ def test_accuracy_is_a_count(row: Any, frame: Any, drawn: list[Any]) -> None:
     assert not cells
 
 
-def test_errors_are_missing_and_unknown_labels_are_not_asked(row: Any, frame: Any) -> None:
+def test_errors_count_as_missing_and_unknown_labels_are_left_out(row: Any, frame: Any) -> None:
     rows = [
         row("a", "blur", 1.0, True),
         row("b", "blur", 1.0, None, error="truncated"),

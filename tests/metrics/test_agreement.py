@@ -14,14 +14,22 @@ def made(accuracies: dict[str, dict[str, float]], n: int = 50) -> pl.DataFrame:
     """Label rows whose accuracy a model and shift is exactly as given."""
     records = [
         {
-            "run_id": "r", "source": "s", "sample_id": str(i), "image_id": f"{shift}{i}", "probe": False, "seed": 0,
-            "shift": shift, "severity": 0.0 if shift == "clean" else 1.0, "model": model, "output": "label",
+            "run_id": "r",
+            "source": "s",
+            "sample_id": str(i),
+            "image_id": f"{shift}{i}",
+            "probe": False,
+            "seed": 0,
+            "shift": shift,
+            "severity": 0.0 if shift == "clean" else 1.0,
+            "model": model,
+            "output": "label",
             "correct": i < round(share * n),
         }
         for model, shares in accuracies.items()
         for shift, share in shares.items()
         for i in range(n)
-    ]  # fmt: skip
+    ]
     return tables.rows(records)
 
 

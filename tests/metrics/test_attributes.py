@@ -1,4 +1,4 @@
-"""FOCUS's own numbers, from rows made of its published counts and accuracies."""
+"""Published numbers of FOCUS, from rows built from its counts and accuracies."""
 
 from __future__ import annotations
 
@@ -108,9 +108,15 @@ def test_the_last_line_of_a_table_is_its_cells_pooled(model: str, kind: str, row
 
 
 PARTITIONS = {
-    (): 14144, ("time",): 641, ("weather",): 448, ("location",): 4885, ("time", "weather"): 43, ("location", "weather"): 474,
-    ("location", "time"): 157, ("location", "time", "weather"): 21,
-}  # fmt: skip
+    (): 14144,
+    ("time",): 641,
+    ("weather",): 448,
+    ("location",): 4885,
+    ("time", "weather"): 43,
+    ("location", "weather"): 474,
+    ("location", "time"): 157,
+    ("location", "time", "weather"): 21,
+}
 
 
 @pytest.mark.slow

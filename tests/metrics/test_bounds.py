@@ -51,7 +51,7 @@ def test_area_covers_the_truth(apart: float, in_distribution: int, ood: int) -> 
     assert held / 500 > 0.925
 
 
-def test_six_images_of_a_sample_are_not_six_witnesses() -> None:
+def test_images_of_one_sample_are_not_independent() -> None:
     rng = np.random.default_rng(2)
     ground_truth, samples = norm.cdf(1 / (2 * (0.81 + 0.19)) ** 0.5), 25
     who = np.arange(samples).repeat(6)

@@ -1,4 +1,4 @@
-"""Failure severities of objects: who is found, and intervals that know that objects come in images."""
+"""Failure severities of objects, and intervals that account for objects of one image."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metrics of detectors on rows of the table: who counts, what is paired, and numbers by hand."""
+"""Detector metrics on table rows: which images count, pairing, and values computed by hand."""
 
 from __future__ import annotations
 
@@ -206,9 +206,16 @@ def test_objects_of_a_number_are_those_of_its_size(shot: Any, frame: Any) -> Non
         frame([shot("a", ground_truth, [box(0, conf=0.9, size=20)])]), by="model", resamples=0
     )
     objects = dict(answer.select("number", "objects").iter_rows())
-    assert {name: objects[name] for name in ("map", "ar100", "map_small", "map_medium", "map_large", "ar_medium")} == {
-        "map": 4, "ar100": 4, "map_small": 1, "map_medium": 2, "map_large": 1, "ar_medium": 2,
-    }  # fmt: skip
+    assert {
+        name: objects[name] for name in ("map", "ar100", "map_small", "map_medium", "map_large", "ar_medium")
+    } == {
+        "map": 4,
+        "ar100": 4,
+        "map_small": 1,
+        "map_medium": 2,
+        "map_large": 1,
+        "ar_medium": 2,
+    }
 
 
 @pytest.mark.parametrize("resamples", [-3, 1])

@@ -40,9 +40,15 @@ def counted(model: str, params: dict[str, Any], right: int, n: int = 1000) -> pl
     samples = pl.int_range(n, eager=True)
     spelled = json.dumps(params)
     return pl.DataFrame({"sample_id": samples.cast(pl.String), "correct": samples < right}).with_columns(
-        run_id=pl.lit("r"), source=pl.lit("es"), image_id=pl.lit(f"{model} {spelled} ") + pl.col("sample_id"),
-        shift=pl.lit("camera"), params=pl.lit(spelled), model=pl.lit(model), output=pl.lit("label"), probe=pl.lit(False),
-    )  # fmt: skip
+        run_id=pl.lit("r"),
+        source=pl.lit("es"),
+        image_id=pl.lit(f"{model} {spelled} ") + pl.col("sample_id"),
+        shift=pl.lit("camera"),
+        params=pl.lit(spelled),
+        model=pl.lit(model),
+        output=pl.lit("label"),
+        probe=pl.lit(False),
+    )
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,4 @@
-"""Cluster numbers and maps of features against scikit-learn, which wrote none of ours (ImageNet-ES,
-Figure 12).
-"""
+"""Cluster metrics and maps of features against scikit-learn (ImageNet-ES)."""
 
 from __future__ import annotations
 
@@ -85,7 +83,7 @@ def test_features_without_classes_score_at_chance() -> None:
     assert found[0] < 0.35
 
 
-def test_what_cannot_be_said_is_none() -> None:
+def test_undefined_values_are_none() -> None:
     rows = prepared(np.eye(4))
     assert silhouette(distances(rows), np.zeros(4, int)) is None
     assert silhouette(distances(rows), np.arange(4)) is None

@@ -1,6 +1,4 @@
-"""COCO's twelve numbers against pycocotools and hotcoco, and their resamples against scenes that
-are drawn again.
-"""
+"""COCO's twelve numbers against pycocotools and hotcoco, and resampled values against resampled scenes."""
 
 from __future__ import annotations
 
@@ -32,7 +30,7 @@ def test_the_twelve_numbers_are_hotcocos() -> None:
     np.testing.assert_allclose(twelve(scene), box_sets.by_hotcoco(scene).stats, rtol=0, atol=1e-9)
 
 
-def test_only_the_best_hundred_boxes_of_a_image_and_class_count() -> None:
+def test_only_the_best_hundred_boxes_per_image_and_class_count() -> None:
     pytest.importorskip("pycocotools")
     obj = [0, 0, 10, 10, 50, 50, 0]
     found = [[0, 0, 200, 200, 220, 220, 0.9 - k / 1000] for k in range(100)] + [[0, 0, 10, 10, 50, 50, 0.1]]

@@ -1,4 +1,4 @@
-"""What every metric promises, swept over the registry."""
+"""Properties of every registered metric."""
 
 import functools
 import inspect

@@ -95,9 +95,11 @@ def loop(drawn: list[Any], relative: bool) -> dict[tuple[str, str], float | None
     wrong = {(m, who, *where): 1 - right for who, where, right, m in drawn}
     cells: dict[Any, Any] = defaultdict(lambda: defaultdict(list))
     for m, who, shift, s in wrong:
-        rise = [wrong[x, who, shift, s] - (wrong.get((x, who, "clean", 0.0)) if relative else 0)
-                for x in (m, "old")
-                if (x, who, shift, s) in wrong and (not relative or (x, who, "clean", 0.0) in wrong)]  # fmt: skip
+        rise = [
+            wrong[x, who, shift, s] - (wrong.get((x, who, "clean", 0.0)) if relative else 0)
+            for x in (m, "old")
+            if (x, who, shift, s) in wrong and (not relative or (x, who, "clean", 0.0) in wrong)
+        ]
         if shift != "clean" and len(rise) == 2:
             cells[m, shift][s].append(rise)
     sums = {

@@ -1,4 +1,4 @@
-"""The intervals hold the truth as often as they say, or it is said beside them."""
+"""Intervals have 95 % coverage, or a note with their measured coverage."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_every_metric_with_an_interval_has_a_law(world: pl.DataFrame) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in LAWS if name != "half_accuracy_severity"])
-def test_intervals_hold_the_truth_or_say_how_often(name: str) -> None:
+def test_interval_coverage_is_95_percent_or_noted(name: str) -> None:
     metric = name.split(",")[0]
     noted = NOTED.get(metric) if POOLED.get(metric, metric) == name else None
     for place, (n, draws) in enumerate(DRAWS.items()):

@@ -32,9 +32,19 @@ def seen() -> pl.DataFrame:
 
 def _row(model: str, sample: str, params: dict[str, object], degrees: object) -> dict[str, object]:
     return {
-        "run_id": "r", "source": "s", "sample_id": sample, "image_id": f"{sample}/{params}", "shift": "lens", "family": "optics",
-        "params": json.dumps(params), "model": model, "output": "label", "correct": True, "probe": False, "degrees": degrees,
-    }  # fmt: skip
+        "run_id": "r",
+        "source": "s",
+        "sample_id": sample,
+        "image_id": f"{sample}/{params}",
+        "shift": "lens",
+        "family": "optics",
+        "params": json.dumps(params),
+        "model": model,
+        "output": "label",
+        "correct": True,
+        "probe": False,
+        "degrees": degrees,
+    }
 
 
 def by_hand(seen: pl.DataFrame, field: float, measure: int) -> np.ndarray:
@@ -88,6 +98,6 @@ def test_degrees_are_no_column_to_group_by(seen: pl.DataFrame) -> None:
         metrics.mean_degree(seen, by=("degrees",))
 
 
-def test_a_measure_that_was_not_taken_is_answered_with_those_that_were(seen: pl.DataFrame) -> None:
+def test_unmeasured_measure_names_the_available_ones(seen: pl.DataFrame) -> None:
     with pytest.raises(SoritesError, match="'lpips'.* It has psnr, ssim"):
         metrics.mean_degree(seen, measure="lpips")

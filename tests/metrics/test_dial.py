@@ -1,4 +1,4 @@
-"""CNS-Bench's own numbers from rows made of its published accuracies, and its definitions done by hand."""
+"""Published numbers of CNS-Bench from rows built from its accuracies, and its definitions by hand."""
 
 from __future__ import annotations
 

@@ -194,7 +194,7 @@ def test_a_table_in_parts_gives_the_same_answer(
 
 @settings(deadline=None, max_examples=40)
 @given(SEEN)
-def test_hashed_trajectories_are_the_others(row: Any, frame: Any, drawn: list[Any]) -> None:
+def test_hashed_trajectories_match_exact_ones(row: Any, frame: Any, drawn: list[Any]) -> None:
     some = build(row, frame, drawn)
     nameless = some.with_columns(
         pl.lit(None, pl.String).alias("run_id"), model=pl.lit("other"), seed=pl.lit(None, pl.Int64)

@@ -1,4 +1,4 @@
-"""Accuracy with and without a filter; and the share of uncommon settings that a scorer finds OOD."""
+"""Accuracy with and without a filter, and the share of images that a scorer flags as OOD."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_filter_that_removes_lost_images_lies_on_the_labelled_curve(
     assert curves["text"] == pytest.approx({0.0: 0.9, 1.0: 7 / 9, 2.0: 5 / 8})
 
 
-def test_verdicts_that_do_not_fit_are_named(row: Any, frame: Any, tmp_path: Path) -> None:
+def test_invalid_verdicts_raise(row: Any, frame: Any, tmp_path: Path) -> None:
     table = frame([row("a", "snow", 1.0, True)])
     with pytest.raises(SoritesError, match="got image_id, x"):
         filtered_accuracy(table, verdicts=pl.DataFrame({"image_id": ["a"], "x": [1]}))

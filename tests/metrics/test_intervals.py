@@ -19,7 +19,7 @@ def test_z_is_the_two_sided_95_percent_point() -> None:
 
 @settings(deadline=None)
 @given(st.integers(1, 10**6).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
-def test_wilson_is_scipys(counts: tuple[int, int]) -> None:
+def test_wilson_matches_scipy(counts: tuple[int, int]) -> None:
     right, n = counts
     low, high = pl.select(**wilson_interval(pl.lit(right / n), pl.lit(n))).row(0)
     theirs = binomtest(right, n).proportion_ci(0.95, method="wilson")
@@ -80,7 +80,7 @@ def test_paired_differences_of_one_image_per_sample_are_agresti_and_mins() -> No
     assert (low, high) == pytest.approx((middle - Z * error, middle + Z * error))
 
 
-def test_normal_is_scipys() -> None:
+def test_normal_matches_scipy() -> None:
     assert pl.select(**normal_interval(pl.lit(0.2), pl.lit(0.04))).row(0) == pytest.approx(
         norm.interval(0.95, 0.2, 0.2)
     )

@@ -40,9 +40,20 @@ def seen() -> pl.DataFrame:
 
 def _row(model: str, sample: str, image: str, right: bool, params: str) -> dict[str, object]:
     return {
-        "run_id": "r", "source": "s", "sample_id": sample, "image_id": f"{sample}/{image}", "shift": "lens", "family": "optics",
-        "params": params, "model": model, "output": "label", "correct": right, "probe": False, "known": True, "label": 1,
-    }  # fmt: skip
+        "run_id": "r",
+        "source": "s",
+        "sample_id": sample,
+        "image_id": f"{sample}/{image}",
+        "shift": "lens",
+        "family": "optics",
+        "params": params,
+        "model": model,
+        "output": "label",
+        "correct": right,
+        "probe": False,
+        "known": True,
+        "label": 1,
+    }
 
 
 def plain(seen: pl.DataFrame, model: str) -> pl.DataFrame:

@@ -1,4 +1,4 @@
-"""IS-OOD's map, means, correlation and sensitivity against NumPy and the paper's own equations."""
+"""IS-OOD's map, means, correlation and sensitivity against NumPy and the equations of the paper."""
 
 import itertools
 from typing import Any

@@ -1,4 +1,4 @@
-"""The questions asked of the table: which images are in which pool, and what comes out."""
+"""OOD metrics on the table: which images are in which pool, and the resulting numbers."""
 
 import itertools
 import math
@@ -56,7 +56,7 @@ def area(in_distribution: pl.DataFrame, ood: pl.DataFrame) -> Any:
     )
 
 
-def test_semantic_pools_are_told_by_label_set(seen: pl.DataFrame) -> None:
+def test_semantic_pools_follow_the_label_set(seen: pl.DataFrame) -> None:
     found = auroc(seen)
     known = pl.col("known").is_not_null()
     for model, scorer, value, n, low, high, in_distribution, unknown, missing in found.rows():
@@ -157,7 +157,7 @@ def test_model_and_scorer_are_never_pooled(seen: pl.DataFrame) -> None:
     assert auroc(seen, by="shift").columns[:3] == ["shift", "model", "scorer"]
 
 
-def test_wrong_words_are_answered_with_the_right_ones(seen: pl.DataFrame) -> None:
+def test_unknown_framework_and_against_raise(seen: pl.DataFrame) -> None:
     with pytest.raises(SoritesError, match="Did you mean semantic"):
         auroc(seen, framework="semantc")
     with pytest.raises(SoritesError, match="'dirty'"):

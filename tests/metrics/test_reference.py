@@ -141,9 +141,7 @@ def test_a_severity_that_only_the_curve_has_is_left_out_of_both_sums(
         ),
     ],
 )
-def test_a_curve_that_does_not_fit_is_named(
-    rows: pl.DataFrame, text: str, match: str, tmp_path: Path
-) -> None:
+def test_invalid_reference_curves_raise(rows: pl.DataFrame, text: str, match: str, tmp_path: Path) -> None:
     with pytest.raises(SoritesError, match=match):
         corruption_error(rows, reference=written(tmp_path, text))
 

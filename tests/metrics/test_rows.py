@@ -25,7 +25,7 @@ def test_judged_rows_are_label_rows_with_a_verdict(passed_over: dict[str, Any], 
 
 
 @pytest.mark.parametrize("kept", [{"probe": None}, {"valid": None}, {"valid": True}])
-def test_null_means_not_said(kept: dict[str, Any], row: Any, frame: Any) -> None:
+def test_null_means_unknown(kept: dict[str, Any], row: Any, frame: Any) -> None:
     rows, _ = select_rows(frame([row("a", "blur", 1.0, True) | kept]), ())
     assert judged_rows(rows).collect().height == 1
 
@@ -47,6 +47,6 @@ def test_with_clean_stays_within_a_run(row: Any, frame: Any) -> None:
     assert curves.select("shift", "value", "n").rows() == [("blur", 1.0, 1), ("noise", 0.0, 1)]
 
 
-def test_a_trajectory_cannot_be_cut_by_what_it_runs_over(world: pl.DataFrame) -> None:
+def test_trajectories_cannot_be_grouped_by_image_columns(world: pl.DataFrame) -> None:
     with pytest.raises(SoritesError, match="grouped by 'severity'"):
         failure_severity(world, by=("model", "shift", "severity"))

@@ -69,7 +69,7 @@ def test_correlations_over_settings_are_scipys(seen: pl.DataFrame) -> None:
     assert found["spearman"]["low"] < found["spearman"]["value"] < found["spearman"]["high"]
 
 
-def test_two_settings_or_a_constant_tell_nothing(seen: pl.DataFrame) -> None:
+def test_correlation_needs_three_varying_settings(seen: pl.DataFrame) -> None:
     few = seen.filter(pl.col("params").is_in(['{"iso": 100}', '{"iso": 200}']))
     flat = seen.with_columns(score=pl.lit(0.0, pl.Float32))
     for table, settings in ((few, 2), (flat, 9)):

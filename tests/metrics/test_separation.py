@@ -1,4 +1,4 @@
-"""Two pools of scores, against scikit-learn and against the definitions in plain loops."""
+"""Measures of two pools of scores against scikit-learn and against their definitions in plain loops."""
 
 import numpy as np
 import pytest
@@ -94,7 +94,7 @@ def test_variance_takes_the_images_of_a_sample_together_as_obuchowski_does() -> 
     assert separation.auroc_variance(two) == pytest.approx(theirs)
 
 
-def test_one_sample_says_nothing_of_the_spread() -> None:
+def test_variance_of_one_sample_is_nan() -> None:
     assert np.isnan(separation.auroc_variance(pair(np.array([1.0, 2.0]), np.array([3.0]))))
 
 

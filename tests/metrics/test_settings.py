@@ -1,4 +1,4 @@
-"""Params that a shift chose for itself do not part the images of one setting."""
+"""Params chosen at random by a shift do not split the images of one setting."""
 
 from __future__ import annotations
 
@@ -27,15 +27,23 @@ def row(
         "image_id": f"{sample}{shift}{severity}{params}",
     }
     verdict = {"ground_truth": [box(0)], "boxes": [box(off, 1 - sample / 10), box(50, 0.95 - sample / 7)]}
-    return {**named, **verdict, "shift": shift, "severity": severity, "params": json.dumps(params), "model": "m",
-            "output": "boxes", "probe": False}  # fmt: skip
+    return {
+        **named,
+        **verdict,
+        "shift": shift,
+        "severity": severity,
+        "params": json.dumps(params),
+        "model": "m",
+        "output": "boxes",
+        "probe": False,
+    }
 
 
 def settings(rows: list[dict[str, Any]]) -> list[str | None]:
     return with_settings_key(table.rows(rows)).select(SETTING_KEY[-1]).collect()[SETTING_KEY[-1]].to_list()
 
 
-def test_a_drawn_direction_does_not_part_a_severity() -> None:
+def test_random_params_do_not_split_a_severity() -> None:
     clean = [row(i, "clean", 0.0, {}) for i in range(6)]
     moved = [row(i, "coma", 1.0, {"zernike": 7 + i % 2}, off=float(i)) for i in range(6)]
     made = table.rows([*clean, *moved])
@@ -48,17 +56,30 @@ def test_a_drawn_direction_does_not_part_a_severity() -> None:
     )
 
 
-def test_of_a_grid_the_params_count_that_tell_images_of_a_sample_apart() -> None:
+def test_grid_settings_use_only_distinguishing_params() -> None:
     made = [
-        row(i, "lens", None, {"lens": lens, "field": field, "azimuth": 120 * (i % 3), "mtf50": field / 2 + i % 3, "quality": 0.2})
-        for i in range(4) for lens in "ab" for field in (0.0, 0.5)
-    ]  # fmt: skip
+        row(
+            i,
+            "lens",
+            None,
+            {
+                "lens": lens,
+                "field": field,
+                "azimuth": 120 * (i % 3),
+                "mtf50": field / 2 + i % 3,
+                "quality": 0.2,
+            },
+        )
+        for i in range(4)
+        for lens in "ab"
+        for field in (0.0, 0.5)
+    ]
     found = [json.loads(setting or "") for setting in settings(made)]
     assert {tuple(sorted(setting)) for setting in found} == {("field", "lens")}
     assert len({json.dumps(setting) for setting in found}) == 4
 
 
-def test_an_automatic_exposure_is_one_stop() -> None:
+def test_automatic_exposure_is_one_setting() -> None:
     made = [
         row(i, "camera", None, {"mode": "auto", "iso": 100 * i, "shot": shot})
         for i in range(4)
@@ -67,6 +88,6 @@ def test_an_automatic_exposure_is_one_stop() -> None:
     assert set(settings(made)) == {'{"shot": 1}', '{"shot": 2}'}
 
 
-def test_params_that_are_no_json_are_a_stop_of_their_own() -> None:
+def test_params_that_are_not_json_are_a_separate_setting() -> None:
     made = [{**row(i, "x", None, {}), "params": text} for i in range(2) for text in ("{", "[1]")]
     assert len(set(settings(made))) == 2

@@ -32,11 +32,22 @@ def rows() -> list[dict[str, Any]]:
         if params["mode"] == "auto" and params["shot"] > 1:
             continue
         ease = rng_of(s)
-        found.append({
-            "run_id": "r", "source": "es", "sample_id": f"s{s:02d}", "image_id": f"{s} {sorted(params.items())}", "probe": False,
-            "shift": "camera", "params": json.dumps(params), "model": model, "output": "label", "label": s % 3, "known": True,
-            "correct": bool(rng.random() < ease),
-        })  # fmt: skip
+        found.append(
+            {
+                "run_id": "r",
+                "source": "es",
+                "sample_id": f"s{s:02d}",
+                "image_id": f"{s} {sorted(params.items())}",
+                "probe": False,
+                "shift": "camera",
+                "params": json.dumps(params),
+                "model": model,
+                "output": "label",
+                "label": s % 3,
+                "known": True,
+                "correct": bool(rng.random() < ease),
+            }
+        )
     for i in rng.choice(len(found), 9, replace=False):
         found[i] |= {"correct": None, "error": "cannot decode"}
     for i in rng.choice(len(found), 9, replace=False):

@@ -45,7 +45,7 @@ def test_of_equal_thresholds_the_highest() -> None:
     assert best_threshold(pair(np.array([0.0, 0.0]), np.array([0.0, 2.0]))) == 2.0
 
 
-def test_without_a_split_it_is_refused_by_what_to_type(seen: pl.DataFrame) -> None:
+def test_f1_needs_a_split(seen: pl.DataFrame) -> None:
     with pytest.raises(SoritesError, match="split=NAME with one of 'test', 'val'"):
         f1(seen)
     with pytest.raises(SoritesError, match="there is no 'vall'"):

@@ -1,4 +1,4 @@
-"""TIDE's errors against tidecv and hotcoco, and what sets us apart from each."""
+"""TIDE errors against tidecv and hotcoco, and the known differences from each."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Features, a last layer and their logits that behave like a small network's: classes, dead units,
-no negative activation.
-"""
+"""Features, a last layer and logits like those of a small network, with classes and dead units."""
 
 from __future__ import annotations
 

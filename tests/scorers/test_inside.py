@@ -1,6 +1,4 @@
-"""Scorers that look inside a model, against autograd, SVD, whole Gram matrices and pytorch-ood on a
-small real network.
-"""
+"""Scorers that read inside a model, against autograd, SVD, full Gram matrices and pytorch-ood."""
 
 from __future__ import annotations
 
@@ -143,7 +141,7 @@ def test_layers_can_be_named(model: Model, images: list[np.ndarray]) -> None:
     """The third convolution before its activation is another place than the end of its stage."""
     named = judged(core.scorer("rankfeat", layers=("third",)), model, images)
     assert not np.allclose(named, judged(core.scorer("rankfeat", blocks=1), model, images))
-    with pytest.raises(SoritesError, match="no layer 'fourth'; it has module"):
+    with pytest.raises(SoritesError, match="no layer 'fourth'"):
         judged(core.scorer("rankfeat", layers=("fourth",)), model, images)
 
 
@@ -207,7 +205,7 @@ def test_gram_is_the_peers(model: Model, network: Small, images: list[np.ndarray
     np.testing.assert_allclose(ours, theirs.predict(normalised(shifted, model)).numpy(), rtol=2e-3, atol=1e-3)
 
 
-def test_gram_is_the_loop(model: Model, network: Small, images: list[np.ndarray]) -> None:
+def test_gram_matches_plain_loops(model: Model, network: Small, images: list[np.ndarray]) -> None:
     train = rich(images)
     scorer = fitted_gram(model, train, powers=2, held=0.3)
     values, preds = naive_gram(network, normalised(train, model), 2), model(train).logits.argmax(1)  # type: ignore[union-attr]
@@ -244,21 +242,19 @@ def test_gram_is_the_loop(model: Model, network: Small, images: list[np.ndarray]
     np.testing.assert_allclose(judged(scorer, model, asked), expected, rtol=1e-3)
 
 
-def test_gram_names_a_class_it_never_saw(model: Model, images: list[np.ndarray]) -> None:
+def test_gram_names_a_class_without_training_images(model: Model, images: list[np.ndarray]) -> None:
     scorer = fitted_gram(model, images[:3])
     seen = {int(c) for c in model(images[:3]).logits.argmax(1)}  # type: ignore[union-attr]
     other = Outputs(
         np.eye(1, CLASSES, (max(seen) + 1) % CLASSES, np.float32),
         inside={"gram": scorer.look(model, images[:1])},
     )
-    with pytest.raises(SoritesError, match="no training image was predicted as class"):
+    with pytest.raises(SoritesError, match="predicted as class"):
         scorer(other)
 
 
 @pytest.mark.parametrize("name", ["odin", "rankfeat", "gram"])
-def test_what_is_seen_inside_does_not_depend_on_the_batch(
-    name: str, model: Model, images: list[np.ndarray]
-) -> None:
+def test_inside_values_do_not_depend_on_the_batch(name: str, model: Model, images: list[np.ndarray]) -> None:
     scorer = core.scorer(name)
     together = scorer.look(model, images[:6])
     apart = np.concatenate([scorer.look(model, [p]) for p in images[:6]])
@@ -288,18 +284,18 @@ def test_the_model_is_left_as_it_was_and_other_threads_are_not_seen(
 
 
 @pytest.mark.parametrize("name", ["odin", "rankfeat", "gram"])
-def test_a_model_that_is_a_plain_function_shows_no_inside(name: str, images: list[np.ndarray]) -> None:
+def test_models_without_a_torch_module_raise(name: str, images: list[np.ndarray]) -> None:
     plain = as_model("plain", lambda images: np.zeros((len(images), 3), np.float32))
     with pytest.raises(SoritesError, match="plain does not"):
         core.scorer(name).look(plain, images[:1])
 
 
-def test_what_was_not_looked_at_cannot_be_scored(model: Model, images: list[np.ndarray]) -> None:
-    with pytest.raises(SoritesError, match=r"expected outputs.inside\['odin'\]"):
+def test_missing_inside_values_raise(model: Model, images: list[np.ndarray]) -> None:
+    with pytest.raises(SoritesError, match=r"inside\['odin'\]"):
         core.scorer("odin")(model(images[:1]))
 
 
-def test_a_network_without_maps_is_named(images: list[np.ndarray]) -> None:
+def test_network_without_feature_maps_raises(images: list[np.ndarray]) -> None:
     flat = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * SIDE * SIDE, 3))
     flat.sorites = {"size": (SIDE, SIDE)}
     with pytest.raises(SoritesError, match="needs feature maps"):
@@ -309,6 +305,6 @@ def test_a_network_without_maps_is_named(images: list[np.ndarray]) -> None:
 @pytest.mark.parametrize(
     ("name", "params"), [("odin", {"eps": -1.0}), ("rankfeat", {"blocks": 3}), ("gram", {"held": 1.0})]
 )
-def test_parameters_have_a_range(name: str, params: dict[str, Any]) -> None:
+def test_parameters_out_of_range_raise(name: str, params: dict[str, Any]) -> None:
     with pytest.raises(SoritesError, match=f"scorer {name}: "):
         core.scorer(name, **params)

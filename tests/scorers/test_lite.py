@@ -1,5 +1,5 @@
-"""On lite0, real ImageNet weights: the head makes the logits, closed forms equal definitions, and
-the inside can be seen.
+"""Scorers on lite0 with ImageNet weights: the head reproduces the logits, and closed forms match their
+definitions.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Logit scores against scipy in float64, and what must hold of any of them."""
+"""Logit scores against SciPy in float64, and properties of all of them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_msp_is_the_log_odds_of_scipys_softmax() -> None:
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 1000.0])
-def test_energy_is_scipys(temperature: float) -> None:
+def test_energy_matches_scipy(temperature: float) -> None:
     expected = -temperature * logsumexp(LOGITS.astype(np.float64) / temperature, axis=1)
     np.testing.assert_allclose(energy(Outputs(LOGITS), temperature=temperature), expected, rtol=1e-6)
 
@@ -50,7 +50,7 @@ def test_a_constant_on_all_logits_moves_energy_and_max_logit_but_not_msp() -> No
 
 
 @pytest.mark.parametrize("scorer", SCORERS)
-def test_a_images_score_does_not_see_the_others(scorer: Callable[..., np.ndarray]) -> None:
+def test_score_of_an_image_does_not_depend_on_others(scorer: Callable[..., np.ndarray]) -> None:
     together = scorer(Outputs(LOGITS))
     apart = np.concatenate([scorer(Outputs(LOGITS[i : i + 3])) for i in range(0, 64, 3)])
     assert together.shape == (64,)

@@ -83,7 +83,7 @@ def _count(rows: pl.LazyFrame, keys: list[str], unit: list[str]) -> pl.LazyFrame
     If ``unit`` equals ``keys``, every row counts as a separate sample.
     """
     succeeded = pl.col("error").is_null()
-    n, right = pl.col("n"), pl.col("right")
+    n, correct = pl.col("n"), pl.col("right")
     counts = rows.with_columns(pl.struct(SAMPLE_KEY).hash().alias(SAMPLE)) if SAMPLE in unit else rows
     per_unit = counts.group_by(unit).agg(
         n=(succeeded & pl.col("correct").is_not_null()).sum().cast(pl.Int64),
@@ -91,10 +91,10 @@ def _count(rows: pl.LazyFrame, keys: list[str], unit: list[str]) -> pl.LazyFrame
         missing=succeeded.not_().sum().cast(pl.Int64),
     )
     if SAMPLE not in unit:
-        return per_unit.with_columns(samples=n, nn=n, rn=right, rr=right)
+        return per_unit.with_columns(samples=n, nn=n, rn=correct, rr=correct)
     return per_unit.group_by(keys).agg(
-        n.sum(), right.sum(), pl.col("missing").sum(), samples=(n > 0).sum().cast(pl.Int64),
-        nn=(n * n).sum(), rn=(right * n).sum(), rr=(right * right).sum(),
+        n.sum(), correct.sum(), pl.col("missing").sum(), samples=(n > 0).sum().cast(pl.Int64),
+        nn=(n * n).sum(), rn=(correct * n).sum(), rr=(correct * correct).sum(),
     )  # fmt: skip
 
 
@@ -196,8 +196,8 @@ def filtered_accuracy(
     if verdicts is not None:
         frame = _read(verdicts)
         for name in (column for column in frame.columns if column != "image_id"):
-            kept = frame.filter(pl.col(name)).select("image_id").lazy()
-            versions[name] = everything.join(kept, on="image_id", how="semi")
+            kept_ids = frame.filter(pl.col(name)).select("image_id").lazy()
+            versions[name] = everything.join(kept_ids, on="image_id", how="semi")
     keys = [by] if isinstance(by, str) else list(by)
     frames = [accuracy(rows, keys).with_columns(version=pl.lit(name)) for name, rows in versions.items()]
     return answer_frame(

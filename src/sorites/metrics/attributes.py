@@ -36,7 +36,7 @@ def partition_accuracy(table: Table, by: Sequence[str] = ("model",), top: int = 
     labels is.
     """
     rows, keys = select_rows(table, by)
-    marked = _marked(rows, keys, top)
+    marked = _attribute_rows(rows, keys, top)
     kinds = pl.col("key").filter(~pl.col("common")).unique().sort().str.join("+")
     images = marked.group_by(*keys, *_IMAGE).agg(
         kinds=kinds, uncommon=pl.col("key").filter(~pl.col("common")).n_unique().cast(pl.Int64)
@@ -60,7 +60,7 @@ def attribute_accuracy(table: Table, by: Sequence[str] = ("model",), top: int = 
     """
     rows, keys = select_rows(table, by)
     cells = (
-        _marked(rows, keys, top)
+        _attribute_rows(rows, keys, top)
         .filter("stated")
         .rename({"(class)": "class", "key": "kind", "value": "attribute"})
     )
@@ -92,7 +92,7 @@ def attribute_gap(
         raise SoritesError(f"attribute_gap: pool must be images or cells, got {pool!r}")
     checked_resamples(resamples)
     rows, keys = select_rows(table, by)
-    images = _sides(_marked(rows, keys, top), keys, pool).collect(engine="streaming")
+    images = _sides(_attribute_rows(rows, keys, top), keys, pool).collect(engine="streaming")
     both = pl.concat([images.with_columns(pl.lit(None, pl.String).alias("class")), images])
     records = [
         {**dict(zip((*keys, "kind", "class"), values, strict=True)), **_gap(group, resamples)}
@@ -154,7 +154,7 @@ def _sides(marked: pl.LazyFrame, keys: Sequence[str], pool: str) -> pl.LazyFrame
     )
 
 
-def _marked(rows: pl.LazyFrame, keys: Sequence[str], top: int) -> pl.LazyFrame:
+def _attribute_rows(rows: pl.LazyFrame, keys: Sequence[str], top: int) -> pl.LazyFrame:
     """Return one row per image and value of its kinds: key, value, ``common`` and ``stated``.
 
     ``stated`` is false where the source does not mark the value as common or uncommon ("none").

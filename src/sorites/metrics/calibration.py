@@ -28,7 +28,7 @@ def calibration_error(
     fixed signs. Like the value itself it is biased high where ``n`` is not much larger than ``bins``,
     because random gaps count too.
     """
-    binned, keys = _binned(table, by, bins)
+    binned, keys = _bin_sums(table, by, bins)
     sums = binned.group_by(keys).agg(
         pl.col("n").sum(),
         gap=(pl.col("right") - pl.col("trust")).abs().sum(),
@@ -50,13 +50,13 @@ def reliability(table: Table, by: Sequence[str] = ("model",), bins: int = 15) ->
     """Accuracy in each ``bin`` of confidence (counted from 0), with the mean ``conf`` of the bin; Wilson
     interval.
     """
-    binned, keys = _binned(table, by, bins)
+    binned, keys = _bin_sums(table, by, bins)
     shares = binned.with_columns(value=pl.col("right") / pl.col("n"), conf=pl.col("trust") / pl.col("n"))
     bounded = shares.with_columns(**wilson_interval(pl.col("value"), pl.col("n")))
     return answer_frame(bounded, keys, "value", "n", "low", "high", "conf", then=["bin"])
 
 
-def _binned(table: Table, by: Sequence[str], bins: int) -> tuple[pl.LazyFrame, list[str]]:
+def _bin_sums(table: Table, by: Sequence[str], bins: int) -> tuple[pl.LazyFrame, list[str]]:
     """Return the sums per group and bin of confidence, and the group columns."""
     if bins < 1:
         raise SoritesError(f"bins must be at least 1, got {bins}")

@@ -66,9 +66,9 @@ def _means(table: Table, group_columns: list[str], exclude: Sequence[str]) -> pl
     for name in excluded:
         if models and name not in models:
             raise UnknownName("model", name, [m for m in models if m])
-    kept = table.lazy().filter(pl.col("model").is_in(excluded).not_())
-    as_shift = kept.filter(pl.col("shift") == CLEAN).with_columns(shift=pl.lit("clean images"))
-    both = pl.concat([kept.filter(pl.col("shift") != CLEAN), as_shift])
+    included = table.lazy().filter(pl.col("model").is_in(excluded).not_())
+    as_shift = included.filter(pl.col("shift") == CLEAN).with_columns(shift=pl.lit("clean images"))
+    both = pl.concat([included.filter(pl.col("shift") != CLEAN), as_shift])
     means = mean_accuracy(both, by=["model", "shift", *group_columns]).select(
         "model", "shift", *group_columns, "value"
     )

@@ -161,8 +161,7 @@ def _check_curve(curve: pl.DataFrame, column: str | None, path: str) -> None:
     if duplicated.any():
         raise SoritesError(
             f"{path}, row {(duplicated.arg_max() or 0) + 1}: {curve['shift'][duplicated.arg_max() or 0]}"
-            " appears"
-            " twice"
+            " appears twice"
         )
 
 

@@ -58,7 +58,10 @@ def _count_part(rows: pl.LazyFrame, keys: Sequence[str], trajectory: Sequence[st
     wrong_at = pl.when(pl.col("correct").not_()).then("severity")
     marked = rows.filter(SHIFTED).select(*hashed, failure=wrong_at)
     hashed_rows = marked.select(
-        "failure", trajectory=_joined(trajectory), start=_joined(CLEAN_KEY), group=_joined(keys)
+        "failure",
+        trajectory=_combined_hash(trajectory),
+        start=_combined_hash(CLEAN_KEY),
+        group=_combined_hash(keys),
     )
     points = hashed_rows.group_by("trajectory").agg(
         pl.col("start").first(), pl.col("group").first(), pl.col("failure").min()
@@ -66,7 +69,7 @@ def _count_part(rows: pl.LazyFrame, keys: Sequence[str], trajectory: Sequence[st
     clean = rows.filter((pl.col("shift") == CLEAN) & pl.col("correct").not_())
     misclassified_clean = (
         clean.select([_hash(name, trajectory) for name in CLEAN_KEY])
-        .select(start=_joined(CLEAN_KEY), lost=True)
+        .select(start=_combined_hash(CLEAN_KEY), lost=True)
         .unique()
     )
     failure = pl.when("lost").then(0.0).otherwise(pl.col("failure").fill_null(float("inf")))
@@ -84,7 +87,7 @@ def _names(rows: pl.LazyFrame, keys: Sequence[str], trajectory: Sequence[str]) -
     """Return the values of the keys with their hash."""
     unique = rows.select(keys).unique().collect(engine="streaming")
     hashed = unique.lazy().with_columns([_hash(name, trajectory) for name in keys])
-    return hashed.select(*keys, group=_joined(keys)).collect()
+    return hashed.select(*keys, group=_combined_hash(keys)).collect()
 
 
 def _hash(name: str, trajectory: Sequence[str]) -> pl.Expr:
@@ -92,7 +95,7 @@ def _hash(name: str, trajectory: Sequence[str]) -> pl.Expr:
     return pl.col(name).hash(list(trajectory).index(name) + 1).alias(f"hash of {name}")
 
 
-def _joined(names: Sequence[str]) -> pl.Expr:
+def _combined_hash(names: Sequence[str]) -> pl.Expr:
     return functools.reduce(operator.xor, [pl.col(f"hash of {name}") for name in names])
 
 

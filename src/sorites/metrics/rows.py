@@ -105,8 +105,7 @@ def select_rows(
         if key in refuse:
             raise SoritesError(
                 f"this metric cannot be grouped by {key!r} because it is computed over all of its values."
-                " Remove it from"
-                " by."
+                " Remove it from by."
             )
     rows = lazy.filter((pl.col("output") == output) & pl.col("valid").fill_null(True))
     return (rows, keys) if keys else (rows.with_columns(pl.lit(0).alias(WHOLE)), [WHOLE])

@@ -22,7 +22,7 @@ def msp(outputs: Outputs, temperature: float = 1.0) -> Score:
 
 @add_scorer
 def max_logit(outputs: Outputs) -> Score:
-    """Minus the largest logit (Hendrycks et al. 2022)."""
+    """Negative largest logit (Hendrycks et al. 2022)."""
     return scored(lambda logits: -logits.max(axis=1), logits_of(outputs, "max_logit"))
 
 

@@ -35,8 +35,7 @@ def whitening(centre: Wide, covariance: Wide, scorer: str) -> Whitening:
     if not varying.any() or values[-1] <= 0:
         raise SoritesError(
             f"scorer {scorer}: expected training images that differ within their classes; use more images"
-            " of each"
-            " class"
+            " of each class"
         )
     return Whitening(centre, vectors[:, varying] / np.sqrt(values[varying]))
 
@@ -103,9 +102,8 @@ class _ClassMeans(Fitted):
             return ""
         return (
             f"{self.name} was fitted on {self.fitted['images']} images of {self.fitted['classes']}"
-            f" classes, which span {degrees_of_freedom} of {dimensions} directions of the features: images"
-            " that"
-            " are OOD only in other directions are not detected"
+            f" classes, which span {degrees_of_freedom} of {dimensions} directions of the features:"
+            " images that are OOD only in other directions are not detected"
         )
 
     def _fit_background(self, moments: Moments) -> None:

@@ -1,4 +1,4 @@
-"""CNS-Bench's result files: what the evaluation writes, and the released form made from it."""
+"""CNS-Bench's result files, as written by its evaluation and as released."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def released(folder: Path, model: str) -> list[Path]:
                 pred, image = ground_truth if scale in right else 1, f"seed_{seed:04d}_scale_{scale:04d}.jpg"
                 cut = int(image.split("_")[-1][:-5]) / 1000
                 lines.append(
-                    f"{len(lines) % 3},{pred}.0,{ground_truth}.0,{shift},{name},{image},{name[4:]},{seed:04d},{cut},{pred == ground_truth}"
+                    f"{len(lines) % 3},{pred}.0,{ground_truth}.0,{shift},{name},{image},{name[4:]},"
+                    f"{seed:04d},{cut},{pred == ground_truth}"
                 )
         files.append(folder / f"{model}__{shift}.csv")
         files[-1].write_text("\n".join(lines) + "\n")
@@ -53,9 +54,13 @@ def test_a_trajectory_starts_clean_and_its_scale_is_that_of_the_name(run: Path) 
         .collect()
     )
     assert rows.select("shift", "severity", "level", "label", "pred", "correct").rows() == [
-        ("clean", 0.0, None, 22, 22, True), ("heavy_snow", 0.5, 1, 22, 22, True), ("heavy_snow", 1.0, 2, 22, 1, False),
-        ("heavy_snow", 1.5, 3, 22, 22, True), ("heavy_snow", 2.0, 4, 22, 1, False), ("heavy_snow", 2.5, 5, 22, 1, False),
-    ]  # fmt: skip
+        ("clean", 0.0, None, 22, 22, True),
+        ("heavy_snow", 0.5, 1, 22, 22, True),
+        ("heavy_snow", 1.0, 2, 22, 1, False),
+        ("heavy_snow", 1.5, 3, 22, 22, True),
+        ("heavy_snow", 2.0, 4, 22, 1, False),
+        ("heavy_snow", 2.5, 5, 22, 1, False),
+    ]
     assert set(rows["model"]) == {"resnet50.a1_in1k"}
     assert set(rows["source"]) == {"cns_bench"}
 

@@ -152,10 +152,10 @@ def distance_options(sem_edges: str = "", cov_edges: str = "", **options: Any) -
         numbers(text, name) if text else ()
         for name, text in ((option("sem_edges", None), sem_edges), (option("cov_edges", None), cov_edges))
     ]
-    return _validated({**options, "sem_edges": edges[0], "cov_edges": edges[1]})
+    return _validate({**options, "sem_edges": edges[0], "cov_edges": edges[1]})
 
 
-def _validated(options: Mapping[str, Any]) -> Distance:
+def _validate(options: Mapping[str, Any]) -> Distance:
     try:
         return Distance(**options)
     except ValidationError as error:
@@ -190,7 +190,7 @@ def distance(
             against="cifar:train")``.
     """
     what = str(what)
-    how = how or _validated(options)
+    how = how or _validate(options)
     if is_file(place(what) / "run.json"):
         if labels:
             raise SoritesError(f"{what} is a run and has labels already: remove {option('labels', None)}")
@@ -285,9 +285,9 @@ def _measured_before(folder: Path, how: Distance) -> Distances | None:
     return Distances(rows, previous) if complete and _same(previous.get("asked"), how) else None
 
 
-def _same(asked: Any, how: Distance) -> bool:
+def _same(options: Any, how: Distance) -> bool:
     try:
-        return Distance.model_validate(asked) == how
+        return Distance.model_validate(options) == how
     except ValidationError:
         return False
 

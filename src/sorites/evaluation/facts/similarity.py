@@ -297,7 +297,7 @@ def _rows(plan: Plan, shot: Shot, missing: Mapping[str, Sequence[str]]) -> list[
     if shot.image is None:
         return []
     key = plan.image_id(shot.sample, shot.shift, shot.setting)
-    framed = (reference, _sized(shot.image, reference))
+    framed = (reference, _resize(shot.image, reference))
     unframed = functools.cache(lambda: _unframed(plan, shot))
     whole = shot.shift not in plan.shifts
     return [
@@ -321,7 +321,7 @@ def _value(name: str, reference: ImageU8, moved: ImageU8) -> float | None:
     return None if math.isnan(value) else value
 
 
-def _sized(image: ImageU8, like: ImageU8) -> ImageU8:
+def _resize(image: ImageU8, like: ImageU8) -> ImageU8:
     """Return a captured image resized to its reference."""
     if image.shape == like.shape:
         return image

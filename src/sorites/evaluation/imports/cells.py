@@ -258,10 +258,10 @@ def read_frame(path: Path) -> pl.DataFrame:
         raise SoritesError(f"{path} has no rows")
     texts = [name for name, kind in frame.schema.items() if kind == pl.String]
     # By name, because pl.col interprets * and ^x$ as patterns.
-    return frame.with_columns([_stripped(frame[name]) for name in texts])
+    return frame.with_columns([_strip(frame[name]) for name in texts])
 
 
-def _stripped(column: pl.Series) -> pl.Series:
+def _strip(column: pl.Series) -> pl.Series:
     bare = column.str.strip_chars()
     return bare.set(bare == "", None)
 

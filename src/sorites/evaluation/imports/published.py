@@ -204,7 +204,7 @@ def _params(sheet: Sheet, index: int, row: Mapping[str, Any]) -> dict[str, Any]:
     params |= {key: number(value) for key, value in entries.items() if value is not None}
     if row.get("param") is None:
         return params | ({"light": _light(sheet, index, row)} if row.get("light") else {})
-    return params | dict(_published(sheet, index, row))
+    return params | dict(_es_setting(sheet, index, row))
 
 
 def _light(sheet: Sheet, index: int, row: Mapping[str, Any]) -> str:
@@ -214,7 +214,7 @@ def _light(sheet: Sheet, index: int, row: Mapping[str, Any]) -> str:
     return _LIGHTS[light]
 
 
-def _published(sheet: Sheet, index: int, row: Mapping[str, Any]) -> Mapping[str, Any]:
+def _es_setting(sheet: Sheet, index: int, row: Mapping[str, Any]) -> Mapping[str, Any]:
     light, text = _light(sheet, index, row), str(row["param"]).strip().lower()
     if text == "auto":
         shot = {} if row.get("shot") is None else {"shot": _count(sheet, index, "shot", row["shot"])}

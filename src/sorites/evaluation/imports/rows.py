@@ -172,7 +172,7 @@ def _judge(sheet: Sheet, rows: pl.DataFrame) -> pl.DataFrame:
         index = contradicts.arg_max() or 0
         accept = computed["accept"].to_list()[index]
         pair = f"pred is {computed['pred'][index]} and the correct labels are {accept}"
-        raise sheet.wrong(index, "correct", f"says {str(computed['correct'][index]).lower()}, but {pair}")
+        raise sheet.wrong(index, "correct", f"is {str(computed['correct'][index]).lower()}, but {pair}")
     return computed.drop("right")
 
 

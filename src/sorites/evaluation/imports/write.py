@@ -110,7 +110,7 @@ class Images:
             )
             first, second = pair.head(2).to_dicts()
             name = next(name for name in _IMAGE_COLUMNS if first[name] != second[name])
-            also = f"row {first[ROW]} of {self._files[first['file']]} says {first[name]}"
+            also = f"row {first[ROW]} of {self._files[first['file']]} has {first[name]}"
             raise SoritesError(
                 f"{self._files[second['file']]}, row {second[ROW]}, column {name}: {second[name]}, but {also}"
             )

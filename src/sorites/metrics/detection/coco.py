@@ -136,7 +136,7 @@ MIN_BOXES = np.float32(0.5)
 class Curve:
     """The events of one variant, and those at which precision can be a local maximum.
 
-    A match raises precision unless a wrong box lies between it and the previous match. Of consecutive
+    A match raises precision unless a wrong box comes between it and the previous match. Of consecutive
     matches only the last one matters: the recalls reached by the others have its precision.
 
     Attributes:
@@ -477,9 +477,9 @@ def _fill_recalls(
     classes: Sequence[ClassMatches], number: Number, counts: NDArray[np.uint8], results: NDArray[np.float32]
 ) -> None:
     thresholds = len(range(*number.thresholds.indices(len(THRESHOLDS))))
-    both = [(one.recalled(number), one.ground_truths(number.area)) for one in classes]
+    pairs = [(matches.recalled(number), matches.ground_truths(number.area)) for matches in classes]
     hits, ground_truths = (
-        np.stack([np.bincount(one[k], minlength=len(counts)) for one in both]).astype(np.float32)
+        np.stack([np.bincount(pair[k], minlength=len(counts)) for pair in pairs]).astype(np.float32)
         for k in (0, 1)
     )
     bench = Bench(counts)

@@ -69,19 +69,19 @@ def numbers(scene: Scene, names: Sequence[str], counts: NDArray[np.uint8], class
     """Return COCO's numbers of a scene, one estimate per number, or per number and class."""
     classes = by_class(scene, names)
     labels = [matches.label for matches in classes]
-    lines = []
+    estimates = []
     for name in names:
-        by_class_values, draws = values(classes, name), resampled_values(classes, name, counts)
-        lines += by_label(
-            scene, labels, by_class_values, draws, classed, {"number": name}, AREAS[NUMBERS[name].area]
+        class_values, draws = values(classes, name), resampled_values(classes, name, counts)
+        estimates += by_label(
+            scene, labels, class_values, draws, classed, {"number": name}, AREAS[NUMBERS[name].area]
         )
-    return lines
+    return estimates
 
 
 def by_label(
     scene: Scene,
     labels: Sequence[int],
-    found: Draws,
+    class_values: Draws,
     draws: Draws,
     classed: bool,
     more: Mapping[str, object],
@@ -92,7 +92,7 @@ def by_label(
     Args:
         scene: The images of a group.
         labels: The classes.
-        found: The value of each class.
+        class_values: The value of each class.
         draws: The values of each class and resample.
         classed: Whether to return one estimate per class.
         more: Further columns of the answer.
@@ -103,11 +103,11 @@ def by_label(
     objects = scene.objects.label[~scene.objects.crowd & (area >= sizes[0]) & (area <= sizes[1])]
     samples = np.unique(scene.sample)
     if not classed:
-        mean = float(over_classes(found)) if len(found) else float("nan")
+        mean = float(over_classes(class_values)) if len(class_values) else float("nan")
         return [
             Estimate(scene.keys, mean, over_classes(draws), samples, {"objects": len(objects), **columns})
         ]
-    each = zip(labels, found, draws, strict=True)
+    each = zip(labels, class_values, draws, strict=True)
     return [
         Estimate(
             {**scene.keys, CLASS: label},
@@ -120,32 +120,32 @@ def by_label(
     ]
 
 
-def averaged(lines: Iterable[Estimate], by: Sequence[str], *extra: str) -> list[Estimate]:
+def averaged(estimates: Iterable[Estimate], by: Sequence[str], *extra: str) -> list[Estimate]:
     """Return means over the settings of each shift, then over shifts, of the estimates that agree in
     ``by``.
 
     Args:
-        lines: The estimates; those without a value are left out.
+        estimates: The estimates; those without a value are left out.
         by: The group columns.
         extra: Columns among ``more`` that are averaged too.
     """
-    finite = [line for line in lines if np.isfinite(line.value)]
+    finite = [estimate for estimate in estimates if np.isfinite(estimate.value)]
     per_shift = _average(finite, [*dict.fromkeys([*by, "shift"])], extra)
     return _average(per_shift, by, extra)
 
 
-def _average(lines: Iterable[Estimate], by: Sequence[str], extra: Sequence[str]) -> list[Estimate]:
+def _average(estimates: Iterable[Estimate], by: Sequence[str], extra: Sequence[str]) -> list[Estimate]:
     groups: dict[tuple[object, ...], list[Estimate]] = {}
-    for line in lines:
-        groups.setdefault(tuple(line.keys[key] for key in by), []).append(line)
+    for estimate in estimates:
+        groups.setdefault(tuple(estimate.keys[key] for key in by), []).append(estimate)
     means = []
     for group in groups.values():
-        more = {name: float(np.mean([line.more[name] for line in group])) for name in extra}
+        more = {name: float(np.mean([estimate.more[name] for estimate in group])) for name in extra}
         keys = group[0].keys
-        samples = np.unique(np.concatenate([line.samples for line in group]))
+        samples = np.unique(np.concatenate([estimate.samples for estimate in group]))
         value, draws = (
-            float(np.mean([line.value for line in group])),
-            np.mean([line.draws for line in group], axis=0),
+            float(np.mean([estimate.value for estimate in group])),
+            np.mean([estimate.draws for estimate in group], axis=0),
         )
         means.append(Estimate(keys, value, draws, samples, {**more, "n": len(samples)}))
     return means
@@ -162,7 +162,7 @@ def combined(
 
 
 def answer(
-    lines: Iterable[Estimate],
+    estimates: Iterable[Estimate],
     album: Album,
     keys: Sequence[str],
     *columns: str,
@@ -172,7 +172,7 @@ def answer(
     """Return estimates as a frame: by, ``then``, value, n, low, high and further columns.
 
     Args:
-        lines: The estimates.
+        estimates: The estimates.
         album: The rows they were computed from.
         keys: The group columns.
         columns: Further columns.
@@ -182,14 +182,19 @@ def answer(
     """
     upper_limit = 1.0 if np.isfinite(least) else np.inf
     rows: list[dict[str, object]] = []
-    for line in lines:
-        low, high = interval(line.draws, line.value)
+    for estimate in estimates:
+        low, high = interval(estimate.draws, estimate.value)
         bounds = {
             "low": None if low is None else max(low, least),
             "high": None if high is None else min(high, upper_limit),
         }
         rows.append(
-            {**line.keys, **line.more, **bounds, "value": line.value if np.isfinite(line.value) else None}
+            {
+                **estimate.keys,
+                **estimate.more,
+                **bounds,
+                "value": estimate.value if np.isfinite(estimate.value) else None,
+            }
         )
     names = [*keys, *([then] if then else ()), "value", "n", "low", "high", *columns]
     integers = dict.fromkeys(("n", "objects", *COUNTS), pl.Int64)
@@ -221,8 +226,8 @@ def map(
     ``missing`` counts rows with an error, ``unknown`` rows without ground truth, ``left_out``
     ground-truth boxes with non-finite coordinates or without area.
     """
-    lines, album, keys = _all_lines(table, by, [number_named(number)], resamples)
-    return answer(lines, album, keys, "objects", *COUNTS)
+    estimates, album, keys = _estimates(table, by, [number_named(number)], resamples)
+    return answer(estimates, album, keys, "objects", *COUNTS)
 
 
 @add_metric
@@ -232,8 +237,8 @@ def map_numbers(table: Table, by: Sequence[str] = BY, resamples: int = RESAMPLES
 
     A number without objects of its size is null; ``objects`` counts those of its size.
     """
-    lines, album, keys = _all_lines(table, by, list(NUMBERS), resamples)
-    return answer(lines, album, keys, "objects", *COUNTS, then="number")
+    estimates, album, keys = _estimates(table, by, list(NUMBERS), resamples)
+    return answer(estimates, album, keys, "objects", *COUNTS, then="number")
 
 
 @add_metric
@@ -249,13 +254,13 @@ def mean_map(
     album = Album(rows.filter(pl.col("shift") != CLEAN))
     counts = counts_of(album, resamples)
     cells = [*dict.fromkeys([*keys, *SETTING_KEY])]
-    lines = [
-        line
+    estimates = [
+        estimate
         for scene in album.scenes(cells)
-        for line in numbers(scene, [number_named(number)], counts, classed)
+        for estimate in numbers(scene, [number_named(number)], counts, classed)
     ]
-    columns = asked(by, keys, classed)
-    return answer(averaged(lines, columns), album, columns)
+    columns = answer_columns(by, keys, classed)
+    return answer(averaged(estimates, columns), album, columns)
 
 
 @add_metric
@@ -266,17 +271,19 @@ def dial_map(
     return mean_map(with_clean(table).filter(REAL_SAMPLES), by, number, resamples)
 
 
-def _all_lines(
+def _estimates(
     table: Table, by: Sequence[str], names: list[str], resamples: int
 ) -> tuple[list[Estimate], Album, list[str]]:
     rows, keys, classed = box_rows(table, by)
     album = Album(rows)
     counts = counts_of(album, resamples)
-    lines = [line for scene in album.scenes(keys) for line in numbers(scene, names, counts, classed)]
-    return lines, album, asked(by, keys, classed)
+    estimates = [
+        estimate for scene in album.scenes(keys) for estimate in numbers(scene, names, counts, classed)
+    ]
+    return estimates, album, answer_columns(by, keys, classed)
 
 
-def asked(by: Sequence[str], keys: Sequence[str], classed: bool) -> list[str]:
+def answer_columns(by: Sequence[str], keys: Sequence[str], classed: bool) -> list[str]:
     """Return the columns of an answer in the order of ``by``."""
     columns = [by] if isinstance(by, str) else [*dict.fromkeys(by)]
     return columns if set(keys) <= set(columns) else [*keys, *columns]
@@ -304,7 +311,7 @@ class _SceneNumbers:
             if len(self._cache) > 16:
                 self._cache.clear()
             self._cache[key] = numbers(scene.only(keep), [self.number], self.counts, self.classed)
-        return {line.keys.get("class"): line for line in self._cache[key]}
+        return {estimate.keys.get("class"): estimate for estimate in self._cache[key]}
 
     def clean(self, model: object) -> Scene | None:
         """Return the clean images of a model, or of all models if it is None."""
@@ -324,9 +331,9 @@ class _SceneNumbers:
             return
         keep_shifted, keep_clean = np.isin(scene.start, clean.start), np.isin(clean.start, scene.start)
         starts = self(clean, keep_clean, ("clean", model))
-        for label, line in self(scene, keep_shifted, tuple(scene.keys.values())).items():
+        for label, estimate in self(scene, keep_shifted, tuple(scene.keys.values())).items():
             if label in starts:
-                yield line, starts[label]
+                yield estimate, starts[label]
 
 
 @add_metric
@@ -342,21 +349,24 @@ def map_drop(
     album = Album(rows)
     scene_numbers = _SceneNumbers(album, number, counts_of(album, resamples), classed)
     cells = [*dict.fromkeys([*keys, *SETTING_KEY])]
-    lines = [
-        combined(start, line, np.subtract, clean=start.value, shifted=line.value)
+    estimates = [
+        combined(start, estimate, np.subtract, clean=start.value, shifted=estimate.value)
         for scene in album.scenes(cells, pl.col("shift") != CLEAN)
-        for line, start in _keyed(scene_numbers.with_start(scene))
+        for estimate, start in _with_shifted_keys(scene_numbers.with_start(scene))
     ]
-    columns = asked(by, keys, classed)
+    columns = answer_columns(by, keys, classed)
     return answer(
-        averaged(lines, columns, "clean", "shifted"), album, columns, "clean", "shifted", least=-1.0
+        averaged(estimates, columns, "clean", "shifted"), album, columns, "clean", "shifted", least=-1.0
     )
 
 
-def _keyed(pairs: Iterator[tuple[Estimate, Estimate]]) -> Iterator[tuple[Estimate, Estimate]]:
+def _with_shifted_keys(pairs: Iterator[tuple[Estimate, Estimate]]) -> Iterator[tuple[Estimate, Estimate]]:
     """Give both estimates the keys of the shifted one."""
-    for line, start in pairs:
-        yield line, Estimate({**start.keys, **line.keys}, start.value, start.draws, line.samples, start.more)
+    for estimate, start in pairs:
+        yield (
+            estimate,
+            Estimate({**start.keys, **estimate.keys}, start.value, start.draws, estimate.samples, start.more),
+        )
 
 
 @add_metric
@@ -380,7 +390,7 @@ def map_corruption_error(
     album = Album(rows)
     scene_numbers = _SceneNumbers(album, number, counts_of(album, resamples), classed)
     cells = [*dict.fromkeys([*keys, "shift", "severity", "level"])]
-    columns = asked(by, keys, classed)
+    columns = answer_columns(by, keys, classed)
     shifted = SHIFTED & (pl.col("severity") > 0)
     pairs: list[tuple[Estimate, Estimate]] = []
     for shift in (
@@ -421,7 +431,7 @@ def _pairs(
             continue
         mine = _errors(scene_numbers, scene, np.isin(scene.image, other.image), relative)
         ours = _errors(scene_numbers, other, np.isin(other.image, scene.image), relative)
-        pairs += [(line, ours[label]) for label, line in mine.items() if label in ours]
+        pairs += [(estimate, ours[label]) for label, estimate in mine.items() if label in ours]
     return pairs
 
 
@@ -436,11 +446,14 @@ def _errors(
     if relative:
         pairs = scene_numbers.with_start(scene.only(keep))
         return {
-            line.keys.get("class"): combined(line, start, lambda shifted, clean: clean - shifted)
-            for line, start in pairs
+            estimate.keys.get("class"): combined(estimate, start, lambda shifted, clean: clean - shifted)
+            for estimate, start in pairs
         }
-    lines = scene_numbers(scene, keep, tuple(scene.keys.values()))
-    return {label: combined(line, line, lambda shifted, _: 1 - shifted) for label, line in lines.items()}
+    estimates = scene_numbers(scene, keep, tuple(scene.keys.values()))
+    return {
+        label: combined(estimate, estimate, lambda shifted, _: 1 - shifted)
+        for label, estimate in estimates.items()
+    }
 
 
 def _against_curve(
@@ -451,8 +464,11 @@ def _against_curve(
         schema_overrides={"level": pl.Int32},
     )
     theirs = with_reference(setting.lazy(), path, relative).collect()["theirs"].item()
-    for line in _errors(scene_numbers, scene, np.ones(len(scene), bool), relative).values():
-        yield line, Estimate(line.keys, theirs, np.full(line.draws.shape, theirs), line.samples)
+    for estimate in _errors(scene_numbers, scene, np.ones(len(scene), bool), relative).values():
+        yield (
+            estimate,
+            Estimate(estimate.keys, theirs, np.full(estimate.draws.shape, theirs), estimate.samples),
+        )
 
 
 def _sum_pairs(
@@ -467,10 +483,12 @@ def _sum_pairs(
     ]
 
 
-def _sum(lines: Sequence[Estimate]) -> Estimate:
-    samples = np.unique(np.concatenate([line.samples for line in lines]))
-    draws = np.sum([line.draws for line in lines], axis=0)
-    return Estimate(lines[0].keys, float(np.sum([line.value for line in lines])), draws, samples)
+def _sum(estimates: Sequence[Estimate]) -> Estimate:
+    samples = np.unique(np.concatenate([estimate.samples for estimate in estimates]))
+    draws = np.sum([estimate.draws for estimate in estimates], axis=0)
+    return Estimate(
+        estimates[0].keys, float(np.sum([estimate.value for estimate in estimates])), draws, samples
+    )
 
 
 @add_metric
@@ -490,14 +508,14 @@ def map_rank(
     rows, keys, classed = box_rows(curves, columns)
     album = Album(rows)
     counts = counts_of(album, resamples)
-    lines = [
-        line
+    estimates = [
+        estimate
         for scene in album.scenes(keys)
-        for line in numbers(scene, [number_named(number)], counts, classed)
+        for estimate in numbers(scene, [number_named(number)], counts, classed)
     ]
-    finite = [line for line in lines if np.isfinite(line.value)]
+    finite = [estimate for estimate in estimates if np.isfinite(estimate.value)]
     with_sigma = (
-        answer([_with_sigma(line) for line in finite], album, columns, "sigma")
+        answer([_with_sigma(estimate) for estimate in finite], album, columns, "sigma")
         .rename({"value": "map"})
         .with_row_index("me")
     )
@@ -513,12 +531,12 @@ def map_rank(
     return answer_frame(ranks, columns, "value", "n", "map", "sigma")
 
 
-def _with_sigma(line: Estimate) -> Estimate:
-    finite = line.draws[np.isfinite(line.draws)]
+def _with_sigma(estimate: Estimate) -> Estimate:
+    finite = estimate.draws[np.isfinite(estimate.draws)]
     return Estimate(
-        line.keys,
-        line.value,
-        line.draws,
-        line.samples,
-        {**line.more, "sigma": float(np.std(finite)) if len(finite) else 0.0},
+        estimate.keys,
+        estimate.value,
+        estimate.draws,
+        estimate.samples,
+        {**estimate.more, "sigma": float(np.std(finite)) if len(finite) else 0.0},
     )

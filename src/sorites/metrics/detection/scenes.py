@@ -92,8 +92,8 @@ class Scene:
         number = np.cumsum(keep) - 1
 
         def cut(boxes: Boxes) -> Boxes:
-            some = boxes[keep[boxes.image]]
-            return replace(some, image=number[some.image])
+            selected = boxes[keep[boxes.image]]
+            return replace(selected, image=number[selected.image])
 
         codes = self.sample[keep], self.start[keep], self.image[keep]
         return Scene(self.keys, *codes, cut(self.found), cut(self.objects), self.counts)
@@ -102,12 +102,10 @@ class Scene:
 def box_rows(
     table: Table, by: Sequence[str], refuse: Collection[str] = (), probes: bool = False
 ) -> tuple[pl.LazyFrame, list[str], bool]:
-    """Return the rows of detectors, the columns of the table to group them by, and whether
-    ``class`` was asked for.
-    """
-    wanted = [by] if isinstance(by, str) else list(by)
-    rows, keys = select_rows(table, [key for key in wanted if key != CLASS], refuse, output="boxes")
-    return (rows if probes else rows.filter(ON_GRID)), keys, CLASS in wanted
+    """Return the rows of detectors, the group columns of the table, and whether ``by`` contains ``class``."""
+    columns = [by] if isinstance(by, str) else list(by)
+    rows, keys = select_rows(table, [key for key in columns if key != CLASS], refuse, output="boxes")
+    return (rows if probes else rows.filter(ON_GRID)), keys, CLASS in columns
 
 
 def without_ground_truth(table: Table) -> bool:
@@ -128,7 +126,7 @@ class Album:
         self.rows = rows
         self.kinds = rows.collect_schema()
         self._codes = {
-            name: _coded(rows, name, columns)
+            name: _sample_codes(rows, name, columns)
             for name, columns in (("sample", SAMPLE_KEY), ("start", CLEAN_KEY))
         }
 
@@ -164,7 +162,7 @@ class Album:
         return loaded
 
 
-def _coded(rows: pl.LazyFrame, name: str, columns: Sequence[str]) -> pl.DataFrame:
+def _sample_codes(rows: pl.LazyFrame, name: str, columns: Sequence[str]) -> pl.DataFrame:
     return rows.select(columns).unique().sort(columns).collect(engine="streaming").with_row_index(name)
 
 

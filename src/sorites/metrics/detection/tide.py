@@ -25,7 +25,15 @@ from sorites.core import add_metric
 from sorites.core.table import Table
 from sorites.metrics.detection.coco import Bench, Curves, Events, average_precision
 from sorites.metrics.detection.matching import TAKEN, Bools, Pairs, best, by_confidence, match, overlaps
-from sorites.metrics.detection.mean_ap import BY, RESAMPLES, Estimate, answer, asked, by_label, counts_of
+from sorites.metrics.detection.mean_ap import (
+    BY,
+    RESAMPLES,
+    Estimate,
+    answer,
+    answer_columns,
+    by_label,
+    counts_of,
+)
 from sorites.metrics.detection.scenes import COUNTS, Album, Boxes, Floats, Ints, Scene, box_rows
 
 # IoU from which a box matches an object, and up to which it counts as background.
@@ -212,15 +220,17 @@ def tide(table: Table, by: Sequence[str] = BY, resamples: int = RESAMPLES) -> pl
     rows, keys, classed = box_rows(table, by)
     album = Album(rows)
     counts = counts_of(album, resamples)
-    lines: list[Estimate] = []
+    estimates: list[Estimate] = []
     for scene in album.scenes(keys):
         labels, values, drawn = errors(scene, counts if counts.size else None)
         base = by_label(scene, labels.tolist(), values[""], drawn[""], classed, {"error": "AP50"})
-        lines += base
+        estimates += base
         for name in ERRORS:
             mended = by_label(scene, labels.tolist(), values[name], drawn[name], classed, {"error": name})
-            lines += [_cost(name, line, start) for line, start in zip(mended, base, strict=True)]
-    result = answer(lines, album, asked(by, keys, classed), "objects", *COUNTS, then="error", least=-1.0)
+            estimates += [_cost(name, estimate, start) for estimate, start in zip(mended, base, strict=True)]
+    result = answer(
+        estimates, album, answer_columns(by, keys, classed), "objects", *COUNTS, then="error", least=-1.0
+    )
     never_negative = pl.col("error").is_in(list(KINDS))
     return result.with_columns(
         low=pl.when(never_negative).then(pl.col("low").clip(lower_bound=0.0)).otherwise("low")
