@@ -27,7 +27,7 @@ pytest.importorskip("httpx", reason="needs: pip install 'sorites[studio]'")
         (["capture", "--source", "folder:images", "--out", "x", "--grid", "tset"], "no grid named 'tset'"),
         (
             ["capture", "--source", "folder:images", "--out", "x", "--originals", "burn"],
-            "--originals wants keep, jpeg, drop",
+            "keep, jpeg, drop",
         ),
         (
             ["capture", "--source", "folder:images", "--out", "x", "--card", "eat"],
@@ -39,11 +39,11 @@ pytest.importorskip("httpx", reason="needs: pip install 'sorites[studio]'")
         ),
         (
             ["capture", "--source", "folder:images", "--out", "x", "--lamps", "hue:127.0.0.1:9"],
-            "does not know us yet",
+            "is not paired",
         ),
-        (["calibrate", "--stage", "large"], "--stage wants WxH"),
-        (["sheets", "none"], "none holds no capture"),
-        (["review", "none"], "none holds no capture"),
+        (["calibrate", "--stage", "large"], "expected WxH"),
+        (["sheets", "none"], "no capture"),
+        (["review", "none"], "no capture"),
         (["control", "--policy", "bisekt"], "no policy named 'bisekt'"),
     ],
     ids=lambda words: " ".join(words[:1] + words[-2:]) if isinstance(words, list) else "",

@@ -25,10 +25,10 @@ camera = PtpCamera()
 about = camera.about()
 print(about.model, len(about.ability["aperture"]) > 3, len(about.ability["shutter"]) > 3, about.ability["iso"])
 for key, value, names in (("aperture", 8.0, ("aperture", "f-number")), ("shutter", 1 / 100, ("shutterspeed",))):
-    from sorites.apps.studio.cameras import nearest, parsed
+    from sorites.apps.studio.cameras import nearest, parse_value
     text = nearest(key, value, about.ability[key])
     camera._put(camera._name(key), text)
-    print(key, parsed(key, camera._value(*names)))
+    print(key, parse_value(key, camera._value(*names)))
 try:
     camera.set({{"mode": "manual", "iso": 400, "shutter": 1 / 100, "aperture": 8.0}})
 except CameraError as error:

@@ -105,7 +105,7 @@ def build(prescription: Prescription, glasses: Mapping[str, Glass] | None = None
         prescription.field_kind,
         rims,
     )
-    vignetting = (replace(one, part=_part(lens, prescription, one.part)) for one in prescription.vignetting)
+    vignetting = (replace(v, part=_part(lens, prescription, v.part)) for v in prescription.vignetting)
     return replace(lens, vignetting=tuple(vignetting))
 
 

@@ -18,7 +18,7 @@ import httpx
 import pytest
 
 from sorites.apps.studio.devices import Wanted, open_lamps, paired
-from sorites.apps.studio.hue import HueV1, HueV2, client, keep_key, kept_key, pair
+from sorites.apps.studio.hue import HueV1, HueV2, client, load_key, pair, store_key
 from sorites.apps.studio.lamps import LampError, Lamps, Look
 from sorites.apps.studio.tls import own_context
 from sorites.apps.studio.virtual.bridge import VirtualBridge
@@ -96,7 +96,7 @@ def test_pairing_waits_for_the_button_and_keeps_the_key(
     lamps = open_lamps(wanted)
     assert lamps.set("on")
     lamps.close()
-    keep_key(bridge.host, kept_key(bridge.host)["key"], "22" * 32)
+    store_key(bridge.host, load_key(bridge.host)["key"], "22" * 32)
     with pytest.raises(SoritesError, match="another certificate"):
         open_lamps(wanted)
 
