@@ -23,8 +23,10 @@ from sorites.apps.studio.cameras import CameraError, exif_of
 print(cameras_on_usb())
 camera = PtpCamera()
 about = camera.about()
-print(about.model, len(about.ability["aperture"]) > 3, len(about.ability["shutter"]) > 3, about.ability["iso"])
-for key, value, names in (("aperture", 8.0, ("aperture", "f-number")), ("shutter", 1 / 100, ("shutterspeed",))):
+can = about.ability
+print(about.model, len(can["aperture"]) > 3, len(can["shutter"]) > 3, can["iso"])
+settings = ("aperture", 8.0, ("aperture", "f-number")), ("shutter", 1 / 100, ("shutterspeed",))
+for key, value, names in settings:
     from sorites.apps.studio.cameras import nearest, parse_value
     text = nearest(key, value, about.ability[key])
     camera._put(camera._name(key), text)

@@ -326,9 +326,8 @@ def _match_sensor(
         curves.append([radial_mtf(plane) for plane in psfs[-1]])
         fits37.append([fit_zernike(rays, line, 37) for line, rays in lit])
         fits12.append([fit_zernike(rays, line, 12) for line, rays in lit])
-    pitch = pitch_um(
-        [curve for by_colour in curves[:-1] for curve in by_colour]
-    )  # without the outermost field
+    # The outermost field does not influence the pitch.
+    pitch = pitch_um([curve for by_colour in curves[:-1] for curve in by_colour])
     side, kept = side_for([shares(plane, pitch) for planes in psfs for plane in planes])
     kernels = np.array([[centre_kernel(plane, pitch, side) for plane in planes] for planes in psfs])
     sharp = tuple(_mean_mtf50(kernels, field) for field in FIELDS)
