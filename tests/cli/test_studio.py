@@ -35,7 +35,7 @@ pytest.importorskip("httpx", reason="needs: pip install 'sorites[studio]'")
         ),
         (
             ["capture", "--source", "folder:images", "--out", "x", "--camera", "ccapi:http://127.0.0.1:9"],
-            "does not answer",
+            "127.0.0.1:9",
         ),
         (
             ["capture", "--source", "folder:images", "--out", "x", "--lamps", "hue:127.0.0.1:9"],
@@ -65,7 +65,7 @@ def test_check_names_the_virtual_devices_and_the_grid(command: Command) -> None:
     code, out, _ = command("studio", "check", "--camera", "virtual", "--lamps", "virtual", "--grid", "val")
     assert code == 0
     assert "Sorites virtual camera" in out
-    assert "64 of 64 settings can be taken" in out
+    assert "64 of 64 settings are supported" in out
     assert "lamp 2: on, 100 %, read back" in out
 
 

@@ -36,7 +36,7 @@ def page(browser: Any) -> Iterator[Any]:
     context.close()
 
 
-def test_a_image_is_on_the_screen_pixel_by_pixel_when_it_is_acknowledged(page: Any, tmp_path: Path) -> None:
+def test_image_is_on_the_screen_pixel_by_pixel_when_it_is_acknowledged(page: Any, tmp_path: Path) -> None:
     screen = Screen()
     try:
         page.goto(screen.url)
