@@ -78,10 +78,10 @@ def _plain(pipe: Any, requests: Any, drawing: Any) -> Any:
             early, late = early_and_late(scheduler, drawing)
             start = sampler._start(pipe, [request.beginning for request in some], drawing, scheduler)
             state = start.repeated([i for i in range(len(some)) for _ in SEVERITIES])
-            sampler._walk(pipe, state, early, scheduler, drawing, None, None)
+            sampler._denoise(pipe, state, early, scheduler, drawing, None, None)
             with attached(pipe.parts.unet, [slider.lows for slider in some[0].sliders]) as dial:
                 places = torch.tensor([place for request in some for place in request.places])
-                sampler._walk(pipe, state, late, copy.deepcopy(scheduler), drawing, dial, places)
+                sampler._denoise(pipe, state, late, copy.deepcopy(scheduler), drawing, dial, places)
             images += sampler.decoded(pipe, state.latents)
     return images
 

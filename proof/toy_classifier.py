@@ -52,7 +52,7 @@ def _errors(pipe: Pipe, image: ImageU8, loss: str) -> NDArray[np.float64]:
 
     with one_thread(), torch.no_grad():
         words = [encoded(pipe, caption(*cell), "", pipe.side) for cell in CELLS]
-        found = classify._asked(pipe, image, words, Judging(draws=DRAWS, loss=loss))
+        found = classify._error_function(pipe, image, words, Judging(draws=DRAWS, loss=loss))
         return found(0, DRAWS, np.arange(len(CELLS)))
 
 

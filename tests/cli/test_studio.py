@@ -27,7 +27,7 @@ pytest.importorskip("httpx", reason="needs: pip install 'sorites[studio]'")
         (["capture", "--source", "folder:images", "--out", "x", "--grid", "tset"], "no grid named 'tset'"),
         (
             ["capture", "--source", "folder:images", "--out", "x", "--originals", "burn"],
-            "--originals wants keep, jpeg, drop",
+            "keep, jpeg, drop",
         ),
         (
             ["capture", "--source", "folder:images", "--out", "x", "--card", "eat"],
@@ -35,15 +35,15 @@ pytest.importorskip("httpx", reason="needs: pip install 'sorites[studio]'")
         ),
         (
             ["capture", "--source", "folder:images", "--out", "x", "--camera", "ccapi:http://127.0.0.1:9"],
-            "does not answer",
+            "127.0.0.1:9",
         ),
         (
             ["capture", "--source", "folder:images", "--out", "x", "--lamps", "hue:127.0.0.1:9"],
-            "does not know us yet",
+            "is not paired",
         ),
-        (["calibrate", "--stage", "large"], "--stage wants WxH"),
-        (["sheets", "none"], "none holds no capture"),
-        (["review", "none"], "none holds no capture"),
+        (["calibrate", "--stage", "large"], "expected WxH"),
+        (["sheets", "none"], "no capture"),
+        (["review", "none"], "no capture"),
         (["control", "--policy", "bisekt"], "no policy named 'bisekt'"),
     ],
     ids=lambda words: " ".join(words[:1] + words[-2:]) if isinstance(words, list) else "",
@@ -65,7 +65,7 @@ def test_check_names_the_virtual_devices_and_the_grid(command: Command) -> None:
     code, out, _ = command("studio", "check", "--camera", "virtual", "--lamps", "virtual", "--grid", "val")
     assert code == 0
     assert "Sorites virtual camera" in out
-    assert "64 of 64 settings can be taken" in out
+    assert "64 of 64 settings are supported" in out
     assert "lamp 2: on, 100 %, read back" in out
 
 

@@ -118,7 +118,7 @@ def test_a_build_that_stopped_goes_on(photos: Path, tmp_path: Path) -> None:
     assert held.equals(whole)
 
 
-def test_a_image_that_changed_is_written_again_and_no_other(photos: Path, tmp_path: Path) -> None:
+def test_image_that_changed_is_written_again_and_no_other(photos: Path, tmp_path: Path) -> None:
     mine = Path(shutil.copytree(photos, tmp_path / "mine"))
     options: dict[str, Any] = {"limit": 2, "shifts": [{"name": "jpeg", "levels": [1]}]}
     sorites.build(suite(mine, **options), tmp_path / "set")

@@ -71,7 +71,7 @@ def test_noise_steps_are_spread_over_the_range_at_every_prefix(tiny: Pipe) -> No
 def test_only_those_surely_behind_drop_out() -> None:
     rng = np.random.default_rng(2)
     errors = rng.normal(1.0, 0.5, (8, 1)) + np.array([0.0, 0.001, 0.5]) + rng.normal(0, 0.01, (8, 3))
-    assert classify._kept(errors, np.arange(3), 3.0).tolist() == [0, 1]
+    assert classify._survivors(errors, np.arange(3), 3.0).tolist() == [0, 1]
 
 
 def test_one_that_dropped_out_never_wins_and_keeps_its_paired_difference() -> None:
@@ -93,7 +93,7 @@ def test_a_class_is_as_good_as_the_best_of_its_words() -> None:
 def test_draws_stop_when_one_class_is_left(
     monkeypatch: pytest.MonkeyPatch, tiny: Pipe, words: list[object]
 ) -> None:
-    monkeypatch.setattr(classify, "_kept", lambda errors, alive, sure: alive[:1])
+    monkeypatch.setattr(classify, "_survivors", lambda errors, alive, sure: alive[:1])
     found = judged(tiny, IMAGES[0], words, range(3), QUICK)
     assert found.passes == 2 * 3
 

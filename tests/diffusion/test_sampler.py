@@ -34,7 +34,7 @@ def _theirs(pipe: Pipe, prompt: str, seed: int, drawing: Drawing) -> Any:
 
 
 @pytest.mark.parametrize("negative", ["", "snow"])
-def test_a_image_without_sliders_is_the_one_that_diffusers_draws(tiny: Pipe, negative: str) -> None:
+def test_image_without_sliders_is_the_one_that_diffusers_draws(tiny: Pipe, negative: str) -> None:
     drawing = Drawing(steps=6, guidance=3.0, negative=negative, seeding="plain")
     ours = sample(tiny, [Request("a picture of a disc", 7)], drawing)[0][0]
     np.testing.assert_allclose(ours, _theirs(tiny, "a picture of a disc", 7, drawing), atol=1e-5)

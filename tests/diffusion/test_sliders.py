@@ -115,7 +115,7 @@ def test_a_pickle_that_holds_more_than_weights_is_refused(
     import torch
 
     torch.save({"a": Hostile()}, tmp_path / "bad.pt")
-    with pytest.raises(SoritesError, match="holds more than weights"):
+    with pytest.raises(SoritesError, match="more than weights"):
         sliders.load(tmp_path / "bad.pt", tiny.parts.unet)
     assert "run" not in capsys.readouterr().out
 
@@ -139,7 +139,7 @@ def test_weights_that_changed_since_are_refused(tiny: Pipe, tmp_path: Path) -> N
     sliders.save(random_slider(tiny), tmp_path / "snow")
     facts = json.loads((tmp_path / "snow" / sliders.FACTS).read_text())
     (tmp_path / "snow" / sliders.FACTS).write_text(json.dumps({**facts, "version": "0" * 16}))
-    with pytest.raises(SoritesError, match="was changed or cut short"):
+    with pytest.raises(SoritesError, match="slider.json"):
         sliders.load(tmp_path / "snow", tiny.parts.unet)
 
 
@@ -150,7 +150,7 @@ def test_a_file_of_something_else_is_refused(tiny: Pipe, tmp_path: Path) -> None
     save_file(weights, tmp_path / "model.safetensors")
     with pytest.raises(SoritesError, match="expected low-rank adapters"):
         sliders.load(tmp_path / "model.safetensors", tiny.parts.unet)
-    with pytest.raises(SoritesError, match="holds no slider"):
+    with pytest.raises(SoritesError, match="no slider"):
         sliders.load(tmp_path / "nothing", tiny.parts.unet)
 
 

@@ -142,15 +142,18 @@ class TestTraced:
 
     def test_an_unknown_glass_may_be_given(self, tmp_path: Path) -> None:
         from sorites.optics.tracing.assembly import build
-        from sorites.optics.tracing.prescription import Glass, Refused, checked, parse
+        from sorites.optics.tracing.prescription import Glass, Refused, check_traceable, parse
 
-        made = checked(parse(zmx(crown="OLD1"), "a"))
+        made = check_traceable(parse(zmx(crown="OLD1"), "a"))
         with pytest.raises(
             Refused,
             match="OLD1=ND,VD",
         ):
             build(made)
-        known, given = build(checked(parse(zmx(), "a"))), build(made, {"OLD1": Glass("", 1.62041, 60.32)})
+        known, given = (
+            build(check_traceable(parse(zmx(), "a"))),
+            build(made, {"OLD1": Glass("", 1.62041, 60.32)}),
+        )
         assert given.paraxial.efl_mm == pytest.approx(known.paraxial.efl_mm, rel=1e-4)
 
     def test_first_order_data_agree_with_optilands_reading_of_the_file(self, tmp_path: Path) -> None:
@@ -177,13 +180,13 @@ class TestTraced:
 
     def test_a_lens_differs_by_its_glass_its_rims_and_its_vignetting(self) -> None:
         from sorites.optics.tracing.assembly import build
-        from sorites.optics.tracing.prescription import checked, parse
+        from sorites.optics.tracing.prescription import check_traceable, parse
 
         rimmed = zmx().replace("SURF 7", " CLAP 0 3.0 0\nSURF 7")
         texts = [zmx(), zmx(crown="N-SK4"), zmx(factors="VCYN 0 0 0.4\n"), rimmed]
-        assert len({lens_digest(build(checked(parse(text, "a")))) for text in texts}) == 4
-        assert lens_digest(build(checked(parse(zmx(), "a")))) == lens_digest(
-            build(checked(parse(zmx(), "b")))
+        assert len({lens_digest(build(check_traceable(parse(text, "a")))) for text in texts}) == 4
+        assert lens_digest(build(check_traceable(parse(zmx(), "a")))) == lens_digest(
+            build(check_traceable(parse(zmx(), "b")))
         )
 
     def test_of_twins_the_one_that_was_there_stays(self, tmp_path: Path) -> None:
@@ -201,16 +204,16 @@ class TestTraced:
 
     def test_vignetting_stated_at_heights_is_that_of_their_angles(self) -> None:
         from sorites.optics.tracing.assembly import build
-        from sorites.optics.tracing.prescription import checked, parse
+        from sorites.optics.tracing.prescription import check_traceable, parse
 
-        angles = build(checked(parse(zmx(factors="VCYN 0 0.1 0.4\n"), "a")))
+        angles = build(check_traceable(parse(zmx(factors="VCYN 0 0.1 0.4\n"), "a")))
         heights = " ".join(str(angles.paraxial.efl_mm * np.tan(np.radians(angle))) for angle in (0, 14, 20))
         text = (
             zmx(factors="VCYN 0 0.1 0.4\n")
             .replace("YFLN 0 14 20", f"YFLN {heights}")
             .replace("FTYP 0", "FTYP 2")
         )
-        stated = build(checked(parse(text, "a")))
+        stated = build(check_traceable(parse(text, "a")))
         assert [one.part for one in stated.vignetting] == pytest.approx(
             [one.part for one in angles.vignetting]
         )
@@ -221,11 +224,11 @@ class TestTraced:
         """
         from sorites.optics.tracing.assembly import build
         from sorites.optics.tracing.lens import D_LINE_UM
-        from sorites.optics.tracing.prescription import checked, parse
+        from sorites.optics.tracing.prescription import check_traceable, parse
         from sorites.optics.tracing.rays import beams, trace
 
         cut = "VDXN 0 0 0\nVDYN 0 0 0.1\nVCXN 0 0 0.2\nVCYN 0 0 0.4\n"
-        plain, less = (build(checked(parse(zmx(8.0, factors=text), "a"))) for text in ("", cut))
+        plain, less = (build(check_traceable(parse(zmx(8.0, factors=text), "a"))) for text in ("", cut))
         angles = [14.0, 20.0]
         boxes = beams(plain, angles, 90.0, D_LINE_UM)
         whole, left = (

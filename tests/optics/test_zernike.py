@@ -103,8 +103,9 @@ TABLE_XVI = """
     17: Tetrafoil (straight), 18: Tetrafoil (oblique), 19: 2nd Trefoil (horiz.), 20: 2nd Trefoil (vertical),
     21: 3rd Astig. (straight), 22: 3rd Astig. (oblique), 23: 3rd Coma (horiz.), 24: 3rd Coma (vertical),
     25: 3rd Spherical, 26: Pentafoil (horiz.), 27: Pentafoil (vertical), 28: 2nd Tetrafoil (straight),
-    29: 2nd Tetrafoil (oblique), 30: 3rd Trefoil (horiz.), 31: 3rd Trefoil (vertical), 32: 4th Astig. (straight),
-    33: 4th Astig. (oblique), 34: 4th Coma (horiz.), 35: 4th Coma (vertical), 36: 4th Spherical, 37: 5th Spherical
+    29: 2nd Tetrafoil (oblique), 30: 3rd Trefoil (horiz.), 31: 3rd Trefoil (vertical),
+    32: 4th Astig. (straight), 33: 4th Astig. (oblique), 34: 4th Coma (horiz.), 35: 4th Coma (vertical),
+    36: 4th Spherical, 37: 5th Spherical
 """
 LOWEST = {
     "Defocus": (2, 0),

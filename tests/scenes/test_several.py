@@ -1,4 +1,4 @@
-"""Several objects in one place: sizes in range, boxes around what can be seen, and nearer objects in front."""
+"""Several objects in one place: sizes in range, boxes around visible parts, nearer objects in front."""
 
 from __future__ import annotations
 

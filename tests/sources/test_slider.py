@@ -131,5 +131,5 @@ def test_a_class_outside_the_labels_is_refused(folder: Path) -> None:
 
 
 def test_a_folder_without_sliders_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SoritesError, match="holds no finished slider"):
+    with pytest.raises(SoritesError, match="no finished slider"):
         core.source(f"slider:{tmp_path}", SHAPES)

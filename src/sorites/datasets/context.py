@@ -154,21 +154,21 @@ class Scene:
         return to_uint8(image)
 
 
-def scene(sample: Sample, known: Habits, seed: int, size: int = SIZE) -> Scene:
+def scene(sample: Sample, class_habits: Habits, seed: int, size: int = SIZE) -> Scene:
     """Cut an object out and choose its pose and surroundings, which depend only on the seed and the
     sample.
     """
     obj = _cut(sample)
     rng = rng_for(seed, sample.id, "context")
-    shown_in, at = surroundings(known, rng), draw_pose(rng)
+    shown_in, at = surroundings(class_habits, rng), draw_pose(rng)
     return Scene(sample, obj, at, box_of(obj, size, at), tuple(shown_in), seed, size)
 
 
 def compose(
-    sample: Sample, known: Habits, seed: int, photographs: Sequence[Background], size: int = SIZE
+    sample: Sample, class_habits: Habits, seed: int, photographs: Sequence[Background], size: int = SIZE
 ) -> Iterator[tuple[Surroundings, ImageU8, tuple[float, float, float, float]]]:
     """Yield (surroundings, image, box) of one object."""
-    staged = scene(sample, known, seed, size)
+    staged = scene(sample, class_habits, seed, size)
     for around in staged.shown_in:
         yield around, staged.image(around, photographs), staged.box
 
@@ -209,7 +209,7 @@ def build_context(
         raise SoritesError(f"{option('limit', None)}: expected a whole number above 0, got {limit}")
     made_of = {"context": VERSION, "source": source, "seed": seed, "limit": limit, "drawn": drawn}
     made_of |= {"size": size} if size != SIZE else {}
-    with claimed(folder, made_of):
+    with claim_folder(folder, made_of):
         chosen = _samples_with_habits(source, space)[:limit]
         photographs = () if drawn else fetch()
         records: list[dict[str, object]] = []
@@ -249,7 +249,7 @@ def _samples_with_habits(source: str, space: Labels) -> list[Sample]:
 
 
 @contextmanager
-def claimed(folder: Path, made_of: dict[str, object]) -> Iterator[None]:
+def claim_folder(folder: Path, made_of: dict[str, object]) -> Iterator[None]:
     """Lock a folder for one dataset: resume the same dataset, start in an empty folder, refuse any other."""
     with locked(folder, "dataset", LOCK):
         _claim(folder, made_of)
@@ -357,7 +357,7 @@ def build_scattered(
         "seed": seed,
         "limit": count,
     }
-    with claimed(folder, {**made_of, "drawn": drawn}):
+    with claim_folder(folder, {**made_of, "drawn": drawn}):
         cuts = stamps(space) if source == "stamps" else _objects(source, space)
         composites = samples(cuts, recipe, count, () if drawn else fetch())
         rows = [_write_composite(folder, sample, source, space, seed, size) for sample in composites]

@@ -338,8 +338,8 @@ def _groups(requests: Sequence[Request], batch: int) -> Iterator[list[Request]]:
         yield group
 
 
-def _can_share(one: Request, other: Request) -> bool:
-    return one.beginning == other.beginning or one.sliders == other.sliders
+def _can_share(first: Request, second: Request) -> bool:
+    return first.beginning == second.beginning or first.sliders == second.sliders
 
 
 def _draw(pipe: Pipe, requests: Sequence[Request], drawing: Drawing, batch: int) -> list[list[ImageF32]]:

@@ -137,9 +137,9 @@ def _draw_disk(chart: Array, x: float, y: float, radius: float, gray: float) -> 
     left, top = max(0, int(x - radius)), max(0, int(y - radius))
     part = chart[top : int(y + radius) + 2, left : int(x + radius) + 2]
     rows, cols = np.ogrid[: part.shape[0], : part.shape[1]]
-    shown = ((rows + top - y) ** 2 + (cols + left - x) ** 2 <= radius**2) & np.isnan(part)
-    part[shown] = gray
-    return int(shown.sum())
+    visible = ((rows + top - y) ** 2 + (cols + left - x) ** 2 <= radius**2) & np.isnan(part)
+    part[visible] = gray
+    return int(visible.sum())
 
 
 def _power(chart: Array) -> Array:
@@ -155,20 +155,20 @@ def _power(chart: Array) -> Array:
     return np.asarray((np.bincount(ring, spectrum.ravel()) / counts)[: size // 2 + 1])
 
 
-def texture_mtf(ideal: Array, seen: Array, noise: float = 0.0) -> Array:
+def texture_mtf(ideal: Array, image: Array, noise: float = 0.0) -> Array:
     """Return the texture MTF at ``FREQUENCIES`` (Burns, "Refined measurement of digital image texture loss",
     2013).
 
     It is sqrt((power of the image - power of the noise) / power of the ideal chart); ``noise`` is the
     variance of white noise.
     """
-    if ideal.shape != seen.shape or ideal.ndim != 2 or ideal.shape[0] != ideal.shape[1]:
+    if ideal.shape != image.shape or ideal.ndim != 2 or ideal.shape[0] != ideal.shape[1]:
         raise SoritesError(
-            f"texture MTF: expected two square gray charts of one size, got {ideal.shape} and {seen.shape}"
+            f"texture MTF: expected two square gray charts of one size, got {ideal.shape} and {image.shape}"
         )
     size = len(ideal)
     floor = noise * (np.hanning(size) ** 2).sum() ** 2
-    ratio = np.sqrt(np.clip(_power(seen) - floor, 0, None) / _power(ideal))
+    ratio = np.sqrt(np.clip(_power(image) - floor, 0, None) / _power(ideal))
     ratio[0] = 1.0
     return np.asarray(np.interp(FREQUENCIES, np.arange(len(ratio)) / size, ratio))
 

@@ -21,13 +21,29 @@ def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "url",
     [
-        "http://127.0.0.1/x", "http://localhost/x", "http://[::1]/x", "http://10.1.2.3/x", "http://192.168.1.4:80/x",
-        "http://169.254.169.254/", "http://0.0.0.0/", "http://[fe80::1]/", "http://[::ffff:127.0.0.1]/", "http://100.64.0.1/",
-        "http://inside.example/x", "http://both.example/x", "file:///etc/passwd", "ftp://public.example/", "gopher://public.example/",
-        "data:image/png;base64,xx", "javascript:alert(1)", "http://name:word@public.example/", "http://", "//public.example/x",
+        "http://127.0.0.1/x",
+        "http://localhost/x",
+        "http://[::1]/x",
+        "http://10.1.2.3/x",
+        "http://192.168.1.4:80/x",
+        "http://169.254.169.254/",
+        "http://0.0.0.0/",
+        "http://[fe80::1]/",
+        "http://[::ffff:127.0.0.1]/",
+        "http://100.64.0.1/",
+        "http://inside.example/x",
+        "http://both.example/x",
+        "file:///etc/passwd",
+        "ftp://public.example/",
+        "gopher://public.example/",
+        "data:image/png;base64,xx",
+        "javascript:alert(1)",
+        "http://name:word@public.example/",
+        "http://",
+        "//public.example/x",
         "",
     ],
-)  # fmt: skip
+)
 def test_refused(url: str) -> None:
     """With a public base, nothing private is asked, whether by its number or by a name that leads there."""
     look_up = {**BOOK, "localhost": ["127.0.0.1"]}

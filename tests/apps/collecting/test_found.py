@@ -40,9 +40,13 @@ def test_licences(url: str, stated: str, code: str, version: str) -> None:
         ("https://creativecommons.org/licenses/by-xx/4.0/", ""),
         ("https://creativecommons.org/licenses/by/", ""),
         ("https://www.flickr.com/commons/usage/", "No known copyright restrictions"),
-        (None, "GFDL"), (None, "CC BY-SA 4.0 but ask me"), (None, "CC BY"), (None, ""), (None, "Copyrighted free use"),
+        (None, "GFDL"),
+        (None, "CC BY-SA 4.0 but ask me"),
+        (None, "CC BY"),
+        (None, ""),
+        (None, "Copyrighted free use"),
     ],
-)  # fmt: skip
+)
 def test_unknown_licences(url: str | None, stated: str) -> None:
     """What only looks like a licence is none."""
     assert licence_of(url, stated) is None

@@ -49,12 +49,21 @@ def test_product() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "", "objects = 5", "[objects]\nship = 5\n[attributes]\nx='y'", "[objects]\nship = []\n[attributes]\nx='y'", "queries = 5",
-        "[objekts]\nship = 'x'", "[[queries]]\nwords = 'x'", "[[queries]]\ntext = ''", '[[queries]]\ntext = "a\\u0000b"',
-        "[objects]\nship='ship'\n[attributes]\nx = { words = ['a'] }", "[[queries]]\ntext = '" + "x" * 300 + "'", "[",
+        "",
+        "objects = 5",
+        "[objects]\nship = 5\n[attributes]\nx='y'",
+        "[objects]\nship = []\n[attributes]\nx='y'",
+        "queries = 5",
+        "[objekts]\nship = 'x'",
+        "[[queries]]\nwords = 'x'",
+        "[[queries]]\ntext = ''",
+        '[[queries]]\ntext = "a\\u0000b"',
+        "[objects]\nship='ship'\n[attributes]\nx = { words = ['a'] }",
+        "[[queries]]\ntext = '" + "x" * 300 + "'",
+        "[",
         "queries=[5]",
     ],
-)  # fmt: skip
+)
 def test_wrong(tmp_path: Path, text: str) -> None:
     """A wrong file is one error that names it."""
     (tmp_path / "p.toml").write_text(text)

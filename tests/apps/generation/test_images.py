@@ -169,7 +169,7 @@ def test_severities_seeds_and_names_that_cannot_be_are_refused(
         sliders.kept(["snwo"], [])
     with pytest.raises(SoritesError, match="Did you mean disc"):
         sliders.kept([], ["disk"])
-    with pytest.raises(SoritesError, match="holds no finished slider"):
+    with pytest.raises(SoritesError, match="no finished slider"):
         shelf(tmp_path)
 
 

@@ -14,10 +14,10 @@ from tests.apps.studio.conftest import STAGE, capture_of
 from tests.apps.studio.test_markers import png
 from tests.conftest import scene
 
-from sorites.apps.studio.calibration import calibrate, opened
+from sorites.apps.studio.calibration import calibrate, decode_photo
 from sorites.apps.studio.devices import Devices, Wanted, open_devices
 from sorites.apps.studio.folder import CaptureFolder, flagged, verdicts
-from sorites.apps.studio.markers import straightened
+from sorites.apps.studio.markers import rectify
 from sorites.apps.studio.references import Reference
 from sorites.apps.studio.review.server import Review
 from sorites.apps.studio.screen.server import Screen
@@ -36,7 +36,7 @@ def page(browser: Any) -> Iterator[Any]:
     context.close()
 
 
-def test_a_image_is_on_the_screen_pixel_by_pixel_when_it_is_acknowledged(page: Any, tmp_path: Path) -> None:
+def test_image_is_on_the_screen_pixel_by_pixel_when_it_is_acknowledged(page: Any, tmp_path: Path) -> None:
     screen = Screen()
     try:
         page.goto(screen.url)
@@ -95,7 +95,7 @@ def test_the_virtual_camera_photographs_what_chromium_shows(page: Any) -> None:
         image = scene(3, STAGE[1], STAGE[0])
         shown = devices.screen.show("image", png(image))
         devices.camera.set({"mode": "manual", "iso": 400, "shutter": 1 / 15, "aperture": 8.0})
-        flat = straightened(opened(devices.camera.shoot()), found.matrix, shown, STAGE)
+        flat = rectify(decode_photo(devices.camera.shoot()), found.matrix, shown, STAGE)
         assert np.corrcoef(flat.ravel(), image.ravel())[0, 1] > 0.95
     finally:
         devices.close()

@@ -21,7 +21,7 @@ from sorites.apps.studio.ccapi import Calls, CcapiCamera
 from sorites.apps.studio.devices import Devices
 from sorites.apps.studio.folder import CaptureFolder
 from sorites.apps.studio.references import Reference
-from sorites.apps.studio.screen.server import Shown, composed
+from sorites.apps.studio.screen.server import Shown, render_screen
 from sorites.apps.studio.virtual.camera import VirtualCamera
 from sorites.core import camera_grid
 from sorites.core.errors import SoritesError
@@ -34,7 +34,7 @@ def screen_hash(reference: Reference, size: tuple[int, int] = (1280, 720)) -> st
     """What the virtual camera must have seen while it photographed a reference."""
     high, wide = reference.image().shape[:2]
     shown = Shown(1, size, (size[0] - wide) // 2, (size[1] - high) // 2, wide, high)
-    return hashlib.blake2b(composed(reference.png(), shown).tobytes(), digest_size=8).hexdigest()
+    return hashlib.blake2b(render_screen(reference.png(), shown).tobytes(), digest_size=8).hexdigest()
 
 
 def check_whole(folder: CaptureFolder, held: list[Reference], camera: VirtualCamera) -> None:

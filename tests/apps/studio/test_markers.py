@@ -11,8 +11,16 @@ from PIL import Image as Pillow
 from tests.conftest import scene
 
 from sorites.apps.studio.cameras import CameraError
-from sorites.apps.studio.markers import board, drift, encoded, locate, moved, placement, straightened
-from sorites.apps.studio.screen.server import Shown, composed
+from sorites.apps.studio.markers import (
+    apply_homography,
+    board,
+    drift,
+    encode_jpeg,
+    locate,
+    placement,
+    rectify,
+)
+from sorites.apps.studio.screen.server import Shown, render_screen
 from sorites.apps.studio.virtual.scene import Room, View, as_jpeg
 from sorites.apps.studio.virtual.studio import tv_size, view_of
 from sorites.core import ImageU8, to_float
@@ -29,7 +37,7 @@ def shown_at(size: tuple[int, int], stage: tuple[int, int] = STAGE) -> Shown:
 
 
 def frame_of(data: bytes, room: Room, size: tuple[int, int] = STAGE, exposure: Exposure = GOOD) -> ImageU8:
-    screen = composed(data, shown_at(size))
+    screen = render_screen(data, shown_at(size))
     return room.developed(
         room.blurred(room.light(screen), exposure.aperture), 0.0, exposure, np.random.default_rng(1)
     )
@@ -49,9 +57,9 @@ def test_corners_are_found_to_a_fraction_of_a_pixel(yaw: float, pitch: float, ro
     assert found.markers == 20
     assert found.warnings == ()
     put = placement(shown, STAGE)
-    corners = moved(put, [(0, 0), (499, 0), (499, 374), (0, 374)])
-    true = moved(room.view.homography, corners)
-    back = moved(np.linalg.inv(found.matrix), true)
+    corners = apply_homography(put, [(0, 0), (499, 0), (499, 374), (0, 374)])
+    true = apply_homography(room.view.homography, corners)
+    back = apply_homography(np.linalg.inv(found.matrix), true)
     assert np.median(np.linalg.norm(back - corners, axis=1)) < 0.7
 
 
@@ -64,7 +72,7 @@ def test_ssim_of_straightened_photographs_against_the_unwarped_simulation() -> N
     for seed in range(2):
         image = scene(seed, STAGE[1], STAGE[0])
         for exposure in (GOOD,):
-            flat = straightened(frame_of(png(image), room, exposure=exposure), found.matrix, shown, STAGE)
+            flat = rectify(frame_of(png(image), room, exposure=exposure), found.matrix, shown, STAGE)
             direct = unwarped(image, exposure, room)
             values.append(structural_similarity(flat, direct, channel_axis=2))
     assert np.median(values) >= 0.9
@@ -113,9 +121,9 @@ def test_a_plain_move_is_undone_exactly_and_metadata_is_kept() -> None:
     frame = np.zeros((200, 300, 3), np.uint8)
     frame[40:130, 50:170] = image
     matrix = np.array([[1, 0, 50], [0, 1, 40], [0, 0, 1.0]])
-    flat = straightened(frame, matrix, Shown(1, (120, 90), 0, 0, 120, 90), (120, 90))
+    flat = rectify(frame, matrix, Shown(1, (120, 90), 0, 0, 120, 90), (120, 90))
     assert np.abs(flat.astype(int) - image).max() <= 1
-    data = encoded(flat, as_jpeg(frame, GOOD, 95))
+    data = encode_jpeg(flat, as_jpeg(frame, GOOD, 95))
     opened = Pillow.open(io.BytesIO(data))
     assert opened.size == (120, 90)
     assert opened.getexif().get_ifd(0x8769)[0x8827] == 400
@@ -125,7 +133,7 @@ def test_a_finer_frame_is_averaged_and_not_aliased() -> None:
     rng = np.random.default_rng(0)
     frame = rng.integers(0, 256, (300, 300, 3), dtype=np.uint8)
     third = np.diag([3.0, 3.0, 1.0]) @ np.array([[1, 0, 1 / 3], [0, 1, 1 / 3], [0, 0, 1.0]])
-    flat = straightened(frame, third, Shown(1, (100, 100), 0, 0, 100, 100), (100, 100))
+    flat = rectify(frame, third, Shown(1, (100, 100), 0, 0, 100, 100), (100, 100))
     assert flat.std() == pytest.approx(frame.std() / 3, rel=0.15)
 
 

@@ -23,12 +23,14 @@ from sorites.apps.studio.cameras import CameraError, exif_of
 print(cameras_on_usb())
 camera = PtpCamera()
 about = camera.about()
-print(about.model, len(about.ability["aperture"]) > 3, len(about.ability["shutter"]) > 3, about.ability["iso"])
-for key, value, names in (("aperture", 8.0, ("aperture", "f-number")), ("shutter", 1 / 100, ("shutterspeed",))):
-    from sorites.apps.studio.cameras import nearest, parsed
+can = about.ability
+print(about.model, len(can["aperture"]) > 3, len(can["shutter"]) > 3, can["iso"])
+settings = ("aperture", 8.0, ("aperture", "f-number")), ("shutter", 1 / 100, ("shutterspeed",))
+for key, value, names in settings:
+    from sorites.apps.studio.cameras import nearest, parse_value
     text = nearest(key, value, about.ability[key])
     camera._put(camera._name(key), text)
-    print(key, parsed(key, camera._value(*names)))
+    print(key, parse_value(key, camera._value(*names)))
 try:
     camera.set({{"mode": "manual", "iso": 400, "shutter": 1 / 100, "aperture": 8.0}})
 except CameraError as error:

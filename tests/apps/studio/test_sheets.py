@@ -9,7 +9,7 @@ from tests.apps.studio.conftest import capture_of
 
 from sorites.apps.studio.devices import Devices
 from sorites.apps.studio.folder import REVIEWS_NAME, CaptureFolder, Log, flagged, open_folder
-from sorites.apps.studio.references import Reference, safe
+from sorites.apps.studio.references import Reference, safe_name
 from sorites.apps.studio.sheets import images_of, sample_of, write_sheets
 from sorites.core.errors import SoritesError
 
@@ -49,11 +49,11 @@ def test_any_reviewers_flag_counts_until_the_image_is_shot_again(
 
 
 def test_names_are_safe() -> None:
-    assert safe("../../etc/passwd") == "_.._etc_passwd"
-    assert safe("...") == safe("...")
-    assert "/" not in safe("a/b")
-    assert len(safe("x" * 500)) == 120
-    assert safe("tabby cat") == "tabby cat"
+    assert safe_name("../../etc/passwd") == "_.._etc_passwd"
+    assert safe_name("...") == safe_name("...")
+    assert "/" not in safe_name("a/b")
+    assert len(safe_name("x" * 500)) == 120
+    assert safe_name("tabby cat") == "tabby cat"
 
 
 def test_a_folder_without_a_capture(tmp_path: object) -> None:

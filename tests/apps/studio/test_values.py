@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sorites.apps.studio.cameras import checked, differences, in_words, nearest, number, seconds
+from sorites.apps.studio.cameras import check_value, differences, format_setting, nearest, number, seconds
 from sorites.apps.studio.virtual.camera import APERTURES, ISOS, TIMES
 from sorites.core.errors import SoritesError
 
@@ -55,7 +55,8 @@ def test_a_third_of_a_stop_is_another_setting() -> None:
 
 def test_words() -> None:
     assert (
-        in_words({"mode": "manual", "iso": 250, "shutter": 1 / 60, "aperture": 5.0}) == "ISO 250, 1/60 s, f/5"
+        format_setting({"mode": "manual", "iso": 250, "shutter": 1 / 60, "aperture": 5.0})
+        == "ISO 250, 1/60 s, f/5"
     )
     with pytest.raises(SoritesError, match="got 'soon'"):
-        checked("shutter", "soon", "grid.csv, row 1")
+        check_value("shutter", "soon", "grid.csv, row 1")

@@ -15,10 +15,18 @@ from sorites.lenses.store import builtin, load
 from sorites.lenses.trace import trace_lens
 from sorites.optics.psf import LINES_UM
 from sorites.optics.tracing.assembly import OBJECTIVES, build, material, objective
-from sorites.optics.tracing.blur import best_focus, blur, fitted, gathered, inside, psf, rays_across
+from sorites.optics.tracing.blur import (
+    best_focus,
+    blur,
+    drop_stray_rays,
+    fit_zernike,
+    inside,
+    psf,
+    rays_across,
+)
 from sorites.optics.tracing.lens import D_LINE_UM, Lens, paraxial
 from sorites.optics.tracing.prescription import Glass, Prescription, Refused, Surface
-from sorites.optics.tracing.rays import COARSE, Rays, beams, chief, launched, through, trace
+from sorites.optics.tracing.rays import COARSE, Rays, beams, chief, launch, through, trace
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("tracer")]
 
@@ -112,7 +120,7 @@ def weighed(lens: Lens, angle: float) -> tuple[Rays, np.ndarray]:
     places = 2 * (np.arange(256) + 0.5) / 256 - 1
     a, b = np.meshgrid(box.a + box.wide * places, box.b + box.tall * places, indexing="ij")
     wide = replace(lens, stop_mm=1.15 * lens.stop_mm)
-    rays = through(wide, *launched(lens, angle, 90.0, a.ravel(), b.ravel()), D_LINE_UM)
+    rays = through(wide, *launch(lens, angle, 90.0, a.ravel(), b.ravel()), D_LINE_UM)
     x, y = (1.15 * part.reshape(a.shape) for part in (rays.sx, rays.sy))
     (xa, xb), (ya, yb) = np.gradient(x), np.gradient(y)
     area = np.abs(xa * yb - xb * ya)
@@ -178,7 +186,7 @@ def test_objectives_given_in_inches_are_taken_so(name: str, inches: float) -> No
 
 def test_the_chief_ray_lands_where_optiland_says() -> None:
     lens = objective("CookeTriplet")
-    sent, direction = launched(lens, 0.0, 90.0, np.array([0.0]), np.array([1.0]))
+    sent, direction = launch(lens, 0.0, 90.0, np.array([0.0]), np.array([1.0]))
     assert through(lens, sent, direction, D_LINE_UM).path[0] > 0
     lens.optic.ray_tracer.set_aiming("iterative")
     theirs = lens.optic.trace_generic(0.0, 0.7, 0.0, 0.0, D_LINE_UM)
@@ -197,7 +205,7 @@ def test_a_moved_sensor_is_defocus_alone() -> None:
     """W = dz / (8 F^2) at the rim; the coefficient of 2 r^2 - 1 is half of it."""
     lens = build(singlet())
     rays = trace(lens, 0.0, D_LINE_UM, COARSE, beams(lens, [0.0], 90.0, D_LINE_UM)[0]).moved(0.3)
-    found = fitted(rays, D_LINE_UM, 37)
+    found = fit_zernike(rays, D_LINE_UM, 37)
     assert abs(found[3]) == pytest.approx(0.3 / (16 * lens.f_number**2) / (D_LINE_UM / 1000), rel=0.02)
     assert np.abs(np.delete(found, [0, 3])).max() < 0.02
 
@@ -254,6 +262,6 @@ def test_rays_thrown_far_away_neither_move_the_window_nor_count_as_caught() -> N
     rays = trace(lens, 0.0, D_LINE_UM, COARSE, beams(lens, [0.0], 90.0, D_LINE_UM)[0])
     far = np.arange(len(rays.x)) < 0.02 * len(rays.x)
     thrown = replace(rays, y=rays.y + np.where(far, 5.0, 0.0))
-    assert len(gathered(thrown).x) == len(rays.x) - far.sum()
-    assert abs(gathered(thrown).y.mean()) < 1e-3
+    assert len(drop_stray_rays(thrown).x) == len(rays.x) - far.sum()
+    assert abs(drop_stray_rays(thrown).y.mean()) < 1e-3
     assert inside(thrown) == pytest.approx(1 - far.mean())

@@ -9,12 +9,12 @@ from sorites.optics.psf import centroid
 from sorites.optics.tracing.blur import (
     CYCLES_MM,
     MAX_TARGET_PX,
-    centred,
+    centre_kernel,
     mtf20,
     mtf50,
     pitch_um,
     radial_mtf,
-    resampled,
+    resample,
     shares,
     side_for,
 )
@@ -49,7 +49,7 @@ def test_the_pixel_puts_nyquist_at_the_mean_mtf20() -> None:
 
 
 def test_a_kernel_keeps_its_light_and_its_middle() -> None:
-    made = centred(gaussian(6.0, 3.3, -7.8), 4.0, 21)
+    made = centre_kernel(gaussian(6.0, 3.3, -7.8), 4.0, 21)
     assert made.sum() == pytest.approx(1)
     assert made.min() >= 0
     assert np.hypot(*centroid(made)) < 0.01
@@ -57,7 +57,7 @@ def test_a_kernel_keeps_its_light_and_its_middle() -> None:
 
 def test_downsampling_widens_a_gaussian_by_the_filters_own_width() -> None:
     """Keys' kernel has no second moment, so antialiased bicubic resampling leaves the variance as it is."""
-    made = resampled(gaussian(12.0), 4.0, 41, (0.0, 0.0))
+    made = resample(gaussian(12.0), 4.0, 41, (0.0, 0.0))
     places = np.arange(41) - 20
     assert made.sum(0) @ places**2 == pytest.approx((12 / 4) ** 2, rel=0.02)
     sigma = 3.0  # px
@@ -87,4 +87,4 @@ def test_a_square_without_a_middle_is_an_error() -> None:
     light = np.zeros((256, 256))
     light[128, 100] = light[128, 156] = 1
     with pytest.raises(SoritesError, match="centred in a kernel of 3"):
-        centred(light + 1e-9 * gaussian(3.0, 20), 1.0, 3)
+        centre_kernel(light + 1e-9 * gaussian(3.0, 20), 1.0, 3)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from sorites.core.errors import SoritesError
-from sorites.optics.tracing.prescription import Refused, Vignetting, checked, parse, read
+from sorites.optics.tracing.prescription import Refused, Vignetting, check_traceable, parse, read
 
 SINGLET = """MODE SEQ
 UNIT {unit} X W X CM MR CPMM
@@ -76,7 +76,7 @@ def test_every_encoding_gives_the_same_lens(tmp_path: Path, encoding: str) -> No
 
 
 def test_inches_become_millimetres() -> None:
-    made = checked(parse(text(unit="IN"), "x"))
+    made = check_traceable(parse(text(unit="IN"), "x"))
     assert made.surfaces[1].thickness == pytest.approx(4 * 25.4)
     assert made.surfaces[1].curvature == pytest.approx(0.02 / 25.4)
     assert made.surfaces[1].even[2] == pytest.approx(1e-6 / 25.4**3)  # sag = A r^4
@@ -99,12 +99,12 @@ def test_inches_become_millimetres() -> None:
 )
 def test_what_is_no_photographic_lens_is_refused_by_name(changed: dict[str, str], reason: str) -> None:
     with pytest.raises(Refused, match=reason):
-        checked(parse(text(**changed), "x"))
+        check_traceable(parse(text(**changed), "x"))
 
 
 def test_a_zero_field_is_refused() -> None:
     with pytest.raises(Refused, match="field is zero"):
-        checked(parse(text().replace("XFLN 0 3", "XFLN 0 0").replace("YFLN 0 4", "YFLN 0 0"), "x"))
+        check_traceable(parse(text().replace("XFLN 0 3", "XFLN 0 0").replace("YFLN 0 4", "YFLN 0 0"), "x"))
 
 
 def test_a_missing_file_is_an_error_and_not_a_refusal(tmp_path: Path) -> None:

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from sorites.core.errors import SoritesError
 from sorites.optics.tracing.assembly import build, material, objective
-from sorites.optics.tracing.blur import fitted, psf
+from sorites.optics.tracing.blur import fit_zernike, psf
 from sorites.optics.tracing.lens import D_LINE_UM, Lens, first_order, paraxial
 from sorites.optics.tracing.prescription import Glass, Prescription, Refused, Surface
-from sorites.optics.tracing.rays import COARSE, beams, chief, launched, through, trace
+from sorites.optics.tracing.rays import COARSE, beams, chief, launch, through, trace
 from sorites.optics.tracing.tolerance import (
     AZIMUTHS,
     built_blurs,
@@ -131,7 +131,7 @@ def test_a_wider_space_moves_the_focus_as_matrices_say(by: float) -> None:
     spaces[1] += by / 1000
     wanted = first_order(curved, spaces, behind, lens.stop - 1)
     wider = moved(lens, 1, "spacing", by)
-    ray = through(wider, *launched(wider, 0.0, 90.0, np.zeros(1), np.array([0.01])), D_LINE_UM)
+    ray = through(wider, *launch(wider, 0.0, 90.0, np.zeros(1), np.array([0.01])), D_LINE_UM)
     crossing = float(-ray.y[0] * ray.N[0] / ray.M[0])
     assert crossing + spaces[-1] == pytest.approx(wanted.bfl_mm, abs=1e-5)
     assert abs(wanted.bfl_mm - lens.paraxial.bfl_mm) > 0.05
@@ -154,7 +154,7 @@ def test_coma_on_the_axis_grows_with_the_decentre() -> None:
     for by in (0.0, 10.0, 20.0, 40.0):
         off = moved(lens, 2, "decentre", by)
         rays = trace(off, 0.0, D_LINE_UM, 65, beams(off, [0.0], 90.0, D_LINE_UM)[0], whole=True)
-        found.append(fitted(rays, D_LINE_UM, 37)[[6, 7]])
+        found.append(fit_zernike(rays, D_LINE_UM, 37)[[6, 7]])
     x, y = np.array(found).T
     assert np.abs(x).max() < 1e-3
     assert abs(y[0]) < 1e-3

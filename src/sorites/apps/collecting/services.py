@@ -336,10 +336,10 @@ class Flickr(Service):
     def read(self, params: Params, answer: Any) -> Page:
         """Parse ``photos``."""
         photos = answer["photos"]
-        found = [
+        results = [
             _flickr_found(entry, self._licence_numbers(), self.width) for entry in objects(photos["photo"])
         ]
-        return Page(tuple(filter(None, found)), next_numbered(params, photos.get("pages")))
+        return Page(tuple(filter(None, results)), next_numbered(params, photos.get("pages")))
 
     def _licence_numbers(self) -> Mapping[str, Licence]:
         if self._licences is None:
@@ -423,8 +423,8 @@ class Openverse(Service):
 
     def read(self, params: Params, answer: Any) -> Page:
         """Parse ``results`` and ``page_count``."""
-        found = [_openverse_found(entry) for entry in objects(answer["results"])]
-        return Page(tuple(filter(None, found)), next_numbered(params, answer.get("page_count")))
+        results = [_openverse_found(entry) for entry in objects(answer["results"])]
+        return Page(tuple(filter(None, results)), next_numbered(params, answer.get("page_count")))
 
 
 def _openverse_found(entry: Mapping[str, Any]) -> Found | None:

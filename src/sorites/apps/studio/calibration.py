@@ -59,7 +59,7 @@ class Calibration:
         }
 
 
-def opened(photo: Photo) -> ImageU8:
+def decode_photo(photo: Photo) -> ImageU8:
     """Return the pixels of a photograph in sensor orientation; the EXIF orientation is not applied."""
     try:
         with Pillow.open(io.BytesIO(photo.data), formats=("JPEG",)) as image:
@@ -88,7 +88,7 @@ def calibrate(
         try:
             camera.set(params)
             photo = camera.shoot()
-            found = locate(opened(photo), shown_board, placed)
+            location = locate(decode_photo(photo), shown_board, placed)
         except Unsettled as error:
             camera.settle()
             reason = str(error)
@@ -96,7 +96,9 @@ def calibrate(
             reason = str(error)
         else:
             area = (shown.left, shown.top, shown.width, shown.height)
-            return Calibration(found, photo, None if before is None else drift(before, found.matrix, area))
+            return Calibration(
+                location, photo, None if before is None else drift(before, location.matrix, area)
+            )
     raise CameraError(f"calibration failed: {reason}")
 
 
@@ -109,9 +111,9 @@ PATIENCE_S = 300.0
 
 
 @contextlib.contextmanager
-def virtual_for(wanted: Wanted) -> Iterator[VirtualStudio | None]:
+def virtual_for(options: Wanted) -> Iterator[VirtualStudio | None]:
     """Run the virtual studio within the context if a virtual device is used."""
-    if "virtual" not in (wanted.camera, wanted.lamps):
+    if "virtual" not in (options.camera, options.lamps):
         yield None
         return
     screen = Screen()
@@ -133,10 +135,10 @@ def stage_size(text: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
-def calibrated(wanted: Wanted, stage: str, port: int, say: Callable[[str], None]) -> Calibration:
+def calibrated(options: Wanted, stage: str, port: int, say: Callable[[str], None]) -> Calibration:
     """Open the devices, calibrate once and close them."""
     size = stage_size(stage)
-    devices = open_devices(wanted, size, port=port)
+    devices = open_devices(options, size, port=port)
     try:
         if devices.virtual is None or devices.virtual.tv is None:
             say(f"open this link full screen on the screen: {devices.screen.url}")

@@ -42,7 +42,7 @@ def number(text: str) -> float | None:
     return value if math.isfinite(value) and value > 0 else None
 
 
-def parsed(key: str, text: str) -> float | None:
+def parse_value(key: str, text: str) -> float | None:
     """Parse a setting (iso, shutter or aperture) as cameras write it, or return None."""
     return seconds(text) if key == "shutter" else number(text)
 
@@ -53,8 +53,8 @@ def stops_apart(key: str, first: float, second: float) -> float:
 
 
 def nearest(key: str, target: float, ability: Iterable[str]) -> str | None:
-    """Return the camera's text of the value nearest to ``wanted``, or None if none is close enough."""
-    values = ((text, parsed(key, text)) for text in ability)
+    """Return the camera's text of the value nearest to ``target``, or None if none is close enough."""
+    values = ((text, parse_value(key, text)) for text in ability)
     near = [(stops_apart(key, target, value), text) for text, value in values if value is not None]
     best = min(near, default=(math.inf, ""))
     return best[1] if best[0] <= NEAR_STOPS else None
@@ -71,32 +71,32 @@ def differences(requested: Mapping[str, Any], reported: Mapping[str, Any]) -> li
         value = reported.get(key)
         if value is None or stops_apart(key, float(requested[key]), float(value)) > NEAR_STOPS:
             wrong.append(
-                f"{name}: expected {spelled(key, requested[key])}, got"
-                f" {'nothing' if value is None else spelled(key, value)}"
+                f"{name}: expected {format_value(key, requested[key])}, got"
+                f" {'nothing' if value is None else format_value(key, value)}"
             )
     return wrong
 
 
-def spelled(key: str, value: float) -> str:
+def format_value(key: str, value: float) -> str:
     """Format a value of a setting."""
     if key == "shutter":
         return f"1/{round(1 / value)} s" if value <= 0.3 else f"{value:.2g} s"
     return f"f/{value:.3g}" if key == "aperture" else f"{value:g}"
 
 
-def in_words(params: Mapping[str, Any]) -> str:
+def format_setting(params: Mapping[str, Any]) -> str:
     """Format a setting."""
     if params["mode"] == "auto":
         return f"automatic {params.get('shot', '')}".strip()
     return (
-        f"ISO {spelled('iso', params['iso'])}, {spelled('shutter', params['shutter'])},"
-        f" {spelled('aperture', params['aperture'])}"
+        f"ISO {format_value('iso', params['iso'])}, {format_value('shutter', params['shutter'])},"
+        f" {format_value('aperture', params['aperture'])}"
     )
 
 
-def checked(key: str, text: str, where: str) -> float:
+def check_value(key: str, text: str, where: str) -> float:
     """Parse a value typed by a user, or raise an error that says what was expected."""
-    value = parsed(key, text)
+    value = parse_value(key, text)
     if value is None:
         example = {"iso": "250", "shutter": "1/60", "aperture": "f5.0"}[key]
         raise SoritesError(f"{where}: expected {KEYS[key]} such as {example}, got {text!r}")

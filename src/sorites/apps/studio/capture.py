@@ -17,12 +17,20 @@ from pathlib import Path
 from typing import Any
 
 from sorites import core
-from sorites.apps.studio.calibration import DRIFTED_PX, Calibration, calibrate, opened
-from sorites.apps.studio.cameras import Camera, CameraError, NeedsHand, Photo, differences, exif_of, in_words
+from sorites.apps.studio.calibration import DRIFTED_PX, Calibration, calibrate, decode_photo
+from sorites.apps.studio.cameras import (
+    Camera,
+    CameraError,
+    NeedsHand,
+    Photo,
+    differences,
+    exif_of,
+    format_setting,
+)
 from sorites.apps.studio.devices import Devices, Wanted, check_specs, open_devices
-from sorites.apps.studio.folder import CaptureFolder, Log, Shot, flagged, kept_original
+from sorites.apps.studio.folder import CaptureFolder, Log, Shot, flagged, store_original
 from sorites.apps.studio.lamps import LampError, Lamps, NoLamps
-from sorites.apps.studio.markers import QUALITY, encoded, straightened
+from sorites.apps.studio.markers import QUALITY, encode_jpeg, rectify
 from sorites.apps.studio.references import Reference, part_of, references, stage_of
 from sorites.apps.studio.references import grid as named_grid
 from sorites.apps.studio.screen.server import Screen, Shown
@@ -40,7 +48,7 @@ FULL_SHOTS = 1000 * 2 * 69 + 1000 * 2 * 32
 RECOMPRESSED_SHARE = 0.4
 
 
-def in_time(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Format a duration."""
     for size, unit in ((86_400.0, "days"), (3600.0, "hours"), (60.0, "minutes")):
         if seconds >= 1.5 * size:
@@ -59,10 +67,8 @@ def forecast(seconds_per_shot: float, kept_bytes: float, camera_bytes: float, sh
         f"{size * shots / 1e9:,.0f} GB with originals {how.removeprefix('originals ')}"
         for how, size in gigabytes.items()
     )
-    return (
-        f"at this pace a full ImageNet-ES ({shots:,} shots) takes {in_time(seconds_per_shot * shots)} and"
-        f" {sizes}"
-    )
+    duration = format_duration(seconds_per_shot * shots)
+    return f"at this pace a full ImageNet-ES ({shots:,} shots) takes {duration} and {sizes}"
 
 
 # Attempts per shot.
@@ -186,7 +192,8 @@ class Capture:
                 log.add("failed", sample=shot.reference.id, params=dict(shot.params), why=str(error))
                 if len(failures) == TRIES:
                     raise SoritesError(
-                        f"{shot.reference.id}, {in_words(shot.params)}: {error}. Repeat the command to resume"
+                        f"{shot.reference.id}, {format_setting(shot.params)}: {error}. Repeat the command to"
+                        " resume"
                     ) from error
                 self._patiently(self.camera.settle, log)
         self._finish()
@@ -220,11 +227,11 @@ class Capture:
     ) -> None:
         """Rectify a photograph, write it and its original, then log it."""
         start = time.perf_counter()
-        image = straightened(opened(photo), calibration.matrix, shown, size)
-        data = encoded(image, photo.data, self.options.quality)
+        image = rectify(decode_photo(photo), calibration.matrix, shown, size)
+        data = encode_jpeg(image, photo.data, self.options.quality)
         self._count("straighten", start)
         start = time.perf_counter()
-        original = kept_original(self.folder.root, shot.path, photo, self.options.originals)
+        original = store_original(self.folder.root, shot.path, photo, self.options.originals)
         write_bytes(data, self.folder.root / shot.path)
         entry = {
             "sample": shot.reference.id,
@@ -359,7 +366,7 @@ class Summary:
         if self.taken:
             seconds_per_shot = self.seconds / self.taken
             where = ", ".join(f"{part} {1000 * spent / self.taken:.0f}" for part, spent in self.parts.items())
-            lines.append(f"{in_time(self.seconds)}, {seconds_per_shot:.2f} s per shot (ms: {where})")
+            lines.append(f"{format_duration(self.seconds)}, {seconds_per_shot:.2f} s per shot (ms: {where})")
             if self.camera_s:
                 lines.append(
                     f"overhead of the capture loop: {self.loop_share:.2f} of the virtual camera's own time"

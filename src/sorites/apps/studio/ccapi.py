@@ -19,9 +19,9 @@ from sorites.apps.studio.cameras import (
     Params,
     Photo,
     Unsettled,
+    format_value,
     nearest,
-    parsed,
-    spelled,
+    parse_value,
     whole_jpeg,
 )
 from sorites.apps.studio.tls import pinned
@@ -302,10 +302,10 @@ class CcapiCamera:
             text = nearest(key, float(params[key]), self._supported(key))
             if text is None:
                 raise CameraError(
-                    f"this camera and lens cannot be set to {spelled(key, float(params[key]))} ({key})"
+                    f"this camera and lens cannot be set to {format_value(key, float(params[key]))} ({key})"
                 )
             self._put(key, text)
-        return {key: parsed(key, self._now.get(key, "")) for key in SETTINGS}
+        return {key: parse_value(key, self._now.get(key, "")) for key in SETTINGS}
 
     def _supported(self, key: str) -> tuple[str, ...]:
         """Return the supported values of a setting in the current mode, cached."""
@@ -385,7 +385,7 @@ class CcapiCamera:
         """Wait for the event that names a new JPEG; if none arrives, search the card."""
         end = time.monotonic() + FILE_S
         while time.monotonic() < end:
-            fresh = self._added("short")
+            fresh = self._new_images("short")
             if fresh:
                 return fresh[0]
         fresh = [name for name in self._list_files() if name not in self._known_files]
@@ -394,11 +394,11 @@ class CcapiCamera:
         self._known_files.update(fresh)
         return fresh[-1]
 
-    def _added(self, wait: str) -> list[str]:
+    def _new_images(self, wait: str) -> list[str]:
         """Return the JPEG files that the camera reports and that were not reported before."""
-        return self._fresh(self._polled(wait))
+        return self._fresh(self._poll(wait))
 
-    def _polled(self, wait: str) -> Mapping[str, Any]:
+    def _poll(self, wait: str) -> Mapping[str, Any]:
         """Ask for events: at once, or until one comes or some seconds have passed."""
         version = self._calls.path("get", EVENTS).split("/")[2]
         query = (
@@ -406,8 +406,8 @@ class CcapiCamera:
             if version != "ver100"
             else {"continue": "off" if wait == "immediately" else "on"}
         )
-        held = self._calls.again("GET", self._calls.path("get", EVENTS), params=query)
-        return held if isinstance(held, dict) else {}
+        content = self._calls.again("GET", self._calls.path("get", EVENTS), params=query)
+        return content if isinstance(content, dict) else {}
 
     def _fresh(self, event: Mapping[str, Any]) -> list[str]:
         named = event.get("addedcontents") or ()
@@ -416,7 +416,7 @@ class CcapiCamera:
         return [name for name in fresh if name.lower().endswith(SUFFIXES)]
 
     def _drain(self) -> None:
-        self._added("immediately")
+        self._new_images("immediately")
 
     def _download(self, name: str) -> Photo:
         for remaining in reversed(range(DOWNLOADS)):
@@ -456,7 +456,7 @@ class CcapiCamera:
         """Wait until no more events arrive, then mark every file on the card as known."""
         self._now, self._ability, self._mode = {}, {}, ""
         end = time.monotonic() + FILE_S
-        while (event := self._polled("short")) and time.monotonic() < end:
+        while (event := self._poll("short")) and time.monotonic() < end:
             self._fresh(event)
         self._known_files.update(self._list_files())
 

@@ -21,13 +21,13 @@ import polars as pl
 from sorites import core
 from sorites.apps.studio import folder as logs
 from sorites.apps.studio import policies
-from sorites.apps.studio.calibration import calibrate, opened
-from sorites.apps.studio.cameras import Camera, CameraError, checked, differences, exif_of, in_words
+from sorites.apps.studio.calibration import calibrate, decode_photo
+from sorites.apps.studio.cameras import Camera, CameraError, check_value, differences, exif_of, format_setting
 from sorites.apps.studio.capture import LOCK, Job
 from sorites.apps.studio.devices import open_devices
 from sorites.apps.studio.folder import ENDING, CaptureFolder, open_folder
 from sorites.apps.studio.lamps import Lamps, NoLamps
-from sorites.apps.studio.markers import straightened
+from sorites.apps.studio.markers import rectify
 from sorites.apps.studio.policies import Answer, Outcome, Policy, by_exposure, checked_names, key_of
 from sorites.apps.studio.references import Reference, stage_of
 from sorites.apps.studio.screen.server import Screen, Shown
@@ -123,7 +123,7 @@ class Rig:
                 photo = self.camera.shoot()
                 wrong = differences(params, exif_of(photo))
                 if not wrong or not exif_of(photo).keys() - {"taken"}:
-                    return straightened(opened(photo), self._matrix, self._shown[1], (wide, high))
+                    return rectify(decode_photo(photo), self._matrix, self._shown[1], (wide, high))
                 raise CameraError("; ".join(wrong))
             except CameraError:
                 if left == 0:
@@ -150,7 +150,7 @@ class Replay:
             key = (reference.id, light, key_of(params))
             if key not in self.known:
                 if key[2] not in places:
-                    raise SoritesError(f"{self.folder.root} was not captured at {in_words(params)}")
+                    raise SoritesError(f"{self.folder.root} was not captured at {format_setting(params)}")
                 path = (
                     self.folder.root
                     / self.folder.part
@@ -239,7 +239,7 @@ def _policies(
             best = policies.best_of(answers, plan.settings)
             shots = len(teaching) * len(plan.settings)
             notes.append(
-                f"lamp {light}: best setting for {len(teaching)} images is {in_words(best)} ({shots} shots)"
+                f"lamp {light}: best for {len(teaching)} images is {format_setting(best)} ({shots} shots)"
             )
             by_name[name] = policies.fixed(best)
         else:
@@ -276,7 +276,7 @@ def summary(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def remembered(out: Path) -> dict[tuple[str, str, str], Answer]:
+def load_answers(out: Path) -> dict[tuple[str, str, str], Answer]:
     """Return the answers in a folder's log."""
     return {
         (line["sample"], line["light"], line["setting"]): Answer(
@@ -305,12 +305,12 @@ class Control:
 
 
 def control(
-    wanted: Control, say: Callable[[str], None], bar: Bar | None = None
+    arguments: Control, say: Callable[[str], None], bar: Bar | None = None
 ) -> tuple[pl.DataFrame, list[str]]:
     """Compare policies with real or virtual devices.
 
     Args:
-        wanted: The arguments.
+        arguments: The arguments.
         say: Receives messages for the operator.
         bar: Progress display.
 
@@ -320,13 +320,13 @@ def control(
     Raises:
         SoritesError: The folder was started with another model or scorer.
     """
-    job, names = wanted.job, checked_names(wanted.names)
+    job, names = arguments.job, checked_names(arguments.names)
     folder, references = job.folder(), job.held()
-    plan = _plan(references, folder.grid, names, wanted.setting)
+    plan = _plan(references, folder.grid, names, arguments.setting)
     with locked(job.out, "control", LOCK):
-        _check_same(job.out, {"model": wanted.model, "scorer": wanted.scorer, "side": job.side})
+        _check_same(job.out, {"model": arguments.model, "scorer": arguments.scorer, "side": job.side})
         judge_ = judge(
-            wanted.model, wanted.scorer, tuple(sorted({reference.folder for reference in references}))
+            arguments.model, arguments.scorer, tuple(sorted({reference.folder for reference in references}))
         )
         devices = open_devices(job.wanted, stage_of(references), port=job.port)
         log = logs.Log(job.out / NAME)
@@ -343,7 +343,7 @@ def control(
                 stage_of(references),
                 judge_,
                 log,
-                remembered(job.out),
+                load_answers(job.out),
                 tick,
             )
             table, notes = compare(plan, rig)
@@ -354,18 +354,20 @@ def control(
         return table, notes
 
 
-def replayed(wanted: Control, captured: Path, bar: Bar | None = None) -> tuple[pl.DataFrame, list[str]]:
+def replayed(arguments: Control, captured: Path, bar: Bar | None = None) -> tuple[pl.DataFrame, list[str]]:
     """Compare policies on the photographs of a finished capture."""
     folder = open_folder(captured)
     references = [
         Reference(name, name.partition("/")[0], name.partition("/")[2], functools.partial(decode, path))
         for name, path in images_of(folder)
     ]
-    plan = _plan(references, folder.grid, checked_names(wanted.names), wanted.setting)
-    judge_ = judge(wanted.model, wanted.scorer, tuple(sorted({reference.folder for reference in references})))
+    plan = _plan(references, folder.grid, checked_names(arguments.names), arguments.setting)
+    judge_ = judge(
+        arguments.model, arguments.scorer, tuple(sorted({reference.folder for reference in references}))
+    )
     tick = bar("answers", plan.max_shots) if bar else lambda n: None
     table, notes = compare(plan, Replay(folder, judge_, tick=tick))
-    write_bytes(table.write_csv().encode(), wanted.job.out / "control.csv")
+    write_bytes(table.write_csv().encode(), arguments.job.out / "control.csv")
     return table, notes
 
 
@@ -392,7 +394,7 @@ def _setting(text: str) -> Params:
     if len(parts) != 3:
         raise SoritesError(f"setting: expected ISO,SHUTTER,APERTURE such as 250,1/60,f5.0, got {text!r}")
     values = {
-        key: checked(key, part, "setting")
+        key: check_value(key, part, "setting")
         for key, part in zip(("iso", "shutter", "aperture"), parts, strict=True)
     }
     return {**values, "mode": "manual"}

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from sorites.apps.studio.cameras import KEYS, Camera, in_words, nearest, parsed
+from sorites.apps.studio.cameras import KEYS, Camera, format_setting, nearest, parse_value
 from sorites.apps.studio.lamps import Lamps, Look, NoLamps
 from sorites.apps.studio.screen.server import Screen
 from sorites.apps.studio.serving import LOOPBACK
@@ -56,30 +56,30 @@ class Devices:
             self.virtual.stop()
 
 
-def open_devices(wanted: Wanted, stage: tuple[int, int], token: str | None = None, port: int = 0) -> Devices:
+def open_devices(options: Wanted, stage: tuple[int, int], token: str | None = None, port: int = 0) -> Devices:
     """Open screen, lamps and camera, and start virtual devices.
 
     Args:
-        wanted: The devices.
+        options: The devices and their options.
         stage: Width and height of the area for images, in pixels of the screen.
         token: Secret of the screen's link; a new one by default.
         port: Port of the screen; any free one by default.
     """
-    check_specs(wanted)
-    screen = Screen(wanted.place, wanted.bind, port, token)
+    check_specs(options)
+    screen = Screen(options.place, options.bind, port, token)
     virtual: VirtualStudio | None = None
     lamps: Lamps | NoLamps = NoLamps()
     try:
-        if "virtual" in (wanted.camera, wanted.lamps):
+        if "virtual" in (options.camera, options.lamps):
             virtual = build(
                 screen,
                 stage,
-                wanted.browser or wanted.camera != "virtual",
-                wanted.megapixels,
-                seed=wanted.seed,
+                options.browser or options.camera != "virtual",
+                options.megapixels,
+                seed=options.seed,
             )
-        lamps = open_lamps(wanted, virtual)
-        return Devices(screen, lamps, open_camera(wanted.camera, wanted.fingerprint, virtual), virtual)
+        lamps = open_lamps(options, virtual)
+        return Devices(screen, lamps, open_camera(options.camera, options.fingerprint, virtual), virtual)
     except BaseException:
         lamps.close()
         screen.stop()
@@ -88,19 +88,19 @@ def open_devices(wanted: Wanted, stage: tuple[int, int], token: str | None = Non
         raise
 
 
-def check_specs(wanted: Wanted) -> None:
+def check_specs(options: Wanted) -> None:
     """Raise an error for unknown kinds of devices."""
-    if wanted.camera not in ("ptp", "virtual") and not wanted.camera.startswith("ccapi:"):
+    if options.camera not in ("ptp", "virtual") and not options.camera.startswith("ccapi:"):
         raise UnknownName(
             "camera",
-            wanted.camera.partition(":")[0],
+            options.camera.partition(":")[0],
             ("ccapi", "ptp", "virtual"),
             f"There are {', '.join(CAMERAS)}.",
         )
-    if wanted.lamps not in ("virtual", "none") and wanted.lamps.partition(":")[0] not in ("hue", "hue1"):
+    if options.lamps not in ("virtual", "none") and options.lamps.partition(":")[0] not in ("hue", "hue1"):
         raise UnknownName(
             "lamps",
-            wanted.lamps.partition(":")[0],
+            options.lamps.partition(":")[0],
             ("hue", "hue1", "virtual", "none"),
             f"There are {', '.join(LAMPS)}.",
         )
@@ -119,29 +119,29 @@ def open_camera(spec: str, fingerprint: str | None = None, virtual: VirtualStudi
     return CcapiCamera(Calls(url, fingerprint=fingerprint))
 
 
-def open_lamps(wanted: Wanted, virtual: VirtualStudio | None = None) -> Lamps | NoLamps:
-    kind, _, host = wanted.lamps.partition(":")
+def open_lamps(options: Wanted, virtual: VirtualStudio | None = None) -> Lamps | NoLamps:
+    kind, _, host = options.lamps.partition(":")
     if kind == "none":
         return NoLamps()
-    from sorites.apps.studio.hue import HueV1, HueV2, client, kept_key
+    from sorites.apps.studio.hue import HueV1, HueV2, client, load_key
 
     if kind == "virtual":
         if virtual is None:
             raise SoritesError("the virtual lamps need the virtual studio")
         return Lamps(
             HueV1(client(virtual.bridge.host, False)[0], virtual.bridge.new_key()),
-            wanted.look,
+            options.look,
             0.0,
-            wanted.only,
+            options.only,
         )
-    stored = kept_key(host)
+    stored = load_key(host)
     if "key" not in stored:
-        pairing = command("studio check", lamps=wanted.lamps, pair=True)
+        pairing = command("studio check", lamps=options.lamps, pair=True)
         raise SoritesError(f"the bridge at {host} is not paired yet. Run: {pairing}")
-    http, _ = client(host, kind == "hue", wanted.fingerprint or stored.get("fingerprint"))
+    http, _ = client(host, kind == "hue", options.fingerprint or stored.get("fingerprint"))
     try:
         bridge = HueV2(http, stored["key"]) if kind == "hue" else HueV1(http, stored["key"])
-        return Lamps(bridge, wanted.look, wanted.settle_s, wanted.only)
+        return Lamps(bridge, options.look, options.settle_s, options.only)
     except BaseException:
         http.close()
         raise
@@ -153,12 +153,12 @@ def paired(lamps: str, say: Callable[[str], None], wait: float = 30.0) -> str:
     Returns:
         The fingerprint of its certificate, empty without one.
     """
-    from sorites.apps.studio.hue import client, keep_key, pair
+    from sorites.apps.studio.hue import client, pair, store_key
 
     kind, _, host = lamps.partition(":")
     http, fingerprint = client(host, kind == "hue")
     try:
-        keep_key(host, pair(http, wait, say), fingerprint)
+        store_key(host, pair(http, wait, say), fingerprint)
     finally:
         http.close()
     return fingerprint or ""
@@ -267,7 +267,7 @@ def camera_lines(camera: Camera, grid: Grid) -> Iterator[str]:
     yield from (f"  {key:<9}{value or 'not reported'}" for key, value in facts.items())
     ability = dict(about.ability)
     for key in KEYS:
-        values = [text for text in ability.get(key, ()) if parsed(key, text)]
+        values = [text for text in ability.get(key, ()) if parse_value(key, text)]
         if values:
             yield f"  {KEYS[key]:<9}{len(values)} values, {values[0]} to {values[-1]}"
         else:
@@ -277,11 +277,11 @@ def camera_lines(camera: Camera, grid: Grid) -> Iterator[str]:
         for params in grid.manual
         if any(nearest(key, float(params[key]), ability.get(key, ())) is None for key in KEYS)
     ]
-    yield f"  grid     {len(grid.manual) - len(unsupported)} of {len(grid.manual)} settings are supported" + (
-        f"; not {in_words({**unsupported[0], 'mode': 'manual'})}{' and more' if len(unsupported) > 1 else ''}"
-        if unsupported
-        else ""
-    )
+    supported = f"{len(grid.manual) - len(unsupported)} of {len(grid.manual)} settings are supported"
+    if unsupported:
+        example = format_setting({**unsupported[0], "mode": "manual"})
+        supported += f"; not {example}{' and more' if len(unsupported) > 1 else ''}"
+    yield f"  grid     {supported}"
 
 
 def _remedy(key: str, mode: str) -> str:
@@ -290,9 +290,9 @@ def _remedy(key: str, mode: str) -> str:
     return "Check that the lens is mounted, the mode dial is at M, and no menu is open"
 
 
-def lamp_lines(wanted: Wanted, virtual: VirtualStudio | None) -> Iterator[str]:
+def lamp_lines(options: Wanted, virtual: VirtualStudio | None) -> Iterator[str]:
     """Switch the lamps on and off, and yield lines about the states read back."""
-    lamps = open_lamps(wanted, virtual)
+    lamps = open_lamps(options, virtual)
     try:
         for light in ("on", "off"):
             for state in lamps.set(light).values():
@@ -301,17 +301,17 @@ def lamp_lines(wanted: Wanted, virtual: VirtualStudio | None) -> Iterator[str]:
         lamps.close()
 
 
-def check(wanted: Wanted, grid: Grid, virtual: VirtualStudio | None) -> Iterator[str]:
+def check(options: Wanted, grid: Grid, virtual: VirtualStudio | None) -> Iterator[str]:
     """Yield lines about the camera and the lamps, and what they support."""
     yield (
         "camera"
-        f" {wanted.camera.partition('@')[0] if '@' not in wanted.camera else wanted.camera.split(':')[0]}"
+        f" {options.camera.partition('@')[0] if '@' not in options.camera else options.camera.split(':')[0]}"
     )
-    camera = open_camera(wanted.camera, wanted.fingerprint, virtual)
+    camera = open_camera(options.camera, options.fingerprint, virtual)
     try:
         yield from camera_lines(camera, grid)
     finally:
         camera.close()
-    if wanted.lamps != "none":
-        yield f"lamps {wanted.lamps}"
-        yield from lamp_lines(wanted, virtual)
+    if options.lamps != "none":
+        yield f"lamps {options.lamps}"
+        yield from lamp_lines(options, virtual)

@@ -91,7 +91,7 @@ def checked_choice(choice: str) -> str:
     return choice
 
 
-def kept_original(root: Path, path: str, photo: Photo, choice: str) -> str | None:
+def store_original(root: Path, path: str, photo: Photo, choice: str) -> str | None:
     """Store the camera's file of a photograph and return its path relative to the root, or None if it is
     dropped.
     """

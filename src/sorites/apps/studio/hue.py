@@ -87,7 +87,7 @@ def pair(http: httpx.Client, wait: float = 30.0, say: Any = None) -> str:
         time.sleep(0.5)
 
 
-def kept_key(host: str) -> dict[str, str]:
+def load_key(host: str) -> dict[str, str]:
     """Return the stored key and fingerprint of a bridge, from the environment or the cache."""
     if "SORITES_HUE_KEY" in os.environ:
         return {"key": os.environ["SORITES_HUE_KEY"]}
@@ -99,7 +99,7 @@ def kept_key(host: str) -> dict[str, str]:
     return {str(k): str(v) for k, v in entry.items()} if isinstance(entry, dict) else {}
 
 
-def keep_key(host: str, key: str, fingerprint: str | None) -> None:
+def store_key(host: str, key: str, fingerprint: str | None) -> None:
     """Store the key of a bridge in the cache, in a file that only the owner can read."""
     file = cache("studio", "bridges.json")
     try:

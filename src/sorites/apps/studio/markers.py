@@ -91,50 +91,54 @@ class Found:
     warnings: tuple[str, ...]
 
 
-def locate(frame: ImageU8, shown: Board, placed: Matrix) -> Found:
+def locate(frame: ImageU8, shown_board: Board, placed: Matrix) -> Found:
     """Find the markers of a board in a photograph; ``placed`` maps pixels of the board to pixels of the
     screen.
     """
     cv2 = vision()
     grey = cv2.cvtColor(np.ascontiguousarray(frame), cv2.COLOR_RGB2GRAY)
-    corners = _detect(grey, shown)
+    corners = _detect(grey, shown_board)
     if len(corners) < MIN_MARKERS:
         raise CameraError(
-            f"only {len(corners)} of {len(shown.corners)} markers are in the image:"
+            f"only {len(corners)} of {len(shown_board.corners)} markers are in the image:"
             f" {_why_few(grey, len(corners))}"
         )
     ids = sorted(corners)
     in_frame = np.concatenate([corners[id_] for id_ in ids])
-    on_screen = moved(placed, np.concatenate([shown.corners[id_] for id_ in ids]))
+    on_screen = apply_homography(placed, np.concatenate([shown_board.corners[id_] for id_ in ids]))
     matrix, _ = cv2.findHomography(on_screen, in_frame, cv2.RANSAC, 3.0)
     if matrix is None:
         raise CameraError(
             "no homography fits the positions of the markers; check that the photograph shows this screen"
         )
-    off = float(np.median(np.linalg.norm(moved(matrix, on_screen) - in_frame, axis=1)))
+    off = float(np.median(np.linalg.norm(apply_homography(matrix, on_screen) - in_frame, axis=1)))
     size = (frame.shape[1], frame.shape[0])
-    warnings = _warnings(np.asarray(matrix) @ placed, size, shown, off, len(corners), _edge_px(grey, corners))
+    warnings = _warnings(
+        np.asarray(matrix) @ placed, size, shown_board, off, len(corners), _edge_px(grey, corners)
+    )
     return Found(np.asarray(matrix, np.float64), size, len(corners), off, tuple(warnings))
 
 
-def _detect(grey: NDArray[np.uint8], shown: Board) -> dict[int, Matrix]:
+def _detect(grey: NDArray[np.uint8], shown_board: Board) -> dict[int, Matrix]:
     cv2 = vision()
     options = cv2.aruco.DetectorParameters()
     options.cornerRefinementMethod = cv2.aruco.CORNER_REFINE_SUBPIX
     options.cornerRefinementWinSize = 4
     corners, ids, _ = cv2.aruco.ArucoDetector(_dictionary(), options).detectMarkers(grey)
     pairs = zip([] if ids is None else ids.ravel().tolist(), corners, strict=False)
-    return {id_: np.asarray(quad, np.float64).reshape(4, 2) for id_, quad in pairs if id_ in shown.corners}
+    return {
+        id_: np.asarray(quad, np.float64).reshape(4, 2) for id_, quad in pairs if id_ in shown_board.corners
+    }
 
 
-def moved(matrix: Matrix, points: Any) -> Matrix:
+def apply_homography(matrix: Matrix, points: Any) -> Matrix:
     """Apply a homography to points (N x 2)."""
     points = np.asarray(points, np.float64)
     homogeneous = np.column_stack([points, np.ones(len(points))]) @ matrix.T
     return np.asarray(homogeneous[:, :2] / homogeneous[:, 2:], np.float64)
 
 
-def _why_few(grey: NDArray[np.uint8], found: int) -> str:
+def _why_few(grey: NDArray[np.uint8], markers: int) -> str:
     level = float(grey.mean())
     if np.percentile(grey, 99) < 30:
         return "it is too dark. Check that the screen is on and the lens cap is off"
@@ -142,7 +146,7 @@ def _why_few(grey: NDArray[np.uint8], found: int) -> str:
         return "it is too bright"
     return (
         "check that the screen is not cut off, out of focus or covered"
-        if found
+        if markers
         else "check that the camera sees the screen, in focus"
     )
 
@@ -167,10 +171,10 @@ def _edge_px(grey: NDArray[np.uint8], corners: dict[int, Matrix]) -> float:
 
 
 def _warnings(
-    matrix: Matrix, size: tuple[int, int], shown: Board, off: float, markers: int, edge: float
+    matrix: Matrix, size: tuple[int, int], shown_board: Board, off: float, markers: int, edge: float
 ) -> list[str]:
-    width, height = shown.size
-    quad = moved(matrix, np.array([(0, 0), (width, 0), (width, height), (0, height)]) - 0.5)
+    width, height = shown_board.size
+    quad = apply_homography(matrix, np.array([(0, 0), (width, 0), (width, height), (0, height)]) - 0.5)
     warnings = []
     sides = [float(np.linalg.norm(quad[i] - quad[(i + 1) % 4])) for i in range(4)]
     lean = max(abs(math.log(sides[0] / sides[2])), abs(math.log(sides[1] / sides[3])))
@@ -183,8 +187,10 @@ def _warnings(
         warnings.append(
             "the shown area is cut off at the border of the frame. Move the camera back, or zoom out"
         )
-    if markers < len(shown.corners):
-        warnings.append(f"{len(shown.corners) - markers} of {len(shown.corners)} markers were not found")
+    if markers < len(shown_board.corners):
+        warnings.append(
+            f"{len(shown_board.corners) - markers} of {len(shown_board.corners)} markers were not found"
+        )
     if edge > MAX_EDGE_PX * max(1.0, sides[0] / width):
         warnings.append(
             f"the image is out of focus: edges are {edge:.1f} px wide. Focus on the screen, then switch"
@@ -204,7 +210,9 @@ def drift(before: Matrix, after: Matrix, area: Sequence[float]) -> float:
     """
     left, top, width, height = area
     corners = [(left, top), (left + width, top), (left + width, top + height), (left, top + height)]
-    return float(np.linalg.norm(moved(before, corners) - moved(after, corners), axis=1).max())
+    return float(
+        np.linalg.norm(apply_homography(before, corners) - apply_homography(after, corners), axis=1).max()
+    )
 
 
 # Rectification
@@ -223,7 +231,7 @@ def placement(shown: Shown, size: tuple[int, int]) -> Matrix:
     )
 
 
-def straightened(frame: ImageU8, matrix: Matrix, shown: Shown, size: tuple[int, int]) -> ImageU8:
+def rectify(frame: ImageU8, matrix: Matrix, shown: Shown, size: tuple[int, int]) -> ImageU8:
     """Rectify the shown image from a frame, at ``size`` (width, height).
 
     If the frame has more pixels than the reference, the warp is finer by a whole factor and its blocks are
@@ -248,14 +256,14 @@ def straightened(frame: ImageU8, matrix: Matrix, shown: Shown, size: tuple[int, 
 
 def _factor(whole: Matrix, size: tuple[int, int]) -> int:
     """Return the supersampling factor per side at which no pixel of the frame is skipped."""
-    corners = moved(whole, [(0, 0), (size[0], 0), (size[0], size[1]), (0, size[1])])
+    corners = apply_homography(whole, [(0, 0), (size[0], 0), (size[0], size[1]), (0, size[1])])
     longest = max(
         np.linalg.norm(corners[0] - corners[1]) / size[0], np.linalg.norm(corners[1] - corners[2]) / size[1]
     )
     return int(min(8, max(1, math.ceil(float(longest) - 0.15))))
 
 
-def encoded(image: ImageU8, original: bytes, quality: int = QUALITY) -> bytes:
+def encode_jpeg(image: ImageU8, original: bytes, quality: int = QUALITY) -> bytes:
     """Encode a rectified image as JPEG with the EXIF and colour profile of the photograph."""
     with Pillow.open(io.BytesIO(original), formats=("JPEG",)) as opened:
         exif, profile = opened.getexif(), opened.info.get("icc_profile")

@@ -12,9 +12,9 @@ from sorites.apps.studio.cameras import (
     Params,
     Photo,
     Unsettled,
+    format_value,
     nearest,
-    parsed,
-    spelled,
+    parse_value,
     whole_jpeg,
 )
 from sorites.core.errors import MissingExtra
@@ -78,10 +78,10 @@ class PtpCamera:
             text = nearest(key, float(params[key]), self._choices(key))
             if text is None:
                 raise CameraError(
-                    f"this camera and lens cannot be set to {spelled(key, float(params[key]))} ({key})"
+                    f"this camera and lens cannot be set to {format_value(key, float(params[key]))} ({key})"
                 )
             self._put(self._name(key), text)
-            answered[key] = parsed(key, self._value(self._name(key)) or "")
+            answered[key] = parse_value(key, self._value(self._name(key)) or "")
         return answered
 
     def _check_mode(self, mode: str) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from PIL import Image as Pillow
 
-from sorites.apps.studio.cameras import checked
+from sorites.apps.studio.cameras import check_value
 from sorites.core import CLEAN, ImageU8, Sample
 from sorites.core import camera_grid as es_grid
 from sorites.core.camera_grid import Grid
@@ -69,9 +69,9 @@ def _from_csv(path: Path) -> tuple[es_grid.Params, ...]:
 
 def _setting(row: dict[str, str], where: str) -> es_grid.Params:
     return {
-        "iso": round(checked("iso", row["iso"] or "", where)),
-        "shutter": checked("shutter", row["ss"] or "", where),
-        "aperture": checked("aperture", row["aperture"] or "", where),
+        "iso": round(check_value("iso", row["iso"] or "", where)),
+        "shutter": check_value("shutter", row["ss"] or "", where),
+        "aperture": check_value("aperture", row["aperture"] or "", where),
     }
 
 
@@ -130,7 +130,7 @@ def references(samples: Iterable[Sample], labels: Labels, side: int | None = Non
             continue
         if sample.label is None:
             raise SoritesError(f"{sample.id} has no label, which this dataset needs for its class folders")
-        folder, stem = safe(labels.ids[sample.label]), safe(PurePosixPath(sample.id).stem)
+        folder, stem = safe_name(labels.ids[sample.label]), safe_name(PurePosixPath(sample.id).stem)
         if (folder.lower(), stem.lower()) in by_name:
             stem = f"{stem}-{digest(sample.id, size=4).hex()}"
         by_name[folder.lower(), stem.lower()] = Reference(sample.id, folder, stem, sample.load, side)
@@ -139,7 +139,7 @@ def references(samples: Iterable[Sample], labels: Labels, side: int | None = Non
     return list(by_name.values())
 
 
-def safe(name: str) -> str:
+def safe_name(name: str) -> str:
     """Return a portable file name: no slashes, no leading dot, limited length."""
     plain = _UNSAFE.sub("_", name).strip(" .")[:MAX_NAME]
     return plain or f"_{digest(name, size=4).hex()}"

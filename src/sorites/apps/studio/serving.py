@@ -95,9 +95,9 @@ def new_token() -> str:
     return secrets.token_urlsafe(18)
 
 
-def same_token(given: str, token: str) -> bool:
+def same_token(received: str, token: str) -> bool:
     """Compare two secrets in constant time."""
-    return hmac.compare_digest(given.encode(), token.encode())
+    return hmac.compare_digest(received.encode(), token.encode())
 
 
 class _Handler(BaseHTTPRequestHandler):

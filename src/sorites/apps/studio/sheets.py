@@ -11,7 +11,7 @@ from pathlib import Path
 from PIL import Image as Pillow
 from PIL import ImageDraw, ImageFont
 
-from sorites.apps.studio.cameras import spelled
+from sorites.apps.studio.cameras import format_value
 from sorites.apps.studio.folder import ENDING, CaptureFolder
 from sorites.core.camera_grid import Params
 from sorites.core.errors import BadImage, SoritesError
@@ -111,9 +111,8 @@ def caption(params: Params) -> str:
     """Return a short text for a setting."""
     if params["mode"] == "auto":
         return f"automatic {params['shot']}"
-    return (
-        f"{params['iso']} {spelled('shutter', params['shutter']).removesuffix(' s')} f{params['aperture']:g}"
-    )
+    shutter = format_value("shutter", params["shutter"]).removesuffix(" s")
+    return f"{params['iso']} {shutter} f{params['aperture']:g}"
 
 
 def _paste(page: Pillow.Image, path: Path, at: tuple[int, int], side: int) -> None:

@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 from scipy.optimize import brentq
 
-from sorites.core.messages import option
 from sorites.optics.tracing.lens import D_LINE_UM, Lens, paraxial, tracer
 from sorites.optics.tracing.prescription import WIDEST_DEG, Glass, Prescription, Refused
 from sorites.optics.tracing.rays import at_stop, chief
@@ -105,7 +104,7 @@ def build(prescription: Prescription, glasses: Mapping[str, Glass] | None = None
         prescription.field_kind,
         rims,
     )
-    vignetting = (replace(one, part=_part(lens, prescription, one.part)) for one in prescription.vignetting)
+    vignetting = (replace(v, part=_part(lens, prescription, v.part)) for v in prescription.vignetting)
     return replace(lens, vignetting=tuple(vignetting))
 
 
@@ -132,8 +131,8 @@ def material(glass: Glass, catalogues: tuple[str, ...]) -> Any:
             return library.materials.MaterialFile(path)
     stated = ", ".join(catalogues) or "none"
     raise Refused(
-        f"its glass {glass.name} is in none of its catalogues ({stated}); add"
-        f" {option('glass', glass.name + '=ND,VD')}"
+        f"its glass {glass.name} is in none of its catalogues ({stated}); define it by index and Abbe number,"
+        f" as the glass {glass.name}=ND,VD"
     )
 
 

@@ -89,7 +89,7 @@ def psf(
     return np.asarray(np.abs(field) ** 2)
 
 
-def gathered(rays: Rays, window: int = WINDOW) -> Rays:
+def drop_stray_rays(rays: Rays, window: int = WINDOW) -> Rays:
     """Return the rays that land within the window's width of the median point.
 
     A few rays that graze a surface may land millimetres away; they leave no light in the window but would
@@ -100,7 +100,7 @@ def gathered(rays: Rays, window: int = WINDOW) -> Rays:
 
 def inside(rays: Rays, window: int = WINDOW) -> float:
     """Return the share of all rays that land in the window around the mean of the gathered rays."""
-    near = gathered(rays, window)
+    near = drop_stray_rays(rays, window)
     return float(_within(rays, float(near.x.mean()), float(near.y.mean()), window / 2000).mean())
 
 
@@ -163,7 +163,7 @@ def _cubic(t: Array) -> Array:
     return np.where(t <= 1, inner, np.where(t < 2, outer, 0.0))
 
 
-def resampled(light: Array, pitch: float, side: int, middle: tuple[float, float]) -> Array:
+def resample(light: Array, pitch: float, side: int, middle: tuple[float, float]) -> Array:
     """Resample light to ``side`` x ``side`` pixels of ``pitch`` um; the result is non-negative and sums to 1.
 
     ``middle`` is the centre (x, y) in um from the array's middle.
@@ -175,11 +175,11 @@ def resampled(light: Array, pitch: float, side: int, middle: tuple[float, float]
     return np.asarray(pixels / pixels.sum())
 
 
-def centred(light: Array, pitch: float, side: int) -> Array:
+def centre_kernel(light: Array, pitch: float, side: int) -> Array:
     """Return the kernel with its centre of mass in the middle, to a hundredth of a pixel."""
     x, y = centroid(light)
     for _ in range(60):
-        kernel = resampled(light, pitch, side, (x, y))
+        kernel = resample(light, pitch, side, (x, y))
         right, low = centroid(kernel)
         if np.hypot(right, low) < 0.01:
             return kernel
@@ -190,7 +190,7 @@ def centred(light: Array, pitch: float, side: int) -> Array:
 def shares(light: Array, pitch: float) -> Array:
     """Return the shares of the light in squares of 1, 3, 5, ... pixels around the centre of mass."""
     most = int(len(light) / pitch) // 2 * 2 - 1
-    whole = resampled(light, pitch, most, centroid(light))
+    whole = resample(light, pitch, most, centroid(light))
     padded = np.pad(np.cumsum(whole, 0).cumsum(1), ((1, 0), (1, 0)))
     low = most // 2 - np.arange(most // 2 + 1)
     high = most - low
@@ -324,13 +324,12 @@ def _match_sensor(
         turns = AZIMUTHS if angle else (90,)
         psfs += [[psf(rays.turned(turn - 90), line, window) for line, rays in lit] for turn in turns]
         curves.append([radial_mtf(plane) for plane in psfs[-1]])
-        fits37.append([fitted(rays, line, 37) for line, rays in lit])
-        fits12.append([fitted(rays, line, 12) for line, rays in lit])
-    pitch = pitch_um(
-        [curve for by_colour in curves[:-1] for curve in by_colour]
-    )  # without the outermost field
+        fits37.append([fit_zernike(rays, line, 37) for line, rays in lit])
+        fits12.append([fit_zernike(rays, line, 12) for line, rays in lit])
+    # The outermost field does not influence the pitch.
+    pitch = pitch_um([curve for by_colour in curves[:-1] for curve in by_colour])
     side, kept = side_for([shares(plane, pitch) for planes in psfs for plane in planes])
-    kernels = np.array([[centred(plane, pitch, side) for plane in planes] for planes in psfs])
+    kernels = np.array([[centre_kernel(plane, pitch, side) for plane in planes] for planes in psfs])
     sharp = tuple(_mean_mtf50(kernels, field) for field in FIELDS)
     return Blur(
         kernels, np.array(curves), np.array(fits37), np.array(fits12), pitch, sharp, window, lens.focus_mm,
@@ -344,8 +343,8 @@ def _trace_finely(
     """Return (wavelength, gathered rays) of a field, with as many rays as its window needs."""
     lit = []
     for line, rays in zip(LINES_UM, coarse, strict=True):
-        count = rays_across(gathered(rays, window), line, window)
-        lit.append((line, gathered(trace(lens, angle, line, count, box), window)))
+        count = rays_across(drop_stray_rays(rays, window), line, window)
+        lit.append((line, drop_stray_rays(trace(lens, angle, line, count, box), window)))
     return lit
 
 
@@ -356,7 +355,7 @@ def _mean_mtf50(kernels: Array, field: float) -> float:
     )
 
 
-def fitted(rays: Rays, line_um: float, terms: int) -> Array:
+def fit_zernike(rays: Rays, line_um: float, terms: int) -> Array:
     """Fit Fringe coefficients (in waves; a longer path is positive) to the wavefront over the aperture stop.
 
     The wavefront is relative to the mean image point of the rays.

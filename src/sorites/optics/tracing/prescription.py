@@ -103,7 +103,7 @@ def read(path: Path) -> Prescription:
         raw = path.read_bytes()
     except OSError as error:
         raise SoritesError(f"cannot read the lens {path}: {error.strerror}") from error
-    return checked(parse(decode(raw), path.stem))
+    return check_traceable(parse(decode(raw), path.stem))
 
 
 def decode(raw: bytes) -> str:
@@ -130,7 +130,7 @@ def parse(text: str, name: str) -> Prescription:
             raise Refused(f"its line {line.strip()[:60]!r} cannot be read: {error}") from error
     prescription = parsed.prescription
     prescription.field, prescription.vignetting = _fields(parsed.columns, parsed.field_count)
-    return scaled(prescription, parsed.scale)
+    return to_millimetres(prescription, parsed.scale)
 
 
 @dataclass
@@ -238,7 +238,7 @@ def _vignetting(row: list[float], largest: float) -> Vignetting:
     return Vignetting(math.hypot(x, y) / largest, math.copysign(1.0, x + y) * along, *sides)
 
 
-def scaled(prescription: Prescription, scale: float) -> Prescription:
+def to_millimetres(prescription: Prescription, scale: float) -> Prescription:
     """Convert a prescription to millimetres in place, and resolve rims that equal the semi-diameter."""
     for surface in prescription.surfaces:
         surface.curvature, surface.thickness, surface.semi_mm = (
@@ -258,7 +258,7 @@ def scaled(prescription: Prescription, scale: float) -> Prescription:
     return prescription
 
 
-def checked(prescription: Prescription) -> Prescription:
+def check_traceable(prescription: Prescription) -> Prescription:
     """Return the prescription if it is a refracting lens with a distant object and a field.
 
     Raises:

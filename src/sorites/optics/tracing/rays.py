@@ -81,7 +81,7 @@ class Rays:
 _PAIRS = (("x", "y"), ("L", "M"), ("sx", "sy"))
 
 
-def launched(lens: Lens, angle: float, azimuth: float, a: Array, b: Array) -> tuple[Array, Array]:
+def launch(lens: Lens, angle: float, azimuth: float, a: Array, b: Array) -> tuple[Array, Array]:
     """Return start points (3 x n) and direction of a plane wave.
 
     Args:
@@ -163,7 +163,7 @@ def at_stop(
     """Return where rays cross the plane of the aperture stop, in stop radii, ignoring the stop and all
     rims.
     """
-    rays, _ = _start_rays(*launched(lens, angle, azimuth, a, b), line_um)
+    rays, _ = _start_rays(*launch(lens, angle, azimuth, a, b), line_um)
     with np.errstate(all="ignore"):
         for surface in lens.surfaces[1 : lens.stop + 1]:
             surface.trace(rays, record=False)
@@ -265,7 +265,7 @@ def _tighten(lens: Lens, angle: float, azimuth: float, box: Beam, line_um: float
     for _ in range(6):
         a, b = _mesh(box, COARSE)
         lit = _largest_piece(
-            np.isfinite(through(lens, *launched(lens, angle, azimuth, a.ravel(), b.ravel()), line_um).path),
+            np.isfinite(through(lens, *launch(lens, angle, azimuth, a.ravel(), b.ravel()), line_um).path),
             a.shape,
         )
         if not lit.any():
@@ -322,7 +322,7 @@ def trace(
             the beam is traced at azimuth 90 degrees and mirrored.
     """
     a, b = _mesh(box if whole else replace(box, a=0.0), across, half=not whole)
-    sent = through(lens, *launched(lens, angle, azimuth if whole else 90.0, a.ravel(), b.ravel()), line_um)
+    sent = through(lens, *launch(lens, angle, azimuth if whole else 90.0, a.ravel(), b.ravel()), line_um)
     passed = replace(sent, step=_steps(sent, a.shape)).where(_largest_piece(np.isfinite(sent.path), a.shape))
     return passed if whole else passed.mirrored()
 
@@ -345,14 +345,14 @@ def _steps(rays: Rays, shape: tuple[int, ...]) -> Array:
 def chief(lens: Lens, angle: float, azimuth: float, line_um: float) -> tuple[float, float]:
     """Return where the chief ray lands, (x, y) in mm from the axis."""
     here, _, _ = _follow_chief(lens, (0.0, angle), azimuth, np.zeros(2), np.zeros(2), line_um)
-    landed = through(lens, *launched(lens, angle, azimuth, here[:1], here[1:]), line_um)
+    landed = through(lens, *launch(lens, angle, azimuth, here[:1], here[1:]), line_um)
     return float(landed.x[0]), float(landed.y[0])
 
 
 def paths(lens: Lens, angle: float, box: Beam, line_um: float) -> list[list[tuple[float, float]]]:
     """Return (z, y) in mm at every surface for three rays of a beam, for drawings."""
     b = box.b + np.array([-0.9, 0.0, 0.9]) * box.tall
-    starts, direction = launched(lens, angle, 90.0, np.zeros(3), b)
+    starts, direction = launch(lens, angle, 90.0, np.zeros(3), b)
     rays, _ = _start_rays(starts, direction, line_um)
     drawn: list[list[tuple[float, float]]] = [[], [], []]
     with np.errstate(all="ignore"):

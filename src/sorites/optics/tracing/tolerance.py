@@ -23,8 +23,8 @@ from sorites.optics.tracing.blur import (
     WINDOWS,
     best_focus,
     blur,
-    centred,
-    gathered,
+    centre_kernel,
+    drop_stray_rays,
     inside,
     mtf50,
     psf,
@@ -150,7 +150,7 @@ def spread_mm(nominal: Lens, element: int, kind: str, by: float, field: float, r
     moved.
     """
     traces = coarse_traces(moved(nominal, element, kind, by), field, (D_LINE_UM,))
-    rays = [[gathered(beam, WINDOWS[-1]) for beam in trace.rays] for trace in traces]
+    rays = [[drop_stray_rays(beam, WINDOWS[-1]) for beam in trace.rays] for trace in traces]
     back = best_focus(rays, nominal.f_number) if refocus else 0.0
     focused = [at_place[0].moved(back) for at_place in rays]
     spread = [np.hypot(beam.x - beam.x.mean(), beam.y - beam.y.mean()).mean() for beam in focused]
@@ -226,7 +226,7 @@ def _window(traces: Sequence[Sequence[CoarseTrace]]) -> int:
 
 def _kernels(planes: NDArray[np.float32], pitch: float, side: int) -> list[Array]:
     try:
-        return [centred(plane.astype(np.float64), pitch, side) for plane in planes]
+        return [centre_kernel(plane.astype(np.float64), pitch, side) for plane in planes]
     except Refused as error:
         raise Refused(f"at this error the blur has no centre: {error}; use smaller stops") from error
 
@@ -235,7 +235,7 @@ def _psfs(lens: Lens, at: CoarseTrace, window: int) -> NDArray[np.float32]:
     """Return the PSFs of a place, colour x y x x at 1 um, each of sum 1."""
     planes = []
     for line, coarse in zip(LINES_UM, at.rays, strict=True):
-        across = rays_across(gathered(coarse, window), line, window)
+        across = rays_across(drop_stray_rays(coarse, window), line, window)
         rays = trace(lens, at.angle, line, across, at.box, at.azimuth, whole=True)
-        planes.append(psf(gathered(rays, window), line, window))
+        planes.append(psf(drop_stray_rays(rays, window), line, window))
     return np.array([plane / plane.sum() for plane in planes], np.float32)

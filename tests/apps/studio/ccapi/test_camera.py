@@ -62,7 +62,7 @@ def test_a_version_per_feature_and_the_verbs_that_the_body_lists(camera: CcapiCa
     assert calls.path("get", "contents") == "/ccapi/ver130/contents"
     assert calls.path("get", "event/polling").startswith("/ccapi/ver110/")
     assert not calls.can("put", "shooting/control/shutterbutton")
-    with pytest.raises(CameraError, match="this camera cannot PUT movie"):
+    with pytest.raises(CameraError, match="PUT movie"):
         calls.path("put", "movie")
     assert {feature for _, feature in FEATURES} == set(calls.features)
 
@@ -141,7 +141,7 @@ def test_digest_login_and_no_password_in_any_message(
         camera = connect(body.url, ("someone", 's3cret,&"x'))
         camera.set(MANUAL)
         assert camera.shoot().data
-        with pytest.raises(NeedsHand, match="another user or password") as caught:
+        with pytest.raises(NeedsHand, match="SORITES_CAMERA_USER") as caught:
             Calls(body.url.replace("http://", "http://someone:wr0ng@"))
         assert "wr0ng" not in str(caught.value)
         monkeypatch.setenv("SORITES_CAMERA_USER", "someone")
@@ -159,7 +159,7 @@ def test_a_certificate_of_its_own_is_known_by_its_fingerprint(connect: Connect) 
         camera = connect(body.url, fingerprint=fingerprint)
         camera.set(MANUAL)
         assert camera.shoot().data
-        with pytest.raises(SoritesError, match="shows another certificate"):
+        with pytest.raises(SoritesError, match="another certificate"):
             Calls(body.url, fingerprint="00" * 32)
     finally:
         body.stop()
@@ -175,9 +175,9 @@ def test_a_shot_whose_answer_is_lost_is_not_trusted(camera: CcapiCamera, body: V
 
 
 def test_something_else_at_the_address_is_said_so(body: VirtualCamera) -> None:
-    with pytest.raises(SoritesError, match="does not answer"):
+    with pytest.raises(SoritesError, match="no answer"):
         Calls("http://127.0.0.1:9")
-    with pytest.raises(SoritesError, match="expected the camera's address"):
+    with pytest.raises(SoritesError, match="address"):
         Calls("ftp://x")
 
 

@@ -18,7 +18,7 @@ import httpx
 import pytest
 
 from sorites.apps.studio.devices import Wanted, open_lamps, paired
-from sorites.apps.studio.hue import HueV1, HueV2, client, keep_key, kept_key, pair
+from sorites.apps.studio.hue import HueV1, HueV2, client, load_key, pair, store_key
 from sorites.apps.studio.lamps import LampError, Lamps, Look
 from sorites.apps.studio.tls import own_context
 from sorites.apps.studio.virtual.bridge import VirtualBridge
@@ -72,7 +72,7 @@ def test_version_2_over_https_with_a_pinned_certificate(
     state = next(iter(lamps.set("on").values()))
     assert state.brightness == pytest.approx(39.76, abs=0.01)
     assert not any(state.on for state in lamps.set("off").values())
-    with pytest.raises(SoritesError, match="does not know this key"):
+    with pytest.raises(SoritesError, match="key"):
         HueV2(http, "wrong").states()
     with pytest.raises(SoritesError, match="another certificate"):
         client(bridge.host, True, "11" * 32)
@@ -84,7 +84,7 @@ def test_pairing_waits_for_the_button_and_keeps_the_key(
     bridge, fingerprint = secure
     monkeypatch.setenv("SORITES_CACHE", str(tmp_path))
     wanted = Wanted(lamps=f"hue:{bridge.host}", settle_s=0)
-    with pytest.raises(SoritesError, match="does not know us yet"):
+    with pytest.raises(SoritesError, match="not paired"):
         open_lamps(wanted)
     with pytest.raises(SoritesError, match="link button"):
         paired(wanted.lamps, lambda text: None, wait=0)
@@ -96,7 +96,7 @@ def test_pairing_waits_for_the_button_and_keeps_the_key(
     lamps = open_lamps(wanted)
     assert lamps.set("on")
     lamps.close()
-    keep_key(bridge.host, kept_key(bridge.host)["key"], "22" * 32)
+    store_key(bridge.host, load_key(bridge.host)["key"], "22" * 32)
     with pytest.raises(SoritesError, match="another certificate"):
         open_lamps(wanted)
 

@@ -43,7 +43,7 @@ class Review:
         self._folder, self._log = folder, Log(folder.root / NAME)
         samples = sample_of(folder)
         self._images = [(samples.get(name, name), name) for name, _ in images_of(folder)]
-        self._tokens = kept_tokens(folder, reviewers)
+        self._tokens = load_tokens(folder, reviewers)
         self._server = Server(self._answer, host, port)
         self.links = {name: f"{self._server.url}/{token}/" for name, token in self._tokens.items()}
 
@@ -83,7 +83,7 @@ class Review:
         for sample, shown in self._images:
             own = by_reviewer.get((name, sample), {})
             verdict = {"seen": bool(own), "flags": own.get("flags", []), "note": own.get("note", "")}
-            images.append({"name": in_words(shown), **verdict})
+            images.append({"name": describe_image(shown), **verdict})
         return {"reviewer": name, "kinds": KINDS, "images": images}
 
     def _sheet(self, number: str) -> Reply:
@@ -115,14 +115,14 @@ class Review:
         return in_json({})
 
 
-def in_words(name: str) -> str:
+def describe_image(name: str) -> str:
     """Return the name of an image, with the class name if the folder is a WordNet id of ImageNet."""
     class_, _, stem = name.partition("/")
     label = imagenet().get(class_)
     return name if label is None else f"{imagenet().names[label]} ({class_}): {stem}"
 
 
-def kept_tokens(folder: CaptureFolder, reviewers: list[str]) -> dict[str, str]:
+def load_tokens(folder: CaptureFolder, reviewers: list[str]) -> dict[str, str]:
     """Return the token of each reviewer, reusing earlier ones, stored in a file that only the owner can
     read.
     """

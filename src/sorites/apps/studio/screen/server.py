@@ -110,7 +110,7 @@ class Screen:
             item, shown = self._item, self._shown
         if shown.number == 0 or shown.number != item.number:
             return shown.number, None
-        return shown.number, composed(item.data, shown)
+        return shown.number, render_screen(item.data, shown)
 
     def _timeout_message(self, wait: float) -> str:
         if time.monotonic() - self._last_poll < POLL_S + 5:
@@ -188,7 +188,7 @@ def _file(name: str) -> str:
 
 
 @functools.lru_cache(maxsize=4)
-def composed(data: bytes | None, shown: Shown) -> ImageU8:
+def render_screen(data: bytes | None, shown: Shown) -> ImageU8:
     """Return the pixels of a whole screen that shows an image on black."""
     from PIL import Image as Pillow
 
@@ -252,7 +252,7 @@ class VirtualTv:
     def _show(self, item: dict[str, Any]) -> None:
         data = None if item["black"] else self._http.get(f"image/{item['number']}").raise_for_status().content
         shown = self._place(item, data)
-        self._pixels, self._number = composed(data, shown), shown.number
+        self._pixels, self._number = render_screen(data, shown), shown.number
         acknowledgement = {
             "number": shown.number,
             "screen": shown.screen,
