@@ -49,4 +49,4 @@ def test_what_cannot_be_asked_is_absent(ood_run: RunView, run: RunView) -> None:
     known = dataclasses.replace(ood_run, table=ood_run.table.filter(pl.col("known")))
     assert [text[:10] for text in captions(known)] == ["By correct", "Correlatio"]
     clean = dataclasses.replace(ood_run, table=ood_run.table.filter(pl.col("shift") == "clean"))
-    assert [text[:8] for text in captions(clean)] == ["By label", "By verdi"]
+    assert [text[:8] for text in captions(clean)] == ["By label", "By corre"]
