@@ -36,7 +36,7 @@ def watching(tiny: Callable[..., Model], images: list[np.ndarray]) -> Model:
 
 
 @pytest.mark.parametrize("later", [False, True], ids=["same process", "another process"])
-def test_a_image_is_made_again_as_the_model_saw_it(
+def test_images_are_recomputed_as_the_model_saw_them(
     photos: Path, tiny: Callable[..., Model], tmp_path: Path, later: bool
 ) -> None:
     shown: list[np.ndarray] = []
@@ -62,9 +62,7 @@ def test_a_built_dataset_can_be_seen_again_too(
         assert any(np.array_equal(view.image(sample, shift, severity), p) for p in shown)
 
 
-def test_images_that_are_gone_are_clear_errors(
-    photos: Path, tiny: Callable[..., Model], tmp_path: Path
-) -> None:
+def test_missing_images_raise_and_warn(photos: Path, tiny: Callable[..., Model], tmp_path: Path) -> None:
     go(photos, tiny(), tmp_path / "run")
     view = views.run_views(tmp_path / "run")[0]
     assert view.image is not None

@@ -69,7 +69,7 @@ def test_survivors_have_no_median(run: RunView) -> None:
     assert "&gt; max" in words
 
 
-def test_missing_predictions_are_told(run: RunView) -> None:
+def test_missing_predictions_are_counted(run: RunView) -> None:
     assert "10 predictions failed and count as missing" in card(run, "lite0")
     assert "missing" not in card(
         dataclasses.replace(run, table=run.table.filter(pl.col("error").is_null())), "lite0"
@@ -117,7 +117,7 @@ def test_a_model_that_is_never_right_has_no_half_and_no_hardest_shift(run: RunVi
     assert "> max" not in card(wrong, "lite2")
 
 
-def test_half_lost_says_that_it_counts_images_the_model_never_had(run: RunView) -> None:
+def test_failure_severity_mentions_clean_errors(run: RunView) -> None:
     worse = run.table.with_columns(
         correct=pl.when((pl.col("shift") == CLEAN) & (pl.col("sample_id") < "object-15"))
         .then(False)
@@ -131,7 +131,7 @@ def test_half_lost_says_that_it_counts_images_the_model_never_had(run: RunView) 
 
 
 @pytest.mark.parametrize("rows_kept", [0, 1])
-def test_the_summary_of_next_to_nothing(run: RunView, rows_kept: int) -> None:
+def test_the_summary_of_almost_no_rows(run: RunView, rows_kept: int) -> None:
     said = in_short(merge([dataclasses.replace(run, table=run.table.head(rows_kept))]))
     assert (
         said
