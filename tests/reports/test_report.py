@@ -62,7 +62,9 @@ def test_a_built_dataset_can_be_seen_again_too(
         assert any(np.array_equal(view.image(sample, shift, severity), p) for p in shown)
 
 
-def test_missing_images_raise_and_warn(photos: Path, tiny: Callable[..., Model], tmp_path: Path) -> None:
+def test_images_that_are_gone_are_clear_errors(
+    photos: Path, tiny: Callable[..., Model], tmp_path: Path
+) -> None:
     go(photos, tiny(), tmp_path / "run")
     view = views.run_views(tmp_path / "run")[0]
     assert view.image is not None

@@ -11,7 +11,7 @@ from sorites.lenses import store as lenses
 from sorites.reports.figures.lenses import HIGH, LEFT, PANEL, TOP, aperture_radius, projected, radius, space
 
 
-def test_base_vectors_are_120_degrees_apart() -> None:
+def test_the_three_base_vectors_stand_a_third_of_a_turn_apart() -> None:
     up, left, right = (projected(vector) for vector in np.eye(3))
     assert up == (0, 1)
     assert left == (pytest.approx(-math.sqrt(3) / 2), pytest.approx(-0.5))

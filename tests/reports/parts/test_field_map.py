@@ -63,7 +63,7 @@ def drawn(made: str) -> list[str]:
     return re.findall(r"<svg.*?</svg>", made)
 
 
-def test_maps_have_a_ring_per_field_and_a_sector_per_quantity() -> None:
+def test_a_map_a_model_with_a_ring_a_field_and_a_sector_a_quantity() -> None:
     maps = drawn(field_map(seen(measured=True)))
     assert len(maps) == 2
     for one in maps:

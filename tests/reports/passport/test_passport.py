@@ -87,7 +87,7 @@ def test_deleted_parts_are_recomputed_identically(home: Path) -> None:
 
 
 @pytest.mark.slow
-def test_resuming_after_a_kill_gives_the_same_json(home: Path) -> None:
+def test_killed_and_gone_on_with_gives_the_same_json(home: Path) -> None:
     command = [
         sys.executable,
         "-c",

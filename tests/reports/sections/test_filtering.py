@@ -80,7 +80,7 @@ def view(**more: Any) -> RunView:
     return RunView(table.rows(rows()).lazy(), "made", **{"records": {"out_of_class": record}, **more})
 
 
-def test_figure_3_has_curves_of_all_filtered_and_annotated_images(drawn: list[Any]) -> None:
+def test_figure_3_has_a_curve_without_filter_with_it_and_by_people(drawn: list[Any]) -> None:
     """All three curves are over the annotated images, starting from the clean images at severity 0."""
     section = module.filtering(merge([view()]))
     assert section is not None

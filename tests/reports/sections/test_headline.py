@@ -76,7 +76,7 @@ def test_missing_predictions_are_counted(run: RunView) -> None:
     )
 
 
-def test_the_summary_ranks_models_only_by_significant_differences(run: RunView) -> None:
+def test_the_summary_calls_nobody_better_whom_the_images_do_not_tell_apart(run: RunView) -> None:
     """The intervals of lite1 and lite2 overlap, but the paired difference is significant."""
     under = metrics.mean_accuracy(run.table).filter(pl.col("model").is_in(["lite1", "lite2"]))
     assert under["low"].max() < under["high"].min()  # type: ignore[operator]
@@ -117,7 +117,7 @@ def test_a_model_that_is_never_right_has_no_half_and_no_hardest_shift(run: RunVi
     assert "> max" not in card(wrong, "lite2")
 
 
-def test_failure_severity_mentions_clean_errors(run: RunView) -> None:
+def test_half_lost_says_that_it_counts_images_the_model_never_had(run: RunView) -> None:
     worse = run.table.with_columns(
         correct=pl.when((pl.col("shift") == CLEAN) & (pl.col("sample_id") < "object-15"))
         .then(False)
