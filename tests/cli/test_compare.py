@@ -62,7 +62,7 @@ def test_rules_that_hold_are_exit_code_0_and_a_page(command: Command, two: Path,
     ("words", "message"),
     [
         (["--fail-if", "drp > 2"], "no metric of a gate named 'drp'. Did you mean drop?"),
-        (["--fail-if", "drop > nan"], "wanted a finite number"),
+        (["--fail-if", "drop > nan"], "finite number"),
         (["--fail-if", "drop.jpg > 1"], "no dial named 'jpg'. Did you mean jpeg?"),
         (["--gate", "none.toml"], "cannot read none.toml"),
         (["--model", "god"], "no model named 'god'"),

@@ -48,4 +48,4 @@ def test_features_prints_the_cluster_numbers_and_sheet_draws(
     assert "no sample named 'none'" in err
     code, _, err = command("sheet", "kept", "--out", "s.gif")
     assert code == 2
-    assert "--out wants a name ending in .png, .jpg or .webp, got s.gif" in err
+    assert "got s.gif" in err

@@ -70,7 +70,7 @@ def test_a_run_is_filtered_and_judged_again_by_other_thresholds(
     ("words", "said"),
     [
         (["none"], "none is not a run folder"),
-        (["run"], "holds no similarities yet: name both encoders with --encoder NAME and --second NAME"),
+        (["run"], "pass --encoder NAME and --second NAME"),
         (
             ["run", "--shift-text", "contrast"],
             '--shift-text wants SHIFT=WORDS, such as heavy_snow="in heavy snow"',

@@ -33,7 +33,7 @@ def frame(values: dict[str, float]) -> pl.DataFrame:
     return pl.DataFrame(rows)
 
 
-def test_gains_stand_on_the_page_with_their_intervals(tmp_path: Path) -> None:
+def test_gains_are_shown_with_their_intervals(tmp_path: Path) -> None:
     gains = frame({"optics": 0.1, "cascade": 0.05})
     frames = {
         "accuracies": frame({"none": 0.2, "optics": 0.25, "cascade": 0.3}),
@@ -71,7 +71,7 @@ def test_gains_stand_on_the_page_with_their_intervals(tmp_path: Path) -> None:
     assert 'class="chart"' in body
 
 
-def test_one_seed_is_told(tmp_path: Path) -> None:
+def test_one_seed_is_mentioned(tmp_path: Path) -> None:
     frames = {
         "accuracies": frame({"none": 0.2, "fog": 0.25}),
         "gains": frame({"fog": 0.1}),
@@ -84,7 +84,7 @@ def test_one_seed_is_told(tmp_path: Path) -> None:
     assert 'id="b-gains"' in text
 
 
-def test_gains_that_are_noise_are_called_so(tmp_path: Path) -> None:
+def test_insignificant_gains_are_stated(tmp_path: Path) -> None:
     small = frame({"fog": 0.001})
     frames = {"accuracies": frame({"none": 0.2, "fog": 0.2}), "gains": small, "shift_gains": small}
     about = {"recipe": "r", "arms": ("none", "fog"), "seeds": (0,), "trainings": []}

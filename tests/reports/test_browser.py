@@ -97,7 +97,7 @@ def test_keys_hide_a_model_as_a_click_does(visit: Visit) -> None:
     visit.page.wait_for_function(f"{VISIBLE}.every(shown => shown.includes('lite0'))")
 
 
-def test_hover_tells_n(visit: Visit) -> None:
+def test_hover_shows_n(visit: Visit) -> None:
     chart = visit.page.locator("#curves .chart").first
     chart.scroll_into_view_if_needed()
     chart.locator(".scatterlayer .points path").nth(1).hover(force=True)

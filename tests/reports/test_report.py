@@ -36,7 +36,7 @@ def watching(tiny: Callable[..., Model], images: list[np.ndarray]) -> Model:
 
 
 @pytest.mark.parametrize("later", [False, True], ids=["same process", "another process"])
-def test_a_image_is_made_again_as_the_model_saw_it(
+def test_images_are_recomputed_as_the_model_saw_them(
     photos: Path, tiny: Callable[..., Model], tmp_path: Path, later: bool
 ) -> None:
     shown: list[np.ndarray] = []

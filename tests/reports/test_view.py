@@ -18,7 +18,7 @@ def part(run: RunView, run_id: str, *shifts: str) -> RunView:
     return dataclasses.replace(run, table=kept)
 
 
-def test_models_and_shifts_stand_in_the_order_of_the_suite(run: RunView) -> None:
+def test_models_and_shifts_follow_the_suite(run: RunView) -> None:
     view = merge(
         [dataclasses.replace(run, info={"suite": {"models": ["lite2", "absent"], "shifts": ["jpeg"]}})]
     )

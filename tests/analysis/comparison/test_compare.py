@@ -180,7 +180,7 @@ def test_no_order_of_files_changes_a_number(runs: Path) -> None:
     assert np.array_equal(first.matrix.base, again.matrix.base)
 
 
-def test_detectors_are_sent_to_what_compares_them(tmp_path: Path) -> None:
+def test_detectors_are_refused(tmp_path: Path) -> None:
     ground_truth = Box((2, 2, 20, 20), 0)
     source = Source(
         "mine", [Sample("a", lambda: np.full((30, 30, 3), 90, np.uint8), ground_truth=(ground_truth,))]

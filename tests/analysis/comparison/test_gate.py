@@ -161,14 +161,14 @@ def test_a_thousand_nulls_raise_alarm_at_the_stated_rate(runs: Path) -> None:
     assert abs(alarms(found, nulls, 80, "drop > 0") / nulls - rate) <= 2 * error
 
 
-def test_a_limit_above_zero_is_seldom_broken_by_like_models(runs: Path) -> None:
+def test_equal_models_rarely_exceed_a_positive_limit(runs: Path) -> None:
     found = compare(runs / "base", runs / "weak")
     assert alarms(found, 60, 80, "drop > 2") <= 6
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("samples", [100, 400])
-def test_intervals_of_drops_hold_the_truth_within_two_points(samples: int) -> None:
+def test_coverage_of_intervals_of_drops(samples: int) -> None:
     """Coverage of the interval of a drop, simulated with correlated images of a sample."""
     from tests.metrics.coverage import columns, named
 
@@ -210,7 +210,7 @@ def test_intervals_of_drops_hold_the_truth_within_two_points(samples: int) -> No
 
 
 @pytest.mark.slow
-def test_bounds_of_failure_severities_hold_within_two_points() -> None:
+def test_coverage_of_bounds_of_failure_severities() -> None:
     """Coverage of the one-sided 5 % bound of a half-accuracy difference, against a very large draw."""
     from sorites.analysis.comparison.compare import failure_severities as points
     from sorites.analysis.comparison.pairs import Curves

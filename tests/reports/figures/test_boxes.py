@@ -19,7 +19,7 @@ from sorites.reports.figures.strips import BOXED_SIDE, COLOURS, strip, with_boxe
 GREY = np.full((100, 120, 3), 128, np.uint8)
 
 
-def test_an_outline_lies_on_its_box_and_the_image_is_not_touched() -> None:
+def test_outlines_follow_boxes_and_the_image_is_not_modified() -> None:
     drawn = with_boxes(GREY, [Box((30, 40, 90, 80), 0)], ["cat"])
     assert (GREY == 128).all()
     assert tuple(drawn[60, 30]) == COLOURS[0]

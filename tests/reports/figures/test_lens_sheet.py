@@ -4,7 +4,7 @@ from sorites.lenses import store as lenses
 from sorites.reports.figures.lenses import sheet, summary_line
 
 
-def test_the_pixels_across_are_told_where_they_are_known() -> None:
+def test_pixels_across_are_shown_if_known() -> None:
     about = {"efl_mm": 50.0, "f_number": 5.0, "fov_deg": 40.0, "pitch_um": 6.25, "quality": 0.2}
     assert (
         summary_line(about)

@@ -49,7 +49,7 @@ def test_right_and_wrong_differ_in_grey_too(held: Sheet) -> None:
     assert (broken[0] != broken[1]).sum() > 200
 
 
-def test_a_image_that_is_gone_is_grey_and_the_sheet_stands(held: Sheet) -> None:
+def test_missing_images_are_grey_on_the_sheet(held: Sheet) -> None:
     assert draw(held, {}, names).size == draw(held, {"i1": GREY}, names).size
 
 
@@ -69,7 +69,7 @@ def test_a_image_that_is_gone_is_grey_and_the_sheet_stands(held: Sheet) -> None:
         ("lens", None, {"lens": "b", "field": 0.5}, ["lens b", "field 0.5"]),
     ],
 )
-def test_captions_say_where_the_dials_stand(
+def test_captions_show_the_setting(
     shift: str, severity: float | None, params: dict, lines: list[str]
 ) -> None:
     assert caption(Column("i", shift, severity, params, {})) == lines

@@ -123,7 +123,7 @@ def test_a_small_grid_is_shown_whole() -> None:
         ("contrast", 0.6, "0.6"),
     ],
 )
-def test_a_severity_stands_with_its_unit(name: str, severity: float, said: str) -> None:
+def test_severities_are_shown_with_their_unit(name: str, severity: float, said: str) -> None:
     assert captions(core.shift(name), [[0.0, severity]]) == [["untouched", said]]
 
 

@@ -97,7 +97,7 @@ def test_many_models_share_one_legend(run: RunView) -> None:
     assert len({charts.pen(view, model) for model in view.models}) == 9
 
 
-def test_a_step_curve_holds_its_value_until_the_next_stop() -> None:
+def test_a_step_curve_is_constant_until_the_next_severity() -> None:
     assert charts._corners([0.0, 1.0, 3.0], [1.0, 0.5, 0.2]) == [[0, 1, 1, 3, 3], [1, 1, 0.5, 0.5, 0.2]]
 
 

@@ -8,7 +8,7 @@ from sorites.reports.components.charts import MAX_STEPS, Dot, Key, dot_chart, or
 
 
 @given(st.lists(st.floats(0, 1), min_size=1))
-def test_a_scale_holds_its_values_in_a_few_steps(values: list[float]) -> None:
+def test_a_scale_covers_its_values_in_a_few_steps(values: list[float]) -> None:
     on = scale(values)
     assert all(-1e-3 <= on.at(value) <= 100 + 1e-3 for value in values)
     assert 1 <= on.last - on.first <= MAX_STEPS
@@ -20,7 +20,7 @@ def test_a_scale_is_as_narrow_as_round_steps_allow() -> None:
     assert scale([0.1, 0.97]).ticks() == pytest.approx([0, 0.25, 0.5, 0.75, 1])
 
 
-def test_the_best_mean_stands_first_and_equals_stay() -> None:
+def test_the_best_mean_comes_first_and_ties_are_stable() -> None:
     made = {
         name: {str(i): Dot(value, None, None, "") for i, value in enumerate(values)}
         for name, values in NAMED.items()
@@ -32,7 +32,7 @@ def test_the_best_mean_stands_first_and_equals_stay() -> None:
 NAMED = {"a": [0.4, 0.6], "b": [0.5], "c": [0.9, 0.7], "none": []}
 
 
-def test_a_dot_lies_at_its_value_within_its_interval() -> None:
+def test_a_dot_is_at_its_value_within_its_interval() -> None:
     made = {"<knn>": {"near": Dot(0.75, 0.7, 0.9, "n = 3 + 4")}, "msp": {}}
     drawn = dot_chart(made, {"near": Key(2, "7 images")}, scale([0.5, 1]), {"random": 0.5}, "AUROC")
     assert "<knn>" not in drawn

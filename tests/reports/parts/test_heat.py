@@ -27,6 +27,6 @@ def test_a_table_names_its_rows_and_columns() -> None:
     assert '<th scope="row">&lt;msp&gt;</th><td class="none"></td><td class="thin"' in made
 
 
-def test_a_number_shared_by_rows_is_told_once() -> None:
+def test_equal_counts_are_shown_once() -> None:
     assert same([5, 5]) == "5"
     assert same([1200, 7, 9]) == "7 to 1\u202f200"

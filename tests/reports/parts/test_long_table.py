@@ -13,7 +13,7 @@ def test_a_short_table_is_whole_and_a_long_one_can_be_searched() -> None:
     assert long.count("<tr>") == SHOWN_ROWS + 2
 
 
-def test_rows_beyond_those_that_a_page_holds_are_in_the_file_only() -> None:
+def test_rows_beyond_the_maximum_are_only_in_the_csv() -> None:
     made = long_table(["name"], [[f"c{i}"] for i in range(50)], "", most=45)
     assert "c44" in made
     assert "c45" not in made

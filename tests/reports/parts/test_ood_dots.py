@@ -22,7 +22,7 @@ def test_two_cards_a_model(ood_run: RunView) -> None:
     ]
 
 
-def test_the_best_mean_of_both_frameworks_stands_first(crowded_run: RunView) -> None:
+def test_the_best_mean_of_both_frameworks_comes_first(crowded_run: RunView) -> None:
     card = ood_dots(merge([crowded_run])).split("<article")[1]
     views = [metrics.auroc(crowded_run.table, framework=name) for name in ("semantic", "model-specific")]
     best = pl.concat([rows.select("model", "scorer", "value") for rows in views]).filter(model="lite0")
@@ -34,7 +34,7 @@ def test_the_best_mean_of_both_frameworks_stands_first(crowded_run: RunView) -> 
     assert f"msp, by label: {100 * row['value']:.1f}\u202f%, 95 %: {interval}\u202f%, {n}" in card
 
 
-def test_each_view_has_a_mark_of_its_own(ood_run: RunView) -> None:
+def test_each_framework_has_its_own_mark(ood_run: RunView) -> None:
     both, kind = ood_dots(merge([ood_run])).split("<article")[1:3]
     assert re.findall(r'<i class="(m\d)"></i>([^(]*) \(', both) == [
         ("m0", "by label"),
@@ -47,7 +47,7 @@ def test_each_view_has_a_mark_of_its_own(ood_run: RunView) -> None:
     ]
 
 
-def test_what_cannot_be_asked_or_compared_is_absent(ood_run: RunView, run: RunView) -> None:
+def test_incomparable_inputs_leave_the_section_out(ood_run: RunView, run: RunView) -> None:
     assert ood_dots(merge([run])) == ""
     alone = ood_run.table.filter(pl.col("scorer").is_null() | (pl.col("scorer") == "msp"))
     assert ood_dots(merge([dataclasses.replace(ood_run, table=alone)])) == ""

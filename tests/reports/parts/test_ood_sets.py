@@ -17,7 +17,7 @@ def cards(run: RunView) -> dict[str, str]:
     return dict(re.findall(r"<h3>(.*?)</h3>(.*?)</article>", ood_sets(merge([run]))))
 
 
-def test_near_sets_stand_before_far_ones_and_each_group_is_pooled_after_its_sets(es_run: RunView) -> None:
+def test_near_sets_come_before_far_ones_with_pooled_groups_last(es_run: RunView) -> None:
     found = cards(es_run)
     assert list(found)[:2] == ["lite0 · FPR95, OOD positive", "lite0 · FPR95, in-distribution positive"]
     heads = re.findall(r'<th scope="col">(.*?)(?:<|</th>)', found["lite0 · FPR95, OOD positive"])

@@ -14,7 +14,7 @@ from sorites.reports.view import RunView, merge
 SECTIONS = ("ood", "histograms", "degrees", "abstain")
 
 
-def test_scorers_stand_in_the_suites_order(ood_run: RunView) -> None:
+def test_scorers_follow_the_suite(ood_run: RunView) -> None:
     assert scorers(merge([ood_run])) == ("msp", "energy", "<b>knn</b>")
 
 
@@ -26,7 +26,7 @@ def test_a_missing_number_is_a_dash() -> None:
     )
 
 
-def test_many_scorers_are_still_told_apart() -> None:
+def test_many_scorers_have_distinct_pens() -> None:
     names = [f"s{i}" for i in range(20)]
     assert len({(drawn.colour, drawn.dash) for drawn in (scorer_pen(names, name) for name in names)}) == 20
 

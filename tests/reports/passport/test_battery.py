@@ -15,7 +15,7 @@ KINDS = {"optics", "lens", "camera", "noise", "weather", "digital", "context", "
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_part_is_a_suite_that_exists_and_no_dial_stands_twice(name: str) -> None:
+def test_parts_name_existing_suites_and_no_shift_twice(name: str) -> None:
     battery = load_battery(name)
     assert {part.name for part in battery.parts} >= KINDS
     dials = [

@@ -53,7 +53,7 @@ def test_every_number_is_a_metrics_answer(home: Path) -> None:
     assert read_passport(home / "p") == found
 
 
-def test_files_hold_the_same_and_are_safe(home: Path) -> None:
+def test_files_agree_and_are_escaped(home: Path) -> None:
     found = made("p")
     badge = ElementTree.fromstring((home / "p/badge.svg").read_text())
     assert badge.tag.endswith("svg")
@@ -77,7 +77,7 @@ def test_the_same_again_does_nothing_and_another_folder_says_the_same(home: Path
     assert (home / "p/passport.json").read_bytes() == (home / "q/passport.json").read_bytes()
 
 
-def test_parts_that_are_lost_are_made_again_the_same(home: Path) -> None:
+def test_deleted_parts_are_recomputed_identically(home: Path) -> None:
     made("p")
     first = (home / "p/passport.json").read_bytes()
     next((home / "p/runs/light/predictions").iterdir()).unlink()
@@ -131,7 +131,7 @@ def test_passports_are_compared_part_by_part(home: Path) -> None:
         compare("p", "few")
 
 
-def test_a_passport_that_was_changed_or_holds_nan_is_refused(home: Path) -> None:
+def test_changed_passports_and_nan_are_refused(home: Path) -> None:
     made("p")
     path = home / "p/passport.json"
     held = json.loads(path.read_text())

@@ -50,7 +50,7 @@ def test_a_card_per_detector_with_its_numbers(view: View) -> None:
     assert "<b>wide</b>" not in section.body
 
 
-def test_the_intervals_of_few_images_are_called_too_narrow(view: View) -> None:
+def test_narrow_intervals_of_few_images_are_noted(view: View) -> None:
     section = detectors(view)
     assert section is not None
     assert section.body.count("With fewer than 100 images") == 2
@@ -103,7 +103,7 @@ def test_the_six_errors_of_tide_over_severity(view: View) -> None:
     assert not re.search(r"[-−]0\.0\s*%| [-−]0\.0 to", section.body)
 
 
-def test_classes_stand_by_their_loss(view: View) -> None:
+def test_classes_are_sorted_by_loss(view: View) -> None:
     section = box_classes(view)
     assert section is not None
     names = re.findall(r'<th scope="row" class="word">(?:<span class="few">)?(\w+)', section.body)[:3]

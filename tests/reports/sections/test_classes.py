@@ -26,7 +26,7 @@ def test_every_class_has_what_its_rows_say_the_greatest_loss_first(run: RunView,
         assert row["clean_low"] < row["clean"] < row["clean_high"] or row["clean"] in (0, 1)
 
 
-def test_names_and_numbers_stand_in_the_table_and_in_the_file(run: RunView) -> None:
+def test_names_and_numbers_are_in_the_table_and_the_csv(run: RunView) -> None:
     section = classes(merge([run]))
     assert section is not None
     assert "<b>tank" not in section.body

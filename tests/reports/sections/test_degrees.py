@@ -30,7 +30,7 @@ def test_a_map_has_n_in_each_cell_and_hatches_the_thin_ones(ood_run: RunView, bo
     assert shown == [(f"{100 * value:.0f}", str(n)) for value, n in fair.select("value", "n").iter_rows()]
 
 
-def test_correlation_and_sensitivity_stand_in_a_table(ood_run: RunView, body: str) -> None:
+def test_correlation_and_sensitivity_are_in_a_table(ood_run: RunView, body: str) -> None:
     table = body.split("<table")[-1]
     row = (
         metrics.sensitivity(ood_run.table)

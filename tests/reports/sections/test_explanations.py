@@ -91,7 +91,7 @@ def test_a_card_shows_both_sides_with_three_images_each(run: RunView, folder: Pa
     assert "layer4 of lite0, layer4 of lite1" in str(section.lead)
 
 
-def test_a_change_whose_images_are_gone_is_left_out(run: RunView, folder: Path) -> None:
+def test_flips_without_images_are_left_out(run: RunView, folder: Path) -> None:
     image_file(folder, "a", "cam").unlink()
     image_file(folder, "c", "guided").write_bytes(b"no image")
     section = made(run, folder)

@@ -74,7 +74,7 @@ def test_best_worst_and_automatic_are_named_with_their_numbers(camera_run: RunVi
     assert "&lt;b&gt;big&lt;/b&gt;, lamp off" in section.body
 
 
-def test_a_map_an_aperture_and_light_with_the_metric_in_its_cells(camera_run: RunView) -> None:
+def test_maps_per_aperture_and_light_show_the_metric(camera_run: RunView) -> None:
     section = exposure(merge([camera_run]))
     assert section is not None
     maps = re.findall(r"<h3>(f/\S+ · lamp \w+)</h3>.*?(<table.*?</table>)", section.body)
@@ -111,7 +111,7 @@ def test_the_contact_sheet_shows_every_setting_and_what_automatic_lost(camera_ru
     assert "automatic" in section.body
 
 
-def test_what_an_automatic_camera_chose_was_not_asked_for() -> None:
+def test_automatic_choices_are_not_requested_settings() -> None:
     chosen = {"light": "on", "mode": "auto", "shot": 1, "iso": 400, "shutter": 0.1, "aperture": 5.0}
     assert requested(json.dumps(chosen)) == {"light": "on", "mode": "auto", "shot": 1}
     assert requested(json.dumps({"mode": "manual", "iso": 400})) == {"mode": "manual", "iso": 400}

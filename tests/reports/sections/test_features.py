@@ -40,7 +40,7 @@ def camera_run() -> RunView:
     )
 
 
-def test_the_table_holds_the_cluster_numbers(camera_run: RunView) -> None:
+def test_the_table_shows_the_cluster_numbers(camera_run: RunView) -> None:
     section = features(merge([camera_run]))
     assert section is not None
     assert camera_run.features is not None

@@ -97,7 +97,7 @@ def test_figure_3_has_a_curve_without_filter_with_it_and_by_people(drawn: list[A
     ):
         assert lines[dash] == pytest.approx({0.0: 1.0, 1.0: accuracy(1.0, kept), 2.0: accuracy(2.0, kept)})
     assert "annotated images" in section.lead
-    assert "over the 16 images" in section.lead
+    assert "over the 16 annotated images" in section.lead
 
 
 def test_table_2b_has_tpr_fpr_and_accuracy_of_each_vote_and_rule(drawn: list[Any]) -> None:

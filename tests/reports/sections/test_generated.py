@@ -67,7 +67,7 @@ def test_strips_show_the_images_that_the_dial_gives(folder: Path) -> None:
     assert "filter" not in body
 
 
-def test_the_cut_of_a_filter_is_told_and_its_images_are_marked(folder: Path) -> None:
+def test_filtered_images_are_counted_and_marked(folder: Path) -> None:
     last = read(folder).filter(pl.col("severity") == 2).collect()
     write_facts(folder, "mine", last.select("image_id", valid=pl.lit(False)))
     body = drawn(folder)

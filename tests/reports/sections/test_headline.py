@@ -69,14 +69,14 @@ def test_survivors_have_no_median(run: RunView) -> None:
     assert "&gt; max" in words
 
 
-def test_missing_predictions_are_told(run: RunView) -> None:
+def test_missing_predictions_are_counted(run: RunView) -> None:
     assert "10 predictions failed and count as missing" in card(run, "lite0")
     assert "missing" not in card(
         dataclasses.replace(run, table=run.table.filter(pl.col("error").is_null())), "lite0"
     )
 
 
-def test_the_summary_ranks_models_only_by_significant_differences(run: RunView) -> None:
+def test_the_summary_calls_nobody_better_whom_the_images_do_not_tell_apart(run: RunView) -> None:
     """The intervals of lite1 and lite2 overlap, but the paired difference is significant."""
     under = metrics.mean_accuracy(run.table).filter(pl.col("model").is_in(["lite1", "lite2"]))
     assert under["low"].max() < under["high"].min()  # type: ignore[operator]
@@ -131,7 +131,7 @@ def test_half_lost_says_that_it_counts_images_the_model_never_had(run: RunView) 
 
 
 @pytest.mark.parametrize("rows_kept", [0, 1])
-def test_the_summary_of_next_to_nothing(run: RunView, rows_kept: int) -> None:
+def test_the_summary_of_almost_no_rows(run: RunView, rows_kept: int) -> None:
     said = in_short(merge([dataclasses.replace(run, table=run.table.head(rows_kept))]))
     assert (
         said

@@ -36,7 +36,7 @@ def view(photos: Path, tiny: object, tmp_path_factory: pytest.TempPathFactory) -
     return merge([RunView(table, "l")])
 
 
-def test_the_scatter_holds_every_lens_and_its_trend(view: View) -> None:
+def test_the_scatter_shows_every_lens_and_the_trend(view: View) -> None:
     made = section(view)
     assert made is not None
     scatter, fields = (
@@ -51,7 +51,7 @@ def test_the_scatter_holds_every_lens_and_its_trend(view: View) -> None:
     assert fields["data"][0]["x"] == pytest.approx([0, 30, 50, 70, 90])
 
 
-def test_lenses_stand_in_the_order_of_their_accuracy(view: View) -> None:
+def test_lenses_are_ranked_by_accuracy(view: View) -> None:
     made = section(view)
     assert made is not None
     table = made.body[made.body.index("Lens ranking") : made.body.index("lenses.csv")]

@@ -37,16 +37,16 @@ def test_numbers_are_the_metrics_with_interval_and_n(ood_run: RunView) -> None:
     assert tail == [str(row["id"]), str(row["ood"]), str(row["missing"])]
 
 
-def test_near_stands_before_far_and_moved_last(ood_run: RunView) -> None:
+def test_near_comes_before_far_and_shifted_last(ood_run: RunView) -> None:
     section = ood(merge([ood_run]))
     assert section is not None
     places = [section.body.index(f">{name}</th>") for name in ("near S-OOD", "far S-OOD", "C-OOD")]
     assert places == sorted(places)
 
 
-def test_what_cannot_be_asked_is_absent(ood_run: RunView, run: RunView) -> None:
+def test_missing_inputs_leave_the_section_out(ood_run: RunView, run: RunView) -> None:
     assert captions(run) == []
     known = dataclasses.replace(ood_run, table=ood_run.table.filter(pl.col("known")))
     assert [text[:10] for text in captions(known)] == ["By correct", "Correlatio"]
     clean = dataclasses.replace(ood_run, table=ood_run.table.filter(pl.col("shift") == "clean"))
-    assert [text[:8] for text in captions(clean)] == ["By label", "By verdi"]
+    assert [text[:8] for text in captions(clean)] == ["By label", "By corre"]

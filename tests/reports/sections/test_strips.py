@@ -68,7 +68,7 @@ def test_a_clean_image_that_is_the_last_right_one_is_shown_once(run: RunView) ->
     assert section.body.count("clean, last correct</figcaption>") == len(once)
 
 
-def test_another_label_that_is_accepted_is_said_to_count(run: RunView) -> None:
+def test_accepted_labels_are_marked(run: RunView) -> None:
     assert "counts as right" not in made(dataclasses.replace(run, image=grey)).body
     right = pl.col("correct") & (pl.col("shift") == CLEAN)
     other = run.table.with_columns(pred=pl.when(right).then((pl.col("label") + 1) % 2).otherwise("pred"))

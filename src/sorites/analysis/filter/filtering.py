@@ -158,8 +158,13 @@ RULES = (*NEEDED, "text")
 
 @dataclass(frozen=True, eq=False)
 class Filtered:
-    """The outcome of a filter: the facts file, its record, one row per image (similarities, ``valid``,
-    ``outside``), and its quality if there are annotations.
+    """The outcome of a filter.
+
+    Attributes:
+        path: The file of facts.
+        record: The encoders, thresholds and rule.
+        rows: One row per image: similarities, ``valid`` and ``outside``.
+        quality: The quality of each vote and rule, if there are annotations.
     """
 
     path: Path

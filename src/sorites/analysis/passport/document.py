@@ -73,7 +73,7 @@ class Grid(Strict):
     best_setting: str
 
 
-class Kept(Number):
+class SelectiveRisk(Number):
     """Error among the least OOD images, when the model answers only this share of them."""
 
     coverage: float
@@ -86,11 +86,11 @@ class Separation(Number):
     scorer: str
 
 
-class Knows(Strict):
+class SelfKnowledge(Strict):
     """Whether the model knows when it fails: its selective risk, and its OOD detection."""
 
     scorer: str
-    risk: tuple[Kept, ...]
+    risk: tuple[SelectiveRisk, ...]
     auroc: tuple[Separation, ...]
 
 
@@ -107,7 +107,7 @@ class Run(Strict):
     errors: int
 
 
-class Of(Strict):
+class ModelInfo(Strict):
     """The model."""
 
     name: str
@@ -115,7 +115,7 @@ class Of(Strict):
     parameters: int | None = None
 
 
-class From(Strict):
+class BatteryInfo(Strict):
     """The battery."""
 
     name: str
@@ -129,14 +129,14 @@ class Passport(Strict):
     schema_name: Literal["sorites-passport"] = Field(default="sorites-passport", alias="schema")
     schema_version: Literal[1] = 1
     sorites: str
-    model: Of
-    battery: From
+    model: ModelInfo
+    battery: BatteryInfo
     clean: Number
     shifted: Number
     dials: tuple[Dial, ...]
     grids: tuple[Grid, ...]
     weakest: tuple[str, ...]
-    knows: Knows | None
+    knows: SelfKnowledge | None
     runs: tuple[Run, ...]
     left_out: dict[str, str]
     """Parts that were not measured, with reasons."""

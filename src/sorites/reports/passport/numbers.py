@@ -14,15 +14,15 @@ import polars as pl
 from sorites import __version__, metrics
 from sorites.analysis.passport.battery import Battery
 from sorites.analysis.passport.document import (
+    BatteryInfo,
     Dial,
-    From,
     Grid,
-    Kept,
-    Knows,
+    ModelInfo,
     Number,
-    Of,
     Passport,
     Run,
+    SelectiveRisk,
+    SelfKnowledge,
     Separation,
     SettingValue,
     sealed,
@@ -167,8 +167,10 @@ def document(
     passport = Passport(
         schema="sorites-passport",
         sorites=__version__,
-        model=Of(name=name, version=str(version), parameters=(first.get("parameters") or {}).get(name)),
-        battery=From(name=battery.name, version=battery.version, digest=battery.digest()),
+        model=ModelInfo(
+            name=name, version=str(version), parameters=(first.get("parameters") or {}).get(name)
+        ),
+        battery=BatteryInfo(name=battery.name, version=battery.version, digest=battery.digest()),
         clean=_one(metrics.accuracy(tables[shifted[0]].filter(pl.col("shift") == CLEAN), by=("model",))),
         shifted=_one(metrics.mean_accuracy(_joined([tables[part] for part in shifted]), by=("model",))),
         dials=tuple(dials),
@@ -301,7 +303,9 @@ def _setting(params: str | None) -> str:
     )
 
 
-def _knows(battery: Battery, tables: Mapping[str, pl.LazyFrame], shifted: Sequence[str]) -> Knows | None:
+def _knows(
+    battery: Battery, tables: Mapping[str, pl.LazyFrame], shifted: Sequence[str]
+) -> SelfKnowledge | None:
     """Return the selective risk on shifted images by the first scorer, and OOD detection by each scorer."""
     scorer = battery.scorers[0]
     scored = _joined([tables[part] for part in shifted]).filter(
@@ -309,7 +313,7 @@ def _knows(battery: Battery, tables: Mapping[str, pl.LazyFrame], shifted: Sequen
     )
     risks = metrics.risk_coverage(scored, points=10).to_dicts()
     risk = [
-        Kept(**_number(row), coverage=row["coverage"])
+        SelectiveRisk(**_number(row), coverage=row["coverage"])
         for row in risks
         if round(10 * row["coverage"]) in COVERAGES
     ]
@@ -320,7 +324,11 @@ def _knows(battery: Battery, tables: Mapping[str, pl.LazyFrame], shifted: Sequen
         for row in mistakes
         if row["value"] is not None
     ]
-    return Knows(scorer=scorer, risk=tuple(risk), auroc=tuple(separations)) if risk or separations else None
+    return (
+        SelfKnowledge(scorer=scorer, risk=tuple(risk), auroc=tuple(separations))
+        if risk or separations
+        else None
+    )
 
 
 def _separations(table: pl.LazyFrame) -> list[Separation]:
