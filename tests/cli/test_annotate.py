@@ -73,7 +73,7 @@ def test_mistakes_are_named(file: Path, tmp_path: Path) -> None:
         (("export", file, "--as", "xml", "--out", tmp_path / "x"), "no format named 'xml'"),
         (("import", file, "--as", "csv", "--out", tmp_path / "new.sqlite"), "--task"),
         (("import", tmp_path / "none", "--as", "csv", "--out", tmp_path / "new.sqlite"), "there is no file"),
-        (("serve", "in_class", "--out", tmp_path / "x.sqlite"), "either --source SPEC"),
+        (("serve", "in_class", "--out", tmp_path / "x.sqlite"), "expected --source SPEC"),
         (("serve", "in_clas", "--source", "stamps", "--out", tmp_path / "x.sqlite"), "Did you mean in_class"),
     ):
         with pytest.raises(SoritesError, match=said):
