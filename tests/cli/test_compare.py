@@ -43,7 +43,7 @@ def test_a_broken_rule_is_exit_code_1_with_the_lines_that_broke(
     )
     assert code == 1
     assert "failed: drop > 2: drop.contrast is" in err
-    assert "checks are broken" in err
+    assert "checks failed" in err
     assert "wrote compare.html, g.xml, g.md" in out
     assert all((home / name).stat().st_size for name in ("compare.html", "g.xml", "g.md"))
 

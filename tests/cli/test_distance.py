@@ -113,7 +113,7 @@ def test_the_default_encoder_says_what_it_knows(photos: Path) -> None:
         app, ["distance", f"folder:{photos}", "--against", f"folder:{photos}", "--encoder", "cifar:12"]
     )
     assert "has ten classes at 32 px (airplane, " in done.stderr
-    assert "give --encoder open_clip:NAME@WEIGHTS for others" in done.stderr
+    assert "add --encoder open_clip:NAME@WEIGHTS" in done.stderr
 
 
 def test_labels_may_be_imagenet() -> None:

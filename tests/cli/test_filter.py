@@ -59,7 +59,7 @@ def test_a_run_is_filtered_and_judged_again_by_other_thresholds(
         "filter", "run", "--thresholds", "calibrated", "--annotations", "labels.csv", "--rule", "code"
     )
     assert (code, "note:" in err) == (0, False)
-    assert "tpr is the share of out-of-class images set aside" in out
+    assert "tpr: share of out-of-class images removed" in out
     assert "rule code, thresholds calibrated: class_text " in out
     held = pl.read_parquet(folder / "facts" / "out_of_class.parquet")
     assert held.height == 6

@@ -19,13 +19,22 @@ runner = CliRunner()
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["sliders", "--pipeline", "/nowhere", "--out", "OUT"], "/nowhere does not exist or is not a folder. Wanted a folder"),
+        (
+            ["sliders", "--pipeline", "/nowhere", "--out", "OUT"],
+            "/nowhere does not exist or is not a folder. Wanted a folder",
+        ),
         (["sliders", "--class", "dics", "--out", "OUT"], "no class named 'dics'. Did you mean disc"),
         (["sliders", "--eta", "0", "--out", "OUT"], "eta: wanted a number above 0"),
         (["sliders", "--recipe", "toi", "--out", "OUT"], "no slider recipe named 'toi'. Did you mean toy"),
-        (["sliders", "--layers", "cross", "--out", "OUT"], "wanted layers among noxattn, xattn, full, got 'cross'"),
+        (
+            ["sliders", "--layers", "cross", "--out", "OUT"],
+            "wanted layers among noxattn, xattn, full, got 'cross'",
+        ),
         (["sliders", "--active", "750", "--out", "OUT"], "--active must be a percentage"),
-        (["sliders", "--dtype", "int8", "--out", "OUT"], "wanted a number type among float32, bfloat16, float16"),
+        (
+            ["sliders", "--dtype", "int8", "--out", "OUT"],
+            "wanted a number type among float32, bfloat16, float16",
+        ),
         (["images", "--sliders", "OUT", "--out", "OUT"], "holds no finished slider"),
         (["images", "--seeds", "9..3", "--out", "OUT"], "--seeds expects a number"),
         (["images", "--severity", "0,much", "--out", "OUT"], "--severity wants numbers with commas"),
@@ -35,7 +44,7 @@ runner = CliRunner()
         (["images", "--engine", "rai", "--out", "OUT"], "no engine named 'rai'. Did you mean ray"),
         (["check", "OUT"], "has no manifest.parquet"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_is_said(words: list[str], said: str, tmp_path: Path) -> None:
     done = runner.invoke(app, ["generate", *(str(tmp_path) if word == "OUT" else word for word in words)])
     assert isinstance(done.exception, SoritesError), done.output

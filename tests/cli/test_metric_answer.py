@@ -28,11 +28,11 @@ def test_a_metrics_own_options_are_typed_as_text(run: Path) -> None:
     assert typed.equals(sorites.calibration_error(sorites.read(run), ["model"], 5))
     assert answer_metric(run, "failure_severity", ["model"], None, {"relative": "true"}).height == 2
     assert answer_metric(run, "auroc", None, None, {"framework": "model-specific"}).height == 0
-    with pytest.raises(SoritesError, match="no option of calibration_error named 'bin'. Did you mean bins"):
+    with pytest.raises(SoritesError, match="Did you mean bins"):
         answer_metric(run, "calibration_error", None, None, {"bin": "5"})
     with pytest.raises(SoritesError, match="must be an integer, got 'five'"):
         answer_metric(run, "calibration_error", None, None, {"bins": "five"})
-    with pytest.raises(SoritesError, match="--option wants NAME=VALUE, got 'bins'"):
+    with pytest.raises(SoritesError, match="--option expects NAME=VALUE"):
         parse_options(["bins"])
 
 

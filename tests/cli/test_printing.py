@@ -131,11 +131,9 @@ def test_a_run_without_ground_truth_boxes_says_so(tmp_path: Path) -> None:
     print_run_summary(tmp_path / "run", said.append)
     assert "no mAP: the source has no ground-truth boxes" in said
     for metric in ("box_failure_severity", "mean_map"):
-        with pytest.raises(
-            SoritesError, match=f"{metric} has nothing to say here: the source has no ground-truth boxes"
-        ):
+        with pytest.raises(SoritesError, match="the source has no ground-truth"):
             answer_metric(tmp_path / "run", metric)
-    with pytest.raises(SoritesError, match="accuracy has nothing to say here: the models are detectors"):
+    with pytest.raises(SoritesError, match="the models are detectors"):
         answer_metric(tmp_path / "run", "accuracy")
     answer = answer_metric(tmp_path / "run", "map")
     assert (

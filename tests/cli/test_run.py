@@ -84,5 +84,5 @@ def test_a_suites_limit_goes_with_its_own_source(command: Command, photos: Path)
     assert "were taken" not in err
     assert sorites.read("other").collect()["sample_id"].n_unique() == 20
     _, _, err = command("run", "s.toml", "--source", f"folder:{photos}/", "--limit", "4", "--out", "both")
-    assert "note: 4 of the 20 samples of folder were taken (limit = 4)" in err
+    assert "note: used 4 of 20 samples of folder" in err
     assert sorites.read("both").collect()["sample_id"].n_unique() == 4

@@ -62,7 +62,7 @@ def test_set_wants_a_key_and_a_value(tmp_path: Path) -> None:
 
 
 def test_a_wrong_key_is_answered_with_near_ones(tmp_path: Path) -> None:
-    with pytest.raises(SoritesError, match="unknown key 'optimiser.lrr'.* Did you mean lr"):
+    with pytest.raises(SoritesError, match="Did you mean lr"):
         CliRunner().invoke(
             app,
             ["train", "run", "cifar_optics", "--set", "optimiser.lrr=1", "--out", str(tmp_path)],
