@@ -20,7 +20,10 @@ class Colours:
     labels = ("cat", "dog")
     styles = (("a photo of a {}",), ("a sketch of a {}",))
     def images(self, images):
-        rows = [np.concatenate([p.mean((0, 1)), p.std((0, 1)), p[::2].mean((0, 1)), p[:, ::2].mean((0, 1))]) for p in images]
+        rows = [
+            np.concatenate([p.mean((0, 1)), p.std((0, 1)), p[::2].mean((0, 1)), p[:, ::2].mean((0, 1))])
+            for p in images
+        ]
         return np.array(rows) - 100
     def texts(self, sentences):
         return np.array([sum(WORDS[w] for w in s.split() if w in WORDS) for s in sentences])

@@ -38,8 +38,14 @@ def test_a_training_from_the_command_line(photos: Path, tmp_path: Path) -> None:
     page = (tmp_path / "m/train.html").read_text()
     assert "Sorites · training · cifar_optics" in page
     assert {path.name for path in (tmp_path / "m").iterdir()} - {".sorites.lock"} == {
-        "data.parquet", "history.jsonl", "labels.txt", "model.json", "model.safetensors", "train.html", "train.json"
-    }  # fmt: skip
+        "data.parquet",
+        "history.jsonl",
+        "labels.txt",
+        "model.json",
+        "model.safetensors",
+        "train.html",
+        "train.json",
+    }
     again = CliRunner().invoke(app, command, catch_exceptions=False)
     assert again.exit_code == 0
     with pytest.raises(SoritesError, match="seed is 4 there and 5 now"):
