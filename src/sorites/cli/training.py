@@ -130,7 +130,7 @@ def explain(
         int, typer.Option("--limit", metavar="N", help="Explain at most N images, in a fixed random order.")
     ] = 12,
     target: Annotated[
-        str, typer.Option("--target", metavar="prediction|truth", help="Class to explain.")
+        str, typer.Option("--target", metavar="prediction|ground_truth", help="Class to explain.")
     ] = "prediction",
     layer: Annotated[
         list[str] | None,
