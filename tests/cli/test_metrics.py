@@ -42,7 +42,10 @@ def test_an_empty_answer_says_what_the_metric_answers(command: Command) -> None:
     assert len(out.splitlines()) == 6
     assert err.startswith("every value is null, n up to 18. ood: AUROC")
     assert "add --framework model-specific" in err
-    assert "None of these images is OOD" not in command("metrics", "r", "ood", "--framework", "model-specific")[2]
+    assert (
+        "None of these images is OOD"
+        not in command("metrics", "r", "ood", "--framework", "model-specific")[2]
+    )
     assert command("metrics", "r", "accuracy")[2] == ""
 
 
