@@ -96,4 +96,4 @@ def test_training_images_that_are_left_out_are_counted(command: Command, home: P
         "python:pair:both",
     )
     assert code == 0, err
-    assert "3 training images were left out for python:pair:both: they cannot be read" in out
+    assert "3 training images were skipped for python:pair:both" in out

@@ -71,9 +71,9 @@ def test_an_export_is_imported_again(file: Path, tmp_path: Path) -> None:
 def test_mistakes_are_named(file: Path, tmp_path: Path) -> None:
     for words, said in (
         (("export", file, "--as", "xml", "--out", tmp_path / "x"), "no format named 'xml'"),
-        (("import", file, "--as", "csv", "--out", tmp_path / "new.sqlite"), "task=TASK"),
-        (("import", tmp_path / "none", "--as", "csv", "--out", tmp_path / "new.sqlite"), "not found"),
-        (("serve", "in_class", "--out", tmp_path / "x.sqlite"), "either --source SPEC"),
+        (("import", file, "--as", "csv", "--out", tmp_path / "new.sqlite"), "--task"),
+        (("import", tmp_path / "none", "--as", "csv", "--out", tmp_path / "new.sqlite"), "there is no file"),
+        (("serve", "in_class", "--out", tmp_path / "x.sqlite"), "expected --source SPEC"),
         (("serve", "in_clas", "--source", "stamps", "--out", tmp_path / "x.sqlite"), "Did you mean in_class"),
     ):
         with pytest.raises(SoritesError, match=said):

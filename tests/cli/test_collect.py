@@ -32,22 +32,22 @@ def test_dry_run(command: Command) -> None:
     code, out, err = command("collect", "--plan", "focus", "--dry-run")
     assert code == 0
     assert out.splitlines()[0] == "truck in rain"
-    assert "122 queries; nothing was asked" in err
+    assert "122 queries; nothing was searched" in err
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "words to search for"),
-        (("x", "--plan", "focus"), "one of the two"),
-        (("x",), "--out DIR is missing"),
+        ((), "expected search queries"),
+        (("x", "--plan", "focus"), "but not both"),
+        (("x",), "missing --out DIR"),
         (("x", "--out", "d"), "--contact"),
         (("x", "--out", "d", "--contact", "me"), "e-mail or web address"),
         (("x", "--from", "bing"), "no image search named 'bing'"),
-        (("x", "--from", ","), "--from wants"),
-        (("x", "--licence", "mit"), "--licence"),
-        (("x", "--base", "commons=http://localhost"), "--base wants"),
-        (("x", "--base", "openverse=ftp://localhost"), "--base wants"),
+        (("x", "--from", ","), "--from expects"),
+        (("x", "--licence", "mit"), "--licence wants"),
+        (("x", "--base", "commons=http://localhost"), "--base expects"),
+        (("x", "--base", "openverse=ftp://localhost"), "--base expects"),
         (("x", "--gap", "0.1"), "at least 0.5 seconds"),
         (("x\x00",), "1 to 200 characters"),
         (("--plan", "none.toml"), "no plan named"),

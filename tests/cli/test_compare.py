@@ -42,8 +42,8 @@ def test_a_broken_rule_is_exit_code_1_with_the_lines_that_broke(
         "g.md",
     )
     assert code == 1
-    assert "broken: drop > 2: drop.contrast is" in err
-    assert "checks are broken" in err
+    assert "failed: drop > 2: drop.contrast is" in err
+    assert "checks failed" in err
     assert "wrote compare.html, g.xml, g.md" in out
     assert all((home / name).stat().st_size for name in ("compare.html", "g.xml", "g.md"))
 
@@ -51,7 +51,7 @@ def test_a_broken_rule_is_exit_code_1_with_the_lines_that_broke(
 def test_rules_that_hold_are_exit_code_0_and_a_page(command: Command, two: Path, home: Path) -> None:
     code, out, err = command("compare", two / "bad", two / "good", "--fail-if", "drop > 2", "--format", "csv")
     assert code == 0
-    assert "all 3 checks hold" in err
+    assert "all 3 checks passed" in err
     assert out.splitlines()[0].startswith("dial,n,base,new,drop,low,high")
     page = (home / "compare.html").read_text()
     assert "good against bad" in page

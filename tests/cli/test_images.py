@@ -64,5 +64,5 @@ def test_build_tells_of_images_it_could_not_make(command: Command, home: Path, p
         "build", "s.toml", "--source", f"folder:{home / 'bad'}", "--level", "1", "--out", "set"
     )
     assert code == 0
-    assert "wrote 2 images to set; 2 could not be made" in out
+    assert "wrote 2 images to set; 2 failed" in out
     assert err.count("not written: n01440764/bad.png") == 2

@@ -19,7 +19,7 @@ def test_a_question_takes_the_suites_reference(run: Path) -> None:
     assert answer_metric(run, "corruption_error", ["model"], "two").equals(
         sorites.corruption_error(sorites.read(run), ["model"], "two")
     )
-    with pytest.raises(SoritesError, match="accuracy takes no reference model"):
+    with pytest.raises(SoritesError, match="accuracy has no reference model"):
         answer_metric(run, "accuracy", None, "one")
 
 
@@ -28,11 +28,11 @@ def test_a_metrics_own_options_are_typed_as_text(run: Path) -> None:
     assert typed.equals(sorites.calibration_error(sorites.read(run), ["model"], 5))
     assert answer_metric(run, "failure_severity", ["model"], None, {"relative": "true"}).height == 2
     assert answer_metric(run, "auroc", None, None, {"framework": "model-specific"}).height == 0
-    with pytest.raises(SoritesError, match="no option of calibration_error named 'bin'. Did you mean bins"):
+    with pytest.raises(SoritesError, match="Did you mean bins"):
         answer_metric(run, "calibration_error", None, None, {"bin": "5"})
-    with pytest.raises(SoritesError, match="bins of calibration_error wants a whole number, got 'five'"):
+    with pytest.raises(SoritesError, match="must be an integer, got 'five'"):
         answer_metric(run, "calibration_error", None, None, {"bins": "five"})
-    with pytest.raises(SoritesError, match="--option wants NAME=VALUE, got 'bins'"):
+    with pytest.raises(SoritesError, match="--option expects NAME=VALUE"):
         parse_options(["bins"])
 
 
@@ -41,7 +41,7 @@ def test_a_question_without_any_reference_says_what_to_add(
 ) -> None:
     suite = parse({"name": "s", "shifts": ["jpeg"]}, "test")
     sorites.run(suite, source=f"folder:{photos}", models=[tiny()], out=tmp_path / "run", limit=2)
-    with pytest.raises(SoritesError, match="relative to a reference model: add --reference MODEL"):
+    with pytest.raises(SoritesError, match="needs a reference model"):
         answer_metric(tmp_path / "run", "corruption_error")
 
 

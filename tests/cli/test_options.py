@@ -25,5 +25,5 @@ def test_further_sources_are_read_from_the_words_typed() -> None:
     }
     assert further_sources(["cns_bench:x,annotations=y"], None)["source"] == "cns_bench:x,annotations=y"
     assert further_sources(None, None) == {"source": None, "source_name": None, "sources": ()}
-    with pytest.raises(SoritesError, match="wanted --ood GROUP:NAME=SPEC"):
+    with pytest.raises(SoritesError, match="expected --ood GROUP:NAME=SPEC"):
         further_sources(None, ["folder:x"])

@@ -47,7 +47,7 @@ def test_the_table_is_for_the_eye() -> None:
 
 
 def test_other_formats_are_refused() -> None:
-    with pytest.raises(SoritesError, match="--format wants table, csv or json, got 'yaml'"):
+    with pytest.raises(SoritesError, match="--format must be table, csv"):
         format_frame(FRAME, "yaml")
 
 
@@ -94,9 +94,7 @@ def test_errors_are_counted_and_the_first_is_named(tiny: Callable[..., Model], t
     )
     lines: list[str] = []
     print_run_summary(tmp_path / "run", lines.append)
-    assert any(
-        line.startswith("1 rows are errors") and "The first, bad: x.png: truncated" in line for line in lines
-    )
+    assert any(line.startswith("1 rows have errors") and "bad: x.png: truncated" in line for line in lines)
 
 
 def test_the_summary_of_a_run_of_detectors_shows_map(tmp_path: Path) -> None:
@@ -116,7 +114,7 @@ def test_the_summary_of_a_run_of_detectors_shows_map(tmp_path: Path) -> None:
     assert "accuracy" not in "\n".join(said)
     with pytest.raises(
         SoritesError,
-        match="accuracy has nothing to say here: the models are detectors, which give boxes. Ask map",
+        match="the models are detectors",
     ):
         answer_metric(tmp_path / "run", "accuracy")
     assert answer_metric(tmp_path / "run", "map", options={"number": "map50"})[
@@ -131,13 +129,11 @@ def test_a_run_without_ground_truth_boxes_says_so(tmp_path: Path) -> None:
     table = sorites.run(suite, source=source, models=[model], levels=[1], out=tmp_path / "run")
     said: list[str] = []
     print_run_summary(tmp_path / "run", said.append)
-    assert "there is no mAP, because the source has no ground-truth boxes" in said
+    assert "no mAP: the source has no ground-truth boxes" in said
     for metric in ("box_failure_severity", "mean_map"):
-        with pytest.raises(
-            SoritesError, match=f"{metric} has nothing to say here: the source has no ground-truth boxes"
-        ):
+        with pytest.raises(SoritesError, match="the source has no ground-truth"):
             answer_metric(tmp_path / "run", metric)
-    with pytest.raises(SoritesError, match="accuracy has nothing to say here: the models are detectors"):
+    with pytest.raises(SoritesError, match="the models are detectors"):
         answer_metric(tmp_path / "run", "accuracy")
     answer = answer_metric(tmp_path / "run", "map")
     assert (

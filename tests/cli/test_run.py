@@ -18,7 +18,7 @@ def test_a_run_ends_with_what_to_type_next(command: Command) -> None:
 def test_a_run_with_nothing_left_to_do_says_so(command: Command) -> None:
     assert "wrote 18 rows to r/predictions" in command("run", "s.toml", "--out", "r")[1]
     out = command("run", "s.toml", "--out", "r")[1]
-    assert "nothing left to do; 18 rows in r/predictions" in out
+    assert "nothing to do; 18 rows in r/predictions" in out
     assert "wrote" not in out
 
 
@@ -78,11 +78,11 @@ def test_the_same_command_finds_its_own_folder(command: Command, home: Path) -> 
 
 def test_a_suites_limit_goes_with_its_own_source(command: Command, photos: Path) -> None:
     _, _, err = command("run", "s.toml", "--out", "own")
-    assert "note: 3 of the 20 samples of folder were taken (limit = 3); --limit N changes that" in err
+    assert "note: used 3 of 20 samples of folder" in err
     assert sorites.read("own").collect()["sample_id"].n_unique() == 3
     _, _, err = command("run", "s.toml", "--source", f"folder:{photos}/", "--out", "other")
     assert "were taken" not in err
     assert sorites.read("other").collect()["sample_id"].n_unique() == 20
     _, _, err = command("run", "s.toml", "--source", f"folder:{photos}/", "--limit", "4", "--out", "both")
-    assert "note: 4 of the 20 samples of folder were taken (limit = 4)" in err
+    assert "note: used 4 of 20 samples of folder" in err
     assert sorites.read("both").collect()["sample_id"].n_unique() == 4

@@ -31,7 +31,7 @@ pytest.importorskip("httpx", reason="needs: pip install 'sorites[studio]'")
         ),
         (
             ["capture", "--source", "folder:images", "--out", "x", "--card", "eat"],
-            "--card wants keep or clear",
+            "--card must be keep or clear",
         ),
         (
             ["capture", "--source", "folder:images", "--out", "x", "--camera", "ccapi:http://127.0.0.1:9"],

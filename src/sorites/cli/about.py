@@ -1,4 +1,4 @@
-"""The verbs about the package: what is installed, and what to cite."""
+"""``sorites doctor``, ``cite`` and ``list``: the installation, references and registered names."""
 
 from __future__ import annotations
 
@@ -15,28 +15,25 @@ if TYPE_CHECKING:
 
 
 def doctor() -> None:
-    """Say what is installed, what is missing and what runs where.
+    """Check the installation.
 
-    Reads the installed packages; prints each extra with the command that
-    installs it, and writes no file.
+    Prints the installed packages, the missing extras with the commands that
+    install them, and the device that models run on.
     """
-    from sorites.cli.package import doctor as account
+    from sorites.cli.package import doctor as diagnose
 
-    say(account(), nl=False)
+    say(diagnose(), nl=False)
 
 
 def cite(suite: options.SuiteName) -> None:
     """Print BibTeX for the papers behind a suite.
 
-    Reads a suite; prints the toolkit's entry and those of the benchmark, its
-    shifts and its scorers.
+    Prints the entries of Sorites, of the benchmark, and of the shifts and
+    scorers of the suite.
     """
     from sorites.cli.package import cite as entries
 
     say(entries(suite), nl=False, exact=True)
-
-
-# The verb that lists every name a suite or a command may use.
 
 
 KINDS = ("shifts", "models", "sources", "metrics", "scorers", "measures", "encoders", "suites", "recipes")
@@ -48,19 +45,19 @@ Entry = tuple[str, str]
 def list_(
     kind: Annotated[
         str | None,
-        typer.Argument(metavar="KIND", help=f"One of {', '.join(KINDS)}; the default is all of them."),
+        typer.Argument(metavar="KIND", help=f"One of {', '.join(KINDS)}; default: all."),
     ] = None,
 ) -> None:
-    """List every name that a suite or a command may use.
+    """List shifts, models, sources, metrics and other registered names.
 
-    Reads the built-in plug-ins and those of installed packages; prints each
-    name with a line about it.
+    Includes the plug-ins of installed packages. Prints each name with a
+    one-line description.
     """
     say(list_names(kind), nl=False)
 
 
 def list_names(kind: str | None = None) -> str:
-    """Return every name of one kind, or of all kinds, with a line about each."""
+    """Return the names of one kind, or of all kinds, with a one-line description of each."""
     from sorites.core.errors import UnknownName
 
     if kind is not None and kind not in KINDS:

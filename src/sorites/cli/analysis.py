@@ -1,6 +1,4 @@
-"""The verbs that measure how far images stand from in-distribution images: ``sorites distance`` and
-``sorites decompose``.
-"""
+"""``sorites distance``, ``decompose``, ``similarity``, ``filter`` and ``features``."""
 
 from __future__ import annotations
 
@@ -28,10 +26,10 @@ if TYPE_CHECKING:
     from sorites.evaluation.facts.rulers import Distances
 
 decompose_app = typer.Typer(
-    help="Separate meaning from appearance in the space of an image-text model.", no_args_is_help=True
+    help="Separate meaning from appearance in the embedding space of an encoder.", no_args_is_help=True
 )
 
-# The default file of a source's distances.
+# Default output file for the distances of a source.
 FILE = Path("distance.parquet")
 
 EncoderName = Annotated[
@@ -39,14 +37,14 @@ EncoderName = Annotated[
     typer.Option(
         "--encoder",
         metavar="NAME",
-        help="The image-text model that judges: cifar, cifar:N, open_clip:NAME@WEIGHTS, python:module:name.",
+        help="Image-text encoder: cifar, cifar:N, open_clip:NAME@WEIGHTS, python:module:name.",
     ),
 ]
 
 
 @decompose_app.callback()
 def _decompose() -> None:
-    """Separate meaning from appearance in the space of an image-text model."""
+    """Separate meaning from appearance in the embedding space of an encoder."""
 
 
 @decompose_app.command()
@@ -58,7 +56,7 @@ def train(
             "--labels",
             metavar="FILE|imagenet",
             help=(
-                "The classes to make texts of, one per line, as ImageNet-21K's; the default is the encoder's"
+                "Classes for the texts, one per line, as in ImageNet-21K's lists; default: the encoder's"
                 " classes."
             ),
         ),
@@ -68,18 +66,18 @@ def train(
         typer.Option(
             "--templates",
             metavar="FILE",
-            help="Sentences with {} or {c}, one per line, as CLIP's; an empty line ends an appearance.",
+            help="Prompt templates with {} or {c}, one per line; an empty line separates appearances.",
         ),
     ] = None,
     triplets: Annotated[
         int,
-        typer.Option("--triplets", metavar="N", min=1, help="The number of triplets of texts to learn from."),
+        typer.Option("--triplets", metavar="N", min=1, help="Number of text triplets to train on."),
     ] = 4000,
     margin: Annotated[
-        float, typer.Option("--margin", metavar="A", help="The margin of the loss, in cosine distance.")
+        float, typer.Option("--margin", metavar="A", help="Margin of the loss, in cosine distance.")
     ] = 1.0,
     epochs: Annotated[
-        int, typer.Option("--epochs", metavar="N", min=1, help="The number of passes over the triplets.")
+        int, typer.Option("--epochs", metavar="N", min=1, help="Number of passes over the triplets.")
     ] = 20,
     seed: Seed = 0,
     check: Annotated[
@@ -87,7 +85,7 @@ def train(
         typer.Option(
             "--check",
             metavar="SOURCE",
-            help="Labelled images to check on; the default is the encoder's examples.",
+            help="Labelled images to evaluate on; default: the encoder's examples.",
         ),
     ] = None,
     check_labels: Annotated[
@@ -95,22 +93,21 @@ def train(
         typer.Option(
             "--check-labels",
             metavar="FILE|imagenet",
-            help="The classes among which those images are told apart; the default is those of the texts.",
+            help="Classes for the evaluation; default: those of the texts.",
         ),
     ] = None,
     limit: Annotated[
         int | None,
-        typer.Option("--limit", metavar="N", min=1, help="Check on at most N images of each part."),
+        typer.Option("--limit", metavar="N", min=1, help="Evaluate on at most N images of each split."),
     ] = None,
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The file of the decomposition.")] = Path(
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The file to write.")] = Path(
         "split.safetensors"
     ),
 ) -> None:
-    """Learn the decomposition from texts alone, and check it on images.
+    """Learn a decomposition from texts and evaluate it on images.
 
-    Reads an encoder and its texts; writes a file for "sorites distance
-    --decomposition", and prints how well class and appearance can still be
-    told from each half.
+    Writes a file for "sorites distance --decomposition", and prints how well
+    each half predicts class and appearance.
     """
     from sorites import core
     from sorites.cli.printing import format_frame
@@ -119,39 +116,39 @@ def train(
     from sorites.evaluation.facts import decomposition
     from sorites.measures.decomposition import Training, read_names, read_styles
 
-    judge = core.encoder(encoder)
+    loaded = core.encoder(encoder)
     names = () if not labels else read_labels(labels).names if labels == "imagenet" else read_names(labels)
     classes = read_labels(check_labels) if check_labels else None
     training = Training(margin=margin, epochs=epochs, seed=seed)
     recipe = decomposition.recipe(
-        judge, names, read_styles(templates) if templates else (), triplets, training
+        loaded, names, read_styles(templates) if templates else (), triplets, training
     )
     with bars() as bar:
         tick = bar("learning", epochs)
-        split = decomposition.learn(judge, recipe, lambda epoch, loss: tick(1), bar)
-        decomposition.save(out, split, judge, recipe)
-        table = decomposition.report(judge, split, recipe, check, limit, classes, bar)
-    no_images = "there are no images to check on; name some with --check SOURCE\n"
+        split = decomposition.learn(loaded, recipe, lambda epoch, loss: tick(1), bar)
+        decomposition.save(out, split, loaded, recipe)
+        table = decomposition.report(loaded, split, recipe, check, limit, classes, bar)
+    no_images = "not evaluated: the encoder has no example images; add --check SOURCE\n"
     say(no_images if table is None else format_frame(table, "table"), nl=False)
     say(f"wrote {out}; W is orthogonal to {split.error:.1e}")
     say(f"next: sorites distance SOURCE --against IN-DISTRIBUTION --decomposition {out}")
 
 
 def distance(
-    against: Annotated[str, typer.Option("--against", metavar="SOURCE", help="The in-distribution images.")],
+    against: Annotated[str, typer.Option("--against", metavar="SOURCE", help="In-distribution images.")],
     what: Annotated[
         str | None,
-        typer.Argument(metavar="SOURCE|RUN", help="Images by source, or a run folder.", show_default=False),
+        typer.Argument(metavar="SOURCE|RUN", help="A source of images, or a run folder.", show_default=False),
     ] = None,
     texts: Annotated[
         Path | None,
-        typer.Option("--texts", metavar="FILE", help="Measure the texts of a file instead, one per line."),
+        typer.Option("--texts", metavar="FILE", help="Measure texts instead: a file with one per line."),
     ] = None,
     encoder: EncoderName = "cifar",
     decomposition: Annotated[
         str | None,
         typer.Option(
-            "--decomposition", metavar="FILE", help='A decomposition made by "sorites decompose train".'
+            "--decomposition", metavar="FILE", help='A decomposition, made by "sorites decompose train".'
         ),
     ] = None,
     labels: Annotated[
@@ -159,7 +156,7 @@ def distance(
         typer.Option(
             "--labels",
             metavar="FILE|imagenet",
-            help="Take only images of these classes, one per line; the default is images of any class.",
+            help="Use only images of these classes, one per line; default: all images.",
         ),
     ] = None,
     limit: Annotated[
@@ -168,21 +165,21 @@ def distance(
             "--limit",
             metavar="N",
             min=1,
-            help="Take N in-distribution images, the first of a fixed shuffled order.",
+            help="Use the first N in-distribution images of a fixed random order.",
         ),
     ] = None,
     k: Annotated[
         int,
-        typer.Option("--k", metavar="N", min=1, help="Measure the distance to the N-th nearest neighbour."),
+        typer.Option("--k", metavar="N", min=1, help="Use the distance to the N-th nearest neighbour."),
     ] = 10,
     levels: Annotated[
-        int, typer.Option("--levels", metavar="N", min=2, help="The number of levels of each axis.")
+        int, typer.Option("--levels", metavar="N", min=2, help="Number of levels per axis.")
     ] = 8,
     sem_edges: Annotated[
-        str, typer.Option("--sem-edges", metavar="X,X", help="The inner edges of the semantic levels.")
+        str, typer.Option("--sem-edges", metavar="X,X", help="Inner edges of the semantic levels.")
     ] = "",
     cov_edges: Annotated[
-        str, typer.Option("--cov-edges", metavar="X,X", help="The inner edges of the covariate levels.")
+        str, typer.Option("--cov-edges", metavar="X,X", help="Inner edges of the covariate levels.")
     ] = "",
     neighbours: Annotated[
         str,
@@ -190,8 +187,7 @@ def distance(
             "--neighbours",
             metavar="exact|ivf|hnsw",
             help=(
-                "Compare all pairs, or let an index of faiss find most of the nearest; its recall is measured"
-                " and named."
+                "Search exactly, or approximately with a faiss index, whose recall is measured and printed."
             ),
         ),
     ] = "exact",
@@ -201,7 +197,7 @@ def distance(
             "--engine",
             metavar="NAME",
             help=(
-                "Encode and search on local, processes or ray, in units that are kept; type the same command"
+                "Encode and search in resumable tasks on local, processes or ray; run the same command"
                 " to continue."
             ),
         ),
@@ -210,16 +206,15 @@ def distance(
     address: Address = None,
     gpus_per_worker: GpusPerWorker = 0.0,
     out: Annotated[
-        Path, typer.Option("--out", metavar="FILE", help="The table of a source's distances.")
+        Path, typer.Option("--out", metavar="FILE", help="The file for the distances of a source.")
     ] = FILE,
     max_pixels: MaxPixels = None,
 ) -> None:
-    """Measure how far images stand from in-distribution images.
+    """Measure the distance of images from in-distribution images.
 
-    Reads a source or a run folder, and a source of in-distribution images; writes
-    the semantic (meaning) and covariate (appearance) distance and level of
-    each image to a file, or for a run as facts beside its table. With
-    --texts, the same of each text against the in-distribution images.
+    Writes the semantic (meaning) and covariate (appearance) distance and
+    level of each image to a file, or for a run folder as facts of the run.
+    With --texts, measures texts instead of images.
     """
     from sorites.core.errors import SoritesError
     from sorites.core.progress import bars
@@ -227,16 +222,13 @@ def distance(
     from sorites.evaluation.facts.texts import distance_of_file
 
     if (what is None) == (texts is None):
-        raise SoritesError(
-            "name what to measure: either a source of images or a run folder, or a file with --texts FILE"
-        )
+        raise SoritesError("expected a source of images, a run folder, or --texts FILE (exactly one)")
 
     if texts is not None and engine is not None:
-        raise SoritesError("--engine is for images; texts are measured in this process")
+        raise SoritesError("--engine does not apply to --texts: texts are measured in this process")
     if engine is None and (workers or address or gpus_per_worker):
         raise SoritesError(
-            "--workers, --address and --gpus-per-worker need an engine: give --engine local, processes or"
-            " ray too"
+            "--workers, --address and --gpus-per-worker require --engine local, processes or ray"
         )
     if encoder.partition(":")[0] == "cifar":
         say(_note_on_cifar(), err=True)
@@ -254,34 +246,32 @@ def distance(
     with bars() as bar:
         if what is not None:
             start = None if engine is None else engine_of(engine, address, gpus_per_worker)
-            found = distances.distance(what, how, labels, out, bar, start, workers)
+            measured = distances.distance(what, how, labels, out, bar, start, workers)
         else:
-            found = distance_of_file(str(texts), how, labels, out, bar)
-    _print_levels(found, "images" if what is not None else "texts")
+            measured = distance_of_file(str(texts), how, labels, out, bar)
+    _print_levels(measured, "images" if what is not None else "texts")
 
 
 def _note_on_cifar() -> str:
     from sorites.encoders.cifar import CLASSES
 
-    kinds = f"the default encoder, cifar, knows ten kinds of objects at 32 px ({', '.join(CLASSES)})"
-    return f"note: {kinds}; give --encoder open_clip:NAME@WEIGHTS for others"
+    classes = f"the default encoder, cifar, has ten classes at 32 px ({', '.join(CLASSES)})"
+    return f"note: {classes}; for other images add --encoder open_clip:NAME@WEIGHTS"
 
 
-def _print_levels(found: Distances, kind: str) -> None:
+def _print_levels(distances: Distances, kind: str) -> None:
     from sorites.cli.printing import format_frame
 
-    say(f"{kind} per level: appearance (covariate) down, meaning (semantic) across")
-    say(format_frame(found.grid().rename({"images": kind}), "table"), nl=False)
-    for left in found.record.get("left_out", ()):
-        say(left, err=True)
-    for half, name in found.record.get("searched", {}).items():
-        say(f"{half} neighbours by {name}")
-    for half, edges in found.record["edges"].items():
-        say(f"{half} levels end at {', '.join(f'{edge:.4g}' for edge in edges)} (cosine distance)")
-    say(f"wrote {len(found.rows)} {kind} to {found.record['path']}")
-
-
-# The verb that measures how near every shifted image of a run is to its own clean image.
+    record = distances.record
+    say(f"{kind} per level: covariate (appearance) down, semantic (meaning) across")
+    say(format_frame(distances.grid().rename({"images": kind}), "table"), nl=False)
+    for skipped in record.get("left_out", ()):
+        say(skipped, err=True)
+    for axis, name in record.get("searched", {}).items():
+        say(f"{axis} neighbours: {name}")
+    for axis, edges in record["edges"].items():
+        say(f"{axis} levels end at {', '.join(f'{edge:.4g}' for edge in edges)} (cosine distance)")
+    say(f"wrote {len(distances.rows)} {kind} to {record['path']}")
 
 
 def similarity(
@@ -291,7 +281,7 @@ def similarity(
         typer.Option(
             "--measure",
             metavar="NAME",
-            help="Measure this: psnr, ssim, lpips, exposure_error, clipped_share. May be repeated.",
+            help="Measure to compute: psnr, ssim, lpips, exposure_error, clipped_share. May be repeated.",
         ),
     ] = None,
     lpips_below: Annotated[
@@ -299,7 +289,7 @@ def similarity(
         typer.Option(
             "--lpips-below",
             metavar="X",
-            help="Mark settings as not valid unless their mean LPIPS is below this.",
+            help="Mark settings as invalid unless their mean LPIPS is below this.",
         ),
     ] = None,
     lpips_measure: Annotated[
@@ -307,7 +297,7 @@ def similarity(
         typer.Option(
             "--lpips-measure",
             metavar="lpips|lpips_linear",
-            help="The measure that --lpips-below goes by. The default is the one that the run's suite names.",
+            help="Measure for --lpips-below; default: that of the run's suite.",
         ),
     ] = None,
     engine: EngineName = "local",
@@ -316,12 +306,11 @@ def similarity(
     gpus_per_worker: GpusPerWorker = 0.0,
     max_pixels: MaxPixels = None,
 ) -> None:
-    """Measure how near every shifted image is to its own clean image.
+    """Measure the similarity of each shifted image to its own clean image.
 
-    Reads a run folder and makes its images again; writes
-    facts/similarity.parquet beside its table. What was measured before is
-    not measured again. PSNR and SSIM are higher for nearer images, LPIPS
-    is lower.
+    Recreates the images of a run and writes facts/similarity.parquet.
+    Existing values are kept. For more similar images, PSNR and SSIM are
+    higher and LPIPS is lower.
     """
     from sorites.core.progress import bars
     from sorites.evaluation.facts.similarity import DEFAULT
@@ -332,13 +321,15 @@ def similarity(
     read_info(run)
     with locked(run), bars() as bar:
         path = measure_similarity(
-            run, measure or DEFAULT, lpips_below=lpips_below, lpips_measure=lpips_measure,
-            engine=engine_of(engine, address, gpus_per_worker), workers=workers, bar=bar,
-        )  # fmt: skip
+            run,
+            measure or DEFAULT,
+            lpips_below=lpips_below,
+            lpips_measure=lpips_measure,
+            engine=engine_of(engine, address, gpus_per_worker),
+            workers=workers,
+            bar=bar,
+        )
     say(f"wrote {path}\nnext: sorites report {run}")
-
-
-# The verb that sets aside the images of a run that no longer show their class.
 
 
 def filter_(
@@ -348,7 +339,7 @@ def filter_(
         typer.Option(
             "--encoder",
             metavar="NAME",
-            help="The image-text encoder: open_clip:NAME@WEIGHTS, python:module:name, cifar.",
+            help="Image-text encoder: open_clip:NAME@WEIGHTS, python:module:name, cifar.",
         ),
     ] = None,
     second: Annotated[
@@ -356,7 +347,7 @@ def filter_(
         typer.Option(
             "--second",
             metavar="NAME",
-            help="The encoder of images alone: timm:NAME, onnx:FILE, lite0, or another encoder.",
+            help="Image-only encoder: timm:NAME, onnx:FILE, lite0, or another encoder.",
         ),
     ] = None,
     thresholds: Annotated[
@@ -364,7 +355,7 @@ def filter_(
         typer.Option(
             "--thresholds",
             metavar="published|calibrated|FILE",
-            help="A similarity at or below its threshold is a vote against the image.",
+            help="Thresholds; a similarity at or below its threshold votes against the image.",
         ),
     ] = "published",
     rule: Annotated[
@@ -372,7 +363,7 @@ def filter_(
         typer.Option(
             "--rule",
             metavar="paper|code|text",
-            help="The votes of four that an image needs: three, two, or only that of the class text.",
+            help="Votes that an image needs: three of four, two of four, or only that of the class text.",
         ),
     ] = "paper",
     annotations: Annotated[
@@ -381,7 +372,7 @@ def filter_(
             "--annotations",
             metavar="FILE",
             help=(
-                "Labels by hand: image_id, or sample, shift and scale; and label (in, partial, out) or"
+                "Manual labels: image_id, or sample, shift and scale; and label (in, partial, out) or"
                 " outside (true, false)."
             ),
         ),
@@ -391,20 +382,18 @@ def filter_(
         typer.Option(
             "--shift-text",
             metavar="SHIFT=WORDS",
-            help='The words for a shift; the default for heavy_snow is "in heavy snow". May be repeated.',
+            help='Text for a shift; default for heavy_snow: "in heavy snow". May be repeated.',
         ),
     ] = None,
     softmax: Annotated[
         bool,
         typer.Option(
-            "--softmax", help="Take the softmax of the second encoder's features, as the published code does."
+            "--softmax", help="Apply a softmax to the second encoder's features, as the published code does."
         ),
     ] = False,
     whole: Annotated[
         bool,
-        typer.Option(
-            "--whole", help="Keep only trajectories of which every image stays, as the published set does."
-        ),
+        typer.Option("--whole", help="Keep only complete trajectories, as in the published dataset."),
     ] = False,
     engine: EngineName = "local",
     workers: Workers = None,
@@ -412,12 +401,11 @@ def filter_(
     gpus_per_worker: GpusPerWorker = 0.0,
     max_pixels: MaxPixels = None,
 ) -> None:
-    """Set aside the images of a run that no longer show their class.
+    """Mark images that no longer show their class as invalid.
 
-    Reads a run folder and makes its images again; writes four similarities
-    of every shifted image and whether it stays to facts/out_of_class.parquet
-    beside its table. Type it again without encoders to judge the same
-    similarities by other thresholds or another rule.
+    Recreates the images of a run and writes four similarities of each shifted
+    image and its validity to facts/out_of_class.parquet. Run it again without
+    encoders to apply other thresholds or another rule.
     """
     from sorites.analysis.filter.filtering import filter_run
     from sorites.core.progress import bars
@@ -429,70 +417,75 @@ def filter_(
     if encoder and thresholds == "published":
         say(_note_on_thresholds(), err=True)
     with locked(run), bars() as bar:
-        found = filter_run(
-            run, encoder, second, thresholds=thresholds, rule=rule, annotations=annotations, phrases=phrases,
-            softmax=softmax, whole=whole, engine=engine_of(engine, address, gpus_per_worker), workers=workers, bar=bar,
-        )  # fmt: skip
-    _print(found)
-    say(f"wrote {found.path}\nnext: sorites report {run}")
+        filtered = filter_run(
+            run,
+            encoder,
+            second,
+            thresholds=thresholds,
+            rule=rule,
+            annotations=annotations,
+            phrases=phrases,
+            softmax=softmax,
+            whole=whole,
+            engine=engine_of(engine, address, gpus_per_worker),
+            workers=workers,
+            bar=bar,
+        )
+    _print_filtered(filtered)
+    say(f"wrote {filtered.path}\nnext: sorites report {run}")
 
 
 def _phrases(texts: list[str]) -> dict[str, str]:
-    found = {}
+    phrases = {}
     for text in texts:
         shift, _, words = text.partition("=")
         if not shift or not words.strip():
             raise SoritesError(
-                f'--shift-text wants SHIFT=WORDS, such as heavy_snow="in heavy snow", got {text!r}'
+                f'--shift-text expects SHIFT=WORDS, such as heavy_snow="in heavy snow", got {text!r}'
             )
-        found[shift] = words.strip()
-    return found
+        phrases[shift] = words.strip()
+    return phrases
 
 
 def _note_on_thresholds() -> str:
     return (
-        "note: the published thresholds hold for --encoder open_clip:ViT-B-16@openai and the softmax of"
-        " DINOv2 ViT-L/14's features; for other encoders give --thresholds calibrated --annotations FILE"
+        "note: the published thresholds are for --encoder open_clip:ViT-B-16@openai and the softmax of"
+        " DINOv2 ViT-L/14's features; for other encoders add --thresholds calibrated --annotations FILE"
     )
 
 
-def _print(found: Filtered) -> None:
+def _print_filtered(filtered: Filtered) -> None:
     from sorites.cli.printing import format_frame
 
-    say(format_frame(found.counts(), "table"), nl=False)
-    if found.quality is not None:
+    say(format_frame(filtered.counts(), "table"), nl=False)
+    if filtered.quality is not None:
         say(
-            "against the annotations; tpr is the share of out-of-class images set aside, fpr that of the"
-            " others"
+            "against the annotations; tpr: share of out-of-class images removed, fpr: share of others removed"
         )
-        say(format_frame(found.quality, "table"), nl=False)
-    limits = ", ".join(f"{vote} {value:.4g}" for vote, value in found.record["thresholds"].items())
-    say(f"rule {found.record['rule']}, thresholds {found.record['from']}: {limits}")
-
-
-# The verb that says how well a run's features cluster by class.
+        say(format_frame(filtered.quality, "table"), nl=False)
+    limits = ", ".join(f"{vote} {value:.4g}" for vote, value in filtered.record["thresholds"].items())
+    say(f"rule {filtered.record['rule']}, thresholds {filtered.record['from']}: {limits}")
 
 
 def features(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, made with --keep-features.")],
     distance: Annotated[
         str,
-        typer.Option("--distance", metavar="cosine|euclidean", help="The distance between feature vectors."),
+        typer.Option("--distance", metavar="cosine|euclidean", help="Distance between feature vectors."),
     ] = "cosine",
     every: Annotated[
         bool,
         typer.Option(
             "--all",
-            help="Answer for every camera setting, not only for the best, the worst and the automatic.",
+            help="Print every camera setting, not only the best, the worst and the automatic ones.",
         ),
     ] = False,
     format: Format = "table",
 ) -> None:
-    """Say how well a run's features cluster by class at each setting.
+    """Print how well the features of a run cluster by class at each setting.
 
-    Reads the features that the run kept; prints the silhouette, the share
-    nearest to the centroid of their class and the distance from the clean
-    image, each with n and its 95 % interval. Writes no file.
+    Reads the kept features; prints the silhouette, the nearest-centroid
+    accuracy and the distance from the clean image, with n and 95 % intervals.
     """
     from sorites.analysis.features import run_clusters
     from sorites.cli.printing import format_frame

@@ -1,6 +1,4 @@
-"""The verbs about people's answers: show images to annotators, say how far they are and how they
-agree, export and import.
-"""
+"""``sorites annotate``: serve annotation tasks, report progress and agreement, export, import, predict."""
 
 from __future__ import annotations
 
@@ -17,12 +15,9 @@ if TYPE_CHECKING:
     from sorites.apps.annotation.images import Entry
     from sorites.apps.annotation.predict import Teller
 
-# The verbs about what people answered: how far a labelling is, how far they agree, and the ways out and
-# in.
-
 
 Labelling = Annotated[
-    Path, typer.Argument(metavar="FILE", help='A labelling, made by "sorites annotate serve".')
+    Path, typer.Argument(metavar="FILE", help='Annotation file, made by "sorites annotate serve".')
 ]
 FormatName = Annotated[
     str, typer.Option("--as", metavar="FORMAT", help="csv, facts, focus, label_studio, via2, via3 or coco.")
@@ -36,20 +31,22 @@ def status(
         typer.Option(
             "--admit",
             metavar="NAME",
-            help="Let this person work, whatever the qualification said. May be repeated.",
+            help="Admit this annotator despite the qualification result. May be repeated.",
         ),
     ] = None,
     refuse: Annotated[
         list[str] | None,
-        typer.Option("--refuse", metavar="NAME", help="Give this person no more images. May be repeated."),
+        typer.Option(
+            "--refuse", metavar="NAME", help="Assign no more images to this annotator. May be repeated."
+        ),
     ] = None,
-    pay: Annotated[bool, typer.Option("--pay", help="Print the pay for the batches of each person.")] = False,
+    pay: Annotated[bool, typer.Option("--pay", help="Print the pay per annotator.")] = False,
     format: Format = "table",
 ) -> None:
-    """Say how far a labelling is, and what each person did.
+    """Print the progress of an annotation and the work of each annotator.
 
-    Reads a labelling, also while it is served; replays its record of clicks
-    and compares; prints counts and one row per person.
+    Works while the file is being served. Verifies the stored answers against
+    the log of clicks, and prints counts and one row per annotator.
     """
     from sorites.apps.annotation.begin import admit as set_state
     from sorites.apps.annotation.status import images, pay_lines, people
@@ -65,18 +62,18 @@ def status(
 
 
 def agreement(file: Labelling, format: Format = "table") -> None:
-    """Say how far people agree, and how right they are on known images.
+    """Print inter-annotator agreement and accuracy on known images.
 
-    Reads a labelling; prints Krippendorff's alpha and Cohen's kappa per
-    question with 95 % intervals over images, then each person's share of
-    known images right.
+    Prints Krippendorff's alpha and Cohen's kappa per question with 95 %
+    intervals over images, then the accuracy of each annotator on images with
+    known answers.
     """
     from sorites.apps.annotation.agreement import against_known, agreement
     from sorites.cli.printing import format_frame
 
     say(format_frame(agreement(file), format), nl=False, exact=format != "table")
     if (known := against_known(file)).height and format == "table":
-        say("on known images")
+        say("accuracy on known images")
         say(format_frame(known, format), nl=False)
 
 
@@ -88,21 +85,21 @@ def export(
         typer.Option(
             "--out",
             metavar="PATH",
-            help="The file to write; for facts, the run folder that the images are of.",
+            help="The file to write; for facts, the run folder of the images.",
         ),
     ],
     all_answers: Annotated[
         bool,
         typer.Option(
             "--all",
-            help="Write what each person answered, not only what was chosen (csv, label_studio, via).",
+            help="Write the answers of each annotator, not only the merged ones (csv, label_studio, via).",
         ),
     ] = False,
 ) -> None:
-    """Write the chosen answers in a format that others read.
+    """Export the merged answers.
 
-    Reads a labelling; writes a CSV, FOCUS's annotations.db, a Label Studio or
-    VIA file, COCO boxes, or facts of a run (valid and attributes).
+    Writes a CSV file, FOCUS's annotations.db, a Label Studio or VIA file, COCO
+    boxes, or facts of a run (validity and attributes).
     """
     from sorites.apps.annotation.formats import write
 
@@ -112,14 +109,18 @@ def export(
 
 def import_(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="A file of another tool, or an earlier export.")
+        Path, typer.Argument(metavar="FILE", help="A file from another tool, or an earlier export.")
     ],
     format: FormatName,
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The labelling, made if new.")],
+    out: Annotated[
+        Path, typer.Option("--out", metavar="FILE", help="The annotation file; created if missing.")
+    ],
     task: Annotated[
         str | None,
         typer.Option(
-            "--task", metavar="TASK", help="The task of a new labelling: a name, or the path of a .toml file."
+            "--task",
+            metavar="TASK",
+            help="Task of a new annotation file: a name, or the path of a .toml file.",
         ),
     ] = None,
     annotator: Annotated[
@@ -127,32 +128,31 @@ def import_(
         typer.Option(
             "--annotator",
             metavar="NAME",
-            help="The person who gave these answers, where the file does not say.",
+            help="Annotator of these answers, if the file does not name one.",
         ),
     ] = "imported",
     known: Annotated[
-        bool, typer.Option("--known", help="Take the answers as known ones, for qualification and as checks.")
+        bool, typer.Option("--known", help="Use the answers as known ones, for qualification and checks.")
     ] = False,
 ) -> None:
-    """Take answers that were given elsewhere into a labelling, so that the work goes on.
+    """Import answers from another tool.
 
-    Reads a CSV, FOCUS's annotations.db, a Label Studio or VIA file or COCO
-    boxes; adds its images and answers to a labelling.
+    Reads a CSV file, FOCUS's annotations.db, a Label Studio or VIA file, or
+    COCO boxes, and adds the images and answers to an annotation file.
     """
     from sorites.apps.annotation.formats import read_into
 
     n = read_into(file, format, out, task=task, annotator=annotator, known=known)
-    say(f"{out} has the answers to {n:,} images\nnext: sorites annotate serve TASK --source SPEC --out {out}")
-
-
-# The verbs that spare people work: images worth a look, a study's sample, heads that learn attributes and
-# predict them.
+    say(
+        f"imported the answers for {n:,} images into {out}\n"
+        f"next: sorites annotate serve TASK --source SPEC --out {out}"
+    )
 
 
 Answers = Annotated[
     Path | None,
     typer.Option(
-        "--answers", metavar="FILE", help='A labelling of these images, made by "sorites annotate serve".'
+        "--answers", metavar="FILE", help='Annotations of these images, from "sorites annotate serve".'
     ),
 ]
 
@@ -160,12 +160,15 @@ Answers = Annotated[
 def select(
     run: RunFolder,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="Write the images for people to this CSV.")
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="Write the images to annotate to this CSV file."),
     ] = None,
     judge: Annotated[
         str | None,
         typer.Option(
-            "--judge", metavar="MODEL", help="The model that must be right; the default is the first."
+            "--judge",
+            metavar="MODEL",
+            help="Model that must be correct on an easy image; default: the first.",
         ),
     ] = None,
     other: Annotated[
@@ -173,39 +176,39 @@ def select(
         typer.Option(
             "--other",
             metavar="MODEL",
-            help="One of these must be right too; the default is all others. May be repeated.",
+            help="One of these must be correct too; default: all other models. May be repeated.",
         ),
     ] = None,
     above: Annotated[
         str,
         typer.Option(
-            "--above", metavar="X|none", help="The least likeness to the class's text of an easy image."
+            "--above", metavar="X|none", help="Minimum similarity of an easy image to the text of its class."
         ),
     ] = "24",
     limit: Annotated[
         int | None,
         typer.Option(
-            "--limit", metavar="N", help="At most N images, in equal parts of every shift and severity."
+            "--limit", metavar="N", help="Select at most N images, balanced over shifts and severities."
         ),
     ] = None,
     answers: Answers = None,
     seed: Seed = 0,
     format: Format = "table",
 ) -> None:
-    """Leave out the images of a run that need no look.
+    """Select the images of a run that need annotation.
 
-    Reads a run folder; writes a list of the images that are not easy, and
-    prints how many there are by severity at each stage (CNS-Bench, Table 8).
+    Writes a list of the images that are not easy, and prints their number by
+    severity at each stage (CNS-Bench, Table 8).
     """
     from sorites.apps.annotation.select import select as choose
     from sorites.cli.printing import format_frame
 
-    found = choose(run, judge, other or (), _number_or_none(above), limit, seed)
-    say(f"judge {found.judge}, others {', '.join(found.others)}; likeness above {above}", err=True)
-    say(format_frame(found.statistics(answers), format), nl=False, exact=format != "table")
+    selection = choose(run, judge, other or (), _number_or_none(above), limit, seed)
+    say(f"judge {selection.judge}, others {', '.join(selection.others)}; similarity above {above}", err=True)
+    say(format_frame(selection.statistics(answers), format), nl=False, exact=format != "table")
     if out is not None:
-        _write_csv(found.hard.write_csv(), out)
-        say(f"wrote {found.hard.height} images to {out}", err=True)
+        _write_csv(selection.hard.write_csv(), out)
+        say(f"wrote {selection.hard.height} images to {out}", err=True)
         say(f"next: sorites annotate serve in_class --run {run} --only {out} --out labels.sqlite", err=True)
 
 
@@ -213,48 +216,48 @@ def _number_or_none(text: str) -> float | None:
     try:
         return None if text == "none" else float(text)
     except ValueError:
-        raise SoritesError(f"--above wants a number or none, got {text!r}") from None
+        raise SoritesError(f"--above must be a number or none, got {text!r}") from None
 
 
 def _write_csv(text: str, out: Path) -> None:
     from sorites.io.files import write_bytes
 
     if out.suffix != ".csv":
-        raise SoritesError(f"wanted a file whose name ends in .csv, got {out}")
+        raise SoritesError(f"the output file must end in .csv, got {out}")
     write_bytes(text.encode(), out)
 
 
 def study(
     run: Annotated[Path | None, typer.Argument(metavar="[RUN]", help="A run folder to draw from.")] = None,
     count: Annotated[
-        int, typer.Option("--count", metavar="N", help="The number of images to draw; 300 as published.")
+        int, typer.Option("--count", metavar="N", help="Number of images to sample; 300 as published.")
     ] = 300,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="Write the drawn images to this CSV.")
+        Path | None, typer.Option("--out", metavar="FILE", help="Write the sampled images to this CSV file.")
     ] = None,
     answers: Answers = None,
     seed: Seed = 0,
     format: Format = "table",
 ) -> None:
-    """Draw a random sample of a run for people, or read what they found.
+    """Sample images of a run for a user study, or evaluate its answers.
 
-    With a run, writes a list of images that no filter set aside. With
-    --answers, prints the share out of class (or of clearly seen shifts) by
-    severity, with n, its 95 % interval and one sigma.
+    With a run, writes a random list of valid images. With --answers, prints
+    the share of out-of-class images (or of clearly visible shifts) by
+    severity, with n, 95 % interval and one sigma.
     """
     from sorites.apps.annotation.select import draw, shares
     from sorites.cli.printing import format_frame
 
     if (run is None) == (answers is None):
         raise SoritesError(
-            "wanted a run folder to draw from, or --answers FILE to read what people found; one of the two"
+            "expected a run folder to sample from, or --answers FILE to evaluate, but not both"
         )
     if answers is not None:
         say(format_frame(shares(answers), format), nl=False, exact=format != "table")
         return
     assert run is not None
     if out is None:
-        raise SoritesError("--out FILE.csv is missing: the list of images that are drawn")
+        raise SoritesError("missing --out FILE.csv: the list of sampled images")
     drawn = draw(run, count, seed)
     _write_csv(drawn.write_csv(), out)
     say(f"wrote {drawn.height} images to {out}")
@@ -268,22 +271,20 @@ def heads(
             "--source", metavar="SPEC", help="Annotated images: focus:DIR, context:DIR. May be repeated."
         ),
     ],
-    out: Annotated[
-        Path, typer.Option("--out", metavar="FILE", help="The file to write the heads to: .safetensors.")
-    ],
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The .safetensors file to write.")],
     answers: Answers = None,
     model: Annotated[
-        str, typer.Option("--model", metavar="NAME", help="The frozen model whose features they read.")
+        str, typer.Option("--model", metavar="NAME", help="Frozen model that provides the features.")
     ] = "lite0",
     seed: Seed = 0,
     format: Format = "table",
     max_pixels: MaxPixels = None,
 ) -> None:
-    """Learn to predict time, weather and locations from annotated images.
+    """Train linear heads that predict time, weather and location.
 
-    Reads images with attributes (or --answers of people); writes linear
-    heads on a frozen model's features, and prints how often they agree with
-    the annotations of objects that they have not seen.
+    Reads images with attributes, or --answers; writes linear heads on the
+    features of a frozen model, and prints their agreement with the
+    annotations of held-out objects.
     """
     from sorites import core
     from sorites.apps.annotation.heads import fit_heads
@@ -292,14 +293,14 @@ def heads(
     from sorites.core.progress import bars
 
     if out.suffix != ".safetensors":
-        raise SoritesError(f"--out wants a file whose name ends in .safetensors, got {out}")
-    images = [one for spec in source for one in annotated(spec, answers)]
+        raise SoritesError(f"--out must end in .safetensors, got {out}")
+    images = [image for spec in source for image in annotated(spec, answers)]
     with bars() as bar:
-        found = fit_heads(images, core.model(model), model, seed, bar("features", len(images)))
-    found.save(out)
-    say(format_frame(found.measured, format), nl=False, exact=format != "table")
+        fitted = fit_heads(images, core.model(model), model, seed, bar("features", len(images)))
+    fitted.save(out)
+    say(format_frame(fitted.measured, format), nl=False, exact=format != "table")
     say(
-        f"wrote {out}; agreement is measured on objects that no head has seen, chance is the commonest answer",
+        f"wrote {out}; agreement is measured on held-out objects, chance is the most common answer",
         err=True,
     )
     say(f"next: sorites annotate predict --heads {out} --run RUN", err=True)
@@ -307,12 +308,13 @@ def heads(
 
 def predict(
     heads: Annotated[
-        Path | None, typer.Option("--heads", metavar="FILE", help='Heads, made by "sorites annotate heads".')
+        Path | None,
+        typer.Option("--heads", metavar="FILE", help='Linear heads, from "sorites annotate heads".'),
     ] = None,
     encoder: Annotated[
         str | None,
         typer.Option(
-            "--encoder", metavar="NAME", help="Instead: an image-text encoder, open_clip:NAME@WEIGHTS."
+            "--encoder", metavar="NAME", help="Use an image-text encoder instead: open_clip:NAME@WEIGHTS."
         ),
     ] = None,
     texts: Annotated[
@@ -320,7 +322,7 @@ def predict(
         typer.Option(
             "--texts",
             metavar="FILE",
-            help="The encoder's texts in TOML; the default is rain, snow and fog as published.",
+            help="TOML file of texts for the encoder; default: rain, snow and fog as published.",
         ),
     ] = None,
     source: Annotated[
@@ -328,29 +330,28 @@ def predict(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out", metavar="FILE", help="The file of their attributes; the default is attributes.csv."
-        ),
+        typer.Option("--out", metavar="FILE", help="The CSV file to write; default: attributes.csv."),
     ] = None,
     run: Annotated[
         Path | None,
-        typer.Option("--run", metavar="RUN", help="Predict for the images of a run, as facts of the run."),
+        typer.Option(
+            "--run", metavar="RUN", help="Predict for the images of a run and write facts of the run."
+        ),
     ] = None,
     uncommon: Annotated[
         str | None,
         typer.Option(
             "--uncommon",
             metavar="run|evaluation|notebook|counts|FILE",
-            help="The table of what is uncommon for a class; the default is the run's own.",
+            help="Table of uncommon attributes per class; default: that of the run.",
         ),
     ] = None,
     max_pixels: MaxPixels = None,
 ) -> None:
-    """Predict the attributes of images that nobody annotated.
+    """Predict attributes of images with linear heads or an encoder.
 
-    Reads heads, or an encoder and texts; writes time, weather and locations
-    with their confidence: of a source as a table, of a run as facts that
-    partition_accuracy and attribute_gap ask.
+    Writes time, weather and location with their confidence: for a source as a
+    CSV file, for a run as facts that partition_accuracy and attribute_gap use.
     """
     from sorites.apps.annotation.predict import samples_of, tell_run, tell_source
     from sorites.cli.printing import format_frame
@@ -358,9 +359,9 @@ def predict(
     from sorites.io.files import locked
 
     if (source is None) == (run is None):
-        raise SoritesError("wanted --source SPEC or --run RUN, one of the two")
+        raise SoritesError("expected --source SPEC or --run RUN, but not both")
     if uncommon is not None and run is None:
-        raise SoritesError("--uncommon is about classes of a run: give --run RUN too")
+        raise SoritesError("--uncommon requires --run RUN")
     tell, record = _teller(heads, encoder, texts)
     if run is not None:
         with locked(run), bars() as bar:
@@ -370,10 +371,10 @@ def predict(
         return
     assert source is not None
     with bars() as bar:
-        told = tell_source(tell, samples_of(source), bar)
+        attributes = tell_source(tell, samples_of(source), bar)
     path = out or Path("attributes.csv")
-    _write_csv(told.write_csv(), path)
-    say(f"wrote attributes of {told['image'].n_unique()} images to {path}")
+    _write_csv(attributes.write_csv(), path)
+    say(f"wrote attributes of {attributes['image'].n_unique()} images to {path}")
     say(
         f"next: sorites run demo --source {source} --out RUN; sorites annotate predict --run RUN with the"
         " same heads"
@@ -386,7 +387,7 @@ def _teller(heads: Path | None, encoder: str | None, texts: str | None) -> tuple
 
     if (heads is None) == (encoder is None) or (heads is not None and texts is not None):
         raise SoritesError(
-            "wanted --heads FILE, or --encoder NAME with --texts FILE if you like; one of the two"
+            "expected --heads FILE, or --encoder NAME with optional --texts FILE, but not both"
         )
     if heads is not None:
         return by_heads(read_heads(heads))
@@ -394,9 +395,7 @@ def _teller(heads: Path | None, encoder: str | None, texts: str | None) -> tuple
     return by_texts(reference_texts(encoder, texts))
 
 
-app = typer.Typer(
-    help="Let people answer questions about images, and use what they answered.", no_args_is_help=True
-)
+app = typer.Typer(help="Collect and use human annotations of images.", no_args_is_help=True)
 
 
 @app.command()
@@ -404,11 +403,12 @@ def serve(
     task: Annotated[
         str,
         typer.Argument(
-            metavar="TASK", help="in_class, context, visible, boxes, or the path of a .toml file of your own."
+            metavar="TASK", help="in_class, context, visible, boxes, or the path of a .toml file."
         ),
     ],
     out: Annotated[
-        Path, typer.Option("--out", metavar="FILE", help="The labelling: a SQLite file, made or continued.")
+        Path,
+        typer.Option("--out", metavar="FILE", help="The annotation file (SQLite); created or continued."),
     ],
     source: Annotated[
         str | None,
@@ -424,7 +424,7 @@ def serve(
         typer.Option(
             "--only",
             metavar="FILE",
-            help="Show only those in the column image_id or image of a CSV or parquet file.",
+            help="Show only the images listed in the column image_id or image of a CSV or Parquet file.",
         ),
     ] = None,
     known: Annotated[
@@ -432,50 +432,51 @@ def serve(
         typer.Option(
             "--known",
             metavar="FILE",
-            help="Images whose answers are known: the column image and one per question.",
+            help="Images with known answers: a file with a column image and one per question.",
         ),
     ] = None,
     annotators: Annotated[
         int | None,
         typer.Option(
-            "--annotators", metavar="N", min=1, max=1000, help="Make links for N people; the default is 2."
+            "--annotators", metavar="N", min=1, max=1000, help="Create links for N annotators; default: 2."
         ),
     ] = None,
     annotator: Annotated[
         list[str] | None,
-        typer.Option("--annotator", metavar="NAME", help="Make a link for this person. May be repeated."),
+        typer.Option(
+            "--annotator", metavar="NAME", help="Create a link for this annotator. May be repeated."
+        ),
     ] = None,
     third: Annotated[
-        bool, typer.Option("--third", help="Send images on which people differ to one more.")
+        bool, typer.Option("--third", help="Show images on which annotators disagree to a third one.")
     ] = False,
     limit: Annotated[
         int | None,
-        typer.Option("--limit", metavar="N", min=1, help="Take only the first N of a shuffled order."),
+        typer.Option(
+            "--limit", metavar="N", min=1, help="Use only the first N images of a fixed random order."
+        ),
     ] = None,
     labels: Annotated[
         str | None,
         typer.Option(
-            "--labels", metavar="FILE", help="A file of class names, one per line, in place of any class."
+            "--labels", metavar="FILE", help="A file of class names, one per line; default: any class."
         ),
     ] = None,
-    pay: Annotated[bool, typer.Option("--pay", help="Print the pay for the batches of each person.")] = False,
+    pay: Annotated[bool, typer.Option("--pay", help="Print the pay per annotator.")] = False,
     bind: Annotated[
         str,
-        typer.Option(
-            "--bind", metavar="ADDRESS", help="Listen at this address; the default is this machine alone."
-        ),
+        typer.Option("--bind", metavar="ADDRESS", help="Address to listen on; default: this machine only."),
     ] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option("--port", metavar="N", min=0, max=65535, help="The port; 0 takes a free one.")
+        int, typer.Option("--port", metavar="N", min=0, max=65535, help="Port; 0 selects a free one.")
     ] = 8710,
     seed: Seed = 0,
     max_pixels: MaxPixels = None,
 ) -> None:
-    """Show images to people and keep what they answer.
+    """Serve an annotation task.
 
-    Reads a task and images; prints a link for each annotator and writes
-    every click to one SQLite file. Stop it with Ctrl-C; type the same command
-    to go on.
+    Prints a link for each annotator and writes every answer to one SQLite
+    file. Stop with Ctrl-C; run the same command to continue.
     """
     from sorites.apps.annotation.begin import add_people, begin
     from sorites.apps.annotation.server import address, listening
@@ -489,42 +490,42 @@ def serve(
         people = add_people(out, _names(annotator, annotators))
         _print_links(address(bind, made), people, out, pay)
         serve_until_stopped(out, entries, made, bind)
-    say(f"stopped; all answers are in {out}\nnext: sorites annotate status {out}", err=True)
+    say(f"stopped; the answers are in {out}\nnext: sorites annotate status {out}", err=True)
 
 
 def _entries(
     source: str | None, run: Path | None, only: Path | None, labels: str | None, limit: int | None
 ) -> tuple[list[Entry], str]:
-    """Return the images to be shown, and where they come from as it is kept."""
+    """Return the images to show, and the description of their origin to store."""
     from sorites.apps.annotation.images import from_run, from_source, read_list
 
     if (source is None) == (run is None):
-        raise SoritesError("wanted either --source SPEC (folder:PATH, stamps) or --run RUN")
+        raise SoritesError("expected --source SPEC (folder:PATH, stamps) or --run RUN, but not both")
     chosen = None if only is None else read_list(only)
     if run is not None:
-        found, where = from_run(run, chosen), f"run {run.resolve()}"
+        entries, where = from_run(run, chosen), f"run {run.resolve()}"
     else:
-        found, where = from_source(str(source), labels), f"source {source}"
-        found = [
+        entries, where = from_source(str(source), labels), f"source {source}"
+        entries = [
             entry
-            for entry in found
+            for entry in entries
             if chosen is None or {entry.name, entry.sample_id, entry.image_id} & chosen
         ]
-    if not found:
+    if not entries:
         raise SoritesError(
-            f"there are no images to show in {source or run}{f' that stand in {only}' if only else ''}"
+            f"no images to show in {source or run}{f' that are listed in {only}' if only else ''}"
         )
-    return found[:limit], where
+    return entries[:limit], where
 
 
 def _names(named: list[str] | None, number: int | None) -> list[str]:
-    """Return the names of people: those typed, and annotator 1, 2, ... up to the number."""
+    """Return the names of the annotators: those given, then annotator 1, 2, ... up to the number."""
     plain = number if number is not None else 0 if named else 2
     return [*(named or ()), *(f"annotator {i}" for i in range(1, plain + 1))]
 
 
 def _print_links(address: str, people: list[tuple[str, str, str]], out: Path, pay: bool) -> None:
-    say(f"labelling {out}; stop with Ctrl-C, type the same command to go on", err=True)
+    say(f"annotating {out}; stop with Ctrl-C, run the same command to continue", err=True)
     for name, token, state in people:
         say(f"{name}{' (refused)' if state == 'refused' else ''}: {address}/#{token}")
     if pay:

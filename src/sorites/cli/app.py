@@ -30,13 +30,12 @@ from sorites.cli.training import attack, explain
 from sorites.core.errors import SoritesError
 from sorites.io.paths import reason
 
-# A table that could not be read in the middle of a question: which files of the runs that were named are
-# damaged.
-
 
 def explain_failed_read(error: BaseException, words: Sequence[str]) -> str:
-    """Return the damage of the run folders among the words typed, where the reader of tables
-    failed; else nothing.
+    """List damaged files of the run folders in the command, if Polars failed to read a table.
+
+    Returns:
+        One line per damaged file and the repair command, or an empty string if the error has another cause.
     """
     if type(error).__module__.partition(".")[0] not in ("polars", "pyo3_runtime"):
         return ""
@@ -45,22 +44,20 @@ def explain_failed_read(error: BaseException, words: Sequence[str]) -> str:
 
     for folder in (Path(word) for word in words if "://" not in word and (Path(word) / "run.json").is_file()):
         try:
-            found = damage(folder)
-        except SoritesError as unread:
-            return str(unread)
-        if found:
-            return "\n".join([*lines(found), repair(folder)])
+            damaged = damage(folder)
+        except SoritesError as unreadable:
+            return unreadable.message
+        if damaged:
+            return "\n".join([*lines(damaged), repair(folder)])
     return ""
 
 
-EVALUATE, FIND_OUT, IMAGES = "Evaluate models", "Find out", "Make images"
-MEASURE, LENSES, TRAIN, PEOPLE = "Measure and score", "Lenses", "Train models", "Ask people"
+EVALUATE, INSPECT, IMAGES = "Evaluate models", "Inspect", "Make images"
+MEASURE, LENSES, TRAIN, PEOPLE = "Measure and score", "Lenses", "Train models", "Annotate"
 
 
 class Guarded(TyperGroup):
-    """The verbs. What the system refuses, such as a name too long or a folder that may not be read,
-    is an error in words.
-    """
+    """The top-level group; it turns errors of the operating system about a file into a ``SoritesError``."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -87,13 +84,13 @@ app.command(rich_help_panel=EVALUATE)(metrics)
 app.command(rich_help_panel=EVALUATE)(report)
 app.command(rich_help_panel=EVALUATE)(passport)
 app.command(rich_help_panel=EVALUATE)(compare)
-app.command("list", rich_help_panel=FIND_OUT)(list_)
-app.command(rich_help_panel=FIND_OUT)(explain)
-app.command(rich_help_panel=FIND_OUT)(check)
-app.command(rich_help_panel=FIND_OUT)(compact)
-app.command(rich_help_panel=FIND_OUT)(plan)
-app.command(rich_help_panel=FIND_OUT)(doctor)
-app.command(rich_help_panel=FIND_OUT)(cite)
+app.command("list", rich_help_panel=INSPECT)(list_)
+app.command(rich_help_panel=INSPECT)(explain)
+app.command(rich_help_panel=INSPECT)(check)
+app.command(rich_help_panel=INSPECT)(compact)
+app.command(rich_help_panel=INSPECT)(plan)
+app.command(rich_help_panel=INSPECT)(doctor)
+app.command(rich_help_panel=INSPECT)(cite)
 app.command(rich_help_panel=IMAGES)(show)
 app.command(rich_help_panel=IMAGES)(build)
 app.command(rich_help_panel=IMAGES)(context)
@@ -125,16 +122,17 @@ def _version(
 
 
 def _typed(words: Sequence[str]) -> typer.Typer:
-    """Return the app with the typed verb alone: reading the type hints of all verbs takes longer
-    than most of them to begin.
+    """Return the app with only the verb that was typed.
+
+    Typer reads the type hints of every registered verb, which takes longer than most verbs need to start.
     """
     first = words[0] if words else ""
     commands = [
-        one
-        for one in app.registered_commands
-        if first and first in (one.name, getattr(one.callback, "__name__", None))
+        command
+        for command in app.registered_commands
+        if first and first in (command.name, getattr(command.callback, "__name__", None))
     ]
-    groups = [one for one in app.registered_groups if first and first == one.name]
+    groups = [group for group in app.registered_groups if first and first == group.name]
     if not commands and not groups:
         return app
     narrow = copy.copy(app)
@@ -143,10 +141,10 @@ def _typed(words: Sequence[str]) -> typer.Typer:
 
 
 def main() -> None:
-    """Run the command that was typed.
+    """Run the command line.
 
-    An error that a user can act on is one plain message and exit code 2. An interrupt keeps what is
-    finished. Typer turns Ctrl-C into an exit code and takes a closed pipe in silence.
+    A ``SoritesError`` is printed without a traceback, with exit code 2. Finished work is kept after an
+    interrupt. Typer turns Ctrl-C into an exit code and ignores a closed pipe.
     """
     from sorites.evaluation.engines.interrupts import CODE, announced
 
@@ -156,12 +154,12 @@ def main() -> None:
     except SoritesError as error:
         say(f"sorites: {error.message}", err=True)
         sys.exit(2)
-    except SystemExit as left:
-        if left.code == CODE:
-            say("stopped; type the same command to go on", err=True)
+    except SystemExit as exit_:
+        if exit_.code == CODE:
+            say("stopped; run the same command to continue", err=True)
         raise
     except BaseException as error:
-        if not (said := explain_failed_read(error, sys.argv[1:])):
+        if not (explanation := explain_failed_read(error, sys.argv[1:])):
             raise
-        say(f"sorites: {said}", err=True)
+        say(f"sorites: {explanation}", err=True)
         sys.exit(2)

@@ -1,4 +1,4 @@
-"""The verbs that make images: one image along a dial, a shifted dataset, cut-outs in new places."""
+"""``sorites show``, ``build`` and ``context``: make shifted images and composites."""
 
 from __future__ import annotations
 
@@ -14,19 +14,17 @@ DatasetFolder = Annotated[Path, typer.Option("--out", metavar="DIR", help="The d
 
 
 def show(
-    shift: Annotated[
-        str, typer.Argument(metavar="SHIFT", help='The name of a shift, from "sorites list shifts".')
-    ],
+    shift: Annotated[str, typer.Argument(metavar="SHIFT", help='A shift, from "sorites list shifts".')],
     image: Annotated[
         Path,
-        typer.Argument(
-            metavar="IMAGE", help="An image file, or with --source the name of one of its images."
-        ),
+        typer.Argument(metavar="IMAGE", help="An image file, or with --source the name of an image of it."),
     ],
     severity: Annotated[
         list[float] | None,
         typer.Option(
-            "--severity", metavar="X", help="Draw this severity instead of the levels. May be repeated."
+            "--severity",
+            metavar="X",
+            help="Draw this severity instead of the published levels. May be repeated.",
         ),
     ] = None,
     setting: Annotated[
@@ -34,7 +32,7 @@ def show(
         typer.Option(
             "--setting",
             metavar="KEY=VALUE,...",
-            help="Of a grid, draw the settings with these params: iso=250. May be repeated.",
+            help="Draw the settings of a grid with these parameters: iso=250. May be repeated.",
         ),
     ] = None,
     option: Annotated[
@@ -47,8 +45,8 @@ def show(
             "--source",
             metavar="NAME:PATH",
             help=(
-                "Take the image from here, to draw its ground-truth boxes (coco:FILE, yolo:DIR) or a dial of its"
-                " own."
+                "Take the image from this source, with its ground-truth boxes (coco:FILE, yolo:DIR) or its"
+                " own shifts."
             ),
         ),
     ] = None,
@@ -57,35 +55,35 @@ def show(
         typer.Option(
             "--labels",
             metavar="FILE",
-            help="The classes of the boxes: a file with one name per line, or coco.",
+            help="Classes of the boxes: a file with one name per line, or coco.",
         ),
     ] = "coco",
     seed: options.Seed = 0,
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out", metavar="FILE", help="The strip; the default is IMAGE-SHIFT.png in this folder."
-        ),
+        typer.Option("--out", metavar="FILE", help="The image to write; default: IMAGE-SHIFT.png."),
     ] = None,
     max_pixels: options.MaxPixels = None,
 ) -> None:
-    """Draw one image along one dial, or at some settings of a grid.
+    """Draw one image at several severities of a shift.
 
-    Reads an image; writes a strip of its shifted versions as one image.
-    Ground-truth boxes are drawn where the image comes from a source that has them,
-    and a dial that the image brings itself is turned in the place of a shift.
+    Writes the shifted versions side by side as one image. With --source,
+    ground-truth boxes are drawn too, and a shift that the sample defines
+    itself is used.
     """
     from sorites import core
     from sorites.reports.figures.strips import save, source_strip, strip
     from sorites.sources.decode import decode
 
-    given, path = options.shift_options(option), out or Path(f"{image.stem}-{shift}.png")
+    shift_options, path = options.shift_options(option), out or Path(f"{image.stem}-{shift}.png")
     if source is None:
-        dial = core.shift(shift, **given)
+        configured = core.shift(shift, **shift_options)
         params = [options.key_values(text.split(","), "--setting") for text in setting or ()]
-        sheet, run = strip(decode(image), dial, severity or (), seed, settings=params), "demo"
+        sheet, run = strip(decode(image), configured, severity or (), seed, settings=params), "demo"
     else:
-        sheet, own = source_strip(source, image.as_posix(), labels, shift, severity or (), seed, given)
+        sheet, own = source_strip(
+            source, image.as_posix(), labels, shift, severity or (), seed, shift_options
+        )
         run = f"{'demo' if own else 'boxes_demo'} --source {source}"
     save(sheet, path)
     say(
@@ -110,7 +108,7 @@ def build(
     seed: options.SuiteSeed = None,
     quality: Annotated[
         int | None,
-        typer.Option("--quality", metavar="N", help="Write JPEG of this quality instead of lossless PNG."),
+        typer.Option("--quality", metavar="N", help="Write JPEG files of this quality instead of PNG."),
     ] = None,
     engine: options.EngineName = "local",
     workers: options.Workers = None,
@@ -118,29 +116,29 @@ def build(
     gpus_per_worker: options.GpusPerWorker = 0.0,
     max_pixels: options.MaxPixels = None,
 ) -> None:
-    """Write a suite's shifted images as a dataset folder.
+    """Write the shifted images of a suite as a dataset folder.
 
-    Reads a suite and its images; writes image files and their settings,
-    which "sorites run SUITE --source folder:DIR" evaluates.
+    Writes image files with their settings, which "sorites run SUITE --source
+    folder:DIR" evaluates.
     """
     from sorites.core.progress import bars
     from sorites.datasets.build import build as write_dataset
 
-    given = options.shift_options(option, kernels=kernels, padding=padding, lenses=lenses)
+    shift_options = options.shift_options(option, kernels=kernels, padding=padding, lenses=lenses)
     recipe = options.load_suite(
-        suite, shift, level, severity, given, source=source, labels=labels, limit=limit, seed=seed
+        suite, shift, level, severity, shift_options, source=source, labels=labels, limit=limit, seed=seed
     )
     with bars() as bar:
         start = options.engine_of(engine, address, gpus_per_worker)
         written, errors = write_dataset(recipe, out, quality=quality, engine=start, workers=workers, bar=bar)
     if recipe.limit is not None:
-        typer.echo(
-            f"note: at most {recipe.limit} samples of {recipe.source} were taken; --limit N changes that",
+        say(
+            f"note: used at most {recipe.limit} samples of {recipe.source}; change this with --limit N",
             err=True,
         )
     for error in errors[:20]:
         say(f"not written: {error}", err=True)
-    say(f"wrote {written} images to {out}" + (f"; {len(errors)} could not be made" if errors else ""))
+    say(f"wrote {written} images to {out}" + (f"; {len(errors)} failed" if errors else ""))
     same = "".join(f" --shift {name}" for name in shift or ()) + (f" --labels {labels}" if labels else "")
     say(f"next: sorites run {suite} --source folder:{out}{same}")
 
@@ -149,21 +147,19 @@ def context(
     out: DatasetFolder,
     source: Annotated[
         str,
-        typer.Option(
-            "--source", metavar="NAME[:PATH]", help="Read cut-outs from here: images that have a mask."
-        ),
+        typer.Option("--source", metavar="NAME[:PATH]", help="Source of the cut-outs: images with a mask."),
     ] = "stamps",
     limit: options.Limit = None,
     seed: options.Seed = 0,
     drawn: Annotated[
-        bool, typer.Option("--drawn", help="Draw every place instead of fetching photographs of some.")
+        bool, typer.Option("--drawn", help="Draw every background instead of downloading photographs.")
     ] = False,
     objects: Annotated[
         str | None,
         typer.Option(
             "--objects",
             metavar="N|M..N",
-            help="Put several objects of COCO's classes into each image, with boxes.",
+            help="Put this many objects of COCO classes into each image, with boxes.",
         ),
     ] = None,
     size: Annotated[
@@ -171,15 +167,15 @@ def context(
         typer.Option(
             "--size",
             metavar="PX",
-            help="The side of the images; the default is 256, and 640 with --objects.",
+            help="Side of the images in pixels; default: 256, or 640 with --objects.",
         ),
     ] = None,
     max_pixels: options.MaxPixels = None,
 ) -> None:
-    """Place cut-outs in common and uncommon times, weathers and places.
+    """Compose cut-outs with common and uncommon times, weathers and places.
 
-    Reads images with masks; writes a dataset folder for the suite context,
-    or with --objects one of images with several objects and their boxes.
+    Writes a dataset folder for the suite context; with --objects, images of
+    several objects with their boxes.
     """
     if objects is not None:
         from sorites.datasets.context import build_scattered

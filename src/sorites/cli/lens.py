@@ -1,6 +1,4 @@
-"""The verbs about real lenses: trace prescriptions into a set of lenses, rank the set, choose from
-it and draw it.
-"""
+"""``sorites lens`` and ``sorites kernels``: trace real lenses, rank, select and draw them."""
 
 from __future__ import annotations
 
@@ -13,9 +11,6 @@ import typer
 from sorites.cli.options import Format, Glasses, LensFolder, LensName, MaxPixels
 from sorites.cli.output import say
 
-# The verbs that make images with lenses: whole photographs through a lens, and a set of lenses as one
-# image.
-
 
 def photo(
     lens: LensName,
@@ -27,9 +22,7 @@ def photo(
     ],
     out: Annotated[
         Path,
-        typer.Option(
-            "--out", metavar="DIR", help="The folder that the PNG files go to, under the images' names."
-        ),
+        typer.Option("--out", metavar="DIR", help="The folder for the PNG files, named like the images."),
     ],
     folder: LensFolder = None,
     corner: Annotated[
@@ -37,15 +30,15 @@ def photo(
         typer.Option(
             "--corner",
             metavar="X",
-            help="The place of the images' corners; 1 is the edge of the lens's field.",
+            help="Field position of the image corners; 1 is the edge of the lens's field.",
         ),
     ] = 1.0,
     max_pixels: MaxPixels = None,
 ) -> None:
-    """Take whole photographs through a lens.
+    """Apply the blur of a lens to whole photographs.
 
-    Reads a traced lens and photographs; writes one PNG file per photograph,
-    in which every place has the blur of its distance from the middle.
+    Writes one PNG file per photograph; the blur varies with the distance from
+    the centre, as it does for the lens.
     """
     from sorites.core.progress import bars
     from sorites.datasets.lens_photo import photograph
@@ -65,14 +58,16 @@ def space(
     folder: LensFolder = None,
     n: Annotated[
         int | None,
-        typer.Option("--n", metavar="N", min=1, help="Mark the lenses that select --n N would choose."),
+        typer.Option("--n", metavar="N", min=1, help='Mark the lenses that "select --n N" would select.'),
     ] = None,
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The image.")] = Path("lens-space.png"),
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The image to write.")] = Path(
+        "lens-space.png"
+    ),
 ) -> None:
-    """Draw a set of lenses among three kinds of aberration.
+    """Plot a set of lenses by three kinds of aberration.
 
-    Reads a folder of traced lenses; writes one image that shows them at five
-    fields, and by focal length and field of view.
+    Writes one image that shows the lenses at five field positions, and by
+    focal length and field of view.
     """
     from sorites.lenses.store import builtin, load, names, selected
     from sorites.reports.figures.lenses import space as draw_space
@@ -81,7 +76,7 @@ def space(
     store = folder or builtin()
     entries = [load(store, name) for name in names(store)]
     if n is not None and n > len(entries):
-        say(f"there are {len(entries)} lenses; all of them are marked", err=True)
+        say(f"only {len(entries)} lenses exist; all are marked", err=True)
     chosen = (
         selected({entry.name: entry.quality for entry in entries}, min(n, len(entries)))
         if n is not None
@@ -91,9 +86,6 @@ def space(
     say(f"wrote {out}")
 
 
-# The verb that traces one lens with an element out of place, step by step.
-
-
 def tolerance(
     lens: Annotated[
         str,
@@ -101,39 +93,41 @@ def tolerance(
             metavar="LENS", help="A Zemax .zmx file, or the name of one of optiland's objectives."
         ),
     ],
-    of: Annotated[str, typer.Option("--of", metavar="decentre|tilt|spacing", help="The kind of error.")],
-    out: Annotated[
-        Path, typer.Option("--out", metavar="DIR", help="The folder that the traced file goes to.")
+    of: Annotated[
+        str, typer.Option("--of", metavar="decentre|tilt|spacing", help="Kind of manufacturing error.")
     ],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder for the traced file.")],
     element: Annotated[
         int | None,
         typer.Option(
             "--element",
             metavar="K",
             min=1,
-            help="The glass element to move; the default is the one that hurts most.",
+            help="Glass element to move; default: the one that degrades the image most.",
         ),
     ] = None,
     stops: Annotated[
         str,
         typer.Option(
-            "--stops", metavar="X,Y,...", help="The sizes of the error, in um, or in arc minutes for tilt."
+            "--stops", metavar="X,Y,...", help="Sizes of the error, in um, or in arc minutes for tilt."
         ),
     ] = "1,5,10,20,50,100",
     field: Annotated[
         float,
-        typer.Option("--field", metavar="F", help="Trace the axis and this part of the half field of view."),
+        typer.Option(
+            "--field", metavar="F", help="Trace the axis and this fraction of the half field of view."
+        ),
     ] = 0.7,
     refocus: Annotated[
-        bool, typer.Option("--refocus", help="Move the sensor to the best focus at every stop.")
+        bool, typer.Option("--refocus", help="Move the sensor to the best focus at every size.")
     ] = False,
     glass: Glasses = None,
     format: Format = "table",
 ) -> None:
-    """Trace a lens with one element off the axis, tilted, or too far from the next.
+    """Trace a lens with one element decentred, tilted or displaced.
 
-    Reads a prescription; writes the kernels at every size of the error as one
-    file for the suite tolerances, and prints one row per size.
+    Writes the kernels at every size of the error as one file for the suite
+    tolerances, and prints one row per size.
     """
     from sorites.cli.printing import format_frame
     from sorites.core.progress import bars
@@ -146,7 +140,7 @@ def tolerance(
         more = {"element": element, "refocus": refocus, "glasses": read_glasses(glass or ())}
         tolerances, path = traced(lens, of, steps, field, out, bar, **more)
     about = tolerances.about
-    why = ", which hurts most" if about["chosen"] else ""
+    why = ", which degrades the image most" if about["chosen"] else ""
     say(format_frame(table(tolerances), format), nl=False, exact=format != "table")
     say(
         f"element {about['element']} of {about['elements']}{why}; pixel {about['pitch_um']:.2f} um; wrote"
@@ -157,7 +151,7 @@ def tolerance(
 
 
 app = typer.Typer(
-    help="Trace real lenses from their prescriptions, rank them, choose some and draw them.",
+    help="Trace real lenses from their prescriptions; rank, select and draw them.",
     no_args_is_help=True,
 )
 
@@ -170,25 +164,25 @@ def import_(
             metavar="FILE", help="Zemax .zmx files, folders of them, or names of optiland's objectives."
         ),
     ],
-    out: Annotated[
-        Path, typer.Option("--out", metavar="DIR", help="The folder that the traced lenses go to.")
-    ],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder for the traced lenses.")],
     focus: Annotated[
         str,
         typer.Option(
-            "--focus", metavar="best|file", help="Put the sensor at the best focus, or where the file has it."
+            "--focus",
+            metavar="best|file",
+            help="Put the sensor at the best focus, or at the position in the file.",
         ),
     ] = "best",
     workers: Annotated[
-        int, typer.Option("--workers", metavar="N", min=1, help="The number of lenses traced at a time.")
+        int, typer.Option("--workers", metavar="N", min=1, help="Number of lenses to trace in parallel.")
     ] = 1,
     glass: Glasses = None,
     format: Format = "table",
 ) -> None:
     """Trace prescriptions into blur kernels.
 
-    Reads Zemax files; writes one file per accepted lens, and prints which
-    were accepted and why the others were refused.
+    Reads Zemax files; writes one file per accepted lens, and prints the reason
+    for each rejected one.
     """
     from sorites.cli.printing import format_frame
     from sorites.core.progress import bars
@@ -216,23 +210,23 @@ def list_(folder: LensFolder = None, format: Format = "table") -> None:
 
 @app.command()
 def select(
-    n: Annotated[int, typer.Option("--n", metavar="N", min=1, help="The number of lenses to choose.")] = 100,
+    n: Annotated[int, typer.Option("--n", metavar="N", min=1, help="Number of lenses to select.")] = 100,
     folder: LensFolder = None,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Copy the chosen lenses into this folder.")
+        Path | None, typer.Option("--out", metavar="DIR", help="Copy the selected lenses into this folder.")
     ] = None,
 ) -> None:
-    """Choose lenses spread evenly over quality.
+    """Select lenses spread evenly over quality.
 
-    Reads a folder of traced lenses; prints the names of the chosen ones, the
-    worst first, and copies them into a folder with --out.
+    Prints the names of the selected lenses, worst first; --out copies them
+    into a folder.
     """
     from sorites.lenses.store import builtin, load, names, selected
 
     store = folder or builtin()
     quality = {name: load(store, name).quality for name in names(store)}
     if n > len(quality):
-        say(f"there are {len(quality)} lenses; all of them are chosen", err=True)
+        say(f"only {len(quality)} lenses exist; all are selected", err=True)
     chosen = selected(quality, min(n, len(quality)))
     if out is not None:
         _copy_lenses(chosen, store, out)
@@ -242,7 +236,7 @@ def select(
 
 
 def _copy_lenses(chosen: Sequence[str], store: Path, out: Path) -> None:
-    """Copy the chosen lenses from the folder ``store``; refuse a folder that holds others."""
+    """Copy the selected lenses from the folder ``store``; refuse a folder that contains other lenses."""
     import shutil
 
     from sorites.core.errors import SoritesError
@@ -253,7 +247,7 @@ def _copy_lenses(chosen: Sequence[str], store: Path, out: Path) -> None:
     others = set(lenses_in(out)) - set(chosen) if resolved(out) != resolved(store) else ()
     if others:
         raise SoritesError(
-            f"{out} holds other lenses ({', '.join(sorted(others)[:3])}); choose another --out DIR"
+            f"{out} contains other lenses ({', '.join(sorted(others)[:3])}); use another --out DIR"
         )
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -261,12 +255,11 @@ def _copy_lenses(chosen: Sequence[str], store: Path, out: Path) -> None:
             shutil.copyfile(store / f"{name}{SUFFIX}", out / f"{name}{SUFFIX}")
     except shutil.SameFileError as error:
         raise SoritesError(
-            "wanted another folder for the chosen lenses, got the one they are in; choose another --out than"
-            f" {out}"
+            f"cannot copy lenses onto themselves: {out} is their own folder; use another --out DIR"
         ) from error
     except OSError as error:
         raise SoritesError(
-            f"cannot copy the chosen lenses into {out}: {error.strerror or error}; choose another --out DIR"
+            f"cannot copy the lenses into {out}: {error.strerror or error}; use another --out DIR"
         ) from error
 
 
@@ -276,7 +269,7 @@ def show(
     folder: LensFolder = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FILE", help="The image; the default is LENS.png in this folder."),
+        typer.Option("--out", metavar="FILE", help="The image to write; default: LENS.png."),
     ] = None,
 ) -> None:
     """Draw a lens: its kernels over the field, MTF curves and Zernike content.
@@ -297,9 +290,6 @@ app.command()(space)
 app.command()(tolerance)
 
 
-# The verbs about the kernels of the lens aberrations: draw them, and match them to a reference.
-
-
 kernels_app = typer.Typer()
 
 
@@ -308,18 +298,19 @@ def kernels(
     context: typer.Context,
     path: Annotated[
         Path | None,
-        typer.Option("--kernels", metavar="PATH", help="Draw this published stack instead of our own."),
+        typer.Option(
+            "--kernels", metavar="PATH", help="Draw this published kernel stack instead of the built-in one."
+        ),
     ] = None,
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The image of the sheet.")] = Path(
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The image to write.")] = Path(
         "kernels.png"
     ),
     format: Format = "table",
 ) -> None:
     """Draw the kernels of the lens aberrations, or match them to another camera.
 
-    Without a command: reads our kernels or a published stack; writes a sheet
-    of the kernels and their MTF curves, and prints how sharp each is against
-    the disk.
+    Without a command, writes a figure of the kernels with their MTF curves,
+    and prints the sharpness of each relative to the disk.
     """
     if context.invoked_subcommand is not None:
         return
@@ -340,7 +331,7 @@ def match(
     reference: Annotated[
         Path | None,
         typer.Option(
-            "--reference", metavar="PATH", help="A kernel stack to match; the default is ImageNet-C's disks."
+            "--reference", metavar="PATH", help="Kernel stack to match; default: ImageNet-C's disks."
         ),
     ] = None,
     criterion: Annotated[
@@ -348,23 +339,20 @@ def match(
         typer.Option(
             "--criterion",
             metavar="mtf50|area|ssim|psnr|overall",
-            help=(
-                "The quantity that is made equal, or overall: the best fit by all four, in steps of 0.1"
-                " waves."
-            ),
+            help=("Quantity to match; overall is the best fit over all four, in steps of 0.1 waves."),
         ),
     ] = "mtf50",
     f_number: Annotated[
-        float | None, typer.Option("--f-number", metavar="F", help="The f-number of your lens.")
+        float | None, typer.Option("--f-number", metavar="F", help="f-number of your lens.")
     ] = None,
     pixel: Annotated[
         float | None,
-        typer.Option("--pixel", metavar="UM", help="The pixel pitch of your sensor, in micrometres."),
+        typer.Option("--pixel", metavar="UM", help="Pixel pitch of your sensor, in micrometres."),
     ] = None,
     wavelengths: Annotated[
         str | None,
         typer.Option(
-            "--wavelengths", metavar="R,G,B", help="The wavelengths of the three colours, in micrometres."
+            "--wavelengths", metavar="R,G,B", help="Wavelengths of the three colour channels, in micrometres."
         ),
     ] = None,
     mode: Annotated[
@@ -377,15 +365,14 @@ def match(
         list[int] | None, typer.Option("--level", metavar="N", help="Match only this level. May be repeated.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE.npy", help="Keep the matched set, for --kernels.")
+        Path | None, typer.Option("--out", metavar="FILE.npy", help="Write the matched set, for --kernels.")
     ] = None,
     format: Format = "table",
 ) -> None:
-    """Find the coefficients whose kernels match a reference.
+    """Find the Zernike coefficients whose kernels match a reference.
 
-    Reads a kernel stack, or takes ImageNet-C's disks; prints the coefficient
-    of each mode and level and how well it matches by every criterion, and
-    writes the matched set with --out.
+    Prints the coefficient of each mode and level with its fit by every
+    criterion; --out writes the matched set.
     """
     from sorites.cli.printing import format_frame
     from sorites.io.files import write_bytes
@@ -398,7 +385,7 @@ def match(
     frame, matched = match_table(stack, criterion, lens, tuple(mode or WAVES), tuple(level or LEVELS))
     say(format_frame(frame, format), nl=False, exact=format != "table")
     if out is None:
-        say("next: add --out SET.npy to keep the set", err=True)
+        say("next: add --out SET.npy to write the set", err=True)
         return
     write_bytes(packed(matched), out)
     say(f"wrote {out}\nnext: sorites run optics_bench --kernels {out}", err=True)

@@ -1,4 +1,4 @@
-"""The verb that answers one question of a run's table."""
+"""``sorites metrics``: compute a metric of one or more runs."""
 
 from __future__ import annotations
 
@@ -16,19 +16,15 @@ def metrics(
     runs: Annotated[
         list[Path], typer.Argument(metavar="RUN", parser=place, help='Run folders, made by "sorites run".')
     ],
-    metric: Annotated[
-        str, typer.Argument(metavar="METRIC", help='The name of a metric, from "sorites list metrics".')
-    ],
-    by: Annotated[
-        str | None, typer.Option("--by", metavar="COL,COL", help="The columns to group by.")
-    ] = None,
+    metric: Annotated[str, typer.Argument(metavar="METRIC", help='A metric, from "sorites list metrics".')],
+    by: Annotated[str | None, typer.Option("--by", metavar="COL,COL", help="Columns to group by.")] = None,
     where: Annotated[
         str | None,
         typer.Option(
             "--where",
             metavar="CONDITION",
             help=(
-                "Ask only of these rows: 'shift = coma and level >= 3', 'params.iso > 400', 'attrs.weather ="
+                "Use only these rows: 'shift = coma and level >= 3', 'params.iso > 400', 'attrs.weather ="
                 " rain'."
             ),
         ),
@@ -38,9 +34,7 @@ def metrics(
         typer.Option(
             "--reference",
             metavar="MODEL|FILE.csv",
-            help=(
-                "The model that errors are relative to, or a file of its errors; the default is the suite's."
-            ),
+            help=("Reference model for relative errors, or a CSV file of its errors; default: the suite's."),
         ),
     ] = None,
     framework: Annotated[
@@ -48,7 +42,7 @@ def metrics(
         typer.Option(
             "--framework",
             metavar="NAME",
-            help="The images that count as OOD: semantic, model-specific, combined, graded or drift.",
+            help="Which images count as OOD: semantic, model-specific, combined, graded or drift.",
         ),
     ] = None,
     option: Annotated[
@@ -58,11 +52,11 @@ def metrics(
     partial: Partial = False,
     format: Format = "table",
 ) -> None:
-    """Answer one question of the table of one or more runs.
+    """Compute a metric.
 
-    Reads the tables of run folders; prints the answer and writes no file.
-    What is missing or not shared is said first, and left out unless --partial
-    is given.
+    Reads the tables of one or more runs and prints the result. Uses the
+    samples that all models and runs share, and lists what it leaves out;
+    --partial uses all rows.
     """
     import polars as pl
 
@@ -84,25 +78,20 @@ def metrics(
     options = parse_options([*(option or ()), *([f"framework={framework}"] if framework else ())])
     columns = [name.strip() for name in by.split(",")] if by else None
     folders = open_folders(runs)
-    given = together(folders, partial)
-    for note in given.notes:
+    combined = together(folders, partial)
+    for note in combined.notes:
         say(f"note: {note}", err=format != "table")
-    table = rows_where(given.table, where) if where else given.table
+    table = rows_where(combined.table, where) if where else combined.table
     answer = answer_metric(runs, metric, columns, reference, options, table)
     say(
         format_frame(with_class_names(answer, [folder.info for folder in folders]), format),
         nl=False,
         exact=format != "table",
     )
-    if said := measure_note(metric, options):
-        say(f"note: {said}", err=True)
-    if said := interval_note(metric, answer):
-        say(f"note: {said}", err=True)
+    for note in filter(None, (measure_note(metric, options), interval_note(metric, answer))):
+        say(f"note: {note}", err=True)
     if reason := explain_empty(answer, metric, options, runs[0]):
         if where and not table.select(pl.len()).collect().item():
-            raise SoritesError(f"no row of the table meets --where {where!r}")
-        kept = (
-            f' Only rows with {where} were asked; to keep the clean images too: --where "({where}) or shift'
-            ' = clean"'
-        )
-        say(reason + (kept if where else ""), err=True)
+            raise SoritesError(f"no row of the table matches --where {where!r}")
+        hint = f' To include the clean images: --where "({where}) or shift = clean"'
+        say(reason + (hint if where else ""), err=True)

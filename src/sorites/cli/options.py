@@ -1,4 +1,4 @@
-"""Options that several verbs share, and how the words typed after them are read."""
+"""Options that several verbs share, and how their values are parsed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def _allow_pixels(context: typer.Context, most: int | None) -> int | None:
-    """Allow images of ``most`` pixels until the verb is done, in the processes that it starts as well."""
+    """Allow images of up to ``most`` pixels while the verb runs, also in its worker processes."""
     if most is not None:
         from sorites.sources.decode import pixels_allowed
 
@@ -30,24 +30,24 @@ RunFolder = Annotated[
     typer.Argument(
         metavar="RUN",
         parser=place,
-        help='A run folder, made by "sorites run"; also on a store, s3://BUCKET/RUN.',
+        help='A run folder, made by "sorites run"; may be on an object store: s3://BUCKET/RUN.',
     ),
 ]
 Partial = Annotated[
     bool,
     typer.Option(
-        "--partial", help="Use all that is there, also what only some models, settings or runs have."
+        "--partial", help="Use all rows, including samples that only some models, settings or runs cover."
     ),
 ]
 SuiteName = Annotated[
-    str, typer.Argument(metavar="SUITE", help="The name of a built-in suite, or the path of a .toml file.")
+    str, typer.Argument(metavar="SUITE", help="A built-in suite, or the path of a .toml file.")
 ]
 SourceName = Annotated[
     str | None,
     typer.Option(
         "--source",
         metavar="NAME[:PATH]",
-        help="Read images from here: stamps, folder:PATH, webdataset:PATH.",
+        help="Read images from this source: stamps, folder:PATH, webdataset:PATH.",
     ),
 ]
 SourceNames = Annotated[
@@ -56,8 +56,8 @@ SourceNames = Annotated[
         "--source",
         metavar="[NAME=]SPEC",
         help=(
-            "Read images from here: stamps, folder:PATH, webdataset:PATH. Repeat it as NAME=SPEC for"
-            " further ones."
+            "Read images from this source: stamps, folder:PATH, webdataset:PATH. Repeat as NAME=SPEC for"
+            " more sources."
         ),
     ),
 ]
@@ -66,10 +66,7 @@ Ood = Annotated[
     typer.Option(
         "--ood",
         metavar="[GROUP:]NAME=SPEC",
-        help=(
-            "Also show images that no model can know: far:textures=folder:PATH. They need no labels. May be"
-            " repeated."
-        ),
+        help=("Add an OOD source, such as far:textures=folder:PATH. It needs no labels. May be repeated."),
     ),
 ]
 Shifts = Annotated[
@@ -84,7 +81,7 @@ Severities = Annotated[
     typer.Option(
         "--severity",
         metavar="X",
-        help="Apply this severity, in the unit of the one --shift. May be repeated.",
+        help="Apply this severity, in the unit of the shift given by --shift. May be repeated.",
     ),
 ]
 LabelFile = Annotated[
@@ -92,21 +89,21 @@ LabelFile = Annotated[
     typer.Option(
         "--labels",
         metavar="FILE",
-        help="A file of class names, one per line; the default is ImageNet's thousand.",
+        help="A file of class names, one per line; default: the 1000 classes of ImageNet.",
     ),
 ]
 Limit = Annotated[
     int | None,
-    typer.Option("--limit", metavar="N", help="Take only the first N samples of a fixed shuffled order."),
+    typer.Option("--limit", metavar="N", help="Use only the first N samples of a fixed random order."),
 ]
-SuiteSeed = Annotated[int | None, typer.Option("--seed", metavar="N", help="The seed of every random draw.")]
-Seed = Annotated[int, typer.Option("--seed", metavar="N", help="The seed of every random draw.")]
+SuiteSeed = Annotated[int | None, typer.Option("--seed", metavar="N", help="Random seed.")]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Random seed.")]
 Kernels = Annotated[
     Path | None,
     typer.Option(
         "--kernels",
         metavar="PATH",
-        help="Blur with this published kernel stack instead of our own aberrations.",
+        help="Blur with this published kernel stack instead of the built-in aberrations.",
     ),
 ]
 Padding = Annotated[
@@ -114,7 +111,7 @@ Padding = Annotated[
     typer.Option(
         "--padding",
         metavar="zeros|reflect",
-        help="The values that the lens aberrations see beyond the border.",
+        help="How the lens aberrations pad the image border.",
     ),
 ]
 Lenses = Annotated[
@@ -133,7 +130,7 @@ Workers = Annotated[
         "--workers",
         metavar="N",
         min=1,
-        help="The number of units of work that run at a time; the default is one per core.",
+        help="Number of tasks to run in parallel; default: one per core.",
     ),
 ]
 Order = Annotated[
@@ -141,9 +138,7 @@ Order = Annotated[
     typer.Option(
         "--order",
         metavar="shards",
-        help=(
-            "Take whole shards in the order of a hash, and read no more of a huge source than --limit needs."
-        ),
+        help=("Read whole shards in hash order, and no more of a large source than --limit needs."),
     ),
 ]
 Device = Annotated[
@@ -151,7 +146,7 @@ Device = Annotated[
     typer.Option(
         "--device",
         metavar="auto|cpu|cuda[:N]|mps",
-        help="The device on which models compute; the default is a GPU if there is one.",
+        help="Device for the models; default: a GPU if available.",
     ),
 ]
 Precision = Annotated[
@@ -159,7 +154,7 @@ Precision = Annotated[
     typer.Option(
         "--precision",
         metavar="float32|bfloat16|float16|int8",
-        help="The numbers that torch models compute with.",
+        help="Floating-point precision of torch models.",
     ),
 ]
 EngineName = Annotated[
@@ -167,7 +162,7 @@ EngineName = Annotated[
     typer.Option(
         "--engine",
         metavar="NAME",
-        help="The engine that runs the units of work: local (threads), processes, or ray, also on a cluster.",
+        help="Engine that runs the tasks: local (threads), processes, or ray (also on a cluster).",
     ),
 ]
 Address = Annotated[
@@ -175,7 +170,7 @@ Address = Annotated[
     typer.Option(
         "--address",
         metavar="HOST:PORT",
-        help="The head of a Ray cluster, for --engine ray; the default is RAY_ADDRESS, or Ray started here.",
+        help="Head of the Ray cluster, for --engine ray; default: RAY_ADDRESS, or a local Ray instance.",
     ),
 ]
 GpusPerWorker = Annotated[
@@ -184,7 +179,7 @@ GpusPerWorker = Annotated[
         "--gpus-per-worker",
         metavar="F",
         min=0,
-        help="The share of a GPU that each worker of --engine ray gets.",
+        help="Fraction of a GPU for each worker of --engine ray.",
     ),
 ]
 MaxPixels = Annotated[
@@ -194,18 +189,14 @@ MaxPixels = Annotated[
         metavar="N",
         min=1,
         max=10**15,
-        help="Refuse images of more pixels than this; the default is 100 million.",
+        help="Refuse images with more pixels than this; default: 100 million.",
         callback=_allow_pixels,
     ),
 ]
-Format = Annotated[
-    str, typer.Option("--format", metavar="table|csv|json", help="The format of the printed table.")
-]
+Format = Annotated[str, typer.Option("--format", metavar="table|csv|json", help="Output format.")]
 LensFolder = Annotated[
     Path | None,
-    typer.Option(
-        "--lenses", metavar="DIR", help="A folder of traced lenses; the default is the built-in ones."
-    ),
+    typer.Option("--lenses", metavar="DIR", help="A folder of traced lenses; default: the built-in ones."),
 ]
 LensName = Annotated[
     str, typer.Argument(metavar="LENS", help='The name of a lens, from "sorites lens list".')
@@ -215,7 +206,7 @@ Glasses = Annotated[
     typer.Option(
         "--glass",
         metavar="NAME=ND,VD",
-        help="Define a glass no catalogue here has: index and Abbe number. May be repeated.",
+        help="Define a glass that no catalogue contains: index and Abbe number. May be repeated.",
     ),
 ]
 
@@ -228,7 +219,7 @@ def load_suite(
     options: dict[str, Any],
     **others: Any,
 ) -> Suite:
-    """Load a suite by name or path and replace what the command line names."""
+    """Load a suite by name or path and apply the options of the command line."""
     from sorites.evaluation.reopen import refuse_attacks
     from sorites.suites.suite import load
 
@@ -239,10 +230,10 @@ def load_suite(
 
 
 def engine_of(name: str, address: str | None = None, gpus: float = 0.0) -> Engine | str:
-    """Return the engine that was typed; only ray has an address and shares of GPUs."""
+    """Return the engine named by --engine; only ray accepts an address and GPU fractions."""
     if name != "ray":
         if address is not None or gpus:
-            raise SoritesError(f"--address and --gpus-per-worker belong to --engine ray, got --engine {name}")
+            raise SoritesError(f"--address and --gpus-per-worker require --engine ray, got --engine {name}")
         return name
     from sorites.evaluation.engines.ray import on
 
@@ -250,27 +241,25 @@ def engine_of(name: str, address: str | None = None, gpus: float = 0.0) -> Engin
 
 
 def batch_size(text: str) -> int | None:
-    """Return the batch that was typed, or None for ``auto``."""
+    """Return the value of --batch, or None for ``auto``."""
     if text == "auto":
         return None
     if not text.isdigit() or int(text) < 1:
-        raise SoritesError(f"--batch wants a whole number above 0, or auto; got {text!r}")
+        raise SoritesError(f"--batch must be a positive integer or auto, got {text!r}")
     return int(text)
 
 
 def further_sources(sources: list[str] | None, ood: list[str] | None) -> dict[str, Any]:
-    """Return the suite's ``source``, ``source_name`` and ``sources`` from the words after --source
-    and --ood.
-    """
+    """Return the suite keys ``source``, ``source_name`` and ``sources`` from --source and --ood."""
     first, others = (sources[0], sources[1:]) if sources else (None, [])
     named = [(text, "id", "--source NAME=SPEC") for text in others]
     named += [(text, "ood", "--ood GROUP:NAME=SPEC") for text in ood or ()]
     entries = []
-    for text, role, wanted in named:
+    for text, role, expected in named:
         label, equals, spec = str(text).partition("=")
         group, _, name = label.rpartition(":")
         if not equals or not name or not spec:
-            raise SoritesError(f"wanted {wanted}, such as far:textures=folder:PATH, got {text!r}")
+            raise SoritesError(f"expected {expected}, such as far:textures=folder:PATH, got {text!r}")
         entries.append({"spec": spec, "name": name, "role": role, "group": group or None})
     label, equals, spec = (first or "").partition("=")
     is_named = equals and "/" not in label and ":" not in label and "," not in label
@@ -282,24 +271,22 @@ def further_sources(sources: list[str] | None, ood: list[str] | None) -> dict[st
 
 
 def shift_options(texts: list[str] | None, **flags: Path | str | None) -> dict[str, Any]:
-    """Return the options of the shifts: those that have a flag, and any others given as ``KEY=VALUE``."""
-    found: dict[str, Any] = {
+    """Return the options of the shifts: those with a flag of their own, and those given as ``KEY=VALUE``."""
+    values: dict[str, Any] = {
         key: str(value) if isinstance(value, Path) else value for key, value in flags.items()
     }
-    return found | key_values(texts, "--option")
+    return values | key_values(texts, "--option")
 
 
 def key_values(texts: list[str] | None, option: str) -> dict[str, Any]:
-    """Return what was typed as ``KEY=VALUE``; a value is read as TOML where it is that (3, true,
-    0.5), otherwise as text.
-    """
-    found: dict[str, Any] = {}
+    """Parse ``KEY=VALUE`` texts; values that are not valid TOML (3, true, 0.5) stay text."""
+    values: dict[str, Any] = {}
     for text in texts or ():
         key, equals, value = text.partition("=")
         if not equals:
-            raise SoritesError(f"{option} wants KEY=VALUE, got {text!r}")
+            raise SoritesError(f"{option} expects KEY=VALUE, got {text!r}")
         try:
-            found[key] = toml_table(f"value = {value}")["value"]
+            values[key] = toml_table(f"value = {value}")["value"]
         except ValueError:
-            found[key] = value
-    return found
+            values[key] = value
+    return values

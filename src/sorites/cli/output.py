@@ -1,7 +1,7 @@
-"""The one way out for words: any text, on whatever stands behind stdout and stderr.
+"""Safe output to stdout and stderr.
 
-Names of files and models are data. Control characters in them never reach a terminal, what a stream
-cannot spell is spelled in ASCII, and a stream that cannot be written is one line and not a
+Names of files and models are untrusted: control characters are escaped before they reach a terminal,
+characters that the stream's encoding lacks are replaced by ASCII, and a failed write is reported without a
 traceback.
 """
 
@@ -20,40 +20,51 @@ from typing import Any, TextIO, cast
 from sorites.core.errors import Notice, SoritesError
 from sorites.core.messages import in_shell
 
-# The name of the ``codecs`` error handler that spells characters which the encoding of our streams
-# does not have.
+# The ``codecs`` error handler that replaces characters missing from the stream's encoding.
 PLAIN = "sorites-plain"
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _ASCII = {
-    **dict.fromkeys("–—−─━", "-"), **dict.fromkeys("│┃", "|"), **dict.fromkeys("╭╮╰╯┌┐└┘", "+"), **dict.fromkeys("·•", "*"),
-    **dict.fromkeys("’‘", "'"), **dict.fromkeys("“”", '"'), "×": "x", "→": "->", "≤": "<=", "≥": ">=", "µ": "u", "²": "2",
-    "°": " deg", "±": "+-", "…": "...",
-}  # fmt: skip
+    **dict.fromkeys("–—−─━", "-"),
+    **dict.fromkeys("│┃", "|"),
+    **dict.fromkeys("╭╮╰╯┌┐└┘", "+"),
+    **dict.fromkeys("·•", "*"),
+    **dict.fromkeys("’‘", "'"),
+    **dict.fromkeys("“”", '"'),
+    "×": "x",
+    "→": "->",
+    "≤": "<=",
+    "≥": ">=",
+    "µ": "u",
+    "²": "2",
+    "°": " deg",
+    "±": "+-",
+    "…": "...",
+}
 
 
 class Unwritten(SoritesError):
-    """Output that could not be written, for example because the disk is full."""
+    """The output cannot be written, for example because the disk is full."""
 
     def __init__(self, why: str) -> None:
-        super().__init__(
-            f"cannot write the output: {why}. Files that were finished are kept; type the command again"
-        )
+        super().__init__(f"cannot write the output: {why}. Finished files are kept; run the command again")
 
 
 def without_controls(text: str, but: str = "\n\t") -> str:
-    """Return text whose control characters, and marks that turn the direction of writing, are
-    spelled as escapes (``\\x1b``).
-    """
+    """Return text with control characters and bidirectional marks escaped (``\\x1b``)."""
     return _CONTROL.sub(
-        lambda found: found[0] if found[0] in but else found[0].encode("unicode_escape").decode(), text
+        lambda match: match[0] if match[0] in but else match[0].encode("unicode_escape").decode(), text
     )
 
 
 def say(text: str, *, err: bool = False, nl: bool = True, exact: bool = False) -> None:
-    """Print text on stdout, or on stderr; nothing in it is markup.
+    """Print plain text.
 
-    ``exact`` text goes unchanged to anything but a terminal.
+    Args:
+        text: The text; references to options (``sorites.core.messages``) become flags.
+        err: Print to stderr instead of stdout.
+        nl: End with a newline.
+        exact: Leave control characters as they are unless the stream is a terminal.
     """
     stream = sys.stderr if err else sys.stdout
     if stream is None:
@@ -90,17 +101,15 @@ codecs.register_error(PLAIN, _in_ascii)
 
 
 def _give_up(stream: Any) -> None:
-    """Let what is still to be written to a stream go nowhere, so that closing it at the end raises
-    nothing more.
-    """
+    """Redirect a stream to the null device, so that closing it raises no further error."""
     with contextlib.suppress(Exception):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, stream.fileno())
-        os.close(nowhere)
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, stream.fileno())
+        os.close(null)
 
 
 class _Steady:
-    """A stream of notes that takes any text and drops what cannot be written: notes must not end work."""
+    """A wrapper of stderr that drops what cannot be written: a failed note must not stop the work."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -122,9 +131,7 @@ class _Steady:
 
 @contextlib.contextmanager
 def steady() -> Iterator[None]:
-    """Make stdout and stderr take any text while a command runs; turn what cannot be written to
-    stdout into an error of ours.
-    """
+    """Let stdout and stderr accept any text while a command runs; raise ``Unwritten`` if stdout fails."""
     before, shown = sys.stderr, warnings.showwarning
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
@@ -146,7 +153,7 @@ def steady() -> Iterator[None]:
 def _note(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any, **__: Any
 ) -> None:
-    """Show a warning: our own as a note, those of libraries with where they come from."""
+    """Print a warning: a notice of Sorites as a note, a warning of a library with its file and line."""
     text = message.message if isinstance(message, Notice) else message
     mine = category is UserWarning or issubclass(category, Notice)
     say(f"note: {text}" if mine else f"{category.__name__}: {message} ({filename}:{lineno})", err=True)

@@ -1,4 +1,4 @@
-"""BibTeX of the papers behind a suite: of the benchmark, of its shifts and of its scorers."""
+"""BibTeX entries for a suite, and the report of the installation."""
 
 from __future__ import annotations
 
@@ -41,33 +41,27 @@ def papers() -> dict[str, str]:
 
 @functools.cache
 def works() -> dict[str, Any]:
-    """Return which papers stand behind suites, shifts and scorers."""
+    """Return the keys of the papers for each suite, shift and scorer."""
     return toml_table(files(HERE).joinpath("works.toml").read_text(encoding="utf-8"))
 
 
 def keys_of(suite: Suite) -> list[str]:
-    """Return the keys of the papers behind a suite, each once: its own, then those of its shifts
-    and scorers.
-    """
+    """Return the keys of a suite's papers: its own, then those of its shifts and scorers."""
     known = works()
     shifts = {dial.name for dial in suite.shifts}
-    found = list(known["suites"].get(suite.name, ()))
-    found += [key for key, names in known["shifts"].items() if shifts & set(names)]
+    keys = list(known["suites"].get(suite.name, ()))
+    keys += [key for key, names in known["shifts"].items() if shifts & set(names)]
     scorers = [name.partition("(")[0] for name in (*suite.scorers, *suite.scorers_if_fitted)]
-    found += [key for name in scorers for key in known["scorers"].get(name, ())]
-    return list(dict.fromkeys(found))
+    keys += [key for name in scorers for key in known["scorers"].get(name, ())]
+    return list(dict.fromkeys(keys))
 
 
 def cite(suite: str) -> str:
-    """Return BibTeX for a suite, the toolkit itself first."""
+    """Return the BibTeX entries of Sorites and of a suite's papers."""
     return "\n\n".join([OWN, *(papers()[key] for key in keys_of(load(suite)))]) + "\n"
 
 
-# Say what is installed: the core and each extra, with the command for what is missing, and what runs on
-# this machine.
-
-
-# The purpose of each extra.
+# What each extra is for.
 USES = {
     "torch": "torch models, export to ONNX",
     "lite": "lite0, lite1, lite2",
@@ -84,7 +78,7 @@ _EXTRA = re.compile(r"""extra\s*==\s*["']([^"']+)["']""")
 
 
 def doctor() -> str:
-    """Return the whole report, one fact a line."""
+    """Return the report of the installation."""
     blocks = [
         _about(),
         ["", "core:", *_core()],
@@ -107,43 +101,40 @@ def _about() -> list[str]:
 
 
 def _writable(folder: Path) -> str:
-    there = next((place for place in (folder, *folder.parents) if place.exists()), Path("/"))
-    if not os.access(there, os.W_OK):
-        return "cannot be written: set SORITES_CACHE to a folder that can"
-    return f"writable, {shutil.disk_usage(there).free / 1e9:.0f} GB free"
+    existing = next((place for place in (folder, *folder.parents) if place.exists()), Path("/"))
+    if not os.access(existing, os.W_OK):
+        return "not writable: set SORITES_CACHE to another folder"
+    return f"writable, {shutil.disk_usage(existing).free / 1e9:.0f} GB free"
 
 
 def requirements() -> dict[str, list[str]]:
-    """Return the required distributions of the core (under ``""``) and of each extra, as the
-    installed package says.
-    """
+    """Return the required distributions of the core (key ``""``) and of each extra."""
     try:
         lines = metadata.requires("sorites") or []
     except metadata.PackageNotFoundError:
         raise SoritesError(
-            "sorites runs from its source and is not installed. Type: pip install -e ."
+            "sorites is not installed (it runs from its source). Run: pip install -e ."
         ) from None
-    found: dict[str, list[str]] = {"": []}
+    required: dict[str, list[str]] = {"": []}
     for line in lines:
         extra = _EXTRA.search(line)
-        found.setdefault(extra[1] if extra else "", []).append(line.split(";")[0].strip())
-    return found
+        required.setdefault(extra[1] if extra else "", []).append(line.split(";")[0].strip())
+    return required
 
 
-def missing(extra: str, held: dict[str, list[str]], seen: frozenset[str] = frozenset()) -> list[str]:
-    """Return the distributions of an extra that are not installed; an extra may ask for other extras."""
-    lacks = []
-    for line in held.get(extra, ()):
+def missing(extra: str, required: dict[str, list[str]], seen: frozenset[str] = frozenset()) -> list[str]:
+    """Return the distributions of an extra, and of extras it includes, that are not installed."""
+    lacking: list[str] = []
+    for line in required.get(extra, ()):
         name = _NAME.match(line)
         inner = re.search(r"\[([^\]]+)\]", line)
         if name and name[0].lower() == "sorites" and inner:
             names = [part.strip() for part in inner[1].split(",")]
-            lacks += [
-                lack for part in names if part not in seen for lack in missing(part, held, seen | {extra})
-            ]
+            for part in names:
+                lacking += [] if part in seen else missing(part, required, seen | {extra})
         elif name and installed(name[0]) is None:
-            lacks.append(name[0])
-    return list(dict.fromkeys(lacks))
+            lacking.append(name[0])
+    return list(dict.fromkeys(lacking))
 
 
 def installed(name: str) -> str | None:
@@ -163,42 +154,44 @@ def _core() -> Iterator[str]:
 
 
 def _extras() -> Iterator[str]:
-    held = requirements()
-    for extra in [name for name in held if name and name not in HIDDEN]:
-        lacks = missing(extra, held)
-        what = USES.get(extra, "")
-        if lacks:
+    required = requirements()
+    for extra in [name for name in required if name and name not in HIDDEN]:
+        lacking = missing(extra, required)
+        use = USES.get(extra, "")
+        if lacking:
             yield (
-                f"  {extra:<10} missing {', '.join(lacks)}. For {what or 'it'} type: pip install"
-                f" 'sorites[{extra}]'"
+                f"  {extra:<10} missing {', '.join(lacking)}{f' (for {use})' if use else ''}."
+                f" Run: pip install 'sorites[{extra}]'"
             )
         else:
-            yield f"  {extra:<10} installed{': ' + what if what else ''}"
+            yield f"  {extra:<10} installed{': ' + use if use else ''}"
 
 
 def _where() -> Iterator[str]:
-    yield from _told("onnx models", _onnx)
-    yield from _told("torch models", _torch)
+    yield _probe("onnx models", _onnx)
+    yield _probe("torch models", _torch)
 
 
-def _told(what: str, ask: Callable[[], str]) -> Iterator[str]:
+def _probe(kind: str, describe: Callable[[], str]) -> str:
     try:
-        yield f"  {what:<14} {ask()}"
-    except Exception as error:  # a broken install of a library makes its import raise nearly anything
-        yield f"  {what:<14} cannot run: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
+        return f"  {kind:<14} {describe()}"
+    except Exception as error:  # importing a broken installation can raise nearly anything
+        return (
+            f"  {kind:<14} cannot run: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
+        )
 
 
 def _onnx() -> str:
     onnxruntime = runtime()
     names = [name.removesuffix("ExecutionProvider") for name in onnxruntime.get_available_providers()]
-    return f"ONNX Runtime {onnxruntime.__version__} offers {', '.join(names)}"
+    return f"ONNX Runtime {onnxruntime.__version__} with {', '.join(names)}"
 
 
 def _torch() -> str:
     if installed("torch") is None:
-        return "not installed. Type: pip install 'sorites[torch]'"
+        return "not installed. Run: pip install 'sorites[torch]'"
     import torch
 
     if torch.cuda.is_available():
         return f"torch {torch.__version__} on {torch.cuda.get_device_name(0)}"
-    return f"torch {torch.__version__} on the CPU, exported to ONNX Runtime; no GPU is seen"
+    return f"torch {torch.__version__} on the CPU, exported to ONNX Runtime; no GPU found"

@@ -1,4 +1,4 @@
-"""Printing that several verbs share: a frame as text, and the summary of a run."""
+"""Text output that several verbs share: tables and the summary of a run."""
 
 from __future__ import annotations
 
@@ -19,21 +19,19 @@ from sorites.core.table import read
 from sorites.evaluation.fit import read_record
 from sorites.metrics.detection.scenes import without_ground_truth
 
-# The width of a console, in characters, at which no name is ever cut or folded.
+# Console width in characters, large enough that no name is truncated or wrapped.
 WIDE = 10_000
 
-# Numbers nearer to 0 than this are taken for rounding errors.
+# Absolute values below this are printed as 0: they are rounding errors.
 NOISE = 1e-15
 
-FAILED = "median failure severity at (%)"
-# The resamples of the intervals in a summary.
+FAILED = "median failure severity (%)"
+# Bootstrap resamples for the intervals of a summary.
 FEW = 200
 
 
 def format_frame(frame: pl.DataFrame, format: str) -> str:
-    """Return a frame as text: rounded for the eye (``table``), or complete and exact for another
-    program (``csv``, ``json``).
-    """
+    """Return a frame as text: rounded for people (``table``), or exact for programs (``csv``, ``json``)."""
     if format == "csv":
         nested = [name for name, dtype in frame.schema.items() if dtype.is_nested()]
         spelled = [
@@ -44,7 +42,7 @@ def format_frame(frame: pl.DataFrame, format: str) -> str:
     if format == "json":
         return frame.write_json() + "\n"
     if format != "table":
-        raise SoritesError(f"--format wants table, csv or json, got {format!r}")
+        raise SoritesError(f"--format must be table, csv or json, got {format!r}")
     return _draw_table(frame)
 
 
@@ -68,14 +66,17 @@ def _draw_table(frame: pl.DataFrame) -> str:
 
 
 def _number(value: float) -> str:
-    """Return a number rounded for the eye; what is left of sums that should be 0 is 0."""
+    """Return a number with four significant digits; rounding errors around 0 become 0."""
     return f"{0.0 if abs(value) < NOISE else value:.4g}"
 
 
 def print_run_summary(folder: Path, echo: Callable[[str], None] = say, worked: bool = True) -> None:
-    """Print how a run went: the headline of each model, what failed, what was written, and what to type next.
+    """Print the summary of a run: headline numbers per model, errors, files written and the next command.
 
-    ``worked`` is false where the run was complete before it began.
+    Args:
+        folder: The run folder.
+        echo: The function that prints a line.
+        worked: False if the run was already complete, so that nothing was evaluated.
     """
     table = read(folder)
     outputs = table.select(pl.col("output").unique()).collect(engine="streaming")["output"].to_list()
@@ -84,13 +85,13 @@ def print_run_summary(folder: Path, echo: Callable[[str], None] = say, worked: b
         echo(format_frame(answer, "table"))
         if answer[FAILED].drop_nulls().len():
             echo(
-                "median failure severity: the median failure severity, in % of the greatest severity here; an image wrong"
-                " when clean fails at 0"
+                "median failure severity: in % of the largest severity of this run; an image that is"
+                " misclassified when clean has failure severity 0"
             )
     if "boxes" in outputs:
         echo(format_frame(box_headline(folder), "table"))
         if without_ground_truth(table):
-            echo("there is no mAP, because the source has no ground-truth boxes")
+            echo("no mAP: the source has no ground-truth boxes")
     counts = table.select(
         rows=pl.len(), errors=pl.col("error").count(), probes=pl.col("probe").sum()
     ).collect(engine="streaming")
@@ -100,23 +101,21 @@ def print_run_summary(folder: Path, echo: Callable[[str], None] = say, worked: b
             table.filter(pl.col("error").is_not_null()).select("sample_id", "error").head(1).collect().row(0)
         )
         echo(
-            f"{errors} rows are errors; they stay in the table and are left out of every mean. The first,"
+            f"{errors} rows have errors; they stay in the table and are excluded from every mean. The first,"
             f" {first[0]}: {first[1]}"
         )
     for model, fits in read_record(folder).items():
         if fits.get("left_out"):
-            why = "they cannot be read, or are of classes that it does not know"
-            echo(f"{fits['left_out']} training images were left out for {model}: {why}")
-    what = f"wrote {rows} rows to" if worked else f"nothing left to do; {rows} rows in"
+            why = "unreadable, or of classes that the model does not have"
+            echo(f"{fits['left_out']} training images were skipped for {model}: {why}")
+    what = f"wrote {rows} rows to" if worked else f"nothing to do; {rows} rows in"
     echo(f"{what} {folder / 'predictions'}" + (f", {probes} of them probes" if probes else ""))
     metric = "map" if outputs == ["boxes"] else "accuracy"
     echo(f"next: sorites report {folder}   or   sorites metrics {folder} {metric} --by model,shift")
 
 
 def headline(folder: Path) -> pl.DataFrame:
-    """Return one row per model: accuracy clean and under shift with their intervals, the drop, and
-    where half the images have failed.
-    """
+    """Return clean and shifted accuracy, drop and median failure severity of each model."""
     table = read(folder).filter(pl.col("output") != "boxes")
     models = table.select(pl.col("model").unique().sort()).collect(engine="streaming")
     clean = METRICS.get("accuracy")(table.filter(pl.col("shift") == CLEAN), by=["model"])
@@ -130,9 +129,7 @@ def headline(folder: Path) -> pl.DataFrame:
 
 
 def box_headline(folder: Path) -> pl.DataFrame:
-    """Return one row per detector: mAP clean and under shift, the drop, and where half of the
-    objects are lost.
-    """
+    """Return clean and shifted mAP, drop and median failure severity of each detector."""
     table = read(folder).filter(pl.col("output") == "boxes")
     models = table.select(pl.col("model").unique().sort()).collect(engine="streaming")
     clean = METRICS.get("map")(table.filter(pl.col("shift") == CLEAN), by=["model"], resamples=FEW)
@@ -142,13 +139,17 @@ def box_headline(folder: Path) -> pl.DataFrame:
     frame = models.join(
         clean.select("model", "n", _percent_with_interval().alias("clean mAP")), on="model", how="left"
     )
-    for name, part in (("shifted mAP", shifted), ("drop", drop), ("half of the objects lost at (%)", half)):
+    for name, part in (
+        ("shifted mAP", shifted),
+        ("drop", drop),
+        ("median failure severity of objects (%)", half),
+    ):
         frame = frame.join(part.select("model", _percent_with_interval().alias(name)), on="model", how="left")
     return frame
 
 
 def _percent_with_interval() -> pl.Expr:
-    """Spell a share as percent with its 95 % interval."""
+    """Format a fraction as percent with its 95 % interval."""
 
     def number(column: str) -> pl.Expr:
         return ((100 * pl.col(column)).round(1) + 0.0).cast(pl.String).fill_null("–")

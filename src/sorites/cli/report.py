@@ -1,4 +1,4 @@
-"""The verb that writes the report of finished runs."""
+"""``sorites report`` and ``sorites sheet``: the HTML report, and one image at several settings."""
 
 from __future__ import annotations
 
@@ -16,22 +16,25 @@ def report(
     runs: Annotated[
         list[Path], typer.Argument(metavar="RUN", parser=place, help='Run folders, made by "sorites run".')
     ],
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The page.")] = Path("report.html"),
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The HTML file to write.")] = Path(
+        "report.html"
+    ),
     partial: Partial = False,
     tables: Annotated[
         str | None,
         typer.Option(
             "--tables",
             metavar="paper",
-            help="Print the OpticsBench paper's tables of detectors instead of a page.",
+            help="Print the detector tables of the OpticsBench paper instead of writing a report.",
         ),
     ] = None,
     max_pixels: MaxPixels = None,
 ) -> None:
-    """Write one self-contained page about one or more runs.
+    """Write the HTML report of one or more runs.
 
-    Reads the tables of the run folders; writes an HTML file. The page compares
-    what the runs share and all models have, and says what was left out.
+    Reads the tables of the run folders and writes one self-contained HTML
+    file. The report compares the samples that all models and runs share, and
+    lists what it leaves out.
     """
     if tables is not None:
         _print_tables(list(runs), tables, partial)
@@ -40,7 +43,7 @@ def report(
     from sorites.reports.report import report as write_report
 
     for gap in filter(None, map(unfinished, runs)):
-        say("\n".join(f"note: {said}" for said in gap.sentences(partial)), err=True)
+        say("\n".join(f"note: {sentence}" for sentence in gap.sentences(partial)), err=True)
     path = write_report(list(runs), out, partial)
     say(f"wrote {path} ({path.stat().st_size / 1e6:.1f} MB)\nnext: open it in a browser")
 
@@ -52,15 +55,12 @@ def _print_tables(runs: list[Path], which: str, partial: bool) -> None:
     from sorites.reports.paper_tables import paper_tables
 
     if which != "paper":
-        raise UnknownName("set of tables", which, ["paper"], "There is one: paper.")
-    given = together(open_folders(runs), partial)
-    for note in given.notes:
+        raise UnknownName("set of tables", which, ["paper"], "The only set is paper.")
+    combined = together(open_folders(runs), partial)
+    for note in combined.notes:
         say(f"note: {note}")
-    for title, frame in paper_tables(given.table).items():
+    for title, frame in paper_tables(combined.table).items():
         say(f"{title}\n{format_frame(frame, 'table')}")
-
-
-# The verb that draws one image of a run at several settings, as each model judges it.
 
 
 def sheet(
@@ -70,34 +70,34 @@ def sheet(
         typer.Option(
             "--sample",
             metavar="ID",
-            help="The sample to draw; the default is the one on which models differ most.",
+            help="Sample to draw; default: the one on which the models disagree most.",
         ),
     ] = None,
     shift: Annotated[
         str | None,
         typer.Option(
-            "--shift", metavar="NAME", help="The shift; the default is the one where they differ most."
+            "--shift",
+            metavar="NAME",
+            help="Shift to draw; default: the one on which the models disagree most.",
         ),
     ] = None,
     light: Annotated[
-        str, typer.Option("--light", metavar="on|off", help="Of a camera: the light of the room.")
+        str, typer.Option("--light", metavar="on|off", help="Light in the room, for camera runs.")
     ] = "on",
     settings: Annotated[
         int,
-        typer.Option(
-            "--settings", metavar="N", min=2, help="The most settings to draw; of more, an even spread."
-        ),
+        typer.Option("--settings", metavar="N", min=2, help="Draw at most N settings, evenly spread."),
     ] = 12,
     out: Annotated[
-        Path, typer.Option("--out", metavar="FILE", help="The sheet to write: .png, .jpg or .webp.")
+        Path, typer.Option("--out", metavar="FILE", help="The image to write: .png, .jpg or .webp.")
     ] = Path("sheet.png"),
     max_pixels: MaxPixels = None,
 ) -> None:
-    """Draw one image at every setting, as each model judges it.
+    """Draw one sample at several settings with each model's prediction.
 
-    Reads a run folder and makes the images again; writes one image:
-    settings across, models down, green and ticked where the model is right,
-    red and crossed where it is wrong.
+    Reads a run folder, recreates the images and writes one figure: settings
+    across, models down; green with a tick where the prediction is correct,
+    red with a cross where it is not.
     """
     from sorites.reports.figures.run_sheet import run_sheet
     from sorites.reports.figures.strips import save

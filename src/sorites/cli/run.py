@@ -1,4 +1,4 @@
-"""The verb that evaluates a suite's models under its shifts."""
+"""``sorites run``, ``plan``, ``check``, ``compact``, ``import`` and ``score``."""
 
 from __future__ import annotations
 
@@ -29,8 +29,7 @@ def run(
             metavar="[NAME=]SPEC",
             help=(
                 "Evaluate this model: lite0, timm:NAME, timm:NAME@WEIGHTS, onnx:PATH, python:module:callable."
-                " NAME= names it in "
-                "the table: v2=onnx:PATH. May be repeated."
+                " NAME= sets its name in the table: v2=onnx:PATH. May be repeated."
             ),
         ),
     ] = None,
@@ -46,12 +45,12 @@ def run(
         typer.Option(
             "--scorer",
             metavar="NAME",
-            help="Also score how OOD each image is: energy, knn, 'knn(k=10)'. May be repeated.",
+            help="Compute this OOD score: energy, knn, 'knn(k=10)'. May be repeated.",
         ),
     ] = None,
     fit: Annotated[
         str | None,
-        typer.Option("--fit", metavar="SOURCE", help="Training images for the scorers that remember some."),
+        typer.Option("--fit", metavar="SOURCE", help="Training images for scorers that are fitted."),
     ] = None,
     labels: options.LabelFile = None,
     limit: options.Limit = None,
@@ -62,7 +61,7 @@ def run(
         typer.Option(
             "--batch",
             metavar="N|auto",
-            help="The number of images a model sees at once; auto tries what fits.",
+            help="Batch size; auto finds the largest that fits.",
         ),
     ] = "8",
     device: options.Device = None,
@@ -72,7 +71,7 @@ def run(
         typer.Option(
             "--refine",
             metavar="F",
-            help="Bisect each failure severity to this fraction of the shift's top level.",
+            help="Bisect each failure severity to this fraction of the shift's highest level.",
         ),
     ] = None,
     keep_features: Annotated[
@@ -87,7 +86,7 @@ def run(
             "--out",
             metavar="DIR",
             parser=place,
-            help="The run folder, also s3://BUCKET/RUN; the default is runs/SUITE-ID.",
+            help="The run folder, or s3://BUCKET/RUN; default: runs/SUITE-ID.",
         ),
     ] = None,
     engine: options.EngineName = "auto",
@@ -96,11 +95,10 @@ def run(
     gpus_per_worker: options.GpusPerWorker = 0.0,
     max_pixels: options.MaxPixels = None,
 ) -> None:
-    """Evaluate a suite's models under its shifts.
+    """Evaluate the models of a suite under its shifts.
 
-    Reads a suite and its images; writes a run folder, which holds one row
-    per image and model. Type the same command again to continue a run that
-    was stopped.
+    Writes a run folder with one row per image and model. Run the same
+    command again to continue a run that was stopped.
     """
     from sorites.cli.printing import print_run_summary
     from sorites.core.progress import bars, recording, telling
@@ -142,7 +140,7 @@ def run(
         )
     if plan.left_out:
         say(
-            f"note: left out without training images (add --fit SOURCE): {', '.join(plan.left_out)}",
+            f"note: skipped scorers that need training images (add --fit SOURCE): {', '.join(plan.left_out)}",
             err=True,
         )
     if note := note_overlap(plan):
@@ -156,8 +154,8 @@ def run(
         notes.append(f"engine: {chosen.said}")
     size = options.batch_size(batch)
     if size is None:
-        size, told = choose_batch(plan, runner.BATCH)
-        notes.append(f"batch: {told}")
+        size, reason = choose_batch(plan, runner.BATCH)
+        notes.append(f"batch: {reason}")
     steps: list[str] = []
     with bars() as bar:
         folder = runner.execute(
@@ -170,18 +168,11 @@ def run(
             bar=telling(recording(bar, steps), lambda: say("\n".join(notes), err=True) if notes else None),
             say=lambda text: say(f"note: {text}", err=True),
         )
-    for name, (taken, of) in plan.limited.items():
-        typer.echo(
-            f"note: {taken} of the {of} samples of {name} were taken (limit = {taken}); --limit N changes"
-            " that",
-            err=True,
-        )
-    for said in fit_notes(folder):
-        typer.echo(f"note: {said}", err=True)
+    for name, (used, total) in plan.limited.items():
+        say(f"note: used {used} of {total} samples of {name}; change this with --limit N", err=True)
+    for note in fit_notes(folder):
+        say(f"note: {note}", err=True)
     print_run_summary(folder, worked=bool(steps))
-
-
-# The verb that says what a run will take before anything runs.
 
 
 CALIBRATE = "calibrate"
@@ -193,7 +184,7 @@ def plan(
         list[str],
         typer.Argument(
             metavar="[calibrate] SUITE",
-            help="A suite; after the word calibrate, one to measure this machine on.",
+            help="A suite to estimate; with calibrate, a suite to measure this machine on.",
         ),
     ],
     source: options.SourceNames = None,
@@ -211,26 +202,24 @@ def plan(
     calibration: Annotated[
         Path | None,
         typer.Option(
-            "--calibration", metavar="FILE", help='Times of a machine, from "sorites plan calibrate".'
+            "--calibration", metavar="FILE", help='Timings of a machine, from "sorites plan calibrate".'
         ),
     ] = None,
     workers: options.Workers = None,
     price: Annotated[
         float | None,
-        typer.Option(
-            "--price", metavar="P", min=0, help="The price of an hour of the machine, in any currency."
-        ),
+        typer.Option("--price", metavar="P", min=0, help="Price per hour of the machine, in any currency."),
     ] = None,
     out: Annotated[
-        Path, typer.Option("--out", metavar="FILE", help="The file in which calibrate keeps its times.")
+        Path, typer.Option("--out", metavar="FILE", help="The file that calibrate writes its timings to.")
     ] = FILE,
     format_: options.Format = "table",
 ) -> None:
-    """Say what a run will take: images, passes, bytes, time and price.
+    """Estimate the cost of a run: images, forward passes, bytes, time, price.
 
-    Reads a suite and lists its images; no model is loaded and nothing runs.
-    "sorites plan calibrate SUITE" measures this machine on a few images and
-    writes the times that --calibration reads.
+    Lists the images of a suite without loading a model. "sorites plan
+    calibrate SUITE" measures this machine on a few images and writes the
+    timings for --calibration.
     """
     from sorites.evaluation.estimate import calibrate, costs, read_calibration
 
@@ -240,39 +229,46 @@ def plan(
         or (len(words) == 2 and words[0] != CALIBRATE)
     ):
         raise SoritesError(
-            f"wanted: sorites plan SUITE, or: sorites plan calibrate SUITE; got {' '.join(words)!r}"
+            f"expected sorites plan SUITE or sorites plan calibrate SUITE, got {' '.join(words)!r}"
         )
     if price is not None and calibration is None:
         raise SoritesError(
-            "--price needs the time, and that --calibration FILE. Make one: sorites plan calibrate SUITE"
+            "--price needs --calibration FILE to estimate the time. Make one: sorites plan calibrate SUITE"
         )
     recipe = options.load_suite(
-        words[-1], shift, level, severity, {}, **options.further_sources(source, ood), models=tuple(model or ()),
-        labels=labels, limit=limit, order=order,
-    )  # fmt: skip
+        words[-1],
+        shift,
+        level,
+        severity,
+        {},
+        **options.further_sources(source, ood),
+        models=tuple(model or ()),
+        labels=labels,
+        limit=limit,
+        order=order,
+    )
     if words[0] == CALIBRATE and len(words) == 2:
-        known = calibrate(recipe, out, workers)
-        _print_calibration(known)
+        measured = calibrate(recipe, out, workers)
+        _print_calibration(measured)
         say(f"wrote {out}\nnext: sorites plan {words[1]} --calibration {out}")
         return
-    found = costs(recipe)
-    held = read_calibration(calibration) if calibration else None
-    _print(found, held, workers, price, format_)
+    timings = read_calibration(calibration) if calibration else None
+    _print_estimate(costs(recipe), timings, workers, price, format_)
 
 
-def _print(
-    found: Costs, known: Calibration | None, workers: int | None, price: float | None, format_: str
+def _print_estimate(
+    estimate: Costs, timings: Calibration | None, workers: int | None, price: float | None, format_: str
 ) -> None:
     from sorites.evaluation.estimate import told
 
-    count = workers or (max(known.speedup) if known else 1)
-    seconds, measured = found.seconds(known, count) if known else (None, True)
+    count = workers or (max(timings.speedup) if timings else 1)
+    seconds, measured = estimate.seconds(timings, count) if timings else (None, True)
     cost = None if seconds is None or price is None else seconds / 3600 * price
     if format_ == "json":
         say(
             json.dumps(
                 {
-                    **told(found),
+                    **told(estimate),
                     "workers": count,
                     "seconds": seconds,
                     "measured_workers": measured,
@@ -282,20 +278,19 @@ def _print(
             )
         )
         return
-    per_shift = ", ".join(f"{name} {count:,}" for name, count in found.images.items())
-    say(f"images   {sum(found.images.values()):,} of {found.samples:,} samples ({per_shift})")
+    per_shift = ", ".join(f"{name} {number:,}" for name, number in estimate.images.items())
+    say(f"images     {sum(estimate.images.values()):,} from {estimate.samples:,} samples ({per_shift})")
     models = (
-        f"{len(found.models)} model{'s' * (len(found.models) != 1)}"
-        f" ({', '.join(found.models) or 'none named'})"
+        f"{len(estimate.models)} model{'s' * (len(estimate.models) != 1)}"
+        f" ({', '.join(estimate.models) or 'none named'})"
     )
-    say(f"passes     {found.passes:,}: each image by {models}")
-    if found.probes:
-        say(f"probes     at most {found.probes:,} more images for each model, to refine failure severities")
-    size = found.bytes()
-    files = found.units * len(found.models)
+    say(f"passes     {estimate.passes:,}: each image by {models}")
+    if estimate.probes:
+        say(f"probes     up to {estimate.probes:,} more images per model, to refine failure severities")
+    files = estimate.units * len(estimate.models)
     say(
-        f"table      {found.rows:,} rows, about {_size(size)}, in {files:,} files ({found.slice} samples to a"
-        " unit)"
+        f"table      {estimate.rows:,} rows, about {_size(estimate.bytes())}, in {files:,} files"
+        f" ({estimate.slice} samples per unit)"
     )
     if seconds is None:
         say(
@@ -303,21 +298,22 @@ def _print(
             " --calibration FILE"
         )
         return
-    assert known is not None
-    how = "" if measured else f"; extrapolated: {max(known.speedup)} workers were measured"
-    say(f"time       {_time(seconds)} with {count} workers (measured {known.date} on {known.machine}{how})")
+    assert timings is not None
+    how = f"measured {timings.date} on {timings.machine}"
+    how += "" if measured else f"; extrapolated from {max(timings.speedup)} workers"
+    say(f"time       {_time(seconds)} with {count} workers ({how})")
     if cost is not None:
         say(f"price      {cost:,.2f} at {price:g} per hour")
 
 
-def _print_calibration(known: Calibration) -> None:
-    say(f"decode     {known.decode * 1e3:.2f} ms a sample")
-    for name, seconds in known.shifts.items():
-        say(f"shift      {seconds * 1e3:.2f} ms an image of {name}")
-    for name, seconds in known.models.items():
-        say(f"model      {seconds * 1e3:.2f} ms an image by {name}")
-    for count, times in known.speedup.items():
-        say(f"workers    {count}: {times:.2f} times as much as one")
+def _print_calibration(timings: Calibration) -> None:
+    say(f"decode     {timings.decode * 1e3:.2f} ms per sample")
+    for name, seconds in timings.shifts.items():
+        say(f"shift      {seconds * 1e3:.2f} ms per image: {name}")
+    for name, seconds in timings.models.items():
+        say(f"model      {seconds * 1e3:.2f} ms per image: {name}")
+    for count, speedup in timings.speedup.items():
+        say(f"workers    {count}: {speedup:.2f} times the speed of one")
 
 
 def _size(size: int) -> str:
@@ -334,59 +330,46 @@ def _time(seconds: float) -> str:
     return f"{seconds:.0f} seconds"
 
 
-# The verb that checks a suite before a run, or a run folder after it.
-
-
 def check(
     what: Annotated[
         str,
-        typer.Argument(metavar="RUN|SUITE", help="A run folder, a built-in suite's name or a .toml file."),
+        typer.Argument(metavar="RUN|SUITE", help="A run folder, a built-in suite or a .toml file."),
     ],
     repair: Annotated[
         bool,
         typer.Option(
             "--repair",
-            help="Move the damaged files of a run folder to RUN/damaged, so that they are made again.",
+            help="Move damaged files of a run folder to RUN/damaged, so that the run can recreate them.",
         ),
     ] = False,
 ) -> None:
     """Check that a suite can run, or that a run folder is complete.
 
-    Reads the suite and its images, or all of the run folder's files;
-    evaluates nothing, and without --repair writes nothing.
+    Reads the suite and its images, or every file of the run folder. Evaluates
+    nothing; writes nothing without --repair.
     """
-    from sorites.evaluation.check import summary as check_either
+    from sorites.evaluation.check import check as check_suite_or_run
 
-    say(check_either(what, repair))
-
-
-# The verb that merges the small files of a finished run.
+    say(check_suite_or_run(what, repair))
 
 
 def compact(
     run: RunFolder,
     rows: Annotated[
-        int, typer.Option("--rows", metavar="N", min=1, help="About how many rows a merged file holds.")
+        int, typer.Option("--rows", metavar="N", min=1, help="Approximate number of rows per merged file.")
     ] = 1_000_000,
 ) -> None:
-    """Merge the small files of a finished run's table into few.
+    """Merge the small files of a finished run into fewer, larger ones.
 
-    Reads and writes RUN/predictions; the table stays the same, row for row.
-    A verb that adds to the run brings the small files back first.
+    Rewrites RUN/predictions; the table keeps the same rows. A verb that adds
+    to the run restores the small files first.
     """
     from sorites.core.progress import bars
     from sorites.evaluation.storage.compact import compact as merge
 
     with bars() as bar:
         before, now = merge(run, rows, bar)
-    say(
-        f"{run}: its table was in {before} files and is in {now} now"
-        if now < before
-        else f"{run}: nothing to merge"
-    )
-
-
-# The verb that makes a run folder of prediction files.
+    say(f"{run}: merged {before} files into {now}" if now < before else f"{run}: nothing to merge")
 
 
 def import_(
@@ -400,7 +383,7 @@ def import_(
             "--as",
             metavar="csv|cns|counts",
             help=(
-                "The layout: columns by their names, CNS-Bench's result files, or counts of right answers per"
+                "Layout: columns by name, result files of CNS-Bench, or counts of correct predictions per"
                 " setting."
             ),
         ),
@@ -417,26 +400,24 @@ def import_(
     labels: options.LabelFile = None,
     model: Annotated[
         str | None,
-        typer.Option("--model", metavar="NAME", help="The model of all rows, where the files do not say."),
+        typer.Option("--model", metavar="NAME", help="Model of all rows, if the files do not name it."),
     ] = None,
     source: Annotated[
         str | None,
-        typer.Option("--source", metavar="NAME", help="The name of the images' source; no images are read."),
+        typer.Option("--source", metavar="NAME", help="Name of the images' source; no images are read."),
     ] = None,
     reference: Annotated[
         str | None,
         typer.Option(
             "--reference",
             metavar="MODEL|FILE.csv",
-            help="The model that errors are relative to, or a file of its errors.",
+            help="Reference model for relative errors, or a CSV file of its errors.",
         ),
     ] = None,
 ) -> None:
-    """Turn prediction files into a run folder, without images.
+    """Import prediction files as a run folder, without images.
 
-    Reads released or own predictions; writes a run folder, for which
-    "sorites metrics", "report" and "check" work. The same command again finds
-    its work done.
+    Writes a run folder that "sorites metrics", "report" and "check" read.
     """
     from sorites.cli.printing import print_run_summary
     from sorites.evaluation.imports.write import import_predictions
@@ -451,12 +432,9 @@ def import_(
         source=source,
         reference=reference,
     )
-    if renamed := {name: mine for name, mine in done.called.items() if name != mine}:
-        say(f"read {', '.join(f'{name} from {mine}' for name, mine in renamed.items())}", err=True)
+    if renamed := {name: column for name, column in done.called.items() if name != column}:
+        say(f"read {', '.join(f'{name} from {column}' for name, column in renamed.items())}", err=True)
     print_run_summary(done.folder, worked=done.worked)
-
-
-# The verb that adds a scorer to a finished run.
 
 
 def score(
@@ -468,7 +446,7 @@ def score(
         typer.Option(
             "--scorer",
             metavar="NAME",
-            help='The scorer to add, from "sorites list scorers". May be repeated.',
+            help='Scorer to add, from "sorites list scorers". May be repeated.',
         ),
     ],
     engine: EngineName = "local",
@@ -476,16 +454,12 @@ def score(
     address: Address = None,
     gpus_per_worker: GpusPerWorker = 0.0,
 ) -> None:
-    """Add a scorer's OOD score to a finished run, without running a model.
+    """Add OOD scores to a finished run without running a model.
 
-    Reads the features that the run kept; writes further rows into its table.
+    Reads the kept features and adds rows to the table.
     """
     from sorites.evaluation.rescore import score as add_scorers
 
     added = add_scorers(run, scorer, engine=engine_of(engine, address, gpus_per_worker), workers=workers)
     for name, rows in added.items():
-        say(
-            f"{name}: added {rows} rows to {run / 'predictions'}"
-            if rows
-            else f"{name}: all its rows are there already"
-        )
+        say(f"{name}: added {rows} rows to {run / 'predictions'}" if rows else f"{name}: nothing to add")

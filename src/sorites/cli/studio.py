@@ -1,6 +1,4 @@
-"""The verbs of the studio: try it out, look at the devices, capture, calibrate, look through the
-images, control.
-"""
+"""``sorites studio``: photograph images on a screen with a real or virtual camera."""
 
 from __future__ import annotations
 
@@ -15,15 +13,12 @@ from sorites.cli.output import say
 if TYPE_CHECKING:
     from sorites.apps.studio.capture import Summary
 
-# Options that the verbs of the studio share.
-
-
 CameraSpec = Annotated[
     str,
     typer.Option(
         "--camera",
         metavar="ccapi:URL|ptp|virtual",
-        help="The camera: Canon over HTTP, USB, or the virtual one.",
+        help="Camera: Canon over HTTP, USB, or virtual.",
     ),
 ]
 LampSpec = Annotated[
@@ -31,24 +26,24 @@ LampSpec = Annotated[
     typer.Option(
         "--lamps",
         metavar="hue:IP|hue1:IP|virtual|none",
-        help="The lamps: a Hue bridge (v2, v1), virtual, none.",
+        help="Lamps: a Hue bridge (API v2 or v1), virtual, or none.",
     ),
 ]
-OutFolder = Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder of the capture.")]
+OutFolder = Annotated[Path, typer.Option("--out", metavar="DIR", help="The capture folder.")]
 CaptureFolderArgument = Annotated[
-    Path, typer.Argument(metavar="DIR", help='The folder of a capture, made by "sorites studio capture".')
+    Path, typer.Argument(metavar="DIR", help='A capture folder, made by "sorites studio capture".')
 ]
 Bind = Annotated[
     str,
     typer.Option(
         "--bind",
         metavar="IP",
-        help="The address that pages are served at; 0.0.0.0 lets other devices open them.",
+        help="Address to serve pages on; 0.0.0.0 allows other devices to open them.",
     ),
 ]
 Fingerprint = Annotated[
     str | None,
-    typer.Option("--fingerprint", metavar="SHA256", help="The certificate of a device that signs its own."),
+    typer.Option("--fingerprint", metavar="SHA256", help="Fingerprint of a self-signed device certificate."),
 ]
 Megapixels = Annotated[
     float,
@@ -57,81 +52,78 @@ Megapixels = Annotated[
         metavar="X",
         min=0.05,
         max=26,
-        help="The size of the virtual camera's frames, in millions.",
+        help="Resolution of the virtual camera, in megapixels.",
     ),
 ]
 Place = Annotated[
-    str, typer.Option("--place", metavar="centre|left-top", help="The place on the screen for images.")
+    str, typer.Option("--place", metavar="centre|left-top", help="Position of the images on the screen.")
 ]
 AutoShots = Annotated[
     int | None,
-    typer.Option(
-        "--auto", metavar="N", min=0, max=99, help="Automatic shots per light; the default is five."
-    ),
+    typer.Option("--auto", metavar="N", min=0, max=99, help="Automatic shots per light; default: five."),
 ]
-
-
-# The verb that lets a model choose the camera's settings, and compares ways to choose.
 
 
 def control(
     source: Annotated[
-        str, typer.Option("--source", metavar="NAME[:PATH]", help="The images: folder:PATH, stamps ...")
+        str,
+        typer.Option("--source", metavar="NAME[:PATH]", help="Source of the images: folder:PATH, stamps ..."),
     ] = "stamps",
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder of the comparison.")] = Path(
-        "control"
-    ),
-    model: Annotated[
-        str, typer.Option("--model", metavar="SPEC", help="The model whose answers count.")
-    ] = "lite0",
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder to write.")] = Path("control"),
+    model: Annotated[str, typer.Option("--model", metavar="SPEC", help="Model to evaluate.")] = "lite0",
     policy: Annotated[
         list[str] | None,
         typer.Option(
             "--policy",
             metavar="NAME",
-            help="auto, fixed, aggregate, confidence, scorer, bisect, oracle; all if none.",
+            help="auto, fixed, aggregate, confidence, scorer, bisect, oracle; default: all.",
         ),
     ] = None,
     scorer: Annotated[
         str,
         typer.Option(
-            "--scorer", metavar="NAME", help="The scorer that the policy scorer uses; one that needs no fit."
+            "--scorer", metavar="NAME", help="Scorer for the policy scorer; it must not need fitting."
         ),
     ] = "energy",
     setting: Annotated[
         str | None,
-        typer.Option("--setting", metavar="ISO,SHUTTER,F", help="The setting of the policy fixed."),
+        typer.Option("--setting", metavar="ISO,SHUTTER,F", help="Setting for the policy fixed."),
     ] = None,
     captured: Annotated[
         Path | None,
         typer.Option(
-            "--captured", metavar="DIR", help="Take the photographs of this capture instead of shooting."
+            "--captured",
+            metavar="DIR",
+            help="Use the photographs of this capture instead of taking new ones.",
         ),
     ] = None,
     camera: CameraSpec = "virtual",
     lamps: LampSpec = "virtual",
     grid: Annotated[
-        str, typer.Option("--grid", metavar="small|test|val|FILE.csv", help="The settings to choose from.")
+        str, typer.Option("--grid", metavar="small|test|val|FILE.csv", help="Grid of camera settings.")
     ] = "small",
     limit: Limit = None,
     labels: LabelFile = None,
     size: Annotated[
         int | None,
-        typer.Option("--size", metavar="PX", min=16, max=4000, help="Scale images to this shorter side."),
+        typer.Option(
+            "--size", metavar="PX", min=16, max=4000, help="Scale the shorter side of images to this."
+        ),
     ] = 375,
     place: Place = "centre",
     bind: Bind = "127.0.0.1",
     port: Annotated[
-        int, typer.Option("--port", metavar="N", min=0, max=65535, help="The port of the screen's page.")
+        int, typer.Option("--port", metavar="N", min=0, max=65535, help="Port of the screen page.")
     ] = 0,
     fingerprint: Fingerprint = None,
     megapixels: Megapixels = 0.5,
     format: Format = "table",
 ) -> None:
-    """Choose settings by the model's own answers, and compare policies.
+    """Compare policies that choose camera settings from model outputs.
 
-    Prints accuracy with its interval, shots per image and what is gained
-    over automatic exposure; writes control.csv. The same command goes on.
+    Prints accuracy with its interval, shots per image and the gain over
+    automatic exposure; writes control.csv. Run the same command again to
+    continue after a stop.
     """
     from sorites.apps.studio.capture import Job
     from sorites.apps.studio.control import Control, replayed
@@ -140,33 +132,28 @@ def control(
     from sorites.cli.printing import format_frame
     from sorites.core.progress import bars
 
-    wanted = Wanted(camera, lamps, False, place, bind, fingerprint, megapixels=megapixels)
-    job = Job(source, out, grid, 1, limit, labels, wanted, port=port, side=size)
+    devices = Wanted(camera, lamps, False, place, bind, fingerprint, megapixels=megapixels)
+    job = Job(source, out, grid, 1, limit, labels, devices, port=port, side=size)
     with bars() as bar:
-        asked = Control(job, model, policy or (), scorer, setting)
-        shot = (
-            compare(asked, lambda text: say(text, err=True), bar)
+        experiment = Control(job, model, policy or (), scorer, setting)
+        table, notes = (
+            compare(experiment, lambda text: say(text, err=True), bar)
             if captured is None
-            else replayed(asked, captured, bar)
+            else replayed(experiment, captured, bar)
         )
-        table, notes = shot
     for note in notes:
         say(note, err=True)
     say(format_frame(table, format), nl=False, exact=format != "table")
 
 
-# The whole path in the virtual studio: capture, run, report.
-
-
-# The shorter side of the demo's images, px: the camera's frame then has about as many pixels as
-# they.
+# Shorter side of the demo's images in pixels, close to the resolution of the virtual camera.
 SIDE = 375
 
 
 def run_demo(
     out: Path, source: str, limit: int, grid: str, auto: int, megapixels: float, model: str, browser: bool
 ) -> None:
-    """Capture some images virtually, judge the photographs with a model and write the report."""
+    """Capture images with virtual devices, evaluate a model on the photographs and write the report."""
     from sorites.apps.studio.capture import Job, Options, capture_all
     from sorites.apps.studio.devices import Wanted
     from sorites.core.progress import bars
@@ -185,8 +172,7 @@ def run_demo(
         side=SIDE,
     )
     say(
-        "virtual studio: a CCAPI camera, a Hue bridge and a television on this machine; no real device is"
-        " used",
+        "virtual studio: simulated CCAPI camera, Hue bridge and television; no real device is used",
         err=True,
     )
     with bars() as bar:
@@ -204,38 +190,34 @@ def run_demo(
     say(f"wrote {page}\nnext: open it in a browser, or: sorites studio sheets {out}", err=True)
 
 
-# The verbs that look at devices: what is there, what it can do, and how the camera stands in front of the
-# screen.
-
-
 MULTICAST = (
-    "Routers with guest networks keep devices apart; name them: --camera ccapi:http://IP:8080 --lamps hue:IP"
+    "Guest networks often isolate devices; give the addresses: --camera ccapi:http://IP:8080 --lamps hue:IP"
 )
 
 
 def check(
     camera: Annotated[
-        str | None, typer.Option("--camera", metavar="ccapi:URL|ptp|virtual", help="The camera to ask.")
+        str | None, typer.Option("--camera", metavar="ccapi:URL|ptp|virtual", help="Camera to check.")
     ] = None,
     lamps: Annotated[
         str | None,
-        typer.Option("--lamps", metavar="hue:IP|hue1:IP|virtual|none", help="The lamps to switch."),
+        typer.Option("--lamps", metavar="hue:IP|hue1:IP|virtual|none", help="Lamps to check."),
     ] = None,
     grid: Annotated[
-        str, typer.Option("--grid", metavar="test|val|FILE.csv", help="The settings to compare with.")
+        str, typer.Option("--grid", metavar="test|val|FILE.csv", help="Grid of camera settings to check.")
     ] = "test",
     pair: Annotated[
         bool, typer.Option("--pair", help="Pair with the bridge: press its link button within 30 s.")
     ] = False,
     seconds: Annotated[
-        float, typer.Option("--seconds", min=0.1, max=60, help="The time to search for devices.")
+        float, typer.Option("--seconds", min=0.1, max=60, help="How long to search for devices, in seconds.")
     ] = 3.0,
     fingerprint: Fingerprint = None,
 ) -> None:
-    """Find devices, say what they are, and how much of the grid they can take.
+    """Find devices and check which settings of the grid they support.
 
-    Without --camera and --lamps the network and USB are searched. With them
-    the devices are asked; lamps are switched on and off.
+    Without --camera and --lamps, searches the network and USB. With them,
+    queries the devices and switches the lamps on and off.
     """
     from sorites.apps.studio.calibration import virtual_for
     from sorites.apps.studio.devices import Wanted, check_specs, found_devices, paired
@@ -243,21 +225,23 @@ def check(
     from sorites.apps.studio.references import grid as named_grid
 
     if camera is None and lamps is None:
-        found = list(found_devices(seconds))
+        devices = list(found_devices(seconds))
         say(
-            "\n".join(found)
-            if found
-            else "no device was found. Are they switched on and in the same network? " + MULTICAST
+            "\n".join(devices)
+            if devices
+            else "no device found. Are they switched on and in the same network? " + MULTICAST
         )
         return
-    wanted = Wanted(camera or "none", lamps or "none", fingerprint=fingerprint)
+    requested = Wanted(camera or "none", lamps or "none", fingerprint=fingerprint)
     if camera is not None:
-        check_specs(wanted)
+        check_specs(requested)
     if pair and lamps is not None:
-        said = paired(lamps, lambda text: say(text, err=True))
-        say("paired; the key is kept in the cache" + (f"\ncertificate {said}" if said else ""))
-    with virtual_for(wanted) as virtual:
-        for line in lines(wanted, named_grid(grid), virtual):
+        certificate = paired(lamps, lambda text: say(text, err=True))
+        say(
+            "paired; the key is stored in the cache" + (f"\ncertificate {certificate}" if certificate else "")
+        )
+    with virtual_for(requested) as virtual:
+        for line in lines(requested, named_grid(grid), virtual):
             say(line)
 
 
@@ -266,56 +250,55 @@ def calibrate(
     lamps: LampSpec = "none",
     stage: Annotated[
         str,
-        typer.Option(
-            "--stage", metavar="WxH", help="The part of the screen that images take, in its pixels."
-        ),
+        typer.Option("--stage", metavar="WxH", help="Size of the image area on the screen, in pixels."),
     ] = "500x500",
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The photograph of the markers.")] = Path(
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The photograph to write.")] = Path(
         "calibration.jpg"
     ),
     place: Place = "centre",
     bind: Bind = "127.0.0.1",
     port: Annotated[
-        int, typer.Option("--port", metavar="N", min=0, max=65535, help="The port of the screen's page.")
+        int, typer.Option("--port", metavar="N", min=0, max=65535, help="Port of the screen page.")
     ] = 0,
     fingerprint: Fingerprint = None,
     browser: Annotated[
-        bool, typer.Option("--browser", help="Open the screen's page yourself, even with the virtual camera.")
+        bool,
+        typer.Option(
+            "--browser", help="Open the screen page in your own browser, even with the virtual camera."
+        ),
     ] = False,
 ) -> None:
-    """Show markers, photograph them, and say how the camera stands.
+    """Photograph markers to check the position of the camera.
 
-    Prints the homography and warnings: tilted, out of focus, cut off. A
-    capture calibrates by itself; this verb is for setting up.
+    Prints the homography and warnings (tilted, out of focus, cut off). A
+    capture calibrates itself; use this verb to set up the camera.
     """
     from sorites.apps.studio.calibration import calibrated
     from sorites.apps.studio.devices import Wanted
     from sorites.io.files import write_bytes
 
-    wanted = Wanted(camera, lamps, browser, place, bind, fingerprint)
-    found = calibrated(wanted, stage, port, lambda text: say(text, err=True))
-    write_bytes(found.photo.data, out)
-    wide, high = found.found.frame
+    devices = Wanted(camera, lamps, browser, place, bind, fingerprint)
+    calibration = calibrated(devices, stage, port, lambda text: say(text, err=True))
+    write_bytes(calibration.photo.data, out)
+    detected = calibration.found
+    width, height = detected.frame
     say(
-        f"{found.found.markers} markers, corners {found.found.off_px:.2f} px off a plane, frame of {wide} x"
-        f" {high} px"
+        f"{detected.markers} markers, corners {detected.off_px:.2f} px off a plane, frame of {width} x"
+        f" {height} px"
     )
-    for row in found.matrix:
+    for row in calibration.matrix:
         say("  " + "  ".join(f"{value:12.6g}" for value in row))
-    for warning in found.found.warnings:
+    for warning in detected.warnings:
         say(f"warning: {warning}")
-    if not found.found.warnings:
-        say("the camera stands straight, sharp and sees the whole stage")
+    if not detected.warnings:
+        say("camera ok: straight, in focus, and the whole image area is visible")
     say(f"wrote {out}", err=True)
 
 
-# The verbs that look through a capture: sheets, and the review of them.
-
-
 def sheets(folder: CaptureFolderArgument) -> None:
-    """Compose one sheet per image: all settings under both lights.
+    """Write one contact sheet per image: all settings under both lights.
 
-    Reads the folder of a capture; writes DIR/sheets/CLASS/NAME.jpg.
+    Writes DIR/sheets/CLASS/NAME.jpg.
     """
     from sorites.apps.studio.folder import open_folder
     from sorites.apps.studio.sheets import images_of, write_sheets
@@ -323,28 +306,29 @@ def sheets(folder: CaptureFolderArgument) -> None:
 
     opened = open_folder(folder)
     with bars() as bar:
-        made = write_sheets(opened, bar("sheets", len(images_of(opened))))
-    say(f"{len(made)} sheets are in {folder / 'sheets'}")
+        written = write_sheets(opened, bar("sheets", len(images_of(opened))))
+    say(f"wrote {len(written)} sheets to {folder / 'sheets'}")
     say(f"next: sorites studio review {folder}", err=True)
 
 
 def review(
     folder: CaptureFolderArgument,
     reviewers: Annotated[
-        str, typer.Option("--reviewers", metavar="NAME,NAME", help="The reviewers; each gets their own link.")
+        str,
+        typer.Option("--reviewers", metavar="NAME,NAME", help="Names of the reviewers; each gets a link."),
     ] = "first,second,third",
     bind: Bind = "127.0.0.1",
     port: Annotated[
-        int, typer.Option("--port", metavar="N", min=0, max=65535, help="The port of the pages.")
+        int, typer.Option("--port", metavar="N", min=0, max=65535, help="Port of the pages.")
     ] = 0,
     seconds: Annotated[
         float | None, typer.Option("--seconds", min=0, help="Stop after this many seconds.", hidden=True)
     ] = None,
 ) -> None:
-    """Serve the sheets to reviewers, who flag what is wrong.
+    """Serve the contact sheets to reviewers, who flag errors.
 
-    Crop error, missed image, label mismatch, note. Anyone's flag counts:
-    "sorites studio capture --reshoot" repeats just those images.
+    Flags: crop error, missed image, label mismatch, note. "sorites studio
+    capture --reshoot" photographs every flagged image again.
     """
     from sorites.apps.studio.folder import open_folder
     from sorites.apps.studio.review.server import serve
@@ -353,51 +337,51 @@ def review(
 
 
 app = typer.Typer(
-    help="Photograph images on a screen under lamps, as ImageNet-ES was made; virtual devices stand in.",
+    help="Photograph images on a screen, as in ImageNet-ES, with real or virtual devices.",
     no_args_is_help=True,
 )
 
 
 @app.command()
 def demo(
-    out: Annotated[
-        Path, typer.Option("--out", metavar="DIR", help="The folder that everything goes to.")
-    ] = Path("studio"),
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder to write.")] = Path("studio"),
     source: Annotated[
-        str, typer.Option("--source", metavar="NAME[:PATH]", help="The images: stamps, folder:PATH ...")
+        str,
+        typer.Option("--source", metavar="NAME[:PATH]", help="Source of the images: stamps, folder:PATH ..."),
     ] = "stamps",
-    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="The number of images.")] = 10,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Number of images.")] = 10,
     grid: Annotated[
-        str, typer.Option("--grid", metavar="small|test|val|FILE", help="The settings.")
+        str, typer.Option("--grid", metavar="small|test|val|FILE", help="Grid of camera settings.")
     ] = "small",
     auto: Annotated[int, typer.Option("--auto", metavar="N", min=0, help="Automatic shots per light.")] = 1,
     megapixels: Megapixels = 0.5,
-    model: Annotated[
-        str, typer.Option("--model", metavar="SPEC", help="The model that judges the photographs.")
-    ] = "lite0",
+    model: Annotated[str, typer.Option("--model", metavar="SPEC", help="Model to evaluate.")] = "lite0",
     browser: Annotated[
-        bool, typer.Option("--browser", help="Open the screen's page yourself; the virtual camera sees it.")
+        bool,
+        typer.Option(
+            "--browser", help="Open the screen page in your own browser; the virtual camera sees it."
+        ),
     ] = False,
 ) -> None:
-    """Do the whole path in the virtual studio: show, light, shoot, straighten, judge.
+    """Run the whole capture pipeline with virtual devices.
 
-    Writes a folder as ImageNet-ES is published, a run and report.html. A
-    camera, lamps and a television are servers on this machine.
+    Writes a folder in the layout of ImageNet-ES, a run folder and
+    report.html. Camera, lamps and screen are simulated on this machine.
     """
-
     run_demo(out, source, limit, grid, auto, megapixels, model, browser)
 
 
 @app.command()
 def capture(
     source: Annotated[
-        str, typer.Option("--source", metavar="NAME[:PATH]", help="The images: folder:PATH, stamps ...")
+        str,
+        typer.Option("--source", metavar="NAME[:PATH]", help="Source of the images: folder:PATH, stamps ..."),
     ],
     out: OutFolder,
     camera: CameraSpec = "virtual",
     lamps: LampSpec = "virtual",
     grid: Annotated[
-        str, typer.Option("--grid", metavar="test|val|small|FILE.csv", help="The settings of every image.")
+        str, typer.Option("--grid", metavar="test|val|small|FILE.csv", help="Grid of camera settings.")
     ] = "test",
     auto: AutoShots = None,
     limit: Limit = None,
@@ -405,7 +389,7 @@ def capture(
     size: Annotated[
         int | None,
         typer.Option(
-            "--size", metavar="PX", min=16, max=4000, help="Scale images to this shorter side first."
+            "--size", metavar="PX", min=16, max=4000, help="Scale the shorter side of images to this first."
         ),
     ] = None,
     place: Place = "centre",
@@ -414,47 +398,53 @@ def capture(
         typer.Option(
             "--originals",
             metavar="keep|jpeg|drop",
-            help="Keep the camera's files, make them smaller, or drop them.",
+            help="Keep the camera's files, compress them, or delete them.",
         ),
     ] = "keep",
     card: Annotated[
         str,
         typer.Option(
-            "--card", metavar="keep|clear", help="Delete each shot from the card once it is safe here."
+            "--card", metavar="keep|clear", help="Delete each shot from the camera's card after the download."
         ),
     ] = "keep",
     calibrate_every: Annotated[
-        int, typer.Option("--calibrate-every", metavar="N", min=1, help="Images between two calibrations.")
+        int, typer.Option("--calibrate-every", metavar="N", min=1, help="Calibrate after every N images.")
     ] = 20,
     reshoot: Annotated[
-        bool, typer.Option("--reshoot", help="Shoot again the images that reviewers flagged.")
+        bool, typer.Option("--reshoot", help="Photograph the images flagged by reviewers again.")
     ] = False,
     brightness: Annotated[
-        float, typer.Option("--brightness", min=1, max=100, help="Of the lamps when on, in percent.")
+        float, typer.Option("--brightness", min=1, max=100, help="Brightness of the lamps, in percent.")
     ] = 100.0,
     kelvin: Annotated[
-        float, typer.Option("--kelvin", min=2000, max=6500, help="The colour temperature of the lamps.")
+        float, typer.Option("--kelvin", min=2000, max=6500, help="Colour temperature of the lamps.")
     ] = 4000.0,
     settle: Annotated[
-        float, typer.Option("--settle", metavar="S", min=0, max=600, help="Seconds until lamps are steady.")
+        float,
+        typer.Option(
+            "--settle", metavar="S", min=0, max=600, help="Seconds to wait after switching the lamps."
+        ),
     ] = 2.0,
     patience: Annotated[
-        float, typer.Option("--patience", metavar="S", min=0, help="Seconds to wait for a person.")
+        float, typer.Option("--patience", metavar="S", min=0, help="Seconds to wait for user action.")
     ] = 600.0,
     bind: Bind = "127.0.0.1",
     port: Annotated[
-        int, typer.Option("--port", metavar="N", min=0, max=65535, help="The port of the screen's page.")
+        int, typer.Option("--port", metavar="N", min=0, max=65535, help="Port of the screen page.")
     ] = 0,
     fingerprint: Fingerprint = None,
     megapixels: Megapixels = 0.5,
     browser: Annotated[
-        bool, typer.Option("--browser", help="Open the screen's page yourself, even with the virtual camera.")
+        bool,
+        typer.Option(
+            "--browser", help="Open the screen page in your own browser, even with the virtual camera."
+        ),
     ] = False,
 ) -> None:
     """Photograph every image under every light at every setting.
 
-    Reads any source; writes a folder in the layout of ImageNet-ES and one log
-    of all shots. Stop it at any time: the same command goes on.
+    Writes a folder in the layout of ImageNet-ES and a log of all shots. Run
+    the same command again to continue after a stop.
     """
     from sorites.apps.studio.capture import Job, Options, capture_all
     from sorites.apps.studio.devices import Wanted
@@ -464,8 +454,8 @@ def capture(
     from sorites.core.progress import bars
 
     if card not in ("keep", "clear"):
-        raise SoritesError(f"--card wants keep or clear, got {card!r}")
-    wanted = Wanted(
+        raise SoritesError(f"--card must be keep or clear, got {card!r}")
+    devices = Wanted(
         camera,
         lamps,
         browser,
@@ -477,14 +467,14 @@ def capture(
         megapixels=megapixels,
     )
     options = Options(checked_choice(originals), card == "clear", calibrate_every, patience_s=patience)
-    job = Job(source, out, grid, auto, limit, labels, wanted, options, reshoot, port, size)
+    job = Job(source, out, grid, auto, limit, labels, devices, options, reshoot, port, size)
     with bars() as bar:
         done = capture_all(job, lambda text: say(text, err=True), bar)
     tell(done, labels)
 
 
 def tell(done: Summary, labels: str | None) -> None:
-    """Print what a capture did and what to type next."""
+    """Print the summary of a capture and the next commands."""
     say("\n".join(done.lines()))
     named = f" --labels {labels}" if labels else ""
     say(
