@@ -22,7 +22,7 @@ def test_a_image_above_the_limit_is_an_error_row(command: Command, home: Path, e
     assert code == 0
     code, out, err = command("run", "s.toml", "--out", "few", "--max-pixels", 4000, "--engine", engine)
     assert code == 0, err
-    assert "pixels are more than the 4,000 allowed. To read it: --max-pixels" in out
+    assert "pixels exceed the limit of 4,000" in out
     rows = read(home / "few").collect()
     assert rows["error"].null_count() == 0
     ids = [json.loads((home / name / "run.json").read_text())["run_id"] for name in ("all", "few")]
