@@ -60,7 +60,7 @@ def test_an_export_is_imported_again(file: Path, tmp_path: Path) -> None:
     typed("export", file, "--as", "csv", "--all", "--out", tmp_path / "a.csv")
     assert pl.read_csv(tmp_path / "a.csv").height == 52
     typed(
-        "import", tmp_path / "a.csv", "--as", "csv", "--task", "in_class", "--out", tmp_path / "again.sqlite"
+        "import", tmp_path / "a.csv", "--as", "csv", "task=TASK", "in_class", "--out", tmp_path / "again.sqlite"
     )
     assert "begun 26" in typed("status", tmp_path / "again.sqlite")
     assert typed("agreement", tmp_path / "again.sqlite", "--format", "csv") == typed(
@@ -71,8 +71,8 @@ def test_an_export_is_imported_again(file: Path, tmp_path: Path) -> None:
 def test_mistakes_are_named(file: Path, tmp_path: Path) -> None:
     for words, said in (
         (("export", file, "--as", "xml", "--out", tmp_path / "x"), "no format named 'xml'"),
-        (("import", file, "--as", "csv", "--out", tmp_path / "new.sqlite"), "--task"),
-        (("import", tmp_path / "none", "--as", "csv", "--out", tmp_path / "new.sqlite"), "there is no file"),
+        (("import", file, "--as", "csv", "--out", tmp_path / "new.sqlite"), "task=TASK"),
+        (("import", tmp_path / "none", "--as", "csv", "--out", tmp_path / "new.sqlite"), "not found"),
         (("serve", "in_class", "--out", tmp_path / "x.sqlite"), "expected --source SPEC"),
         (("serve", "in_clas", "--source", "stamps", "--out", tmp_path / "x.sqlite"), "Did you mean in_class"),
     ):

@@ -45,7 +45,7 @@ def test_dry_run(command: Command) -> None:
         (("x", "--out", "d", "--contact", "me"), "e-mail or web address"),
         (("x", "--from", "bing"), "no image search named 'bing'"),
         (("x", "--from", ","), "--from expects"),
-        (("x", "--licence", "mit"), "--licence wants"),
+        (("x", "--licence", "mit"), "--licence: expected"),
         (("x", "--base", "commons=http://localhost"), "--base expects"),
         (("x", "--base", "openverse=ftp://localhost"), "--base expects"),
         (("x", "--gap", "0.1"), "at least 0.5 seconds"),

@@ -68,5 +68,5 @@ def test_an_attack_is_refused(photos: Path, tmp_path: Path, monkeypatch: pytest.
     run = attack(
         small(), eps=".1", losses="ce", steps=2, limit=4, source=f"folder:{photos}", out=tmp_path / "run"
     )
-    with pytest.raises(SoritesError, match="holds an attack"):
+    with pytest.raises(SoritesError, match="the run of an attack"):
         typed(str(run))

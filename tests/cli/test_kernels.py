@@ -49,5 +49,5 @@ def test_a_matched_set_is_read_back(tmp_path: Path) -> None:
 def test_a_camera_of_ones_own() -> None:
     assert camera(2.8, None, None).f_number == 2.8
     assert camera(None, 1.4, [0.6, 0.5, 0.4]).wavelengths_um == (0.6, 0.5, 0.4)
-    with pytest.raises(SoritesError, match="three"):
+    with pytest.raises(SoritesError, match="red, green and blue"):
         camera(None, None, [0.5])

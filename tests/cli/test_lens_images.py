@@ -39,7 +39,7 @@ def test_a_image_beyond_the_limit_is_an_error_line_with_both_sizes(tmp_path: Pat
         app, ["lens", "photo", "TessarLens", str(tmp_path / "vast.ppm"), "--out", str(tmp_path / "out")]
     )
     assert done.exit_code == 1
-    assert "vast.ppm: 20000 x 20000 pixels are more than the 100,000,000 allowed" in done.stderr
+    assert "vast.ppm: 20000 x 20000 pixels exceed the limit of 100,000,000" in done.stderr
     assert f"{MOST:,}" == "100,000,000"
     assert "wrote 0 of 1 images" in done.stdout
 

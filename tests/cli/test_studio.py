@@ -15,7 +15,7 @@ pytest.importorskip("httpx", reason="needs: pip install 'sorites[studio]'")
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["capture", "--source", "folder:none", "--out", "x"], "wanted a folder of images, got none"),
+        (["capture", "--source", "folder:none", "--out", "x"], "a folder of images, but none"),
         (
             ["capture", "--source", "folder:images", "--out", "x", "--camera", "cannon"],
             "no camera named 'cannon'. There are ccapi:URL, ptp, virtual",

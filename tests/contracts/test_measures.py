@@ -128,7 +128,7 @@ def test_a_direction_is_lower_or_higher() -> None:
 
 def test_an_unknown_measure_is_named() -> None:
     with pytest.raises(
-        SoritesError, match="no measure named 'sim'. Did you mean ssim.* See \"sorites list measures\""
+        SoritesError, match="'sim'. Did you mean ssim"
     ):
         core.measure("sim")
 

@@ -54,7 +54,7 @@ def test_your_own_object_or_class(module: str, attribute: str) -> None:
 @pytest.mark.parametrize(
     ("spec", "says"),
     [
-        ("python:", "Type: python:module:name"),
+        ("python:", "expected python:module:name"),
         ("python:no_such_module:x", "did not load: ModuleNotFoundError"),
         ("open_clip:ViT-B-32", "NAME@WEIGHTS"),
         (

@@ -137,7 +137,7 @@ def test_a_run_without_features_says_what_to_type(
         "test",
     )
     sorites.run(suite, models=[tiny()], out=tmp_path / "run", workers=1)
-    with pytest.raises(SoritesError, match="no features"):
+    with pytest.raises(SoritesError, match="keep_features=True"):
         run_clusters(tmp_path / "run")
 
 

@@ -309,7 +309,7 @@ def test_what_is_missing_or_wrong_is_said_before_any_encoding(
         with pytest.raises(SoritesError, match=said):
             filter_run(folder, **words)  # type: ignore[arg-type]
     (tmp_path / "half.toml").write_text("class_text = 3\n")
-    with pytest.raises(SoritesError, match="; shift_text has none"):
+    with pytest.raises(SoritesError, match="no number for shift_text"):
         filter_run(folder, thresholds=tmp_path / "half.toml")
     assert not (folder / "facts").exists()
 

@@ -34,7 +34,7 @@ def test_tars_beyond_the_limit_are_not_opened(tiny: Callable[..., Model], tmp_pa
             tar.write_bytes(b"this is no tar, and reading it is an error")
     again = sorites.run(short, models=[model], out=tmp_path / "again").collect()
     assert again["sample_id"].n_unique() == 5
-    with pytest.raises(SoritesError, match="is not a whole tar"):
+    with pytest.raises(SoritesError, match="is not a complete tar"):
         sorites.run(suite(where, model, limit=5), models=[model], out=tmp_path / "fair")
 
 

@@ -87,7 +87,7 @@ def test_images_that_are_gone_leave_the_plan(home: Path) -> None:
     ids = images(Path("run"))
     shutil.rmtree("photos")
     assert images(Path("run")) == ids
-    with pytest.raises(SoritesError, match="not available: wanted a folder"):
+    with pytest.raises(SoritesError, match="not available: expected a folder"):
         first_image(Path("run"))
 
 

@@ -117,7 +117,7 @@ def test_names_and_label_spaces_of_a_function() -> None:
         ((BOXES * np.nan, SCORES, LABELS), "not finite"),
         ((BOXES, SCORES * np.inf, LABELS), "not finite"),
         ((BOXES[:, [2, 3, 0, 1]], SCORES, LABELS), "x1 and y0 <= y1,"),
-        ((BOXES, SCORES, LABELS - 5), "gave a box of class -3"),
+        ((BOXES, SCORES, LABELS - 5), "a box of class -3"),
         (
             (BOXES, SCORES, ["dog", "cat"]),
             "labels as whole numbers",

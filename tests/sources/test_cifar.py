@@ -114,7 +114,7 @@ def test_needs_its_classes_among_the_labels() -> None:
 
 def test_another_file_is_refused(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cifar, "SHA256", "0" * 64)
-    with pytest.raises(SoritesError, match="file that Sorites knows"):
+    with pytest.raises(SoritesError, match="is not the expected file"):
         cifar.cifar(str(small), TEN)
 
 

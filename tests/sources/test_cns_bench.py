@@ -141,7 +141,7 @@ def test_bad_input_is_reported(root: Path, spoil: object, match: str) -> None:
 @pytest.mark.parametrize(
     ("spec", "match"),
     [
-        ("cns_bench", "Type: --source cns_bench:PATH"),
+        ("cns_bench", "cns_bench:PATH"),
         ("cns_bench:/nowhere", "does not exist"),
         ("cns_bench:{}?trajectory=all", "'trajectory'. Did you"),
         ("cns_bench:{}?trajectories=some", "completed, all; got 'some'"),

@@ -233,7 +233,7 @@ def test_files_that_are_missing_or_too_large(
 ) -> None:
     with pytest.raises(SoritesError, match="cannot read"):
         read(tmp_path / "no.json")
-    with pytest.raises(SoritesError, match="Type: --source coco:PATH"):
+    with pytest.raises(SoritesError, match="coco:PATH"):
         core.source("coco", COCO)
     monkeypatch.setattr(readers, "LARGEST_JSON", 100)
     with pytest.raises(SoritesError, match="bytes, more"):

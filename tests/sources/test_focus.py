@@ -223,7 +223,7 @@ def test_a_bad_row_is_reported(tmp_path: Path, place: int, value: str, match: st
 
 
 def test_a_bad_database_is_reported(tmp_path: Path) -> None:
-    with pytest.raises(SoritesError, match="Type: --source focus:PATH"):
+    with pytest.raises(SoritesError, match="focus:PATH"):
         core.source("focus")
     with pytest.raises(SoritesError, match="annotations.db"):
         core.source(f"focus:{tmp_path}")

@@ -163,7 +163,7 @@ def test_what_is_missing_is_reported(tmp_path: Path) -> None:
     write(tmp_path, NAMES, {}, ("images/a.png",))
     with pytest.raises(SoritesError, match="label files, such"):
         read(tmp_path)
-    with pytest.raises(SoritesError, match="Type: --source yolo:PATH"):
+    with pytest.raises(SoritesError, match="yolo:PATH"):
         core.source("yolo", COCO)
 
 

@@ -348,7 +348,7 @@ def check(
     Reads the suite and its images, or every file of the run folder. Evaluates
     nothing; writes nothing without --repair.
     """
-    from sorites.evaluation.check import check as check_suite_or_run
+    from sorites.evaluation.check import summary as check_suite_or_run
 
     say(check_suite_or_run(what, repair))
 

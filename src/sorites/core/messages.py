@@ -9,6 +9,7 @@ text.
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 from typing import Any
@@ -82,8 +83,11 @@ def _flag(name: str, value: object) -> str:
 def _python(content: dict[str, Any]) -> str:
     if "option" in content:
         return _keyword(content["option"], content["value"])
+    if content["verb"] not in importlib.import_module("sorites").__all__:
+        return f'"{_shell(content)}"'  # a verb of the command line only
+    arguments = [text if text.isupper() else repr(text) for text in content["arguments"]]
     keywords = [_keyword(name, value) for name, value in content["options"].items()]
-    return f"sorites.{content['verb'].replace(' ', '.')}({', '.join([*content['arguments'], *keywords])})"
+    return f"sorites.{content['verb']}({', '.join([*arguments, *keywords])})"
 
 
 def _keyword(name: str, value: object) -> str:

@@ -79,7 +79,7 @@ def test_images_belong_to_the_model(done: Path, photos: Path, tmp_path: Path) ->
     assert clean["image_id"].n_unique() == 18
     with pytest.raises(
         SoritesError,
-        match="two holds an attack",
+        match="two is an attack",
     ):
         compare(other, other, base_model="small", model="other")
     shared = compare(other, other, base_model="small", model="other", shared=True)
@@ -182,9 +182,9 @@ def test_a_model_of_two_classes_is_attacked_without_dlr_unless_that_is_named(
 
 
 def test_nothing_more_is_made_of_attacked_images(done: Path, tmp_path: Path) -> None:
-    with pytest.raises(SoritesError, match=f"{done} holds an attack"):
+    with pytest.raises(SoritesError, match=f"{done} is the run of an attack"):
         plan_of(done)
-    with pytest.raises(SoritesError, match="holds an attack"):
+    with pytest.raises(SoritesError, match="is the run of an attack"):
         sorites.build(done, tmp_path / "data")
     with pytest.raises(SoritesError, match="apgd_ce_l2 is an attack"):
         refuse_attacks("demo", ["jpeg", "apgd_ce_l2"])

@@ -155,8 +155,8 @@ def test_fast_lengths_are_scipys(least, length):
     [
         ({"severity": 6}, "from 0 to 5"),
         ({"severity": "3"}, "got '3'"),
-        ({"severity": []}, "or several, got none"),
-        ({"alpha": 0}, "wanted a number above 0 as alpha, got 0"),
+        ({"severity": []}, "got none"),
+        ({"alpha": 0}, "a number above 0, got 0"),
         ({"scaled": 0.5}, "1 to 25"),
         ({"colours": "bgr"}, "rgb or rg, got 'bgr'"),
         ({"kernels": "there.npy", "scaled": 4}, "colours, centre and scaled"),
