@@ -28,7 +28,7 @@ def test_a_damaged_run_is_repaired_by_what_is_said(command: Command, home: Path)
             in said
         )
     code, out, _ = command("check", "r", "--repair")
-    assert (code, out.splitlines()[-1]) == (0, "next: type the run's command again")
+    assert (code, out.splitlines()[-1]) == (0, "next: repeat the run")
     assert command("run", "s.toml", "--out", "r")[0] == 0
     assert command("check", "r")[1].endswith("0 errors, complete\n")
     assert command("check", "s.toml", "--repair") == (

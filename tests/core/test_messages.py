@@ -24,6 +24,8 @@ from sorites.core.messages import command, in_python, in_shell, option
             "sorites check RUN --repair",
             "sorites.check(RUN, repair=True)",
         ),
+        (command("check", "runs/a"), "sorites check runs/a", "sorites.check('runs/a')"),
+        (command("list", "shifts"), "sorites list shifts", '"sorites list shifts"'),
     ],
 )
 def test_a_reference_is_a_flag_in_a_shell_and_a_keyword_in_python(
