@@ -47,7 +47,8 @@ def _compared(name: str, place: str | None) -> tuple[str, float, str]:
 
 
 def _ours(path: Path) -> _Figures:
-    from sorites.apps.annotation.begin import add_people, begin
+    from sorites.apps.annotation.begin import add_annotators as add_people
+    from sorites.apps.annotation.begin import begin
     from sorites.apps.annotation.images import Album, Entry
     from sorites.apps.annotation.server import application
     from sorites.apps.annotation.task import load

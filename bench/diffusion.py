@@ -22,7 +22,8 @@ ROUNDS = 3
 
 def run() -> Iterator[tuple[str, float, str]]:
     from sorites.diffusion.pipeline import load
-    from sorites.diffusion.sampler import Drawing, along, sample
+    from sorites.diffusion.sampler import SamplerOptions as Drawing
+    from sorites.diffusion.sampler import along, sample
     from sorites.diffusion.sliders import shelf
 
     pipe, shelf_ = load("toy"), shelf("toy")
@@ -69,7 +70,7 @@ def _plain(pipe: Any, requests: Any, drawing: Any) -> Any:
     from sorites.core.torch_tools import one_thread
     from sorites.diffusion import sampler
     from sorites.diffusion.sampler import early_and_late, scheduler_of
-    from sorites.diffusion.sliders import attached
+    from sorites.diffusion.sliders import attach_sliders as attached
 
     images, seeds = [], sampler.BATCH // len(SEVERITIES)
     with pipe.busy, one_thread(), torch.no_grad():
@@ -82,7 +83,7 @@ def _plain(pipe: Any, requests: Any, drawing: Any) -> Any:
             with attached(pipe.parts.unet, [slider.lows for slider in some[0].sliders]) as dial:
                 places = torch.tensor([place for request in some for place in request.places])
                 sampler._denoise(pipe, state, late, copy.deepcopy(scheduler), drawing, dial, places)
-            images += sampler.decoded(pipe, state.latents)
+            images += sampler.decode_latents(pipe, state.latents)
     return images
 
 
@@ -90,7 +91,7 @@ def _theirs(path: Any, slider: Any) -> Any:
     import diffusers
     import torch
 
-    from sorites.diffusion.pipeline import quiet
+    from sorites.diffusion.pipeline import silence_libraries as quiet
 
     with quiet():
         pipe = diffusers.StableDiffusionPipeline.from_pretrained(

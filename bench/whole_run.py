@@ -47,7 +47,7 @@ def bare(models: Models, images: dict[str, list[np.ndarray]]) -> None:
             list(
                 pool.map(
                     models[name].forward,
-                    [held[i : i + runner.BATCH] for i in range(0, len(held), runner.BATCH)],
+                    [held[i : i + runner.DEFAULT_BATCH] for i in range(0, len(held), runner.DEFAULT_BATCH)],
                 )
             )
 

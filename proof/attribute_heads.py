@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from proof._lines import Line
 from sorites import core
 from sorites.apps.annotation.heads import features_of, fit_to_features
-from sorites.apps.annotation.predict import annotated
+from sorites.apps.annotation.predict import annotated_images
 from sorites.datasets.context import build_context
 from sorites.io.files import cache
 
@@ -25,7 +25,7 @@ def run() -> Iterator[Line]:
     root = cache("proof", "drawn_context")
     objects, images = build_context(root, drawn=True)
     yield Line("objects", objects, f"{images} images; a place is drawn again for each object")
-    held = annotated(f"context:{root}")
+    held = annotated_images(f"context:{root}")
     features, kept = features_of(core.model("lite0"), [image.load for image in held])
     for seed in SEEDS:
         for row in fit_to_features(features, [held[place] for place in kept], seed)[1].rows(named=True):

@@ -13,12 +13,12 @@ from proof._lines import Line
 from sorites import core
 from sorites.datasets.context import build_context
 from sorites.io.files import cache
-from sorites.training.heads import Shown, accuracies, features, gains, leak, shown
+from sorites.training.heads import HeadData, accuracies, features, gains, head_data, leak
 
 SEEDS = range(6)
 
 
-def composites(root: Path) -> tuple[Shown, Shown]:
+def composites(root: Path) -> tuple[HeadData, HeadData]:
     """Return composites of all built-in cut-outs with lite0's features, in coarse classes and in ImageNet's.
 
     They are made in ``root`` where they are not there yet.
@@ -26,7 +26,9 @@ def composites(root: Path) -> tuple[Shown, Shown]:
     build_context(root)
     samples = core.source(f"context:{root}").samples
     found = features(samples, core.model("lite0"))
-    return shown(samples, found), shown(samples, found, {sample.id: str(sample.label) for sample in samples})
+    return head_data(samples, found), head_data(
+        samples, found, {sample.id: str(sample.label) for sample in samples}
+    )
 
 
 def run() -> Iterator[Line]:

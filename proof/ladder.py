@@ -19,7 +19,7 @@ from proof._lines import Line
 from sorites import core
 from sorites.core import Model, Sample, to_float, to_uint8
 from sorites.core.labels import labels
-from sorites.core.rng import fair_order, rng_for
+from sorites.core.rng import hashed_order, rng_for
 from sorites.sources.cifar import CLASSES
 from sorites.training.captures import settings
 from sorites.training.data import images
@@ -92,7 +92,7 @@ def measured(some: dict[str, list[Model]]) -> Iterator[Line]:
     for cut in CUTS:
         shots = getattr(images(load(f"cifar_captures@{cut}")).train, "shots", ())
         yield Line(f"validation settings kept by the cut {cut}", len(shots), "of 128")
-    tests = fair_order(core.source("cifar:test", labels(CLASSES)), lambda sample: ["ladder", sample.id])
+    tests = hashed_order(core.source("cifar:test", labels(CLASSES)), lambda sample: ["ladder", sample.id])
     whole, taken = clean(some, tests), captured(some, tests[:CAPTURED])
     for arm in some:
         yield Line(

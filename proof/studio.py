@@ -20,8 +20,8 @@ import polars as pl
 
 from proof._lines import Line
 from sorites.apps.studio.capture import Job, Options, capture_all
-from sorites.apps.studio.control import Control, replayed
-from sorites.apps.studio.devices import Wanted
+from sorites.apps.studio.control import ControlOptions, replay
+from sorites.apps.studio.devices import DeviceOptions
 from sorites.evaluation.run import run as evaluate
 
 IMAGES, SIDE, MODEL = 100, 375, "lite0"
@@ -40,7 +40,7 @@ def agreement(source: str, out: Path) -> Iterator[Line]:
     """Accuracy per setting of photographs that went through screen, camera and straightening, and
     of direct simulation.
     """
-    job = Job(source, out, "small", 1, IMAGES, None, Wanted(), Options(originals="drop"), side=SIDE)
+    job = Job(source, out, "small", 1, IMAGES, None, DeviceOptions(), Options(originals="drop"), side=SIDE)
     done = capture_all(job, print)
     shot = evaluate(
         "imagenet_es", source=f"imagenet_es:{out}", models=[MODEL], labels="imagenet", out=out / "run"
@@ -98,7 +98,7 @@ def correlation(both: pl.DataFrame) -> float:
 
 def policies(source: str, out: Path) -> Iterator[Line]:
     """What each policy gains over automatic exposure, and what it costs."""
-    table, notes = replayed(Control(Job(source, out), MODEL), out)
+    table, notes = replay(ControlOptions(Job(source, out), MODEL), out)
     for note in notes:
         print(f"  {note}", flush=True)
     for row in table.iter_rows(named=True):

@@ -17,9 +17,9 @@ from proof._lines import Line
 from sorites.core import ImageU8, to_uint8
 from sorites.core.torch_tools import one_thread
 from sorites.diffusion import classify
-from sorites.diffusion.classify import Judging, staged
+from sorites.diffusion.classify import ClassifierOptions, staged
 from sorites.diffusion.pipeline import Pipe, load
-from sorites.diffusion.sampler import TOY_DRAWING, Request, encoded, sample
+from sorites.diffusion.sampler import TOY_DRAWING, Request, encode_prompt, sample
 from sorites.diffusion.toy import world
 from sorites.diffusion.toy.world import SHAPES, STYLES, caption, draw
 
@@ -51,8 +51,8 @@ def _errors(pipe: Pipe, image: ImageU8, loss: str) -> NDArray[np.float64]:
     import torch
 
     with one_thread(), torch.no_grad():
-        words = [encoded(pipe, caption(*cell), "", pipe.side) for cell in CELLS]
-        found = classify._error_function(pipe, image, words, Judging(draws=DRAWS, loss=loss))
+        words = [encode_prompt(pipe, caption(*cell), "", pipe.side) for cell in CELLS]
+        found = classify._error_function(pipe, image, words, ClassifierOptions(draws=DRAWS, loss=loss))
         return found(0, DRAWS, np.arange(len(CELLS)))
 
 
@@ -65,7 +65,7 @@ def _judged(
     ]
     said = f"with 1, 2, 4, 8 draws {', '.join(f'{right:.2f}' for right in curve[:-1])}; n {len(want)}"
     yield Line(f"{name}: right with {DRAWS} draws", curve[-1], said, least=plain - 0.1)
-    how = Judging(draws=DRAWS, loss=loss)
+    how = ClassifierOptions(draws=DRAWS, loss=loss)
     found = [
         staged(lambda a, b, alive, one=one: one[a:b][:, alive], range(len(CELLS)), how) for one in errors
     ]

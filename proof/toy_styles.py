@@ -16,7 +16,7 @@ from scipy.stats import spearmanr
 from proof._lines import Line
 from sorites import core
 from sorites import run as run_suite
-from sorites.apps.generation.styles import Order, Style, draw_styles, planned
+from sorites.apps.generation.styles import Order, Style, draw_styles, pair_prompts
 from sorites.core import to_uint8
 from sorites.core.labels import open_labels
 from sorites.diffusion.pipeline import load
@@ -47,7 +47,7 @@ def run() -> Iterator[Line]:
             )
         how = Distance(encoder="toy", against=f"folder:{real}", k=5, levels=4)
         order = Order(per_cell=PER_CELL, kind="png", in_distribution=40)
-        counts = draw_styles(load("toy"), planned(SHAPES, STYLES, ()), how, out, TOY_DRAWING, order)
+        counts = draw_styles(load("toy"), pair_prompts(SHAPES, STYLES, ()), how, out, TOY_DRAWING, order)
         yield Line("cells with prompts, of 16", float(counts["cells"]), f"{counts['prompts']} prompts")
         yield Line(
             "images over cells x number per cell",

@@ -16,13 +16,13 @@ import numpy as np
 from proof._lines import Line
 from sorites import core
 from sorites.apps.generation.recipes import TOY_WORDS
-from sorites.apps.generation.words import learnt
+from sorites.apps.generation.words import learn_word
 from sorites.core import to_uint8
 from sorites.core.samples import ImageU8
 from sorites.diffusion.pipeline import Pipe, load
 from sorites.diffusion.sampler import TOY_DRAWING, Request, sample
 from sorites.diffusion.toy.world import SHAPES, STYLES, caption, draw
-from sorites.diffusion.words import taught
+from sorites.diffusion.words import with_learnt_words
 from sorites.measures.distributions import frechet, with_interval
 
 CLASS, LOOK = "cross", "triangle"
@@ -32,8 +32,8 @@ COUNT = 24
 def run() -> Iterator[Line]:
     rng, pipe = np.random.default_rng(5), load("toy")
     real = [to_uint8(draw(LOOK, STYLES[0], rng)) for _ in range(60)]
-    word = learnt(pipe, CLASS, real, TOY_WORDS, Path(tempfile.mkdtemp()) / "state")
-    plain, inverted = (_drawn(one, one.word(CLASS)) for one in (pipe, taught(pipe, [word])))
+    word = learn_word(pipe, CLASS, real, TOY_WORDS, Path(tempfile.mkdtemp()) / "state")
+    plain, inverted = (_drawn(one, one.word(CLASS)) for one in (pipe, with_learnt_words(pipe, [word])))
     model = core.model("toy:all")
     known, before, after = (model(images, True) for images in (real, plain, inverted))
     assert known.features is not None

@@ -36,7 +36,7 @@ def run() -> Iterator[Line]:
         out = Path(os.environ.get("SORITES_TOY_OUT") or scratch)
         for kind in world.KINDS:
             network = world.train(kind)
-            images, shape = world.real(400, STYLES[0])
+            images, shape = world.draw_samples(400, STYLES[0])
             yield Line(
                 f"classifier {kind}: shape right on real plain images",
                 _right(network, images, shape),

@@ -11,7 +11,7 @@ from tests.apps.annotation.conftest import labelling
 from tests.apps.annotation.test_clicks import KNOWN, Worker
 from typer.testing import CliRunner
 
-from sorites.apps.annotation.store import opened
+from sorites.apps.annotation.store import open_labelling
 from sorites.cli import app
 from sorites.core.errors import SoritesError
 
@@ -20,7 +20,7 @@ from sorites.core.errors import SoritesError
 def file(tmp_path: Path) -> Path:
     """A labelling of forty images that two people answered; they differ on every third."""
     path = labelling(tmp_path / "l.sqlite", n=40, known=KNOWN, people=3)
-    with opened(path, write=True) as database:
+    with open_labelling(path, write=True) as database:
         Worker(database, 1).work()
         other = Worker(database, 2)
         while items := other.items():
@@ -60,7 +60,14 @@ def test_an_export_is_imported_again(file: Path, tmp_path: Path) -> None:
     typed("export", file, "--as", "csv", "--all", "--out", tmp_path / "a.csv")
     assert pl.read_csv(tmp_path / "a.csv").height == 52
     typed(
-        "import", tmp_path / "a.csv", "--as", "csv", "task=TASK", "in_class", "--out", tmp_path / "again.sqlite"
+        "import",
+        tmp_path / "a.csv",
+        "--as",
+        "csv",
+        "task=TASK",
+        "in_class",
+        "--out",
+        tmp_path / "again.sqlite",
     )
     assert "begun 26" in typed("status", tmp_path / "again.sqlite")
     assert typed("agreement", tmp_path / "again.sqlite", "--format", "csv") == typed(

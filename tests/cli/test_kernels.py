@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from sorites.cli import app
 from sorites.core.errors import SoritesError
 from sorites.shifts.aberration import LEVELS, WAVES, default, load
-from sorites.shifts.kernel_table import camera, packed
+from sorites.shifts.kernel_table import camera, kernel_set_bytes
 
 
 @pytest.mark.slow
@@ -38,12 +38,12 @@ def test_matching_says_how_well_by_every_criterion() -> None:
 
 def test_a_matched_set_is_read_back(tmp_path: Path) -> None:
     held = {(mode, level): default().taps(mode, level) for mode in WAVES for level in LEVELS}
-    (tmp_path / "set.npy").write_bytes(packed(held))
+    (tmp_path / "set.npy").write_bytes(kernel_set_bytes(held))
     again = load(tmp_path / "set.npy")
     np.testing.assert_allclose(again.taps(7, 3), default().taps(7, 3), atol=1e-7)
     del held[7, 3]
     with pytest.raises(SoritesError, match="every mode and level"):
-        packed(held)
+        kernel_set_bytes(held)
 
 
 def test_a_camera_of_ones_own() -> None:

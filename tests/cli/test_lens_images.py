@@ -7,7 +7,7 @@ from PIL import Image as Pillow
 from typer.testing import CliRunner
 
 from sorites.cli import app
-from sorites.sources.decode import MOST
+from sorites.sources.decode import MAX_PIXELS
 
 runner = CliRunner()
 
@@ -40,7 +40,7 @@ def test_a_image_beyond_the_limit_is_an_error_line_with_both_sizes(tmp_path: Pat
     )
     assert done.exit_code == 1
     assert "vast.ppm: 20000 x 20000 pixels exceed the limit of 100,000,000" in done.stderr
-    assert f"{MOST:,}" == "100,000,000"
+    assert f"{MAX_PIXELS:,}" == "100,000,000"
     assert "wrote 0 of 1 images" in done.stdout
 
 

@@ -60,7 +60,10 @@ def test_mistakes_about_a_run(command: Command) -> None:
         (["metrics", "r", "accuracy", "--format", "xml"], "--format must be table, csv"),
         (["metrics", "r", "accuracy", "--reference", "x"], "accuracy has no reference model"),
         (["metrics", "r", "corruption_error", "--reference", "x"], "no model named 'x'"),
-        (["run", "s.toml", "--seed", "1", "--out", "r"], "r contains another run (suite.seed: 0 there, 1 here)"),
+        (
+            ["run", "s.toml", "--seed", "1", "--out", "r"],
+            "r contains another run (suite.seed: 0 there, 1 here)",
+        ),
     ]:
         code, out, err = command(*words)
         assert (code, out) == (2, "")

@@ -16,7 +16,7 @@ from sorites.cli.printing import format_frame, headline, print_run_summary
 from sorites.core import Box, Model, Outputs, Sample, Setting, Source
 from sorites.core.errors import SoritesError
 from sorites.reports.page import render
-from sorites.reports.report import run_views
+from sorites.reports.report import load_views
 from sorites.reports.view import merge
 from sorites.suites.suite import parse
 
@@ -141,5 +141,5 @@ def test_a_run_without_ground_truth_boxes_says_so(tmp_path: Path) -> None:
         == "every value is null: the source has no ground-truth boxes for these images"
     )
     assert "No image was evaluated, because the source has no ground-truth boxes." in render(
-        merge(run_views(table))
+        merge(load_views(table))
     )

@@ -127,9 +127,7 @@ def test_a_direction_is_lower_or_higher() -> None:
 
 
 def test_an_unknown_measure_is_named() -> None:
-    with pytest.raises(
-        SoritesError, match="'sim'. Did you mean ssim"
-    ):
+    with pytest.raises(SoritesError, match="'sim'. Did you mean ssim"):
         core.measure("sim")
 
 

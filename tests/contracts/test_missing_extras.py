@@ -10,7 +10,7 @@ import pytest
 from sorites.core.errors import SoritesError
 from sorites.evaluation.engines import ray
 from sorites.io import stores
-from sorites.io.stores import place
+from sorites.io.stores import to_path
 from sorites.measures.neighbours import Index
 
 
@@ -34,12 +34,12 @@ def test_ray(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_store(monkeypatch: pytest.MonkeyPatch, gone: str) -> None:
     without(monkeypatch, gone)
     with pytest.raises(SoritesError, match=r"s3://.*Type: pip install 'sorites\[remote\]'"):
-        place("s3://bucket/run").exists()
+        to_path("s3://bucket/run").exists()
 
 
 def test_a_store_of_another_library() -> None:
     with pytest.raises(SoritesError, match=r"gs://.*Type: pip install gcsfs"):
-        place("gs://bucket/run").exists()
+        to_path("gs://bucket/run").exists()
 
 
 def test_an_index_of_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:

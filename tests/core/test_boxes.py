@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sorites.core.boxes import areas, centred, intersection, iou, nms
+from sorites.core.boxes import areas, from_centre_size, intersection, iou, nms
 
 
 def plain(boxes: np.ndarray, scores: np.ndarray, labels: np.ndarray | None, threshold: float) -> list[int]:
@@ -39,7 +39,7 @@ def test_overlaps_by_hand() -> None:
     assert iou(a, b).tolist() == [[4 / 28, 1, 0, 0], [0, 0, 0, 0]]
     assert areas(np.array([[0, 0, 4, 5], [3, 3, 1, 1]])).tolist() == [20, 0]
     assert iou(a, np.zeros((0, 4))).shape == (2, 0)
-    assert centred(np.array([[5.0, 6.0, 4.0, 2.0]])).tolist() == [[3, 5, 7, 7]]
+    assert from_centre_size(np.array([[5.0, 6.0, 4.0, 2.0]])).tolist() == [[3, 5, 7, 7]]
 
 
 def test_suppression_by_hand() -> None:
@@ -70,7 +70,7 @@ def test_suppression_is_the_plain_loops(count: int, spread: float, classes: int,
 
 
 def test_many_pairs_are_compared_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sorites.core.boxes.PAIRS", 100)
+    monkeypatch.setattr("sorites.core.boxes.MAX_PAIRS", 100)
     boxes, scores, labels = scattered(5, 400, 30, 2)
     assert nms(boxes, scores, labels, 0.6).tolist() == plain(boxes, scores, labels, 0.6)
     same = np.tile(boxes[:1], (3000, 1))

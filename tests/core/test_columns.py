@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sorites.core.packed import Made, Same, Texts, Wholes, column
+from sorites.core.packed import ComputedColumn, ConstantColumn, IntegerColumn, TextColumn, column
 from sorites.sources.webdataset import Member
 
 
@@ -29,16 +29,19 @@ ONE = object()
 @pytest.mark.parametrize(
     ("values", "kind"),
     [
-        ([ONE, ONE, ONE], Same),
-        (["a", "", "Zürich", "\udcff", "naïve 🌵"], Texts),
-        ([3, -1, None, 1 << 40], Wholes),
-        ([0, 5, 2**31 - 1, -(2**31) + 1], Wholes),
+        ([ONE, ONE, ONE], ConstantColumn),
+        (["a", "", "Zürich", "\udcff", "naïve 🌵"], TextColumn),
+        ([3, -1, None, 1 << 40], IntegerColumn),
+        ([0, 5, 2**31 - 1, -(2**31) + 1], IntegerColumn),
         ([1 << 80, 2, None], list),
         ([True, 1, 0], list),
         ([1.5, 2.5], list),
-        ([Path("/a/b.png"), Path("c"), Path(os.fsdecode(b"/x/\xff.png"))], Made),
-        ([Member(Path("/t.tar"), f"{i}.jpg", 512 * i, 9) for i in range(5)], Made),
-        ([Member(Path("/t.tar"), "a.cls", 0, 1, b"7"), Member(Path("/t.tar"), "b.cls", 1, 1)], Made),
+        ([Path("/a/b.png"), Path("c"), Path(os.fsdecode(b"/x/\xff.png"))], ComputedColumn),
+        ([Member(Path("/t.tar"), f"{i}.jpg", 512 * i, 9) for i in range(5)], ComputedColumn),
+        (
+            [Member(Path("/t.tar"), "a.cls", 0, 1, b"7"), Member(Path("/t.tar"), "b.cls", 1, 1)],
+            ComputedColumn,
+        ),
         ([Checked(1), Checked(2)], list),
         ([frozenset({1}), frozenset({2, 3})], list),
     ],
@@ -56,7 +59,7 @@ def test_calls_of_one_function_are_kept_by_their_arguments() -> None:
     held = column(
         [functools.partial(divmod, 10 * i, id_) for i, id_ in enumerate(ids)], [(ids, names := column(ids))]
     )
-    assert isinstance(held, Made)
+    assert isinstance(held, ComputedColumn)
     assert held._parts[-1] is names
     assert [(held[i].func, held[i].args) for i in range(4)] == [(divmod, (10 * i, f"p{i}")) for i in range(4)]
 

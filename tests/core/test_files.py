@@ -12,13 +12,13 @@ from sorites.core.errors import SoritesError
 from sorites.io.files import (
     cache,
     cached,
-    fetching,
+    download_lock,
+    file_lock,
     locked,
     make_once,
     read_json,
     sweep_temporaries,
     temporary_name,
-    waiting,
     write_bytes,
 )
 
@@ -117,12 +117,12 @@ def test_a_locked_folder_is_refused_and_free_again_afterwards(tmp_path: Path) ->
 
 def test_whoever_waits_too_long_to_fetch_is_told(tmp_path: Path) -> None:
     with (
-        waiting(tmp_path / "images" / ".lock"),
+        file_lock(tmp_path / "images" / ".lock"),
         pytest.raises(SoritesError, match="images for too long;"),
-        fetching(tmp_path / "images", 0.01),
+        download_lock(tmp_path / "images", 0.01),
     ):
         pass
-    with pytest.raises(SoritesError, match=r"Set SORITES_CACHE"), fetching(tmp_path, 1):
+    with pytest.raises(SoritesError, match=r"Set SORITES_CACHE"), download_lock(tmp_path, 1):
         raise OSError(28, "No space left on device")
 
 
@@ -133,7 +133,7 @@ def test_a_file_that_several_need_is_made_once(tmp_path: Path) -> None:
         calls.append(1)
         return b"made"
 
-    with waiting(tmp_path / "models" / "head.bin.lock"):
+    with file_lock(tmp_path / "models" / "head.bin.lock"):
         both = [threading.Thread(target=make_once, args=(path, make)) for _ in "ab"]
         for thread in both:
             thread.start()
@@ -141,7 +141,7 @@ def test_a_file_that_several_need_is_made_once(tmp_path: Path) -> None:
         thread.join()
     make_once(path, make)
     assert (path.read_bytes(), len(calls)) == (b"made", 1)
-    with pytest.raises(filelock.Timeout), waiting(path), waiting(path, 0):
+    with pytest.raises(filelock.Timeout), file_lock(path), file_lock(path, 0):
         pass
 
 
@@ -169,7 +169,7 @@ def test_a_fetch_that_failed_is_not_tried_again_at_once(
     tried: list[int] = []
 
     def fetch() -> None:
-        with fetching(tmp_path / "set", 1.0):
+        with download_lock(tmp_path / "set", 1.0):
             tried.append(1)
             raise SoritesError("the network is down")
 
@@ -177,7 +177,7 @@ def test_a_fetch_that_failed_is_not_tried_again_at_once(
         with pytest.raises(SoritesError, match="the network is down"):
             fetch()
     assert len(tried) == 1
-    monkeypatch.setattr("sorites.io.files.PATIENCE", 0.0)
+    monkeypatch.setattr("sorites.io.files.RETRY_SECONDS", 0.0)
     with pytest.raises(SoritesError, match="the network is down"):
         fetch()
     assert len(tried) == 2

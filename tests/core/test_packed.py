@@ -12,13 +12,13 @@ import pytest
 
 from sorites.core import CLEAN, Attr, Sample, Setting
 from sorites.core import packed as room
-from sorites.core.packed import ById, PackedSamples, joined, packed, seen
+from sorites.core.packed import ById, PackedSamples, as_packed, concatenate, packed
 from sorites.core.rng import digest
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "TOGETHER", 4)
+    monkeypatch.setattr(room, "SAMPLES_PER_BLOCK", 4)
 
 
 def load(path: Path, id_: str) -> np.ndarray:
@@ -68,15 +68,15 @@ def test_what_comes_out_is_what_went_in(samples: list[Sample]) -> None:
     assert [told(sample) for sample in held] == [told(sample) for sample in samples]
     assert [told(sample) for sample in held[1:3]] == [told(sample) for sample in samples[1:3]]
     assert told(held[-1]) == told(samples[-1])
-    assert list(seen(held).ids()) == [sample.id for sample in samples]
+    assert list(as_packed(held).ids()) == [sample.id for sample in samples]
     for place in (len(samples), -len(samples) - 1):
         with pytest.raises(IndexError):
             held[place]
 
 
 def test_views_and_joins_keep_order() -> None:
-    one, two = seen(packed(plain(11))), seen(packed(MIXED))
-    both = joined([one.take([10, 0, 7]), two])
+    one, two = as_packed(packed(plain(11))), as_packed(packed(MIXED))
+    both = concatenate([one.take([10, 0, 7]), two])
     assert [told(sample) for sample in both] == [told(plain(11)[i]) for i in (10, 0, 7)] + [
         told(sample) for sample in MIXED
     ]
@@ -91,7 +91,7 @@ def test_views_and_joins_keep_order() -> None:
 
 
 def test_heads_are_those_of_the_digest_and_order_as_it_does() -> None:
-    held = seen(packed(MIXED))
+    held = as_packed(packed(MIXED))
     heads = held.heads()
     assert [int(head).to_bytes(8, "big") for head in heads] == [digest(sample.id)[:8] for sample in MIXED]
     assert [MIXED[i].id for i in np.argsort(heads)] == sorted((s.id for s in MIXED), key=digest)
@@ -100,7 +100,7 @@ def test_heads_are_those_of_the_digest_and_order_as_it_does() -> None:
 @pytest.mark.parametrize("count", [3, 40])
 def test_samples_are_found_by_their_id(count: int) -> None:
     samples = [*plain(count), Sample("twice", load), Sample("twice", load, 5)]  # type: ignore[arg-type]
-    found = ById(seen(packed(samples)))
+    found = ById(as_packed(packed(samples)))
     assert [found[sample.id].label for sample in samples[:-2]] == [sample.label for sample in samples[:-2]]
     assert found["twice"].label == 5
     assert len(found) == len(set(found)) == count + 1
@@ -110,7 +110,7 @@ def test_samples_are_found_by_their_id(count: int) -> None:
 
 
 def test_a_stream_is_never_held_as_objects(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "TOGETHER", 1000)
+    monkeypatch.setattr(room, "SAMPLES_PER_BLOCK", 1000)
 
     def stream(count: int) -> Iterator[Sample]:
         yield from (

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sorites.core.rng import digest, fair_order, rng_for
+from sorites.core.rng import digest, hashed_order, rng_for
 
 texts = st.text(max_size=12)
 
@@ -54,10 +54,10 @@ def test_the_hash_is_the_published_one_on_every_machine() -> None:
 
 def test_a_fair_order_is_by_hash_alone() -> None:
     names = [f"p{i}" for i in range(50)]
-    ordered = fair_order(names, lambda name: ["salt", name])
+    ordered = hashed_order(names, lambda name: ["salt", name])
     assert (
-        fair_order(names[::-1], lambda name: ["salt", name])
+        hashed_order(names[::-1], lambda name: ["salt", name])
         == ordered
         == sorted(names, key=lambda name: digest("salt", name))
     )
-    assert fair_order(names, lambda name: [name]) != ordered
+    assert hashed_order(names, lambda name: [name]) != ordered

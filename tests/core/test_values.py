@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from sorites.core.errors import SoritesError
-from sorites.core.specs import called_with, grouped_once, refuse_values
+from sorites.core.specs import check_values, parse_call, unique_groups
 
 
 def takes(
@@ -39,7 +39,7 @@ def takes(
     ],
 )
 def test_values_of_the_stated_type_pass(given: dict[str, Any]) -> None:
-    refuse_values(functools.partial(takes, "x"), given, "it")
+    check_values(functools.partial(takes, "x"), given, "it")
 
 
 @pytest.mark.parametrize(
@@ -57,12 +57,12 @@ def test_values_of_the_stated_type_pass(given: dict[str, Any]) -> None:
 )
 def test_values_of_another_type_are_named(given: dict[str, Any], said: str) -> None:
     with pytest.raises(SoritesError, match=said):
-        refuse_values(takes, given, "it")
+        check_values(takes, given, "it")
 
 
 def test_a_call_in_text_is_a_name_and_its_parameters() -> None:
-    assert called_with("knn", "scorer") == ("knn", {})
-    assert called_with("knn(k=10, x='a')", "scorer") == ("knn", {"k": 10, "x": "a"})
+    assert parse_call("knn", "scorer") == ("knn", {})
+    assert parse_call("knn(k=10, x='a')", "scorer") == ("knn", {"k": 10, "x": "a"})
 
 
 @pytest.mark.parametrize(
@@ -81,13 +81,13 @@ def test_a_call_in_text_is_a_name_and_its_parameters() -> None:
 )
 def test_what_is_no_call_is_named(text: str) -> None:
     with pytest.raises(SoritesError, match="or a name with parameters"):
-        called_with(text, "scorer")
+        parse_call(text, "scorer")
 
 
 def test_columns_are_taken_once() -> None:
     seen: list[list[str]] = []
 
-    @grouped_once
+    @unique_groups
     def count(table: pl.DataFrame, by: Any = ("model",)) -> pl.DataFrame:
         seen.append(list(by))
         return table.group_by(by).agg(n=pl.len())

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from sorites.core.torch_tools import beside_torchvision
+from sorites.core.torch_tools import import_with_torchvision
 from sorites.diffusion.pipeline import Pipe, load
-from sorites.diffusion.sliders import Slider, made, shapes, targets
+from sorites.diffusion.sliders import Slider, make_slider, shapes, targets
 from sorites.diffusion.toy import world
 
 
@@ -37,7 +37,7 @@ def xl() -> Any:
     """Return an untrained pipeline whose encoders name 2 as their end, as the public ones do: they
     take the highest number.
     """
-    beside_torchvision("diffusers", "a diffusion pipeline", "generate")
+    import_with_torchvision("diffusers", "a diffusion pipeline", "generate")
     import torch
     from diffusers import EulerDiscreteScheduler, StableDiffusionXLPipeline, UNet2DConditionModel
     from transformers import CLIPTextConfig, CLIPTextModel, CLIPTextModelWithProjection
@@ -117,4 +117,4 @@ def random_slider(pipe: Pipe, shift: str = "snow", seed: int = 0, size: float = 
         name: tuple(size * torch.randn(shape, generator=draw) for shape in shapes(layers[name], 4))
         for name in targets(pipe.parts.unet, "noxattn")
     }
-    return made(shift, lows, {"class": "disc"})  # type: ignore[arg-type]
+    return make_slider(shift, lows, {"class": "disc"})  # type: ignore[arg-type]

@@ -10,22 +10,23 @@ import pytest
 from sorites.core.errors import SoritesError
 from sorites.core.samples import to_uint8
 from sorites.diffusion import classify
-from sorites.diffusion.classify import Judging, judged
+from sorites.diffusion.classify import ClassifierOptions
+from sorites.diffusion.classify import classify as judged
 from sorites.diffusion.pipeline import Pipe
-from sorites.diffusion.sampler import decoded, encoded, latents_of, noised
+from sorites.diffusion.sampler import add_noise, decode_latents, encode_prompt, latents_of
 
 RNG = np.random.default_rng(0)
 IMAGES = [RNG.integers(0, 256, (16, 16, 3), np.uint8) for _ in range(2)]
-QUICK = Judging(draws=6, first=2, sure=1.0)
+QUICK = ClassifierOptions(draws=6, first=2, sure=1.0)
 
 
 @pytest.fixture(scope="module")
 def words(tiny: Pipe) -> list[object]:
-    return [encoded(tiny, f"a picture of a {name}", "", 16) for name in ("disc", "square", "cross")]
+    return [encode_prompt(tiny, f"a picture of a {name}", "", 16) for name in ("disc", "square", "cross")]
 
 
 def test_latents_come_back_as_the_image(tiny: Pipe) -> None:
-    [back] = decoded(tiny, latents_of(tiny, IMAGES[:1]))
+    [back] = decode_latents(tiny, latents_of(tiny, IMAGES[:1]))
     assert np.abs(to_uint8(back).astype(int) - IMAGES[0]).max() <= 1
 
 
@@ -33,7 +34,7 @@ def test_noise_and_velocity_are_those_of_diffusers(tiny: Pipe) -> None:
     import torch
 
     latents, noise, times = torch.randn(3, 3, 16, 16), torch.randn(3, 3, 16, 16), torch.tensor([0, 500, 999])
-    noisy, aim = noised(tiny, latents, noise, times)
+    noisy, aim = add_noise(tiny, latents, noise, times)
     torch.testing.assert_close(noisy, tiny.parts.scheduler.add_noise(latents, noise, times))
     torch.testing.assert_close(aim, tiny.parts.scheduler.get_velocity(latents, noise, times))
 
@@ -42,15 +43,15 @@ def test_a_verdict_follows_from_the_image_alone(tiny: Pipe, words: list[object])
     one, other, again = (judged(tiny, image, words, range(3), QUICK) for image in (*IMAGES, IMAGES[0]))
     assert np.array_equal(one.logits, again.logits)
     assert not np.array_equal(one.logits, other.logits)
-    reversed_ = judged(tiny, IMAGES[0], words[::-1], range(3), Judging(draws=6, sure=0))
-    plain = judged(tiny, IMAGES[0], words, range(3), Judging(draws=6, sure=0))
+    reversed_ = judged(tiny, IMAGES[0], words[::-1], range(3), ClassifierOptions(draws=6, sure=0))
+    plain = judged(tiny, IMAGES[0], words, range(3), ClassifierOptions(draws=6, sure=0))
     np.testing.assert_allclose(reversed_.logits[::-1], plain.logits, atol=1e-5)
 
 
 def test_the_error_is_that_of_the_network_written_out(tiny: Pipe, words: list[object]) -> None:
     import torch
 
-    how = Judging(draws=3, sure=0, loss="l2")
+    how = ClassifierOptions(draws=3, sure=0, loss="l2")
     latent = latents_of(tiny, IMAGES[:1])
     noise, times = classify._draws(latent, IMAGES[0], how)
     with torch.no_grad():
@@ -63,7 +64,7 @@ def test_the_error_is_that_of_the_network_written_out(tiny: Pipe, words: list[ob
 
 
 def test_noise_steps_are_spread_over_the_range_at_every_prefix(tiny: Pipe) -> None:
-    _, times = classify._draws(latents_of(tiny, IMAGES[:1]), IMAGES[0], Judging(draws=64))
+    _, times = classify._draws(latents_of(tiny, IMAGES[:1]), IMAGES[0], ClassifierOptions(draws=64))
     for count in (4, 8, 16, 64):
         assert np.histogram(times[:count].numpy(), bins=4, range=(0, 1000))[0].tolist() == [count // 4] * 4
 
@@ -101,4 +102,4 @@ def test_draws_stop_when_one_class_is_left(
 @pytest.mark.parametrize(("name", "value"), [("draws", 0), ("loss", "l3"), ("first", 1), ("sure", -1.0)])
 def test_what_cannot_be_judged_by_is_refused(name: str, value: object) -> None:
     with pytest.raises(SoritesError, match=f"^{name}: expected"):
-        Judging(**{name: value})  # type: ignore[arg-type]
+        ClassifierOptions(**{name: value})  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sorites.core.errors import SoritesError
-from sorites.diffusion.pipeline import Pipe, checked, load, version_of
+from sorites.diffusion.pipeline import Pipe, check_folder, load, version_of
 
 
 @pytest.fixture
@@ -72,5 +72,5 @@ def test_the_version_follows_from_the_weights(copied: Path, tiny: Pipe) -> None:
 def test_weights_that_are_there_only_in_half_precision_are_read(copied: Path) -> None:
     for file in copied.rglob("*.safetensors"):
         file.rename(file.with_name(file.name.replace(".safetensors", ".fp16.safetensors")))
-    assert checked(copied)[0] == "sd"
+    assert check_folder(copied)[0] == "sd"
     assert load(copied).side == 16

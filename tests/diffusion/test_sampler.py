@@ -10,13 +10,13 @@ from tests.diffusion.conftest import random_slider
 
 from sorites.core.errors import SoritesError
 from sorites.diffusion.pipeline import Pipe
-from sorites.diffusion.sampler import Drawing, Request, along, sample
+from sorites.diffusion.sampler import Request, SamplerOptions, along, sample
 
-FEW = Drawing(steps=4, guidance=3.0, negative="")
+FEW = SamplerOptions(steps=4, guidance=3.0, negative="")
 SEVERITIES = (0.0, 0.5, 1.0, 2.5)
 
 
-def _theirs(pipe: Pipe, prompt: str, seed: int, drawing: Drawing) -> Any:
+def _theirs(pipe: Pipe, prompt: str, seed: int, drawing: SamplerOptions) -> Any:
     """Draw with the loop of diffusers, and DDIM as it is in the pipeline's folder."""
     import diffusers
     import torch
@@ -35,13 +35,13 @@ def _theirs(pipe: Pipe, prompt: str, seed: int, drawing: Drawing) -> Any:
 
 @pytest.mark.parametrize("negative", ["", "snow"])
 def test_image_without_sliders_is_the_one_that_diffusers_draws(tiny: Pipe, negative: str) -> None:
-    drawing = Drawing(steps=6, guidance=3.0, negative=negative, seeding="plain")
+    drawing = SamplerOptions(steps=6, guidance=3.0, negative=negative, seeding="plain")
     ours = sample(tiny, [Request("a picture of a disc", 7)], drawing)[0][0]
     np.testing.assert_allclose(ours, _theirs(tiny, "a picture of a disc", 7, drawing), atol=1e-5)
 
 
 def test_stable_diffusion_xl_is_drawn_as_diffusers_draws_it(large: Pipe) -> None:
-    drawing = Drawing(steps=4, guidance=3.0, negative="", seeding="plain")
+    drawing = SamplerOptions(steps=4, guidance=3.0, negative="", seeding="plain")
     assert large.kind == "sdxl"
     ours = sample(large, [Request("a picture of a disc", 7)], drawing)[0][0]
     np.testing.assert_allclose(ours, _theirs(large, "a picture of a disc", 7, drawing), atol=1e-5)
@@ -66,7 +66,7 @@ def test_shared_early_steps_equal_separate_runs(tiny: Pipe) -> None:
 
 def test_sliders_leave_the_early_steps_alone(tiny: Pipe) -> None:
     slider = random_slider(tiny)
-    never = Drawing(steps=4, guidance=3.0, negative="", start=0)
+    never = SamplerOptions(steps=4, guidance=3.0, negative="", start=0)
     plain, turned = sample(tiny, [along("a disc", 1, slider, (0.0, 2.5))], never)[0]
     assert np.array_equal(plain, turned)
 
@@ -92,14 +92,14 @@ def test_sliders_together_add_up(tiny: Pipe) -> None:
 
 def test_other_words_can_share_the_noise(tiny: Pipe) -> None:
     first, other = Request("a disc", 1), Request("a disc in snow", 1, noise="a disc")
-    one_step = Drawing(steps=1, guidance=1.0, negative="")
+    one_step = SamplerOptions(steps=1, guidance=1.0, negative="")
     drawn = sample(tiny, [first, other, Request("a disc in snow", 1)], one_step)
     near, far = (float(np.abs(drawn[0][0] - drawn[i][0]).mean()) for i in (1, 2))
     assert near < far / 2
 
 
 def test_the_pipelines_own_scheduler_is_taken_where_asked(large: Pipe) -> None:
-    own = Drawing(steps=4, guidance=1.0, negative="", scheduler="own")
+    own = SamplerOptions(steps=4, guidance=1.0, negative="", scheduler="own")
     slider = random_slider(large)
     together = sample(large, [along("a disc", 1, slider, (0.0, 1.0))], own)[0]
     apart = [sample(large, [along("a disc", 1, slider, (severity,))], own)[0][0] for severity in (0.0, 1.0)]
@@ -110,7 +110,9 @@ def test_images_are_scaled_from_8_bits_as_published(tiny: Pipe) -> None:
     from PIL import Image
 
     plain = sample(tiny, [Request("a disc", 1)], FEW)[0][0]
-    scaled = sample(tiny, [Request("a disc", 1)], Drawing(steps=4, guidance=3.0, negative="", size=32))[0][0]
+    scaled = sample(
+        tiny, [Request("a disc", 1)], SamplerOptions(steps=4, guidance=3.0, negative="", size=32)
+    )[0][0]
     bits = Image.fromarray(np.round(plain * 255).astype(np.uint8)).resize((32, 32), Image.Resampling.BICUBIC)
     np.testing.assert_allclose(scaled, np.asarray(bits) / 255, atol=1e-6)
 
@@ -120,7 +122,7 @@ def test_images_are_scaled_from_8_bits_as_published(tiny: Pipe) -> None:
 )
 def test_a_drawing_that_cannot_be_is_refused(key: str, value: object) -> None:
     with pytest.raises(SoritesError, match=key):
-        Drawing(**{key: value})  # type: ignore[arg-type]
+        SamplerOptions(**{key: value})  # type: ignore[arg-type]
 
 
 def test_places_must_fit_the_sliders(tiny: Pipe) -> None:

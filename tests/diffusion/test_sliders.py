@@ -13,9 +13,9 @@ from tests.diffusion.conftest import random_slider
 from sorites.core.errors import SoritesError
 from sorites.diffusion import sliders
 from sorites.diffusion.pipeline import Pipe
-from sorites.diffusion.sampler import Drawing, Request, along, sample
+from sorites.diffusion.sampler import Request, SamplerOptions, along, sample
 
-ALL = Drawing(steps=4, guidance=1.0, negative="", start=1000, seeding="plain")
+ALL = SamplerOptions(steps=4, guidance=1.0, negative="", start=1000, seeding="plain")
 
 
 def _image(pipe: Pipe, slider: sliders.Slider, severity: float = 1.0) -> Any:
@@ -127,10 +127,10 @@ def test_a_slider_of_another_architecture_is_refused_with_the_layer(
     lows = dict(random_slider(tiny).lows)
     name, (down, up) = next(iter(lows.items()))
     lows[name] = (down[:, :-1], up)
-    sliders.save(sliders.made("snow", lows, {}), tmp_path / "other")
+    sliders.save(sliders.make_slider("snow", lows, {}), tmp_path / "other")
     with pytest.raises(SoritesError, match=f"layer {name}"):
         sliders.load(tmp_path / "other", tiny.parts.unet)
-    sliders.save(sliders.made("snow", {"blocks.7.to_q": (down, up)}, {}), tmp_path / "third")
+    sliders.save(sliders.make_slider("snow", {"blocks.7.to_q": (down, up)}, {}), tmp_path / "third")
     with pytest.raises(SoritesError, match="no layer blocks.7.to_q"):
         sliders.load(tmp_path / "third", tiny.parts.unet)
 

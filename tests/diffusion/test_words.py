@@ -11,15 +11,15 @@ from safetensors.torch import save_file
 
 from sorites.core.errors import SoritesError
 from sorites.diffusion.pipeline import Pipe
-from sorites.diffusion.sampler import encoded
+from sorites.diffusion.sampler import encode_prompt
 from sorites.diffusion.toy.world import WIDTH
-from sorites.diffusion.words import FACTS, WEIGHTS, Word, save, taught, with_words, words
+from sorites.diffusion.words import FACTS, WEIGHTS, Word, save, with_learnt_words, with_words, words
 
 VECTOR = torch.linspace(-1, 1, WIDTH)[None]
 
 
 def _hidden(pipe: Pipe, text: str) -> Any:
-    return encoded(pipe, text, "", 16).prompt
+    return encode_prompt(pipe, text, "", 16).prompt
 
 
 def test_a_word_comes_back_as_it_was_written(tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ def test_a_word_changes_what_the_encoder_reads_and_only_in_a_pipeline_of_its_own
 def test_a_word_with_the_vector_of_its_name_reads_like_the_name(tiny: Pipe) -> None:
     place = tiny.parts.tokenizer("disc", add_special_tokens=False).input_ids
     own = tiny.parts.text_encoder.get_input_embeddings().weight[place].detach()
-    made = taught(tiny, [Word("disc", (own,))])
+    made = with_learnt_words(tiny, [Word("disc", (own,))])
     torch.testing.assert_close(_hidden(made, "a picture of a <disc>"), _hidden(tiny, "a picture of a disc"))
 
 
@@ -57,14 +57,15 @@ def test_both_encoders_of_stable_diffusion_xl_read_a_word_to_the_end_of_its_sent
     for encoder, tokenizer in (("text_encoder", "tokenizer"), ("text_encoder_2", "tokenizer_2")):
         ids = getattr(large.parts, tokenizer)("disc", add_special_tokens=False).input_ids
         own.append(getattr(large.parts, encoder).get_input_embeddings().weight[ids].detach())
-    made = taught(large, [Word("disc", tuple(own))])
+    made = with_learnt_words(large, [Word("disc", tuple(own))])
     found, wanted = (
-        encoded(pipe, f"a picture of a {text}", "", 16) for pipe, text in ((made, "<disc>"), (large, "disc"))
+        encode_prompt(pipe, f"a picture of a {text}", "", 16)
+        for pipe, text in ((made, "<disc>"), (large, "disc"))
     )
     torch.testing.assert_close(found.prompt, wanted.prompt)
     torch.testing.assert_close(found.pooled, wanted.pooled)
-    other = taught(large, [Word("disc", (own[0], -own[1]))])
-    assert not torch.allclose(encoded(other, "a picture of a <disc>", "", 16).pooled, wanted.pooled)
+    other = with_learnt_words(large, [Word("disc", (own[0], -own[1]))])
+    assert not torch.allclose(encode_prompt(other, "a picture of a <disc>", "", 16).pooled, wanted.pooled)
 
 
 def test_plain_diffusers_reads_ours(tiny: Pipe, tmp_path: Path) -> None:
@@ -95,8 +96,8 @@ def test_published_embeddings_load(tiny: Pipe, tmp_path: Path, name: str, table:
 
 
 def test_several_vectors_stand_for_one_word(tiny: Pipe) -> None:
-    made = taught(tiny, [Word("disc", (torch.cat([VECTOR, -VECTOR]),))])
-    one = taught(tiny, [Word("disc", (VECTOR,))])
+    made = with_learnt_words(tiny, [Word("disc", (torch.cat([VECTOR, -VECTOR]),))])
+    one = with_learnt_words(tiny, [Word("disc", (VECTOR,))])
     assert not torch.allclose(_hidden(made, "a <disc>"), _hidden(one, "a <disc>"))
 
 
@@ -126,9 +127,9 @@ def test_what_is_no_word_is_refused(tiny: Pipe, tmp_path: Path) -> None:
     with pytest.raises(SoritesError, match="no finished words"):
         words(tmp_path)
     with pytest.raises(SoritesError, match="width 48, got 7"):
-        taught(tiny, [Word("disc", (torch.zeros(1, 7),))])
+        with_learnt_words(tiny, [Word("disc", (torch.zeros(1, 7),))])
     with pytest.raises(SoritesError, match="expected 1 .*, got 2"):
-        taught(tiny, [Word("disc", (VECTOR, VECTOR))])
+        with_learnt_words(tiny, [Word("disc", (VECTOR, VECTOR))])
     save(Word("disc", (VECTOR,)), tmp_path / "000_disc")
     save_file({"<disc>": VECTOR + 1}, tmp_path / "000_disc" / WEIGHTS)
     with pytest.raises(SoritesError, match="word.json"):

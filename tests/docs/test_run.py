@@ -27,7 +27,7 @@ from tests.docs.shorter import ADDED, STANDS_FOR
 from tests.docs.worlds import GIVEN, LAID
 
 from sorites import cli
-from sorites.apps.annotation.store import opened
+from sorites.apps.annotation.store import open_labelling
 from sorites.core import plugins as registries
 from sorites.core.registry import Registry
 
@@ -82,7 +82,7 @@ def served(words: list[str]) -> int:
 
 def answered(labelling: Path) -> None:
     """Let two people answer every image, as they would on the page."""
-    with opened(labelling, write=True) as database:
+    with open_labelling(labelling, write=True) as database:
         for person in (1, 2):
             Worker(database, person).work()
 

@@ -11,7 +11,7 @@ import pytest
 
 from sorites.core import Encoder, ImageU8, encoder
 from sorites.core.errors import SoritesError
-from sorites.core.torch_tools import beside_torchvision
+from sorites.core.torch_tools import import_with_torchvision
 from sorites.encoders.features import features
 
 OWN = """
@@ -97,7 +97,7 @@ def test_features_keep_the_order_of_mixed_images() -> None:
 
 
 def test_open_clip_by_config_and_file(tmp_path: Path) -> None:
-    library = beside_torchvision("open_clip", "encoder open_clip", "clip")
+    library = import_with_torchvision("open_clip", "encoder open_clip", "clip")
     import torch
     from safetensors.torch import save_file
 

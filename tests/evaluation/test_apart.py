@@ -13,7 +13,7 @@ from tests.conftest import CLASSES
 import sorites
 from sorites.core import ImageU8
 from sorites.evaluation.combine import distinct_names, renamed, short_version
-from sorites.reports.report import run_views
+from sorites.reports.report import load_views
 from sorites.reports.view import merge
 from sorites.suites.suite import parse
 
@@ -66,12 +66,12 @@ def test_a_model_before_and_after_training_are_two_in_one_page(photos: Path, tmp
     options: dict[str, Any] = {"source": f"folder:{photos}", "labels": CLASSES, "limit": 5}
     for place, weight in (("a", 1.0), ("b", 9.0)):
         sorites.run(suite, models=[net(weight)], out=tmp_path / place, keep_features=True, **options)
-    view = merge([one for place in "ab" for one in run_views(tmp_path / place)])
+    view = merge([one for place in "ab" for one in load_views(tmp_path / place)])
     assert len(view.models) == 2
     assert all(re.fullmatch(r"model \([0-9a-f]{6}\)", name) for name in view.models)
     assert view.table.collect().height == 20
     page = sorites.report([tmp_path / "a", tmp_path / "b"], tmp_path / "page.html").read_text()
     for name in view.models:
         assert name in page
-    same = merge([one for place in "aa" for one in run_views(tmp_path / place)])
+    same = merge([one for place in "aa" for one in load_views(tmp_path / place)])
     assert same.models == ("model",)

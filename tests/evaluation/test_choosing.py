@@ -11,10 +11,10 @@ import pytest
 import sorites
 from sorites.core import ImageU8, Model, Outputs
 from sorites.core.errors import SoritesError
-from sorites.core.torch_tools import torchvision_ready
+from sorites.core.torch_tools import import_torchvision
 from sorites.evaluation import plan as plans
 from sorites.evaluation import runner
-from sorites.evaluation.predict import ask
+from sorites.evaluation.predict import evaluate_images
 from sorites.evaluation.runner import choose, choose_batch, holds_lock, largest_batch, works_alone
 from sorites.evaluation.storage.folder import read_info
 from sorites.suites.suite import parse
@@ -96,7 +96,7 @@ def test_a_batch_that_does_not_fit_is_shown_in_halves() -> None:
         return _small(some)
 
     with pytest.warns(UserWarning, match="memory for 100 images"):
-        outputs, errors = ask(Model("halved", counted), images, True)
+        outputs, errors = evaluate_images(Model("halved", counted), images, True)
     assert errors == [None] * 100
     assert outputs.logits is not None
     np.testing.assert_array_equal(outputs.logits[:, 0], np.arange(100))
@@ -114,7 +114,7 @@ def test_precision_stands_in_the_run_and_in_its_id(photos: Path, tmp_path: Path)
     import torch
     from safetensors.torch import save_file
 
-    torchvision_ready()
+    import_torchvision()
     import timm
 
     torch.manual_seed(0)

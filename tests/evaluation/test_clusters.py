@@ -14,8 +14,16 @@ from sklearn.metrics import silhouette_score
 
 import sorites
 from sorites import metrics
-from sorites.analysis.features import MOST, Place, clusters, features_of, kept_features, places, run_clusters
-from sorites.analysis.sheet import disputed, images_of, sheet
+from sorites.analysis.features import (
+    MAX_SAMPLES_PER_SETTING,
+    SettingImages,
+    clusters,
+    features_reader,
+    read_features,
+    run_clusters,
+    setting_images,
+)
+from sorites.analysis.sheet import images_of, most_disputed, sheet
 from sorites.core import CLEAN, Model
 from sorites.core.errors import SoritesError
 from sorites.evaluation.plan import Unit
@@ -42,22 +50,22 @@ def run(photos: Path, tiny: Callable[..., Model], tmp_path_factory: pytest.TempP
 
 def test_features_are_read_back_by_image_and_model(run: Path, tiny: Callable[..., Model]) -> None:
     table = sorites.read(run).filter(pl.col("shift") == "jpeg", pl.col("model") == "tiny").collect()
-    found = kept_features(run, "tiny", table["image_id"].to_list())
+    found = read_features(run, "tiny", table["image_id"].to_list())
     assert set(found) == set(table["image_id"])
     plan, row = plan_of(run), table.row(0, named=True)
     (image,) = images_of(plan, row["sample_id"], {row["image_id"]}).values()
     expected = tiny()([image], True).features
     assert expected is not None
     np.testing.assert_array_equal(found[row["image_id"]], expected[0])
-    assert kept_features(run, "tiny", ["none"]) == {}
-    assert kept_features(run, "one", table["image_id"].to_list()) == {}
+    assert read_features(run, "tiny", ["none"]) == {}
+    assert read_features(run, "one", table["image_id"].to_list()) == {}
     assert not any("--" in shards.slug(name) for name in ("other--one", "a--b--c", "--x"))
     assert shards.features(run, Unit(CLEAN, 0, 16), "other--one") in shards.all_features(run, "other--one")
 
 
 def test_places_are_clean_best_worst_auto_and_every_severity(run: Path) -> None:
     table = sorites.read(run)
-    found = places(table, "tiny")
+    found = setting_images(table, "tiny")
     assert [place.what for place in found] == [CLEAN, "best", "worst", "auto", "severity", "severity"]
     assert [place.images.height for place in found] == [20] * 6
     ends = {
@@ -67,7 +75,7 @@ def test_places_are_clean_best_worst_auto_and_every_severity(run: Path) -> None:
         assert place.dials == tuple(ends[place.what][name] for name in ("iso", "shutter", "aperture"))
     shots = table.filter(pl.col("image_id").is_in(found[3].images["image_id"].to_list())).collect()
     assert set(shots["params"].str.json_path_match("$.shot")) == {"1"}
-    every = [place.what for place in places(table, "tiny", every=True)]
+    every = [place.what for place in setting_images(table, "tiny", every=True)]
     assert every.count("manual") == len(set(_manual(table))) - 2
 
 
@@ -79,8 +87,8 @@ def _manual(table: pl.LazyFrame) -> list[str]:
 def test_figure_12_silhouette_of_a_setting_is_scikit_learns(run: Path) -> None:
     numbers = run_clusters(run)
     assert set(numbers["model"]) == {"tiny", "other--one"}
-    for place in places(sorites.read(run), "tiny"):
-        held = kept_features(run, "tiny", place.images["image_id"].to_list())
+    for place in setting_images(sorites.read(run), "tiny"):
+        held = read_features(run, "tiny", place.images["image_id"].to_list())
         rows = np.stack([held[image] for image in place.images["image_id"]]).astype(np.float64)
         expected = silhouette_score(rows, place.images["label"].to_numpy(), metric="cosine")
         same = numbers.filter(
@@ -95,8 +103,8 @@ def test_figure_12_silhouette_of_a_setting_is_scikit_learns(run: Path) -> None:
 
 def test_figure_11_distance_from_clean_is_that_of_pairs(run: Path) -> None:
     row = run_clusters(run).filter(model="tiny", what="worst", number="from clean").row(0, named=True)
-    at = {place.what: place for place in places(sorites.read(run), "tiny")}
-    features = features_of(run)
+    at = {place.what: place for place in setting_images(sorites.read(run), "tiny")}
+    features = features_reader(run)
     assert features is not None
     held = features("tiny", [*at["worst"].images["image_id"], *at[CLEAN].images["image_id"]])
     start = dict(at[CLEAN].images.select("sample_id", "image_id").iter_rows())
@@ -109,14 +117,14 @@ def test_figure_11_distance_from_clean_is_that_of_pairs(run: Path) -> None:
 
 
 def test_of_many_samples_a_fair_thousand_is_taken() -> None:
-    n = MOST + 500
+    n = MAX_SAMPLES_PER_SETTING + 500
     rows = [
         {"run_id": "r", "source": "s", "sample_id": f"{i}", "image_id": f"{i}", "shift": CLEAN, "severity": 0.0, "model": "m",
          "output": "label", "label": i % 7, "correct": True, "params": "{}"}
         for i in range(n)
     ]  # fmt: skip
-    (place,) = places(sorites.core.table.rows(rows), "m")
-    assert place.images.height == MOST
+    (place,) = setting_images(sorites.core.table.rows(rows), "m")
+    assert place.images.height == MAX_SAMPLES_PER_SETTING
     assert place.images["sample_id"].cast(pl.Int64).mean() == pytest.approx(n / 2, rel=0.05)
 
 
@@ -124,7 +132,7 @@ def test_one_class_has_no_number_and_no_error() -> None:
     images = pl.DataFrame(
         {"source": "s", "sample_id": ["a", "b"], "image_id": ["a", "b"], "label": [0, 0], "correct": True}
     )
-    place = Place("m", CLEAN, CLEAN, images)
+    place = SettingImages("m", CLEAN, CLEAN, images)
     found = clusters([place], lambda model, wanted: {image: np.ones(3, np.float32) for image in wanted})
     assert found["value"].to_list() == [None, None]
 
@@ -146,8 +154,8 @@ def test_figure_10_sheet_shows_the_sample_on_which_models_differ_most(run: Path)
     most = metrics.disagreement(table.filter(pl.col("shift") != CLEAN)).sort(
         "value", "shift", "sample_id", descending=[True, False, False]
     )
-    assert disputed(table) == [most.select("shift", "sample_id").row(0)]
-    held = sheet(table, shift="camera", sample=disputed(table, "camera")[0][1])
+    assert most_disputed(table) == [most.select("shift", "sample_id").row(0)]
+    held = sheet(table, shift="camera", sample=most_disputed(table, "camera")[0][1])
     assert [column.shift for column in held.columns][:2] == [CLEAN, "camera"]
     assert held.columns[1].params["mode"] == "auto"
     assert held.of == len(set(_manual(table))) + 1
@@ -173,7 +181,7 @@ def test_a_sheet_of_what_is_not_there_is_an_error_by_name(run: Path) -> None:
 
 def test_a_long_dial_is_spread_evenly_and_keeps_its_ends(run: Path) -> None:
     table = sorites.read(run)
-    sample = disputed(table, "camera")[0][1]
+    sample = most_disputed(table, "camera")[0][1]
     whole, some = sheet(table, sample, "camera"), sheet(table, sample, "camera", most=4)
     assert len(some.columns) == 4
     assert some.columns[-1] == whole.columns[-1]

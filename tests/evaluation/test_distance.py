@@ -55,7 +55,7 @@ def test_a_source_is_measured_as_by_a_loop(judge: str, photos: Path) -> None:
         low, high = np.percentile(degrees, [1, 99])
         np.testing.assert_allclose(edges, np.linspace(low, high, 5)[1:-1], atol=1e-6)
         assert (
-            found.rows[distance.COLUMNS[half]].to_list()
+            found.rows[distance.LEVEL_COLUMNS[half]].to_list()
             == (1 + np.digitize(found.rows[half], edges)).tolist()
         )
     assert found.rows["sample_id"].to_list() == [sample.id for sample in source]
@@ -74,7 +74,7 @@ def test_texts_are_measured_against_in_distribution_images_as_by_a_loop(
     )
     halves = decomposition.cached(own, decomposition.recipe(own))
     bank = own.images([sample.load() for sample in core.source(f"folder:{photos}")], False)
-    monkeypatch.setattr(decomposition, "TEXTS", 2)
+    monkeypatch.setattr(decomposition, "TEXTS_PER_BATCH", 2)
     found = distance_of_texts(iter(texts), how(judge, photos, cov_edges=[0.5, 1.0]))
     assert found.rows["text"].to_list() == texts
     matrix = halves.matrix
@@ -109,7 +109,7 @@ def test_means_of_texts_are_those_of_the_whole_grid_however_many_are_encoded_at_
         ]
     )
     for count in (1, 7, 16384):
-        monkeypatch.setattr(decomposition, "TEXTS", count)
+        monkeypatch.setattr(decomposition, "TEXTS_PER_BATCH", count)
         labels_, styles = decomposition.text_means(own, made)
         np.testing.assert_allclose(labels_, grid.mean(axis=1), atol=1e-6)
         np.testing.assert_allclose(styles, grid.mean(axis=0), atol=1e-6)

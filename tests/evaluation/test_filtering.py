@@ -25,7 +25,7 @@ from sorites.core import ImageU8, Model, table, to_float, to_uint8
 from sorites.core.errors import SoritesError
 from sorites.core.labels import imagenet
 from sorites.core.rng import rng_for
-from sorites.core.torch_tools import beside_torchvision
+from sorites.core.torch_tools import import_with_torchvision
 from sorites.evaluation.facts.similarity import similarity
 from sorites.evaluation.run import run
 from sorites.suites.suite import Frame, parse
@@ -54,7 +54,7 @@ LABELS = ["n01440764", "n01443537", "n01484850", "n01491361"]
 @pytest.fixture(scope="module")
 def clip(tmp_path_factory: pytest.TempPathFactory) -> Clip:
     """Return a very small CLIP with random weights."""
-    library = beside_torchvision("open_clip", "encoder open_clip", "clip")
+    library = import_with_torchvision("open_clip", "encoder open_clip", "clip")
     import torch
     from safetensors.torch import save_file
 

@@ -236,9 +236,7 @@ def test_what_a_model_does_not_show_is_refused_by_name(run: Run, tmp_path: Path)
     with pytest.raises(SoritesError, match="the model's last linear layer,"):
         run(models=[linear("bare", head=False)])
     for name, what in (("odin", "gradient"), ("rankfeat", "feature maps"), ("gram", "layers")):
-        with pytest.raises(
-            SoritesError, match=f"{name} needs .*{what}.* linear does not provide"
-        ):
+        with pytest.raises(SoritesError, match=f"{name} needs .*{what}.* linear does not provide"):
             run(scorers=[name])
     plain = Model("plain", lambda p: Outputs(linear().forward(p).logits))
     with pytest.raises(SoritesError, match="knn needs the model's features"):

@@ -29,7 +29,7 @@ def make(photos: Path, tiny: Callable[..., Model]) -> Callable[..., Plan]:
 
 
 def test_a_new_folder_gets_its_story_and_its_samples(make: Callable[..., Plan], tmp_path: Path) -> None:
-    with folder.opened(tmp_path / "deep" / "run", make(about="why"), describe(make(about="why"))) as info:
+    with folder.open_run(tmp_path / "deep" / "run", make(about="why"), describe(make(about="why"))) as info:
         assert info == folder.read_info(tmp_path / "deep" / "run")
     assert info["suite"]["about"] == "why"
     manifest = pl.read_parquet(tmp_path / "deep" / "run" / "manifest.parquet")
@@ -89,7 +89,7 @@ WRONG = {
 
 @pytest.mark.parametrize("field", WRONG)
 def test_a_field_of_another_type_is_named(make: Callable[..., Plan], tmp_path: Path, field: str) -> None:
-    with folder.opened(tmp_path, make(), describe(make())) as info:
+    with folder.open_run(tmp_path, make(), describe(make())) as info:
         pass
     head, _, deeper = field.partition(".")
     wrong = {**info, head: {**info[head], deeper: WRONG[field]} if deeper else WRONG[field]}
@@ -102,7 +102,7 @@ def test_a_field_of_another_type_is_named(make: Callable[..., Plan], tmp_path: P
 def test_a_damaged_manifest_is_a_clear_error(
     make: Callable[..., Plan], tmp_path: Path, data: bytes | None
 ) -> None:
-    with folder.opened(tmp_path, make(), describe(make())):
+    with folder.open_run(tmp_path, make(), describe(make())):
         pass
     (tmp_path / "manifest.parquet").unlink()
     if data is not None:
@@ -133,7 +133,7 @@ def test_a_folder_that_cannot_be_made_or_locked_is_a_clear_error(
 
 
 def test_the_lock_is_given_back_after_an_error(make: Callable[..., Plan], tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError), folder.opened(tmp_path, make(), describe(make())):
+    with pytest.raises(RuntimeError), folder.open_run(tmp_path, make(), describe(make())):
         raise RuntimeError
     runner.execute(runner.prepare(make()), tmp_path)
 

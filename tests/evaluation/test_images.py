@@ -10,7 +10,7 @@ from sorites.core import CLEAN, ImageF32, Sample, Source
 from sorites.core.errors import SoritesError
 from sorites.core.rng import rng_for
 from sorites.evaluation import plan
-from sorites.evaluation.images import reason, shots, turned
+from sorites.evaluation.images import reason, shifted_shots, shots
 from sorites.evaluation.plan import Plan, Unit
 from sorites.suites.suite import parse
 
@@ -71,7 +71,7 @@ def test_the_clean_shot_is_the_framed_image() -> None:
     ],
 )
 def test_what_a_shift_cannot_make_is_an_error_and_not_a_image(name: str, said: str) -> None:
-    made = list(turned(make(name), make(name).groups[CLEAN][0], name, [1.0, 2.0, 3.0]))
+    made = list(shifted_shots(make(name), make(name).groups[CLEAN][0], name, [1.0, 2.0, 3.0]))
     assert [shot.setting.severity for shot in made] == [1.0, 2.0, 3.0]
     assert made[0].image is not None
     assert made[1].image is None

@@ -16,7 +16,7 @@ from tests.conftest import CLASSES
 import sorites
 from sorites.core import ImageU8, Model, Outputs
 from sorites.core.errors import SoritesError
-from sorites.evaluation.predict import ask
+from sorites.evaluation.predict import evaluate_images
 from sorites.evaluation.storage.folder import read_info
 from sorites.suites.suite import parse
 
@@ -150,5 +150,5 @@ def test_features_of_another_width_are_an_error() -> None:
     wide = iter([3, 3, 4])
     model = Model("m", lambda images: Outputs(np.zeros((1, 2)), np.zeros((1, next(wide)))))
     image = np.zeros((4, 4, 3), np.uint8)
-    errors = [ask(model, [image], False)[1] for _ in range(3)]
+    errors = [evaluate_images(model, [image], False)[1] for _ in range(3)]
     assert errors == [[None], [None], ["model m returned features of shape (4,), not (3,) as before"]]

@@ -14,12 +14,12 @@ from tests.evaluation.conftest import how
 
 from sorites.core.errors import SoritesError
 from sorites.evaluation.facts import distance, encoding, neighbours
-from sorites.io.stores import place
+from sorites.io.stores import to_path
 
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encoding, "SLICE", 3)
+    monkeypatch.setattr(encoding, "IMAGES_PER_FILE", 3)
 
 
 def measured(
@@ -126,10 +126,10 @@ def test_processes_give_the_same(
 @pytest.mark.usefixtures("small")
 def test_the_work_may_lie_on_a_store(judge: str, photos: Path, tmp_path: Path) -> None:
     here = measured(judge, photos, tmp_path / "a.parquet", neighbours="hnsw")
-    there = measured(judge, photos, place("memory://bucket/a.parquet"), neighbours="hnsw")
+    there = measured(judge, photos, to_path("memory://bucket/a.parquet"), neighbours="hnsw")
     assert there.rows.equals(here.rows)
     assert (
-        len(place("memory://bucket/a.work").files())
+        len(to_path("memory://bucket/a.work").files())
         == len([path for path in (tmp_path / "a.work").rglob("*") if path.is_file()]) - 1
     )
 

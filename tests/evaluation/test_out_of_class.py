@@ -11,11 +11,11 @@ from sorites.analysis.filter.rules import (
     VOTES,
     calibrate,
     facts,
+    is_kept,
     quality,
     read_scores,
     similarities,
     stages,
-    stays,
 )
 from sorites.core import table as tables
 from sorites.core.errors import SoritesError
@@ -33,19 +33,19 @@ HIGH, LOW = 1e6, -1e6
 @pytest.mark.parametrize("passing", range(5))
 def test_paper_and_code_differ_where_two_of_four_pass(passing: int) -> None:
     frame = scores(tuple([HIGH] * passing + [LOW] * (4 - passing)))  # type: ignore[arg-type]
-    assert stays(frame, rule="paper").to_list() == [passing >= 3]
-    assert stays(frame, rule="code").to_list() == [passing >= 2]
-    assert stays(frame, rule="text").to_list() == [passing >= 1]
+    assert is_kept(frame, rule="paper").to_list() == [passing >= 3]
+    assert is_kept(frame, rule="code").to_list() == [passing >= 2]
+    assert is_kept(frame, rule="text").to_list() == [passing >= 1]
 
 
 def test_a_similarity_at_the_threshold_does_not_pass_and_a_missing_one_is_not_judged() -> None:
     at = tuple(PUBLISHED.values())
-    assert stays(scores(at), rule="code").to_list() == [False]
+    assert is_kept(scores(at), rule="code").to_list() == [False]
     above = tuple(value + 1e-6 for value in at)
-    assert stays(scores(above)).to_list() == [True]
+    assert is_kept(scores(above)).to_list() == [True]
     missing = scores(at).with_columns(own_image=pl.lit(None, pl.Float64))
-    assert stays(missing).to_list() == [None]
-    assert stays(missing, rule="text").to_list() == [False]
+    assert is_kept(missing).to_list() == [None]
+    assert is_kept(missing, rule="text").to_list() == [False]
 
 
 def made(n: int = 2000) -> pl.DataFrame:
@@ -97,7 +97,7 @@ def test_bad_scores_are_named_with_their_row(tmp_path: Path) -> None:
     with pytest.raises(SoritesError, match="column shift_text is missing"):
         read_scores(path)
     with pytest.raises(SoritesError, match="rule named 'papers'. Did you"):
-        stays(scores((1.0, 1.0, 1.0, 1.0)), rule="papers")
+        is_kept(scores((1.0, 1.0, 1.0, 1.0)), rule="papers")
     with pytest.raises(SoritesError, match="a CSV or parquet file"):
         read_scores(tmp_path / "none.parquet")
 
@@ -106,7 +106,7 @@ def test_valid_is_a_fact_of_the_table_and_a_trajectory_may_stay_only_whole(tmp_p
     frame = scores((HIGH,) * 4, (HIGH,) * 4, (HIGH,) * 4, (LOW,) * 4).with_columns(
         image_id=pl.Series(list("abcd")), sample_id=pl.Series(["p", "p", "q", "q"])
     )
-    valid = stays(frame)
+    valid = is_kept(frame)
     assert facts(frame, valid)["valid"].to_list() == [True, True, True, False]
     whole = facts(frame, valid, trajectory="sample_id")
     assert whole["valid"].to_list() == [True, True, False, False]

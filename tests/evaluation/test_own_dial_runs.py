@@ -29,7 +29,7 @@ from sorites.core.table import read
 from sorites.datasets.build import build
 from sorites.evaluation.check import check
 from sorites.evaluation.facts.similarity import similarity
-from sorites.evaluation.images import turned
+from sorites.evaluation.images import shifted_shots
 from sorites.evaluation.reopen import plan_of
 from sorites.evaluation.run import run
 
@@ -119,7 +119,7 @@ def test_a_run_folder_is_read_without_its_source(tmp_path: Path) -> None:
     del core.SOURCES._objects["fading"]
     plan = plan_of(tmp_path / "run")
     assert {name: len(group) for name, group in plan.groups.items()} == {"clean": 40, "fade": 40, "drift": 20}
-    (shot,) = turned(plan, plan.groups["fade"][0], "fade", [1.0])
+    (shot,) = shifted_shots(plan, plan.groups["fade"][0], "fade", [1.0])
     assert "not available" in str(shot.error)
     assert check(str(tmp_path / "run")).endswith("complete")
 
@@ -136,7 +136,7 @@ def test_images_of_a_sample_that_changed_are_not_made_for_an_old_run(tmp_path: P
 
     core.SOURCES._objects["fading"] = other
     plan = plan_of(folder)
-    shots = list(turned(plan, plan.groups["fade"][0], "fade", LEVELS))
+    shots = list(shifted_shots(plan, plan.groups["fade"][0], "fade", LEVELS))
     assert all("has changed since the run" in str(shot.error) for shot in shots)
 
 

@@ -21,7 +21,7 @@ from sorites.core.labels import labels
 from sorites.core.table import read
 from sorites.evaluation import plan as plans
 from sorites.evaluation.check import check
-from sorites.evaluation.images import turned
+from sorites.evaluation.images import shifted_shots
 from sorites.evaluation.resume import redo_changed
 from sorites.evaluation.run import run
 from sorites.suites.suite import Frame, parse
@@ -64,7 +64,7 @@ def test_the_sample_s_dial_wins_over_a_registered_shift_of_its_name() -> None:
     )
     assert [sample.id for sample in plan.groups["jpeg"]] == ["a"]
     assert (plan.shifts["jpeg"].version, plan.settings["jpeg"]) == (7, (1.0,))
-    (shot,) = turned(plan, own, "jpeg", plan.settings["jpeg"])
+    (shot,) = shifted_shots(plan, own, "jpeg", plan.settings["jpeg"])
     assert shot.image is not None
     assert (shot.image == 128).all()
 
@@ -75,7 +75,7 @@ def test_a_frame_is_laid_on_its_images_as_on_a_file_and_once(frame: dict[str, in
     sample = plan.groups["fade"][3]
     number = int(sample.id[-2:])
     lay = (lambda image: image) if frame is None else Frame(**frame)
-    found = [shot.image for shot in turned(plan, sample, "fade", [0.0, 0.5, 0.0, 2.0])]
+    found = [shot.image for shot in shifted_shots(plan, sample, "fade", [0.0, 0.5, 0.0, 2.0])]
     assert np.array_equal(found[0], plan.framed(sample.id))  # type: ignore[arg-type]
     for image, severity in zip(found, [0.0, 0.5, 0.0, 2.0], strict=True):
         assert np.array_equal(image, lay(to_uint8(world.drawn(number, severity))))  # type: ignore[arg-type]
@@ -143,7 +143,7 @@ def _image(image: object) -> OwnDial:
 def test_what_is_no_image_is_an_error_of_its_rows(image: object, said: str) -> None:
     sample = Sample("a", lambda: np.zeros((8, 8, 3), np.uint8), 0, dials=(_image(image),))
     plan = plans.make(suite(), Source("mine", [sample]))
-    shots = list(turned(plan, sample, "fade", LEVELS))
+    shots = list(shifted_shots(plan, sample, "fade", LEVELS))
     assert len(shots) == len(LEVELS)
     assert re.search(said, str(shots[-1].error))
 
@@ -152,7 +152,7 @@ def test_ground_truth_boxes_are_refused() -> None:
     sample = dataclasses.replace(
         next(fading("1", labels(CLASSES))), ground_truth=(core.Box((1, 1, 9, 9), 0),)
     )
-    (shot,) = turned(plans.make(suite(), Source("mine", [sample])), sample, "fade", [1.0])
+    (shot,) = shifted_shots(plans.make(suite(), Source("mine", [sample])), sample, "fade", [1.0])
     assert "ground-truth boxes would be wrong" in str(shot.error)
 
 

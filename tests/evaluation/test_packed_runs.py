@@ -21,7 +21,7 @@ from tests.evaluation import fading
 import sorites
 from sorites.core import CLEAN, Model, packed, table
 from sorites.core.errors import BadImage
-from sorites.core.packed import Whole
+from sorites.core.packed import SampleList
 from sorites.evaluation import resume
 from sorites.evaluation.reopen import plan_of
 from sorites.evaluation.storage.folder import read_info, read_manifest
@@ -38,7 +38,7 @@ SUITE = {
 def both(monkeypatch: pytest.MonkeyPatch, out: Path, run: Callable[[Path], object]) -> tuple[Path, Path]:
     """Run once with samples as objects, and once with four of them in a block of columns."""
     run(out / "objects")
-    monkeypatch.setattr(packed, "TOGETHER", 4)
+    monkeypatch.setattr(packed, "SAMPLES_PER_BLOCK", 4)
     run(out / "columns")
     return out / "objects", out / "columns"
 
@@ -67,7 +67,7 @@ def test_a_folder(
     one, other = both(monkeypatch, tmp_path, run)
     same(one, other)
     held = plan_of(other).groups[CLEAN]
-    assert sum(not isinstance(block, Whole) for block in held._blocks) == 5
+    assert sum(not isinstance(block, SampleList) for block in held._blocks) == 5
     assert held[0].load().shape == plan_of(one).groups[CLEAN][0].load().shape
 
 
@@ -121,7 +121,7 @@ def test_dials_of_samples_own(fading_source: None, tmp_path: Path, monkeypatch: 
 def test_a_changed_image_is_done_again_and_no_other(
     photos: Path, tiny: Callable[..., Model], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(packed, "TOGETHER", 4)
+    monkeypatch.setattr(packed, "SAMPLES_PER_BLOCK", 4)
     here = shutil.copytree(photos, tmp_path / "photos")
 
     def run() -> pl.DataFrame:
@@ -142,8 +142,8 @@ def test_a_changed_image_is_done_again_and_no_other(
 def test_a_image_that_changed_meanwhile_is_not_shown(
     photos: Path, tiny: Callable[..., Model], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: int
 ) -> None:
-    monkeypatch.setattr(packed, "TOGETHER", 4)
-    monkeypatch.setattr(resume, "FEW", few)
+    monkeypatch.setattr(packed, "SAMPLES_PER_BLOCK", 4)
+    monkeypatch.setattr(resume, "MAX_DICT_ROWS", few)
     here = shutil.copytree(photos, tmp_path / "photos")
     sorites.run(parse(SUITE, "test"), source=f"folder:{here}", models=[tiny()], out=tmp_path / "run")
     Pillow.fromarray(scene(99, 50, 50)).save(next(here.rglob("p07.png")))

@@ -13,7 +13,7 @@ from sorites.core import CLEAN, Model, Outputs, Sample, Setting, Source
 from sorites.core.errors import SoritesError
 from sorites.core.table import KEY
 from sorites.evaluation import plan
-from sorites.evaluation.plan import SLICE, Plan, Unit
+from sorites.evaluation.plan import SAMPLES_PER_UNIT, Plan, Unit
 from sorites.evaluation.samples import framed_image
 from sorites.evaluation.storage import shards
 from sorites.evaluation.storage.folder import read_info
@@ -104,7 +104,10 @@ def test_units_cut_every_group_and_go_slice_by_slice() -> None:
     units = made.units()
     for name, group in made.groups.items():
         cuts = [(u.start, u.stop) for u in units if u.shift == name]
-        assert cuts == [(start, min(start + SLICE, len(group))) for start in range(0, len(group), SLICE)]
+        assert cuts == [
+            (start, min(start + SAMPLES_PER_UNIT, len(group)))
+            for start in range(0, len(group), SAMPLES_PER_UNIT)
+        ]
     assert [u.start for u in units] == sorted(u.start for u in units)
     assert len({u.key for u in [*units, *made.probes()]}) == len(units) + len(made.probes())
 

@@ -181,7 +181,7 @@ def test_two_runs_into_one_folder(photos: Path, tiny: Callable[..., Model], tmp_
     recipe = SUITE.override(source=f"folder:{photos}", models=("tiny",))
     held = plan.make(recipe, models={"tiny": tiny()})
     with (
-        folder.opened(tmp_path / "run", held, describe(held)),
+        folder.open_run(tmp_path / "run", held, describe(held)),
         pytest.raises(SoritesError, match="another process is writing"),
     ):
         runner.execute(runner.prepare(held), tmp_path / "run")

@@ -11,7 +11,7 @@ import pytest
 from safetensors.numpy import save
 
 import sorites
-from sorites.analysis.features import kept_features
+from sorites.analysis.features import read_features
 from sorites.core import Model
 from sorites.core.errors import Damaged, SoritesError
 from sorites.evaluation.check import check
@@ -53,7 +53,7 @@ def test_damaged_features_are_named_wherever_they_are_read(run: Callable[[], Pat
     path = min((folder / "features").iterdir())
     path.write_bytes(data)
     for read in (
-        lambda: kept_features(folder, "tiny", ["a"]),
+        lambda: read_features(folder, "tiny", ["a"]),
         lambda: score(folder, ["energy"]),
         lambda: check(str(folder)),
     ):

@@ -13,7 +13,7 @@ from tests.conftest import CLASSES
 import sorites
 from sorites.core import Model
 from sorites.core import table as tables
-from sorites.evaluation.combine import open_folder, together
+from sorites.evaluation.combine import combine, open_folder
 from sorites.suites.suite import parse
 
 
@@ -51,7 +51,7 @@ def go(places: dict[str, Path], tiny: Callable[..., Model], tmp_path: Path) -> C
 
 
 def read(*runs: Path, partial: bool = False) -> tuple[pl.DataFrame, str]:
-    found = together([open_folder(run) for run in runs], partial)
+    found = combine([open_folder(run) for run in runs], partial)
     return found.table.collect(), " ".join(found.notes)
 
 

@@ -27,7 +27,7 @@ PATHS = [word for word in hostile.WORDS if "\x00" not in word and word.encode("u
 def read(spec: str) -> None:
     """Read a source as a run does: its samples in order, none of them twice, and their images."""
     found = core.source(spec, imagenet())
-    samples.unique(samples.in_order(found))
+    samples.check_unique(samples.hashed_samples(found))
     for sample in found.samples[:5]:
         assert sample.id.encode()
         with suppress(BadImage):

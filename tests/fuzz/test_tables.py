@@ -20,7 +20,7 @@ from safetensors import safe_open
 from safetensors.numpy import save
 from tests.fuzz import bounds, hostile, worlds
 
-from sorites.analysis.filter.filtering import outside_of, read_annotations
+from sorites.analysis.filter.filtering import join_annotations, read_annotations
 from sorites.analysis.filter.rules import VOTES, read_scores
 from sorites.core.errors import SoritesError
 from sorites.evaluation.imports.write import import_predictions
@@ -61,7 +61,7 @@ TABLES: dict[str, tuple[str, Callable[[Path], object]]] = {
 
 def judge(path: Path) -> None:
     images = pl.DataFrame({"image_id": ["i"], "sample_id": ["a"], "shift": ["snow"], "severity": [1.5]})
-    outside_of(images, read_annotations(path), "file")
+    join_annotations(images, read_annotations(path), "file")
 
 
 @bounds.shares
@@ -152,7 +152,7 @@ def test_lenses(share: float, tmp_path: Path) -> None:
         if kind == "lens":
             (tmp_path / "a.safetensors").write_bytes(packed(lens, rng, seed))
             sheet(store.load(tmp_path, "a"))
-            store.ranked(tmp_path)
+            store.rank_lenses(tmp_path)
         elif kind == "tolerance":
             (tmp_path / "t.tilt.safetensors").write_bytes(packed(error, rng, seed))
             tolerances.load.cache_clear()

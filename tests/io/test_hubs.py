@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sorites.io.hub import hub, is_out_of_reach, is_reachable, not_fetched
+from sorites.io.hub import download_error, hub, is_reachable, is_unreachable
 
 constants: Any = pytest.importorskip("huggingface_hub.constants")
 
@@ -47,14 +47,14 @@ def test_without_a_hub_the_library_is_offline_and_silent_inside_only(monkeypatch
 def test_the_message_is_one_short_line() -> None:
     error = RuntimeError("try again")
     error.__cause__ = ConnectionError("a long story\nabout sockets")
-    assert is_out_of_reach(error)
-    said = str(not_fetched("the weights of x", error, "Give a file"))
+    assert is_unreachable(error)
+    said = str(download_error("the weights of x", error, "Give a file"))
     assert (
         said
         == "cannot download the weights of x: the hub is unreachable and the cache does not contain them. Give"
         " a file"
     )
     assert (
-        str(not_fetched("x", ValueError("no such tag.\nmore"), "Look"))
+        str(download_error("x", ValueError("no such tag.\nmore"), "Look"))
         == "cannot download x: no such tag. Look"
     )

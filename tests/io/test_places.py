@@ -23,7 +23,7 @@ def test_a_name_that_no_file_can_have_is_a_place_where_nothing_lies(name: str, t
     with pytest.raises(SoritesError, match="cannot read the folder"):
         paths.entries(path)
     with pytest.raises(SoritesError, match="cannot read"):
-        paths.whole_bytes(path)
+        paths.read_all(path)
 
 
 def test_the_home_of_nobody_is_named() -> None:
@@ -36,17 +36,17 @@ def test_the_home_of_nobody_is_named() -> None:
     "text", ["../x", "a/../../x", "/etc/passwd", "C:\\x", "\\\\host\\x", "a\\..\\x", "a\0", ""]
 )
 def test_what_leads_out_is_not_inside(text: str) -> None:
-    assert not paths.leads_inside(text)
-    assert paths.leads_inside("a/b..c/[1].png")
+    assert not paths.is_relative_inside(text)
+    assert paths.is_relative_inside("a/b..c/[1].png")
 
 
 def test_special_and_large_files_are_not_read_whole(tmp_path: Path) -> None:
     with pytest.raises(SoritesError, match="/dev/zero:"):
-        paths.whole_bytes(Path("/dev/zero"))
+        paths.read_all(Path("/dev/zero"))
     (tmp_path / "a").write_bytes(b"12345")
-    assert paths.whole_bytes(tmp_path / "a", 5) == b"12345"
+    assert paths.read_all(tmp_path / "a", 5) == b"12345"
     with pytest.raises(SoritesError, match="has 5 bytes, more than the 4"):
-        paths.whole_bytes(tmp_path / "a", 4)
+        paths.read_all(tmp_path / "a", 4)
 
 
 def test_links_are_followed_and_hidden_folders_passed_over(tmp_path: Path) -> None:

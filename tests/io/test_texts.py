@@ -52,7 +52,7 @@ def test_pairs_of_surrogates_are_characters() -> None:
     ],
 )
 def test_whole_numbers_are_short(text: str, number: int | None) -> None:
-    assert readers.whole(text) == number
+    assert readers.parse_integer(text) == number
 
 
 @pytest.mark.parametrize("text", ["", "x", "1,,2", "nan", "1,inf", "1e999", "9" * 5000])

@@ -66,17 +66,17 @@ def test_the_version_follows_the_files(tmp_path: Path) -> None:
 
 def test_a_selection_is_even_in_quality_and_takes_each_lens_once() -> None:
     held = {f"l{i}": q for i, q in enumerate([0.1, 0.11, 0.12, 0.2, 0.3, 0.31])}
-    assert lenses.selected(held, 3) == ["l0", "l3", "l5"]
-    assert sorted(lenses.selected(held, 6)) == sorted(held)
+    assert lenses.select_spread(held, 3) == ["l0", "l3", "l5"]
+    assert sorted(lenses.select_spread(held, 6)) == sorted(held)
     with pytest.raises(SoritesError, match="expected 1 to 6 lenses, got 7"):
-        lenses.selected(held, 7)
+        lenses.select_spread(held, 7)
 
 
 def test_the_ranking_falls_in_quality_and_ends_with_the_refused(tmp_path: Path) -> None:
     for name in ("TessarLens", "CookeTriplet"):
         shutil.copy(lenses.builtin() / f"{name}.safetensors", tmp_path)
     (tmp_path / "refused.csv").write_text("lens,accepted,reason\n123,false,its field is zero\n")
-    table = lenses.ranked(tmp_path)
+    table = lenses.rank_lenses(tmp_path)
     assert table["name"].to_list() == ["TessarLens", "CookeTriplet", "123"]
     assert table["refused"].to_list() == [None, None, "its field is zero"]
 

@@ -7,7 +7,7 @@ import pytest
 from scipy.linalg import sqrtm
 
 from sorites.core.errors import SoritesError
-from sorites.core.torch_tools import torchvision_ready
+from sorites.core.torch_tools import import_torchvision
 from sorites.measures.distributions import frechet, kernel, with_interval
 
 
@@ -34,7 +34,7 @@ def test_both_ways_to_the_trace_agree() -> None:
 
 
 def test_a_public_package_agrees_on_both_distances() -> None:
-    torchvision_ready()
+    import_torchvision()
     from torch_fidelity.metric_fid import fid_statistics_to_metric
     from torch_fidelity.metric_kid import mmd2
 

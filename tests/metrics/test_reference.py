@@ -151,7 +151,8 @@ def test_relative_errors_need_a_clean_error(rows: pl.DataFrame, tmp_path: Path) 
     with pytest.raises(SoritesError, match="a row heavy_fog at severity 0"):
         relative_corruption_error(rows, reference=path)
     with pytest.raises(
-        SoritesError, match="cannot read none.csv: there is no such file. Expected the reference as a CSV file"
+        SoritesError,
+        match="cannot read none.csv: there is no such file. Expected the reference as a CSV file",
     ):
         corruption_error(rows, reference="none.csv")
 

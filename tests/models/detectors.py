@@ -10,14 +10,14 @@ from typing import Any
 import torch
 
 from sorites.core.boxes import nms
-from sorites.core.torch_tools import beside_torchvision
+from sorites.core.torch_tools import import_with_torchvision
 
 NAME = "ssdlite320_mobilenet_v3_large"
 
 
 def works() -> bool:
     """Return whether torchvision's compiled operators load beside the installed torch."""
-    library = beside_torchvision("torchvision", "the test", "timm")
+    library = import_with_torchvision("torchvision", "the test", "timm")
     try:
         library.ops.nms(torch.zeros(1, 4), torch.zeros(1), 0.5)
     except RuntimeError:
@@ -33,7 +33,7 @@ def operators() -> Iterator[None]:
     if works():
         yield
         return
-    library = beside_torchvision("torchvision", "the test", "timm")
+    library = import_with_torchvision("torchvision", "the test", "timm")
 
     def suppress(boxes: Any, scores: Any, threshold: float) -> Any:
         return torch.from_numpy(nms(boxes.numpy(), scores.numpy(), threshold=threshold))
@@ -50,7 +50,7 @@ def operators() -> Iterator[None]:
 
 def weights(path: Path, classes: int = 91) -> Path:
     """Write random weights for the detector, the same in every session."""
-    library = beside_torchvision("torchvision", "the test", "timm")
+    library = import_with_torchvision("torchvision", "the test", "timm")
     torch.manual_seed(0)
     module = library.models.get_model(NAME, weights=None, weights_backbone=None, num_classes=classes)
     torch.save(module.state_dict(), path)

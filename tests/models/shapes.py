@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from sorites.core import ImageU8
-from sorites.core.torch_tools import beside_torchvision, one_thread
+from sorites.core.torch_tools import import_with_torchvision, one_thread
 
 COLOURS = {"red": (220, 40, 40), "green": (40, 190, 60), "blue": (50, 70, 230)}
 SHAPES = ("disc", "bar", "ring")
@@ -47,7 +47,7 @@ def taught(folder: Path, steps: int = 200) -> str:
 
 
 def _taught(folder: Path, steps: int) -> str:
-    library = beside_torchvision("open_clip", "these tests", "clip")
+    library = import_with_torchvision("open_clip", "these tests", "clip")
     import torch
     from safetensors.torch import save_file
 

@@ -13,7 +13,7 @@ import torch
 
 from sorites.core import Box, ImageU8, Model, Outputs
 from sorites.core.errors import SoritesError
-from sorites.evaluation.predict import ask
+from sorites.evaluation.predict import evaluate_images
 from sorites.models.python import as_model
 
 BOXES, SCORES, LABELS = np.array([[1, 2, 30, 40], [5, 5, 6, 6.5]]), np.array([0.9, 0.25]), np.array([2, 0])
@@ -52,7 +52,7 @@ def test_outputs_with_boxes() -> None:
 
 def check(model: Model) -> None:
     assert (model.output, model.labels) == ("boxes", None)
-    outputs, errors = ask(model, [GREY] * 3, False)
+    outputs, errors = evaluate_images(model, [GREY] * 3, False)
     assert errors == [None] * 3
     assert outputs.boxes == [EXPECTED] * 3
 
@@ -132,7 +132,7 @@ def test_what_is_no_box_becomes_an_error_row(one: Any, message: str) -> None:
         return [one if image[0, 0, 0] == 7 else (BOXES, SCORES, LABELS) for image in images]
 
     model = as_model("mine", detect)
-    outputs, (good, bad) = ask(model, [GREY, np.full_like(GREY, 7)], False)
+    outputs, (good, bad) = evaluate_images(model, [GREY, np.full_like(GREY, 7)], False)
     assert (outputs.boxes, good) == ([EXPECTED], None)
     with pytest.raises(AssertionError, match=message):
         raise AssertionError(bad)
@@ -142,7 +142,7 @@ def test_ten_thousand_boxes_and_wrong_counts() -> None:
     model = as_model("mine", each(np.tile(ROWS, (5000, 1))))
     assert len(model([GREY]).boxes[0]) == 10_000  # type: ignore[index]
     alone = as_model("mine", lambda images: [ROWS])
-    outputs, errors = ask(alone, [GREY, GREY], False)
+    outputs, errors = evaluate_images(alone, [GREY, GREY], False)
     assert errors == [None, None]  # it answers one image at a time, and is then asked so
     assert outputs.boxes == [EXPECTED, EXPECTED]
 
@@ -151,7 +151,7 @@ def test_a_function_that_fails_on_grey_says_so_when_it_is_tried() -> None:
     def detect(images: list[ImageU8]) -> Any:
         raise ValueError("no grey, please")
 
-    _, (error,) = ask(as_model("mine", detect), [GREY], False)
+    _, (error,) = evaluate_images(as_model("mine", detect), [GREY], False)
     assert "no grey, please" in str(error)
 
 

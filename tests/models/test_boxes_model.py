@@ -15,7 +15,7 @@ from sorites import core
 from sorites.core import ImageU8
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.core.labels import coco
-from sorites.evaluation.predict import ask
+from sorites.evaluation.predict import evaluate_images
 
 GREY: ImageU8 = np.full((50, 80, 3), 128, np.uint8)
 
@@ -170,14 +170,14 @@ def test_numbers_that_are_not_finite_become_an_error(value: float, column: int, 
     rows = np.array([[[16, 20, 32, 36, 0.5, 0]]], np.float32)
     rows[0, 0, column] = value
     model = core.model(f"boxes:{graphs.constant(tmp_path / 'm.onnx', {'o': rows})}")
-    _, (error,) = ask(model, [GREY], False)
+    _, (error,) = evaluate_images(model, [GREY], False)
     assert error is not None
     assert "not finite" in error or "not a number" in error or "finite numbers" in error
 
 
 def test_none_and_ten_thousand_boxes(tmp_path: Path) -> None:
     none = core.model(f"boxes:{graphs.constant(tmp_path / 'none.onnx', {'o': np.zeros((1, 0, 6))})}")
-    outputs, errors = ask(none, [GREY, GREY], False)
+    outputs, errors = evaluate_images(none, [GREY, GREY], False)
     assert (outputs.boxes, errors) == ([(), ()], [None, None])
     rng = np.random.default_rng(0)
     corner = rng.uniform(0, 50, (10_000, 2))
@@ -193,5 +193,5 @@ def test_none_and_ten_thousand_boxes(tmp_path: Path) -> None:
 def test_a_class_beyond_the_names_is_an_error(tmp_path: Path) -> None:
     rows = np.array([[[16, 20, 32, 36, 0.5, 7]]])
     model = core.model(f'boxes:{graphs.constant(tmp_path / "m.onnx", {"o": rows})}?labels=["a","b"]')
-    _, (error,) = ask(model, [GREY], False)
+    _, (error,) = evaluate_images(model, [GREY], False)
     assert "box of class 7" in str(error)

@@ -8,7 +8,7 @@ from sklearn.linear_model import LogisticRegression
 
 from sorites.core import model
 from sorites.core.errors import SoritesError
-from sorites.models.cifar6 import CLASSES, fitted
+from sorites.models.cifar6 import CLASSES, fit_linear_head
 from sorites.sources.cifar import CLASSES as TEN
 from sorites.sources.cifar import GROUPS
 
@@ -19,7 +19,7 @@ def test_the_head_is_scikit_learns() -> None:
     features = (rng.standard_normal((4, 10))[ground_truth] + rng.standard_normal((300, 10))).astype(
         np.float32
     ) * 3 + 1
-    weight, bias = fitted(features, ground_truth, 4, shrink=0.01)
+    weight, bias = fit_linear_head(features, ground_truth, 4, shrink=0.01)
     known = (features - features.mean(0)) / features.std(0)
     peer = LogisticRegression(C=1 / (300 * 0.01), tol=1e-8, max_iter=1000).fit(known, ground_truth)
     ours = features @ weight.T + bias

@@ -87,13 +87,13 @@ def test_a_dit_classifies_by_its_own_numbers(dit: Path) -> None:
 
 def test_the_noise_is_the_same_for_all_classes(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[bytes, int]] = []
-    real = classify.predicted
+    real = classify.predict_noise
 
     def spy(pipe: object, noisy: object, times: object, conditions: object) -> object:
         seen.extend((one.numpy().tobytes(), int(t)) for one, t in zip(noisy, times, strict=True))  # type: ignore[call-overload]
         return real(pipe, noisy, times, conditions)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(classify, "predicted", spy)
+    monkeypatch.setattr(classify, "predict_noise", spy)
     made = core.model(f"diffusion:{tiny}?draws=2&sure=0&first=2").for_classes
     assert made is not None
     made(["disc", "square", "cross"])([IMAGE])

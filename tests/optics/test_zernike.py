@@ -6,7 +6,7 @@ import pytest
 from prysm.polynomials import zernike_nm
 
 from sorites.core.errors import SoritesError
-from sorites.optics.zernike import FRINGE, fringe, radial, rms, steepest, wavefront, wavefront_rms, zernike
+from sorites.optics.zernike import FRINGE, fringe, max_slope, radial, rms, wavefront, wavefront_rms, zernike
 
 
 def disk(radii=64, angles=128):
@@ -67,7 +67,7 @@ def test_rms_and_slope():
         waves, *(lambda a, b: (np.minimum(np.hypot(a, b), 1), np.arctan2(b, a)))(*np.meshgrid(x, x))
     )
     inside = np.hypot(*np.meshgrid(x, x)) < 0.99
-    assert np.hypot(*np.gradient(grid, x, x))[inside].max() <= steepest(waves)
+    assert np.hypot(*np.gradient(grid, x, x))[inside].max() <= max_slope(waves)
 
 
 @pytest.mark.parametrize("bad", [{0: 1.0}, {38: 1.0}, {4: float("nan")}, {4: float("inf")}])

@@ -41,7 +41,7 @@ def test_images_are_recomputed_as_the_model_saw_them(
 ) -> None:
     shown: list[np.ndarray] = []
     table = go(photos, watching(tiny, shown), tmp_path / "run")
-    view = views.run_views(tmp_path / "run" if later else table)[0]
+    view = views.load_views(tmp_path / "run" if later else table)[0]
     assert view.image is not None
     shots = {p.tobytes() for p in shown}
     for sample, shift, severity in (
@@ -56,7 +56,7 @@ def test_a_built_dataset_can_be_seen_again_too(
     sorites.build(SUITE.override(source=f"folder:{photos}", limit=3), tmp_path / "set")
     shown: list[np.ndarray] = []
     table = go(tmp_path / "set", watching(tiny, shown), tmp_path / "run").collect()
-    view = views.run_views(str(tmp_path / "run"))[0]
+    view = views.load_views(str(tmp_path / "run"))[0]
     assert view.image is not None
     for sample, shift, severity in table.select("sample_id", "shift", "severity").unique().iter_rows():
         assert any(np.array_equal(view.image(sample, shift, severity), p) for p in shown)
@@ -66,7 +66,7 @@ def test_images_that_are_gone_are_clear_errors(
     photos: Path, tiny: Callable[..., Model], tmp_path: Path
 ) -> None:
     go(photos, tiny(), tmp_path / "run")
-    view = views.run_views(tmp_path / "run")[0]
+    view = views.load_views(tmp_path / "run")[0]
     assert view.image is not None
     with (
         pytest.warns(UserWarning, match="cannot be shown.* nobody"),
@@ -82,9 +82,9 @@ def test_a_table_brings_its_story_and_so_do_tables_made_from_it(
 ) -> None:
     table = go(photos, tiny(), tmp_path / "run")
     for some in (table, table.filter(pl.col("shift") != "contrast").sort("image_id")):
-        view = views.run_views(some)[0]
+        view = views.load_views(some)[0]
         assert (view.name, view.suite["seed"]) == ("s", 5)
-    bare = views.run_views(table.collect())[0]
+    bare = views.load_views(table.collect())[0]
     assert (bare.name, bare.info, bare.image) == ("table", {}, None)
 
 
@@ -92,10 +92,10 @@ def test_objects_passed_from_python_travel_with_the_table(tiny: Callable[..., Mo
     image = np.full((50, 60, 3), 90, np.uint8)
     source = Source("mine", [Sample(f"p{i}", lambda: image, i) for i in range(3)])
     table = sorites.run(SUITE, source=source, models=[tiny()], out=tmp_path / "run", workers=1)
-    made = views.run_views(table)[0].image
+    made = views.load_views(table)[0].image
     assert made is not None
     assert made("p0", "contrast", 0.6).shape == (36, 36, 3)
-    later = views.run_views(tmp_path / "run")[0].image
+    later = views.load_views(tmp_path / "run")[0].image
     assert later is not None
     missing = "not available: no source named 'mine'"
     with pytest.warns(UserWarning, match=missing), pytest.raises(SoritesError, match=missing):
@@ -107,7 +107,7 @@ def test_two_runs_in_one_table_are_two_views(
     photos: Path, tiny: Callable[..., Model], tmp_path: Path
 ) -> None:
     both = pl.concat([go(photos, tiny(name), tmp_path / name) for name in ("one", "two")])
-    found = views.run_views(both)
+    found = views.load_views(both)
     assert len(found) == 2
     assert sorted(v.table.select("model").collect()["model"].unique().item() for v in found) == ["one", "two"]
 

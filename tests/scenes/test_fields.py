@@ -9,9 +9,9 @@ from scipy import ndimage
 from sorites.core import ImageF32
 from sorites.scenes.fields import (
     across,
-    even,
+    front_mask,
     half_gaussian,
-    passed,
+    mean_3x3,
     plasma,
     plasma_noise,
     smooth,
@@ -36,7 +36,7 @@ def test_smooth_takes_one_sigma_a_side_and_images_smaller_than_its_reach() -> No
 
 def test_even_is_scipys_mean_over_three(photo: ImageF32) -> None:
     np.testing.assert_allclose(
-        even(photo[..., 0]), ndimage.uniform_filter(photo[..., 0], 3, mode="nearest"), atol=1e-6
+        mean_3x3(photo[..., 0]), ndimage.uniform_filter(photo[..., 0], 3, mode="nearest"), atol=1e-6
     )
 
 
@@ -86,7 +86,7 @@ def test_plasma_without_noise_after_the_first_octave_is_the_bilinear_mean_on_its
 def test_a_front_passes_from_nothing_to_everything() -> None:
     way = across(20, 30, 0.7)
     assert (way.min(), way.max()) == (0, 1)
-    assert passed(way, 0).max() == 0
-    assert passed(way, 1).min() > 0.999
-    shares = [passed(way, part).mean() for part in np.linspace(0, 1, 21)]
+    assert front_mask(way, 0).max() == 0
+    assert front_mask(way, 1).min() > 0.999
+    shares = [front_mask(way, part).mean() for part in np.linspace(0, 1, 21)]
     assert (np.diff(shares) > 0).all()

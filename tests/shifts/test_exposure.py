@@ -13,7 +13,7 @@ from sorites.core import ImageF32
 from sorites.core.errors import SoritesError
 from sorites.core.rng import rng_for
 from sorites.optics.camera import EOS_RP
-from sorites.optics.develop import linear
+from sorites.optics.develop import linear_from_srgb
 from sorites.shifts.camera import disk_transfer
 
 
@@ -24,17 +24,19 @@ def turn(name: str, image: ImageF32, severity: float) -> ImageF32:
 @pytest.mark.parametrize("stops", [0.5, 1, 3])
 def test_a_stop_is_a_factor_of_two_in_light(photo: ImageF32, stops: float) -> None:
     up, down = turn("exposure_stops", photo, stops), turn("exposure_stops_down", photo, stops)
-    unclipped = linear(photo) * 2**stops < 1
-    np.testing.assert_allclose(linear(up)[unclipped], (linear(photo) * 2**stops)[unclipped], rtol=1e-4)
+    unclipped = linear_from_srgb(photo) * 2**stops < 1
+    np.testing.assert_allclose(
+        linear_from_srgb(up)[unclipped], (linear_from_srgb(photo) * 2**stops)[unclipped], rtol=1e-4
+    )
     assert (up[~unclipped] > 1 - 1e-6).all()
-    np.testing.assert_allclose(linear(down), linear(photo) / 2**stops, rtol=1e-4)
+    np.testing.assert_allclose(linear_from_srgb(down), linear_from_srgb(photo) / 2**stops, rtol=1e-4)
 
 
 @pytest.mark.parametrize("stops", [3, 6, 9])
 def test_noise_is_that_of_the_iso_less_that_of_the_base(stops: float) -> None:
     grey = np.full((256, 256, 3), 0.6, np.float32)
-    light = float(linear(grey)[0, 0, 1])
-    noisy = linear(turn("iso_noise", grey, stops))[..., 1]
+    light = float(linear_from_srgb(grey)[0, 0, 1])
+    noisy = linear_from_srgb(turn("iso_noise", grey, stops))[..., 1]
 
     def variance(iso: float) -> float:
         return light / EOS_RP.saturation_e(iso) + (EOS_RP.noise_e(iso) / EOS_RP.saturation_e(iso)) ** 2
@@ -59,7 +61,7 @@ def test_the_disk_transfer_is_that_of_a_sampled_disk() -> None:
 
 def test_opening_the_lens_keeps_the_light_and_loses_detail(photo: ImageF32) -> None:
     blurred = turn("aperture", photo, 8)
-    assert linear(blurred).mean() == pytest.approx(linear(photo).mean(), rel=0.02)
+    assert linear_from_srgb(blurred).mean() == pytest.approx(linear_from_srgb(photo).mean(), rel=0.02)
     detail = [
         np.square(made - uniform_filter(made, (3, 3, 1))).mean()
         for made in (photo, turn("aperture", photo, 4), blurred)

@@ -17,7 +17,7 @@ from sorites.core import ImageF32, to_float, to_uint8
 from sorites.core.rng import rng_for
 from sorites.measures.images import haze_depth
 from sorites.measures.lpips import lpips
-from sorites.scenes.fields import to_light, to_shown
+from sorites.scenes.fields import to_linear, to_srgb
 from sorites.shifts.weather import AirScene, _cover, _flake, air_scene, density, depth, speed, veil
 from sorites.suites.suite import Frame
 
@@ -33,12 +33,12 @@ def test_light_and_back_is_the_same_image() -> None:
     values = np.tile(np.arange(256, dtype=np.uint8)[:, None, None], (1, 1, 3))
     image = to_float(values)
     wanted = np.where(image <= 0.04045, image / 12.92, ((image + 0.055) / 1.055) ** 2.4)
-    np.testing.assert_allclose(to_light(image), wanted, atol=1e-6)
-    np.testing.assert_array_equal(to_uint8(to_shown(to_light(image))), values)
+    np.testing.assert_allclose(to_linear(image), wanted, atol=1e-6)
+    np.testing.assert_array_equal(to_uint8(to_srgb(to_linear(image))), values)
 
 
 def test_even_air_follows_koschmieders_law(photo: ImageF32) -> None:
-    still = AirScene(to_light(photo), 0.8, np.ones(photo.shape[:2], np.float32))
+    still = AirScene(to_linear(photo), 0.8, np.ones(photo.shape[:2], np.float32))
     for severity in (0.3, 1.0, 2.5):
         through = math.exp(-severity)
         np.testing.assert_allclose(

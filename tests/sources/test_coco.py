@@ -235,7 +235,7 @@ def test_files_that_are_missing_or_too_large(
         read(tmp_path / "no.json")
     with pytest.raises(SoritesError, match="coco:PATH"):
         core.source("coco", COCO)
-    monkeypatch.setattr(readers, "LARGEST_JSON", 100)
+    monkeypatch.setattr(readers, "MAX_JSON_BYTES", 100)
     with pytest.raises(SoritesError, match="bytes, more"):
         read(made())
 

@@ -90,7 +90,7 @@ def test_hostile_members_lead_nowhere(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_too_large_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deb, "LARGEST", 4)
+    monkeypatch.setattr(deb, "MAX_FILE_BYTES", 4)
     made = package(tmp_path / "a.deb", ("./a", b"12345"), ("./b", b"1234"))
     assert dict(deb.read(made, {"a", "b"})) == {"b": b"1234"}
 

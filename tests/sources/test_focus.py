@@ -14,7 +14,7 @@ from sorites.core import Attr, Sample
 from sorites.core.errors import SoritesError
 from sorites.core.labels import imagenet, labels
 from sorites.sources.papers import focus
-from sorites.sources.papers.focus import WORDS, accepted, inferred
+from sorites.sources.papers.focus import WORDS, accepted_labels, infer_uncommon
 
 ROWS = [
     ("/cat-night/86.jpeg", "cat", "night", "none", "grass, street", "no"),
@@ -53,7 +53,7 @@ def held(spec: str) -> dict[str, Sample]:
 
 
 def test_the_ten_categories_cover_226_classes() -> None:
-    found = accepted(imagenet())
+    found = accepted_labels(imagenet())
     assert {name: len(some) for name, some in found.items()} == {
         "truck": 10, "car": 10, "plane": 2, "ship": 11, "cat": 5, "dog": 121, "horse": 2, "deer": 3, "frog": 3, "bird": 59,
     }  # fmt: skip
@@ -74,7 +74,7 @@ def test_attributes_say_what_is_common_for_the_category(root: Path) -> None:
     )
     assert Attr("time", "night", True) in found["frog/9.jpg"].attrs
     assert Attr("weather", "snowing", False) in found["car-snow/3.jpg"].attrs
-    assert found["car-snow/3.jpg"].right == accepted(imagenet())["truck"]
+    assert found["car-snow/3.jpg"].right == accepted_labels(imagenet())["truck"]
     assert found["bird/1.jpg"].load().shape == (6, 6, 3)
 
 
@@ -155,8 +155,8 @@ def test_uncommon_by_counts() -> None:
         ("cat", words | {"location": ("snow", "grass")})
     ] * 2
     rows += [("dog", words | {"location": ("snow", "none")})] * 20
-    assert inferred(rows, 0.11) == {("cat", "location", "snow"), ("dog", "location", "grass")}
-    assert inferred(rows, 0.1) == {("dog", "location", "grass")}, "exactly a tenth is not below a tenth"
+    assert infer_uncommon(rows, 0.11) == {("cat", "location", "snow"), ("dog", "location", "grass")}
+    assert infer_uncommon(rows, 0.1) == {("dog", "location", "grass")}, "exactly a tenth is not below a tenth"
 
 
 COUNTS = {
@@ -178,7 +178,7 @@ def test_counts_find_most_of_the_published_uncommon_places() -> None:
         for n in range(total):
             places = tuple(word for word, counts in COUNTS.items() if n < counts[i])
             rows.append((category, {"time": (), "weather": (), "location": places or ("none",)}))
-    found = inferred(rows, 0.11)
+    found = infer_uncommon(rows, 0.11)
     published = {
         (sample.attrs[0].value, "location", attr.value)
         for sample in _everywhere()
@@ -193,7 +193,7 @@ def test_counts_find_most_of_the_published_uncommon_places() -> None:
 
 def _everywhere() -> list[Sample]:
     rare = focus._uncommon((), {})
-    accept = accepted(imagenet())
+    accept = accepted_labels(imagenet())
     row = {"time": (), "weather": (), "location": tuple(COUNTS), "file": "x", "where": ""}
     return [focus._sample(Path("x"), row | {"category": c}, accept, rare) for c in IMAGES]
 

@@ -14,7 +14,7 @@ from sorites import core, metrics
 from sorites.core import Attr, Model, Outputs
 from sorites.core.errors import SoritesError
 from sorites.core.labels import imagenet
-from sorites.sources.papers.focus import accepted, words_of_list
+from sorites.sources.papers.focus import accepted_labels, words_of_list
 
 # number, WordNet id, time, weather, locations in the order forest grass indoors rocks sand street
 # snow water none
@@ -45,7 +45,7 @@ def test_the_category_follows_from_the_class_folder(tmp_path: Path) -> None:
         sample.id: sample for sample in core.source(f"focus:{annotated(tmp_path)}?images={tmp_path / 'val'}")
     }
     cat = found[f"n02123045/{name(1)}"]
-    assert (cat.label, cat.right) == (imagenet().find("n02123045"), accepted(imagenet())["cat"])
+    assert (cat.label, cat.right) == (imagenet().find("n02123045"), accepted_labels(imagenet())["cat"])
     assert cat.attrs == (
         Attr("class", "cat"), Attr("time", "night", False), Attr("weather", "none", None),
         Attr("location", "grass", True), Attr("location", "street", True),

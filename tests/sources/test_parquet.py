@@ -53,7 +53,7 @@ def test_many_rows_are_columns_and_the_same_samples(tmp_path: Path, monkeypatch:
     write(tmp_path / "a.parquet", ["cat", "dog", None] * 3)
     write(tmp_path / "b.parquet", ["dog"] * 2)
     few = core.source(f"parquet:{tmp_path}", SPACE)
-    monkeypatch.setattr(packed, "TOGETHER", 4)
+    monkeypatch.setattr(packed, "SAMPLES_PER_BLOCK", 4)
     many = core.source(f"parquet:{tmp_path}", SPACE)
     assert (isinstance(few.samples, PackedSamples), isinstance(many.samples, PackedSamples)) == (False, True)
     assert [(sample.id, sample.label) for sample in few] == [(sample.id, sample.label) for sample in many]

@@ -14,7 +14,7 @@ from PIL import Image
 
 from sorites.core.errors import BadImage, SoritesError
 from sorites.sources import decode as _decode
-from sorites.sources.decode import MOST, VARIABLE, decode, decode_rgba, max_pixels, pixels_allowed
+from sorites.sources.decode import MAX_PIXELS, VARIABLE, decode, decode_rgba, max_pixels, pixel_limit
 
 HEADER = b"P5 %d %d 255\n"
 
@@ -26,7 +26,7 @@ def encoded(image: Image.Image, kind: str, **options: object) -> bytes:
 
 
 def test_a_bomb_is_refused_before_it_is_decoded_and_says_what_to_type() -> None:
-    side = int(MOST**0.5)
+    side = int(MAX_PIXELS**0.5)
     with pytest.raises(
         BadImage,
         match="x 10001 pixels",
@@ -39,24 +39,24 @@ def test_a_bomb_is_refused_before_it_is_decoded_and_says_what_to_type() -> None:
 
 def test_a_format_that_takes_twice_the_memory_counts_twice() -> None:
     data = encoded(Image.new("RGB", (20, 10)), "WEBP")
-    with pixels_allowed(399), pytest.raises(BadImage, match="counted twice"):
+    with pixel_limit(399), pytest.raises(BadImage, match="counted twice"):
         decode(data)
-    with pixels_allowed(400):
+    with pixel_limit(400):
         assert decode(data).shape == (10, 20, 3)
 
 
 def test_the_limit_holds_only_meanwhile_and_none_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "77")
-    with pixels_allowed(None):
+    with pixel_limit(None):
         assert max_pixels() == 77
-    with pixels_allowed(5):
+    with pixel_limit(5):
         assert max_pixels() == 5
     assert max_pixels() == 77
     monkeypatch.delenv(VARIABLE)
-    with pixels_allowed(5):
+    with pixel_limit(5):
         assert max_pixels() == 5
     assert VARIABLE not in os.environ
-    assert max_pixels() == MOST
+    assert max_pixels() == MAX_PIXELS
 
 
 @pytest.mark.parametrize("text", ["-1", "0", "1e8", "many", "9" * 5000, "٣"])

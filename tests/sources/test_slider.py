@@ -16,11 +16,11 @@ from sorites.core import Source, to_uint8
 from sorites.core.errors import SoritesError
 from sorites.core.labels import labels
 from sorites.diffusion.pipeline import load
-from sorites.diffusion.sampler import Drawing, Request, along, sample
+from sorites.diffusion.sampler import Request, SamplerOptions, along, sample
 from sorites.diffusion.sliders import Concept, shelf
 from sorites.diffusion.toy import world
 
-FEW = Drawing(steps=4, guidance=2.0, negative="")
+FEW = SamplerOptions(steps=4, guidance=2.0, negative="")
 SHAPES = labels(["disc", "cross"])
 
 

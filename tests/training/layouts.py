@@ -16,7 +16,7 @@ from sorites.core import ImageU8, Sample, camera_grid, to_float, to_uint8
 from sorites.core.labels import imagenet
 from sorites.core.rng import rng_for
 from sorites.datasets.context import Surroundings, compose, habits
-from sorites.sources.papers.focus import accepted
+from sorites.sources.papers.focus import accepted_labels
 
 SIDE = 64
 LANDMARKS = ("animals/birds/", "food/fruit/", "hobbies/music/")
@@ -46,7 +46,7 @@ def write(image: ImageU8, path: Path) -> None:
 def focus(root: Path) -> Path:
     """FOCUS: folders of category and query, and a database of words."""
     rows = []
-    for category, classes in accepted(imagenet()).items():
+    for category, classes in accepted_labels(imagenet()).items():
         for number, sample in enumerate(s for s in stamps() if s.label in classes):
             for around, image in shown(sample):
                 time, weather, location = around.words

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image as Pillow
 
 from sorites.core import ImageU8, Sample
-from sorites.core.torch_tools import torchvision_ready
+from sorites.core.torch_tools import import_torchvision
 from sorites.models.preprocess import Input
 from sorites.training.batches import Batches, Prepared, random_crop
 from sorites.training.images import SampleImages
@@ -99,7 +99,7 @@ def test_random_crops_have_the_shape_of_torchvisions(size: tuple[int, int]) -> N
     """The parts are drawn by other generators, so their statistics are compared; what is cut is
     compared to the bit.
     """
-    torchvision_ready()
+    import_torchvision()
     from torchvision.transforms import RandomResizedCrop
 
     gradient = np.zeros((*size, 3), np.uint8)

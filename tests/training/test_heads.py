@@ -9,13 +9,13 @@ import pytest
 
 from sorites.core import Model, Outputs, Sample, Setting
 from sorites.core.errors import SoritesError
-from sorites.training.heads import ARMS, Shown, accuracies, chosen, features, gains, leak, shown
+from sorites.training.heads import ARMS, HeadData, accuracies, chosen, features, gains, head_data, leak
 
 FOLDERS = ("animals", "food", "tools")
 LEVELS = (0, 1, 1, 1, 2, 2, 2, 3)
 
 
-def composites(strength: float = 1.0, own: float = 3.0, each: int = 12) -> Shown:
+def composites(strength: float = 1.0, own: float = 3.0, each: int = 12) -> HeadData:
     """Features that hold the class weakly, the object strongly, and a direction of their own for
     each uncommon setting.
     """
@@ -35,7 +35,7 @@ def composites(strength: float = 1.0, own: float = 3.0, each: int = 12) -> Shown
         + rng.normal(size=40) / 2
         for t, level in rows
     ]
-    return Shown(
+    return HeadData(
         np.array(found, np.float32),
         tuple(objects[t] for t, _ in rows),
         np.array([class_of[t] for t, _ in rows]),
@@ -89,7 +89,7 @@ def test_composites_of_rare_classes_are_left_out_and_levels_are_severities() -> 
     samples = [sample(f"{folder}/{n}", level) for folder in ("a", "b") for n in range(4) for level in (0, 2)]
     samples.append(sample("rare/0", 0))
     model = Model("flat", lambda images: Outputs(features=np.array([[p.mean()] for p in images], np.float32)))
-    data = shown(samples, features(samples, model))
+    data = head_data(samples, features(samples, model))
     assert data.names == ("a", "b")
     assert len(data.objects) == 16
     assert data.levels.tolist() == [0, 2] * 8

@@ -19,7 +19,7 @@ from sorites.core.rng import digest
 from sorites.core.table import Table, read
 from sorites.evaluation.storage import shards
 from sorites.evaluation.storage.tensors import read_tensors
-from sorites.io.stores import place
+from sorites.io.stores import to_path
 from sorites.metrics.camera import AUTO, DIALS, SETTING, setting_accuracy, with_settings
 from sorites.metrics.intervals import Z, wilson_interval
 from sorites.metrics.rows import SHIFTED, judged_rows, select_rows
@@ -30,13 +30,13 @@ Vectors = dict[str, NDArray[np.float32]]
 Features = Callable[[str, Collection[str]], Vectors]
 
 
-def kept_features(run: str | Path, model: str, images: Collection[str]) -> Vectors:
+def read_features(run: str | Path, model: str, images: Collection[str]) -> Vectors:
     """Return the stored features of a model for these images.
 
     Images without stored features, such as refinement probes, are left out.
     """
     requested, vectors = frozenset(images), Vectors()
-    for path in shards.all_features(place(run), model) if requested else ():
+    for path in shards.all_features(to_path(run), model) if requested else ():
         header, arrays = read_tensors(path, ("image_id",), ("features",))
         ids = header["image_id"]
         rows = [row for row, image in enumerate(ids) if image in requested]
@@ -47,12 +47,12 @@ def kept_features(run: str | Path, model: str, images: Collection[str]) -> Vecto
     return vectors
 
 
-def features_of(run: str | Path) -> Features | None:
+def features_reader(run: str | Path) -> Features | None:
     """Return a reader of the features of a run folder, or None if it has none."""
-    folder = place(run)
+    folder = to_path(run)
     if not any((folder / "features").glob("*.safetensors")):
         return None
-    return lambda model, images: kept_features(folder, model, images)
+    return lambda model, images: read_features(folder, model, images)
 
 
 # --- Cluster quality and maps (NumPy; t-SNE needs scikit-learn)
@@ -221,7 +221,7 @@ def neighbour_map(rows: Array) -> Array | None:
 # --- Cluster numbers at each setting: clean, camera settings and severities
 
 # Maximum number of samples per setting; larger sets are subsampled. ImageNet-ES has 1000 per split.
-MOST = 1000
+MAX_SAMPLES_PER_SETTING = 1000
 # Number of feature vectors held in memory at a time, approximately.
 VECTORS_IN_MEMORY = 20_000
 NUMBERS = ("silhouette", "nearest centroid", "from clean")
@@ -243,7 +243,7 @@ SCHEMA = pl.Schema(
 
 
 @dataclass(frozen=True)
-class Place:
+class SettingImages:
     """One setting for one model, with one image per sample, its label and whether it is correct."""
 
     model: str
@@ -269,15 +269,15 @@ class Place:
 
 def run_clusters(run: str | Path, distance: str = "cosine", every: bool = False) -> pl.DataFrame:
     """Return the cluster numbers of a run folder that has stored features; see ``clusters``."""
-    features = features_of(run)
+    features = features_reader(run)
     table = read(run)
     if features is None:
         raise SoritesError(f"{run} has no stored features; repeat the run with {option('keep_features')}.")
     models = sorted(table.select(pl.col("model").unique()).collect(engine="streaming")["model"].drop_nulls())
-    return pl.concat([clusters(places(table, model, every), features, distance) for model in models])
+    return pl.concat([clusters(setting_images(table, model, every), features, distance) for model in models])
 
 
-def clusters(at: Sequence[Place], features: Features, distance: str = "cosine") -> pl.DataFrame:
+def clusters(at: Sequence[SettingImages], features: Features, distance: str = "cosine") -> pl.DataFrame:
     """Return three numbers per setting, each with ``n`` and a 95 % interval; ``classes`` counts the classes.
 
     ``silhouette`` runs from -1 to 1 (jackknife interval). ``nearest centroid`` is the share of images nearest
@@ -295,8 +295,8 @@ def clusters(at: Sequence[Place], features: Features, distance: str = "cosine") 
     return pl.DataFrame(rows, schema=SCHEMA)
 
 
-def _batches(at: Sequence[Place]) -> Iterator[list[Place]]:
-    batch: list[Place] = []
+def _batches(at: Sequence[SettingImages]) -> Iterator[list[SettingImages]]:
+    batch: list[SettingImages] = []
     for setting in at:
         if batch and sum(other.images.height for other in batch) + setting.images.height > VECTORS_IN_MEMORY:
             yield batch
@@ -310,7 +310,7 @@ def _images(frames: Sequence[pl.DataFrame]) -> Collection[str]:
     return {image for frame in frames for image in frame["image_id"]}
 
 
-def vectors(place: Place, by_image: Vectors) -> tuple[pl.DataFrame, Array]:
+def vectors(place: SettingImages, by_image: Vectors) -> tuple[pl.DataFrame, Array]:
     """Return the images of a setting that have features, and their features as rows in the same order."""
     available = place.images.filter(pl.col("image_id").is_in(list(by_image)))
     rows = [by_image[image] for image in available["image_id"]]
@@ -318,7 +318,7 @@ def vectors(place: Place, by_image: Vectors) -> tuple[pl.DataFrame, Array]:
 
 
 def _numbers(
-    place: Place, clean: pl.DataFrame | None, by_image: Vectors, distance: str
+    place: SettingImages, clean: pl.DataFrame | None, by_image: Vectors, distance: str
 ) -> Iterator[dict[str, Any]]:
     available, raw = vectors(place, by_image)
     if not available.height:
@@ -388,7 +388,7 @@ def _distance_from_clean(
     )
 
 
-def places(table: Table, model: str, every: bool = False) -> list[Place]:
+def setting_images(table: Table, model: str, every: bool = False) -> list[SettingImages]:
     """Return the settings of a model: clean, then those of its camera by light, then all severities.
 
     Of a camera grid, the best, worst and automatic settings under each light are taken (the best as in
@@ -398,16 +398,18 @@ def places(table: Table, model: str, every: bool = False) -> list[Place]:
     evaluated = judged_rows(select_rows(table.lazy().filter(pl.col("model") == model), ())[0])
     rows = evaluated.drop_nulls("label").select(COLUMNS).collect(engine="streaming")
     clean = _one_per_sample(rows.filter(pl.col("shift") == CLEAN))
-    settings = [Place(model, CLEAN, CLEAN, clean)] if clean.height else []
+    settings = [SettingImages(model, CLEAN, CLEAN, clean)] if clean.height else []
     settings += _camera_settings(with_settings(rows).collect(), model, every)
     for (shift, severity), part in (
         rows.filter(SHIFTED).sort("shift", "severity").group_by("shift", "severity", maintain_order=True)
     ):
-        settings.append(Place(model, str(shift), "severity", _one_per_sample(part), severity=float(severity)))
+        settings.append(
+            SettingImages(model, str(shift), "severity", _one_per_sample(part), severity=float(severity))
+        )
     return settings
 
 
-def _camera_settings(rows: pl.DataFrame, model: str, every: bool) -> Iterator[Place]:
+def _camera_settings(rows: pl.DataFrame, model: str, every: bool) -> Iterator[SettingImages]:
     """Yield the settings of a camera, light on first; ties are ordered as in ``setting_table``."""
     settings = (
         setting_accuracy(rows, ["shift", *SETTING])
@@ -427,7 +429,9 @@ def _camera_settings(rows: pl.DataFrame, model: str, every: bool) -> Iterator[Pl
         for what, row in [*chosen, *(("manual", row) for row in rest if every)]:
             images = _one_per_sample(rows_by_setting[shift, *(row[name] for name in SETTING)])
             dials = tuple(row[name] for name in DIALS)
-            yield Place(model, str(shift), what, images, None if light is None else str(light), dials=dials)
+            yield SettingImages(
+                model, str(shift), what, images, None if light is None else str(light), dials=dials
+            )
 
 
 COLUMNS = (
@@ -442,7 +446,9 @@ def _one_per_sample(rows: pl.DataFrame) -> pl.DataFrame:
     columns = ("source", "sample_id", "image_id", "label", "correct", "run_id")
     ordered = rows.select(*columns, shot=shot).sort("source", "sample_id", "shot", "image_id")
     first = ordered.unique(["source", "sample_id"], keep="first", maintain_order=True).drop("shot")
-    if first.height <= MOST:
+    if first.height <= MAX_SAMPLES_PER_SETTING:
         return first
-    subsample = sorted(range(first.height), key=lambda i: digest(first["sample_id"][i]))[:MOST]
+    subsample = sorted(range(first.height), key=lambda i: digest(first["sample_id"][i]))[
+        :MAX_SAMPLES_PER_SETTING
+    ]
     return first[sorted(subsample)]

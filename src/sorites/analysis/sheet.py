@@ -16,7 +16,7 @@ import polars as pl
 from sorites.core import CLEAN, ImageU8
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.core.table import Table
-from sorites.evaluation.images import captured, turned
+from sorites.evaluation.images import captured_shot, shifted_shots
 from sorites.evaluation.plan import Plan
 from sorites.metrics.camera import disagreement
 from sorites.metrics.rows import judged_rows, select_rows
@@ -72,7 +72,7 @@ class Sheet:
     """Number of settings available, including those not shown."""
 
 
-def disputed(table: Table, shift: str | None = None, most: int = 1) -> list[tuple[str, str]]:
+def most_disputed(table: Table, shift: str | None = None, most: int = 1) -> list[tuple[str, str]]:
     """Return (shift, sample_id) of the samples on which models disagree most.
 
     With a single model, samples that it classifies correctly about half the time come first. Ties are
@@ -119,7 +119,7 @@ def sheet(
     Raises:
         SoritesError: The run has no such sample or shift, or no shifted image was evaluated.
     """
-    chosen = disputed(
+    chosen = most_disputed(
         table.lazy() if sample is None else table.lazy().filter(pl.col("sample_id") == sample), shift
     )
     if not chosen:
@@ -213,7 +213,7 @@ def images_of(plan: Plan, sample_id: str, images: Collection[str]) -> dict[str, 
         for sample in samples.called(sample_id):
             if shift not in plan.shifts:
                 if plan.image_id(sample, shift, sample.setting) in images:
-                    shots[plan.image_id(sample, shift, sample.setting)] = captured(plan, sample)
+                    shots[plan.image_id(sample, shift, sample.setting)] = captured_shot(plan, sample)
                 continue
             settings = {
                 plan.image_id(sample, shift, plan.shifts[shift].setting(setting)): setting
@@ -221,7 +221,7 @@ def images_of(plan: Plan, sample_id: str, images: Collection[str]) -> dict[str, 
             }
             requested = {image: setting for image, setting in settings.items() if image in images}
             shots |= (
-                zip(requested, turned(plan, sample, shift, list(requested.values())), strict=True)
+                zip(requested, shifted_shots(plan, sample, shift, list(requested.values())), strict=True)
                 if requested
                 else ()
             )

@@ -313,7 +313,7 @@ def similarity(
     higher and LPIPS is lower.
     """
     from sorites.core.progress import bars
-    from sorites.evaluation.facts.similarity import DEFAULT
+    from sorites.evaluation.facts.similarity import DEFAULT_MEASURES as DEFAULT
     from sorites.evaluation.facts.similarity import similarity as measure_similarity
     from sorites.evaluation.storage.folder import read_info
     from sorites.io.files import locked

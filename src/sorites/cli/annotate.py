@@ -13,8 +13,7 @@ from sorites.core.errors import SoritesError
 
 if TYPE_CHECKING:
     from sorites.apps.annotation.images import Entry
-    from sorites.apps.annotation.predict import Teller
-
+    from sorites.apps.annotation.predict import Predictor
 
 Labelling = Annotated[
     Path, typer.Argument(metavar="FILE", help='Annotation file, made by "sorites annotate serve".')
@@ -48,8 +47,9 @@ def status(
     Works while the file is being served. Verifies the stored answers against
     the log of clicks, and prints counts and one row per annotator.
     """
-    from sorites.apps.annotation.begin import admit as set_state
-    from sorites.apps.annotation.status import images, pay_lines, people
+    from sorites.apps.annotation.begin import set_annotator_state as set_state
+    from sorites.apps.annotation.status import annotators as people
+    from sorites.apps.annotation.status import images, pay_lines
     from sorites.cli.printing import format_frame
 
     for names, state in ((admit, "working"), (refuse, "refused")):
@@ -245,7 +245,8 @@ def study(
     the share of out-of-class images (or of clearly visible shifts) by
     severity, with n, 95 % interval and one sigma.
     """
-    from sorites.apps.annotation.select import draw, shares
+    from sorites.apps.annotation.select import draw_study as draw
+    from sorites.apps.annotation.select import study_shares as shares
     from sorites.cli.printing import format_frame
 
     if (run is None) == (answers is None):
@@ -288,7 +289,7 @@ def heads(
     """
     from sorites import core
     from sorites.apps.annotation.heads import fit_heads
-    from sorites.apps.annotation.predict import annotated
+    from sorites.apps.annotation.predict import annotated_images as annotated
     from sorites.cli.printing import format_frame
     from sorites.core.progress import bars
 
@@ -353,7 +354,9 @@ def predict(
     Writes time, weather and location with their confidence: for a source as a
     CSV file, for a run as facts that partition_accuracy and attribute_gap use.
     """
-    from sorites.apps.annotation.predict import samples_of, tell_run, tell_source
+    from sorites.apps.annotation.predict import predict_run as tell_run
+    from sorites.apps.annotation.predict import predict_source as tell_source
+    from sorites.apps.annotation.predict import samples_of
     from sorites.cli.printing import format_frame
     from sorites.core.progress import bars
     from sorites.io.files import locked
@@ -381,7 +384,9 @@ def predict(
     )
 
 
-def _teller(heads: Path | None, encoder: str | None, texts: str | None) -> tuple[Teller, dict[str, object]]:
+def _teller(
+    heads: Path | None, encoder: str | None, texts: str | None
+) -> tuple[Predictor, dict[str, object]]:
     from sorites.apps.annotation.heads import read_heads
     from sorites.apps.annotation.predict import by_heads, by_texts, reference_texts
 
@@ -478,8 +483,10 @@ def serve(
     Prints a link for each annotator and writes every answer to one SQLite
     file. Stop with Ctrl-C; run the same command to continue.
     """
-    from sorites.apps.annotation.begin import add_people, begin
-    from sorites.apps.annotation.server import address, listening
+    from sorites.apps.annotation.begin import add_annotators as add_people
+    from sorites.apps.annotation.begin import begin
+    from sorites.apps.annotation.server import address
+    from sorites.apps.annotation.server import open_listener as listening
     from sorites.apps.annotation.server import serve as serve_until_stopped
     from sorites.apps.annotation.task import load
 

@@ -146,7 +146,8 @@ def main() -> None:
     A ``SoritesError`` is printed without a traceback, with exit code 2. Finished work is kept after an
     interrupt. Typer turns Ctrl-C into an exit code and ignores a closed pipe.
     """
-    from sorites.evaluation.engines.interrupts import CODE, announced
+    from sorites.evaluation.engines.interrupts import CODE
+    from sorites.evaluation.engines.interrupts import handle_interrupts as announced
 
     try:
         with announced(), steady():

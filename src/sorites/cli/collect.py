@@ -12,7 +12,7 @@ from sorites.cli.output import say
 from sorites.core.errors import SoritesError
 
 if TYPE_CHECKING:
-    from sorites.apps.collecting.collect import Collected, Wanted
+    from sorites.apps.collecting.collect import Collected, CollectOptions
     from sorites.apps.collecting.plan import Query
 
 
@@ -101,7 +101,7 @@ def collect(
     folder:DIR read the folder. API keys come from the environment and are
     never stored.
     """
-    from sorites.apps.collecting.collect import Wanted
+    from sorites.apps.collecting.collect import CollectOptions as Wanted
     from sorites.apps.collecting.services import licence_codes
 
     searches, addresses = _queries(queries or [], plan), _services(services, base or [])
@@ -121,9 +121,11 @@ def collect(
     _run(searches, out, addresses, email, criteria)
 
 
-def _run(searches: list[Query], out: Path, addresses: dict[str, str], contact: str, criteria: Wanted) -> None:
+def _run(
+    searches: list[Query], out: Path, addresses: dict[str, str], contact: str, criteria: CollectOptions
+) -> None:
     from sorites.apps.collecting.collect import collect as gather
-    from sorites.core.progress import told_bars
+    from sorites.core.progress import text_bars as told_bars
 
     say(f"searching the web: {len(searches)} queries at {', '.join(addresses)}", err=True)
     with told_bars() as bar:
@@ -141,7 +143,8 @@ def _run(searches: list[Query], out: Path, addresses: dict[str, str], contact: s
 
 
 def _queries(texts: list[str], plan: str | None) -> list[Query]:
-    from sorites.apps.collecting.plan import read_plan, typed
+    from sorites.apps.collecting.plan import queries_from_texts as typed
+    from sorites.apps.collecting.plan import read_plan
 
     if bool(texts) == bool(plan):
         raise SoritesError('expected search queries ("ship on grass") or --plan focus|FILE, but not both')

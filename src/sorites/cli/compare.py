@@ -67,7 +67,9 @@ def compare(
     with code 1 if a check fails.
     """
     from sorites.analysis.comparison.compare import compare as compared
-    from sorites.analysis.comparison.gate import judge, rules_of, with_rules
+    from sorites.analysis.comparison.gate import combine_rules as with_rules
+    from sorites.analysis.comparison.gate import judge
+    from sorites.analysis.comparison.gate import parse_rules as rules_of
     from sorites.cli.printing import format_frame
     from sorites.io.files import write_bytes
     from sorites.reports.comparison import junit as as_junit
@@ -144,7 +146,7 @@ def passport(
     Writes passport.html, passport.json, badge.svg, model_card.md and the run
     folders. Run the same command again to continue after a stop.
     """
-    from sorites.core.progress import told_bars
+    from sorites.core.progress import text_bars as told_bars
     from sorites.reports.passport.passport import PAGE, default_folder
     from sorites.reports.passport.passport import passport as make
 

@@ -16,7 +16,7 @@ from sorites.core.errors import SoritesError
 if TYPE_CHECKING:
     from sorites.apps.generation.images import Spread
     from sorites.diffusion.pipeline import Pipe
-    from sorites.diffusion.sampler import Drawing
+    from sorites.diffusion.sampler import SamplerOptions
 
 
 def check(
@@ -190,9 +190,11 @@ def styles(
     """
     from dataclasses import replace
 
-    from sorites.apps.generation.styles import blocked_words, labels_of, planned
+    from sorites.apps.generation.styles import blocked_words, labels_of
+    from sorites.apps.generation.styles import pair_prompts as planned
     from sorites.apps.generation.styles import styles as styles_of
-    from sorites.diffusion.sampler import TOY_DRAWING, Drawing
+    from sorites.diffusion.sampler import TOY_DRAWING
+    from sorites.diffusion.sampler import SamplerOptions as Drawing
     from sorites.evaluation.facts.distance import distance_options
 
     prompt_plan = planned(labels_of(labels), styles_of(style_file), blocked_words(block), prompts)
@@ -544,7 +546,7 @@ def images(
     """
     from sorites.apps.generation.images import make_images, open_pipe
     from sorites.core.progress import bars
-    from sorites.diffusion.sampler import drawing_from
+    from sorites.diffusion.sampler import sampler_options_from as drawing_from
     from sorites.diffusion.sliders import shelf
     from sorites.io.readers import numbers
 
@@ -620,10 +622,11 @@ def _drawing(
     active: float | None,
     negative: str | None,
     size: int | None,
-) -> Drawing:
+) -> SamplerOptions:
     from dataclasses import replace
 
-    from sorites.diffusion.sampler import TOY_DRAWING, Drawing
+    from sorites.diffusion.sampler import TOY_DRAWING
+    from sorites.diffusion.sampler import SamplerOptions as Drawing
 
     given = _changes(steps, guidance, active, negative, size)
     return replace(
@@ -633,7 +636,7 @@ def _drawing(
 
 
 def _seeds(text: str) -> list[int]:
-    from sorites.io.readers import whole
+    from sorites.io.readers import parse_integer as whole
 
     first, dots, last = text.partition("..")
     low, high = (whole(first), whole(last)) if dots else (1, whole(first))

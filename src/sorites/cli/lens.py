@@ -69,7 +69,8 @@ def space(
     Writes one image that shows the lenses at five field positions, and by
     focal length and field of view.
     """
-    from sorites.lenses.store import builtin, load, names, selected
+    from sorites.lenses.store import builtin, load, names
+    from sorites.lenses.store import select_spread as selected
     from sorites.reports.figures.lenses import space as draw_space
     from sorites.reports.figures.strips import save
 
@@ -132,7 +133,8 @@ def tolerance(
     from sorites.cli.printing import format_frame
     from sorites.core.progress import bars
     from sorites.io.readers import numbers
-    from sorites.lenses.tolerances import table, traced
+    from sorites.lenses.tolerances import load_or_trace as traced
+    from sorites.lenses.tolerances import table
     from sorites.lenses.trace import read_glasses
 
     steps = list(numbers(stops, "--stops"))
@@ -203,7 +205,8 @@ def list_(folder: LensFolder = None, format: Format = "table") -> None:
     per pixel.
     """
     from sorites.cli.printing import format_frame
-    from sorites.lenses.store import builtin, ranked
+    from sorites.lenses.store import builtin
+    from sorites.lenses.store import rank_lenses as ranked
 
     say(format_frame(ranked(folder or builtin()), format), nl=False, exact=format != "table")
 
@@ -221,7 +224,8 @@ def select(
     Prints the names of the selected lenses, worst first; --out copies them
     into a folder.
     """
-    from sorites.lenses.store import builtin, load, names, selected
+    from sorites.lenses.store import builtin, load, names
+    from sorites.lenses.store import select_spread as selected
 
     store = folder or builtin()
     quality = {name: load(store, name).quality for name in names(store)}
@@ -240,7 +244,7 @@ def _copy_lenses(chosen: Sequence[str], store: Path, out: Path) -> None:
     import shutil
 
     from sorites.core.errors import SoritesError
-    from sorites.io.paths import resolved
+    from sorites.io.paths import resolve as resolved
     from sorites.lenses.store import SUFFIX
     from sorites.lenses.store import existing_names as lenses_in
 
@@ -378,7 +382,8 @@ def match(
     from sorites.io.files import write_bytes
     from sorites.io.readers import numbers
     from sorites.shifts.aberration import LEVELS, WAVES
-    from sorites.shifts.kernel_table import camera, match_table, packed
+    from sorites.shifts.kernel_table import camera, match_table
+    from sorites.shifts.kernel_table import kernel_set_bytes as packed
 
     lens = camera(f_number, pixel, None if wavelengths is None else numbers(wavelengths, "--wavelengths"))
     stack = None if reference is None else str(reference)

@@ -9,12 +9,12 @@ import typer
 
 from sorites.cli.options import Format, Partial
 from sorites.cli.output import say
-from sorites.io.stores import place
+from sorites.io.stores import to_path
 
 
 def metrics(
     runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN", parser=place, help='Run folders, made by "sorites run".')
+        list[Path], typer.Argument(metavar="RUN", parser=to_path, help='Run folders, made by "sorites run".')
     ],
     metric: Annotated[str, typer.Argument(metavar="METRIC", help='A metric, from "sorites list metrics".')],
     by: Annotated[str | None, typer.Option("--by", metavar="COL,COL", help="Columns to group by.")] = None,
@@ -71,7 +71,8 @@ def metrics(
     from sorites.cli.printing import format_frame
     from sorites.core import METRICS
     from sorites.core.errors import SoritesError
-    from sorites.evaluation.combine import open_folders, together
+    from sorites.evaluation.combine import combine as together
+    from sorites.evaluation.combine import open_folders
     from sorites.metrics import interval_note
 
     METRICS.get(metric)

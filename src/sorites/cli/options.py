@@ -9,7 +9,7 @@ import typer
 
 from sorites.core.errors import SoritesError
 from sorites.io.readers import toml_table
-from sorites.io.stores import place
+from sorites.io.stores import to_path
 
 if TYPE_CHECKING:
     from sorites.evaluation.engines import Engine
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def _allow_pixels(context: typer.Context, most: int | None) -> int | None:
     """Allow images of up to ``most`` pixels while the verb runs, also in its worker processes."""
     if most is not None:
-        from sorites.sources.decode import pixels_allowed
+        from sorites.sources.decode import pixel_limit as pixels_allowed
 
         context.with_resource(pixels_allowed(most))
     return most
@@ -29,7 +29,7 @@ RunFolder = Annotated[
     Path,
     typer.Argument(
         metavar="RUN",
-        parser=place,
+        parser=to_path,
         help='A run folder, made by "sorites run"; may be on an object store: s3://BUCKET/RUN.',
     ),
 ]
@@ -235,7 +235,7 @@ def engine_of(name: str, address: str | None = None, gpus: float = 0.0) -> Engin
         if address is not None or gpus:
             raise SoritesError(f"--address and --gpus-per-worker require --engine ray, got --engine {name}")
         return name
-    from sorites.evaluation.engines.ray import on
+    from sorites.evaluation.engines.ray import ray_engine as on
 
     return on(address, gpus)
 

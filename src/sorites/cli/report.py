@@ -9,12 +9,12 @@ import typer
 
 from sorites.cli.options import MaxPixels, Partial, RunFolder
 from sorites.cli.output import say
-from sorites.io.stores import place
+from sorites.io.stores import to_path
 
 
 def report(
     runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN", parser=place, help='Run folders, made by "sorites run".')
+        list[Path], typer.Argument(metavar="RUN", parser=to_path, help='Run folders, made by "sorites run".')
     ],
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The HTML file to write.")] = Path(
         "report.html"
@@ -51,7 +51,8 @@ def report(
 def _print_tables(runs: list[Path], which: str, partial: bool) -> None:
     from sorites.cli.printing import format_frame
     from sorites.core.errors import UnknownName
-    from sorites.evaluation.combine import open_folders, together
+    from sorites.evaluation.combine import combine as together
+    from sorites.evaluation.combine import open_folders
     from sorites.reports.paper_tables import paper_tables
 
     if which != "paper":

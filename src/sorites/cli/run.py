@@ -12,7 +12,7 @@ from sorites.cli import options
 from sorites.cli.options import Address, EngineName, GpusPerWorker, RunFolder, Workers, engine_of
 from sorites.cli.output import say
 from sorites.core.errors import SoritesError
-from sorites.io.stores import place
+from sorites.io.stores import to_path
 
 if TYPE_CHECKING:
     from sorites.evaluation.estimate import Calibration, Costs
@@ -85,7 +85,7 @@ def run(
         typer.Option(
             "--out",
             metavar="DIR",
-            parser=place,
+            parser=to_path,
             help="The run folder, or s3://BUCKET/RUN; default: runs/SUITE-ID.",
         ),
     ] = None,
@@ -101,7 +101,8 @@ def run(
     command again to continue a run that was stopped.
     """
     from sorites.cli.printing import print_run_summary
-    from sorites.core.progress import bars, recording, telling
+    from sorites.core.progress import bars, recording
+    from sorites.core.progress import calling_first as telling
     from sorites.evaluation import plan as plans
     from sorites.evaluation import runner
     from sorites.evaluation.estimate import input_lines, note_unlabelled
@@ -154,7 +155,7 @@ def run(
         notes.append(f"engine: {chosen.said}")
     size = options.batch_size(batch)
     if size is None:
-        size, reason = choose_batch(plan, runner.BATCH)
+        size, reason = choose_batch(plan, runner.DEFAULT_BATCH)
         notes.append(f"batch: {reason}")
     steps: list[str] = []
     with bars() as bar:
@@ -259,7 +260,7 @@ def plan(
 def _print_estimate(
     estimate: Costs, timings: Calibration | None, workers: int | None, price: float | None, format_: str
 ) -> None:
-    from sorites.evaluation.estimate import told
+    from sorites.evaluation.estimate import as_json as told
 
     count = workers or (max(timings.speedup) if timings else 1)
     seconds, measured = estimate.seconds(timings, count) if timings else (None, True)
@@ -439,7 +440,7 @@ def import_(
 
 def score(
     run: Annotated[
-        Path, typer.Argument(metavar="RUN", parser=place, help="A run folder, made with --keep-features.")
+        Path, typer.Argument(metavar="RUN", parser=to_path, help="A run folder, made with --keep-features.")
     ],
     scorer: Annotated[
         list[str],

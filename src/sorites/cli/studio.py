@@ -126,9 +126,10 @@ def control(
     continue after a stop.
     """
     from sorites.apps.studio.capture import Job
-    from sorites.apps.studio.control import Control, replayed
+    from sorites.apps.studio.control import ControlOptions as Control
     from sorites.apps.studio.control import control as compare
-    from sorites.apps.studio.devices import Wanted
+    from sorites.apps.studio.control import replay as replayed
+    from sorites.apps.studio.devices import DeviceOptions as Wanted
     from sorites.cli.printing import format_frame
     from sorites.core.progress import bars
 
@@ -155,7 +156,7 @@ def run_demo(
 ) -> None:
     """Capture images with virtual devices, evaluate a model on the photographs and write the report."""
     from sorites.apps.studio.capture import Job, Options, capture_all
-    from sorites.apps.studio.devices import Wanted
+    from sorites.apps.studio.devices import DeviceOptions as Wanted
     from sorites.core.progress import bars
     from sorites.evaluation.run import run
     from sorites.reports.report import report
@@ -219,9 +220,12 @@ def check(
     Without --camera and --lamps, searches the network and USB. With them,
     queries the devices and switches the lamps on and off.
     """
-    from sorites.apps.studio.calibration import virtual_for
-    from sorites.apps.studio.devices import Wanted, check_specs, found_devices, paired
+    from sorites.apps.studio.calibration import virtual_studio as virtual_for
+    from sorites.apps.studio.devices import DeviceOptions as Wanted
     from sorites.apps.studio.devices import check as lines
+    from sorites.apps.studio.devices import check_specs
+    from sorites.apps.studio.devices import find_devices as found_devices
+    from sorites.apps.studio.devices import pair_bridge as paired
     from sorites.apps.studio.references import grid as named_grid
 
     if camera is None and lamps is None:
@@ -273,8 +277,8 @@ def calibrate(
     Prints the homography and warnings (tilted, out of focus, cut off). A
     capture calibrates itself; use this verb to set up the camera.
     """
-    from sorites.apps.studio.calibration import calibrated
-    from sorites.apps.studio.devices import Wanted
+    from sorites.apps.studio.calibration import calibrate_once as calibrated
+    from sorites.apps.studio.devices import DeviceOptions as Wanted
     from sorites.io.files import write_bytes
 
     devices = Wanted(camera, lamps, browser, place, bind, fingerprint)
@@ -447,8 +451,8 @@ def capture(
     the same command again to continue after a stop.
     """
     from sorites.apps.studio.capture import Job, Options, capture_all
-    from sorites.apps.studio.devices import Wanted
-    from sorites.apps.studio.folder import checked_choice
+    from sorites.apps.studio.devices import DeviceOptions as Wanted
+    from sorites.apps.studio.folder import check_originals as checked_choice
     from sorites.apps.studio.lamps import Look
     from sorites.core.errors import SoritesError
     from sorites.core.progress import bars

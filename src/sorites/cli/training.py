@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from sorites.models.trained import Record
-    from sorites.training.arms import Compared, Member
+    from sorites.training.arms import Comparison, Member
 
 
 def attack(
@@ -242,7 +242,8 @@ def arms(
     gains.csv and the page arms.html. Run the same command again to continue
     after a stop.
     """
-    from sorites.core.progress import bars, told_bars
+    from sorites.core.progress import bars
+    from sorites.core.progress import text_bars as told_bars
     from sorites.training.arms import evaluate, prepare, train_all
 
     changes: dict[str, Any] = {
@@ -259,13 +260,13 @@ def arms(
     _write(comparison, tables)
 
 
-def _write(comparison: Compared, tables: dict[str, pl.LazyFrame]) -> None:
+def _write(comparison: Comparison, tables: dict[str, pl.LazyFrame]) -> None:
     """Write the page and gains.csv, and print the gains."""
     import polars as pl
 
     from sorites.io.files import write_bytes
     from sorites.reports.training import arms_page
-    from sorites.training.arms import frames
+    from sorites.training.arms import comparison_tables as frames
 
     by_suite = {suite: frames(table, comparison.members) for suite, table in tables.items()}
     about = {"recipe": comparison.recipe.name, "arms": comparison.arms, "seeds": comparison.seeds}
@@ -300,7 +301,7 @@ def _gain(row: dict[str, Any]) -> str:
     return f"{100 * row['value']:+.1f} points [{100 * row['low']:+.1f}, {100 * row['high']:+.1f}]"
 
 
-def _training(comparison: Compared, member: Member) -> dict[str, Any]:
+def _training(comparison: Comparison, member: Member) -> dict[str, Any]:
     """Write the page of one training, and return its entry for the page of the arms."""
     from sorites.models.trained import read_record
     from sorites.reports.training import training_page
@@ -417,7 +418,7 @@ def run(
     train.html. Run the same command again to continue after a stop; the
     final weights are the same.
     """
-    from sorites.core.progress import told_bars
+    from sorites.core.progress import text_bars as told_bars
     from sorites.models.trained import read_record
     from sorites.reports.training import training_page
     from sorites.training import history

@@ -20,7 +20,7 @@ FIRST_ROUND_BOXES = 16
 # Maximum number of horizontal strips into which boxes are binned, so that only nearby boxes are compared.
 MAX_STRIPS = 64
 # Approximate maximum number of box pairs compared at once; bounds the memory.
-PAIRS = 1 << 20
+MAX_PAIRS = 1 << 20
 # Tolerance in px of the search for nearby boxes, far above rounding errors.
 SLACK_PX = 1e-6
 
@@ -31,7 +31,7 @@ def areas(boxes: NDArray[Any]) -> Rows:
     return np.asarray(sides[..., 0] * sides[..., 1])
 
 
-def shared(first: Sequence[Rows] | Rows, second: Sequence[Rows] | Rows) -> Rows:
+def intersection_areas(first: Sequence[Rows] | Rows, second: Sequence[Rows] | Rows) -> Rows:
     """Return the intersection area of boxes pair by pair.
 
     Args:
@@ -45,7 +45,7 @@ def shared(first: Sequence[Rows] | Rows, second: Sequence[Rows] | Rows) -> Rows:
 
 def intersection(a: NDArray[Any], b: NDArray[Any]) -> Rows:
     """Return the N x M intersection areas of boxes ``a`` (N x 4) and ``b`` (M x 4)."""
-    return shared(np.asarray(a, np.float64).T[:, :, None], np.asarray(b, np.float64).T[:, None])
+    return intersection_areas(np.asarray(a, np.float64).T[:, :, None], np.asarray(b, np.float64).T[:, None])
 
 
 def iou(a: NDArray[Any], b: NDArray[Any]) -> Rows:
@@ -57,7 +57,7 @@ def iou(a: NDArray[Any], b: NDArray[Any]) -> Rows:
     return np.divide(both, union, out=np.zeros_like(both), where=union > 0)
 
 
-def centred(boxes: NDArray[Any]) -> NDArray[Any]:
+def from_centre_size(boxes: NDArray[Any]) -> NDArray[Any]:
     """Convert rows of centre x, centre y, width, height to rows of x0, y0, x1, y1."""
     centre, half = boxes[..., :2], boxes[..., 2:4] / 2
     return np.concatenate([centre - half, centre + half], axis=-1)
@@ -150,13 +150,13 @@ class _BoxIndex:
             np.searchsorted(places, self.high[i] + shift),
         )
         total = np.cumsum(np.bincount(which, np.maximum(end - begin, 0)))
-        compared = max(int(np.searchsorted(total, PAIRS)), 1)
+        compared = max(int(np.searchsorted(total, MAX_PAIRS)), 1)
         part = which < compared
         which, near = _expand_ranges(begin[part], end[part])
         i, j = i[part][which], self.sorted[near]
         i, j = i[i < j], j[i < j]
         sides = (self.x0, self.y0, self.x1, self.y1)
-        both = shared([side[i] for side in sides], [side[j] for side in sides])
+        both = intersection_areas([side[i] for side in sides], [side[j] for side in sides])
         hit = both > self.threshold * (self.area[i] + self.area[j] - both)
         return head[:compared], i[hit], j[hit]
 

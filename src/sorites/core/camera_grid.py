@@ -29,7 +29,7 @@ _AXES = {
     "test": ((250, 2000, 16000), (1 / 4, 1 / 60, 1 / 1000), (5.0, 9.0, 16.0)),
 }
 # Shots with automatic exposure per sample and light.
-SHOTS = 5
+AUTO_SHOTS = 5
 
 
 def manual(split: str, light: str) -> list[Params]:
@@ -43,7 +43,7 @@ def manual(split: str, light: str) -> list[Params]:
 
 def auto(light: str) -> list[Params]:
     """Return the settings of the five shots with automatic exposure."""
-    return [{"light": light, "mode": "auto", "shot": shot} for shot in range(1, SHOTS + 1)]
+    return [{"light": light, "mode": "auto", "shot": shot} for shot in range(1, AUTO_SHOTS + 1)]
 
 
 def grid(*splits: str) -> tuple[Params, ...]:
@@ -68,7 +68,7 @@ class Grid:
 
     manual: tuple[Params, ...]
     """ISO, shutter in s and aperture of each manual setting."""
-    shots: int = SHOTS
+    shots: int = AUTO_SHOTS
     lights: tuple[str, ...] = tuple(LIGHTS)
 
     def under(self, light: str) -> list[tuple[Params, str]]:
@@ -103,7 +103,7 @@ class Grid:
         }
 
 
-def published(split: str) -> Grid:
+def published_grid(split: str) -> Grid:
     """Return the published grid of a split, "val" or "test"."""
     settings = (
         {key: params[key] for key in ("iso", "shutter", "aperture")} for params in manual(split, "on")
@@ -111,13 +111,13 @@ def published(split: str) -> Grid:
     return Grid(tuple(settings))
 
 
-def captured(folder: Path, split: str) -> Grid:
+def captured_grid(folder: Path, split: str) -> Grid:
     """Return the grid of the dataset part in ``folder``: from its ``settings.json`` if it has one, else the
     published grid of ``split``.
     """
     file = folder / GRID_FILE
     if not is_file(file):
-        return published(split)
+        return published_grid(split)
     try:
         content = json_file(file, _GRID_EXAMPLE)
         rows: Sequence[Mapping[str, Any]] = content["manual"]

@@ -73,7 +73,7 @@ class Notice(UserWarning):
         return in_python(self.message)
 
 
-def left_by_exit(error: SystemExit) -> str:
+def exit_message(error: SystemExit) -> str:
     """Return the message for user code that called ``sys.exit`` while it was imported or run."""
     return f'it calls sys.exit({error.code!r}); move script code under: if __name__ == "__main__"'
 

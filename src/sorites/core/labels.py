@@ -11,7 +11,7 @@ from pathlib import Path
 
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.io.paths import is_file
-from sorites.io.readers import lines, whole
+from sorites.io.readers import lines, parse_integer
 
 
 def _plain(name: str) -> str:
@@ -52,7 +52,7 @@ class Labels:
         plain = _plain(name)
         if plain in self._index:
             return self._index[plain]
-        position = whole(name)
+        position = parse_integer(name)
         if position is not None and position < len(self):
             return position
         twins = [candidate for candidate in self._index if candidate.startswith(f"{plain} (")]
@@ -108,8 +108,8 @@ def imagenet() -> Labels:
     synonyms = ((i, name) for i, all_names in enumerate(lemmas) for name in all_names.split(", "))
     names = [all_names.split(", ")[0] for all_names in lemmas]
     for i, id_ in enumerate(ids):
-        if id_ in TWINS:
-            names[i] = TWINS[id_]
+        if id_ in AMBIGUOUS_NAMES:
+            names[i] = AMBIGUOUS_NAMES[id_]
     return Labels(ids, tuple(names), _unique_aliases(synonyms))
 
 
@@ -138,7 +138,7 @@ def _coco_lines() -> list[str]:
 BUILT_IN = ("imagenet", "coco")
 
 # Names by id for the three pairs of classes whose first WordNet name is the same.
-TWINS = {
+AMBIGUOUS_NAMES = {
     "n02113186": "Cardigan (dog)",
     "n02963159": "cardigan (garment)",
     "n02012849": "crane (bird)",

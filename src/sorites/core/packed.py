@@ -18,7 +18,7 @@ from typing import Any, Protocol, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from sorites.core.rng import heads
+from sorites.core.rng import hash_prefixes
 from sorites.core.samples import CLEAN, Sample
 
 # Stands for None in columns of integers.
@@ -34,7 +34,7 @@ class Column(Protocol):
 
 
 @dataclasses.dataclass(frozen=True)
-class Same:
+class ConstantColumn:
     """A column with the same value everywhere."""
 
     value: Any
@@ -43,7 +43,7 @@ class Same:
         return self.value
 
 
-class Texts:
+class TextColumn:
     """A column of strings, stored as concatenated UTF-8; lone surrogates, as in file names, are preserved."""
 
     def __init__(self, values: Sequence[str]) -> None:
@@ -59,7 +59,7 @@ class Texts:
         return self._bytes[start : self._ends[index]].decode("utf-8", "surrogatepass")
 
 
-class Wholes:
+class IntegerColumn:
     """A column of integers or None."""
 
     def __init__(self, values: Sequence[int | None] | NDArray[np.int64]) -> None:
@@ -76,7 +76,7 @@ class Wholes:
         return None if value == _NONE else value
 
 
-class Made:
+class ComputedColumn:
     """A column computed by calling a function with the values of other columns."""
 
     def __init__(self, make: Callable[..., Any], parts: Sequence[Column]) -> None:
@@ -93,16 +93,18 @@ def column(values: Sequence[Any], known: Sequence[tuple[Sequence[Any], Column]] 
         if first is known_values[0] and all(map(is_, values, known_values)):
             return existing
     if first is last and all(map(is_, values, repeat(first))):
-        return Same(first)
+        return ConstantColumn(first)
     kinds = set(map(type, values))
     if kinds == {str}:
-        return Texts(values)
+        return TextColumn(values)
     if kinds <= {int, type(None)}:
         return (
-            Wholes(values) if all(value is None or abs(value) < -_NONE for value in values) else list(values)
+            IntegerColumn(values)
+            if all(value is None or abs(value) < -_NONE for value in values)
+            else list(values)
         )
     if kinds == {_PATH}:
-        return Made(Path, [Texts([str(value) for value in values])])
+        return ComputedColumn(Path, [TextColumn([str(value) for value in values])])
     return _in_parts(values, known) if len(kinds) == 1 else list(values)
 
 
@@ -118,10 +120,10 @@ def _in_parts(values: Sequence[Any], known: Sequence[tuple[Sequence[Any], Column
         )
         if alike and first.args:
             parts = [column(part, known) for part in zip(*(value.args for value in values), strict=True)]
-            return Made(functools.partial, [Same(first.func), *parts])
+            return ComputedColumn(functools.partial, [ConstantColumn(first.func), *parts])
     elif _is_record(type(first)):
         names = [field.name for field in dataclasses.fields(first)]
-        return Made(
+        return ComputedColumn(
             type(first), [column([getattr(value, name) for value in values], known) for name in names]
         )
     return list(values)
@@ -135,7 +137,7 @@ def _is_record(kind: type) -> bool:
 
 
 # Samples per block of columns; fewer stay as they are.
-TOGETHER = 1 << 14
+SAMPLES_PER_BLOCK = 1 << 14
 
 _FIELDS = tuple(field.name for field in dataclasses.fields(Sample))
 _VALUES = attrgetter(*_FIELDS)
@@ -154,9 +156,13 @@ class Block:
         UTF-8.
         """
         self._size, self._ids = size, columns["id"]
-        all_columns = {name: Same(value) for name, value in _DEFAULTS.items()} | columns
-        self._same = {name: values.value for name, values in all_columns.items() if isinstance(values, Same)}
-        self._columns = {name: values for name, values in all_columns.items() if not isinstance(values, Same)}
+        all_columns = {name: ConstantColumn(value) for name, value in _DEFAULTS.items()} | columns
+        self._same = {
+            name: values.value for name, values in all_columns.items() if isinstance(values, ConstantColumn)
+        }
+        self._columns = {
+            name: values for name, values in all_columns.items() if not isinstance(values, ConstantColumn)
+        }
 
     @classmethod
     def of(cls, samples: Sequence[Sample]) -> Block:
@@ -182,14 +188,14 @@ class Block:
     @functools.cached_property
     def heads(self) -> NDArray[np.uint64]:
         """The first eight bytes of the hash of each id."""
-        return heads(self._ids[index] for index in range(self._size))
+        return hash_prefixes(self._ids[index] for index in range(self._size))
 
     def plain(self) -> bool:
         """Return whether all samples are clean and have no dials."""
         return self._same.get("shift") == CLEAN and self._same.get("dials") == ()
 
 
-class Whole:
+class SampleList:
     """Samples stored as objects, with the interface of ``Block``."""
 
     def __init__(self, samples: Sequence[Sample]) -> None:
@@ -206,7 +212,7 @@ class Whole:
 
     @functools.cached_property
     def heads(self) -> NDArray[np.uint64]:
-        return heads(sample.id for sample in self._samples)
+        return hash_prefixes(sample.id for sample in self._samples)
 
     def plain(self) -> bool:
         return all(sample.shift == CLEAN and not sample.dials for sample in self._samples)
@@ -223,7 +229,7 @@ class PackedSamples(Sequence[Sample]):
 
     def __init__(
         self,
-        blocks: Sequence[Block | Whole],
+        blocks: Sequence[Block | SampleList],
         order: NDArray[np.int64] | None = None,
         change: Callable[[Sample], Sample] | None = None,
     ) -> None:
@@ -308,7 +314,7 @@ class PackedSamples(Sequence[Sample]):
         index = index % count
         return index if self._order is None else int(self._order[index])
 
-    def _at(self, index: int) -> tuple[Block | Whole, int]:
+    def _at(self, index: int) -> tuple[Block | SampleList, int]:
         block = bisect_right(self._starts, index) - 1
         return self._blocks[block], index - self._starts[block]
 
@@ -316,20 +322,22 @@ class PackedSamples(Sequence[Sample]):
 def packed(samples: Iterable[Sample]) -> Sequence[Sample]:
     """Collect a stream of samples: in columns if there are many, else as a list."""
     if isinstance(samples, PackedSamples):
-        return samples if len(samples) >= TOGETHER else list(samples)
-    blocks: list[Block | Whole] = []
+        return samples if len(samples) >= SAMPLES_PER_BLOCK else list(samples)
+    blocks: list[Block | SampleList] = []
     remaining = iter(samples)
-    while len(chunk := list(islice(remaining, TOGETHER))) == TOGETHER:
-        blocks.append(Block.of(chunk) if all(type(sample) is Sample for sample in chunk) else Whole(chunk))
-    return PackedSamples([*blocks, Whole(chunk)]) if blocks else chunk
+    while len(chunk := list(islice(remaining, SAMPLES_PER_BLOCK))) == SAMPLES_PER_BLOCK:
+        blocks.append(
+            Block.of(chunk) if all(type(sample) is Sample for sample in chunk) else SampleList(chunk)
+        )
+    return PackedSamples([*blocks, SampleList(chunk)]) if blocks else chunk
 
 
-def seen(samples: Sequence[Sample]) -> PackedSamples:
+def as_packed(samples: Sequence[Sample]) -> PackedSamples:
     """Return samples as ``PackedSamples``; a list is wrapped, not copied."""
-    return samples if isinstance(samples, PackedSamples) else PackedSamples([Whole(samples)])
+    return samples if isinstance(samples, PackedSamples) else PackedSamples([SampleList(samples)])
 
 
-def joined(parts: Sequence[PackedSamples]) -> PackedSamples:
+def concatenate(parts: Sequence[PackedSamples]) -> PackedSamples:
     """Concatenate sequences."""
     return parts[0] if len(parts) == 1 else PackedSamples.joined(parts)
 
@@ -343,7 +351,7 @@ class ById(Mapping[str, Sample]):
     @functools.cached_property
     def _places(self) -> dict[str, int] | tuple[NDArray[np.uint64], NDArray[np.int64]]:
         """Index by id; for many samples the sorted hashes of ids, which take a tenth of a dict's memory."""
-        if len(self._samples) <= TOGETHER:
+        if len(self._samples) <= SAMPLES_PER_BLOCK:
             return {id_: index for index, id_ in enumerate(self._samples.ids())}
         hashes = self._samples.heads()
         order = np.argsort(hashes, kind="stable")
@@ -355,7 +363,7 @@ class ById(Mapping[str, Sample]):
         if isinstance(places, dict):
             return places.get(id_)
         hashes, order = places
-        head = heads([id_])[0]
+        head = hash_prefixes([id_])[0]
         candidates = order[np.searchsorted(hashes, head) : np.searchsorted(hashes, head, side="right")]
         return next(
             (

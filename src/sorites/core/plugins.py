@@ -27,7 +27,7 @@ from sorites.core.samples import (
     to_float,
     to_uint8,
 )
-from sorites.core.specs import called_with, grouped_once, named_spec, refuse_values, split_spec
+from sorites.core.specs import check_values, named_spec, parse_call, split_spec, unique_groups
 from sorites.core.types import (
     Apply,
     Batches,
@@ -176,7 +176,7 @@ def add_scorer(make: Callable[..., Any]) -> Callable[..., Any]:
 
 def add_metric(ask: Metric) -> Metric:
     """Register a metric: ``@add_metric`` on ``name(table, by=(...))``."""
-    return METRICS.add(ask.__name__, grouped_once(ask))
+    return METRICS.add(ask.__name__, unique_groups(ask))
 
 
 def add_measure(
@@ -223,7 +223,7 @@ def shift(name: str, **options: Any) -> Shift:
     parameters = inspect.signature(base.configure).parameters
     for key in options.keys() - parameters.keys():
         raise UnknownName("option", key, parameters, f"The shift {name} has {', '.join(parameters)}.")
-    refuse_values(base.configure, options, f"the shift {name}")
+    check_values(base.configure, options, f"the shift {name}")
     return replace(base.configure(**options), options=options)
 
 
@@ -277,7 +277,7 @@ def scorer(spec: str, **params: Any) -> Scorer:
     """
     name, params = scorer_params(spec, params)
     make, table_name = SCORERS.get(name), scorer_name(name, params)
-    refuse_values(make, params, f"scorer {name}")
+    check_values(make, params, f"scorer {name}")
     if not isinstance(make, type):
         ready: Scorer = PlainScorer(functools.partial(make, **params))
     else:
@@ -327,5 +327,5 @@ def scorer_name(spec: str, params: Mapping[str, Any] | None = None) -> str:
 
 def scorer_params(spec: str, params: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """Split ``"knn(k=10)"`` into its name and parameters, and merge in ``params``."""
-    name, spec_params = called_with(spec, "scorer")
+    name, spec_params = parse_call(spec, "scorer")
     return name, {**spec_params, **params}

@@ -14,7 +14,7 @@ Tick = Callable[[int], None]
 Bar = Callable[[str, int], Tick]
 # Opens a bar by name, number of steps and steps already done; returns the function that advances it and sets
 # the text after it.
-ToldBar = Callable[[str, int, int], Callable[[int, str], None]]
+TextBar = Callable[[str, int, int], Callable[[int, str], None]]
 
 
 def recording(bar: Bar, opened: list[str]) -> Bar:
@@ -27,7 +27,7 @@ def recording(bar: Bar, opened: list[str]) -> Bar:
     return open_
 
 
-def telling(bar: Bar, tell: Callable[[], object]) -> Bar:
+def calling_first(bar: Bar, tell: Callable[[], object]) -> Bar:
     """Wrap ``bar`` so that ``tell`` is called once, before the first bar is opened."""
     called: list[bool] = []
 
@@ -87,7 +87,7 @@ def bars_if_watched() -> Iterator[Bar | None]:
 
 
 @contextmanager
-def told_bars() -> Iterator[ToldBar]:
+def text_bars() -> Iterator[TextBar]:
     """Yield a function that opens progress bars with text after them; they are drawn until the context
     ends.
     """

@@ -14,9 +14,9 @@ from collections.abc import Iterable
 from importlib.metadata import entry_points
 from typing import Generic, TypeVar
 
-from sorites.core.errors import Notice, SoritesError, UnknownName, left_by_exit
+from sorites.core.errors import Notice, SoritesError, UnknownName, exit_message
 from sorites.core.messages import command
-from sorites.core.torch_tools import mend_torchvision
+from sorites.core.torch_tools import install_torchvision_fix
 
 T = TypeVar("T")
 # Entry-point group of third-party plug-ins.
@@ -41,12 +41,12 @@ def _load_once(name: str) -> None:
         for room in _rooms if points else ():
             _load_once(room)
         if points:
-            mend_torchvision()
+            install_torchvision_fix()
         for point in points:
             try:
                 point.load()
             except (Exception, SystemExit) as error:  # a broken plug-in must not stop the tool
-                why = left_by_exit(error) if isinstance(error, SystemExit) else error
+                why = exit_message(error) if isinstance(error, SystemExit) else error
                 text = f"plug-in {point.name} ({point.value}) did not load: {why}"
                 warnings.warn(Notice(text, code="plugin_failed", plugin=point.name), stacklevel=2)
 

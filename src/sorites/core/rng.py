@@ -26,7 +26,7 @@ def digest(*parts: object, size: int = 16) -> bytes:
     return hasher.digest()
 
 
-def heads(texts: Iterable[str]) -> NDArray[np.uint64]:
+def hash_prefixes(texts: Iterable[str]) -> NDArray[np.uint64]:
     """Return the first eight bytes of the ``digest`` of each text as integers with the same order."""
     prefixes = []
     for text in texts:
@@ -37,7 +37,7 @@ def heads(texts: Iterable[str]) -> NDArray[np.uint64]:
     return np.frombuffer(b"".join(prefixes), ">u8").astype(np.uint64)
 
 
-def fair_order(objects: Iterable[Object], parts: Callable[[Object], Iterable[object]]) -> list[Object]:
+def hashed_order(objects: Iterable[Object], parts: Callable[[Object], Iterable[object]]) -> list[Object]:
     """Sort objects by the hash of their parts, so that any prefix is a random sample whatever the input
     order.
     """

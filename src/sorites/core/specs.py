@@ -71,7 +71,7 @@ _TYPE_NAMES: Mapping[Any, str] = {
 }
 
 
-def refuse_values(owner: Callable[..., Any], values: Mapping[str, Any], called: str) -> None:
+def check_values(owner: Callable[..., Any], values: Mapping[str, Any], called: str) -> None:
     """Raise a ``SoritesError`` for the first value that does not match the annotated type of its parameter.
 
     Only parameters annotated with text, numbers and booleans are checked; the plug-in validates everything
@@ -112,7 +112,7 @@ def _fits(kind: Any, value: Any) -> bool:
     return isinstance(value, kind)
 
 
-def called_with(spec: str, kind: str) -> tuple[str, dict[str, Any]]:
+def parse_call(spec: str, kind: str) -> tuple[str, dict[str, Any]]:
     """Parse a call in text: ``"knn(k=10)"`` gives ``knn`` and ``{"k": 10}``, ``"knn"`` has no parameters."""
     name, bracket, _ = spec.partition("(")
     if not bracket:
@@ -129,7 +129,7 @@ def called_with(spec: str, kind: str) -> tuple[str, dict[str, Any]]:
         ) from error
 
 
-def grouped_once(metric: Callable[..., Any]) -> Callable[..., Any]:
+def unique_groups(metric: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a metric so that duplicate columns in ``by`` are dropped and name clashes become a
     ``SoritesError``.
     """

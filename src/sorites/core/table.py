@@ -16,8 +16,8 @@ import polars as pl
 
 from sorites.core.errors import Damaged, SoritesError
 from sorites.core.messages import command
-from sorites.io.files import at_hand, read_json, write_bytes
-from sorites.io.stores import place
+from sorites.io.files import local_copies, read_json, write_bytes
+from sorites.io.stores import to_path
 
 BOX = pl.Struct(
     {
@@ -70,12 +70,12 @@ _COLUMNS: dict[str, pl.DataType | type[pl.DataType]] = {
 SCHEMA = pl.Schema(_COLUMNS)
 KEY = ("run_id", "image_id", "model", "output", "scorer")
 # Part of the name of files that contain several merged shards.
-MERGED = "~"
+MERGED_MARK = "~"
 # Columns that may be computed after the run; stored in ``facts/`` and joined by ``image_id`` on reading.
 FACTS = ("valid", "level", "sem_level", "cov_level", "degrees", "attrs")
 
 # Id prefix of samples reconstructed from published counts; they cannot be matched across settings.
-COUNTED = "counted/"
+COUNTED_PREFIX = "counted/"
 
 Table = pl.LazyFrame | pl.DataFrame
 
@@ -101,13 +101,13 @@ def read(run: str | Path) -> pl.LazyFrame:
         Damaged: A shard is truncated or not a parquet file. Damage inside a shard is found only when its
             values are read.
     """
-    folder = place(run)
+    folder = to_path(run)
     shards = shard_files(folder)
     if not shards:
         raise SoritesError(
             f"no predictions in {folder}. Create some with {command('run', 'SUITE', out=str(folder))}"
         )
-    local_paths = at_hand(shards)
+    local_paths = local_copies(shards)
     for path, local_path in zip(shards, local_paths, strict=True):
         if problem := _file_problem(local_path, SCHEMA):
             raise Damaged(path, problem, repair(folder))
@@ -122,9 +122,9 @@ def read(run: str | Path) -> pl.LazyFrame:
     return _join_attrs(table, facts)
 
 
-def set_aside(run: str | Path) -> pl.Series | None:
+def rejected_images(run: str | Path) -> pl.Series | None:
     """Return the ids of the images that filters of a run rejected, or None if there are none."""
-    folder = place(run)
+    folder = to_path(run)
     facts = [_scan_facts(path, folder) for path in sorted((folder / "facts").glob("*.parquet"))]
     rejected = [fact.filter(~pl.col("valid")).select("image_id").collect() for fact in _merge_validity(facts)]
     return rejected[0]["image_id"] if rejected and rejected[0].height else None
@@ -157,18 +157,18 @@ def shard_files(folder: Path) -> list[Path]:
     files = sorted((folder / "predictions").glob("*.parquet"))
     merged = read_compacted(folder)
     if not merged:
-        return [path for path in files if MERGED not in path.name]
+        return [path for path in files if MERGED_MARK not in path.name]
     covered = {f"{stem}.parquet" for shards in merged.values() for stem, _ in shards}
     return [
         path
         for path in files
-        if path.name in merged or (MERGED not in path.name and path.name not in covered)
+        if path.name in merged or (MERGED_MARK not in path.name and path.name not in covered)
     ]
 
 
 def scan(shards: Sequence[Path], **options: Any) -> pl.LazyFrame:
     """Return the rows of shards as they were written, lazily."""
-    local_paths = at_hand(shards)
+    local_paths = local_copies(shards)
     return pl.scan_parquet(local_paths, schema=SCHEMA, glob=False, **options)
 
 
@@ -190,7 +190,7 @@ def read_file(path: Path, schema: Mapping[str, object], needed: Collection[str],
         Damaged: The file cannot be read or has other columns.
     """
     try:
-        frame = pl.read_parquet(at_hand([path])[0], glob=False)
+        frame = pl.read_parquet(local_copies([path])[0], glob=False)
     # corrupt bytes can make the reader raise nearly anything
     except (Exception, pl.exceptions.PanicException) as error:
         raise Damaged(path, _file_problem(path, ()) or str(error).split("\n")[0], remedy) from None
@@ -233,7 +233,7 @@ def _file_problem(path: Path, columns: Collection[str]) -> str:
 
 def _scan_facts(path: Path, folder: Path) -> pl.LazyFrame:
     try:
-        fact = pl.scan_parquet(at_hand([path])[0], glob=False)
+        fact = pl.scan_parquet(local_copies([path])[0], glob=False)
         problem = _column_problem(fact.collect_schema(), SCHEMA, ("image_id",))
     except (OSError, pl.exceptions.PolarsError) as error:
         raise Damaged(path, _file_problem(path, ()) or str(error).split("\n")[0], repair(folder)) from None
@@ -315,7 +315,7 @@ def write_facts(run: str | Path, name: str, facts: pl.DataFrame) -> Path:
         )
     if facts["image_id"].is_duplicated().any():
         raise SoritesError(f"facts {name!r}: an image_id occurs twice")
-    path = place(run) / "facts" / f"{name}.parquet"
+    path = to_path(run) / "facts" / f"{name}.parquet"
     write(facts.cast({n: SCHEMA[n] for n in facts.columns}), path)
     return path
 

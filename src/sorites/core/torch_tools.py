@@ -106,19 +106,19 @@ class _Finder(importlib.abc.MetaPathFinder):
         return spec
 
 
-def mend_torchvision() -> None:
+def install_torchvision_fix() -> None:
     """Make any later ``import torchvision`` work with a CPU build of torch; imports nothing itself."""
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
 
 
-def torchvision_ready() -> None:
+def import_torchvision() -> None:
     """Import torchvision, with its operators declared if they do not load."""
-    mend_torchvision()
+    install_torchvision_fix()
     importlib.import_module(TORCHVISION)
 
 
-def beside_torchvision(library: str, wanted_by: str, extra: str) -> Any:
+def import_with_torchvision(library: str, wanted_by: str, extra: str) -> Any:
     """Import a library that depends on torchvision.
 
     Args:
@@ -130,14 +130,14 @@ def beside_torchvision(library: str, wanted_by: str, extra: str) -> Any:
         MissingExtra: It or torchvision is not installed.
     """
     try:
-        torchvision_ready()
+        import_torchvision()
         return importlib.import_module(library)
     except ImportError as error:
         raise MissingExtra(wanted_by, extra) from error
 
 
 @dataclass(frozen=True)
-class Computing:
+class ComputeOptions:
     """Device and number format of models; None leaves the choice to the model: a GPU if there is one,
     float32.
     """
@@ -146,16 +146,16 @@ class Computing:
     precision: str | None = None
 
 
-_computing: ContextVar[Computing | None] = ContextVar("computing", default=None)
+_computing: ContextVar[ComputeOptions | None] = ContextVar("computing", default=None)
 
 
-def computing() -> Computing:
+def compute_options() -> ComputeOptions:
     """Return the device and number format for models that are created now."""
-    return _computing.get() or Computing()
+    return _computing.get() or ComputeOptions()
 
 
 @contextlib.contextmanager
-def computed(how: Computing) -> Iterator[None]:
+def use_compute_options(how: ComputeOptions) -> Iterator[None]:
     """Create the models of a block with this device and number format."""
     token = _computing.set(how)
     try:

@@ -32,9 +32,9 @@ from sorites.evaluation.reopen import refuse_attacks
 from sorites.evaluation.storage.folder import DATASET_INFO, read_dataset_info, same_run
 from sorites.evaluation.storage.record import Info, describe
 from sorites.evaluation.storage.shards import slug
-from sorites.evaluation.worker import chosen_engine, lent, running_in
+from sorites.evaluation.worker import chosen_engine, running_in, share_plan
 from sorites.io.files import is_temporary, locked, sweep_temporaries, write_bytes
-from sorites.io.stores import place
+from sorites.io.stores import to_path
 from sorites.sources import sidecar
 from sorites.suites.suite import Suite, load
 
@@ -120,13 +120,13 @@ def build(
     if not isinstance(suite, Suite):
         refuse_attacks(suite)
     images_only = load(suite).model_copy(update={"models": (), "fit": None, "scorers": ()})
-    plan, folder = plans.make(images_only), place(out)
+    plan, folder = plans.make(images_only), to_path(out)
     start, units = chosen_engine(engine, plan), plan.units()
     written: dict[Unit, Written] = {}
     with locked(folder, "dataset", LOCK):
         info = _claim(folder, plan, quality)
         tick = bar("building", plan.images()) if bar else lambda n: None
-        with lent(folder, plan, info["run_id"]):
+        with share_plan(folder, plan, info["run_id"]):
             for unit, result in start(
                 units, functools.partial(write_unit, folder, quality=quality), workers or start.cores()
             ):

@@ -28,7 +28,7 @@ from sorites.core import CLEAN, Attr, ImageU8, Sample, to_uint8
 from sorites.core.errors import SoritesError
 from sorites.core.labels import Labels, coco, imagenet
 from sorites.core.messages import option
-from sorites.core.rng import digest, fair_order, rng_for
+from sorites.core.rng import digest, hashed_order, rng_for
 from sorites.core.table import BOX, write
 from sorites.datasets.build import ANNOTATIONS, LOCK, Size, coco_json, is_whole_image
 from sorites.evaluation.storage.folder import DATASET_INFO, read_dataset_info
@@ -245,7 +245,7 @@ def _samples_with_habits(source: str, space: Labels) -> list[Sample]:
         raise SoritesError(
             f"no sample of {source} has a class in the table of habits (context.tsv); try {_STAMPS}"
         )
-    return fair_order(candidates, lambda sample: [sample.id])
+    return hashed_order(candidates, lambda sample: [sample.id])
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from sorites.core.errors import SoritesError
 from sorites.core.messages import option
 from sorites.core.progress import Bar
 from sorites.io.files import write_bytes
-from sorites.io.paths import is_file, resolved
+from sorites.io.paths import is_file, resolve
 from sorites.lenses.store import Entry
 from sorites.optics.tracing.field import TiledImage, transfer
 from sorites.sources.decode import decode
@@ -75,12 +75,12 @@ def _targets(images: Sequence[Path], out: Path) -> Iterator[tuple[Path, Path | s
 
     No two images may share a file, and files written by others are not replaced.
     """
-    inputs = {resolved(path) for path in images}
+    inputs = {resolve(path) for path in images}
     taken: dict[Path, Path] = {}
     elsewhere = f"choose another {option('out', 'DIR')}"
     for path in images:
         target = out / f"{path.stem}.png"
-        if resolved(target) in inputs:
+        if resolve(target) in inputs:
             yield path, f"{path}: it would overwrite {target}; {elsewhere}"
         elif os.path.lexists(target) and _read_note(target) is None:
             yield path, f"{path}: {target} exists and is not an earlier result; {elsewhere}"

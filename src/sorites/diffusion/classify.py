@@ -19,7 +19,7 @@ from sorites.core.rng import digest
 from sorites.core.samples import ImageU8
 from sorites.core.torch_tools import one_thread
 from sorites.diffusion.pipeline import Pipe
-from sorites.diffusion.sampler import NOISE_STEPS, latents_of, noised, predicted
+from sorites.diffusion.sampler import NOISE_STEPS, add_noise, latents_of, predict_noise
 
 LOSSES = ("l1", "l2")
 # Noisy images per forward pass.
@@ -31,7 +31,7 @@ MIN_GAP = 1e-5
 
 
 @dataclass(frozen=True)
-class Judging:
+class ClassifierOptions:
     """Parameters of the classifier.
 
     Attributes:
@@ -91,8 +91,8 @@ class Verdict:
     passes: int
 
 
-def judged(
-    pipe: Pipe, image: ImageU8, conditions: Sequence[Any], owners: Sequence[int], how: Judging
+def classify(
+    pipe: Pipe, image: ImageU8, conditions: Sequence[Any], owners: Sequence[int], how: ClassifierOptions
 ) -> Verdict:
     """Classify one 8-bit image of the pipeline's width.
 
@@ -111,7 +111,9 @@ def judged(
         return staged(_error_function(pipe, image, conditions, how), owners, how)
 
 
-def _error_function(pipe: Pipe, image: ImageU8, conditions: Sequence[Any], how: Judging) -> ErrorFunction:
+def _error_function(
+    pipe: Pipe, image: ImageU8, conditions: Sequence[Any], how: ClassifierOptions
+) -> ErrorFunction:
     latent = latents_of(pipe, [image])
     noise, times = _draws(latent, image, how)
 
@@ -122,7 +124,7 @@ def _error_function(pipe: Pipe, image: ImageU8, conditions: Sequence[Any], how: 
     return errors
 
 
-def staged(compute_errors: ErrorFunction, owners: Sequence[int], how: Judging) -> Verdict:
+def staged(compute_errors: ErrorFunction, owners: Sequence[int], how: ClassifierOptions) -> Verdict:
     """Classify by errors that are computed in stages."""
     owner, errors = np.asarray(owners), np.full((how.draws, len(owners)), np.nan)
     alive, done, passes = np.arange(len(owners)), 0, 0
@@ -137,7 +139,7 @@ def staged(compute_errors: ErrorFunction, owners: Sequence[int], how: Judging) -
     return _verdict(errors[:done], alive, owner, passes)
 
 
-def _draws(latent: Any, image: ImageU8, how: Judging) -> tuple[Any, Any]:
+def _draws(latent: Any, image: ImageU8, how: ClassifierOptions) -> tuple[Any, Any]:
     """Return noise and noise steps; every prefix of the steps covers the whole range evenly (van der
     Corput 1935).
     """
@@ -159,17 +161,17 @@ def _radical_inverse(number: int) -> float:
 
 
 def _errors(
-    pipe: Pipe, latent: Any, noise: Any, times: Any, conditions: Sequence[Any], how: Judging
+    pipe: Pipe, latent: Any, noise: Any, times: Any, conditions: Sequence[Any], how: ClassifierOptions
 ) -> NDArray[np.float64]:
     """Return the prediction errors of the network, draws x conditions."""
     import torch
 
-    noisy, aim = noised(pipe, latent.expand_as(noise), noise, times)
+    noisy, aim = add_noise(pipe, latent.expand_as(noise), noise, times)
     pairs = [(draw, place) for draw in range(len(noise)) for place in range(len(conditions))]
     errors = []
     for batch in (pairs[i : i + BATCH] for i in range(0, len(pairs), BATCH)):
         rows = [draw for draw, _ in batch]
-        prediction = predicted(pipe, noisy[rows], times[rows], [conditions[index] for _, index in batch])
+        prediction = predict_noise(pipe, noisy[rows], times[rows], [conditions[index] for _, index in batch])
         difference = (prediction - aim[rows]).float()
         size = difference.abs() if how.loss == "l1" else difference**2
         errors.append(size.mean(dim=tuple(range(1, size.ndim))))

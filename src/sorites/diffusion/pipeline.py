@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from sorites.core.errors import SoritesError
-from sorites.core.torch_tools import beside_torchvision
+from sorites.core.torch_tools import import_with_torchvision
 from sorites.io.paths import reason
 from sorites.io.readers import json_file
 
@@ -104,7 +104,7 @@ def load(
     folder = toy_folder() if str(path) == TOY else Path(path)
     if dtype not in (None, *DTYPES):
         raise SoritesError(f"dtype: expected one of {', '.join(DTYPES)}, got {dtype!r}")
-    beside_torchvision("diffusers", "a diffusion pipeline", "generate")
+    import_with_torchvision("diffusers", "a diffusion pipeline", "generate")
     import torch
 
     where = device or ("cuda" if torch.cuda.is_available() else "cpu")
@@ -113,7 +113,7 @@ def load(
 
 
 def _read(folder: Path, device: str, dtype: str, kinds: tuple[str, ...]) -> Pipe:
-    kind, name = checked(folder, kinds)
+    kind, name = check_folder(folder, kinds)
     import diffusers
     import torch
 
@@ -123,7 +123,7 @@ def _read(folder: Path, device: str, dtype: str, kinds: tuple[str, ...]) -> Pipe
             safety_checker=None, feature_extractor=None, image_encoder=None, requires_safety_checker=False
         )
     try:
-        with quiet():
+        with silence_libraries():
             parts = getattr(diffusers, name).from_pretrained(
                 folder, local_files_only=True, use_safetensors=True, **options
             )
@@ -145,7 +145,7 @@ _loaded = functools.lru_cache(maxsize=2)(_read)
 
 
 @contextlib.contextmanager
-def quiet() -> Iterator[None]:
+def silence_libraries() -> Iterator[None]:
     """Suppress progress bars and log messages of diffusers and transformers."""
     import diffusers
     import transformers
@@ -163,7 +163,7 @@ def quiet() -> Iterator[None]:
             log.enable_progress_bar()
 
 
-def checked(folder: Path, kinds: tuple[str, ...] = BY_WORDS) -> tuple[str, str]:
+def check_folder(folder: Path, kinds: tuple[str, ...] = BY_WORDS) -> tuple[str, str]:
     """Return the kind of a pipeline folder and its diffusers class.
 
     Raises:

@@ -19,7 +19,7 @@ from sorites.core.rng import digest
 from sorites.core.samples import ImageF32, ImageU8, to_float, to_uint8
 from sorites.core.torch_tools import one_thread
 from sorites.diffusion.pipeline import Pipe
-from sorites.diffusion.sliders import Dial, Slider, attached
+from sorites.diffusion.sliders import Slider, SliderScales, attach_sliders
 
 # Requests and settings
 
@@ -32,7 +32,7 @@ ALL_STEPS = 1000
 
 
 @dataclass(frozen=True)
-class Drawing:
+class SamplerOptions:
     """Settings of the sampler; the defaults are those of CNS-Bench."""
 
     steps: int = 50
@@ -68,16 +68,18 @@ class Drawing:
         return asdict(self)
 
 
-def drawing_from(facts: Mapping[str, Any], **changes: Any) -> Drawing:
+def sampler_options_from(facts: Mapping[str, Any], **changes: Any) -> SamplerOptions:
     """Return sampler settings from a slider's metadata, overridden by the ``changes`` that are not None."""
-    names = {field.name for field in fields(Drawing)}
+    names = {field.name for field in fields(SamplerOptions)}
     recorded = facts.get("drawing")
     settings = dict(recorded) if isinstance(recorded, Mapping) else {}
     settings = {key: value for key, value in settings.items() if key in names}
-    return Drawing(**{**settings, **{key: value for key, value in changes.items() if value is not None}})
+    return SamplerOptions(
+        **{**settings, **{key: value for key, value in changes.items() if value is not None}}
+    )
 
 
-TOY_DRAWING = Drawing(steps=20, guidance=2.0, negative="")
+TOY_DRAWING = SamplerOptions(steps=20, guidance=2.0, negative="")
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,20 +148,20 @@ class Words:
         return torch.cat(hidden), {"text_embeds": torch.cat(pooled), "time_ids": torch.cat(sizes)}
 
 
-def words_for(pipe: Pipe, prompt: str, drawing: Drawing, side: int) -> Words:
+def words_for(pipe: Pipe, prompt: str, drawing: SamplerOptions, side: int) -> Words:
     """Encode one prompt separately, so that the result does not depend on the rest of a batch."""
-    return encoded(pipe, prompt, drawing.negative, side)
+    return encode_prompt(pipe, prompt, drawing.negative, side)
 
 
-def encoded(pipe: Pipe, prompt: str, negative: str, side: int) -> Words:
+def encode_prompt(pipe: Pipe, prompt: str, negative: str, side: int) -> Words:
     """Encode a prompt with the pipeline's encoders."""
     import torch
 
     with torch.no_grad():
-        return followed(pipe, prompt, negative, side)
+        return encode_with_gradients(pipe, prompt, negative, side)
 
 
-def followed(pipe: Pipe, prompt: str, negative: str, side: int) -> Words:
+def encode_with_gradients(pipe: Pipe, prompt: str, negative: str, side: int) -> Words:
     """Encode a prompt with gradients to the embeddings."""
     import torch
 
@@ -181,7 +183,7 @@ def followed(pipe: Pipe, prompt: str, negative: str, side: int) -> Words:
 SHAREABLE = ("DDIMScheduler", "EulerDiscreteScheduler", "EulerAncestralDiscreteScheduler")
 
 
-def scheduler_of(pipe: Pipe, drawing: Drawing) -> Any:
+def scheduler_of(pipe: Pipe, drawing: SamplerOptions) -> Any:
     """Return a separate scheduler with its noise steps set."""
     import diffusers
 
@@ -199,7 +201,7 @@ def scheduler_of(pipe: Pipe, drawing: Drawing) -> Any:
     return scheduler
 
 
-def early_and_late(scheduler: Any, drawing: Drawing) -> tuple[list[Any], list[Any]]:
+def early_and_late(scheduler: Any, drawing: SamplerOptions) -> tuple[list[Any], list[Any]]:
     """Return the noise steps before the sliders become active, and those after."""
     times = list(scheduler.timesteps)
     first = next((index for index, time in enumerate(times) if float(time) <= drawing.start), len(times))
@@ -240,7 +242,7 @@ def latents_of(pipe: Pipe, images: Sequence[ImageU8]) -> Any:
     return (latents * vae.config.scaling_factor).to(pipe.network.dtype)
 
 
-def noised(pipe: Pipe, latents: Any, noise: Any, times: Any) -> tuple[Any, Any]:
+def add_noise(pipe: Pipe, latents: Any, noise: Any, times: Any) -> tuple[Any, Any]:
     """Return latents with added noise at some steps, and the network's target: the noise or the velocity."""
     scheduler = pipe.parts.scheduler
     alphas = getattr(scheduler, "alphas_cumprod", None)
@@ -255,7 +257,7 @@ def noised(pipe: Pipe, latents: Any, noise: Any, times: Any) -> tuple[Any, Any]:
     return noisy, noise if kind == "epsilon" else share.sqrt() * noise - (1 - share).sqrt() * latents
 
 
-def predicted(pipe: Pipe, noisy: Any, times: Any, conditions: Sequence[Any]) -> Any:
+def predict_noise(pipe: Pipe, noisy: Any, times: Any, conditions: Sequence[Any]) -> Any:
     """Return the network's prediction for noisy latents, each with its own prompt, or class number for a
     DiT.
     """
@@ -275,7 +277,7 @@ def predicted(pipe: Pipe, noisy: Any, times: Any, conditions: Sequence[Any]) -> 
 BATCH = 12
 
 # Batches whose early steps are computed together, since the early steps have fewer images.
-AHEAD = 4
+BATCHES_AHEAD = 4
 
 
 @dataclass(eq=False)
@@ -296,7 +298,7 @@ class State:
 
 
 def sample(
-    pipe: Pipe, requests: Sequence[Request], drawing: Drawing | None = None, batch: int = BATCH
+    pipe: Pipe, requests: Sequence[Request], drawing: SamplerOptions | None = None, batch: int = BATCH
 ) -> list[list[ImageF32]]:
     """Sample images.
 
@@ -309,17 +311,17 @@ def sample(
     Returns:
         For each request its images, H x W x 3 in 0..1, one per place.
     """
-    return list(sampled(pipe, requests, drawing, batch))
+    return list(iterate_samples(pipe, requests, drawing, batch))
 
 
-def sampled(
-    pipe: Pipe, requests: Sequence[Request], drawing: Drawing | None = None, batch: int = BATCH
+def iterate_samples(
+    pipe: Pipe, requests: Sequence[Request], drawing: SamplerOptions | None = None, batch: int = BATCH
 ) -> Iterator[list[ImageF32]]:
     """Yield the images of each request in order, a few batches at a time."""
     if batch < 1:
         raise SoritesError(f"batch: expected at least 1, got {batch}")
     for group in _groups(requests, batch):
-        yield from _draw(pipe, group, drawing or Drawing(), batch)
+        yield from _draw(pipe, group, drawing or SamplerOptions(), batch)
 
 
 def _groups(requests: Sequence[Request], batch: int) -> Iterator[list[Request]]:
@@ -327,7 +329,7 @@ def _groups(requests: Sequence[Request], batch: int) -> Iterator[list[Request]]:
     group: list[Request] = []
     for request in requests:
         full = (
-            sum(len(earlier.places) for earlier in group) + len(request.places) > AHEAD * batch
+            sum(len(earlier.places) for earlier in group) + len(request.places) > BATCHES_AHEAD * batch
             or len(group) == batch
         )
         if group and (full or not _can_share(group[-1], request)):
@@ -342,7 +344,9 @@ def _can_share(first: Request, second: Request) -> bool:
     return first.beginning == second.beginning or first.sliders == second.sliders
 
 
-def _draw(pipe: Pipe, requests: Sequence[Request], drawing: Drawing, batch: int) -> list[list[ImageF32]]:
+def _draw(
+    pipe: Pipe, requests: Sequence[Request], drawing: SamplerOptions, batch: int
+) -> list[list[ImageF32]]:
     import torch
 
     with pipe.busy, one_thread(), torch.no_grad():
@@ -354,7 +358,7 @@ def _draw(pipe: Pipe, requests: Sequence[Request], drawing: Drawing, batch: int)
         images: list[list[ImageF32]] = [[] for _ in requests]
         for sliders, members in _by_sliders(requests):
             jobs = [(member, place) for member in members for place in requests[member].places]
-            with attached(pipe.parts.unet, [slider.lows for slider in sliders]) as dial:
+            with attach_sliders(pipe.parts.unet, [slider.lows for slider in sliders]) as dial:
                 for chunk in (jobs[i : i + batch] for i in range(0, len(jobs), batch)):
                     state = start.repeated(
                         [beginnings.index(requests[member].beginning) for member, _ in chunk]
@@ -365,7 +369,7 @@ def _draw(pipe: Pipe, requests: Sequence[Request], drawing: Drawing, batch: int)
                     _denoise(pipe, state, late, copy.deepcopy(scheduler), drawing, dial, places)
                     dial.scales = None
                     for (member, _), image in zip(
-                        chunk, decoded(pipe, state.latents, drawing.size), strict=True
+                        chunk, decode_latents(pipe, state.latents, drawing.size), strict=True
                     ):
                         images[member].append(image)
     return images
@@ -380,7 +384,9 @@ def _by_sliders(requests: Sequence[Request]) -> Iterator[tuple[tuple[Any, ...], 
         yield requests[members[0]].sliders, members
 
 
-def _start(pipe: Pipe, beginnings: Sequence[tuple[str, str, int]], drawing: Drawing, scheduler: Any) -> State:
+def _start(
+    pipe: Pipe, beginnings: Sequence[tuple[str, str, int]], drawing: SamplerOptions, scheduler: Any
+) -> State:
     import torch
 
     unet, factor = pipe.parts.unet, int(pipe.parts.vae_scale_factor)
@@ -402,8 +408,8 @@ def _denoise(
     state: State,
     times: Sequence[Any],
     scheduler: Any,
-    drawing: Drawing,
-    dial: Dial | None,
+    drawing: SamplerOptions,
+    dial: SliderScales | None,
     places: Any,
 ) -> None:
     """Take a state through some noise steps."""
@@ -431,7 +437,7 @@ def _denoise(
         state.latents = scheduler.step(out, time, state.latents, return_dict=False, **options)[0]
 
 
-def decoded(pipe: Pipe, latents: Any, size: int | None = None) -> Iterator[ImageF32]:
+def decode_latents(pipe: Pipe, latents: Any, size: int | None = None) -> Iterator[ImageF32]:
     """Yield the images of latents, resized to ``size`` if given."""
     import torch
 

@@ -32,7 +32,7 @@ XATTN = re.compile(r".*attn2\.(to_q|to_k|to_v|to_out\.0)")
 METHODS = {"noxattn": (NOXATTN,), "xattn": (XATTN,), "full": (NOXATTN, XATTN)}
 
 # The two matrices of one layer: down (rank x in) and up (out x rank), with the training scale folded into up.
-Low = tuple[Any, Any]
+LowRank = tuple[Any, Any]
 
 
 def targets(network: Any, method: str) -> list[str]:
@@ -54,7 +54,7 @@ def shapes(layer: Any, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return (rank, layer.in_features), (layer.out_features, rank)
 
 
-def check_fits(network: Any, lows: Mapping[str, Low], called: str) -> None:
+def check_fits(network: Any, lows: Mapping[str, LowRank], called: str) -> None:
     """Raise an error if an adapter was made for another network, naming the first layer that differs."""
     modules = dict(network.named_modules())
     for name, (down, up) in lows.items():
@@ -73,7 +73,7 @@ def check_fits(network: Any, lows: Mapping[str, Low], called: str) -> None:
             )
 
 
-def answer(layer: Any, inputs: Any, down: Any, up: Any, scale: Any) -> Any:
+def adapter_output(layer: Any, inputs: Any, down: Any, up: Any, scale: Any) -> Any:
     """Return what an adapter adds to a layer's output: up(scale * down(inputs)), with scale as images x
     ranks.
     """
@@ -86,7 +86,7 @@ def answer(layer: Any, inputs: Any, down: Any, up: Any, scale: Any) -> Any:
     return F.linear(low * scale.view(scale.shape[0], *(1,) * (low.ndim - 2), scale.shape[1]), up)
 
 
-class Dial:
+class SliderScales:
     """Severities of the sliders for each image of the batch; None switches them off."""
 
     def __init__(self) -> None:
@@ -95,13 +95,13 @@ class Dial:
 
 
 @contextlib.contextmanager
-def attached(network: Any, sliders: Sequence[Mapping[str, Low]]) -> Iterator[Dial]:
+def attach_sliders(network: Any, sliders: Sequence[Mapping[str, LowRank]]) -> Iterator[SliderScales]:
     """Attach sliders to a network within the context; their outputs are summed, each scaled by its
     severity.
     """
     import torch
 
-    dial, handles, modules = Dial(), [], dict(network.named_modules())
+    dial, handles, modules = SliderScales(), [], dict(network.named_modules())
     like = next(network.parameters())
     for name in dict.fromkeys(name for lows in sliders for name in lows):
         adapters = [(slider_index, *lows[name]) for slider_index, lows in enumerate(sliders) if name in lows]
@@ -119,12 +119,12 @@ def attached(network: Any, sliders: Sequence[Mapping[str, Low]]) -> Iterator[Dia
             handle.remove()
 
 
-def _make_hook(dial: Dial, down: Any, up: Any, columns: Any) -> Any:
+def _make_hook(dial: SliderScales, down: Any, up: Any, columns: Any) -> Any:
     def hook(layer: Any, inputs: tuple[Any, ...], output: Any) -> Any:
         if dial.scales is None:
             return output
         layer_input = inputs[0]
-        return output + answer(
+        return output + adapter_output(
             layer,
             layer_input,
             down.to(layer_input.dtype),
@@ -155,7 +155,7 @@ _TEXT = ("text_encoder", "lora_te", "te1", "te2")
 
 def lows_of(
     tensors: Mapping[str, Any], header: Mapping[str, str], file: Path, network: Any
-) -> dict[str, Low]:
+) -> dict[str, LowRank]:
     """Return (down, up) by layer with alpha / rank folded into up, so that severity 1 is the trained
     adapter.
     """
@@ -237,7 +237,7 @@ def _configured_alphas(header: Mapping[str, str], file: Path) -> dict[str, float
     return {"": float(config["lora_alpha"]), **by_layer}
 
 
-def _reshape(network: Any, layer: str, down: Any, up: Any) -> Low:
+def _reshape(network: Any, layer: str, down: Any, up: Any) -> LowRank:
     """Return the matrices in the layer's shape; 1 x 1 convolutions are often stored as plain matrices."""
     module = dict(network.named_modules()).get(layer)
     if module is None:
@@ -265,7 +265,7 @@ class Slider:
     """
 
     shift: str
-    lows: Mapping[str, Low] = field(repr=False)
+    lows: Mapping[str, LowRank] = field(repr=False)
     facts: Mapping[str, Any] = field(default_factory=dict)
     version: str = ""
     """A hash of its matrices."""
@@ -276,7 +276,7 @@ class Slider:
         return str(self.facts.get("class", ""))
 
 
-def made(shift: str, lows: Mapping[str, Low], facts: Mapping[str, Any]) -> Slider:
+def make_slider(shift: str, lows: Mapping[str, LowRank], facts: Mapping[str, Any]) -> Slider:
     """Return a slider with the hash of its matrices."""
     import torch
 
@@ -309,7 +309,7 @@ def save(slider: Slider, folder: Path, half: bool = False) -> None:
         "lora_adapter_metadata": json.dumps({f"unet.{key}": value for key, value in config.items()}),
     }
     write_bytes(packed(tensors, metadata=header), folder / WEIGHTS)
-    stored = made(
+    stored = make_slider(
         slider.shift, {name: _as_dtype(low, number) for name, low in slider.lows.items()}, slider.facts
     )
     facts = {**slider.facts, "shift": slider.shift, "version": stored.version}
@@ -317,7 +317,7 @@ def save(slider: Slider, folder: Path, half: bool = False) -> None:
     write_bytes((json.dumps(facts, indent=1, ensure_ascii=False) + "\n").encode(), folder / FACTS)
 
 
-def _as_dtype(low: Low, number: Any) -> Low:
+def _as_dtype(low: LowRank, number: Any) -> LowRank:
     return low[0].detach().to(number), low[1].detach().to(number)
 
 
@@ -340,7 +340,7 @@ def load(path: str | Path, network: Any, shift: str = "") -> Slider:
     tensors, header = _tensors(file)
     lows = lows_of(tensors, header, file, network)
     check_fits(network, lows, str(root))
-    slider = made(shift or str(facts.get("shift") or file.stem), lows, {"file": str(file), **facts})
+    slider = make_slider(shift or str(facts.get("shift") or file.stem), lows, {"file": str(file), **facts})
     if "version" in facts and facts["version"] != slider.version:
         raise SoritesError(
             f"{file} does not match {FACTS} in the same folder: it was changed or truncated. Train the slider"
@@ -459,6 +459,6 @@ def shelf(folder: str | Path) -> Shelf:
     return Shelf(root, places)
 
 
-def together(pipe: Pipe, shelf: Shelf, shifts: Sequence[str], concept: Concept) -> tuple[Slider, ...]:
+def sliders_for(pipe: Pipe, shelf: Shelf, shifts: Sequence[str], concept: Concept) -> tuple[Slider, ...]:
     """Return the sliders of several shifts for one class."""
     return tuple(shelf.slider(pipe, shift, concept) for shift in shifts)

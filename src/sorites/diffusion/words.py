@@ -18,7 +18,7 @@ from typing import Any
 from sorites.core.errors import SoritesError
 from sorites.core.messages import command
 from sorites.core.rng import digest
-from sorites.diffusion.pipeline import BY_WORDS, Pipe, load, quiet, why_unreadable
+from sorites.diffusion.pipeline import BY_WORDS, Pipe, load, silence_libraries, why_unreadable
 from sorites.io.files import write_bytes
 from sorites.io.readers import json_file
 
@@ -133,10 +133,10 @@ def _tables(file: Path) -> dict[str, Any]:
 
 def with_words(pipe: Pipe, folder: str | Path) -> Pipe:
     """Return a separate pipeline that uses the learnt words of a folder in prompts."""
-    return taught(pipe, words(folder))
+    return with_learnt_words(pipe, words(folder))
 
 
-def taught(pipe: Pipe, words: list[Word]) -> Pipe:
+def with_learnt_words(pipe: Pipe, words: list[Word]) -> Pipe:
     """Return a separate pipeline that uses these learnt words in prompts."""
     if pipe.kind not in BY_WORDS:
         raise SoritesError("learnt words need a text-to-image pipeline, got a DiT")
@@ -168,7 +168,7 @@ def _add(pipe: Pipe, word: Word) -> None:
                 f"the word for {word.name} is for another pipeline: expected vectors of width {width}, got"
                 f" {vectors.shape[1]}"
             )
-        with torch.no_grad(), quiet():
+        with torch.no_grad(), silence_libraries():
             pipe.parts.load_textual_inversion(
                 vectors.to(encoder.dtype), token=word.token, text_encoder=encoder, tokenizer=tokenizer
             )

@@ -18,20 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sorites import core
-from sorites.core import (
-    Encoder,
-    Examples,
-    Features,
-    ImageU8,
-    Model,
-    Sample,
-    add_encoder,
-    to_float,
-    to_uint8,
-)
+from sorites.core import Encoder, Examples, Features, ImageU8, Model, Sample, add_encoder, to_float, to_uint8
 from sorites.core.errors import SoritesError
 from sorites.core.labels import labels
-from sorites.core.rng import digest, fair_order, rng_for
+from sorites.core.rng import digest, hashed_order, rng_for
 from sorites.encoders.towers import Lesson, Towers, teach
 from sorites.io.files import cache, cached
 
@@ -135,7 +125,9 @@ def styled(part: str, count: int) -> list[StyledSample]:
 
     The parts have no photographs in common.
     """
-    ordered = fair_order(core.source("cifar:train", labels(CLASSES)), lambda sample: [ORDER_SEED, sample.id])
+    ordered = hashed_order(
+        core.source("cifar:train", labels(CLASSES)), lambda sample: [ORDER_SEED, sample.id]
+    )
     start = (
         HELD_OUT_PARTS.index(part) * HELD_OUT_IMAGES
         if part in HELD_OUT_PARTS

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from sorites.core import Encoder, Features, ImageU8, add_encoder
-from sorites.core.errors import SoritesError, left_by_exit
-from sorites.core.torch_tools import mend_torchvision
+from sorites.core.errors import SoritesError, exit_message
+from sorites.core.torch_tools import install_torchvision_fix
 from sorites.encoders.features import checked
 
 
@@ -34,14 +34,14 @@ def python(argument: str | None) -> Encoder:
     folder = str(Path.cwd())
     if folder not in sys.path:
         sys.path.append(folder)
-    mend_torchvision()
+    install_torchvision_fix()
     try:
         obj = getattr(importlib.import_module(module), attribute)
         return as_encoder(f"python:{argument}", obj)
     except SoritesError:
         raise
     except SystemExit as error:
-        raise SoritesError(f"encoder python:{argument} did not load: {left_by_exit(error)}") from error
+        raise SoritesError(f"encoder python:{argument} did not load: {exit_message(error)}") from error
     except Exception as error:
         raise SoritesError(
             f"encoder python:{argument} did not load: {type(error).__name__}: {error}"

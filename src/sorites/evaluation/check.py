@@ -18,14 +18,14 @@ from sorites.core.messages import command, in_python, option
 from sorites.evaluation import plan as plans
 from sorites.evaluation.explanations import LIST, ROOM, read_image, read_list
 from sorites.evaluation.fit import note_overlap
-from sorites.evaluation.plan import grouped
+from sorites.evaluation.plan import group_samples
 from sorites.evaluation.reopen import plan_of
 from sorites.evaluation.storage.folder import read_info, read_manifest, sampled_by
 from sorites.evaluation.storage.shards import missing, read_facts, read_record, read_shard
 from sorites.evaluation.storage.tensors import read_head_file, read_tensors
 from sorites.io.files import locked
 from sorites.io.paths import is_dir, is_file
-from sorites.io.stores import place
+from sorites.io.stores import to_path
 from sorites.suites.suite import Suite, builtin_suites, load
 
 # Subfolder of a run folder to which damaged files are moved; nothing reads it.
@@ -143,7 +143,7 @@ def check(what: str | Path, repair: bool = False) -> str:
 def summary(what: str | Path, repair: bool = False) -> str:
     """Like ``check``, but keep references to options, so that the caller can render them."""
     what = str(what)
-    folder = place(what)
+    folder = to_path(what)
     is_run = is_file(folder / "run.json") or (
         is_dir(folder) and what not in builtin_suites() and folder.suffix != ".toml"
     )
@@ -158,7 +158,7 @@ def check_suite(spec: str) -> str:
     class_labels = labels(suite.labels)
     _resolve_names(suite)
     source = core.source(suite.source, class_labels)
-    groups = grouped(suite, suite.source, source.samples)
+    groups = group_samples(suite, suite.source, source.samples)
     lines = [
         f"suite {suite.name}: {suite.about}".removesuffix(": "),
         f"source {suite.source}: {len(source)} images, {len(class_labels)} labels",

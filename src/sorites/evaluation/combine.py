@@ -20,7 +20,7 @@ from sorites.core.messages import option
 from sorites.core.rng import digest
 from sorites.evaluation.storage.folder import read_info
 from sorites.evaluation.unfinished import Unfinished, unfinished
-from sorites.io.stores import place
+from sorites.io.stores import to_path
 
 # Minimum number of characters shown of a version; more if two versions have the same prefix.
 MIN_VERSION_LENGTH = 6
@@ -153,7 +153,7 @@ class Folder:
 
 
 @dataclass(frozen=True)
-class Together:
+class Combined:
     """The table of one or more runs; images shared by several runs are counted once."""
 
     table: pl.LazyFrame
@@ -179,7 +179,7 @@ def read(run: str | Path | Sequence[str | Path], *more: str | Path, partial: boo
         more: Further run folders.
         partial: Include everything.
     """
-    combined = together(open_folders([*([run] if isinstance(run, str | Path) else run), *more]), partial)
+    combined = combine(open_folders([*([run] if isinstance(run, str | Path) else run), *more]), partial)
     if combined.notes:
         warnings.warn(Notice("\n".join(combined.notes), code="incomplete"), stacklevel=2)
     return combined.table
@@ -187,10 +187,10 @@ def read(run: str | Path | Sequence[str | Path], *more: str | Path, partial: boo
 
 def open_folder(run: str | Path) -> Folder:
     """Read a run folder and find out what is missing; a folder without ``run.json`` has no metadata."""
-    folder = place(run)
+    folder = to_path(run)
     table = tables.read(folder)
     info = read_info(folder) if (folder / "run.json").exists() else {}
-    return Folder(table, str(folder), info, unfinished(folder), tables.set_aside(folder))
+    return Folder(table, str(folder), info, unfinished(folder), tables.rejected_images(folder))
 
 
 def open_folders(runs: Sequence[str | Path]) -> list[Folder]:
@@ -205,7 +205,7 @@ def _renamed(folder: Folder, names: Mapping[str, str]) -> Folder:
     return replace(folder, table=table, info=renamed(folder.info, names))
 
 
-def together(runs: Sequence[Run], partial: bool = False) -> Together:
+def combine(runs: Sequence[Run], partial: bool = False) -> Combined:
     """Combine runs into one table.
 
     Args:
@@ -217,7 +217,7 @@ def together(runs: Sequence[Run], partial: bool = False) -> Together:
     notes = [note for run in runs for note in _unfinished_notes(run, partial)] + sentences(runs, partial)
     finished = [_finished_rows(run, partial) for run in runs]
     if len(runs) == 1:
-        return Together(finished[0], tuple(finished), (_ids(finished[0]),), tuple(notes))
+        return Combined(finished[0], tuple(finished), (_ids(finished[0]),), tuple(notes))
     common_ids = [_common_id(run) for run in runs]
     tables_ = [
         _with_source(table if id_ is None else table.with_columns(run_id=pl.lit(id_)), run, runs)
@@ -234,7 +234,7 @@ def together(runs: Sequence[Run], partial: bool = False) -> Together:
     known_ids = [id_ for id_ in common_ids if id_ is not None]
     if len(set(known_ids)) < len(known_ids):
         combined = combined.unique(tables.KEY, keep="first", maintain_order=True)
-    return Together(combined, tuple(tables_), ids, tuple(notes), shared.comparable)
+    return Combined(combined, tuple(tables_), ids, tuple(notes), shared.comparable)
 
 
 def _unfinished_notes(run: Run, partial: bool) -> list[str]:

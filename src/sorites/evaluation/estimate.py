@@ -188,7 +188,7 @@ def read_calibration(path: Path) -> Calibration:
         ) from error
 
 
-def told(costs_: Costs) -> dict[str, Any]:
+def as_json(costs_: Costs) -> dict[str, Any]:
     """Return the counts as plain values for JSON."""
     return {**asdict(costs_), "passes": costs_.passes, "bytes": costs_.bytes()}
 
@@ -214,7 +214,7 @@ def _shift_seconds(plan: Plan, name: str, decode: float) -> float:
 
 
 def _model_seconds(model: Model, images: list[ImageU8], framed: bool) -> float:
-    from sorites.evaluation.runner import BATCH
+    from sorites.evaluation.runner import DEFAULT_BATCH as BATCH
 
     batch = [images[i % len(images)] for i in range(BATCH)]
     model(batch, framed)
@@ -237,7 +237,7 @@ def _speedup(plan: Plan, workers: int) -> float:
 
     A model may already use several cores for one caller; then the speed-up is smaller.
     """
-    from sorites.evaluation.runner import BATCH
+    from sorites.evaluation.runner import DEFAULT_BATCH as BATCH
 
     if workers == 1:
         return 1.0

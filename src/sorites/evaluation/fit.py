@@ -21,16 +21,16 @@ from sorites import core
 from sorites.core import CLEAN, Head, Model, Outputs, Sample, Scorer, split_spec
 from sorites.core.errors import SoritesError, TooFewImages
 from sorites.core.messages import option
-from sorites.evaluation.engines.interrupts import leave_if_asked
+from sorites.evaluation.engines.interrupts import stop_if_requested
 from sorites.evaluation.images import Shot, reason
 from sorites.evaluation.plan import Columns, Plan, Unit
-from sorites.evaluation.predict import GREY, answers, batches, for_model, look_inside
+from sorites.evaluation.predict import GREY, batches, evaluate_shots, for_model, look_inside
 from sorites.evaluation.samples import framed_image
 from sorites.evaluation.storage import shards
 from sorites.evaluation.storage.tensors import About, Arrays, read_tensors
 from sorites.evaluation.worker import Running, Task, running_in
 from sorites.io.files import read_json, write_bytes
-from sorites.io.paths import resolved
+from sorites.io.paths import resolve
 from sorites.metrics.separation import auroc, pair
 from sorites.suites.suite import Fit
 
@@ -60,7 +60,7 @@ def searched(plan: Plan) -> dict[str, dict[str, dict[str, Any]]]:
     return {name: tried for name in plan.scorers if (tried := core.scorer_candidates(name))}
 
 
-def every(plan: Plan) -> dict[str, Scorer]:
+def tried_scorers(plan: Plan) -> dict[str, Scorer]:
     """Return all scorers that are tried before a run starts: candidates instead of the scorers that are
     searched.
     """
@@ -123,7 +123,7 @@ def chosen_name(spec: str, search: Mapping[str, Any]) -> str:
 
 
 # Training images per file.
-SLICE = 128
+SAMPLES_PER_FILE = 128
 # Kinds of slices: training images, in-distribution validation images, and OOD validation images.
 NAME, VALIDATION, OOD = "fit", "validation", "ood"
 INSIDE = "inside "
@@ -190,13 +190,15 @@ def samples_of(plan: Plan, kind: str) -> Sequence[Sample]:
 def _location(spec: str) -> tuple[str, Path | None]:
     """Return the reader of a source and its resolved path, however it is spelled."""
     name, argument = split_spec(spec)
-    return name, resolved(Path(argument)) if argument else None
+    return name, resolve(Path(argument)) if argument else None
 
 
 def units(plan: Plan, kind: str = NAME) -> list[Unit]:
     """Return the slices of the training or validation images."""
     count = len(samples_of(plan, kind))
-    return [Unit(kind, start, min(start + SLICE, count)) for start in range(0, count, SLICE)]
+    return [
+        Unit(kind, start, min(start + SAMPLES_PER_FILE, count)) for start in range(0, count, SAMPLES_PER_FILE)
+    ]
 
 
 def kept_slices(folder: Path, model: str, kind: str = NAME) -> list[Unit]:
@@ -207,13 +209,15 @@ def kept_slices(folder: Path, model: str, kind: str = NAME) -> list[Unit]:
     """
     slices: list[Unit] = []
     while shards.training(
-        folder, unit := Unit(kind, len(slices) * SLICE, (len(slices) + 1) * SLICE), model
+        folder,
+        unit := Unit(kind, len(slices) * SAMPLES_PER_FILE, (len(slices) + 1) * SAMPLES_PER_FILE),
+        model,
     ).exists():
         slices.append(unit)
     file_count = len(list((folder / "fits").glob(f"{kind}-*--{shards.slug(model)}.safetensors")))
     if file_count > len(slices):
         raise SoritesError(
-            f"{folder / 'fits'} lacks the {kind} images from {len(slices) * SLICE} on of {model}: repeat the"
+            f"{folder / 'fits'} lacks the {kind} images from {len(slices) * SAMPLES_PER_FILE} on of {model}: repeat the"
             " run"
         )
     return slices
@@ -253,7 +257,7 @@ def inside_bytes(plan: Plan, kind: str = NAME) -> int:
 def _looking(plan: Plan, kind: str) -> dict[str, Scorer]:
     """Return the scorers that need internal activations for a kind of slice, to be fitted or searched."""
     scorers = (
-        every(plan)
+        tried_scorers(plan)
         if kind == NAME
         else {n: core.scorer(n) for candidates in searched(plan).values() for n in candidates}
     )
@@ -330,7 +334,7 @@ def collect(folder: Path, task: Task, *, batch: int) -> None:
     shots = (_shot(plan, sample) for sample in samples_of(plan, kind)[task.unit.start : task.unit.stop])
     for chunk in batches(shots, batch):
         for name, outputs in collected.items():
-            leave_if_asked()
+            stop_if_requested()
             _add_outputs(plan, plan.models[name], chunk, outputs, kind, looking)
         running.tick(len(chunk) * len(collected))
     only = plan.suite.fit is not None and plan.suite.fit.only is not None
@@ -368,7 +372,7 @@ def _add_outputs(
     """
     columns = plan.columns[model.name]
     column_of = dict(zip(columns.labels.tolist(), columns.places.tolist(), strict=True))
-    answered = answers(model, chunk, plan.is_framed, plan.width_of(model.name))
+    answered = evaluate_shots(model, chunk, plan.is_framed, plan.width_of(model.name))
     only = plan.suite.fit is not None and plan.suite.fit.only == "right"
     for row, i in enumerate(answered.seen):
         sample = chunk[i].sample
@@ -451,7 +455,7 @@ def ready(folder: Path, running: Running) -> Plan:
     return running.once("fitted", fitted)
 
 
-class Refused(Scorer):
+class UnfittedScorer(Scorer):
     """Replaces a scorer that could not be fitted: every score is missing, with the reason as error."""
 
     def __init__(self, scorer: Scorer, reason: str) -> None:
@@ -492,7 +496,7 @@ class Fits:
             try:
                 fit_on(ready, self.folder, kept_slices(self.folder, self.model), self.model, self.head)
             except TooFewImages as error:
-                return Refused(scorer, str(error))
+                return UnfittedScorer(scorer, str(error))
         return ready
 
     def _pools(self, name: str) -> Pools:

@@ -10,9 +10,9 @@ import numpy as np
 
 from sorites import core
 from sorites.core import CLEAN, ImageF32, ImageU8, Sample, Setting, SettingValue, Shift
-from sorites.core.errors import SoritesError, as_utf8, left_by_exit
+from sorites.core.errors import SoritesError, as_utf8, exit_message
 from sorites.core.rng import rng_for
-from sorites.evaluation.engines.interrupts import leave_if_asked
+from sorites.evaluation.engines.interrupts import stop_if_requested
 from sorites.evaluation.plan import Plan, Unit
 from sorites.evaluation.samples import GroundTruth, framed_sample, laid_frame
 
@@ -36,14 +36,14 @@ class Shot:
 def shots(plan: Plan, unit: Unit) -> Iterator[Shot]:
     """Yield the images of a slice of one shift."""
     for sample in plan.groups[unit.shift][unit.start : unit.stop]:
-        leave_if_asked()
+        stop_if_requested()
         if unit.shift in plan.shifts:
-            yield from turned(plan, sample, unit.shift, plan.settings[unit.shift])
+            yield from shifted_shots(plan, sample, unit.shift, plan.settings[unit.shift])
         else:
-            yield captured(plan, sample)
+            yield captured_shot(plan, sample)
 
 
-def captured(plan: Plan, sample: Sample) -> Shot:
+def captured_shot(plan: Plan, sample: Sample) -> Shot:
     """Return an image as the source has it, framed."""
     shot = Shot(sample, sample.shift, sample.setting, ground_truth=_ground_truth_in_file(plan, sample))
     try:
@@ -57,7 +57,7 @@ def captured(plan: Plan, sample: Sample) -> Shot:
         return replace(shot, error=reason(error, "reading the image"))
 
 
-def turned(
+def shifted_shots(
     plan: Plan, sample: Sample, name: str, settings: Sequence[SettingValue], probe: bool = False
 ) -> Iterator[Shot]:
     """Yield the images of one sample under one shift.
@@ -80,7 +80,7 @@ def turned(
         for image, chosen in (_dial_images if name in plan.own else _shifted_images)(
             plan, sample, shift, settings
         ):
-            leave_if_asked()
+            stop_if_requested()
             shot = replace(
                 left.pop(0),
                 image=image,
@@ -154,7 +154,7 @@ def reason(error: Exception | SystemExit, doing: str) -> str:
     being done.
     """
     if isinstance(error, SystemExit):
-        return f"{doing}: {left_by_exit(error)}"
+        return f"{doing}: {exit_message(error)}"
     return as_utf8(
         str(error) if isinstance(error, SoritesError) else f"{doing}: {type(error).__name__}: {error}"
     )

@@ -35,33 +35,33 @@ from sorites.core.errors import SoritesError, UnknownName
 from sorites.core.labels import Labels, OpenLabels
 from sorites.core.labels import labels as labels_of
 from sorites.core.messages import option
-from sorites.core.packed import ById, PackedSamples, joined, packed, seen
+from sorites.core.packed import ById, PackedSamples, as_packed, concatenate, packed
 from sorites.core.rng import digest
-from sorites.core.torch_tools import Computing, computed
-from sorites.evaluation.engines.interrupts import hear_once
+from sorites.core.torch_tools import ComputeOptions, use_compute_options
+from sorites.evaluation.engines.interrupts import arm_second_interrupt
 from sorites.evaluation.samples import (
     CleanImages,
     by_shards,
+    check_unique,
     distinct,
     first_ids,
     frame_of,
-    in_order,
+    hashed_samples,
     training_samples,
-    unique,
     validation_samples,
 )
-from sorites.models.versions import versioned
+from sorites.models.versions import with_version
 from sorites.suites.suite import Dial, SourceEntry, Suite
 
 
 def load_models(suite: Suite, given: Mapping[str, Model], labels: Labels) -> dict[str, Model]:
     """Load the models of a suite; models in ``given`` replace those of the same name."""
     loaded: dict[str, Model] = {}
-    with computed(Computing(suite.device, suite.precision)):
+    with use_compute_options(ComputeOptions(suite.device, suite.precision)):
         for entry, name in zip(suite.models, suite.model_names, strict=True):
             model = _with_classes(given.get(name) or core.model(entry), labels)
             _refuse_precision(suite, name, model, name in given)
-            loaded[name] = model if model.version else versioned(model)
+            loaded[name] = model if model.version else with_version(model)
     return loaded
 
 
@@ -141,13 +141,13 @@ class Groups:
     """Dials of samples by name, taken from the first sample that has each."""
 
 
-def grouped(suite: Suite, source: str, samples: Sequence[Sample]) -> Groups:
+def group_samples(suite: Suite, source: str, samples: Sequence[Sample]) -> Groups:
     """Group the samples of a suite by shift.
 
     A suite without shifts uses everything that its source provides.
     """
     captured = by_shift(samples)
-    unique(samples)
+    check_unique(samples)
     own = own_dials(samples)
     for name in own.keys() & captured.keys():
         raise SoritesError(
@@ -180,7 +180,7 @@ def grouped(suite: Suite, source: str, samples: Sequence[Sample]) -> Groups:
 
 def by_shift(samples: Sequence[Sample]) -> dict[str, PackedSamples]:
     """Return the samples of each shift of a source; the clean ones come first, even if there are none."""
-    all_samples = seen(samples)
+    all_samples = as_packed(samples)
     if all_samples.plain():
         return {CLEAN: all_samples}
     places: dict[str, list[int]] = {CLEAN: []}
@@ -196,7 +196,7 @@ def own_dials(samples: Sequence[Sample]) -> dict[str, OwnDial]:
         SoritesError: Two samples have different dials of the same name.
     """
     first_of: dict[str, tuple[OwnDial, Sample]] = {}
-    for sample in () if (all_samples := seen(samples)).plain() else all_samples:
+    for sample in () if (all_samples := as_packed(samples)).plain() else all_samples:
         for dial in sample.dials:
             first, owner = first_of.setdefault(dial.name, (dial, sample))
             for key, value in dial.shared.items():
@@ -247,7 +247,7 @@ def _at_setting(dial: Dial, sample: Sample) -> bool:
 
 
 # Samples per slice: few enough to resume and distribute, enough to batch.
-SLICE = 16
+SAMPLES_PER_UNIT = 16
 # Maximum number of slices before they grow: each is one file per model, and folders with millions of files
 # are slow.
 MAX_UNITS = 50_000
@@ -330,7 +330,7 @@ class Plan:
     """Sources that are cut by a limit: samples used, and samples available."""
     own: Mapping[str, OwnDial] = field(default_factory=dict)
     """The shifts that are dials of samples; their groups contain only samples that have them."""
-    slice: int = SLICE
+    slice: int = SAMPLES_PER_UNIT
     """Samples per slice; fixed when a run folder is created."""
 
     def width_of(self, model: str) -> int:
@@ -454,14 +454,14 @@ def make(
     objects = (*(obj.name for obj in (source, fit) if obj is not None), *further, *models)
     labels = labels_of(suite.labels)
     read = _first(suite, labels) if source is None else source
-    first = seen(read.samples) if suite.order else in_order(read)
+    first = as_packed(read.samples) if suite.order else hashed_samples(read)
     others = [_further(entry, labels, further.get(entry.name)) for entry in suite.sources]
-    grouping = grouped(suite, read.name, joined([first, *others]))
+    grouping = group_samples(suite, read.name, concatenate([first, *others]))
     limited = _limited(suite, read.name, (first, *others))
     limits = (suite.limit, *(entry.limit for entry in suite.sources))
     groups = _within(limits, (first, *others), grouping.samples) if limited else grouping.samples
     _check_refinable(suite, grouping)
-    hear_once()
+    arm_second_interrupt()
     has_boxes = any(sample.ground_truth is not None for sample in itertools.islice(first, 1))
     loaded, cut = _restricted_models(load_models(suite, models, labels), labels, has_boxes)
     columns = {name: _columns(model, labels) for name, model in loaded.items()}
@@ -554,7 +554,7 @@ def _within(
 
 def slice_for(sizes: Sequence[int]) -> int:
     """Return the number of samples per slice for groups of these sizes: 16, or more if the plan is huge."""
-    size = SLICE
+    size = SAMPLES_PER_UNIT
     while sum(-(-count // size) for count in sizes) > MAX_UNITS:
         size *= 2
     return size
@@ -572,7 +572,7 @@ def with_changed(plan: Plan, change: Callable[[Sample], Sample]) -> Plan:
 
 def _clean_images(suite: Suite, clean: PackedSamples) -> CleanImages:
     # Unframed photographs are too large to cache.
-    return CleanImages(suite, clean, 8 * SLICE if suite.frame else 0)
+    return CleanImages(suite, clean, 8 * SAMPLES_PER_UNIT if suite.frame else 0)
 
 
 def _columns(model: Model, labels: Labels, boxed: bool = False) -> Columns:
@@ -607,6 +607,6 @@ def _further(entry: SourceEntry, labels: Labels, source: Source | None) -> Packe
             attrs=tuple(dict.fromkeys((*sample.attrs, *group))),
             **no_label,
         )
-        for sample in in_order(read)
+        for sample in hashed_samples(read)
     )
-    return seen(packed(samples))
+    return as_packed(packed(samples))

@@ -20,7 +20,7 @@ from sorites.core import Box, ImageU8, Model, Outputs, Sample, Scorer
 from sorites.core.errors import Notice, SoritesError, as_utf8
 from sorites.core.messages import option
 from sorites.core.table import SCHEMA
-from sorites.evaluation.engines.interrupts import hear_once, leave_if_asked
+from sorites.evaluation.engines.interrupts import arm_second_interrupt, stop_if_requested
 from sorites.evaluation.images import Shot, reason
 from sorites.evaluation.plan import Columns, Plan
 from sorites.evaluation.samples import GroundTruth
@@ -116,7 +116,7 @@ class Answers:
         return [i for i, error in enumerate(self.errors) if error is None]
 
 
-def answers(
+def evaluate_shots(
     model: Model, shots: Sequence[Shot], is_framed: Callable[[Sample], bool], width: int | None = None
 ) -> Answers:
     """Evaluate images with a model; framed images are only scaled, others are resized and cropped.
@@ -132,7 +132,7 @@ def answers(
             for i, shot in enumerate(shots)
             if shot.image is not None and is_framed(shot.sample) is framed
         ]
-        outputs, failed = ask(model, [image for _, image in group], framed, width)
+        outputs, failed = evaluate_images(model, [image for _, image in group], framed, width)
         for (i, _), error in zip(group, failed, strict=True):
             errors[i] = error
         if seen := [i for i, _ in group if errors[i] is None]:
@@ -142,7 +142,7 @@ def answers(
     return Answers(together if order == sorted(order) else together[np.argsort(order)], errors)
 
 
-def ask(
+def evaluate_images(
     model: Model, images: Sequence[ImageU8], framed: bool, width: int | None = None
 ) -> tuple[Outputs, Errors]:
     """Return the outputs of the images that succeeded, and one error or None per image.
@@ -168,10 +168,10 @@ def ask(
             _warn_halved(model.name, len(images))
             half = len(images) // 2
             (first, failed), (second, more) = (
-                ask(model, part, framed, width) for part in (images[:half], images[half:])
+                evaluate_images(model, part, framed, width) for part in (images[:half], images[half:])
             )
             return Outputs.join([part for part in (first, second) if len(part)]), [*failed, *more]
-        each = [ask(model, [image], framed, width) for image in images]
+        each = [evaluate_images(model, [image], framed, width) for image in images]
         return Outputs.join([outputs for outputs, (failed,) in each if failed is None]), [
             failed for _, (failed,) in each
         ]
@@ -307,7 +307,7 @@ def look_inside(
     scorer: Scorer, name: str, model: Model, image: ImageU8, framed: bool
 ) -> tuple[Any, str | None]:
     """Return a scorer's internal activations for one image, or None and an error."""
-    leave_if_asked()
+    stop_if_requested()
     try:
         return scorer.look(model, [image], framed), None
     except (Exception, SystemExit) as error:
@@ -319,20 +319,22 @@ def score_outputs(
 ) -> list[Scored]:
     """Score images that a model evaluated; ``images`` are the images with whether they are framed."""
     if not scorer.looks:
-        return scored(name, scorer, outputs)
+        return score_together(name, scorer, outputs)
     rows = [look_inside(scorer, name, model, image, framed) for image, framed in images if image is not None]
     succeeded = [i for i, (_, error) in enumerate(rows) if error is None]
     scores: list[Scored] = [(None, error) for _, error in rows]
     if succeeded:
         inside = {name: np.concatenate([rows[i][0] for i in succeeded])}
         for i, score in zip(
-            succeeded, scored(name, scorer, replace(outputs[np.array(succeeded)], inside=inside)), strict=True
+            succeeded,
+            score_together(name, scorer, replace(outputs[np.array(succeeded)], inside=inside)),
+            strict=True,
         ):
             scores[i] = score
     return scores
 
 
-def scored(name: str, scorer: Scorer, outputs: Outputs) -> list[Scored]:
+def score_together(name: str, scorer: Scorer, outputs: Outputs) -> list[Scored]:
     """Score images together; if that fails, one by one."""
     count = len(outputs)
     if not count:
@@ -343,7 +345,7 @@ def scored(name: str, scorer: Scorer, outputs: Outputs) -> list[Scored]:
             raise SoritesError(f"scorer {name} returned shape {scores.shape} for {count} images")
     except (Exception, SystemExit) as error:
         if count > 1:
-            return [scored(name, scorer, outputs[i : i + 1])[0] for i in range(count)]
+            return [score_together(name, scorer, outputs[i : i + 1])[0] for i in range(count)]
         return [(None, reason(error, f"scorer {name}"))]
     return [
         (float(score), None) if np.isfinite(score) else (None, f"scorer {name} returned {score}")
@@ -413,7 +415,7 @@ def predict(
             for name, value in _about(plan, shot, image_id).items():
                 shared[name].append(value)
         for verdict in verdicts.values():
-            leave_if_asked()
+            stop_if_requested()
             verdict.add(chunk, ids)
         tick(len(chunk) * len(verdicts))
     images_seen = pl.DataFrame(shared, schema={name: SCHEMA[name] for name in SHARED})
@@ -460,7 +462,7 @@ class _Verdicts:
     image_ids: list[str] = field(default_factory=list)
 
     def add(self, chunk: Sequence[Shot], ids: Sequence[str]) -> None:
-        answered = answers(self.model, chunk, self.plan.is_framed, self.plan.width_of(self.model.name))
+        answered = evaluate_shots(self.model, chunk, self.plan.is_framed, self.plan.width_of(self.model.name))
         seen, columns = answered.seen, self.plan.columns[self.model.name]
         judged = dict(
             zip(seen, _classify(columns, [chunk[i].sample for i in seen], answered.outputs), strict=True)
@@ -496,7 +498,7 @@ class _Verdicts:
         )
         parts = [labels, *(score_rows(labels, name, scores) for name, scores in self.scores.items())]
         return Predictions(
-            whole(pl.concat(parts, how="diagonal")), Outputs.join(self.outputs), self.image_ids
+            with_all_columns(pl.concat(parts, how="diagonal")), Outputs.join(self.outputs), self.image_ids
         )
 
 
@@ -514,7 +516,7 @@ def score_rows(labels: pl.DataFrame, scorer: str, scores: Sequence[Scored]) -> p
     return rows.with_columns(correct=pl.when(pl.col("error").is_null()).then("correct"))
 
 
-def whole(rows: pl.DataFrame) -> pl.DataFrame:
+def with_all_columns(rows: pl.DataFrame) -> pl.DataFrame:
     """Return the rows with every column of the table; absent ones are null."""
     absent = [pl.lit(None, dtype).alias(name) for name, dtype in SCHEMA.items() if name not in rows.columns]
     return rows.with_columns(absent).select(SCHEMA.names())
@@ -539,13 +541,13 @@ def try_models(plan: Plan) -> dict[str, Outputs]:
     done.
     """
     outputs_by_model: dict[str, Outputs] = {}
-    hear_once()
+    arm_second_interrupt()
     for name, model in plan.models.items():
         if as_utf8(name) != name:
             raise SoritesError(
                 f"model {as_utf8(name)}: its name is used in the table and must be UTF-8; rename the file"
             )
-        outputs, (error,) = ask(
+        outputs, (error,) = evaluate_images(
             model, [GREY], False, plan.width_of(name) if model.output == "boxes" else None
         )
         if error is not None:

@@ -24,7 +24,7 @@ from sorites.evaluation.resume import guard
 from sorites.evaluation.storage.folder import DIALS, read_info, read_manifest, slice_of
 from sorites.evaluation.storage.record import candidates, respelled
 from sorites.io.paths import is_file
-from sorites.io.stores import place
+from sorites.io.stores import to_path
 from sorites.suites.suite import Suite, parse
 
 # Key of ``run.json`` with the settings of an attack.
@@ -73,7 +73,7 @@ def plan_of(run: str | Path) -> Plan:
             raise SoritesError("it was imported from prediction files")
         if class_names(info) is None:
             raise SoritesError(f"{images_only.labels} is not the list of classes of the run")
-        return guard(made_again(place(run), info, images_only), read_manifest(run))
+        return guard(recreate_plan(to_path(run), info, images_only), read_manifest(run))
     except SoritesError as error:
         first, further = _from_manifest(run, images_only, info.get("dials", {}), error)
         bare = images_only.model_copy(update={"labels": _classes(run, info)})
@@ -99,7 +99,7 @@ def _of_attack(run: str | Path) -> str:
     )
 
 
-def made_again(folder: Path, info: Mapping[str, Any], suite: Suite) -> Plan:
+def recreate_plan(folder: Path, info: Mapping[str, Any], suite: Suite) -> Plan:
     """Recreate the plan of a stored suite from its files where they are now: the paths with most of its
     samples.
 

@@ -22,7 +22,7 @@ from sorites.evaluation import fit
 from sorites.evaluation.engines import ENGINES, Engine
 from sorites.evaluation.fit import SearchResult
 from sorites.evaluation.plan import Unit
-from sorites.evaluation.predict import INSIDE, WORDS, Scored, score_rows, scored, whole
+from sorites.evaluation.predict import INSIDE, WORDS, Scored, score_rows, score_together, with_all_columns
 from sorites.evaluation.reopen import plan_of, suite_of
 from sorites.evaluation.storage import shards
 from sorites.evaluation.storage.compact import expand
@@ -30,7 +30,7 @@ from sorites.evaluation.storage.folder import read_info, write_info
 from sorites.evaluation.storage.tensors import read_head, read_tensors
 from sorites.evaluation.unfinished import unfinished
 from sorites.io.files import locked, write_bytes
-from sorites.io.stores import place
+from sorites.io.stores import to_path
 
 REPEAT_WITH_FEATURES = f"repeat the run with {option('keep_features')}"
 # Slices by model whose shard exists.
@@ -60,7 +60,7 @@ def score(
     Raises:
         SoritesError: The run is unfinished, or lacks what a scorer needs.
     """
-    folder, start = place(run), ENGINES.get(engine) if isinstance(engine, str) else engine
+    folder, start = to_path(run), ENGINES.get(engine) if isinstance(engine, str) else engine
     info = read_info(folder)
     specs = [scorers] if isinstance(scorers, str) else scorers
     names = list(dict.fromkeys(map(core.scorer_name, specs)))
@@ -135,7 +135,7 @@ def _ready(folder: Path, name: str, model: str) -> tuple[Scorer, SearchResult | 
     """Return the fitted scorer for one model, and the result of its parameter search, if any."""
     fits = fit.Fits(folder, model, read_head(folder, model), suite_of(read_info(folder)).fit)
     scorer, search = fits.scorer(name, core.scorer(name))
-    if isinstance(scorer, fit.Refused):
+    if isinstance(scorer, fit.UnfittedScorer):
         raise SoritesError(f"{model}: {scorer.note}")
     return scorer, search
 
@@ -155,7 +155,9 @@ def score_unit(folder: Path, name: str, scorer: Scorer, model: str, unit: Unit) 
     labels = shard.filter(pl.col("output") == "label")
     scores = _scores(shards.features(folder, unit, model), name, scorer)
     no_features: Scored = (None, "its features were not stored")
-    rows = whole(score_rows(labels, name, [scores.get(image, no_features) for image in labels["image_id"]]))
+    rows = with_all_columns(
+        score_rows(labels, name, [scores.get(image, no_features) for image in labels["image_id"]])
+    )
     write(rows, shards.score_shard(folder, unit, model, name))
     return rows.height
 
@@ -166,7 +168,7 @@ def _scores(features: Path, name: str, scorer: Scorer) -> dict[str, Scored]:
     return dict(
         zip(
             about["image_id"],
-            scored(name, scorer, Outputs(parts.get("logits"), parts.get("features"))),
+            score_together(name, scorer, Outputs(parts.get("logits"), parts.get("features"))),
             strict=True,
         )
     )

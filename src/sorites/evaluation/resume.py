@@ -25,8 +25,8 @@ from sorites.evaluation.images import reason
 from sorites.evaluation.plan import Plan, Unit, with_changed
 from sorites.evaluation.samples import framed_image
 from sorites.evaluation.storage import shards
-from sorites.evaluation.storage.contents import COLUMNS, changed, contents, guarded
-from sorites.io.files import at_hand, write_bytes
+from sorites.evaluation.storage.contents import COLUMNS, changed, contents, guard_sample
+from sorites.io.files import local_copies, write_bytes
 
 # Subfolder of a run for replaced files.
 REPLACED = "replaced"
@@ -145,7 +145,7 @@ def _errors(folder: Path, places: Collection[Path]) -> Iterator[tuple[Path, list
 
 def _errors_of(paths: list[Path]) -> Iterator[tuple[Path, list[ImageError]]]:
     """Scan shards together; if one cannot be read, scan each alone and skip unreadable ones."""
-    original_path = dict(zip(map(str, at_hand(paths)), paths, strict=True))
+    original_path = dict(zip(map(str, local_copies(paths)), paths, strict=True))
     try:
         scanned = scan(paths, include_file_paths="path").filter(pl.col("error").is_not_null())
         rows = scanned.select("path", "image_id", "sample_id", "error").unique(maintain_order=True).collect()
@@ -354,18 +354,18 @@ def guard(plan: Plan, listed: pl.DataFrame) -> Plan:
 
     def change(sample: Sample) -> Sample:
         row = find(_content_key(_about(plan, sample)))
-        return sample if row is None else guarded(sample, row)
+        return sample if row is None else guard_sample(sample, row)
 
     return with_changed(plan, change)
 
 
 # Up to this many rows of a manifest are indexed by a dict, which is fastest; beyond, it would take gigabytes.
-FEW = 1_000_000
+MAX_DICT_ROWS = 1_000_000
 
 
 def _finder(rows_: pl.DataFrame) -> Callable[[tuple[Any, ...]], Mapping[str, Any] | None]:
     """Return a function that finds the row of a key, or None."""
-    if rows_.height <= FEW:
+    if rows_.height <= MAX_DICT_ROWS:
         return {_content_key(row): row for row in rows_.iter_rows(named=True)}.get
     by_sample_id = _ByText(rows_["sample_id"])
 

@@ -20,7 +20,7 @@ from sorites.evaluation import plan as plans
 from sorites.evaluation.engines import Engine
 from sorites.evaluation.fit import refusals
 from sorites.evaluation.plan import Plan
-from sorites.evaluation.runner import BATCH, execute, prepare
+from sorites.evaluation.runner import DEFAULT_BATCH, execute, prepare
 from sorites.suites.suite import Suite, load
 
 # Accepted models: a spec, a ``Model``, a torch module, or a callable.
@@ -87,7 +87,7 @@ def run(
     limit: int | None = None,
     seed: int | None = None,
     refine: float | None = None,
-    batch: int = BATCH,
+    batch: int = DEFAULT_BATCH,
     keep_features: bool = False,
     out: str | Path | None = None,
     engine: str | Engine = "local",

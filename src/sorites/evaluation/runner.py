@@ -32,9 +32,9 @@ from sorites.evaluation.storage import folder, shards
 from sorites.evaluation.storage.compact import expand
 from sorites.evaluation.storage.record import Info, describe
 from sorites.evaluation.storage.tensors import keep_heads
-from sorites.evaluation.worker import Running, Task, chosen_engine, lent
+from sorites.evaluation.worker import Running, Task, chosen_engine, share_plan
 from sorites.io.files import sweep_temporaries
-from sorites.io.stores import place
+from sorites.io.stores import to_path
 
 # Choice of engine and batch size.
 
@@ -175,7 +175,7 @@ def _wake_delay(do: Callable[[], object]) -> float:
 # Running a plan.
 
 
-def learn(plan: Plan, folder: Path, *, engine: Engine, workers: int, bar: Bar | None = None) -> None:
+def compute_facts(plan: Plan, folder: Path, *, engine: Engine, workers: int, bar: Bar | None = None) -> None:
     """Compute the facts that the suite of a finished run asks for; existing ones are kept."""
     write_published_levels(plan, folder)
     if plan.suite.distance:
@@ -192,7 +192,7 @@ def learn(plan: Plan, folder: Path, *, engine: Engine, workers: int, bar: Bar | 
         )
 
 
-BATCH = 8
+DEFAULT_BATCH = 8
 
 
 @dataclass(frozen=True)
@@ -256,7 +256,7 @@ def execute(
     prepared: Prepared,
     out: str | Path | None = None,
     *,
-    batch: int = BATCH,
+    batch: int = DEFAULT_BATCH,
     keep_features: bool = False,
     engine: str | Engine = "local",
     workers: int | None = None,
@@ -282,21 +282,24 @@ def execute(
     """
     _check_positive("batch", batch)
     _check_positive("workers", workers)
-    path = place(out) if out is not None else prepared.default_folder()
-    plan, start = folder.as_begun(path, prepared.plan), chosen_engine(engine, prepared.plan)
+    path = to_path(out) if out is not None else prepared.default_folder()
+    plan, start = folder.with_stored_slices(path, prepared.plan), chosen_engine(engine, prepared.plan)
     for name in (name for name, model in plan.models.items() if not model.repeats):
         say(
             f"model {name} is not deterministic: it gave different outputs for the same images, and so will"
             " another run"
         )
     described = {**prepared.info, "ran_on": _ran_on(plan, start, batch)}
-    with folder.opened(path, plan, described, say) as info, lent(path, plan, info["run_id"]) as running:
+    with (
+        folder.open_run(path, plan, described, say) as info,
+        share_plan(path, plan, info["run_id"]) as running,
+    ):
         sweep_temporaries(path)
         expand(path)
         redo_errors(path, plan)
         stage = _Stage(path, start, workers or start.cores(), running, bar)
         _evaluate(stage, plan, batch, keep_features or kept_features_before(path), info["suite"]["refine"])
-        learn(plan, path, engine=start, workers=stage.workers, bar=bar)
+        compute_facts(plan, path, engine=start, workers=stage.workers, bar=bar)
     return path
 
 

@@ -12,8 +12,8 @@ from sorites import core
 from sorites.core import CLEAN, Box, ImageU8, Sample, Source, read_only, split_spec
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.core.labels import Labels, open_labels
-from sorites.core.packed import ById, PackedSamples, packed, seen
-from sorites.core.rng import digest, fair_order
+from sorites.core.packed import ById, PackedSamples, as_packed, packed
+from sorites.core.rng import digest, hashed_order
 from sorites.sources.shards import SHARDED, Shard
 from sorites.suites.suite import Fit, Frame, Suite
 
@@ -69,8 +69,8 @@ def _clean(key: str, spec: str, source: Source, split: str | None) -> list[Sampl
     Raises:
         SoritesError: There are none.
     """
-    clean = [sample for sample in in_order(source) if sample.shift == CLEAN]
-    unique(clean)
+    clean = [sample for sample in hashed_samples(source) if sample.shift == CLEAN]
+    check_unique(clean)
     chosen = [sample for sample in clean if split is None or sample.split == split]
     if not chosen:
         splits = ", ".join(sorted({sample.split for sample in clean if sample.split})) or "none"
@@ -79,11 +79,11 @@ def _clean(key: str, spec: str, source: Source, split: str | None) -> list[Sampl
     return chosen
 
 
-def in_order(source: Source) -> PackedSamples:
+def hashed_samples(source: Source) -> PackedSamples:
     """Sort samples by a hash of their ids: any prefix is a random sample, and the order of the source does
     not matter.
     """
-    samples = seen(source.samples)
+    samples = as_packed(source.samples)
     if not len(samples):
         raise SoritesError(f"the source {source.name} has no samples")
     heads = samples.heads()
@@ -132,7 +132,7 @@ def by_shards(spec: str, labels: Labels, limit: int | None) -> Source:
             f"order = shards needs a sharded source ({', '.join(sorted(SHARDED))}), got {spec}"
         )
     samples = packed(
-        _in_shards(fair_order(SHARDED[name](argument, labels), lambda shard: (shard.name,)), limit)
+        _in_shards(hashed_order(SHARDED[name](argument, labels), lambda shard: (shard.name,)), limit)
     )
     if not samples:
         raise SoritesError(f"the source {spec} has no samples")
@@ -159,7 +159,7 @@ def first_ids(samples: PackedSamples, limit: int | None) -> dict[str, None]:
     return ids
 
 
-def named(source: Source, name: str) -> Sample:
+def find_sample(source: Source, name: str) -> Sample:
     """Return the clean sample with this id, or the only one whose id ends with it."""
     clean = [sample for sample in source if sample.shift == CLEAN]
     matches = [sample for sample in clean if sample.id == name] or [
@@ -177,9 +177,9 @@ def named(source: Source, name: str) -> Sample:
     )
 
 
-def unique(samples: Sequence[Sample]) -> None:
+def check_unique(samples: Sequence[Sample]) -> None:
     """Raise a ``SoritesError`` if two samples have the same id, shift and setting."""
-    all_samples = seen(samples)
+    all_samples = as_packed(samples)
     keys: set[tuple[str, str, str]] = set()
     for sample in all_samples.take(tied(all_samples)):
         key = (sample.id, sample.shift, sample.setting.canonical)

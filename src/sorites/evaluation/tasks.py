@@ -19,7 +19,7 @@ import polars as pl
 from sorites.core import CLEAN
 from sorites.core.table import SCHEMA, write
 from sorites.evaluation.fit import ready
-from sorites.evaluation.images import Shot, shots, turned
+from sorites.evaluation.images import Shot, shifted_shots, shots
 from sorites.evaluation.plan import Plan, Unit
 from sorites.evaluation.predict import Predictions, predict
 from sorites.evaluation.storage import shards
@@ -148,7 +148,7 @@ def _round(plan: Plan, unit: Unit, open_: Brackets, batch: int, rows: dict[str, 
 def _middles(plan: Plan, unit: Unit, severities: Mapping[str, set[float]]) -> Iterator[Shot]:
     for sample in plan.groups[unit.shift][unit.start : unit.stop]:
         if sample.id in severities:
-            yield from turned(plan, sample, unit.shift, sorted(severities[sample.id]), probe=True)
+            yield from shifted_shots(plan, sample, unit.shift, sorted(severities[sample.id]), probe=True)
 
 
 # Tasks are top-level functions of the run folder and a task, so that threads, processes and clusters can run

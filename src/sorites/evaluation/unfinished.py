@@ -19,7 +19,7 @@ from sorites.core.messages import option
 from sorites.evaluation.plan import Unit
 from sorites.evaluation.storage.folder import read_info, read_manifest, sampled_by, slice_of
 from sorites.evaluation.storage.shards import missing
-from sorites.io.stores import place
+from sorites.io.stores import to_path
 
 Counts = dict[str, dict[str, tuple[int, int]]]
 
@@ -101,7 +101,7 @@ def _shift_counts_text(shifts: Mapping[str, tuple[int, int]], most: int = 6) -> 
 
 def unfinished(run: str | Path) -> Unfinished | None:
     """Return what is missing of a run folder, or None if it is complete or has no metadata."""
-    folder = place(run)
+    folder = to_path(run)
     if not (folder / "run.json").exists() or not (folder / "manifest.parquet").exists():
         return None
     info = read_info(folder)

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from sorites.core.errors import SoritesError
 from sorites.evaluation.engines import ENGINES, Engine
 from sorites.evaluation.plan import Plan, Unit
-from sorites.evaluation.reopen import made_again, suite_of
+from sorites.evaluation.reopen import recreate_plan, suite_of
 from sorites.evaluation.resume import guard
 from sorites.evaluation.storage.folder import (
     DATASET_INFO,
@@ -62,7 +62,7 @@ _opening_lock = threading.Lock()
 
 
 @contextmanager
-def lent(folder: Path, plan: Plan, run_id: str) -> Iterator[Running]:
+def share_plan(folder: Path, plan: Plan, run_id: str) -> Iterator[Running]:
     """Share a plan with the tasks of a run folder while this process works on it."""
     running = _runs[folder.resolve()] = Running(plan, run_id)
     try:
@@ -83,7 +83,7 @@ def running_in(folder: Path) -> Running:
 def _open(folder: Path) -> Running:
     is_dataset = (folder / DATASET_INFO).exists()
     info = read_dataset_info(folder) if is_dataset else read_info(folder)
-    plan = made_again(folder, info, suite_of(info))
+    plan = recreate_plan(folder, info, suite_of(info))
     if not same_run(info, describe(plan), plan, wherever=not is_dataset):
         raise SoritesError(f"{folder} cannot be reopened: its source, models or libraries have changed")
     return Running(plan if is_dataset else guard(plan, read_manifest(folder)), info["run_id"])

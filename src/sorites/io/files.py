@@ -20,8 +20,8 @@ from typing import Any, TypeVar
 
 from sorites.core.errors import Notice, SoritesError
 from sorites.core.messages import option
-from sorites.io.locks import held
-from sorites.io.stores import StorePath, place
+from sorites.io.locks import hold
+from sorites.io.stores import StorePath, to_path
 
 Content = TypeVar("Content")
 
@@ -34,7 +34,7 @@ _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 # Files of a store that are copied in parallel.
 PARALLEL_COPIES = 8
 # Seconds after a failed download during which it is not retried.
-PATIENCE = 60.0
+RETRY_SECONDS = 60.0
 _failed_fetches: dict[Path, tuple[float, str]] = {}
 
 
@@ -108,7 +108,7 @@ def write_bytes(data: bytes, path: Path) -> None:
         raise SoritesError(f"cannot write {path}: {error.strerror or error}. {_remedy(error)}") from error
 
 
-def at_hand(paths: Sequence[Path]) -> list[Path]:
+def local_copies(paths: Sequence[Path]) -> list[Path]:
     """Return local paths of files; those on a store are copied into the cache, once per content."""
     if not any(isinstance(path, StorePath) for path in paths):
         return list(paths)
@@ -166,9 +166,9 @@ def locked(folder: Path, kind: str = "run", lock_name: str = "run.lock") -> Iter
     Raises:
         SoritesError: Another process holds the lock, or the folder cannot be created.
     """
-    folder = place(folder)
+    folder = to_path(folder)
     if isinstance(folder, StorePath):
-        with held(folder / lock_name, folder, kind):
+        with hold(folder / lock_name, folder, kind):
             yield
         return
     import filelock
@@ -190,7 +190,7 @@ def locked(folder: Path, kind: str = "run", lock_name: str = "run.lock") -> Iter
 
 
 @contextlib.contextmanager
-def waiting(lock: Path, seconds: float = -1) -> Iterator[None]:
+def file_lock(lock: Path, seconds: float = -1) -> Iterator[None]:
     """Hold a lock file, which is created if needed; wait up to ``seconds`` for it (negative: forever)."""
     import filelock
 
@@ -200,18 +200,18 @@ def waiting(lock: Path, seconds: float = -1) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def fetching(into: Path, seconds: float) -> Iterator[None]:
+def download_lock(into: Path, seconds: float) -> Iterator[None]:
     """Let one process at a time download into a cache folder; others wait up to ``seconds``.
 
     A failed download is not retried for ``PATIENCE`` seconds, because many images may request it.
     """
     import filelock
 
-    failed_at, message = _failed_fetches.get(into, (-PATIENCE, ""))
-    if time.monotonic() - failed_at < PATIENCE:
+    failed_at, message = _failed_fetches.get(into, (-RETRY_SECONDS, ""))
+    if time.monotonic() - failed_at < RETRY_SECONDS:
         raise SoritesError(message)
     try:
-        with waiting(into / ".lock", seconds):
+        with file_lock(into / ".lock", seconds):
             yield
     except SoritesError as error:
         _failed_fetches[into] = (time.monotonic(), str(error))
@@ -231,7 +231,7 @@ def make_once(path: Path, make: Callable[[], bytes]) -> None:
     wait.
     """
     if not path.exists():
-        with waiting(path.with_name(f"{path.name}.lock")):
+        with file_lock(path.with_name(f"{path.name}.lock")):
             if not path.exists():
                 write_bytes(make(), path)
 
@@ -244,13 +244,13 @@ def cached(path: Path, make: Callable[[], bytes], read: Callable[[Path], Content
     try:
         return read(path)
     except Exception as error:  # a damaged file makes readers raise nearly anything
-        note_damage(path, error)
+        warn_damaged(path, error)
         path.unlink(missing_ok=True)
     make_once(path, make)
     return read(path)
 
 
-def note_damage(path: Path, error: Exception) -> None:
+def warn_damaged(path: Path, error: Exception) -> None:
     """Warn that a cached file is damaged and will be made again."""
     reason = (str(error).splitlines() or [type(error).__name__])[0]
     text = f"the cached file {path} is damaged ({reason}) and will be made again"

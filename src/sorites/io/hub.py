@@ -63,7 +63,7 @@ def is_reachable(address: str) -> bool:
         return False
 
 
-def not_fetched(what: str, error: Exception, instead: str) -> SoritesError:
+def download_error(what: str, error: Exception, instead: str) -> SoritesError:
     """Return the error for a failed download.
 
     Args:
@@ -72,11 +72,11 @@ def not_fetched(what: str, error: Exception, instead: str) -> SoritesError:
         instead: Sentence that says what to do instead.
     """
     first = str(error).strip().split("\n")[0].rstrip(".")
-    reason = "the hub is unreachable and the cache does not contain them" if is_out_of_reach(error) else first
+    reason = "the hub is unreachable and the cache does not contain them" if is_unreachable(error) else first
     return SoritesError(f"cannot download {what}: {reason}. {instead}")
 
 
-def is_out_of_reach(error: Exception) -> bool:
+def is_unreachable(error: Exception) -> bool:
     """Return whether an error, or one of its causes, means that a host did not answer."""
     return any(type(cause).__name__ in UNREACHABLE_ERRORS for cause in _chain(error))
 

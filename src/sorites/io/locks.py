@@ -35,7 +35,7 @@ SETTLE_SECONDS = 0.5
 
 
 @contextlib.contextmanager
-def held(lock: StorePath, folder: StorePath, kind: str) -> Iterator[None]:
+def hold(lock: StorePath, folder: StorePath, kind: str) -> Iterator[None]:
     """Hold a lock while the block runs.
 
     Args:

@@ -20,8 +20,8 @@ import numpy as np
 
 from sorites.core import Features, ImageU8
 from sorites.core.errors import SoritesError
-from sorites.core.torch_tools import beside_torchvision
-from sorites.io.hub import hub, is_out_of_reach, not_fetched
+from sorites.core.torch_tools import import_with_torchvision
+from sorites.io.hub import download_error, hub, is_unreachable
 from sorites.io.paths import path_of
 from sorites.io.readers import json_file
 
@@ -97,7 +97,7 @@ def load(kind: str, argument: str | None) -> Encoders:
             f"{kind} open_clip: expected NAME@WEIGHTS, such as ViT-B-32@openai, got {argument!r}. "
             "Type: open_clip:ViT-B-32@weights.safetensors"
         )
-    library = beside_torchvision("open_clip", f"{kind} open_clip", "clip")
+    library = import_with_torchvision("open_clip", f"{kind} open_clip", "clip")
     name = _register_config(library, architecture)
     try:
         with _silent(), hub():
@@ -106,9 +106,9 @@ def load(kind: str, argument: str | None) -> Encoders:
             )
             tokens = library.get_tokenizer(name)
     except Exception as error:  # the library, the hub and file readers raise nearly anything
-        if is_out_of_reach(error):
+        if is_unreachable(error):
             instead = f"Give a file: {kind} open_clip:{architecture}@weights.safetensors"
-            raise not_fetched(f"the weights of open_clip:{argument}", error, instead) from error
+            raise download_error(f"the weights of open_clip:{argument}", error, instead) from error
         raise SoritesError(f"{kind} open_clip:{argument} did not load: {error}") from error
     return Encoders(f"{kind} open_clip:{argument}", model.eval().float(), prepare, tokens)
 

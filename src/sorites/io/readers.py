@@ -13,24 +13,24 @@ from pathlib import Path
 from typing import Any
 
 from sorites.core.errors import SoritesError
-from sorites.io.paths import reason, whole_bytes
+from sorites.io.paths import read_all, reason
 
 # Maximum size of a text file in bytes.
-LARGEST = 256 << 20
+MAX_TEXT_BYTES = 256 << 20
 
 # Maximum number of digits of an integer in a name or an option; such a number fits into 64 bits.
-DIGITS = 18
+MAX_DIGITS = 18
 
 
 # Maximum size in bytes of a JSON file that is reduced while it is parsed; parsed completely it would take
 # several times as much memory.
-LARGEST_JSON = 1 << 30
+MAX_JSON_BYTES = 1 << 30
 
 # Called with each object of a JSON file as it is parsed; returns what replaces it.
 Slim = Callable[[dict[str, Any]], Any]
 
 
-def text(path: Path, expected: str = "", most: int = LARGEST) -> str:
+def text(path: Path, expected: str = "", most: int = MAX_TEXT_BYTES) -> str:
     """Return a file as UTF-8 text without byte order mark.
 
     Args:
@@ -39,7 +39,7 @@ def text(path: Path, expected: str = "", most: int = LARGEST) -> str:
         most: Maximum size in bytes.
     """
     try:
-        return whole_bytes(path, most).decode("utf-8-sig")
+        return read_all(path, most).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise SoritesError(
             f"cannot read {path}: it is not UTF-8 ({reason(error)}){_hint(expected)}"
@@ -59,7 +59,7 @@ def json_file(path: Path, expected: str = "", slim: Slim | None = None) -> Any:
     """
     if slim is None:
         return _parse_file(path, json_value, "JSON", expected)
-    return _parse_file(path, lambda content: json_value(content, slim), "JSON", expected, LARGEST_JSON)
+    return _parse_file(path, lambda content: json_value(content, slim), "JSON", expected, MAX_JSON_BYTES)
 
 
 def toml_file(path: Path, expected: str = "") -> dict[str, Any]:
@@ -69,7 +69,7 @@ def toml_file(path: Path, expected: str = "") -> dict[str, Any]:
 
 
 def _parse_file(
-    path: Path, parse: Callable[[str], Any], kind: str, expected: str, most: int = LARGEST
+    path: Path, parse: Callable[[str], Any], kind: str, expected: str, most: int = MAX_TEXT_BYTES
 ) -> Any:
     content = text(path, expected, most)
     try:
@@ -119,10 +119,10 @@ def toml_table(content: str) -> dict[str, Any]:
         raise ValueError("it is nested too deeply") from None
 
 
-def whole(digits: str) -> int | None:
+def parse_integer(digits: str) -> int | None:
     """Return decimal digits as an integer, or None if they are none or more than ``DIGITS``."""
     plain = digits.strip()
-    return int(plain) if plain.isdecimal() and len(plain) <= DIGITS else None
+    return int(plain) if plain.isdecimal() and len(plain) <= MAX_DIGITS else None
 
 
 def numbers(content: str, called: str) -> tuple[float, ...]:

@@ -96,7 +96,7 @@ MAX_DATABASE_ROWS = 5_000_000
 MAX_CELL_BYTES = 1 << 20
 
 # Maximum seconds for reading a table.
-SECONDS = 20.0
+MAX_SECONDS = 20.0
 
 # SQLite instructions between two checks of the clock; a single one may take milliseconds.
 INSTRUCTIONS_PER_CHECK = 100
@@ -118,7 +118,9 @@ def table(path: Path, name: str, order: str) -> tuple[list[str], Rows]:
         with closing(sqlite3.connect(f"file:{quote(str(path.resolve()))}?mode=ro", uri=True)) as database:
             return _read_database(database, path, name, order)
     except (sqlite3.Error, ValueError, OverflowError, MemoryError) as error:
-        late = f"it takes more than {SECONDS:.0f} seconds" if "interrupted" in str(error) else reason(error)
+        late = (
+            f"it takes more than {MAX_SECONDS:.0f} seconds" if "interrupted" in str(error) else reason(error)
+        )
         raise SoritesError(
             f"cannot read {path}: {late}. Expected a SQLite file with the table {name}"
         ) from error
@@ -127,7 +129,7 @@ def table(path: Path, name: str, order: str) -> tuple[list[str], Rows]:
 def _read_database(database: sqlite3.Connection, path: Path, name: str, order: str) -> tuple[list[str], Rows]:
     database.execute("PRAGMA trusted_schema = OFF")
     database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_CELL_BYTES)
-    end = time.monotonic() + SECONDS
+    end = time.monotonic() + MAX_SECONDS
     database.set_progress_handler(lambda: time.monotonic() > end, INSTRUCTIONS_PER_CHECK)
     kind = database.execute("SELECT type FROM sqlite_master WHERE name = ?", [name]).fetchone()
     if kind is None or kind[0] != "table":

@@ -42,7 +42,7 @@ EXPECTED = {
 Problem = tuple[str, str, str]
 
 
-def mistakes(error: ValidationError, root: type[BaseModel]) -> list[str]:
+def problems(error: ValidationError, root: type[BaseModel]) -> list[str]:
     """Return a line for each validation error; alternatives of a union at one location share a line."""
     problems = [_problem(problem, root) for problem in error.errors()]
     deepest = [

@@ -256,7 +256,7 @@ def save(entry: Entry, folder: Path, small: bool = False) -> Path:
     return path
 
 
-def ranked(folder: Path) -> pl.DataFrame:
+def rank_lenses(folder: Path) -> pl.DataFrame:
     """Return a table of the lenses by falling quality, followed by the refused prescriptions with their
     reasons.
     """
@@ -303,7 +303,7 @@ def reasons(folder: Path) -> dict[str, str]:
     return {lens: reason or "" for lens, reason in table.select("lens", "reason").rows() if lens}
 
 
-def selected(qualities: Mapping[str, float], n: int) -> list[str]:
+def select_spread(qualities: Mapping[str, float], n: int) -> list[str]:
     """Select lenses spread evenly over quality.
 
     Args:

@@ -95,7 +95,7 @@ def builtin() -> Path:
     return Path(str(files("sorites.lenses").joinpath("traced", "tolerances")))
 
 
-def around(about: Mapping[str, Any]) -> tuple[int, ...]:
+def all_azimuths(about: Mapping[str, Any]) -> tuple[int, ...]:
     """Return all azimuths of the field: the traced ones and their mirror images."""
     return tuple(sorted({turn % 360 for azimuth in about["azimuths"] for turn in (azimuth, 180 - azimuth)}))
 
@@ -170,7 +170,7 @@ def save(tolerance: Tolerance, folder: Path) -> Path:
     return path
 
 
-def traced(
+def load_or_trace(
     name: str,
     kind: str,
     steps: Sequence[float],
@@ -287,7 +287,7 @@ def table(tolerance: Tolerance) -> pl.DataFrame:
     """
     import polars as pl
 
-    azimuths = around(tolerance.about)
+    azimuths = all_azimuths(tolerance.about)
     field = np.array(
         [[tolerance.sharpness(step, azimuth) for azimuth in azimuths] for step in tolerance.steps]
     )

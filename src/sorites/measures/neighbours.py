@@ -31,7 +31,7 @@ K = 10
 Search = Callable[[Array, Array, Array], Array]
 
 # Queries and neighbours compared at a time: 16 MB of similarities for any sizes.
-ROWS, COLUMNS = 1024, 4096
+QUERIES_PER_BLOCK, NEIGHBOURS_PER_BLOCK = 1024, 4096
 
 
 def exact_kth_distance(queries: NDArray[np.floating], bank: Bank, k: int = K) -> Array:
@@ -62,8 +62,8 @@ def exact_kth_distance(queries: NDArray[np.floating], bank: Bank, k: int = K) ->
                 f"queries have {query_directions.shape[1]} dimensions and in-distribution images"
                 f" {rows.shape[1]}: not the same space"
             )
-        for start in range(0, len(query_directions), ROWS):
-            block_queries = slice(start, start + ROWS)
+        for start in range(0, len(query_directions), QUERIES_PER_BLOCK):
+            block_queries = slice(start, start + QUERIES_PER_BLOCK)
             best[block_queries] = search(query_directions[block_queries], rows, best[block_queries])
         count += len(rows)
     if count < k:
@@ -99,7 +99,9 @@ def directions(rows: NDArray[np.floating], what: str, first: int = 0) -> Array:
 
 def _blocks(bank: Bank) -> Iterator[NDArray[np.floating]]:
     for part in [bank] if isinstance(bank, np.ndarray) else bank:
-        yield from (part[start : start + COLUMNS] for start in range(0, len(part), COLUMNS))
+        yield from (
+            part[start : start + NEIGHBOURS_PER_BLOCK] for start in range(0, len(part), NEIGHBOURS_PER_BLOCK)
+        )
 
 
 def _matmul_search() -> Search:
@@ -109,7 +111,10 @@ def _matmul_search() -> Search:
     Only similarities above the k-th best so far matter. They are few after the first blocks, unless the
     bank is sorted in the worst order; then the whole block is partitioned.
     """
-    buffer, above = np.empty(ROWS * COLUMNS, np.float32), np.empty(ROWS * COLUMNS, bool)
+    buffer, above = (
+        np.empty(QUERIES_PER_BLOCK * NEIGHBOURS_PER_BLOCK, np.float32),
+        np.empty(QUERIES_PER_BLOCK * NEIGHBOURS_PER_BLOCK, bool),
+    )
 
     def merge(queries: Array, rows: Array, best: Array) -> Array:
         shape, size, k = (len(queries), len(rows)), len(queries) * len(rows), best.shape[1]

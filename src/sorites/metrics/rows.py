@@ -15,7 +15,7 @@ import polars as pl
 
 from sorites.core import CLEAN
 from sorites.core.errors import SoritesError, UnknownName
-from sorites.core.table import COUNTED, Table
+from sorites.core.table import COUNTED_PREFIX, Table
 
 # The column with the set that an image belongs to.
 SET = "set"
@@ -76,7 +76,7 @@ SHIFTED = (pl.col("shift") != CLEAN) & pl.col("severity").is_not_null()
 ON_GRID = pl.col("probe").fill_null(False).not_()
 
 # Rows of real samples: those made up from imported counts cannot be followed across settings.
-REAL_SAMPLES = pl.col("sample_id").str.starts_with(COUNTED).fill_null(False).not_()
+REAL_SAMPLES = pl.col("sample_id").str.starts_with(COUNTED_PREFIX).fill_null(False).not_()
 
 
 def select_rows(

@@ -18,7 +18,7 @@ from sorites import core
 from sorites.core import Head, Model, Sample, add_model
 from sorites.core.errors import SoritesError
 from sorites.core.labels import labels
-from sorites.core.rng import digest, fair_order
+from sorites.core.rng import digest, hashed_order
 from sorites.io.files import cache, cached
 from sorites.models import lite
 from sorites.models.preprocess import Input
@@ -70,9 +70,9 @@ def _fit_and_pack(backbone: Model, count: int) -> bytes:
     from safetensors.numpy import save
 
     source = core.source("cifar:train,id", labels(CLASSES))
-    samples = fair_order(source, lambda sample: ["cifar6", sample.id])[:count]
+    samples = hashed_order(source, lambda sample: ["cifar6", sample.id])[:count]
     ground_truth = np.array([sample.label for sample in samples], np.int64)
-    weight, bias = fitted(_features(backbone, samples), ground_truth, len(CLASSES))
+    weight, bias = fit_linear_head(_features(backbone, samples), ground_truth, len(CLASSES))
     return save({"weight": weight, "bias": bias})
 
 
@@ -82,7 +82,7 @@ def _features(backbone: Model, samples: Sequence[Sample]) -> NDArray[np.float32]
     return np.concatenate([part for part in features if part is not None])
 
 
-def fitted(
+def fit_linear_head(
     features: NDArray[np.float32], ground_truth: NDArray[np.int64], classes: int, shrink: float = SHRINK
 ) -> Head:
     """Fit a multinomial logistic regression.

@@ -30,12 +30,12 @@ from sorites.core import Model, Outputs, add_model
 from sorites.core.errors import SoritesError
 from sorites.core.labels import imagenet
 from sorites.core.rng import digest
-from sorites.diffusion.classify import Judging, judged
+from sorites.diffusion.classify import ClassifierOptions, classify
 from sorites.diffusion.pipeline import BY_WORDS, TOY, Pipe, load
-from sorites.diffusion.sampler import encoded
+from sorites.diffusion.sampler import encode_prompt
 from sorites.diffusion.words import with_words
 from sorites.io.files import cache, write_bytes
-from sorites.io.readers import numbers, whole
+from sorites.io.readers import numbers, parse_integer
 from sorites.models.export import checked
 from sorites.models.options import options as options_of
 from sorites.models.options import without_classes
@@ -86,16 +86,16 @@ def _wants(pipe: Pipe) -> Input:
     return Input(size=(pipe.side, pipe.side), mean=(0.5,) * 3, std=(0.5,) * 3, crop_pct=1.0)
 
 
-def _judging(options: dict[str, str]) -> Judging:
+def _judging(options: dict[str, str]) -> ClassifierOptions:
     parsed: dict[str, Any] = {"loss": options["loss"]} if "loss" in options else {}
     for key in ("draws", "first", "seed"):
         if key in options:
-            parsed[key] = whole(options[key])
+            parsed[key] = parse_integer(options[key])
             if parsed[key] is None:
                 raise SoritesError(f"model diffusion: expected {key} as a whole number, got {options[key]!r}")
     if "sure" in options:
         parsed["sure"] = numbers(options["sure"], "model diffusion: sure")[0]
-    return Judging(**parsed)
+    return ClassifierOptions(**parsed)
 
 
 def _templates(text: str) -> tuple[str, ...]:
@@ -106,7 +106,7 @@ def _templates(text: str) -> tuple[str, ...]:
     return templates
 
 
-def _version(pipe: Pipe, how: Judging, templates: Sequence[str], classes: Sequence[str]) -> str:
+def _version(pipe: Pipe, how: ClassifierOptions, templates: Sequence[str], classes: Sequence[str]) -> str:
     libraries = [version(name) for name in ("torch", "diffusers", "transformers")]
     return digest(
         VERSION, pipe.version, sorted(how.facts().items()), list(templates), list(classes), libraries, size=16
@@ -114,13 +114,18 @@ def _version(pipe: Pipe, how: Judging, templates: Sequence[str], classes: Sequen
 
 
 def _for_classes(
-    name: str, pipe: Pipe, how: Judging, templates: Sequence[str], wants: Input, classes: Sequence[str]
+    name: str,
+    pipe: Pipe,
+    how: ClassifierOptions,
+    templates: Sequence[str],
+    wants: Input,
+    classes: Sequence[str],
 ) -> Model:
     """Return a model for these class names, in order."""
     words = [pipe.word(each.replace("_", " ")) for each in classes]
     prompts = [template.replace("{class}", word) for word in words for template in templates]
     with pipe.busy:
-        conditions = tuple(encoded(pipe, prompt, "", pipe.side) for prompt in prompts)
+        conditions = tuple(encode_prompt(pipe, prompt, "", pipe.side) for prompt in prompts)
     owners = tuple(i for i in range(len(words)) for _ in templates)
     key = _version(pipe, how, templates, words)
     return _model(name, Judge(pipe, how, conditions, owners, key), wants)
@@ -146,7 +151,7 @@ class Judge:
     """
 
     pipe: Pipe
-    how: Judging
+    how: ClassifierOptions
     conditions: tuple[Any, ...]
     owners: tuple[int, ...]
     key: str
@@ -165,6 +170,6 @@ class Judge:
         file, size = cache("diffusion", key[:2], f"{key}.f32"), 4 * (max(self.owners) + 1)
         if file.is_file() and file.stat().st_size == size:
             return np.frombuffer(file.read_bytes(), "<f4").astype(np.float32)
-        logits = judged(self.pipe, image, self.conditions, self.owners, self.how).logits
+        logits = classify(self.pipe, image, self.conditions, self.owners, self.how).logits
         write_bytes(logits.astype("<f4").tobytes(), file)
         return logits

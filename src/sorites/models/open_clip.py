@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from sorites.core import Head, Model, add_model
 from sorites.core.errors import SoritesError
-from sorites.core.labels import TWINS
+from sorites.core.labels import AMBIGUOUS_NAMES
 from sorites.core.rng import digest
 from sorites.core.torch_tools import one_thread
 from sorites.io.open_clip import Encoders, load
@@ -117,7 +117,7 @@ def _plain_name(name: str) -> str:
     """Return a class name for prompts: without underscores, and without the suffix that distinguishes
     WordNet synsets of the same name, because the published prompts use the plain first synonym.
     """
-    return (name.rpartition(" (")[0] if name in TWINS.values() else name).replace("_", " ")
+    return (name.rpartition(" (")[0] if name in AMBIGUOUS_NAMES.values() else name).replace("_", " ")
 
 
 def _head(encoders: Encoders, prompts: Sequence[Sequence[str]]) -> Head:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from sorites.core import ImageU8
 from sorites.core.errors import SoritesError
-from sorites.io.validation import mistakes
+from sorites.io.validation import problems
 
 Filter = Literal["nearest", "box", "bilinear", "hamming", "bicubic", "lanczos"]
 Mode = Literal["center", "squash"]
@@ -86,7 +86,7 @@ class Config(BaseModel):
         try:
             return cls(**config)
         except ValidationError as error:
-            problem, keys = mistakes(error, cls)[0], ", ".join(cls.model_fields)
+            problem, keys = problems(error, cls)[0], ", ".join(cls.model_fields)
             raise SoritesError(
                 f"{where}: {problem}{'' if problem.endswith(('.', '?')) else '.'} The keys are {keys}."
             ) from error

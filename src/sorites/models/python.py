@@ -32,13 +32,13 @@ from typing import Any
 from numpy.typing import NDArray
 
 from sorites.core import Model, Outputs, add_model
-from sorites.core.errors import SoritesError, UnknownName, left_by_exit
-from sorites.core.torch_tools import mend_torchvision
+from sorites.core.errors import SoritesError, UnknownName, exit_message
+from sorites.core.torch_tools import install_torchvision_fix
 from sorites.models.detectors.forms import with_boxes
 from sorites.models.export import checked
 from sorites.models.preprocess import Input
 from sorites.models.torch_module import torch_model
-from sorites.models.versions import versioned
+from sorites.models.versions import with_version
 
 SHAPES = "logits (N x C), (logits, features) or sorites Outputs"
 
@@ -51,10 +51,10 @@ def python(argument: str | None) -> Model:
     module, _, attribute = (argument or "").partition(":")
     if not module or not attribute:
         raise SoritesError(f"model python: expected python:module:name, got {argument!r}")
-    return as_model(f"python:{argument}", found_in(module, attribute))
+    return as_model(f"python:{argument}", load_object(module, attribute))
 
 
-def found_in(module: str, attribute: str) -> Any:
+def load_object(module: str, attribute: str) -> Any:
     """Return an object from a module that is installed or in the current folder."""
     return _find(_import(module), attribute)
 
@@ -65,14 +65,14 @@ def as_model(name: str, obj: Any) -> Model:
         obj = _call_factory(name, obj)
     if isinstance(obj, Model):
         model = replace(obj, name=name, forward=checked(name, obj.forward))
-        return model if model.version else versioned(model, obj.forward, obj.prepare)
+        return model if model.version else with_version(model, obj.forward, obj.prepare)
     if _is_module(obj):
         return _from_module(name, obj)
     if not callable(obj):
         raise SoritesError(
             f"model {name}: expected a Model, a torch module or a callable, got {type(obj).__name__}"
         )
-    return versioned(
+    return with_version(
         with_boxes(Model(name, checked(name, _as_forward(name, obj)), one_caller=True), obj), obj
     )
 
@@ -81,7 +81,7 @@ def _import(module: str) -> Any:
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.append(here)
-    mend_torchvision()
+    install_torchvision_fix()
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
@@ -89,7 +89,7 @@ def _import(module: str) -> Any:
             raise SoritesError(f"no Python module named {module!r}, installed or in {here}") from error
         raise SoritesError(f"module {module} needs {error.name}, which is not installed") from error
     except SystemExit as error:
-        raise SoritesError(f"module {module} could not be imported: {left_by_exit(error)}") from error
+        raise SoritesError(f"module {module} could not be imported: {exit_message(error)}") from error
     except Exception as error:
         raise SoritesError(
             f"module {module} could not be imported: {type(error).__name__}: {error}"

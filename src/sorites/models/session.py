@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from sorites.core.errors import SoritesError
 from sorites.core.messages import option
-from sorites.core.torch_tools import computing
+from sorites.core.torch_tools import compute_options
 
 T = TypeVar("T")
 Result = TypeVar("Result")
@@ -55,7 +55,7 @@ def session(graph: str | bytes) -> Any:
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 3
     available = onnxruntime.get_available_providers()
-    preferred = _providers(computing().device, available)
+    preferred = _providers(compute_options().device, available)
     return onnxruntime.InferenceSession(
         graph, options, providers=[name for name in preferred if _provider_name(name) in available]
     )

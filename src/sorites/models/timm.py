@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from sorites.core import Model, add_model
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.core.labels import imagenet
-from sorites.core.torch_tools import beside_torchvision, one_thread
-from sorites.io.hub import hub, not_fetched
+from sorites.core.torch_tools import import_with_torchvision, one_thread
+from sorites.io.hub import download_error, hub
 from sorites.io.paths import is_file
 from sorites.models.preprocess import Input
 from sorites.models.torch_module import linear_head, torch_model, with_features
@@ -35,7 +35,7 @@ def timm(argument: str | None) -> Model:
     if argument is None:
         raise SoritesError("model timm: expected a name: timm:resnet50 or timm:resnet50@weights.safetensors")
     name, _, path = argument.partition("@")
-    library = beside_torchvision("timm", "model timm", "timm")
+    library = import_with_torchvision("timm", "model timm", "timm")
     network = load(library, name, path)
     wants = input_of(library, name, network)
     labels = imagenet().ids if network.num_classes == 1000 else None
@@ -75,7 +75,7 @@ def _published(library: Any, name: str) -> Any:
     # Missing weights, a missing network and a refusing hub raise different exceptions.
     except Exception as error:
         instead = f"Use a file: timm:{name}@weights.safetensors, or random weights: timm:{name}@random"
-        raise not_fetched(f"the published weights of timm:{name}", error, instead) from error
+        raise download_error(f"the published weights of timm:{name}", error, instead) from error
 
 
 def _from_file(library: Any, name: str, path: str) -> Any:

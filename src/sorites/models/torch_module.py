@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from sorites.core import Head, Model, Outputs
 from sorites.core.errors import Notice, SoritesError
 from sorites.core.rng import digest
-from sorites.core.torch_tools import computing, device_of, one_thread
+from sorites.core.torch_tools import compute_options, device_of, one_thread
 from sorites.models.export import NAMES, Forward, checked, exported, trial_images
 from sorites.models.preprocess import Input
 
@@ -99,7 +99,7 @@ def torch_model(
 
     module = module.eval().float()
     graph = _graph(module, wants)
-    settings = computing()
+    settings = compute_options()
     device = device_of(settings.device)
     on_torch = _on_torch(graph, device)
     trial = _trial(on_torch, wants)

@@ -6,7 +6,7 @@ from typing import Any
 
 from sorites.core import Model, add_model
 from sorites.core.errors import MissingExtra, SoritesError
-from sorites.diffusion.toy.world import KINDS, SHAPES, SIDE, judge
+from sorites.diffusion.toy.world import KINDS, SHAPES, SIDE, load_classifier
 from sorites.models.preprocess import Input
 from sorites.models.torch_module import torch_model, with_features
 
@@ -20,7 +20,7 @@ def toy(argument: str | None = None) -> Model:
     if kind not in KINDS:
         raise SoritesError(f"model toy: expected toy:{' or toy:'.join(KINDS)}, got toy:{kind}")
     try:
-        network = judge(kind)
+        network = load_classifier(kind)
     except ImportError as error:
         raise MissingExtra("the model toy", "torch") from error
     last = network[-1]

@@ -18,7 +18,7 @@ from sorites.core.labels import imagenet
 from sorites.core.messages import command
 from sorites.core.rng import digest
 from sorites.core.specs import split_spec
-from sorites.core.torch_tools import beside_torchvision, one_thread
+from sorites.core.torch_tools import import_with_torchvision, one_thread
 from sorites.io.files import write_bytes
 from sorites.io.paths import is_dir, is_file, path_of
 from sorites.io.readers import json_file
@@ -271,7 +271,7 @@ def blank(layers: str, classes: int, wants: Input | None = None) -> Network:
         network = _lite(int(name[-1]), lite.blank(int(name[-1])))
         _replace_head(network, classes)
     elif name == "timm" and argument is not None:
-        library = beside_torchvision("timm", f"the network {layers}", "timm")
+        library = import_with_torchvision("timm", f"the network {layers}", "timm")
         timms.check_name(library, argument)
         network = _timm(
             library, argument, library.create_model(argument, pretrained=False, num_classes=classes)
@@ -291,7 +291,7 @@ def _published(spec: str, name: str, plain: str, weights: str) -> tuple[Network,
     if name in ("lite0", "lite1", "lite2") and spec == name:
         network = _lite(int(name[-1]), lite.load(int(name[-1])))
     elif name == "timm":
-        library = beside_torchvision("timm", f"the network {spec}", "timm")
+        library = import_with_torchvision("timm", f"the network {spec}", "timm")
         network = _timm(library, plain, timms.load(library, plain, weights))
     else:
         return blank(spec, 0), ()

@@ -352,7 +352,7 @@ STEPS = 9
 SAME = 1e-4
 
 
-def versioned(model: Model, *objects: Any) -> Model:
+def with_version(model: Model, *objects: Any) -> Model:
     """Return the model with a version computed from what its outputs depend on, as far as that is known.
 
     The trial images are run twice, as one batch and one by one. Arrays that change in between are not

@@ -18,7 +18,7 @@ Light = NDArray[np.float32]
 
 # The sRGB curve (IEC 61966-2-1) in single precision for images and in double precision for tables. Both exist
 # on purpose: their last bits differ, and published numbers depend on them.
-def linear(display: Light) -> Light:
+def linear_from_srgb(display: Light) -> Light:
     """Convert sRGB display values to linear light, in single precision."""
     low = display * np.float32(1 / 12.92)
     return np.where(
@@ -33,7 +33,7 @@ def to_display(light: Light) -> Light:
     return np.where(clipped <= 0.0031308, clipped * np.float32(12.92), high)
 
 
-def encoded(light: NDArray[np.float64]) -> NDArray[np.float64]:
+def srgb_from_linear(light: NDArray[np.float64]) -> NDArray[np.float64]:
     """Convert linear light to sRGB display values, in double precision."""
     return np.where(light <= 0.0031308, 12.92 * light, 1.055 * np.maximum(light, 0) ** (1 / 2.4) - 0.055)
 
@@ -56,7 +56,7 @@ def tone(share: NDArray[np.float64], body: Body) -> NDArray[np.float64]:
 
     The curve is monotonic and maps 0 to 0 and 1 to 1.
     """
-    display = encoded(1 - (1 - np.clip(share, 0, 1)) ** body.shoulder)
+    display = srgb_from_linear(1 - (1 - np.clip(share, 0, 1)) ** body.shoulder)
     return display - body.contrast * np.sin(2 * np.pi * display) / (2 * np.pi)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sorites.core.errors import SoritesError
-from sorites.optics.zernike import checked, fringe, steepest, wavefront
+from sorites.optics.zernike import check_coefficients, fringe, max_slope, wavefront
 
 Array = NDArray[np.float64]
 # Largest distance in px of a centred kernel's centre of mass from the middle of its array.
@@ -81,7 +81,10 @@ def compute_psf(
             f"kernel: expected a size above 0 px and a pixel aperture in 0..1, got {size} px and {aperture}"
         )
     pupil = Pupil(
-        tuple(sorted(checked(waves).items())), spread_px(wavelength_um, f_number, pixel_um), size, aperture
+        tuple(sorted(check_coefficients(waves).items())),
+        spread_px(wavelength_um, f_number, pixel_um),
+        size,
+        aperture,
     )
     offset = pupil.centred() if centre else pupil.nearest()
     light = pupil.frame(*offset)
@@ -102,7 +105,7 @@ class Pupil:
     @functools.cached_property
     def samples(self) -> int:
         """Number of samples across the pupil that resolves the wavefront and avoids wrap-around of light."""
-        slope = steepest(dict(self.waves))
+        slope = max_slope(dict(self.waves))
         reach = 2.5 * self.spread * slope + self.size + 16
         needed = 2 * math.ceil(max(128, 4 * slope, reach / self.spread) / 2)
         if needed > MAX_SAMPLES:
@@ -194,7 +197,7 @@ def strehl(waves: Mapping[int, float]) -> float:
     """Return the Strehl ratio |mean of exp(2 pi i W)|^2: the light at the ideal image point over that of a
     perfect lens.
     """
-    slope = math.ceil(steepest(waves))
+    slope = math.ceil(max_slope(waves))
     nodes, weights = np.polynomial.legendre.leggauss(32 + 2 * slope)
     rho = np.sqrt((nodes + 1) / 2)[:, None]
     theta = np.arange(64 + 8 * slope) * 2 * np.pi / (64 + 8 * slope)

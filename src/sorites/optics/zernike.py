@@ -59,7 +59,7 @@ def rms(n: int, m: int) -> float:
     return 0.0 if n == 0 else 1 / math.sqrt((n + 1) * (1 if m == 0 else 2))
 
 
-def checked(waves: Mapping[int, float]) -> dict[int, float]:
+def check_coefficients(waves: Mapping[int, float]) -> dict[int, float]:
     """Return the non-zero coefficients; raise an error for unknown indices and non-finite values."""
     for index, value in waves.items():
         fringe(index)
@@ -71,7 +71,7 @@ def checked(waves: Mapping[int, float]) -> dict[int, float]:
 def wavefront(waves: Mapping[int, float], rho: Array, theta: Array) -> Array:
     """Return the wavefront error in waves, the sum of Fringe polynomials."""
     total = np.zeros(np.broadcast_shapes(rho.shape, theta.shape))
-    for index, value in checked(waves).items():
+    for index, value in check_coefficients(waves).items():
         total += value * zernike(*fringe(index), rho, theta)
     return total
 
@@ -80,12 +80,16 @@ def wavefront_rms(waves: Mapping[int, float]) -> float:
     """Return the RMS wavefront error in waves without piston; the polynomials are orthogonal, so squares
     add.
     """
-    return math.sqrt(sum((value * rms(*fringe(index))) ** 2 for index, value in checked(waves).items()))
+    return math.sqrt(
+        sum((value * rms(*fringe(index))) ** 2 for index, value in check_coefficients(waves).items())
+    )
 
 
-def steepest(waves: Mapping[int, float]) -> float:
+def max_slope(waves: Mapping[int, float]) -> float:
     """Return an upper bound of the wavefront's slope over the disk, in waves per pupil radius."""
-    return sum(abs(value) * max(_slope(*fringe(index)), 0.0) for index, value in checked(waves).items())
+    return sum(
+        abs(value) * max(_slope(*fringe(index)), 0.0) for index, value in check_coefficients(waves).items()
+    )
 
 
 def _slope(n: int, m: int) -> float:

@@ -15,7 +15,7 @@ from sorites import __version__
 from sorites.analysis.comparison.compare import MEASURES, Comparison
 from sorites.analysis.comparison.gate import Verdict
 from sorites.core import CLEAN, SHIFTS
-from sorites.core.rng import fair_order
+from sorites.core.rng import hashed_order
 from sorites.io.files import write_bytes
 from sorites.reports.components.charts import Dot, Key, dot_chart, scale
 from sorites.reports.components.images import Album
@@ -35,7 +35,7 @@ from sorites.reports.components.markup import (
     tag,
 )
 from sorites.reports.page import document, hero
-from sorites.reports.report import run_views
+from sorites.reports.report import load_views
 from sorites.reports.section import Section
 from sorites.reports.view import RunView, View, merge
 
@@ -345,7 +345,7 @@ def unit_of(dial: str) -> str:
 def _flips(comparison: Comparison) -> Section | None:
     """Show flipped images, alternating directions, each sample once."""
     rows = comparison.changed.filter(pl.col("severity").is_not_null() | (pl.col("shift") == CLEAN)).to_dicts()
-    shuffled = fair_order(rows, lambda row: [row["sample_id"], row["shift"], row["severity"]])
+    shuffled = hashed_order(rows, lambda row: [row["sample_id"], row["shift"], row["severity"]])
     directions = ([row for row in shuffled if row["lost"] is direction] for direction in (True, False))
     turns = [row for pair in itertools.zip_longest(*directions) for row in pair if row is not None]
     once = list({(row["source"], row["sample_id"]): row for row in reversed(turns)}.values())[::-1]
@@ -369,7 +369,7 @@ def _images(comparison: Comparison) -> dict[str, View]:
     """Return a view of each part, from the folder of the base model."""
     views: dict[str, View] = {}
     for part, folder in comparison.base.parts.items():
-        runs: list[RunView] = run_views(folder.name)
+        runs: list[RunView] = load_views(folder.name)
         views[part] = merge(runs)
     return views
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import polars as pl
 
-from sorites.analysis.features import features_of
+from sorites.analysis.features import features_reader
 from sorites.core import ImageU8, Setting, SettingValue
 from sorites.core.errors import Notice, SoritesError
-from sorites.core.table import Table, read, set_aside
+from sorites.core.table import Table, read, rejected_images
 from sorites.evaluation.explanations import Explanations, read_changes
 from sorites.evaluation.fit import chosen_parameters, fit_notes
-from sorites.evaluation.images import captured, turned
+from sorites.evaluation.images import captured_shot, shifted_shots
 from sorites.evaluation.plan import Plan
 from sorites.evaluation.reopen import ATTACK, class_names, plan_of
 from sorites.evaluation.run import RunTable
@@ -24,7 +24,7 @@ from sorites.evaluation.storage.folder import read_info
 from sorites.evaluation.storage.record import place_now
 from sorites.evaluation.storage.shards import read_record
 from sorites.evaluation.unfinished import unfinished
-from sorites.io.stores import place
+from sorites.io.stores import to_path
 from sorites.reports.view import RunView
 
 
@@ -49,16 +49,16 @@ def report(
     from sorites.reports import page
 
     several = [runs] if isinstance(runs, (str, Path, pl.LazyFrame, pl.DataFrame)) else list(runs)
-    views = [view for item in several for view in run_views(item)]
+    views = [view for item in several for view in load_views(item)]
     return page(views, Path(out), partial)
 
 
-def run_views(item: str | Path | Table) -> list[RunView]:
+def load_views(item: str | Path | Table) -> list[RunView]:
     """Return the runs of a folder or table as inputs of a page."""
     if isinstance(item, RunTable):
         return [_view(item, item.folder, lambda: item.plan)]
     if isinstance(item, (str, Path)):
-        return [_view(read(item), place(item), lambda: plan_of(item))]
+        return [_view(read(item), to_path(item), lambda: plan_of(item))]
     table = item.lazy()
     ids = table.select(pl.col("run_id").unique().sort()).collect()["run_id"].to_list()
     return [RunView(table.filter(pl.col("run_id") == run_id), "table", {}, None, None) for run_id in ids]
@@ -77,8 +77,8 @@ def _read_info(folder: Path) -> dict[str, Any]:
 def _view(table: pl.LazyFrame, folder: Path, plan: Callable[[], Plan]) -> RunView:
     info = _read_info(folder)
     images = None if {"imported", ATTACK} & info.keys() else _Images(folder, plan)
-    features, explanations = features_of(folder), _explanations(folder)
-    extras = features, _records(folder), unfinished(folder), explanations, set_aside(folder)
+    features, explanations = features_reader(folder), _explanations(folder)
+    extras = features, _records(folder), unfinished(folder), explanations, rejected_images(folder)
     return RunView(table, info["suite"]["name"], info, class_names(info), images, *extras)
 
 
@@ -124,7 +124,9 @@ def _recompute(plan: Plan, sample_id: str, shift: str, setting: SettingValue) ->
         if sample.id != sample_id or (shift not in plan.shifts and not _matches(sample.setting, setting)):
             continue
         shot = (
-            next(turned(plan, sample, shift, [setting])) if shift in plan.shifts else captured(plan, sample)
+            next(shifted_shots(plan, sample, shift, [setting]))
+            if shift in plan.shifts
+            else captured_shot(plan, sample)
         )
         if shot.image is not None:
             return shot.image

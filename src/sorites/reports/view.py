@@ -14,7 +14,7 @@ from sorites.analysis.features import Features, Vectors
 from sorites.core import CLEAN, SHIFTS, ImageU8, Metric, SettingValue, Shift, named_spec
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.core.labels import Labels, class_name
-from sorites.evaluation.combine import distinct_names, renamed, together
+from sorites.evaluation.combine import combine, distinct_names, renamed
 from sorites.evaluation.explanations import Explanations
 from sorites.evaluation.unfinished import Unfinished
 
@@ -174,7 +174,7 @@ def merge(runs: Sequence[RunView], partial: bool = False) -> View:
     if not runs:
         raise SoritesError("A report needs at least one run.")
     runs = with_versions(runs)
-    combined = together(runs, partial)
+    combined = combine(runs, partial)
     shared = (
         tuple(replace(run, table=table) for run, table in zip(runs, combined.tables, strict=True))
         if combined.notes

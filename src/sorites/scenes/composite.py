@@ -16,7 +16,7 @@ from sorites import core
 from sorites.core import ImageF32, ImageU8, to_float
 from sorites.core.errors import SoritesError
 from sorites.core.samples import ImageF32 as Image_of
-from sorites.scenes.fields import GREY, Field, smooth, to_light, to_shown
+from sorites.scenes.fields import GREY, Field, smooth, to_linear, to_srgb
 
 # Largest height and width of an object, as shares of the place's side; poses are slightly smaller.
 MAX_HEIGHT, MAX_WIDTH = 0.66, 0.80
@@ -68,7 +68,7 @@ def cut_out(image: ImageU8, alpha: NDArray[np.uint8], ground: int = 128) -> CutO
     box = (slice(rows[0], rows[-1] + 1), slice(cols[0], cols[-1] + 1))
     pixels, cover = to_float(image[box]), mask[box][..., None]
     colours = (pixels - (1 - cover) * np.float32(ground / 255)) / np.maximum(cover, np.float32(0.05))
-    return CutOut(to_light(np.clip(colours, 0, 1).astype(np.float32)), mask[box])
+    return CutOut(to_linear(np.clip(colours, 0, 1).astype(np.float32)), mask[box])
 
 
 def draw_pose(rng: np.random.Generator) -> Pose:
@@ -87,9 +87,9 @@ def insert(
     side = place.shape[0]
     light, mask = resized(obj, _fitting(obj, side, at.scale))
     top, left = _corner(mask, side, at)
-    ground = to_light(place)
+    ground = to_linear(place)
     paste(light, mask, ground, top, left, shadow)
-    return to_shown(ground), _box(mask, top, left)
+    return to_srgb(ground), _box(mask, top, left)
 
 
 def box_of(obj: CutOut, side: int, at: Pose) -> tuple[float, float, float, float]:
@@ -192,14 +192,14 @@ def at_night(image: ImageF32, rng: np.random.Generator) -> ImageF32:
     side = image.shape[0]
     y, x = np.mgrid[-1 : 1 : side * 1j, -1 : 1 : side * 1j].astype(np.float32)
     lamp = 1 + np.float32(LAMP) * np.exp(-(x**2 + (y - 0.2) ** 2) / np.float32(0.35))
-    light = to_light(image) * np.array(NIGHT, np.float32) * lamp[..., None]
+    light = to_linear(image) * np.array(NIGHT, np.float32) * lamp[..., None]
     light += (
         rng.standard_normal(light.shape, dtype=np.float32)
         * np.float32(GRAIN)
         * np.sqrt(light + np.float32(0.02))
         / math.sqrt(0.1)
     )
-    return to_shown(light)
+    return to_srgb(light)
 
 
 # Several objects in one place
@@ -214,7 +214,7 @@ SIZES = (48.0, 400.0)
 ENLARGED = 2.5
 
 # Minimum visible share of an object; objects that are hidden more have no box.
-SEEN = 0.25
+MIN_VISIBLE_SHARE = 0.25
 
 # Range of the vertical position of the objects' feet, as shares of the side from the top.
 GROUND = (0.5, 0.98)
@@ -240,7 +240,7 @@ class Seen:
     box: tuple[float, float, float, float]
 
 
-def stand(objects: Sequence[CutOut], side: int, rng: np.random.Generator) -> list[Spot]:
+def draw_spots(objects: Sequence[CutOut], side: int, rng: np.random.Generator) -> list[Spot]:
     """Draw a spot inside the image for each object; sizes are uniform in their logarithm."""
     return [_spot(obj, side, rng) for obj in objects]
 
@@ -264,7 +264,7 @@ def _drawing_order(objects: Sequence[CutOut], spots: Sequence[Spot]) -> list[int
     return sorted(range(len(objects)), key=lambda i: foot[i])
 
 
-def seen(objects: Sequence[CutOut], spots: Sequence[Spot], side: int) -> list[Seen]:
+def visible_parts(objects: Sequence[CutOut], spots: Sequence[Spot], side: int) -> list[Seen]:
     """Return the visible part of each object: pixels at least half opaque and not hidden by a nearer
     object.
     """
@@ -291,8 +291,8 @@ def _visible_part(
 
 def draw(objects: Sequence[CutOut], spots: Sequence[Spot], place: Image_of, shadow: float = 0.55) -> Image_of:
     """Return the image (sRGB) of the objects in a place, drawn back to front."""
-    ground = to_light(place)
+    ground = to_linear(place)
     for i in _drawing_order(objects, spots):
         light, mask = resized(objects[i], spots[i].factor)
         paste(light, mask, ground, spots[i].top, spots[i].left, shadow)
-    return to_shown(ground)
+    return to_srgb(ground)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sorites.core.samples import ImageF32
-from sorites.optics.develop import encoded, light_of_bytes
+from sorites.optics.develop import light_of_bytes, srgb_from_linear
 
 # An array of H x W, or H x W x C.
 Field = NDArray[np.float32]
@@ -47,7 +47,7 @@ def smooth(
     return field
 
 
-def even(field: Field) -> Field:
+def mean_3x3(field: Field) -> Field:
     """Return the mean over 3 x 3 px."""
     third = np.full(2, 1 / 3, np.float32)
     return _smooth_along(_smooth_along(field, third, 0, "edge"), third, 1, "edge")
@@ -133,7 +133,7 @@ def across(height: int, width: int, angle: float) -> Field:
     return along
 
 
-def passed(along: Field, part: float) -> Field:
+def front_mask(along: Field, part: float) -> Field:
     """Return 1 where a soft front at ``part`` of the way has passed, 0 elsewhere."""
     front = (np.float32(1.1 * part) - along) * np.float32(10)
     return np.clip(front, 0, 1, out=front)
@@ -180,10 +180,10 @@ def _tables() -> tuple[Field, Field]:
     8-bit rounding.
     """
     steps = np.arange((1 << 14) + 1) / (1 << 14)
-    return light_of_bytes().astype(np.float32), encoded(steps).astype(np.float32)
+    return light_of_bytes().astype(np.float32), srgb_from_linear(steps).astype(np.float32)
 
 
-def to_light(image: ImageF32) -> ImageF32:
+def to_linear(image: ImageF32) -> ImageF32:
     """Convert sRGB to linear light, interpolating linearly between 8-bit values."""
     table = _tables()[0]
     scaled = image * np.float32(255)
@@ -194,7 +194,7 @@ def to_light(image: ImageF32) -> ImageF32:
     return light
 
 
-def to_shown(light: ImageF32) -> ImageF32:
+def to_srgb(light: ImageF32) -> ImageF32:
     """Convert linear light to sRGB, clipping at white."""
     steps = np.clip(light, 0, 1)
     steps *= np.float32(1 << 14)

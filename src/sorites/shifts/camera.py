@@ -22,7 +22,7 @@ from sorites.core import camera_grid as es_grid
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.optics import convolve
 from sorites.optics.camera import BODIES, EOS_RP, Body, Exposure, Light, blur, blur_size
-from sorites.optics.develop import develop, jpeg, linear, program, to_display
+from sorites.optics.develop import develop, jpeg, linear_from_srgb, program, to_display
 from sorites.optics.sensor import Draw, raw, through_mosaic
 from sorites.shifts.base import add_continuous_shift
 
@@ -153,7 +153,7 @@ def put_on_screen(
             f"an image of {width}x{height} px is too small for the camera: expected at least {MIN_SIDE_PX} px"
             " per side"
         )
-    wander = tuple((rng.standard_normal(es_grid.SHOTS) * studio.wander).tolist())
+    wander = tuple((rng.standard_normal(es_grid.AUTO_SHOTS) * studio.wander).tolist())
     return StudioScene(studio, body, mosaic, image ** np.float32(studio.gamma), wander, rng)
 
 
@@ -240,9 +240,9 @@ def checked(params: Mapping[str, Any], studio: Studio) -> Mapping[str, Any]:
     ):
         if params[key] not in choices:
             raise UnknownName(kind, str(params[key]), choices, f"There are {' and '.join(choices)}.")
-    if automatic and params["shot"] not in range(1, es_grid.SHOTS + 1):
+    if automatic and params["shot"] not in range(1, es_grid.AUTO_SHOTS + 1):
         raise SoritesError(
-            f"camera: automatic shots are numbered 1 to {es_grid.SHOTS}, got {params['shot']!r}"
+            f"camera: automatic shots are numbered 1 to {es_grid.AUTO_SHOTS}, got {params['shot']!r}"
         )
     return params
 
@@ -267,7 +267,7 @@ MAX_STOPS = 16.0
 
 
 def _light(image: ImageF32, rng: np.random.Generator) -> Light:
-    return linear(image)
+    return linear_from_srgb(image)
 
 
 @add_continuous_shift(_light, family="camera", unit="stops", levels=(1, 2, 3, 4, 5, 6), limit=MAX_STOPS)
@@ -290,7 +290,7 @@ class _Noise:
 
 
 def _noise(image: ImageF32, rng: np.random.Generator) -> _Noise:
-    return _Noise(linear(image), rng.standard_normal(image.shape, dtype=np.float32))
+    return _Noise(linear_from_srgb(image), rng.standard_normal(image.shape, dtype=np.float32))
 
 
 @add_continuous_shift(_noise, family="camera", unit="stops", levels=(2, 4, 6, 8, 10, 12), limit=MAX_STOPS)
@@ -337,7 +337,9 @@ def _spectrum(image: ImageF32, rng: np.random.Generator) -> _Spectrum:
         math.ceil(2 ** (MAX_APERTURE_STOPS / 2) * SMALLEST_CONFUSION * min(image.shape[:2])) + 2,
         min(image.shape[:2]) - 1,
     )
-    padded_light = np.pad(linear(image), ((margin, margin), (margin, margin), (0, 0)), mode="reflect")
+    padded_light = np.pad(
+        linear_from_srgb(image), ((margin, margin), (margin, margin), (0, 0)), mode="reflect"
+    )
     padded = fft.next_fast_len(padded_light.shape[0]), fft.next_fast_len(padded_light.shape[1], real=True)
     frequency = np.hypot(fft.fftfreq(padded[0])[:, None], fft.rfftfreq(padded[1])).astype(np.float32)
     return _Spectrum(fft.rfft2(padded_light, s=padded, axes=(0, 1)), frequency, padded, margin)

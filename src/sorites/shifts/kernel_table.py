@@ -117,7 +117,7 @@ def camera(f_number: float | None, pixel_um: float | None, wavelengths_um: Seque
     return replace(RGB, **{name: value for name, value in parameters.items() if value is not None})  # type: ignore[arg-type]
 
 
-def packed(kernels: Mapping[tuple[int, int], Array]) -> bytes:
+def kernel_set_bytes(kernels: Mapping[tuple[int, int], Array]) -> bytes:
     """Return a complete set of matched kernels as the bytes of a ``.npy`` file for ``load``."""
     if missing := [(mode, level) for mode in WAVES for level in LEVELS if (mode, level) not in kernels]:
         raise SoritesError(

@@ -216,7 +216,7 @@ ToleranceBlurred = tuple[ImageF32, Mapping[str, Any]]
 def tolerance_shift(name: str, path: Path, field: float | None, padding: Padding) -> Shift:
     """Return the shift for a traced file, at its field or, if ``field`` is 0, on the axis."""
     about = store_of.about(path)
-    levels, azimuths = tuple(map(float, about["stops"][1:])), store_of.around(about)
+    levels, azimuths = tuple(map(float, about["stops"][1:])), store_of.all_azimuths(about)
     if field not in (None, 0, about["field"]):
         raise SoritesError(
             f"{name}: {about['lens']} was traced at the fields 0 and {about['field']:g}, got {field!r}"

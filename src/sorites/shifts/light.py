@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sorites.core import ImageF32
-from sorites.scenes.fields import Field, across, passed
+from sorites.scenes.fields import Field, across, front_mask
 from sorites.shifts.base import LEVELS, add_continuous_shift, between, clip
 
 
@@ -97,4 +97,4 @@ def _saturation(hsv: _Hsv, severity: float) -> Field:
     )
     if severity <= 2 or severity >= 3:
         return pale if severity <= 2 else vivid
-    return pale + (vivid - pale) * passed(hsv.along, severity - 2)
+    return pale + (vivid - pale) * front_mask(hsv.along, severity - 2)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy import ndimage
 
 from sorites.core import ImageF32
-from sorites.scenes.fields import Field, across, even, passed, smooth
+from sorites.scenes.fields import Field, across, front_mask, mean_3x3, smooth
 from sorites.shifts.base import LEVELS, add_continuous_shift, between, clip
 
 # Per level: mean and deviation of the liquid, its smoothness in px, the threshold of wetness, and the
@@ -52,7 +52,7 @@ def spatter(image: ImageF32, severity: float, liquid: tuple[Field, Field]) -> Im
     if severity >= 4:
         return muddy
     wet = _wet(image, _drops(noise, 3.0))
-    return clip(wet + (muddy - wet) * passed(along, severity - 3)[..., None])
+    return clip(wet + (muddy - wet) * front_mask(along, severity - 3)[..., None])
 
 
 def _wet(image: ImageF32, drops: Field) -> ImageF32:
@@ -90,7 +90,7 @@ def _from_shore(liquid: Field) -> NDArray[np.uint8]:
     if not shore.any():
         return np.full(shore.shape, 20, np.uint8)
     away = ndimage.distance_transform_cdt(~shore, metric="taxicab")
-    return even(np.minimum(away, 20).astype(np.float32)).astype(np.uint8)
+    return mean_3x3(np.minimum(away, 20).astype(np.float32)).astype(np.uint8)
 
 
 def _around(field: Field, mode: Literal["edge", "constant"]) -> Callable[[int, int], Field]:
@@ -139,4 +139,4 @@ def _emboss(heights: Field) -> Field:
         + height_at(1, 0)
         - height_at(-1, 0)
     )
-    return np.rint(even(np.clip(lit, 0, 255, out=lit)))
+    return np.rint(mean_3x3(np.clip(lit, 0, 255, out=lit)))

@@ -23,8 +23,8 @@ from sorites.scenes.fields import (
     smooth,
     streak,
     stretch,
-    to_light,
-    to_shown,
+    to_linear,
+    to_srgb,
 )
 from sorites.shifts.base import LEVELS, add_continuous_shift, between, clip
 
@@ -52,7 +52,7 @@ def air_scene(image: ImageF32, rng: np.random.Generator, banks: float = 0.25, dr
     it.
     """
     height, width = image.shape[:2]
-    light = to_light(image)
+    light = to_linear(image)
     grey = light[::4, ::4] @ GREY
     bright = float(np.clip(np.quantile(grey, 0.9), 0.6, 0.9))
     return AirScene(light, bright, depth(height, width) * air(height, width, rng, banks, drift))
@@ -118,25 +118,25 @@ def _windy(image: ImageF32, rng: np.random.Generator) -> AirScene:
 @add_continuous_shift(_calm, family="weather", unit="optical depth", levels=SEVERITIES, limit=MAX_SEVERITY)
 def haze(image: ImageF32, severity: float, scene: AirScene) -> ImageF32:
     """Put fog in front of the scene: white air, thicker with distance, neutral in colour."""
-    return to_shown(veil(scene, severity, (0.92, 0.94, 0.96)))
+    return to_srgb(veil(scene, severity, (0.92, 0.94, 0.96)))
 
 
 @add_continuous_shift(_calm, family="weather", unit="optical depth", levels=SEVERITIES, limit=MAX_SEVERITY)
 def smog(image: ImageF32, severity: float, scene: AirScene) -> ImageF32:
     """Put smog in front of the scene: grey-brown air that absorbs blue light."""
-    return to_shown(veil(scene, severity, (0.55, 0.49, 0.38), (0.95, 1.0, 1.15)))
+    return to_srgb(veil(scene, severity, (0.55, 0.49, 0.38), (0.95, 1.0, 1.15)))
 
 
 @add_continuous_shift(_calm, family="weather", unit="optical depth", levels=SEVERITIES, limit=MAX_SEVERITY)
 def dust(image: ImageF32, severity: float, scene: AirScene) -> ImageF32:
     """Put dust into the air: tan, and warmer with increasing thickness."""
-    return to_shown(veil(scene, severity, (0.74, 0.55, 0.32), (0.9, 1.0, 1.25)))
+    return to_srgb(veil(scene, severity, (0.74, 0.55, 0.32), (0.9, 1.0, 1.25)))
 
 
 @add_continuous_shift(_windy, family="weather", unit="optical depth", levels=SEVERITIES, limit=MAX_SEVERITY)
 def sandstorm(image: ImageF32, severity: float, scene: AirScene) -> ImageF32:
     """Put a sandstorm in front of the scene: orange air in banks stretched by the wind."""
-    return to_shown(veil(scene, severity, (0.82, 0.46, 0.15), (0.85, 1.05, 1.4)))
+    return to_srgb(veil(scene, severity, (0.82, 0.46, 0.15), (0.85, 1.05, 1.4)))
 
 
 # Rain: streaks at several distances, haze behind them, and a darker sky.
@@ -195,7 +195,7 @@ def rain(image: ImageF32, severity: float, drawn: _Rain) -> ImageF32:
     for field, (metres, diameter) in zip(drawn.drops, LAYERS, strict=True):
         cover = _streaks(field, severity, metres, diameter, drawn.angle, scale)[..., None]
         light += (sky - light) * cover
-    return to_shown(light)
+    return to_srgb(light)
 
 
 def _streaks(
@@ -281,7 +281,7 @@ def snowfall(image: ImageF32, severity: float, drawn: _Snowfall) -> ImageF32:
         flake = _flake(max(0.4, sigma * scale), moves * scale, drawn.angle)
         cover = _cover(places[: round(count * severity * scale**2)], flake, light.shape[:2])
         light += (white - light) * cover[..., None]
-    return to_shown(light)
+    return to_srgb(light)
 
 
 def _flake(sigma: float, moves: float, angle: float) -> Field:

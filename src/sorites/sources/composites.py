@@ -30,7 +30,16 @@ from sorites.io import packages as debian
 from sorites.io.files import cache
 from sorites.io.paths import is_file, path_of
 from sorites.io.tables import parquet, refuse_types
-from sorites.scenes.composite import SEEN, CutOut, Seen, Spot, cut_out, draw, seen, stand
+from sorites.scenes.composite import (
+    MIN_VISIBLE_SHARE,
+    CutOut,
+    Seen,
+    Spot,
+    cut_out,
+    draw,
+    draw_spots,
+    visible_parts,
+)
 from sorites.scenes.scenery import Photograph, place
 from sorites.sources import sidecar, stamps
 from sorites.sources.decode import decode
@@ -191,20 +200,26 @@ def _scene(groups: Sequence[Sequence[Object]], recipe: Recipe, number: int) -> S
         for group in (groups[int(rng.integers(len(groups)))] for _ in range(count))
     ]
     location = chosen[0].places[int(rng.integers(len(chosen[0].places)))]
-    spots = stand([obj.cut() for obj in chosen], recipe.side, rng)
+    spots = draw_spots([obj.cut() for obj in chosen], recipe.side, rng)
     return Scene(tuple(chosen), tuple(spots), location)
 
 
 def _sample(scene: Scene, recipe: Recipe, number: int, load: Callable[[], ImageU8]) -> Sample:
     visible = list(
-        zip(scene.objects, seen([obj.cut() for obj in scene.objects], scene.spots, recipe.side), strict=True)
+        zip(
+            scene.objects,
+            visible_parts([obj.cut() for obj in scene.objects], scene.spots, recipe.side),
+            strict=True,
+        )
     )
-    hidden = [Attr("hidden", obj.name) for obj, part in visible if part.share < SEEN]
+    hidden = [Attr("hidden", obj.name) for obj, part in visible if part.share < MIN_VISIBLE_SHARE]
     return Sample(
         id=f"{recipe.id}/{number:05d}",
         load=load,
         ground_truth=tuple(
-            _box(obj.label, part) for obj, part in visible if part.share >= SEEN and obj.label is not None
+            _box(obj.label, part)
+            for obj, part in visible
+            if part.share >= MIN_VISIBLE_SHARE and obj.label is not None
         ),
         attrs=(Attr("location", scene.location), Attr("objects", str(len(visible))), *dict.fromkeys(hidden)),
     )

@@ -34,11 +34,11 @@ from sorites.core import ImageU8
 from sorites.core.errors import BadImage, SoritesError, as_utf8
 from sorites.core.messages import option
 from sorites.io.paths import is_dir, is_file, reason
-from sorites.io.stores import StorePath, place
+from sorites.io.stores import StorePath, to_path
 
 # Size limit. A small file can claim any size, so the header is checked before the image is decoded.
 # The default maximum number of pixels of an image.
-MOST = 100_000_000
+MAX_PIXELS = 100_000_000
 
 # The environment variable that overrides it. Worker processes inherit it; it does not affect results.
 VARIABLE = "SORITES_MAX_PIXELS"
@@ -51,14 +51,14 @@ def max_pixels() -> int:
     """Return the current maximum number of pixels of an image."""
     text = os.environ.get(VARIABLE, "")
     if not text:
-        return MOST
+        return MAX_PIXELS
     if not (text.isascii() and text.isdecimal() and len(text) < 16 and int(text) > 0):
         raise SoritesError(f"{VARIABLE} must be a whole number above 0, got {text[:40]!r}")
     return int(text)
 
 
 @contextlib.contextmanager
-def pixels_allowed(most: int | None) -> Iterator[None]:
+def pixel_limit(most: int | None) -> Iterator[None]:
     """Allow images of up to ``most`` pixels in this process and its child processes; None keeps the limit."""
     before = os.environ.get(VARIABLE)
     if most is not None:
@@ -225,7 +225,7 @@ def _in_strips(image: Image.Image, opened: ImageFile.ImageFile, turn: Turn) -> N
 def _stream(source: str | Path | bytes) -> IO[bytes]:
     if isinstance(source, bytes):
         return io.BytesIO(source)
-    path = place(source)
+    path = to_path(source)
     if isinstance(path, StorePath):
         return io.BytesIO(path.read_bytes())
     if is_dir(path) or (os.path.exists(path) and not is_file(path)):

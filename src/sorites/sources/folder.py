@@ -14,7 +14,7 @@ from sorites.core.errors import Notice, SoritesError, as_utf8
 from sorites.core.labels import Labels
 from sorites.core.messages import option
 from sorites.core.packed import packed
-from sorites.io.paths import entries, is_dir, is_file, is_folder, path_of, resolved, subfolders
+from sorites.io.paths import entries, is_dir, is_file, is_folder, path_of, resolve, subfolders
 from sorites.io.stores import StorePath
 from sorites.sources import sidecar
 from sorites.sources.decode import SUFFIXES, decode
@@ -43,7 +43,7 @@ def folder(path: str | None, labels: Labels) -> Sequence[Sample]:
         return _on_store(root, labels)
     outside: list[Path] = []
     paths = sorted(
-        (str(file.relative_to(root)) for file in _images(root, resolved(root), outside)), key=as_utf8
+        (str(file.relative_to(root)) for file in _images(root, resolve(root), outside)), key=as_utf8
     )
     links = "1 link" if len(outside) == 1 else f"{len(outside)} links"
     note = f"{links} leading out of {root} not followed, first {min(outside)}" if outside else ""

@@ -19,10 +19,18 @@ import polars as pl
 from sorites.core import ImageU8, Sample, add_source
 from sorites.core.errors import BadImage, SoritesError, as_utf8
 from sorites.core.labels import Labels
-from sorites.core.packed import TOGETHER as TOGETHER_IN_COLUMNS
-from sorites.core.packed import Block, Column, Made, PackedSamples, Same, Texts, Wholes
+from sorites.core.packed import SAMPLES_PER_BLOCK as TOGETHER_IN_COLUMNS
+from sorites.core.packed import (
+    Block,
+    Column,
+    ComputedColumn,
+    ConstantColumn,
+    IntegerColumn,
+    PackedSamples,
+    TextColumn,
+)
 from sorites.core.specs import split_options
-from sorites.io.files import at_hand
+from sorites.io.files import local_copies
 from sorites.io.paths import entries, is_dir, is_file, path_of, reason
 from sorites.io.stores import StorePath
 from sorites.sources.decode import decode
@@ -91,7 +99,7 @@ def _files(spec: str) -> list[Path]:
 def _blocks(file: Path, options: dict[str, str], labels: Labels) -> Iterator[Block]:
     """Yield the samples of a file as columnar blocks, without creating millions of Sample objects."""
     try:
-        local_file = at_hand([file])[0]
+        local_file = local_copies([file])[0]
         scanned = pl.scan_parquet(local_file, glob=False)
         schema = scanned.collect_schema()
         image, label = (
@@ -120,19 +128,19 @@ def _blocks(file: Path, options: dict[str, str], labels: Labels) -> Iterator[Blo
         for value in dict.fromkeys(values):
             if value not in label_of:
                 label_of[value] = None if value in UNLABELLED else _label(file, value, names, labels)
-        ids = Texts([f"{name}/{row:07d}" for row in rows])
+        ids = TextColumn([f"{name}/{row:07d}" for row in rows])
         parts: list[Column] = [
-            Same(load),
-            Same(file),
-            Same(image),
-            Wholes(np.arange(rows.start, rows.stop)),
+            ConstantColumn(load),
+            ConstantColumn(file),
+            ConstantColumn(image),
+            IntegerColumn(np.arange(rows.start, rows.stop)),
             ids,
         ]
         yield Block(
             len(rows),
             id=ids,
-            load=Made(functools.partial, parts),
-            label=Wholes([label_of[value] for value in values]),
+            load=ComputedColumn(functools.partial, parts),
+            label=IntegerColumn([label_of[value] for value in values]),
         )
 
 
@@ -202,5 +210,5 @@ def _rows(file: Path, image: str, block: int) -> list[Any]:
 
 @functools.lru_cache(maxsize=math.ceil(64 / ROWS_PER_READ))
 def _block(file: Path, image: str, block: int, modified: int) -> list[Any]:
-    rows = pl.scan_parquet(at_hand([file])[0], glob=False).select(image)
+    rows = pl.scan_parquet(local_copies([file])[0], glob=False).select(image)
     return rows.slice(block * ROWS_PER_READ, ROWS_PER_READ).collect()[image].to_list()

@@ -19,10 +19,10 @@ from sorites.core.errors import BadImage, SoritesError
 from sorites.core.labels import Labels
 from sorites.core.messages import command
 from sorites.core.table import SCHEMA as TABLE
-from sorites.io.files import at_hand
-from sorites.io.paths import is_inside, leads_inside
+from sorites.io.files import local_copies
+from sorites.io.paths import is_inside, is_relative_inside
 from sorites.io.readers import json_object
-from sorites.io.stores import StorePath, place
+from sorites.io.stores import StorePath, to_path
 from sorites.io.tables import parquet
 from sorites.sources.decode import decode
 from sorites.sources.detection.boxes import Tally, broken, ground_truth_box
@@ -75,9 +75,9 @@ def frame(records: Sequence[Mapping[str, object]]) -> pl.DataFrame:
 
 def read(folder: str | Path, labels: Labels) -> list[Sample]:
     """Return the samples of a built dataset (local or on a store), in the order of its sidecar."""
-    root = place(folder)
+    root = to_path(folder)
     path = root / NAME
-    table = parquet(at_hand([path])[0], f"a dataset; build it again with {command('build')}")
+    table = parquet(local_copies([path])[0], f"a dataset; build it again with {command('build')}")
     rows = _complete(table, path)
     _check(rows, str(path), _NEEDED if "image_id" in table.columns else _NEEDED[:2])
     tally = Tally(path)
@@ -190,7 +190,7 @@ def _check(rows: pl.DataFrame, name: str, needed: Sequence[str] = _NEEDED) -> No
     if odd.any():
         row = rows.row(odd.arg_max() or 0, named=True)
         raise SoritesError(f"{name}, {row['path']}: expected a finite severity, got {row['severity']}")
-    outside = next((text for text in rows["path"] if not leads_inside(text)), None)
+    outside = next((text for text in rows["path"] if not is_relative_inside(text)), None)
     if outside is not None:
         raise SoritesError(f"{name}: expected paths inside the folder, got {outside!r}")
 

@@ -27,11 +27,11 @@ from sorites.core.messages import option
 from sorites.core.rng import digest
 from sorites.core.specs import split_options
 from sorites.diffusion.pipeline import TOY, Pipe, load
-from sorites.diffusion.sampler import Drawing, Request, along, drawing_from
+from sorites.diffusion.sampler import Request, SamplerOptions, along, sampler_options_from
 from sorites.diffusion.sliders import Concept, Shelf, Slider, shelf
 from sorites.diffusion.words import with_words
-from sorites.io.files import cache, note_damage, write_bytes
-from sorites.io.readers import numbers, whole
+from sorites.io.files import cache, warn_damaged, write_bytes
+from sorites.io.readers import numbers, parse_integer
 from sorites.sources.decode import decode
 
 SEVERITIES = (0.5, 1.0, 1.5, 2.0, 2.5)
@@ -60,7 +60,7 @@ def slider(path: str | None, labels: Labels) -> list[Sample]:
     """
     where, options = split_options("slider", path or TOY, dict.fromkeys(OPTIONS, ()))
     sliders = shelf(where)
-    drawing = drawing_from(sliders.facts, **_sampling_options(options))
+    drawing = sampler_options_from(sliders.facts, **_sampling_options(options))
     pipe = load(options.get("pipeline") or str(sliders.facts.get("pipeline", "")))
     if "words" in options:
         pipe = with_words(pipe, options["words"])
@@ -69,7 +69,7 @@ def slider(path: str | None, labels: Labels) -> list[Sample]:
         if "severities" in options
         else SEVERITIES
     )
-    seeds = whole(options.get("seeds", str(SEEDS)))
+    seeds = parse_integer(options.get("seeds", str(SEEDS)))
     if not seeds or seeds > 100_000:
         raise SoritesError(
             f"slider: expected seeds to be a whole number from 1 to 100000, got {options.get('seeds')!r}"
@@ -86,7 +86,7 @@ def _sampling_options(options: dict[str, str]) -> dict[str, Any]:
     parsed: dict[str, Any] = {"negative": options.get("negative")}
     for name in ("steps", "start", "size", "side"):
         if name in options:
-            parsed[name] = whole(options[name])
+            parsed[name] = parse_integer(options[name])
             if parsed[name] is None:
                 raise SoritesError(f"slider: expected {name} as a whole number, got {options[name]!r}")
     if "guidance" in options:
@@ -111,7 +111,7 @@ class World:
 
     pipe: Pipe
     sliders: Shelf
-    drawing: Drawing
+    drawing: SamplerOptions
     prompt: str
 
     def sample(self, concept: Concept, seed: int, settings: tuple[float, ...], label: int) -> Sample:
@@ -211,7 +211,7 @@ def _load_cached(file: Path) -> ImageU8 | None:
     try:
         return decode(file)
     except SoritesError as error:
-        note_damage(file, error)
+        warn_damaged(file, error)
         return None
 
 

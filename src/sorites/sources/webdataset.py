@@ -20,8 +20,8 @@ from sorites.core.errors import BadImage, SoritesError, as_utf8
 from sorites.core.labels import Labels
 from sorites.core.messages import option
 from sorites.io.paths import entries, is_dir, is_file, path_of, reason
-from sorites.io.readers import json_value, whole
-from sorites.io.stores import StorePath, place, read_span
+from sorites.io.readers import json_value, parse_integer
+from sorites.io.stores import StorePath, read_span, to_path
 from sorites.sources.decode import decode
 from sorites.sources.shards import SHARDED, Shard
 
@@ -85,16 +85,16 @@ def find(spec: str) -> list[Path]:
 def _on_store(spec: str, path: StorePath) -> list[Path]:
     """Return the tars of a path on a store, with one listing per folder."""
     names = expand(str(path))
-    if len(names) == 1 and not glob.has_magic(place(names[0]).name):
+    if len(names) == 1 and not glob.has_magic(to_path(names[0]).name):
         path = StorePath(names[0])
         inside: list[Path] = [] if path.suffix == ".tar" else list(path.glob("*.tar"))
         return _check_names(spec, inside or ([path] if path.is_file() else []))
     listed = {
-        folder: {tar.name: tar for tar in place(folder).glob("*")}
-        for folder in {str(place(name).parent) for name in names}
+        folder: {tar.name: tar for tar in to_path(folder).glob("*")}
+        for folder in {str(to_path(name).parent) for name in names}
     }
     tars: list[Path] = []
-    for name in map(place, names):
+    for name in map(to_path, names):
         available = listed[str(name.parent)]
         matches = [available[tar] for tar in sorted(available) if fnmatch.fnmatchcase(tar, name.name)]
         if not matches:
@@ -133,7 +133,7 @@ def _choices(match: re.Match[str]) -> list[str]:
     first, last, listed = match.groups()
     if listed is not None:
         return list(listed.split(","))
-    low, high = whole(first), whole(last)
+    low, high = parse_integer(first), parse_integer(last)
     if low is None or high is None or abs(high - low) > MAX_TARS:
         raise SoritesError(f"{match[0][:60]} matches more than {MAX_TARS:,} tars")
     step = 1 if high >= low else -1

@@ -32,7 +32,7 @@ from sorites.core.messages import command, option
 from sorites.core.samples import Box, ImageU8
 from sorites.core.specs import model_entry
 from sorites.io.readers import toml_file, toml_table
-from sorites.io.validation import mistakes
+from sorites.io.validation import problems
 
 # Maximum number of pixels of a resized image (800 MB).
 MAX_PIXELS = 1 << 28
@@ -543,4 +543,4 @@ def parse(data: dict[str, Any], where: str) -> Suite:
     try:
         return Suite.model_validate(data)
     except ValidationError as error:
-        raise SoritesError("\n".join(f"suite {where}: {line}" for line in mistakes(error, Suite))) from error
+        raise SoritesError("\n".join(f"suite {where}: {line}" for line in problems(error, Suite))) from error

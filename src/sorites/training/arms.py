@@ -17,7 +17,7 @@ import polars as pl
 from sorites.core import CLEAN
 from sorites.core.errors import MissingExtra, SoritesError, UnknownName
 from sorites.core.messages import option
-from sorites.core.progress import Bar, ToldBar
+from sorites.core.progress import Bar, TextBar
 from sorites.core.rng import digest
 from sorites.evaluation.engines import ENGINES
 from sorites.evaluation.run import run
@@ -25,7 +25,7 @@ from sorites.metrics import judged_rows, normal_interval, select_rows
 from sorites.metrics.intervals import paired_interval
 from sorites.suites.suite import load as load_suite
 from sorites.training import history
-from sorites.training.loop import named_changes, no_bar, train
+from sorites.training.loop import named_changes, no_progress, train
 from sorites.training.recipe import Recipe, load
 from sorites.training.session import is_finished
 
@@ -109,7 +109,7 @@ def verdicts(table: pl.LazyFrame, members: Sequence[Member]) -> pl.DataFrame:
     ).collect(engine="streaming")  # fmt: skip
 
 
-def frames(table: pl.LazyFrame, members: Sequence[Member]) -> dict[str, pl.DataFrame]:
+def comparison_tables(table: pl.LazyFrame, members: Sequence[Member]) -> dict[str, pl.DataFrame]:
     """Return the tables of a comparison page for one suite.
 
     Returns:
@@ -200,7 +200,7 @@ POLL_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
-class Compared:
+class Comparison:
     """A comparison: base recipe, output folder, trainings, and the suites for evaluation."""
 
     recipe: Recipe
@@ -260,7 +260,7 @@ def prepare(
     seeds: int,
     suites: Sequence[str] = (),
     **changes: Any,
-) -> Compared:
+) -> Comparison:
     """Return a comparison after loading and checking all its parts, so that mistakes fail early."""
     base = load(recipe).override(named_changes(changes))
     selected = tuple(suites) or base.suites
@@ -270,12 +270,12 @@ def prepare(
         )
     for suite in selected:
         load_suite(suite)
-    comparison = Compared(base, Path(out), members(arms, seeds, base.seed), selected)
+    comparison = Comparison(base, Path(out), members(arms, seeds, base.seed), selected)
     _check_augmentations(comparison)
     return comparison
 
 
-def _check_augmentations(comparison: Compared) -> None:
+def _check_augmentations(comparison: Comparison) -> None:
     """Build each augmentation once, so that an unknown name fails before any training."""
     try:
         module = importlib.import_module("sorites.training.augment.named")
@@ -287,7 +287,7 @@ def _check_augmentations(comparison: Compared) -> None:
 
 
 def train_all(
-    comparison: Compared, *, device: str | None = None, workers: int = 2, bar: ToldBar = no_bar
+    comparison: Comparison, *, device: str | None = None, workers: int = 2, bar: TextBar = no_progress
 ) -> None:
     """Train all unfinished members, ``workers`` at a time, in single-threaded processes."""
     work = functools.partial(train_member, comparison.recipe, comparison.out, device)
@@ -311,7 +311,7 @@ def train_member(base: Recipe, out: Path, device: str | None, member: Member) ->
 
 
 @contextlib.contextmanager
-def _watched(comparison: Compared, bar: ToldBar) -> Iterator[Callable[[str], None]]:
+def _watched(comparison: Comparison, bar: TextBar) -> Iterator[Callable[[str], None]]:
     """Update a progress bar while members train in other processes, from the histories they write."""
     done, text_holder = threading.Event(), [""]
 
@@ -355,7 +355,7 @@ def _percent(base: Recipe, folder: Path) -> int:
 
 
 def evaluate(
-    comparison: Compared, *, limit: int | None = None, bar: Bar | None = None
+    comparison: Comparison, *, limit: int | None = None, bar: Bar | None = None
 ) -> dict[str, pl.LazyFrame]:
     """Evaluate all trained models and return the tables by suite.
 

@@ -15,9 +15,9 @@ from sorites.core.errors import MissingExtra, SoritesError, UnknownName
 from sorites.core.labels import Labels, OpenLabels, imagenet, labels
 from sorites.core.messages import option
 from sorites.core.rng import digest
-from sorites.evaluation.samples import in_order, unique
+from sorites.evaluation.samples import check_unique, hashed_samples
 from sorites.evaluation.storage.contents import COLUMNS, contents
-from sorites.sources.papers.focus import accepted
+from sorites.sources.papers.focus import accepted_labels
 from sorites.training import captures
 from sorites.training.captures import deep_augmented, mixed
 from sorites.training.images import Images, SampleImages, Split, by_hash, by_object, objects_of, permuted
@@ -35,7 +35,7 @@ Groups = Sequence[Sequence[int]]
 
 def focus_groups(categories: Labels) -> Groups:
     """Return the ImageNet classes of each FOCUS category."""
-    classes_of = accepted(imagenet())
+    classes_of = accepted_labels(imagenet())
     for name in categories.ids:
         if name not in classes_of:
             raise UnknownName("category of FOCUS", name, classes_of, f"Available: {', '.join(classes_of)}.")
@@ -302,9 +302,9 @@ def _labelled(source: Iterable[Sample], where: str, shifted: bool) -> list[Sampl
     labelled = [sample for sample in allowed if sample.label is not None or sample.split != "unknown"]
     if not labelled:
         raise SoritesError(f"data: {where} has no clean images of the classes in data.labels")
-    unique(labelled)
+    check_unique(labelled)
     return labelled
 
 
 def _in_fair_order(samples: Sequence[Sample]) -> list[Sample]:
-    return list(in_order(core.Source("data", samples))) if samples else []
+    return list(hashed_samples(core.Source("data", samples))) if samples else []

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from sorites.core import Model, Sample
 from sorites.core.errors import SoritesError
 from sorites.core.rng import digest
-from sorites.models.cifar6 import fitted
+from sorites.models.cifar6 import fit_linear_head
 from sorites.training.images import Split, by_object, coarse, objects_of, permuted
 
 Arm = Literal["common", "all", "equal"]
@@ -32,7 +32,7 @@ Indices = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Shown:
+class HeadData:
     """Features of images with their object, class number, and number of uncommon attributes (level)."""
 
     features: NDArray[np.float32]
@@ -59,9 +59,9 @@ def features(samples: Sequence[Sample], model: Model) -> NDArray[np.float32]:
     return np.concatenate(parts)
 
 
-def shown(
+def head_data(
     samples: Sequence[Sample], features: NDArray[np.float32], class_of: Mapping[str, str] | None = None
-) -> Shown:
+) -> HeadData:
     """Combine samples of the source ``context`` with their features; objects without a class are dropped.
 
     Args:
@@ -75,10 +75,12 @@ def shown(
     names = tuple(sorted(set(classes_by_object.values())))
     classes = [names.index(classes_by_object[sample.id]) for sample in selected]
     levels = [round(sample.setting.severity or 0) for sample in selected]
-    return Shown(features[indices], tuple(objects_of(selected)), np.array(classes), np.array(levels), names)
+    return HeadData(
+        features[indices], tuple(objects_of(selected)), np.array(classes), np.array(levels), names
+    )
 
 
-def chosen(data: Shown, train: Sequence[int], arm: Arm, seed: int) -> Indices:
+def chosen(data: HeadData, train: Sequence[int], arm: Arm, seed: int) -> Indices:
     """Return the training indices of an arm. The image of an object in the "equal" arm is chosen by hash."""
     indices: Indices = np.array(train)
     if arm == "all":
@@ -92,9 +94,9 @@ def chosen(data: Shown, train: Sequence[int], arm: Arm, seed: int) -> Indices:
     return np.array(sorted(drawn.values()))
 
 
-def right(data: Shown, train: Indices, test: Sequence[int]) -> NDArray[np.bool_]:
+def right(data: HeadData, train: Indices, test: Sequence[int]) -> NDArray[np.bool_]:
     """Fit a head on the training images and return which test images it classifies correctly."""
-    weight, bias = fitted(data.features[train], data.classes[train], len(data.names))
+    weight, bias = fit_linear_head(data.features[train], data.classes[train], len(data.names))
     test_indices = np.array(test)
     verdicts: NDArray[np.bool_] = (data.features[test_indices] @ weight.T + bias).argmax(1) == data.classes[
         test_indices
@@ -102,7 +104,7 @@ def right(data: Shown, train: Indices, test: Sequence[int]) -> NDArray[np.bool_]
     return verdicts
 
 
-def accuracies(data: Shown, seeds: Iterable[int]) -> pl.DataFrame:
+def accuracies(data: HeadData, seeds: Iterable[int]) -> pl.DataFrame:
     """Return the accuracy by split seed, arm and level (the number of uncommon attributes)."""
     rows = []
     for seed in seeds:
@@ -137,7 +139,7 @@ def gains(accuracies: pl.DataFrame) -> pl.DataFrame:
     return bounded.select("arm", "level", "gain", "low", "high", "seeds").sort("arm", "level")
 
 
-def leak(data: Shown, seeds: Iterable[int]) -> pl.DataFrame:
+def leak(data: HeadData, seeds: Iterable[int]) -> pl.DataFrame:
     """Return the accuracy of a head by seed, for a split by object and for a split by image.
 
     A split by image leaks, because images of one object are on both sides; ``Split`` refuses such splits.

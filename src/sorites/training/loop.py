@@ -13,7 +13,7 @@ from typing import Any
 
 from sorites.core.errors import MissingExtra, SoritesError
 from sorites.core.messages import option
-from sorites.core.progress import ToldBar
+from sorites.core.progress import TextBar
 from sorites.core.torch_tools import one_thread
 from sorites.io.files import locked, sweep_temporaries
 from sorites.io.paths import reason
@@ -24,7 +24,7 @@ from sorites.training.session import Training
 CHECKPOINT_SECONDS = 60.0
 
 
-def no_bar(name: str, steps: int, done: int) -> Callable[[int, str], None]:
+def no_progress(name: str, steps: int, done: int) -> Callable[[int, str], None]:
     return lambda count, text: None
 
 
@@ -35,7 +35,7 @@ def train(
     device: str | None = None,
     workers: int | None = None,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
-    bar: ToldBar = no_bar,
+    bar: TextBar = no_progress,
     say: Callable[[str], None] = lambda text: None,
     command: str = "",
     **changes: Any,

@@ -20,7 +20,7 @@ from sorites.core.messages import command
 from sorites.core.rng import digest
 from sorites.io.paths import is_file
 from sorites.io.readers import toml_file, toml_table
-from sorites.io.validation import mistakes
+from sorites.io.validation import problems
 from sorites.suites.suite import Strict
 
 # Sections of a recipe.
@@ -482,5 +482,5 @@ def parse(data: dict[str, Any], where: str) -> Recipe:
         return Recipe.model_validate(data)
     except ValidationError as error:
         raise SoritesError(
-            "\n".join(f"recipe {where}: {line}" for line in mistakes(error, Recipe))
+            "\n".join(f"recipe {where}: {line}" for line in problems(error, Recipe))
         ) from error

@@ -15,7 +15,7 @@ import polars as pl
 
 from sorites.core.errors import Damaged, SoritesError
 from sorites.core.messages import option
-from sorites.core.progress import ToldBar
+from sorites.core.progress import TextBar
 from sorites.io.files import read_json, write_bytes
 from sorites.models.preprocess import Input
 from sorites.models.trained import RECORD, UNFINISHED, Record, start, write
@@ -229,7 +229,7 @@ class Training:
         if not self.steps.is_finite():
             raise BrokenLoss("some weights are not finite", self.step - 1)
 
-    def run(self, bar: ToldBar, checkpoint_seconds: float) -> None:
+    def run(self, bar: TextBar, checkpoint_seconds: float) -> None:
         """Run the remaining steps, then write the model."""
         import torch
 

@@ -12,7 +12,7 @@ import pytest
 from scipy.stats import norm
 
 from sorites.analysis.comparison.compare import Comparison, compare
-from sorites.analysis.comparison.gate import Gate, judge, parse, read_gate, with_rules
+from sorites.analysis.comparison.gate import Gate, combine_rules, judge, parse, read_gate
 from sorites.analysis.comparison.pairs import Matrix
 from sorites.core.errors import SoritesError
 from sorites.reports.comparison import junit, markdown
@@ -60,7 +60,7 @@ def test_a_file_of_rules_is_checked_key_by_key(tmp_path: Path) -> None:
     path = tmp_path / "gate.toml"
     path.write_text('fail_if = ["drop > 2"]\nerror_rate = 0.01\njudge = "estimate"\n')
     assert read_gate(path) == Gate(fail_if=("drop > 2",), error_rate=0.01, judge="estimate")
-    assert with_rules(["drop.all > 1"], path, False) == Gate(
+    assert combine_rules(["drop.all > 1"], path, False) == Gate(
         fail_if=("drop > 2", "drop.all > 1"), error_rate=0.01, judge="estimate"
     )
     for text, message in (

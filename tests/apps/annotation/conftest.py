@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from tests.conftest import scene
 
-from sorites.apps.annotation.begin import add_people, begin
+from sorites.apps.annotation.begin import add_annotators, begin
 from sorites.apps.annotation.images import Entry
 from sorites.apps.annotation.task import load
 
@@ -141,5 +141,5 @@ def labelling(
             f"image,{question}\n" + "".join(f"{name},{value}\n" for name, value in known.items())
         )
     begin(path, load(task)[1], entries(n), "source test", known=table)
-    add_people(path, [f"annotator {i}" for i in range(1, people + 1)])
+    add_annotators(path, [f"annotator {i}" for i in range(1, people + 1)])
     return path

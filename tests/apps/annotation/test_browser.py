@@ -15,8 +15,8 @@ from tests.apps.annotation.conftest import Server
 from sorites.apps.annotation.clicks import current_answers, replay_answers
 from sorites.apps.annotation.formats import read_into, write
 from sorites.apps.annotation.images import from_source
-from sorites.apps.annotation.status import images, people
-from sorites.apps.annotation.store import opened
+from sorites.apps.annotation.status import annotators, images
+from sorites.apps.annotation.store import open_labelling
 
 pytestmark = pytest.mark.slow
 
@@ -121,7 +121,7 @@ def compare(path: Path, logs: dict[str, list[tuple[int, str, str | None]]]) -> N
     query = """SELECT c.assignment, c.action, c.value FROM clicks c JOIN assignments a ON a.id = c.assignment
       JOIN annotators w ON w.id = a.annotator WHERE w.name = ? ORDER BY c.id"""
     model: dict[int, dict[str, str]] = {}
-    with opened(path) as database:
+    with open_labelling(path) as database:
         for name, log in logs.items():
             rows = database.execute(query, (name,)).fetchall()
             kept = [
@@ -140,7 +140,7 @@ def compare(path: Path, logs: dict[str, list[tuple[int, str, str | None]]]) -> N
         assert current_answers(database) == replay_answers(database) == model
     counts = images(path)
     assert (counts["images"], counts["done"], counts["unreadable"]) == (60, 60, 0)
-    assert people(path)["known_n"].min() >= 14  # the qualification, and two in each of the batches
+    assert annotators(path)["known_n"].min() >= 14  # the qualification, and two in each of the batches
 
 
 def back(path: Path, tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def back(path: Path, tmp_path: Path) -> None:
         write(path, "csv", tmp_path / "first.csv")
         query = """SELECT p.name, w.name, s.value FROM answers s JOIN assignments a ON a.id = s.assignment
           JOIN images p ON p.id = a.image JOIN annotators w ON w.id = a.annotator WHERE a.role = 'work' ORDER BY 1, 2"""
-        with opened(path) as one, opened(again) as other:
+        with open_labelling(path) as one, open_labelling(again) as other:
             assert [tuple(r) for r in one.execute(query)] == [tuple(r) for r in other.execute(query)]
 
 
@@ -197,7 +197,7 @@ def test_markup_in_names_is_only_text_and_boxes_are_drawn_in_pixels_of_the_image
     ann.saved()
     assert ann.complaints == []
     assert ann.page.title() == EVIL
-    with opened(path) as database:
+    with open_labelling(path) as database:
         rows = database.execute(
             """SELECT s.value, p.width, p.height FROM answers s JOIN assignments a ON a.id = s.assignment
               JOIN images p ON p.id = a.image"""

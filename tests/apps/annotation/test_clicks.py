@@ -12,10 +12,10 @@ from tests.apps.annotation.conftest import entries, labelling
 
 from sorites.apps.annotation import assign
 from sorites.apps.annotation.answers import chosen_answers, given_answers
-from sorites.apps.annotation.begin import add_people, admit, begin
+from sorites.apps.annotation.begin import add_annotators, begin, set_annotator_state
 from sorites.apps.annotation.clicks import current_answers, receive, replay_answers
-from sorites.apps.annotation.status import images, owed, people
-from sorites.apps.annotation.store import opened, task_of
+from sorites.apps.annotation.status import annotators, images, owed
+from sorites.apps.annotation.store import open_labelling, task_of
 from sorites.apps.annotation.task import Pay, load
 from sorites.core.errors import SoritesError
 
@@ -55,7 +55,7 @@ class Worker:
 
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[sqlite3.Connection]:
-    with opened(labelling(tmp_path / "l.sqlite", n=60, known=KNOWN), write=True) as found:
+    with open_labelling(labelling(tmp_path / "l.sqlite", n=60, known=KNOWN), write=True) as found:
         yield found
 
 
@@ -97,7 +97,7 @@ def test_who_fails_the_qualification_gets_nothing_more_until_admitted(
     one = Worker(database, 1)
     assert one.work("not class") == 10
     assert assign.person(database, 1).state == "refused"
-    admit(tmp_path / "l.sqlite", "annotator 1")
+    set_annotator_state(tmp_path / "l.sqlite", "annotator 1")
     assert len(one.items()) == 25
 
 
@@ -169,7 +169,7 @@ def test_a_closed_qualification_cannot_be_changed(database: sqlite3.Connection) 
 
 
 def test_images_left_lying_go_to_others_and_late_answers_are_kept(tmp_path: Path) -> None:
-    with opened(labelling(tmp_path / "l.sqlite", n=5, people=3), write=True) as database:
+    with open_labelling(labelling(tmp_path / "l.sqlite", n=5, people=3), write=True) as database:
         one, other, late = (Worker(database, who) for who in (1, 2, 3))
         left = late.items()
         assert one.work() == 5
@@ -184,7 +184,7 @@ def test_images_left_lying_go_to_others_and_late_answers_are_kept(tmp_path: Path
 def test_a_third_is_asked_where_two_differ_and_not_where_they_agree_again(tmp_path: Path) -> None:
     path = labelling(tmp_path / "l.sqlite", n=6, people=3)
     begin(path, load("in_class")[1], entries(6), "source test", third=True)
-    with opened(path, write=True) as database:
+    with open_labelling(path, write=True) as database:
         one, other, third = (Worker(database, who) for who in (1, 2, 3))
         mine = {item["id"]: item for item in one.items()}
         for number in mine:
@@ -201,12 +201,12 @@ def test_a_third_is_asked_where_two_differ_and_not_where_they_agree_again(tmp_pa
 
 def test_a_labelling_told_later_to_ask_a_third_looks_at_what_was_answered(tmp_path: Path) -> None:
     path = labelling(tmp_path / "l.sqlite", n=4, people=3)
-    with opened(path, write=True) as database:
+    with open_labelling(path, write=True) as database:
         Worker(database, 1).work("class")
         Worker(database, 2).work("partly")
         assert Worker(database, 3).work() == 0
     begin(path, load("in_class")[1], entries(4), "source test", third=True)
-    with opened(path, write=True) as database:
+    with open_labelling(path, write=True) as database:
         assert Worker(database, 3).work() == 4
 
 
@@ -217,7 +217,7 @@ def test_status_and_answers_say_what_was_done(database: sqlite3.Connection, tmp_
     assert images(path) == {
         "images": 46, "known": 14, "begun": 46, "done": 46, "differing": 0, "unreadable": 0, "clicks": 2 * (10 + 46 + 4),
     }  # fmt: skip
-    rows = people(path)
+    rows = annotators(path)
     assert rows["known_right"].to_list() == [1.0, 1.0]
     assert rows["known_n"].to_list() == [14, 14]
     assert rows["batches"].to_list() == [2, 2]
@@ -248,7 +248,7 @@ def test_another_task_or_source_is_refused(tmp_path: Path) -> None:
 def test_names_of_people_and_known_images_are_checked(tmp_path: Path) -> None:
     path = labelling(tmp_path / "l.sqlite")
     with pytest.raises(SoritesError, match="<b>"):
-        add_people(path, ["<b>"])
+        add_annotators(path, ["<b>"])
     with pytest.raises(SoritesError, match="not among the images"):
         labelling(tmp_path / "other.sqlite", known={"elsewhere.png": "class"})
     with pytest.raises(SoritesError, match="row 1: question class"):

@@ -14,12 +14,12 @@ from tests.apps.annotation.test_clicks import Worker
 from tests.conftest import scene
 
 from sorites import core
-from sorites.apps.annotation.begin import add_people, begin
+from sorites.apps.annotation.begin import add_annotators, begin
 from sorites.apps.annotation.clicks import receive
 from sorites.apps.annotation.formats import read_into, write
 from sorites.apps.annotation.formats.rows import labelled
 from sorites.apps.annotation.images import Entry
-from sorites.apps.annotation.store import opened, task_of
+from sorites.apps.annotation.store import open_labelling, task_of
 from sorites.apps.annotation.task import load
 from sorites.core import table
 from sorites.core.errors import SoritesError
@@ -79,8 +79,8 @@ def made(tmp_path: Path, task: str) -> Path:
     path, text = tmp_path / f"{task}.sqlite", EVERY if task == "every" else load(task)[1]
     names = [f"cat-night/{i}.jpeg" for i in range(6)]
     begin(path, text, [Entry(name, name, lambda: scene(0), "cat") for name in names], "source test")
-    add_people(path, ["ann", "ben@example.org"])
-    with opened(path, write=True) as database:
+    add_annotators(path, ["ann", "ben@example.org"])
+    with open_labelling(path, write=True) as database:
         database.execute("UPDATE images SET width = 80, height = 60")
         for who in (1, 2):
             for item in Worker(database, who).items():
@@ -99,7 +99,7 @@ def made(tmp_path: Path, task: str) -> Path:
 
 
 def content(path: Path, all_answers: bool) -> dict[str, Any]:
-    with opened(path) as database:
+    with open_labelling(path) as database:
         rows = labelled(database, task_of(database), all_answers)
         return {
             row.image: sorted((one.annotator, json.dumps(one.values, sort_keys=True)) for one in row.answers)
@@ -122,9 +122,9 @@ def test_what_is_written_is_read_back_equal(tmp_path: Path, name: str, file: str
     task.write_text(EVERY)
     assert write(path, name, tmp_path / file) == 6
     assert read_into(tmp_path / file, name, tmp_path / "again.sqlite", task=str(task), annotator="") == 6
-    with opened(tmp_path / "again.sqlite") as database:
+    with open_labelling(tmp_path / "again.sqlite") as database:
         found = {row.image: row.values for row in labelled(database, task_of(database), False)}
-    with opened(path) as database:
+    with open_labelling(path) as database:
         assert found == {row.image: row.values for row in labelled(database, task_of(database), False)}
 
 
@@ -138,7 +138,7 @@ def test_the_answers_of_everybody_are_read_back_equal_and_not_doubled(
     for _ in range(2):
         read_into(tmp_path / file, name, tmp_path / "again.sqlite", task=str(task))
     assert content(tmp_path / "again.sqlite", True) == content(path, True)
-    with opened(tmp_path / "again.sqlite") as database:
+    with open_labelling(tmp_path / "again.sqlite") as database:
         assert database.execute("SELECT count(*), min(seconds) FROM clicks").fetchone()[:] == (12, 1.5)
 
 
@@ -200,13 +200,13 @@ def test_coco_is_read_by_cocos_own_tools_and_by_our_source(tmp_path: Path) -> No
         Image.fromarray(scene(i)).save(tmp_path / "cat-night" / f"{i}.jpeg")
     found = core.source(f"coco:{out},images={tmp_path}", labels(["cat", "dög"]))
     boxes = sorted(box.xyxy for sample in found for box in sample.ground_truth or ())
-    with opened(path) as database:
+    with open_labelling(path) as database:
         rows = list(labelled(database, task_of(database), False))
     assert np.allclose(
         boxes, sorted(tuple(box["box"]) for row in rows for box in row.values["objects"]), atol=0.01
     )
     assert read_into(out, "coco", tmp_path / "again.sqlite") == 6
-    with opened(tmp_path / "again.sqlite") as database:
+    with open_labelling(tmp_path / "again.sqlite") as database:
         again = {row.image: row.values["boxes"] for row in labelled(database, task_of(database), False)}
     assert again == {row.image: row.values["objects"] for row in rows}
 
@@ -226,8 +226,8 @@ def test_facts_of_a_run_set_images_aside_and_give_attributes(tmp_path: Path) -> 
         [Entry(id_, "s", lambda: scene(0), "cat", id_, "snow", 1.0) for id_ in ids[:4]],
         "run r",
     )
-    add_people(path, ["ann"])
-    with opened(path, write=True) as database:
+    add_annotators(path, ["ann"])
+    with open_labelling(path, write=True) as database:
         worker = Worker(database, 1)
         for word, item in zip(("class", "partly", "not class", "class"), worker.items(), strict=True):
             worker.send(item["id"], word)
@@ -269,7 +269,7 @@ def test_work_begun_elsewhere_goes_on(tmp_path: Path) -> None:
     from tests.apps.annotation.conftest import labelling
 
     labelling(path, n=4, people=2)
-    with opened(path, write=True) as database:
+    with open_labelling(path, write=True) as database:
         assert [Worker(database, who).work() for who in (2, 3)] == [4, 2]
 
 
@@ -278,7 +278,7 @@ def test_imported_answers_can_be_the_known_ones(tmp_path: Path) -> None:
         tmp_path / "known.csv"
     )
     read_into(tmp_path / "known.csv", "csv", tmp_path / "l.sqlite", task="in_class", known=True)
-    with opened(tmp_path / "l.sqlite") as database:
+    with open_labelling(tmp_path / "l.sqlite") as database:
         assert database.execute("SELECT count(*) FROM known").fetchone()[0] == 2
 
 

@@ -13,7 +13,7 @@ import pytest
 from tests.apps.annotation.conftest import Server, ask
 
 from sorites.apps.annotation.clicks import current_answers, replay_answers
-from sorites.apps.annotation.store import opened
+from sorites.apps.annotation.store import open_labelling
 
 pytestmark = pytest.mark.slow
 
@@ -62,7 +62,7 @@ def test_kill_at_ten_moments(server: type[Server], tmp_path: Path, photos: Path)
         for sender in senders:
             sender.join(timeout=30)
             acknowledged.update(sender.acknowledged)
-        with opened(path, write=True) as database:
+        with open_labelling(path, write=True) as database:
             kept = {row["click"] for row in database.execute("SELECT click FROM clicks")}
             assert acknowledged <= kept
             assert current_answers(database) == replay_answers(database)

@@ -21,11 +21,11 @@ from sorites.apps.annotation.predict import (
     ReferenceTexts,
     by_heads,
     by_texts,
+    predict_run,
+    predict_source,
     read_texts,
     reference_texts,
     samples_of,
-    tell_run,
-    tell_source,
 )
 from sorites.core import Encoder, Model
 from sorites.core.errors import SoritesError
@@ -61,7 +61,7 @@ def test_run(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr("sorites.apps.annotation.predict.core.model", lambda spec: seeing())
     table = tmp_path / "uncommon.tsv"
     table.write_text("category\ttime\tlocation\n" + "".join(f"{name}\tnight\tsand\n" for name in _names()))
-    path, counts = tell_run(run, *by_heads(heads), uncommon=str(table))
+    path, counts = predict_run(run, *by_heads(heads), uncommon=str(table))
     assert path == run / "facts" / "attributes.parquet"
     assert counts.filter(pl.col("kind") == "time")["images"].sum() == 240
     rows = sorites.read(run).select("sample_id", "image_id", "shift", "attrs", "degrees").collect()
@@ -96,7 +96,7 @@ def test_source(images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder becomes a table of words with confidence; heads of other weights are refused."""
     heads = fit_heads(world(), seeing(), "seeing")
     monkeypatch.setattr("sorites.apps.annotation.predict.core.model", lambda spec: seeing())
-    told = tell_source(by_heads(heads)[0], samples_of(f"folder:{images}"))
+    told = predict_source(by_heads(heads)[0], samples_of(f"folder:{images}"))
     times = told.filter(pl.col("kind") == "time")
     assert times.height == 40
     assert all(value in image for image, value in times.select("image", "value").rows())
@@ -133,7 +133,7 @@ def test_texts(run: Path) -> None:
     raised = np.exp(100 * np.array(cosines))
     assert word == "day"
     assert share == pytest.approx(raised[0] / raised.sum(), abs=1e-4)
-    tell_run(run, teller, record, "counts")
+    predict_run(run, teller, record, "counts")
     kept = json.loads((run / "facts" / "attributes.json").read_text())
     assert kept["told_by"] == "an encoder's softmax over texts"
     assert (kept["encoder"], kept["version"], kept["uncommon"]) == ("brightness", "7", "counts")

@@ -11,7 +11,7 @@ from tests.apps.annotation.worlds import answered
 
 import sorites
 from sorites.apps.annotation.images import from_run
-from sorites.apps.annotation.select import draw, select, shares
+from sorites.apps.annotation.select import draw_study, select, study_shares
 from sorites.core import CLEAN, Model
 from sorites.core.errors import SoritesError
 from sorites.core.table import write_facts
@@ -90,7 +90,7 @@ def test_answers(run: Path, tmp_path: Path) -> None:
     table = found.statistics(path)
     seen = sum(entry % 3 == 0 for entry in range(1, len(entries) + 1))
     assert (table["iv"] - table["iii"]).sum() == seen
-    rows = shares(path)
+    rows = study_shares(path)
     whole = rows.filter(pl.col("severity").is_null() & pl.col("shift").is_null()).row(0, named=True)
     out = sum(entry % 3 == 1 for entry in range(1, len(entries) + 1))
     assert whole["share"] == pytest.approx(out / len(entries))
@@ -108,7 +108,7 @@ def test_visible(run: Path, tmp_path: Path) -> None:
         entries,
         lambda row, who: {"visible": "clear" if (row["severity"] or 0) > 0.3 else "unclear"},
     )
-    rows = shares(path).filter(pl.col("severity").is_not_null() & pl.col("shift").is_null())
+    rows = study_shares(path).filter(pl.col("severity").is_not_null() & pl.col("shift").is_null())
     assert all(row["share"] == (1.0 if row["severity"] > 0.3 else 0.0) for row in rows.to_dicts())
 
 
@@ -123,15 +123,15 @@ def test_published_margin() -> None:
 
 def test_draw(run: Path) -> None:
     """A study's sample is random and the same each time; images that a filter set aside are not in it."""
-    drawn = draw(run, 15)
+    drawn = draw_study(run, 15)
     assert drawn.height == 15
-    assert drawn.equals(draw(run, 15))
-    assert not drawn["image_id"].equals(draw(run, 15, seed=1)["image_id"])
+    assert drawn.equals(draw_study(run, 15))
+    assert not drawn["image_id"].equals(draw_study(run, 15, seed=1)["image_id"])
     assert CLEAN not in set(drawn["shift"])
     gone = drawn["image_id"][0]
     path = write_facts(run, "cut", pl.DataFrame({"image_id": [gone], "valid": [False]}))
     try:
-        assert gone not in set(draw(run, 10_000)["image_id"])
+        assert gone not in set(draw_study(run, 10_000)["image_id"])
     finally:
         path.unlink()
 
@@ -151,6 +151,6 @@ def test_mistakes(run: Path, photos: Path, tiny: Callable[..., Model], tmp_path:
         select(tmp_path / "bare")
     for wrong in (0, -3):
         with pytest.raises(SoritesError, match="at least 1"):
-            draw(run, wrong)
+            draw_study(run, wrong)
         with pytest.raises(SoritesError, match="at least 1"):
             select(run, above=None, limit=wrong)

@@ -15,10 +15,10 @@ import uvicorn
 from tests.apps.annotation.conftest import Answer, ask
 from tests.conftest import scene
 
-from sorites.apps.annotation.begin import add_people, begin
+from sorites.apps.annotation.begin import add_annotators, begin
 from sorites.apps.annotation.images import Album, Entry
 from sorites.apps.annotation.server import PAGE, application
-from sorites.apps.annotation.store import opened
+from sorites.apps.annotation.store import open_labelling
 from sorites.apps.annotation.task import load
 from sorites.core.errors import BadImage
 
@@ -39,7 +39,7 @@ class Running:
         ]
         begin(path, load("in_class")[1], images, "source test")
         self.path = path
-        self.tokens = {name: token for name, token, _ in add_people(path, ["ann", "ben"])}
+        self.tokens = {name: token for name, token, _ in add_annotators(path, ["ann", "ben"])}
         self.socket = socket.create_server(("127.0.0.1", 0))
         self.address = f"http://127.0.0.1:{self.socket.getsockname()[1]}"
         self.server = uvicorn.Server(
@@ -55,7 +55,7 @@ class Running:
         return ask(self.address, path, self.tokens.get(name) if name else None, data, **headers)
 
     def clicks(self) -> int:
-        with opened(self.path) as database:
+        with open_labelling(self.path) as database:
             return int(database.execute("SELECT count(*) FROM clicks").fetchone()[0])
 
     def stop(self) -> None:
@@ -195,5 +195,5 @@ def test_a_image_that_cannot_be_read_is_set_aside_with_its_reason(running: Runni
 
 
 def test_somebody_who_is_added_later_is_let_in(running: Running) -> None:
-    added = {name: token for name, token, _ in add_people(running.path, ["late"])}
+    added = {name: token for name, token, _ in add_annotators(running.path, ["late"])}
     assert ask(running.address, "api/task", added["late"]).json["annotator"] == "late"

@@ -17,7 +17,7 @@ from tests.conftest import scene
 
 from sorites.apps.annotation.agreement import agreement, codes_of
 from sorites.apps.annotation.answers import chosen_answers, given_answers
-from sorites.apps.annotation.begin import add_people, begin
+from sorites.apps.annotation.begin import add_annotators, begin
 from sorites.apps.annotation.images import Album, Entry
 from sorites.apps.annotation.server import application
 from sorites.apps.annotation.task import load
@@ -100,7 +100,7 @@ def simulate(path: Path, third: bool) -> tuple[float, float]:
         known=table,
         third=third,
     )
-    tokens = [token for _, token, _ in add_people(path, [f"person {i}" for i in range(PEOPLE)])]
+    tokens = [token for _, token, _ in add_annotators(path, [f"person {i}" for i in range(PEOPLE)])]
     app = application(path, Album([]))
 
     async def everybody() -> None:

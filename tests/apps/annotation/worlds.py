@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from tests.apps.annotation.test_clicks import Worker
 
-from sorites.apps.annotation.begin import add_people, begin
+from sorites.apps.annotation.begin import add_annotators, begin
 from sorites.apps.annotation.clicks import receive
 from sorites.apps.annotation.heads import Annotated
 from sorites.apps.annotation.images import Entry
-from sorites.apps.annotation.store import opened, task_of
+from sorites.apps.annotation.store import open_labelling, task_of
 from sorites.apps.annotation.task import load
 from sorites.core import ImageU8, Model, Outputs
 
@@ -78,8 +78,8 @@ def answered(
     their number.
     """
     begin(path, load(task)[1], entries, "source test")
-    add_people(path, ["ann", "ben"])
-    with opened(path, write=True) as database:
+    add_annotators(path, ["ann", "ben"])
+    with open_labelling(path, write=True) as database:
         for who in (1, 2):
             while items := [item for item in Worker(database, who).items() if not item["answered"]]:
                 for item in items:

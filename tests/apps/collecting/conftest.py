@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from tests.apps.collecting.web import Web, served
 
-from sorites.apps.collecting.collect import Collected, Wanted, collect
-from sorites.apps.collecting.plan import typed
+from sorites.apps.collecting.collect import Collected, CollectOptions, collect
+from sorites.apps.collecting.plan import queries_from_texts
 
 Gather = Callable[..., Collected]
 
@@ -38,10 +38,10 @@ def gather(web: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Gather:
     }
 
     def run(*services: str, queries: tuple[str, ...] = ("ship on grass",), **wanted: object) -> Collected:
-        asked = Wanted(gap=0, **wanted)  # type: ignore[arg-type]
+        asked = CollectOptions(gap=0, **wanted)  # type: ignore[arg-type]
         names = services or ("openverse",)
         return collect(
-            typed(queries),
+            queries_from_texts(queries),
             tmp_path / "out",
             services=names,
             contact="me@example.org",

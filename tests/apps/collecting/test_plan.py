@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sorites.apps.collecting.plan import Query, built_in, queries, read_plan, typed
+from sorites.apps.collecting.plan import Query, built_in, queries, queries_from_texts, read_plan
 from sorites.core.errors import SoritesError
 
 
@@ -75,4 +75,4 @@ def test_names() -> None:
     """A plan that is not there suggests what is; words typed twice are searched once."""
     with pytest.raises(SoritesError, match="Did you mean focus"):
         read_plan("focs")
-    assert typed(["a  b", "a b", "c"]) == [Query("a b"), Query("c")]
+    assert queries_from_texts(["a  b", "a b", "c"]) == [Query("a b"), Query("c")]

@@ -12,7 +12,7 @@ from PIL import Image
 
 from sorites import core
 from sorites.apps.generation.safety import checker
-from sorites.apps.generation.styles import Order, Prompts, Style, draw_styles, jobs, planned
+from sorites.apps.generation.styles import Order, Prompts, Style, draw_styles, jobs, pair_prompts
 from sorites.core.errors import SoritesError
 from sorites.core.labels import open_labels
 from sorites.core.samples import to_uint8
@@ -36,7 +36,7 @@ def how(tmp_path_factory: pytest.TempPathFactory) -> Distance:
 
 @pytest.fixture(scope="module")
 def prompts() -> Prompts:
-    return planned(SHAPES, STYLES, ())
+    return pair_prompts(SHAPES, STYLES, ())
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sorites.apps.generation.styles import blocked_words, labels_of, planned, published, styles
+from sorites.apps.generation.styles import blocked_words, labels_of, pair_prompts, published, styles
 from sorites.core.errors import SoritesError
 from sorites.sources.papers.is_ood import styles as named
 
@@ -54,20 +54,20 @@ def test_a_style_without_a_place_for_the_label_is_named(tmp_path: Path) -> None:
 def test_blocked_words_leave_whole_labels_out_and_are_counted(tmp_path: Path) -> None:
     file = tmp_path / "block.txt"
     file.write_text("cat\n")
-    found = planned(["cat", "category", "a Cat nap", "dog"], published(), blocked_words(file))
+    found = pair_prompts(["cat", "category", "a Cat nap", "dog"], published(), blocked_words(file))
     assert found.blocked == 2 * 51
     assert {found.labels[label] for label, _ in found.pairs} == {"category", "dog"}
     with pytest.raises(SoritesError, match="blocked words"):
-        planned(["cat"], published(), blocked_words(file))
+        pair_prompts(["cat"], published(), blocked_words(file))
 
 
 def test_twenty_thousand_labels_are_planned(tmp_path: Path) -> None:
     file = tmp_path / "labels.txt"
     file.write_text("".join(f"object number {i}\n" for i in range(20_000)))
-    found = planned(labels_of(file), published(), blocked_words())
+    found = pair_prompts(labels_of(file), published(), blocked_words())
     assert len(found) == 20_000 * 51
     assert found.text(51) == published()[0].prompt_for("object number 1")
-    some = planned(labels_of(file), published(), blocked_words(), most=1000)
+    some = pair_prompts(labels_of(file), published(), blocked_words(), most=1000)
     assert len(some) == 1000
     assert len({label for label, _ in some.pairs}) > 900
 
@@ -77,4 +77,4 @@ def test_labels_are_taken_once_and_wanted(tmp_path: Path) -> None:
     file.write_text("disc\n\ncross\ndisc\n")
     assert labels_of(file) == ["disc", "cross"]
     with pytest.raises(SoritesError, match="one or more labels"):
-        planned([], published(), ())
+        pair_prompts([], published(), ())

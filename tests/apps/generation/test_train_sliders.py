@@ -18,8 +18,8 @@ from sorites.apps.generation.sliders import loss, train_sliders, trained
 from sorites.core.errors import SoritesError
 from sorites.diffusion import sliders as on_disk
 from sorites.diffusion.pipeline import Pipe
-from sorites.diffusion.sampler import encoded
-from sorites.diffusion.sliders import attached, targets
+from sorites.diffusion.sampler import encode_prompt
+from sorites.diffusion.sliders import attach_sliders, targets
 from sorites.reports.figures.strips import sheet
 
 
@@ -66,12 +66,12 @@ def test_the_loss_is_the_papers_equation(tiny: Pipe) -> None:
 
     unet, draw = tiny.parts.unet, torch.Generator().manual_seed(0)
     neutral, positive = (
-        encoded(tiny, text, "", 16) for text in ("a picture of a disc", "a picture of a disc in snow")
+        encode_prompt(tiny, text, "", 16) for text in ("a picture of a disc", "a picture of a disc in snow")
     )
     x = torch.randn(3, 3, 16, 16, generator=draw)
     with torch.no_grad():
         a, b = (unet(x, 501, words.prompt.expand(3, -1, -1)).sample for words in (neutral, positive))
-    with attached(unet, [{}]) as dial:
+    with attach_sliders(unet, [{}]) as dial:
         found = loss(tiny, x, torch.tensor(501), (neutral, positive), dial, replace(QUICK, eta=3.0))
     torch.testing.assert_close(found, (3.0 * (b - a)).square().mean(), rtol=1e-4, atol=1e-9)
 
@@ -82,11 +82,11 @@ def test_training_brings_the_prediction_nearer_to_its_target(tiny: Pipe, tmp_pat
 
     short = trained(tiny, "disc", "snow", QUICK, tmp_path / "a")
     long = trained(tiny, "disc", "snow", replace(QUICK, steps=24), tmp_path / "b")
-    words = tuple(encoded(tiny, text, "", 16) for text in QUICK.words("disc", "snow"))
+    words = tuple(encode_prompt(tiny, text, "", 16) for text in QUICK.words("disc", "snow"))
     x = torch.randn(8, 3, 16, 16, generator=torch.Generator().manual_seed(1))
     found = []
     for slider in (short, long):
-        with attached(tiny.parts.unet, [slider.lows]) as dial, torch.no_grad():
+        with attach_sliders(tiny.parts.unet, [slider.lows]) as dial, torch.no_grad():
             whole = replace(QUICK, alpha=4.0)  # the scale of training is folded in
             found.append(float(loss(tiny, x, torch.tensor(501), words, dial, whole)))  # type: ignore[arg-type]
     assert found[1] < found[0]

@@ -13,7 +13,7 @@ from PIL import Image
 
 from sorites.apps.generation import words as word_training
 from sorites.apps.generation.recipes import TOY_WORDS, WordRecipe, word_recipe
-from sorites.apps.generation.words import UNFINISHED, first_vectors, learn_words, learnt
+from sorites.apps.generation.words import UNFINISHED, first_vectors, learn_word, learn_words
 from sorites.core import Sample
 from sorites.core.errors import SoritesError
 from sorites.core.samples import to_uint8
@@ -35,7 +35,7 @@ def test_learning_moves_only_the_word_and_lowers_the_loss(tiny: Pipe, tmp_path: 
     table = tiny.parts.text_encoder.get_input_embeddings().weight
     before = table.detach().clone()
     many = replace(QUICK, steps=25, batch=4, rate=0.2)
-    word = learnt(tiny, "cross", IMAGES, many, tmp_path / "state")
+    word = learn_word(tiny, "cross", IMAGES, many, tmp_path / "state")
     torch.testing.assert_close(table, before)
     start = first_vectors(tiny, "cross", 1)[0]
     assert not torch.allclose(word.vectors[0], start)
@@ -45,7 +45,8 @@ def test_learning_moves_only_the_word_and_lowers_the_loss(tiny: Pipe, tmp_path: 
 
 def _loss(pipe: Pipe, vectors: torch.Tensor) -> float:
     from sorites.diffusion.sampler import latents_of
-    from sorites.diffusion.words import Word, taught
+    from sorites.diffusion.words import Word
+    from sorites.diffusion.words import with_learnt_words as taught
 
     word = Word("cross", (vectors,))
     made = taught(pipe, [word])
@@ -60,12 +61,14 @@ def test_stopped_and_typed_again_the_word_is_the_same(
     tiny: Pipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(word_training, "STEPS_PER_CHECKPOINT", 2)
-    whole, again = stopped(lambda state, tick: learnt(tiny, "cross", IMAGES, QUICK, state, tick), tmp_path)
+    whole, again = stopped(
+        lambda state, tick: learn_word(tiny, "cross", IMAGES, QUICK, state, tick), tmp_path
+    )
     torch.testing.assert_close(again.vectors[0], whole.vectors[0], rtol=0, atol=0)
 
 
 def test_both_encoders_of_stable_diffusion_xl_learn(large: Pipe, tmp_path: Path) -> None:
-    word = learnt(large, "cross", IMAGES, replace(QUICK, steps=2), tmp_path / "state")
+    word = learn_word(large, "cross", IMAGES, replace(QUICK, steps=2), tmp_path / "state")
     for found, start in zip(word.vectors, first_vectors(large, "cross", 1), strict=True):
         assert found.shape == start.shape
         assert not torch.allclose(found, start)
@@ -74,7 +77,7 @@ def test_both_encoders_of_stable_diffusion_xl_learn(large: Pipe, tmp_path: Path)
 def test_a_damaged_state_is_named(tiny: Pipe, tmp_path: Path) -> None:
     (tmp_path / "state").write_bytes(b"nothing")
     with pytest.raises(SoritesError, match="Delete it"):
-        learnt(tiny, "cross", IMAGES, QUICK, tmp_path / "state")
+        learn_word(tiny, "cross", IMAGES, QUICK, tmp_path / "state")
 
 
 @pytest.fixture

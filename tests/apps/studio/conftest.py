@@ -10,7 +10,7 @@ from PIL import Image as Pillow
 from tests.conftest import scene
 
 from sorites.apps.studio.capture import Capture, Options
-from sorites.apps.studio.devices import Devices, Wanted, open_devices
+from sorites.apps.studio.devices import DeviceOptions, Devices, open_devices
 from sorites.apps.studio.folder import CaptureFolder
 from sorites.apps.studio.references import Reference, references
 from sorites.core.camera_grid import Grid
@@ -49,7 +49,7 @@ def held(tmp_path: Path) -> list[Reference]:
 
 @pytest.fixture
 def devices() -> Iterator[Devices]:
-    opened = open_devices(Wanted(megapixels=0.06), STAGE)
+    opened = open_devices(DeviceOptions(megapixels=0.06), STAGE)
     yield opened
     opened.close()
 

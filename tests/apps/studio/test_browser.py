@@ -15,7 +15,7 @@ from tests.apps.studio.test_markers import png
 from tests.conftest import scene
 
 from sorites.apps.studio.calibration import calibrate, decode_photo
-from sorites.apps.studio.devices import Devices, Wanted, open_devices
+from sorites.apps.studio.devices import DeviceOptions, Devices, open_devices
 from sorites.apps.studio.folder import CaptureFolder, flagged, verdicts
 from sorites.apps.studio.markers import rectify
 from sorites.apps.studio.references import Reference
@@ -88,7 +88,7 @@ def test_the_page_comes_back_by_itself(page: Any) -> None:
 
 
 def test_the_virtual_camera_photographs_what_chromium_shows(page: Any) -> None:
-    devices = open_devices(Wanted(browser=True, megapixels=0.25), STAGE)
+    devices = open_devices(DeviceOptions(browser=True, megapixels=0.25), STAGE)
     try:
         page.goto(devices.screen.url)
         found = calibrate(devices.camera, devices.screen, STAGE)

@@ -73,7 +73,7 @@ def test_a_capture_is_whole_and_read_as_imagenet_es(
     assert len([s for s in source if s.shift == "clean"]) == 3
     settings = {sample.setting.canonical for sample in source if sample.shift == "camera"}
     assert len(settings) == 2 * 4
-    assert camera_grid.captured(folder.root / "es-test", "test") == GRID
+    assert camera_grid.captured_grid(folder.root / "es-test", "test") == GRID
     clean = next(sample for sample in source if sample.shift == "clean")
     shots = {str(s.setting.params): s.load() for s in source if s.id == clean.id and s.shift == "camera"}
     near = [np.corrcoef(clean.load().ravel(), shot.ravel())[0, 1] for shot in shots.values()]

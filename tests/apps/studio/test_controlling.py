@@ -10,8 +10,8 @@ from tests.apps.studio.conftest import write_images
 
 from sorites.apps.studio import folder as logs
 from sorites.apps.studio.capture import Job
-from sorites.apps.studio.control import NAME, Control, control
-from sorites.apps.studio.devices import Wanted
+from sorites.apps.studio.control import NAME, ControlOptions, control
+from sorites.apps.studio.devices import DeviceOptions
 from sorites.apps.studio.policies import NAMES
 from sorites.core.errors import SoritesError
 
@@ -28,23 +28,30 @@ ROWS = "idx,iso,ss,aperture\n1,250,1/4,9\n2,2000,1/60,5\n"
 
 
 @pytest.fixture
-def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Control:
+def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ControlOptions:
     """Eight images, two settings, a model that looks at the colour."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tints.py").write_text(MODEL)
     (tmp_path / "grid.csv").write_text(ROWS)
     write_images(tmp_path / "images", 8)
     job = Job(
-        "folder:images", tmp_path / "out", "grid.csv", 1, None, None, Wanted(megapixels=0.06), side=None
+        "folder:images",
+        tmp_path / "out",
+        "grid.csv",
+        1,
+        None,
+        None,
+        DeviceOptions(megapixels=0.06),
+        side=None,
     )
-    return Control(job, "python:tints:logits")
+    return ControlOptions(job, "python:tints:logits")
 
 
 def answers(out: Path) -> list[dict[str, object]]:
     return [line for line in logs.read(out / NAME) if line["event"] == "answer"]
 
 
-def test_policies_share_photographs_and_the_same_call_takes_none(asked: Control) -> None:
+def test_policies_share_photographs_and_the_same_call_takes_none(asked: ControlOptions) -> None:
     table, notes = control(asked, [].append)
     taken = answers(asked.job.out)
     assert set(table["policy"]) == set(NAMES)
@@ -63,4 +70,4 @@ def test_policies_share_photographs_and_the_same_call_takes_none(asked: Control)
     assert again.equals(table)
     assert answers(asked.job.out) == taken
     with pytest.raises(SoritesError, match="another model, scorer or size"):
-        control(Control(asked.job, "lite0"), [].append)
+        control(ControlOptions(asked.job, "lite0"), [].append)

@@ -59,4 +59,4 @@ def test_unknown_name() -> None:
 def test_a_damaged_settings_file_is_an_error_in_words(tmp_path: Path, text: str) -> None:
     (tmp_path / camera_grid.GRID_FILE).write_text(text, encoding="utf-8")
     with pytest.raises(SoritesError, match=r"settings\.json"):
-        camera_grid.captured(tmp_path, "test")
+        camera_grid.captured_grid(tmp_path, "test")

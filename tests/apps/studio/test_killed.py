@@ -17,7 +17,7 @@ from tests.apps.studio.test_capture import check_whole
 
 from sorites.apps.studio import folder as logs
 from sorites.apps.studio.capture import Job
-from sorites.apps.studio.devices import Wanted
+from sorites.apps.studio.devices import DeviceOptions
 from sorites.apps.studio.folder import CaptureFolder
 from sorites.apps.studio.screen.server import VirtualTv
 from sorites.apps.studio.virtual.bridge import VirtualBridge
@@ -78,7 +78,9 @@ def test_ten_kills_at_random_moments(tmp_path: Path) -> None:
             [sys.executable, "-c", RUN, *words], env=environment, capture_output=True, text=True, timeout=300
         )
         assert done.returncode == 0, done.stderr
-        job = Job(f"folder:{images}", out, str(grid), 2, wanted=Wanted(camera="ccapi:x", lamps="hue1:x"))
+        job = Job(
+            f"folder:{images}", out, str(grid), 2, wanted=DeviceOptions(camera="ccapi:x", lamps="hue1:x")
+        )
         check_whole(folder, job.held(), camera)
         assert not list(out.rglob("*.tmp"))
     finally:

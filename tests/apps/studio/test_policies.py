@@ -12,10 +12,10 @@ import pytest
 from sorites.apps.studio import policies
 from sorites.apps.studio.control import summary
 from sorites.apps.studio.policies import Answer, by_exposure, key_of
-from sorites.core.camera_grid import Params, published
+from sorites.core.camera_grid import Params, published_grid
 from sorites.core.errors import SoritesError
 
-GRID = [{**params, "mode": "manual"} for params in published("test").manual]
+GRID = [{**params, "mode": "manual"} for params in published_grid("test").manual]
 
 
 def world(best: int) -> tuple[Callable[[Params], Answer], list[Params]]:

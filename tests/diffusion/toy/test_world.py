@@ -41,7 +41,7 @@ def test_what_is_shipped_is_small_and_holds_no_pickle() -> None:
 
 def test_real_images_are_told_apart_by_the_judge_and_not_by_one_that_saw_plain_ones_only() -> None:
     for style in STYLES:
-        images, shape = world.real(100, style)
+        images, shape = world.draw_samples(100, style)
         found, styles = world.opinions(images)
         assert (found.argmax(1) == shape).mean() >= 0.99
         assert (styles.argmax(1) == STYLES.index(style)).mean() >= 0.99

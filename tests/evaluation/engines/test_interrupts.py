@@ -12,7 +12,7 @@ import pytest
 
 from sorites.core import table
 from sorites.evaluation import plan as plans
-from sorites.evaluation.engines.interrupts import Left, heed
+from sorites.evaluation.engines.interrupts import Stopped, watch_stop
 from sorites.evaluation.images import shots
 from sorites.evaluation.plan import Unit
 from sorites.suites.suite import parse
@@ -150,17 +150,17 @@ def test_making_images_is_left_between_two_of_them(photos: Path) -> None:
     asked, seen = threading.Event(), list[object]()
 
     def work() -> None:
-        heed(asked)
+        watch_stop(asked)
         try:
             for shot in shots(plan, Unit("contrast", 0, 16)):
                 seen.append(shot.error)
                 asked.set()
-        except Left as left:
+        except Stopped as left:
             seen.append(left)
 
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
     assert seen[0] is None
-    assert isinstance(seen[1], Left)
+    assert isinstance(seen[1], Stopped)
     assert len(seen) == 2

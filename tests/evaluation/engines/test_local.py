@@ -6,7 +6,7 @@ import time
 import pytest
 
 from sorites.core.errors import SoritesError
-from sorites.evaluation.engines.interrupts import leave_if_asked
+from sorites.evaluation.engines.interrupts import stop_if_requested
 from sorites.evaluation.engines.local import local
 from sorites.evaluation.plan import Unit
 
@@ -25,7 +25,7 @@ def test_an_interrupt_drops_what_is_under_way_at_its_next_image() -> None:
 
     def work(unit: Unit) -> None:
         for _ in range(2000 if unit.start else 1):
-            leave_if_asked()
+            stop_if_requested()
             begun.set() if unit.start else None
             time.sleep(0.01)
         finished.append(unit.start)
@@ -47,7 +47,7 @@ def test_the_first_failure_is_the_one_that_is_raised() -> None:
         if unit.start == 1:
             raise ValueError("one")
         while True:
-            leave_if_asked()
+            stop_if_requested()
             time.sleep(0.01)
 
     with pytest.raises(ValueError, match="one"):
@@ -55,7 +55,7 @@ def test_the_first_failure_is_the_one_that_is_raised() -> None:
 
 
 def test_nobody_is_asked_to_leave_outside_an_engine() -> None:
-    leave_if_asked()
+    stop_if_requested()
 
 
 def test_work_that_calls_exit_is_an_error() -> None:

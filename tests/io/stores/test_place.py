@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sorites.core.errors import SoritesError
-from sorites.io.stores import StorePath, place
+from sorites.io.stores import StorePath, to_path
 
 
 @pytest.mark.parametrize(
@@ -20,11 +20,11 @@ from sorites.io.stores import StorePath, place
 )
 def test_what_is_no_place_is_said(typed: str | Path, said: str) -> None:
     with pytest.raises(SoritesError, match=said):
-        place(typed)
+        to_path(typed)
 
 
 def test_a_scheme_makes_a_place_on_a_store() -> None:
-    assert str(place(Path("s3://bucket/run"))) == "s3://bucket/run"
-    assert isinstance(place("s3://bucket"), StorePath)
-    assert place("runs/a") == Path("runs/a")
-    assert not isinstance(place("runs/s3:/a"), StorePath)
+    assert str(to_path(Path("s3://bucket/run"))) == "s3://bucket/run"
+    assert isinstance(to_path("s3://bucket"), StorePath)
+    assert to_path("runs/a") == Path("runs/a")
+    assert not isinstance(to_path("runs/s3:/a"), StorePath)

@@ -38,7 +38,9 @@ store, (bucket, folder) = s3fs.S3FileSystem(), sys.argv[1:]
 store.mkdir(bucket)
 store.put(folder, f"{bucket}/in", recursive=True)
 """
-TABLE = "import sys; from sorites.core import table; table.read(sys.argv[1]).collect().write_parquet(sys.argv[2])"
+TABLE = (
+    "import sys; from sorites.core import table; table.read(sys.argv[1]).collect().write_parquet(sys.argv[2])"
+)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from sorites import metrics
 from sorites.evaluation.run import run
 from sorites.reports.page import _costs_of_map as hardest
 from sorites.reports.page import boxes_in_short, render
-from sorites.reports.report import run_views
+from sorites.reports.report import load_views
 from sorites.reports.sections.detection import _narrow as narrow
 from sorites.reports.sections.detection import box_classes, box_curves, detectors, map_from_clean, tide_errors
 from sorites.reports.sections.lost_objects import lost_objects
@@ -30,7 +30,7 @@ def view(tmp_path_factory: pytest.TempPathFactory) -> View:
     )
     models = [rectangles.detector(), rectangles.detector("<b>wide</b>", 130.0)]
     table = run(suite, source=rectangles.source(12), models=models, out=here / "run")
-    return merge(run_views(table))
+    return merge(load_views(table))
 
 
 def charts(body: str) -> list[dict[str, list[dict[str, list[float]]]]]:

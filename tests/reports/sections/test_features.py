@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 from tests.reports.sections.test_exposure import rows
 
-from sorites.analysis.features import clusters, places
+from sorites.analysis.features import clusters, setting_images
 from sorites.core import table
 from sorites.core.labels import labels
 from sorites.core.rng import rng_for
@@ -44,7 +44,7 @@ def test_the_table_shows_the_cluster_numbers(camera_run: RunView) -> None:
     section = features(merge([camera_run]))
     assert section is not None
     assert camera_run.features is not None
-    numbers = clusters(places(camera_run.table, "lite0"), camera_run.features)
+    numbers = clusters(setting_images(camera_run.table, "lite0"), camera_run.features)
     assert set(numbers["what"]) == {"best", "worst", "auto"}
     for row in numbers.drop_nulls("value").filter(pl.col("number") != "from clean").to_dicts():
         text = (

@@ -18,7 +18,7 @@ from tests.evaluation import fading as world
 import sorites
 from sorites.core.table import read, write_facts
 from sorites.evaluation.run import run
-from sorites.reports.report import run_views
+from sorites.reports.report import load_views
 from sorites.reports.section import sections
 from sorites.reports.view import merge
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("fading_source")
 
 
 def drawn(folder: Path, name: str = "generated") -> str:
-    found = sections(merge(run_views(folder)))
+    found = sections(merge(load_views(folder)))
     return str(found[name].body) if name in found else ""
 
 

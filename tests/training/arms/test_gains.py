@@ -8,7 +8,7 @@ from scipy import stats
 from sorites.core import table as tables
 from sorites.core.errors import UnknownName
 from sorites.metrics import paired_difference
-from sorites.training.arms import accuracies, frames, gains, members, verdicts
+from sorites.training.arms import accuracies, comparison_tables, gains, members, verdicts
 
 
 def row(sample, shift, severity, right, model):
@@ -140,11 +140,11 @@ def test_accuracies_are_the_shares_of_right_answers():
 
 def test_a_page_gets_gains_over_optics_where_there_are_others():
     table, trained = world({"none": 0.0, "optics": 0.5, "cascade": 0.4}, 1, images=30)
-    found = frames(table, trained)
+    found = comparison_tables(table, trained)
     assert found["over_optics"]["arm"].unique().to_list() == ["cascade"]
     assert set(found["gains"]["arm"]) == {"optics", "cascade"}
     table, trained = world({"none": 0.0, "optics": 0.5}, 1, images=30)
-    assert "over_optics" not in frames(table, trained)
+    assert "over_optics" not in comparison_tables(table, trained)
 
 
 def test_an_arm_that_is_not_there_is_told():

@@ -14,15 +14,7 @@ import sorites
 from sorites import core
 from sorites.core.errors import SoritesError
 from sorites.evaluation.check import check
-from sorites.evaluation.explanations import (
-    KINDS,
-    LIST,
-    ROOM,
-    Change,
-    image_file,
-    read_changes,
-    read_image,
-)
+from sorites.evaluation.explanations import KINDS, LIST, ROOM, Change, image_file, read_changes, read_image
 from sorites.suites.suite import Suite
 from sorites.training.explain import explain, grad_cam
 from sorites.training.explain.run import changes

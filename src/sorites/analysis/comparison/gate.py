@@ -22,7 +22,7 @@ from sorites.analysis.comparison.pairs import ALL
 from sorites.analysis.comparison.statistics import POWER, detectable_mean, flips
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.io.readers import toml_file
-from sorites.io.validation import mistakes
+from sorites.io.validation import problems
 from sorites.suites.suite import Strict
 
 # --- Rules as users type them: ``drop > 2``, ``failure_severity.defocus_disk < 0.9 * base``
@@ -110,15 +110,15 @@ def read_gate(path: Path) -> Gate:
     try:
         return Gate.model_validate(data)
     except ValidationError as error:
-        raise SoritesError("\n".join(f"{path}: {line}" for line in mistakes(error, Gate))) from error
+        raise SoritesError("\n".join(f"{path}: {line}" for line in problems(error, Gate))) from error
 
 
-def rules_of(gate: Gate) -> list[Rule]:
+def parse_rules(gate: Gate) -> list[Rule]:
     """Parse the rules of a gate."""
     return [parse(text) for text in gate.fail_if]
 
 
-def with_rules(texts: Sequence[str], gate: Path | None, estimate: bool) -> Gate | None:
+def combine_rules(texts: Sequence[str], gate: Path | None, estimate: bool) -> Gate | None:
     """Return the gate of a file and further rules, or None if there are neither."""
     if gate is None and not texts:
         return None
@@ -176,7 +176,7 @@ class Verdict:
 
 def judge(comparison: Comparison, gate: Gate) -> list[Verdict]:
     """Evaluate every rule of a gate under each of its shifts."""
-    rules = rules_of(gate)
+    rules = parse_rules(gate)
     rate, estimate = gate.error_rate / len(rules), gate.judge == "estimate"
     return [verdict for rule in rules for verdict in _verdicts(comparison, rule, rate, estimate)]
 

@@ -53,7 +53,7 @@ def one_at_a_time(images: Images) -> Images:
     return locked
 
 
-def images_encoder(spec: str) -> tuple[Images, str]:
+def load_image_encoder(spec: str) -> tuple[Images, str]:
     """Load an image encoder by name: an encoder, or a model with features. Return it and its version.
 
     Raises:
@@ -96,7 +96,7 @@ class Encoders:
         self.pair, self._plan = pair, plan
         self.encoder = core.encoder(pair.encoder)
         self._first = one_at_a_time(self.encoder.images)
-        self._second, self._second_version = images_encoder(pair.second)
+        self._second, self._second_version = load_image_encoder(pair.second)
         self._samples = plan.clean_samples
         self.clean = functools.lru_cache(CLEAN_KEPT)(self._clean)
         self._texts_lock = threading.Lock()

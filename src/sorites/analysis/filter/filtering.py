@@ -24,10 +24,10 @@ from sorites.analysis.filter.rules import (
     VOTES,
     Thresholds,
     facts,
+    is_kept,
     quality,
     read_thresholds,
     similarities_of_features,
-    stays,
 )
 from sorites.core import CLEAN
 from sorites.core.errors import BadImage, SoritesError, UnknownName
@@ -35,15 +35,15 @@ from sorites.core.messages import option
 from sorites.core.progress import Bar
 from sorites.core.table import write_facts
 from sorites.evaluation.engines import Engine
-from sorites.evaluation.facts.similarity import Found, Row, Todo, images_of, shots_of
+from sorites.evaluation.facts.similarity import MeasuredValues, MeasureTask, Row, images_of, shots_of
 from sorites.evaluation.images import Shot
 from sorites.evaluation.plan import Plan
 from sorites.evaluation.reopen import plan_of
 from sorites.evaluation.storage import shards
 from sorites.evaluation.storage.folder import read_info
-from sorites.evaluation.worker import Running, chosen_engine, lent, running_in
+from sorites.evaluation.worker import Running, chosen_engine, running_in, share_plan
 from sorites.io.files import write_bytes
-from sorites.io.stores import place
+from sorites.io.stores import to_path
 from sorites.io.tables import as_numbers, refuse_types, sheet
 
 # --- Annotations: whether an image still shows its class, to calibrate and evaluate a filter
@@ -114,7 +114,7 @@ def _severity(judged: pl.DataFrame, path: Path) -> pl.Series:
     return numbers
 
 
-def outside_of(images: pl.DataFrame, judged: pl.DataFrame, name: str) -> pl.DataFrame:
+def join_annotations(images: pl.DataFrame, judged: pl.DataFrame, name: str) -> pl.DataFrame:
     """Join annotations to the images of a run.
 
     Annotations of other images, such as clean ones, are ignored.
@@ -218,7 +218,7 @@ def filter_run(
     Raises:
         SoritesError: The run has no shifted images, its images cannot be made, or an argument is invalid.
     """
-    folder, plan = place(run), plan_of(run)
+    folder, plan = to_path(run), plan_of(run)
     if rule not in RULES:
         raise UnknownName("rule", rule, RULES, "Available: paper, code, text.")
     images = _images(plan)
@@ -226,7 +226,7 @@ def filter_run(
         raise SoritesError(f"{folder} has no shifted images to filter.")
     limits = read_thresholds(thresholds)
     labels = (
-        outside_of(images, read_annotations(annotations), str(annotations))
+        join_annotations(images, read_annotations(annotations), str(annotations))
         if annotations
         else _stored_annotations(folder)
     )
@@ -237,9 +237,9 @@ def filter_run(
             " class)."
         )
     start = chosen_engine(engine, plan)
-    with lent(folder, plan, read_info(folder)["run_id"]) as running:
+    with share_plan(folder, plan, read_info(folder)["run_id"]) as running:
         prepared = _prepare(folder, running, encoder, second, softmax, phrases or {})
-        found = Found(folder, images.select("image_id", setting=pl.lit("")), VOTES, NAME)
+        found = MeasuredValues(folder, images.select("image_id", setting=pl.lit("")), VOTES, NAME)
         todo = _todo(plan, found) if encoder else []
         tick = bar("encoding", sum(map(len, todo))) if bar and todo else lambda n: None
         found.gather(
@@ -344,16 +344,20 @@ def _stored_annotations(folder: Path) -> pl.DataFrame:
     return entries.select("image_id", outside=pl.col("value") > 0)
 
 
-def _todo(plan: Plan, found: Found) -> list[Todo]:
+def _todo(plan: Plan, found: MeasuredValues) -> list[MeasureTask]:
     """List the units with images that are not encoded yet."""
     units = {
         unit: [image_id for _, _, image_id, _ in images_of(plan, unit) if found.missing(image_id)]
         for unit in plan.units()
     }
-    return [Todo(unit, tuple((image_id, VOTES) for image_id in left)) for unit, left in units.items() if left]
+    return [
+        MeasureTask(unit, tuple((image_id, VOTES) for image_id in left))
+        for unit, left in units.items()
+        if left
+    ]
 
 
-def encode_unit(folder: Path, pair: Pair, todo: Todo) -> list[Row]:
+def encode_unit(folder: Path, pair: Pair, todo: MeasureTask) -> list[Row]:
     """Recompute the images of a unit and return their similarities, skipping those that cannot be made."""
     running = running_in(folder)
     encoders = _encoders(running, pair)
@@ -409,7 +413,7 @@ def _write(
     scores = scores.join(annotations, on="image_id", how="left", maintain_order="left")
     used = limits.chosen(scores)
     trajectories = scores.with_columns(trajectory=pl.struct("sample_id", "shift"))
-    judged = facts(trajectories, stays(scores, used, rule), "trajectory" if whole else None)
+    judged = facts(trajectories, is_kept(scores, used, rule), "trajectory" if whole else None)
     labels = annotations.select("image_id", measure=pl.lit(OUTSIDE), value=pl.col("outside").cast(pl.Float64))
     entries = (
         pl.concat([votes, labels])

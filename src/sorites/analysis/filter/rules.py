@@ -158,7 +158,7 @@ def calibrate(scores: pl.DataFrame, removed: float = REMOVED, name: str = "score
     }
 
 
-def stays(
+def is_kept(
     scores: pl.DataFrame, thresholds: Mapping[str, float] = PUBLISHED, rule: str = "paper"
 ) -> pl.Series:
     """Return whether each image is kept (``valid``).
@@ -205,7 +205,7 @@ def quality(scores: pl.DataFrame, thresholds: Mapping[str, float] = PUBLISHED) -
     if not labelled.height:
         raise SoritesError("No row is annotated in the column outside.")
     valid_by_filter = {vote: labelled[vote] > thresholds[vote] for vote in VOTES}
-    valid_by_filter |= {rule: stays(labelled, thresholds, rule) for rule in ("text", *NEEDED)}
+    valid_by_filter |= {rule: is_kept(labelled, thresholds, rule) for rule in ("text", *NEEDED)}
     rows = []
     for name, valid in valid_by_filter.items():
         judged = labelled.with_columns(aside=~valid).drop_nulls("aside")

@@ -23,7 +23,7 @@ from sorites.evaluation.plan import Plan
 from sorites.evaluation.storage import shards
 from sorites.io.files import locked
 from sorites.io.readers import toml_file, toml_table
-from sorites.io.validation import mistakes
+from sorites.io.validation import problems
 from sorites.suites.suite import Strict, Suite, load
 
 HERE = "sorites.analysis.passport"
@@ -126,7 +126,7 @@ def _validate(data: dict[str, Any], where: str) -> Battery:
         battery = Battery.model_validate(data)
     except ValidationError as error:
         raise SoritesError(
-            "\n".join(f"battery {where}: {line}" for line in mistakes(error, Battery))
+            "\n".join(f"battery {where}: {line}" for line in problems(error, Battery))
         ) from error
     names = [part.name for part in battery.parts]
     if len(set(names)) < len(names):
@@ -156,7 +156,7 @@ class Request:
     source: str | None = None
     labels: str | None = None
     limit: int | None = None
-    batch: int = runner.BATCH
+    batch: int = runner.DEFAULT_BATCH
     workers: int | None = None
 
 

@@ -19,7 +19,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from sorites.apps.annotation.answers import answered_images, known_answers
-from sorites.apps.annotation.store import opened, task_of
+from sorites.apps.annotation.store import open_labelling, task_of
 from sorites.apps.annotation.task import Question, Task
 from sorites.apps.annotation.values import Value, nearness
 from sorites.metrics.intervals import wilson_interval
@@ -147,7 +147,7 @@ def agreement(path: Path) -> pl.DataFrame:
     Columns: the share of pairs with the same answer, alpha and kappa with intervals, and n, the number of
     images with two or more answers. Images with known answers are excluded.
     """
-    with opened(path) as database:
+    with open_labelling(path) as database:
         task, answers = task_of(database), _by_question(database)
     rows = [row for question in task.questions for row in _rows(question, answers.get(question.id, {}))]
     return pl.DataFrame([{name: row.get(name) for name in COLUMNS} for row in rows], schema=COLUMNS)
@@ -226,7 +226,7 @@ def _coefficients(codes: Array, scale: bool) -> dict[str, float | None]:
 
 def against_known(path: Path) -> pl.DataFrame:
     """Return the accuracy on images with known answers by annotator and question, with its interval and n."""
-    with opened(path) as database:
+    with open_labelling(path) as database:
         rows = _scores(database, task_of(database))
     frame = pl.DataFrame(
         rows, schema={"annotator": pl.String, "question": pl.String, "score": pl.Float64}, orient="row"

@@ -15,7 +15,7 @@ from typing import Any
 
 import polars as pl
 
-from sorites.apps.annotation.store import canonical_json, opened, task_of
+from sorites.apps.annotation.store import canonical_json, open_labelling, task_of
 from sorites.apps.annotation.task import Question, Task
 from sorites.apps.annotation.values import Value, mean_nearness, nearness, same
 
@@ -259,7 +259,7 @@ def chosen_answers(path: Path, question: str | None = None) -> pl.DataFrame:
         path: The labelling.
         question: Return only the answers to this question.
     """
-    with opened(path) as database:
+    with open_labelling(path) as database:
         task = task_of(database)
         if question is not None:
             task.question(question)
@@ -275,7 +275,7 @@ def chosen_answers(path: Path, question: str | None = None) -> pl.DataFrame:
 def given_answers(path: Path) -> pl.DataFrame:
     """Return all answers, one row per image, annotator and question (columns ``GIVEN``)."""
     columns = ("role", "annotator", "question", "value", "seconds", "received")
-    with opened(path) as database:
+    with open_labelling(path) as database:
         rows = [{**_facts(row), **{key: row[key] for key in columns}} for row in database.execute(_ANSWERS)]
     return _frame(rows, GIVEN)
 

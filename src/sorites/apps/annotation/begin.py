@@ -17,7 +17,7 @@ from sorites.apps.annotation.store import (
     add_annotator,
     canonical_json,
     create,
-    opened,
+    open_labelling,
     task_of,
     writing,
 )
@@ -57,7 +57,7 @@ def begin(
     known_values = read_known(known, task) if known is not None else {}
     if not is_file(path):
         create(path, text, {"source": source, "seed": str(seed)})
-    with opened(path, write=True) as database:
+    with open_labelling(path, write=True) as database:
         _check_same(about(database), text, source, path)
         with writing(database):
             database.execute("UPDATE about SET value = ? WHERE key = 'source' AND value = ''", (source,))
@@ -148,14 +148,14 @@ def add_known(database: sqlite3.Connection, known: Mapping[str, Mapping[str, Val
         database.executemany("INSERT OR REPLACE INTO known VALUES (?, ?, ?)", entries)
 
 
-def add_people(path: Path, names: Sequence[str]) -> list[tuple[str, str, str]]:
+def add_annotators(path: Path, names: Sequence[str]) -> list[tuple[str, str, str]]:
     """Add new annotators, and return name, token and state of everyone with a link."""
     if invalid := [name for name in names if not _NAME.fullmatch(name)]:
         raise SoritesError(
             "Names of annotators may have letters, digits, spaces and . @ + - _, at most 60 "
             f"characters; got {invalid[0][:80]!r}"
         )
-    with opened(path, write=True) as database:
+    with open_labelling(path, write=True) as database:
         with writing(database):
             existing = {row["name"] for row in database.execute("SELECT name FROM annotators")}
             for name in dict.fromkeys(names):
@@ -167,9 +167,9 @@ def add_people(path: Path, names: Sequence[str]) -> list[tuple[str, str, str]]:
         return [(row["name"], row["token"], row["state"]) for row in rows]
 
 
-def admit(path: Path, name: str, state: str = "working") -> None:
+def set_annotator_state(path: Path, name: str, state: str = "working") -> None:
     """Admit or refuse an annotator regardless of the qualification."""
-    with opened(path, write=True) as database, writing(database):
+    with open_labelling(path, write=True) as database, writing(database):
         changed = database.execute(
             "UPDATE annotators SET state = ? WHERE name = ? AND state != 'imported'", (state, name)
         )

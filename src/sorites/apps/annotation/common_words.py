@@ -13,7 +13,14 @@ from sorites.core.labels import imagenet
 from sorites.core.table import read
 from sorites.io.paths import path_of
 from sorites.io.readers import text
-from sorites.sources.papers.focus import NONE, WORDS, CategorySetting, accepted, inferred, read_uncommon
+from sorites.sources.papers.focus import (
+    NONE,
+    WORDS,
+    CategorySetting,
+    accepted_labels,
+    infer_uncommon,
+    read_uncommon,
+)
 
 # A word is uncommon by counts below this share of a class's images, as for the source focus.
 UNCOMMON_SHARE = 0.11
@@ -54,7 +61,7 @@ class Commonness:
             return cls("run", from_run, {})
         if name == "counts":
             rows = [(class_.lower(), _words(words)) for class_, words in told if class_ is not None]
-            rare = inferred(rows, UNCOMMON_SHARE)
+            rare = infer_uncommon(rows, UNCOMMON_SHARE)
             return cls("counts", _classify_all({class_ for class_, _ in rows}, rare), {})
         return cls._table(name or "evaluation")
 
@@ -86,7 +93,9 @@ def _words(predicted: PredictedWords) -> dict[str, list[str]]:
 def _focus_categories() -> dict[str, str]:
     """Map ImageNet class names to FOCUS categories."""
     names = imagenet().names
-    return {names[label]: category for category, labels in accepted(imagenet()).items() for label in labels}
+    return {
+        names[label]: category for category, labels in accepted_labels(imagenet()).items() for label in labels
+    }
 
 
 def _from_run(run: Path) -> dict[CategorySetting, bool]:

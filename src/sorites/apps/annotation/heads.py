@@ -23,7 +23,7 @@ from sorites.core.rng import digest
 from sorites.io.files import write_bytes
 from sorites.io.tables import tensors
 from sorites.metrics.intervals import clustered_wilson_interval
-from sorites.models.cifar6 import fitted
+from sorites.models.cifar6 import fit_linear_head
 from sorites.sources.papers.focus import WORDS
 
 # Agreement of predictions with annotations.
@@ -339,9 +339,9 @@ def _fit_head(
 ) -> KindHead:
     if kind not in MULTI_WORD_KINDS:
         return KindHead(
-            kind, tuple(words), *fitted(features, ground_truth.argmax(axis=1), len(words), penalty)
+            kind, tuple(words), *fit_linear_head(features, ground_truth.argmax(axis=1), len(words), penalty)
         )
-    pairs = [fitted(features, ground_truth[:, column], 2, penalty) for column in range(len(words))]
+    pairs = [fit_linear_head(features, ground_truth[:, column], 2, penalty) for column in range(len(words))]
     weight = np.stack([weight[1] - weight[0] for weight, _ in pairs])
     return KindHead(kind, tuple(words), weight, np.array([bias[1] - bias[0] for _, bias in pairs]))
 

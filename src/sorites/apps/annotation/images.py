@@ -17,10 +17,10 @@ from sorites.core import CLEAN, ImageU8, Sample, SettingValue
 from sorites.core.errors import BadImage, SoritesError
 from sorites.core.labels import Labels, OpenLabels, labels, open_labels
 from sorites.core.rng import digest
-from sorites.evaluation.images import captured, turned
+from sorites.evaluation.images import captured_shot, shifted_shots
 from sorites.evaluation.plan import Plan
 from sorites.evaluation.reopen import class_names, plan_of
-from sorites.evaluation.samples import in_order, unique
+from sorites.evaluation.samples import check_unique, hashed_samples
 from sorites.io.tables import sheet
 
 # Larger images are downscaled to this longer side (px) for display; boxes are in original pixels.
@@ -53,8 +53,8 @@ def from_source(spec: str, label_file: str | None = None) -> list[Entry]:
         label_file: List of accepted classes; by default any class is accepted.
     """
     space = labels(label_file) if label_file else open_labels()
-    samples = in_order(core.source(spec, space))
-    unique(samples)
+    samples = hashed_samples(core.source(spec, space))
+    check_unique(samples)
     return [_entry(sample, space) for sample in samples]
 
 
@@ -119,7 +119,11 @@ def _images(plan: Plan, space: Labels | None) -> Iterator[Entry]:
 
 
 def _render(plan: Plan, sample: Sample, shift: str, setting: SettingValue | None) -> ImageU8:
-    shot = captured(plan, sample) if setting is None else next(turned(plan, sample, shift, [setting]))
+    shot = (
+        captured_shot(plan, sample)
+        if setting is None
+        else next(shifted_shots(plan, sample, shift, [setting]))
+    )
     if shot.image is None:
         raise BadImage(shot.error or "the image cannot be recreated")
     return shot.image

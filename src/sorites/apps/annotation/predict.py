@@ -28,7 +28,7 @@ from sorites.core.progress import Bar
 from sorites.core.table import read, write_facts
 from sorites.evaluation.plan import Plan
 from sorites.evaluation.reopen import plan_of
-from sorites.evaluation.samples import in_order
+from sorites.evaluation.samples import hashed_samples
 from sorites.io.files import write_bytes
 from sorites.io.paths import path_of
 from sorites.io.readers import toml_file
@@ -158,10 +158,10 @@ class ImageQuery:
 
 
 # Maps images to predicted words by image name; unreadable images are absent.
-Teller = Callable[[Sequence[ImageQuery], Callable[[int], None]], dict[str, PredictedWords]]
+Predictor = Callable[[Sequence[ImageQuery], Callable[[int], None]], dict[str, PredictedWords]]
 
 
-def by_heads(heads: AttributeHeads) -> tuple[Teller, dict[str, Any]]:
+def by_heads(heads: AttributeHeads) -> tuple[Predictor, dict[str, Any]]:
     """Return a predictor by heads, and a record of it.
 
     Raises:
@@ -188,7 +188,7 @@ def by_heads(heads: AttributeHeads) -> tuple[Teller, dict[str, Any]]:
     return predict, record
 
 
-def by_texts(texts: ReferenceTexts) -> tuple[Teller, dict[str, Any]]:
+def by_texts(texts: ReferenceTexts) -> tuple[Predictor, dict[str, Any]]:
     """Return a predictor by an encoder's softmax over texts, and a record of it."""
 
     def predict(queries: Sequence[ImageQuery], tick: Callable[[int], None]) -> dict[str, PredictedWords]:
@@ -200,7 +200,7 @@ def by_texts(texts: ReferenceTexts) -> tuple[Teller, dict[str, Any]]:
     return predict, {"told_by": "an encoder's softmax over texts", **texts.record}
 
 
-def tell_source(tell: Teller, samples: Sequence[Sample], bar: Bar | None = None) -> pl.DataFrame:
+def predict_source(tell: Predictor, samples: Sequence[Sample], bar: Bar | None = None) -> pl.DataFrame:
     """Predict words for a source's images. Columns: image, kind, value, confidence."""
     queries = [ImageQuery(sample.image_id or sample.id, sample.load, _class_of(sample)) for sample in samples]
     predicted = tell(queries, bar("attributes", len(queries)) if bar else lambda n: None)
@@ -220,9 +220,9 @@ def _class_of(sample: Sample, names: Sequence[str] = ()) -> str | None:
     return own
 
 
-def tell_run(
+def predict_run(
     run: str | Path,
-    tell: Teller,
+    tell: Predictor,
     record: Mapping[str, Any],
     uncommon: str | None = None,
     bar: Bar | None = None,
@@ -318,10 +318,10 @@ KIND_OF_QUESTION = {"time": "time", "weather": "weather", "locations": "location
 
 def samples_of(spec: str) -> list[Sample]:
     """Return the images of a source in a fixed shuffled order, with any classes."""
-    return list(in_order(core.source(spec, open_labels())))
+    return list(hashed_samples(core.source(spec, open_labels())))
 
 
-def annotated(spec: str, answers: Path | None = None) -> list[Annotated]:
+def annotated_images(spec: str, answers: Path | None = None) -> list[Annotated]:
     """Return the images of a source that have words, from its attributes or from a labelling."""
     samples = samples_of(spec)
     answered = annotator_words(answers) if answers is not None else None

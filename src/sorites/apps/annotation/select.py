@@ -191,7 +191,7 @@ STUDY_IMAGES = 300
 QUESTIONS = {"class": '"not class"', "visible": '"clear"'}
 
 
-def draw(run: str | Path, count: int = STUDY_IMAGES, seed: int = 0) -> pl.DataFrame:
+def draw_study(run: str | Path, count: int = STUDY_IMAGES, seed: int = 0) -> pl.DataFrame:
     """Draw a random sample of the valid shifted images: image_id, sample_id, shift, severity."""
     if count < 1:
         raise SoritesError(f"the number of images must be at least 1, got {count}")
@@ -208,7 +208,7 @@ def draw(run: str | Path, count: int = STUDY_IMAGES, seed: int = 0) -> pl.DataFr
     return frame.with_columns(order=order).sort("order").head(count).drop("order")
 
 
-def shares(answers: str | Path) -> pl.DataFrame:
+def study_shares(answers: str | Path) -> pl.DataFrame:
     """Return the shares of a study by question, shift and severity (null for all).
 
     The share is that of out-of-class images for the question ``class``, and of clearly visible shifts for

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from sorites.apps.annotation import assign, clicks
 from sorites.apps.annotation.images import Album, Entry, Shown
-from sorites.apps.annotation.store import Writer, opened, task_of
+from sorites.apps.annotation.store import Writer, open_labelling, task_of
 from sorites.apps.annotation.task import Task
 from sorites.core.errors import BadImage, MissingExtra, SoritesError
 from sorites.core.messages import option
@@ -90,7 +90,7 @@ def application(
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        with opened(path) as database, opened(path, write=True) as written:
+        with open_labelling(path) as database, open_labelling(path, write=True) as written:
             writer = Writer(written)
             app.state.serving = Serving(database, writer, album, lease, only_loopback)
             yield
@@ -261,7 +261,7 @@ def _keep_size(database: sqlite3.Connection, image: int, encoded: Shown) -> None
 DEFAULT_HOST = "127.0.0.1"
 
 
-def listening(bind: str, port: int) -> socket.socket:
+def open_listener(bind: str, port: int) -> socket.socket:
     """Return a socket bound to an address; port 0 picks a free one."""
     family = socket.AF_INET6 if ":" in bind else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)

@@ -9,7 +9,7 @@ import polars as pl
 
 from sorites.apps.annotation.answers import answered_images, checks_of, differ
 from sorites.apps.annotation.clicks import current_answers, replay_answers
-from sorites.apps.annotation.store import opened, task_of
+from sorites.apps.annotation.store import open_labelling, task_of
 from sorites.apps.annotation.task import Pay
 from sorites.core.errors import SoritesError
 
@@ -36,7 +36,7 @@ def images(path: Path) -> dict[str, int]:
     Raises:
         SoritesError: If the stored answers differ from the log of clicks.
     """
-    with opened(path) as database:
+    with open_labelling(path) as database:
         if replay_answers(database) != current_answers(database):
             raise SoritesError(
                 f"{path}: its answers do not match its log of clicks; it was modified by another program"
@@ -63,9 +63,9 @@ def _count(database: sqlite3.Connection, what: str) -> int:
     return int(database.execute(f"SELECT count(*) FROM {what}").fetchone()[0])
 
 
-def people(path: Path) -> pl.DataFrame:
+def annotators(path: Path) -> pl.DataFrame:
     """Return one row per annotator: state, progress, accuracy on known images, time and pay."""
-    with opened(path) as database:
+    with open_labelling(path) as database:
         checks, pay = checks_of(database), task_of(database).pay
         rows = []
         for row in database.execute(_PEOPLE).fetchall():
@@ -109,14 +109,14 @@ def owed(pay: Pay | None, batches: int) -> float | None:
 
 def pay_lines(path: Path) -> list[str]:
     """Return lines of text: the pay per batch, and the total of each annotator."""
-    with opened(path) as database:
+    with open_labelling(path) as database:
         task = task_of(database)
     if task.pay is None:
         return [f"the task {task.name} has no pay; add a table [pay] with batch = 0.67 to your own task file"]
     pay = task.pay
     bonus = f", {pay.bonus:g} more for every {pay.bonus_batches} batches" if pay.bonus_batches else ""
     first = f"pay: {pay.batch:g} {pay.currency} per batch of {task.batch.size}{bonus}"
-    rows = people(path).iter_rows(named=True)
+    rows = annotators(path).iter_rows(named=True)
     return [
         first,
         *(f"  {row['annotator']}: {row['batches']} batches, {row['pay']:.2f} {pay.currency}" for row in rows),

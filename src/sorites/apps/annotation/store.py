@@ -86,7 +86,7 @@ CREATE TABLE answers (
 
 
 @contextlib.contextmanager
-def opened(path: Path, *, write: bool = False) -> Iterator[sqlite3.Connection]:
+def open_labelling(path: Path, *, write: bool = False) -> Iterator[sqlite3.Connection]:
     """Open an existing labelling, read-only unless ``write``."""
     if not is_file(path):
         raise SoritesError(

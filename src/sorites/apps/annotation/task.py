@@ -14,7 +14,7 @@ from pydantic import Field, StrictInt, ValidationError, model_validator
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.io.paths import is_file, path_of
 from sorites.io.readers import text, toml_table
-from sorites.io.validation import mistakes
+from sorites.io.validation import problems
 from sorites.suites.suite import Strict
 
 Kind = Literal["single", "several", "scale", "text", "boxes"]
@@ -186,6 +186,6 @@ def parse(content: str, where: str = "task") -> Task:
     try:
         return Task.model_validate(toml_table(content))
     except ValidationError as error:
-        raise SoritesError("\n".join(f"task {where}: {line}" for line in mistakes(error, Task))) from error
+        raise SoritesError("\n".join(f"task {where}: {line}" for line in problems(error, Task))) from error
     except ValueError as error:
         raise SoritesError(f"task {where}: not valid TOML: {error}") from error

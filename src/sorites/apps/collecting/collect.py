@@ -33,7 +33,7 @@ Say = Callable[[str, str, str], None]
 
 
 @dataclass(frozen=True)
-class Wanted:
+class CollectOptions:
     """Requirements of the images, and the pace of requests.
 
     Attributes:
@@ -81,7 +81,7 @@ def collect(
     *,
     services: Sequence[str],
     contact: str,
-    wanted: Wanted | None = None,
+    wanted: CollectOptions | None = None,
     bases: dict[str, str] | None = None,
     say: Say | None = None,
 ) -> Collected:
@@ -96,7 +96,7 @@ def collect(
         bases: Other URLs by service, such as one on this machine.
         say: Receives the outcome of each image.
     """
-    wanted, bases, folder = wanted or Wanted(), bases or {}, Path(out)
+    wanted, bases, folder = wanted or CollectOptions(), bases or {}, Path(out)
     _check_contact(contact)
     with ExitStack() as stack:
         stack.enter_context(locked(folder, "collection", ".sorites.lock"))
@@ -127,7 +127,7 @@ def _check_contact(contact: str) -> None:
 
 
 class _Collection:
-    def __init__(self, folder: Path, journal: Journal, wanted: Wanted, say: Say) -> None:
+    def __init__(self, folder: Path, journal: Journal, wanted: CollectOptions, say: Say) -> None:
         self.folder, self.journal, self.wanted, self.say = folder, journal, wanted, say
         self.found: dict[str, Found] = {}
         self.queries: dict[str, list[Query]] = {}

@@ -43,7 +43,7 @@ class Query:
     attribute: str = ""
 
 
-def typed(texts: Sequence[str]) -> list[Query]:
+def queries_from_texts(texts: Sequence[str]) -> list[Query]:
     """Return queries from texts typed by a user."""
     return _distinct([Query(_check_text(text, "a query")) for text in texts])
 

@@ -13,8 +13,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from sorites import core
-from sorites.analysis.filter.encoders import images_encoder
-from sorites.analysis.filter.rules import read_thresholds, stays
+from sorites.analysis.filter.encoders import load_image_encoder
+from sorites.analysis.filter.rules import is_kept, read_thresholds
 from sorites.analysis.filter.rules import similarities_of_features as similarities
 from sorites.apps.generation.concepts import shift_words
 from sorites.apps.generation.images import BY_TEXT, MANIFEST
@@ -124,7 +124,7 @@ def cut(
     ]
     text_features = (np.asarray(texts(plain)), np.asarray(texts(shifted_texts)))
     scores = similarities((seen[indices], seen[starts]), text_features, (alone[indices], alone[starts]))
-    filtered = shifted.with_columns(kept=stays(scores, thresholds, rule))
+    filtered = shifted.with_columns(kept=is_kept(scores, thresholds, rule))
     return (
         filtered.group_by("shift", "severity")
         .agg(before=pl.len(), after=pl.col("kept").sum())
@@ -183,7 +183,7 @@ def images_in(folder: Path) -> list[str]:
 
 def plain_features(folder: Path, names: Sequence[str], spec: str) -> NDArray[np.floating]:
     """Return a model's features of images, N x D."""
-    encode, _ = images_encoder(spec)
+    encode, _ = load_image_encoder(spec)
     batches = (names[i : i + IMAGES_PER_BATCH] for i in range(0, len(names), IMAGES_PER_BATCH))
     return np.concatenate(
         [np.asarray(encode([decode(folder / name) for name in part], False)) for part in batches]
@@ -311,7 +311,7 @@ def check_images(
     """
     rows = manifest(folder)
     judge = core.encoder(encoder)
-    encode, _ = images_encoder(second or encoder)
+    encode, _ = load_image_encoder(second or encoder)
 
     def joint(images: Sequence[ImageU8]) -> NDArray[np.floating]:
         return judge.images(images, False)

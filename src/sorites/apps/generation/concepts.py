@@ -9,7 +9,7 @@ from pathlib import Path
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.diffusion.sliders import Concept
 from sorites.diffusion.toy.world import SHAPES, STYLES
-from sorites.io.readers import lines, whole
+from sorites.io.readers import lines, parse_integer
 from sorites.sources.papers.cns_bench import classes as cns_classes
 
 # The fourteen shifts of CNS-Bench, as worded in prompts.
@@ -65,7 +65,7 @@ def _from_file(file: Path) -> list[Concept]:
         text for text in lines(file, "cns, toy, or a file of classes, one per line") if text.strip()
     ):
         number, tab, name = line.partition("\t")
-        class_number = whole(number) if tab else index
+        class_number = parse_integer(number) if tab else index
         concept = Concept(-1 if class_number is None else class_number, (name if tab else line).strip())
         if not 0 <= concept.number < 1000 or not plain(concept.name):
             raise SoritesError(

@@ -22,8 +22,16 @@ from sorites.core.messages import option
 from sorites.core.progress import Bar
 from sorites.core.samples import ImageF32, ImageU8, to_uint8
 from sorites.diffusion.pipeline import Pipe, load
-from sorites.diffusion.sampler import AHEAD, BATCH, Drawing, Request, along, sample, sampled
-from sorites.diffusion.sliders import Concept, Shelf, together
+from sorites.diffusion.sampler import (
+    BATCH,
+    BATCHES_AHEAD,
+    Request,
+    SamplerOptions,
+    along,
+    iterate_samples,
+    sample,
+)
+from sorites.diffusion.sliders import Concept, Shelf, sliders_for
 from sorites.diffusion.words import with_words
 from sorites.evaluation.engines import Engine
 from sorites.io.files import locked, read_json, sweep_temporaries, write_bytes
@@ -92,7 +100,7 @@ class Order:
     shelf: Shelf
     severities: tuple[float, ...]
     out: Path
-    drawing: Drawing
+    drawing: SamplerOptions
     kind: str
     prompt: str
     by_text: bool
@@ -105,7 +113,7 @@ def make_images(
     severities: Sequence[float],
     seeds: Sequence[int],
     out: Path,
-    drawing: Drawing | None = None,
+    drawing: SamplerOptions | None = None,
     kind: str = "jpg",
     prompt: str = PROMPT,
     by_text: bool = False,
@@ -135,7 +143,7 @@ def make_images(
         shelf,
         _check_severities(severities, seeds, kind),
         out,
-        drawing or Drawing(),
+        drawing or SamplerOptions(),
         kind,
         prompt,
         by_text,
@@ -156,7 +164,9 @@ def make_images(
         if spread is None:
             _draw(order, pipe, trajectories, tick)
         else:
-            units = list(units_of(list(shelf.places), seeds, max(1, AHEAD * batch // len(order.severities))))
+            units = list(
+                units_of(list(shelf.places), seeds, max(1, BATCHES_AHEAD * batch // len(order.severities)))
+            )
             for _, drawn in spread.engine(
                 units, functools.partial(draw_unit, order, spread.open), spread.workers
             ):
@@ -188,7 +198,7 @@ def _draw(
     missing = [trajectory for trajectory in trajectories if not trajectory.is_complete]
     for trajectory, images in zip(
         missing,
-        sampled(pipe, [trajectory.request for trajectory in missing], order.drawing, order.batch),
+        iterate_samples(pipe, [trajectory.request for trajectory in missing], order.drawing, order.batch),
         strict=True,
     ):
         for file, image in zip(trajectory.files, images, strict=True):
@@ -252,7 +262,7 @@ def encode_image(image: ImageU8, kind: str) -> bytes:
     return buffer.getvalue()
 
 
-def _facts(pipe: Pipe, shelf: Shelf, drawing: Drawing, prompt: str) -> dict[str, Any]:
+def _facts(pipe: Pipe, shelf: Shelf, drawing: SamplerOptions, prompt: str) -> dict[str, Any]:
     """Return the metadata shared by all images of the folder."""
     versions = {
         f"{shift}/{concept.folder}": shelf.slider(pipe, shift, concept).version
@@ -323,7 +333,7 @@ def combined(
     tops: Sequence[tuple[str, float]],
     concept: Concept,
     seed: int,
-    drawing: Drawing,
+    drawing: SamplerOptions,
     prompt: str = PROMPT,
 ) -> list[list[ImageF32]]:
     """Return images with two sliders at 0, half and all of their severities, one down, one across."""
@@ -335,7 +345,7 @@ def combined(
     (first, high), (second, wide) = tops
     severities = tuple((a * high, b * wide) for a in SEVERITY_SHARES for b in SEVERITY_SHARES)
     plain, words = (prompt.replace("{class}", name) for name in (concept.name, pipe.word(concept.name)))
-    request = Request(words, seed, together(pipe, shelf, (first, second), concept), severities, plain)
+    request = Request(words, seed, sliders_for(pipe, shelf, (first, second), concept), severities, plain)
     images = sample(pipe, [request], drawing)[0]
     return [images[i : i + len(SEVERITY_SHARES)] for i in range(0, len(images), len(SEVERITY_SHARES))]
 
@@ -346,7 +356,7 @@ def make_combined(
     tops: Sequence[tuple[str, float]],
     seeds: Sequence[int],
     out: Path,
-    drawing: Drawing,
+    drawing: SamplerOptions,
     draw: Sheet,
     kind: str = "jpg",
 ) -> list[Path]:

@@ -13,7 +13,7 @@ from sorites.core.samples import ImageU8
 from sorites.core.torch_tools import one_thread
 from sorites.diffusion.pipeline import Pipe
 from sorites.io.paths import reason
-from sorites.models.python import found_in
+from sorites.models.python import load_object
 
 # Returns for each image whether it must be discarded.
 Checker = Callable[[Sequence[ImageU8]], list[bool]]
@@ -33,7 +33,7 @@ def checker(spec: str | None, pipe: Pipe) -> Checker | None:
     module, _, name = rest.partition(":")
     if kind != "python" or not module or not name:
         raise SoritesError(f"{option('safety', None)} must be {EXPECTED}; got {spec!r}")
-    return _user_checker(found_in(module, name), spec)
+    return _user_checker(load_object(module, name), spec)
 
 
 def _user_checker(function: Any, spec: str) -> Checker:

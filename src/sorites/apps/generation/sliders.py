@@ -26,8 +26,19 @@ from sorites.core.samples import ImageU8, to_uint8
 from sorites.core.torch_tools import one_thread
 from sorites.diffusion import sliders
 from sorites.diffusion.pipeline import TOY, Pipe, toy_folder
-from sorites.diffusion.sampler import Drawing, Words, along, encoded, sample
-from sorites.diffusion.sliders import FACTS, Concept, Dial, Low, Slider, attached, made, save, shapes, targets
+from sorites.diffusion.sampler import SamplerOptions, Words, along, encode_prompt, sample
+from sorites.diffusion.sliders import (
+    FACTS,
+    Concept,
+    LowRank,
+    Slider,
+    SliderScales,
+    attach_sliders,
+    make_slider,
+    save,
+    shapes,
+    targets,
+)
 from sorites.io.files import locked, sweep_temporaries, write_bytes
 from sorites.io.readers import json_file
 
@@ -131,7 +142,7 @@ def _resume(lesson: Lesson) -> int:
 
 
 def trajectories(
-    pipe: Pipe, words: Words, dial: Dial, recipe: SliderRecipe, side: int, last: int, draw: Any
+    pipe: Pipe, words: Words, dial: SliderScales, recipe: SliderRecipe, side: int, last: int, draw: Any
 ) -> list[Any]:
     """Return latents at each noise step up to ``last``, drawn with the slider at severity 1."""
     import torch
@@ -160,7 +171,7 @@ def noise_schedule(pipe: Pipe, recipe: SliderRecipe) -> Any:
 
 
 def predicted(
-    pipe: Pipe, latents: Any, time: Any, words: Words, dial: Dial, recipe: SliderRecipe | None
+    pipe: Pipe, latents: Any, time: Any, words: Words, dial: SliderScales, recipe: SliderRecipe | None
 ) -> Any:
     """Return the network's prediction.
 
@@ -179,7 +190,7 @@ def predicted(
 
 
 def loss(
-    pipe: Pipe, latents: Any, time: Any, words: tuple[Words, Words], dial: Dial, recipe: SliderRecipe
+    pipe: Pipe, latents: Any, time: Any, words: tuple[Words, Words], dial: SliderScales, recipe: SliderRecipe
 ) -> Any:
     """Return the mean squared error of the slider's prediction against its target."""
     import torch
@@ -215,7 +226,7 @@ def trained(
         factor = int(pipe.parts.vae_scale_factor)
         side = min(recipe.side or pipe.side, pipe.side) // factor
         prompts = recipe.words(concept, shift)
-        neutral, positive = (encoded(pipe, prompt, "", side * factor) for prompt in prompts)
+        neutral, positive = (encode_prompt(pipe, prompt, "", side * factor) for prompt in prompts)
         key = digest(pipe.version, concept, shift, json.dumps(recipe.facts(), sort_keys=True)).hex()
         lows = _start(pipe, recipe, key)
         weights = {
@@ -225,7 +236,7 @@ def trained(
         }
         optimizer = torch.optim.AdamW(list(weights.values()), lr=recipe.rate)
         checkpoint_steps = recipe.refresh * max(1, round(STEPS_PER_CHECKPOINT / recipe.refresh))
-        with attached(pipe.parts.unet, [lows]) as dial:
+        with attach_sliders(pipe.parts.unet, [lows]) as dial:
             losses = _losses(pipe, (neutral, positive), dial, recipe, side)
             last = learn(
                 Lesson("slider", weights, optimizer, state, key, checkpoint_steps), recipe, losses, tick
@@ -239,10 +250,10 @@ def trained(
         "recipe": dict(recipe.facts()),
         "last_loss": last,
     }
-    return made(shift, folded, facts)
+    return make_slider(shift, folded, facts)
 
 
-def _start(pipe: Pipe, recipe: SliderRecipe, key: str) -> dict[str, Low]:
+def _start(pipe: Pipe, recipe: SliderRecipe, key: str) -> dict[str, LowRank]:
     """Return initial matrices: down random, up zero, so that the slider has no effect yet."""
     import torch
 
@@ -260,7 +271,7 @@ def _start(pipe: Pipe, recipe: SliderRecipe, key: str) -> dict[str, Low]:
 
 
 def _losses(
-    pipe: Pipe, words: tuple[Words, Words], dial: Dial, recipe: SliderRecipe, side: int
+    pipe: Pipe, words: tuple[Words, Words], dial: SliderScales, recipe: SliderRecipe, side: int
 ) -> Callable[[int, Any], Any]:
     """Return a function that computes the loss of a step, at a random noise step.
 
@@ -295,7 +306,7 @@ MIN_STRIP_PX = 96
 
 def train_sliders(
     pipe: Pipe, concepts: Sequence[Concept], shifts: Sequence[str], recipe: SliderRecipe, out: Path,
-    drawing: Drawing | None = None, draw: Sheet | None = None, bar: Bar | None = None,
+    drawing: SamplerOptions | None = None, draw: Sheet | None = None, bar: Bar | None = None,
 ) -> list[Path]:  # fmt: skip
     """Train one slider per class and shift, and return their folders. Finished ones are kept.
 
@@ -322,10 +333,10 @@ def train_sliders(
             if not _is_finished(folder, pipe, recipe):
                 tick = bar(f"{words}, {concept.name}"[:28], recipe.steps) if bar else (lambda _: None)
                 slider = trained(pipe, pipe.word(concept.name), words, recipe, folder / UNFINISHED, tick)
-                save(_with_metadata(slider, concept, pipe, drawing or Drawing()), folder)
+                save(_with_metadata(slider, concept, pipe, drawing or SamplerOptions()), folder)
                 (folder / UNFINISHED).unlink(missing_ok=True)
             if draw is not None and not (folder / "strip.png").exists():
-                _strip(pipe, folder, concept, drawing or Drawing(), draw)
+                _strip(pipe, folder, concept, drawing or SamplerOptions(), draw)
     return [folder for _, _, folder in jobs]
 
 
@@ -351,7 +362,7 @@ def _is_finished(folder: Path, pipe: Pipe, recipe: SliderRecipe) -> bool:
     return True
 
 
-def _with_metadata(slider: Slider, concept: Concept, pipe: Pipe, drawing: Drawing) -> Slider:
+def _with_metadata(slider: Slider, concept: Concept, pipe: Pipe, drawing: SamplerOptions) -> Slider:
     where = TOY if pipe.path == toy_folder().resolve() else str(pipe.path)
     libraries = {name: version(name) for name in LIBRARIES}
     metadata = {
@@ -361,7 +372,7 @@ def _with_metadata(slider: Slider, concept: Concept, pipe: Pipe, drawing: Drawin
     return Slider(slider.shift, slider.lows, {**slider.facts, **metadata}, slider.version)
 
 
-def _strip(pipe: Pipe, folder: Path, concept: Concept, drawing: Drawing, draw: Sheet) -> None:
+def _strip(pipe: Pipe, folder: Path, concept: Concept, drawing: SamplerOptions, draw: Sheet) -> None:
     slider = sliders.load(folder, pipe.parts.unet)
     prompt, noise = (PROMPT.replace("{class}", name) for name in (pipe.word(concept.name), concept.name))
     images = sample(pipe, [along(prompt, seed, slider, STRIP_SEVERITIES, noise) for seed in (1, 2)], drawing)

@@ -30,8 +30,8 @@ from sorites.core.progress import Bar, Tick
 from sorites.core.rng import digest
 from sorites.core.samples import to_uint8
 from sorites.diffusion.pipeline import Pipe
-from sorites.diffusion.sampler import BATCH, Drawing, Request, sample
-from sorites.evaluation.facts.rulers import COLUMNS, HALVES, Ruler, limited, ruler
+from sorites.diffusion.sampler import BATCH, Request, SamplerOptions, sample
+from sorites.evaluation.facts.rulers import HALVES, LEVEL_COLUMNS, Ruler, limited, ruler
 from sorites.evaluation.images import LeftOut, readable
 from sorites.io.files import locked, read_json, sweep_temporaries, write_bytes
 from sorites.io.readers import json_file, lines
@@ -134,7 +134,7 @@ class Prompts:
         return self.styles[style].prompt_for(self.labels[label])
 
 
-def planned(
+def pair_prompts(
     labels: Sequence[str], of: Sequence[Style], blocked: Sequence[str], most: int | None = None, seed: int = 0
 ) -> Prompts:
     """Pair labels with styles, without labels and templates that contain a blocked word.
@@ -227,7 +227,7 @@ def _with_levels(frame: pl.DataFrame, how: Distance) -> pl.DataFrame:
     for half in HALVES:
         values = frame[half].to_numpy()
         frame = frame.with_columns(
-            level_of(values, edges[half] or uniform(values, how.levels)).alias(COLUMNS[half])
+            level_of(values, edges[half] or uniform(values, how.levels)).alias(LEVEL_COLUMNS[half])
         )
     return frame
 
@@ -293,7 +293,7 @@ def draw_styles(
     prompts: Prompts,
     how: Distance,
     out: Path,
-    drawing: Drawing | None = None,
+    drawing: SamplerOptions | None = None,
     order: Order | None = None,
     safe: Checker | None = None,
     bar: Bar | None = None,
@@ -310,7 +310,7 @@ def draw_styles(
         safe: Safety checker.
         bar: Creates a progress bar.
     """
-    settings, style = order or Order(), drawing or Drawing()
+    settings, style = order or Order(), drawing or SamplerOptions()
     if settings.per_cell < 1:
         raise SoritesError(f"{option('per_cell', None)} must be at least 1, got {settings.per_cell}")
     with locked(out, "image", ".sorites.lock"):
@@ -336,7 +336,9 @@ def draw_styles(
     }
 
 
-def _facts(pipe: Pipe, prompts: Prompts, how: Distance, drawing: Drawing, order: Order) -> dict[str, Any]:
+def _facts(
+    pipe: Pipe, prompts: Prompts, how: Distance, drawing: SamplerOptions, order: Order
+) -> dict[str, Any]:
     styles_facts = [[style.name, style.prompt, style.negative] for style in prompts.styles]
     prompt_facts = {
         "labels": digest(prompts.labels, size=8).hex(),
@@ -383,7 +385,7 @@ def _draw_cell(
     cell: tuple[int, int],
     rows: pl.DataFrame,
     out: Path,
-    drawing: Drawing,
+    drawing: SamplerOptions,
     order: Order,
     safe: Checker | None,
     tick: Tick,
@@ -415,7 +417,12 @@ def _draw_cell(
 
 
 def _draw_jobs(
-    pipe: Pipe, batch: Sequence[Job], folder: Path, drawing: Drawing, order: Order, safe: Checker | None
+    pipe: Pipe,
+    batch: Sequence[Job],
+    folder: Path,
+    drawing: SamplerOptions,
+    order: Order,
+    safe: Checker | None,
 ) -> dict[str, int]:
     """Draw images of one style; images that the checker rejects are drawn again with new noise."""
     remaining, flagged = list(batch), 0

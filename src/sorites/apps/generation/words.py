@@ -17,13 +17,13 @@ from sorites.core import Sample
 from sorites.core.errors import SoritesError
 from sorites.core.messages import option
 from sorites.core.progress import Bar
-from sorites.core.rng import digest, fair_order
+from sorites.core.rng import digest, hashed_order
 from sorites.core.samples import ImageU8
 from sorites.core.torch_tools import one_thread
 from sorites.diffusion.pipeline import TOY, Pipe, toy_folder
-from sorites.diffusion.sampler import NOISE_STEPS, followed, latents_of, noised, predicted
+from sorites.diffusion.sampler import NOISE_STEPS, add_noise, encode_with_gradients, latents_of, predict_noise
 from sorites.diffusion.sliders import Concept
-from sorites.diffusion.words import ENCODERS, FACTS, Word, save, taught
+from sorites.diffusion.words import ENCODERS, FACTS, Word, save, with_learnt_words
 from sorites.evaluation.images import LeftOut, readable
 from sorites.io.files import locked, sweep_temporaries
 from sorites.io.readers import json_file
@@ -35,7 +35,7 @@ STEPS_PER_CHECKPOINT = 50
 IMAGES_PER_ENCODING = 16
 
 
-def learnt(
+def learn_word(
     pipe: Pipe, name: str, images: Sequence[ImageU8], recipe: WordRecipe, state: Path,
     tick: Callable[[int], None] = lambda _: None,
 ) -> Word:  # fmt: skip
@@ -49,7 +49,7 @@ def learnt(
         json.dumps(dict(recipe.facts()), sort_keys=True),
         [p.tobytes().hex() for p in images],
     ).hex()
-    trained_pipe = taught(pipe, [start])
+    trained_pipe = with_learnt_words(pipe, [start])
     with trained_pipe.busy, one_thread(), torch.enable_grad():
         vectors = [part.to(trained_pipe.device).clone().requires_grad_() for part in start.vectors]
         optimizer = torch.optim.AdamW(vectors, lr=recipe.rate, weight_decay=0.0)
@@ -127,10 +127,10 @@ def _loss(pipe: Pipe, word: Word, latents: Any, recipe: WordRecipe, draw: Any) -
     template = recipe.templates[int(torch.randint(len(recipe.templates), (1,), generator=draw))]
     batch = latents[indices]
     noise = torch.randn(batch.shape, generator=draw).to(batch)
-    noisy, target = noised(pipe, batch, noise, times)
-    words = followed(pipe, template.replace("{class}", word.token), "", pipe.side)
+    noisy, target = add_noise(pipe, batch, noise, times)
+    words = encode_with_gradients(pipe, template.replace("{class}", word.token), "", pipe.side)
     return torch.nn.functional.mse_loss(
-        predicted(pipe, noisy, times, [words] * recipe.batch).float(), target.float()
+        predict_noise(pipe, noisy, times, [words] * recipe.batch).float(), target.float()
     )
 
 
@@ -170,13 +170,13 @@ def learn_words(
             folder = out / concept.folder
             if _is_finished(folder, pipe, recipe):
                 continue
-            samples = fair_order(
+            samples = hashed_order(
                 [sample for sample in source if sample.label == names.index(concept.name)],
                 lambda sample: [sample.id],
             )[:limit]
             images = _images(pipe, samples, concept.name)
             tick = bar(concept.name[:28], recipe.steps) if bar else (lambda _: None)
-            word = learnt(pipe, concept.name, images, recipe, folder / UNFINISHED, tick)
+            word = learn_word(pipe, concept.name, images, recipe, folder / UNFINISHED, tick)
             save(_with_metadata(word, concept, pipe), folder)
             (folder / UNFINISHED).unlink(missing_ok=True)
     return [out / concept.folder for concept in concepts]

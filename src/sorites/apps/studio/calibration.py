@@ -15,7 +15,7 @@ import numpy as np
 from PIL import Image as Pillow
 
 from sorites.apps.studio.cameras import Camera, CameraError, Photo, Unsettled
-from sorites.apps.studio.devices import Wanted, open_devices
+from sorites.apps.studio.devices import DeviceOptions, open_devices
 from sorites.apps.studio.markers import Found, Matrix, board, drift, locate, placement
 from sorites.apps.studio.screen.server import Screen
 from sorites.apps.studio.virtual.studio import VirtualStudio, build
@@ -111,7 +111,7 @@ PATIENCE_S = 300.0
 
 
 @contextlib.contextmanager
-def virtual_for(options: Wanted) -> Iterator[VirtualStudio | None]:
+def virtual_studio(options: DeviceOptions) -> Iterator[VirtualStudio | None]:
     """Run the virtual studio within the context if a virtual device is used."""
     if "virtual" not in (options.camera, options.lamps):
         yield None
@@ -135,7 +135,7 @@ def stage_size(text: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
-def calibrated(options: Wanted, stage: str, port: int, say: Callable[[str], None]) -> Calibration:
+def calibrate_once(options: DeviceOptions, stage: str, port: int, say: Callable[[str], None]) -> Calibration:
     """Open the devices, calibrate once and close them."""
     size = stage_size(stage)
     devices = open_devices(options, size, port=port)

@@ -27,7 +27,7 @@ from sorites.apps.studio.cameras import (
     exif_of,
     format_setting,
 )
-from sorites.apps.studio.devices import Devices, Wanted, check_specs, open_devices
+from sorites.apps.studio.devices import DeviceOptions, Devices, check_specs, open_devices
 from sorites.apps.studio.folder import CaptureFolder, Log, Shot, flagged, store_original
 from sorites.apps.studio.lamps import LampError, Lamps, NoLamps
 from sorites.apps.studio.markers import QUALITY, encode_jpeg, rectify
@@ -39,7 +39,7 @@ from sorites.core.camera_grid import LIGHTS
 from sorites.core.errors import SoritesError
 from sorites.core.labels import labels as labels_of
 from sorites.core.progress import Bar
-from sorites.evaluation.samples import in_order
+from sorites.evaluation.samples import hashed_samples
 from sorites.io.files import locked, sweep_temporaries, write_bytes
 
 # Shots of both published splits: 1000 images, two lights, 64 + 5 and 27 + 5 settings.
@@ -313,7 +313,7 @@ class Job:
     auto: int | None = None
     limit: int | None = None
     labels: str | None = None
-    wanted: Wanted = field(default_factory=Wanted)
+    wanted: DeviceOptions = field(default_factory=DeviceOptions)
     options: Options = field(default_factory=Options)
     reshoot: bool = False
     port: int = 0
@@ -322,7 +322,9 @@ class Job:
     def held(self) -> list[Reference]:
         """Return the images, in the fair order of the source."""
         space = labels_of(self.labels or "imagenet")
-        clean = [sample for sample in in_order(core.source(self.source, space)) if sample.shift == CLEAN]
+        clean = [
+            sample for sample in hashed_samples(core.source(self.source, space)) if sample.shift == CLEAN
+        ]
         return references(clean[: self.limit], space, self.side)
 
     def folder(self) -> CaptureFolder:

@@ -294,7 +294,7 @@ FACTS = "control.json"
 
 
 @dataclass(frozen=True)
-class Control:
+class ControlOptions:
     """Arguments of a comparison of policies."""
 
     job: Job
@@ -305,7 +305,7 @@ class Control:
 
 
 def control(
-    arguments: Control, say: Callable[[str], None], bar: Bar | None = None
+    arguments: ControlOptions, say: Callable[[str], None], bar: Bar | None = None
 ) -> tuple[pl.DataFrame, list[str]]:
     """Compare policies with real or virtual devices.
 
@@ -354,7 +354,9 @@ def control(
         return table, notes
 
 
-def replayed(arguments: Control, captured: Path, bar: Bar | None = None) -> tuple[pl.DataFrame, list[str]]:
+def replay(
+    arguments: ControlOptions, captured: Path, bar: Bar | None = None
+) -> tuple[pl.DataFrame, list[str]]:
     """Compare policies on the photographs of a finished capture."""
     folder = open_folder(captured)
     references = [

@@ -22,7 +22,7 @@ CAMERAS, LAMPS = ("ccapi:URL", "ptp", "virtual"), ("hue:IP", "hue1:IP", "virtual
 
 
 @dataclass(frozen=True)
-class Wanted:
+class DeviceOptions:
     """Which devices to open, and how."""
 
     camera: str = "virtual"
@@ -56,7 +56,9 @@ class Devices:
             self.virtual.stop()
 
 
-def open_devices(options: Wanted, stage: tuple[int, int], token: str | None = None, port: int = 0) -> Devices:
+def open_devices(
+    options: DeviceOptions, stage: tuple[int, int], token: str | None = None, port: int = 0
+) -> Devices:
     """Open screen, lamps and camera, and start virtual devices.
 
     Args:
@@ -88,7 +90,7 @@ def open_devices(options: Wanted, stage: tuple[int, int], token: str | None = No
         raise
 
 
-def check_specs(options: Wanted) -> None:
+def check_specs(options: DeviceOptions) -> None:
     """Raise an error for unknown kinds of devices."""
     if options.camera not in ("ptp", "virtual") and not options.camera.startswith("ccapi:"):
         raise UnknownName(
@@ -119,7 +121,7 @@ def open_camera(spec: str, fingerprint: str | None = None, virtual: VirtualStudi
     return CcapiCamera(Calls(url, fingerprint=fingerprint))
 
 
-def open_lamps(options: Wanted, virtual: VirtualStudio | None = None) -> Lamps | NoLamps:
+def open_lamps(options: DeviceOptions, virtual: VirtualStudio | None = None) -> Lamps | NoLamps:
     kind, _, host = options.lamps.partition(":")
     if kind == "none":
         return NoLamps()
@@ -147,7 +149,7 @@ def open_lamps(options: Wanted, virtual: VirtualStudio | None = None) -> Lamps |
         raise
 
 
-def paired(lamps: str, say: Callable[[str], None], wait: float = 30.0) -> str:
+def pair_bridge(lamps: str, say: Callable[[str], None], wait: float = 30.0) -> str:
     """Pair with a bridge by its link button and store the key.
 
     Returns:
@@ -224,7 +226,7 @@ def access_url(description: str) -> str | None:
 
 
 # Descriptions of devices
-def found_devices(seconds: float = 3.0) -> Iterator[str]:
+def find_devices(seconds: float = 3.0) -> Iterator[str]:
     """Yield lines about the devices in the network and on USB."""
     texts = answers((CANON, ROOT), seconds)
     for location in cameras(texts):
@@ -290,7 +292,7 @@ def _remedy(key: str, mode: str) -> str:
     return "Check that the lens is mounted, the mode dial is at M, and no menu is open"
 
 
-def lamp_lines(options: Wanted, virtual: VirtualStudio | None) -> Iterator[str]:
+def lamp_lines(options: DeviceOptions, virtual: VirtualStudio | None) -> Iterator[str]:
     """Switch the lamps on and off, and yield lines about the states read back."""
     lamps = open_lamps(options, virtual)
     try:
@@ -301,7 +303,7 @@ def lamp_lines(options: Wanted, virtual: VirtualStudio | None) -> Iterator[str]:
         lamps.close()
 
 
-def check(options: Wanted, grid: Grid, virtual: VirtualStudio | None) -> Iterator[str]:
+def check(options: DeviceOptions, grid: Grid, virtual: VirtualStudio | None) -> Iterator[str]:
     """Yield lines about the camera and the lamps, and what they support."""
     yield (
         "camera"

@@ -84,7 +84,7 @@ FOLDER = "originals"
 QUALITY = 80
 
 
-def checked_choice(choice: str) -> str:
+def check_originals(choice: str) -> str:
     """Return the choice if it is valid."""
     if choice not in CHOICES:
         raise SoritesError(f"{option('originals', None)}: expected {', '.join(CHOICES)}, got {choice!r}")
@@ -205,7 +205,7 @@ def open_folder(root: Path) -> CaptureFolder:
     """Return the capture in a folder."""
     for part in PARTS:
         if part.captured and (root / part.folder / es_grid.GRID_FILE).is_file():
-            return CaptureFolder(root, part.split, es_grid.captured(root / part.folder, part.split))
+            return CaptureFolder(root, part.split, es_grid.captured_grid(root / part.folder, part.split))
     raise SoritesError(
         f"{root} contains no capture. Create one with {command('studio capture', out=root)} or"
         f" {command('studio demo')}"

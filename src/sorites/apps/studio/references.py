@@ -23,7 +23,7 @@ from sorites.core.labels import Labels
 from sorites.core.rng import digest
 from sorites.io.paths import is_file, path_of
 from sorites.io.readers import lines
-from sorites.io.stores import place
+from sorites.io.stores import to_path
 from sorites.sources.decode import decode
 
 # The small grid has the published settings at this aperture.
@@ -41,13 +41,15 @@ def grid(name: str, shots: int | None = None, lights: tuple[str, ...] = tuple(es
         lights: States of the lamps.
     """
     if name in ("test", "val"):
-        return Grid(es_grid.published(name).manual, es_grid.SHOTS if shots is None else shots, lights)
+        return Grid(
+            es_grid.published_grid(name).manual, es_grid.AUTO_SHOTS if shots is None else shots, lights
+        )
     if name == "small":
         manual = tuple(
-            params for params in es_grid.published("test").manual if params["aperture"] == SMALL_APERTURE
+            params for params in es_grid.published_grid("test").manual if params["aperture"] == SMALL_APERTURE
         )
         return Grid(manual, 1 if shots is None else shots, lights)
-    return Grid(_from_csv(path_of(name)), es_grid.SHOTS if shots is None else shots, lights)
+    return Grid(_from_csv(path_of(name)), es_grid.AUTO_SHOTS if shots is None else shots, lights)
 
 
 def part_of(name: str) -> str:
@@ -100,7 +102,7 @@ class Reference:
         PNG.
         """
         plain = self.side is None and isinstance(self.load, functools.partial) and self.load.func is decode
-        path = place(self.load.args[0]) if plain and isinstance(self.load.args[0], str | Path) else None
+        path = to_path(self.load.args[0]) if plain and isinstance(self.load.args[0], str | Path) else None
         if path is not None and path.suffix.lower() in _COPIED_SUFFIXES:
             return path.read_bytes(), ".JPEG" if path.suffix.lower() != ".png" else ".png"
         return self.png(), ".png"

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.core.samples import ImageF32
-from sorites.core.torch_tools import beside_torchvision, one_thread
+from sorites.core.torch_tools import import_with_torchvision, one_thread
 
 SHAPES = ("disc", "square", "triangle", "cross")
 STYLES = ("plain", "snow", "night")
@@ -119,7 +119,7 @@ def pipeline(seed: int = 0, width: int = 32) -> Any:
     """Return an untrained ``StableDiffusionPipeline`` of the toy world."""
     import torch
 
-    diffusers = beside_torchvision("diffusers", "the toy world", "generate")
+    diffusers = import_with_torchvision("diffusers", "the toy world", "generate")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return diffusers.StableDiffusionPipeline(
@@ -269,7 +269,7 @@ def network() -> Any:
 
 
 @functools.cache
-def judge(kind: str = "all") -> Any:
+def load_classifier(kind: str = "all") -> Any:
     """Return a trained classifier from the bundled weights: ``all`` styles or ``plain`` only."""
     from safetensors.torch import load_file
 
@@ -295,7 +295,7 @@ def opinions(
     import torch
 
     with one_thread(), torch.no_grad():
-        out = judge(kind)(torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).float() - 0.5)
+        out = load_classifier(kind)(torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).float() - 0.5)
         shape, style = (part.softmax(1).numpy() for part in (out[:, : len(SHAPES)], out[:, len(SHAPES) :]))
     return shape, style
 
@@ -326,7 +326,7 @@ def train(kind: str, seed: int = 0, steps: int = 700, batch: int = 64) -> Any:
     return classifier.eval().requires_grad_(False)
 
 
-def real(count: int, style: str, seed: int = 1) -> tuple[list[ImageF32], NDArray[np.int64]]:
+def draw_samples(count: int, style: str, seed: int = 1) -> tuple[list[ImageF32], NDArray[np.int64]]:
     """Return drawn images of one style and their shapes."""
     rng = np.random.default_rng(seed)
     shape = np.arange(count) % len(SHAPES)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sorites.core.registry import Registry
-from sorites.evaluation.engines.interrupts import hear_once
+from sorites.evaluation.engines.interrupts import arm_second_interrupt
 
 # (tasks, function, workers) to pairs of a task and its result.
 Start = Callable[[Sequence[Any], Callable[[Any], Any], int], Iterator[tuple[Any, Any]]]
@@ -37,7 +37,7 @@ class Engine:
     def __call__(
         self, units: Sequence[Any], work: Callable[[Any], Any], workers: int
     ) -> Iterator[tuple[Any, Any]]:
-        hear_once()
+        arm_second_interrupt()
         return self.start(units, work, workers)
 
 

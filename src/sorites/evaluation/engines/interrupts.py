@@ -24,11 +24,11 @@ _local = threading.local()
 _announcing = threading.Event()
 
 
-class Left(BaseException):
+class Stopped(BaseException):
     """Work was stopped on request. Not an ``Exception``, so that no error handler swallows it."""
 
 
-def heed(stop_requested: threading.Event) -> None:
+def watch_stop(stop_requested: threading.Event) -> None:
     """Make this thread stop its work once ``stop_requested`` is set.
 
     Every thread of an engine starts with this call.
@@ -36,15 +36,15 @@ def heed(stop_requested: threading.Event) -> None:
     _local.stop_requested = stop_requested
 
 
-def leave_if_asked() -> None:
+def stop_if_requested() -> None:
     """Stop this thread's task if its engine requested it; called between two images."""
     stop_requested = getattr(_local, "stop_requested", None)
     if stop_requested is not None and stop_requested.is_set():
-        raise Left
+        raise Stopped
 
 
 @contextlib.contextmanager
-def announced() -> Iterator[None]:
+def handle_interrupts() -> Iterator[None]:
     """Make the first Ctrl-C print a message and interrupt, and the second end the process immediately.
 
     Files are written atomically, so nothing is left half-written.
@@ -57,7 +57,7 @@ def announced() -> Iterator[None]:
     def handle(number: int, frame: FrameType | None) -> None:
         first.append(True)
         signal.signal(signal.SIGINT, _end_now)
-        hear_once()
+        arm_second_interrupt()
         _say("stopping; finished work is kept. Press Ctrl-C again to end immediately")
         raise KeyboardInterrupt
 
@@ -71,7 +71,7 @@ def announced() -> Iterator[None]:
             signal.signal(signal.SIGINT, before)
 
 
-def hear_once() -> None:
+def arm_second_interrupt() -> None:
     """Make the operating system end this process at the second Ctrl-C, if the command line uses
     ``announced``.
 

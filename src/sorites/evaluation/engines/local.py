@@ -12,9 +12,9 @@ from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPool
 from concurrent.futures.process import BrokenProcessPool
 from typing import TypeVar
 
-from sorites.core.errors import SoritesError, left_by_exit
+from sorites.core.errors import SoritesError, exit_message
 from sorites.core.messages import option
-from sorites.evaluation.engines.interrupts import heed
+from sorites.evaluation.engines.interrupts import watch_stop
 
 Unit = TypeVar("Unit")
 Result = TypeVar("Result")
@@ -33,7 +33,7 @@ def local(
     it is raised.
     """
     stop_requested = threading.Event()
-    with ThreadPoolExecutor(workers, initializer=heed, initargs=(stop_requested,)) as pool:
+    with ThreadPoolExecutor(workers, initializer=watch_stop, initargs=(stop_requested,)) as pool:
         try:
             yield from results(pool, units, work)
         finally:
@@ -57,7 +57,7 @@ def results(
             result = job.result()
         # user code called by a task must not end the program
         except SystemExit as error:
-            raise SoritesError(f"{work}: {left_by_exit(error)}") from error
+            raise SoritesError(f"{work}: {exit_message(error)}") from error
         yield jobs[job], result
 
 

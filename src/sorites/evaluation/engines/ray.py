@@ -17,10 +17,10 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from sorites.core.errors import MissingExtra, SoritesError, left_by_exit
+from sorites.core.errors import MissingExtra, SoritesError, exit_message
 from sorites.core.messages import option
 from sorites.evaluation.engines import Engine
-from sorites.evaluation.engines.interrupts import hear_once
+from sorites.evaluation.engines.interrupts import arm_second_interrupt
 from sorites.evaluation.engines.local import POLL_SECONDS
 
 Unit = TypeVar("Unit")
@@ -30,7 +30,7 @@ Result = TypeVar("Result")
 # large kills all.
 MAX_DEATHS = 5
 # Seconds within which the first worker must start.
-PATIENCE = 180.0
+START_TIMEOUT_SECONDS = 180.0
 # Seconds to wait for the head of a cluster to answer.
 CONNECT_TIMEOUT_SECONDS = 10.0
 # Size in bytes of Ray's object store if Ray is started here; results of tasks are small, since data is
@@ -40,7 +40,7 @@ OBJECT_STORE_BYTES = 128 << 20
 PASSED_VARIABLES = ("SORITES_", "PYTHONHASHSEED")
 
 
-def on(address: str | None = None, gpus: float = 0.0) -> Engine:
+def ray_engine(address: str | None = None, gpus: float = 0.0) -> Engine:
     """Return the engine of a Ray cluster: at ``address``, at ``RAY_ADDRESS``, or started on this machine."""
     start = functools.partial(ray_units, address=address, gpus=gpus)
     return Engine(start, one_process=False, cores=functools.partial(_cores, address), name="ray")
@@ -126,9 +126,9 @@ class _WorkerPool:
         self._hire()
 
     def _check_started(self) -> None:
-        if self._since is not None and time.monotonic() - self._since > PATIENCE:
+        if self._since is not None and time.monotonic() - self._since > START_TIMEOUT_SECONDS:
             raise SoritesError(
-                f"no Ray worker started within {PATIENCE:.0f} s: the cluster has"
+                f"no Ray worker started within {START_TIMEOUT_SECONDS:.0f} s: the cluster has"
                 f" {_resources_text(self._ray)}. Wait until"
                 f" resources are free, or reduce {option('gpus_per_worker', None)}."
             )
@@ -155,7 +155,7 @@ class Worker:
         try:
             return True, work(unit)
         except SystemExit as error:
-            return False, SoritesError(f"{work}: {left_by_exit(error)}")
+            return False, SoritesError(f"{work}: {exit_message(error)}")
         except Exception as error:
             return False, _picklable_error(error)
 
@@ -225,5 +225,5 @@ def _connect(address: str | None, workers: int) -> Any:
             " (and"
             " RAY_AUTH_TOKEN if it needs one), or leave it out to start Ray here."
         ) from error
-    hear_once()
+    arm_second_interrupt()
     return ray

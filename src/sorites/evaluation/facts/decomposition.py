@@ -17,7 +17,7 @@ from sorites.core.labels import Labels
 from sorites.core.labels import labels as labels_of
 from sorites.core.messages import command, option
 from sorites.core.progress import Bar, Tick
-from sorites.core.rng import digest, fair_order
+from sorites.core.rng import digest, hashed_order
 from sorites.encoders.features import features
 from sorites.io.files import cache, write_bytes
 from sorites.io.files import cached as cached_file
@@ -35,7 +35,7 @@ from sorites.measures.decomposition import (
 DEFAULT_TRIPLETS = 4000
 
 # Texts encoded at a time.
-TEXTS = 16384
+TEXTS_PER_BATCH = 16384
 
 # Called with the index and the mean loss of every epoch.
 Each = Callable[[int, float], None]
@@ -104,8 +104,8 @@ def learn(
 
 def text_features(encoder: Encoder, texts: Sequence[str], tick: Tick = lambda n: None) -> Iterator[Features]:
     """Yield the features of texts in batches."""
-    for start in range(0, len(texts), TEXTS):
-        batch = texts[start : start + TEXTS]
+    for start in range(0, len(texts), TEXTS_PER_BATCH):
+        batch = texts[start : start + TEXTS_PER_BATCH]
         yield encoder.texts(batch)
         tick(len(batch))
 
@@ -164,7 +164,7 @@ def text_means(encoder: Encoder, how: Recipe, bar: Bar | None = None) -> tuple[F
     """
     templates = [template for style in how.styles for template in style]
     ends = np.cumsum([len(style) for style in how.styles])[:-1]
-    step = max(1, TEXTS // len(templates))
+    step = max(1, TEXTS_PER_BATCH // len(templates))
     tick = bar("class texts", len(how.labels)) if bar else lambda n: None
     labels, styles = [], np.zeros((len(how.styles), 1))
     for start in range(0, len(how.labels), step):
@@ -233,7 +233,7 @@ def report(
     if check is not None:
         space = classes or labels_of(how.labels)
         source = core.source(check, space)
-        samples = fair_order(source, lambda sample: [sample.id])[:limit]
+        samples = hashed_order(source, lambda sample: [sample.id])[:limit]
         examples = examples_of(encoder, Source(source.name, samples))
         return zero_shot_table(encoder, decomposition, replace(how, labels=space.names), examples, bar)
     if encoder.examples is None or how.labels != encoder.labels or how.styles != encoder.styles:

@@ -39,8 +39,8 @@ from sorites.evaluation.facts.encoding import (
 )
 from sorites.evaluation.facts.neighbours import found_rows, make_bank, search_all, search_names
 from sorites.evaluation.facts.rulers import (
-    COLUMNS,
     HALVES,
+    LEVEL_COLUMNS,
     Distances,
     halves_of,
     metadata_of,
@@ -56,12 +56,12 @@ from sorites.evaluation.plan import Plan
 from sorites.evaluation.reopen import plan_of
 from sorites.evaluation.storage.folder import read_info
 from sorites.evaluation.storage.shards import read_facts, read_record
-from sorites.evaluation.worker import chosen_engine, lent
+from sorites.evaluation.worker import chosen_engine, share_plan
 from sorites.io.files import locked, sweep_temporaries, write_bytes
 from sorites.io.paths import is_file
 from sorites.io.readers import numbers
-from sorites.io.stores import place
-from sorites.io.validation import mistakes
+from sorites.io.stores import to_path
+from sorites.io.validation import problems
 from sorites.suites.suite import Distance
 
 
@@ -159,7 +159,7 @@ def _validate(options: Mapping[str, Any]) -> Distance:
     try:
         return Distance(**options)
     except ValidationError as error:
-        raise SoritesError(f"distance, {mistakes(error, Distance)[0]}") from error
+        raise SoritesError(f"distance, {problems(error, Distance)[0]}") from error
 
 
 def distance(
@@ -191,24 +191,24 @@ def distance(
     """
     what = str(what)
     how = how or _validate(options)
-    if is_file(place(what) / "run.json"):
+    if is_file(to_path(what) / "run.json"):
         if labels:
             raise SoritesError(f"{what} is a run and has labels already: remove {option('labels', None)}")
-        return distance_of_run(plan_of(what), place(what), how, bar, engine, workers)
+        return distance_of_run(plan_of(what), to_path(what), how, bar, engine, workers)
     space = labels_of(labels) if labels else open_labels(core.encoder(how.encoder).labels)
     if engine is not None:
         measured = distance_of_slices(
             what,
             how,
             space,
-            work_of(place(out)),
+            work_of(to_path(out)),
             ENGINES.get(engine) if isinstance(engine, str) else engine,
             workers,
             bar,
         )
     else:
         measured = distance_of_source(core.source(what, space), how, space, bar)
-    write(measured.rows, place(out))
+    write(measured.rows, to_path(out))
     return replace(measured, record={**measured.record, "path": str(out)})
 
 
@@ -259,7 +259,7 @@ def distance_of_run(
     else:
         chosen = chosen_engine(engine, plan)
         processes, work = workers or chosen.cores(), folder / WORK
-        with lent(folder, plan, read_info(folder)["run_id"]), locked(folder), afresh():
+        with share_plan(folder, plan, read_info(folder)["run_id"]), locked(folder), afresh():
             sweep_temporaries(folder)
             groups = encode_run(folder, plan, judge_of(how.encoder), chosen, processes, tick)
             measured = search_encoded(
@@ -280,7 +280,7 @@ def _measured_before(folder: Path, how: Distance) -> Distances | None:
     complete = (
         isinstance(previous.get("edges"), dict)
         and "path" in previous
-        and set(COLUMNS.values()) <= set(rows.columns)
+        and set(LEVEL_COLUMNS.values()) <= set(rows.columns)
     )
     return Distances(rows, previous) if complete and _same(previous.get("asked"), how) else None
 

@@ -23,7 +23,7 @@ from sorites.core.progress import Tick
 from sorites.core.rng import digest
 from sorites.encoders.features import features
 from sorites.evaluation.engines import Engine
-from sorites.evaluation.engines.interrupts import leave_if_asked
+from sorites.evaluation.engines.interrupts import stop_if_requested
 from sorites.evaluation.facts.rulers import in_distribution_images, limited
 from sorites.evaluation.images import LeftOut, readable, shots
 from sorites.evaluation.plan import Plan, Unit
@@ -171,7 +171,7 @@ def encode_run(
 # Features of a source's images: each slice of the source is one file.
 
 # Images per file.
-SLICE = 2048
+IMAGES_PER_FILE = 2048
 
 _opening = threading.RLock()
 
@@ -232,7 +232,7 @@ def slices_of(images: Images, encoder: str) -> Slices:
     samples, ids = _list_samples(images, encoder)
     if not len(samples):
         raise SoritesError(f"source {images.source} has no images")
-    return Slices(images, encoder, version_of(judge_of(encoder)), len(samples), ids, SLICE)
+    return Slices(images, encoder, version_of(judge_of(encoder)), len(samples), ids, IMAGES_PER_FILE)
 
 
 def forget() -> None:
@@ -282,7 +282,7 @@ def encode_slice(work: Path, slices: Slices, start: int) -> None:
 
 def _read(samples: Sequence[Sample], left: LeftOut) -> Iterator[tuple[str, ImageU8, bool]]:
     for sample, image in readable(samples, left):
-        leave_if_asked()
+        stop_if_requested()
         yield sample.id, image, sample.framed
 
 

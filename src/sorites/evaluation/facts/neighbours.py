@@ -24,12 +24,12 @@ from sorites.core.errors import SoritesError
 from sorites.core.progress import Tick
 from sorites.core.rng import digest
 from sorites.evaluation.engines import Engine
-from sorites.evaluation.engines.interrupts import leave_if_asked
+from sorites.evaluation.engines.interrupts import stop_if_requested
 from sorites.evaluation.facts.encoding import about_encoded
 from sorites.evaluation.facts.rulers import HALVES
 from sorites.evaluation.images import LeftOut
 from sorites.evaluation.storage.tensors import read_header, read_tensors
-from sorites.io.files import at_hand, write_bytes
+from sorites.io.files import local_copies, write_bytes
 from sorites.measures.decomposition import Decomposition
 from sorites.measures.neighbours import Index, Kind, evenly
 from sorites.measures.neighbours import exact_kth_distance as kth_distance
@@ -67,7 +67,7 @@ class Bank:
     def blocks(self, half: str) -> Iterator[Array]:
         """Yield the in-distribution features of a half, file by file."""
         for path in _local_files(self):
-            leave_if_asked()
+            stop_if_requested()
             yield read_tensors(path, (), (half,))[1][half]
 
     def halves(self, features: Array) -> dict[str, Array]:
@@ -136,7 +136,7 @@ def forget() -> None:
 @functools.lru_cache(maxsize=2)
 def _local_files(bank: Bank) -> list[Path]:
     """Return local paths of a bank's files, cached per process."""
-    return at_hand([bank.folder / part for part in bank.parts])
+    return local_copies([bank.folder / part for part in bank.parts])
 
 
 def _kind(bank: Bank) -> Kind:
@@ -146,7 +146,7 @@ def _kind(bank: Bank) -> Kind:
 @functools.lru_cache(maxsize=4)
 def _index(bank: Bank, half: str) -> Index:
     """Return the index over a half, read once per process."""
-    return Index.read(at_hand([bank.index_file(half)])[0], _kind(bank), bank.k)
+    return Index.read(local_copies([bank.index_file(half)])[0], _kind(bank), bank.k)
 
 
 def search_files(bank: Bank, work: Path, group: tuple[str, tuple[Path, ...]]) -> int:

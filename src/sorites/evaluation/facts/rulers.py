@@ -15,7 +15,7 @@ from sorites.core import Encoder, Features, ImageU8, Sample, Source
 from sorites.core.errors import SoritesError
 from sorites.core.labels import Labels, open_labels
 from sorites.core.progress import Bar, Tick
-from sorites.core.rng import fair_order
+from sorites.core.rng import hashed_order
 from sorites.encoders.features import features
 from sorites.evaluation.facts import decomposition as decompositions
 from sorites.evaluation.images import LeftOut, readable
@@ -99,7 +99,7 @@ def in_distribution_images(spec: str, labels: Labels | None, encoder: Encoder) -
 
 def limited(source: Source, limit: int | None) -> list[Sample]:
     """Return the first ``limit`` samples of a fair order, or all of them."""
-    return fair_order(source, lambda sample: [sample.id])[:limit]
+    return hashed_order(source, lambda sample: [sample.id])[:limit]
 
 
 def ticked(items: Iterable[tuple[ImageU8, bool]], tick: Tick) -> Iterator[tuple[ImageU8, bool]]:
@@ -111,7 +111,7 @@ def ticked(items: Iterable[tuple[ImageU8, bool]], tick: Tick) -> Iterator[tuple[
 
 # Distances with their levels, and a record of how they were measured.
 
-COLUMNS = {"semantic": "sem_level", "covariate": "cov_level"}
+LEVEL_COLUMNS = {"semantic": "sem_level", "covariate": "cov_level"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,7 +149,7 @@ def with_levels(rows: pl.DataFrame, how: Distance, metadata: Mapping[str, Any]) 
     fixed_edges = {"semantic": how.sem_edges, "covariate": how.cov_edges}
     distances = {half: rows[half].to_numpy() for half in HALVES}
     edges = {half: list(fixed_edges[half] or uniform(distances[half], how.levels)) for half in HALVES}
-    levels = {COLUMNS[half]: level_of(distances[half], edges[half]) for half in HALVES}
+    levels = {LEVEL_COLUMNS[half]: level_of(distances[half], edges[half]) for half in HALVES}
     columns = [pl.Series(name, values) for name, values in levels.items()]
     wide = rows.with_columns(*(pl.col(half).cast(pl.Float64) for half in HALVES), *columns)
     return Distances(wide, {**options_record(how), **metadata, "edges": edges})

@@ -25,16 +25,16 @@ from sorites.core.messages import option
 from sorites.core.progress import Bar, Tick
 from sorites.core.table import repair, write_facts
 from sorites.evaluation.engines import Engine
-from sorites.evaluation.images import Shot, captured, turned
+from sorites.evaluation.images import Shot, captured_shot, shifted_shots
 from sorites.evaluation.plan import Plan, Unit
 from sorites.evaluation.reopen import plan_of
 from sorites.evaluation.storage.folder import read_info
 from sorites.evaluation.storage.shards import read_facts
-from sorites.evaluation.worker import chosen_engine, lent, running_in
-from sorites.io.stores import place
+from sorites.evaluation.worker import chosen_engine, running_in, share_plan
+from sorites.io.stores import to_path
 from sorites.suites.suite import LpipsMeasure
 
-DEFAULT = ("lpips", "exposure_error", "clipped_share")
+DEFAULT_MEASURES = ("lpips", "exposure_error", "clipped_share")
 NAME = "similarity"
 # Seconds between two checkpoints of the values.
 CHECKPOINT_SECONDS = 30.0
@@ -47,7 +47,7 @@ Cut = tuple[str, float]
 
 
 @dataclass(frozen=True)
-class Todo:
+class MeasureTask:
     """A task: the images of one sample under one shift that lack some measures, by image id."""
 
     unit: Unit
@@ -59,7 +59,7 @@ class Todo:
 
 def similarity(
     run: str | Path,
-    measures: Sequence[str] = DEFAULT,
+    measures: Sequence[str] = DEFAULT_MEASURES,
     *,
     lpips_below: float | None = None,
     lpips_measure: str | None = None,
@@ -85,9 +85,9 @@ def similarity(
     Returns:
         The file of facts.
     """
-    folder, plan = place(run), plan_of(run)
+    folder, plan = to_path(run), plan_of(run)
     chosen = chosen_engine(engine, plan)
-    with lent(folder, plan, read_info(folder)["run_id"]):
+    with share_plan(folder, plan, read_info(folder)["run_id"]):
         return measure_images(
             plan,
             folder,
@@ -118,7 +118,7 @@ def measure_images(
     keys = keys_of(plan)
     if not keys.height:
         raise SoritesError(f"{folder} has no shifted images with a clean image to compare")
-    values = Found(folder, keys, measure_names)
+    values = MeasuredValues(folder, keys, measure_names)
     todo = values.todo(plan)
     tick = bar("measuring", sum(map(len, todo))) if bar and todo else lambda n: None
     values.gather(engine(todo, functools.partial(measure_unit, folder), workers or engine.cores()), tick)
@@ -128,7 +128,7 @@ def measure_images(
     return path
 
 
-def _first_error(plan: Plan, todo: Sequence[Todo]) -> str:
+def _first_error(plan: Plan, todo: Sequence[MeasureTask]) -> str:
     shots = (shot for task in todo for shot in shots_of(plan, task))
     return next((shot.error for shot in shots if shot.error), "it is too small for these measures")
 
@@ -149,19 +149,19 @@ def _cut(below: float | None, measure: str | None, default: str) -> Cut | None:
     return None if below is None else (measure or default, below)
 
 
-def measure_unit(folder: Path, todo: Todo) -> list[Row]:
+def measure_unit(folder: Path, todo: MeasureTask) -> list[Row]:
     """Return the missing values of the images of a task; images that cannot be computed have none."""
     plan, missing = running_in(folder).plan, dict(todo.missing)
     return [row for shot in shots_of(plan, todo) for row in _rows(plan, shot, missing)]
 
 
-def shots_of(plan: Plan, todo: Todo) -> Iterator[Shot]:
+def shots_of(plan: Plan, todo: MeasureTask) -> Iterator[Shot]:
     """Yield the images of a task: those that lack a measure, or the captured image."""
     for sample, settings in _settings_to_measure(plan, todo.unit, dict(todo.missing)):
         if todo.unit.shift in plan.shifts:
-            yield from turned(plan, sample, todo.unit.shift, settings)
+            yield from shifted_shots(plan, sample, todo.unit.shift, settings)
         else:
-            yield captured(plan, sample)
+            yield captured_shot(plan, sample)
 
 
 def _settings_to_measure(
@@ -209,7 +209,7 @@ def keys_of(plan: Plan) -> pl.DataFrame:
     )
 
 
-class Found:
+class MeasuredValues:
     """The values of a run's images: those of the existing file and those added since."""
 
     def __init__(self, run: Path, keys: pl.DataFrame, measures: Sequence[str], name: str = NAME) -> None:
@@ -241,13 +241,13 @@ class Found:
         """Return the measures that an image lacks; a measure that it is too small for is not tried again."""
         return [name for name in self.measures if name not in self._done.get(image_id, ())]
 
-    def todo(self, plan: Plan) -> list[Todo]:
+    def todo(self, plan: Plan) -> list[MeasureTask]:
         """Return one task per sample and shift with missing measures."""
         missing: dict[Unit, list[tuple[str, tuple[str, ...]]]] = {}
         for unit, image_id, _ in _images(plan):
             if names := self.missing(image_id):
                 missing.setdefault(unit, []).append((image_id, tuple(names)))
-        return [Todo(unit, tuple(images)) for unit, images in missing.items()]
+        return [MeasureTask(unit, tuple(images)) for unit, images in missing.items()]
 
     def values(self) -> pl.DataFrame:
         """Return image_id, measure and value; new values replace earlier ones."""

@@ -20,7 +20,7 @@ from sorites.core.table import write
 from sorites.evaluation.facts import decomposition as decompositions
 from sorites.evaluation.facts.rulers import HALVES, Distances, rows_of, ruler, ruler_metadata, with_levels
 from sorites.io.readers import lines
-from sorites.io.stores import place
+from sorites.io.stores import to_path
 from sorites.suites.suite import Distance
 
 
@@ -58,5 +58,5 @@ def distance_of_file(
     sentences = lines(Path(file), f"{option('texts', None)} as UTF-8 text with one text per line")
     space = labels_of(labels) if labels else open_labels(core.encoder(how.encoder).labels)
     measured = distance_of_texts([line.strip() for line in sentences if line.strip()], how, space, bar)
-    write(measured.rows, place(out))
+    write(measured.rows, to_path(out))
     return replace(measured, record={**measured.record, "path": str(out)})

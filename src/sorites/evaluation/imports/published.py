@@ -21,7 +21,7 @@ from sorites.core import camera_grid as es_grid
 from sorites.core.errors import SoritesError
 from sorites.core.messages import option
 from sorites.core.rng import digest
-from sorites.core.table import COUNTED
+from sorites.core.table import COUNTED_PREFIX
 from sorites.evaluation.imports.cells import ALIASES, ROW, Naming, Sheet, read_frame, read_sheet
 from sorites.evaluation.imports.rows import SOURCE, number
 from sorites.io.readers import json_object
@@ -172,7 +172,7 @@ def _rows(sheet: Sheet, index: int, row: dict[str, Any]) -> pl.DataFrame:
     constants = {
         name: pl.lit(None if value is None else str(value), pl.String) for name, value in shared.items()
     }
-    ids = pl.lit(f"{COUNTED}{key}/") + samples.cast(pl.String).str.zfill(6)
+    ids = pl.lit(f"{COUNTED_PREFIX}{key}/") + samples.cast(pl.String).str.zfill(6)
     return pl.DataFrame({"(place)": samples}).select(
         pl.lit(row[ROW]).alias(ROW),
         sample_id=ids,

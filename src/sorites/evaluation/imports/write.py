@@ -28,7 +28,7 @@ from sorites.evaluation.storage.folder import MANIFEST, read_info, write_info
 from sorites.evaluation.storage.record import Info
 from sorites.evaluation.storage.shards import slug
 from sorites.io.files import locked
-from sorites.io.paths import exists, is_dir, is_file, resolved
+from sorites.io.paths import exists, is_dir, is_file, resolve
 from sorites.suites.suite import parse
 
 _OUTCOME_COLUMNS = ("pred", "correct", "error")
@@ -280,7 +280,7 @@ def _difference(previous: Info, current: Info) -> str:
 def _info(
     run_id: str, causes: Info, images: Images, names: Labels, folder: Path, reference: str | None
 ) -> Info:
-    name = re.sub(r"[^A-Za-z0-9_.-]+", "-", resolved(folder).name).strip("-") or "import"
+    name = re.sub(r"[^A-Za-z0-9_.-]+", "-", resolve(folder).name).strip("-") or "import"
     suite = parse(
         {
             "name": name,

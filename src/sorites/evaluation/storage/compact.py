@@ -15,12 +15,12 @@ import polars as pl
 
 from sorites.core.errors import SoritesError
 from sorites.core.progress import Bar
-from sorites.core.table import COMPACTED, MERGED, read_compacted, shard_files, write
+from sorites.core.table import COMPACTED, MERGED_MARK, read_compacted, shard_files, write
 from sorites.evaluation.storage.folder import read_info
 from sorites.evaluation.storage.shards import read_shard
 from sorites.evaluation.unfinished import unfinished
 from sorites.io.files import locked, write_bytes
-from sorites.io.stores import place
+from sorites.io.stores import to_path
 
 # Approximate number of rows of a merged file; shards are not split.
 ROWS = 1_000_000
@@ -28,7 +28,7 @@ ROWS = 1_000_000
 
 def compact(run: str | Path, rows: int = ROWS, bar: Bar | None = None) -> tuple[int, int]:
     """Merge the shards of a finished run; return the number of files of its table before and after."""
-    folder = place(run)
+    folder = to_path(run)
     read_info(folder)
     if (left := unfinished(folder)) is not None:
         raise SoritesError(f"{left.found()} Repeat the run to finish it, then compact it.")
@@ -75,14 +75,14 @@ def _parts(shards: Sequence[Path], rows: int) -> Iterator[tuple[str, list[tuple[
         frames.append(frame)
         if sum(count for _, count in contained) >= rows:
             yield (
-                f"{contained[0][0]}{MERGED}{len(contained)}.parquet",
+                f"{contained[0][0]}{MERGED_MARK}{len(contained)}.parquet",
                 contained,
                 pl.concat(frames, how="diagonal"),
             )
             contained, frames = [], []
     if contained:
         yield (
-            f"{contained[0][0]}{MERGED}{len(contained)}.parquet",
+            f"{contained[0][0]}{MERGED_MARK}{len(contained)}.parquet",
             contained,
             pl.concat(frames, how="diagonal"),
         )

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from sorites.core import ImageF32, ImageU8, OwnDial, Sample
 from sorites.core.errors import BadImage
-from sorites.io.stores import StorePath, place, read_span
+from sorites.io.stores import StorePath, read_span, to_path
 from sorites.models.versions import array_bytes
 from sorites.sources.webdataset import Member
 
@@ -132,7 +132,7 @@ def changed(then: Row, now: Row) -> bool:
     return (then["bytes"], then["modified"]) != (now["bytes"], now["modified"])
 
 
-def guarded(sample: Sample, then: Row) -> Sample:
+def guard_sample(sample: Sample, then: Row) -> Sample:
     """Return a sample that raises ``BadImage`` if it has changed since the run."""
 
     def check() -> None:
@@ -222,7 +222,7 @@ def _sources(load: Any) -> Iterator[Source]:
             paths = (
                 [folder / value for folder in folders]
                 if isinstance(value, str) and folders
-                else [place(value)]
+                else [to_path(value)]
             )
             yield from (span for path in paths if (span := _span(path)) is not None)
         elif isinstance(value, bytes | np.ndarray):

@@ -17,14 +17,14 @@ from sorites.core import CLEAN, Sample, split_spec
 from sorites.core.errors import SoritesError
 from sorites.core.labels import BUILT_IN
 from sorites.core.messages import command, option
-from sorites.core.packed import TOGETHER, PackedSamples, joined
+from sorites.core.packed import SAMPLES_PER_BLOCK, PackedSamples, concatenate
 from sorites.core.table import SCHEMA, read_file, write
-from sorites.evaluation.plan import SLICE, Plan
+from sorites.evaluation.plan import SAMPLES_PER_UNIT, Plan
 from sorites.evaluation.resume import ANOTHER, TRAINING, Say, check_training, renewed
 from sorites.evaluation.storage.contents import COLUMNS, contents
 from sorites.evaluation.storage.record import ASIDE, Info, checked_info, describe, places_of
 from sorites.io.files import is_temporary, locked, read_json, write_bytes
-from sorites.io.stores import place
+from sorites.io.stores import to_path
 from sorites.suites.suite import Suite
 
 # Original paths: the run id depends on the specs of the first run and stays the same when images move.
@@ -106,7 +106,7 @@ def read_info(run: str | Path) -> Info:
     Raises:
         SoritesError: It does not exist or is invalid.
     """
-    path = place(run) / "run.json"
+    path = to_path(run) / "run.json"
     if not path.exists():
         raise SoritesError(
             f"{run} is not a run folder: it has no run.json. Create one with {command('run', 'SUITE')}"
@@ -137,10 +137,10 @@ def read_dataset_info(folder: Path) -> Info:
 
 def slice_of(info: Mapping[str, Any]) -> int:
     """Return the number of samples per slice of a run; old folders do not store it and have the default."""
-    return int(info.get("slice", SLICE))
+    return int(info.get("slice", SAMPLES_PER_UNIT))
 
 
-def as_begun(folder: Path, plan: Plan) -> Plan:
+def with_stored_slices(folder: Path, plan: Plan) -> Plan:
     """Return the plan with the slice size of the run folder, if it exists."""
     begun = (folder / "run.json").exists()
     return replace(plan, slice=slice_of(read_info(folder))) if begun else plan
@@ -152,11 +152,11 @@ def write_info(folder: Path, info: Mapping[str, Any]) -> None:
 
 def read_manifest(run: str | Path) -> pl.DataFrame:
     """Read ``manifest.parquet`` of a run folder."""
-    return read_file(place(run) / "manifest.parquet", MANIFEST, MANIFEST.names(), ANOTHER)
+    return read_file(to_path(run) / "manifest.parquet", MANIFEST, MANIFEST.names(), ANOTHER)
 
 
 @contextmanager
-def opened(folder: Path, plan: Plan, info: Info, say: Say = lambda text: None) -> Iterator[Info]:
+def open_run(folder: Path, plan: Plan, info: Info, say: Say = lambda text: None) -> Iterator[Info]:
     """Lock a run folder for a plan and yield the content of its ``run.json``.
 
     A new folder is created. Results of images that have changed are moved away, and ``say`` is called.
@@ -195,7 +195,7 @@ def _info_of(folder: Path, plan: Plan, described: Info) -> Info:
         **_portable_info(folder, plan),
         "inputs": {name: dict(model.input) for name, model in models},
         **({"not_repeating": not_repeating} if not_repeating else {}),
-        **({"slice": plan.slice} if plan.slice != SLICE else {}),
+        **({"slice": plan.slice} if plan.slice != SAMPLES_PER_UNIT else {}),
         **({"limited": limited} if limited else {}),
     }
 
@@ -295,15 +295,17 @@ def _difference(there: Any, here: Any, where: str = "") -> str:
 
 def listed_samples(plan: Plan) -> PackedSamples:
     """Return the samples of a plan in the order of its manifest: clean ones, then captured shifts."""
-    return joined([group for name, group in plan.groups.items() if name == CLEAN or name not in plan.shifts])
+    return concatenate(
+        [group for name, group in plan.groups.items() if name == CLEAN or name not in plan.shifts]
+    )
 
 
 def manifest_of(plan: Plan) -> pl.DataFrame:
     """Return the manifest of a plan: one row per sample, or per image of a captured shift."""
     samples = listed_samples(plan)
     parts = [
-        _manifest_part(plan, samples[start : start + TOGETHER])
-        for start in range(0, max(1, len(samples)), TOGETHER)
+        _manifest_part(plan, samples[start : start + SAMPLES_PER_BLOCK])
+        for start in range(0, max(1, len(samples)), SAMPLES_PER_BLOCK)
     ]
     return pl.concat(parts)
 

@@ -16,7 +16,7 @@ from sorites.core.errors import Damaged
 from sorites.core.table import repair
 from sorites.evaluation.plan import Plan
 from sorites.evaluation.storage import shards
-from sorites.io.files import at_hand, write_bytes
+from sorites.io.files import local_copies, write_bytes
 from sorites.io.stores import read_span
 
 Arrays = dict[str, NDArray[np.float32]]
@@ -40,7 +40,7 @@ def read_tensors(
     from safetensors import safe_open
 
     try:
-        with safe_open(at_hand([path])[0], "numpy") as file:
+        with safe_open(local_copies([path])[0], "numpy") as file:
             about = {key: json.loads(text) for key, text in (file.metadata() or {}).items()}
             names = sorted(file.keys())
             arrays = {name: file.get_tensor(name) for name in names if parts is None or name in parts}

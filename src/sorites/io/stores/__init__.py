@@ -33,7 +33,7 @@ _FIRST_PARTS = frozenset((f"{scheme}:",) for scheme in ATOMIC_SCHEMES | OTHER_SC
 MAX_ATTEMPTS = 8
 
 
-def place(text: str | PurePath) -> Path:
+def to_path(text: str | PurePath) -> Path:
     """Return a text or path as a path: on a store if it starts with a scheme, else local.
 
     Raises:
@@ -210,7 +210,7 @@ class StorePath(type(Path())):  # type: ignore[misc]
                 raise
 
     def rename(self, target: str | PurePath) -> StorePath:
-        to = cast(StorePath, place(target))
+        to = cast(StorePath, to_path(target))
         _call(self, self.store.mv, self.key, to.key)
         return to
 

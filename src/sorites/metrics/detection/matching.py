@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sorites.core.boxes import areas, shared
+from sorites.core.boxes import areas, intersection_areas
 from sorites.metrics.detection.scenes import Boxes, Floats, Ints
 
 # The maximum number of boxes that count per image and class.
@@ -110,7 +110,7 @@ def overlaps(found: Boxes, objects: Boxes, per_class: bool = True) -> Iterator[P
 
 def iou(mine: Floats, theirs: Floats, crowd: Bools | None = None) -> Floats:
     """Return the overlap of boxes pair by pair; boxes without area overlap nothing."""
-    intersection, area = shared(mine.T, theirs.T), areas(mine)
+    intersection, area = intersection_areas(mine.T, theirs.T), areas(mine)
     union = area + areas(theirs) - intersection
     denominator = union if crowd is None else np.where(crowd, area, union)
     overlap: Floats = np.divide(

@@ -18,7 +18,7 @@ from sorites.core import Model, add_model
 from sorites.core.errors import SoritesError
 from sorites.core.messages import option
 from sorites.io import packages as _wheels
-from sorites.io.files import cache, fetching, write_bytes
+from sorites.io.files import cache, download_lock, write_bytes
 from sorites.models.detectors.boxes import detector
 from sorites.models.detectors.results import say
 
@@ -51,7 +51,7 @@ def graph(folder: Path) -> Path:
     """Return the converted graph from the cache folder, converting it if it is missing or damaged."""
     path = kept(folder)
     if path is None:
-        with fetching(folder, 2 * _wheels.PIP_TIMEOUT_SECONDS):
+        with download_lock(folder, 2 * _wheels.PIP_TIMEOUT_SECONDS):
             path = kept(folder) or _convert(folder)
     return path
 
@@ -87,7 +87,7 @@ def _convert(folder: Path) -> Path:
         ):
             status.update(f"fetching {PACKAGE}, 67 MB")
             archive = _wheels.wheel(environment, PACKAGE, PACKAGE_SHA256, work, INSTEAD)
-            _wheels.unpacked(archive, [f"{INSIDE}/{file}" for file in FILES], work / "paddle")
+            _wheels.unpack_members(archive, [f"{INSIDE}/{file}" for file in FILES], work / "paddle")
             status.update("fetching the converter, about 40 MB")
             _wheels.install(environment, CONVERTER, INSTEAD)
             status.update("converting")

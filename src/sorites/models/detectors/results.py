@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sorites.core import Box
-from sorites.core.boxes import centred, nms
+from sorites.core.boxes import from_centre_size, nms
 from sorites.core.errors import SoritesError
 from sorites.models.detectors.config import BoxConfig, Classes, Placement, Size
 from sorites.models.detectors.layouts import Candidates, Graph, Layout
@@ -63,7 +63,7 @@ def to_image_pixels(
     """Convert boxes of a graph to x0 y0 x1 y1 in pixels of the image."""
     xyxy = np.asarray(boxes, np.float64)
     if config.order == "cxcywh":
-        xyxy = centred(xyxy)
+        xyxy = from_centre_size(xyxy)
     elif config.order == "yxyx":
         xyxy = xyxy[:, [1, 0, 3, 2]]
     if config.unit == "image":

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from sorites.core import Model, Outputs, add_model
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.core.rng import digest
-from sorites.core.torch_tools import beside_torchvision, one_thread
-from sorites.io.hub import not_fetched
+from sorites.core.torch_tools import import_with_torchvision, one_thread
+from sorites.io.hub import download_error
 from sorites.models.detectors.config import Classes, classes_of
 from sorites.models.detectors.forms import boxes_of
 from sorites.models.detectors.results import say
@@ -43,7 +43,7 @@ def torchvision(argument: str | None) -> Model:
             " torchvision:NAME@weights.pth, or torchvision:NAME@DEFAULT to download the published weights."
         )
     classes = _classes(query)
-    library = beside_torchvision("torchvision", "model torchvision", "timm")
+    library = import_with_torchvision("torchvision", "model torchvision", "timm")
     _refuse_without_operators(library)
     module = _load(library, name, weights, classes).eval()
     lowered = _lower_threshold(module)
@@ -113,7 +113,7 @@ def _published(library: Any, name: str, weights: str) -> Any:
         return library.models.get_model(name, weights=weights)
     except Exception as error:  # a missing network and a refusing host raise different errors
         instead = f"Use a file: torchvision:{name}@weights.pth"
-        raise not_fetched(f"the published weights of torchvision:{name}", error, instead) from error
+        raise download_error(f"the published weights of torchvision:{name}", error, instead) from error
 
 
 def _state(path: str) -> dict[str, Any]:

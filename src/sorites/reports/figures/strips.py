@@ -19,8 +19,8 @@ from sorites.core.labels import OpenLabels, labels
 from sorites.core.messages import option
 from sorites.core.rng import rng_for
 from sorites.evaluation import plan as plans
-from sorites.evaluation.images import turned
-from sorites.evaluation.samples import named
+from sorites.evaluation.images import shifted_shots
+from sorites.evaluation.samples import find_sample
 from sorites.io.files import write_bytes
 from sorites.sources.decode import decode
 from sorites.suites.suite import Dial, Frame, parse
@@ -214,9 +214,11 @@ def _sample(source: str, name: str, classes: str, shift: str) -> tuple[Sample, S
     """Return a sample and its class names; a sample drawn along its own dial may be of any class."""
     space = labels(classes)
     try:
-        return named(core.source(source, space), name), space.names
+        return find_sample(core.source(source, space), name), space.names
     except SoritesError:
-        sample = named(core.source(source, OpenLabels(space.ids, space.names, dict(space.aliases))), name)
+        sample = find_sample(
+            core.source(source, OpenLabels(space.ids, space.names, dict(space.aliases))), name
+        )
         if sample.dial(shift) is None:
             raise
         return sample, ()
@@ -233,7 +235,7 @@ def own_strip(
     }
     plan = plans.make(parse(suite, "strip"), Source("strip", [sample]))
     settings: list[SettingValue] = [0.0, *plan.settings[dial.name]]
-    shots = list(turned(plan, sample, dial.name, settings))
+    shots = list(shifted_shots(plan, sample, dial.name, settings))
     failed = next((shot.error for shot in shots if shot.image is None), None)
     if failed:
         raise SoritesError(failed)

@@ -30,7 +30,7 @@ from sorites.reports.components.markup import (
 from sorites.reports.page import document
 from sorites.reports.passport.numbers import between_words, in_words, title
 from sorites.reports.passport.text import share
-from sorites.reports.report import run_views
+from sorites.reports.report import load_views
 from sorites.reports.section import Section
 from sorites.reports.sections.strips import frames_of, strip_of
 from sorites.reports.view import View, merge
@@ -286,7 +286,7 @@ def _weak(dial: Dial, folders: Mapping[str, Path]) -> Html:
 
 def _view_of(folder: Path, shift: str) -> View:
     """Return a view of a run restricted to one of its shifts."""
-    runs = run_views(folder)
+    runs = load_views(folder)
     return merge(
         [
             dataclasses.replace(run, table=run.table.filter(pl.col("shift").is_in([CLEAN, shift])))

@@ -9,7 +9,7 @@ from sorites.analysis.passport import battery as parts
 from sorites.analysis.passport.battery import Open, Part, Request, load_battery
 from sorites.analysis.passport.document import Passport, write_json
 from sorites.core import named_spec
-from sorites.evaluation.runner import BATCH
+from sorites.evaluation.runner import DEFAULT_BATCH
 from sorites.evaluation.storage.shards import slug
 from sorites.reports.passport.numbers import document
 from sorites.reports.passport.page import write_page
@@ -26,7 +26,7 @@ def passport(
     battery: str = "short",
     out: str | Path | None = None,
     limit: int | None = None,
-    batch: int = BATCH,
+    batch: int = DEFAULT_BATCH,
     workers: int | None = None,
     bar: Open | None = None,
     say: Callable[[str], None] = lambda text: None,

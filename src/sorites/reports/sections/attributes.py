@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from sorites import metrics
-from sorites.core.rng import fair_order
+from sorites.core.rng import hashed_order
 from sorites.reports.components.charts import PERCENT_AXIS, card, figure, line, plot
 from sorites.reports.components.images import data_uri
 from sorites.reports.components.markup import (
@@ -119,7 +119,7 @@ def _images(view: View) -> Html:
         .filter(pl.col("images") > 3)
     )
     objects = candidates.select("run_id", "sample_id").collect(engine="streaming").rows()
-    selected = fair_order(objects, lambda obj: obj)[:MAX_SAMPLES]
+    selected = hashed_order(objects, lambda obj: obj)[:MAX_SAMPLES]
     chosen = pl.DataFrame(selected, schema={"run_id": pl.String, "sample_id": pl.String}, orient="row")
     verdicts = (
         rows.select(keep)

@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 
 from sorites.analysis.features import (
     NUMBERS,
-    Place,
+    SettingImages,
     clusters,
     neighbour_map,
-    places,
     prepared,
     principal_map,
+    setting_images,
     vectors,
 )
 from sorites.analysis.features import Array as Array_of
@@ -193,7 +193,7 @@ def features(view: View) -> Section | None:
     drawn: dict[str, Html] = {}
     lines: list[Sequence[object]] = []
     for model in view.models:
-        at = [place for place in places(view.table, model) if place.what in WORDS]
+        at = [place for place in setting_images(view.table, model) if place.what in WORDS]
         numbers = clusters(at, view.features) if any(place.what == "best" for place in at) else pl.DataFrame()
         if not numbers.height:
             continue
@@ -232,7 +232,7 @@ def _numbers(lines: Sequence[Sequence[object]]) -> Html:
     return tag("div", folded("How well do classes cluster?", table, len(lines), most=21), cls="below")
 
 
-def _lines(at: Sequence[Place], numbers: pl.DataFrame) -> list[Sequence[object]]:
+def _lines(at: Sequence[SettingImages], numbers: pl.DataFrame) -> list[Sequence[object]]:
     lines: list[Sequence[object]] = []
     for place in at:
         same = numbers.filter(
@@ -267,7 +267,7 @@ def _plain(value: float | None) -> str:
     return DASH if value is None else f"{round(value, 2) + 0.0:.2f}".replace("-", "−")
 
 
-def _drawings(view: View, at: Sequence[Place]) -> Html:
+def _drawings(view: View, at: Sequence[SettingImages]) -> Html:
     """Draw the light under which the best setting has the highest accuracy."""
     best = max(
         (place for place in at if place.what == "best"),
@@ -298,7 +298,7 @@ def _drawings(view: View, at: Sequence[Place]) -> Html:
 Part = tuple[pl.DataFrame, Array_of]
 
 
-def _maps(view: View, parts: Mapping[str, Part], shown: Mapping[str, Place]) -> Html:
+def _maps(view: View, parts: Mapping[str, Part], shown: Mapping[str, SettingImages]) -> Html:
     selected = {
         what: (images.head(MAX_POINTS), prepared(rows[:MAX_POINTS])) for what, (images, rows) in parts.items()
     }
@@ -338,7 +338,7 @@ def _card(
     whole: Array_of | None,
     named: list[int],
     names: list[str],
-    place: Place,
+    place: SettingImages,
 ) -> Html:
     marks = [
         Mark(

@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 
 from sorites import metrics
-from sorites.analysis.sheet import Column, Sheet, Verdict, disputed, sheet
+from sorites.analysis.sheet import Column, Sheet, Verdict, most_disputed, sheet
 from sorites.core import CLEAN
 from sorites.core.errors import SoritesError
 from sorites.core.messages import command
@@ -39,7 +39,7 @@ def sheets(view: View) -> Section | None:
     both = pl.concat(
         [rows, view.table.filter(pl.col("shift") == CLEAN).select(rows.collect_schema().names())]
     )
-    for shift, sample in disputed(rows, most=SHEETS):
+    for shift, sample in most_disputed(rows, most=SHEETS):
         if left <= 0:
             break
         try:

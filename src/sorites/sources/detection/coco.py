@@ -19,7 +19,7 @@ from sorites.core.errors import BadImage, SoritesError
 from sorites.core.labels import Labels
 from sorites.core.messages import option
 from sorites.core.specs import split_options
-from sorites.io.paths import is_file, leads_inside
+from sorites.io.paths import is_file, is_relative_inside
 from sorites.io.readers import json_file
 from sorites.sources import sidecar
 from sorites.sources.detection.boxes import FOREIGN, Tally, broken, ground_truth_box, known_classes, sized
@@ -171,7 +171,7 @@ def _sample(
         if isinstance(width, int) and isinstance(height, int) and width > 0 and height > 0
         else None
     )
-    if not leads_inside(name):
+    if not is_relative_inside(name):
         return broken(name.strip("/") or "/", f"{name}: expected the name of an image inside {root}")
     ground_truth: list[Box] = []
     try:

@@ -20,7 +20,7 @@ from sorites.core.errors import BadImage, SoritesError
 from sorites.core.labels import Labels
 from sorites.core.messages import option
 from sorites.core.specs import split_options
-from sorites.io.paths import leads_inside
+from sorites.io.paths import is_relative_inside
 from sorites.io.readers import json_file
 from sorites.sources.detection.boxes import FOREIGN, Tally, broken, ground_truth_box
 from sorites.sources.detection.coco import load
@@ -163,7 +163,7 @@ def _sample(
     root: Path, sample: Row, frame: Row | None, annotated: Mapping[str, list[tuple[Row, int]]], tally: Tally
 ) -> Sample:
     token = str(sample["token"])
-    if frame is None or not isinstance(frame["filename"], str) or not leads_inside(frame["filename"]):
+    if frame is None or not isinstance(frame["filename"], str) or not is_relative_inside(frame["filename"]):
         return broken(
             re.sub(r"\W", "_", token), f"sample {token}: its camera image is not in sample_data.json"
         )

@@ -28,8 +28,8 @@ from sorites.core.errors import Notice, SoritesError, as_utf8
 from sorites.core.labels import Labels, imagenet, labels
 from sorites.core.messages import option as cli_option
 from sorites.core.specs import split_options
-from sorites.io.paths import entries, is_dir, is_file, leads_inside, path_of, subfolders
-from sorites.io.readers import json_file, lines, whole
+from sorites.io.paths import entries, is_dir, is_file, is_relative_inside, path_of, subfolders
+from sorites.io.readers import json_file, lines, parse_integer
 from sorites.sources.decode import SUFFIXES
 from sorites.sources.sidecar import load
 
@@ -81,7 +81,7 @@ class ClassNumbers:
         both must agree.
         """
         numbered = _NUMBERED.match(name + "_")
-        first = whole(numbered[1]) if numbered else None
+        first = parse_integer(numbered[1]) if numbered else None
         index = self.folder_labels.get(name, _NUMBERED.sub("", name, count=1))
         named = None if index is None else list(self.names)[index]
         if first in self.names and (self.file is None or named in (first, None)):
@@ -124,7 +124,7 @@ def class_numbers(root: Path, option: str | None) -> ClassNumbers:
     names: dict[int, str] = {}
     for i, line in enumerate(text for text in lines(file, _CLASS_FORMAT) if text.strip()):
         number, tab, name = line.partition("\t")
-        first, class_name = (whole(number), name.strip()) if tab else (i, line.strip())
+        first, class_name = (parse_integer(number), name.strip()) if tab else (i, line.strip())
         if first is None or not class_name or first in names:
             raise SoritesError(f"{file}: expected {_CLASS_FORMAT}, each number once; got {line[:80]!r}")
         names[first] = class_name
@@ -224,7 +224,7 @@ def _read_annotations(file: Path, space: ClassNumbers) -> Iterator[CnsImage]:
         where = f"{file}, image {row}"
         if not isinstance(image, dict) or any(not _is(image.get(key), kind) for key, kind in _FIELDS.items()):
             raise SoritesError(f"{where}: expected {', '.join(_FIELDS)}; got {repr(image)[:200]}")
-        if not leads_inside(image["image"]):
+        if not is_relative_inside(image["image"]):
             raise SoritesError(
                 f"{where}: expected image as a path below the folder of images, got {image['image']!r}"
             )

@@ -27,7 +27,7 @@ from sorites.core.errors import Notice, SoritesError
 from sorites.core.labels import Labels
 from sorites.core.specs import split_options
 from sorites.io.paths import is_dir, is_file, path_of
-from sorites.io.readers import lines, whole
+from sorites.io.readers import lines, parse_integer
 from sorites.io.readers import text as read_text
 from sorites.io.tables import sheet, table
 from sorites.sources.sidecar import load
@@ -70,7 +70,7 @@ def read_uncommon(text: str, name: str) -> frozenset[CategorySetting]:
     return frozenset(uncommon)
 
 
-def inferred(
+def infer_uncommon(
     rows: Iterable[tuple[str, Mapping[str, Sequence[str]]]], below: float
 ) -> frozenset[CategorySetting]:
     """Return the settings that occur in less than the share ``below`` of a category's images.
@@ -194,7 +194,7 @@ def _read_classes(ground_truth: str, root: Path, labels: Labels) -> dict[str, tu
                 f" {line!r}"
             )
         relative = PurePosixPath(path.strip())
-        position = whole(name)
+        position = parse_integer(name)
         known = name in labels.ids or (position is not None and position < len(labels))
         classes[relative.name] = (relative.as_posix(), labels.find(name) if known else None)
     return classes
@@ -231,7 +231,7 @@ def focus(path: str | None, labels: Labels) -> list[Sample]:
     """
     where, options = split_options("focus", path, OPTIONS)
     file = _file(path_of(where))
-    accept = accepted(labels, options.get("classes"))
+    accept = accepted_labels(labels, options.get("classes"))
     root, annotations = file.parent, read_annotations(file)
     if annotations and "image" in annotations[0]:
         root, annotations = with_categories(annotations, file, options, labels, accept)
@@ -313,7 +313,7 @@ def _word(kind: str, text: str, where: str) -> str:
     return word
 
 
-def accepted(labels: Labels, file: str | None = None) -> dict[str, frozenset[int]]:
+def accepted_labels(labels: Labels, file: str | None = None) -> dict[str, frozenset[int]]:
     """Map each category to its correct labels: the category itself if it is a label, otherwise its
     ImageNet classes.
     """
@@ -339,7 +339,7 @@ def _text(file: str | None, default: str) -> str:
 def _uncommon(rows: Sequence[dict[str, Any]], options: Mapping[str, str]) -> frozenset[CategorySetting]:
     chosen = options.get("uncommon")
     if chosen == "counts":
-        return inferred(((row["category"], row) for row in rows), _share(options.get("below", BELOW)))
+        return infer_uncommon(((row["category"], row) for row in rows), _share(options.get("below", BELOW)))
     own = None if chosen in VERSIONS else chosen
     uncommon = read_uncommon(_text(own, "focus_uncommon.tsv"), own or "focus_uncommon.tsv")
     if VERSIONS.get(chosen or "evaluation", False) or options.get("bird_rocks") == "uncommon":

@@ -94,7 +94,7 @@ def missing(part: Part, root: Path) -> list[str]:
     """Return the missing folders of the published layout, as paths starting with the name of ``root``."""
     expected = [part.references]
     if part.captured:
-        expected += [folder for _, folder in es_grid.captured(root, part.split).places()]
+        expected += [folder for _, folder in es_grid.captured_grid(root, part.split).places()]
     return [f"{root.name}/{folder}" for folder in expected if not is_dir(root / folder)]
 
 
@@ -111,7 +111,7 @@ def _samples(part: Part, root: Path, labels: Labels) -> Iterator[Sample]:
         )
 
     yield from (sample(id_, file) for id_, file in references.items())
-    for params, folder in es_grid.captured(root, part.split).places() if part.captured else ():
+    for params, folder in es_grid.captured_grid(root, part.split).places() if part.captured else ():
         shots = {_stem(id_): file for id_, file in _images(root / folder).items()}
         absent = [f"{folder}/{id_}" for id_ in references if _stem(id_) not in shots]
         if absent:

@@ -29,10 +29,10 @@ from sorites.core import Attr, Sample, Setting, add_source
 from sorites.core.errors import Notice, SoritesError
 from sorites.core.labels import Labels
 from sorites.core.messages import option
-from sorites.core.rng import fair_order
+from sorites.core.rng import hashed_order
 from sorites.core.specs import split_path
-from sorites.io.paths import entries, is_dir, is_file, leads_inside, path_of, subfolders
-from sorites.io.readers import lines, whole
+from sorites.io.paths import entries, is_dir, is_file, is_relative_inside, path_of, subfolders
+from sorites.io.readers import lines, parse_integer
 from sorites.io.tables import csv
 from sorites.sources.decode import decode
 
@@ -126,7 +126,7 @@ def _parse(path: str | None) -> Request:
         raise SoritesError(f"expected a folder {where / 'imglist'} with the published lists of IS-OOD")
     each, sets = None, tuple(word for word in words if word in SETS)
     for word in words:
-        if word.startswith("each=") and (number := whole(word.removeprefix("each="))):
+        if word.startswith("each=") and (number := parse_integer(word.removeprefix("each="))):
             each = number
         elif word not in (*SETS, "present"):
             raise SoritesError(
@@ -149,12 +149,12 @@ def _lines(file: Path, each: int | None) -> list[str]:
     paths = []
     for number, text in enumerate(lines(file, "a list of images, one path per line"), start=1):
         if line := text.strip().removeprefix("./"):
-            if not leads_inside(line):
+            if not is_relative_inside(line):
                 raise SoritesError(
                     f"{file}, line {number}: expected a path below the folder of the images, got {line!r}"
                 )
             paths.append(line)
-    return paths if each is None else fair_order(paths, lambda line: [line])[:each]
+    return paths if each is None else hashed_order(paths, lambda line: [line])[:each]
 
 
 def _graded(

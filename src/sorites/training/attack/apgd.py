@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from sorites.evaluation.engines.interrupts import leave_if_asked
+from sorites.evaluation.engines.interrupts import stop_if_requested
 
 if TYPE_CHECKING:
     import torch
@@ -174,7 +174,7 @@ def apgd(
     for i in range(steps):
         if not len(climb.place):
             break
-        leave_if_asked()
+        stop_if_requested()
         _move(climb, eps, norm, 1.0 if i == 0 else MOMENTUM)
         value, climb.gradient, wrong = _evaluate(logits, climb.at, climb.right, loss)
         point[climb.place[wrong]], fooled[climb.place[wrong]] = climb.at[wrong], True

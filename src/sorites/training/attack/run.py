@@ -30,16 +30,16 @@ from sorites.core.rng import rng_for
 from sorites.core.table import SCHEMA, Table, write
 from sorites.core.torch_tools import one_thread
 from sorites.evaluation import plan as plans
-from sorites.evaluation.images import Shot, captured, reason, shots
+from sorites.evaluation.images import Shot, captured_shot, reason, shots
 from sorites.evaluation.plan import Columns, Plan, Unit
 from sorites.evaluation.predict import predict
 from sorites.evaluation.reopen import ATTACK
 from sorites.evaluation.resume import redo_errors
-from sorites.evaluation.runner import BATCH, prepare, warn
+from sorites.evaluation.runner import DEFAULT_BATCH, prepare, warn
 from sorites.evaluation.storage import folder, shards
-from sorites.evaluation.worker import Task, chosen_engine, lent, running_in
+from sorites.evaluation.worker import Task, chosen_engine, running_in, share_plan
 from sorites.io.files import sweep_temporaries
-from sorites.io.stores import place
+from sorites.io.stores import to_path
 from sorites.metrics import wilson_interval
 from sorites.models.torch_module import logits_of, module_of, without_weight_gradients
 from sorites.models.torch_module import module_device as device_of
@@ -173,7 +173,7 @@ def _unrounded(model: Model) -> Model:
 
 def attacked_images(plan: Plan, unit: Unit, name: str, how: Settings) -> Iterator[Shot]:
     """Yield the attacked images of a task; images that cannot be attacked carry an error."""
-    shots = [captured(plan, sample) for sample in plan.groups[unit.shift][unit.start : unit.stop]]
+    shots = [captured_shot(plan, sample) for sample in plan.groups[unit.shift][unit.start : unit.stop]]
     targets_or_errors = [_target(plan, name, shot) for shot in shots]
     targets = [target for target in targets_or_errors if isinstance(target, Target)]
     for eps in how.eps:
@@ -314,9 +314,12 @@ def attack(
     plan, how = _plan(models, how, losses is None, source, labels, limit, seed)
     prepared = prepare(plan)
     info = {**prepared.info, ATTACK: how.recorded()}
-    path = place(out) if out is not None else prepared.default_folder()
-    plan, engine = folder.as_begun(path, plan), chosen_engine("local", plan)
-    with folder.opened(path, plan, info, warn) as claimed, lent(path, plan, claimed["run_id"]) as running:
+    path = to_path(out) if out is not None else prepared.default_folder()
+    plan, engine = folder.with_stored_slices(path, plan), chosen_engine("local", plan)
+    with (
+        folder.open_run(path, plan, info, warn) as claimed,
+        share_plan(path, plan, claimed["run_id"]) as running,
+    ):
         sweep_temporaries(path)
         redo_errors(path, plan)
         missing = shards.missing(path, plan.units(), plan.models)
@@ -422,12 +425,14 @@ def attack_unit(path: Path, task: Task, *, how: Settings) -> None:
     """Run one task: attack images against one model, or evaluate them clean, and write the shard."""
     running, (name,) = running_in(path), task.models
     if task.unit.shift == CLEAN:
-        predictions = predict(running.plan, shots(running.plan, task.unit), BATCH, running.tick, (name,))
+        predictions = predict(
+            running.plan, shots(running.plan, task.unit), DEFAULT_BATCH, running.tick, (name,)
+        )
     else:
         predictions = predict(
             plan_for_model(running.plan, name, how),
             attacked_images(running.plan, task.unit, name, how),
-            BATCH,
+            DEFAULT_BATCH,
             running.tick,
         )
     rows = predictions[name].rows.with_columns(run_id=pl.lit(running.run_id)).select(SCHEMA.names())

@@ -16,7 +16,7 @@ from sorites.core import CLEAN, ImageU8, Model, Sample
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.core.messages import option
 from sorites.core.progress import Bar
-from sorites.core.rng import digest, fair_order
+from sorites.core.rng import digest, hashed_order
 from sorites.core.table import Table, read
 from sorites.evaluation.explanations import (
     KINDS,
@@ -28,7 +28,7 @@ from sorites.evaluation.explanations import (
     write_image,
 )
 from sorites.evaluation.plan import Plan
-from sorites.evaluation.reopen import made_again, refuse_attacks, suite_of
+from sorites.evaluation.reopen import recreate_plan, refuse_attacks, suite_of
 from sorites.evaluation.resume import guard
 from sorites.evaluation.run import RunTable
 from sorites.evaluation.storage.folder import read_info, read_manifest
@@ -59,7 +59,7 @@ def changes(
     mildest = by_severity.unique(
         ["gained", "source", "sample_id", "shift"], keep="first", maintain_order=True
     )
-    shuffled = fair_order(mildest.to_dicts(), lambda row: [row[name] for name in ORDER_COLUMNS])
+    shuffled = hashed_order(mildest.to_dicts(), lambda row: [row[name] for name in ORDER_COLUMNS])
     gained, lost = ([row for row in shuffled if row["gained"] is direction] for direction in (True, False))
     alternating = [
         row
@@ -216,7 +216,7 @@ def _plan(folder: Path, info: Mapping[str, Any], names: Sequence[str]) -> Plan:
         "scorers": (),
         "scorers_if_fitted": (),
     }
-    return guard(made_again(folder, info, suite.model_copy(update=changes)), read_manifest(folder))
+    return guard(recreate_plan(folder, info, suite.model_copy(update=changes)), read_manifest(folder))
 
 
 def _check_model(folder: Path, info: Mapping[str, Any], model: Model) -> None:

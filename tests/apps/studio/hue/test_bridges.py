@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 import pytest
 
-from sorites.apps.studio.devices import Wanted, open_lamps, paired
+from sorites.apps.studio.devices import DeviceOptions, open_lamps, pair_bridge
 from sorites.apps.studio.hue import HueV1, HueV2, client, load_key, pair, store_key
 from sorites.apps.studio.lamps import LampError, Lamps, Look
 from sorites.apps.studio.tls import own_context
@@ -83,14 +83,14 @@ def test_pairing_waits_for_the_button_and_keeps_the_key(
 ) -> None:
     bridge, fingerprint = secure
     monkeypatch.setenv("SORITES_CACHE", str(tmp_path))
-    wanted = Wanted(lamps=f"hue:{bridge.host}", settle_s=0)
+    wanted = DeviceOptions(lamps=f"hue:{bridge.host}", settle_s=0)
     with pytest.raises(SoritesError, match="not paired"):
         open_lamps(wanted)
     with pytest.raises(SoritesError, match="link button"):
-        paired(wanted.lamps, lambda text: None, wait=0)
+        pair_bridge(wanted.lamps, lambda text: None, wait=0)
     said: list[str] = []
     bridge.press()
-    assert paired(wanted.lamps, said.append) == fingerprint
+    assert pair_bridge(wanted.lamps, said.append) == fingerprint
     kept = tmp_path / "studio" / "bridges.json"
     assert kept.stat().st_mode & 0o077 == 0
     lamps = open_lamps(wanted)

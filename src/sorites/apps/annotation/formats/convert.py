@@ -11,7 +11,7 @@ from sorites.apps.annotation.begin import add_known
 from sorites.apps.annotation.clicks import keep
 from sorites.apps.annotation.formats import label_studio, tables, via
 from sorites.apps.annotation.formats.rows import Answered, Labelled, labelled
-from sorites.apps.annotation.store import add_annotator, create, opened, task_of, writing
+from sorites.apps.annotation.store import add_annotator, create, open_labelling, task_of, writing
 from sorites.apps.annotation.task import Task, load, parse
 from sorites.apps.annotation.values import validate_value
 from sorites.core.errors import SoritesError, UnknownName
@@ -63,7 +63,7 @@ def write(path: Path, name: str, out: Path, *, all_answers: bool = False) -> int
             f"the format {name} stores one answer per image; drop {option('all')}, or use "
             f"{' or '.join(MULTI_ANSWER_FORMATS)}"
         )
-    with opened(path) as database:
+    with open_labelling(path) as database:
         task = task_of(database)
         rows = list(labelled(database, task, all_answers))
     if not rows:
@@ -105,7 +105,7 @@ def read_into(
             )
         rows = list(READERS[name](file, parse(text)))
         create(out, text, {"source": "", "seed": "0"})
-    with opened(out, write=True) as database:
+    with open_labelling(out, write=True) as database:
         stored_task = task_of(database)
         rows = list(READERS[name](file, stored_task))
         if not rows:

@@ -11,7 +11,7 @@ from sorites.apps.annotation.answers import answered_images, chosen_by_image
 from sorites.apps.annotation.task import Task
 from sorites.apps.annotation.values import Value
 from sorites.core.errors import SoritesError
-from sorites.io.paths import leads_inside
+from sorites.io.paths import is_relative_inside
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,6 @@ def labelled(database: sqlite3.Connection, task: Task, all_answers: bool) -> Ite
 def image_name(text: object, where: object) -> str:
     """Return a valid image name: a relative path that stays inside its folder."""
     name = text.lstrip("/") if isinstance(text, str) else ""
-    if not leads_inside(name) or len(name) > 1000:
+    if not is_relative_inside(name) or len(name) > 1000:
         raise SoritesError(f"{where}: expected the path of an image below a folder, got {str(text)[:80]!r}")
     return name
