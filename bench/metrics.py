@@ -34,7 +34,8 @@ SHIFTS = (
 _ASK = """
 import json, resource, sys, time
 import polars as pl
-from sorites import metrics, table
+from sorites import metrics
+from sorites.core import table
 what, run = sys.argv[1:]
 rows = table.read(run)
 read = ["output", "valid", "probe", "error", "correct", "model", "shift", "severity"]

@@ -22,7 +22,7 @@ QUERIES, WIDE = 20_000, 256
 _ASK = """
 import json, resource, sys, time
 import numpy as np
-from sorites.measures.neighbours import COLUMNS, ROWS, kth_distance
+from sorites.measures.neighbours import NEIGHBOURS_PER_BLOCK as COLUMNS, QUERIES_PER_BLOCK as ROWS, exact_kth_distance as kth_distance
 what, size, queries, wide = sys.argv[1], *map(int, sys.argv[2:])
 rng = np.random.default_rng(0)
 bank = rng.standard_normal((size, wide), dtype=np.float32)
@@ -47,23 +47,23 @@ import numpy as np
 from safetensors.numpy import save
 from sorites.evaluation.engines import ENGINES
 from sorites.measures.decomposition import Decomposition
-from sorites.evaluation import neighbours, slices
+from sorites.evaluation.facts import encoding, neighbours
 size, queries, wide = map(int, sys.argv[1:])
 rng = np.random.default_rng(0)
 split = Decomposition(np.linalg.qr(rng.standard_normal((2 * wide, 2 * wide)))[0])
 with tempfile.TemporaryDirectory() as folder:
     def written(name, count):
         files = []
-        for start in range(0, count, slices.SLICE):
-            rows = rng.standard_normal((min(slices.SLICE, count - start), 2 * wide), dtype=np.float32)
+        for start in range(0, count, encoding.IMAGES_PER_FILE):
+            rows = rng.standard_normal((min(encoding.IMAGES_PER_FILE, count - start), 2 * wide), dtype=np.float32)
             about = {"sample_id": [str(i) for i in range(len(rows))], "left_out": [0, ""], "content": f"{name} {start}"}
             files.append(Path(folder, name, f"{start:09d}.safetensors"))
             files[-1].parent.mkdir(exist_ok=True)
             files[-1].write_bytes(save({"features": rows}, metadata={k: json.dumps(v) for k, v in about.items()}))
         return files
-    in-distribution, asked = written("in-distribution", size), written("asked", queries)
+    in_distribution, asked = written("in-distribution", size), written("asked", queries)
     before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
-    bank = neighbours.make_bank(Path(folder), in-distribution, split, 10, "exact")
+    bank = neighbours.make_bank(Path(folder), in_distribution, split, 10, "exact")
     made = time.process_time()
     neighbours.search_all(bank, Path(folder), [[file] for file in asked], "sample_id", ENGINES.get("local"), 2, lambda n: None)
     peak = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 2**10

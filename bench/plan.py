@@ -22,11 +22,11 @@ FEW, MANY = 1_000_000, 10_000_000
 
 _PLAN = """
 import json, resource, sys, time
-from sorites.evaluation import costs
+from sorites.evaluation.estimate import costs
 from sorites.suites.suite import parse
 suite = parse({"name": "plan", "source": f"parquet:{sys.argv[1]}", "shifts": ["coma", "contrast"]}, "here")
 start = time.process_time()
-found = costs.costs(suite)
+found = costs(suite)
 assert found.samples == int(sys.argv[2])
 print(json.dumps([time.process_time() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20]))
 """

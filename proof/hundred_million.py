@@ -25,7 +25,7 @@ rows a file.
 _ASK = """
 import json, resource, sys, time
 import polars as pl
-from sorites import table
+from sorites.core import table
 from sorites.core import METRICS
 folder, what, words = sys.argv[1], sys.argv[2], sys.argv[3].split(",")
 METRICS.names()

@@ -64,7 +64,7 @@ def test_an_export_is_imported_again(file: Path, tmp_path: Path) -> None:
         tmp_path / "a.csv",
         "--as",
         "csv",
-        "task=TASK",
+        "--task",
         "in_class",
         "--out",
         tmp_path / "again.sqlite",

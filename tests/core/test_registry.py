@@ -34,9 +34,9 @@ def test_a_taken_name_is_an_error_and_the_owner_keeps_it(dials: Registry[int]) -
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ("comma", "no dial named 'comma'. Did you mean coma? See sorites.list(dials)."),
-        ("COMA", "no dial named 'COMA'. See sorites.list(dials)."),
-        ("", "no dial named ''. See sorites.list(dials)."),
+        ("comma", "no dial named 'comma'. Did you mean coma? See \"sorites list dials\"."),
+        ("COMA", "no dial named 'COMA'. See \"sorites list dials\"."),
+        ("", "no dial named ''. See \"sorites list dials\"."),
     ],
 )
 def test_an_unknown_name_says_what_is_near(dials: Registry[int], asked: str, said: str) -> None:

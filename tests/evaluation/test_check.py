@@ -206,7 +206,7 @@ def test_a_sound_suite_says_what_it_will_do(tmp_path: Path, photos: Path) -> Non
         "shift jpeg: 75.0, 82.0, 85.0, 90.0, 93.0 (100 - quality)",
         "shift contrast: 0.6 (1 - c)",
     ]
-    assert said[4:] == ["models: lite0", f"next: sorites.run({path})"]
+    assert said[4:] == ["models: lite0", f"next: sorites.run({str(path)!r})"]
 
 
 def test_a_suite_that_judges_its_own_training_images_is_told(tmp_path: Path, photos: Path) -> None:

@@ -71,7 +71,7 @@ def test_answers_are_kept_between_images(tiny: Path, monkeypatch: pytest.MonkeyP
     def never(*_: object) -> None:
         raise AssertionError
 
-    monkeypatch.setattr("sorites.models.diffusion.judged", never)
+    monkeypatch.setattr("sorites.models.diffusion.classify", never)
     np.testing.assert_array_equal(before, made(["disc", "cross"])([IMAGE]).logits)
     with pytest.raises(AssertionError):
         made(["disc", "square"])([IMAGE])

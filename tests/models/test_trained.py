@@ -104,7 +104,7 @@ def test_an_unfinished_training_says_how_to_go_on(folder: Path, tmp_path: Path) 
 def test_what_is_not_a_trained_folder_is_reported(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(SoritesError, match="trained model"):
         model(f"trained:{tmp_path}")
-    with pytest.raises(SoritesError, match="out=DIR"):
+    with pytest.raises(SoritesError, match="--out DIR"):
         model("trained")
     for name, said in (
         ("model.json", "cannot be read: format"),
