@@ -193,7 +193,7 @@ def _rng(recipe: Recipe, number: int, what: str) -> np.random.Generator:
 
 def _scene(groups: Sequence[Sequence[Object]], recipe: Recipe, number: int) -> Scene:
     """Draw a class and a cut-out for each object; the first object determines the background."""
-    rng = _rng(recipe, number, "things")
+    rng = _rng(recipe, number, "things")  # the word seeds the draw: never change it
     count = int(rng.integers(recipe.objects[0], recipe.objects[1] + 1))
     chosen = [
         group[int(rng.integers(len(group)))]

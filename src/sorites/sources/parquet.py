@@ -37,7 +37,7 @@ from sorites.sources.decode import decode
 from sorites.sources.shards import SHARDED, Shard
 
 # Default columns of images and labels: the first one that exists is used.
-IMAGES = ("image", "img", "jpg", "png", "image")
+IMAGES = ("image", "img", "jpg", "png", "picture")
 LABELS = ("label", "labels", "cls", "class", "fine_label")
 UNLABELLED = (None, -1)
 # The number of rows read at a time: neighbouring images are often requested together.

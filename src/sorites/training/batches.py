@@ -76,6 +76,7 @@ class Prepared:
         return self._cache[indices]
 
     def _prepare(self, index: int, seed: int, epoch: int) -> ImageU8:
+        # "picture" seeds the draw, so the word must never change.
         rng = rng_for(seed, f"{epoch}/{index}", "picture")
         image = self.images.image(index, rng)
         if self.crop is None:

@@ -139,7 +139,7 @@ def by_object(objects: Sequence[str], classes: Sequence[int], share: float, seed
     for class_ in sorted(set(classes)):
         ranked = sorted(
             (obj for obj, object_class in class_of.items() if object_class == class_),
-            key=lambda obj: digest("thing", seed, obj),
+            key=lambda obj: digest("thing", seed, obj),  # the word orders the split: never change it
         )
         if len(ranked) < 2:
             raise SoritesError(

@@ -113,7 +113,7 @@ def _refuse_other_class(sheet: Sheet, images: list[CnsImage]) -> None:
 # ImageNet-ES.
 COUNT_ALIASES: Mapping[str, tuple[str, ...]] = {
     **{name: ALIASES[name] for name in ("model", "shift", "severity", "source")},
-    "n": ("total", "images", "images"),
+    "n": ("total", "images", "pictures"),
     "correct": ("right", "hits"),
     "light": ("lamp",),
     "param": ("parameter", "setting", "option"),
