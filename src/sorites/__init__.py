@@ -47,7 +47,8 @@ __version__ = "0.2.0"
 
 _HOMES = {
     "sorites.core": (
-        "Attr", "Box", "Measure", "Model", "Outputs", "OwnDial", "Encoder", "Sample", "Setting", "Shift", "Source",
+        "Attr", "Box", "Measure", "Model", "Outputs", "OwnDial", "Encoder", "Sample", "Setting", "Shift",
+        "Source",
         "add_measure", "add_metric", "add_model", "add_encoder", "add_scorer", "add_shift", "add_source",
         "measure", "model", "encoder", "scorer", "shift", "source",
     ),

