@@ -47,7 +47,7 @@ def home_of(*names: str) -> Any:
 
 def out_of_class() -> Iterator[Entry]:
     """The filter of images that lost their class."""
-    held = home_of("similarities", "calibrate", "stays", "quality", "stages")
+    held = home_of("similarities", "calibrate", "is_kept", "quality", "stages")
     rng = np.random.default_rng(4)
     outside = rng.random(300) < 0.3
     scores = {vote: rng.normal(1.5, 1, 300) - 2.5 * outside for vote in VOTES}
@@ -64,10 +64,10 @@ def out_of_class() -> Iterator[Entry]:
     yield from of_answer(held.quality(frame), "library/out_of_class/published")
     yield from of_answer(held.quality(frame, found), "library/out_of_class/quality")
     for rule in ("paper", "code", "text"):
-        valid = held.stays(frame, found, rule)
+        valid = held.is_kept(frame, found, rule)
         yield f"library/out_of_class/{rule}", of_plain(valid.to_list())
         yield from of_answer(held.facts(frame, valid, "severity"), f"library/out_of_class/{rule}/whole")
-    kept = frame.with_columns(valid=held.stays(frame, found))
+    kept = frame.with_columns(valid=held.is_kept(frame, found))
     yield from of_answer(held.stages(kept, ["outside", "valid"]), "library/out_of_class/stages")
     images, untouched = [scene(i) for i in range(4)], [scene(i + 1) for i in range(4)]
     texts = (
