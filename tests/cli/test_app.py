@@ -116,7 +116,7 @@ def test_an_interrupt_says_that_nothing_is_lost(home: Path) -> None:
     os.kill(process.pid, signal.SIGINT)
     _, err = process.communicate(timeout=30)
     assert process.returncode == 130, err
-    assert "stopping; what is finished is kept" in err
+    assert "stopping; finished work is kept" in err
     assert "stopped;" in err
     assert "Traceback" not in err
 

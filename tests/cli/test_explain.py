@@ -47,7 +47,7 @@ def test_a_run_is_explained_and_its_page_shows_it(
     page = sorites.report(run, tmp_path / "page.html").read_text(encoding="utf-8")
     assert "Why did it change?" in page
     assert "0.1 of one" in page
-    with pytest.raises(SoritesError, match="wanted --layer MODEL=NAME"):
+    with pytest.raises(SoritesError, match="expects MODEL=NAME"):
         typed(str(run), "--layer", "a", "--layer", "b")
 
 

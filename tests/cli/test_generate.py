@@ -84,7 +84,7 @@ def test_the_whole_path_on_the_toy_world(tmp_path: Path) -> None:
     )
     assert done.exit_code == 0, done.output
     assert "rises" in done.output
-    assert (tmp_path / "picturestoy" / "nearest.parquet").is_file()
+    assert (tmp_path / "imagestoy" / "nearest.parquet").is_file()
     done = runner.invoke(
         app,
         [
@@ -103,4 +103,4 @@ def test_the_whole_path_on_the_toy_world(tmp_path: Path) -> None:
         ],
     )
     assert done.exit_code == 0, done.output
-    assert "wrote 1 sheets" in done.output
+    assert "wrote 1 figures" in done.output

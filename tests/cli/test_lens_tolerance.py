@@ -52,7 +52,7 @@ def test_a_lens_is_traced_and_run_with(tmp_path: Path) -> None:
     done = runner.invoke(app, ["lens", "tolerance", *words])
     assert done.exit_code == 0, done.output
     assert [line.split(",")[0] for line in done.stdout.splitlines()] == ["decentre_um", "0.0", "5.0", "40.0"]
-    assert "element 2 of 3, which hurts most" in done.stderr
+    assert "element 2 of 3, which degrades" in done.stderr
     held = tolerances.load(tmp_path / "CookeTriplet.decentre.safetensors")
     assert held.about["field"] == 0.5
     assert held.steps == (0.0, 5.0, 40.0)

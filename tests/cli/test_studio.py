@@ -93,6 +93,6 @@ def test_capture_forecasts_the_whole_dataset_and_is_then_done(command: Command, 
     code, said, _ = command(*words)
     assert (code, "0 were taken now" in said) == (0, True)
     code, said, _ = command("studio", "sheets", str(out))
-    assert "1 sheets are in" in said
+    assert "wrote 1 sheets to" in said
     code, said, _ = command("studio", "review", str(out), "--seconds", "0", "--reviewers", "ada")
     assert "ada: http://127.0.0.1:" in said

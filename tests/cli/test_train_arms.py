@@ -48,7 +48,7 @@ def test_arms_are_trained_judged_and_written_on_one_page(
     assert code == 0
     assert said.startswith("flip: clean ")
     assert " in noise at severity 0.1 " in said.splitlines()[0]
-    assert f"the page is {out / 'arms.html'}" in said
+    assert f"{out / 'arms.html'}" in said
     gains = pl.read_csv(out / "gains.csv")
     assert gains.select("family", "severity", "arm", "n", "over").rows() == [
         ("clean", 0.0, "flip", 20, "none"),

@@ -309,7 +309,7 @@ def test_folders_of_any_classes_are_measured_without_naming_them(
     names = tmp_path / "names.txt"
     names.write_text("cat", encoding="utf-8")
     refused = CliRunner().invoke(app, [*words, "--labels", str(names)])
-    assert "--labels FILE" in str(refused.exception)
+    assert "labels=FILE" in str(refused.exception)
 
 
 def test_a_encoder_without_classes_is_decomposed_by_those_of_the_images(judge: str, photos: Path) -> None:
@@ -340,7 +340,7 @@ def test_edges_are_numbers(judge: str, photos: Path) -> None:
 
 
 def test_fewer_in_distribution_images_than_k(judge: str, photos: Path) -> None:
-    with pytest.raises(SoritesError, match="images, which are only 20"):
+    with pytest.raises(SoritesError, match="k=30 exceeds the 20 "):
         distance.distance_of_source(core.source(f"folder:{photos}"), how(judge, photos, k=30))
 
 

@@ -62,8 +62,8 @@ def test_a_killed_training_ends_with_the_same_weights(photos: Path, tmp_path: Pa
     assert (tmp_path / "killed/checkpoint.safetensors").exists()
     said: list[str] = []
     train(path, tmp_path / "killed", say=said.append)
-    assert said[0].startswith("going on after step ")
-    assert int(said[0].split()[4]) >= 14
+    assert said[0].startswith("resuming after step ")
+    assert int(said[0].split()[3]) >= 14
     train(path, tmp_path / "whole")
     assert same(tmp_path / "killed", tmp_path / "whole")
     rows = [history.read(tmp_path / name) for name in ("killed", "whole")]

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
+import importlib.abc
 import importlib.machinery
 import sys
 import threading

@@ -91,5 +91,5 @@ def test_the_steps_of_the_workflow_run_as_a_script(home: Path, new: str, code: i
     failures = ElementTree.parse(home / "gate.xml").findall(".//failure")
     assert bool(failures) == bool(code)
     said = (home / "summary.md").read_text()
-    assert ("The gate fails" if code else "The gate holds") in said
+    assert ("The gate fails" if code else "The gate passes") in said
     assert (home / "gate.html").stat().st_size > 10_000

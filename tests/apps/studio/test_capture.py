@@ -233,7 +233,7 @@ def test_originals_are_kept_made_smaller_or_dropped(
 
 def test_another_grid_is_refused(folder: CaptureFolder, held: list[Reference]) -> None:
     other = CaptureFolder(folder.root, "test", camera_grid.Grid(GRID.manual[:1]))
-    with pytest.raises(SoritesError, match="was begun with another grid"):
+    with pytest.raises(SoritesError, match="was started with another grid"):
         other.prepare(held)
 
 

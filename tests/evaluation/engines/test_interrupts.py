@@ -75,10 +75,10 @@ def test_an_interrupted_run_ends_at_once_and_goes_on_to_the_same_table(home: Pat
     code, took, said = interrupted(home, command, home / "slow", 1)
     assert code == 130, said
     assert took < UNIT / 4
-    lines = [line for line in said.splitlines() if line.startswith("setting")]
+    lines = [line for line in said.splitlines() if line.startswith("stop")]
     assert lines == [
         "stopping; finished work is kept. Press Ctrl-C again to end immediately",
-        "stopped; type the same command to go on",
+        "stopped; run the same command to continue",
     ]
     assert "Traceback" not in said
     assert not list((home / "r").rglob("*.tmp"))

@@ -297,10 +297,10 @@ def test_invalid_files_raise_and_nothing_is_written(tmp_path: Path, text: str, m
             "'predd'. Did you mean pred",
         ),
         ("[columns]\npred = 'x'\n", "no column of p.csv named 'x'"),
-        ("[columns]\npred = 3\n", 'wanted \\[columns\\] as pred = "the file\'s column", got 3'),
-        ("higher = 'up'\n", "higher is one of more OOD, in-distribution, got 'up'"),
+        ("[columns]\npred = 3\n", "pred = .* got 3"),
+        ("higher = 'up'\n", "higher .* got 'up'"),
         ("column = 1\n", "no key of .*map.toml named 'column'. Did you mean columns"),
-        ("pred", "map.toml: not valid TOML: .*Expected --columns as a TOML file"),
+        ("pred", "map.toml: not valid TOML"),
         (
             "[columns]\nmodel = 'm'\n[constants]\nmodel = 'x'\n",
             r"model .*\[constants\]",

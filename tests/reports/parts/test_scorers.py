@@ -68,7 +68,7 @@ def test_long_tables_open_by_key_and_on_paper(browser: Any, crowded_run: RunView
     )
     is_open = "[...document.querySelectorAll('details.fold')].map(fold => fold.open)"
     assert page.evaluate(is_open) == [False] * 6
-    page.locator("#OOD score summary").first.press("Enter")
+    page.locator("#ood summary").first.press("Enter")
     assert page.evaluate(is_open) == [True] + [False] * 5
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     assert page.evaluate(is_open) == [True] * 6
