@@ -25,7 +25,7 @@ IMAGES, STEPS, ROUNDS = 4096, 20, 7
 
 
 class Bare:
-    """What anybody would write: arrays in memory, random batches, flips, one-cycle SGD; no history,
+    """Train in plain torch: arrays in memory, random batches, flips, one-cycle SGD; no history,
     no checkpoints, no bar.
     """
 

@@ -35,7 +35,7 @@ Cell = dict[str, Any]
 
 
 def ground_truth_cells(ground_truth: GroundTruth) -> list[Cell] | None:
-    """Return ground-truth boxes as cells of the table; None means unknown, [] that there are no objects."""
+    """Return ground-truth boxes as cells of the table; None means unknown, [] means no objects."""
     return (
         None
         if ground_truth is None

@@ -71,7 +71,7 @@ class Flips:
 
     @property
     def above(self) -> NDArray[np.bool_]:
-        """Which means are above 0, at the stated family-wise rate of false alarms."""
+        """Return which means are above 0, at the stated family-wise rate of false alarms."""
         return np.asarray(self.mean > self.critical * self.error) & (self.mean > 0)
 
     @property

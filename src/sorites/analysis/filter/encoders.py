@@ -104,7 +104,7 @@ class Encoders:
 
     @property
     def record(self) -> Mapping[str, object]:
-        """What the similarities depend on; those of other encoders or texts are not comparable."""
+        """Return what the similarities depend on; those of other encoders or texts are not comparable."""
         shifts = sorted(name for name in self._plan.groups if name != CLEAN)
         texts = {name: f"{CLASS_TEXT.format('CLASS')} {self.pair.phrase(name)}" for name in shifts}
         encoder = {"encoder": self.pair.encoder, "version": self.encoder.version}

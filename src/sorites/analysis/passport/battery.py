@@ -47,7 +47,7 @@ class Part(Strict):
 
     @property
     def own_images(self) -> bool:
-        """Whether the part runs on the source that the user names."""
+        """Return whether the part runs on the source that the user names."""
         return self.source is None and self.make is None
 
 

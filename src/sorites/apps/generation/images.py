@@ -95,7 +95,7 @@ class Trajectory:
 
 @dataclass(frozen=True)
 class Order:
-    """What to draw: sliders, severities, prompt, sampler settings, and the output folder."""
+    """An order of images: sliders, severities, prompt, sampler settings, and the output folder."""
 
     shelf: Shelf
     severities: tuple[float, ...]
