@@ -52,12 +52,16 @@ def _ours(path: Path) -> _Figures:
     from sorites.apps.annotation.images import Album, Entry
     from sorites.apps.annotation.server import application
     from sorites.apps.annotation.task import load
+    from sorites.apps.serving import Server
 
     entries = [Entry(f"{i}.png", f"{i}.png", lambda: None) for i in range(2000)]  # type: ignore[arg-type, return-value]
     begin(path, load("in_class")[1], entries, "source bench")
     tokens = [token for _, token, _ in add_people(path, [f"person {i}" for i in range(PEOPLE)])]
-    with _served(application(path, Album(entries))) as port:
-        return asyncio.run(_everybody(port, tokens))
+    server = Server(application(path, Album(entries)))
+    try:
+        return asyncio.run(_everybody(server.port, tokens))
+    finally:
+        server.stop()
 
 
 def _bare(path: Path) -> _Figures:

@@ -20,8 +20,8 @@ def run() -> list[tuple[str, float, str]]:
 
     from sorites import core
     from sorites.core.torch_tools import one_thread
-    from sorites.models.export import trial_images
     from sorites.models.lite import load
+    from sorites.models.trial import trial_images
 
     model, network = core.model("lite0"), load(0)
     images = [np.roll(image, 17 * i, axis=1) for i in range(BATCH) for image in trial_images((224, 224))[:1]]

@@ -26,11 +26,11 @@ Models = dict[str, Model]
 SAMPLES, WORKERS, ROUNDS = 16, 2, 5
 
 
-def photographs(root: Path) -> None:
+def photographs(root: Path, count: int = SAMPLES) -> None:
     """JPEGs of a usual photograph's size and entropy: 1/f noise with edges."""
     rng = np.random.default_rng(0)
     fall = 1 / np.maximum(np.hypot(np.fft.fftfreq(375)[:, None], np.fft.rfftfreq(500)[None]), 1 / 500)
-    for i in range(SAMPLES):
+    for i in range(count):
         spectrum = np.fft.rfft2(rng.normal(size=(3, 375, 500))) * fall
         field = np.fft.irfft2(spectrum, (375, 500)).transpose(1, 2, 0)
         image = np.clip(128 + 50 * field / field.std(), 0, 255).astype(np.uint8)

@@ -3,7 +3,7 @@
 import sorites
 
 if __name__ == "__main__":
-    table = sorites.run("demo", models=["lite0"], limit=12)
-    print(sorites.accuracy(table, by=["model", "shift"]))
-    print(sorites.failure_severity(table))
-    print("wrote", sorites.report(table, "report.html"))
+    run = sorites.run("demo", models=["lite0"], limit=12)
+    print(sorites.accuracy(run, by=["model", "shift"]))
+    print(sorites.failure_severity(run))
+    print("wrote", sorites.report(run, "report.html"))

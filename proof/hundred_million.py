@@ -14,7 +14,8 @@ import numpy as np
 import polars as pl
 
 from proof._lines import Line
-from sorites.core.table import SCHEMA, write
+from sorites.core.table import PARQUET, PREDICTIONS, SCHEMA, write_shard
+from sorites.io.digests import shards_in
 from sorites.io.files import cache
 
 PARTS, SAMPLES, SHIFTS, LEVELS = 100, 9_900, 20, 5
@@ -42,10 +43,10 @@ COLUMNS = "run_id,seed,model,shift,severity,correct,error,output,probe"
 
 def run() -> Iterator[Line]:
     folder = cache("proof", "hundred_million")
+    written = shards_in(folder / PREDICTIONS, PARQUET)
     for part in range(PARTS):
-        path = folder / "predictions" / f"part-{part:05d}.parquet"
-        if not path.exists():
-            write(_rows(part), path)
+        if (stem := f"part-{part:05d}") not in written:
+            write_shard(_rows(part), folder, stem)
     for metric, by, columns in (
         ("accuracy", "model,shift,severity", COLUMNS),
         ("failure_severity", "model,shift", f"{COLUMNS},sample_id"),

@@ -12,6 +12,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+from tools import toy_world as world
+from tools.toy_world import caption
 
 from proof._lines import Line
 from sorites.core import ImageU8, to_uint8
@@ -20,8 +22,7 @@ from sorites.diffusion import classify
 from sorites.diffusion.classify import ClassifierOptions, staged
 from sorites.diffusion.pipeline import Pipe, load
 from sorites.diffusion.sampler import TOY_DRAWING, Request, encode_prompt, sample
-from sorites.diffusion.toy import world
-from sorites.diffusion.toy.world import SHAPES, STYLES, caption, draw
+from sorites.diffusion.toy.world import SHAPES, STYLES, draw
 
 CELLS = [(shape, style) for shape in SHAPES for style in STYLES]
 EACH, DRAWS = 2, 16

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 from scipy.special import softmax
+from tools import toy_world as world
 
 from proof._lines import Line
 from sorites import core
@@ -24,7 +25,6 @@ from sorites.core import ImageU8, Model, Sample, to_uint8
 from sorites.core.labels import labels
 from sorites.diffusion.pipeline import load
 from sorites.diffusion.sampler import TOY_DRAWING
-from sorites.diffusion.toy import world
 from sorites.diffusion.toy.world import SHAPES
 from sorites.io.files import cache
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+from tools.toy_world import caption
 
 from proof._lines import Line
 from sorites import core
@@ -21,7 +22,7 @@ from sorites.core import to_uint8
 from sorites.core.samples import ImageU8
 from sorites.diffusion.pipeline import Pipe, load
 from sorites.diffusion.sampler import TOY_DRAWING, Request, sample
-from sorites.diffusion.toy.world import SHAPES, STYLES, caption, draw
+from sorites.diffusion.toy.world import SHAPES, STYLES, draw
 from sorites.diffusion.words import with_learnt_words
 from sorites.measures.distributions import frechet, with_interval
 

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tools import toy_world as world
+from tools.toy_world import caption
 
 from proof._lines import Line
 from proof._toy_training import trained
@@ -23,8 +25,7 @@ from sorites.apps.generation.sliders import train_sliders
 from sorites.diffusion.pipeline import Pipe, load
 from sorites.diffusion.sampler import TOY_DRAWING, Request, along, sample
 from sorites.diffusion.sliders import shelf
-from sorites.diffusion.toy import world
-from sorites.diffusion.toy.world import SHAPES, STYLES, caption
+from sorites.diffusion.toy.world import KINDS, SHAPES, STYLES
 
 GATE = 0.95
 SEEDS = range(1, 11)
@@ -34,7 +35,7 @@ SEVERITIES = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5)
 def run() -> Iterator[Line]:
     with tempfile.TemporaryDirectory() as scratch:
         out = Path(os.environ.get("SORITES_TOY_OUT") or scratch)
-        for kind in world.KINDS:
+        for kind in KINDS:
             network = world.train(kind)
             images, shape = world.draw_samples(400, STYLES[0])
             yield Line(

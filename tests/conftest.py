@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 import typer.main
 import typer.testing
@@ -21,6 +22,7 @@ from filelock import FileLock
 from PIL import Image as Pillow
 
 from sorites.core import SOURCES, ImageF32, ImageU8, Model, Outputs, to_float, to_uint8
+from sorites.core.table import write_shard
 
 CLASSES = ("n01440764", "n01443537", "n01484850", "n01491361")
 # Typer reads the type hints of every verb for each command that is typed: a fifth of a second, once
@@ -147,3 +149,12 @@ def browser(chromium: Path) -> Iterator[Any]:
         opened = started.chromium.launch(executable_path=str(chromium), args=[*QUIET, "--no-first-run"])
         yield opened
         opened.close()
+
+
+def one_shard_per_model(run: Path) -> None:
+    """Split the shards of a run, as if tasks had been done for one model at a time."""
+    for path in list((run / "predictions").iterdir()):
+        unit, _, _ = path.name.rpartition("--")
+        for (model,), rows in pl.read_parquet(path).group_by("model"):
+            write_shard(rows, run, f"{unit}--{model}")
+        path.unlink()

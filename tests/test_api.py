@@ -68,7 +68,8 @@ def test_a_function_may_be_a_model(photos: Path, tiny: Callable[..., Model], tmp
         limit=3,
         out=tmp_path / "r",
     )
-    assert isinstance(table, pl.LazyFrame)
+    assert isinstance(table, sorites.Run)
+    assert type(table.table) is pl.LazyFrame
     answer = sorites.accuracy(table, by=["model"])
     assert (answer["model"].to_list(), answer["n"].to_list()) == (["four"], [18])
 
@@ -89,7 +90,7 @@ def test_the_same_table_from_the_run_and_from_its_folder(
     assert sorites.read(tmp_path / "r").collect().equals(table.collect())
 
 
-def test_a_runs_table_knows_its_folder_and_shows_itself(
+def test_a_run_knows_its_folder_and_shows_itself(
     photos: Path, tiny: Callable[..., Model], tmp_path: Path
 ) -> None:
     from sorites.suites.suite import Suite
@@ -106,15 +107,17 @@ def test_a_runs_table_knows_its_folder_and_shows_itself(
     table: Any = tables[0]
     assert table.folder == tmp_path / "a"
     assert repr(table).startswith(
-        f"the table of {tmp_path / 'a'}: 36 rows of 3 samples\n  2 models: one, two\n  2 shifts: clean, jpeg"
+        f"the run {tmp_path / 'a'}: 36 rows of 3 samples\n  2 models: one, two\n  2 shifts: clean, jpeg"
     )
-    assert "the table of" in table.filter(pl.col("shift") == "jpeg")._repr_html_()
-    assert repr(table.select("score")).startswith("a frame derived from the table of ")
-    assert sorites.score(table.folder, "energy") == {"energy": 36}
+    part = table.filter(pl.col("shift") == "jpeg")
+    assert (part.folder, part.plan) == (table.folder, table.plan)
+    assert "1 shifts: jpeg" in part._repr_html_()
+    assert sorites.accuracy(part, by=["shift"])["shift"].to_list() == ["jpeg"]
+    assert sorites.score(table, "energy") == {"energy": 36}
     assert "18 rows, 0 errors, complete" in sorites.check(table.folder)
     both = sorites.read([tmp_path / "b", tmp_path / "b"])
     assert both.collect().height == tables[1].collect().height
-    assert sorites.similarity(table.folder, ["psnr"]).exists()
+    assert sorites.similarity(table, ["psnr"]).exists()
 
 
 def test_a_strip_from_a_file_an_array_or_a_pillow_image(photos: Path, tmp_path: Path) -> None:

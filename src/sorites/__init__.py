@@ -2,9 +2,9 @@
 
 import sorites
 
-table = sorites.run("demo", limit=20)
-print(sorites.accuracy(table, by=["model", "shift"]))
-sorites.report(table, "report.html")
+run = sorites.run("demo", limit=20)
+print(sorites.accuracy(run, by=["model", "shift"]))
+sorites.report(run, "report.html")
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sorites.analysis.comparison.compare import compare
+    from sorites.apps.check import check
     from sorites.core import (
         add_encoder,
         add_measure,
@@ -31,15 +32,16 @@ if TYPE_CHECKING:
     )
     from sorites.core.errors import SoritesError
     from sorites.datasets.build import build
-    from sorites.evaluation.check import check
     from sorites.evaluation.combine import read
     from sorites.evaluation.facts.distance import distance
     from sorites.evaluation.facts.similarity import similarity
     from sorites.evaluation.rescore import score
-    from sorites.evaluation.run import run
+    from sorites.evaluation.run import Run, run
     from sorites.reports.figures.strips import show
     from sorites.reports.passport.passport import passport
     from sorites.reports.report import report
+    from sorites.reports.verify import verify
+    from sorites.training.attack import attack
     from sorites.training.explain import explain
     from sorites.training.loop import train
 
@@ -47,23 +49,25 @@ __version__ = "0.2.0"
 
 _HOMES = {
     "sorites.core": (
-        "Attr", "Box", "Measure", "Model", "Outputs", "OwnDial", "Encoder", "Sample", "Setting", "Shift",
-        "Source",
+        "ArrayRef", "Attr", "Box", "BytesRef", "FileRef", "Generated", "Measure", "Model", "Outputs",
+        "OwnDial", "Encoder", "Sample", "Setting", "Shift", "Source",
         "add_measure", "add_metric", "add_model", "add_encoder", "add_scorer", "add_shift", "add_source",
         "measure", "model", "encoder", "scorer", "shift", "source",
     ),
     "sorites.analysis.comparison.compare": ("compare",),
+    "sorites.apps.check": ("check",),
     "sorites.datasets.build": ("build",),
     "sorites.reports.figures.strips": ("show",),
     "sorites.core.errors": ("SoritesError",),
     "sorites.reports.passport.passport": ("passport",),
-    "sorites.evaluation.check": ("check",),
     "sorites.evaluation.facts.distance": ("distance",),
     "sorites.evaluation.rescore": ("score",),
-    "sorites.evaluation.run": ("run",),
+    "sorites.evaluation.run": ("Run", "run"),
     "sorites.evaluation.facts.similarity": ("similarity",),
     "sorites.evaluation.combine": ("read",),
     "sorites.reports.report": ("report",),
+    "sorites.reports.verify": ("verify",),
+    "sorites.training.attack": ("attack",),
     "sorites.training.explain": ("explain",),
     "sorites.training.loop": ("train",),
 }  # fmt: skip
@@ -88,6 +92,7 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
+    "Run",
     "SoritesError",
     "__version__",
     "add_encoder",
@@ -97,6 +102,7 @@ __all__ = [
     "add_scorer",
     "add_shift",
     "add_source",
+    "attack",
     "build",
     "check",
     "compare",
@@ -116,4 +122,5 @@ __all__ = [
     "similarity",
     "source",
     "train",
+    "verify",
 ]  # fmt: skip

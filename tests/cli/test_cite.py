@@ -1,4 +1,4 @@
-"""What to cite, and what is installed."""
+"""What to cite for a suite."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from sorites.cli.package import cite, doctor, keys_of, missing, papers, requirements, works
+from sorites.cli.about import cite, keys_of, papers, works
 from sorites.core import SCORERS, SHIFTS
 from sorites.core.errors import SoritesError
 from sorites.suites.suite import builtin_suites, load
@@ -32,8 +32,9 @@ def test_entries_are_whole_bibtex() -> None:
 
 
 @pytest.mark.parametrize("name", builtin_suites())
-def test_every_suite_has_papers_or_only_what_is_ours(name: str) -> None:
-    text = cite(name)
+def test_every_suite_has_papers_or_only_what_is_ours(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    cite(name)
+    text = capsys.readouterr().out
     assert text.startswith("@software{sorites,")
     assert all(papers()[key] in text for key in keys_of(load(name)))
 
@@ -44,16 +45,3 @@ def test_a_suite_brings_its_shifts_and_scorers() -> None:
     assert "liu2020energy" in keys_of(load("stamps_ood"))
     with pytest.raises(SoritesError, match="Did you mean demo"):
         cite("dmo")
-
-
-def test_doctor_names_what_is_missing_with_its_command() -> None:
-    held = {"": ["numpy>=2"], "a": ["sorites[b]", "surely-not-there>=1"], "b": ["numpy>=2", "nor-this"]}
-    assert missing("a", held) == ["nor-this", "surely-not-there"]
-    assert missing("b", held) == ["nor-this"]
-    assert missing("", held) == []
-    assert "numpy" in " ".join(requirements()[""])
-    said = doctor()
-    assert "ONNX Runtime" in said
-    assert re.search(
-        r"^  lite +(installed|missing .* type: pip install 'sorites\[lite\]')", said, re.MULTILINE
-    )

@@ -111,12 +111,11 @@ def test_texts_are_measured_and_templates_and_labels_come_from_files(
         assert "or --texts FILE" in err
 
 
-def test_the_default_encoder_says_what_it_knows(photos: Path) -> None:
-    done = runner.invoke(
-        app, ["distance", f"folder:{photos}", "--against", f"folder:{photos}", "--encoder", "cifar:12"]
-    )
-    assert "has ten classes at 32 px (airplane, " in done.stderr
-    assert "add --encoder open_clip:NAME@WEIGHTS" in done.stderr
+def test_the_default_encoder_says_what_it_knows(command: Command, photos: Path) -> None:
+    words = ["distance", f"folder:{photos}", "--against", f"folder:{photos}", "--encoder", "cifar:12"]
+    _, _, err = command(*words)
+    assert "has ten classes at 32 px (airplane, " in err
+    assert "pass --encoder open_clip:NAME@WEIGHTS" in err
 
 
 def test_labels_may_be_imagenet() -> None:

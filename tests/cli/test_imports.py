@@ -31,8 +31,7 @@ def test_import_then_metrics_check_and_report(command: Command, home: Path) -> N
     assert command("import", "p.csv", "--as", "csv", "--source", "x", "--out", "r")[::2] == (
         2,
         (
-            'sorites: r contains another run (constants: {} there, {"source": "x"} here). Choose another --out'
-            " DIR.\n"
+            'sorites: r contains another run (constants.source: null there, "x" here). Choose another --out DIR.\n'
         ),
     )
 

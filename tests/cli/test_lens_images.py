@@ -7,7 +7,7 @@ from PIL import Image as Pillow
 from typer.testing import CliRunner
 
 from sorites.cli import app
-from sorites.sources.decode import MAX_PIXELS
+from sorites.io.decode import MAX_PIXELS
 
 runner = CliRunner()
 

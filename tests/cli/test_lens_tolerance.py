@@ -54,7 +54,7 @@ def test_a_lens_is_traced_and_run_with(tmp_path: Path) -> None:
     assert [line.split(",")[0] for line in done.stdout.splitlines()] == ["decentre_um", "0.0", "5.0", "40.0"]
     assert "element 2 of 3, which degrades" in done.stderr
     held = tolerances.load(tmp_path / "CookeTriplet.decentre.safetensors")
-    assert held.about["field"] == 0.5
+    assert held.about.field == 0.5
     assert held.steps == (0.0, 5.0, 40.0)
     when = (tmp_path / "CookeTriplet.decentre.safetensors").stat().st_mtime_ns
     again = runner.invoke(app, ["lens", "tolerance", *words])

@@ -7,9 +7,10 @@ import polars as pl
 import pytest
 
 import sorites
-from sorites.cli.metric_answer import answer_metric, as_typed, parse_options
+from sorites.analysis.answers import answer_metric, parse_options
 from sorites.core import Model
-from sorites.core.errors import SoritesError
+from sorites.core.errors import InvalidOption, SoritesError
+from sorites.core.messages import in_python, in_shell, parameter
 from sorites.suites.suite import parse
 
 
@@ -19,8 +20,9 @@ def test_a_question_takes_the_suites_reference(run: Path) -> None:
     assert answer_metric(run, "corruption_error", ["model"], "two").equals(
         sorites.corruption_error(sorites.read(run), ["model"], "two")
     )
-    with pytest.raises(SoritesError, match="accuracy has no reference model"):
+    with pytest.raises(InvalidOption) as refused:
         answer_metric(run, "accuracy", None, "one")
+    assert refused.value.fields == {"name": "reference"}
 
 
 def test_a_metrics_own_options_are_typed_as_text(run: Path) -> None:
@@ -32,7 +34,7 @@ def test_a_metrics_own_options_are_typed_as_text(run: Path) -> None:
         answer_metric(run, "calibration_error", None, None, {"bin": "5"})
     with pytest.raises(SoritesError, match="must be an integer, got 'five'"):
         answer_metric(run, "calibration_error", None, None, {"bins": "five"})
-    with pytest.raises(SoritesError, match="--option expects NAME=VALUE"):
+    with pytest.raises(SoritesError, match="option expects NAME=VALUE"):
         parse_options(["bins"])
 
 
@@ -46,42 +48,23 @@ def test_a_question_without_any_reference_says_what_to_add(
 
 
 @pytest.mark.parametrize(
-    ("said", "options", "typed"),
+    ("name", "value", "typed", "python"),
     [
-        (
-            "add shift to by, or set relative=True",
-            ["by", "relative"],
-            "add shift to --by, or set --option relative=true",
-        ),
-        (
-            "it runs over all of them. Leave it out of by.",
-            ["by"],
-            "it runs over all of them. Leave it out of --by.",
-        ),
-        (
-            "bins is a number of bins from 1 up, got 0",
-            ["by", "bins"],
-            "--option bins is a number of bins from 1 up, got 0",
-        ),
-        ("give facts=FILE, a CSV", ["by", "facts"], "give --option facts=FILE, a CSV"),
-        (
-            "measured against a reference: by needs model",
-            ["by", "reference"],
-            "measured against a reference: --by needs model",
-        ),
-        (
-            "name it: reference=NAME. There are two",
-            ["by", "reference"],
-            "name it: --reference NAME. There are two",
-        ),
+        ("by", None, "--by", "by"),
+        ("relative", True, "--option relative=true", "relative=True"),
+        ("bins", None, "--option bins", "bins"),
+        ("facts", "FILE", "--option facts=FILE", "facts=FILE"),
+        ("reference", "NAME", "--reference NAME", "reference=NAME"),
     ],
 )
-def test_options_are_said_the_way_they_are_typed(said: str, options: list[str], typed: str) -> None:
-    assert as_typed(said, options) == typed
+def test_parameters_of_a_metric_suit_the_interface(name: str, value: object, typed: str, python: str) -> None:
+    assert in_shell(parameter(name, value)) == typed
+    assert in_python(parameter(name, value)) == python
 
 
 def test_python_says_them_as_python_types_them(run: Path) -> None:
     with pytest.raises(SoritesError, match="or set relative=True"):
         sorites.metrics.failure_severity(sorites.read(run), by=("model",))
-    with pytest.raises(SoritesError, match="or set --option relative=true"):
+    with pytest.raises(SoritesError) as raised:
         answer_metric(run, "failure_severity", by=["model"])
+    assert "or set --option relative=true" in in_shell(raised.value.message)

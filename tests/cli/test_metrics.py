@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.conftest import Command
+from tests.conftest import one_shard_per_model
 
 
 def test_a_metric_is_printed_in_every_format(command: Command) -> None:
@@ -80,6 +81,7 @@ def test_columns_of_lists_can_be_printed(command: Command, format: str) -> None:
 
 def setting(folder: Path) -> None:
     """Take the shards of a shift away, as if the run had been stopped before it."""
+    one_shard_per_model(folder)
     for shard in (folder / "predictions").glob("contrast*--two*"):
         shard.unlink()
 
@@ -94,7 +96,7 @@ def test_an_unfinished_run_says_so_first(command: Command, run: Path, tmp_path: 
     assert "contrast" not in out.replace("contrast (0 of 8 samples done)", "").replace("shifts contrast", "")
     first = (out if format == "table" else err).splitlines()[0]
     assert first.startswith(
-        f"note: {tmp_path / 'r'} is not finished: 5 of 6 shards exist. two lacks contrast (0 of 8"
+        f"note: {tmp_path / 'r'} is not finished: 5 of 6 slices are evaluated. two lacks contrast (0 of 8"
     )
     code, out, err = command(*words, "--partial")
     assert "contrast" in out

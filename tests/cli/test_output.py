@@ -128,7 +128,7 @@ def test_a_shard_with_scrambled_data_is_named_by_the_question_that_met_it(
     code, _, said = command("metrics", "r", "accuracy")
     assert code == 2
     assert f"r/predictions/{shard.name} cannot be read" in said
-    assert said.splitlines()[-1] == "Type: sorites check r --repair"
+    assert said.endswith("Type: sorites check r --repair\n")
 
 
 def test_names_in_errors_reach_no_terminal_raw(command: Command, home: Path) -> None:

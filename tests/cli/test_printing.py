@@ -11,9 +11,9 @@ import polars as pl
 import pytest
 
 import sorites
-from sorites.cli.metric_answer import answer_metric, explain_empty
+from sorites.analysis.answers import answer_metric, explain_empty
 from sorites.cli.printing import format_frame, headline, print_run_summary
-from sorites.core import Box, Model, Outputs, Sample, Setting, Source
+from sorites.core import Box, Generated, Model, Outputs, Sample, Setting, Source
 from sorites.core.errors import SoritesError
 from sorites.reports.page import render
 from sorites.reports.report import load_views
@@ -66,8 +66,8 @@ def test_a_run_without_clean_or_without_shifts_still_has_a_headline(
     def image() -> np.ndarray:
         return np.full((30, 30, 3), 90, np.uint8)
 
-    captured = Source("mine", [Sample("a", image, 0, shift="mist", setting=Setting(1.0, level=1))])
-    clean = Source("mine", [Sample("a", image, 0)])
+    captured = Source("mine", [Sample("a", Generated(image), 0, shift="mist", setting=Setting(1.0, level=1))])
+    clean = Source("mine", [Sample("a", Generated(image), 0)])
     suite = parse({"name": "s"}, "test")
     for name, source in (("captured", captured), ("clean", clean)):
         sorites.run(suite, source=source, models=[tiny()], out=tmp_path / name)
@@ -88,7 +88,10 @@ def test_errors_are_counted_and_the_first_is_named(tiny: Callable[..., Model], t
     def broken() -> np.ndarray:
         raise SoritesError("x.png: truncated")
 
-    samples = [Sample("bad", broken, 0), Sample("good", lambda: np.full((9, 9, 3), 5, np.uint8), 0)]
+    samples = [
+        Sample("bad", Generated(broken), 0),
+        Sample("good", Generated(lambda: np.full((9, 9, 3), 5, np.uint8)), 0),
+    ]
     sorites.run(
         parse({"name": "s"}, "test"), source=Source("mine", samples), models=[tiny()], out=tmp_path / "run"
     )
@@ -102,7 +105,13 @@ def test_the_summary_of_a_run_of_detectors_shows_map(tmp_path: Path) -> None:
     model = Model("det", lambda seen: Outputs(boxes=[boxes] * len(seen)), labels=("person",), output="boxes")
     source = Source(
         "mine",
-        [Sample("a", lambda: np.full((30, 30, 3), 90, np.uint8), ground_truth=(Box((2, 2, 20, 20), 0),))],
+        [
+            Sample(
+                "a",
+                Generated(lambda: np.full((30, 30, 3), 90, np.uint8)),
+                ground_truth=(Box((2, 2, 20, 20), 0),),
+            )
+        ],
     )
     suite = parse({"name": "s", "labels": "coco", "shifts": ["brightness"]}, "test")
     sorites.run(suite, source=source, models=[model], levels=[1], out=tmp_path / "run")
@@ -124,7 +133,9 @@ def test_the_summary_of_a_run_of_detectors_shows_map(tmp_path: Path) -> None:
 
 def test_a_run_without_ground_truth_boxes_says_so(tmp_path: Path) -> None:
     model = Model("det", lambda seen: Outputs(boxes=[()] * len(seen)), labels=("person",), output="boxes")
-    source = Source("mine", [Sample("a", lambda: np.full((30, 30, 3), 90, np.uint8), ground_truth=())])
+    source = Source(
+        "mine", [Sample("a", Generated(lambda: np.full((30, 30, 3), 90, np.uint8)), ground_truth=())]
+    )
     suite = parse({"name": "s", "labels": "coco", "shifts": ["brightness"]}, "test")
     table = sorites.run(suite, source=source, models=[model], levels=[1], out=tmp_path / "run")
     said: list[str] = []

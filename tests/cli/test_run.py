@@ -78,11 +78,11 @@ def test_the_same_command_finds_its_own_folder(command: Command, home: Path) -> 
 
 def test_a_suites_limit_goes_with_its_own_source(command: Command, photos: Path) -> None:
     _, _, err = command("run", "s.toml", "--out", "own")
-    assert "note: used 3 of 20 samples of folder" in err
+    assert "used 3 of 20 samples of folder" in err
     assert sorites.read("own").collect()["sample_id"].n_unique() == 3
     _, _, err = command("run", "s.toml", "--source", f"folder:{photos}/", "--out", "other")
     assert "were taken" not in err
     assert sorites.read("other").collect()["sample_id"].n_unique() == 20
     _, _, err = command("run", "s.toml", "--source", f"folder:{photos}/", "--limit", "4", "--out", "both")
-    assert "note: used 4 of 20 samples of folder" in err
+    assert "used 4 of 20 samples of folder" in err
     assert sorites.read("both").collect()["sample_id"].n_unique() == 4

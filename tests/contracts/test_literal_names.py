@@ -22,6 +22,7 @@ from sorites.core import SOURCES, Model, Source
 from sorites.core.labels import imagenet
 from sorites.core.table import BOX
 from sorites.datasets.build import build
+from sorites.io.digests import digest_of_file, read_sealed, write_sealed
 from sorites.suites.suite import Suite, parse
 
 NAMES = ("set[1]", "set*", "set?", "set[!a]", "{1,2}", "a%20b", "a#b", "~x")
@@ -53,6 +54,9 @@ def context(root: Path, grey: int) -> str:
     pl.DataFrame(
         {"image_id": ids, "ground_truth": boxes}, {"image_id": pl.String, "ground_truth": pl.List(BOX)}
     ).write_parquet(root / "ground_truth.parquet")
+    record = read_sealed(root / "sorites.json", "")
+    listed = {"ground_truth.parquet": digest_of_file(root / "ground_truth.parquet")}
+    write_sealed({**record, "files": {**record["files"], **listed}}, root / "sorites.json")
     return f"context:{root}"
 
 

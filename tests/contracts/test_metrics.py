@@ -14,7 +14,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import sorites
-from sorites.core import METRICS, Metric, Model, Sample, Source, source
+from sorites.core import METRICS, Generated, Metric, Model, Sample, Source, source
 from sorites.core.errors import SoritesError
 from sorites.suites.suite import parse
 
@@ -28,7 +28,10 @@ def table(photos: Path, tiny: Callable[..., Model], tmp_path_factory: pytest.Tem
     def broken() -> np.ndarray:
         raise SoritesError("truncated")
 
-    odd = [Sample("bad", broken, 0), Sample("far", lambda: np.full((40, 40, 3), 90, np.uint8), 999)]
+    odd = [
+        Sample("bad", Generated(broken), 0),
+        Sample("far", Generated(lambda: np.full((40, 40, 3), 90, np.uint8)), 999),
+    ]
     suite = parse(
         {"name": "s", "shifts": ["contrast", "gaussian_noise"], "scorers": ["msp"], "frame": {"resize": 40}},
         "test",

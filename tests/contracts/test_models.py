@@ -20,7 +20,8 @@ from sorites.core.errors import SoritesError
 from sorites.core.torch_tools import one_thread
 from sorites.evaluation.predict import wrong_boxes
 
-SLOW = {"lite1", "lite2", "picodet"}
+# Large networks, and models that fetch or fit something when the cache is empty.
+SLOW = {"cifar6", "lite1", "lite2", "picodet"}
 _loaded: dict[str, Model] = {}
 
 

@@ -13,9 +13,11 @@ from tests.contracts.conftest import Example
 from tests.evaluation.fading import CLASSES, fading
 
 from sorites import core
-from sorites.core import SOURCES, Sample, Source, to_float
+from sorites.core import SOURCES, FileRef, Generated, ImageRef, Sample, Source, to_float
 from sorites.core.labels import imagenet, labels
+from sorites.core.refs import data_of
 from sorites.evaluation import plan
+from sorites.evaluation.storage.contents import contents
 from sorites.sources.cifar import CLASSES as CIFAR
 from sorites.suites.suite import Suite
 
@@ -124,3 +126,43 @@ def test_a_source_with_such_dials_is_held_to_it() -> None:
     ):
         with pytest.raises((AssertionError, ValueError)):
             _owes(replace(sample, dials=(replace(sample.dials[0], sweep=wrong),)))
+
+
+UNKNOWN = {"cifar", "composites", "slider"}
+"""Sources that make their images from a package or a pipeline whose version is part of their samples' ids or dials."""
+
+
+def test_changing_a_declared_file_changes_the_content(
+    read: Callable[[], Source], request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """The data of a sample is what its references declare: its bytes are the content, and they alone."""
+    samples = [replace(sample, label=None) for sample in read().samples[:5]]
+    name = request.node.callspec.params["read"]
+    files = [ref for sample in samples for ref in data_of(sample.image) if isinstance(ref, FileRef)]
+    if not files and not SOURCES.get(name).__module__.startswith("sorites."):
+        return  # a plug-in that draws its images has no files to declare
+    assert bool(files) == (name not in UNKNOWN)
+    before = contents(samples)
+    assert before["content"].null_count() == (0 if files else len(samples))
+    for number, ref in enumerate(files):
+        moved = _altered(ref, tmp_path / f"altered{number}")
+        after = contents([replace(sample, image=_with(sample.image, ref, moved)) for sample in samples])
+        using = [ref in data_of(sample.image) for sample in samples]
+        assert (before["content"] != after["content"]).to_list() == using
+
+
+def _altered(ref: FileRef, folder: Path) -> FileRef:
+    """Return the reference to a copy of its file in which the last byte of the image is another one."""
+    data = bytearray(Path(ref.path).read_bytes())
+    last = len(data) - 1 if ref.size is None else ref.offset + ref.size - 1
+    data[last] ^= 0xFF
+    folder.mkdir()
+    copy = folder / Path(ref.path).name
+    copy.write_bytes(data)
+    return replace(ref, path=copy, within=None)
+
+
+def _with(image: ImageRef, old: FileRef, new: FileRef) -> ImageRef:
+    if isinstance(image, Generated):
+        return replace(image, args=tuple(new if value == old else value for value in image.args))
+    return new if image == old else image

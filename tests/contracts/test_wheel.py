@@ -135,17 +135,17 @@ def test_its_modules_find_their_data(site: Path) -> None:
         site,
         """
 from sorites import core
-from sorites.apps.annotation.server import PAGE, _static
+from sorites.apps.annotation.server import PAGE
 from sorites.apps.annotation.task import load
 from sorites.apps.generation.styles import blocked_words, styles
 from sorites.analysis.passport.battery import load_battery
-from sorites.apps.studio.review.server import _file as review
-from sorites.apps.studio.screen.server import _file as screen
+from sorites.apps.serving import static
 
 assert all(load_battery(name).parts for name in ("short", "standard", "full"))
 assert all(load(name)[0].questions for name in ("boxes", "context", "in_class", "visible"))
-assert all(_static(name, kind) for name, kind in PAGE.values())
-assert all(read(name) for read in (review, screen) for name in ("page.html", "page.css", "page.js"))
+assert all(static("sorites.apps.annotation", "page", name) for name in PAGE)
+for page in ("review", "screen"):
+    assert all(static(f"sorites.apps.studio.{page}", f"page.{kind}") for kind in ("html", "css", "js"))
 assert styles() and blocked_words(None)
 assert core.source("slider:toy").samples
 """,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
+from sorites.core import FileRef, Generated
 from sorites.core.packed import ComputedColumn, ConstantColumn, IntegerColumn, TextColumn, column
 from sorites.sources.webdataset import Member
 
@@ -24,6 +25,16 @@ class Checked:
 
 
 ONE = object()
+
+
+def draw(*args: object) -> NDArray[np.uint8]:
+    """Stand for a function that makes an image."""
+    return np.zeros((1, 1, 3), np.uint8)
+
+
+def other(*args: object) -> NDArray[np.uint8]:
+    """Stand for another one."""
+    return draw(*args)
 
 
 @pytest.mark.parametrize(
@@ -42,6 +53,9 @@ ONE = object()
             [Member(Path("/t.tar"), "a.cls", 0, 1, b"7"), Member(Path("/t.tar"), "b.cls", 1, 1)],
             ComputedColumn,
         ),
+        ([FileRef(f"/t/{i}.png") for i in range(3)], ComputedColumn),
+        ([FileRef(Path("/t.tar"), 512 * i, 9 + i, f"t/{i}") for i in range(3)], ComputedColumn),
+        ([FileRef(Path(f"/t/{i}.png"), within=Path("/t")) for i in range(3)], ComputedColumn),
         ([Checked(1), Checked(2)], list),
         ([frozenset({1}), frozenset({2, 3})], list),
     ],
@@ -56,20 +70,21 @@ def test_values_come_back_equal_in_type_and_value(values: list[Any], kind: type)
 
 def test_calls_of_one_function_are_kept_by_their_arguments() -> None:
     ids = [f"p{i}" for i in range(4)]
-    held = column(
-        [functools.partial(divmod, 10 * i, id_) for i, id_ in enumerate(ids)], [(ids, names := column(ids))]
-    )
+    values: list[Any] = [Generated(draw, (10 * i, id_), "v") for i, id_ in enumerate(ids)]
+    held = column(values, [(ids, names := column(ids))])
     assert isinstance(held, ComputedColumn)
     assert held._parts[-1] is names
-    assert [(held[i].func, held[i].args) for i in range(4)] == [(divmod, (10 * i, f"p{i}")) for i in range(4)]
+    assert [held[i] for i in range(4)] == values
 
 
 @pytest.mark.parametrize(
     "calls",
     [
-        [functools.partial(max, 1), functools.partial(min, 1)],
-        [functools.partial(max, 1, 2), functools.partial(max, 1)],
-        [functools.partial(max, 1, key=abs), functools.partial(max, 2, key=abs)],
+        [Generated(draw, (1,)), Generated(other, (1,))],
+        [Generated(draw, (1, 2)), Generated(draw, (1,))],
+        [Generated(draw, (1,), "v1"), Generated(draw, (1,), "v2")],
+        [Generated(draw), Generated(draw)],
+        [Generated(draw, (1,)), FileRef("a.png")],
         [lambda: 1, lambda: 2],
     ],
 )
@@ -80,5 +95,5 @@ def test_calls_that_differ_otherwise_stay_as_they_are(calls: list[Any]) -> None:
 
 def test_arrays_are_kept_and_not_compared() -> None:
     arrays = [np.zeros(3), np.ones(3)]
-    held = column([functools.partial(np.sum, array) for array in arrays])
+    held = column([Generated(draw, (array,)) for array in arrays])
     assert [held[i].args[0] is array for i, array in enumerate(arrays)] == [True, True]

@@ -8,7 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sorites import core
-from sorites.core import Box, ImageF32, Model, Outputs, Sample, Setting, Shift, Source, to_float, to_uint8
+from sorites.core import (
+    Box,
+    Generated,
+    ImageF32,
+    Model,
+    Outputs,
+    Sample,
+    Setting,
+    Shift,
+    Source,
+    to_float,
+    to_uint8,
+)
 from sorites.core.errors import SoritesError
 
 
@@ -42,7 +54,7 @@ def test_settings_are_told_apart_by_their_canonical_text() -> None:
 
 def test_what_counts_as_right() -> None:
     def right(**more: object) -> frozenset[int]:
-        return Sample("s", lambda: np.zeros((1, 1, 3), np.uint8), **more).right  # type: ignore[arg-type]
+        return Sample("s", Generated(lambda: np.zeros((1, 1, 3), np.uint8)), **more).right  # type: ignore[arg-type]
 
     assert right() == frozenset()
     assert right(label=0) == {0}
@@ -164,7 +176,7 @@ def test_look_ups_by_name_say_what_is_near() -> None:
 
 
 def test_a_source_is_a_list_of_samples() -> None:
-    samples = [Sample(str(i), lambda: np.zeros((1, 1, 3), np.uint8)) for i in range(3)]
+    samples = [Sample(str(i), Generated(lambda: np.zeros((1, 1, 3), np.uint8))) for i in range(3)]
     source = Source("some", samples)
     assert list(source) == samples
     assert len(source) == 3

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,8 @@ import pytest
 
 from sorites.core import table
 from sorites.core.errors import Damaged, SoritesError
-from sorites.core.table import SCHEMA
+from sorites.core.table import CLASSES, SCHEMA
+from sorites.io import digests
 
 
 def record(image: str, model: str = "m", **more: Any) -> dict[str, Any]:
@@ -38,14 +40,15 @@ def run(tmp_path: Path) -> Path:
     boxed = record(
         "b", boxes=[{"x0": 0, "y0": 1, "x1": 2, "y1": 3, "label": 4, "conf": 0.5}], severity=1.5, level=2
     )
-    table.write(table.rows([full, boxed]), tmp_path / "predictions" / "one.parquet")
-    table.write(table.rows([record("c"), record("a", "other")]), tmp_path / "predictions" / "two.parquet")
+    table.write_shard(table.rows([full, boxed]), tmp_path, "one")
+    table.write_shard(table.rows([record("c"), record("a", "other")]), tmp_path, "two")
+    digests.write_sealed({"run_id": "r"}, tmp_path / "run.json")
     return tmp_path
 
 
 def test_what_is_written_is_read(run: Path) -> None:
     held = table.read(run).collect()
-    assert held.schema == SCHEMA
+    assert held.schema == {**SCHEMA, CLASSES: pl.Int32}
     assert held["image_id"].to_list() == ["a", "b", "c", "a"]
     assert held.row(0, named=True)["attrs"] == [{"key": "time", "value": "night", "common": False}]
     assert held.row(1, named=True)["boxes"] == [{"x0": 0, "y0": 1, "x1": 2, "y1": 3, "label": 4, "conf": 0.5}]
@@ -68,7 +71,7 @@ def test_other_tools_read_it_without_us(run: Path) -> None:
 
 def test_a_folder_name_may_look_like_a_pattern(run: Path, tmp_path: Path) -> None:
     odd = tmp_path / "runs [1]*{2}?"
-    table.write(table.rows([record("x")]), odd / "predictions" / "a b%20.parquet")
+    table.write_shard(table.rows([record("x")]), odd, "a b%20")
     assert table.read(odd).collect()["image_id"].to_list() == ["x"]
 
 
@@ -77,33 +80,50 @@ def test_unfinished_files_are_not_read(run: Path) -> None:
     assert table.read(run).collect().height == 4
 
 
-@pytest.mark.parametrize(
-    ("data", "why"),
-    [
-        (b"", "it is empty"),
-        (b"PAR1", "it is not a parquet file"),
-        (b"an,honest,csv file", "it is not a parquet file"),
-        (b"PAR1" + b"x" * 50, "it is cut short"),
-        (pl.DataFrame({"a": [1]}), "it has no column run_id"),
-    ],
-)
-@pytest.mark.parametrize("room", ["predictions", "facts"])
-def test_a_damaged_or_foreign_file_is_named_with_what_to_type(
-    run: Path, room: str, data: bytes | pl.DataFrame, why: str
+@pytest.mark.parametrize("kind", ["predictions", "facts"])
+@pytest.mark.parametrize("change", [lambda data: b"", lambda data: data[:-9], lambda data: data[::-1]])
+def test_a_damaged_file_is_named_with_what_to_type(
+    run: Path, kind: str, change: Callable[[bytes], bytes]
 ) -> None:
-    path = run / room / "zz.parquet"
-    path.parent.mkdir(exist_ok=True)
-    path.write_bytes(data) if isinstance(data, bytes) else data.write_parquet(path)
-    why = why.replace("run_id", "image_id") if room == "facts" else why
-    with pytest.raises(Damaged, match=rf"zz\.parquet cannot be read: {why}"):
+    table.write_facts(run, "mine", pl.DataFrame({"image_id": ["a"], "level": [1]}))
+    path = next((run / kind).glob("*.parquet"))
+    path.write_bytes(change(path.read_bytes()))
+    with pytest.raises(Damaged, match="check") as caught:
+        table.read(run)
+    assert caught.value.fields["path"] == str(path)
+
+
+def test_files_of_others_change_no_number(run: Path) -> None:
+    before = table.read(run).collect()
+    first, second = sorted((run / "predictions").glob("*.parquet"))
+    copies = [first.name.replace(".parquet", " copy.parquet"), "one.parquet", f"{first.name}.tmp"]
+    for name in copies:
+        (run / "predictions" / name).write_bytes(first.read_bytes())
+    (run / "facts").mkdir()
+    pl.DataFrame({"image_id": ["a"], "level": [7]}).write_parquet(run / "facts" / "foreign.parquet")
+    table.write_shard(table.rows([record("z", run_id="another run")]), run, "foreign")
+    assert table.read(run).collect().equals(before)
+    (run / "predictions" / second.name.replace("two", "three")).write_bytes(second.read_bytes())
+    with pytest.raises(Damaged, match="three"):
         table.read(run)
 
 
-def test_facts_of_another_type_are_named(run: Path) -> None:
-    (run / "facts").mkdir(exist_ok=True)
-    pl.DataFrame({"image_id": ["a"], "level": ["high"]}).write_parquet(run / "facts" / "mine.parquet")
-    with pytest.raises(Damaged, match="level is String, not Int32"):
+def test_of_two_shards_of_one_task_one_counts(run: Path) -> None:
+    table.write_shard(table.rows([record("c"), record("a", "other", conf=0.5)]), run, "two")
+    held = table.read(run).collect()
+    assert held["image_id"].to_list() == ["a", "b", "c", "a"]
+    assert table.read(run).collect().equals(held)
+
+
+def test_a_record_of_an_earlier_version_is_refused(run: Path) -> None:
+    (run / "run.json").write_text('{"run_id": "r"}')
+    with pytest.raises(Damaged, match="an earlier version"):
         table.read(run)
+
+
+def test_facts_need_a_run(tmp_path: Path) -> None:
+    with pytest.raises(SoritesError, match=r"run\.json"):
+        table.write_facts(tmp_path, "mine", pl.DataFrame({"image_id": ["a"], "level": [1]}))
 
 
 def test_a_folder_without_predictions_says_what_to_type(tmp_path: Path) -> None:
@@ -124,7 +144,7 @@ def test_degrees_of_facts_add_up_and_later_ones_replace(run: Path) -> None:
     table.write_facts(run, "1-lpips", pl.DataFrame(first))
     table.write_facts(run, "2-more", pl.DataFrame(later))
     held = table.read(run).sort("image_id", "model").collect()
-    assert held.schema == SCHEMA
+    assert held.schema == {**SCHEMA, CLASSES: pl.Int32}
     assert held["valid"].to_list() == [False, False, None, None]
     seen = [
         None if d is None else sorted((e["measure"], e["value"]) for e in d)
@@ -147,13 +167,14 @@ def test_an_image_is_valid_only_if_no_filter_says_no(run: Path, names: tuple[str
         )
         table.write_facts(run, name, frame)
     held = table.read(run).collect()
-    assert held.schema == SCHEMA
+    assert held.schema == {**SCHEMA, CLASSES: pl.Int32}
     assert held.select("image_id", "valid").rows() == [("a", False), ("b", True), ("c", None), ("a", False)]
 
 
 def test_what_a_row_says_of_itself_counts_as_a_filter(tmp_path: Path) -> None:
     rows = [record("a", valid=False), record("b", valid=True), record("c", valid=True), record("d")]
-    table.write(table.rows(rows), tmp_path / "predictions" / "one.parquet")
+    table.write_shard(table.rows(rows), tmp_path, "one")
+    digests.write_sealed({"run_id": "r"}, tmp_path / "run.json")
     table.write_facts(tmp_path, "f", pl.DataFrame({"image_id": ["a", "b"], "valid": [True, False]}))
     assert table.read(tmp_path).collect()["valid"].to_list() == [False, False, True, None]
 
@@ -228,7 +249,8 @@ def test_attributes_learnt_later_replace_those_of_their_keys(tmp_path: Path) -> 
         for i in range(3)
         for m in "ab"
     ]
-    table.write(table.rows(rows), tmp_path / "predictions" / "a.parquet")
+    table.write_shard(table.rows(rows), tmp_path, "a")
+    digests.write_sealed({"run_id": "r"}, tmp_path / "run.json")
     night, dusk = ({"key": "time", "value": word, "common": None} for word in ("night", "dusk"))
     table.write_facts(
         tmp_path, "a", pl.DataFrame({"image_id": ["i0", "i1"], "attrs": [[night], [night, dusk]]})
@@ -237,3 +259,11 @@ def test_attributes_learnt_later_replace_those_of_their_keys(tmp_path: Path) -> 
     found = table.read(tmp_path).select("image_id", "attrs").collect()
     assert found["image_id"].to_list() == [f"i{i}" for i in range(3) for _ in "ab"]
     assert found["attrs"].to_list()[::2] == [[mine, night], [mine, dusk], [day, mine]]
+
+
+def test_the_number_of_classes_is_read_from_the_record(run: Path) -> None:
+    assert table.read(run).collect()[CLASSES].null_count() == 4
+    digests.write_sealed({"answers": {"m": 3, "gone": 7}}, run / "run.json")
+    held = table.read(run).collect()
+    assert held.schema[CLASSES] == pl.Int32
+    assert {(row["model"], row[CLASSES]) for row in held.to_dicts()} == {("m", 3), ("other", None)}

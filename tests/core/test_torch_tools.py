@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import sorites
-from sorites.core.torch_tools import one_thread
+from sorites.core.torch_tools import one_thread, with_torchvision
 
 torch = pytest.importorskip("torch")
 
@@ -95,12 +95,45 @@ def test_user_code_may_import_torchvision_first(tmp_path: Path) -> None:
         import sys
         from sorites import core
         assert "torchvision" not in sys.modules
+        before = list(sys.meta_path)
         print(core.model("python:own_vision:predict").version != "")
+        assert sys.meta_path == before, "no import hook is left"
         import torchvision
         print(type(torchvision.__loader__).__name__, torchvision.__spec__.loader is torchvision.__loader__)
         """,
     )
     assert said.splitlines() == ["True", "SourceFileLoader True"]
+
+
+@pytest.mark.slow
+def test_user_code_may_import_torchvision_late(tmp_path: Path) -> None:
+    if importlib.util.find_spec("torchvision") is None:
+        pytest.skip("torchvision is not installed")
+    (tmp_path / "own_late.py").write_text(
+        "import numpy as np\ndef predict(images):\n    import torchvision\n    return np.ones((len(images), 2))\n"
+    )
+    said = _in_a_fresh_process(
+        tmp_path,
+        """
+        import sys
+        from sorites import core
+        model = core.model("python:own_late:predict")
+        print("torchvision" in sys.modules, model([__import__("numpy").zeros((8, 8, 3), "u1")]).logits.shape)
+        """,
+    )
+    assert said == "True (1, 2)"
+
+
+def test_an_error_of_user_code_is_not_retried() -> None:
+    calls: list[int] = []
+
+    def load() -> None:
+        calls.append(1)
+        raise RuntimeError("something else")
+
+    with pytest.raises(RuntimeError, match="something else"):
+        with_torchvision(load)
+    assert len(calls) == 1
 
 
 def test_user_code_without_torch_does_not_import_it(tmp_path: Path) -> None:

@@ -14,10 +14,10 @@ from PIL import Image as Pillow
 
 import sorites
 from sorites import core
-from sorites.core import Model, Sample, Setting, Source
-from sorites.core.errors import SoritesError
+from sorites.core import Generated, Model, Sample, Setting, Source
+from sorites.core.errors import Damaged, SoritesError
+from sorites.io.decode import decode
 from sorites.sources import sidecar
-from sorites.sources.decode import decode
 from sorites.suites.suite import Suite, parse
 
 FRAMED = {"resize": 48, "crop": 40}
@@ -63,11 +63,11 @@ def test_the_written_dataset_gives_the_table_of_the_fly(
     recipe = suite(photos, frame)
     written, errors = sorites.build(recipe, tmp_path / "set")
     assert (written, errors) == (6 * (1 + 5 + 2 + 1), [])
-    fly = sorites.run(recipe, models=[tiny()], out=tmp_path / "fly")
+    fly = sorites.run(recipe, models=[tiny()], out=tmp_path / "fly").table
     again = recipe.override(source=f"folder:{tmp_path / 'set'}")
-    assert told(sorites.run(again, models=[tiny()], out=tmp_path / "again")).equals(told(fly))
+    assert told(sorites.run(again, models=[tiny()], out=tmp_path / "again").table).equals(told(fly))
     unnamed = again.model_copy(update={"shifts": (), "frame": None})
-    assert told(sorites.run(unnamed, models=[tiny()], out=tmp_path / "unnamed")).equals(told(fly))
+    assert told(sorites.run(unnamed, models=[tiny()], out=tmp_path / "unnamed").table).equals(told(fly))
 
 
 def test_files_lie_by_shift_stop_and_class(photos: Path, tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_places_that_cannot_be_written_are_clear_errors(photos: Path, tmp_path: 
         sorites.build(suite(photos), tmp_path / "file")
     (tmp_path / "set").mkdir()
     (tmp_path / "set" / "sorites.json").write_text("{")
-    with pytest.raises(SoritesError, match="another suite"):
+    with pytest.raises(Damaged, match="sorites.json"):
         sorites.build(suite(photos), tmp_path / "set")
     with (
         filelock.FileLock(tmp_path / "set" / ".sorites.lock"),
@@ -198,7 +198,7 @@ def test_bad_images_are_told_and_the_rest_is_written(monkeypatch: pytest.MonkeyP
     def broken() -> np.ndarray:
         raise SoritesError("truncated")
 
-    samples = [Sample("good", flat(9), 1), Sample("bad", broken, 1)]
+    samples = [Sample("good", Generated(flat(9)), 1), Sample("bad", Generated(broken), 1)]
     written, errors = built(monkeypatch, samples, tmp_path / "set", shifts=[{"name": "jpeg", "levels": [1]}])
     assert written == 2
     assert len(errors) == 2
@@ -209,15 +209,15 @@ def test_settings_and_names_that_look_alike_get_their_own_files(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     samples = [
-        Sample("a b", flat(1), 1, shift="odd", setting=Setting(1.0000001)),
-        Sample("a b", flat(2), 1, shift="odd", setting=Setting(1.0000002)),
-        Sample("a_b", flat(3), 1, shift="odd", setting=Setting(1.0000002)),
-        Sample("a b", flat(4), 1, shift="grid", setting=Setting(None, {"lamp": "x y"})),
-        Sample("a b", flat(5), 1, shift="grid", setting=Setting(None, {"lamp": "x_y"})),
-        Sample("a b", flat(6), 1, shift="both", setting=Setting(1.0, {"lamp": "on"}, 1)),
-        Sample("a b", flat(7), 1, shift="both", setting=Setting(1.0, {"lamp": "off"}, 1)),
-        Sample("a b", flat(8), 1, shift="b/oth", setting=Setting(1.0, level=1)),
-        Sample("a b", flat(9), 1, shift="b_oth", setting=Setting(1.0, level=1)),
+        Sample("a b", Generated(flat(1)), 1, shift="odd", setting=Setting(1.0000001)),
+        Sample("a b", Generated(flat(2)), 1, shift="odd", setting=Setting(1.0000002)),
+        Sample("a_b", Generated(flat(3)), 1, shift="odd", setting=Setting(1.0000002)),
+        Sample("a b", Generated(flat(4)), 1, shift="grid", setting=Setting(None, {"lamp": "x y"})),
+        Sample("a b", Generated(flat(5)), 1, shift="grid", setting=Setting(None, {"lamp": "x_y"})),
+        Sample("a b", Generated(flat(6)), 1, shift="both", setting=Setting(1.0, {"lamp": "on"}, 1)),
+        Sample("a b", Generated(flat(7)), 1, shift="both", setting=Setting(1.0, {"lamp": "off"}, 1)),
+        Sample("a b", Generated(flat(8)), 1, shift="b/oth", setting=Setting(1.0, level=1)),
+        Sample("a b", Generated(flat(9)), 1, shift="b_oth", setting=Setting(1.0, level=1)),
     ]
     assert built(monkeypatch, samples, tmp_path / "set") == (9, [])
     monkeypatch.undo()
@@ -230,7 +230,7 @@ def test_settings_and_names_that_look_alike_get_their_own_files(
 def test_whatever_a_source_calls_its_shift_files_stay_inside(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
 ) -> None:
-    samples = [Sample("../../../x", flat(1), None, shift=name, setting=Setting(1.0, level=1))]
+    samples = [Sample("../../../x", Generated(flat(1)), None, shift=name, setting=Setting(1.0, level=1))]
     home = tmp_path / "home"
     assert built(monkeypatch, samples, home / "set") == (1, [])
     assert len(list((home / "set").rglob("*.png"))) == 1

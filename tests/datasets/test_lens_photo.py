@@ -10,9 +10,9 @@ from sorites import core
 from sorites.core.errors import SoritesError
 from sorites.core.rng import rng_for
 from sorites.datasets.lens_photo import photograph, through
+from sorites.io.decode import decode
 from sorites.lenses import store as lenses
 from sorites.lenses.store import Entry
-from sorites.sources.decode import decode
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from sorites import core
 from sorites.cli import app
-from sorites.core import Sample
+from sorites.core import Generated, Sample
 from sorites.core.errors import SoritesError
 from sorites.core.labels import coco
 from sorites.datasets.context import build_scattered
@@ -20,7 +20,7 @@ def disc(name: str, label: int) -> Sample:
     y, x = np.mgrid[:90, :120]
     alpha = np.where((x - 60) ** 2 + (y - 45) ** 2 < 30**2, 255, 0).astype(np.uint8)
     image = np.where(alpha[..., None] > 0, np.array((200, 40, 40), np.uint8), np.uint8(128))
-    return Sample(name, lambda: image, label, alpha=lambda: alpha)
+    return Sample(name, Generated(lambda: image), label, alpha=lambda: alpha)
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +55,7 @@ def test_cut_outs_without_masks_are_refused(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setitem(
         core.SOURCES._objects,
         "plain",
-        lambda path, labels: [Sample("a", lambda: np.zeros((8, 8, 3), np.uint8), 0)],
+        lambda path, labels: [Sample("a", Generated(lambda: np.zeros((8, 8, 3), np.uint8)), 0)],
     )
     with pytest.raises(SoritesError, match="no sample of plain"):
         build_scattered(tmp_path / "x", "plain", drawn=True)

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tools import toy_world as world
 
 from sorites.core.torch_tools import import_with_torchvision
 from sorites.diffusion.pipeline import Pipe, load
 from sorites.diffusion.sliders import Slider, make_slider, shapes, targets
-from sorites.diffusion.toy import world
 
 
 @pytest.fixture(scope="session")

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import save_file
+from tools.toy_world import WIDTH
 
-from sorites.core.errors import SoritesError
+from sorites.core.errors import Damaged, SoritesError
 from sorites.diffusion.pipeline import Pipe
 from sorites.diffusion.sampler import encode_prompt
-from sorites.diffusion.toy.world import WIDTH
 from sorites.diffusion.words import FACTS, WEIGHTS, Word, save, with_learnt_words, with_words, words
 
 VECTOR = torch.linspace(-1, 1, WIDTH)[None]
@@ -132,7 +132,7 @@ def test_what_is_no_word_is_refused(tiny: Pipe, tmp_path: Path) -> None:
         with_learnt_words(tiny, [Word("disc", (VECTOR, VECTOR))])
     save(Word("disc", (VECTOR,)), tmp_path / "000_disc")
     save_file({"<disc>": VECTOR + 1}, tmp_path / "000_disc" / WEIGHTS)
-    with pytest.raises(SoritesError, match="word.json"):
+    with pytest.raises(Damaged, match=WEIGHTS):
         words(tmp_path)
     (tmp_path / "000_disc" / FACTS).unlink()
     with pytest.raises(SoritesError, match="no finished words"):

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from sorites.core import ImageF32, ImageU8, Model, Outputs, OwnDial, Sample, to_uint8
+from sorites.core import Generated, ImageF32, ImageU8, Model, Outputs, OwnDial, Sample, to_uint8
 from sorites.core.labels import Labels
 from sorites.core.rng import rng_for
 from sorites.core.table import KEY, read
@@ -57,7 +57,7 @@ def drawn(number: int, fade: float = 0.0, drift: float = 0.0) -> ImageF32:
     return image
 
 
-def load(number: int, version: bytes) -> ImageU8:
+def load(number: int) -> ImageU8:
     return to_uint8(drawn(number))
 
 
@@ -78,7 +78,10 @@ def fading(argument: str | None, labels: Labels) -> Iterator[Sample]:
         dials = (fade, drift) if number % 2 == 0 else (fade,)
         label = labels.find(CLASSES[number % 4])
         yield Sample(
-            f"shape_{number:02d}", functools.partial(load, number, version.encode()), label, dials=dials
+            f"shape_{number:02d}",
+            Generated(load, (number,), version),
+            label,
+            dials=dials,
         )
 
 

@@ -13,17 +13,22 @@ from tests.conftest import CLASSES
 import sorites
 from sorites.core import ImageU8
 from sorites.evaluation.combine import distinct_names, renamed, short_version
+from sorites.evaluation.storage.schema import RunRecord
 from sorites.reports.report import load_views
 from sorites.reports.view import merge
-from sorites.suites.suite import parse
+from sorites.suites.suite import Suite, parse
+
+
+def record(reference: str | None = None, **fields: Any) -> RunRecord:
+    return RunRecord(run_id="r", suite=Suite(name="s", reference=reference), settings={}, **fields)
 
 
 def test_names_say_the_version_only_where_versions_differ() -> None:
-    first = {"models": {"a": "1a2b3c4d", "b": "77"}}
-    second = {"models": {"a": "1a2b3cff", "b": "77", "c": ""}}
+    first = record(models={"a": "1a2b3c4d", "b": "77"})
+    second = record(models={"a": "1a2b3cff", "b": "77", "c": ""})
     assert distinct_names([first, second]) == [{"a": "a (1a2b3c4)"}, {"a": "a (1a2b3cf)"}]
     assert distinct_names([first, first]) == [{}, {}]
-    assert distinct_names([first, {}, {"models": {"a": None}}]) == [
+    assert distinct_names([first, None, record(models={"a": ""})]) == [
         {"a": "a (1a2b3c)"},
         {},
         {"a": "a (no version)"},
@@ -36,20 +41,12 @@ def test_a_version_is_as_long_as_it_must_be() -> None:
 
 
 def test_all_that_is_said_of_a_model_follows_its_name() -> None:
-    info = {
-        "models": {"a": "1"},
-        "parameters": {"a": 5},
-        "suite": {"reference": "a"},
-        "not_repeating": ["a"],
-        "run_id": "r",
-    }
-    assert renamed(info, {"a": "a (1)"}) == {
-        "models": {"a (1)": "1"},
-        "parameters": {"a (1)": 5},
-        "suite": {"reference": "a (1)"},
-        "not_repeating": ["a (1)"],
-        "run_id": "r",
-    }
+    first, other = (
+        record(reference=name, models={name: "1"}, parameters={name: 5}, not_repeating=(name,))
+        for name in ("a", "a (1)")
+    )
+    assert renamed(first, {"a": "a (1)"}) == other
+    assert renamed(None, {"a": "a (1)"}) is None
 
 
 @pytest.mark.slow

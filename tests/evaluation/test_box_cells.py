@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sorites.core import Box, Model, Outputs, Sample, Source
+from sorites.core import Box, Generated, Model, Outputs, Sample, Source
 from sorites.core.errors import SoritesError
 from sorites.evaluation.predict import wrong_boxes
 from sorites.evaluation.run import run
@@ -17,7 +17,7 @@ IMAGE = np.random.default_rng(0).integers(0, 255, (100, 200, 3), dtype=np.uint8)
 
 
 def made(*ground_truth: Box, id_: str = "a") -> Sample:
-    return Sample(id_, lambda: IMAGE, ground_truth=ground_truth)
+    return Sample(id_, Generated(lambda: IMAGE), ground_truth=ground_truth)
 
 
 def detector(*found: Box) -> Model:
@@ -74,7 +74,8 @@ def test_a_wrong_box_is_an_error_row(suite: Path, tmp_path: Path, box: Box, said
         return Outputs(boxes=[(box,) if image.std() else () for image in images])
 
     model = Model("det", forward, labels=("tv", "cat", "dog"), output="boxes", version="1")
-    table = run(suite, source=Source("made", [made()]), models=[model], out=tmp_path / "run").collect()
+    given = {"source": Source("made", [made()]), "models": [model], "max_errors": 1}
+    table = run(suite, **given, out=tmp_path / "run").collect()  # type: ignore[arg-type]
     assert all(said in error for error in table["error"])
     assert table["boxes"].null_count() == table.height
 
@@ -99,7 +100,7 @@ def test_the_truth_of_every_image_is_in_its_own_pixels(suite: Path, tmp_path: Pa
     samples = [
         made(Box((80, 20, 120, 60), 3, area=1000.0, crowd=True)),
         made(id_="b"),
-        Sample("c", lambda: IMAGE),
+        Sample("c", Generated(lambda: IMAGE)),
     ]
     table = run(suite, source=Source("made", samples), models=[detector()], out=tmp_path / "run").collect()
     for shift in ("clean", "defocus_disk"):
@@ -159,7 +160,8 @@ def test_a_detector_without_names_whose_class_is_beyond_the_labels_is_not_silent
         )
 
     model, least = Model("det", forward, output="boxes", version="1"), 0.0
-    table = run(suite, source=Source("made", [made()]), models=[model], out=tmp_path / "run").collect()
+    given = {"source": Source("made", [made()]), "models": [model], "max_errors": 1}
+    table = run(suite, **given, out=tmp_path / "run").collect()  # type: ignore[arg-type]
     assert all("returned a box of class 99" in error for error in table["error"])
     least = -1.0
     with pytest.raises(

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import time
+import weakref
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import sorites
-from sorites.core import ImageU8, Model, Outputs
-from sorites.core.errors import SoritesError
+from sorites.core import Backend, ImageU8, Model, Outputs
+from sorites.core.errors import BatchTooLarge, SoritesError
 from sorites.core.torch_tools import import_torchvision
 from sorites.evaluation import plan as plans
 from sorites.evaluation import runner
-from sorites.evaluation.predict import evaluate_images
+from sorites.evaluation.predict import evaluate_images, out_of_memory
 from sorites.evaluation.runner import choose, choose_batch, holds_lock, largest_batch, works_alone
-from sorites.evaluation.storage.folder import read_info
+from sorites.evaluation.storage.record import read_record
 from sorites.suites.suite import parse
 
 
@@ -103,6 +104,58 @@ def test_a_batch_that_does_not_fit_is_shown_in_halves() -> None:
     assert sizes == [100, 50, 25, 25, 50, 25, 25]
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        "CUDA out of memory. Tried to allocate 2.00 GiB",
+        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
+        "CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
+        "[ONNXRuntimeError] : 6 : Failed to allocate memory for requested buffer of size 3",
+        "[enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: can't allocate memory: you tried",
+        "MPS backend out of memory (MPS allocated: 9 GB)",
+        "std::bad_alloc",
+    ],
+)
+def test_libraries_say_in_their_own_words_that_memory_ran_out(message: str) -> None:
+    assert out_of_memory(RuntimeError(message))
+
+
+def test_other_errors_are_not_about_memory() -> None:
+    assert out_of_memory(MemoryError())
+    for message in ("CUBLAS_STATUS_EXECUTION_FAILED", "CUDNN_STATUS_NOT_SUPPORTED", "mat1 and mat2 shapes"):
+        assert not out_of_memory(RuntimeError(message))
+
+
+@pytest.mark.filterwarnings("ignore:.*memory for 8 images")
+def test_the_activations_of_a_failed_batch_are_gone_when_it_is_tried_again() -> None:
+    """A traceback keeps all variables of the forward pass alive, and so the memory that was too little."""
+    activations: list[weakref.ref[np.ndarray]] = []
+    alive: list[int] = []
+
+    def forward(images: list[ImageU8]) -> Outputs:
+        alive.append(sum(ref() is not None for ref in activations))
+        hidden = np.ones((len(images), 1000))
+        activations.append(weakref.ref(hidden))
+        if len(images) > 2:
+            raise RuntimeError("CUBLAS_STATUS_ALLOC_FAILED")
+        return Outputs(np.ones((len(images), 3), np.float32))
+
+    outputs, errors = evaluate_images(Model("m", forward), [np.zeros((4, 4, 3), np.uint8)] * 8, True)
+    assert len(outputs) == 8
+    assert errors == [None] * 8
+    assert alive == [0] * 7
+
+
+def test_memory_that_runs_out_with_a_batch_that_rows_depend_on_ends_the_run() -> None:
+    """Halving would change the rows, so the message names the batch size to type."""
+    model = Model("m", _small, backend=Backend("torch", "cuda", batch_matters=True)).with_batch(64)
+    with pytest.raises(BatchTooLarge) as caught:
+        evaluate_images(model, [np.zeros((4, 4, 3), np.uint8)] * 3, True)
+    assert caught.value.fields == {"model": "m", "batch": 64}
+    assert "32" in str(caught.value)
+
+
 def test_a_small_run_takes_threads_and_says_so(photos: Path) -> None:
     plan = plans.make(parse({"name": "s", "source": f"folder:{photos}", "shifts": ["contrast"]}, "test"))
     assert choose(plan, 2).said == "local, 2 threads: the run is small"
@@ -133,14 +186,21 @@ def test_precision_stands_in_the_run_and_in_its_id(photos: Path, tmp_path: Path)
             "test",
         )
         table = sorites.run(suite, out=tmp_path / str(precision)).collect().sort("image_id")
-        info = read_info(tmp_path / str(precision))
-        assert info["ran_on"] == {
+        record = read_record(tmp_path / str(precision))
+        (place,) = record.as_json()["ran_on"]
+        on_torch = precision in ("bfloat16", "int8")
+        flags = {"tf32": "off", "kernels": "deterministic"}
+        assert place == {
             "engine": "local",
             "device": "cpu",
             "precision": precision or "float32",
             "batch": 8,
+            "models": ["net"],
+            "library": "torch" if on_torch else "onnxruntime",
+            **({"options": flags} if on_torch else {}),
         }
-        ids[precision], answers[precision] = info["run_id"], table["conf"].to_numpy()
+        assert record.batch == (8 if precision == "bfloat16" else None)
+        ids[precision], answers[precision] = record.run_id, table["conf"].to_numpy()
         assert table["error"].null_count() == 4
     assert len(set(ids.values())) == 4
     np.testing.assert_allclose(answers["bfloat16"], answers[None], rtol=0.1)

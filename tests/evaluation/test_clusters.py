@@ -60,7 +60,8 @@ def test_features_are_read_back_by_image_and_model(run: Path, tiny: Callable[...
     assert read_features(run, "tiny", ["none"]) == {}
     assert read_features(run, "one", table["image_id"].to_list()) == {}
     assert not any("--" in shards.slug(name) for name in ("other--one", "a--b--c", "--x"))
-    assert shards.features(run, Unit(CLEAN, 0, 16), "other--one") in shards.all_features(run, "other--one")
+    stem = shards.stem(Unit(CLEAN, 0, 16), "other--one")
+    assert shards.tensor_files(run, "features")[stem] in shards.all_features(run, "other--one")
 
 
 def test_places_are_clean_best_worst_auto_and_every_severity(run: Path) -> None:

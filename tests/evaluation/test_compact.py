@@ -12,7 +12,7 @@ from polars.testing import assert_frame_equal
 import sorites
 from sorites.core import Model, table
 from sorites.core.errors import SoritesError
-from sorites.evaluation.check import check
+from sorites.evaluation.integrity.check import check
 from sorites.evaluation.storage.compact import compact, expand
 from sorites.suites.suite import parse
 
@@ -61,3 +61,16 @@ def test_an_unfinished_run_is_not_merged(run: Path) -> None:
     next((run / "predictions").glob("jpeg*")).unlink()
     with pytest.raises(SoritesError, match="is not finished"):
         compact(run)
+
+
+def test_what_a_killed_process_left_is_deleted(run: Path) -> None:
+    wanted = table.read(run).collect()
+    shards = {path: path.read_bytes() for path in (run / "predictions").iterdir()}
+    compact(run, rows=100)
+    unlisted = table.write_shard(wanted.select(table.SCHEMA.names()), run, "a~9")
+    for path, data in shards.items():
+        path.write_bytes(data)
+    assert expand(run)
+    assert set((run / "predictions").iterdir()) == set(shards)
+    assert not unlisted.exists()
+    assert_frame_equal(table.read(run).collect(), wanted)

@@ -25,6 +25,7 @@ from sorites.core.labels import Labels, labels
 from sorites.core.rng import digest
 from sorites.evaluation.facts import decomposition, distance, rulers
 from sorites.evaluation.facts.texts import distance_of_texts
+from sorites.evaluation.options import _edges
 from sorites.suites.suite import parse
 
 pytestmark = pytest.mark.slow
@@ -50,7 +51,7 @@ def test_a_source_is_measured_as_by_a_loop(judge: str, photos: Path) -> None:
     expected = by_loop(encoder(judge), images, images, 3)
     for half, degrees in expected.items():
         np.testing.assert_allclose(found.rows[half], degrees, atol=1e-6)
-        edges = found.record["edges"][half]
+        edges = found.record.edges[half]
         assert len(edges) == 3
         low, high = np.percentile(degrees, [1, 99])
         np.testing.assert_allclose(edges, np.linspace(low, high, 5)[1:-1], atol=1e-6)
@@ -87,7 +88,7 @@ def test_texts_are_measured_against_in_distribution_images_as_by_a_loop(
         found.rows["cov_level"].to_list() == (1 + np.digitize(found.rows["covariate"], [0.5, 1.0])).tolist()
     )
     low, high = np.percentile(found.rows["semantic"], [1, 99])
-    np.testing.assert_allclose(found.record["edges"]["semantic"], np.linspace(low, high, 5)[1:-1], atol=1e-6)
+    np.testing.assert_allclose(found.record.edges["semantic"], np.linspace(low, high, 5)[1:-1], atol=1e-6)
     with pytest.raises(SoritesError, match="no texts to measure"):
         distance_of_texts([], how(judge, photos))
 
@@ -210,7 +211,7 @@ def test_levels_that_a_source_brings_become_facts(
     held = list(core.source(f"folder:{photos}"))
     levels = (Attr("sem_level", "8"), Attr("cov_level", "2"))
     graded = [
-        Sample(f"far/{s.id}", s.load, attrs=levels, shift="captured", setting=Setting(None, {"a": 1}))
+        Sample(f"far/{s.id}", s.image, attrs=levels, shift="captured", setting=Setting(None, {"a": 1}))
         for s in held[:4]
     ]
     recipe = parse({"name": "graded", "scorers": ["msp"]}, "test")
@@ -326,17 +327,18 @@ def test_a_run_is_measured_with_its_own_labels(
     judge: str, photos: Path, tiny: Callable[..., Model], tmp_path: Path
 ) -> None:
     asked = how(judge, photos)
+    settings = asked.model_dump(exclude_unset=True)
     plain = suite(asked).model_copy(update={"distance": None})
     sorites.run(plain, source=f"folder:{photos}", models=[tiny()], out=tmp_path / "run", limit=2)
     with pytest.raises(SoritesError, match="is a run"):
-        distance.distance(str(tmp_path / "run"), asked, "imagenet")
-    assert distance.distance(str(tmp_path / "run"), asked).rows.height == 2 * 13
+        distance.distance(str(tmp_path / "run"), **settings, labels="imagenet")
+    assert distance.distance(str(tmp_path / "run"), **settings).rows.height == 2 * 13
 
 
-def test_edges_are_numbers(judge: str, photos: Path) -> None:
-    assert distance.distance_options("0.1,0.2", "", encoder=judge, against="stamps").sem_edges == (0.1, 0.2)
+def test_edges_are_numbers() -> None:
+    assert _edges("0.1,0.2") == (0.1, 0.2)
     with pytest.raises(SoritesError, match="numbers separated by commas"):
-        distance.distance_options("a,b", "", encoder=judge, against="stamps")
+        _edges("a,b")
 
 
 def test_fewer_in_distribution_images_than_k(judge: str, photos: Path) -> None:
@@ -350,17 +352,19 @@ def test_images_that_cannot_be_read_are_counted(judge: str, photos: Path, tmp_pa
         if i < 2:
             (folder / "broken.png").write_bytes(b"")
     some = f"folder:{tmp_path / 'some'}"
-    found = distance.distance(some, how(judge, tmp_path / "some"), out=tmp_path / "d.parquet")
+    found = distance.distance(
+        some, **how(judge, tmp_path / "some").model_dump(exclude_unset=True), out=tmp_path / "d.parquet"
+    )
     assert found.rows.height == 20
-    in_distribution, images = found.record["left_out"]
+    in_distribution, images = found.record.left_out
     assert in_distribution.startswith(
         "2 in-distribution images could not be read and are left out; the first, "
     )
     assert images.startswith("2 images could not be read and are left out; the first, ")
-    assert (
-        "left_out"
-        not in distance.distance(f"folder:{photos}", how(judge, photos), out=tmp_path / "d.parquet").record
-    )
+    whole = distance.distance(
+        f"folder:{photos}", **how(judge, photos).model_dump(exclude_unset=True), out=tmp_path / "d.parquet"
+    ).record
+    assert "left_out" not in whole.as_json()
 
 
 def test_a_cached_decomposition_is_named_by_its_recipe(judge: str) -> None:

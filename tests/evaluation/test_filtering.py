@@ -28,6 +28,7 @@ from sorites.core.rng import rng_for
 from sorites.core.torch_tools import import_with_torchvision
 from sorites.evaluation.facts.similarity import similarity
 from sorites.evaluation.run import run
+from sorites.evaluation.storage.shards import delete_facts
 from sorites.suites.suite import Frame, parse
 
 CLIP = {
@@ -176,11 +177,11 @@ def test_other_encoders_encode_anew_and_a_stop_loses_little(
     asked: list[int] = []
     unit = filtering.encode_unit
 
-    def stopped(*args: Any) -> Any:
+    def stopped(*args: Any, **options: Any) -> Any:
         asked.append(1)
         if len(asked) == 2:
             raise KeyboardInterrupt
-        return unit(*args)
+        return unit(*args, **options)
 
     monkeypatch.setattr(filtering, "encode_unit", stopped)
     with pytest.raises(KeyboardInterrupt):
@@ -223,7 +224,7 @@ def test_calibration_and_table_2b_by_counting(folder: Path, clip: Clip, second: 
     kept: dict[str, list[bool]] = {}
     for vote in VOTES:
         lost = sorted(row[vote] for row in rows.to_dicts() if outside[row["image_id"]])
-        limit = found.record["thresholds"][vote]
+        limit = found.record.thresholds[vote]
         assert limit == next(value for value in lost if sum(x <= value for x in lost) >= 0.9 * len(lost))
         kept[vote] = (rows[vote] > limit).to_list()
     votes = np.sum([kept[vote] for vote in VOTES], axis=0)
@@ -342,7 +343,7 @@ def test_worker_processes_give_the_same(photos: Path, clip: Clip, second: str, t
     suite = parse({**asked, "models": [second], "shifts": [{"name": "contrast", "severities": [0.5]}]}, "far")
     run(suite, out=tmp_path / "run")
     here = filter_run(tmp_path / "run", clip[0], second).rows
-    (tmp_path / "run" / "facts" / "out_of_class.parquet").unlink()
+    delete_facts(tmp_path / "run", "out_of_class")
     there = filter_run(tmp_path / "run", clip[0], second, engine="processes", workers=1).rows
     # torch rounds otherwise where it has another number of threads
     assert_frame_equal(there, here, abs_tol=1e-5)

@@ -15,11 +15,13 @@ import pytest
 
 import sorites
 from sorites import core
-from sorites.core import Model, Outputs, Sample, Source, table
+from sorites.core import Generated, Model, Outputs, Sample, Source, table
 from sorites.core.errors import SoritesError
 from sorites.evaluation import fit as fitting
 from sorites.evaluation import plan, runner
 from sorites.evaluation.fit import RECORD
+from sorites.evaluation.integrity.check import check
+from sorites.io.listed import write_listed
 from sorites.suites.suite import Suite, parse
 
 SCORERS = ["msp", "knn(k=3)", "mds", "react", "ash_b", "vim(dim=9)"]
@@ -64,7 +66,7 @@ def images(kind: str, count: int, split: str = "", label: int | None = 0) -> lis
 
     names = [f"{kind}{i:03d}" for i in range(count)]
     return [
-        Sample(n, load(n), None if label is None else (label + i) % 4, split=split)
+        Sample(n, Generated(load(n)), None if label is None else (label + i) % 4, split=split)
         for i, n in enumerate(names)
     ]
 
@@ -131,7 +133,7 @@ def test_nothing_depends_on_the_order_of_the_training_images(run: Run, in_distri
 def test_the_models_see_each_training_image_once(run: Run, tmp_path: Path) -> None:
     run()
     kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "run" / "fits").iterdir()}
-    told = json.loads((tmp_path / "run" / RECORD).read_text())["linear"]
+    told = json.loads((tmp_path / "run" / RECORD).read_text())["models"]["linear"]
     assert len(kept) == 3
     assert told["left_out"] == 0
     assert told["scorers"]["knn(k=3)"] == {"images": 160, "bank": 160}
@@ -147,17 +149,21 @@ def test_the_models_see_each_training_image_once(run: Run, tmp_path: Path) -> No
     blind.forward = forward
     before = settled(run(out="whole"))
     assert settled(run(models=[blind])).equals(before)
-    assert len(seen) <= 1 + 16 * 5
+    assert len(seen) <= 4 + 16 * 5  # the images on which the model is tried, and one slice
     assert {path: path.stat().st_mtime_ns for path in kept if path.suffix == ".safetensors"} == {
         path: at for path, at in kept.items() if path.suffix == ".safetensors"
     }
 
 
-def test_a_finished_run_fits_nothing_again(run: Run, tmp_path: Path) -> None:
+def test_a_finished_run_fits_nothing_again_unless_the_record_is_missing(run: Run, tmp_path: Path) -> None:
     run()
-    (tmp_path / "run" / RECORD).unlink()
+    path = tmp_path / "run" / RECORD
+    data, time = path.read_bytes(), path.stat().st_mtime_ns
     run()
-    assert not (tmp_path / "run" / RECORD).exists()
+    assert path.stat().st_mtime_ns == time
+    path.unlink()
+    run()
+    assert path.read_bytes() == data
 
 
 def test_a_fit_takes_a_split_and_a_limit(tmp_path: Path, asked: Source, in_distribution: Source) -> None:
@@ -180,7 +186,15 @@ def test_other_training_images_are_another_run(run: Run, in_distribution: Source
 
 def test_a_damaged_list_of_training_images_is_named(run: Run, tmp_path: Path) -> None:
     run()
-    (tmp_path / "run" / "training.parquet").write_bytes(b"PAR1")
+    path = tmp_path / "run" / "training.parquet"
+    whole = path.read_bytes()
+    path.write_bytes(b"PAR1")
+    with pytest.raises(SoritesError, match="training.parquet cannot be"):
+        check(str(tmp_path / "run"))
+    run()
+    assert path.read_bytes() == whole
+    write_listed(tmp_path / "run", "training.parquet", b"of other images")
+    path.write_bytes(b"")
     with pytest.raises(SoritesError, match="training.parquet cannot be"):
         run()
 
@@ -254,14 +268,14 @@ def test_training_images_that_cannot_be_used_are_left_out_and_counted(
     def broken() -> np.ndarray:
         raise SoritesError("truncated")
 
-    odd = [Sample("x0", broken, 0), Sample("x1", in_distribution.samples[0].load, 3)]
+    odd = [Sample("x0", Generated(broken), 0), Sample("x1", in_distribution.samples[0].image, 3)]
     three = linear()
     three.labels, three.head = ("a", "b", "c"), (HEAD[0][:3], HEAD[1][:3])
     inner = three.forward
     three.forward = lambda p: Outputs(inner(p).logits[:, :3], inner(p).features)  # type: ignore[index]
     unknown = sum(s.label == 3 for s in in_distribution)
     run(models=[three], fit=Source("id", [*in_distribution, *odd]))
-    told = json.loads((tmp_path / "run" / RECORD).read_text())["linear"]
+    told = json.loads((tmp_path / "run" / RECORD).read_text())["models"]["linear"]
     assert told["left_out"] == unknown + 2
     assert told["scorers"]["mds"] == {"images": 160 - unknown, "classes": 3}
 
@@ -339,7 +353,7 @@ def test_a_scorer_with_too_few_images_has_no_scores_and_the_run_goes_on(run: Run
     missing = held.filter(pl.col("scorer") == "mds")
     assert missing["score"].null_count() == missing.height > 0
     assert set(missing["error"]) == {
-        json.loads((tmp_path / "run" / RECORD).read_text())["linear"]["notes"]["mds"]
+        json.loads((tmp_path / "run" / RECORD).read_text())["models"]["linear"]["notes"]["mds"]
     }
     assert held.filter(pl.col("scorer") == "knn(k=3)")["score"].null_count() == 0
     assert sorites.auroc(held, framework="model-specific").filter(pl.col("scorer") == "mds")[

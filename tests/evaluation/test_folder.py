@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,12 +7,14 @@ from typing import Any
 import polars as pl
 import pytest
 
-from sorites.core import Attr, Model, Sample, Setting, Source, table
-from sorites.core.errors import SoritesError
+from sorites.core import Attr, Generated, Model, Sample, Setting, Source, table
+from sorites.core.errors import Damaged, SoritesError
 from sorites.evaluation import plan, runner
 from sorites.evaluation.plan import Plan
 from sorites.evaluation.storage import folder, shards
-from sorites.evaluation.storage.record import describe
+from sorites.evaluation.storage.record import describe, read_record
+from sorites.io.digests import write_sealed
+from sorites.io.listed import write_listed
 from sorites.suites.suite import parse
 
 SUITE = {"name": "s", "shifts": ["jpeg"], "models": ["tiny"]}
@@ -29,9 +30,9 @@ def make(photos: Path, tiny: Callable[..., Model]) -> Callable[..., Plan]:
 
 
 def test_a_new_folder_gets_its_story_and_its_samples(make: Callable[..., Plan], tmp_path: Path) -> None:
-    with folder.open_run(tmp_path / "deep" / "run", make(about="why"), describe(make(about="why"))) as info:
-        assert info == folder.read_info(tmp_path / "deep" / "run")
-    assert info["suite"]["about"] == "why"
+    with folder.open_run(tmp_path / "deep" / "run", make(about="why"), describe(make(about="why"))) as held:
+        assert held == read_record(tmp_path / "deep" / "run")
+    assert held.suite.about == "why"
     manifest = pl.read_parquet(tmp_path / "deep" / "run" / "manifest.parquet")
     assert manifest.height == manifest["sample_id"].n_unique() == 4
     assert manifest["label"].to_list() == [accept[0] for accept in manifest["accept"]]
@@ -40,8 +41,8 @@ def test_a_new_folder_gets_its_story_and_its_samples(make: Callable[..., Plan], 
 def test_the_manifest_has_a_row_for_every_captured_image(tiny: Callable[..., Model]) -> None:
     attrs = (Attr("time", "night", False),)
     samples = [
-        Sample("a", lambda: None, 1, attrs=attrs),  # type: ignore[arg-type, return-value]
-        Sample("a", lambda: None, 1, shift="mist", setting=Setting(2.0, {"lamp": "on"}, 1)),  # type: ignore[arg-type, return-value]
+        Sample("a", Generated(lambda: None), 1, attrs=attrs),  # type: ignore[arg-type, return-value]
+        Sample("a", Generated(lambda: None), 1, shift="mist", setting=Setting(2.0, {"lamp": "on"}, 1)),  # type: ignore[arg-type, return-value]
     ]
     held = folder.manifest_of(
         plan.make(parse({"name": "s", "shifts": ["mist", "jpeg"]}, "t"), Source("mine", samples))
@@ -66,9 +67,10 @@ def test_a_run_killed_before_its_story_was_written_goes_on(
 @pytest.mark.parametrize("text", ["", "{", "[1, 2]", "{}", '{"run_id": "x"}'])
 def test_a_damaged_story_is_a_clear_error(make: Callable[..., Plan], tmp_path: Path, text: str) -> None:
     (tmp_path / "run.json").write_text(text)
-    with pytest.raises(SoritesError, match=r"cannot read .*run\.json"):
-        folder.read_info(tmp_path)
-    with pytest.raises(SoritesError, match=r"cannot read .*run\.json"):
+    with pytest.raises(Damaged) as told:
+        read_record(tmp_path)
+    assert told.value.fields["path"] == str(tmp_path / "run.json")
+    with pytest.raises(Damaged):
         runner.execute(runner.prepare(make()), tmp_path)
 
 
@@ -89,13 +91,27 @@ WRONG = {
 
 @pytest.mark.parametrize("field", WRONG)
 def test_a_field_of_another_type_is_named(make: Callable[..., Plan], tmp_path: Path, field: str) -> None:
-    with folder.open_run(tmp_path, make(), describe(make())) as info:
+    with folder.open_run(tmp_path, make(), describe(make())) as record:
         pass
+    held = record.as_json()
     head, _, deeper = field.partition(".")
-    wrong = {**info, head: {**info[head], deeper: WRONG[field]} if deeper else WRONG[field]}
-    (tmp_path / "run.json").write_text(json.dumps(wrong))
-    with pytest.raises(SoritesError, match=rf"run\.json: it is invalid: {field}"):
-        folder.read_info(tmp_path)
+    wrong = {**held, head: {**held[head], deeper: WRONG[field]} if deeper else WRONG[field]}
+    write_sealed(wrong, tmp_path / "run.json")
+    with pytest.raises(Damaged) as told:
+        read_record(tmp_path)
+    assert field in str(told.value.fields["reason"])
+
+
+def test_an_unknown_or_missing_field_is_named(make: Callable[..., Plan], tmp_path: Path) -> None:
+    with folder.open_run(tmp_path, make(), describe(make())) as record:
+        pass
+    held = record.as_json()
+    without = {key: value for key, value in held.items() if key != "models"}
+    for wrong, field in (({**held, "unknown": 1}, "unknown"), (without, "models")):
+        write_sealed(wrong, tmp_path / "run.json")
+        with pytest.raises(Damaged) as told:
+            read_record(tmp_path)
+        assert field in str(told.value.fields["reason"])
 
 
 @pytest.mark.parametrize("data", [None, b"", b"PAR1 not really"])
@@ -104,21 +120,34 @@ def test_a_damaged_manifest_is_a_clear_error(
 ) -> None:
     with folder.open_run(tmp_path, make(), describe(make())):
         pass
-    (tmp_path / "manifest.parquet").unlink()
+    path = tmp_path / "manifest.parquet"
+    whole = path.read_bytes()
+    path.unlink()
     if data is not None:
-        (tmp_path / "manifest.parquet").write_bytes(data)
-    with pytest.raises(SoritesError, match=r"manifest\.parquet cannot be"):
+        path.write_bytes(data)
+    with pytest.raises(Damaged, match=r"manifest\.parquet cannot be"):
+        folder.read_manifest(tmp_path)
+    runner.execute(runner.prepare(make()), tmp_path)
+    assert path.read_bytes() == whole
+
+
+def test_a_manifest_of_changed_images_cannot_be_recreated(make: Callable[..., Plan], tmp_path: Path) -> None:
+    with folder.open_run(tmp_path, make(), describe(make())):
+        pass
+    write_listed(tmp_path, "manifest.parquet", b"other contents")
+    (tmp_path / "manifest.parquet").write_bytes(b"")
+    with pytest.raises(Damaged, match=r"manifest\.parquet cannot be"):
         runner.execute(runner.prepare(make()), tmp_path)
 
 
 def test_what_is_not_a_run_folder_says_what_to_type(tmp_path: Path) -> None:
     with pytest.raises(SoritesError, match=r"it has no run\.json"):
-        folder.read_info(tmp_path)
+        read_record(tmp_path)
     with pytest.raises(SoritesError, match="not a run folder"):
-        folder.read_info(tmp_path / "none")
+        read_record(tmp_path / "none")
     (tmp_path / "file").write_text("")
     with pytest.raises(SoritesError, match=r"run\.json|not a run folder"):
-        folder.read_info(tmp_path / "file")
+        read_record(tmp_path / "file")
 
 
 def test_a_folder_that_cannot_be_made_or_locked_is_a_clear_error(

@@ -14,6 +14,7 @@ from sorites.core import Model
 from sorites.evaluation import plan
 from sorites.evaluation.plan import Plan
 from sorites.evaluation.storage.record import describe
+from sorites.evaluation.storage.schema import RunRecord
 from sorites.suites import suite
 from sorites.suites.suite import parse
 
@@ -30,13 +31,13 @@ def make(photos: Path, tiny: Callable[..., Model]) -> Callable[..., Plan]:
 
 
 def test_what_a_run_is_follows_from_what_makes_its_numbers(make: Callable[..., Plan]) -> None:
-    info = describe(make())
-    assert info["settings"] == {"jpeg": [75, 82, 85, 90, 93]}
-    assert info["models"] == {"tiny": "1"}
-    assert {"numpy", "pillow"} <= set(info["versions"])
-    assert "sorites" not in info["versions"]
-    assert json.loads(json.dumps(info)) == info
-    assert describe(make(about="x", refine=0.1))["run_id"] == info["run_id"]
+    record = describe(make())
+    assert record.settings == {"jpeg": (75, 82, 85, 90, 93)}
+    assert record.models == {"tiny": "1"}
+    assert {"numpy", "pillow"} <= set(record.versions)
+    assert "sorites" not in record.versions
+    assert RunRecord.model_validate(json.loads(json.dumps(record.as_json()))) == record
+    assert describe(make(about="x", refine=0.1)).run_id == record.run_id
     others = [
         make(seed=1),
         make(limit=5),
@@ -44,8 +45,8 @@ def test_what_a_run_is_follows_from_what_makes_its_numbers(make: Callable[..., P
         make(frame={"resize": 32}),
         make(models=["tiny", "two"]),
     ]
-    ids = {describe(other)["run_id"] for other in others}
-    assert len(ids | {info["run_id"]}) == 6
+    ids = {describe(other).run_id for other in others}
+    assert len(ids | {record.run_id}) == 6
 
 
 def test_the_labels_in_a_file_are_part_of_the_run(
@@ -54,7 +55,7 @@ def test_the_labels_in_a_file_are_part_of_the_run(
     names, ids = tmp_path / "classes.txt", []
     for last in ("crow", "rook"):
         names.write_text(f"n01440764\nn01443537\nn01484850\nn01491361\n{last}\n")
-        ids.append(describe(make(labels=str(names)))["run_id"])
+        ids.append(describe(make(labels=str(names))).run_id)
     assert ids[0] != ids[1]
 
 
@@ -62,7 +63,7 @@ def test_a_key_enters_the_id_only_where_it_is_set(
     make: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A suite key added by a later release must not move the id of a suite that does not use it."""
-    before = describe(make(frame={"resize": 40}))["run_id"]
+    before = describe(make(frame={"resize": 40})).run_id
 
     class LaterFrame(suite.Frame):
         angle: float = 0.0
@@ -72,13 +73,13 @@ def test_a_key_enters_the_id_only_where_it_is_set(
         later: int = 3
 
     monkeypatch.setattr(suite, "Suite", LaterSuite)
-    assert describe(make(frame={"resize": 40}))["run_id"] == before
-    assert describe(make(frame={"resize": 40}, later=4))["run_id"] != before
-    assert describe(make(frame={"resize": 40, "angle": 1.0}))["run_id"] != before
+    assert describe(make(frame={"resize": 40})).run_id == before
+    assert describe(make(frame={"resize": 40}, later=4)).run_id != before
+    assert describe(make(frame={"resize": 40, "angle": 1.0})).run_id != before
 
 
 def test_defaults_that_are_spelled_out_are_the_same_run(make: Callable[..., Plan]) -> None:
-    assert describe(make(seed=0, labels="imagenet", scorers=[]))["run_id"] == describe(make())["run_id"]
+    assert describe(make(seed=0, labels="imagenet", scorers=[])).run_id == describe(make()).run_id
 
 
 def test_a_scorer_has_a_version_in_the_id(make: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,6 +91,6 @@ def test_a_scorer_has_a_version_in_the_id(make: Callable[..., Plan], monkeypatch
 
     monkeypatch.setitem(core.SCORERS._objects, "numbers", numbers)
     before = describe(make(scorers=["numbers"]))
-    assert before["scorers"] == {"numbers": 1}
+    assert before.scorers == {"numbers": 1}
     numbers.version = 2
-    assert describe(make(scorers=["numbers"]))["run_id"] != before["run_id"]
+    assert describe(make(scorers=["numbers"])).run_id != before.run_id

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sorites import core
-from sorites.core import CLEAN, ImageF32, Sample, Source
+from sorites.core import CLEAN, Generated, ImageF32, Sample, Source
 from sorites.core.errors import SoritesError
 from sorites.core.rng import rng_for
 from sorites.evaluation import plan
@@ -19,7 +19,7 @@ IMAGE = np.random.default_rng(0).integers(0, 256, (12, 10, 3), np.uint8)
 
 def make(*shifts: str, **more: object) -> Plan:
     suite = parse({"name": "s", "shifts": list(shifts), "seed": 3, **more}, "test")
-    return plan.make(suite, Source("mine", [Sample("p", lambda: IMAGE, 0)]))
+    return plan.make(suite, Source("mine", [Sample("p", Generated(lambda: IMAGE), 0)]))
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 
 import sorites
-from sorites.core import ImageU8, Model, Sample
+from sorites.core import Generated, ImageU8, Model, Sample
 from sorites.core.errors import BadImage
-from sorites.evaluation.check import check
 from sorites.evaluation.images import LeftOut, readable
+from sorites.evaluation.integrity.check import check
 from sorites.suites.suite import parse
 
 
@@ -20,10 +20,13 @@ def broken() -> ImageU8:
 
 def test_images_that_cannot_be_read_are_counted_with_the_first_reason() -> None:
     left = LeftOut()
-    fine = Sample("a", lambda: np.zeros((4, 4, 3), np.uint8))
-    assert [sample.id for sample, _ in readable([Sample("b", broken), fine, Sample("c", broken)], left)] == [
-        "a"
-    ]
+    fine = Sample("a", Generated(lambda: np.zeros((4, 4, 3), np.uint8)))
+    assert [
+        sample.id
+        for sample, _ in readable(
+            [Sample("b", Generated(broken)), fine, Sample("c", Generated(broken))], left
+        )
+    ] == ["a"]
     assert left.say() == "2 images could not be read and are left out; the first, b: truncated"
     assert LeftOut().say() == ""
 

@@ -17,7 +17,7 @@ import sorites
 from sorites.core import ImageU8, Model, Outputs
 from sorites.core.errors import SoritesError
 from sorites.evaluation.predict import evaluate_images
-from sorites.evaluation.storage.folder import read_info
+from sorites.evaluation.storage.record import read_record
 from sorites.suites.suite import parse
 
 
@@ -37,7 +37,7 @@ def test_models_have_the_names_they_are_given(
 ) -> None:
     rows = run(photos, tmp_path, {"v1": tiny(), "v2": by_colour})
     assert sorted(rows["model"].unique()) == ["v1", "v2"]
-    assert read_info(tmp_path)["models"].keys() == {"v1", "v2"}
+    assert read_record(tmp_path).models.keys() == {"v1", "v2"}
 
 
 def test_a_spec_has_a_name_in_a_suite_and_in_python(
@@ -58,7 +58,7 @@ def test_a_spec_has_a_name_in_a_suite_and_in_python(
     for i, (models, more) in enumerate(given):
         rows = run(photos, tmp_path / str(i), models, **more)
         assert rows["model"].unique().to_list() == ["v2"]
-    assert len({read_info(tmp_path / str(i))["run_id"] for i in range(4)}) == 1
+    assert len({read_record(tmp_path / str(i)).run_id for i in range(4)}) == 1
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_a_model_that_is_not_deterministic_is_called_so_once(photos: Path, tmp_p
     with pytest.warns(UserWarning, match="shaken is not deterministic") as said:
         run(photos, tmp_path / "run", [shaken])
     assert len(said) == 1
-    assert read_info(tmp_path / "run")["not_repeating"] == ["shaken"]
+    assert read_record(tmp_path / "run").not_repeating == ("shaken",)
     page = sorites.report(tmp_path / "run", tmp_path / "page.html").read_text()
     assert page.count("not deterministic") == 1
     assert "shaken: repeated inputs" in page

@@ -26,7 +26,9 @@ def measured(
     judge: str, photos: Path, out: Path, engine: str | None = "local", **more: object
 ) -> distance.Distances:
     options = how(judge, photos, sem_edges=(0.1, 0.3), cov_edges=(0.1, 0.3), **more)
-    return distance.distance(f"folder:{photos}", options, out=out, engine=engine, workers=2)
+    settings = options.model_dump(exclude_unset=True)
+    workers = None if engine is None else 2
+    return distance.distance(f"folder:{photos}", **settings, out=out, engine=engine, workers=workers)
 
 
 @pytest.mark.usefixtures("small")
@@ -36,7 +38,7 @@ def test_an_engine_finds_what_memory_finds(judge: str, photos: Path, tmp_path: P
     assert found.rows["sample_id"].to_list() == alone.rows["sample_id"].to_list()
     for half in ("semantic", "covariate"):
         np.testing.assert_allclose(found.rows[half], alone.rows[half], atol=1e-5)
-    assert {**found.record, "path": ""} == {**alone.record, "path": ""}
+    assert found.having(path="").record == alone.having(path="").record
     assert pl.read_parquet(tmp_path / "b.parquet").equals(found.rows)
     assert not (tmp_path / "a.work").exists()
 
@@ -87,7 +89,7 @@ def test_other_images_begin_anew_and_broken_ones_are_counted(
     (folder / "a broken one.jpg").write_bytes(b"no image")
     second = measured(judge, mine, tmp_path / "d.parquet")
     assert second.rows.sort("sample_id").equals(first.rows.sort("sample_id"))
-    said = second.record["left_out"]
+    said = second.record.left_out
     assert [text.split(" could")[0] for text in said] == ["1 in-distribution images", "1 images"]
     assert all("a broken one.jpg" in text for text in said)
 
@@ -95,7 +97,7 @@ def test_other_images_begin_anew_and_broken_ones_are_counted(
 def test_an_index_is_kept_and_named_with_its_recall(judge: str, photos: Path, tmp_path: Path) -> None:
     found = measured(judge, photos, tmp_path / "d.parquet", neighbours="hnsw")
     assert len(list((tmp_path / "d.work").rglob("*.faiss"))) == 2
-    assert all("hnsw(" in name and "recall 1.000" in name for name in found.record["searched"].values())
+    assert all("hnsw(" in name and "recall 1.000" in name for name in found.record.searched.values())
     times = [path.stat().st_mtime_ns for path in sorted((tmp_path / "d.work").rglob("*.faiss"))]
     assert (
         measured(judge, photos, tmp_path / "d.parquet", neighbours="hnsw", k=4).rows.height
@@ -212,8 +214,8 @@ def test_labels_hold_for_the_images_asked_about(judge: str, photos: Path, tmp_pa
         with pytest.raises(SoritesError, match="no class named"):
             distance.distance(
                 f"folder:{photos}",
-                how(judge, photos),
-                str(tmp_path / "labels.txt"),
-                tmp_path / "d",
+                **how(judge, photos).model_dump(exclude_unset=True),
+                labels=str(tmp_path / "labels.txt"),
+                out=tmp_path / "d",
                 engine=engine,
             )

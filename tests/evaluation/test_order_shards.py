@@ -13,7 +13,8 @@ from tests.evaluation.test_packed_runs import SUITE, tars
 import sorites
 from sorites.core import Model
 from sorites.core.errors import SoritesError
-from sorites.evaluation.storage.folder import read_info, read_manifest
+from sorites.evaluation.storage.folder import read_manifest
+from sorites.evaluation.storage.record import read_record
 from sorites.suites.suite import Suite, parse
 
 
@@ -44,9 +45,9 @@ def test_it_stands_in_the_run_and_on_the_page(tiny: Callable[..., Model], tmp_pa
     ids = {}
     for name, more in (("fair", {}), ("shards", {"order": "shards"})):
         sorites.run(suite(where, model, limit=5, **more), models=[model], out=tmp_path / name)
-        ids[name] = read_info(tmp_path / name)["run_id"]
+        ids[name] = read_record(tmp_path / name).run_id
     assert ids["fair"] != ids["shards"]
-    assert read_info(tmp_path / "shards")["suite"]["order"] == "shards"
+    assert read_record(tmp_path / "shards").suite.order == "shards"
     said = "from the first shards, not a random sample"
     for name in ids:
         sorites.report(tmp_path / name, out=tmp_path / f"{name}.html")

@@ -19,6 +19,7 @@ from sorites.analysis.filter.rules import (
 )
 from sorites.core import table as tables
 from sorites.core.errors import SoritesError
+from sorites.io.digests import write_sealed
 
 
 def scores(*rows: tuple[float, float, float, float], **more: object) -> pl.DataFrame:
@@ -111,7 +112,8 @@ def test_valid_is_a_fact_of_the_table_and_a_trajectory_may_stay_only_whole(tmp_p
     whole = facts(frame, valid, trajectory="sample_id")
     assert whole["valid"].to_list() == [True, True, False, False]
     rows = [{"run_id": "r", "image_id": i, "model": "m", "output": "label", "correct": True} for i in "abcd"]
-    tables.write(tables.rows(rows), tmp_path / "predictions" / "x.parquet")
+    tables.write_shard(tables.rows(rows), tmp_path, "x")
+    write_sealed({"run_id": "r"}, tmp_path / "run.json")
     tables.write_facts(tmp_path, "out_of_class", whole)
     assert tables.read(tmp_path).collect()["valid"].to_list() == [True, True, False, False]
 

@@ -5,7 +5,6 @@ built, measured, read alone.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import os
 import signal
 import subprocess
@@ -23,13 +22,13 @@ from tests.evaluation.fading import CLASSES, LEVELS, fading, model, rows, suite
 
 import sorites
 from sorites import core
-from sorites.core import Sample
+from sorites.core import Generated, Sample
 from sorites.core.labels import labels
 from sorites.core.table import read
 from sorites.datasets.build import build
-from sorites.evaluation.check import check
 from sorites.evaluation.facts.similarity import similarity
 from sorites.evaluation.images import shifted_shots
+from sorites.evaluation.integrity.check import check
 from sorites.evaluation.reopen import plan_of
 from sorites.evaluation.run import run
 
@@ -125,14 +124,14 @@ def test_a_run_folder_is_read_without_its_source(tmp_path: Path) -> None:
 
 
 def test_images_of_a_sample_that_changed_are_not_made_for_an_old_run(tmp_path: Path) -> None:
-    """The bytes that a load holds are the content of a sample that has no file."""
+    """The version of a function is the content of a sample that has no file."""
     folder = tmp_path / "run"
     run(suite(), models=[model()], out=folder)
 
     def other(argument: str | None, space: object) -> Iterator[Sample]:
         for sample in fading(argument, labels(CLASSES)):
-            load = functools.partial(world.load, int(sample.id[-2:]), b"another world")
-            yield dataclasses.replace(sample, load=load)
+            image = Generated(world.load, (int(sample.id[-2:]),), version="another world")
+            yield dataclasses.replace(sample, image=image)
 
     core.SOURCES._objects["fading"] = other
     plan = plan_of(folder)

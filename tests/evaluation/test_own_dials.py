@@ -15,13 +15,24 @@ from tests.evaluation import fading as world
 from tests.evaluation.fading import CLASSES, LEVELS, fading, model, suite
 
 from sorites import core
-from sorites.core import ImageF32, ImageU8, Model, Outputs, OwnDial, Sample, Source, to_float, to_uint8
+from sorites.core import (
+    Generated,
+    ImageF32,
+    ImageU8,
+    Model,
+    Outputs,
+    OwnDial,
+    Sample,
+    Source,
+    to_float,
+    to_uint8,
+)
 from sorites.core.errors import SoritesError
 from sorites.core.labels import labels
 from sorites.core.table import read
 from sorites.evaluation import plan as plans
-from sorites.evaluation.check import check
 from sorites.evaluation.images import shifted_shots
+from sorites.evaluation.integrity.check import check
 from sorites.evaluation.resume import redo_changed
 from sorites.evaluation.run import run
 from sorites.suites.suite import Frame, parse
@@ -57,7 +68,10 @@ def test_the_sample_s_dial_wins_over_a_registered_shift_of_its_name() -> None:
         return (np.full((8, 8, 3), 0.5, np.float32) for _ in severities)
 
     own = Sample(
-        "a", lambda: np.zeros((8, 8, 3), np.uint8), 0, dials=(OwnDial("jpeg", (1.0,), sweep, version=7),)
+        "a",
+        Generated(lambda: np.zeros((8, 8, 3), np.uint8)),
+        0,
+        dials=(OwnDial("jpeg", (1.0,), sweep, version=7),),
     )
     plan = plans.make(
         suite(shifts=["jpeg"]), Source("mine", [own, dataclasses.replace(own, id="b", dials=())])
@@ -120,7 +134,7 @@ def test_what_the_numbers_follow_from_holds_version_levels_and_unit(tmp_path: Pa
 def test_runs_without_such_dials_are_known_by_what_they_were() -> None:
     from sorites.evaluation.storage.record import describe
 
-    assert "dials" not in describe(plans.make(suite(shifts=["jpeg"])))
+    assert "dials" not in describe(plans.make(suite(shifts=["jpeg"]))).as_json()
 
 
 def _image(image: object) -> OwnDial:
@@ -141,7 +155,7 @@ def _image(image: object) -> OwnDial:
     ],
 )
 def test_what_is_no_image_is_an_error_of_its_rows(image: object, said: str) -> None:
-    sample = Sample("a", lambda: np.zeros((8, 8, 3), np.uint8), 0, dials=(_image(image),))
+    sample = Sample("a", Generated(lambda: np.zeros((8, 8, 3), np.uint8)), 0, dials=(_image(image),))
     plan = plans.make(suite(), Source("mine", [sample]))
     shots = list(shifted_shots(plan, sample, "fade", LEVELS))
     assert len(shots) == len(LEVELS)

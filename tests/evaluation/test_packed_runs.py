@@ -24,7 +24,8 @@ from sorites.core.errors import BadImage
 from sorites.core.packed import SampleList
 from sorites.evaluation import resume
 from sorites.evaluation.reopen import plan_of
-from sorites.evaluation.storage.folder import read_info, read_manifest
+from sorites.evaluation.storage.folder import read_manifest
+from sorites.evaluation.storage.record import read_record
 from sorites.suites.suite import parse
 
 SUITE = {
@@ -44,7 +45,7 @@ def both(monkeypatch: pytest.MonkeyPatch, out: Path, run: Callable[[Path], objec
 
 
 def same(one: Path, other: Path) -> None:
-    assert read_info(one)["run_id"] == read_info(other)["run_id"]
+    assert read_record(one).run_id == read_record(other).run_id
     assert_frame_equal(read_manifest(one), read_manifest(other))
     names = [sorted(path.name for path in (run / "predictions").iterdir()) for run in (one, other)]
     assert names[0] == names[1]

@@ -9,21 +9,22 @@ import pytest
 
 import sorites
 from sorites import core
-from sorites.core import CLEAN, Model, Outputs, Sample, Setting, Source
+from sorites.core import CLEAN, Generated, Model, Outputs, Sample, Setting, Source, table
 from sorites.core.errors import SoritesError
 from sorites.core.table import KEY
 from sorites.evaluation import plan
-from sorites.evaluation.plan import SAMPLES_PER_UNIT, Plan, Unit
+from sorites.evaluation.plan import Plan, Unit
 from sorites.evaluation.samples import framed_image
 from sorites.evaluation.storage import shards
-from sorites.evaluation.storage.folder import read_info
+from sorites.evaluation.storage.record import read_record
+from sorites.evaluation.storage.schema import SAMPLES_PER_UNIT
 from sorites.suites.suite import parse
 
 
 def sample(id_: str, shift: str = CLEAN, setting: Setting | None = None, **more: Any) -> Sample:
     return Sample(
         id_,
-        lambda: np.full((9, 9, 3), 7, np.uint8),
+        Generated(lambda: np.full((9, 9, 3), 7, np.uint8)),
         label=0,
         shift=shift,
         setting=setting or Setting(),
@@ -119,11 +120,12 @@ def test_a_unit_is_known_by_its_shift_its_start_and_its_kind() -> None:
 
 @pytest.mark.parametrize("name", ["../../etc/x", "/etc/x", "a b", "a\\b", ".hidden", "x" * 300, "naïve"])
 def test_whatever_a_source_calls_its_shift_the_shard_stays_in_the_folder(tmp_path: Path, name: str) -> None:
-    path = shards.shard(tmp_path, Unit(name, 0, 1), "m:../x")
-    assert path.parent == tmp_path / "predictions"
-    assert path.name.isascii()
-    assert len(path.name) < 200
-    assert path != shards.shard(tmp_path, Unit(name + "y", 0, 1), "m:../x")
+    for models in (["m:../x"], ["m:../x", "../y"]):
+        path = table.write_shard(table.rows([]), tmp_path, shards.stem(Unit(name, 0, 1), *models))
+        assert path.parent == tmp_path / "predictions"
+        assert path.name.isascii()
+        assert len(path.name) < 200
+        assert shards.stem(Unit(name, 0, 1), *models) != shards.stem(Unit(name + "y", 0, 1), *models)
 
 
 def test_image_ids_follow_what_makes_the_pixels() -> None:
@@ -213,10 +215,10 @@ def test_units_grow_with_the_plan_and_a_folder_keeps_their_size(
         {"name": "s", "frame": {"resize": 40}, "shifts": ["contrast"], "source": f"folder:{photos}"}, "test"
     )
     usual = sorites.run(small, models=[tiny()], out=tmp_path / "usual").collect()
-    assert "slice" not in read_info(tmp_path / "usual")
+    assert "slice" not in read_record(tmp_path / "usual").as_json()
     monkeypatch.setattr(plan, "MAX_UNITS", 2)
     grown = sorites.run(small, models=[tiny()], out=tmp_path / "grown").collect()
-    assert read_info(tmp_path / "grown")["slice"] == 32
+    assert read_record(tmp_path / "grown").slice == 32
     assert len(list((tmp_path / "grown" / "predictions").iterdir())) == 2
     assert grown.sort(KEY).equals(usual.sort(KEY))
     monkeypatch.undo()

@@ -9,8 +9,8 @@ import pytest
 
 import sorites
 from sorites import core
-from sorites.core import Box, Model, Outputs, Sample, Source, table
-from sorites.core.errors import SoritesError
+from sorites.core import Box, Generated, Model, Outputs, Sample, Source, table
+from sorites.core.errors import Notice, SoritesError
 from sorites.suites.suite import parse
 
 SUITE = parse({"name": "s", "labels": ["cat", "dog", "owl"]}, "test")
@@ -18,7 +18,9 @@ SUITE = parse({"name": "s", "labels": ["cat", "dog", "owl"]}, "test")
 
 def source(**more: object) -> Source:
     greys = {f"g{v}": np.full((8, 8, 3), v, np.uint8) for v in (10, 120, 250)}
-    return Source("greys", [Sample(name, lambda p=p: p, **{"label": 0, **more}) for name, p in greys.items()])  # type: ignore[arg-type, misc]
+    return Source(
+        "greys", [Sample(name, Generated(lambda p=p: p), **{"label": 0, **more}) for name, p in greys.items()]
+    )  # type: ignore[arg-type, misc]
 
 
 def model(logits: list[float], **more: object) -> Model:
@@ -28,9 +30,8 @@ def model(logits: list[float], **more: object) -> Model:
 @pytest.fixture
 def run(tmp_path: Path) -> Callable[..., pl.DataFrame]:
     def go(made: Model, held: Source | None = None, **more: object) -> pl.DataFrame:
-        return sorites.run(
-            SUITE, source=held or source(), models=[made], out=tmp_path / "run", **more
-        ).collect()  # type: ignore[arg-type]
+        out = tmp_path / "run"
+        return sorites.run(SUITE, source=held or source(), models=[made], out=out, **more).collect()  # type: ignore[arg-type]
 
     return go
 
@@ -59,7 +60,8 @@ def test_a_label_the_model_does_not_know_is_not_judged(run: Callable[..., pl.Dat
 
 
 def test_a_sample_without_label_is_predicted_and_not_judged(run: Callable[..., pl.DataFrame]) -> None:
-    held = run(model([1, 3, 2]), source(label=None))
+    with pytest.warns(Notice, match="no image of greys has a label"):
+        held = run(model([1, 3, 2]), source(label=None))
     assert held.select("correct", "known", "label").null_count().row(0) == (3, 3, 3)
     assert held["pred"].to_list() == [1] * 3
 
@@ -83,10 +85,13 @@ def scorers(monkeypatch: pytest.MonkeyPatch) -> None:
     def endless(outputs: Outputs) -> np.ndarray:
         return np.where(outputs.logits[:, 0] > 2, np.inf, 0)  # type: ignore[index]
 
+    def vague(outputs: Outputs) -> np.ndarray:
+        return np.where(outputs.logits[:, 0] > 2, np.nan, 0)  # type: ignore[index]
+
     def broken(outputs: Outputs) -> np.ndarray:
         raise ValueError("never fitted")
 
-    for made in (picky, endless, broken):
+    for made in (picky, endless, vague, broken):
         core.add_scorer(made)
 
 
@@ -94,21 +99,32 @@ def by_light(images: list[np.ndarray]) -> Outputs:
     return Outputs(np.array([[p.mean() / 50, 1, 0] for p in images], np.float32))
 
 
+LIGHT = Model("light", lambda images: by_light([p // 2 if p.mean() == 128 else p for p in images]))
+
+
 @pytest.mark.usefixtures("scorers")
 @pytest.mark.parametrize(
     ("scorer", "said"),
-    [("picky", "scorer picky: ValueError: not this one"), ("endless", "scorer endless returned inf")],
+    [("picky", "scorer picky: ValueError: not this one"), ("vague", "scorer vague returned nan")],
 )
 def test_a_scorer_that_fails_on_one_image_is_a_row_with_its_error(
     run: Callable[..., pl.DataFrame], scorer: str, said: str
 ) -> None:
-    light = Model("light", lambda images: by_light([p // 2 if p.mean() == 128 else p for p in images]))
-    held = run(light, scorers=[scorer])
+    held = run(LIGHT, scorers=[scorer])
     assert table.check(held) == []
     scored = held.filter(pl.col("output") == "ood").sort("sample_id")
     assert scored["error"].to_list() == [None, said, said]
     assert scored["score"].to_list() == [0, None, None]
     assert held.filter(pl.col("output") == "label")["error"].null_count() == 3
+
+
+@pytest.mark.usefixtures("scorers")
+def test_an_infinite_score_is_a_value(run: Callable[..., pl.DataFrame]) -> None:
+    held = run(LIGHT, scorers=["endless"])
+    assert table.check(held) == []
+    scored = held.filter(pl.col("output") == "ood").sort("sample_id")
+    assert scored["error"].null_count() == 3
+    assert scored["score"].to_list() == [0, np.inf, np.inf]
 
 
 @pytest.mark.usefixtures("scorers")

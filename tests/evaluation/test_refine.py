@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import sorites
 from sorites import core
-from sorites.core import Model, Outputs, Sample, Source, table
+from sorites.core import Generated, Model, Outputs, Sample, Source, table
 from sorites.evaluation.plan import Unit, make
 from sorites.evaluation.tasks import Bracket, brackets, refine
 from sorites.suites.suite import parse
@@ -91,13 +91,13 @@ def watcher(limit: float, seen: list[int] | None = None, name: str = "watcher") 
         light = np.array([p.mean() > limit for p in images], np.float32)
         return Outputs(np.stack([1 - light, light], axis=1) * 9)
 
-    return Model(name, forward, version="1")
+    return Model(name, forward, version="1", scale="logits")
 
 
 def points(
     values: list[int], limit: float, tolerance: float, out: Path, **more: Any
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    source = Source("greys", [Sample(f"g{v}", grey(v), label=0) for v in values])
+    source = Source("greys", [Sample(f"g{v}", Generated(grey(v)), label=0) for v in values])
     held = sorites.run(
         DIALS, source=source, models=[watcher(limit)], refine=tolerance, out=out, **more
     ).collect()
@@ -158,7 +158,9 @@ def test_the_number_of_passes_for_any_tolerance(bracket: int, tolerance: float) 
     low, high = (bracket - 1) / 20, bracket / 20
     model = watcher(40 + 255 * (low + high) / 2, name="w")
     plan = make(
-        DIALS.override(models=("w",)), Source("greys", [Sample("g", grey(40), label=0)]), {"w": model}
+        DIALS.override(models=("w",)),
+        Source("greys", [Sample("g", Generated(grey(40)), label=0)]),
+        {"w": model},
     )
     steps = [(0.0, True), (low, True), (high, False)] if low else [(0.0, True), (high, False)]
     start = grid(*steps, sample="g", model="w").with_columns(pl.col("shift").replace("blur", "brightness"))
@@ -174,7 +176,7 @@ def test_a_tolerance_finer_than_floats_ends(tmp_path: Path) -> None:
 
 def test_each_model_has_its_own_brackets_and_shares_batches(tmp_path: Path) -> None:
     seen: list[int] = []
-    source = Source("greys", [Sample(f"g{v}", grey(v), label=0) for v in range(60, 76)])
+    source = Source("greys", [Sample(f"g{v}", Generated(grey(v)), label=0) for v in range(60, 76)])
     models = [watcher(140.5, seen, "one"), watcher(150.5, name="two")]
     held = sorites.run(
         DIALS, source=source, models=models, refine=0.02, out=tmp_path / "run", batch=16
@@ -193,7 +195,7 @@ def test_a_failing_model_leaves_a_trajectory_where_it_was(tmp_path: Path) -> Non
             raise ValueError("not these")
         return watcher(140.5).forward(images)
 
-    source = Source("greys", [Sample("g100", grey(100), label=0)])
+    source = Source("greys", [Sample("g100", Generated(grey(100)), label=0)])
     held = sorites.run(
         DIALS, source=source, models=[Model("m", forward)], refine=0.02, out=tmp_path / "run"
     ).collect()

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 import sorites
-from sorites.core import Box, Model, Outputs, Sample, Source, table
+from sorites.core import Box, Generated, Model, Outputs, Sample, Source, table
 from sorites.evaluation.tasks import Bracket, brackets
 from sorites.suites.suite import parse
 
@@ -46,7 +46,7 @@ def _grey(seen: np.ndarray, at: tuple[int, int, int, int]) -> float:
 def refined(out: Path, model: Model, samples: int = 3, **more: Any) -> pl.DataFrame:
     ground_truth = (*(Box(at, 0) for at in PLACES), Box((0, 25, 90, 40), 0, crowd=True))
     made = [
-        Sample(f"s{k}", lambda k=k: image(tuple(g + k for g in GREYS)), ground_truth=ground_truth)
+        Sample(f"s{k}", Generated(lambda k=k: image(tuple(g + k for g in GREYS))), ground_truth=ground_truth)
         for k in range(samples)
     ]
     return sorites.run(

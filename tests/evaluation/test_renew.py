@@ -8,7 +8,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
@@ -17,13 +17,14 @@ from PIL import Image as Pillow
 from tests.conftest import CLASSES, scene
 
 import sorites
-from sorites.core import Model, Sample, Source, table
+from sorites.core import ArrayRef, Model, Sample, Source, table
 from sorites.core.errors import SoritesError
 from sorites.evaluation import explanations, runner
 from sorites.evaluation import plan as plans
 from sorites.evaluation.explanations import Change, Side
 from sorites.evaluation.facts.similarity import similarity
-from sorites.evaluation.storage.folder import read_info
+from sorites.evaluation.storage.record import read_record
+from sorites.evaluation.storage.shards import write_metadata
 from sorites.suites.suite import parse
 
 
@@ -35,6 +36,8 @@ class Run:
     def __init__(self, photos: Path, out: Path, model: Model) -> None:
         self.photos, self.out, self.model = photos, out, model
         self.seen, self.said = 0, list[str]()
+
+    scale: Literal["unknown", "logits"] = "logits"
 
     def __call__(self, **more: Any) -> pl.DataFrame:
         self.seen, self.said = 0, []
@@ -55,7 +58,7 @@ class Run:
             self.seen += len(images)
             return held.forward(images)
 
-        return Model(held.name, forward, labels=held.labels, version=held.version)
+        return Model(held.name, forward, labels=held.labels, version=held.version, scale=self.scale)
 
 
 @pytest.fixture
@@ -101,9 +104,19 @@ def test_a_touched_or_copied_image_is_not_done_again(run: Run, tmp_path: Path) -
     run.photos = tmp_path / "elsewhere"
     assert run().equals(before)
     assert run.seen == TRIED
-    info = read_info(run.out)
-    assert info["suite"]["source"] == f"folder:{tmp_path / 'elsewhere'}"
+    assert read_record(run.out).suite.source == f"folder:{tmp_path / 'elsewhere'}"
     assert run().equals(before)
+    assert run.seen == TRIED
+
+
+def test_a_model_of_unknown_scale_is_also_shown_one_batch_of_trial_images(run: Run) -> None:
+    run.scale = "unknown"
+    before = run()
+    assert run.seen == TRIED + 3 + 2 * 20
+    assert run().equals(before)
+    assert run.seen == TRIED + 3
+    run.scale = "logits"
+    assert run().equals(before), "the trial found logits, so this is the same run"
     assert run.seen == TRIED
 
 
@@ -136,13 +149,13 @@ def test_a_relative_folder_from_elsewhere_is_not_done(
 
 def test_the_manifest_knows_contents_and_the_id_does_not(run: Run) -> None:
     run()
-    first = read_info(run.out)["run_id"]
+    first = read_record(run.out).run_id
     held = pl.read_parquet(run.out / "manifest.parquet")
     assert held["bytes"].to_list() == [(run.photos / name).stat().st_size for name in held["sample_id"]]
     assert held["content"].n_unique() == 20
     repaint(run.photos / CLASSES[0] / "p00.png")
     run()
-    assert read_info(run.out)["run_id"] == first
+    assert read_record(run.out).run_id == first
     assert not pl.read_parquet(run.out / "manifest.parquet").equals(held)
 
 
@@ -150,7 +163,7 @@ def test_facts_of_changed_images_are_measured_again_or_set_aside(run: Run) -> No
     run()
     facts = run().select("image_id").unique(maintain_order=True)
     table.write_facts(run.out, "distance", facts.with_columns(sem_level=pl.lit(1)))
-    (run.out / "facts" / "distance.json").write_text("{}")
+    write_metadata(run.out, "distance", {"how": "so"})
     table.write_facts(run.out, "mine", facts.with_columns(valid=pl.lit(True)))
     repaint(run.photos / CLASSES[0] / "p00.png")
     after = run()
@@ -234,7 +247,7 @@ def test_arrays_of_samples_passed_from_python_are_their_content(
 ) -> None:
     def source(seed: int) -> Source:
         images = [scene(seed if i == 1 else i) for i in range(3)]
-        return Source("mine", [Sample(str(i), lambda p=p: p, 0) for i, p in enumerate(images)])  # type: ignore[misc]
+        return Source("mine", [Sample(str(i), ArrayRef(p), 0) for i, p in enumerate(images)])
 
     def conf(seed: int) -> dict[str, float]:
         options: dict[str, Any] = {

@@ -4,7 +4,6 @@ with somebody else's.
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -17,8 +16,12 @@ import pytest
 import sorites
 from sorites.core import CLEAN, Model, Outputs, table
 from sorites.core.errors import SoritesError
+from sorites.core.table import parquet
 from sorites.evaluation.reopen import class_names, plan_of
-from sorites.evaluation.storage.folder import read_info
+from sorites.evaluation.storage.record import read_record
+from sorites.evaluation.storage.schema import Place
+from sorites.io.digests import read_sealed, write_sealed
+from sorites.io.listed import write_listed
 from sorites.suites.suite import parse
 
 SUITE = parse({"name": "s", "shifts": ["contrast"], "frame": {"resize": 40}, "limit": 4}, "test")
@@ -94,10 +97,10 @@ def test_images_that_are_gone_leave_the_plan(home: Path) -> None:
 def test_the_id_of_a_run_knows_nothing_of_places(
     home: Path, tiny: Callable[..., Model], tmp_path: Path
 ) -> None:
-    info = read_info("run")
-    assert info["places"]["photos"] == {"beside": "../photos", "absolute": str((home / "photos").resolve())}
+    record = read_record("run")
+    assert record.places["photos"] == Place(beside="../photos", absolute=str((home / "photos").resolve()))
     sorites.run(SUITE, source="folder:photos", models=[tiny()], out=tmp_path / "far" / "run")
-    assert read_info(tmp_path / "far" / "run")["run_id"] == info["run_id"]
+    assert read_record(tmp_path / "far" / "run").run_id == record.run_id
 
 
 def classed(images_u8: Path, labels: str, out: Path) -> None:
@@ -113,7 +116,7 @@ def test_classes_of_a_file_are_kept_in_the_run(
     Path("classes.txt").write_text("\n".join(names))
     classed(photos, "classes.txt", Path("run"))
     Path("classes.txt").unlink()
-    known = class_names(read_info("run"))
+    known = class_names(read_record("run"))
     assert known is not None
     assert list(known.ids) == names
     assert first_image(Path("run")).shape[2] == 3
@@ -128,12 +131,12 @@ def test_a_file_that_another_run_points_at_does_not_reach_the_page(
     Path("classes.txt").write_text("\n".join(names))
     classed(photos, "classes.txt", Path("run"))
     Path("secret.txt").write_text("hunter2\npassword\nsalt\npepper\n")
-    info = json.loads(Path("run/run.json").read_text())
+    info = read_sealed(Path("run/run.json"), "")
     info["suite"]["labels"] = str(tmp_path / "secret.txt")
     if not kept:
         del info["classes"]
-    Path("run/run.json").write_text(json.dumps(info))
-    known = class_names(read_info("run"))
+    write_sealed(info, Path("run/run.json"))
+    known = class_names(read_record("run"))
     assert (list(known.ids) if known else None) == (names if kept else None)
     assert len(plan_of("run").groups[CLEAN])
     monkeypatch.setattr("warnings.warn", lambda *_, **__: None)
@@ -142,7 +145,7 @@ def test_a_file_that_another_run_points_at_does_not_reach_the_page(
 
 def test_a_manifest_with_params_that_are_no_json_is_named(home: Path) -> None:
     shutil.rmtree("photos")
-    path = Path("run/manifest.parquet")
-    pl.read_parquet(path).with_columns(params=pl.lit("{")).write_parquet(path)
+    changed = pl.read_parquet("run/manifest.parquet").with_columns(params=pl.lit("{"))
+    write_listed(Path("run"), "manifest.parquet", parquet(changed))
     with pytest.raises(SoritesError, match=r"manifest\.parquet: the params"):
         plan_of("run")

@@ -12,11 +12,11 @@ import polars as pl
 import pytest
 
 import sorites
-from sorites.core import Sample, Source, table
+from sorites.core import Generated, Sample, Source, table
 from sorites.core.errors import SoritesError
-from sorites.evaluation import check as checks
+from sorites.evaluation.integrity import check as checks
 from sorites.evaluation.rescore import score
-from sorites.evaluation.storage.folder import read_info
+from sorites.evaluation.storage.record import read_record
 
 _spec = importlib.util.spec_from_file_location("fitting_tests", Path(__file__).with_name("test_fit.py"))
 assert _spec is not None
@@ -34,7 +34,7 @@ def broken() -> np.ndarray:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    asked = Source("asked", [*made.images("a", 20), Sample("bad", broken, 0)])
+    asked = Source("asked", [*made.images("a", 20), Sample("bad", Generated(broken), 0)])
 
     def go(out: str, **more: Any) -> pl.DataFrame:
         given = {
@@ -68,15 +68,15 @@ def test_twice_is_once(run: Run, tmp_path: Path) -> None:
     files = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*.parquet")}
     assert score(tmp_path / "run", ["energy", "msp"]) == {"energy": 0, "msp": 0}
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*.parquet")} == files
-    assert read_info(tmp_path / "run")["scored"] == ["energy"]
+    assert read_record(tmp_path / "run").scored == ("energy",)
     run("run", scorers=["msp"])
-    assert read_info(tmp_path / "run")["scored"] == ["energy"]
+    assert read_record(tmp_path / "run").scored == ("energy",)
 
 
 def test_a_run_that_went_on_is_scored_on(run: Run, tmp_path: Path) -> None:
     run("run", scorers=["msp"])
     score(tmp_path / "run", ["energy"])
-    lost = next((tmp_path / "run" / "predictions").glob("*--energy.parquet"))
+    lost = next((tmp_path / "run" / "predictions").glob("*--energy.*.parquet"))
     rows = pl.read_parquet(lost).height
     lost.unlink()
     assert score(tmp_path / "run", ["energy"]) == {"energy": rows}
@@ -94,7 +94,7 @@ def test_what_was_not_kept_is_said_and_nothing_written(run: Run, tmp_path: Path)
     run("bare", scorers=["msp"], keep_features=False)
     with pytest.raises(
         SoritesError,
-        match="the features of 0 of 4 shards",
+        match="the features of 0 of 4 slices",
     ):
         score(tmp_path / "bare", ["energy"])
     run("unfit", scorers=["msp"], fit=None)
@@ -110,7 +110,7 @@ def test_what_was_not_kept_is_said_and_nothing_written(run: Run, tmp_path: Path)
         score(tmp_path / "headless", ["enrgy"])
     with pytest.raises(SoritesError, match="not a run folder"):
         score(tmp_path, ["energy"])
-    assert not list(tmp_path.rglob("*--energy.parquet"))
+    assert not list(tmp_path.rglob("*--energy.*.parquet"))
 
 
 def test_one_that_cannot_be_fitted_keeps_all_from_being_written(run: Run, tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_one_that_cannot_be_fitted_keeps_all_from_being_written(run: Run, tmp_pa
     with pytest.raises(SoritesError, match="12 principal directions, got 10"):
         score(tmp_path / "few", ["mds", "vim", "energy"])
     assert not [path for path in (tmp_path / "few" / "predictions").iterdir() if path.stem.count("--") > 1]
-    assert "scored" not in read_info(tmp_path / "few")
+    assert not read_record(tmp_path / "few").scored
 
 
 def test_the_verb(run: Run, tmp_path: Path) -> None:
@@ -147,6 +147,6 @@ def test_an_unfinished_run_is_not_scored_in_part(run: Run, tmp_path: Path) -> No
 def test_check_says_how_rows_of_an_added_scorer_are_made(run: Run, tmp_path: Path) -> None:
     run("run", scorers=["msp"])
     score(tmp_path / "run", ["energy"])
-    next((tmp_path / "run" / "predictions").glob("*--energy.parquet")).unlink()
+    next((tmp_path / "run" / "predictions").glob("*--energy.*.parquet")).unlink()
     with pytest.raises(SoritesError, match=r"\d+ rows of energy missing: sorites\.score"):
         checks.check_run(tmp_path / "run")

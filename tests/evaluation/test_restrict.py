@@ -13,7 +13,7 @@ from sklearn.metrics import roc_auc_score
 from torch import nn
 
 import sorites
-from sorites.core import Sample, Source
+from sorites.core import Generated, Sample, Source
 from sorites.evaluation import plan
 from sorites.evaluation.rescore import score
 from sorites.models.preprocess import Input
@@ -44,7 +44,9 @@ def model() -> sorites.Model:
 def source() -> Source:
     rng = np.random.default_rng(0)
     images = [rng.integers(0, 256, (32, 32, 3), np.uint8) // (1 + i % 4) for i in range(16)]
-    return Source("mine", [Sample(f"p{i:02d}", lambda p=p: p, i % 4) for i, p in enumerate(images)])  # type: ignore[misc]
+    return Source(
+        "mine", [Sample(f"p{i:02d}", Generated(lambda p=p: p), i % 4) for i, p in enumerate(images)]
+    )  # type: ignore[misc]
 
 
 def test_scores_and_confidence_are_about_the_classes_asked_for(

@@ -10,7 +10,7 @@ import pytest
 
 import sorites
 from sorites import core
-from sorites.core import Model, Sample, Source, table
+from sorites.core import Generated, Model, Sample, Source, table
 from sorites.core.errors import SoritesError
 from sorites.evaluation import plan, runner
 from sorites.evaluation.storage import folder
@@ -29,8 +29,8 @@ SUITE = parse(
 ORDER = ["image_id", "model", "output", "scorer", "probe"]
 
 
-def settled(frame: pl.LazyFrame) -> pl.DataFrame:
-    return frame.drop("run_id").sort(ORDER).collect()
+def settled(frame: pl.LazyFrame | sorites.Run) -> pl.DataFrame:
+    return frame.lazy().drop("run_id").sort(ORDER).collect()
 
 
 @pytest.fixture
@@ -204,7 +204,7 @@ def test_bad_images_become_error_rows(photos: Path, tiny: Callable[..., Model], 
     def broken() -> core.ImageU8:
         raise sorites.SoritesError("truncated")
 
-    samples = [*core.source(f"folder:{photos}"), Sample("bad/x.png", broken, label=0)]
+    samples = [*core.source(f"folder:{photos}"), Sample("bad/x.png", Generated(broken), label=0)]
     held = sorites.run(
         SUITE, source=Source("folder", samples), models=[tiny()], out=tmp_path / "run", refine=0.1
     ).collect()
@@ -228,7 +228,7 @@ def test_a_model_that_fails_on_one_image_keeps_the_others(
         return inner(images)
 
     model.forward = forward
-    samples = [*core.source(f"folder:{photos}"), Sample("black", lambda: hated, label=0)]
+    samples = [*core.source(f"folder:{photos}"), Sample("black", Generated(lambda: hated), label=0)]
     held = sorites.run(
         SUITE, source=Source("folder", samples), models=[model], out=tmp_path / "run", shifts=["jpeg"]
     ).collect()

@@ -111,7 +111,7 @@ def by_hand(
 
 
 def told(folder: Path) -> dict[str, Any]:
-    return json.loads((folder / RECORD).read_text())["linear"]  # type: ignore[no-any-return]
+    return json.loads((folder / RECORD).read_text())["models"]["linear"]  # type: ignore[no-any-return]
 
 
 def check_search(
@@ -185,7 +185,7 @@ def test_odin_is_searched_through_the_network(tmp_path: Path) -> None:
         source,
     )
     folder = runner.execute(runner.prepare(made), tmp_path / "run")
-    found = json.loads((folder / RECORD).read_text())["net"]["search"]["odin"]
+    found = json.loads((folder / RECORD).read_text())["models"]["net"]["search"]["odin"]
     validation, frame = [s for s in source if s.split == "val"], recipe.frame
     assert frame is not None
     shown = [frame(s.load()) for s in validation]
@@ -208,7 +208,8 @@ def test_odin_is_searched_through_the_network(tmp_path: Path) -> None:
 def test_table_3_fit_on_s3_plus_takes_only_images_that_the_model_classifies_correctly(run: Run) -> None:
     source = Source("known", images("f", 400, "train"))
     recipe = parse(
-        {**BASE, "scorers": ["knn(k=3)", "mds", "react"], "fit": {"source": "known", "only": "right"}}, "test"
+        {**BASE, "scorers": ["knn(k=3)", "mds", "react"], "fit": {"source": "known", "only": "correct"}},
+        "test",
     )
     folder = run(recipe, training=source)
     good = right(list(source))
@@ -232,7 +233,7 @@ def test_right_is_asked_of_validation_images_too(run: Run, tmp_path: Path) -> No
     recipe = parse({**BASE, "scorers": ["ash_b"]}, "test")
     fit = {
         **FIT,
-        "only": "right",
+        "only": "correct",
         "validation": {"split": "val", "ood": f"folder:{tmp_path / 'ood'}"},
     }
     found = told(run(parse({**recipe.model_dump(), "fit": fit}, "test")))["search"]["ash_b"]
@@ -292,7 +293,7 @@ def test_new_keys_move_the_id_only_where_they_are_set() -> None:
             "test",
         )
         made = plan.make(recipe, Source("asked", images("a", 3)), {"linear": linear()}, known())
-        return record.describe(made)
+        return record.describe(made).as_json()
 
     plain = causes()
     assert plain.keys() == {
@@ -310,7 +311,7 @@ def test_new_keys_move_the_id_only_where_they_are_set() -> None:
         len(
             {
                 plain["run_id"],
-                causes(only="right")["run_id"],
+                causes(only="correct")["run_id"],
                 causes(search=True, validation={"split": "val"})["run_id"],
             }
         )
@@ -357,8 +358,8 @@ def test_what_cannot_be_searched_is_said(run: Run) -> None:
     bare = Source("known", images("f", 20, "train", None) + images("v", 9, "val", None))
     with pytest.raises(SoritesError, match="have no labels"):
         run(suite(), training=bare)
-    with pytest.raises(SoritesError, match='only = "right" needs'):
-        run(parse({**BASE, "fit": {"source": "known", "only": "right"}}, "test"), training=bare)
+    with pytest.raises(SoritesError, match='only = "correct" needs'):
+        run(parse({**BASE, "fit": {"source": "known", "only": "correct"}}, "test"), training=bare)
     alike = Source("known", images("f", 60, "train") + [s for s in images("v", 40, "val") if right([s])[0]])
     with pytest.raises(SoritesError, match=r"linear has \d+ in-distribution and 0 OOD validation images"):
         run(parse({**BASE, "scorers": ["ash_b"], "fit": FIT}, "test"), training=alike)

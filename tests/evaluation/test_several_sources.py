@@ -15,10 +15,10 @@ from tests.conftest import scene
 
 import sorites
 from sorites import metrics
-from sorites.core import Model, Sample, Source
+from sorites.core import Generated, Model, Sample, Source
 from sorites.core.errors import SoritesError
 from sorites.evaluation import plan
-from sorites.evaluation.check import check_run
+from sorites.evaluation.integrity.check import check_run
 from sorites.evaluation.reopen import plan_of
 from sorites.suites.suite import parse
 
@@ -166,8 +166,11 @@ def test_two_in_distribution_sources_share_the_labels(
 
 def test_captured_shifts_stay_with_the_source_that_has_them(tiny: Callable[..., Model]) -> None:
     image = scene(1)
-    first = Source("es", [Sample("a", lambda: image, 0), Sample("a", lambda: image, 0, shift="mist")])
-    ood = Source("odd", [Sample("b", lambda: image, None)])
+    first = Source(
+        "es",
+        [Sample("a", Generated(lambda: image), 0), Sample("a", Generated(lambda: image), 0, shift="mist")],
+    )
+    ood = Source("odd", [Sample("b", Generated(lambda: image), None)])
     made = plan.make(
         parse({"name": "s", "shifts": ["mist"], "sources": [{"spec": "odd"}], "source": "es"}, "t"),
         first,
@@ -192,7 +195,13 @@ def test_mistakes_are_named(sources: list[dict[str, str]], complaint: str) -> No
 
 def test_a_frame_for_one_captured_shift(tmp_path: Path) -> None:
     image = np.zeros((90, 120, 3), np.uint8)
-    source = Source("is", [Sample("a", lambda: image, 0), Sample("b", lambda: image, 0, shift="imagenet21k")])
+    source = Source(
+        "is",
+        [
+            Sample("a", Generated(lambda: image), 0),
+            Sample("b", Generated(lambda: image), 0, shift="imagenet21k"),
+        ],
+    )
     suite = parse(
         {
             "name": "s",

@@ -13,9 +13,9 @@ import pytest
 from tests.measures.images import blurred
 
 from sorites import core, metrics
-from sorites.core import MEASURES, ImageU8, Model, Sample, Setting, Source
+from sorites.core import MEASURES, Generated, ImageU8, Model, Sample, Setting, Source
 from sorites.core.errors import SoritesError
-from sorites.core.table import read
+from sorites.core.table import read, write_facts
 from sorites.evaluation.facts.similarity import similarity
 from sorites.evaluation.run import run
 from sorites.measures.images import exposure_error
@@ -114,11 +114,11 @@ def test_the_lpips_cut_of_imagenet_es_is_on_whole_images_resized_linearly(
         for name, (h, w, _) in {name: image.shape for name, image in clean.items()}.items()
         for number in (1, 2)
     }
-    samples = [Sample(name, lambda name=name: clean[name], label=0) for name in clean]
+    samples = [Sample(name, Generated(lambda name=name: clean[name]), label=0) for name in clean]
     samples += [
         Sample(
             key[0],
-            lambda key=key: shots[key],
+            Generated(lambda key=key: shots[key]),
             label=0,
             shift="camera",
             setting=Setting(params={"number": key[1]}),
@@ -169,7 +169,7 @@ def test_a_suite_may_ask_for_measures_and_only_what_is_missing_is_measured(
     held, when = pl.read_parquet(path), path.stat().st_mtime_ns
     run(suite, models=[tiny()], out=out)
     assert path.stat().st_mtime_ns == when
-    held.head(4).write_parquet(path)
+    write_facts(out, "similarity", held.head(4))
     calls = []
     whole = core.measure("ssim")
     replaced(monkeypatch, "ssim", lambda a, b: calls.append(1) or whole(a, b))
@@ -267,7 +267,7 @@ def test_a_measure_without_a_number_has_none(
     photos: Path, tiny: Callable[..., Model], tmp_path: Path
 ) -> None:
     """The haze of a single grey is not a number; of a scene it is one."""
-    grey = Sample("grey", lambda: np.full((64, 64, 3), 90, np.uint8), label=0)
+    grey = Sample("grey", Generated(lambda: np.full((64, 64, 3), 90, np.uint8)), label=0)
     photo = next(iter(core.source(f"folder:{photos}")))
     suite = parse(
         {"name": "h", "similarity": ["haze_depth"], "shifts": [{"name": "haze", "levels": [3]}]}, "h"

@@ -35,7 +35,7 @@ class Moody:
 
     def run(self, photos: Path, out: Path) -> pl.DataFrame:
         self.seen = 0
-        model = Model("tiny", self, labels=self.held.labels, version="1")
+        model = Model("tiny", self, labels=self.held.labels, version="1", scale="logits")
         recipe = {
             "name": "s",
             "shifts": [{"name": "jpeg", "levels": [1]}],
@@ -109,7 +109,7 @@ def test_a_image_that_can_be_read_again_is_tried_again(
         return np.asarray(Pillow.open(path).convert("RGB"))
 
     with monkeypatch.context() as patched:
-        patched.setattr("sorites.sources.folder.decode", fails)
+        patched.setattr("sorites.io.decode.decode", fails)
         assert errors(model.run(mine, tmp_path / "run")) == 2
     assert errors(model.run(mine, tmp_path / "run")) == 0
 

@@ -12,7 +12,7 @@ from PIL import Image
 from tests.fuzz import bounds, hostile
 
 from sorites.core.errors import BadImage
-from sorites.sources.decode import decode, decode_rgba
+from sorites.io.decode import decode, decode_rgba
 
 
 def images() -> list[bytes]:

@@ -16,6 +16,7 @@ from tests.fuzz.verbs import typed
 import sorites
 from sorites.core import Model
 from sorites.evaluation.facts.similarity import similarity
+from sorites.io import digests
 from sorites.suites.suite import parse
 
 ASK = (
@@ -56,7 +57,10 @@ def test_run_folders(
         path = rng.choice(names)
         data = whole[path]
         if path.suffix == ".json" and rng.random() < 0.6:
-            data = hostile.written(hostile.replaced(json.loads(data), seed))
+            content = hostile.replaced(json.loads(data), seed)
+            is_sealed = isinstance(content, dict) and rng.random() < 0.5
+            plain = {key: value for key, value in content.items() if key != "digest"} if is_sealed else {}
+            data = digests.seal(plain) if plain else hostile.written(content)
         else:
             data = worlds.spoil(path.name, data, seed)
         (tmp_path / path).write_bytes(data)

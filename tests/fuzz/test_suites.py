@@ -15,7 +15,7 @@ from tests.fuzz import bounds, hostile
 from sorites import core
 from sorites.analysis.filter.rules import read_thresholds
 from sorites.core.labels import imagenet, labels
-from sorites.evaluation.imports.cells import read_naming
+from sorites.evaluation.imports.read import read_naming
 from sorites.measures.decomposition import read_names, read_styles
 from sorites.suites import suite
 
@@ -112,9 +112,9 @@ def test_suites(share: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def option(name: str) -> Callable[[str], object]:
     """Return how an option of a shift is tried: as text, and as what TOML makes of it."""
-    from sorites.cli.options import shift_options
+    from sorites.core.options import key_values
 
-    return lambda text: core.shift(name, **shift_options([text]))
+    return lambda text: core.shift(name, **key_values([text], "option"))
 
 
 SPECS: dict[str, tuple[tuple[str, ...], Callable[[str], object]]] = {

@@ -25,11 +25,12 @@ from sorites.analysis.filter.rules import VOTES, read_scores
 from sorites.core.errors import SoritesError
 from sorites.evaluation.imports.write import import_predictions
 from sorites.io.paths import is_dir
+from sorites.io.sealed_tensors import NO_DIGEST, seal_tensors
 from sorites.lenses import store, tolerances
 from sorites.lenses.trace import trace_all
 from sorites.metrics.accuracy import _read as read_verdicts
-from sorites.metrics.comparison import read_model_facts
 from sorites.metrics.corruption import _read as read_reference
+from sorites.metrics.line import read_model_facts
 from sorites.optics.tracing import prescription
 from sorites.shifts.aberration import load as load_kernels
 
@@ -115,7 +116,7 @@ def packed(path: Path, rng: random.Random, seed: int) -> bytes:
     arrays["kernels"] = arrays["kernels"][..., :5, :5]
     kind = rng.choice(("about", "about", "array", "bytes"))
     if kind == "about":
-        return save(arrays, {"about": json.dumps(hostile.replaced(about, seed))})
+        return sealed(arrays, hostile.replaced(about, seed))
     if kind == "array":
         name = rng.choice(sorted(arrays))
         odd = (
@@ -128,8 +129,13 @@ def packed(path: Path, rng: random.Random, seed: int) -> bytes:
             arrays[name][None],
         )
         arrays[name] = np.ascontiguousarray(rng.choice(odd))
-        return save(arrays, {"about": json.dumps(about)})
-    return hostile.spoilt(save(arrays, {"about": json.dumps(about)}), seed)
+        return sealed(arrays, about)
+    return hostile.spoilt(sealed(arrays, about), seed)
+
+
+def sealed(arrays: dict[str, np.ndarray], about: object) -> bytes:
+    """Return a file whose digest is right, so that a reader looks at what it contains."""
+    return seal_tensors(save(arrays, {"about": json.dumps(about), **NO_DIGEST}))
 
 
 @bounds.shares

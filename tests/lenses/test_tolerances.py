@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sorites.core.errors import SoritesError
+from sorites.core.errors import Damaged, SoritesError
 from sorites.lenses import tolerances
 
 KINDS = {"decentre": "um", "tilt": "arcmin", "spacing": "um"}
@@ -28,9 +28,9 @@ def test_the_built_in_tolerances_are_whole(kind: str) -> None:
     assert held.kernels.min() >= 0
     np.testing.assert_allclose(held.kernels.sum((-2, -1)), 1, atol=1e-5)
     assert held.steps[0] == 0
-    assert (held.about["kind"], held.about["unit"]) == (kind, KINDS[kind])
-    assert held.about["kept"] > 0.9
-    np.testing.assert_allclose(held.mtf50, held.about["mtf50"], atol=1e-5)
+    assert (held.about.kind, held.about.unit) == (kind, KINDS[kind])
+    assert held.about.kept > 0.9
+    np.testing.assert_allclose(held.mtf50, held.about.mtf50, atol=1e-5)
 
 
 @every_kind
@@ -51,7 +51,7 @@ def test_as_designed_the_lens_is_symmetric(kind: str) -> None:
     element does not.
     """
     held = tolerances.load(own(kind))
-    up, down = (1 + held.about["azimuths"].index(azimuth) for azimuth in (90, 270))
+    up, down = (1 + held.about.azimuths.index(azimuth) for azimuth in (90, 270))
     differ = np.abs(held.kernels[:, up] - held.kernels[:, down][..., ::-1, ::-1]).sum((-2, -1)).max(1)
     assert differ[0] < 0.03
     assert (differ[-1] < 0.03) == (kind == "spacing")
@@ -88,7 +88,7 @@ def test_beyond_the_last_stop_is_refused_by_name() -> None:
 def test_a_tolerance_survives_the_disk(tmp_path: Path) -> None:
     held = tolerances.load(own("tilt"))
     path = tolerances.save(held, tmp_path)
-    assert path.name == f"{held.about['lens']}.tilt.safetensors"
+    assert path.name == f"{held.about.lens}.tilt.safetensors"
     again = tolerances.load(path)
     assert again.about == held.about
     np.testing.assert_allclose(again.kernels, held.kernels, atol=1e-3 * held.kernels.max())
@@ -112,10 +112,10 @@ def test_the_file_of_a_kind_is_found_or_named_missing(tmp_path: Path) -> None:
 
 def test_what_is_no_tolerance_is_named(tmp_path: Path) -> None:
     (tmp_path / "x.tilt.safetensors").write_bytes(b"nothing")
-    with pytest.raises(SoritesError, match="cannot read .*x.tilt.safetensors: .*a safetensors file"):
+    with pytest.raises(Damaged, match="x.tilt.safetensors cannot be read"):
         tolerances.about(tmp_path / "x.tilt.safetensors")
     held = tolerances.load(own())
-    short = {key: value for key, value in held.about.items() if key != "field"}
+    short = held.about.model_construct(**held.about.model_dump(exclude={"field"}))
     with pytest.raises(SoritesError, match="it has no field"):
         tolerances.about(tolerances.save(replace(held, about=short), tmp_path))
     with pytest.raises(SoritesError, match="expected kernels of"):
@@ -146,8 +146,8 @@ def test_the_sheet_has_a_row_a_stop() -> None:
 @pytest.mark.usefixtures("tracer")
 def test_the_tolerances_that_come_with_us_are_what_tracing_gives(kind: str) -> None:
     held = tolerances.load(own(kind))
-    fresh = tolerances.trace(held.about["lens"], kind, held.steps[1:], held.about["field"])
-    assert fresh.about["element"] == held.about["element"]
+    fresh = tolerances.trace(held.about.lens, kind, held.steps[1:], held.about.field)
+    assert fresh.about.element == held.about.element
     assert fresh.kernels.shape == held.kernels.shape
     assert np.abs(fresh.kernels - held.kernels).sum((-2, -1)).max() < 0.02
     np.testing.assert_allclose(fresh.mtf50, held.mtf50, atol=1e-3)

@@ -22,7 +22,7 @@ def images(count: int, rng: np.random.Generator) -> pl.DataFrame:
     """Rows of one detector over made-up images."""
     columns: dict[str, list[Any]] = {name: [None] * count for name in SCHEMA}
     columns |= {
-        "truth": [],
+        "ground_truth": [],
         "boxes": [],
         "sample_id": [f"s{i}" for i in range(count)],
         "image_id": [f"i{i}" for i in range(count)],
@@ -48,7 +48,7 @@ def images(count: int, rng: np.random.Generator) -> pl.DataFrame:
         found += [
             box(100.0 * i, 200, int(rng.integers(2)), float(rng.beta(2, 3))) for i in range(rng.poisson(0.7))
         ]
-        columns["truth"].append(truth)
+        columns["ground_truth"].append(truth)
         columns["boxes"].append(found)
     return pl.DataFrame(columns, schema=SCHEMA)
 

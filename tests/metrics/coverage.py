@@ -10,12 +10,13 @@ many samples.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import polars as pl
+from scipy.special import ndtr
 from scipy.stats import norm
 
 from sorites.core.table import SCHEMA
@@ -61,7 +62,8 @@ def columns(count: int, **given: Any) -> pl.DataFrame:
 
 
 def named(prefix: str, numbers: np.ndarray) -> pl.Series:
-    return pl.Series(numbers).cast(pl.String).str.zfill(7).alias("x").str.replace("^", prefix)
+    names = pl.Series([f"{prefix}{number:07d}" for number in range(int(numbers.max()) + 1)])
+    return names.gather(numbers)
 
 
 def verdicts(
@@ -89,7 +91,7 @@ def verdicts(
                         severity=float(place + (shift != "clean")),
                         model=model,
                         correct=right,
-                        conf=norm.cdf(rng.normal(size=len(ease)) * 0.5 + own - setting).astype(np.float32),
+                        conf=ndtr(rng.normal(size=len(ease)) * 0.5 + own - setting).astype(np.float32),
                     )
                 )
     return pl.concat(parts)
@@ -139,7 +141,7 @@ def scores(rng: np.random.Generator, n: int, draws: int, apart: float = 1.0, eac
 def degrees(rng: np.random.Generator, n: int, draws: int) -> pl.DataFrame:
     """Runs of ``n`` images whose degree is skewed: the square of a normal number."""
     run, sample = np.repeat(np.arange(draws), n), np.tile(np.arange(n), draws)
-    entries = [[{"measure": "ssim", "value": float(value)}] for value in rng.normal(size=len(run)) ** 2]
+    entry = pl.struct(measure=pl.lit("ssim"), value=pl.lit(pl.Series(rng.normal(size=len(run)) ** 2)))
     made = columns(
         len(run),
         run_id=named("r", run),
@@ -148,28 +150,34 @@ def degrees(rng: np.random.Generator, n: int, draws: int) -> pl.DataFrame:
         shift="blur",
         severity=1.0,
     )
-    return made.with_columns(degrees=pl.Series(entries, dtype=SCHEMA["degrees"]))
+    return made.with_columns(degrees=pl.concat_list(entry)).cast(dict(SCHEMA))
 
 
-def settings(rng: np.random.Generator, n: int, draws: int) -> pl.DataFrame:
-    """Runs of ``n`` images, a third of them at an uncommon time, where the model is right less often."""
+def settings(rng: np.random.Generator, n: int, draws: int, each: int = 4) -> pl.DataFrame:
+    """Runs of ``n`` samples with ``each`` images, a third of them at an uncommon time, where the model is
+    right less often.
+    """
     run, sample = np.repeat(np.arange(draws), n), np.tile(np.arange(n), draws)
-    common = rng.random(len(run)) < 2 / 3
-    attrs = [
-        [{"key": "time", "value": "day" if usual else "night", "common": bool(usual)}] for usual in common
-    ]
-    right = rng.random(len(run)) < np.where(common, 0.85, 0.6)
-    made = columns(
-        len(run),
-        run_id=named("r", run),
-        sample_id=named("p", sample),
-        image_id=named("i", sample),
-        shift="clean",
-        severity=0.0,
-        correct=right,
-        label=1,
+    common, ease = rng.random(len(run)) < 2 / 3, rng.normal(size=len(run))
+    usual = pl.lit(pl.Series(common))
+    entry = pl.struct(
+        key=pl.lit("time"), value=pl.when(usual).then(pl.lit("day")).otherwise(pl.lit("night")), common=usual
     )
-    return made.with_columns(attrs=pl.Series(attrs, dtype=SCHEMA["attrs"]))
+    parts = []
+    for k in range(each):
+        noise = np.sqrt(SHARED) * ease + np.sqrt(1 - SHARED) * rng.normal(size=len(run))
+        made = columns(
+            len(run),
+            run_id=named("r", run),
+            sample_id=named("p", sample),
+            image_id=named(f"i{k}", sample),
+            shift="blur",
+            severity=float(k),
+            correct=noise < norm.ppf(np.where(common, 0.85, 0.6)),
+            label=1,
+        )
+        parts.append(made.with_columns(attrs=pl.concat_list(entry)).cast(dict(SCHEMA)))
+    return pl.concat(parts)
 
 
 def failures(rng: np.random.Generator, n: int, draws: int) -> pl.DataFrame:
@@ -190,6 +198,36 @@ def failures(rng: np.random.Generator, n: int, draws: int) -> pl.DataFrame:
     return pl.concat(parts)
 
 
+SLOPE = 0.8
+"""The slope of the line on which the accuracies of simulated models lie."""
+
+
+def on_a_line(rng: np.random.Generator, n: int, draws: int, models: int = 12) -> pl.DataFrame:
+    """Runs of ``n`` samples that all models share, clean and under one shift; the true accuracies of the models
+    lie near a line.
+    """
+    clean = rng.uniform(0.5, 0.95, (draws, 1, models))
+    shifted = np.clip(SLOPE * clean - 0.1 + rng.normal(0, 0.03, clean.shape), 0.01, 0.99)
+    own = np.sqrt(SHARED) * rng.normal(size=(draws, n, 1))
+    run, sample, model = (axis.ravel() for axis in np.indices((draws, n, models)))
+    parts = []
+    for severity, (shift, truth) in enumerate({"clean": clean, "blur": shifted}.items()):
+        right = own + np.sqrt(1 - SHARED) * rng.normal(size=(draws, n, models)) < norm.ppf(truth)
+        parts.append(
+            columns(
+                right.size,
+                run_id=named("r", run),
+                sample_id=named("p", sample),
+                image_id=named(shift, sample),
+                shift=shift,
+                severity=float(severity),
+                model=named("m", model),
+                correct=right.ravel(),
+            )
+        )
+    return pl.concat(parts)
+
+
 def always(value: float) -> GroundTruth:
     return lambda row: value
 
@@ -206,14 +244,26 @@ def large(ask: Ask, make: Make, *by: str) -> GroundTruth:
 
 
 def covered(law: Law, n: int, draws: int, seed: int = 1, cells: int = 2_000_000) -> float:
-    """Return the share of intervals that hold the truth; an end that is null lies beyond, and no
-    interval does not count.
+    """Return the share of intervals that hold the truth; see ``covered_all``."""
+    return covered_all({"": law}, n, draws, seed, cells)[""]
+
+
+def covered_all(
+    laws: Mapping[str, Law], n: int, draws: int, seed: int = 1, cells: int = 2_000_000
+) -> dict[str, float]:
+    """Return, for laws about the same runs, the share of intervals that hold the truth.
+
+    An end that is null lies beyond, and no interval does not count. NaN where there is no interval at all.
     """
-    rng, batch, hits = np.random.default_rng(seed), max(1, cells // (n * 8)), []
+    rng, batch = np.random.default_rng(seed), max(1, cells // (n * 8))
+    hits: dict[str, list[bool]] = {name: [] for name in laws}
+    (make,) = {law.make for law in laws.values()}
     for start in range(0, draws, batch):
-        for row in law.ask(law.make(rng, n, min(batch, draws - start))).to_dicts():
-            truth = law.truth(row)
-            low, high = row["low"], row["high"]
-            if truth is not None and not (low is None and high is None):
-                hits.append((low is None or low <= truth + 1e-9) and (high is None or truth <= high + 1e-9))
-    return float(np.mean(hits))
+        table = make(rng, n, min(batch, draws - start))
+        for name, law in laws.items():
+            for row in law.ask(table).to_dicts():
+                truth, low, high = law.truth(row), row["low"], row["high"]
+                if truth is not None and not (low is None and high is None):
+                    above = low is None or low <= truth + 1e-9
+                    hits[name].append(above and (high is None or truth <= high + 1e-9))
+    return {name: float(np.mean(found)) if found else float("nan") for name, found in hits.items()}

@@ -82,3 +82,24 @@ def test_images_without_outcome_or_score_are_left_out(row: Any, frame: Any) -> N
     assert aurc(frame([*rows, row("c", "clean", 0.0, True, score=None, **more)])).select(
         "value", "n"
     ).rows() == [(1.0, 1)]
+
+
+def test_models_without_scores_are_ranked_by_confidence(row: Any, frame: Any) -> None:
+    rng = np.random.default_rng(4)
+    conf = rng.random(60).astype(np.float32)
+    right = rng.random(60) < conf
+    labels = [
+        row(f"p{i}", "clean", 0.0, bool(right[i]), conf=float(conf[i]), image_id=f"{i}") for i in range(60)
+    ]
+    scores = [
+        {**one, "output": "ood", "scorer": "msp", "score": 1 - float(conf[i])} for i, one in enumerate(labels)
+    ]
+    ranked, scored = aurc(frame(labels)), aurc(frame(labels + scores))
+    assert ranked["scorer"].to_list() == ["conf"]
+    assert scored["scorer"].to_list() == ["msp"]
+    assert ranked.drop("scorer").equals(scored.drop("scorer"))
+    assert (
+        risk_coverage(frame(labels))
+        .drop("scorer")
+        .equals(risk_coverage(frame(labels + scores)).drop("scorer"))
+    )

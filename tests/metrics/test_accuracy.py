@@ -3,13 +3,14 @@ from collections import defaultdict
 from statistics import fmean
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from sorites.metrics import accuracy, accuracy_drop, mean_accuracy
+from sorites.metrics import accuracy, accuracy_drop, dial_accuracy, dial_drop, mean_accuracy
 from sorites.metrics.intervals import Z
 
 VERDICTS = st.lists(
@@ -24,7 +25,7 @@ VERDICTS = st.lists(
 )
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(VERDICTS)
 def test_accuracy_is_a_count(row: Any, frame: Any, drawn: list[Any]) -> None:
     table = frame(
@@ -61,7 +62,7 @@ def test_rows_can_be_grouped_by_params(world: pl.DataFrame) -> None:
     assert camera["n"].to_list() == [40, 40, 40]
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(VERDICTS)
 def test_drop_and_mean_take_the_sample_as_unit(row: Any, frame: Any, drawn: list[Any]) -> None:
     table = frame(row(s, *where, right, model=m) for s, where, right, m in drawn if right is not None)
@@ -70,19 +71,30 @@ def test_drop_and_mean_take_the_sample_as_unit(row: Any, frame: Any, drawn: list
     for s, (shift, _), right, m in drawn:
         if shift != "clean" and right is not None:
             shifted[m][s][shift].append(right)
-    means = {
-        m: {s: fmean(fmean(v) for v in shifts.values()) for s, shifts in of.items()}
+
+    def by_shift(of: Any, value: Any) -> dict[str, list[float]]:
+        """The means of samples over the settings of each shift."""
+        found: dict[str, list[float]] = defaultdict(list)
+        for s, shifts in of.items():
+            for shift, verdicts in shifts.items():
+                if (told := value(s, fmean(verdicts))) is not None:
+                    found[shift].append(told)
+        return found
+
+    means = {m: by_shift(of, lambda _, v: v) for m, of in shifted.items()}
+    assert {m: v for m, v, *_ in mean_accuracy(table).rows()} == pytest.approx(
+        {m: fmean(map(fmean, of.values())) for m, of in means.items()}
+    )
+    drops = {
+        m: by_shift(of, lambda s, v, m=m: clean[m, s] - v if (m, s) in clean else None)
         for m, of in shifted.items()
     }
-    assert {m: v for m, v, *_ in mean_accuracy(table).rows()} == pytest.approx(
-        {m: fmean(of.values()) for m, of in means.items()}
-    )
-    drops = {m: [clean[m, s] - v for s, v in of.items() if (m, s) in clean] for m, of in means.items()}
     answer = accuracy_drop(table, by=("model",))
     assert dict(answer.select("model", "value").rows()) == pytest.approx(
-        {m: fmean(d) for m, d in drops.items() if d}
+        {m: fmean(map(fmean, d.values())) for m, d in drops.items() if d}
     )
-    assert dict(answer.select("model", "n").rows()) == {m: len(d) for m, d in drops.items() if d}
+    paired = {m: sum((m, s) in clean for s in of) for m, of in shifted.items()}
+    assert dict(answer.select("model", "n").rows()) == {m: n for m, n in paired.items() if n}
     assert answer["value"].to_list() == pytest.approx((answer["clean"] - answer["shifted"]).to_list())
 
 
@@ -96,6 +108,38 @@ def test_drop_interval_is_agresti_and_mins(lost: int, won: int, kept: int, row: 
     b, c, total = lost + 0.5, won + 0.5, len(pairs) + 2
     half = Z * math.sqrt(b + c - (b - c) ** 2 / total) / total
     assert (low, high) == pytest.approx((max(-1, (b - c) / total - half), min(1, (b - c) / total + half)))
+
+
+def test_every_shift_has_the_same_weight_where_samples_are_nested(row: Any, frame: Any) -> None:
+    rows = [row(f"snow{i}", "snow", 1.0, True) for i in range(100)]
+    rows += [row(f"rain{i}", "rain", 1.0, False) for i in range(10)]
+    rows += [row(name["sample_id"], "clean", 0.0, True) for name in list(rows)]
+    assert mean_accuracy(frame(rows)).select("value", "n").rows() == [(0.5, 110)]
+    assert accuracy_drop(frame(rows), by=("model",)).select("value", "n").rows() == [(0.5, 110)]
+    assert dial_accuracy(frame(rows))["value"].to_list() == [0.75]
+    assert dial_drop(frame(rows))["value"].to_list() == [0.25]
+
+
+def test_nested_shifts_of_different_sizes_are_covered(row: Any, frame: Any) -> None:
+    """The small shift decides the width: as if its samples were the only ones, halved."""
+    draws, sizes, chances = 300, {"snow": 200, "rain": 30}, {"snow": 0.9, "rain": 0.5}
+    rng = np.random.default_rng(2)
+    lone = frame([row("p", "blur", 1.0, True)])
+    frames = []
+    for shift, size in sizes.items():
+        right = rng.random((draws, size)) < chances[shift]
+        run, sample = np.indices(right.shape).reshape(2, -1)
+        frames.append(
+            lone.select(pl.all().repeat_by(right.size).explode()).with_columns(
+                run_id=pl.Series(run).cast(pl.String),
+                sample_id=pl.lit(shift) + pl.Series(sample).cast(pl.String),
+                shift=pl.lit(shift),
+                correct=pl.Series(right.ravel()),
+            )
+        )
+    found = mean_accuracy(pl.concat(frames), by=("run_id",))
+    hits = found.filter((pl.col("low") <= 0.7) & (pl.col("high") >= 0.7)).height
+    assert 0.92 * draws <= hits <= 0.99 * draws
 
 
 def test_drop_pairs_within_a_run(row: Any, frame: Any) -> None:

@@ -78,3 +78,26 @@ def test_too_few_models_are_null_not_one() -> None:
 
 def test_an_empty_table_has_an_empty_answer() -> None:
     assert rank_agreement(tables.rows([])).height == 0
+
+
+def test_equal_models_tie_in_any_order_of_rows() -> None:
+    """Three models with equal accuracies over settings of different sizes: their means differ in the last
+    digit, depending on the order of the rows.
+    """
+    rng = np.random.default_rng(0)
+    marks = rng.random((7, 3, 3)) < 0.6
+    records = [
+        {
+            "run_id": "r", "source": "s", "sample_id": str(i), "image_id": f"{shift}{setting}{i}", "seed": 0,
+            "probe": False, "shift": shift, "severity": float(setting + 1), "model": model,
+            "output": "label", "correct": bool(marks[(i + turn) % 7, setting, k]),
+        }
+        for turn, model in enumerate("abcde")
+        for k, shift in enumerate(("blur", "noise", "haze"))
+        for setting in range(3)
+        for i in range(7)
+    ]  # fmt: skip
+    table = tables.rows(records)
+    for seed in range(5):
+        found = rank_agreement(table.sample(fraction=1, shuffle=True, seed=seed))
+        assert found["value"].null_count() == found.height, "every model ties with every other"

@@ -91,7 +91,10 @@ def test_square_and_add_is_pythagoras() -> None:
     assert bounds.square_and_add(0.5, (0.4, 0.6), (None, None)) == (None, None)
 
 
-def test_a_threshold_of_few_ood_images_may_lie_anywhere_below_them() -> None:
+def test_a_threshold_that_may_lie_below_all_ood_images_has_no_bounds() -> None:
     two = pair(np.arange(20.0), np.array([5.0, 8.0, 11.0]))
-    assert separation.alarms_between(two, (0.0, 0.4)) == (1 - 8 / 20, 1.0)
+    assert separation.alarms_between(two, (0.0, 0.4)) == (None, None)
+    assert separation.alarms_between(two, (0.33, 0.4)) == (None, None)
+    assert separation.alarms_between(two, (None, None)) == (None, None)
+    assert separation.alarms_between(two, (0.34, 0.4)) == (1 - 8 / 20, 1 - 5 / 20)
     assert separation.alarms_between(two, (0.34, 0.99)) == (1 - 11 / 20, 1 - 5 / 20)

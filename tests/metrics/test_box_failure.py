@@ -11,7 +11,7 @@ from tests.metrics.test_box_map import box
 
 from sorites import metrics
 from sorites.core.errors import SoritesError
-from sorites.metrics.detection.failure import _independent
+from sorites.metrics.intervals import share
 
 
 def trail(
@@ -94,13 +94,28 @@ def test_objects_that_are_lost_together_count_as_one(row: Any, frame: Any) -> No
     assert five["low"].item() == pytest.approx(one["low"].item(), abs=0.01)
 
 
-def test_the_effective_number_of_independent_objects() -> None:
-    sample = np.repeat(np.arange(50), 4)
-    together = np.repeat(np.arange(50) % 2 == 0, 4)
-    assert _independent(together, sample) == pytest.approx(50, rel=0.03)
-    alone = np.random.default_rng(0).random(200) < 0.5
-    assert _independent(alone, np.arange(200)) == pytest.approx(200, rel=0.01)
-    assert _independent(np.ones(200, bool), sample) == 50
+def test_images_count_where_no_object_is_lost(row: Any, frame: Any) -> None:
+    seen = [box(100 * i, conf=0.9) for i in range(4)]
+    ground_truth = [box(100 * i) for i in range(4)]
+    rows = [one for k in range(50) for one in trail(row, f"s{k}", {0.0: seen, 1.0: seen}, ground_truth)]
+    found = metrics.box_survival(frame(rows)).filter(severity=1.0)
+    assert (found["value"].item(), found["n"].item()) == (1.0, 200)
+    assert found["low"].item() == pytest.approx(share(1.0, 50)[0])
+
+
+def test_independent_objects_count_each(row: Any, frame: Any) -> None:
+    rng = np.random.default_rng(0)
+    ground_truth = [box(100 * i) for i in range(4)]
+    rows = []
+    for k in range(200):
+        seen = [box(100 * i, conf=0.9) for i in range(4)]
+        left = [one for one in seen if rng.random() < 0.5]
+        rows += trail(row, f"s{k}", {0.0: seen, 1.0: left}, ground_truth)
+    found = metrics.box_survival(frame(rows)).filter(severity=1.0).row(0, named=True)
+    low, high = share(found["value"], 800)
+    assert low is not None
+    assert high is not None
+    assert found["high"] - found["low"] == pytest.approx(high - low, rel=0.1)
 
 
 @pytest.mark.parametrize("conf", [2.0, -0.1, float("nan")])

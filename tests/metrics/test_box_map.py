@@ -227,7 +227,6 @@ def test_a_number_of_resamples_without_an_interval_is_refused(world: pl.DataFram
         metrics.map_drop,
         metrics.map_rank,
         metrics.tide,
-        metrics.attribute_gap,
     ):
         with pytest.raises(SoritesError, match=pattern):
             ask(world, resamples=resamples)

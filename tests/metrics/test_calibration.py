@@ -5,16 +5,17 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import ndtr
 from scipy.stats import binned_statistic
+from tests.metrics.coverage import columns, named
 
 from sorites.core.errors import SoritesError
 from sorites.metrics import accuracy, calibration_error, reliability
-from sorites.metrics.intervals import Z
 
 CONF = st.floats(0, 1, width=32)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(st.lists(st.tuples(CONF, st.booleans()), min_size=1, max_size=60), st.integers(1, 20))
 def test_ece_is_the_binned_gap(row: Any, frame: Any, seen: list[tuple[float, bool]], bins: int) -> None:
     table = frame(row(f"p{i}", "clean", 0.0, right, conf=conf) for i, (conf, right) in enumerate(seen))
@@ -44,22 +45,25 @@ def test_worked_by_hand(row: Any, frame: Any) -> None:
     ]
 
 
-def test_interval_covers_an_overconfident_model(row: Any, frame: Any) -> None:
-    """Sure by .3 too much in every bin: the true error is .3 and the sign of each gap is beyond doubt."""
-    rng = np.random.default_rng(5)
-    conf = rng.uniform(0.4, 1, (200, 600))
-    right = rng.random(conf.shape) < conf - 0.3
-    table = frame(
-        row(f"p{i}", "clean", 0.0, bool(right[k, i]), conf=conf[k, i], seed=k)
-        for k in range(200)
-        for i in range(600)
+@pytest.mark.parametrize("images", [1, 4])
+def test_chance_is_what_calibrated_models_show(images: int) -> None:
+    """The mean error of simulated models that are perfectly calibrated, with correlated images of a sample."""
+    rng, draws, n = np.random.default_rng(5), 100, 150
+    conf = ndtr(rng.normal(size=(draws, n, 1)) + 0.5 * rng.normal(size=(draws, n, images)) + 0.5)
+    run, sample, image = (axis.ravel() for axis in np.indices(conf.shape))
+    table = columns(
+        conf.size,
+        run_id=named("r", run),
+        sample_id=named("p", sample),
+        image_id=named("i", image),
+        shift="clean",
+        severity=0.0,
+        conf=conf.ravel(),
+        correct=rng.random(conf.size) < conf.ravel(),
     )
-    answer = calibration_error(table, by=("seed",))
-    covered = ((answer["low"] <= 0.3) & (answer["high"] >= 0.3)).mean()
-    assert 0.9 <= covered <= 0.99
-    assert answer["value"].std() == pytest.approx(
-        ((answer["high"] - answer["low"]) / (2 * Z)).mean(), rel=0.12
-    )
+    answer = calibration_error(table, by=("run_id",))
+    assert answer["chance"].mean() == pytest.approx(answer["value"].mean(), rel=0.1)
+    assert "low" not in answer.columns
 
 
 def test_rows_without_a_confidence_are_passed_over(row: Any, frame: Any) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 from tests.metrics import box_sets
 
 from sorites.metrics.detection import coco
@@ -55,7 +56,7 @@ def test_resamples_are_the_numbers_of_scenes_drawn_again(monkeypatch: pytest.Mon
     monkeypatch.setattr(coco, "VALUES_IN_CACHE", cells)
     monkeypatch.setattr(coco, "RECALLS", np.linspace(0, 1, 101) - 1e-9)
     scene = box_sets.random_scene(1, images=25, ties=False)
-    counts = coco.drawn(25, 12)
+    counts = coco.drawn({"s": 25}, 12)
     assert counts.sum(axis=0).tolist() == [25] * 12
     again = [twelve(box_sets.resampled(scene, counts[:, k])) for k in range(12)]
     classes = coco.by_class(scene)
@@ -67,7 +68,11 @@ def test_resamples_are_the_numbers_of_scenes_drawn_again(monkeypatch: pytest.Mon
 
 
 def test_an_interval_has_the_spread_of_the_resamples_around_the_value() -> None:
-    low, high = coco.interval(np.linspace(0.5, 0.7, 1001), 0.55)
+    low, high = coco.interval(np.linspace(0.5, 0.7, 1001), 0.55, 10**6)
     assert (low, high) == (pytest.approx(0.455), pytest.approx(0.645))
-    assert coco.interval(np.full(3, np.nan), 0.5) == (None, None)
-    assert coco.interval(np.ones(3), float("nan")) == (None, None)
+    few = coco.interval(np.linspace(0.5, 0.7, 1001), 0.55, 20)
+    # Student's t with 19 degrees of freedom and the factor sqrt(20 / 19), as a percentile of a normal variable.
+    share = stats.norm.cdf(stats.t.ppf(0.975, 19) * np.sqrt(20 / 19))
+    assert few == pytest.approx((0.55 + 0.2 * (0.5 - share), 0.55 + 0.2 * (share - 0.5)), abs=1e-8)
+    assert coco.interval(np.full(3, np.nan), 0.5, 3) == (None, None)
+    assert coco.interval(np.ones(3), float("nan"), 3) == (None, None)

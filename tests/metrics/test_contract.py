@@ -99,3 +99,27 @@ def test_one_column_may_be_a_plain_string_and_none_pools_everything(world: pl.Da
     assert pooled.columns == ["value", "n", "low", "high", "missing"]
     assert pooled["n"].to_list() == [3 * 40 * (1 + 8 + 1 + 3)]
     assert sorites.metrics.failure_severity(world, by=(), relative=True)["n"].to_list() == [3 * 40 * 2]
+
+
+SHARES_ITS_POOL = {
+    name for name in NAMES if "framework" in inspect.signature(METRICS.get(name)).parameters
+} - {"score_histogram"} | {"level_map", "level_curve", "correlation", "sensitivity"}
+"""Metrics that compare the OOD images of a source with the in-distribution images of all sources."""
+OF_RANKS = {"auroc", "fpr95_ood_pos", "fpr95_id_pos"}
+"""Those of them that do not depend on the share of OOD images, so that a copy of the pool changes nothing."""
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in SHARES_ITS_POOL - OF_RANKS])
+def test_another_source_with_the_same_sample_names_changes_no_number(name: str, world: pl.DataFrame) -> None:
+    ask = METRICS.get(name)
+    named = {**options(ask), "by": (*default_by(ask), "source")}
+    first = world.with_columns(source=pl.lit("first"))
+    flipped = pl.col("correct") if name in SHARES_ITS_POOL else pl.col("correct").not_()
+    twin = first.with_columns(
+        source=pl.lit("second"), image_id=pl.format("second-{}", "image_id"), correct=flipped
+    )
+    alone = ask(first, **named)
+    both = ask(pl.concat([twin, first]), **named).filter(pl.col("source") == "first")
+    if name in SHARES_ITS_POOL:
+        both, alone = (one.select(*default_by(ask), "value") for one in (both, alone))
+    assert_frame_equal(both, alone, rel_tol=1e-12, abs_tol=1e-12)

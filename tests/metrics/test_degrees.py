@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import json
 import math
+from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
+from scipy import stats
 
 from sorites import metrics
 from sorites.core import table as tables
@@ -61,9 +63,24 @@ def test_an_image_counts_once_and_a_sample_is_the_unit(seen: pl.DataFrame) -> No
     assert found.columns == ["lens_field", "value", "n", "low", "high"]
     for row in found.to_dicts():
         each = by_hand(seen, row["lens_field"], 0)
-        half = 1.96 * each.std(ddof=1) / np.sqrt(len(each))
         assert (row["value"], row["n"]) == (pytest.approx(each.mean()), 6)
-        assert (row["low"], row["high"]) == pytest.approx((each.mean() - half, each.mean() + half), rel=1e-4)
+        assert_transformed(row, each)
+
+
+def assert_transformed(row: dict[str, Any], values: np.ndarray) -> None:
+    """Hall's transformation of both ends is the quantile of Student's t."""
+    error, third = stats.sem(values), stats.skew(values) / np.sqrt(len(values))
+    for end, sign in (("low", 1), ("high", -1)):
+        t = (values.mean() - row[end]) / error
+        transformed = t + third * t**2 / 3 + third**2 * t**3 / 27 + third / 6
+        assert transformed == pytest.approx(sign * stats.t.ppf(0.975, len(values) - 1), abs=1e-4)
+
+
+def test_the_interval_of_a_skewed_mean_reaches_further_on_the_side_of_the_tail() -> None:
+    values = np.random.default_rng(0).exponential(size=15)
+    (found,) = metrics.mean_degree(_few("ssim", *values)).to_dicts()
+    assert_transformed(found, values)
+    assert found["high"] - found["value"] > 1.3 * (found["value"] - found["low"])
 
 
 def test_another_measure_and_other_columns(seen: pl.DataFrame) -> None:
@@ -79,10 +96,10 @@ def _few(measure: str, *values: float | None) -> pl.DataFrame:
 
 
 def test_an_image_without_a_value_is_missing() -> None:
-    """0.6 and 1.96 standard errors of 0.1 on either side."""
+    """0.6 and 12.706 standard errors of 0.1 on either side, from Student's t with one degree of freedom."""
     (found,) = metrics.mean_degree(_few("ssim", 0.5, 0.7, None, None)).to_dicts()
     assert (found["value"], found["n"]) == (pytest.approx(0.6), 2)
-    assert (found["low"], found["high"]) == pytest.approx((0.404, 0.796), abs=1e-4)
+    assert (found["low"], found["high"]) == pytest.approx((-0.6706, 1.8706), abs=1e-4)
     assert metrics.mean_degree(_few("ssim", None)).height == 0
 
 

@@ -1,4 +1,5 @@
 from collections import defaultdict
+from fractions import Fraction
 from statistics import median
 from typing import Any
 
@@ -7,10 +8,12 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from polars.testing import assert_frame_equal
 from scipy.stats import CensoredData, ecdf, quantile_test
 
 from sorites.core.errors import SoritesError
 from sorites.metrics import failure_histogram, failure_severity, survival, trajectories
+from sorites.metrics.intervals import share
 
 INF = float("inf")
 SEEN = st.lists(
@@ -52,7 +55,7 @@ def by_hand(drawn: list[Any]) -> dict[tuple[str, str], tuple[float, float]]:
     }
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(SEEN)
 def test_trajectories_are_the_loop(row: Any, frame: Any, drawn: list[Any]) -> None:
     rows = (
@@ -62,36 +65,76 @@ def test_trajectories_are_the_loop(row: Any, frame: Any, drawn: list[Any]) -> No
     assert len(rows) == len(by_hand(drawn))
 
 
-@settings(deadline=None)
+def product_limit_by_hand(points: list[tuple[float, float]], at: float) -> Fraction:
+    """The product of 1 - failures / at risk over the failure severities up to ``at``."""
+    share = Fraction(1)
+    for severity in sorted({failure for failure, _ in points if failure <= at}):
+        risk = sum(min(failure, top) >= severity for failure, top in points)
+        share *= 1 - Fraction(sum(failure == severity for failure, _ in points), risk)
+    return share
+
+
+@settings(deadline=None, max_examples=40)
 @given(SEEN)
-def test_failure_severity_is_the_median_with_survivors_above(row: Any, frame: Any, drawn: list[Any]) -> None:
+def test_failure_severity_is_where_the_product_limit_falls_to_half(
+    row: Any, frame: Any, drawn: list[Any]
+) -> None:
     paths = by_hand(drawn)
     answer = failure_severity(build(row, frame, drawn))
     assert answer["shift"].to_list() == sorted({shift for shift, _ in paths})
-    for shift, value, n, survived in answer.select("shift", "value", "n", "survived").rows():
+    for shift, value, n, survived, censored in answer.select(
+        "shift", "value", "n", "survived", "censored"
+    ).rows():
+        points = [point for (of, _), point in paths.items() if of == shift]
+        highest = max(top for _, top in points)
+        assert n == len(points)
+        assert survived == sum(failure == INF and top == highest for failure, top in points)
+        assert censored == sum(failure == INF and top < highest for failure, top in points)
+        at = sorted({failure for failure, _ in points if failure < INF})
+        first = [s for s in at if product_limit_by_hand(points, s) <= Fraction(1, 2)]
+        below = [s for s in at if product_limit_by_hand(points, s) < Fraction(1, 2)]
+        assert (INF if value is None else value) == ((first[0] + below[0]) / 2 if below else INF)
+
+
+@settings(deadline=None, max_examples=40)
+@given(SEEN)
+def test_without_early_ends_it_is_the_plain_median(row: Any, frame: Any, drawn: list[Any]) -> None:
+    paths = by_hand(drawn)
+    answer = failure_severity(build(row, frame, drawn), estimator="counts")
+    for shift, value, n, survived, censored in answer.select(
+        "shift", "value", "n", "survived", "censored"
+    ).rows():
         points = [point for (of, _), (point, _) in paths.items() if of == shift]
-        assert (n, survived) == (len(points), points.count(INF))
+        assert (n, survived, censored) == (len(points), points.count(INF), 0)
         assert (INF if value is None else value) == pytest.approx(median(points))
         assert (value is None) == (2 * survived >= n)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(SEEN)
 def test_survival_and_histogram_are_the_loop(row: Any, frame: Any, drawn: list[Any]) -> None:
     paths, table = by_hand(drawn), build(row, frame, drawn)
-    for shift, severity, value, n in survival(table).select("shift", "severity", "value", "n").rows():
-        reached = [point for (of, _), (point, top) in paths.items() if of == shift and top >= severity]
-        assert n == len(reached)
-        assert value == pytest.approx(sum(point > severity for point in reached) / n)
-    bars = failure_histogram(table)
-    for shift, above, severity, value, n in bars.select("shift", "above", "severity", "value", "n").rows():
-        points = [point for (of, _), (point, _) in paths.items() if of == shift]
+    curve = survival(table)
+    for shift, severity, value, n in curve.select("shift", "severity", "value", "n").rows():
+        points = [point for (of, _), point in paths.items() if of == shift]
+        assert n == len(points)
+        assert value == pytest.approx(float(product_limit_by_hand(points, severity)))
+    for _, part in curve.group_by("shift", maintain_order=True):
+        assert (part["value"].diff().drop_nulls() <= 0).all(), "survival never rises"
+    bars, plain = failure_histogram(table), failure_histogram(table, estimator="counts")
+    alive = {(shift, s): value for shift, s, value in curve.select("shift", "severity", "value").rows()}
+    for shift, above, severity, value in bars.select("shift", "above", "severity", "value").rows():
+        before = 1.0 if above is None else alive[shift, above]
+        assert value == pytest.approx(before - (0.0 if severity is None else alive[shift, severity]))
+    for shift, above, severity, value, n in plain.select("shift", "above", "severity", "value", "n").rows():
+        ends = [point for (of, _), (point, _) in paths.items() if of == shift]
         low, high = -1 if above is None else above, INF if severity is None else severity
-        inside = [p for p in points if (p == INF if severity is None else low < p <= high)]
-        assert (value, n) == (pytest.approx(len(inside) / len(points)), len(points))
-    assert bars.group_by("shift").agg(pl.col("value").sum())["value"].to_list() == pytest.approx(
-        [1.0] * bars["shift"].n_unique()
-    )
+        inside = [p for p in ends if (p == INF if severity is None else low < p <= high)]
+        assert (value, n) == (pytest.approx(len(inside) / len(ends)), len(ends))
+    for found in (bars, plain):
+        assert found.group_by("shift").agg(pl.col("value").sum())["value"].to_list() == pytest.approx(
+            [1.0] * found["shift"].n_unique()
+        )
 
 
 @pytest.mark.parametrize("n", [1, 5, 6, 17, 40, 301])
@@ -108,7 +151,7 @@ def test_median_interval_is_scipys(n: int, row: Any, frame: Any) -> None:
 
 def test_median_interval_is_open_above_where_it_reaches_the_survivors(row: Any, frame: Any) -> None:
     table = frame(row(f"p{i}", "blur", 1.0, i >= 11) for i in range(20))
-    assert failure_severity(table).rows() == [("m", "blur", 1.0, 20, 1.0, None, 9)]
+    assert failure_severity(table).rows() == [("m", "blur", 1.0, 20, 1.0, None, 9, 0)]
 
 
 def test_survival_is_kaplan_meier(world: pl.DataFrame) -> None:
@@ -192,7 +235,7 @@ def test_a_table_in_parts_gives_the_same_answer(
     assert whole["n"].sum() == 120
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=15)
 @given(SEEN)
 def test_hashed_trajectories_match_exact_ones(row: Any, frame: Any, drawn: list[Any]) -> None:
     some = build(row, frame, drawn)
@@ -209,3 +252,108 @@ def test_hashed_trajectories_match_exact_ones(row: Any, frame: Any, drawn: list[
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sorites.metrics.failure.ROWS_PER_PART", max(1, table.height // 2))
         assert failure_severity(table, ("model",), relative=True).equals(pooled)
+
+
+def censored(row: Any, frame: Any, n: int = 120, seed: int = 4) -> pl.DataFrame:
+    """Trajectories of which a third were ended early by a filter."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for i in range(n):
+        fails, ends = rng.integers(1, 9), rng.integers(1, 9) if i % 3 == 0 else 6
+        rows.append(row(f"p{i}", "clean", 0.0, bool(rng.random() < 0.9)))
+        rows += [row(f"p{i}", "blur", float(s), bool(s < fails), valid=bool(s <= ends)) for s in range(1, 7)]
+    built: pl.DataFrame = frame(rows)
+    return built
+
+
+def test_survival_and_its_variance_are_statsmodels(row: Any, frame: Any) -> None:
+    from statsmodels.duration.survfunc import SurvfuncRight
+
+    table = censored(row, frame)
+    paths = trajectories(table).collect()
+    ends, failed = pl.coalesce("failure", "top"), pl.col("failure").is_not_null()
+    theirs = SurvfuncRight(paths.select(ends).to_series().to_numpy(), paths.select(failed).to_series())
+    mine = survival(table).filter(pl.col("severity").is_in(theirs.surv_times.tolist()))
+    assert mine["value"].to_list() == pytest.approx(theirs.surv_prob.tolist())
+    assert mine["at_risk"].to_list() == theirs.n_risk.tolist()
+    assert theirs.surv_prob.min() > 0
+    effective = theirs.surv_prob * (1 - theirs.surv_prob) / theirs.surv_prob_se**2
+    bounds = [share(p, n) for p, n in zip(theirs.surv_prob, effective, strict=True)]
+    assert mine["low"].to_list() == pytest.approx([low for low, _ in bounds])
+    assert mine["high"].to_list() == pytest.approx([high for _, high in bounds])
+    median_severity = failure_severity(table).row(0, named=True)
+    assert median_severity["value"] == theirs.quantile(0.5)
+    assert median_severity["low"] <= median_severity["value"] <= median_severity["high"]
+    assert median_severity["censored"] > 0
+
+
+def test_trajectories_that_a_filter_ended_are_not_survivors(row: Any, frame: Any) -> None:
+    """Both fail at 1 or 2; of the one that survives 1, the image at 2 was removed, and a third is judged to
+    3: the share of the survivors may not rise again.
+    """
+    rows = [row(who, "clean", 0.0, True) for who in "abcd"]
+    rows += [row("a", "blur", s, False) for s in (1.0, 2.0, 3.0)]
+    rows += [row(who, "blur", s, True, valid=s < 2) for who in "bc" for s in (1.0, 2.0, 3.0)]
+    rows += [row("d", "blur", s, s < 3) for s in (1.0, 2.0, 3.0)]
+    assert survival(frame(rows))["value"].to_list() == [1.0, 0.75, 0.75, 0.0]
+    found = failure_severity(frame(rows)).row(0, named=True)
+    assert (found["value"], found["survived"], found["censored"]) == (3.0, 0, 2)
+    published = failure_severity(frame(rows), estimator="counts").row(0, named=True)
+    assert (published["value"], published["survived"]) == (None, 2), "counted, half survive"
+    with pytest.raises(SoritesError, match="counts"):
+        survival(frame(rows), estimator="count")
+
+
+def test_sources_with_equal_sample_names_are_kept_apart(world: pl.DataFrame) -> None:
+    other = world.with_columns(source=pl.lit("t"), correct=~pl.col("correct"))
+    both = pl.concat([world, other])
+    for ask in (failure_severity, survival, failure_histogram):
+        found = ask(both, by=("source", "model", "shift")).filter(pl.col("source") == "s").drop("source")
+        assert_frame_equal(found, ask(world))
+    assert trajectories(both).collect().height == 2 * trajectories(world).collect().height
+
+
+def test_the_clean_image_is_that_of_the_seed_or_the_only_one(row: Any, frame: Any) -> None:
+    rows = [row("a", "clean", 0.0, seed == 0, seed=seed) for seed in (0, 1)]
+    rows += [row("a", "blur", 2.0, True, seed=seed) for seed in (0, 1)]
+    rows += [row("b", "clean", 0.0, False, seed=None), row("b", "blur", 2.0, True, seed=7)]
+    found = trajectories(frame(rows)).sort("sample_id", "seed").collect()
+    assert found["failure"].to_list() == [None, 0.0, 0.0]
+
+
+def test_trajectories_of_one_sample_are_not_independent(row: Any, frame: Any) -> None:
+    """Five copies of each trajectory under other seeds say nothing new: the intervals stay as they are."""
+    one = censored(row, frame)
+    five = pl.concat([one.with_columns(seed=pl.lit(seed, pl.Int64)) for seed in range(5)])
+    for ask, abs_ in ((survival, 0.01), (failure_histogram, 0.02)):
+        lone, copied = ask(one), ask(five)
+        assert copied["n"].to_list() == [5 * n for n in lone["n"]]
+        for end in ("low", "high"):
+            assert copied[end].to_list() == pytest.approx(lone[end].to_list(), abs=abs_)
+    ends = ["value", "low", "high"]
+    assert failure_severity(one).select(ends).equals(failure_severity(five).select(ends))
+
+
+def test_intervals_over_samples_cover_the_truth(row: Any, frame: Any) -> None:
+    """Twelve shifts of each sample share its ability; the pooled curve at 2 is known from the law."""
+    draws, n, shifts = 150, 60, 12
+    rng = np.random.default_rng(0)
+    ability = rng.normal(size=(draws, n, 1))
+    right = ability + rng.normal(size=(draws, n, shifts)) > 0
+    ids = np.indices(right.shape).reshape(3, -1)
+    base = frame([row("p", "blur", 1.0, True)])
+    lone = base.select(pl.all().repeat_by(right.size).explode())
+    table = lone.with_columns(
+        run_id=pl.Series(ids[0]).cast(pl.String),
+        sample_id=pl.Series(ids[1]).cast(pl.String),
+        shift=pl.Series(ids[2]).cast(pl.String),
+        correct=pl.Series(right.ravel()),
+    )
+    found = survival(table, by=("run_id",), relative=True).filter(pl.col("severity") == 1)
+    hits = ((found["low"] <= 0.5) & (found["high"] >= 0.5)).sum()
+    assert found.height == draws
+    assert 0.9 * draws <= hits <= 0.995 * draws
+    naive = [share(value, n * shifts) for value in found["value"]]
+    assert (
+        sum(low <= 0.5 <= high for low, high in naive if low is not None and high is not None) < 0.8 * draws
+    )

@@ -13,7 +13,7 @@ from scipy import stats
 
 from sorites.core.errors import SoritesError
 from sorites.metrics import accuracy, line_gain, mean_accuracy, on_the_line, partial_correlation
-from sorites.metrics.comparison import fit, partial
+from sorites.metrics.line import fit, partial
 
 
 @pytest.fixture(scope="module")
@@ -37,29 +37,43 @@ def columns(models: pl.DataFrame, shift: str, severity: float) -> tuple[np.ndarr
     return x.to_numpy(), y.to_numpy()
 
 
-def test_the_line_is_scipys(models: pl.DataFrame) -> None:
+def outcomes(models: pl.DataFrame, shift: str, severity: float) -> np.ndarray:
+    """Return the outcomes under a setting, samples x models."""
+    rows = models.filter(pl.col("shift") == shift, pl.col("severity") == severity)
+    wide = rows.pivot(on="model", index="sample_id", values="correct").sort("sample_id")
+    return wide.select(sorted(name for name in wide.columns if name != "sample_id")).to_numpy().astype(float)
+
+
+def test_the_line_is_corrected_by_the_covariance_of_the_accuracies(models: pl.DataFrame) -> None:
+    """The errors of the accuracies, as NumPy estimates their covariance between models, leave both sums."""
     found = on_the_line(models)
-    assert found.select("shift", "severity").rows() == [
-        ("blur", 1.0),
-        ("blur", 2.0),
-        ("snow", 1.0),
-        ("snow", 2.0),
-    ]
+    centre = np.eye(9) - 1 / 9
     for told in found.iter_rows(named=True):
-        x, y = columns(models, told["shift"], told["severity"])
-        peer = stats.linregress(x, y)
-        reach = stats.t.ppf(0.975, 7) * peer.stderr
-        wanted = (
-            peer.slope,
-            peer.slope - reach,
-            peer.slope + reach,
-            peer.intercept,
-            peer.rvalue,
-            peer.pvalue,
-            9,
+        a, b = outcomes(models, "clean", 0.0), outcomes(models, told["shift"], told["severity"])
+        x, y = a.mean(axis=0), b.mean(axis=0)
+        covariance = np.cov(a, b, rowvar=False) / 100
+        seen, both = x @ centre @ x, x @ centre @ y
+        slope = (both - np.trace(centre @ covariance[:9, 9:])) / (
+            seen - np.trace(centre @ covariance[:9, :9])
         )
-        got = tuple(told[name] for name in ("value", "low", "high", "intercept", "r", "p", "n"))
-        assert got == pytest.approx(wanted, abs=1e-8)
+        plain = stats.linregress(x, y)
+        assert told["value"] == pytest.approx(slope, abs=1e-8)
+        assert told["intercept"] == pytest.approx(y.mean() - slope * x.mean(), abs=1e-8)
+        assert told["r"] == pytest.approx(plain.rvalue, abs=1e-8)
+        assert told["value"] > plain.slope
+        assert told["low"] < told["value"] < told["high"]
+        assert told["high"] - told["value"] > stats.t.ppf(0.975, 7) * plain.stderr
+
+
+def test_models_that_differ_by_chance_have_no_line(row: Any, frame: Any) -> None:
+    rng = np.random.default_rng(6)
+    rows = [
+        row(f"p{i}", shift, severity, rng.random() < 0.7, model=f"m{m}")
+        for m, i in itertools.product(range(8), range(100))
+        for shift, severity in (("clean", 0.0), ("blur", 1.0))
+    ]
+    (told,) = on_the_line(frame(rows)).iter_rows(named=True)
+    assert (told["value"], told["low"], told["n"]) == (None, None, 8)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -101,11 +115,11 @@ def test_too_few_or_equal_models_have_no_line() -> None:
 
 
 def test_gain_is_what_the_line_leaves(models: pl.DataFrame) -> None:
-    gains = line_gain(models)
+    gains, lines = line_gain(models), on_the_line(models)
     x, y = columns(models, "snow", 2.0)
-    peer = stats.linregress(x, y)
+    line = lines.row(by_predicate=(pl.col("shift") == "snow") & (pl.col("severity") == 2), named=True)
     own = gains.filter(pl.col("shift") == "snow", pl.col("severity") == 2).sort("model")
-    np.testing.assert_allclose(own["value"], y - peer.intercept - peer.slope * x, atol=1e-8)
+    np.testing.assert_allclose(own["value"], y - line["intercept"] - line["value"] * x, atol=1e-8)
     assert own["n"].to_list() == [100] * 9
     assert own["models"].to_list() == [9] * 9
     averaged = gains.group_by("model").agg(pl.col("value").mean()).sort("model")["value"]

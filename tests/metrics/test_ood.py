@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from sklearn.metrics import roc_auc_score
+from sklearn.metrics import average_precision_score, roc_auc_score
 
 from sorites.core.errors import SoritesError
 from sorites.metrics import aupr_in, aupr_out, auroc, fpr95_id_pos, fpr95_ood_pos, ood
@@ -127,13 +127,12 @@ def test_missing_scores_are_counted_and_left_out(row: Any, frame: Any) -> None:
     bad = [
         scored(row, "c", None, None),
         scored(row, "d", math.nan, True),
-        scored(row, "e", math.inf, True),
         scored(row, "f", None, None, error="truncated"),
         scored(row, "g", 9.0, None, valid=False),
         scored(row, "h", 9.0, None, probe=True),
     ]
     found = auroc(frame(good + bad))
-    assert found.select("value", "n", "id", "ood", "missing").rows() == [(1.0, 2, 1, 1, 4)]
+    assert found.select("value", "n", "id", "ood", "missing").rows() == [(1.0, 2, 1, 1, 3)]
 
 
 def test_an_empty_pool_is_null_with_its_n(row: Any, frame: Any) -> None:
@@ -177,3 +176,27 @@ def test_drift_holds_shifted_images_against_clean_ones_of_known_classes(seen: pl
         assert (row["id"], row["ood"]) == (40, 40)
     up = found.filter(scorer="up").sort("severity")["value"]
     assert 0.5 < up[0] < up[1]
+
+
+def test_scores_two_billionths_apart_are_ordered(row: Any, frame: Any) -> None:
+    table = frame([scored(row, "a", 1.0, True), scored(row, "b", 1.0 + 2e-9, None)])
+    assert auroc(table)["value"].to_list() == [1.0]
+
+
+def test_infinite_scores_are_the_most_ood(row: Any, frame: Any) -> None:
+    scores = {"a": 0.0, "b": -math.inf, "c": 5.0}
+    known = [scored(row, name, score, True) for name, score in scores.items()]
+    unknown = [scored(row, name, math.inf, None) for name in ("d", "e")]
+    found = ood(frame(known + unknown))
+    values = dict(found.select("metric", "value").rows())
+    assert values["auroc"] == 1
+    assert values["aupr_out"] == 1
+    assert values["fpr95_ood_pos"] == 0
+    assert found["missing"].to_list() == [0] * found.height
+
+
+def test_tied_infinite_scores_share_their_precision(row: Any, frame: Any) -> None:
+    known = [scored(row, name, score, True) for name, score in (("a", 0.0), ("b", math.inf))]
+    unknown = [scored(row, name, math.inf, None) for name in ("c", "d")]
+    found = aupr_out(frame(known + unknown))
+    assert found["value"].to_list() == [pytest.approx(average_precision_score([0, 0, 1, 1], [0, 9, 9, 9]))]

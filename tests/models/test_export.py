@@ -13,9 +13,9 @@ import pytest
 import torch
 from torch import nn
 
-from sorites.models.export import trial_images
 from sorites.models.preprocess import Input
 from sorites.models.torch_module import cache_fingerprint, fingerprint, linear_head, torch_model
+from sorites.models.trial import trial_images
 
 WANTS = Input(size=(20, 16))
 
@@ -192,7 +192,7 @@ QUIET = """
 import torch
 from sorites.models.preprocess import Input
 from sorites.models.torch_module import torch_model
-from sorites.models.export import trial_images
+from sorites.models.trial import trial_images
 class Small(torch.nn.Module):
     def forward(self, x):
         return x.mean((2, 3))

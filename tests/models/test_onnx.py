@@ -134,6 +134,7 @@ def test_the_head_is_read_and_its_ends_are_seen(
     np.testing.assert_allclose(outputs.features @ WEIGHT.T + BIAS, outputs.logits, atol=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore::sorites.core.errors.Notice")
 @pytest.mark.parametrize("names", [("logits", "features"), ("scores",)])
 def test_without_the_onnx_package(
     names: tuple[str, ...], tmp_path: Path, images: list[ImageU8], monkeypatch: pytest.MonkeyPatch
@@ -156,6 +157,7 @@ def test_the_version_is_the_files_hash_and_the_name_is_the_spec(tmp_path: Path) 
     assert make(path).version != model.version
 
 
+@pytest.mark.filterwarnings("ignore::sorites.core.errors.Notice")
 def test_weights_may_stand_beside_the_graph(tmp_path: Path, images: list[ImageU8]) -> None:
     path = build(tmp_path / "m.onnx", softmax=True)
     save_model(load_model(path), path, save_as_external_data=True, location="m.onnx.data", size_threshold=0)

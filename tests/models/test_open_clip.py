@@ -17,7 +17,7 @@ from tests.models.shapes import CLASSES, drawn, taught
 
 import sorites
 from sorites import core
-from sorites.core import Model, Sample, Source
+from sorites.core import Generated, Model, Sample, Source
 from sorites.core.errors import SoritesError
 from sorites.core.labels import imagenet
 from sorites.evaluation import plan
@@ -36,7 +36,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> str:
 def held_out() -> Source:
     """Images that the pair was not taught on: it saw those with numbers below 120."""
     samples = [
-        Sample(f"{name} {i}", lambda name=name, i=i: drawn(name, i), k)  # type: ignore[misc]
+        Sample(f"{name} {i}", Generated(lambda name=name, i=i: drawn(name, i)), k)  # type: ignore[misc]
         for k, name in enumerate(CLASSES)
         for i in range(500, 508)
     ]
@@ -64,7 +64,7 @@ def test_it_knows_held_out_images_far_above_chance_in_a_run(
         {"name": "shapes", "labels": list(CLASSES), "scorers": ["msp", "ash_b", "odin", "mds"]}, "test"
     )
     lesson = [
-        Sample(f"{name} {i}", lambda name=name, i=i: drawn(name, i), k)  # type: ignore[misc]
+        Sample(f"{name} {i}", Generated(lambda name=name, i=i: drawn(name, i)), k)  # type: ignore[misc]
         for k, name in enumerate(CLASSES)
         for i in range(9)
     ]

@@ -4,9 +4,12 @@ what is in photographs.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import re
 import sys
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -56,17 +59,16 @@ def test_a_program_that_fails_is_quoted() -> None:
         packages.run(["/nowhere/python"], "the object", "Or bring it.")
 
 
-def test_the_graph_is_kept_by_the_hash_of_its_contents(
+def test_the_graph_is_kept_and_made_again_if_it_is_damaged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[int] = []
 
-    def make(folder: Path) -> Path:
+    def make(folder: Path) -> bytes:
         made.append(1)
-        path = folder / f"picodet-{hashlib.sha256(b'graph').hexdigest()[:16]}.onnx"
-        path.write_bytes(b"graph")
-        return path
+        return b"graph"
 
+    monkeypatch.setattr(picodet, "GRAPH_SHA256", hashlib.sha256(b"graph").hexdigest())
     monkeypatch.setattr(picodet, "_convert", make)
     path = picodet.graph(tmp_path)
     assert picodet.graph(tmp_path) == path
@@ -74,6 +76,60 @@ def test_the_graph_is_kept_by_the_hash_of_its_contents(
     path.write_bytes(b"damaged")
     assert picodet.graph(tmp_path).read_bytes() == b"graph"
     assert len(made) == 2
+
+
+def test_another_graph_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The wheels and the converter are stood in for; what they make has another hash."""
+
+    def convert(environment: Path, work: Path) -> Path:
+        (work / "picodet.onnx").write_bytes(b"another graph")
+        return work / "picodet.onnx"
+
+    @contextlib.contextmanager
+    def environment(folder: Path, python: str) -> Iterator[Path]:
+        folder.mkdir(parents=True)
+        yield folder / "python"
+
+    monkeypatch.setattr(packages, "environment", environment)
+    monkeypatch.setattr(packages, "wheel", lambda *words: tmp_path)
+    monkeypatch.setattr(packages, "unpack_members", lambda *words: [])
+    monkeypatch.setattr(packages, "install", lambda *words: None)
+    monkeypatch.setattr(picodet, "_run_converter", convert)
+    with pytest.raises(SoritesError, match="is not the expected file"):
+        picodet.graph(tmp_path)
+    assert not list(tmp_path.glob("*.onnx"))
+
+
+def test_every_wheel_of_the_converter_is_pinned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commands: list[list[str]] = []
+    monkeypatch.setattr(packages, "run", lambda command, what, instead: commands.append(command))
+    packages.install(tmp_path / "python", picodet.CONVERTER, "")
+    assert "--require-hashes" in commands[0]
+    assert "--no-deps" in commands[0]
+    lines = Path(commands[0][-1]).read_text().splitlines()
+    assert len(lines) == len(picodet.CONVERTER)
+    for line in lines:
+        assert re.fullmatch(r"[a-z0-9]+==[0-9.]+( --hash=sha256:[0-9a-f]{64})+", line)
+
+
+@pytest.mark.slow
+def test_pip_refuses_a_wheel_with_another_hash(tmp_path: Path) -> None:
+    """A wheel on this disk, so that no network is needed."""
+    name = "some_object-1.0"
+    with zipfile.ZipFile(tmp_path / f"{name}-py3-none-any.whl", "w") as made:
+        made.writestr(
+            f"{name}.dist-info/METADATA", "Metadata-Version: 2.1\nName: some-object\nVersion: 1.0\n"
+        )
+        made.writestr(
+            f"{name}.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        made.writestr(f"{name}.dist-info/RECORD", "")
+    sha = hashlib.sha256((tmp_path / f"{name}-py3-none-any.whl").read_bytes()).hexdigest()
+    wheel = f"some-object @ {(tmp_path / f'{name}-py3-none-any.whl').as_uri()}"
+    with packages.environment(tmp_path / "environment") as python:
+        with pytest.raises(SoritesError, match="DO NOT MATCH|do not match|hash"):
+            packages.install(python, {wheel: ("0" * 64,)}, "")
+        packages.install(python, {wheel: (sha,)}, "")
 
 
 def test_another_python_and_an_argument_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:

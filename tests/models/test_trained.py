@@ -14,6 +14,7 @@ import torch
 import sorites
 from sorites.core import model
 from sorites.core.errors import SoritesError
+from sorites.io.digests import read_sealed, write_sealed
 from sorites.models.trained import blank, start
 from sorites.suites.suite import Suite
 from sorites.training.loop import train
@@ -76,8 +77,7 @@ def test_its_version_follows_from_weights_recipe_data_and_parent(folder: Path, t
     ):
         other = tmp_path / key
         shutil.copytree(folder, other)
-        record = json.loads((other / "model.json").read_text())
-        (other / "model.json").write_text(json.dumps({**record, key: value}))
+        write_sealed({**read_sealed(other / "model.json", ""), key: value}, other / "model.json")
         versions.add(model(f"trained:{other}").version)
     assert len(versions) == 4
 
@@ -95,8 +95,8 @@ def test_an_unfinished_training_says_how_to_go_on(folder: Path, tmp_path: Path) 
     other = tmp_path / "r"
     shutil.copytree(folder, other)
     (other / "model.json").unlink()
-    held = json.loads((other / "train.json").read_text())
-    (other / "train.json").write_text(json.dumps({**held, "command": "sorites train run x --out r"}))
+    held = read_sealed(other / "train.json", "")
+    write_sealed({**held, "command": "sorites train run x --out r"}, other / "train.json")
     with pytest.raises(SoritesError, match="sorites train run"):
         model(f"trained:{other}")
 
@@ -107,8 +107,8 @@ def test_what_is_not_a_trained_folder_is_reported(folder: Path, tmp_path: Path) 
     with pytest.raises(SoritesError, match="--out DIR"):
         model("trained")
     for name, said in (
-        ("model.json", "cannot be read: format"),
-        ("model.safetensors", "cannot read"),
+        ("model.json", "model.json cannot be read"),
+        ("model.safetensors", "model.safetensors cannot be read"),
     ):
         other = tmp_path / name
         shutil.copytree(folder, other)

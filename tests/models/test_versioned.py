@@ -21,7 +21,7 @@ import torch
 from sorites import core
 from sorites.core import ImageU8, Model, Outputs
 from sorites.models.python import as_model
-from sorites.models.versions import code_of, with_version
+from sorites.models.versions import with_version
 
 _numbers = itertools.count()
 
@@ -105,9 +105,9 @@ def test_weights_that_are_loaded_once_are_known_by_their_bytes(
         import numpy as np
         class Net:
             def __init__(self):
-                self.layers = {"first": [np.load("weights.npy")]}
+                self.layer = np.load("weights.npy")
             def __call__(self, images):
-                return np.stack([p.mean(axis=(0, 1)) for p in images]) + self.layers["first"][0].sum()
+                return np.stack([p.mean(axis=(0, 1)) for p in images]) + self.layer.sum()
         predict = Net()
     """
     np.save(tmp_path / "weights.npy", np.zeros(3))
@@ -123,30 +123,72 @@ def colours(images: list[ImageU8], weights: Any = 1.0) -> Any:
 
 
 def held_in(weights: Any, how: str) -> Any:
-    if how == "closure":
-        return lambda images: colours(images, weights)
     if how == "partial":
         return functools.partial(colours, weights=weights)
-    if how == "default":
-        return lambda images, held=(weights,): colours(images, held[0])
+    if how == "function":
 
-    class Slotted:
-        __slots__ = ("kept",)
+        def predict(images: list[ImageU8]) -> Any:
+            return colours(images, weights)
+
+        predict.weights = weights  # type: ignore[attr-defined]
+        return predict
+
+    class Holder:
+        def __init__(self) -> None:
+            self.weights = torch.nn.ParameterList([weights]) if how == "module" else weights
 
         def run(self, images: list[ImageU8]) -> Any:
-            return colours(images, self.kept)
+            return colours(images, self.weights[0] if how == "module" else self.weights)
 
-    obj = Slotted()
-    obj.kept = weights  # type: ignore[attr-defined]
-    return obj.run
+        def __call__(self, images: list[ImageU8]) -> Any:
+            return self.run(images)
+
+    return Holder() if how in ("object", "module") else Holder().run
 
 
-@pytest.mark.parametrize("how", ["closure", "partial", "default", "slot"])
+@pytest.mark.parametrize("how", ["partial", "function", "object", "method"])
 @pytest.mark.parametrize("make", [np.asarray, torch.tensor, lambda x: torch.tensor(x, dtype=torch.bfloat16)])
-def test_arrays_and_tensors_count_wherever_they_are_held(how: str, make: Any) -> None:
+def test_arrays_and_tensors_count_if_they_are_attributes_or_arguments(how: str, make: Any) -> None:
     one, same, other = (as_model("m", held_in(make(w), how)).version for w in ([1.0, 0], [1.0, 0], [0, 1.0]))
     assert one == same
     assert one != other, "the answers are the same, the weights are not"
+
+
+def test_weights_of_a_torch_module_count_if_it_is_an_attribute() -> None:
+    one, same, other = (
+        as_model("m", held_in(torch.tensor(w), "module")).version for w in ([1.0, 0], [1.0, 0], [0, 1.0])
+    )
+    assert one == same
+    assert one != other
+
+
+def in_closure(weights: Any) -> Any:
+    return lambda images: colours(images, weights)
+
+
+def test_arrays_in_closures_count_by_the_outputs_only() -> None:
+    """Pins what the documentation says is not detected, and that a declared version covers it."""
+    one, same, other = (as_model("m", in_closure(np.array(w))).version for w in ([1.0, 0], [0, 1.0], [2, 0]))
+    assert one == same
+    assert one != other
+    first, second = in_closure(np.array([1.0, 0])), in_closure(np.array([0, 1.0]))
+    first.sorites, second.sorites = {"version": 1}, {"version": 2}
+    assert as_model("m", first).version == "1"
+    assert as_model("m", second).version == "2"
+
+
+def test_a_torch_module_may_declare_its_version() -> None:
+    class Net(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x.mean((2, 3))
+
+    net = Net()
+    computed = as_model("m", net)
+    net.sorites = {"version": "a", "size": 32}  # type: ignore[assignment]
+    declared = as_model("m", net)
+    assert declared.version == "a"
+    assert computed.version
+    assert declared.input["size"] == [32, 32]
 
 
 def test_a_state_that_calls_leave_behind_is_no_weight() -> None:
@@ -200,14 +242,14 @@ def test_a_model_that_brings_a_version_keeps_it() -> None:
     asked = []
     model = Model("m", lambda images: asked.append(1) or Outputs(), version="7")  # type: ignore[func-returns-value]
     assert as_model("m", model).version == "7"
-    assert not asked
+    assert asked == [1], "one batch of trial images, which decides whether it returns probabilities"
 
 
 def test_a_model_without_a_version_gets_one() -> None:
     def forward(weights: Any) -> Any:
         return lambda images: Outputs(colours(images, weights))
 
-    one, other = (as_model("m", Model("n", forward(np.array(w)))) for w in ([1, 0], [0, 1]))
+    one, other = (as_model("m", Model("n", forward(np.array(w)))) for w in ([1, 0], [0, 2]))
     assert one.version
     assert one.version != other.version
 
@@ -252,7 +294,7 @@ def test_typed_code_counts_by_itself() -> None:
         dict[str, Any](__name__="__main__"),
     ]
     for space, number in zip(spaces, (1, 1, 2), strict=True):
-        exec(f"def typed(images):\n    return {number}", space)
-    one, same, other = (code_of([space["typed"]]) for space in spaces)
+        exec(f"def typed(images):\n    raise ValueError({number})", space)
+    one, same, other = (as_model("m", space["typed"]).version for space in spaces)
     assert one == same
     assert one != other

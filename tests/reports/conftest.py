@@ -122,22 +122,19 @@ def image(sample_id: str, shift: str, severity: float) -> ImageU8:
 
 @pytest.fixture(scope="session")
 def run(rows: pl.DataFrame, names: Labels) -> RunView:
-    info = {
-        "run_id": "5d41402abc4b2a76",
-        "versions": {"numpy": "2.4.0", "polars": "2.1.0"},
-        "suite": {
-            "name": "made_up",
-            "seed": 7,
-            "about": "Sixty made-up images under three dials.",
-            "source": "made",
-            "frame": {"resize": 200, "crop": None, "filter": "bicubic"},
-            "models": list(SKILL),
-            "shifts": [{"name": name, "levels": [], "severities": []} for name in DIALS],
-            "reference": "lite0",
-            "refine": 0.05,
-        },
+    suite = {
+        "name": "made_up",
+        "seed": 7,
+        "about": "Sixty made-up images under three dials.",
+        "source": "made",
+        "frame": {"resize": 200, "crop": None, "filter": "bicubic"},
+        "models": list(SKILL),
+        "shifts": [{"name": name, "levels": [], "severities": []} for name in DIALS],
+        "reference": "lite0",
+        "refine": 0.05,
     }
-    return RunView(rows.lazy(), "made_up", info, names, image)
+    record = worlds.record(suite, run_id="5d41402abc4b2a76", versions={"numpy": "2.4.0", "polars": "2.1.0"})
+    return RunView(rows.lazy(), "made_up", record, names, image)
 
 
 def ood_rows() -> Iterator[dict[str, Any]]:
@@ -203,7 +200,7 @@ def ood_run() -> RunView:
         "shifts": ["defocus_disk"],
         "scorers": ["msp", "energy"],
     }
-    return RunView(table.rows(list(ood_rows())).lazy(), "odd", {"suite": suite})
+    return RunView(table.rows(list(ood_rows())).lazy(), "odd", worlds.record(suite))
 
 
 @pytest.fixture(scope="session")
@@ -216,7 +213,7 @@ def crowded_run(ood_run: RunView) -> RunView:
         judged.with_columns(scorer=pl.col("scorer") + f"_{i}", score=pl.col("score") + pl.Series(i * noise))
         for i in (1, 2)
     ]
-    return RunView(pl.concat([rows, *more]).lazy(), "crowded", ood_run.info)
+    return RunView(pl.concat([rows, *more]).lazy(), "crowded", ood_run.record)
 
 
 @pytest.fixture(scope="session")
@@ -228,7 +225,7 @@ def es_run() -> RunView:
         "shifts": [{"name": "camera"}],
         "scorers": list(worlds.SCORERS),
     }
-    return RunView(table.rows(list(worlds.imagenet_es())).lazy(), "es", {"suite": suite})
+    return RunView(table.rows(list(worlds.imagenet_es())).lazy(), "es", worlds.record(suite))
 
 
 @pytest.fixture(scope="session")
@@ -237,5 +234,5 @@ def graded_run() -> RunView:
     return RunView(
         table.rows(list(worlds.is_ood())).lazy(),
         "graded",
-        {"suite": {"name": "graded", "scorers": ["msp", "knn"]}},
+        worlds.record({"name": "graded", "scorers": ["msp", "knn"]}),
     )

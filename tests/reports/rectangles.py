@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy import ndimage
 
-from sorites.core import Box, ImageU8, Model, Outputs, Sample, Source
+from sorites.core import Box, Generated, ImageU8, Model, Outputs, Sample, Source
 
 CLASSES = ("apple", "broccoli", "cup")
 COLOURS = np.array([(220, 40, 40), (40, 190, 60), (60, 80, 230)], np.float32)
@@ -39,7 +39,10 @@ def source(count: int, first: int = 0) -> Source:
 
     return Source(
         "rectangles",
-        [Sample(f"r{i:03d}", loader(i), ground_truth=scene(i)[1]) for i in range(first, first + count)],
+        [
+            Sample(f"r{i:03d}", Generated(loader(i)), ground_truth=scene(i)[1])
+            for i in range(first, first + count)
+        ],
     )
 
 

@@ -117,7 +117,8 @@ def test_figure_8_fpr_per_ood_set_of_every_scorer(page: tuple[str, pl.DataFrame]
         passed = right[int(np.ceil(0.95 * right.size)) - 1]
         line = re.search(rf'<th scope="row">{re.escape(scorer)}</th>(.*?)</tr>', card, re.S)
         assert line is not None
-        shown = [int(number) for number in re.findall(r">(\d+)<small>", line.group())]
+        # The number is followed by its interval, where there is one.
+        shown = [int(number) for number in re.findall(r"<td[^>]*>(?:<[^>]*>)*(\d+)<", line.group())]
         assert shown == [
             round(100 * float(np.mean(mine.filter(source=name)["score"].to_numpy() <= passed)))
             for name in ("ninco", "textures")

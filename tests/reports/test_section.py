@@ -19,6 +19,7 @@ ALL = [
     "classes",
     "strips",
     "calibration",
+    "abstain",
     "corruption",
     "numbers",
     "mistakes",
@@ -41,10 +42,9 @@ def test_sections_without_rows_do_not_appear(run: RunView) -> None:
     assert "mistakes" not in names(
         dataclasses.replace(run, table=run.table.filter(pl.col("error").is_null()))
     )
-    assert "calibration" not in names(
-        dataclasses.replace(run, table=run.table.with_columns(conf=pl.lit(None, pl.Float32)))
-    )
-    bare = dataclasses.replace(run, info={})
+    unsure = dataclasses.replace(run, table=run.table.with_columns(conf=pl.lit(None, pl.Float32)))
+    assert not {"calibration", "abstain"} & set(names(unsure))
+    bare = dataclasses.replace(run, record=None)
     assert "corruption" not in names(bare)
 
 
@@ -53,6 +53,7 @@ def test_clean_images_alone_have_no_curves(run: RunView) -> None:
         "headline",
         "classes",
         "calibration",
+        "abstain",
         "numbers",
     ]
 
@@ -61,7 +62,13 @@ def test_a_grid_without_a_line_is_still_counted(run: RunView) -> None:
     grid = run.table.filter(shift="clean").with_columns(
         shift=pl.lit("iso"), severity=pl.lit(None, pl.Float64)
     )
-    assert names(dataclasses.replace(run, table=grid)) == ["headline", "classes", "calibration", "numbers"]
+    assert names(dataclasses.replace(run, table=grid)) == [
+        "headline",
+        "classes",
+        "calibration",
+        "abstain",
+        "numbers",
+    ]
 
 
 def test_an_empty_table_has_no_sections(run: RunView) -> None:

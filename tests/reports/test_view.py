@@ -5,10 +5,12 @@ import dataclasses
 import numpy as np
 import polars as pl
 import pytest
+from tests.reports import worlds
 
 from sorites import metrics
 from sorites.core import CLEAN, SHIFTS, ImageU8
 from sorites.core.errors import SoritesError
+from sorites.evaluation.storage.schema import DialRecord
 from sorites.reports.view import RunView, merge
 
 
@@ -20,7 +22,7 @@ def part(run: RunView, run_id: str, *shifts: str) -> RunView:
 
 def test_models_and_shifts_follow_the_suite(run: RunView) -> None:
     view = merge(
-        [dataclasses.replace(run, info={"suite": {"models": ["lite2", "absent"], "shifts": ["jpeg"]}})]
+        [dataclasses.replace(run, record=worlds.record({"models": ["lite2", "absent"], "shifts": ["jpeg"]}))]
     )
     assert view.models == ("lite2", "lite0", "lite1")
     assert view.shifts == ("jpeg", "defocus_disk", "gaussian_noise")
@@ -34,8 +36,8 @@ def test_two_runs_of_one_source_are_as_one_run(run: RunView) -> None:
 
 
 def test_runs_of_other_sources_stay_apart(run: RunView) -> None:
-    other = dataclasses.replace(run, info={**run.info, "suite": {**run.suite, "seed": 8}})
-    bare = dataclasses.replace(run, info={}, table=run.table.with_columns(run_id=pl.lit("c")))
+    other = dataclasses.replace(run, record=run.record.having(suite=run.suite.model_copy(update={"seed": 8})))
+    bare = dataclasses.replace(run, record=None, table=run.table.with_columns(run_id=pl.lit("c")))
     clean = merge([run, other, bare]).compute(metrics.accuracy, pl.col("shift") == CLEAN)
     assert clean["n"].to_list() == [180] * 3
 
@@ -87,6 +89,7 @@ def test_units_come_from_the_dial(run: RunView) -> None:
     view = merge([run])
     assert view.unit("defocus_disk") == SHIFTS.get("defocus_disk").unit == "px"
     assert view.unit("a captured one") == ""
-    own = merge([dataclasses.replace(run, info={"dials": {"defocus_disk": {"unit": "steps"}}})])
+    dial = DialRecord(levels=(1.0,), unit="steps", family="own", version=1)
+    own = merge([dataclasses.replace(run, record=run.record.having(dials={"defocus_disk": dial}))])
     assert own.unit("defocus_disk") == "steps"
     assert own.shift_named("defocus_disk") is None

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from sorites.core import camera_grid
+from sorites.evaluation.storage.schema import RunRecord
+from sorites.suites.suite import parse
 
 SCORERS = {"msp": 1.6, "odin": 1.3, "vim": 0.5}
 OOD = {
@@ -120,3 +122,9 @@ def is_ood(labelled: bool = False) -> Iterator[dict[str, Any]]:
                 }
                 for scorer, knows in (("msp", 0.25), ("knn", 0.35)):
                     yield {**base, "scorer": scorer, "score": rng.normal(0.6 + knows * sem + slope * cov)}
+
+
+def record(suite: dict[str, Any], run_id: str = "r", **fields: Any) -> RunRecord:
+    """Return the record of a run of a suite."""
+    parsed = parse({"name": "made", **suite}, "test")
+    return RunRecord(run_id=run_id, suite=parsed, **{"settings": {}, "models": {}, **fields})

@@ -47,7 +47,7 @@ def test_the_least_error_is_the_lens_as_designed(photo: ImageF32, kind: str) -> 
 def test_levels_and_unit_are_those_of_the_file() -> None:
     for kind in KINDS:
         assert core.shift(kind).levels == own(kind).steps[1:]
-        assert core.shift(kind).unit == own(kind).about["unit"]
+        assert core.shift(kind).unit == own(kind).about.unit
         assert "as designed" in core.shift(kind).about
 
 
@@ -62,7 +62,7 @@ def test_the_chosen_params_say_how_sharp_the_lens_is(photo: ImageF32) -> None:
     shift, held = core.shift("decentre", field=0), own("decentre")
     chosen = shift.chosen_params(photo, held.steps[3], rng_for(0, "a", "decentre"))
     assert chosen["mtf50"] == pytest.approx(held.mtf50[3, 0], abs=1e-5)
-    assert (chosen["lens"], chosen["element"]) == (held.about["lens"], held.about["element"])
+    assert (chosen["lens"], chosen["element"]) == (held.about.lens, held.about.element)
 
 
 def test_beyond_the_last_stop_is_refused_by_name(photo: ImageF32) -> None:

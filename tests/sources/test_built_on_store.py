@@ -18,7 +18,7 @@ from sorites.suites.suite import parse
 
 
 def told(sample: Sample) -> dict[str, object]:
-    return {name: value for name, value in vars(sample).items() if name != "load"}
+    return {name: value for name, value in vars(sample).items() if name != "image"}
 
 
 def test_a_built_dataset_is_read_from_a_store(

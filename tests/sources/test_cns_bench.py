@@ -164,7 +164,7 @@ def test_each_dial_starts_from_its_own_images(root: Path, tiny: object) -> None:
         shot(root, "heavy_snow", "022_bald eagle", 50, scale)
     table = sorites.run("cns_bench", source=f"cns_bench:{root}", models=[tiny()], out=root.parent / "run")  # type: ignore[operator]
     curves = sorites.metrics.accuracy(
-        sorites.metrics.with_clean(table.with_columns(correct=True)), by=("shift", "severity")
+        sorites.metrics.with_clean(table.lazy().with_columns(correct=True)), by=("shift", "severity")
     )
     starts = {shift: n for shift, severity, _, n, *_ in curves.rows() if severity == 0}
     assert starts == {"clean": 5, "heavy_snow": 3, "painting_style": 2}

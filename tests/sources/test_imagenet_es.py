@@ -131,6 +131,6 @@ def test_a_run_gives_the_setting_table(small: Path, tmp_path: Path, tiny: Callab
     assert set(rows["light"]) == {"on", "off", "both", "difference"}
     assert metrics.setting_accuracy(table)["n"].unique().sort().to_list() == [2, 10]
     assert (
-        table.filter(pl.col("shift") == "camera").select(pl.col("family").unique()).collect().item()
+        table.lazy().filter(pl.col("shift") == "camera").select(pl.col("family").unique()).collect().item()
         == "camera"
     )

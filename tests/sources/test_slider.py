@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tools import toy_world as world
 
 from sorites import core
 from sorites.apps.generation.recipes import TOY
@@ -18,7 +19,6 @@ from sorites.core.labels import labels
 from sorites.diffusion.pipeline import load
 from sorites.diffusion.sampler import Request, SamplerOptions, along, sample
 from sorites.diffusion.sliders import Concept, shelf
-from sorites.diffusion.toy import world
 
 FEW = SamplerOptions(steps=4, guidance=2.0, negative="")
 SHAPES = labels(["disc", "cross"])

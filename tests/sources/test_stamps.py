@@ -16,7 +16,7 @@ import pytest
 from sorites import core
 from sorites.core.errors import SoritesError
 from sorites.core.labels import Labels, imagenet
-from sorites.sources.decode import GROUND, on_ground
+from sorites.io.decode import GROUND, on_ground
 from sorites.sources.stamps import compose, stamps, table
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from sorites.core.errors import BadImage, SoritesError
+from sorites.sources import shards
 from sorites.sources import webdataset as tars
 
 
@@ -40,29 +41,29 @@ def test_braces_expand_as_in_bash(pattern: str) -> None:
     said = subprocess.run(
         ["bash", "-c", f"echo {pattern}"], check=True, capture_output=True, text=True
     ).stdout
-    assert tars.expand(pattern) == said.split()
+    assert shards.expand(pattern) == said.split()
 
 
 @pytest.mark.parametrize("pattern", ["{0..999999999}", "{0..999}{0..999}"])
 def test_endless_patterns_are_refused(pattern: str) -> None:
-    with pytest.raises(SoritesError, match="more than 100,000 tars"):
-        tars.expand(pattern)
+    with pytest.raises(SoritesError, match="more than 100,000 files"):
+        shards.expand(pattern)
 
 
 def test_a_tar_a_folder_and_patterns(tmp_path: Path) -> None:
     made = [make(tmp_path / f"a-{i:03}.tar", ("x.jpg", b"x")) for i in range(3)]
-    assert tars.find(str(made[0])) == made[:1]
-    assert tars.find(str(tmp_path)) == made
-    assert tars.find(f"{tmp_path}/a-{{000..001}}.tar") == made[:2]
-    assert tars.find(f"{tmp_path}/a-*.tar") == made
-    with pytest.raises(SoritesError, match=r"no tar at .*a-003\.tar"):
-        tars.find(f"{tmp_path}/a-{{000..003}}.tar")
-    with pytest.raises(SoritesError, match="no tars at"):
-        tars.find(f"{tmp_path}/b-*.tar")
+    assert shards.find(str(made[0]), ".tar") == made[:1]
+    assert shards.find(str(tmp_path), ".tar") == made
+    assert shards.find(f"{tmp_path}/a-{{000..001}}.tar", ".tar") == made[:2]
+    assert shards.find(f"{tmp_path}/a-*.tar", ".tar") == made
+    with pytest.raises(SoritesError, match=r"no file at .*a-003\.tar"):
+        shards.find(f"{tmp_path}/a-{{000..003}}.tar", ".tar")
+    with pytest.raises(SoritesError, match="no .tar files at"):
+        shards.find(f"{tmp_path}/b-*.tar", ".tar")
     (tmp_path / "deep").mkdir()
     make(tmp_path / "deep" / "a-000.tar")
-    with pytest.raises(SoritesError, match=r"2 tars called a-000\.tar"):
-        tars.find(f"{tmp_path}/**/a-000.tar")
+    with pytest.raises(SoritesError, match=r"2 files called a-000\.tar"):
+        shards.find(f"{tmp_path}/**/a-000.tar", ".tar")
 
 
 def test_members_are_where_they_are_reported_to_be(tmp_path: Path) -> None:
@@ -80,7 +81,7 @@ def test_members_are_where_they_are_reported_to_be(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("kind", "tool"), [("gz", "gunzip"), ("xz", "unxz"), ("bz2", "bunzip2")])
 def test_a_compressed_tar_says_how_to_unpack_it(tmp_path: Path, kind: str, tool: str) -> None:
     path = make(tmp_path / f"a.tar.{kind}", ("x.jpg", b"x"), kind=kind)
-    assert tars.find(str(tmp_path)) == [path]
+    assert shards.find(str(tmp_path), ".tar") == [path]
     with pytest.raises(SoritesError, match=rf"is compressed.*Type: {tool} .*a\.tar\.{kind}"):
         list(tars.members(path))
 
@@ -168,12 +169,12 @@ def test_names_are_literal_where_they_exist(tmp_path: Path) -> None:
         for name in ("a-1.tar", "a-[1].tar", "{1..2}.tar"):
             make(tmp_path / folder / name, (f"{folder}.jpg", b"x"))
     here = tmp_path / "set[1]"
-    assert tars.find(str(here)) == sorted(here.iterdir())
+    assert shards.find(str(here), ".tar") == sorted(here.iterdir())
     for name in ("a-1.tar", "a-[1].tar", "{1..2}.tar"):
-        assert tars.find(str(here / name)) == [here / name]
-    assert tars.find(f"{here}/a-*.tar") == [here / "a-1.tar", here / "a-[1].tar"]
-    assert tars.find(f"{here}/a-{{1,[1]}}.tar") == [here / "a-1.tar", here / "a-[1].tar"]
-    assert tars.find(f"{tmp_path}/set?/a-1.tar") == [tmp_path / "set1" / "a-1.tar"]
+        assert shards.find(str(here / name), ".tar") == [here / name]
+    assert shards.find(f"{here}/a-*.tar", ".tar") == [here / "a-1.tar", here / "a-[1].tar"]
+    assert shards.find(f"{here}/a-{{1,[1]}}.tar", ".tar") == [here / "a-1.tar", here / "a-[1].tar"]
+    assert shards.find(f"{tmp_path}/set?/a-1.tar", ".tar") == [tmp_path / "set1" / "a-1.tar"]
 
 
 def test_a_tar_that_changes_later_is_a_bad_image(tmp_path: Path) -> None:

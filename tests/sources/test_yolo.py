@@ -11,7 +11,7 @@ from sorites import core
 from sorites.core import Sample
 from sorites.core.errors import BadImage, SoritesError
 from sorites.core.labels import labels
-from sorites.sources.decode import decode, size
+from sorites.io.decode import decode, size
 from sorites.sources.detection import yolo
 
 COCO = labels("coco")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image as Pillow
 
-from sorites.core import ImageU8, Sample
+from sorites.core import Generated, ImageU8, Sample
 from sorites.core.torch_tools import import_torchvision
 from sorites.models.preprocess import Input
 from sorites.training.batches import Batches, Prepared, random_crop
@@ -36,7 +36,7 @@ class Drawn:
 
 
 def plain(count: int = 10) -> SampleImages:
-    return SampleImages([Sample(f"s{i}", lambda i=i: image(i), i % 3) for i in range(count)])  # type: ignore[misc]
+    return SampleImages([Sample(f"s{i}", Generated(lambda i=i: image(i)), i % 3) for i in range(count)])  # type: ignore[misc]
 
 
 def batches(images: object = None, count: int = 4, seed: int = 1, **more: object) -> Batches:
@@ -89,7 +89,9 @@ def test_other_epochs_draw_other_images() -> None:
 
 
 def test_an_error_in_a_image_reaches_the_loop() -> None:
-    broken = SampleImages([Sample("a", lambda: 1 / 0, 0), Sample("b", lambda: image(1), 1)])  # type: ignore[arg-type, return-value]
+    broken = SampleImages(
+        [Sample("a", Generated(lambda: 1 / 0), 0), Sample("b", Generated(lambda: image(1)), 1)]
+    )  # type: ignore[arg-type, return-value]
     with pytest.raises(ZeroDivisionError):
         list(batches(broken, count=2).between(0, 1))
 

@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from sorites.core import Sample, Setting, camera_grid, shift, to_float, to_uint8
+from sorites.core import Generated, Sample, Setting, camera_grid, shift, to_float, to_uint8
 from sorites.core.errors import SoritesError
 from sorites.training.captures import Captured, captured_files, originals, settings, simulated
 from sorites.training.images import SampleImages
@@ -21,12 +21,12 @@ def samples(count: int = 3) -> list[Sample]:
     """References of value 10 n, and captures of them at all validation settings, of value 10 n + 1
     + the setting's number % 9.
     """
-    found = [Sample(f"n0/{n}.JPEG", lambda n=n: flat(10 * n), n) for n in range(count)]  # type: ignore[misc]
+    found = [Sample(f"n0/{n}.JPEG", Generated(lambda n=n: flat(10 * n)), n) for n in range(count)]  # type: ignore[misc]
     for number, params in enumerate(settings()):
         found += [
             Sample(
                 f"n0/{n}.JPEG",
-                lambda n=n, number=number: flat(10 * n + 1 + number % 9),  # type: ignore[misc]
+                Generated(lambda n=n, number=number: flat(10 * n + 1 + number % 9)),  # type: ignore[misc]
                 n,
                 shift="camera",
                 setting=Setting(None, params),
@@ -57,7 +57,7 @@ def test_the_same_generator_gives_the_same_image() -> None:
 
 
 def test_a_simulated_capture_is_the_shift_at_the_drawn_setting(photo: np.ndarray) -> None:
-    base = SampleImages([Sample("a", lambda: to_uint8(photo), 0)])
+    base = SampleImages([Sample("a", Generated(lambda: to_uint8(photo)), 0)])
     made = Captured(base, simulated(base, settings()), share=1.0).image(0, np.random.default_rng(5))
     rng = np.random.default_rng(5)
     rng.random()
@@ -74,7 +74,7 @@ def test_validation_and_test_settings_share_none() -> None:
 
 def test_a_image_that_was_not_captured_is_named() -> None:
     read = samples()
-    base = SampleImages([*originals(read), Sample("n0/9.JPEG", lambda: flat(0), 0)])
+    base = SampleImages([*originals(read), Sample("n0/9.JPEG", Generated(lambda: flat(0)), 0)])
     with pytest.raises(SoritesError, match="n0/9.JPEG"):
         captured_files(base, read, settings())
     with pytest.raises(SoritesError, match="of the 54"):

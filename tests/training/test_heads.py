@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sorites.core import Model, Outputs, Sample, Setting
+from sorites.core import Generated, Model, Outputs, Sample, Setting
 from sorites.core.errors import SoritesError
 from sorites.training.heads import ARMS, HeadData, accuracies, chosen, features, gains, head_data, leak
 
@@ -80,7 +80,7 @@ def test_composites_of_rare_classes_are_left_out_and_levels_are_severities() -> 
     def sample(obj: str, level: int) -> Sample:
         return Sample(
             obj,
-            lambda: np.full((8, 8, 3), level, np.uint8),
+            Generated(lambda: np.full((8, 8, 3), level, np.uint8)),
             0,
             setting=Setting(float(level)),
             shift="context",
@@ -99,4 +99,4 @@ def test_composites_of_rare_classes_are_left_out_and_levels_are_severities() -> 
 def test_a_model_without_features_is_refused() -> None:
     mute = Model("mute", lambda images: Outputs(logits=np.zeros((len(images), 2), np.float32)))
     with pytest.raises(SoritesError, match="mute"):
-        features([Sample("a", lambda: np.zeros((8, 8, 3), np.uint8), 0)], mute)
+        features([Sample("a", Generated(lambda: np.zeros((8, 8, 3), np.uint8)), 0)], mute)

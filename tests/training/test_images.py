@@ -3,14 +3,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sorites.core import Sample
+from sorites.core import Generated, Sample
 from sorites.core.errors import SoritesError
 from sorites.training.images import SampleImages
 
 
 def samples(*labels: int | None) -> list[Sample]:
     return [
-        Sample(f"s{i}", lambda i=i: np.full((2, 2, 3), i, np.uint8), label) for i, label in enumerate(labels)
+        Sample(f"s{i}", Generated(lambda i=i: np.full((2, 2, 3), i, np.uint8)), label)
+        for i, label in enumerate(labels)
     ]  # type: ignore[misc]
 
 

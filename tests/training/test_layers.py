@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sorites.core.torch_tools import install_torchvision_fix
+from sorites.core.torch_tools import import_torchvision
 from sorites.training.optim import layer_groups, layer_of
 
 torch = pytest.importorskip("torch")
@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 
 @pytest.fixture(scope="module")
 def timm() -> Any:
-    install_torchvision_fix()
+    import_torchvision()
     return pytest.importorskip("timm")
 
 

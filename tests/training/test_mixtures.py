@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from sorites.core import Sample
+from sorites.core import Generated, Sample
 from sorites.core.errors import SoritesError
 from sorites.training.captures import Chosen, Joined, mixed
 from sorites.training.images import SampleImages
@@ -16,7 +16,7 @@ from sorites.training.images import SampleImages
 def images(name: str, count: int, value: int = 0) -> SampleImages:
     return SampleImages(
         [
-            Sample(f"{name}{i}", lambda i=i: np.full((2, 2, 3), value + i, np.uint8), i % 3)
+            Sample(f"{name}{i}", Generated(lambda i=i: np.full((2, 2, 3), value + i, np.uint8)), i % 3)
             for i in range(count)
         ]  # type: ignore[misc]
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sorites.core import Sample
+from sorites.core import Generated, Sample
 from sorites.core.errors import SoritesError
 from sorites.training.images import (
     FOCUS_SEED,
@@ -99,4 +99,6 @@ def test_a_object_is_what_a_samples_id_names() -> None:
     def load() -> np.ndarray:
         return np.zeros((2, 2, 3), np.uint8)
 
-    assert objects_of([Sample("a", load, 0, image_id="1"), Sample("a", load, 0, image_id="2")]) == ["a", "a"]
+    assert objects_of(
+        [Sample("a", Generated(load), 0, image_id="1"), Sample("a", Generated(load), 0, image_id="2")]
+    ) == ["a", "a"]

@@ -31,6 +31,8 @@ VALUES = "(values)"
 """The last part of the name of a list of the distinct texts of a column, in the order in which they
 first occur.
 """
+SHARD, SEAL = re.compile(r"\.[0-9a-f]{32}(?=\.\w+$)"), re.compile("[0-9a-f]{32}")
+"""The digest in the name of a file, and at the end of a JSON file."""
 MOST_VALUES, LONGEST_VALUE = 40, 60
 """A column with more distinct texts than this, or with longer ones, is hashed as a whole."""
 
@@ -188,7 +190,7 @@ def of_folder(folder: Path, *passed_over: str) -> Iterator[Entry]:
     """Every file below a folder by what it holds, except those named."""
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         if path.name not in passed_over and path.suffix not in (".lock", ".tmp"):
-            name = path.relative_to(folder).as_posix()
+            name = SHARD.sub("", path.relative_to(folder).as_posix())
             yield from ((f"{name}/{part}".rstrip("/"), digest) for part, digest in of_file(path))
 
 
@@ -206,7 +208,7 @@ def of_file(path: Path) -> Iterator[Entry]:
     elif path.suffix == ".npy":
         yield "", of_array(np.load(path))
     elif path.suffix == ".json":
-        yield from of_leaves(json.loads(path.read_text(encoding="utf-8")))
+        yield from of_leaves(_unsealed(path))
     elif path.suffix == ".jsonl":
         yield from of_leaves([json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()])
     elif path.suffix == ".toml":
@@ -215,6 +217,14 @@ def of_file(path: Path) -> Iterator[Entry]:
         yield from ((name.lstrip("/"), held) for name, held in of_csv(path.read_text(encoding="utf-8"), ""))
     else:
         yield "", of_bytes(path.read_bytes())
+
+
+def _unsealed(path: Path) -> Any:
+    """The content of a JSON file without the digest at its end; the record of fits by model."""
+    held = json.loads(path.read_text(encoding="utf-8"))
+    if isinstance(held, dict) and SEAL.fullmatch(str(held.get("digest"))):
+        del held["digest"]
+    return held["models"] if path.name == "fitted.json" and "models" in held else held
 
 
 def _of_tensors(path: Path) -> Iterator[Entry]:

@@ -105,7 +105,7 @@ def schema() -> pl.Schema:
 
     return sorites.run(
         "demo", source="folder:one", models=[flat], shifts=["contrast"], levels=[1], out="small"
-    ).collect_schema()
+    ).table.collect_schema()
 
 
 def _row(sample: str, shift: str, severity: float | None, correct: bool | None, **more: Any) -> Row:

@@ -50,7 +50,7 @@ def read_features(run: str | Path, model: str, images: Collection[str]) -> Vecto
 def features_reader(run: str | Path) -> Features | None:
     """Return a reader of the features of a run folder, or None if it has none."""
     folder = to_path(run)
-    if not any((folder / "features").glob("*.safetensors")):
+    if not shards.tensor_files(folder, shards.FEATURES):
         return None
     return lambda model, images: read_features(folder, model, images)
 

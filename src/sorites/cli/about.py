@@ -1,28 +1,59 @@
-"""``sorites doctor``, ``cite`` and ``list``: the installation, references and registered names."""
+"""``sorites cite`` and ``sorites list``: references and registered names."""
 
 from __future__ import annotations
 
+import functools
+import re
+from importlib.resources import files
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sorites import __version__
 from sorites.cli import options
 from sorites.cli.output import say
 
 if TYPE_CHECKING:
     from sorites.core import Measure, Shift
     from sorites.core.registry import Registry
+    from sorites.suites.suite import Suite
 
 
-def doctor() -> None:
-    """Check the installation.
+HERE = "sorites.cli"
+OWN = f"""@software{{sorites,
+  title = {{Sorites: how far can the world shift before a vision model fails, and does the model know?}},
+  author = {{{{The Sorites authors}}}},
+  version = {{{__version__}}},
+  year = {{2026}},
+  license = {{Apache-2.0}}
+}}"""
 
-    Prints the installed packages, the missing extras with the commands that
-    install them, and the device that models run on.
-    """
-    from sorites.cli.package import doctor as diagnose
 
-    say(diagnose(), nl=False)
+@functools.cache
+def papers() -> dict[str, str]:
+    """Return the entries of ``papers.bib`` by key."""
+    text = files(HERE).joinpath("papers.bib").read_text(encoding="utf-8")
+    entries = [entry.strip() for entry in re.split(r"\n(?=@)", text) if entry.strip()]
+    return {entry[entry.index("{") + 1 : entry.index(",")]: entry for entry in entries}
+
+
+@functools.cache
+def works() -> dict[str, Any]:
+    """Return the keys of the papers for each suite, shift and scorer."""
+    from sorites.io.readers import toml_table
+
+    return toml_table(files(HERE).joinpath("works.toml").read_text(encoding="utf-8"))
+
+
+def keys_of(suite: Suite) -> list[str]:
+    """Return the keys of a suite's papers: its own, then those of its shifts and scorers."""
+    known = works()
+    shifts = {dial.name for dial in suite.shifts}
+    keys = list(known["suites"].get(suite.name, ()))
+    keys += [key for key, names in known["shifts"].items() if shifts & set(names)]
+    scorers = [name.partition("(")[0] for name in (*suite.scorers, *suite.scorers_if_fitted)]
+    keys += [key for name in scorers for key in known["scorers"].get(name, ())]
+    return list(dict.fromkeys(keys))
 
 
 def cite(suite: options.SuiteName) -> None:
@@ -31,9 +62,10 @@ def cite(suite: options.SuiteName) -> None:
     Prints the entries of Sorites, of the benchmark, and of the shifts and
     scorers of the suite.
     """
-    from sorites.cli.package import cite as entries
+    from sorites.suites.suite import load
 
-    say(entries(suite), nl=False, exact=True)
+    entries = [OWN, *(papers()[key] for key in keys_of(load(suite)))]
+    say("\n\n".join(entries) + "\n", nl=False, exact=True)
 
 
 KINDS = ("shifts", "models", "sources", "metrics", "scorers", "measures", "encoders", "suites", "recipes")
@@ -72,8 +104,8 @@ def list_names(kind: str | None = None) -> str:
 
 
 def _entries(kind: str) -> list[Entry]:
-    from sorites.cli.printing import first_sentence
     from sorites.core import ENCODERS, MEASURES, METRICS, MODELS, SCORERS, SHIFTS, SOURCES
+    from sorites.core.registry import first_sentence
     from sorites.suites.suite import builtin_suites, load
 
     if kind == "suites":

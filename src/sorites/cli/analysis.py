@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sorites.cli.derived import derived
 from sorites.cli.options import (
     Address,
     EngineName,
@@ -20,6 +21,7 @@ from sorites.cli.options import (
 )
 from sorites.cli.output import say
 from sorites.core.errors import SoritesError
+from sorites.evaluation.options import DistanceOptions, SimilarityOptions
 
 if TYPE_CHECKING:
     from sorites.analysis.filter.filtering import Filtered
@@ -28,9 +30,6 @@ if TYPE_CHECKING:
 decompose_app = typer.Typer(
     help="Separate meaning from appearance in the embedding space of an encoder.", no_args_is_help=True
 )
-
-# Default output file for the distances of a source.
-FILE = Path("distance.parquet")
 
 EncoderName = Annotated[
     str,
@@ -134,178 +133,39 @@ def train(
     say(f"next: sorites distance SOURCE --against IN-DISTRIBUTION --decomposition {out}")
 
 
-def distance(
-    against: Annotated[str, typer.Option("--against", metavar="SOURCE", help="In-distribution images.")],
-    what: Annotated[
-        str | None,
-        typer.Argument(metavar="SOURCE|RUN", help="A source of images, or a run folder.", show_default=False),
-    ] = None,
-    texts: Annotated[
-        Path | None,
-        typer.Option("--texts", metavar="FILE", help="Measure texts instead: a file with one per line."),
-    ] = None,
-    encoder: EncoderName = "cifar",
-    decomposition: Annotated[
-        str | None,
-        typer.Option(
-            "--decomposition", metavar="FILE", help='A decomposition, made by "sorites decompose train".'
-        ),
-    ] = None,
-    labels: Annotated[
-        str | None,
-        typer.Option(
-            "--labels",
-            metavar="FILE|imagenet",
-            help="Use only images of these classes, one per line; default: all images.",
-        ),
-    ] = None,
-    limit: Annotated[
-        int | None,
-        typer.Option(
-            "--limit",
-            metavar="N",
-            min=1,
-            help="Use the first N in-distribution images of a fixed random order.",
-        ),
-    ] = None,
-    k: Annotated[
-        int,
-        typer.Option("--k", metavar="N", min=1, help="Use the distance to the N-th nearest neighbour."),
-    ] = 10,
-    levels: Annotated[
-        int, typer.Option("--levels", metavar="N", min=2, help="Number of levels per axis.")
-    ] = 8,
-    sem_edges: Annotated[
-        str, typer.Option("--sem-edges", metavar="X,X", help="Inner edges of the semantic levels.")
-    ] = "",
-    cov_edges: Annotated[
-        str, typer.Option("--cov-edges", metavar="X,X", help="Inner edges of the covariate levels.")
-    ] = "",
-    neighbours: Annotated[
-        str,
-        typer.Option(
-            "--neighbours",
-            metavar="exact|ivf|hnsw",
-            help=(
-                "Search exactly, or approximately with a faiss index, whose recall is measured and printed."
-            ),
-        ),
-    ] = "exact",
-    engine: Annotated[
-        str | None,
-        typer.Option(
-            "--engine",
-            metavar="NAME",
-            help=(
-                "Encode and search in resumable tasks on local, processes or ray; run the same command"
-                " to continue."
-            ),
-        ),
-    ] = None,
-    workers: Workers = None,
-    address: Address = None,
-    gpus_per_worker: GpusPerWorker = 0.0,
-    out: Annotated[
-        Path, typer.Option("--out", metavar="FILE", help="The file for the distances of a source.")
-    ] = FILE,
-    max_pixels: MaxPixels = None,
-) -> None:
+@derived(DistanceOptions)
+def distance(options: DistanceOptions) -> None:
     """Measure the distance of images from in-distribution images.
 
     Writes the semantic (meaning) and covariate (appearance) distance and
     level of each image to a file, or for a run folder as facts of the run.
     With --texts, measures texts instead of images.
     """
-    from sorites.core.errors import SoritesError
     from sorites.core.progress import bars
-    from sorites.evaluation.facts import distance as distances
-    from sorites.evaluation.facts.texts import distance_of_file
+    from sorites.evaluation.facts.distance import measure_distance
 
-    if (what is None) == (texts is None):
-        raise SoritesError("expected a source of images, a run folder, or --texts FILE (exactly one)")
-
-    if texts is not None and engine is not None:
-        raise SoritesError("--engine does not apply to --texts: texts are measured in this process")
-    if engine is None and (workers or address or gpus_per_worker):
-        raise SoritesError(
-            "--workers, --address and --gpus-per-worker require --engine local, processes or ray"
-        )
-    if encoder.partition(":")[0] == "cifar":
-        say(_note_on_cifar(), err=True)
-    how = distances.distance_options(
-        sem_edges,
-        cov_edges,
-        encoder=encoder,
-        against=against,
-        decomposition=decomposition,
-        limit=limit,
-        k=k,
-        levels=levels,
-        neighbours=neighbours,
-    )
     with bars() as bar:
-        if what is not None:
-            start = None if engine is None else engine_of(engine, address, gpus_per_worker)
-            measured = distances.distance(what, how, labels, out, bar, start, workers)
-        else:
-            measured = distance_of_file(str(texts), how, labels, out, bar)
-    _print_levels(measured, "images" if what is not None else "texts")
-
-
-def _note_on_cifar() -> str:
-    from sorites.encoders.cifar import CLASSES
-
-    classes = f"the default encoder, cifar, has ten classes at 32 px ({', '.join(CLASSES)})"
-    return f"note: {classes}; for other images add --encoder open_clip:NAME@WEIGHTS"
+        measured = measure_distance(options, bar)
+    _print_levels(measured, "images" if options.texts is None else "texts")
 
 
 def _print_levels(distances: Distances, kind: str) -> None:
-    from sorites.cli.printing import format_frame
+    from sorites.cli.printing import print_frame
 
     record = distances.record
     say(f"{kind} per level: covariate (appearance) down, semantic (meaning) across")
-    say(format_frame(distances.grid().rename({"images": kind}), "table"), nl=False)
-    for skipped in record.get("left_out", ()):
+    print_frame(distances.grid().rename({"images": kind}))
+    for skipped in record.left_out:
         say(skipped, err=True)
-    for axis, name in record.get("searched", {}).items():
+    for axis, name in record.searched.items():
         say(f"{axis} neighbours: {name}")
-    for axis, edges in record["edges"].items():
+    for axis, edges in record.edges.items():
         say(f"{axis} levels end at {', '.join(f'{edge:.4g}' for edge in edges)} (cosine distance)")
-    say(f"wrote {len(distances.rows)} {kind} to {record['path']}")
+    say(f"wrote {len(distances.rows)} {kind} to {record.path}")
 
 
-def similarity(
-    run: RunFolder,
-    measure: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--measure",
-            metavar="NAME",
-            help="Measure to compute: psnr, ssim, lpips, exposure_error, clipped_share. May be repeated.",
-        ),
-    ] = None,
-    lpips_below: Annotated[
-        float | None,
-        typer.Option(
-            "--lpips-below",
-            metavar="X",
-            help="Mark settings as invalid unless their mean LPIPS is below this.",
-        ),
-    ] = None,
-    lpips_measure: Annotated[
-        str | None,
-        typer.Option(
-            "--lpips-measure",
-            metavar="lpips|lpips_linear",
-            help="Measure for --lpips-below; default: that of the run's suite.",
-        ),
-    ] = None,
-    engine: EngineName = "local",
-    workers: Workers = None,
-    address: Address = None,
-    gpus_per_worker: GpusPerWorker = 0.0,
-    max_pixels: MaxPixels = None,
-) -> None:
+@derived(SimilarityOptions)
+def similarity(options: SimilarityOptions) -> None:
     """Measure the similarity of each shifted image to its own clean image.
 
     Recreates the images of a run and writes facts/similarity.parquet.
@@ -313,23 +173,11 @@ def similarity(
     higher and LPIPS is lower.
     """
     from sorites.core.progress import bars
-    from sorites.evaluation.facts.similarity import DEFAULT_MEASURES as DEFAULT
-    from sorites.evaluation.facts.similarity import similarity as measure_similarity
-    from sorites.evaluation.storage.folder import read_info
-    from sorites.io.files import locked
+    from sorites.evaluation.facts.similarity import measure_similarity
 
-    read_info(run)
-    with locked(run), bars() as bar:
-        path = measure_similarity(
-            run,
-            measure or DEFAULT,
-            lpips_below=lpips_below,
-            lpips_measure=lpips_measure,
-            engine=engine_of(engine, address, gpus_per_worker),
-            workers=workers,
-            bar=bar,
-        )
-    say(f"wrote {path}\nnext: sorites report {run}")
+    with bars() as bar:
+        path = measure_similarity(options, bar)
+    say(f"wrote {path}\nnext: sorites report {options.run}")
 
 
 def filter_(
@@ -409,10 +257,10 @@ def filter_(
     """
     from sorites.analysis.filter.filtering import filter_run
     from sorites.core.progress import bars
-    from sorites.evaluation.storage.folder import read_info
+    from sorites.evaluation.storage.record import read_record
     from sorites.io.files import locked
 
-    read_info(run)
+    read_record(run)
     phrases = _phrases(shift_text or [])
     if encoder and thresholds == "published":
         say(_note_on_thresholds(), err=True)
@@ -455,16 +303,16 @@ def _note_on_thresholds() -> str:
 
 
 def _print_filtered(filtered: Filtered) -> None:
-    from sorites.cli.printing import format_frame
+    from sorites.cli.printing import print_frame
 
-    say(format_frame(filtered.counts(), "table"), nl=False)
+    print_frame(filtered.counts())
     if filtered.quality is not None:
         say(
             "against the annotations; tpr: share of out-of-class images removed, fpr: share of others removed"
         )
-        say(format_frame(filtered.quality, "table"), nl=False)
-    limits = ", ".join(f"{vote} {value:.4g}" for vote, value in filtered.record["thresholds"].items())
-    say(f"rule {filtered.record['rule']}, thresholds {filtered.record['from']}: {limits}")
+        print_frame(filtered.quality)
+    limits = ", ".join(f"{vote} {value:.4g}" for vote, value in filtered.record.thresholds.items())
+    say(f"rule {filtered.record.rule}, thresholds {filtered.record.origin}: {limits}")
 
 
 def features(
@@ -488,6 +336,6 @@ def features(
     accuracy and the distance from the clean image, with n and 95 % intervals.
     """
     from sorites.analysis.features import run_clusters
-    from sorites.cli.printing import format_frame
+    from sorites.cli.printing import print_frame
 
-    say(format_frame(run_clusters(run, distance, every), format), nl=False, exact=format != "table")
+    print_frame(run_clusters(run, distance, every), format)

@@ -47,16 +47,16 @@ def status(
     Works while the file is being served. Verifies the stored answers against
     the log of clicks, and prints counts and one row per annotator.
     """
-    from sorites.apps.annotation.begin import set_annotator_state as set_state
+    from sorites.apps.annotation.begin import set_annotator_state
     from sorites.apps.annotation.status import annotators as people
     from sorites.apps.annotation.status import images, pay_lines
-    from sorites.cli.printing import format_frame
+    from sorites.cli.printing import print_frame
 
     for names, state in ((admit, "working"), (refuse, "refused")):
         for name in names or ():
-            set_state(file, name, state)
+            set_annotator_state(file, name, state)
     say(", ".join(f"{name} {value:,}" for name, value in images(file).items()), err=format != "table")
-    say(format_frame(people(file), format), nl=False, exact=format != "table")
+    print_frame(people(file), format)
     for line in pay_lines(file) if pay else ():
         say(line)
 
@@ -69,12 +69,12 @@ def agreement(file: Labelling, format: Format = "table") -> None:
     known answers.
     """
     from sorites.apps.annotation.agreement import against_known, agreement
-    from sorites.cli.printing import format_frame
+    from sorites.cli.printing import print_frame
 
-    say(format_frame(agreement(file), format), nl=False, exact=format != "table")
+    print_frame(agreement(file), format)
     if (known := against_known(file)).height and format == "table":
         say("accuracy on known images")
-        say(format_frame(known, format), nl=False)
+        print_frame(known)
 
 
 def export(
@@ -201,11 +201,11 @@ def select(
     severity at each stage (CNS-Bench, Table 8).
     """
     from sorites.apps.annotation.select import select as choose
-    from sorites.cli.printing import format_frame
+    from sorites.cli.printing import print_frame
 
     selection = choose(run, judge, other or (), _number_or_none(above), limit, seed)
     say(f"judge {selection.judge}, others {', '.join(selection.others)}; similarity above {above}", err=True)
-    say(format_frame(selection.statistics(answers), format), nl=False, exact=format != "table")
+    print_frame(selection.statistics(answers), format)
     if out is not None:
         _write_csv(selection.hard.write_csv(), out)
         say(f"wrote {selection.hard.height} images to {out}", err=True)
@@ -245,21 +245,20 @@ def study(
     the share of out-of-class images (or of clearly visible shifts) by
     severity, with n, 95 % interval and one sigma.
     """
-    from sorites.apps.annotation.select import draw_study as draw
-    from sorites.apps.annotation.select import study_shares as shares
-    from sorites.cli.printing import format_frame
+    from sorites.apps.annotation.select import draw_study, study_shares
+    from sorites.cli.printing import print_frame
 
     if (run is None) == (answers is None):
         raise SoritesError(
             "expected a run folder to sample from, or --answers FILE to evaluate, but not both"
         )
     if answers is not None:
-        say(format_frame(shares(answers), format), nl=False, exact=format != "table")
+        print_frame(study_shares(answers), format)
         return
     assert run is not None
     if out is None:
         raise SoritesError("missing --out FILE.csv: the list of sampled images")
-    drawn = draw(run, count, seed)
+    drawn = draw_study(run, count, seed)
     _write_csv(drawn.write_csv(), out)
     say(f"wrote {drawn.height} images to {out}")
     say(f"next: sorites annotate serve in_class --run {run} --only {out} --annotators 2 --out study.sqlite")
@@ -289,17 +288,17 @@ def heads(
     """
     from sorites import core
     from sorites.apps.annotation.heads import fit_heads
-    from sorites.apps.annotation.predict import annotated_images as annotated
-    from sorites.cli.printing import format_frame
+    from sorites.apps.annotation.predict import annotated_images
+    from sorites.cli.printing import print_frame
     from sorites.core.progress import bars
 
     if out.suffix != ".safetensors":
         raise SoritesError(f"--out must end in .safetensors, got {out}")
-    images = [image for spec in source for image in annotated(spec, answers)]
+    images = [image for spec in source for image in annotated_images(spec, answers)]
     with bars() as bar:
         fitted = fit_heads(images, core.model(model), model, seed, bar("features", len(images)))
     fitted.save(out)
-    say(format_frame(fitted.measured, format), nl=False, exact=format != "table")
+    print_frame(fitted.measured, format)
     say(
         f"wrote {out}; agreement is measured on held-out objects, chance is the most common answer",
         err=True,
@@ -354,10 +353,8 @@ def predict(
     Writes time, weather and location with their confidence: for a source as a
     CSV file, for a run as facts that partition_accuracy and attribute_gap use.
     """
-    from sorites.apps.annotation.predict import predict_run as tell_run
-    from sorites.apps.annotation.predict import predict_source as tell_source
-    from sorites.apps.annotation.predict import samples_of
-    from sorites.cli.printing import format_frame
+    from sorites.apps.annotation.predict import predict_run, predict_source, samples_of
+    from sorites.cli.printing import print_frame
     from sorites.core.progress import bars
     from sorites.io.files import locked
 
@@ -368,13 +365,13 @@ def predict(
     tell, record = _teller(heads, encoder, texts)
     if run is not None:
         with locked(run), bars() as bar:
-            path, counts = tell_run(run, tell, record, uncommon, bar)
-        say(format_frame(counts, "table"), nl=False)
+            path, counts = predict_run(run, tell, record, uncommon, bar)
+        print_frame(counts)
         say(f"wrote {path}\nnext: sorites metrics {run} partition_accuracy")
         return
     assert source is not None
     with bars() as bar:
-        attributes = tell_source(tell, samples_of(source), bar)
+        attributes = predict_source(tell, samples_of(source), bar)
     path = out or Path("attributes.csv")
     _write_csv(attributes.write_csv(), path)
     say(f"wrote attributes of {attributes['image'].n_unique()} images to {path}")
@@ -483,18 +480,16 @@ def serve(
     Prints a link for each annotator and writes every answer to one SQLite
     file. Stop with Ctrl-C; run the same command to continue.
     """
-    from sorites.apps.annotation.begin import add_annotators as add_people
-    from sorites.apps.annotation.begin import begin
-    from sorites.apps.annotation.server import address
-    from sorites.apps.annotation.server import open_listener as listening
+    from sorites.apps.annotation.begin import add_annotators, begin
     from sorites.apps.annotation.server import serve as serve_until_stopped
     from sorites.apps.annotation.task import load
+    from sorites.apps.serving import address, open_listener
 
     _, text = load(task)
     entries, where = _entries(source, run, only, labels, limit)
-    with listening(bind, port) as made:
+    with open_listener(bind, port) as made:
         begin(out, text, entries, where, known=known, seed=seed, third=third)
-        people = add_people(out, _names(annotator, annotators))
+        people = add_annotators(out, _names(annotator, annotators))
         _print_links(address(bind, made), people, out, pay)
         serve_until_stopped(out, entries, made, bind)
     say(f"stopped; the answers are in {out}\nnext: sorites annotate status {out}", err=True)

@@ -2,112 +2,179 @@
 
 from __future__ import annotations
 
-import copy
+import functools
+import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command, get_group
 
-from sorites.cli.about import cite, doctor, list_
-from sorites.cli.analysis import decompose_app, distance, features, filter_, similarity
-from sorites.cli.annotate import app as annotate_app
-from sorites.cli.collect import collect
-from sorites.cli.compare import compare, passport
-from sorites.cli.generate import app as generate_app
-from sorites.cli.images import build, context, show
-from sorites.cli.lens import app as lens_app
-from sorites.cli.lens import kernels_app
-from sorites.cli.metrics import metrics
-from sorites.cli.output import say, steady
-from sorites.cli.report import report, sheet
-from sorites.cli.run import check, compact, import_, plan, run, score
-from sorites.cli.studio import app as studio_app
-from sorites.cli.training import app as train_app
-from sorites.cli.training import attack, explain
-from sorites.core.errors import SoritesError
+from sorites.cli.output import printing_notices, say, unwritten
+from sorites.core.errors import SoritesError, TooManyErrors
 from sorites.io.paths import reason
-
-
-def explain_failed_read(error: BaseException, words: Sequence[str]) -> str:
-    """List damaged files of the run folders in the command, if Polars failed to read a table.
-
-    Returns:
-        One line per damaged file and the repair command, or an empty string if the error has another cause.
-    """
-    if type(error).__module__.partition(".")[0] not in ("polars", "pyo3_runtime"):
-        return ""
-    from sorites.core.table import repair
-    from sorites.evaluation.check import damage, lines
-
-    for folder in (Path(word) for word in words if "://" not in word and (Path(word) / "run.json").is_file()):
-        try:
-            damaged = damage(folder)
-        except SoritesError as unreadable:
-            return unreadable.message
-        if damaged:
-            return "\n".join([*lines(damaged), repair(folder)])
-    return ""
-
 
 EVALUATE, INSPECT, IMAGES = "Evaluate models", "Inspect", "Make images"
 MEASURE, LENSES, TRAIN, PEOPLE = "Measure and score", "Lenses", "Train models", "Annotate"
+# Exit code of a run in which nothing was evaluated, or too many rows have errors.
+RUN_FAILED = 3
 
 
-class Guarded(TyperGroup):
-    """The top-level group; it turns errors of the operating system about a file into a ``SoritesError``."""
+@dataclass(frozen=True)
+class Verb:
+    """A verb of the command line: its panel, and the module and name of its function or group."""
+
+    panel: str
+    module: str
+    name: str
+
+    @property
+    def target(self) -> Callable[..., None] | typer.Typer:
+        """The function or group, which is imported when it is needed."""
+        target: Callable[..., None] | typer.Typer
+        target = getattr(importlib.import_module(f"sorites.cli.{self.module}"), self.name)
+        return target
+
+
+VERBS = {
+    "run": Verb(EVALUATE, "run", "run"),
+    "import": Verb(EVALUATE, "run", "import_"),
+    "attack": Verb(EVALUATE, "training", "attack"),
+    "metrics": Verb(EVALUATE, "metrics", "metrics"),
+    "report": Verb(EVALUATE, "report", "report"),
+    "passport": Verb(EVALUATE, "compare", "passport"),
+    "compare": Verb(EVALUATE, "compare", "compare"),
+    "verify": Verb(EVALUATE, "compare", "verify"),
+    "list": Verb(INSPECT, "about", "list_"),
+    "explain": Verb(INSPECT, "training", "explain"),
+    "check": Verb(INSPECT, "run", "check"),
+    "compact": Verb(INSPECT, "run", "compact"),
+    "plan": Verb(INSPECT, "run", "plan"),
+    "doctor": Verb(INSPECT, "doctor", "doctor"),
+    "cite": Verb(INSPECT, "about", "cite"),
+    "show": Verb(IMAGES, "images", "show"),
+    "build": Verb(IMAGES, "images", "build"),
+    "context": Verb(IMAGES, "images", "context"),
+    "sheet": Verb(IMAGES, "report", "sheet"),
+    "collect": Verb(IMAGES, "collect", "collect"),
+    "generate": Verb(IMAGES, "generate", "app"),
+    "studio": Verb(IMAGES, "studio", "app"),
+    "score": Verb(MEASURE, "run", "score"),
+    "similarity": Verb(MEASURE, "analysis", "similarity"),
+    "distance": Verb(MEASURE, "analysis", "distance"),
+    "features": Verb(MEASURE, "analysis", "features"),
+    "filter": Verb(MEASURE, "analysis", "filter_"),
+    "decompose": Verb(MEASURE, "analysis", "decompose_app"),
+    "train": Verb(TRAIN, "training", "app"),
+    "annotate": Verb(PEOPLE, "annotate", "app"),
+    "lens": Verb(LENSES, "lens", "app"),
+    "kernels": Verb(LENSES, "lens", "kernels_app"),
+}
+
+
+@functools.cache
+def command_of(name: str) -> Any:
+    """Build the command or group of a verb."""
+    verb = VERBS[name]
+    target = verb.target
+    if isinstance(target, typer.Typer):
+        group = get_group(target)
+        group.name, group.rich_help_panel = name, verb.panel
+        return group
+    alone = typer.Typer(
+        add_completion=False, pretty_exceptions_enable=False, context_settings=app.info.context_settings
+    )
+    alone.command(name, rich_help_panel=verb.panel)(target)
+    return get_command(alone)
+
+
+def _outline(name: str) -> TyperCommand:
+    """Return what the list of verbs shows of a verb, without the cost of its parameters."""
+    verb = VERBS[name]
+    about: Any = verb.target
+    if isinstance(about, typer.Typer):
+        about = about.registered_callback.callback if about.registered_callback else about.info.help
+    text = about if isinstance(about, str) else str(about.__doc__)
+    return TyperCommand(name, help=text.partition("\n\n")[0], rich_help_panel=verb.panel)
+
+
+class _Commands(dict[str, Any]):
+    """The commands by verb, each built when it is asked for."""
+
+    def __init__(self) -> None:
+        super().__init__(dict.fromkeys(VERBS))
+
+    def __getitem__(self, name: str) -> Any:
+        return command_of(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return command_of(name) if name in VERBS else default
+
+    def items(self) -> Any:
+        return [(name, command_of(name)) for name in VERBS]
+
+    def values(self) -> Any:
+        return [command_of(name) for name in VERBS]
+
+
+class Verbs(TyperGroup):
+    """The top-level group: it builds the verb that was typed, and explains errors of files it reads."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = _Commands()
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the verbs in the order of ``sorites --help``, without building them."""
+        return list(VERBS)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Print the list of verbs."""
+        listing = _Listing(
+            name=self.name, help=self.help, params=self.params, context_settings=self.context_settings
+        )
+        listing.format_help(ctx, formatter)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command that was typed, and remember its words for messages about damaged runs."""
+        ctx.obj = args
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
+        """Run the command; an error about a file becomes a ``SoritesError``."""
         try:
             return super().invoke(ctx)
         except OSError as error:
             if error.filename is None or isinstance(error, BrokenPipeError):
                 raise
             raise SoritesError(f"{str(error.filename)[:200]}: {reason(error)}") from error
+        except BaseException as error:
+            if explanation := explain_failed_read(error, ctx.obj or ()):
+                raise SoritesError(explanation) from error
+            raise
+
+
+class _Listing(Verbs):
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        return _outline(cmd_name)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        TyperGroup.format_help(self, ctx, formatter)
 
 
 app = typer.Typer(
     name="sorites",
-    cls=Guarded,
+    cls=Verbs,
     help="How far can the world shift before a vision model fails, and does the model know?",
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command(rich_help_panel=EVALUATE)(run)
-app.command("import", rich_help_panel=EVALUATE)(import_)
-app.command(rich_help_panel=EVALUATE)(attack)
-app.command(rich_help_panel=EVALUATE)(metrics)
-app.command(rich_help_panel=EVALUATE)(report)
-app.command(rich_help_panel=EVALUATE)(passport)
-app.command(rich_help_panel=EVALUATE)(compare)
-app.command("list", rich_help_panel=INSPECT)(list_)
-app.command(rich_help_panel=INSPECT)(explain)
-app.command(rich_help_panel=INSPECT)(check)
-app.command(rich_help_panel=INSPECT)(compact)
-app.command(rich_help_panel=INSPECT)(plan)
-app.command(rich_help_panel=INSPECT)(doctor)
-app.command(rich_help_panel=INSPECT)(cite)
-app.command(rich_help_panel=IMAGES)(show)
-app.command(rich_help_panel=IMAGES)(build)
-app.command(rich_help_panel=IMAGES)(context)
-app.command(rich_help_panel=IMAGES)(sheet)
-app.command(rich_help_panel=IMAGES)(collect)
-app.add_typer(generate_app, name="generate", rich_help_panel=IMAGES)
-app.add_typer(studio_app, name="studio", rich_help_panel=IMAGES)
-app.command(rich_help_panel=MEASURE)(score)
-app.command(rich_help_panel=MEASURE)(similarity)
-app.command(rich_help_panel=MEASURE)(distance)
-app.command(rich_help_panel=MEASURE)(features)
-app.command("filter", rich_help_panel=MEASURE)(filter_)
-app.add_typer(decompose_app, name="decompose", rich_help_panel=MEASURE)
-app.add_typer(train_app, name="train", rich_help_panel=TRAIN)
-app.add_typer(annotate_app, name="annotate", rich_help_panel=PEOPLE)
-app.add_typer(lens_app, name="lens", rich_help_panel=LENSES)
-app.add_typer(kernels_app, name="kernels", rich_help_panel=LENSES)
 
 
 @app.callback(invoke_without_command=True)
@@ -121,46 +188,50 @@ def _version(
         raise typer.Exit()
 
 
-def _typed(words: Sequence[str]) -> typer.Typer:
-    """Return the app with only the verb that was typed.
+def explain_failed_read(error: BaseException, words: Sequence[str]) -> str:
+    """List damaged files of the run folders in the command, if Polars failed to read a table.
 
-    Typer reads the type hints of every registered verb, which takes longer than most verbs need to start.
+    Returns:
+        One line per damaged file and the repair command, or an empty string if the error has another cause.
     """
-    first = words[0] if words else ""
-    commands = [
-        command
-        for command in app.registered_commands
-        if first and first in (command.name, getattr(command.callback, "__name__", None))
-    ]
-    groups = [group for group in app.registered_groups if first and first == group.name]
-    if not commands and not groups:
-        return app
-    narrow = copy.copy(app)
-    narrow.registered_commands, narrow.registered_groups = commands, groups
-    return narrow
+    if type(error).__module__.partition(".")[0] not in ("polars", "pyo3_runtime"):
+        return ""
+    from sorites.core.table import repair
+    from sorites.evaluation.integrity.damage import damage, lines
+
+    for folder in (Path(word) for word in words if "://" not in word and (Path(word) / "run.json").is_file()):
+        try:
+            damaged = damage(folder)
+        except SoritesError as unreadable:
+            return unreadable.message
+        if damaged:
+            return "\n".join([*lines(damaged), repair(folder)])
+    return ""
 
 
 def main() -> None:
     """Run the command line.
 
-    A ``SoritesError`` is printed without a traceback, with exit code 2. Finished work is kept after an
-    interrupt. Typer turns Ctrl-C into an exit code and ignores a closed pipe.
+    A ``SoritesError`` is printed without a traceback, with exit code 2, or 3 for a run with too many errors.
+    Finished work is kept after an interrupt. Typer turns Ctrl-C into an exit code and ignores a closed pipe.
     """
-    from sorites.evaluation.engines.interrupts import CODE
-    from sorites.evaluation.engines.interrupts import handle_interrupts as announced
+    from sorites.evaluation.engines.interrupts import CODE, handle_interrupts
 
     try:
-        with announced(), steady():
-            _typed(sys.argv[1:])()
+        with handle_interrupts(), printing_notices():
+            app()
     except SoritesError as error:
-        say(f"sorites: {error.message}", err=True)
-        sys.exit(2)
+        _fail(error)
+    except OSError as error:
+        if (full := unwritten(error)) is None:
+            raise
+        _fail(full)
     except SystemExit as exit_:
         if exit_.code == CODE:
             say("stopped; run the same command to continue", err=True)
         raise
-    except BaseException as error:
-        if not (explanation := explain_failed_read(error, sys.argv[1:])):
-            raise
-        say(f"sorites: {explanation}", err=True)
-        sys.exit(2)
+
+
+def _fail(error: SoritesError) -> None:
+    say(f"sorites: {error.message}", err=True)
+    sys.exit(RUN_FAILED if isinstance(error, TooManyErrors) else 2)

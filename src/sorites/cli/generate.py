@@ -2,23 +2,109 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from sorites.cli.options import Address, Format, GpusPerWorker, Workers, engine_of
+from sorites.cli.options import Address, Format, GpusPerWorker, SuiteSeed, Workers, engine_of
 from sorites.cli.output import say
 from sorites.core.errors import SoritesError
 
 if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
     from sorites.apps.generation.images import Spread
     from sorites.diffusion.pipeline import Pipe
     from sorites.diffusion.sampler import SamplerOptions
 
 
+T = TypeVar("T", bound="DataclassInstance")
+
+app = typer.Typer(
+    help="Train sliders on a diffusion model, generate images with them, and check both.",
+    no_args_is_help=True,
+)
+
+PIPELINE = typer.Option(
+    "--pipeline",
+    metavar="DIR|toy",
+    help="A diffusers folder (Stable Diffusion 1, 2, XL), or toy, the built-in one.",
+)
+PipelineFolder = Annotated[str, PIPELINE]
+Steps = Annotated[
+    int | None, typer.Option("--noise-steps", metavar="N", help="Denoising steps per image; 50 as published.")
+]
+Guidance = Annotated[
+    float | None,
+    typer.Option("--guidance", metavar="X", help="Guidance scale; 7.5 as published, 0 for Turbo."),
+]
+Start = Annotated[
+    float | None,
+    typer.Option(
+        "--active",
+        metavar="PERCENT",
+        help="Last part of the denoising steps in which sliders are active; 75 as published.",
+    ),
+]
+Negative = Annotated[str | None, typer.Option("--negative", metavar="WORDS", help="Negative prompt.")]
+Size = Annotated[
+    int | None,
+    typer.Option(
+        "--size",
+        metavar="PX",
+        help="Scale images to this width; default: 256 as published, unscaled for toy.",
+    ),
+]
+Device = Annotated[
+    str | None,
+    typer.Option("--device", metavar="NAME", help="cpu, cuda, cuda:1; default: a GPU if available."),
+]
+Number = Annotated[
+    str | None,
+    typer.Option(
+        "--dtype",
+        metavar="NAME",
+        help="float32, bfloat16 or float16; default on a GPU: bfloat16, as published.",
+    ),
+]
+LearntWords = Annotated[
+    str | None,
+    typer.Option(
+        "--words", metavar="DIR", help='Learnt words, from "sorites generate words", instead of class names.'
+    ),
+]
+Classes = Annotated[
+    list[str] | None, typer.Option("--class", metavar="NAME", help="Use only this class. May be repeated.")
+]
+ClassSet = Annotated[
+    str | None,
+    typer.Option(
+        "--classes",
+        metavar="cns|toy|FILE",
+        help="The 100 classes of CNS-Bench, the four of the toy, or a file with one per line.",
+    ),
+]
+RecipeName = Annotated[
+    str | None,
+    typer.Option(
+        "--recipe", metavar="released|toy", help="Parameters of the released trainer, or small ones."
+    ),
+]
+TrainingSteps = Annotated[int | None, typer.Option("--steps", metavar="N", help="Training steps.")]
+LearningRate = Annotated[float | None, typer.Option("--rate", metavar="X", help="Learning rate.")]
+TrainingBatch = Annotated[int | None, typer.Option("--batch", metavar="N", help="Images per training step.")]
+Batch = Annotated[int, typer.Option("--batch", metavar="N", min=1, help="Batch size.")]
+ImageFormat = Annotated[
+    str | None, typer.Option("--format", metavar="jpg|png", help="File format; jpg as published.")
+]
+OutImages = Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder for the images.")]
+
+
+@app.command()
 def check(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help='The folder of "sorites generate images".')],
     encoder: Annotated[
@@ -81,38 +167,34 @@ def check(
     realism metrics instead, for any folder of images.
     """
     from sorites.apps.generation.check import check_images, check_realism
-    from sorites.cli.printing import format_frame
+    from sorites.cli.printing import print_frame
 
     realism = check_realism(folder, plain, real, features, model)
     if realism is not None:
         say("images at severity 0 compared with real images; 95 % intervals", err=format != "table")
-        say(format_frame(realism, format), nl=False, exact=format != "table")
+        print_frame(realism, format)
         return
     checked = check_images(folder, encoder, second, thresholds, rule, real, out)
     say(
         "share of steps in severity that raise the similarity to the text of the shift (paper: 0.73 of steps"
         " above 0)"
     )
-    say(format_frame(checked.rises, format), nl=False, exact=format != "table")
+    print_frame(checked.rises, format)
     say("images before and after the out-of-class filter")
-    say(format_frame(checked.cut, format), nl=False, exact=format != "table")
+    print_frame(checked.cut, format)
     if checked.nearest is not None:
         say(f"wrote {checked.nearest}")
     say(f"next: sorites run cns_bench --source cns_bench:{folder}", err=True)
 
 
+@app.command()
 def styles(
     labels: Annotated[
         Path, typer.Option("--labels", metavar="FILE", help="A file of labels to draw, one per line.")
     ],
     against: Annotated[str, typer.Option("--against", metavar="NAME:PATH", help="In-distribution images.")],
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder for the images.")],
-    pipeline: Annotated[
-        str,
-        typer.Option(
-            "--pipeline", metavar="DIR|toy", help="A diffusers folder (Stable Diffusion 1, 2, XL), or toy."
-        ),
-    ] = "toy",
+    out: OutImages,
+    pipeline: PipelineFolder = "toy",
     style_file: Annotated[
         Path | None,
         typer.Option(
@@ -164,23 +246,15 @@ def styles(
     plan: Annotated[
         bool, typer.Option("--plan", help="Print the number of prompts and their cost, then exit.")
     ] = False,
-    noise_steps: Annotated[
-        int | None, typer.Option("--noise-steps", metavar="N", help="Denoising steps per image.")
-    ] = None,
-    guidance: Annotated[
-        float | None, typer.Option("--guidance", metavar="X", help="Guidance scale; 0 for Turbo.")
-    ] = None,
+    noise_steps: Steps = None,
+    guidance: Guidance = None,
     size: Annotated[
         int | None, typer.Option("--size", metavar="PX", help="Scale images to this width.")
     ] = None,
-    batch: Annotated[int, typer.Option("--batch", metavar="N", min=1, help="Batch size.")] = 12,
-    format: Annotated[str | None, typer.Option("--format", metavar="jpg|png", help="File format.")] = None,
-    device: Annotated[
-        str | None, typer.Option("--device", metavar="NAME", help="cpu, cuda; default: a GPU if available.")
-    ] = None,
-    dtype: Annotated[
-        str | None, typer.Option("--dtype", metavar="NAME", help="float32, bfloat16 or float16.")
-    ] = None,
+    batch: Batch = 12,
+    format: ImageFormat = None,
+    device: Device = None,
+    dtype: Number = None,
 ) -> None:
     """Generate labels in styles, with the same number of images per cell of distance.
 
@@ -188,19 +262,12 @@ def styles(
     which the source is_ood reads. Run the same command again to continue
     after a stop.
     """
-    from dataclasses import replace
-
-    from sorites.apps.generation.styles import blocked_words, labels_of
-    from sorites.apps.generation.styles import pair_prompts as planned
+    from sorites.apps.generation.styles import blocked_words, labels_of, pair_prompts
     from sorites.apps.generation.styles import styles as styles_of
-    from sorites.diffusion.sampler import TOY_DRAWING
-    from sorites.diffusion.sampler import SamplerOptions as Drawing
-    from sorites.evaluation.facts.distance import distance_options
+    from sorites.evaluation.facts.distance import checked_distance
 
-    prompt_plan = planned(labels_of(labels), styles_of(style_file), blocked_words(block), prompts)
-    given: dict[str, Any] = {"steps": noise_steps, "guidance": guidance, "size": size}
-    base = TOY_DRAWING if pipeline == "toy" else Drawing()
-    drawing = replace(base, **{key: value for key, value in given.items() if value is not None})
+    prompt_plan = pair_prompts(labels_of(labels), styles_of(style_file), blocked_words(block), prompts)
+    drawing = _drawing(pipeline == "toy", noise_steps, guidance, None, None, size)
     passes = drawing.steps * (2 if drawing.guidance > 1 else 1)
     say(
         f"{len(prompt_plan):,} prompts: {len(prompt_plan.labels):,} labels in"
@@ -217,7 +284,7 @@ def styles(
     from sorites.core.progress import bars
     from sorites.diffusion.pipeline import load
 
-    how = distance_options(
+    how = checked_distance(
         encoder=encoder, against=against, limit=limit, decomposition=decomposition, k=k, levels=levels
     )
     pipe, kind = load(pipeline, device, dtype), format or ("png" if pipeline == "toy" else "jpg")
@@ -225,13 +292,14 @@ def styles(
     with bars() as bar:
         counts = draw_styles(pipe, prompt_plan, how, out, drawing, order, checker(safety, pipe), bar)
     say(
-        f"wrote {counts['images']:,} images in {counts['cells']} cells to {out}; {counts['empty_cells']}"
-        f" cells have no prompt; the checker rejected {counts['flagged']} images,"
-        f" {counts['given_up']} without a replacement"
+        f"wrote {counts.images:,} images in {counts.cells} cells to {out}; {counts.empty_cells}"
+        f" cells have no prompt; the checker rejected {counts.flagged} images,"
+        f" {counts.given_up} without a replacement"
     )
     say(f"next: sorites run is_ood --source is_ood:{out}")
 
 
+@app.command()
 def words(
     source: Annotated[
         str,
@@ -240,51 +308,28 @@ def words(
         ),
     ],
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder for the learnt words.")],
-    pipeline: Annotated[
-        str,
-        typer.Option(
-            "--pipeline", metavar="DIR|toy", help="A diffusers folder (Stable Diffusion 1, 2, XL), or toy."
-        ),
-    ] = "toy",
-    classes: Annotated[
-        str | None,
-        typer.Option(
-            "--classes",
-            metavar="cns|toy|FILE",
-            help="The 100 classes of CNS-Bench, the four of the toy, or a file.",
-        ),
-    ] = None,
-    only: Annotated[
-        list[str] | None,
-        typer.Option("--class", metavar="NAME", help="Use only this class. May be repeated."),
-    ] = None,
+    pipeline: PipelineFolder = "toy",
+    classes: ClassSet = None,
+    only: Classes = None,
     limit: Annotated[
         int | None, typer.Option("--limit", metavar="N", min=1, help="Use at most N images per class.")
     ] = None,
-    recipe: Annotated[
-        str | None, typer.Option("--recipe", metavar="released|toy", help="Training parameters.")
-    ] = None,
-    steps: Annotated[int | None, typer.Option("--steps", metavar="N", help="Training steps.")] = None,
-    rate: Annotated[float | None, typer.Option("--rate", metavar="X", help="Learning rate.")] = None,
-    batch: Annotated[int | None, typer.Option("--batch", metavar="N", help="Images per step.")] = None,
+    recipe: RecipeName = None,
+    steps: TrainingSteps = None,
+    rate: LearningRate = None,
+    batch: TrainingBatch = None,
     vectors: Annotated[
         int | None, typer.Option("--vectors", metavar="N", help="Embedding vectors per class.")
     ] = None,
-    seed: Annotated[int | None, typer.Option("--seed", metavar="N", help="Random seed.")] = None,
-    device: Annotated[
-        str | None, typer.Option("--device", metavar="NAME", help="cpu, cuda; default: a GPU if available.")
-    ] = None,
-    dtype: Annotated[
-        str | None, typer.Option("--dtype", metavar="NAME", help="float32, bfloat16 or float16.")
-    ] = None,
+    seed: SuiteSeed = None,
+    device: Device = None,
+    dtype: Number = None,
 ) -> None:
     """Learn one word per class from images (textual inversion).
 
     Writes embeddings that diffusers can load. Run the same command again to
     continue after a stop.
     """
-    from dataclasses import replace
-
     from sorites import core
     from sorites.apps.generation.concepts import concepts
     from sorites.apps.generation.recipes import word_recipe
@@ -294,9 +339,14 @@ def words(
     from sorites.diffusion.pipeline import load
 
     pipe, is_toy = load(pipeline, device, dtype), pipeline == "toy"
-    options = {"steps": steps, "rate": rate, "batch": batch, "vectors": vectors, "seed": seed}
-    given: dict[str, Any] = {key: value for key, value in options.items() if value is not None}
-    how = replace(word_recipe(recipe or ("toy" if is_toy else "released")), **given)
+    how = _replace_given(
+        word_recipe(recipe or ("toy" if is_toy else "released")),
+        steps=steps,
+        rate=rate,
+        batch=batch,
+        vectors=vectors,
+        seed=seed,
+    )
     which = classes or ("toy" if is_toy else "cns")
     names = [concept.name for concept in concepts(which)]
     samples = core.source(source, labels(names))
@@ -305,80 +355,11 @@ def words(
     say(f"wrote {len(made)} words to {out}\nnext: sorites generate images --words {out} --out images")
 
 
-app = typer.Typer(
-    help="Train sliders on a diffusion model, generate images with them, and check both.",
-    no_args_is_help=True,
-)
-app.command()(words)
-app.command()(styles)
-app.command()(check)
-
-PipelineFolder = Annotated[
-    str | None,
-    typer.Option(
-        "--pipeline",
-        metavar="DIR|toy",
-        help="A diffusers folder (Stable Diffusion 1, 2, XL), or toy, the built-in one.",
-    ),
-]
-Steps = Annotated[
-    int | None, typer.Option("--noise-steps", metavar="N", help="Denoising steps per image; 50 as published.")
-]
-Guidance = Annotated[
-    float | None, typer.Option("--guidance", metavar="X", help="Guidance scale; 7.5 as published.")
-]
-Start = Annotated[
-    float | None,
-    typer.Option(
-        "--active",
-        metavar="PERCENT",
-        help="Last part of the denoising steps in which sliders are active; 75 as published.",
-    ),
-]
-Negative = Annotated[str | None, typer.Option("--negative", metavar="WORDS", help="Negative prompt.")]
-Size = Annotated[
-    int | None,
-    typer.Option(
-        "--size",
-        metavar="PX",
-        help="Scale images to this width; default: 256 as published, unscaled for toy.",
-    ),
-]
-Device = Annotated[
-    str | None,
-    typer.Option("--device", metavar="NAME", help="cpu, cuda, cuda:1; default: a GPU if available."),
-]
-Number = Annotated[
-    str | None,
-    typer.Option(
-        "--dtype",
-        metavar="NAME",
-        help="float32, bfloat16 or float16; default on a GPU: bfloat16, as published.",
-    ),
-]
-LearntWords = Annotated[
-    str | None,
-    typer.Option(
-        "--words", metavar="DIR", help='Learnt words, from "sorites generate words", instead of class names.'
-    ),
-]
-Classes = Annotated[
-    list[str] | None, typer.Option("--class", metavar="NAME", help="Use only this class. May be repeated.")
-]
-
-
 @app.command()
 def sliders(
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder for the sliders.")],
     pipeline: PipelineFolder = "toy",
-    classes: Annotated[
-        str | None,
-        typer.Option(
-            "--classes",
-            metavar="cns|toy|FILE",
-            help="The 100 classes of CNS-Bench, the four of the toy, or a file with one per line.",
-        ),
-    ] = None,
+    classes: ClassSet = None,
     only: Classes = None,
     shift: Annotated[
         list[str] | None,
@@ -391,12 +372,7 @@ def sliders(
             ),
         ),
     ] = None,
-    recipe: Annotated[
-        str | None,
-        typer.Option(
-            "--recipe", metavar="released|toy", help="Parameters of the released trainer, or small ones."
-        ),
-    ] = None,
+    recipe: RecipeName = None,
     eta: Annotated[
         float | None, typer.Option("--eta", metavar="X", help="Strength of the training target.")
     ] = None,
@@ -408,11 +384,9 @@ def sliders(
     layers: Annotated[
         str | None, typer.Option("--layers", metavar="noxattn|xattn|full", help="Layers that get an adapter.")
     ] = None,
-    steps: Annotated[int | None, typer.Option("--steps", metavar="N", help="Training steps.")] = None,
-    rate: Annotated[float | None, typer.Option("--rate", metavar="X", help="Learning rate.")] = None,
-    batch: Annotated[
-        int | None, typer.Option("--batch", metavar="N", help="Images per training step.")
-    ] = None,
+    steps: TrainingSteps = None,
+    rate: LearningRate = None,
+    batch: TrainingBatch = None,
     train_noise_steps: Annotated[
         int | None,
         typer.Option(
@@ -424,7 +398,7 @@ def sliders(
     side: Annotated[
         int | None, typer.Option("--side", metavar="PX", help="Width of training images.")
     ] = None,
-    seed: Annotated[int | None, typer.Option("--seed", metavar="N", help="Random seed.")] = None,
+    seed: SuiteSeed = None,
     noise_steps: Steps = None,
     guidance: Guidance = None,
     active: Start = None,
@@ -442,30 +416,27 @@ def sliders(
     and a strip of example images. Run the same command again to continue
     after a stop.
     """
-    from dataclasses import replace
-
     from sorites.apps.generation.concepts import SETS, concepts
     from sorites.apps.generation.images import open_pipe
-    from sorites.apps.generation.recipes import recipe as named
+    from sorites.apps.generation.recipes import recipe as slider_recipe
     from sorites.apps.generation.sliders import train_sliders
     from sorites.core.progress import bars
     from sorites.reports.figures.strips import sheet
 
-    pipe, is_toy = open_pipe(pipeline or "toy", device, dtype, words), pipeline in (None, "toy")
-    options = {
-        "eta": eta,
-        "rank": rank,
-        "alpha": alpha,
-        "layers": layers,
-        "steps": steps,
-        "rate": rate,
-        "batch": batch,
-        "noise_steps": train_noise_steps,
-        "side": side,
-        "seed": seed,
-    }
-    given: dict[str, Any] = {key: value for key, value in options.items() if value is not None}
-    how = replace(named(recipe or ("toy" if is_toy else "released")), **given)
+    pipe, is_toy = open_pipe(pipeline, device, dtype, words), pipeline == "toy"
+    how = _replace_given(
+        slider_recipe(recipe or ("toy" if is_toy else "released")),
+        eta=eta,
+        rank=rank,
+        alpha=alpha,
+        layers=layers,
+        steps=steps,
+        rate=rate,
+        batch=batch,
+        noise_steps=train_noise_steps,
+        side=side,
+        seed=seed,
+    )
     which = classes or ("toy" if is_toy else "cns")
     shifts = shift or list(SETS.get(which, ()))
     if not shifts:
@@ -484,11 +455,11 @@ def sliders(
 
 @app.command()
 def images(
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder for the images.")],
+    out: OutImages,
     sliders: Annotated[
         str, typer.Option("--sliders", metavar="DIR|toy", help='The folder of "sorites generate sliders".')
     ] = "toy",
-    pipeline: PipelineFolder = None,
+    pipeline: Annotated[str | None, PIPELINE] = None,
     severity: Annotated[
         str,
         typer.Option(
@@ -521,10 +492,8 @@ def images(
     active: Start = None,
     negative: Negative = None,
     size: Size = None,
-    batch: Annotated[int, typer.Option("--batch", metavar="N", min=1, help="Batch size.")] = 12,
-    format: Annotated[
-        str | None, typer.Option("--format", metavar="jpg|png", help="File format; jpg as published.")
-    ] = None,
+    batch: Batch = 12,
+    format: ImageFormat = None,
     device: Device = None,
     dtype: Number = None,
     engine: Annotated[
@@ -546,7 +515,7 @@ def images(
     """
     from sorites.apps.generation.images import make_images, open_pipe
     from sorites.core.progress import bars
-    from sorites.diffusion.sampler import sampler_options_from as drawing_from
+    from sorites.diffusion.sampler import sampler_options_from
     from sorites.diffusion.sliders import shelf
     from sorites.io.readers import numbers
 
@@ -554,7 +523,7 @@ def images(
     where = pipeline or str(selected.facts.get("pipeline", ""))
     pipe, is_toy = open_pipe(where, device, dtype, words), where == "toy"
     changes = _changes(noise_steps, guidance, active, negative, size if size or is_toy else 256)
-    drawing, kind = drawing_from(selected.facts, **changes), format or ("png" if is_toy else "jpg")
+    drawing, kind = sampler_options_from(selected.facts, **changes), format or ("png" if is_toy else "jpg")
     spread = _spread(
         engine, workers, address, gpus_per_worker, functools.partial(open_pipe, where, device, dtype, words)
     )
@@ -623,23 +592,22 @@ def _drawing(
     negative: str | None,
     size: int | None,
 ) -> SamplerOptions:
-    from dataclasses import replace
+    from sorites.diffusion.sampler import TOY_DRAWING, SamplerOptions
 
-    from sorites.diffusion.sampler import TOY_DRAWING
-    from sorites.diffusion.sampler import SamplerOptions as Drawing
+    base = TOY_DRAWING if is_toy else SamplerOptions()
+    return _replace_given(base, **_changes(steps, guidance, active, negative, size))
 
-    given = _changes(steps, guidance, active, negative, size)
-    return replace(
-        TOY_DRAWING if is_toy else Drawing(),
-        **{key: value for key, value in given.items() if value is not None},
-    )
+
+def _replace_given(base: T, **values: Any) -> T:
+    """Return a recipe with the values that are not None."""
+    return dataclasses.replace(base, **{name: value for name, value in values.items() if value is not None})
 
 
 def _seeds(text: str) -> list[int]:
-    from sorites.io.readers import parse_integer as whole
+    from sorites.io.readers import parse_integer
 
     first, dots, last = text.partition("..")
-    low, high = (whole(first), whole(last)) if dots else (1, whole(first))
+    low, high = (parse_integer(first), parse_integer(last)) if dots else (1, parse_integer(first))
     if low is None or high is None or low > high or high > 10**8:
         raise SoritesError(
             f"--seeds expects a number, such as 50, or a range, such as 1..50; got {text[:40]!r}"

@@ -69,8 +69,7 @@ def space(
     Writes one image that shows the lenses at five field positions, and by
     focal length and field of view.
     """
-    from sorites.lenses.store import builtin, load, names
-    from sorites.lenses.store import select_spread as selected
+    from sorites.lenses.store import builtin, load, names, select_spread
     from sorites.reports.figures.lenses import space as draw_space
     from sorites.reports.figures.strips import save
 
@@ -79,7 +78,7 @@ def space(
     if n is not None and n > len(entries):
         say(f"only {len(entries)} lenses exist; all are marked", err=True)
     chosen = (
-        selected({entry.name: entry.quality for entry in entries}, min(n, len(entries)))
+        select_spread({entry.name: entry.quality for entry in entries}, min(n, len(entries)))
         if n is not None
         else []
     )
@@ -130,23 +129,21 @@ def tolerance(
     Writes the kernels at every size of the error as one file for the suite
     tolerances, and prints one row per size.
     """
-    from sorites.cli.printing import format_frame
+    from sorites.cli.printing import print_frame
     from sorites.core.progress import bars
     from sorites.io.readers import numbers
-    from sorites.lenses.tolerances import load_or_trace as traced
-    from sorites.lenses.tolerances import table
+    from sorites.lenses.tolerances import load_or_trace, table
     from sorites.lenses.trace import read_glasses
 
     steps = list(numbers(stops, "--stops"))
     with bars() as bar:
         more = {"element": element, "refocus": refocus, "glasses": read_glasses(glass or ())}
-        tolerances, path = traced(lens, of, steps, field, out, bar, **more)
+        tolerances, path = load_or_trace(lens, of, steps, field, out, bar, **more)
     about = tolerances.about
-    why = ", which degrades the image most" if about["chosen"] else ""
-    say(format_frame(table(tolerances), format), nl=False, exact=format != "table")
+    why = ", which degrades the image most" if about.chosen else ""
+    print_frame(table(tolerances), format)
     say(
-        f"element {about['element']} of {about['elements']}{why}; pixel {about['pitch_um']:.2f} um; wrote"
-        f" {path}",
+        f"element {about.element} of {about.elements}{why}; pixel {about.pitch_um:.2f} um; wrote {path}",
         err=True,
     )
     say(f"next: sorites run tolerances --shift {of} --option tolerances={path}", err=True)
@@ -186,13 +183,13 @@ def import_(
     Reads Zemax files; writes one file per accepted lens, and prints the reason
     for each rejected one.
     """
-    from sorites.cli.printing import format_frame
+    from sorites.cli.printing import print_frame
     from sorites.core.progress import bars
     from sorites.lenses.trace import read_glasses, trace_all
 
     with bars() as bar:
         table = trace_all(files, out, focus, workers, read_glasses(glass or ()), bar)
-    say(format_frame(table, format), nl=False, exact=format != "table")
+    print_frame(table, format)
     kept = int(table["accepted"].sum())
     say(f"{kept} of {len(table)} lenses are in {out}\nnext: sorites lens list --lenses {out}", err=True)
 
@@ -204,11 +201,10 @@ def list_(folder: LensFolder = None, format: Format = "table") -> None:
     Reads a folder of traced lenses; prints one row per lens, MTF50 in cycles
     per pixel.
     """
-    from sorites.cli.printing import format_frame
-    from sorites.lenses.store import builtin
-    from sorites.lenses.store import rank_lenses as ranked
+    from sorites.cli.printing import print_frame
+    from sorites.lenses.store import builtin, rank_lenses
 
-    say(format_frame(ranked(folder or builtin()), format), nl=False, exact=format != "table")
+    print_frame(rank_lenses(folder or builtin()), format)
 
 
 @app.command()
@@ -224,14 +220,13 @@ def select(
     Prints the names of the selected lenses, worst first; --out copies them
     into a folder.
     """
-    from sorites.lenses.store import builtin, load, names
-    from sorites.lenses.store import select_spread as selected
+    from sorites.lenses.store import builtin, load, names, select_spread
 
     store = folder or builtin()
     quality = {name: load(store, name).quality for name in names(store)}
     if n > len(quality):
         say(f"only {len(quality)} lenses exist; all are selected", err=True)
-    chosen = selected(quality, min(n, len(quality)))
+    chosen = select_spread(quality, min(n, len(quality)))
     if out is not None:
         _copy_lenses(chosen, store, out)
     say("\n".join(chosen))
@@ -244,11 +239,10 @@ def _copy_lenses(chosen: Sequence[str], store: Path, out: Path) -> None:
     import shutil
 
     from sorites.core.errors import SoritesError
-    from sorites.io.paths import resolve as resolved
-    from sorites.lenses.store import SUFFIX
-    from sorites.lenses.store import existing_names as lenses_in
+    from sorites.io.paths import resolve
+    from sorites.lenses.store import SUFFIX, existing_names
 
-    others = set(lenses_in(out)) - set(chosen) if resolved(out) != resolved(store) else ()
+    others = set(existing_names(out)) - set(chosen) if resolve(out) != resolve(store) else ()
     if others:
         raise SoritesError(
             f"{out} contains other lenses ({', '.join(sorted(others)[:3])}); use another --out DIR"
@@ -318,7 +312,7 @@ def kernels(
     """
     if context.invoked_subcommand is not None:
         return
-    from sorites.cli.printing import format_frame
+    from sorites.cli.printing import print_frame
     from sorites.reports.figures.kernels import sheet
     from sorites.reports.figures.strips import save
     from sorites.shifts.aberration import load
@@ -326,7 +320,7 @@ def kernels(
 
     stack = None if path is None else load(path)
     save(sheet(stack), out)
-    say(format_frame(kernel_table(stack), format), nl=False, exact=format != "table")
+    print_frame(kernel_table(stack), format)
     say(f"wrote {out}\nnext: sorites run optics_bench   or   sorites kernels match", err=True)
 
 
@@ -378,19 +372,18 @@ def match(
     Prints the coefficient of each mode and level with its fit by every
     criterion; --out writes the matched set.
     """
-    from sorites.cli.printing import format_frame
+    from sorites.cli.printing import print_frame
     from sorites.io.files import write_bytes
     from sorites.io.readers import numbers
     from sorites.shifts.aberration import LEVELS, WAVES
-    from sorites.shifts.kernel_table import camera, match_table
-    from sorites.shifts.kernel_table import kernel_set_bytes as packed
+    from sorites.shifts.kernel_table import camera, kernel_set_bytes, match_table
 
     lens = camera(f_number, pixel, None if wavelengths is None else numbers(wavelengths, "--wavelengths"))
     stack = None if reference is None else str(reference)
     frame, matched = match_table(stack, criterion, lens, tuple(mode or WAVES), tuple(level or LEVELS))
-    say(format_frame(frame, format), nl=False, exact=format != "table")
+    print_frame(frame, format)
     if out is None:
         say("next: add --out SET.npy to write the set", err=True)
         return
-    write_bytes(packed(matched), out)
+    write_bytes(kernel_set_bytes(matched), out)
     say(f"wrote {out}\nnext: sorites run optics_bench --kernels {out}", err=True)

@@ -60,35 +60,30 @@ def metrics(
     """
     import polars as pl
 
-    from sorites.analysis.where import where as rows_where
-    from sorites.cli.metric_answer import (
+    from sorites.analysis.answers import (
         answer_metric,
         explain_empty,
         measure_note,
         parse_options,
         with_class_names,
     )
-    from sorites.cli.printing import format_frame
+    from sorites.analysis.where import where as rows_where
+    from sorites.cli.printing import print_frame
     from sorites.core import METRICS
     from sorites.core.errors import SoritesError
-    from sorites.evaluation.combine import combine as together
-    from sorites.evaluation.combine import open_folders
+    from sorites.evaluation.combine import combine, open_folders
     from sorites.metrics import interval_note
 
     METRICS.get(metric)
     options = parse_options([*(option or ()), *([f"framework={framework}"] if framework else ())])
     columns = [name.strip() for name in by.split(",")] if by else None
     folders = open_folders(runs)
-    combined = together(folders, partial)
+    combined = combine(folders, partial)
     for note in combined.notes:
         say(f"note: {note}", err=format != "table")
     table = rows_where(combined.table, where) if where else combined.table
     answer = answer_metric(runs, metric, columns, reference, options, table)
-    say(
-        format_frame(with_class_names(answer, [folder.info for folder in folders]), format),
-        nl=False,
-        exact=format != "table",
-    )
+    print_frame(with_class_names(answer, [folder.record for folder in folders]), format)
     for note in filter(None, (measure_note(metric, options), interval_note(metric, answer))):
         say(f"note: {note}", err=True)
     if reason := explain_empty(answer, metric, options, runs[0]):

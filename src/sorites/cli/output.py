@@ -10,12 +10,13 @@ from __future__ import annotations
 import codecs
 import contextlib
 import errno
+import logging
 import os
 import re
 import sys
 import warnings
 from collections.abc import Iterator
-from typing import Any, TextIO, cast
+from typing import Any, TextIO
 
 from sorites.core.errors import Notice, SoritesError
 from sorites.core.messages import in_shell
@@ -108,46 +109,32 @@ def _give_up(stream: Any) -> None:
         os.close(null)
 
 
-class _Steady:
-    """A wrapper of stderr that drops what cannot be written: a failed note must not stop the work."""
+class _Notes(logging.Handler):
+    """Prints information that the library logs."""
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-    def write(self, text: str) -> int:
-        with contextlib.suppress(OSError):
-            return self._stream.write(_spelled(text, self._stream))
-        return len(text)
-
-    def flush(self) -> None:
-        try:
-            self._stream.flush()
-        except OSError:
-            _give_up(self._stream)
+    def emit(self, record: logging.LogRecord) -> None:
+        notice = record.args[0] if isinstance(record.args, tuple) and record.args else record.getMessage()
+        say(notice.message if isinstance(notice, Notice) else str(notice), err=True)
 
 
 @contextlib.contextmanager
-def steady() -> Iterator[None]:
-    """Let stdout and stderr accept any text while a command runs; raise ``Unwritten`` if stdout fails."""
-    before, shown = sys.stderr, warnings.showwarning
+def printing_notices() -> Iterator[None]:
+    """Print notices and information of the library to stderr, and let both streams accept any text."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors=PLAIN)
-    if sys.stderr is not None:
-        sys.stderr = cast(TextIO, _Steady(sys.stderr))
-    warnings.showwarning = _note
+    logger, notes = logging.getLogger("sorites"), _Notes()
+    level = logger.level
+    logger.addHandler(notes)
+    logger.setLevel(logging.INFO)
     try:
-        yield
-    except OSError as error:
-        if error.filename is None and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG):
-            _give_up(sys.stdout)
-            raise Unwritten(error.strerror or str(error)) from error
-        raise
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", Notice)
+            warnings.showwarning = _note
+            yield
     finally:
-        sys.stderr, warnings.showwarning = before, shown
+        logger.removeHandler(notes)
+        logger.setLevel(level)
 
 
 def _note(
@@ -157,3 +144,11 @@ def _note(
     text = message.message if isinstance(message, Notice) else message
     mine = category is UserWarning or issubclass(category, Notice)
     say(f"note: {text}" if mine else f"{category.__name__}: {message} ({filename}:{lineno})", err=True)
+
+
+def unwritten(error: OSError) -> Unwritten | None:
+    """Return the error to report if stdout could not be written, for example because the disk is full."""
+    if error.filename is not None or error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG):
+        return None
+    _give_up(sys.stdout)
+    return Unwritten(error.strerror or str(error))

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 import io
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
@@ -16,7 +13,7 @@ from sorites.cli.output import say, without_controls
 from sorites.core import CLEAN, METRICS
 from sorites.core.errors import SoritesError
 from sorites.core.table import read
-from sorites.evaluation.fit import read_record
+from sorites.evaluation.fit import read_fits
 from sorites.metrics.detection.scenes import without_ground_truth
 
 # Console width in characters, large enough that no name is truncated or wrapped.
@@ -28,6 +25,11 @@ NOISE = 1e-15
 FAILED = "median failure severity (%)"
 # Bootstrap resamples for the intervals of a summary.
 FEW = 200
+
+
+def print_frame(frame: pl.DataFrame, format: str = "table") -> None:
+    """Print a frame to stdout; formats for programs are printed exactly."""
+    say(format_frame(frame, format), nl=False, exact=format != "table")
 
 
 def format_frame(frame: pl.DataFrame, format: str) -> str:
@@ -104,10 +106,10 @@ def print_run_summary(folder: Path, echo: Callable[[str], None] = say, worked: b
             f"{errors} rows have errors; they stay in the table and are excluded from every mean. The first,"
             f" {first[0]}: {first[1]}"
         )
-    for model, fits in read_record(folder).items():
-        if fits.get("left_out"):
+    for model, fits in read_fits(folder).items():
+        if fits.left_out:
             why = "unreadable, or of classes that the model does not have"
-            echo(f"{fits['left_out']} training images were skipped for {model}: {why}")
+            echo(f"{fits.left_out} training images were skipped for {model}: {why}")
     what = f"wrote {rows} rows to" if worked else f"nothing to do; {rows} rows in"
     echo(f"{what} {folder / 'predictions'}" + (f", {probes} of them probes" if probes else ""))
     metric = "map" if outputs == ["boxes"] else "accuracy"
@@ -155,9 +157,3 @@ def _percent_with_interval() -> pl.Expr:
         return ((100 * pl.col(column)).round(1) + 0.0).cast(pl.String).fill_null("–")
 
     return pl.format("{}  [{}, {}]", number("value"), number("low"), number("high"))
-
-
-def first_sentence(obj: Any) -> str:
-    """Return the first sentence of a plug-in's docstring."""
-    paragraph = " ".join((inspect.getdoc(obj) or "").split("\n\n")[0].split())
-    return re.split(r"(?<=\.)\s+(?=[A-Z`])", paragraph)[0]

@@ -7,57 +7,47 @@ from typing import Annotated
 
 import typer
 
-from sorites.cli.options import MaxPixels, Partial, RunFolder
+from sorites.analysis.options import ReportOptions
+from sorites.cli.derived import derived
+from sorites.cli.options import MaxPixels, RunFolder
 from sorites.cli.output import say
-from sorites.io.stores import to_path
 
-
-def report(
-    runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN", parser=to_path, help='Run folders, made by "sorites run".')
-    ],
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The HTML file to write.")] = Path(
-        "report.html"
+Tables = Annotated[
+    str | None,
+    typer.Option(
+        "--tables",
+        metavar="paper",
+        help="Print the detector tables of the OpticsBench paper instead of writing a report.",
     ),
-    partial: Partial = False,
-    tables: Annotated[
-        str | None,
-        typer.Option(
-            "--tables",
-            metavar="paper",
-            help="Print the detector tables of the OpticsBench paper instead of writing a report.",
-        ),
-    ] = None,
-    max_pixels: MaxPixels = None,
-) -> None:
+]
+
+
+@derived(ReportOptions, tables=(Tables, None))
+def report(options: ReportOptions, tables: str | None) -> None:
     """Write the HTML report of one or more runs.
 
     Reads the tables of the run folders and writes one self-contained HTML
     file. The report compares the samples that all models and runs share, and
     lists what it leaves out.
     """
-    if tables is not None:
-        _print_tables(list(runs), tables, partial)
-        return
-    from sorites.evaluation.unfinished import unfinished
     from sorites.reports.report import report as write_report
 
-    for gap in filter(None, map(unfinished, runs)):
-        say("\n".join(f"note: {sentence}" for sentence in gap.sentences(partial)), err=True)
-    path = write_report(list(runs), out, partial)
+    if tables is not None:
+        _print_tables(options.runs, tables, options.partial)  # type: ignore[arg-type]
+        return
+    path = write_report(**vars(options))
     say(f"wrote {path} ({path.stat().st_size / 1e6:.1f} MB)\nnext: open it in a browser")
 
 
 def _print_tables(runs: list[Path], which: str, partial: bool) -> None:
     from sorites.cli.printing import format_frame
     from sorites.core.errors import UnknownName
-    from sorites.evaluation.combine import combine as together
-    from sorites.evaluation.combine import open_folders
+    from sorites.evaluation.combine import combine, open_folders
     from sorites.reports.paper_tables import paper_tables
 
     if which != "paper":
         raise UnknownName("set of tables", which, ["paper"], "The only set is paper.")
-    combined = together(open_folders(runs), partial)
+    combined = combine(open_folders(runs), partial)
     for note in combined.notes:
         say(f"note: {note}")
     for title, frame in paper_tables(combined.table).items():

@@ -9,170 +9,36 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sorites.cli import options
-from sorites.cli.options import Address, EngineName, GpusPerWorker, RunFolder, Workers, engine_of
+from sorites.cli.derived import derived
+from sorites.cli.options import RunFolder
 from sorites.cli.output import say
 from sorites.core.errors import SoritesError
-from sorites.io.stores import to_path
+from sorites.evaluation.options import CheckOptions, RunOptions, ScoreOptions
 
 if TYPE_CHECKING:
     from sorites.evaluation.estimate import Calibration, Costs
 
 
-def run(
-    suite: options.SuiteName,
-    source: options.SourceNames = None,
-    ood: options.Ood = None,
-    model: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--model",
-            metavar="[NAME=]SPEC",
-            help=(
-                "Evaluate this model: lite0, timm:NAME, timm:NAME@WEIGHTS, onnx:PATH, python:module:callable."
-                " NAME= sets its name in the table: v2=onnx:PATH. May be repeated."
-            ),
-        ),
-    ] = None,
-    shift: options.Shifts = None,
-    level: options.Levels = None,
-    severity: options.Severities = None,
-    kernels: options.Kernels = None,
-    padding: options.Padding = None,
-    lenses: options.Lenses = None,
-    option: options.SuiteOptions = None,
-    scorer: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--scorer",
-            metavar="NAME",
-            help="Compute this OOD score: energy, knn, 'knn(k=10)'. May be repeated.",
-        ),
-    ] = None,
-    fit: Annotated[
-        str | None,
-        typer.Option("--fit", metavar="SOURCE", help="Training images for scorers that are fitted."),
-    ] = None,
-    labels: options.LabelFile = None,
-    limit: options.Limit = None,
-    seed: options.SuiteSeed = None,
-    order: options.Order = None,
-    batch: Annotated[
-        str,
-        typer.Option(
-            "--batch",
-            metavar="N|auto",
-            help="Batch size; auto finds the largest that fits.",
-        ),
-    ] = "8",
-    device: options.Device = None,
-    precision: options.Precision = None,
-    refine: Annotated[
-        float | None,
-        typer.Option(
-            "--refine",
-            metavar="F",
-            help="Bisect each failure severity to this fraction of the shift's highest level.",
-        ),
-    ] = None,
-    keep_features: Annotated[
-        bool,
-        typer.Option(
-            "--keep-features", help='Keep logits and features in the run folder, for "sorites score".'
-        ),
-    ] = False,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            metavar="DIR",
-            parser=to_path,
-            help="The run folder, or s3://BUCKET/RUN; default: runs/SUITE-ID.",
-        ),
-    ] = None,
-    engine: options.EngineName = "auto",
-    workers: options.Workers = None,
-    address: options.Address = None,
-    gpus_per_worker: options.GpusPerWorker = 0.0,
-    max_pixels: options.MaxPixels = None,
-) -> None:
+@derived(RunOptions)
+def run(options: RunOptions) -> None:
     """Evaluate the models of a suite under its shifts.
 
     Writes a run folder with one row per image and model. Run the same
     command again to continue a run that was stopped.
     """
     from sorites.cli.printing import print_run_summary
+    from sorites.core.errors import TooManyErrors
     from sorites.core.progress import bars, recording
-    from sorites.core.progress import calling_first as telling
-    from sorites.evaluation import plan as plans
-    from sorites.evaluation import runner
-    from sorites.evaluation.estimate import input_lines, note_unlabelled
-    from sorites.evaluation.fit import fit_notes, note_overlap
-    from sorites.evaluation.runner import choose, choose_batch
+    from sorites.evaluation.run import evaluate
 
-    recipe = options.load_suite(
-        suite,
-        shift,
-        level,
-        severity,
-        options.shift_options(option, kernels=kernels, padding=padding, lenses=lenses),
-        **options.further_sources(source, ood),
-        models=tuple(model or ()),
-        scorers=tuple(scorer or ()),
-        fit=None if fit is None else {"source": fit},
-        labels=labels,
-        limit=limit,
-        order=order,
-        device=None if device == "auto" else device,
-        precision=precision,
-        seed=seed,
-        refine=refine,
-    )
-    plan = plans.make(recipe)
-    prepared = runner.prepare(plan)
-    notes = list(input_lines(plan))
-    if keep_features:
-        say(f"features will take {prepared.feature_bytes() / 1e6:.1f} MB", err=True)
-    elif plan.fit:
-        count = len(plan.fit) + len(plan.validation) + len(plan.ood)
-        kinds = "training and validation" if plan.validation else "training"
-        say(
-            f"outputs of {count} {kinds} images will take {prepared.training_bytes() / 1e6:.1f} MB",
-            err=True,
-        )
-    if plan.left_out:
-        say(
-            f"note: skipped scorers that need training images (add --fit SOURCE): {', '.join(plan.left_out)}",
-            err=True,
-        )
-    if note := note_overlap(plan):
-        say(note, err=True)
-    if note := note_unlabelled(plan):
-        say(f"note: {note}", err=True)
-    start = options.engine_of(engine, address, gpus_per_worker)
-    if start == "auto":
-        chosen = choose(plan, workers)
-        start = chosen.engine
-        notes.append(f"engine: {chosen.said}")
-    size = options.batch_size(batch)
-    if size is None:
-        size, reason = choose_batch(plan, runner.DEFAULT_BATCH)
-        notes.append(f"batch: {reason}")
     steps: list[str] = []
-    with bars() as bar:
-        folder = runner.execute(
-            prepared,
-            out,
-            batch=size,
-            keep_features=keep_features,
-            engine=start,
-            workers=workers,
-            bar=telling(recording(bar, steps), lambda: say("\n".join(notes), err=True) if notes else None),
-            say=lambda text: say(f"note: {text}", err=True),
-        )
-    for name, (used, total) in plan.limited.items():
-        say(f"note: used {used} of {total} samples of {name}; change this with --limit N", err=True)
-    for note in fit_notes(folder):
-        say(f"note: {note}", err=True)
+    try:
+        with bars() as bar:
+            folder = evaluate(options, recording(bar, steps)).folder
+    except TooManyErrors as error:
+        if error.fields["rows"]:
+            print_run_summary(Path(str(error.fields["folder"])), worked=bool(steps))
+        raise
     print_run_summary(folder, worked=bool(steps))
 
 
@@ -223,6 +89,7 @@ def plan(
     timings for --calibration.
     """
     from sorites.evaluation.estimate import calibrate, costs, read_calibration
+    from sorites.evaluation.run import recipe as suite_with
 
     if (
         (words[0] == CALIBRATE and len(words) == 1)
@@ -236,18 +103,15 @@ def plan(
         raise SoritesError(
             "--price needs --calibration FILE to estimate the time. Make one: sorites plan calibrate SUITE"
         )
-    recipe = options.load_suite(
-        words[-1],
-        shift,
-        level,
-        severity,
-        {},
-        **options.further_sources(source, ood),
-        models=tuple(model or ()),
-        labels=labels,
-        limit=limit,
-        order=order,
-    )
+    given: dict[str, object] = {
+        "source": source,
+        "ood": ood,
+        "models": model,
+        "shifts": shift,
+        "levels": level,
+    }
+    given |= {"severities": severity, "labels": labels, "limit": limit, "order": order}
+    recipe = suite_with(RunOptions.from_shell({"suite": words[-1], **given}))
     if words[0] == CALIBRATE and len(words) == 2:
         measured = calibrate(recipe, out, workers)
         _print_calibration(measured)
@@ -260,7 +124,7 @@ def plan(
 def _print_estimate(
     estimate: Costs, timings: Calibration | None, workers: int | None, price: float | None, format_: str
 ) -> None:
-    from sorites.evaluation.estimate import as_json as told
+    from sorites.evaluation.estimate import as_json
 
     count = workers or (max(timings.speedup) if timings else 1)
     seconds, measured = estimate.seconds(timings, count) if timings else (None, True)
@@ -269,7 +133,7 @@ def _print_estimate(
         say(
             json.dumps(
                 {
-                    **told(estimate),
+                    **as_json(estimate),
                     "workers": count,
                     "seconds": seconds,
                     "measured_workers": measured,
@@ -331,27 +195,16 @@ def _time(seconds: float) -> str:
     return f"{seconds:.0f} seconds"
 
 
-def check(
-    what: Annotated[
-        str,
-        typer.Argument(metavar="RUN|SUITE", help="A run folder, a built-in suite or a .toml file."),
-    ],
-    repair: Annotated[
-        bool,
-        typer.Option(
-            "--repair",
-            help="Move damaged files of a run folder to RUN/damaged, so that the run can recreate them.",
-        ),
-    ] = False,
-) -> None:
-    """Check that a suite can run, or that a run folder is complete.
+@derived(CheckOptions)
+def check(options: CheckOptions) -> None:
+    """Check that a suite can run, or that a folder is complete and unchanged.
 
-    Reads the suite and its images, or every file of the run folder. Evaluates
-    nothing; writes nothing without --repair.
+    Reads the suite and its images, or every file of a run, dataset, training,
+    passport or capture. Evaluates nothing; writes nothing without --repair.
     """
-    from sorites.evaluation.check import summary as check_suite_or_run
+    from sorites.apps.check import summary
 
-    say(check_suite_or_run(what, repair))
+    say(summary(options.what, options.repair))
 
 
 def compact(
@@ -438,29 +291,15 @@ def import_(
     print_run_summary(done.folder, worked=done.worked)
 
 
-def score(
-    run: Annotated[
-        Path, typer.Argument(metavar="RUN", parser=to_path, help="A run folder, made with --keep-features.")
-    ],
-    scorer: Annotated[
-        list[str],
-        typer.Option(
-            "--scorer",
-            metavar="NAME",
-            help='Scorer to add, from "sorites list scorers". May be repeated.',
-        ),
-    ],
-    engine: EngineName = "local",
-    workers: Workers = None,
-    address: Address = None,
-    gpus_per_worker: GpusPerWorker = 0.0,
-) -> None:
+@derived(ScoreOptions)
+def score(options: ScoreOptions) -> None:
     """Add OOD scores to a finished run without running a model.
 
     Reads the kept features and adds rows to the table.
     """
-    from sorites.evaluation.rescore import score as add_scorers
+    from sorites.core.table import run_folder
+    from sorites.evaluation.rescore import add_scores
 
-    added = add_scorers(run, scorer, engine=engine_of(engine, address, gpus_per_worker), workers=workers)
-    for name, rows in added.items():
-        say(f"{name}: added {rows} rows to {run / 'predictions'}" if rows else f"{name}: nothing to add")
+    table = run_folder(options.run) / "predictions"
+    for name, rows in add_scores(options).items():
+        say(f"{name}: added {rows} rows to {table}" if rows else f"{name}: nothing to add")

@@ -62,15 +62,33 @@ AutoShots = Annotated[
     int | None,
     typer.Option("--auto", metavar="N", min=0, max=99, help="Automatic shots per light; default: five."),
 ]
+Port = Annotated[
+    int, typer.Option("--port", metavar="N", min=0, max=65535, help="Port of the pages; 0: any free one.")
+]
+OwnBrowser = Annotated[
+    bool,
+    typer.Option("--browser", help="Open the screen page in your own browser, even with the virtual camera."),
+]
+ImageSource = Annotated[
+    str,
+    typer.Option("--source", metavar="NAME[:PATH]", help="Source of the images: folder:PATH, stamps ..."),
+]
+ModelSpec = Annotated[str, typer.Option("--model", metavar="SPEC", help="Model to evaluate.")]
+Grid = Annotated[
+    str, typer.Option("--grid", metavar="small|test|val|FILE.csv", help="Grid of camera settings.")
+]
+ShorterSide = Annotated[
+    int | None,
+    typer.Option(
+        "--size", metavar="PX", min=16, max=4000, help="Scale the shorter side of images to this first."
+    ),
+]
 
 
 def control(
-    source: Annotated[
-        str,
-        typer.Option("--source", metavar="NAME[:PATH]", help="Source of the images: folder:PATH, stamps ..."),
-    ] = "stamps",
+    source: ImageSource = "stamps",
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder to write.")] = Path("control"),
-    model: Annotated[str, typer.Option("--model", metavar="SPEC", help="Model to evaluate.")] = "lite0",
+    model: ModelSpec = "lite0",
     policy: Annotated[
         list[str] | None,
         typer.Option(
@@ -99,22 +117,13 @@ def control(
     ] = None,
     camera: CameraSpec = "virtual",
     lamps: LampSpec = "virtual",
-    grid: Annotated[
-        str, typer.Option("--grid", metavar="small|test|val|FILE.csv", help="Grid of camera settings.")
-    ] = "small",
+    grid: Grid = "small",
     limit: Limit = None,
     labels: LabelFile = None,
-    size: Annotated[
-        int | None,
-        typer.Option(
-            "--size", metavar="PX", min=16, max=4000, help="Scale the shorter side of images to this."
-        ),
-    ] = 375,
+    size: ShorterSide = 375,
     place: Place = "centre",
     bind: Bind = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option("--port", metavar="N", min=0, max=65535, help="Port of the screen page.")
-    ] = 0,
+    port: Port = 0,
     fingerprint: Fingerprint = None,
     megapixels: Megapixels = 0.5,
     format: Format = "table",
@@ -126,25 +135,24 @@ def control(
     continue after a stop.
     """
     from sorites.apps.studio.capture import Job
-    from sorites.apps.studio.control import ControlOptions as Control
+    from sorites.apps.studio.control import ControlOptions, replay
     from sorites.apps.studio.control import control as compare
-    from sorites.apps.studio.control import replay as replayed
-    from sorites.apps.studio.devices import DeviceOptions as Wanted
-    from sorites.cli.printing import format_frame
+    from sorites.apps.studio.devices import DeviceOptions
+    from sorites.cli.printing import print_frame
     from sorites.core.progress import bars
 
-    devices = Wanted(camera, lamps, False, place, bind, fingerprint, megapixels=megapixels)
+    devices = DeviceOptions(camera, lamps, False, place, bind, fingerprint, megapixels=megapixels)
     job = Job(source, out, grid, 1, limit, labels, devices, port=port, side=size)
     with bars() as bar:
-        experiment = Control(job, model, policy or (), scorer, setting)
+        experiment = ControlOptions(job, model, policy or (), scorer, setting)
         table, notes = (
             compare(experiment, lambda text: say(text, err=True), bar)
             if captured is None
-            else replayed(experiment, captured, bar)
+            else replay(experiment, captured, bar)
         )
     for note in notes:
         say(note, err=True)
-    say(format_frame(table, format), nl=False, exact=format != "table")
+    print_frame(table, format)
 
 
 # Shorter side of the demo's images in pixels, close to the resolution of the virtual camera.
@@ -156,7 +164,7 @@ def run_demo(
 ) -> None:
     """Capture images with virtual devices, evaluate a model on the photographs and write the report."""
     from sorites.apps.studio.capture import Job, Options, capture_all
-    from sorites.apps.studio.devices import DeviceOptions as Wanted
+    from sorites.apps.studio.devices import DeviceOptions
     from sorites.core.progress import bars
     from sorites.evaluation.run import run
     from sorites.reports.report import report
@@ -168,7 +176,7 @@ def run_demo(
         auto,
         limit,
         None,
-        Wanted(browser=browser, megapixels=megapixels),
+        DeviceOptions(browser=browser, megapixels=megapixels),
         Options(originals="drop"),
         side=SIDE,
     )
@@ -220,31 +228,28 @@ def check(
     Without --camera and --lamps, searches the network and USB. With them,
     queries the devices and switches the lamps on and off.
     """
-    from sorites.apps.studio.calibration import virtual_studio as virtual_for
-    from sorites.apps.studio.devices import DeviceOptions as Wanted
+    from sorites.apps.studio.calibration import virtual_studio
+    from sorites.apps.studio.devices import DeviceOptions, check_specs, find_devices, pair_bridge
     from sorites.apps.studio.devices import check as lines
-    from sorites.apps.studio.devices import check_specs
-    from sorites.apps.studio.devices import find_devices as found_devices
-    from sorites.apps.studio.devices import pair_bridge as paired
     from sorites.apps.studio.references import grid as named_grid
 
     if camera is None and lamps is None:
-        devices = list(found_devices(seconds))
+        devices = list(find_devices(seconds))
         say(
             "\n".join(devices)
             if devices
             else "no device found. Are they switched on and in the same network? " + MULTICAST
         )
         return
-    requested = Wanted(camera or "none", lamps or "none", fingerprint=fingerprint)
+    requested = DeviceOptions(camera or "none", lamps or "none", fingerprint=fingerprint)
     if camera is not None:
         check_specs(requested)
     if pair and lamps is not None:
-        certificate = paired(lamps, lambda text: say(text, err=True))
+        certificate = pair_bridge(lamps, lambda text: say(text, err=True))
         say(
             "paired; the key is stored in the cache" + (f"\ncertificate {certificate}" if certificate else "")
         )
-    with virtual_for(requested) as virtual:
+    with virtual_studio(requested) as virtual:
         for line in lines(requested, named_grid(grid), virtual):
             say(line)
 
@@ -261,28 +266,21 @@ def calibrate(
     ),
     place: Place = "centre",
     bind: Bind = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option("--port", metavar="N", min=0, max=65535, help="Port of the screen page.")
-    ] = 0,
+    port: Port = 0,
     fingerprint: Fingerprint = None,
-    browser: Annotated[
-        bool,
-        typer.Option(
-            "--browser", help="Open the screen page in your own browser, even with the virtual camera."
-        ),
-    ] = False,
+    browser: OwnBrowser = False,
 ) -> None:
     """Photograph markers to check the position of the camera.
 
     Prints the homography and warnings (tilted, out of focus, cut off). A
     capture calibrates itself; use this verb to set up the camera.
     """
-    from sorites.apps.studio.calibration import calibrate_once as calibrated
-    from sorites.apps.studio.devices import DeviceOptions as Wanted
+    from sorites.apps.studio.calibration import calibrate_once
+    from sorites.apps.studio.devices import DeviceOptions
     from sorites.io.files import write_bytes
 
-    devices = Wanted(camera, lamps, browser, place, bind, fingerprint)
-    calibration = calibrated(devices, stage, port, lambda text: say(text, err=True))
+    devices = DeviceOptions(camera, lamps, browser, place, bind, fingerprint)
+    calibration = calibrate_once(devices, stage, port, lambda text: say(text, err=True))
     write_bytes(calibration.photo.data, out)
     detected = calibration.found
     width, height = detected.frame
@@ -322,9 +320,7 @@ def review(
         typer.Option("--reviewers", metavar="NAME,NAME", help="Names of the reviewers; each gets a link."),
     ] = "first,second,third",
     bind: Bind = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option("--port", metavar="N", min=0, max=65535, help="Port of the pages.")
-    ] = 0,
+    port: Port = 0,
     seconds: Annotated[
         float | None, typer.Option("--seconds", min=0, help="Stop after this many seconds.", hidden=True)
     ] = None,
@@ -349,23 +345,13 @@ app = typer.Typer(
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder to write.")] = Path("studio"),
-    source: Annotated[
-        str,
-        typer.Option("--source", metavar="NAME[:PATH]", help="Source of the images: stamps, folder:PATH ..."),
-    ] = "stamps",
+    source: ImageSource = "stamps",
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Number of images.")] = 10,
-    grid: Annotated[
-        str, typer.Option("--grid", metavar="small|test|val|FILE", help="Grid of camera settings.")
-    ] = "small",
+    grid: Grid = "small",
     auto: Annotated[int, typer.Option("--auto", metavar="N", min=0, help="Automatic shots per light.")] = 1,
     megapixels: Megapixels = 0.5,
-    model: Annotated[str, typer.Option("--model", metavar="SPEC", help="Model to evaluate.")] = "lite0",
-    browser: Annotated[
-        bool,
-        typer.Option(
-            "--browser", help="Open the screen page in your own browser; the virtual camera sees it."
-        ),
-    ] = False,
+    model: ModelSpec = "lite0",
+    browser: OwnBrowser = False,
 ) -> None:
     """Run the whole capture pipeline with virtual devices.
 
@@ -377,25 +363,15 @@ def demo(
 
 @app.command()
 def capture(
-    source: Annotated[
-        str,
-        typer.Option("--source", metavar="NAME[:PATH]", help="Source of the images: folder:PATH, stamps ..."),
-    ],
+    source: ImageSource,
     out: OutFolder,
     camera: CameraSpec = "virtual",
     lamps: LampSpec = "virtual",
-    grid: Annotated[
-        str, typer.Option("--grid", metavar="test|val|small|FILE.csv", help="Grid of camera settings.")
-    ] = "test",
+    grid: Grid = "test",
     auto: AutoShots = None,
     limit: Limit = None,
     labels: LabelFile = None,
-    size: Annotated[
-        int | None,
-        typer.Option(
-            "--size", metavar="PX", min=16, max=4000, help="Scale the shorter side of images to this first."
-        ),
-    ] = None,
+    size: ShorterSide = None,
     place: Place = "centre",
     originals: Annotated[
         str,
@@ -433,17 +409,10 @@ def capture(
         float, typer.Option("--patience", metavar="S", min=0, help="Seconds to wait for user action.")
     ] = 600.0,
     bind: Bind = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option("--port", metavar="N", min=0, max=65535, help="Port of the screen page.")
-    ] = 0,
+    port: Port = 0,
     fingerprint: Fingerprint = None,
     megapixels: Megapixels = 0.5,
-    browser: Annotated[
-        bool,
-        typer.Option(
-            "--browser", help="Open the screen page in your own browser, even with the virtual camera."
-        ),
-    ] = False,
+    browser: OwnBrowser = False,
 ) -> None:
     """Photograph every image under every light at every setting.
 
@@ -451,15 +420,15 @@ def capture(
     the same command again to continue after a stop.
     """
     from sorites.apps.studio.capture import Job, Options, capture_all
-    from sorites.apps.studio.devices import DeviceOptions as Wanted
-    from sorites.apps.studio.folder import check_originals as checked_choice
+    from sorites.apps.studio.devices import DeviceOptions
+    from sorites.apps.studio.folder import check_originals
     from sorites.apps.studio.lamps import Look
     from sorites.core.errors import SoritesError
     from sorites.core.progress import bars
 
     if card not in ("keep", "clear"):
         raise SoritesError(f"--card must be keep or clear, got {card!r}")
-    devices = Wanted(
+    devices = DeviceOptions(
         camera,
         lamps,
         browser,
@@ -470,7 +439,7 @@ def capture(
         settle,
         megapixels=megapixels,
     )
-    options = Options(checked_choice(originals), card == "clear", calibrate_every, patience_s=patience)
+    options = Options(check_originals(originals), card == "clear", calibrate_every, patience_s=patience)
     job = Job(source, out, grid, auto, limit, labels, devices, options, reshoot, port, size)
     with bars() as bar:
         done = capture_all(job, lambda text: say(text, err=True), bar)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import logging
+import warnings
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
-from sorites.core.messages import in_python
+from sorites.core.messages import in_python, option
 
 # Longest unknown name that a message quotes in full, in characters.
 MAX_NAME_LENGTH = 200
@@ -57,20 +59,44 @@ def _restore(kind: type[SoritesError], message: str, fields: dict[str, object]) 
 class Notice(UserWarning):
     """Something that a user should know about a result; it does not stop the work.
 
+    Notices are warnings of Python, and the command line prints them as notes. ``Information`` is the subclass
+    for what needs no attention.
+
     Attributes:
         code: A stable name of the kind of notice.
         message: The text, which may refer to options.
         fields: The values that the notice is about, by name.
     """
 
-    def __init__(self, message: str, code: str = "notice", **fields: object) -> None:
+    code: str = "notice"
+
+    def __init__(self, message: str, code: str = "", **fields: object) -> None:
         super().__init__(message)
         self.message = message
-        self.code = code
+        self.code = code or type(self).code
         self.fields = fields
 
     def __str__(self) -> str:
         return in_python(self.message)
+
+
+class Information(Notice):
+    """What a run is about to do or has done. Python logs it (logger ``sorites``, level INFO)."""
+
+    code = "information"
+
+
+def tell(notice: Notice, stacklevel: int = 2) -> None:
+    """Issue a notice: log information, warn of anything else."""
+    if isinstance(notice, Information):
+        logging.getLogger("sorites").info("%s", notice)
+    else:
+        warnings.warn(notice, stacklevel=stacklevel + 1)
+
+
+def inform(text: str) -> None:
+    """Issue information about the progress of some work."""
+    tell(Information(text, code="progress"))
 
 
 def exit_message(error: SystemExit) -> str:
@@ -127,6 +153,77 @@ class MissingExtra(SoritesError):
             f"{what} needs more than the core install. Type: pip install 'sorites[{extra}]'",
             what=what,
             extra=extra,
+        )
+
+
+class InvalidOption(SoritesError):
+    """An option has a value that it does not accept, or contradicts another option.
+
+    Attributes:
+        name: The Python name of the option.
+    """
+
+    code = "invalid_option"
+
+    def __init__(self, name: str, message: str, **fields: object) -> None:
+        super().__init__(message, name=name, **fields)
+
+
+class BatchTooLarge(SoritesError):
+    """A model ran out of memory, and its rows depend on the batch size, so that it cannot be halved."""
+
+    code = "batch_too_large"
+
+    def __init__(self, model: str, batch: int) -> None:
+        super().__init__(
+            f"model {model}: not enough memory for {batch} images at once. Its rows depend on the batch size,"
+            f" which therefore stays the same in a run. Start another one with"
+            f" {option('batch', max(1, batch // 2))} and another {option('out', 'DIR')}.",
+            model=model,
+            batch=batch,
+        )
+
+
+class MissingFile(SoritesError):
+    """A file or folder that was named does not exist or cannot be read."""
+
+    code = "missing_file"
+
+    def __init__(self, path: object, message: str) -> None:
+        super().__init__(message, path=str(path))
+
+
+class UnfinishedRun(SoritesError):
+    """The verb needs a finished run, and this one is not."""
+
+    code = "unfinished_run"
+
+    def __init__(self, path: object, message: str) -> None:
+        super().__init__(message, path=str(path))
+
+
+class IncompatibleRun(SoritesError):
+    """A folder contains another run than the one requested, or two runs cannot be compared."""
+
+    code = "incompatible_run"
+
+    def __init__(self, path: object, message: str, **fields: object) -> None:
+        super().__init__(message, path=str(path), **fields)
+
+
+class TooManyErrors(SoritesError):
+    """A run in which nothing was evaluated, or too many rows have errors. The rows stay in the run folder.
+
+    The command line exits with code 3.
+    """
+
+    code = "too_many_errors"
+
+    def __init__(self, folder: object, rows: int, errors: int, first: str) -> None:
+        what = f"{errors} of {rows} rows have errors" if rows else "no image was evaluated"
+        hint = f"; the first: {first}. To accept more, pass {option('max_errors', 'SHARE')}" if first else ""
+        super().__init__(
+            f"{what} in {folder}{hint}", folder=str(folder), rows=rows, errors=errors, first=first
         )
 
 

@@ -44,10 +44,21 @@ class Labels:
         return index | {_plain(id_): i for i, id_ in enumerate(self.ids)}
 
     def find(self, name: str) -> int:
-        """Return the label called ``name``: an id, a name, an alias, or a position such as ``"281"``.
+        """Return the label called ``name``.
+
+        Args:
+            name: An id, a name, an alias, or a position such as ``"281"``; case, spaces, underscores and
+                hyphens do not matter.
+
+        Returns:
+            The label as an integer.
 
         Raises:
             UnknownName: No label is called that.
+
+        Example:
+            >>> imagenet().find("Tabby-Cat") == imagenet().find("n02123045") == imagenet().find("281")
+            True
         """
         plain = _plain(name)
         if plain in self._index:
@@ -79,7 +90,12 @@ class OpenLabels(Labels):
 
 
 def class_name(labels: Labels | None, label: int | None) -> str:
-    """Return the display name of a label: "class N" if there is no name, "nothing" for None."""
+    """Return the display name of a label: "class N" if there is no name, "nothing" for None.
+
+    Example:
+        >>> class_name(labels(["cat", "dog"]), 1), class_name(None, 7), class_name(None, None)
+        ('dog', 'class 7', 'nothing')
+    """
     if label is None:
         return "nothing"
     return labels.names[label] if labels is not None and 0 <= label < len(labels) else f"class {label}"
@@ -153,6 +169,16 @@ def labels(spec: str | Iterable[str]) -> Labels:
 
     Args:
         spec: ``"imagenet"``, ``"coco"``, the path of a text file with one class per line, or the class names.
+
+    Returns:
+        The label space; label ``i`` is the ``i``-th class.
+
+    Raises:
+        SoritesError: The file does not exist, or the names are not distinct.
+
+    Example:
+        >>> labels(["cat", "dog"]).find("dog")
+        1
     """
     if spec in BUILT_IN:
         return imagenet() if spec == "imagenet" else coco()

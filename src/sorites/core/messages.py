@@ -24,7 +24,8 @@ def option(name: str, value: object = True) -> str:
     Args:
         name: The Python name of the option, such as ``"keep_features"``.
         value: A value to suggest. Upper-case text is a placeholder, shown without quotes; None shows only the
-            name.
+            name. A list is the value of an option that may be repeated: a shell shows the singular of the
+            name once per value, and an empty list shows only the name.
 
     Returns:
         A reference to embed in a message.
@@ -32,8 +33,27 @@ def option(name: str, value: object = True) -> str:
     Example:
         >>> in_shell(f"add {option('limit', 'N')}"), in_python(f"add {option('limit', 'N')}")
         ('add --limit N', 'add limit=N')
+        >>> in_shell(option("models", ["NAME"])), in_python(option("models", ["NAME"]))
+        ('--model NAME', 'models=[NAME]')
     """
     return _reference({"option": name, "value": value})
+
+
+def parameter(name: str, value: object = None) -> str:
+    """Refer to a parameter of a metric, which a shell sets by ``--option NAME=VALUE``.
+
+    Args:
+        name: The name of the parameter; ``by``, ``reference`` and ``framework`` have flags of their own.
+        value: A value to suggest, as in ``option``.
+
+    Returns:
+        A reference to embed in a message.
+
+    Example:
+        >>> in_shell(parameter("relative", True)), in_python(parameter("relative", True))
+        ('--option relative=true', 'relative=True')
+    """
+    return _reference({"parameter": name, "value": value})
 
 
 def command(verb: str, *arguments: str, **options: object) -> str:
@@ -64,6 +84,11 @@ def in_python(text: str) -> str:
     return _REFERENCE.sub(lambda match: _python(json.loads(match[1])), text)
 
 
+def singular(name: str) -> str:
+    """Return the singular of the name of an option: ``severities`` becomes ``severity``."""
+    return name.removesuffix("ies") + "y" if name.endswith("ies") else name.removesuffix("s")
+
+
 def _reference(content: dict[str, Any]) -> str:
     return f"{_OPEN}{json.dumps(content, default=str)}{_CLOSE}"
 
@@ -71,18 +96,29 @@ def _reference(content: dict[str, Any]) -> str:
 def _shell(content: dict[str, Any]) -> str:
     if "option" in content:
         return _flag(content["option"], content["value"])
+    if "parameter" in content:
+        return _metric_flag(content["parameter"], content["value"])
     flags = [_flag(name, value) for name, value in content["options"].items()]
     return " ".join(["sorites", content["verb"], *content["arguments"], *flags])
 
 
+def _metric_flag(name: str, value: object) -> str:
+    if name in ("by", "reference", "framework"):
+        return _flag(name, value)
+    shown = str(value).lower() if isinstance(value, bool) else value
+    return f"--option {name}" if value is None else f"--option {name}={shown}"
+
+
 def _flag(name: str, value: object) -> str:
+    if isinstance(value, list):
+        return " ".join(_flag(singular(name), one) for one in value or [None])
     flag = "--" + name.replace("_", "-")
     return flag if value is True or value is None else f"{flag} {value}"
 
 
 def _python(content: dict[str, Any]) -> str:
-    if "option" in content:
-        return _keyword(content["option"], content["value"])
+    if "option" in content or "parameter" in content:
+        return _keyword(content.get("option") or content["parameter"], content["value"])
     if content["verb"] not in importlib.import_module("sorites").__all__:
         return f'"{_shell(content)}"'  # a verb of the command line only
     arguments = [text if text.isupper() else repr(text) for text in content["arguments"]]
@@ -91,7 +127,12 @@ def _python(content: dict[str, Any]) -> str:
 
 
 def _keyword(name: str, value: object) -> str:
-    if value is None:
+    if value is None or value == []:
         return name
-    placeholder = isinstance(value, str) and value.isupper()
-    return f"{name}={value if placeholder else repr(value)}"
+    if isinstance(value, list):
+        return f"{name}=[{', '.join(map(_literal, value))}]"
+    return f"{name}={_literal(value)}"
+
+
+def _literal(value: object) -> str:
+    return value if isinstance(value, str) and value.isupper() else repr(value)

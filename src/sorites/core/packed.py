@@ -18,6 +18,7 @@ from typing import Any, Protocol, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from sorites.core.refs import Generated
 from sorites.core.rng import hash_prefixes
 from sorites.core.samples import CLEAN, Sample
 
@@ -109,24 +110,40 @@ def column(values: Sequence[Any], known: Sequence[tuple[Sequence[Any], Column]] 
 
 
 def _in_parts(values: Sequence[Any], known: Sequence[tuple[Sequence[Any], Column]]) -> Column:
-    """Store partials of one function, or instances of one dataclass, as one column per argument; return other
-    values as a list.
+    """Store images made by one function, or instances of one dataclass, as one column per argument; return
+    other values as a list.
     """
     first = values[0]
-    if type(first) is functools.partial:
+    if type(first) is Generated:
         alike = all(
-            value.func is first.func and not value.keywords and len(value.args) == len(first.args)
+            value.make is first.make and value.version == first.version and len(value.args) == len(first.args)
             for value in values
         )
         if alike and first.args:
             parts = [column(part, known) for part in zip(*(value.args for value in values), strict=True)]
-            return ComputedColumn(functools.partial, [ConstantColumn(first.func), *parts])
+            return generated_column(first.make, parts, first.version)
     elif _is_record(type(first)):
-        names = [field.name for field in dataclasses.fields(first)]
-        return ComputedColumn(
-            type(first), [column([getattr(value, name) for value in values], known) for name in names]
-        )
+        fields = [field.name for field in dataclasses.fields(first)]
+        parts = [column([getattr(value, name) for value in values], known) for name in fields]
+        # Constants at the end are bound once, which makes rebuilding faster.
+        same: dict[str, Any] = {}
+        while parts and isinstance(last := parts[-1], ConstantColumn):
+            same[fields[len(parts) - 1]] = last.value
+            parts.pop()
+        kind: Callable[..., Any] = type(first)
+        return ComputedColumn(functools.partial(kind, **same), parts)
     return list(values)
+
+
+def generated_column(
+    make: Callable[..., Any], parts: Sequence[Column], version: int | str | None = None
+) -> Column:
+    """Return a column of images that one function makes, given the columns of its arguments."""
+    return ComputedColumn(functools.partial(_generated, make, version), parts)
+
+
+def _generated(make: Callable[..., Any], version: int | str | None, *args: Any) -> Generated:
+    return Generated(make, args, version)
 
 
 def _is_record(kind: type) -> bool:
@@ -152,7 +169,7 @@ class Block:
     """Consecutive samples stored in columns."""
 
     def __init__(self, size: int, **columns: Column) -> None:
-        """Take the columns by field name of ``Sample``; ``id`` and ``load`` are required, and ids must be
+        """Take the columns by field name of ``Sample``; ``id`` and ``image`` are required, and ids must be
         UTF-8.
         """
         self._size, self._ids = size, columns["id"]

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.core.labels import Labels, imagenet
 from sorites.core.packed import packed
+from sorites.core.refs import ArrayRef, BytesRef, FileRef, Generated, ImageRef
 from sorites.core.registry import Registry
 from sorites.core.samples import (
     CLEAN,
@@ -30,6 +31,7 @@ from sorites.core.samples import (
 from sorites.core.specs import check_values, named_spec, parse_call, split_spec, unique_groups
 from sorites.core.types import (
     Apply,
+    Backend,
     Batches,
     Encoder,
     Examples,
@@ -57,14 +59,20 @@ __all__ = [
     "SHIFTS",
     "SOURCES",
     "Apply",
+    "ArrayRef",
     "Attr",
+    "Backend",
     "Batches",
     "Box",
+    "BytesRef",
     "Encoder",
     "Examples",
     "Features",
+    "FileRef",
+    "Generated",
     "Head",
     "ImageF32",
+    "ImageRef",
     "ImageU8",
     "Measure",
     "Metric",
@@ -133,6 +141,19 @@ def add_shift(
         settings: Named params of a grid without a severity.
         version: Part of a run's identity; change it when pixels change.
         configure: Builds the shift with other options.
+
+    Returns:
+        A decorator that registers the function under its name and returns the ``Shift``.
+
+    Example:
+        >>> import numpy as np, sorites
+        >>> @sorites.add_shift(family="light", unit="stops", levels=(0.5, 1, 2))
+        ... def half_light(image, severity, rng):
+        ...     "Halve the light once per stop."
+        ...     return image / 2**severity
+        >>> image = np.full((2, 2, 3), 0.5, np.float32)
+        >>> float(sorites.shift("half_light")(image, 1.0, np.random.default_rng(0)).max())
+        0.25
     """
 
     def register(apply: Apply) -> Shift:
@@ -156,13 +177,47 @@ def add_shift(
 def add_source(
     make: Callable[[str | None, Labels], Iterable[Sample]],
 ) -> Callable[[str | None, Labels], Iterable[Sample]]:
-    """Register a source: ``@add_source`` on ``name(path, labels)``, which yields samples."""
+    """Register a source: ``@add_source`` on ``name(path, labels)``, which yields samples.
+
+    Args:
+        make: Takes the text after the colon of a spec (None if there is none) and the label space of the
+            suite, and yields samples.
+
+    Returns:
+        The function itself.
+
+    Example:
+        >>> import sorites
+        >>> @sorites.add_source
+        ... def no_images(path, labels):
+        ...     "A source without images."
+        ...     return []
+        >>> len(sorites.source("no_images").samples)
+        0
+    """
     return SOURCES.add(make.__name__, make)
 
 
 def add_model(make: Callable[[str | None], Model]) -> Callable[[str | None], Model]:
-    """Register a model: ``@add_model`` on ``name(argument)``; the argument follows the colon in
-    ``name:argument``.
+    """Register a model: ``@add_model`` on ``name(argument)``.
+
+    Args:
+        make: Takes the text after the colon of a spec (None if there is none) and returns a ``Model``.
+
+    Returns:
+        The function itself.
+
+    Example:
+        >>> import numpy as np, sorites
+        >>> @sorites.add_model
+        ... def brightness(argument):
+        ...     "Two classes: dark and bright."
+        ...     def forward(images):
+        ...         means = [image.mean() / 255 for image in images]
+        ...         return sorites.Outputs(logits=np.array([[1 - m, m] for m in means], np.float32))
+        ...     return sorites.Model("brightness", forward)
+        >>> sorites.model("brightness")([np.full((8, 8, 3), 255, np.uint8)]).logits.argmax()
+        np.int64(1)
     """
     return MODELS.add(make.__name__, make)
 
@@ -170,12 +225,48 @@ def add_model(make: Callable[[str | None], Model]) -> Callable[[str | None], Mod
 def add_scorer(make: Callable[..., Any]) -> Callable[..., Any]:
     """Register a scorer: ``@add_scorer`` on a function ``name(outputs, **params)`` or a subclass of
     ``Scorer``.
+
+    Args:
+        make: Returns one OOD score per image, higher = more OOD; or a class whose instances do.
+
+    Returns:
+        The function or class itself.
+
+    Example:
+        >>> import numpy as np, sorites
+        >>> @sorites.add_scorer
+        ... def negative_margin(outputs, power=1.0):
+        ...     "The negated difference of the two largest logits."
+        ...     first, second = np.sort(outputs.logits, axis=1)[:, :-3:-1].T
+        ...     return -((first - second) ** power)
+        >>> outputs = sorites.Outputs(logits=np.array([[3.0, 1.0], [2.0, 2.0]], np.float32))
+        >>> sorites.scorer("negative_margin(power=2.0)")(outputs)
+        array([-4., -0.], dtype=float32)
     """
     return SCORERS.add(make.__name__, make)
 
 
 def add_metric(ask: Metric) -> Metric:
-    """Register a metric: ``@add_metric`` on ``name(table, by=(...))``."""
+    """Register a metric: ``@add_metric`` on ``name(table, by=(...))``.
+
+    Args:
+        ask: Takes a table (a polars LazyFrame) and the columns to group by, and returns a frame with these
+            columns, ``value`` and ``n``, and optionally ``low`` and ``high``.
+
+    Returns:
+        The metric, which refuses a column that is listed twice.
+
+    Example:
+        >>> import polars as pl, sorites
+        >>> @sorites.add_metric
+        ... def error_rate(table, by=("model",)):
+        ...     "Share of misclassified images."
+        ...     correct = pl.col("correct").cast(pl.Float64)
+        ...     return table.group_by(by).agg(value=1 - correct.mean(), n=pl.len()).collect()
+        >>> table = pl.LazyFrame({"model": ["a", "a"], "correct": [True, False]})
+        >>> sorites.error_rate(table).rows()
+        [('a', 0.5, 2)]
+    """
     return METRICS.add(ask.__name__, unique_groups(ask))
 
 
@@ -189,6 +280,22 @@ def add_measure(
         unit: Unit of the value.
         version: Part of the identity of results; change it when numbers change.
         whole: The measure accepts captured images without a frame and of different sizes.
+
+    Returns:
+        A decorator that registers the function under its name and returns the ``Measure``.
+
+    Raises:
+        SoritesError: ``nearer`` is neither ``"lower"`` nor ``"higher"``.
+
+    Example:
+        >>> import numpy as np, sorites
+        >>> @sorites.add_measure(nearer="lower")
+        ... def largest_change(reference, moved):
+        ...     "The largest difference of two pixels."
+        ...     return float(abs(reference.astype(int) - moved).max())
+        >>> black = np.zeros((2, 2, 3), np.uint8)
+        >>> sorites.measure("largest_change")(black, black + 9)
+        9.0
     """
 
     def register(function: Callable[[ImageU8, ImageU8], float]) -> Measure:
@@ -202,18 +309,35 @@ def add_measure(
 
 
 def add_encoder(make: Callable[[str | None], Encoder]) -> Callable[[str | None], Encoder]:
-    """Register an encoder: ``@add_encoder`` on ``name(argument)``; the argument follows the colon in
-    ``name:argument``.
+    """Register an encoder: ``@add_encoder`` on ``name(argument)``.
+
+    Args:
+        make: Takes the text after the colon of a spec (None if there is none) and returns an ``Encoder``.
+
+    Returns:
+        The function itself.
     """
     return ENCODERS.add(make.__name__, make)
 
 
 def shift(name: str, **options: Any) -> Shift:
-    """Return a shift by name, with options if any: ``shift("coma", padding="reflect")``.
+    """Return a shift by name.
+
+    Args:
+        name: A name from ``sorites list shifts``.
+        options: Options of the shift, if it has any.
+
+    Returns:
+        The shift, which is called with an image in 0..1, a severity and a random generator.
 
     Raises:
         UnknownName: There is no such shift or option.
         SoritesError: The shift has no options, or a value has the wrong type.
+
+    Example:
+        >>> import sorites
+        >>> sorites.shift("coma", padding="reflect").family
+        'optics'
     """
     base = SHIFTS.get(name)
     if not options:
@@ -228,11 +352,23 @@ def shift(name: str, **options: Any) -> Shift:
 
 
 def source(spec: str, labels: Labels | None = None) -> Source:
-    """Read a source such as ``"stamps"`` or ``"folder:PATH"``; labels default to ImageNet's.
+    """Read a source.
+
+    Args:
+        spec: A spec such as ``"stamps"`` or ``"folder:PATH"``.
+        labels: The label space of the images; default: the 1000 classes of ImageNet.
+
+    Returns:
+        The source with its samples; images are decoded on demand.
 
     Raises:
         UnknownName: There is no such source.
         SoritesError: The source cannot be read.
+
+    Example:
+        >>> import sorites
+        >>> sorites.source("stamps").samples[0].load().shape[-1]
+        3
     """
     name, argument = split_spec(spec)
     read = SOURCES.get(name)
@@ -244,9 +380,19 @@ def source(spec: str, labels: Labels | None = None) -> Source:
 
 
 def model(spec: str) -> Model:
-    """Load a model such as ``"lite0"``, ``"onnx:PATH"`` or ``"v2=onnx:PATH"``.
+    """Load a model.
 
-    Its name in the table is the part before ``=``, or else the spec.
+    Args:
+        spec: A spec such as ``"lite0"``, ``"onnx:PATH"`` or ``"v2=onnx:PATH"``.
+
+    Returns:
+        The model, which is called with a list of 8-bit images. Its name in the table is the part of the
+        spec before ``=``, or else the spec.
+
+    Raises:
+        UnknownName: There is no such kind of model.
+        MissingExtra: A library that it needs is not installed.
+        SoritesError: The model cannot be loaded.
     """
     named, plain = named_spec(spec)
     name, argument = split_spec(plain)
@@ -256,13 +402,39 @@ def model(spec: str) -> Model:
 
 
 def measure(name: str) -> Measure:
-    """Return a measure by name: ``measure("ssim")(reference, moved)``."""
+    """Return a measure by name.
+
+    Args:
+        name: A name from ``sorites list measures``.
+
+    Returns:
+        The measure, which is called with two 8-bit images: a reference and its shifted image.
+
+    Raises:
+        UnknownName: There is no such measure.
+
+    Example:
+        >>> import numpy as np, sorites
+        >>> grey = np.full((16, 16, 3), 128, np.uint8)
+        >>> sorites.measure("ssim")(grey, grey)
+        1.0
+    """
     return MEASURES.get(name)
 
 
 def encoder(spec: str) -> Encoder:
-    """Load an encoder such as ``"open_clip:ViT-B-32@openai"``, ``"python:module:name"`` or ``"cifar"``; its
-    name is the spec.
+    """Load an image-text encoder.
+
+    Args:
+        spec: A spec such as ``"open_clip:ViT-B-32@openai"``, ``"python:module:name"`` or ``"cifar"``.
+
+    Returns:
+        The encoder; its name is the spec.
+
+    Raises:
+        UnknownName: There is no such kind of encoder.
+        MissingExtra: A library that it needs is not installed.
+        SoritesError: The encoder cannot be loaded.
     """
     name, argument = split_spec(spec)
     loaded = ENCODERS.get(name)(argument)
@@ -271,9 +443,27 @@ def encoder(spec: str) -> Encoder:
 
 
 def scorer(spec: str, **params: Any) -> Scorer:
-    """Create a scorer: ``scorer("knn", k=10)`` or ``scorer("knn(k=10)")``.
+    """Create a scorer.
 
-    Call ``fit`` first if the scorer needs training images, then call it on outputs.
+    Args:
+        spec: A name, optionally with parameters: ``"knn"`` or ``"knn(k=10)"``.
+        params: Parameters, as an alternative to those in the spec.
+
+    Returns:
+        A new scorer. Call ``fit`` first if it needs training images, then call it on outputs.
+
+    Raises:
+        UnknownName: There is no such scorer or parameter.
+        SoritesError: A parameter has the wrong type.
+
+    Example:
+        >>> import numpy as np, sorites
+        >>> outputs = sorites.Outputs(logits=np.array([[9.0, 0.0], [0.5, 0.0]], np.float32))
+        >>> sure, unsure = sorites.scorer("msp")(outputs)
+        >>> bool(sure < unsure)
+        True
+        >>> sorites.scorer("knn", k=10).name
+        'knn(k=10)'
     """
     name, params = scorer_params(spec, params)
     make, table_name = SCORERS.get(name), scorer_name(name, params)

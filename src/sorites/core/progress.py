@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -40,11 +41,31 @@ def calling_first(bar: Bar, tell: Callable[[], object]) -> Bar:
     return open_
 
 
+class _Tolerant:
+    """A stream that drops what cannot be written: a full disk behind stderr must not stop the work."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            return self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._stream.flush()
+
+
 def console() -> Console:
     """Return a console on stderr that prints text verbatim, without markup, emoji or highlighting."""
     from rich.console import Console
 
-    return Console(stderr=True, markup=False, emoji=False, highlight=False)
+    stream = cast("TextIO", _Tolerant(sys.stderr))
+    return Console(file=stream, markup=False, emoji=False, highlight=False)
 
 
 @contextmanager

@@ -7,16 +7,20 @@ imported once, when a registry is first read, and its decorators register the pl
 from __future__ import annotations
 
 import importlib
+import inspect
 import pkgutil
+import re
+import sys
 import threading
 import warnings
 from collections.abc import Iterable
 from importlib.metadata import entry_points
-from typing import Generic, TypeVar
+from pathlib import Path
+from typing import Any, Generic, TypeVar
 
 from sorites.core.errors import Notice, SoritesError, UnknownName, exit_message
 from sorites.core.messages import command
-from sorites.core.torch_tools import install_torchvision_fix
+from sorites.core.torch_tools import with_torchvision
 
 T = TypeVar("T")
 # Entry-point group of third-party plug-ins.
@@ -40,15 +44,54 @@ def _load_once(name: str) -> None:
         # Built-in plug-ins are loaded first, so that third-party ones cannot take their names.
         for room in _rooms if points else ():
             _load_once(room)
-        if points:
-            install_torchvision_fix()
         for point in points:
             try:
-                point.load()
+                with_torchvision(point.load)
             except (Exception, SystemExit) as error:  # a broken plug-in must not stop the tool
                 why = exit_message(error) if isinstance(error, SystemExit) else error
                 text = f"plug-in {point.name} ({point.value}) did not load: {why}"
                 warnings.warn(Notice(text, code="plugin_failed", plugin=point.name), stacklevel=2)
+
+
+def load_object(kind: str, argument: str | None) -> Any:
+    """Return an object of user code, from a module that is installed or in the current folder.
+
+    Args:
+        kind: What the object is for, such as "model", for messages.
+        argument: ``module:name``.
+
+    Raises:
+        SoritesError: The argument has another form, or the module cannot be imported.
+        UnknownName: The module has no such object.
+
+    Example:
+        >>> load_object("model", "math:sqrt")(9)
+        3.0
+    """
+    name, _, attribute = (argument or "").partition(":")
+    if not name or not attribute:
+        raise SoritesError(f"{kind} python: expected python:module:name, got {argument!r}")
+    module = _import_user_module(name)
+    if not hasattr(module, attribute):
+        names = [name for name in vars(module) if not name.startswith("_")]
+        raise UnknownName(f"object in module {module.__name__}", attribute, names)
+    return getattr(module, attribute)
+
+
+def _import_user_module(name: str) -> Any:
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)
+    try:
+        return with_torchvision(lambda: importlib.import_module(name))
+    except ModuleNotFoundError as error:
+        if error.name and (name == error.name or name.startswith(f"{error.name}.")):
+            raise SoritesError(f"no Python module named {name!r}, installed or in {here}") from error
+        raise SoritesError(f"module {name} needs {error.name}, which is not installed") from error
+    except SystemExit as error:
+        raise SoritesError(f"module {name} could not be imported: {exit_message(error)}") from error
+    except Exception as error:
+        raise SoritesError(f"module {name} could not be imported: {type(error).__name__}: {error}") from error
 
 
 class Registry(Generic[T]):
@@ -103,3 +146,9 @@ def import_all(room: str, path: Iterable[str]) -> None:
     """
     for module in pkgutil.walk_packages(path, f"{room}."):
         importlib.import_module(module.name)
+
+
+def first_sentence(plugin: Any) -> str:
+    """Return the first sentence of a plug-in's docstring."""
+    paragraph = " ".join((inspect.getdoc(plugin) or "").split("\n\n")[0].split())
+    return re.split(r"(?<=\.)\s+(?=[A-Z`])", paragraph)[0]

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sorites.core.errors import SoritesError, as_utf8
+from sorites.core.refs import REFS, ImageRef
 
 # H x W x 3, sRGB, 0..1: input and output of shifts.
 ImageF32 = NDArray[np.float32]
@@ -99,8 +100,9 @@ class OwnDial:
     """A shift of a single sample whose images are made on demand (generated, rendered, measured).
 
     ``sweep(severities)`` yields one image per severity; each image must not depend on the other severities or
-    their order. Severity 0 is the clean image from ``Sample.load`` and is never requested. Dials of the same
-    name must have the same levels, unit, family and version in all samples.
+    their order. Severity 0 is the clean image from ``Sample.image`` and is never requested. Dials of the same
+    name must have the same levels, unit, family and version in all samples. ``inputs`` is the data that the
+    images are made from besides that of ``Sample.image``; a change of it is a change of the sample.
     """
 
     name: str
@@ -112,6 +114,7 @@ class OwnDial:
     version: int | str = 1
     """Change it whenever pixels change; a run cannot be resumed with another version."""
     about: str = ""
+    inputs: tuple[ImageRef, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "levels", tuple(map(float, self.levels)))
@@ -138,12 +141,17 @@ class OwnDial:
 class Sample:
     """A photographed scene or object.
 
-    ``load`` decodes the image: upright, RGB. Captured shifts also set ``shift``, ``setting`` and the fields
-    after them.
+    ``image`` says where its image comes from: a ``FileRef``, ``ArrayRef``, ``BytesRef`` or ``Generated``.
+    Captured shifts also set ``shift``, ``setting`` and the fields after them.
+
+    Example:
+        >>> from sorites.core import ArrayRef
+        >>> Sample("grey", ArrayRef(np.full((2, 3, 3), 128, np.uint8)), label=0).load().shape
+        (2, 3, 3)
     """
 
     id: str
-    load: Callable[[], ImageU8]
+    image: ImageRef
     label: int | None = None
     accept: frozenset[int] = frozenset()
     """Labels that count as correct; empty means only ``label``."""
@@ -166,6 +174,11 @@ class Sample:
     def __post_init__(self) -> None:
         # Tables and hashes need valid UTF-8; doing this here covers all sources.
         _spell(self, "id", "split")
+        if not isinstance(self.image, REFS):
+            raise SoritesError(
+                f"sample {self.id}: expected image as a FileRef, ArrayRef, BytesRef or Generated, got"
+                f" {type(self.image).__name__}; wrap a function as Generated(function, (argument, ...))"
+            )
         if not self.dials:
             return
         if self.shift != CLEAN:
@@ -174,6 +187,14 @@ class Sample:
             )
         if len({dial.name for dial in self.dials}) < len(self.dials):
             raise SoritesError(f"sample {self.id}: two dials have the same name")
+
+    def load(self) -> ImageU8:
+        """Decode the image: upright, RGB, 8 bits.
+
+        Raises:
+            BadImage: The image cannot be read.
+        """
+        return self.image.load()
 
     def dial(self, name: str) -> OwnDial | None:
         """Return the sample's dial of this name, or None."""

@@ -20,14 +20,25 @@ from sorites.io.paths import exists, path_of
 
 
 def split_spec(spec: str) -> tuple[str, str | None]:
-    """Split ``"onnx:a/b.onnx"`` into the name ``onnx`` and the argument ``a/b.onnx`` (None if absent)."""
+    """Split a spec into its name and its argument (None if absent).
+
+    Example:
+        >>> split_spec("onnx:a/b.onnx"), split_spec("stamps")
+        (('onnx', 'a/b.onnx'), ('stamps', None))
+    """
     name, _, argument = spec.partition(":")
     return name, argument or None
 
 
 def named_spec(text: str) -> tuple[str, str]:
-    """Split ``"v2=onnx:a.onnx"`` into the name ``v2`` and the spec ``onnx:a.onnx``; an unnamed spec is its
-    own name.
+    """Split ``NAME=SPEC`` into name and spec; an unnamed spec is its own name.
+
+    Raises:
+        SoritesError: The name or the spec is empty.
+
+    Example:
+        >>> named_spec("v2=onnx:a.onnx"), named_spec("lite0")
+        (('v2', 'onnx:a.onnx'), ('lite0', 'lite0'))
     """
     name, equals, spec = text.partition("=")
     if not equals or ":" in name:

@@ -1,22 +1,23 @@
 """The result table: one row per image, model and output.
 
 Long, never wide: a new scorer or model adds rows, not columns. Null means missing, never 0. A run stores the
-table as immutable parquet shards that any tool can read.
+table as immutable parquet shards that any tool can read. Their names end with a digest, which is verified
+before they are parsed; other files in the folder are not read.
 """
 
 from __future__ import annotations
 
 import io
-import struct
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import polars as pl
 
-from sorites.core.errors import Damaged, SoritesError
+from sorites.core.errors import Damaged, MissingFile, SoritesError
 from sorites.core.messages import command
-from sorites.io.files import local_copies, read_json, write_bytes
+from sorites.io import digests, listed
+from sorites.io.files import local_copies, locked, write_bytes
 from sorites.io.stores import to_path
 
 BOX = pl.Struct(
@@ -63,7 +64,7 @@ _COLUMNS: dict[str, pl.DataType | type[pl.DataType]] = {
     "conf": pl.Float32,
     "top5": pl.List(pl.Int32),
     "correct": pl.Boolean,
-    "score": pl.Float32,
+    "score": pl.Float64,
     "boxes": pl.List(BOX),
     "error": pl.String,
 }
@@ -74,17 +75,54 @@ MERGED_MARK = "~"
 # Columns that may be computed after the run; stored in ``facts/`` and joined by ``image_id`` on reading.
 FACTS = ("valid", "level", "sem_level", "cov_level", "degrees", "attrs")
 
+# Column added on reading: the number of classes that the model can answer, from ``run.json``; null if it is
+# not recorded.
+CLASSES = "classes"
+
 # Id prefix of samples reconstructed from published counts; they cannot be matched across settings.
 COUNTED_PREFIX = "counted/"
 
-Table = pl.LazyFrame | pl.DataFrame
+
+class RunLike(Protocol):
+    """A run in memory, as ``sorites.run`` returns it."""
+
+    @property
+    def folder(self) -> Path:
+        """The run folder."""
+        ...
+
+    def lazy(self) -> pl.LazyFrame:
+        """Return the table."""
+        ...
+
+
+Table = pl.LazyFrame | pl.DataFrame | RunLike
+
+
+def run_folder(run: str | Path | RunLike) -> Path:
+    """Return the folder of a run, which may be given by its path."""
+    return to_path(run) if isinstance(run, str | Path) else run.folder
+
+
+# Subfolders of a run, and the suffix of their files.
+PREDICTIONS, FACTS_FOLDER, PARQUET = "predictions", "facts", ".parquet"
+
+
+def parquet(frame: pl.DataFrame) -> bytes:
+    """Return a table as a parquet file."""
+    buffer = io.BytesIO()
+    frame.write_parquet(buffer, compression="zstd")
+    return buffer.getvalue()
 
 
 def write(frame: pl.DataFrame, path: Path) -> None:
     """Write a parquet file atomically."""
-    buffer = io.BytesIO()
-    frame.write_parquet(buffer, compression="zstd")
-    write_bytes(buffer.getvalue(), path)
+    write_bytes(parquet(frame), path)
+
+
+def write_shard(frame: pl.DataFrame, run: str | Path, stem: str) -> Path:
+    """Write rows as a shard of a run folder, and return its path: ``predictions/STEM.DIGEST.parquet``."""
+    return digests.write_shard(to_path(run) / PREDICTIONS, stem, PARQUET, parquet(frame))
 
 
 def rows(records: Sequence[dict[str, object]]) -> pl.DataFrame:
@@ -96,36 +134,49 @@ def rows(records: Sequence[dict[str, object]]) -> pl.DataFrame:
 def read(run: str | Path) -> pl.LazyFrame:
     """Return the table of a run folder lazily, with facts computed later joined in.
 
+    The column ``classes`` is the number of classes that the model can answer; null if it was not recorded.
+
+    Only shards and facts of the run itself are read: names of shards end with their digest, facts are listed
+    in ``run.json``.
+
     Raises:
         SoritesError: The folder has no predictions.
-        Damaged: A shard is truncated or not a parquet file. Damage inside a shard is found only when its
-            values are read.
+        Damaged: A file does not match its digest.
     """
     folder = to_path(run)
+    record = listed.read_content(folder)
     shards = shard_files(folder)
     if not shards:
-        raise SoritesError(
-            f"no predictions in {folder}. Create some with {command('run', 'SUITE', out=str(folder))}"
-        )
-    local_paths = local_copies(shards)
-    for path, local_path in zip(shards, local_paths, strict=True):
-        if problem := _file_problem(local_path, SCHEMA):
-            raise Damaged(path, problem, repair(folder))
-    table = scan(local_paths)
-    facts = [_scan_facts(path, folder) for path in sorted((folder / "facts").glob("*.parquet"))]
+        create = command("run", "SUITE", out=str(folder))
+        raise MissingFile(folder, f"no predictions in {folder}. Create some with {create}")
+    verifier = digests.Verifier(folder)
+    verifier.require(digests.named_digests(shards), repair(folder))
+    table = scan(shards)
+    if run_id := record.get("run_id"):
+        table = table.filter(pl.col("run_id") == run_id)
+    facts = _facts(folder, verifier)
     for frame in [
         *(frame.drop("degrees", "valid", "attrs", strict=False) for frame in facts),
         *_merge_validity(facts),
         *_merge_degrees(facts),
     ]:
         table = _join_facts(table, frame)
-    return _join_attrs(table, facts)
+    return _with_classes(_join_attrs(table, facts), record)
+
+
+def _with_classes(table: pl.LazyFrame, record: Mapping[str, Any]) -> pl.LazyFrame:
+    """Add the number of classes of each model as recorded in ``run.json``."""
+    answers = record.get("answers")
+    named = answers.items() if isinstance(answers, dict) else ()
+    counts = {name: n for name, n in named if isinstance(n, int)}
+    known = pl.col("model").replace_strict(counts, default=None, return_dtype=pl.Int32)
+    return table.with_columns((known if counts else pl.lit(None, pl.Int32)).alias(CLASSES))
 
 
 def rejected_images(run: str | Path) -> pl.Series | None:
     """Return the ids of the images that filters of a run rejected, or None if there are none."""
     folder = to_path(run)
-    facts = [_scan_facts(path, folder) for path in sorted((folder / "facts").glob("*.parquet"))]
+    facts = _facts(folder, digests.Verifier(folder))
     rejected = [fact.filter(~pl.col("valid")).select("image_id").collect() for fact in _merge_validity(facts)]
     return rejected[0]["image_id"] if rejected and rejected[0].height else None
 
@@ -135,35 +186,31 @@ COMPACTED = "compacted.json"
 
 
 def read_compacted(folder: Path) -> dict[str, list[tuple[str, int]]]:
-    """Return the merged files of a run by name, each with its shards and their row counts."""
+    """Return the merged files of a run by name, each with its shards and their row counts.
+
+    Raises:
+        Damaged: The list cannot be read.
+    """
     path = folder / COMPACTED
     if not path.exists():
         return {}
+    remedy = "Restore it from a backup: it lists the contents of the merged prediction files."
     try:
-        return {
-            str(name): [(str(stem), int(rows)) for stem, rows in shards]
-            for name, shards in read_json(path).items()
-        }
-    except (SoritesError, AttributeError, TypeError, ValueError) as error:
-        raise Damaged(
-            path, error, "Restore it from a backup: it lists the contents of the merged prediction files."
-        ) from error
+        merged = digests.read_sealed(path, remedy)["merged"]
+        return {name: [(str(stem), int(n)) for stem, n in contained] for name, contained in merged.items()}
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise Damaged(path, error, remedy) from error
 
 
 def shard_files(folder: Path) -> list[Path]:
     """Return the parquet files that make up the table of a run, in order: merged files, and shards that are
     not merged.
     """
-    files = sorted((folder / "predictions").glob("*.parquet"))
     merged = read_compacted(folder)
-    if not merged:
-        return [path for path in files if MERGED_MARK not in path.name]
-    covered = {f"{stem}.parquet" for shards in merged.values() for stem, _ in shards}
-    return [
-        path
-        for path in files
-        if path.name in merged or (MERGED_MARK not in path.name and path.name not in covered)
-    ]
+    covered = {stem for contained in merged.values() for stem, _ in contained}
+    shards = digests.shards_in(folder / PREDICTIONS, PARQUET)
+    single = (path for stem, path in shards.items() if stem not in covered and MERGED_MARK not in stem)
+    return sorted([*(folder / PREDICTIONS / name for name in merged), *single])
 
 
 def scan(shards: Sequence[Path], **options: Any) -> pl.LazyFrame:
@@ -177,23 +224,25 @@ def repair(folder: str | Path) -> str:
     return f"Type: {command('check', str(folder), repair=True)}"
 
 
-def read_file(path: Path, schema: Mapping[str, object], needed: Collection[str], remedy: str) -> pl.DataFrame:
-    """Read a parquet file that Sorites wrote and check its columns.
+def parse(
+    data: bytes, path: Path, schema: Mapping[str, object], needed: Collection[str], remedy: str
+) -> pl.DataFrame:
+    """Parse a parquet file that Sorites wrote and check its columns.
 
     Args:
-        path: The file.
+        data: The verified content.
+        path: The file, for the error.
         schema: Expected column types; columns that are absent from it are not checked.
         needed: Columns that must exist.
         remedy: Sentence for the error that says what to do.
 
     Raises:
-        Damaged: The file cannot be read or has other columns.
+        Damaged: The file cannot be parsed or has other columns.
     """
     try:
-        frame = pl.read_parquet(local_copies([path])[0], glob=False)
-    # corrupt bytes can make the reader raise nearly anything
-    except (Exception, pl.exceptions.PanicException) as error:
-        raise Damaged(path, _file_problem(path, ()) or str(error).split("\n")[0], remedy) from None
+        frame = pl.read_parquet(io.BytesIO(data))
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        raise Damaged(path, str(error).split("\n")[0], remedy) from None
     if problem := _column_problem(frame.schema, schema, needed):
         raise Damaged(path, problem, remedy)
     return frame
@@ -211,33 +260,15 @@ def _column_problem(
     return next(iter([*missing, *mistyped]), "")
 
 
-def _file_problem(path: Path, columns: Collection[str]) -> str:
-    """Return why a file is not a parquet file with these columns, judged by header and footer only; empty if
-    it is one.
-    """
-    try:
-        with path.open("rb") as file:
-            start, size = file.read(4), file.seek(0, io.SEEK_END)
-            if size < 12 or start != b"PAR1":
-                return "it is not a parquet file" if size else "it is empty"
-            file.seek(-8, io.SEEK_END)
-            length, end = struct.unpack("<I4s", file.read(8))
-            if end != b"PAR1" or length + 12 > size:
-                return "it is cut short"
-            file.seek(-8 - length, io.SEEK_END)
-            footer = file.read(length)
-    except OSError as error:
-        return error.strerror or str(error)
-    return next((f"it has no column {name}" for name in columns if name.encode() not in footer), "")
+def _facts(folder: Path, verifier: digests.Verifier) -> list[pl.LazyFrame]:
+    """Return the facts that ``run.json`` lists."""
+    paths = listed.existing(folder, f"{FACTS_FOLDER}/*{PARQUET}", verifier, repair(folder))
+    return [_scan_facts(path, folder) for path in paths]
 
 
 def _scan_facts(path: Path, folder: Path) -> pl.LazyFrame:
-    try:
-        fact = pl.scan_parquet(local_copies([path])[0], glob=False)
-        problem = _column_problem(fact.collect_schema(), SCHEMA, ("image_id",))
-    except (OSError, pl.exceptions.PolarsError) as error:
-        raise Damaged(path, _file_problem(path, ()) or str(error).split("\n")[0], repair(folder)) from None
-    if problem:
+    fact = pl.scan_parquet(local_copies([path])[0], glob=False)
+    if problem := _column_problem(fact.collect_schema(), SCHEMA, ("image_id",)):
         raise Damaged(path, problem, repair(folder))
     return fact
 
@@ -315,9 +346,12 @@ def write_facts(run: str | Path, name: str, facts: pl.DataFrame) -> Path:
         )
     if facts["image_id"].is_duplicated().any():
         raise SoritesError(f"facts {name!r}: an image_id occurs twice")
-    path = to_path(run) / "facts" / f"{name}.parquet"
-    write(facts.cast({n: SCHEMA[n] for n in facts.columns}), path)
-    return path
+    folder, file = to_path(run), f"{FACTS_FOLDER}/{name}{PARQUET}"
+    if not (folder / listed.RUN).exists():
+        raise MissingFile(folder / listed.RUN, f"{folder} is not a run folder: it has no {listed.RUN}")
+    with locked(folder, again=True):
+        listed.write_listed(folder, file, parquet(facts.cast({n: SCHEMA[n] for n in facts.columns})))
+    return folder / file
 
 
 def check(table: Table) -> list[str]:

@@ -6,21 +6,20 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import importlib
-import importlib.abc
-import importlib.machinery
+import os
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
-from importlib.machinery import ModuleSpec
-from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from sorites.core.errors import MissingExtra, SoritesError
 from sorites.core.messages import option
 
+T = TypeVar("T")
 TORCHVISION = "torchvision"
 # Operators whose schemas torchvision's import requires.
 REQUIRED_OPERATORS = ("nms", "qnms")
@@ -69,55 +68,33 @@ def _declare_operators() -> Any:
     return library
 
 
-class _RetryingLoader(importlib.abc.Loader):
-    """Loads torchvision; if its compiled operators fail to load, declares their schemas and retries.
+def with_torchvision(load: Callable[[], T]) -> T:
+    """Call a function that may import torchvision; if that fails beside a CPU build of torch, call it again
+    with torchvision's operators declared.
 
-    The usual wheel needs CUDA: with a CPU build of torch its import raises RuntimeError. Sorites does not
-    call the operators, so the schemas are enough.
+    The usual wheel of torchvision needs CUDA: with a CPU build of torch, its import raises RuntimeError.
+    Sorites does not call its operators, so their schemas are enough.
+
+    Example:
+        >>> with_torchvision(lambda: "no torchvision needed")
+        'no torchvision needed'
     """
-
-    def __init__(self, loader: Any) -> None:
-        self.loader = loader
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        module: ModuleType | None = self.loader.create_module(spec)
-        return module
-
-    def exec_module(self, module: ModuleType) -> None:
-        if module.__spec__ is not None:
-            module.__spec__.loader = self.loader
-        module.__loader__ = self.loader
-        try:
-            self.loader.exec_module(module)
-        except RuntimeError:
-            _declare_operators()
-            self.loader.exec_module(module)
-
-
-class _Finder(importlib.abc.MetaPathFinder):
-    """Wraps the loader of torchvision."""
-
-    def find_spec(
-        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        if name != TORCHVISION:
-            return None
-        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
-        if spec is not None and spec.loader is not None:
-            spec.loader = _RetryingLoader(spec.loader)
-        return spec
-
-
-def install_torchvision_fix() -> None:
-    """Make any later ``import torchvision`` work with a CPU build of torch; imports nothing itself."""
-    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _Finder())
+    try:
+        return load()
+    except RuntimeError as error:
+        if TORCHVISION not in str(error) or TORCHVISION in sys.modules:
+            raise
+    import_torchvision()
+    return load()
 
 
 def import_torchvision() -> None:
     """Import torchvision, with its operators declared if they do not load."""
-    install_torchvision_fix()
-    importlib.import_module(TORCHVISION)
+    try:
+        importlib.import_module(TORCHVISION)
+    except RuntimeError:
+        _declare_operators()
+        importlib.import_module(TORCHVISION)
 
 
 def import_with_torchvision(library: str, wanted_by: str, extra: str) -> Any:
@@ -174,6 +151,8 @@ def device_of(asked: str | None) -> str:
     """
     import torch
 
+    # cuBLAS reads this when it is first used; without it, products may differ from run to run.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     if asked is None:
         return "cuda" if torch.cuda.is_available() else "cpu"
     kind, _, number = asked.partition(":")
@@ -189,3 +168,11 @@ def device_of(asked: str | None) -> str:
             f"device {asked}: torch finds {what} here. Leave out {option('device', None)} to use the default."
         )
     return asked
+
+
+def free_memory() -> None:
+    """Return the memory of objects that nobody uses to the system and to the GPU."""
+    gc.collect()
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        torch.cuda.empty_cache()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
@@ -179,6 +179,34 @@ class Outputs:
         )
 
 
+@dataclass(frozen=True)
+class Backend:
+    """What computes the outputs of a model.
+
+    Attributes:
+        library: ``torch`` or ``onnxruntime``; empty for other code.
+        device: The device: ``cpu``, ``cuda``, ``cuda:1``, ``mps``.
+        precision: The number format.
+        batch_matters: True if rounding depends on the number of images in a pass, because the library chooses
+            kernels by it.
+    """
+
+    library: str = ""
+    device: str = "cpu"
+    precision: str = "float32"
+    batch_matters: bool = False
+
+    @property
+    def kind(self) -> str:
+        """The kind of device, without its number."""
+        return self.device.partition(":")[0]
+
+
+def unchanged(image: ImageU8, framed: bool) -> ImageU8:
+    """Return an image as it is: the input of models that prepare images themselves."""
+    return image
+
+
 @dataclass(eq=False)
 class Model:
     """Maps images to outputs; owns resizing, cropping, normalisation and the device.
@@ -189,7 +217,7 @@ class Model:
 
     name: str
     forward: Callable[[list[NDArray[Any]]], Outputs]
-    prepare: Callable[[ImageU8, bool], NDArray[Any]] = lambda image, framed: image
+    prepare: Callable[[ImageU8, bool], NDArray[Any]] = unchanged
     labels: tuple[str, ...] | None = None
     """Class ids in the order of the logits; None means the suite's own label space."""
     head: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None
@@ -217,11 +245,41 @@ class Model:
     repeats: bool = True
     """False if the model gave two different outputs for the same image."""
     input: Mapping[str, Any] = field(default_factory=dict)
-    """Description of the preprocessing: size, mean, std, crop_pct, filter, mode; empty if unknown."""
+    """Description of the preprocessing: size, mean, std, crop_pct, filter, mode; empty if unknown. The list
+    ``assumed`` names those that nobody declared, and ``outputs`` is "probabilities" for such a model.
+    """
+    scale: Literal["unknown", "logits", "probabilities"] = "unknown"
+    """What the model computes for each class. ``forward`` returns logits in any case, for probabilities their
+    logarithm; an unknown scale is determined with trial images when a run is planned.
+    """
+    backend: Backend = Backend()
+    """What computes the outputs."""
+    batch: int | None = None
+    """Images in each pass, if their number is constant (see ``with_batch``)."""
+
+    def with_batch(self, size: int) -> Model:
+        """Return the model with passes of exactly ``size`` images if their number matters, so that the
+        outputs of an image do not depend on how many are evaluated together.
+
+        A pass is filled up with copies of its last image, whose outputs are dropped.
+        """
+        if not self.backend.batch_matters:
+            return self
+        forward = self.forward
+
+        def padded(images: list[NDArray[Any]]) -> Outputs:
+            parts = [images[start : start + size] for start in range(0, max(len(images), 1), size)]
+            return Outputs.join(
+                [forward([*part, *part[-1:] * (size - len(part))])[: len(part)] for part in parts]
+            )
+
+        return replace(self, forward=padded, batch=size)
 
     def cache_key(self) -> str:
         """Return the key under which files derived from its features are cached."""
-        return self.version if self.cache_version is None else self.cache_version()
+        key = self.version if self.cache_version is None else self.cache_version()
+        on_cpu = (self.backend.kind, self.backend.precision) == ("cpu", "float32")
+        return key if on_cpu else f"{key} {self.backend.kind} {self.backend.precision}"
 
     def __call__(self, images: Sequence[ImageU8], framed: bool = False) -> Outputs:
         return self.forward([self.prepare(image, framed) for image in images])

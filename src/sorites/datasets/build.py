@@ -1,42 +1,45 @@
 """Write the shifted images of a suite as a dataset folder: ``shift/level/class/name.png`` and a sidecar.
 
 The sidecar describes every file to the ``folder`` source, so that evaluating the folder and evaluating on the
-fly give the same table. Files are lossless unless a JPEG quality is given. If ground-truth boxes are known,
-``annotations.json`` has them in COCO format for other tools.
+fly give the same table. It lists the digests of the images. The record ``sorites.json`` lists those of the
+other files, once the dataset is finished. Files are lossless unless a JPEG quality is given. If ground-truth
+boxes are known, ``annotations.json`` has them in COCO format for other tools.
 """
 
 from __future__ import annotations
 
-import functools
 import io
 import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 from PIL import Image as Pillow
 
-from sorites.core import CLEAN, ImageU8, Sample, Setting
-from sorites.core.errors import SoritesError
+from sorites.core import CLEAN, ImageU8, Sample, Setting, Source
+from sorites.core.errors import Damaged, Information, InvalidOption, SoritesError, tell
 from sorites.core.labels import Labels, coco, coco_category_ids
 from sorites.core.messages import option
 from sorites.core.progress import Bar
 from sorites.core.rng import digest
-from sorites.core.table import write
 from sorites.evaluation import plan as plans
 from sorites.evaluation.engines import Engine
 from sorites.evaluation.images import Shot, shots
+from sorites.evaluation.options import BuildOptions
 from sorites.evaluation.plan import Plan, Unit
 from sorites.evaluation.reopen import refuse_attacks
-from sorites.evaluation.storage.folder import DATASET_INFO, read_dataset_info, same_run
-from sorites.evaluation.storage.record import Info, describe
+from sorites.evaluation.storage.record import DATASET, record_of, write_record
+from sorites.evaluation.storage.schema import DatasetRecord, R
 from sorites.evaluation.storage.shards import slug
-from sorites.evaluation.worker import chosen_engine, running_in, share_plan
+from sorites.evaluation.worker import Running, chosen_engine
+from sorites.io.digests import digest_of, read_sealed
 from sorites.io.files import is_temporary, locked, sweep_temporaries, write_bytes
+from sorites.io.sealed import read_typed
 from sorites.io.stores import to_path
+from sorites.io.tables import parquet_bytes
 from sorites.sources import sidecar
-from sorites.suites.suite import Suite, load
+from sorites.suites.suite import STORED, Suite, load
 
 ANNOTATIONS = "annotations.json"
 # Height and width of an image in px.
@@ -88,80 +91,180 @@ LOCK = ".sorites.lock"
 # Maximum characters of an image name without suffix and number (file systems allow 255 bytes); longer names
 # end in a hash.
 MAX_NAME = 240
-_ENDS = {".png": b"IEND\xaeB`\x82", ".jpg": b"\xff\xd9"}
 # Sidecar rows of the written images with their sizes, and the errors of those that could not be made.
 Written = tuple[list[tuple[dict[str, Any], Size]], list[str]]
+
+
+class Built(NamedTuple):
+    """A dataset that was written."""
+
+    images: int
+    errors: list[str]
 
 
 def build(
     suite: str | Path | Suite,
     out: str | Path,
     *,
+    source: str | Source | None = None,
+    shifts: Sequence[str] = (),
+    levels: Sequence[int] = (),
+    severities: Sequence[float] = (),
+    kernels: str | Path | None = None,
+    padding: str | None = None,
+    lenses: str | Path | None = None,
+    options: Mapping[str, Any] | None = None,
+    labels: str | Sequence[str] | None = None,
+    limit: int | None = None,
+    seed: int | None = None,
     quality: int | None = None,
-    engine: str | Engine = "local",
+    engine: str | Engine | None = "local",
     workers: int | None = None,
+    address: str | None = None,
+    gpus_per_worker: float = 0.0,
+    max_pixels: int | None = None,
     bar: Bar | None = None,
-) -> tuple[int, list[str]]:
+) -> Built:
     """Write the shifted images of a suite that are missing or changed, then the sidecar.
 
     Args:
-        suite: The suite, or its name or path.
-        out: Folder of the dataset. It must be empty or contain the same dataset.
-        quality: JPEG quality; PNG files by default.
-        engine: The engine that runs the work.
-        workers: Number of workers; all cores by default.
+        suite: A built-in suite, or the path of a .toml file. Also a ``Suite``.
+        source: Read images from this source: stamps, folder:PATH, webdataset:PATH. Also a ``Source``.
+        shifts: Apply only these shifts.
+        levels: Apply only these published levels.
+        severities: Apply these severities, in the unit of the only shift.
+        kernels: Blur with this published kernel stack instead of the built-in aberrations.
+        padding: How the lens aberrations pad the image border: zeros or reflect.
+        lenses: A folder of your own traced lenses for the shift lens.
+        options: Options of the suite's shifts.
+        labels: A file of class names, one per line; default: the 1000 classes of ImageNet. Also a sequence of
+            names.
+        limit: Use only the first N samples of a fixed random order.
+        seed: Random seed.
+        out: The dataset folder to write.
+        quality: Write JPEG files of this quality instead of PNG.
+        engine: Engine that runs the tasks: local (threads), processes, or ray (also on a cluster). Also an
+            ``Engine``.
+        workers: Number of tasks to run in parallel; default: one per core.
+        address: Head of the Ray cluster, for the engine ray; default: RAY_ADDRESS, or a local Ray instance.
+        gpus_per_worker: Fraction of a GPU for each worker of the engine ray.
+        max_pixels: Refuse images with more pixels than this; default: 100 million.
         bar: Progress display.
 
     Returns:
         The number of images, and the errors.
     """
+    chosen = BuildOptions(
+        suite=suite,
+        source=source,
+        shifts=shifts,
+        levels=levels,
+        severities=severities,
+        kernels=kernels,
+        padding=padding,
+        lenses=lenses,
+        options=options,
+        labels=labels,
+        limit=limit,
+        seed=seed,
+        out=out,
+        quality=quality,
+        engine=engine,
+        workers=workers,
+        address=address,
+        gpus_per_worker=gpus_per_worker,
+        max_pixels=max_pixels,
+    )
+    return write_dataset(chosen, bar)
+
+
+def write_dataset(options: BuildOptions, bar: Bar | None = None) -> Built:
+    """Write the images of a suite, like ``build``, with options as one object."""
+    quality = options.quality
     if quality is not None and not 1 <= quality <= 100:
-        raise SoritesError(f"{option('quality', None)}: expected 1 to 100, got {quality}")
-    if not isinstance(suite, Suite):
-        refuse_attacks(suite)
-    images_only = load(suite).model_copy(update={"models": (), "fit": None, "scorers": ()})
-    plan, folder = plans.make(images_only), to_path(out)
-    start, units = chosen_engine(engine, plan), plan.units()
+        raise InvalidOption("quality", f"{option('quality', None)}: expected 1 to 100, got {quality}")
+    plan, folder = _plan(options), to_path(options.out)
+    start, units = chosen_engine(options.chosen_engine(), plan), plan.units()
     written: dict[Unit, Written] = {}
-    with locked(folder, "dataset", LOCK):
-        info = _claim(folder, plan, quality)
+    with options.reading(), locked(folder, "dataset", LOCK):
+        record = _claim(folder, plan, quality)
         tick = bar("building", plan.images()) if bar else lambda n: None
-        with share_plan(folder, plan, info["run_id"]):
-            for unit, result in start(
-                units, functools.partial(write_unit, folder, quality=quality), workers or start.cores()
-            ):
-                written[unit] = result
-                tick(plan.images_of(unit))
+        work = Running(folder, plan, record.run_id).work(start, write_unit, quality=quality)
+        for unit, result in start(units, work, options.workers or start.cores()):
+            written[unit] = result
+            tick(plan.images_of(unit))
         sized = [pair for unit in units for pair in written[unit][0]]
-        _write_metadata(folder, plan, sized)
-    return len(sized), sorted(error for _, errors in written.values() for error in errors)
+        write_record(folder, record.having(files=_write_metadata(folder, plan, sized)))
+    if plan.suite.limit is not None:
+        more = option("limit", "N")
+        text = f"used at most {plan.suite.limit} samples of {plan.suite.source}; change this with {more}"
+        tell(Information(text, code="limit"))
+    return Built(len(sized), sorted(error for _, errors in written.values() for error in errors))
 
 
-def _write_metadata(folder: Path, plan: Plan, sized: Sequence[tuple[dict[str, Any], Size]]) -> None:
+def _plan(options: BuildOptions) -> Plan:
+    """Return the plan of the suite with the options applied, without models."""
+    if not isinstance(options.suite, Suite):
+        refuse_attacks(options.suite, options.shifts)
+    source = options.source if isinstance(options.source, Source) else None
+    spec = options.source.name if isinstance(options.source, Source) else options.source
+    recipe = load(options.suite).override(**options.replaced(), source=spec)
+    return plans.make(recipe.model_copy(update={"models": (), "fit": None, "scorers": ()}), source)
+
+
+def _write_metadata(folder: Path, plan: Plan, sized: Sequence[tuple[dict[str, Any], Size]]) -> dict[str, str]:
+    """Write the files that describe the images, and return their digests."""
     records = [record for record, _ in sized]
     _check_paths(records)
-    write(sidecar.frame(records), folder / sidecar.NAME)
+    content = {sidecar.NAME: parquet_bytes(sidecar.frame(records))}
     if any(record[sidecar.BOXES] is not None for record in records):
-        write_bytes(coco_json(sized, plan.labels), folder / ANNOTATIONS)
+        content[ANNOTATIONS] = coco_json(sized, plan.labels)
+    return write_files(folder, content)
 
 
-def _claim(folder: Path, plan: Plan, quality: int | None) -> Info:
+def write_files(folder: Path, content: Mapping[str, bytes]) -> dict[str, str]:
+    """Write files of a dataset by name, and return their digests."""
+    for name, data in content.items():
+        write_bytes(data, folder / name)
+    return {name: digest_of(data) for name, data in content.items()}
+
+
+def _claim(folder: Path, plan: Plan, quality: int | None) -> DatasetRecord:
     """Refuse a folder of another suite, seed or quality, and record what this dataset is made of."""
-    info = {**describe(plan), "quality": quality}
-    path = folder / DATASET_INFO
-    if path.exists():
-        before = read_dataset_info(folder)
-        if before.get("quality") != quality or not same_run(before, info, plan):
-            raise SoritesError(
-                f"{folder} contains a dataset built from another suite or with other options; choose another"
-                f" {option('out', 'DIR')}"
-            )
-        info["run_id"] = before["run_id"]
-    elif any(p.name != LOCK and not is_temporary(p) for p in folder.iterdir()):
-        raise SoritesError(f"{folder} is not empty; choose another {option('out', 'DIR')}")
+    record = record_of(plan, DatasetRecord, quality=quality)
+    before = claimed(folder, DatasetRecord)
+    if before is not None and (before.quality, before.run_id) != (quality, record.run_id):
+        raise SoritesError(
+            f"{folder} contains a dataset built from another suite or with other options; choose another"
+            f" {option('out', 'DIR')}"
+        )
+    write_record(folder, record)
+    return record
+
+
+def claimed(folder: Path, kind: type[R]) -> R | None:
+    """Return the record of a dataset folder, or None if the folder is empty; delete temporary files.
+
+    Args:
+        folder: The folder.
+        kind: The model of the record.
+
+    Raises:
+        SoritesError: The folder contains other files or another kind of dataset.
+        Damaged: The record does not match its digest.
+    """
+    another = f"choose another {option('out', 'DIR')}"
+    exists = (folder / DATASET).exists() and read_sealed(folder / DATASET, sidecar.RESTORE)
+    try:
+        before = read_typed(folder / DATASET, kind, another, STORED) if exists else None
+    except Damaged as error:
+        raise SoritesError(
+            f"{folder} contains another dataset ({error.fields['reason']}); {another}"
+        ) from error
+    if before is None and any(p.name != LOCK and not is_temporary(p) for p in folder.iterdir()):
+        raise SoritesError(f"{folder} is not empty; {another}")
     sweep_temporaries(folder)
-    write_bytes(json.dumps(info, indent=1).encode(), path)
-    return info
+    return before
 
 
 def _check_paths(records: Sequence[dict[str, Any]]) -> None:
@@ -176,10 +279,9 @@ def _check_paths(records: Sequence[dict[str, Any]]) -> None:
         paths.add(record["path"])
 
 
-def write_unit(folder: Path, unit: Unit, *, quality: int | None) -> Written:
+def write_unit(run: Running, unit: Unit, *, quality: int | None) -> Written:
     """Write the missing or changed images of one unit of work; return their records and the errors."""
-    running = running_in(folder)
-    plan, names = running.plan, running.once("names", lambda plan: _names(plan))
+    plan, folder, names = run.plan, run.folder, run.once("names", _names)
     records, errors = [], []
     for shot in shots(plan, unit):
         if shot.image is None:
@@ -187,29 +289,23 @@ def write_unit(folder: Path, unit: Unit, *, quality: int | None) -> Written:
             continue
         name = names[shot.sample.id] + (".jpg" if quality else ".png")
         path = PurePosixPath(slug(shot.shift), *_setting_folders(shot.setting, shot.shift), name)
-        data = _encode(shot.image, quality)
-        if not _has_content(folder / path, data):
-            write_bytes(data, folder / path)
-        records.append((_record(plan, shot, path, quality), shot.image.shape[:2]))
+        record = _record(plan, shot, path, quality)
+        record[sidecar.DIGEST] = place_image(_encode(shot.image, quality), folder / path)
+        records.append((record, shot.image.shape[:2]))
     return records, errors
+
+
+def place_image(data: bytes, path: Path) -> str:
+    """Write an image unless the file has this content already, and return its digest."""
+    if not _has_content(path, data):
+        write_bytes(data, path)
+    return digest_of(data)
 
 
 def _has_content(path: Path, data: bytes) -> bool:
     try:
         return path.stat().st_size == len(data) and path.read_bytes() == data
     except FileNotFoundError:
-        return False
-
-
-def is_whole_image(path: Path) -> bool:
-    """Return whether an image file exists and ends with its format's end marker."""
-    end = _ENDS[path.suffix]
-    try:
-        with path.open("rb") as file:
-            size = file.seek(0, io.SEEK_END)
-            file.seek(max(0, size - len(end)))
-            return file.read() == end
-    except OSError:
         return False
 
 

@@ -22,6 +22,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 from PIL import Image as Pillow
+from pydantic import Field
 
 from sorites import core
 from sorites.core import CLEAN, Attr, ImageU8, Sample, to_uint8
@@ -29,10 +30,13 @@ from sorites.core.errors import SoritesError
 from sorites.core.labels import Labels, coco, imagenet
 from sorites.core.messages import option
 from sorites.core.rng import digest, hashed_order, rng_for
-from sorites.core.table import BOX, write
-from sorites.datasets.build import ANNOTATIONS, LOCK, Size, coco_json, is_whole_image
-from sorites.evaluation.storage.folder import DATASET_INFO, read_dataset_info
-from sorites.io.files import is_temporary, locked, sweep_temporaries, write_bytes
+from sorites.core.table import BOX
+from sorites.datasets.build import ANNOTATIONS, LOCK, Size, claimed, coco_json, place_image, write_files
+from sorites.evaluation.storage.record import DATASET
+from sorites.evaluation.storage.schema import Record, hash_of
+from sorites.io.digests import digest_of_file, write_sealed
+from sorites.io.files import locked
+from sorites.io.tables import parquet, parquet_bytes
 from sorites.scenes.composite import (
     WEATHER,
     CutOut,
@@ -186,8 +190,8 @@ def build_context(
 ) -> tuple[int, int]:
     """Write context composites as a dataset folder.
 
-    Images from an interrupted call are not made again. Samples whose class is not in the table of habits are
-    left out.
+    Images that a finished call wrote are not made again. Samples whose class is not in the table of habits
+    are left out.
 
     Args:
         out: Folder of the dataset.
@@ -207,9 +211,8 @@ def build_context(
         raise SoritesError(f"size: expected {SIDES[0]} to {SIDES[1]} px, got {size}")
     if limit is not None and limit < 1:
         raise SoritesError(f"{option('limit', None)}: expected a whole number above 0, got {limit}")
-    made_of = {"context": VERSION, "source": source, "seed": seed, "limit": limit, "drawn": drawn}
-    made_of |= {"size": size} if size != SIZE else {}
-    with claim_folder(folder, made_of):
+    made_of = ComposedRecord(context=VERSION, source=source, seed=seed, limit=limit, drawn=drawn)
+    with claim_folder(folder, made_of if size == SIZE else made_of.having(size=size)) as claim:
         chosen = _samples_with_habits(source, space)[:limit]
         photographs = () if drawn else fetch()
         records: list[dict[str, object]] = []
@@ -218,19 +221,14 @@ def build_context(
             staged = scene(sample, habits()[space.ids[sample.label or 0]], seed, size)
             for around in staged.shown_in:
                 record = _record(sample, around, space, source, seed, size)
-                path = folder / str(record["path"])
-                if not is_whole_image(path):
-                    write_bytes(png(staged.image(around, photographs)), path)
-                records.append(record)
+                make = functools.partial(staged.image, around, photographs)
+                records.append(record | {sidecar.DIGEST: claim.place(str(record["path"]), make)})
                 ground_truth.append(
                     {"image_id": record["image_id"], "ground_truth": [_box(staged.box, sample.label)]}
                 )
             tick(1)
-        write(sidecar.frame(records), folder / sidecar.NAME)
-        write(
-            pl.DataFrame(ground_truth, schema={"image_id": pl.String, "ground_truth": pl.List(BOX)}),
-            folder / GROUND_TRUTH,
-        )
+        boxes = pl.DataFrame(ground_truth, schema={"image_id": pl.String, "ground_truth": pl.List(BOX)})
+        claim.finish(records, {GROUND_TRUTH: parquet_bytes(boxes)})
     return len(chosen), len(records)
 
 
@@ -248,30 +246,74 @@ def _samples_with_habits(source: str, space: Labels) -> list[Sample]:
     return hashed_order(candidates, lambda sample: [sample.id])
 
 
+class ComposedRecord(Record):
+    """Content of ``sorites.json`` of a dataset that was composed: the options that determine its images.
+
+    The fields that a composition does not use are not set.
+    """
+
+    run_id: str = ""
+    context: int | None = None
+    composites: int | None = None
+    """The version of the kind of composition that made the dataset."""
+    source: str
+    objects: str | None = None
+    size: int | None = None
+    seed: int
+    limit: int | None
+    drawn: bool
+    files: dict[str, str] = Field(default={})
+    """Digests of the other files that are no images; not set until the dataset is finished."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A locked dataset folder, its record, and the digests of the images of an earlier, finished call."""
+
+    folder: Path
+    record: ComposedRecord
+    known: dict[str, str]
+
+    def place(self, path: str, make: Callable[[], ImageU8]) -> str:
+        """Make and write an image unless an earlier call wrote it and it is unchanged; return its digest."""
+        file, digest_then = self.folder / path, self.known.get(path)
+        if digest_then is not None and file.is_file() and digest_of_file(file) == digest_then:
+            return digest_then
+        return place_image(png(make()), file)
+
+    def finish(self, records: Sequence[dict[str, object]], content: dict[str, bytes]) -> None:
+        """Write the sidecar and other files, then the record that lists their digests."""
+        described = {sidecar.NAME: parquet_bytes(sidecar.frame(records)), **content}
+        finished = self.record.having(files=write_files(self.folder, described))
+        write_sealed(finished.as_json(), self.folder / DATASET)
+
+
+def _known_digests(folder: Path) -> dict[str, str]:
+    """Return the digests of the images of a finished dataset; empty if it is not finished or damaged."""
+    try:
+        sidecar.verify(folder, sidecar.NAME)
+        listed = parquet(folder / sidecar.NAME, columns=["path", sidecar.DIGEST])
+    except SoritesError:
+        return {}
+    return dict(listed.iter_rows())
+
+
 @contextmanager
-def claim_folder(folder: Path, made_of: dict[str, object]) -> Iterator[None]:
+def claim_folder(folder: Path, record: ComposedRecord) -> Iterator[Claim]:
     """Lock a folder for one dataset: resume the same dataset, start in an empty folder, refuse any other."""
     with locked(folder, "dataset", LOCK):
-        _claim(folder, made_of)
-        yield
-
-
-def _claim(folder: Path, made_of: dict[str, object]) -> None:
-    """Refuse a folder of another dataset, and record what this one is made of."""
-    path = folder / DATASET_INFO
-    if path.exists():
-        before = read_dataset_info(folder)
-        differs = [key for key in made_of if before.get(key) != made_of[key]]
+        before, made_of = claimed(folder, ComposedRecord), record.as_json()
+        there = made_of if before is None else before.as_json()
+        known = {} if before is None else _known_digests(folder)
+        differs = [key for key in made_of if there.get(key) != made_of[key]]
         if differs:
             raise SoritesError(
                 f"{folder} contains another dataset (its {differs[0]} differs); choose another"
                 f" {option('out', 'DIR')}"
             )
-    elif any(other.name != LOCK and not is_temporary(other) for other in folder.iterdir()):
-        raise SoritesError(f"{folder} is not empty; choose another {option('out', 'DIR')}")
-    sweep_temporaries(folder)
-    run_id = digest(json.dumps(made_of, sort_keys=True), size=8).hex()
-    write_bytes(json.dumps({"run_id": run_id, **made_of}, indent=1).encode(), path)
+        identified = record.having(run_id=hash_of(made_of))
+        write_sealed(identified.as_json(), folder / DATASET)
+        yield Claim(folder, identified, known)
 
 
 def _record(
@@ -330,7 +372,7 @@ def build_scattered(
     """Write composites of several objects as a dataset folder, with ground-truth boxes in the sidecar and in
     COCO format.
 
-    Images from an interrupted call are not made again.
+    Images that a finished call wrote are not made again.
 
     Args:
         out: Folder of the dataset.
@@ -349,20 +391,14 @@ def build_scattered(
     folder, space = Path(out), labels or coco()
     recipe = Recipe(seed, parse_range(objects), size, drawn)
     count = COUNT if limit is None else limit
-    made_of = {
-        "composites": VERSION,
-        "source": source,
-        "objects": objects,
-        "size": size,
-        "seed": seed,
-        "limit": count,
-    }
-    with claim_folder(folder, {**made_of, "drawn": drawn}):
+    record = ComposedRecord(
+        composites=VERSION, source=source, objects=objects, size=size, seed=seed, limit=count, drawn=drawn
+    )
+    with claim_folder(folder, record) as claim:
         cuts = stamps(space) if source == "stamps" else _objects(source, space)
         composites = samples(cuts, recipe, count, () if drawn else fetch())
-        rows = [_write_composite(folder, sample, source, space, seed, size) for sample in composites]
-        write(sidecar.frame([record for record, _ in rows]), folder / sidecar.NAME)
-        write_bytes(coco_json(rows, space), folder / ANNOTATIONS)
+        rows = [_write_composite(claim, sample, source, space, seed, size) for sample in composites]
+        claim.finish([record for record, _ in rows], {ANNOTATIONS: coco_json(rows, space)})
     return len(rows), sum(len(sample.ground_truth or ()) for sample in composites)
 
 
@@ -390,14 +426,13 @@ def _cut(sample: Sample) -> CutOut:
 
 
 def _write_composite(
-    folder: Path, sample: Sample, source: str, space: Labels, seed: int, size: int
+    claim: Claim, sample: Sample, source: str, space: Labels, seed: int, size: int
 ) -> tuple[dict[str, object], Size]:
     """Write one image unless it exists; return its sidecar row and size."""
     path = f"images/{sample.id.rpartition('/')[2]}.png"
-    if not is_whole_image(folder / path):
-        write_bytes(png(sample.load()), folder / path)
     record: dict[str, object] = {
         "path": path,
+        sidecar.DIGEST: claim.place(path, sample.load),
         "sample_id": sample.id,
         "image_id": digest("composites", source, sample.id).hex(),
         "attrs": [vars(attr) for attr in sample.attrs],

@@ -17,11 +17,11 @@ from sorites.core import ImageU8, to_uint8
 from sorites.core.errors import SoritesError
 from sorites.core.messages import option
 from sorites.core.progress import Bar
+from sorites.io.decode import decode
 from sorites.io.files import write_bytes
 from sorites.io.paths import is_file, resolve
 from sorites.lenses.store import Entry
 from sorites.optics.tracing.field import TiledImage, transfer
-from sorites.sources.decode import decode
 
 # Increment when a pixel changes.
 VERSION = 1

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sorites.core.arithmetic import reproducible
 from sorites.core.errors import SoritesError
 from sorites.core.rng import digest
 from sorites.core.samples import ImageU8
-from sorites.core.torch_tools import one_thread
 from sorites.diffusion.pipeline import Pipe
 from sorites.diffusion.sampler import NOISE_STEPS, add_noise, latents_of, predict_noise
 
@@ -107,7 +107,7 @@ def classify(
     """
     import torch
 
-    with pipe.busy, one_thread(), torch.no_grad():
+    with pipe.busy, reproducible(pipe.device), torch.no_grad():
         return staged(_error_function(pipe, image, conditions, how), owners, how)
 
 

@@ -1,6 +1,7 @@
 """Load diffusers pipelines from a folder: Stable Diffusion 1.x, 2.x, XL and their Turbo versions, and DiT.
 
-Nothing is downloaded and nothing is unpickled: weights are read from local safetensors files.
+Nothing is downloaded, nothing is unpickled and no code of the folder is run: weights are read from local
+safetensors files, and only known classes of diffusers and transformers are loaded.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from sorites.core.errors import SoritesError
-from sorites.core.torch_tools import import_with_torchvision
-from sorites.io.paths import reason
+from sorites.core.torch_tools import compute_options, device_of, import_with_torchvision
+from sorites.io.paths import FileState, file_states, reason
 from sorites.io.readers import json_file
 
 # Supported pipelines by the class name in ``model_index.json``.
@@ -33,6 +34,28 @@ PARTS = {
     "sdxl": ("unet", "vae", "text_encoder", "text_encoder_2"),
     "dit": ("transformer", "vae"),
 }
+# The classes of each component that may be loaded, by library. diffusers imports what ``model_index.json``
+# names, which may be any module, so nothing else may stand there.
+COMPONENTS: Mapping[str, Mapping[str, frozenset[str]]] = {
+    "unet": {"diffusers": frozenset({"UNet2DConditionModel"})},
+    "transformer": {"diffusers": frozenset({"Transformer2DModel", "DiTTransformer2DModel"})},
+    "vae": {"diffusers": frozenset({"AutoencoderKL", "AutoencoderTiny"})},
+    "scheduler": {
+        "diffusers": frozenset(
+            f"{name}Scheduler"
+            for name in (
+                "DDIM", "DDPM", "DEISMultistep", "DPMSolverMultistep", "DPMSolverSinglestep", "EDMEuler",
+                "EulerAncestralDiscrete", "EulerDiscrete", "HeunDiscrete", "KDPM2AncestralDiscrete",
+                "KDPM2Discrete", "LCM", "LMSDiscrete", "PNDM", "TCD", "UniPCMultistep",
+            )
+        )
+    },
+    "text_encoder": {"transformers": frozenset({"CLIPTextModel", "CLIPTextModelWithProjection"})},
+    "tokenizer": {"transformers": frozenset({"CLIPTokenizer", "CLIPTokenizerFast", "TokenizersBackend"})},
+    "image_encoder": {"transformers": frozenset({"CLIPVisionModelWithProjection"})},
+    "feature_extractor": {"transformers": frozenset({"CLIPImageProcessor", "CLIPFeatureExtractor"})},
+    "safety_checker": {"stable_diffusion": frozenset({"StableDiffusionSafetyChecker"})},
+}  # fmt: skip
 PICKLES = (".bin", ".pt", ".pth", ".ckpt")
 DTYPES = ("float32", "bfloat16", "float16")
 TOY = "toy"
@@ -45,6 +68,8 @@ class Pipe:
     Attributes:
         parts: The diffusers pipeline object.
         version: A hash of its weights and configuration.
+        device: The torch device that computes.
+        dtype: The number format of the weights.
     """
 
     path: Path
@@ -52,6 +77,7 @@ class Pipe:
     parts: Any
     version: str
     device: str = "cpu"
+    dtype: str = "float32"
     busy: threading.RLock = field(default_factory=threading.RLock, repr=False)
     """Lock held while sampling: adapters are attached to the network, so only one thread can use it."""
 
@@ -62,6 +88,14 @@ class Pipe:
     def network(self) -> Any:
         """The network that predicts noise."""
         return self.parts.transformer if self.kind == "dit" else self.parts.unet
+
+    @property
+    def computed(self) -> str:
+        """The kind of device and the number format, which change bits of images; empty for float32 on a
+        CPU.
+        """
+        kind = self.device.partition(":")[0]
+        return "" if (kind, self.dtype) == ("cpu", "float32") else f"{kind} {self.dtype}"
 
     @property
     def factor(self) -> int:
@@ -95,9 +129,9 @@ def load(
 
     Args:
         path: A folder, or ``toy`` for the built-in pipeline.
-        device: A torch device; CUDA if available by default.
-        dtype: ``float32``, ``bfloat16`` or ``float16``; by default bfloat16 on CUDA, as in CNS-Bench, and
-            float32 on the CPU.
+        device: A torch device; by default that of ``use_compute_options``, or CUDA if available.
+        dtype: ``float32``, ``bfloat16`` or ``float16``; by default that of ``use_compute_options``, or
+            bfloat16 on CUDA, as in CNS-Bench, and float32 elsewhere.
         kinds: Kinds of pipelines to accept.
         fresh: Load a separate copy instead of using the cache.
     """
@@ -105,10 +139,11 @@ def load(
     if dtype not in (None, *DTYPES):
         raise SoritesError(f"dtype: expected one of {', '.join(DTYPES)}, got {dtype!r}")
     import_with_torchvision("diffusers", "a diffusion pipeline", "generate")
-    import torch
-
-    where = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    number = dtype or ("bfloat16" if where.startswith("cuda") else "float32")
+    asked = compute_options()
+    where = device_of(device or asked.device)
+    number = dtype or asked.precision or ("bfloat16" if where.startswith("cuda") else "float32")
+    if number not in DTYPES:
+        raise SoritesError(f"a diffusion pipeline computes in {', '.join(DTYPES)}, not in {number}")
     return (_read if fresh else _loaded)(folder.resolve(), where, number, kinds)
 
 
@@ -138,7 +173,7 @@ def _read(folder: Path, device: str, dtype: str, kinds: tuple[str, ...]) -> Pipe
         raise SoritesError(
             f"the pipeline in {folder} is guidance-distilled (LCM); sliders cannot be trained on it"
         )
-    return Pipe(folder, kind, parts, version_of(folder), device)
+    return Pipe(folder, kind, parts, version_of(folder), device, dtype)
 
 
 _loaded = functools.lru_cache(maxsize=2)(_read)
@@ -186,8 +221,28 @@ def check_folder(folder: Path, kinds: tuple[str, ...] = BY_WORDS) -> tuple[str, 
         raise SoritesError(
             f"{folder} is incomplete: it has no folder {', '.join(missing)}. Expected {EXPECTED}"
         )
+    _refuse_classes(index, content)
     _refuse_pickles(folder, PARTS[kind])
     return kind, str(name)
+
+
+def _refuse_classes(index: Path, content: Mapping[str, Any]) -> None:
+    """Raise an error if a component is of a class that is not known to be safe to load."""
+    for key, value in content.items():
+        # Lists are components as (library, class), null if there is none; other values are settings.
+        if not isinstance(value, list) or value == [None, None]:
+            continue
+        allowed = COMPONENTS.get(key.removesuffix("_2"), {})
+        library, name = (str(part) for part in value) if len(value) == 2 else (str(value), "")
+        if name not in allowed.get(library, ()):
+            expected = " or ".join(
+                f"{library} {name}" for library, names in allowed.items() for name in sorted(names)
+            )
+            raise SoritesError(
+                f"{index}: {key[:80]} names {library[:80]} {name[:80]}, which could run code of the folder"
+                f" when loaded. Expected {expected or 'no such component'}",
+                component=key,
+            )
 
 
 def _refuse_pickles(folder: Path, parts: tuple[str, ...]) -> None:
@@ -219,8 +274,7 @@ def version_of(folder: Path) -> str:
         for path in folder.rglob("*")
         if path.suffix in (".safetensors", ".json", ".txt") and path.is_file()
     )
-    states = tuple((path, path.stat().st_size, path.stat().st_mtime_ns) for path in files)
-    return _hash_files(folder, states)
+    return _hash_files(folder.absolute(), file_states(files))
 
 
 def why_unreadable(error: Exception) -> str:
@@ -232,9 +286,10 @@ def why_unreadable(error: Exception) -> str:
 
 
 @functools.lru_cache(maxsize=8)
-def _hash_files(folder: Path, states: tuple[tuple[Path, int, int], ...]) -> str:
+def _hash_files(folder: Path, states: tuple[FileState, ...]) -> str:
     whole = hashlib.blake2b(digest_size=8)
-    for path, size, _ in states:
+    for name, size, _ in states:
+        path = Path(name)
         whole.update(f"{path.relative_to(folder).as_posix()} {size} ".encode())
         with path.open("rb") as file:
             whole.update(hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).digest())

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from sorites.core.arithmetic import reproducible
 from sorites.core.errors import SoritesError
 from sorites.core.rng import digest
 from sorites.core.samples import ImageF32, ImageU8, to_float, to_uint8
-from sorites.core.torch_tools import one_thread
 from sorites.diffusion.pipeline import Pipe
 from sorites.diffusion.sliders import Slider, SliderScales, attach_sliders
 
@@ -27,8 +27,6 @@ from sorites.diffusion.sliders import Slider, SliderScales, attach_sliders
 # The negative prompt of CNS-Bench.
 NEGATIVE = "blurry,text,caption,lowquality,lowresolution,low res,grainy,ugly"
 SCHEDULERS, SEEDINGS = ("ddim", "own"), ("prompt", "plain")
-# Value of ``start`` with which sliders are active from the first step.
-ALL_STEPS = 1000
 
 
 @dataclass(frozen=True)
@@ -349,7 +347,7 @@ def _draw(
 ) -> list[list[ImageF32]]:
     import torch
 
-    with pipe.busy, one_thread(), torch.no_grad():
+    with pipe.busy, reproducible(pipe.device), torch.no_grad():
         scheduler = scheduler_of(pipe, drawing)
         early, late = early_and_late(scheduler, drawing)
         beginnings = list(dict.fromkeys(request.beginning for request in requests))

@@ -21,8 +21,10 @@ from sorites.core.errors import SoritesError, UnknownName
 from sorites.core.messages import command
 from sorites.core.rng import digest
 from sorites.diffusion.pipeline import TOY, Pipe, why_unreadable
+from sorites.io.digests import digest_of, read_sealed, write_sealed
 from sorites.io.files import write_bytes
 from sorites.io.readers import json_file, json_value
+from sorites.io.sealed import read_listed
 
 # The published trainer's ``noxattn`` layers: all except cross-attention and the time embedding.
 NOXATTN = re.compile(
@@ -251,6 +253,7 @@ def _reshape(network: Any, layer: str, down: Any, up: Any) -> LowRank:
 
 
 WEIGHTS, FACTS = "pytorch_lora_weights.safetensors", "slider.json"
+TRAIN_AGAIN = "Restore it from a backup, or delete its folder and train the slider again."
 EXPECTED = f"a slider: a folder with {WEIGHTS}, or a .safetensors, .pt or .pth file of a public trainer"
 
 
@@ -308,13 +311,15 @@ def save(slider: Slider, folder: Path, half: bool = False) -> None:
         "format": "pt",
         "lora_adapter_metadata": json.dumps({f"unet.{key}": value for key, value in config.items()}),
     }
-    write_bytes(packed(tensors, metadata=header), folder / WEIGHTS)
+    (folder / FACTS).unlink(missing_ok=True)
+    data = packed(tensors, metadata=header)
+    write_bytes(data, folder / WEIGHTS)
     stored = make_slider(
         slider.shift, {name: _as_dtype(low, number) for name, low in slider.lows.items()}, slider.facts
     )
     facts = {**slider.facts, "shift": slider.shift, "version": stored.version}
     facts.pop("file", None)
-    write_bytes((json.dumps(facts, indent=1, ensure_ascii=False) + "\n").encode(), folder / FACTS)
+    write_sealed({**facts, "files": {WEIGHTS: digest_of(data)}}, folder / FACTS)
 
 
 def _as_dtype(low: LowRank, number: Any) -> LowRank:
@@ -333,20 +338,14 @@ def load(path: str | Path, network: Any, shift: str = "") -> Slider:
     file = root / WEIGHTS if root.is_dir() else root
     if not file.is_file():
         raise SoritesError(f"{root} contains no slider. Expected {EXPECTED}")
-    metadata = file.parent / FACTS
-    facts = json_file(metadata, "the metadata of a slider") if metadata.is_file() else {}
-    if not isinstance(facts, dict):
-        raise SoritesError(f"{metadata}: expected an object {{...}}, got {type(facts).__name__}")
+    facts: dict[str, Any] = {}
+    if (file.parent / FACTS).is_file():
+        facts = read_sealed(file.parent / FACTS, TRAIN_AGAIN)
+        read_listed(file, facts.pop("files", {}).get(file.name), TRAIN_AGAIN)
     tensors, header = _tensors(file)
     lows = lows_of(tensors, header, file, network)
     check_fits(network, lows, str(root))
-    slider = make_slider(shift or str(facts.get("shift") or file.stem), lows, {"file": str(file), **facts})
-    if "version" in facts and facts["version"] != slider.version:
-        raise SoritesError(
-            f"{file} does not match {FACTS} in the same folder: it was changed or truncated. Train the slider"
-            " again"
-        )
-    return slider
+    return make_slider(shift or str(facts.get("shift") or file.stem), lows, {"file": str(file), **facts})
 
 
 def _tensors(file: Path) -> tuple[dict[str, Any], dict[str, str]]:
@@ -404,8 +403,8 @@ class Shelf:
     @property
     def facts(self) -> dict[str, Any]:
         """The metadata of its first slider: pipeline, recipe and sampler settings."""
-        metadata = json_file(next(iter(self.places.values())) / FACTS, "the metadata of a slider")
-        return metadata if isinstance(metadata, dict) else {}
+        metadata = read_sealed(next(iter(self.places.values())) / FACTS, TRAIN_AGAIN)
+        return {key: value for key, value in metadata.items() if key != "files"}
 
     def slider(self, pipe: Pipe, shift: str, concept: Concept) -> Slider:
         """Return one slider, checked against the pipeline."""

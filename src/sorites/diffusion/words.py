@@ -8,7 +8,6 @@ parameters. Published embeddings are read too, named by their file: safetensors 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -19,10 +18,12 @@ from sorites.core.errors import SoritesError
 from sorites.core.messages import command
 from sorites.core.rng import digest
 from sorites.diffusion.pipeline import BY_WORDS, Pipe, load, silence_libraries, why_unreadable
+from sorites.io.digests import digest_of, read_sealed, write_sealed
 from sorites.io.files import write_bytes
-from sorites.io.readers import json_file
+from sorites.io.sealed import read_listed
 
 WEIGHTS, FACTS = "learned_embeds.safetensors", "word.json"
+LEARN_AGAIN = "Restore it from a backup, or delete its folder and learn the word again."
 PICKLES = (".bin", ".pt", ".pth")
 ENCODERS = {"sd": ("text_encoder",), "sdxl": ("text_encoder", "text_encoder_2")}
 # Wrong end-token number in old CLIP configurations. An encoder that has it takes the highest token number as
@@ -61,9 +62,11 @@ def save(word: Word, folder: Path) -> None:
 
     parts = [part.detach().float().cpu().contiguous() for part in word.vectors]
     names = ("clip_l", "clip_g") if len(parts) == 2 else (word.token,)
-    write_bytes(packed(dict(zip(names, parts, strict=True)), metadata={"format": "pt"}), folder / WEIGHTS)
+    (folder / FACTS).unlink(missing_ok=True)
+    data = packed(dict(zip(names, parts, strict=True)), metadata={"format": "pt"})
+    write_bytes(data, folder / WEIGHTS)
     facts = {**word.facts, "class": word.name, "token": word.token, "version": word.version}
-    write_bytes((json.dumps(facts, indent=1, ensure_ascii=False) + "\n").encode(), folder / FACTS)
+    write_sealed({**facts, "files": {WEIGHTS: digest_of(data)}}, folder / FACTS)
 
 
 def words(folder: str | Path) -> list[Word]:
@@ -84,16 +87,13 @@ def words(folder: str | Path) -> list[Word]:
 
 
 def _read_own(path: Path) -> Word:
-    facts = json_file(path.parent / FACTS, "the metadata of a word")
-    if not isinstance(facts, dict) or not isinstance(facts.get("class"), str):
-        raise SoritesError(f'{path.parent / FACTS}: expected an object with the key "class"')
-    word = Word(facts["class"], _vectors(path), facts)
-    if facts.get("version") != word.version:
-        raise SoritesError(
-            f"{path} does not match {FACTS} in the same folder: it was changed or truncated. Train the word"
-            " again"
-        )
-    return word
+    record = path.parent / FACTS
+    facts = read_sealed(record, LEARN_AGAIN)
+    files = facts.pop("files", {})
+    if not isinstance(facts.get("class"), str):
+        raise SoritesError(f'{record}: expected an object with the key "class"')
+    read_listed(path, files.get(WEIGHTS), LEARN_AGAIN)
+    return Word(facts["class"], _vectors(path), facts)
 
 
 def _vectors(file: Path) -> tuple[Any, ...]:

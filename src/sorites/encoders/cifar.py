@@ -93,7 +93,7 @@ def cifar(argument: str | None) -> Encoder:
     count = DEFAULT_TRAINING_IMAGES if argument is None else int(argument) if argument.isdecimal() else 0
     if not 1000 <= count <= 40_000:
         raise SoritesError(f"encoder cifar: expected a number of images from 1000 to 40000, got {argument!r}")
-    backbone = core.model("lite0")
+    backbone = core.model("lite0").with_batch(IMAGES_PER_BATCH)
     key = digest(
         VERSION, backbone.cache_key(), core.shift("style").version, count, HELD_OUT_IMAGES, STYLES, CLASSES
     ).hex()

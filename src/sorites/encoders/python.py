@@ -9,17 +9,15 @@ features. Three attributes are optional: ``version`` identifies the weights; ``l
 
 from __future__ import annotations
 
-import importlib
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from sorites.core import Encoder, Features, ImageU8, add_encoder
-from sorites.core.errors import SoritesError, exit_message
-from sorites.core.torch_tools import install_torchvision_fix
+from sorites.core.errors import SoritesError
+from sorites.core.registry import load_object
+from sorites.core.torch_tools import with_torchvision
 from sorites.encoders.features import checked
 
 
@@ -28,21 +26,12 @@ def python(argument: str | None) -> Encoder:
     """python:module:name: an object with images(images) and texts(sentences), or a function that returns
     one.
     """
-    module, _, attribute = (argument or "").partition(":")
-    if not module or not attribute:
-        raise SoritesError(f"encoder python: expected python:module:name, got {argument!r}")
-    folder = str(Path.cwd())
-    if folder not in sys.path:
-        sys.path.append(folder)
-    install_torchvision_fix()
+    obj = load_object("encoder", argument)
     try:
-        obj = getattr(importlib.import_module(module), attribute)
         return as_encoder(f"python:{argument}", obj)
     except SoritesError:
         raise
-    except SystemExit as error:
-        raise SoritesError(f"encoder python:{argument} did not load: {exit_message(error)}") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise SoritesError(
             f"encoder python:{argument} did not load: {type(error).__name__}: {error}"
         ) from error
@@ -59,7 +48,7 @@ def as_encoder(name: str, obj: Any) -> Encoder:
         SoritesError: If the object lacks one of the two methods.
     """
     is_instance = hasattr(obj, "images") and not isinstance(obj, type)
-    model = obj() if not is_instance and callable(obj) else obj
+    model = with_torchvision(obj) if not is_instance and callable(obj) else obj
     if isinstance(model, Encoder):
         return model
     if not callable(getattr(model, "images", None)) or not callable(getattr(model, "texts", None)):

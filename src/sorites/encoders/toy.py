@@ -17,6 +17,8 @@ from sorites.encoders.towers import Lesson, Towers, teach
 VERSION = 1
 # Training images of each shape in each style.
 IMAGES_PER_PAIR = 60
+# Images per pass where their number matters.
+BATCH = 32
 PAIRS = [(i, j) for i in range(len(SHAPES)) for j in range(len(STYLES))]
 
 
@@ -38,7 +40,7 @@ def toy(argument: str | None) -> Encoder:
 
 @functools.cache
 def _towers() -> tuple[Model, Towers]:
-    backbone, rng = core.model("toy:all"), np.random.default_rng(7)
+    backbone, rng = core.model("toy:all").with_batch(BATCH), np.random.default_rng(7)
     images = [to_uint8(draw(SHAPES[i], STYLES[j], rng)) for i, j in PAIRS for _ in range(IMAGES_PER_PAIR)]
     of_class, of_style = np.array(PAIRS, np.int64).T.copy()
     caption = np.repeat(np.arange(len(PAIRS)), IMAGES_PER_PAIR)

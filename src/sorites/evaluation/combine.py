@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol, TypeVar
 
 import polars as pl
 
@@ -18,9 +18,14 @@ from sorites.core import table as tables
 from sorites.core.errors import Notice, SoritesError
 from sorites.core.messages import option
 from sorites.core.rng import digest
-from sorites.evaluation.storage.folder import read_info
-from sorites.evaluation.unfinished import Unfinished, unfinished
+from sorites.evaluation.integrity.unfinished import Unfinished, unfinished
+from sorites.evaluation.storage.record import read_record
+from sorites.evaluation.storage.schema import RunRecord
+from sorites.io.listed import RUN
 from sorites.io.stores import to_path
+from sorites.suites.suite import Suite
+
+V = TypeVar("V")
 
 # Minimum number of characters shown of a version; more if two versions have the same prefix.
 MIN_VERSION_LENGTH = 6
@@ -39,11 +44,12 @@ def short_version(version: str, others: Sequence[str] = ()) -> str:
     return version[:length] or "no version"
 
 
-def distinct_names(infos: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """Return, for each ``run.json``, new names for the models of which other runs have another version."""
+def distinct_names(records: Sequence[RunRecord | None]) -> list[dict[str, str]]:
+    """Return, for each run, new names for the models of which other runs have another version."""
+    models = [record.models if record else {} for record in records]
     versions_by_name: dict[str, list[str]] = {}
-    for info in infos:
-        for name, version in (info.get("models") or {}).items():
+    for named in models:
+        for name, version in named.items():
             versions_by_name.setdefault(name, []).append(str(version or ""))
 
     def full_name(name: str, version: str) -> str:
@@ -51,24 +57,25 @@ def distinct_names(infos: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
         return f"{name} ({short_version(version, others)})"
 
     ambiguous = {name for name, versions in versions_by_name.items() if len(set(versions)) > 1}
-    return [
-        {n: full_name(n, str(v or "")) for n, v in (info.get("models") or {}).items() if n in ambiguous}
-        for info in infos
-    ]
+    return [{n: full_name(n, str(v or "")) for n, v in named.items() if n in ambiguous} for named in models]
 
 
-def renamed(info: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    """Return the content of ``run.json`` with models renamed."""
+def renamed(record: RunRecord | None, names: Mapping[str, str]) -> RunRecord | None:
+    """Return a record with models renamed."""
+    if record is None:
+        return None
+    reference = record.suite.reference
+    return record.having(
+        suite=record.suite.model_copy(update={"reference": names.get(reference or "", reference)}),
+        models=with_names(record.models, names),
+        parameters=with_names(record.parameters, names),
+        not_repeating=tuple(names.get(name, name) for name in record.not_repeating),
+    )
 
-    def keyed(part: Mapping[str, Any] | None) -> dict[str, Any]:
-        return {names.get(key, key): value for key, value in (part or {}).items()}
 
-    suite = dict(info.get("suite") or {})
-    if suite.get("reference") in names:
-        suite["reference"] = names[suite["reference"]]
-    mapped = {key: keyed(info[key]) for key in ("models", "parameters", "chosen") if info.get(key)}
-    listed = [names.get(name, name) for name in info.get("not_repeating") or ()]
-    return {**info, **mapped, "suite": suite, **({"not_repeating": listed} if listed else {})}
+def with_names(by_model: Mapping[str, V], names: Mapping[str, str]) -> dict[str, V]:
+    """Return values by model with models renamed."""
+    return {names.get(name, name): value for name, value in by_model.items()}
 
 
 # Filtered images.
@@ -126,14 +133,14 @@ PROBE = pl.col("probe").fill_null(False)
 
 
 class Run(Protocol):
-    """A run: its table, name, ``run.json`` (empty for a bare table), missing parts, and rejected images."""
+    """A run: its table, name, record (None for a bare table), missing parts, and rejected images."""
 
     @property
     def table(self) -> pl.LazyFrame: ...
     @property
     def name(self) -> str: ...
     @property
-    def info(self) -> Mapping[str, Any]: ...
+    def record(self) -> RunRecord | None: ...
     @property
     def unfinished(self) -> Unfinished | None: ...
     @property
@@ -146,7 +153,8 @@ class Folder:
 
     table: pl.LazyFrame
     name: str
-    info: Mapping[str, Any]
+    record: RunRecord | None
+    """The content of ``run.json``; None if there is none."""
     unfinished: Unfinished | None = None
     aside: pl.Series | None = None
     """Ids of the images that filters rejected; None if there are none."""
@@ -189,20 +197,20 @@ def open_folder(run: str | Path) -> Folder:
     """Read a run folder and find out what is missing; a folder without ``run.json`` has no metadata."""
     folder = to_path(run)
     table = tables.read(folder)
-    info = read_info(folder) if (folder / "run.json").exists() else {}
-    return Folder(table, str(folder), info, unfinished(folder), tables.rejected_images(folder))
+    record = read_record(folder) if (folder / RUN).exists() else None
+    return Folder(table, str(folder), record, unfinished(folder), tables.rejected_images(folder))
 
 
 def open_folders(runs: Sequence[str | Path]) -> list[Folder]:
     """Read run folders; models that occur in several versions get the version in their name."""
     folders = [open_folder(run) for run in runs]
-    names = distinct_names([folder.info for folder in folders])
+    names = distinct_names([folder.record for folder in folders])
     return [_renamed(folder, new) if new else folder for folder, new in zip(folders, names, strict=True)]
 
 
 def _renamed(folder: Folder, names: Mapping[str, str]) -> Folder:
     table = folder.table.with_columns(pl.col("model").replace(dict(names)))
-    return replace(folder, table=table, info=renamed(folder.info, names))
+    return replace(folder, table=table, record=renamed(folder.record, names))
 
 
 def combine(runs: Sequence[Run], partial: bool = False) -> Combined:
@@ -330,7 +338,7 @@ class _Shared:
 def _names(runs: Sequence[Run]) -> list[str]:
     """Return the runs' names, with the start of their ids if two names are equal."""
     names = [run.name for run in runs]
-    ids = [str(run.info.get("run_id") or f"number {number}")[:8] for number, run in enumerate(runs, 1)]
+    ids = [run.record.run_id[:8] if run.record else f"number {number}" for number, run in enumerate(runs, 1)]
     return [f"{name} {id_}" if names.count(name) > 1 else name for name, id_ in zip(names, ids, strict=True)]
 
 
@@ -348,14 +356,16 @@ def _left_out(name: str, mine: int, shared: int, shifts: Sequence[str]) -> str:
 
 def _differences(runs: Sequence[Run]) -> list[str]:
     """Describe in which ways the same sample at the same setting is a different image in the runs."""
-    suites = [_suite(run) for run in runs if _suite(run)]
+    records = _records(runs)
+    keys = {"frame": "frame", "frames": "frames of captured shifts", "seed": "seed"}
+    suites = [record.suite.model_dump(mode="json", include=set(keys)) for record in records]
     differences = []
-    for key, description in (("frame", "frame"), ("frames", "frames of captured shifts"), ("seed", "seed")):
-        values = list(dict.fromkeys(_as_text(suite.get(key)) for suite in suites))
+    for key, description in keys.items():
+        values = list(dict.fromkeys(_as_text(suite[key]) for suite in suites))
         differences += [f"{description} ({' and '.join(values)})"] if len(values) > 1 else []
-    for shift in dict.fromkeys(name for run in runs for name in run.info.get("shifts") or {}):
-        users = [run for run in runs if shift in (run.info.get("shifts") or {})]
-        variants = {_as_text([run.info["shifts"][shift], _options(run, shift)]) for run in users}
+    for shift in dict.fromkeys(name for record in records for name in record.shifts):
+        users = [record for record in records if shift in record.shifts]
+        variants = {_as_text([record.shifts[shift], _options(record.suite, shift)]) for record in users}
         differences += [f"options or version of {shift}"] if len(variants) > 1 else []
     return (
         [
@@ -368,7 +378,11 @@ def _differences(runs: Sequence[Run]) -> list[str]:
 
 
 def _refined_in_part(runs: Sequence[Run]) -> bool:
-    return len({bool(_suite(run).get("refine")) for run in runs if _suite(run)}) > 1
+    return len({bool(record.suite.refine) for record in _records(runs)}) > 1
+
+
+def _records(runs: Sequence[Run]) -> list[RunRecord]:
+    return [run.record for run in runs if run.record is not None]
 
 
 def _refinement(runs: Sequence[Run], partial: bool) -> list[str]:
@@ -378,13 +392,8 @@ def _refinement(runs: Sequence[Run], partial: bool) -> list[str]:
     return [f"Failure severities are refined in some of the runs only; {treatment}."]
 
 
-def _options(run: Run, shift: str) -> object:
-    dials = [
-        dial
-        for dial in _suite(run).get("shifts", ())
-        if isinstance(dial, Mapping) and dial.get("name") == shift
-    ]
-    return dials[0].get("options") or {} if dials else {}
+def _options(suite: Suite, shift: str) -> object:
+    return next((dial.options for dial in suite.shifts if dial.name == shift), {})
 
 
 def _as_text(value: object) -> str:
@@ -393,34 +402,29 @@ def _as_text(value: object) -> str:
     return "none" if value is None else json.dumps(value, sort_keys=True, default=str)
 
 
-def _suite(run: Run) -> Mapping[str, Any]:
-    return run.info.get("suite") or {}
-
-
 def _with_source(table: pl.LazyFrame, run: Run, runs: Sequence[Run]) -> pl.LazyFrame:
     """Make source names unique if one reader read several paths, since ids in two folders may be equal by
     chance.
     """
-    spec = _suite(run).get("source")
-    if not spec:
+    if run.record is None:
         return table
-    reader, _ = split_spec(spec)
-    specs = {str(_suite(other).get("source")) for other in runs if _suite(other)}
+    suite = run.record.suite
+    reader, _ = split_spec(suite.source)
+    specs = {record.suite.source for record in _records(runs)}
     if len([other for other in specs if split_spec(other)[0] == reader]) < 2:
         return table
-    own = pl.col("source") == (_suite(run).get("source_name") or reader)
-    return table.with_columns(source=pl.when(own).then(pl.lit(spec)).otherwise("source"))
+    own = pl.col("source") == (suite.source_name or reader)
+    return table.with_columns(source=pl.when(own).then(pl.lit(suite.source)).otherwise("source"))
 
 
 def _common_id(run: Run) -> str | None:
     """Return an id that is equal for runs with the same samples and random draws, or None for a bare
     table.
     """
-    suite = _suite(run)
-    if not suite:
+    if run.record is None:
         return None
-    causes = {key: suite.get(key) for key in ("source", "frame", "labels")}
-    return digest(json.dumps(causes, sort_keys=True, default=str), suite.get("seed")).hex()
+    causes = run.record.suite.model_dump(mode="json", include={"source", "frame", "labels"})
+    return digest(json.dumps(causes, sort_keys=True), run.record.suite.seed).hex()
 
 
 def _ids(table: pl.LazyFrame) -> tuple[str, ...]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import os
 import platform
 import statistics
 import tempfile
@@ -25,6 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sorites.core import CLEAN, ImageU8, Model
 from sorites.core.errors import SoritesError
+from sorites.core.machine import cores
 from sorites.core.messages import command
 from sorites.core.table import write
 from sorites.evaluation import plan as plans
@@ -162,12 +162,12 @@ def calibrate(
     framed = plan.is_framed(group[0])
     models = {name: _model_seconds(model, images, framed) for name, model in plan.models.items()}
     write_seconds = _write_seconds(plan) if plan.models else 0.0
-    max_workers = workers or os.cpu_count() or 1
+    max_workers = workers or cores()
     # threads bring no speed-up, and processes are not measured
     single_threaded = any(works_alone(model) for model in plan.models.values())
     speedup = {n: _speedup(plan, n) for n in sorted({1} if single_threaded else {1, max_workers})}
     calibration = Calibration(
-        machine=f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()}",
+        machine=f"{platform.machine()}, {cores()} cores, {platform.system()}",
         date=time.strftime("%Y-%m-%d"),
         samples=len(group), decode=decode, shifts=shifts, models=models, write=write_seconds, speedup=speedup,
     )  # fmt: skip
@@ -214,9 +214,9 @@ def _shift_seconds(plan: Plan, name: str, decode: float) -> float:
 
 
 def _model_seconds(model: Model, images: list[ImageU8], framed: bool) -> float:
-    from sorites.evaluation.runner import DEFAULT_BATCH as BATCH
+    from sorites.evaluation.options import DEFAULT_BATCH
 
-    batch = [images[i % len(images)] for i in range(BATCH)]
+    batch = [images[i % len(images)] for i in range(DEFAULT_BATCH)]
     model(batch, framed)
     return _seconds(lambda: model(batch, framed)) / len(batch)
 
@@ -237,7 +237,7 @@ def _speedup(plan: Plan, workers: int) -> float:
 
     A model may already use several cores for one caller; then the speed-up is smaller.
     """
-    from sorites.evaluation.runner import DEFAULT_BATCH as BATCH
+    from sorites.evaluation.options import DEFAULT_BATCH
 
     if workers == 1:
         return 1.0
@@ -245,7 +245,7 @@ def _speedup(plan: Plan, workers: int) -> float:
     unit = Unit(shift, 0, 1)
 
     def once(_: int = 0) -> object:
-        return predict(plan, shots(plan, unit), BATCH) if plan.models else list(shots(plan, unit))
+        return predict(plan, shots(plan, unit), DEFAULT_BATCH) if plan.models else list(shots(plan, unit))
 
     jobs = 2 * workers
     once()
@@ -285,15 +285,22 @@ def note_unlabelled(plan: Plan) -> str:
 
 def input_words(preprocessing: Mapping[str, Any], framed: bool = False) -> str:
     """Describe a model's preprocessing in one line; a framed image is only scaled, never cropped."""
-    if not preprocessing:
-        return "images as they are; its preprocessing is unknown"
+    outputs = "; its probabilities become logits by their logarithm" if "outputs" in preprocessing else ""
+    if "size" not in preprocessing:
+        return f"images as they are; its preprocessing is unknown{outputs}"
     height, width = preprocessing["size"]
     scaled = "the frame scaled" if framed else _cropped(preprocessing)
     return (
         f"{width} x {height} px: {scaled} ({preprocessing['filter']}); mean"
         f" {_numbers(preprocessing['mean'])}, std"
-        f" {_numbers(preprocessing['std'])}"
+        f" {_numbers(preprocessing['std'])}{_assumed(preprocessing)}{outputs}"
     )
+
+
+def _assumed(preprocessing: Mapping[str, Any]) -> str:
+    """Name the settings that the model does not declare."""
+    names = preprocessing.get("assumed", ())
+    return f" (assumed, because the model does not declare them: {', '.join(names)})" if names else ""
 
 
 def _cropped(preprocessing: Mapping[str, Any]) -> str:

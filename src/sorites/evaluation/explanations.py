@@ -7,7 +7,6 @@ Grad-CAM overlay, and guided Grad-CAM. The ``explain`` verb writes them, and the
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,12 +17,12 @@ from PIL import Image as Pillow
 from pydantic import ValidationError
 
 from sorites.core import ImageU8
-from sorites.core.errors import Damaged, SoritesError
+from sorites.core.errors import Damaged
 from sorites.core.messages import command
-from sorites.io.files import read_json, write_bytes
+from sorites.io import digests
 from sorites.suites.suite import Strict
 
-ROOM, LIST = "explanations", "explanations.json"
+ROOM, LIST, WEBP = "explanations", "explanations.json", ".webp"
 Kind = Literal["seen", "cam", "guided"]
 KINDS: tuple[Kind, ...] = ("seen", "cam", "guided")
 REMEDY = f"Delete it and type: {command('explain', 'RUN')}"
@@ -62,26 +61,37 @@ class Change(Strict):
         return tuple((side.image_id, side.model) for side in self.sides)
 
 
-def image_file(folder: Path, file: str, kind: Kind) -> Path:
-    """Return the path of an image of a side."""
-    return folder / ROOM / f"{file}-{kind}.webp"
+def stem_of_image(file: str, kind: Kind) -> str:
+    """Return the name of an image of a side, without digest and suffix."""
+    return f"{file}-{kind}"
 
 
-def write_image(image: ImageU8, path: Path) -> None:
+def image_files(folder: Path) -> dict[str, Path]:
+    """Return the images of the explanations of a run by name, without digest and suffix."""
+    return digests.shards_in(folder / ROOM, WEBP)
+
+
+def image_file(folder: Path, file: str, kind: Kind) -> Path | None:
+    """Return the path of an image of a side, or None if it does not exist."""
+    return image_files(folder).get(stem_of_image(file, kind))
+
+
+def write_image(image: ImageU8, folder: Path, file: str, kind: Kind) -> None:
     """Write an image of an explanation atomically."""
     buffer = io.BytesIO()
     Pillow.fromarray(image).save(buffer, "WEBP", quality=90, method=4)
-    write_bytes(buffer.getvalue(), path)
+    digests.write_shard(folder / ROOM, stem_of_image(file, kind), WEBP, buffer.getvalue())
 
 
 def read_image(path: Path) -> ImageU8:
     """Read an image of an explanation.
 
     Raises:
-        Damaged: It cannot be read.
+        Damaged: It does not match its digest.
     """
+    data = digests.read_shard(path, REMEDY)
     try:
-        with Pillow.open(path, formats=["WEBP"]) as image:
+        with Pillow.open(io.BytesIO(data), formats=["WEBP"]) as image:
             return np.asarray(image.convert("RGB"))
     except (OSError, ValueError, SyntaxError, Pillow.DecompressionBombError) as error:
         raise Damaged(path, error, REMEDY) from error
@@ -93,12 +103,10 @@ def read_list(path: Path) -> tuple[Change, ...]:
     Raises:
         Damaged: It cannot be read.
     """
+    content = digests.read_sealed(path, REMEDY)
     try:
-        content = read_json(path)
-        if not isinstance(content, dict) or not isinstance(content.get("changes"), list):
-            raise SoritesError("it has an unknown format")
         return tuple(Change.model_validate(change) for change in content["changes"])
-    except (SoritesError, ValidationError) as error:
+    except (KeyError, ValidationError) as error:
         raise Damaged(path, str(error).split("\n")[0], REMEDY) from error
 
 
@@ -110,11 +118,13 @@ class Explanations:
     changes: tuple[Change, ...]
 
     def image(self, side: Side, kind: Kind) -> ImageU8 | None:
-        """Return an image of a side, or None if it is missing or damaged."""
-        try:
-            return read_image(image_file(self.folder, side.file, kind))
-        except SoritesError:
-            return None
+        """Return an image of a side, or None if it is missing.
+
+        Raises:
+            Damaged: It does not match its digest.
+        """
+        path = image_file(self.folder, side.file, kind)
+        return None if path is None else read_image(path)
 
 
 def read_changes(folder: Path) -> tuple[Change, ...]:
@@ -126,13 +136,9 @@ def read_changes(folder: Path) -> tuple[Change, ...]:
 def write_changes(folder: Path, changes: Sequence[Change]) -> None:
     """Write the list of flips and delete images that it does not need."""
     content = {"changes": [change.model_dump(mode="json") for change in changes]}
-    write_bytes(json.dumps(content, indent=1).encode(), folder / ROOM / LIST)
-    needed = {
-        image_file(folder, side.file, kind).name
-        for change in changes
-        for side in change.sides
-        for kind in KINDS
-    }
-    for path in (folder / ROOM).glob("*.webp"):
-        if path.name not in needed:
+    digests.write_sealed(content, folder / ROOM / LIST)
+    sides = [side for change in changes for side in change.sides]
+    needed = {stem_of_image(side.file, kind) for side in sides for kind in KINDS}
+    for stem, path in image_files(folder).items():
+        if stem not in needed:
             path.unlink(missing_ok=True)

@@ -8,7 +8,7 @@ stored in the same way.
 from __future__ import annotations
 
 import functools
-import json
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,15 +21,17 @@ from sorites import core
 from sorites.core import CLEAN, Head, Model, Outputs, Sample, Scorer, split_spec
 from sorites.core.errors import SoritesError, TooFewImages
 from sorites.core.messages import option
+from sorites.core.table import repair
 from sorites.evaluation.engines.interrupts import stop_if_requested
 from sorites.evaluation.images import Shot, reason
 from sorites.evaluation.plan import Columns, Plan, Unit
 from sorites.evaluation.predict import GREY, batches, evaluate_shots, for_model, look_inside
 from sorites.evaluation.samples import framed_image
 from sorites.evaluation.storage import shards
-from sorites.evaluation.storage.tensors import About, Arrays, read_tensors
-from sorites.evaluation.worker import Running, Task, running_in
-from sorites.io.files import read_json, write_bytes
+from sorites.evaluation.storage.schema import Candidate, ModelFit, SearchResult, validated
+from sorites.evaluation.storage.tensors import About, Arrays, arrays_of, read_tensors, write_tensors
+from sorites.evaluation.worker import Running, Task
+from sorites.io import digests
 from sorites.io.paths import resolve
 from sorites.metrics.separation import auroc, pair
 from sorites.suites.suite import Fit
@@ -37,10 +39,6 @@ from sorites.suites.suite import Fit
 # Parameter search as in OpenOOD: every combination of a scorer's ranges is tried on validation images, and
 # the one with the largest AUROC between in-distribution and OOD images is used (Zhang et al. 2023; the first
 # one wins ties, as in their code).
-
-
-# Result of a search, as stored in ``fits/fitted.json``.
-SearchResult = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -90,21 +88,21 @@ def best(
         SoritesError: No candidate works.
     """
     winner: tuple[float, Scorer, Mapping[str, Any]] | None = None
-    tried: list[SearchResult] = []
+    tried: list[Candidate] = []
     for name, params in core.scorer_candidates(spec).items():
         validation = pools(name)
         try:
             scorer = ready(name)
             value = _auroc(scorer, validation)
         except SoritesError as error:
-            tried.append({"params": params, "left_out": str(error)})
+            tried.append(Candidate(params=params, left_out=str(error)))
             continue
-        tried.append({"params": params, "auroc": value})
+        tried.append(Candidate(params=params, auroc=value))
         if winner is None or value > winner[0]:
             winner = value, scorer, params
     if winner is None:
-        raise SoritesError(f"search: no parameters of {spec} work with {model}: {tried[0]['left_out']}")
-    return winner[1], {"chosen": dict(winner[2]), "auroc": winner[0], "tried": tried}
+        raise SoritesError(f"search: no parameters of {spec} work with {model}: {tried[0].left_out}")
+    return winner[1], SearchResult(chosen=dict(winner[2]), auroc=winner[0], tried=tuple(tried))
 
 
 def _auroc(scorer: Scorer, pools: Pools) -> float:
@@ -117,9 +115,9 @@ def _auroc(scorer: Scorer, pools: Pools) -> float:
     return auroc(pair(in_distribution, ood))
 
 
-def chosen_name(spec: str, search: Mapping[str, Any]) -> str:
+def chosen_name(spec: str, search: SearchResult) -> str:
     """Return the name of the candidate that a stored search chose."""
-    return next(name for name, params in core.scorer_candidates(spec).items() if params == search["chosen"])
+    return next(name for name, params in core.scorer_candidates(spec).items() if params == search.chosen)
 
 
 # Training images per file.
@@ -207,35 +205,31 @@ def kept_slices(folder: Path, model: str, kind: str = NAME) -> list[Unit]:
     Raises:
         SoritesError: There are gaps.
     """
-    slices: list[Unit] = []
-    while shards.training(
-        folder,
-        unit := Unit(kind, len(slices) * SAMPLES_PER_FILE, (len(slices) + 1) * SAMPLES_PER_FILE),
-        model,
-    ).exists():
-        slices.append(unit)
-    file_count = len(list((folder / "fits").glob(f"{kind}-*--{shards.slug(model)}.safetensors")))
+    stored = shards.tensor_files(folder, shards.FITS)
+    units = (Unit(kind, n * SAMPLES_PER_FILE, (n + 1) * SAMPLES_PER_FILE) for n in itertools.count())
+    slices = list(itertools.takewhile(lambda unit: shards.stem(unit, model) in stored, units))
+    own = f"{kind}-", f"--{shards.slug(model)}"
+    file_count = sum(stem.startswith(own[0]) and stem.endswith(own[1]) for stem in stored)
     if file_count > len(slices):
         raise SoritesError(
-            f"{folder / 'fits'} lacks the {kind} images from {len(slices) * SAMPLES_PER_FILE} on of {model}:"
-            " repeat the run"
+            f"{folder / shards.FITS} lacks the {kind} images from {len(slices) * SAMPLES_PER_FILE} on of"
+            f" {model}: repeat the run"
         )
     return slices
 
 
 def gaps(plan: Plan, folder: Path, keep: bool = False) -> bool:
-    """Return whether a run folder has some of the slices that ``tasks`` needs, but not all."""
-    return (folder / "fits").is_dir() and bool(tasks(plan, folder, keep))
+    """Return whether a run folder has some of the slices that ``tasks`` needs, but not all or no record."""
+    unrecorded = (wants_training(plan) or bool(searched(plan))) and not (folder / RECORD).exists()
+    return (folder / shards.FITS).is_dir() and (unrecorded or bool(tasks(plan, folder, keep)))
 
 
 def tasks(plan: Plan, folder: Path, keep: bool = False) -> list[Task]:
     """Return the slices that models have not seen yet: those that scorers need, or all if ``keep``."""
     kinds = [NAME] * (keep or wants_training(plan)) + [VALIDATION, OOD] * (keep or bool(searched(plan)))
-    present = shards.Present(folder, ("fits",))
+    present = shards.tensor_files(folder, shards.FITS)
     every_unit = [unit for kind in kinds for unit in units(plan, kind)]
-    missing = {
-        u: tuple(m for m in plan.models if shards.training(folder, u, m) not in present) for u in every_unit
-    }
+    missing = {u: tuple(m for m in plan.models if shards.stem(u, m) not in present) for u in every_unit}
     return [Task(unit, names) for unit, names in missing.items() if names]
 
 
@@ -305,8 +299,9 @@ def kept_files(
     folder: Path, slices: Sequence[Unit], model: str, parts: Sequence[str]
 ) -> Iterator[tuple[About, Arrays]]:
     """Yield the metadata and some arrays of each file of a model."""
+    stored = shards.tensor_files(folder, shards.FITS)
     for unit in slices:
-        yield read_tensors(shards.training(folder, unit, model), ("sample_id", "label"), parts)
+        yield read_tensors(stored[shards.stem(unit, model)], ("sample_id", "label"), parts)
 
 
 @dataclass
@@ -325,10 +320,9 @@ class _Collected:
     wrong: int = 0
 
 
-def collect(folder: Path, task: Task, *, batch: int) -> None:
+def collect(run: Running, task: Task, *, batch: int) -> None:
     """Show a slice of the training or validation images to the task's models and store the outputs."""
-    running = running_in(folder)
-    plan, kind = running.plan, task.unit.shift
+    plan, kind = run.plan, task.unit.shift
     collected = {name: _Collected() for name in task.models}
     looking = _looking(plan, kind)
     shots = (_shot(plan, sample) for sample in samples_of(plan, kind)[task.unit.start : task.unit.stop])
@@ -336,17 +330,15 @@ def collect(folder: Path, task: Task, *, batch: int) -> None:
         for name, outputs in collected.items():
             stop_if_requested()
             _add_outputs(plan, plan.models[name], chunk, outputs, kind, looking)
-        running.tick(len(chunk) * len(collected))
+        run.tick(len(chunk) * len(collected))
     only = plan.suite.fit is not None and plan.suite.fit.only is not None
     for name, outputs in collected.items():
-        metadata = (
-            {"wrong": str(outputs.wrong)}
-            if only and kind == NAME
-            else {"right": json.dumps(outputs.right)}
-            if kind != NAME
-            else {}
-        )
-        write_bytes(_to_safetensors(outputs, metadata), shards.training(folder, task.unit, name))
+        joined = Outputs.join(outputs.outputs)
+        about = {"sample_id": outputs.ids, "label": outputs.labels, "left": outputs.left}
+        about |= {"right": outputs.right} if kind != NAME else {"wrong": outputs.wrong} if only else {}
+        inside = {f"{INSIDE}{part}": rows for part, rows in joined.inside.items()}
+        stem, arrays = shards.stem(task.unit, name), {**inside, **arrays_of(joined)}
+        write_tensors(run.folder / shards.FITS, stem, arrays, **about)
 
 
 def _shot(plan: Plan, sample: Sample) -> Shot:
@@ -373,7 +365,8 @@ def _add_outputs(
     columns = plan.columns[model.name]
     column_of = dict(zip(columns.labels.tolist(), columns.places.tolist(), strict=True))
     answered = evaluate_shots(model, chunk, plan.is_framed, plan.width_of(model.name))
-    only = plan.suite.fit is not None and plan.suite.fit.only == "right"
+    only = plan.suite.fit is not None and plan.suite.fit.only == "correct"
+    chosen: list[tuple[int, Shot, int, bool | None]] = []
     for row, i in enumerate(answered.seen):
         sample = chunk[i].sample
         label = -1 if sample.label is None or kind == OOD else column_of.get(sample.label)
@@ -382,15 +375,20 @@ def _add_outputs(
             collected.wrong += right is False
             collected.left += right is None
             continue
-        inside = None if label is None else _inside(looking, model, chunk[i], plan.is_framed(chunk[i].sample))
-        if inside is None or label is None:
+        if label is None:
+            collected.left += 1
+        else:
+            chosen.append((row, chunk[i], label, right))
+    collected.left += len(chunk) - len(answered.seen)
+    activations = _inside(plan, looking, model, [shot for _, shot, _, _ in chosen])
+    for (row, shot, label, right), inside in zip(chosen, activations, strict=True):
+        if inside is None:
             collected.left += 1
             continue
         collected.outputs.append(replace(answered.outputs[row : row + 1], inside=inside))
-        collected.ids.append(sample.id)
+        collected.ids.append(shot.sample.id)
         collected.labels.append(label)
         collected.right.append(right)
-    collected.left += len(chunk) - len(answered.seen)
 
 
 def _is_correct(columns: Columns, sample: Sample, logits: NDArray[np.float32] | None) -> bool | None:
@@ -400,35 +398,18 @@ def _is_correct(columns: Columns, sample: Sample, logits: NDArray[np.float32] | 
     return int(columns.labels[columns.of(logits)[0].argmax()]) in sample.right
 
 
-def _inside(looking: Mapping[str, Scorer], model: Model, shot: Shot, framed: bool) -> Arrays | None:
-    """Return the internal activations for the scorers that need them, or None if one fails."""
-    activations: Arrays = {}
-    for name, scorer in looking.items():
-        if shot.image is not None:
-            row, error = look_inside(scorer, name, model, shot.image, framed)
-            if error is not None:
-                return None
-            activations[name] = row
-    return activations
-
-
-def _to_safetensors(collected: _Collected, more: Mapping[str, str]) -> bytes:
-    from safetensors.numpy import save
-
-    joined = Outputs.join(collected.outputs)
-    arrays: Arrays = {f"{INSIDE}{name}": rows for name, rows in joined.inside.items()}
-    arrays |= {
-        part: rows
-        for part, rows in (("features", joined.features), ("logits", joined.logits))
-        if rows is not None
-    }
-    about = {
-        "sample_id": json.dumps(collected.ids),
-        "label": json.dumps(collected.labels),
-        "left": str(collected.left),
-        **more,
-    }
-    return save(arrays, metadata=about)
+def _inside(
+    plan: Plan, looking: Mapping[str, Scorer], model: Model, shots: Sequence[Shot]
+) -> list[Arrays | None]:
+    """Return the internal activations of each image for the scorers that need them, or None if one fails."""
+    images = [(shot.image, plan.is_framed(shot.sample)) for shot in shots if shot.image is not None]
+    looked = {name: look_inside(scorer, name, model, images) for name, scorer in looking.items()}
+    return [
+        None
+        if any(rows[i][1] is not None for rows in looked.values())
+        else {name: rows[i][0] for name, rows in looked.items()}
+        for i in range(len(images))
+    ]
 
 
 # Fitting, and the record of it.
@@ -437,22 +418,23 @@ def _to_safetensors(collected: _Collected, more: Mapping[str, str]) -> bytes:
 RECORD = "fits/fitted.json"
 
 
-def ready(folder: Path, running: Running) -> Plan:
+def ready(run: Running) -> Plan:
     """Return the plan with fitted scorers for each model; fitted once per process from ``fits/``."""
 
     def fitted(plan: Plan) -> Plan:
         own: dict[str, dict[str, Scorer]] = {name: {} for name in plan.models}
         searches: dict[str, dict[str, SearchResult]] = {name: {} for name in plan.models if searched(plan)}
-        record = read_record(folder)
+        before = read_fits(run.folder)
         for name, model in plan.models.items():
-            fits = Fits(folder, name, model.head, plan.suite.fit, record.get(name, {}).get("search", {}))
+            earlier = before[name].search if name in before else {}
+            fits = Fits(run.folder, name, model.head, plan.suite.fit, earlier)
             for spec, scorer in plan.scorers.items():
                 own[name][spec], search = fits.scorer(spec, scorer)
                 if search is not None:
                     searches[name][spec] = search
         return replace(plan, fitted=own, searches=searches)
 
-    return running.once("fitted", fitted)
+    return run.once("fitted", fitted)
 
 
 class UnfittedScorer(Scorer):
@@ -525,51 +507,37 @@ class Fits:
         return pools
 
 
-def read_record(folder: Path) -> dict[str, Any]:
-    """Return the record of fitted scorers by model; empty if none were fitted."""
-    try:
-        content = read_json(folder / RECORD)
-    except SoritesError:
+def read_fits(folder: Path) -> dict[str, ModelFit]:
+    """Return what the scorers of each model were fitted on; empty if none were fitted.
+
+    Raises:
+        Damaged: The record cannot be read.
+    """
+    path = folder / RECORD
+    if not path.exists():
         return {}
-    return (
-        {name: about for name, about in content.items() if _is_record(about)}
-        if isinstance(content, dict)
-        else {}
-    )
+    models = digests.read_sealed(path, repair(folder)).get("models")
+    entries = models.items() if isinstance(models, dict) else ()
+    return {name: validated(entry, path, ModelFit, repair(folder)) for name, entry in entries}
 
 
-def _is_record(about: Any) -> bool:
-    searches = about.get("search", {}) if isinstance(about, dict) else None
-    return isinstance(searches, dict) and all(
-        isinstance(search, dict) and "chosen" in search for search in searches.values()
-    )
-
-
-def chosen_parameters(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return the parameters that searches chose, by model and scorer."""
-    searches_by_model = {name: about.get("search", {}) for name, about in read_record(folder).items()}
-    return {
-        name: {spec: search["chosen"] for spec, search in searches.items()}
-        for name, searches in searches_by_model.items()
-        if searches
-    }
+def write_fits(folder: Path, fits: Mapping[str, ModelFit]) -> None:
+    """Write what the scorers of each model were fitted on."""
+    digests.write_sealed({"models": {name: fit.as_json() for name, fit in fits.items()}}, folder / RECORD)
 
 
 def fit_notes(folder: Path) -> list[str]:
     """Return the remarks of fitted scorers, by model."""
-    notes_by_model = {name: about.get("notes", {}) for name, about in read_record(folder).items()}
-    return [f"{model}: {note}" for model, notes in notes_by_model.items() for note in notes.values()]
+    return [f"{name}: {note}" for name, entry in read_fits(folder).items() for note in entry.notes.values()]
 
 
 def refusals(folder: Path) -> list[str]:
     """Return why scorers of a run have no scores at all, by model."""
-    records = read_record(folder)
-    entries = ((model, about.get("notes", {}), about.get("scorers", {})) for model, about in records.items())
     return [
         f"{model}: {note}"
-        for model, notes, fits in entries
-        for name, note in notes.items()
-        if name not in fits
+        for model, entry in read_fits(folder).items()
+        for name, note in entry.notes.items()
+        if name not in entry.scorers
     ]
 
 
@@ -577,22 +545,18 @@ def record(plan: Plan, folder: Path) -> None:
     """Write what the scorers were fitted on, how many training images were skipped, and what searches
     chose.
     """
-    content = {name: _about(folder, name, scorers) for name, scorers in plan.fitted.items()}
-    for name, searches in plan.searches.items():
-        content[name]["search"] = dict(searches)
-    write_bytes(json.dumps(content, indent=1).encode(), folder / RECORD)
+    fits = {name: _fit_of(folder, name, scorers) for name, scorers in plan.fitted.items()}
+    searched_ = {name: fits[name].having(search=dict(found)) for name, found in plan.searches.items()}
+    write_fits(folder, {**fits, **searched_})
 
 
-def _about(folder: Path, model: str, scorers: Mapping[str, Scorer]) -> dict[str, Any]:
+def _fit_of(folder: Path, model: str, scorers: Mapping[str, Scorer]) -> ModelFit:
     metadata = [about for about, _ in kept_files(folder, kept_slices(folder, model), model, ())]
-    fits = {
+    counted = {
         name: scorer.fitted for name, scorer in scorers.items() if getattr(scorer, "fitted", None) is not None
     }
-    wrong = (
-        {"wrong": sum(about["wrong"] for about in metadata)}
-        if any("wrong" in about for about in metadata)
-        else {}
-    )
     notes = {name: scorer.note for name, scorer in scorers.items() if getattr(scorer, "note", "")}
-    note_entry = {"notes": notes} if notes else {}
-    return {"left_out": sum(about["left"] for about in metadata), **wrong, "scorers": fits, **note_entry}
+    optional: dict[str, Any] = {"notes": notes} if notes else {}
+    if any("wrong" in about for about in metadata):
+        optional["wrong"] = sum(about["wrong"] for about in metadata)
+    return ModelFit(left_out=sum(about["left"] for about in metadata), scorers=counted, **optional)

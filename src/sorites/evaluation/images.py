@@ -65,11 +65,7 @@ def shifted_shots(
     A failure becomes the error of every image that it prevents.
     """
     shift = plan.shifts[name]
-    boxes_in_file = _ground_truth_in_file(plan, sample)
-    left = [
-        Shot(sample, name, shift.setting(setting), probe=probe, ground_truth=boxes_in_file)
-        for setting in settings
-    ]
+    left = _planned_of(plan, sample, name, settings, probe)
     try:
         if sample.ground_truth and shift.moves_objects:
             raise SoritesError(
@@ -90,6 +86,25 @@ def shifted_shots(
             yield shot
     except (Exception, SystemExit) as error:
         yield from (replace(shot, error=reason(error, name)) for shot in left)
+
+
+def planned_shots(plan: Plan, unit: Unit) -> list[Shot]:
+    """Return the images of a slice without pixels, in the order in which ``shots`` yields them."""
+    samples = plan.groups[unit.shift][unit.start : unit.stop]
+    if unit.shift not in plan.shifts:
+        return [Shot(sample, sample.shift, sample.setting) for sample in samples]
+    settings = plan.settings[unit.shift]
+    return [shot for sample in samples for shot in _planned_of(plan, sample, unit.shift, settings)]
+
+
+def _planned_of(
+    plan: Plan, sample: Sample, name: str, settings: Sequence[SettingValue], probe: bool = False
+) -> list[Shot]:
+    boxes_in_file, shift = _ground_truth_in_file(plan, sample), plan.shifts[name]
+    return [
+        Shot(sample, name, shift.setting(setting), probe=probe, ground_truth=boxes_in_file)
+        for setting in settings
+    ]
 
 
 def _shifted_images(

@@ -50,26 +50,34 @@ from sorites.evaluation.samples import (
     training_samples,
     validation_samples,
 )
+from sorites.evaluation.storage.schema import SAMPLES_PER_UNIT, SearchResult
+from sorites.models.torch_module import module_device
+from sorites.models.trial import settle_scale
 from sorites.models.versions import with_version
 from sorites.suites.suite import Dial, SourceEntry, Suite
 
+# Framed clean images that are kept: 1,700 of 224 px, those that 64 workers use at a time with two shifts.
+MAX_FRAMED_BYTES = 1 << 28
 
-def load_models(suite: Suite, given: Mapping[str, Model], labels: Labels) -> dict[str, Model]:
+
+def load_models(
+    suite: Suite, given: Mapping[str, Model], labels: Labels, load: Callable[[str], Model] | None = None
+) -> dict[str, Model]:
     """Load the models of a suite; models in ``given`` replace those of the same name."""
     loaded: dict[str, Model] = {}
     with use_compute_options(ComputeOptions(suite.device, suite.precision)):
         for entry, name in zip(suite.models, suite.model_names, strict=True):
-            model = _with_classes(given.get(name) or core.model(entry), labels)
-            _refuse_precision(suite, name, model, name in given)
-            loaded[name] = model if model.version else with_version(model)
+            model = _with_classes(given.get(name) or (load or core.model)(entry), labels)
+            _refuse_precision(suite, name, model)
+            loaded[name] = settle_scale(model) if model.version else with_version(model)
     return loaded
 
 
-def _refuse_precision(suite: Suite, name: str, model: Model, is_given: bool) -> None:
-    """Raise a ``SoritesError`` if a precision other than float32 is requested for a model that cannot change
+def _refuse_precision(suite: Suite, name: str, model: Model) -> None:
+    """Raise a ``SoritesError`` if a precision other than float32 is requested for a model that does not have
     it.
     """
-    if suite.precision not in (None, "float32") and (is_given or model.module is None):
+    if suite.precision not in (None, "float32", model.backend.precision):
         raise SoritesError(
             f"precision {suite.precision}: model {name} is not a torch model loaded by Sorites, so its"
             " precision cannot be changed; leave it out"
@@ -123,7 +131,7 @@ def _restricted_module(module: Any, places: NDArray[np.int64]) -> Any:
             logits, *rest = outputs if isinstance(outputs, tuple | list) else (outputs,)
             return (logits[:, self.places], *rest)
 
-    return Restricted().eval()
+    return Restricted().eval().to(module_device(module))
 
 
 # Samples by shift: captured shifts use their captured images, dials the samples that have them, and all other
@@ -246,8 +254,6 @@ def _at_setting(dial: Dial, sample: Sample) -> bool:
     )
 
 
-# Samples per slice: few enough to resume and distribute, enough to batch.
-SAMPLES_PER_UNIT = 16
 # Maximum number of slices before they grow: each is one file per model, and folders with millions of files
 # are slow.
 MAX_UNITS = 50_000
@@ -314,7 +320,7 @@ class Plan:
     """Training images of scorers, in order."""
     fitted: Mapping[str, Mapping[str, Scorer]] = field(default_factory=dict)
     """Fitted scorers by model."""
-    searches: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    searches: Mapping[str, Mapping[str, SearchResult]] = field(default_factory=dict)
     """Results of parameter searches by model and scorer."""
     validation: Sequence[Sample] = ()
     """In-distribution validation images, in order."""
@@ -332,6 +338,10 @@ class Plan:
     """The shifts that are dials of samples; their groups contain only samples that have them."""
     slice: int = SAMPLES_PER_UNIT
     """Samples per slice; fixed when a run folder is created."""
+
+    def with_batch(self, size: int) -> Plan:
+        """Return the plan with passes of exactly ``size`` images for the models whose rows depend on it."""
+        return replace(self, models={name: model.with_batch(size) for name, model in self.models.items()})
 
     def width_of(self, model: str) -> int:
         """Return the number of logits of a model, or the number of classes of a detector."""
@@ -440,6 +450,7 @@ def make(
     models: Mapping[str, Model] | None = None,
     fit: Source | None = None,
     further: Mapping[str, Source] | None = None,
+    load: Callable[[str], Model] | None = None,
 ) -> Plan:
     """Resolve every name in a suite; wrong names raise an error before any work is done.
 
@@ -449,13 +460,12 @@ def make(
         models: Replace models of the same name.
         fit: Replaces the source of training images.
         further: Replace further sources of the same name.
+        load: Loads a model by its spec; several plans may share one that keeps what it has loaded.
     """
     models, further = models or {}, further or {}
     objects = (*(obj.name for obj in (source, fit) if obj is not None), *further, *models)
     labels = labels_of(suite.labels)
-    read = _first(suite, labels) if source is None else source
-    first = as_packed(read.samples) if suite.order else hashed_samples(read)
-    others = [_further(entry, labels, further.get(entry.name)) for entry in suite.sources]
+    read, first, others = _sources(suite, labels, source, further)
     grouping = group_samples(suite, read.name, concatenate([first, *others]))
     limited = _limited(suite, read.name, (first, *others))
     limits = (suite.limit, *(entry.limit for entry in suite.sources))
@@ -463,12 +473,13 @@ def make(
     _check_refinable(suite, grouping)
     arm_second_interrupt()
     has_boxes = any(sample.ground_truth is not None for sample in itertools.islice(first, 1))
-    loaded, cut = _restricted_models(load_models(suite, models, labels), labels, has_boxes)
+    loaded, cut = _restricted_models(load_models(suite, models, labels, load), labels, has_boxes)
     columns = {name: _columns(model, labels) for name, model in loaded.items()}
     skipped = () if suite.fit else suite.scorers_if_fitted
     scorer_names = suite.scorers if skipped else (*suite.scorers, *suite.scorers_if_fitted)
     scorers = {name: core.scorer(name) for name in scorer_names}
-    training, in_distribution, ood = _fit_samples(suite, labels, fit)
+    with use_compute_options(ComputeOptions(suite.device, suite.precision)):
+        training, in_distribution, ood = _fit_samples(suite, labels, fit)
     return Plan(
         suite,
         read.name,
@@ -490,6 +501,17 @@ def make(
         own=grouping.own,
         slice=slice_for([len(group) for group in groups.values()]),
     )
+
+
+def _sources(
+    suite: Suite, labels: Labels, source: Source | None, further: Mapping[str, Source]
+) -> tuple[Source, PackedSamples, list[PackedSamples]]:
+    """Return the first source, its samples, and the samples of the further sources."""
+    # Sources that draw their images use the device too.
+    with use_compute_options(ComputeOptions(suite.device, suite.precision)):
+        read = _first(suite, labels) if source is None else source
+        first = as_packed(read.samples) if suite.order else hashed_samples(read)
+        return read, first, [_further(entry, labels, further.get(entry.name)) for entry in suite.sources]
 
 
 def _check_refinable(suite: Suite, grouping: Groups) -> None:
@@ -572,7 +594,7 @@ def with_changed(plan: Plan, change: Callable[[Sample], Sample]) -> Plan:
 
 def _clean_images(suite: Suite, clean: PackedSamples) -> CleanImages:
     # Unframed photographs are too large to cache.
-    return CleanImages(suite, clean, 8 * SAMPLES_PER_UNIT if suite.frame else 0)
+    return CleanImages(suite, clean, MAX_FRAMED_BYTES if suite.frame else 0)
 
 
 def _columns(model: Model, labels: Labels, boxed: bool = False) -> Columns:

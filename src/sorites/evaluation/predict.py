@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import functools
 import json
 import math
+import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,12 +16,14 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 from scipy.special import softmax
 
 from sorites.core import Box, ImageU8, Model, Outputs, Sample, Scorer
-from sorites.core.errors import Notice, SoritesError, as_utf8
+from sorites.core.errors import BatchTooLarge, Notice, SoritesError, as_utf8
 from sorites.core.messages import option
 from sorites.core.table import SCHEMA
+from sorites.core.torch_tools import free_memory
 from sorites.evaluation.engines.interrupts import arm_second_interrupt, stop_if_requested
 from sorites.evaluation.images import Shot, reason
 from sorites.evaluation.plan import Columns, Plan
@@ -149,41 +153,83 @@ def evaluate_images(
 
     The model gets copies of the images, which it may modify. A batch that fails is repeated one image at a
     time (in halves if memory ran out), so that a bad image does not affect the others.
+
+    Raises:
+        BatchTooLarge: Memory ran out, and the rows depend on the batch size, which therefore stays.
     """
+    return _evaluate(model, functools.partial(model, framed=framed), images, width)
+
+
+def evaluate_inputs(
+    model: Model, inputs: Sequence[NDArray[Any]], width: int | None = None
+) -> tuple[Outputs, Errors]:
+    """Like ``evaluate_images``, for images that were turned into inputs of the model by ``prepare``."""
+    return _evaluate(model, model.forward, inputs, width)
+
+
+Call = Callable[[list[NDArray[Any]]], Outputs]
+
+
+def _evaluate(
+    model: Model, call: Call, images: Sequence[NDArray[Any]], width: int | None
+) -> tuple[Outputs, Errors]:
     if not images:
         return Outputs(), []
+    outputs, failure = _attempt(model, call, images, width)
+    if failure is None:
+        return _finite(model, _single(outputs), width)
+    if failure.memory:
+        # The error is gone, and with it what its traceback kept alive: the activations of the failed batch.
+        free_memory()
+        if model.batch is not None:
+            raise BatchTooLarge(model.name, model.batch)
+    if len(images) == 1:
+        return Outputs(), [failure.reason]
+    if failure.memory:
+        _warn_halved(model.name, len(images))
+    half = len(images) // 2
+    parts = [images[:half], images[half:]] if failure.memory else [[image] for image in images]
+    answers = [_evaluate(model, call, part, width) for part in parts]
+    return Outputs.join([part for part, _ in answers if len(part)]), [
+        error for _, errors in answers for error in errors
+    ]
+
+
+@dataclass(frozen=True)
+class _Failure:
+    """Why a batch failed, and whether memory ran out."""
+
+    reason: str
+    memory: bool
+
+
+def _attempt(
+    model: Model, call: Call, images: Sequence[NDArray[Any]], width: int | None
+) -> tuple[Outputs, _Failure | None]:
+    """Return the checked outputs of a batch, or why it failed, without the error itself."""
     try:
-        outputs_ = model([np.array(image) for image in images], framed)
-        if model.output == "boxes" and outputs_.boxes is None:
+        outputs = call([np.array(image) for image in images])
+        if model.output == "boxes" and outputs.boxes is None:
             raise SoritesError(f"model {model.name} returned no boxes")
-        if len(outputs_) != len(images):
-            raise SoritesError(
-                f"model {model.name} returned {len(outputs_)} outputs for {len(images)} images"
-            )
-        _same_shapes(model, outputs_, width)
+        if len(outputs) != len(images):
+            raise SoritesError(f"model {model.name} returned {len(outputs)} outputs for {len(images)} images")
+        _same_shapes(model, outputs, width)
     except (Exception, SystemExit) as error:
-        if len(images) == 1:
-            return Outputs(), [reason(error, f"model {model.name}")]
-        if out_of_memory(error):
-            _warn_halved(model.name, len(images))
-            half = len(images) // 2
-            (first, failed), (second, more) = (
-                evaluate_images(model, part, framed, width) for part in (images[:half], images[half:])
-            )
-            return Outputs.join([part for part in (first, second) if len(part)]), [*failed, *more]
-        each = [evaluate_images(model, [image], framed, width) for image in images]
-        return Outputs.join([outputs for outputs, (failed,) in each if failed is None]), [
-            failed for _, (failed,) in each
-        ]
-    return _finite(model, _single(outputs_), width)
+        return Outputs(), _Failure(reason(error, f"model {model.name}"), out_of_memory(error))
+    return outputs, None
+
+
+# Messages of torch, ONNX Runtime, cuBLAS and cuDNN, and of C++, if memory cannot be allocated.
+OUT_OF_MEMORY = re.compile(
+    r"out of memory|not enough memory|failed to allocate memory|can't allocate memory|bad[_ ]alloc"
+    r"|cu(blas|dnn)_status_\w*alloc\w*_failed",
+    re.IGNORECASE,
+)
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Return whether an error of torch or ONNX Runtime means that a batch did not fit into memory."""
-    message = str(error).lower()
-    return (
-        isinstance(error, MemoryError) or "out of memory" in message or "failed to allocate memory" in message
-    )
+    """Return whether an error means that a batch did not fit into memory."""
+    return isinstance(error, MemoryError) or bool(OUT_OF_MEMORY.search(str(error)))
 
 
 def _warn_halved(name: str, size: int) -> None:
@@ -303,15 +349,53 @@ def for_model(scorer: Scorer, head: Any) -> Scorer:
     return copied if "training" in scorer.needs else copied.fit((), head)
 
 
+# A row of a scorer's internal activations (1 x K) or None, and an error or None.
+Looked = tuple[Any, str | None]
+
+
 def look_inside(
-    scorer: Scorer, name: str, model: Model, image: ImageU8, framed: bool
-) -> tuple[Any, str | None]:
-    """Return a scorer's internal activations for one image, or None and an error."""
+    scorer: Scorer, name: str, model: Model, images: Sequence[tuple[ImageU8, bool]]
+) -> list[Looked]:
+    """Return a scorer's internal activations for each image; ``images`` have whether they are framed.
+
+    On a CPU, where larger batches are not faster, the scorer gets one image at a time.
+    """
+    size = 1 if model.backend.kind == "cpu" else model.batch or 1
+    rows: dict[int, Looked] = {}
+    for framed in (True, False):
+        places = [i for i, (_, is_framed) in enumerate(images) if is_framed is framed]
+        for part in batches(places, size):
+            looked = _look(scorer, name, model, [images[i][0] for i in part], framed)
+            rows |= zip(part, looked, strict=True)
+    return [rows[i] for i in range(len(images))]
+
+
+def _look(scorer: Scorer, name: str, model: Model, images: Sequence[ImageU8], framed: bool) -> list[Looked]:
+    """Return one row or error per image; if they fail together, each is tried alone."""
     stop_if_requested()
+    values, failure = _attempt_look(scorer, name, model, images, framed)
+    if failure is None:
+        return [(values[i : i + 1], None) for i in range(len(images))]
+    if failure.memory:
+        free_memory()
+        if model.batch is not None:
+            raise BatchTooLarge(model.name, model.batch)
+    if len(images) == 1:
+        return [(None, failure.reason)]
+    return [row for image in images for row in _look(scorer, name, model, [image], framed)]
+
+
+def _attempt_look(
+    scorer: Scorer, name: str, model: Model, images: Sequence[ImageU8], framed: bool
+) -> tuple[Any, _Failure | None]:
     try:
-        return scorer.look(model, [image], framed), None
+        values = scorer.look(model, images, framed)
+        if values is None or len(values) != len(images):
+            got = "no rows" if values is None else f"{len(values)} rows"
+            raise SoritesError(f"scorer {name} returned {got} for {len(images)} images")
     except (Exception, SystemExit) as error:
-        return None, reason(error, f"scorer {name}")
+        return None, _Failure(reason(error, f"scorer {name}"), out_of_memory(error))
+    return values, None
 
 
 def score_outputs(
@@ -320,7 +404,14 @@ def score_outputs(
     """Score images that a model evaluated; ``images`` are the images with whether they are framed."""
     if not scorer.looks:
         return score_together(name, scorer, outputs)
-    rows = [look_inside(scorer, name, model, image, framed) for image, framed in images if image is not None]
+    shown = [(image, framed) for image, framed in images if image is not None]
+    return score_looked(name, scorer, outputs, look_inside(scorer, name, model, shown))
+
+
+def score_looked(
+    name: str, scorer: Scorer, outputs: Outputs, rows: Sequence[tuple[Any, str | None]]
+) -> list[Scored]:
+    """Score images given what the scorer sees inside the model, as ``look_inside`` returns it."""
     succeeded = [i for i, (_, error) in enumerate(rows) if error is None]
     scores: list[Scored] = [(None, error) for _, error in rows]
     if succeeded:
@@ -348,7 +439,7 @@ def score_together(name: str, scorer: Scorer, outputs: Outputs) -> list[Scored]:
             return [score_together(name, scorer, outputs[i : i + 1])[0] for i in range(count)]
         return [(None, reason(error, f"scorer {name}"))]
     return [
-        (float(score), None) if np.isfinite(score) else (None, f"scorer {name} returned {score}")
+        (None, f"scorer {name} returned {score}") if np.isnan(score) else (float(score), None)
         for score in scores
     ]
 
@@ -361,7 +452,7 @@ def try_scorer(name: str, scorer: Scorer, model: Model, outputs: Outputs, image:
     refuse(name, scorer, model, outputs)
     copied = for_model(scorer, model.head)
     if "training" in scorer.needs:
-        failed = look_inside(copied, name, model, image, False)[1] if copied.looks else None
+        failed = look_inside(copied, name, model, [(image, False)])[0][1] if copied.looks else None
     else:
         ((_, failed),) = score_outputs(name, copied, model, outputs, [(image, False)])
     if failed:
@@ -407,18 +498,15 @@ def predict(
     Returns:
         Predictions by model.
     """
-    shared: dict[str, list[Any]] = {name: [] for name in SHARED}
-    verdicts = {name: _Verdicts(plan, plan.models[name]) for name in models or plan.models}
+    seen = SeenImages(plan)
+    verdicts = {name: Verdicts(plan, plan.models[name]) for name in models or plan.models}
     for chunk in batches(images, batch):
-        ids = [plan.image_id(shot.sample, shot.shift, shot.setting) for shot in chunk]
-        for shot, image_id in zip(chunk, ids, strict=True):
-            for name, value in _about(plan, shot, image_id).items():
-                shared[name].append(value)
+        ids = seen.add(chunk)
         for verdict in verdicts.values():
             stop_if_requested()
-            verdict.add(chunk, ids)
+            verdict.evaluate(chunk, ids)
         tick(len(chunk) * len(verdicts))
-    images_seen = pl.DataFrame(shared, schema={name: SCHEMA[name] for name in SHARED})
+    images_seen = seen.rows()
     return {name: verdict.predictions(images_seen) for name, verdict in verdicts.items()}
 
 
@@ -427,6 +515,26 @@ def batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
     source = iter(items)
     while chunk := list(islice(source, size)):
         yield chunk
+
+
+class SeenImages:
+    """Collects the columns that the rows of all models share."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._columns: dict[str, list[Any]] = {name: [] for name in SHARED}
+
+    def add(self, shots: Sequence[Shot]) -> list[str]:
+        """Add images and return their ids."""
+        ids = [self._plan.image_id(shot.sample, shot.shift, shot.setting) for shot in shots]
+        for shot, image_id in zip(shots, ids, strict=True):
+            for name, value in _about(self._plan, shot, image_id).items():
+                self._columns[name].append(value)
+        return ids
+
+    def rows(self) -> pl.DataFrame:
+        """Return one row per image."""
+        return pl.DataFrame(self._columns, schema={name: SCHEMA[name] for name in SHARED})
 
 
 def _about(plan: Plan, shot: Shot, image_id: str) -> dict[str, Any]:
@@ -450,8 +558,12 @@ def _about(plan: Plan, shot: Shot, image_id: str) -> dict[str, Any]:
     }
 
 
+# Scores images that a model evaluated: name of the scorer, scorer, and outputs to one score per output.
+Score = Callable[[str, Scorer, Outputs], list[Scored]]
+
+
 @dataclass
-class _Verdicts:
+class Verdicts:
     """Collects the predictions of one model as columns, batch by batch."""
 
     plan: Plan
@@ -461,8 +573,19 @@ class _Verdicts:
     outputs: list[Outputs] = field(default_factory=list)
     image_ids: list[str] = field(default_factory=list)
 
-    def add(self, chunk: Sequence[Shot], ids: Sequence[str]) -> None:
+    def evaluate(self, chunk: Sequence[Shot], ids: Sequence[str]) -> None:
+        """Evaluate images and add the outputs."""
         answered = evaluate_shots(self.model, chunk, self.plan.is_framed, self.plan.width_of(self.model.name))
+        images = [(chunk[i].image, self.plan.is_framed(chunk[i].sample)) for i in answered.seen]
+        self.add(
+            chunk,
+            ids,
+            answered,
+            lambda name, scorer, outputs: score_outputs(name, scorer, self.model, outputs, images),
+        )
+
+    def add(self, chunk: Sequence[Shot], ids: Sequence[str], answered: Answers, score: Score) -> None:
+        """Add outputs of images."""
         seen, columns = answered.seen, self.plan.columns[self.model.name]
         judged = dict(
             zip(seen, _classify(columns, [chunk[i].sample for i in seen], answered.outputs), strict=True)
@@ -481,17 +604,15 @@ class _Verdicts:
                 VERDICT, (label_known, *judged.get(i, (None,) * 4), boxes.get(i), error), strict=True
             ):
                 self.columns[name].append(value)
-        images = [(chunk[i].image, self.plan.is_framed(chunk[i].sample)) for i in seen]
         for name, scorer in self.plan.scorers_of(self.model.name).items():
-            scores = dict(
-                zip(seen, score_outputs(name, scorer, self.model, answered.outputs, images), strict=True)
-            )
+            scores = dict(zip(seen, score(name, scorer, answered.outputs), strict=True))
             self.scores.setdefault(name, []).extend(scores.get(i, (None, None)) for i in range(len(chunk)))
         if seen:
             self.outputs.append(answered.outputs)
             self.image_ids += [ids[i] for i in seen]
 
     def predictions(self, images: pl.DataFrame) -> Predictions:
+        """Return the rows of the model, given those of the images."""
         verdict = pl.DataFrame(self.columns, schema={name: SCHEMA[name] for name in VERDICT})
         labels = images.hstack(verdict).with_columns(
             model=pl.lit(self.model.name), output=pl.lit(self.model.output)

@@ -7,91 +7,127 @@ are not stored.
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
 
 from sorites import core
 from sorites.core import Outputs, Scorer
-from sorites.core.errors import SoritesError
+from sorites.core.errors import SoritesError, UnfinishedRun
 from sorites.core.messages import option
-from sorites.core.table import write
+from sorites.core.table import RunLike, run_folder, write_shard
 from sorites.evaluation import fit
 from sorites.evaluation.engines import ENGINES, Engine
-from sorites.evaluation.fit import SearchResult
+from sorites.evaluation.integrity.unfinished import unfinished
+from sorites.evaluation.options import ScoreOptions
 from sorites.evaluation.plan import Unit
 from sorites.evaluation.predict import INSIDE, WORDS, Scored, score_rows, score_together, with_all_columns
-from sorites.evaluation.reopen import plan_of, suite_of
+from sorites.evaluation.reopen import plan_of
 from sorites.evaluation.storage import shards
 from sorites.evaluation.storage.compact import expand
-from sorites.evaluation.storage.folder import read_info, write_info
+from sorites.evaluation.storage.record import read_record, write_record
+from sorites.evaluation.storage.schema import ModelFit, SearchResult
 from sorites.evaluation.storage.tensors import read_head, read_tensors
-from sorites.evaluation.unfinished import unfinished
-from sorites.io.files import locked, write_bytes
-from sorites.io.stores import to_path
+from sorites.io.files import locked
+from sorites.suites.suite import Fit
 
 REPEAT_WITH_FEATURES = f"repeat the run with {option('keep_features')}"
 # Slices by model whose shard exists.
 Units = Mapping[str, Sequence[Unit]]
 
 
+@dataclass(frozen=True)
+class ScoreTask:
+    """A slice, the shard with its rows, and the stored outputs of a model."""
+
+    unit: Unit
+    rows: Path
+    features: Path
+
+
 def score(
-    run: str | Path,
+    run: str | Path | RunLike,
     scorers: str | Sequence[str],
     *,
-    engine: str | Engine = "local",
+    engine: str | Engine | None = "local",
     workers: int | None = None,
+    address: str | None = None,
+    gpus_per_worker: float = 0.0,
 ) -> dict[str, int]:
     """Add the rows of scorers to a run folder.
 
     All scorers are fitted before the first row is written; if one cannot be fitted, nothing is added.
 
     Args:
-        run: A finished run folder.
-        scorers: Scorers such as ``"energy"`` or ``"knn(k=10)"``.
-        engine: Name of an engine, or an engine.
-        workers: Number of workers; default: that of the engine.
+        run: A run folder, made by "sorites run"; may be on an object store: s3://BUCKET/RUN. Also a ``Run``.
+        scorers: Scorers to add: energy, 'knn(k=10)'. The run must have been made with kept features.
+        engine: Engine that runs the tasks: local (threads), processes, or ray (also on a cluster). Also an
+            ``Engine``.
+        workers: Number of tasks to run in parallel; default: one per core.
+        address: Head of the Ray cluster, for the engine ray; default: RAY_ADDRESS, or a local Ray instance.
+        gpus_per_worker: Fraction of a GPU for each worker of the engine ray.
 
     Returns:
         The number of rows added by each scorer; 0 if all existed.
 
     Raises:
-        SoritesError: The run is unfinished, or lacks what a scorer needs.
+        UnfinishedRun: The run is unfinished.
+        SoritesError: The run lacks what a scorer needs.
     """
-    folder, start = to_path(run), ENGINES.get(engine) if isinstance(engine, str) else engine
-    info = read_info(folder)
+    options = ScoreOptions(
+        run=run,
+        scorers=scorers,
+        engine=engine,
+        workers=workers,
+        address=address,
+        gpus_per_worker=gpus_per_worker,
+    )
+    return add_scores(options)
+
+
+def add_scores(options: ScoreOptions) -> dict[str, int]:
+    """Add the rows of scorers, like ``score``, with options as one object."""
+    folder, engine, scorers = run_folder(options.run), options.chosen_engine(), options.scorers
+    start = ENGINES.get(engine) if isinstance(engine, str) else engine
+    suite, models = (record := read_record(folder)).suite, list(record.models)
     specs = [scorers] if isinstance(scorers, str) else scorers
     names = list(dict.fromkeys(map(core.scorer_name, specs)))
     added = dict.fromkeys(names, 0)
     if (incomplete := unfinished(folder)) is not None:
-        raise SoritesError(f"{incomplete.found()} Repeat the run to finish it, then add scores.")
+        raise UnfinishedRun(folder, f"{incomplete.found()} Repeat the run to finish it, then add scores.")
     with locked(folder):
         expand(folder)
-        units = _units(folder, info["models"])
-        new = [name for name in names if name not in info["suite"]["scorers"]]
+        units = _units(folder, models)
+        new = [name for name in names if name not in suite.scorers]
         for name in new:
             _refuse(folder, name, core.scorer(name), units)
-        missing = _missing_scores(folder, new, units)
-        ready = {(name, model): _ready(folder, name, model) for name, model in missing}
+        missing = _missing_scores(folder, models, new, units)
+        ready = {(name, model): _ready(folder, name, model, suite.fit) for name, model in missing}
         _record_searches(folder, {key: search for key, (_, search) in ready.items() if search is not None})
         for (name, model), (scorer, _) in ready.items():
             work = functools.partial(score_unit, folder, name, scorer, model)
-            results = start(missing[name, model], work, workers or start.cores())
+            tasks = _score_tasks(folder, models, model, missing[name, model])
+            results = start(tasks, work, options.workers or start.cores())
             added[name] += sum(rows for _, rows in results)
-        for name in new:
-            _record(folder, name)
+        _record(folder, new)
     return added
 
 
-def _missing_scores(folder: Path, scorers: Sequence[str], units: Units) -> dict[tuple[str, str], list[Unit]]:
+def _score_tasks(folder: Path, models: Sequence[str], model: str, units: Sequence[Unit]) -> list[ScoreTask]:
+    present, features = shards.Predictions(folder, models), shards.tensor_files(folder, shards.FEATURES)
+    rows = ((unit, present.find(unit, model)) for unit in units)
+    return [ScoreTask(u, path, features[shards.stem(u, model)]) for u, path in rows if path is not None]
+
+
+def _missing_scores(
+    folder: Path, models: Sequence[str], scorers: Sequence[str], units: Units
+) -> dict[tuple[str, str], list[Unit]]:
     """Return the slices without scores by scorer and model."""
-    present = shards.Present(folder)
+    present = shards.Predictions(folder, models)
     missing = {
-        (name, model): [
-            unit for unit in slices if shards.score_shard(folder, unit, model, name) not in present
-        ]
+        (name, model): [unit for unit in slices if not present.has_scores(unit, model, name)]
         for name in scorers
         for model, slices in units.items()
     }
@@ -99,10 +135,8 @@ def _missing_scores(folder: Path, scorers: Sequence[str], units: Units) -> dict[
 
 
 def _units(folder: Path, models: Sequence[str]) -> dict[str, list[Unit]]:
-    present, units = shards.Present(folder), plan_of(folder).units()
-    return {
-        model: [unit for unit in units if shards.shard(folder, unit, model) in present] for model in models
-    }
+    present, units = shards.Predictions(folder, models), plan_of(folder).units()
+    return {model: [unit for unit in units if present.has(unit, model)] for model in models}
 
 
 def _refuse(folder: Path, name: str, scorer: Scorer, units: Units) -> None:
@@ -111,14 +145,14 @@ def _refuse(folder: Path, name: str, scorer: Scorer, units: Units) -> None:
         what = WORDS[min(scorer.needs & INSIDE)]
         raise SoritesError(
             f"{name} needs {what}, which stored features do not contain. Run the suite again with"
-            f" {option('scorer', name)}."
+            f" {option('scorers', [name])}."
         )
-    present = shards.Present(folder, ("features",))
-    paths = [shards.features(folder, unit, model) for model, slices in units.items() for unit in slices]
-    missing = [path for path in paths if path not in present]
-    if missing or not paths:
+    present = shards.tensor_files(folder, shards.FEATURES)
+    stems = [shards.stem(unit, model) for model, slices in units.items() for unit in slices]
+    missing = [stem for stem in stems if stem not in present]
+    if missing or not stems:
         raise SoritesError(
-            f"{folder} has the features of {len(paths) - len(missing)} of {len(paths)} shards:"
+            f"{folder} has the features of {len(stems) - len(missing)} of {len(stems)} slices:"
             f" {REPEAT_WITH_FEATURES}"
         )
     for model in units:
@@ -131,9 +165,9 @@ def _refuse(folder: Path, name: str, scorer: Scorer, units: Units) -> None:
             raise SoritesError(f"{name} needs {WORDS['head']}, but {folder} has none of {model}")
 
 
-def _ready(folder: Path, name: str, model: str) -> tuple[Scorer, SearchResult | None]:
+def _ready(folder: Path, name: str, model: str, training: Fit | None) -> tuple[Scorer, SearchResult | None]:
     """Return the fitted scorer for one model, and the result of its parameter search, if any."""
-    fits = fit.Fits(folder, model, read_head(folder, model), suite_of(read_info(folder)).fit)
+    fits = fit.Fits(folder, model, read_head(folder, model), training)
     scorer, search = fits.scorer(name, core.scorer(name))
     if isinstance(scorer, fit.UnfittedScorer):
         raise SoritesError(f"{model}: {scorer.note}")
@@ -142,23 +176,23 @@ def _ready(folder: Path, name: str, model: str) -> tuple[Scorer, SearchResult | 
 
 def _record_searches(folder: Path, searches: Mapping[tuple[str, str], SearchResult]) -> None:
     """Add the results of searches to those of the run."""
-    record = fit.read_record(folder)
+    fits = fit.read_fits(folder)
     for (name, model), search in searches.items():
-        record.setdefault(model, {}).setdefault("search", {})[name] = search
+        entry = fits.get(model) or ModelFit()
+        fits[model] = entry.having(search={**entry.search, name: search})
     if searches:
-        write_bytes(json.dumps(record, indent=1).encode(), folder / fit.RECORD)
+        fit.write_fits(folder, fits)
 
 
-def score_unit(folder: Path, name: str, scorer: Scorer, model: str, unit: Unit) -> int:
+def score_unit(folder: Path, name: str, scorer: Scorer, model: str, task: ScoreTask) -> int:
     """Score the stored outputs of a slice and write their rows; return how many."""
-    shard = shards.read_shard(shards.shard(folder, unit, model))
-    labels = shard.filter(pl.col("output") == "label")
-    scores = _scores(shards.features(folder, unit, model), name, scorer)
+    labels = shards.read_shard(task.rows).filter(pl.col("output") == "label", pl.col("model") == model)
+    scores = _scores(task.features, name, scorer)
     no_features: Scored = (None, "its features were not stored")
     rows = with_all_columns(
         score_rows(labels, name, [scores.get(image, no_features) for image in labels["image_id"]])
     )
-    write(rows, shards.score_shard(folder, unit, model, name))
+    write_shard(rows, folder, shards.score_stem(task.unit, model, name))
     return rows.height
 
 
@@ -174,8 +208,7 @@ def _scores(features: Path, name: str, scorer: Scorer) -> dict[str, Scored]:
     )
 
 
-def _record(folder: Path, name: str) -> None:
-    info = read_info(folder)
-    added = info.get("scored", [])
-    if name not in added:
-        write_info(folder, {**info, "scored": [*added, name]})
+def _record(folder: Path, names: Sequence[str]) -> None:
+    record = read_record(folder)
+    if added := [name for name in names if name not in record.scored]:
+        write_record(folder, record.having(scored=(*record.scored, *added)))

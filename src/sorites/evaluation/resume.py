@@ -7,7 +7,7 @@ any other.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,17 +16,26 @@ import numpy as np
 import polars as pl
 
 from sorites.core import CLEAN, Sample
-from sorites.core.errors import SoritesError
+from sorites.core.errors import Damaged, SoritesError
 from sorites.core.messages import option
 from sorites.core.packed import PackedSamples
-from sorites.core.table import read_file, scan, write
+from sorites.core.table import FACTS_FOLDER, PARQUET, PREDICTIONS, parquet, parse, repair, scan
 from sorites.evaluation import explanations
 from sorites.evaluation.images import reason
 from sorites.evaluation.plan import Plan, Unit, with_changed
 from sorites.evaluation.samples import framed_image
 from sorites.evaluation.storage import shards
 from sorites.evaluation.storage.contents import COLUMNS, changed, contents, guard_sample
+from sorites.io import digests
 from sorites.io.files import local_copies, write_bytes
+from sorites.io.listed import (
+    ANOTHER,
+    delete_listed,
+    is_listed,
+    listed_files,
+    read_listed,
+    write_listed,
+)
 
 # Subfolder of a run for replaced files.
 REPLACED = "replaced"
@@ -59,15 +68,13 @@ def redo_changed(folder: Path, plan: Plan, changed: Collection[Sample]) -> list[
             if sample.id in ids
         )
     ]
-    retried = _read_retried(folder)
-    for unit, model in (
-        affected := _with_probes(plan, {(unit, model) for unit in units for model in plan.models})
-    ):
-        retried.pop(shards.stem(unit, model), None)
-    _write_retried(folder, retried)
+    affected = _with_probes(plan, {(unit, model) for unit in units for model in plan.models})
+    present = shards.Predictions(folder, plan.models)
+    redone = {stem for unit, model in affected for stem in present.stems(unit, model)}
+    _write_retried(folder, {k: ids for k, ids in _read_retried(folder).items() if k not in redone})
     images = _images(plan, ids)
     removed = [*_without_facts(folder, images), *_without_explanations(folder, images)]
-    _move_shards(folder, affected)
+    _move_shards(folder, present, affected)
     _forget_encoded(folder, units)
     return removed
 
@@ -82,27 +89,28 @@ def redo_errors(folder: Path, plan: Plan) -> None:
 
     An image that still cannot be decoded for the same reason is left as it is.
     """
-    places = {
-        shards.shard(folder, unit, model): (unit, model)
-        for unit in (*plan.units(), *plan.probes())
-        for model in plan.models
-    }
+    present = shards.Predictions(folder, plan.models)
+    places: dict[Path, list[Shard]] = {}
+    for unit in (*plan.units(), *plan.probes()):
+        for model in plan.models:
+            if (path := present.find(unit, model)) is not None:
+                places.setdefault(path, []).append((unit, model))
     retried, affected = _read_retried(folder), set[Shard]()
     undecodable = _Undecodable(plan)
-    for path, rows in _errors(folder, places):
-        unit, model = places[path]
-        retryable = {image for image, sample, error in rows if not undecodable.so(sample, unit.shift, error)}
-        if retryable - set(retried.get(path.stem, ())):
-            retried[path.stem] = sorted(retryable)
-            affected.add((unit, model))
+    for path, rows in _errors(folder, list(places)):
+        stem, shift = digests.stem_of(path.name) or "", places[path][0][0].shift
+        retryable = {image for image, sample, error in rows if not undecodable.so(sample, shift, error)}
+        if retryable - set(retried.get(stem, ())):
+            retried[stem] = sorted(retryable)
+            affected.update(places[path])
     if affected:
         _write_retried(folder, retried)
-        _move_shards(folder, _with_probes(plan, affected))
+        _move_shards(folder, present, _with_probes(plan, affected))
 
 
 def kept_features_before(folder: Path) -> bool:
     """Return whether features were moved to ``replaced/``, so that they must be stored again."""
-    return any((folder / REPLACED / "features").glob("*.safetensors"))
+    return bool(shards.tensor_files(folder / REPLACED, shards.FEATURES))
 
 
 class _Undecodable:
@@ -133,25 +141,22 @@ class _Undecodable:
 ImageError = tuple[str, str, str]
 
 
-def _errors(folder: Path, places: Collection[Path]) -> Iterator[tuple[Path, list[ImageError]]]:
-    """Yield the shards that contain errors, with these."""
-    present = shards.Present(folder)
-    existing = [path for path in places if path in present]
-    for chunk in (
-        existing[start : start + SHARDS_PER_SCAN] for start in range(0, len(existing), SHARDS_PER_SCAN)
-    ):
-        yield from _errors_of(chunk)
+def _errors(folder: Path, paths: Sequence[Path]) -> Iterator[tuple[Path, list[ImageError]]]:
+    """Yield the shards that contain errors, with these.
+
+    Raises:
+        Damaged: A shard does not match its digest.
+    """
+    digests.Verifier(folder).require(digests.named_digests(paths), repair(folder))
+    for start in range(0, len(paths), SHARDS_PER_SCAN):
+        yield from _errors_of(paths[start : start + SHARDS_PER_SCAN])
 
 
-def _errors_of(paths: list[Path]) -> Iterator[tuple[Path, list[ImageError]]]:
-    """Scan shards together; if one cannot be read, scan each alone and skip unreadable ones."""
+def _errors_of(paths: Sequence[Path]) -> Iterator[tuple[Path, list[ImageError]]]:
+    """Scan shards together."""
     original_path = dict(zip(map(str, local_copies(paths)), paths, strict=True))
-    try:
-        scanned = scan(paths, include_file_paths="path").filter(pl.col("error").is_not_null())
-        rows = scanned.select("path", "image_id", "sample_id", "error").unique(maintain_order=True).collect()
-    except (OSError, pl.exceptions.PolarsError):
-        yield from (errors for path in paths if len(paths) > 1 for errors in _errors_of([path]))
-        return
+    scanned = scan(paths, include_file_paths="path").filter(pl.col("error").is_not_null())
+    rows = scanned.select("path", "image_id", "sample_id", "error").unique(maintain_order=True).collect()
     for (path,), part in rows.group_by("path", maintain_order=True):
         yield original_path[str(path)], part.drop("path").rows()
 
@@ -169,23 +174,42 @@ def _with_probes(plan: Plan, affected: Iterable[Shard]) -> list[Shard]:
     return list(all_shards)
 
 
-def _move_shards(folder: Path, affected: Iterable[Shard]) -> None:
-    """Move shards, stored features, and rows of scorers that were added later."""
-    scored: dict[str, list[Path]] = {}
-    for path in sorted((folder / "predictions").glob("*--*--*.parquet")):
-        scored.setdefault(path.stem.rpartition("--")[0], []).append(path)
-    for unit, model in affected:
-        added = scored.get(shards.stem(unit, model), ())
-        for path in (*added, shards.features(folder, unit, model), shards.shard(folder, unit, model)):
-            if path.exists():
-                path.replace(_replaced_path(folder, path))
+def _move_shards(folder: Path, present: shards.Predictions, affected: Sequence[Shard]) -> None:
+    """Move shards, stored features, and rows of scorers that were added later.
+
+    The models that share a shard are all evaluated again.
+    """
+    units = {unit for unit, _ in affected}
+    paths = {present.find(unit, model) for unit, model in affected}
+    together = [(u, m) for u in units for m in present.models if present.find(u, m) in paths]
+    features, scored = shards.tensor_files(folder, shards.FEATURES), dict[str, list[Path]]()
+    for stem, path in digests.shards_in(folder / PREDICTIONS, PARQUET).items():
+        scored.setdefault(stem.rpartition("--")[0], []).append(path)
+    for unit, model in together:
+        stem = shards.stem(unit, model)
+        _replace(folder, [*scored.get(stem, ()), features.get(stem)])
+    # Last, so that a process that is killed before leaves the slice as it was.
+    _replace(folder, paths)
+
+
+def move_unpaired_features(folder: Path, plan: Plan) -> None:
+    """Move features without rows to ``replaced/``; their task was interrupted and is repeated."""
+    features = shards.tensor_files(folder, shards.FEATURES)
+    for unit, names in shards.missing(folder, plan.units(), plan.models).items() if features else ():
+        _replace(folder, [features.get(shards.stem(unit, name)) for name in names])
+
+
+def _replace(folder: Path, paths: Iterable[Path | None]) -> None:
+    for path in paths:
+        if path is not None:
+            path.replace(_replaced_path(folder, path))
 
 
 def _forget_encoded(folder: Path, units: Iterable[Unit]) -> None:
     """Delete encoder features of slices, because distances must be measured on the current images."""
     stems = {shards.stem(unit, "") for unit in units}
-    for path in (folder / shards.ENCODED).glob("*.safetensors"):
-        if f"{path.stem.rpartition('--')[0]}--" in stems:
+    for stem, path in shards.tensor_files(folder, shards.ENCODED).items():
+        if f"{stem.rpartition('--')[0]}--" in stems:
             path.unlink()
 
 
@@ -225,36 +249,38 @@ def _without_facts(folder: Path, images: Collection[str]) -> list[str]:
     changed facts.
     """
     changed_facts = []
-    for path in sorted((folder / "facts").glob("*.parquet")):
-        facts = shards.read_facts(path)
+    names = [Path(file).stem for file in listed_files(folder) if file.startswith(f"{FACTS_FOLDER}/")]
+    for name in dict.fromkeys(sorted(names)):
+        facts = shards.read_facts(folder, name)
+        if facts is None or name == PUBLISHED_LEVELS:
+            continue
         remaining = facts.filter(~pl.col("image_id").is_in(list(images)))
-        if remaining.height == facts.height or path.stem == PUBLISHED_LEVELS:
+        if remaining.height == facts.height:
             continue
-        changed_facts.append(path.stem)
-        together = path.stem in JOINT_FACTS
-        for file in (path, *([path.with_suffix(".json")] if together else ())):
-            if file.exists():
-                write_bytes(file.read_bytes(), _replaced_path(folder, file))
+        changed_facts.append(name)
+        together = name in JOINT_FACTS
+        files = [shards.facts_file(name), *([shards.metadata_file(name)] if together else [])]
+        for file in (file for file in files if is_listed(folder, file)):
+            write_bytes(read_listed(folder, file, repair(folder)), _replaced_path(folder, folder / file))
         if remaining.height and not together:
-            write(remaining, path)
+            write_listed(folder, shards.facts_file(name), parquet(remaining))
             continue
-        path.unlink()
-        if together:
-            path.with_suffix(".json").unlink(missing_ok=True)
+        for file in files:
+            delete_listed(folder, file)
     return changed_facts
 
 
 def _read_retried(folder: Path) -> dict[str, list[str]]:
-    try:
-        content = json.loads((folder / RETRIED).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    path = folder / RETRIED
+    if not path.exists():
         return {}
-    return {str(key): list(value) for key, value in content.items()} if isinstance(content, dict) else {}
+    shards_ = digests.read_sealed(path, repair(folder)).get("shards")
+    return {str(key): list(value) for key, value in shards_.items()} if isinstance(shards_, dict) else {}
 
 
-def _write_retried(folder: Path, retried: dict[str, list[str]]) -> None:
+def _write_retried(folder: Path, retried: Mapping[str, list[str]]) -> None:
     if retried or (folder / RETRIED).exists():
-        write_bytes(json.dumps(retried).encode(), folder / RETRIED)
+        digests.write_sealed({"shards": retried}, folder / RETRIED)
 
 
 # Changed images.
@@ -263,9 +289,6 @@ def _write_retried(folder: Path, retried: dict[str, list[str]]) -> None:
 # File with the content hashes of training and validation images.
 TRAINING = "training.parquet"
 Say = Callable[[str], None]
-
-# Advice for damaged files that cannot be recreated from the run folder.
-ANOTHER = f"Restore it from a backup, or choose another {option('out', 'DIR')}."
 
 
 def renewed(
@@ -310,21 +333,26 @@ def renewed(
     return listed.drop(COLUMNS.names(), strict=False).hstack(current)
 
 
-def check_training(folder: Path, plan: Plan) -> None:
-    """Raise a ``SoritesError`` if training or validation images have changed; every fitted score depends on
-    all of them.
+def check_training(folder: Path, plan: Plan) -> dict[str, str]:
+    """Write the content hashes of training and validation images, if they are new.
+
+    Returns:
+        The digest of the file, by name, if it was written.
+
+    Raises:
+        SoritesError: Images have changed; every fitted score depends on all of them.
     """
     kinds = (("training", plan.fit), ("validation", plan.validation), ("OOD validation", plan.ood))
     images = [(kind, sample) for kind, samples in kinds for sample in samples]
     if not images:
-        return
+        return {}
     keys = pl.DataFrame(
         {"kind": [kind for kind, _ in images], "sample_id": [sample.id for _, sample in images]}
     )
-    path = folder / TRAINING
-    before = read_file(path, COLUMNS, ("kind", "sample_id"), ANOTHER) if path.exists() else None
+    samples = [sample for _, sample in images]
+    before = _read_training(folder, keys, samples)
     stored = _contents_if_same(before, keys)
-    current = contents([sample for _, sample in images], stored)
+    current = contents(samples, stored)
     changed_indices = [] if stored is None else _changed_rows(stored, current)
     if changed_indices:
         kind, sample = images[changed_indices[0]]
@@ -333,8 +361,25 @@ def check_training(folder: Path, plan: Plan) -> None:
             f" the {kind} image {sample.id}. Choose another {option('out', 'DIR')}."
         )
     updated = keys.hstack(current)
-    if before is None or not updated.equals(before):
-        write(updated, path)
+    if before is not None and updated.equals(before):
+        return {}
+    return {TRAINING: write_listed(folder, TRAINING, parquet(updated))}
+
+
+def _read_training(folder: Path, keys: pl.DataFrame, samples: Sequence[Sample]) -> pl.DataFrame | None:
+    """Return the stored hashes; a damaged file is recreated, provided that no image has changed."""
+    if not is_listed(folder, TRAINING):
+        return None
+    path = folder / TRAINING
+    try:
+        return parse(read_listed(folder, TRAINING, ANOTHER), path, COLUMNS, keys.columns, ANOTHER)
+    except Damaged:
+        recreated = keys.hstack(contents(samples))
+        data = parquet(recreated)
+        if digests.digest_of(data) not in listed_files(folder)[TRAINING]:
+            raise
+        write_listed(folder, TRAINING, data)
+        return recreated
 
 
 def _contents_if_same(before: pl.DataFrame | None, keys: pl.DataFrame) -> pl.DataFrame | None:

@@ -11,30 +11,34 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from sorites.core import Model, Outputs
+from sorites.core import Backend, Model, Outputs
 from sorites.core.errors import Notice, SoritesError
+from sorites.core.machine import cores, gpu_facts
 from sorites.core.messages import command, option
 from sorites.core.progress import Bar
-from sorites.core.torch_tools import device_of
 from sorites.evaluation import fit
 from sorites.evaluation import tasks as work
 from sorites.evaluation.engines import ENGINES, Engine
 from sorites.evaluation.facts.distance import distance_of_run, write_published_levels
 from sorites.evaluation.facts.similarity import measure_images
+from sorites.evaluation.options import DEFAULT_BATCH
+from sorites.evaluation.pipeline.run import Pipeline
 from sorites.evaluation.plan import Plan
 from sorites.evaluation.predict import GREY, out_of_memory, try_models
-from sorites.evaluation.resume import Say, kept_features_before, redo_errors
+from sorites.evaluation.resume import Say, kept_features_before, move_unpaired_features, redo_errors
 from sorites.evaluation.storage import folder, shards
 from sorites.evaluation.storage.compact import expand
-from sorites.evaluation.storage.record import Info, describe
+from sorites.evaluation.storage.record import describe
+from sorites.evaluation.storage.schema import RanOn, RunRecord
 from sorites.evaluation.storage.tensors import keep_heads
-from sorites.evaluation.worker import Running, Task, chosen_engine, share_plan
+from sorites.evaluation.worker import Running, Task, chosen_engine
 from sorites.io.files import sweep_temporaries
 from sorites.io.stores import to_path
+from sorites.models.session import CUDA_OPTIONS
 
 # Choice of engine and batch size.
 
@@ -107,12 +111,9 @@ def largest_batch(model: Model, smallest: int, most: int = MAX_BATCH) -> int:
 
 
 def device_used(plan: Plan) -> str:
-    """Return the device of a plan's models: the suite's, or torch's default if there is a torch model, else
-    the CPU.
-    """
-    if plan.suite.device is not None:
-        return plan.suite.device
-    return device_of(None) if any(model.module is not None for model in plan.models.values()) else "cpu"
+    """Return the first device other than the CPU on which a model of the plan runs, else the CPU."""
+    devices = (model.backend.device for model in plan.models.values())
+    return next((device for device in devices if device != "cpu"), "cpu")
 
 
 def works_alone(model: Model) -> str:
@@ -175,24 +176,22 @@ def _wake_delay(do: Callable[[], object]) -> float:
 # Running a plan.
 
 
-def compute_facts(plan: Plan, folder: Path, *, engine: Engine, workers: int, bar: Bar | None = None) -> None:
+def compute_facts(run: Running, *, engine: Engine, workers: int, bar: Bar | None = None) -> None:
     """Compute the facts that the suite of a finished run asks for; existing ones are kept."""
-    write_published_levels(plan, folder)
-    if plan.suite.distance:
-        distance_of_run(plan, folder, plan.suite.distance, bar)
-    if plan.suite.similarity or plan.suite.lpips_below is not None:
+    suite = run.plan.suite
+    write_published_levels(run.plan, run.folder)
+    if suite.distance:
+        with run.computing():
+            distance_of_run(run, suite.distance, bar)
+    if suite.similarity or suite.lpips_below is not None:
         measure_images(
-            plan,
-            folder,
-            plan.suite.similarity,
-            lpips_below=plan.suite.lpips_below,
+            run,
+            suite.similarity,
+            lpips_below=suite.lpips_below,
             engine=engine,
             workers=workers,
             bar=bar,
         )
-
-
-DEFAULT_BATCH = 8
 
 
 @dataclass(frozen=True)
@@ -202,8 +201,13 @@ class Prepared:
     """
 
     plan: Plan
-    info: Info
+    record: RunRecord
     tried: dict[str, Outputs]
+
+    def with_batch(self, size: int) -> Prepared:
+        """Return the plan and its metadata for a batch size."""
+        plan = self.plan.with_batch(size)
+        return replace(self, plan=plan, record=describe(plan))
 
     def feature_bytes(self) -> int:
         """Return the disk space of ``keep_features`` in bytes, including training images and heads."""
@@ -233,7 +237,7 @@ class Prepared:
 
     def default_folder(self) -> Path:
         """Return the default run folder, named by run id, so that a repeated command finds its own work."""
-        return Path("runs") / f"{self.plan.suite.name}-{self.info['run_id'][:8]}"
+        return Path("runs") / f"{self.plan.suite.name}-{self.record.run_id[:8]}"
 
 
 def warn(text: str) -> None:
@@ -245,7 +249,7 @@ def prepare(plan: Plan) -> Prepared:
     """Try every model and scorer of a plan, so that a broken one is reported before any work is done."""
     if not plan.models:
         raise SoritesError(
-            f"suite {plan.suite.name} has no models: add {option('model', 'NAME')}. See"
+            f"suite {plan.suite.name} has no models: add {option('models', ['NAME'])}. See"
             f" {command('list', 'models')}."
         )
     fit.refuse_unfitted(plan)
@@ -260,6 +264,7 @@ def execute(
     keep_features: bool = False,
     engine: str | Engine = "local",
     workers: int | None = None,
+    producers: int | None = None,
     bar: Bar | None = None,
     say: Say = warn,
 ) -> Path:
@@ -274,6 +279,7 @@ def execute(
         keep_features: Store logits and features.
         engine: Name of an engine, or an engine.
         workers: Number of workers.
+        producers: Number of processes that make images; default: none on a CPU, else one per core but one.
         bar: Opens progress bars.
         say: Called with notices.
 
@@ -282,6 +288,7 @@ def execute(
     """
     _check_positive("batch", batch)
     _check_positive("workers", workers)
+    prepared = prepared.with_batch(batch)
     path = to_path(out) if out is not None else prepared.default_folder()
     plan, start = folder.with_stored_slices(path, prepared.plan), chosen_engine(engine, prepared.plan)
     for name in (name for name, model in plan.models.items() if not model.repeats):
@@ -289,18 +296,34 @@ def execute(
             f"model {name} is not deterministic: it gave different outputs for the same images, and so will"
             " another run"
         )
-    described = {**prepared.info, "ran_on": _ran_on(plan, start, batch)}
-    with (
-        folder.open_run(path, plan, described, say) as info,
-        share_plan(path, plan, info["run_id"]) as running,
-    ):
+    described = prepared.record.having(ran_on=_ran_on(plan, start, batch))
+    with folder.open_run(path, plan, described, say) as record:
         sweep_temporaries(path)
         expand(path)
         redo_errors(path, plan)
-        stage = _Stage(path, start, workers or start.cores(), running, bar)
-        _evaluate(stage, plan, batch, keep_features or kept_features_before(path), info["suite"]["refine"])
-        compute_facts(plan, path, engine=start, workers=stage.workers, bar=bar)
+        move_unpaired_features(path, plan)
+        making = producers_for(plan, start, producers)
+        stage = _Stage(start, workers or start.cores(), Running(path, plan, record.run_id), bar, making)
+        _evaluate(stage, batch, keep_features or kept_features_before(path), record.suite.refine)
+        compute_facts(stage.run, engine=start, workers=stage.workers, bar=bar)
     return path
+
+
+def producers_for(plan: Plan, engine: Engine, requested: int | None) -> int:
+    """Return the number of processes that make images for a plan.
+
+    On a CPU, models take longer than images, and the threads of the engine do both.
+    """
+    if not engine.one_process:
+        if requested:
+            raise SoritesError(
+                f"{option('producers', None)} needs the engine local, which evaluates in this process; got"
+                f" {engine.name}"
+            )
+        return 0
+    if requested is not None:
+        return requested
+    return 0 if device_used(plan) == "cpu" else max(1, cores() - 1)
 
 
 def _check_positive(name: str, value: int | None) -> None:
@@ -308,81 +331,107 @@ def _check_positive(name: str, value: int | None) -> None:
         raise SoritesError(f"{option(name, None)} must be a whole number above 0, got {value}")
 
 
-def _evaluate(stage: _Stage, plan: Plan, batch: int, keep_features: bool, refine: float | None) -> None:
+def _evaluate(stage: _Stage, batch: int, keep_features: bool, refine: float | None) -> None:
     """Fit the scorers, evaluate the grid, and refine failure severities, as far as each is missing."""
-    path = stage.folder
+    path, plan = stage.run.folder, stage.run.plan
     grid = _tasks(path, plan, plan.units(), keep_features)
     if grid or (refine and _tasks(path, plan, plan.probes())) or fit.gaps(plan, path, keep_features):
-        _fit(stage, plan, keep_features, batch)
+        _fit(stage, keep_features, batch)
     if keep_features:
         keep_heads(plan, path)
-    evaluate = functools.partial(work.evaluate, path, batch=batch, keep_features=keep_features)
-    stage.run("evaluating", grid, evaluate, _images)
+    if stage.producers:
+        stage.pipe(grid, batch, keep_features)
+    else:
+        stage.do("evaluating", grid, work.evaluate, _images, batch=batch, keep_features=keep_features)
     if refine:
         probes = _tasks(path, plan, plan.probes())
-        stage.run("refining", probes, functools.partial(work.probe, path, batch=batch, tolerance=refine))
+        stage.do("refining", probes, work.probe, batch=batch, tolerance=refine)
 
 
-def _ran_on(plan: Plan, engine: Engine, batch: int) -> Info:
-    """Return where the models ran last; apart from device and precision this does not affect results."""
-    return {
-        "engine": engine.name,
-        "device": device_used(plan),
-        "precision": plan.suite.precision or "float32",
-        "batch": batch,
-    }
+def _ran_on(plan: Plan, engine: Engine, batch: int) -> tuple[RanOn, ...]:
+    """Return one entry for each group of models that the same library computes on the same device."""
+    groups: dict[Backend, list[str]] = {}
+    for name, model in plan.models.items():
+        groups.setdefault(model.backend, []).append(name)
+    return tuple(
+        RanOn(
+            engine=engine.name,
+            device=backend.device,
+            precision=backend.precision,
+            batch=batch,
+            models=tuple(names),
+            library=backend.library,
+            **({"hardware": facts} if (facts := gpu_facts(backend.device)) else {}),
+            **({"options": options} if (options := _library_options(backend)) else {}),
+        )
+        for backend, names in groups.items()
+    )
+
+
+def _library_options(backend: Backend) -> dict[str, str]:
+    if backend.library == "torch":
+        return {"tf32": "off", "kernels": "deterministic"}
+    return dict(CUDA_OPTIONS) if (backend.library, backend.kind) == ("onnxruntime", "cuda") else {}
 
 
 def _tasks(path: Path, plan: Plan, units: Sequence[Any], keep_features: bool = False) -> list[Task]:
     missing = shards.missing(path, units, plan.models, keep_features)
-    return [Task(unit, names) for unit, names in missing.items()]
+    without_rows = shards.missing(path, units, plan.models) if keep_features else missing
+    return [Task(unit, names, without_rows.get(unit, ())) for unit, names in missing.items()]
 
 
 def _images(plan: Plan, task: Task) -> int:
     return plan.images_of(task.unit) * len(task.models)
 
 
-def _distinct_images(plan: Plan, task: Task) -> int:
-    return len(task.unit) * len(task.models)
-
-
-def _fit(stage: _Stage, plan: Plan, keep_features: bool, batch: int) -> None:
+def _fit(stage: _Stage, keep_features: bool, batch: int) -> None:
     """Evaluate training images if scorers or ``keep_features`` need them, and fit the scorers."""
-    tasks = fit.tasks(plan, stage.folder, keep_features)
-    stage.run("fitting", tasks, functools.partial(fit.collect, stage.folder, batch=batch), _images)
-    ready = fit.ready(stage.folder, stage.running)
-    if fit.wants_training(plan) or ready.searches:
-        fit.record(ready, stage.folder)
+    run = stage.run
+    stage.do("fitting", fit.tasks(run.plan, run.folder, keep_features), fit.collect, _images, batch=batch)
+    ready = fit.ready(run)
+    if fit.wants_training(run.plan) or ready.searches:
+        fit.record(ready, run.folder)
 
 
 @dataclass
 class _Stage:
     """Runs tasks on an engine and advances a progress bar."""
 
-    folder: Path
     engine: Engine
     workers: int
-    running: Running
+    run: Running
     bar: Bar | None
+    producers: int = 0
 
-    def run(
+    def pipe(self, tasks: Sequence[Task], batch: int, keep_features: bool) -> None:
+        """Evaluate tasks by a pipeline; the bar advances by image."""
+        if not tasks:
+            return
+        plan, total = fit.ready(self.run), sum(_images(self.run.plan, task) for task in tasks)
+        tick = self.bar("evaluating", total) if self.bar else lambda n: None
+        write = functools.partial(work.write_predictions, self.run, keep_features=keep_features)
+        for _ in Pipeline(self.producers, batch).run(plan, tasks, write, tick):
+            pass
+
+    def do(
         self,
         what: str,
         tasks: Sequence[Task],
-        do: Callable[[Task], None],
+        function: Callable[..., None],
         steps: Callable[[Plan, Task], int] | None = None,
+        **options: Any,
     ) -> None:
         """Run tasks; the bar advances by image if they run in this process and ``steps`` is given, else by
         task.
         """
         if not tasks:
             return
-        plan = self.running.plan
-        sizes = {task: 1 if steps is None else steps(plan, task) for task in tasks}
+        sizes = {task: 1 if steps is None else steps(self.run.plan, task) for task in tasks}
         tick = _locked(self.bar(what, sum(sizes.values()))) if self.bar else lambda n: None
         by_image = steps is not None and self.engine.one_process
-        self.running.tick = tick if by_image else lambda n: None
-        for task, _ in self.engine(tasks, do, self.workers):
+        self.run.tick = tick if by_image else lambda n: None
+        work_ = self.run.work(self.engine, function, **options)
+        for task, _ in self.engine(tasks, work_, self.workers):
             if not by_image:
                 tick(sizes[task])
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import functools
+import threading
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,9 +24,9 @@ def training_samples(fit: Fit, labels: Labels, source: Source | None) -> list[Sa
     """Return the training images of a suite: clean images of its source, or of ``source``."""
     read = core.source(fit.source, labels) if source is None else source
     training = _clean("fit", fit.source, read, fit.split)[: fit.limit]
-    if fit.only == "right" and all(sample.label is None for sample in training):
+    if fit.only == "correct" and all(sample.label is None for sample in training):
         raise SoritesError(
-            f'fit: only = "right" needs labelled training images, but those of {fit.source} have no labels'
+            f'fit: only = "correct" needs labelled training images, but those of {fit.source} have no labels'
         )
     return training
 
@@ -228,15 +230,46 @@ def framed_image(suite: Suite, sample: Sample) -> ImageU8:
 
 
 class CleanImages:
-    """Framed clean images by sample id; the last ``kept`` images are cached."""
+    """Framed clean images by sample id; the last ones that fit into ``kept`` bytes are cached.
+
+    Threads that ask for the same image at the same time wait for one of them to decode it.
+    """
 
     def __init__(self, suite: Suite, clean: PackedSamples, kept: int) -> None:
         self._samples = ById(clean)
-        self._suite = suite
-        self._framed = functools.lru_cache(maxsize=kept)(lambda id_: framed_sample(suite, self._samples[id_]))
+        self._suite, self._kept = suite, kept
+        self._lock, self._bytes = threading.Lock(), 0
+        self._images: OrderedDict[str, Future[tuple[ImageU8, GroundTruth]]] = OrderedDict()
 
     def __call__(self, id_: str) -> ImageU8:
         return self._framed(id_)[0]
+
+    def _framed(self, id_: str) -> tuple[ImageU8, GroundTruth]:
+        with self._lock:
+            entry = self._images.get(id_)
+            is_new = entry is None
+            if entry is None:
+                entry = self._images[id_] = Future()
+            self._images.move_to_end(id_)
+        if is_new:
+            self._decode(id_, entry)
+        return entry.result()
+
+    def _decode(self, id_: str, entry: Future[tuple[ImageU8, GroundTruth]]) -> None:
+        """Decode an image and drop the oldest ones, if there are too many; a failure is not kept."""
+        try:
+            framed = framed_sample(self._suite, self._samples[id_])
+        except BaseException as error:  # an interrupt too must wake those who wait
+            with self._lock:
+                del self._images[id_]
+            entry.set_exception(error)
+            return
+        with self._lock:
+            self._bytes += framed[0].nbytes
+            entry.set_result(framed)
+            for other, image in list(self._images.items()) if self._bytes > self._kept else ():
+                if image.done() and self._bytes > self._kept:
+                    self._bytes -= self._images.pop(other).result()[0].nbytes
 
     def ground_truth(self, id_: str) -> GroundTruth:
         """Return the ground-truth boxes in pixels of the framed image, or None if unknown."""

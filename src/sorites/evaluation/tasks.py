@@ -9,22 +9,20 @@ for one object is judged for all.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import polars as pl
 
 from sorites.core import CLEAN
-from sorites.core.table import SCHEMA, write
+from sorites.core.table import SCHEMA
 from sorites.evaluation.fit import ready
 from sorites.evaluation.images import Shot, shifted_shots, shots
 from sorites.evaluation.plan import Plan, Unit
 from sorites.evaluation.predict import Predictions, predict
 from sorites.evaluation.storage import shards
-from sorites.evaluation.worker import Task, running_in
-from sorites.io.files import write_bytes
+from sorites.evaluation.storage.tensors import arrays_of, write_tensors
+from sorites.evaluation.worker import Running, Task
 from sorites.metrics.detection.failure import found_objects
 
 
@@ -151,41 +149,45 @@ def _middles(plan: Plan, unit: Unit, severities: Mapping[str, set[float]]) -> It
             yield from shifted_shots(plan, sample, unit.shift, sorted(severities[sample.id]), probe=True)
 
 
-# Tasks are top-level functions of the run folder and a task, so that threads, processes and clusters can run
-# them. They get the plan from their process (``running_in``), which loads it once.
+# Tasks are top-level functions of a run and a task, so that threads, processes and clusters can run them.
 
 
-def evaluate(folder: Path, task: Task, *, batch: int, keep_features: bool = False) -> None:
-    """Make the images of a slice, evaluate them with the task's models, and write one shard per model."""
-    running = running_in(folder)
-    plan = ready(folder, running)
-    predicted = predict(plan, shots(plan, task.unit), batch, running.tick, task.models)
-    for name, predictions in predicted.items():
-        if keep_features:
-            write_bytes(_to_safetensors(predictions), shards.features(folder, task.unit, name))
-        _write_shard(predictions.rows, running.run_id, shards.shard(folder, task.unit, name))
+def evaluate(run: Running, task: Task, *, batch: int, keep_features: bool = False) -> None:
+    """Make the images of a slice, evaluate them with the task's models, and write the missing files."""
+    plan = ready(run)
+    predicted = predict(plan, shots(plan, task.unit), batch, run.tick, task.models)
+    write_predictions(run, task, predicted, keep_features)
 
 
-def probe(folder: Path, task: Task, *, batch: int, tolerance: float) -> None:
-    """Bisect the failure severities of a slice and write the rows of the probes, one shard per model."""
-    running = running_in(folder)
-    plan = ready(folder, running)
+def write_predictions(
+    run: Running, task: Task, predicted: Mapping[str, Predictions], keep_features: bool = False
+) -> None:
+    """Write the missing files of a task.
+
+    Args:
+        run: The run.
+        task: The task.
+        predicted: The predictions of its models.
+        keep_features: Also write logits and features.
+    """
+    folder = run.folder
+    for name, predictions in predicted.items() if keep_features else ():
+        about = {"image_id": predictions.image_ids}
+        stem, arrays = shards.stem(task.unit, name), arrays_of(predictions.outputs)
+        write_tensors(folder / shards.FEATURES, stem, arrays, **about)
+    names = task.models if task.without_rows is None else task.without_rows
+    rows = {name: predicted[name].rows for name in names}
+    shards.write_rows(folder, run.run_id, task.unit, rows, run.plan.models)
+
+
+def probe(run: Running, task: Task, *, batch: int, tolerance: float) -> None:
+    """Bisect the failure severities of a slice and write the rows of the probes."""
+    plan, folder = ready(run), run.folder
     starts = [*plan.clean_units(task.unit), replace(task.unit, probe=False)]
-    paths = [shards.shard(folder, start, name) for start in starts for name in task.models]
-    grid = pl.concat([shards.read_shard(path) for path in paths], how="diagonal")
-    for name, rows in refine(plan, task.unit, grid, tolerance, batch, task.models).items():
-        probe_rows = pl.concat(rows) if rows else pl.DataFrame(schema=SCHEMA)
-        _write_shard(probe_rows, running.run_id, shards.shard(folder, task.unit, name))
-
-
-def _write_shard(rows: pl.DataFrame, run_id: str, path: Path) -> None:
-    write(rows.with_columns(run_id=pl.lit(run_id)).select(SCHEMA.names()), path)
-
-
-def _to_safetensors(predictions: Predictions) -> bytes:
-    """Return logits and features as safetensors, one row per image, with the image ids as metadata."""
-    from safetensors.numpy import save
-
-    parts = {"features": predictions.outputs.features, "logits": predictions.outputs.logits}
-    tensors = {part: array for part, array in parts.items() if array is not None}
-    return save(tensors, metadata={"image_id": json.dumps(predictions.image_ids)})
+    present = run.once("predictions", lambda plan: shards.Predictions(folder, plan.models))
+    grid = pl.concat([present.read(start, task.models) for start in starts])
+    refined = refine(plan, task.unit, grid, tolerance, batch, task.models)
+    rows = {
+        name: pl.concat(parts) if parts else pl.DataFrame(schema=SCHEMA) for name, parts in refined.items()
+    }
+    shards.write_rows(folder, run.run_id, task.unit, rows, plan.models)

@@ -1,31 +1,30 @@
-"""Per-process run context: the loaded plan and the progress callback.
+"""The run that a task belongs to: its plan, in this process or opened in a worker process.
 
-The process that starts a run shares its plan, which may contain objects passed from Python. A worker process
-recreates the plan from the run folder and the registries when its first task needs it.
+A task is done by a top-level function of a ``Running`` and a small value. An engine of this process gets the
+live run, whose plan may contain objects passed from Python. Other engines get an ``Opener``, which is pickled
+as the path of the folder; each worker process recreates the plan from the folder and the registries when its
+first task needs it.
 """
 
 from __future__ import annotations
 
+import functools
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 from sorites.core.errors import SoritesError
+from sorites.core.torch_tools import ComputeOptions, use_compute_options
 from sorites.evaluation.engines import ENGINES, Engine
 from sorites.evaluation.plan import Plan, Unit
-from sorites.evaluation.reopen import recreate_plan, suite_of
+from sorites.evaluation.reopen import recreate_plan
 from sorites.evaluation.resume import guard
-from sorites.evaluation.storage.folder import (
-    DATASET_INFO,
-    read_dataset_info,
-    read_info,
-    read_manifest,
-    same_run,
-)
-from sorites.evaluation.storage.record import describe
+from sorites.evaluation.storage.folder import read_manifest
+from sorites.evaluation.storage.record import DATASET, describe, read_dataset, read_record
+from sorites.evaluation.storage.schema import difference, same_run
 
 T = TypeVar("T")
 
@@ -36,57 +35,105 @@ class Task:
 
     unit: Unit
     models: tuple[str, ...]
+    without_rows: tuple[str, ...] | None = None
+    """The models whose rows are missing, if some lack only their features; default: all."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Running:
-    """A run in progress in this process."""
+    """A run in progress in this process.
 
+    Attributes:
+        folder: The run folder, or the folder of a dataset that is built.
+        plan: The plan.
+        run_id: The run id.
+        tick: Advances the progress bar by a number of images.
+    """
+
+    folder: Path
     plan: Plan
     run_id: str
     tick: Callable[[int], None] = lambda n: None
-    lock: threading.RLock = field(default_factory=threading.RLock)
+    _lock: threading.RLock = field(default_factory=threading.RLock)
     _cache: dict[str, Any] = field(default_factory=dict)
 
     def once(self, name: str, make: Callable[[Plan], T]) -> T:
-        """Return ``make(plan)``, computed once per process and cached under ``name``."""
-        with self.lock:
+        """Return ``make(plan)``, computed once for this run and cached under ``name``."""
+        with self._lock:
             if name not in self._cache:
                 self._cache[name] = make(self.plan)
             value: T = self._cache[name]
             return value
 
+    def open(self) -> Running:
+        """Return this run."""
+        return self
 
-_runs: dict[Path, Running] = {}
-_opening_lock = threading.Lock()
+    def computing(self) -> AbstractContextManager[None]:
+        """Load encoders and compute measures of a block on the device of the run."""
+        return use_compute_options(ComputeOptions(self.plan.suite.device))
+
+    def work(self, engine: Engine, do: Callable[..., T], **options: Any) -> Callable[[Any], T]:
+        """Return a task function in the form that an engine can run.
+
+        Args:
+            engine: The engine.
+            do: A top-level function of a run and a task.
+            options: Further arguments of ``do``.
+
+        Returns:
+            A function of a task. It has this run, or opens its folder once in each process if the engine uses
+            several.
+        """
+        run = self if engine.one_process else Opener(self.folder)
+        return _Work(run, functools.partial(do, **options))
 
 
-@contextmanager
-def share_plan(folder: Path, plan: Plan, run_id: str) -> Iterator[Running]:
-    """Share a plan with the tasks of a run folder while this process works on it."""
-    running = _runs[folder.resolve()] = Running(plan, run_id)
-    try:
-        yield running
-    finally:
-        del _runs[folder.resolve()]
+class Opener:
+    """Opens the run of a folder at its first use; pickled as the path of the folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._lock = threading.Lock()
+        self._run: Running | None = None
+
+    def __reduce__(self) -> tuple[type[Opener], tuple[Path]]:
+        return Opener, (self.folder,)
+
+    def open(self) -> Running:
+        """Return the run, with the plan that the folder describes.
+
+        Raises:
+            SoritesError: Its source, models or libraries have changed.
+        """
+        with self._lock:
+            if self._run is None:
+                self._run = _open(self.folder)
+            return self._run
 
 
-def running_in(folder: Path) -> Running:
-    """Return the run of a folder; open it if this process has not done so."""
-    key = folder.resolve()
-    with _opening_lock:
-        if key not in _runs:
-            _runs[key] = _open(key)
-        return _runs[key]
+@dataclass(frozen=True)
+class _Work:
+    """A task function with its run."""
+
+    run: Running | Opener = field(repr=False)
+    do: Callable[..., Any]
+
+    def __call__(self, task: Any) -> Any:
+        return self.do(self.run.open(), task)
 
 
 def _open(folder: Path) -> Running:
-    is_dataset = (folder / DATASET_INFO).exists()
-    info = read_dataset_info(folder) if is_dataset else read_info(folder)
-    plan = recreate_plan(folder, info, suite_of(info))
-    if not same_run(info, describe(plan), plan, wherever=not is_dataset):
-        raise SoritesError(f"{folder} cannot be reopened: its source, models or libraries have changed")
-    return Running(plan if is_dataset else guard(plan, read_manifest(folder)), info["run_id"])
+    is_dataset = (folder / DATASET).exists()
+    before = read_dataset(folder).as_run() if is_dataset else read_record(folder)
+    plan = recreate_plan(folder, before)
+    now = describe(plan)
+    if not same_run(before, now):
+        raise SoritesError(
+            f"{folder} cannot be reopened, because its source, models or libraries have changed:"
+            f" {difference(before, now)}"
+        )
+    return Running(folder, plan if is_dataset else guard(plan, read_manifest(folder)), before.run_id)
 
 
 def chosen_engine(requested: str | Engine, plan: Plan) -> Engine:

@@ -36,6 +36,8 @@ PARALLEL_COPIES = 8
 # Seconds after a failed download during which it is not retried.
 RETRY_SECONDS = 60.0
 _failed_fetches: dict[Path, tuple[float, str]] = {}
+# Folders that the current thread has locked.
+_held = threading.local()
 
 
 def cache(*parts: str) -> Path:
@@ -121,11 +123,30 @@ def local_copies(paths: Sequence[Path]) -> list[Path]:
 def _local_copy(path: Path) -> Path:
     if not isinstance(path, StorePath):
         return path
-    key = hashlib.blake2b(f"{path} {path.tag()}".encode(), digest_size=16).hexdigest()
-    copy = cache("stores", key[:2], f"{key}{path.suffix}")
+    copy = _cached_copy(path)
     if not copy.exists():
         write_bytes(path.read_bytes(), copy)
     return copy
+
+
+def _cached_copy(path: StorePath) -> Path:
+    key = hashlib.blake2b(f"{path} {path.tag()}".encode(), digest_size=16).hexdigest()
+    return cache("stores", key[:2], f"{key}{path.suffix}")
+
+
+def forget_copy(path: Path) -> bool:
+    """Delete the local copy of a file on a store, so that it is copied again.
+
+    Returns:
+        Whether there was a copy that differs from the file.
+    """
+    if not isinstance(path, StorePath):
+        return False
+    copy, data = _cached_copy(path), path.read_bytes()
+    if not copy.exists() or copy.read_bytes() == data:
+        return False
+    copy.unlink(missing_ok=True)
+    return True
 
 
 def _put(data: bytes, path: StorePath) -> None:
@@ -160,13 +181,36 @@ def sweep_temporaries(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def locked(folder: Path, kind: str = "run", lock_name: str = "run.lock") -> Iterator[None]:
+def locked(
+    folder: Path, kind: str = "run", lock_name: str = "run.lock", again: bool = False
+) -> Iterator[None]:
     """Lock a folder against other writing processes; create it if needed.
+
+    Args:
+        folder: The folder.
+        kind: Kind of the folder, for messages.
+        lock_name: Name of the lock file.
+        again: Do nothing if this thread holds the lock already.
 
     Raises:
         SoritesError: Another process holds the lock, or the folder cannot be created.
     """
     folder = to_path(folder)
+    held: set[Path] = _held.__dict__.setdefault("locks", set())
+    lock = folder.resolve() / lock_name
+    if again and lock in held:
+        yield
+        return
+    with _locked(folder, kind, lock_name):
+        held.add(lock)
+        try:
+            yield
+        finally:
+            held.discard(lock)
+
+
+@contextlib.contextmanager
+def _locked(folder: Path, kind: str, lock_name: str) -> Iterator[None]:
     if isinstance(folder, StorePath):
         with hold(folder / lock_name, folder, kind):
             yield

@@ -5,7 +5,8 @@ moment later: on a store without such conditions the last of two writers wins an
 lock names its owner. It is taken over if its process on this machine has ended, or if it was not renewed for
 ``STALE_SECONDS``.
 
-Limits: the clocks of all machines must agree to within a minute. A process that hangs for longer than
+Limits: the clocks of all machines must agree to within a minute. A lock that is dated further in the future
+is watched for ``STALE_SECONDS`` and taken over if nobody renews it. A process that hangs for longer than
 ``STALE_SECONDS`` finds its lock taken over and stops at the next renewal. Until then both write the same
 bytes, because a shard depends only on its task.
 """
@@ -19,6 +20,7 @@ import platform
 import secrets
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -32,6 +34,8 @@ RENEW_SECONDS = 15.0
 STALE_SECONDS = 90.0
 # Seconds to wait before a new lock is read back.
 SETTLE_SECONDS = 0.5
+# Seconds by which the clocks of two machines may differ.
+CLOCK_SECONDS = 60.0
 
 
 @contextlib.contextmanager
@@ -72,7 +76,7 @@ def _take(lock: StorePath, folder: StorePath, kind: str, mine: dict[str, Any]) -
             content = _read(lock) or {}
             # a request that returned an error may still have succeeded
             if content.get("key") != mine["key"]:
-                if not _is_stale(content):
+                if not (_is_stale(content) or _is_abandoned(lock, content)):
                     raise _locked_error(folder, content)
                 lock.unlink(missing_ok=True)
                 if not _put_new(lock, mine):
@@ -115,6 +119,23 @@ def _is_stale(content: dict[str, Any]) -> bool:
         return _start_time(content["pid"]) != content.get("started")
     renewed_at = content.get("time")
     return not isinstance(renewed_at, int | float) or time.time() - renewed_at > STALE_SECONDS
+
+
+def _is_abandoned(lock: StorePath, content: dict[str, Any]) -> bool:
+    """Return whether a lock that is dated in the future is not renewed while it is watched.
+
+    Its date does not tell how old it is, because the clock of its machine is wrong or was set back.
+    """
+    if content["time"] <= time.time() + CLOCK_SECONDS:
+        return False
+    text = f"{lock} is dated in the future; watching it for {STALE_SECONDS:.0f} s before it is taken over"
+    warnings.warn(Notice(text, code="lock_in_future"), stacklevel=2)
+    end = time.monotonic() + STALE_SECONDS
+    while time.monotonic() < end:
+        time.sleep(min(RENEW_SECONDS, STALE_SECONDS / 4))
+        if _read(lock) != content:
+            return False
+    return True
 
 
 def _start_time(pid: int) -> str | None:
@@ -160,7 +181,6 @@ def _renew(lock: StorePath, mine: dict[str, Any], ended: threading.Event) -> Non
 
 def _stop(lock: StorePath, content: dict[str, Any]) -> None:
     import _thread
-    import warnings
 
     text = f"{lock} was taken over by process {content.get('pid')} on {content.get('host')}; stopping here"
     warnings.warn(Notice(text, code="lock_lost"), stacklevel=2)

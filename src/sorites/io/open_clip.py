@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 
 from sorites.core import Features, ImageU8
+from sorites.core.arithmetic import exact
 from sorites.core.errors import SoritesError
-from sorites.core.torch_tools import import_with_torchvision
+from sorites.core.torch_tools import compute_options, device_of, import_with_torchvision
 from sorites.io.hub import download_error, hub, is_unreachable
 from sorites.io.paths import path_of
 from sorites.io.readers import json_file
@@ -65,17 +66,18 @@ class Encoders:
 
         if not items:
             raise SoritesError(f"{self.spec}: there are no images or texts to encode")
-        with torch.inference_mode():
-            parts = [
-                encode(items[start : start + BATCH_SIZE]).float().cpu().numpy()
-                for start in range(0, len(items), BATCH_SIZE)
-            ]
-        return np.concatenate(parts)
+        chunks = [list(items[start : start + BATCH_SIZE]) for start in range(0, len(items), BATCH_SIZE)]
+        # Kernels of a GPU depend on the number of rows, so the last chunk is filled up with copies there.
+        missing = 0 if self._device.type == "cpu" else -len(items) % BATCH_SIZE
+        chunks[-1] += chunks[-1][-1:] * missing
+        with torch.inference_mode(), exact(self._device):
+            parts = [encode(chunk).float().cpu().numpy() for chunk in chunks]
+        return np.concatenate(parts)[: len(items)]
 
     @functools.cached_property
     def version(self) -> str:
-        """Hash of all weights with their names."""
-        hasher = hashlib.sha256()
+        """Hash of all weights with their names, and of the kind of device unless it is a CPU."""
+        hasher = hashlib.sha256(b"" if self._device.type == "cpu" else self._device.type.encode())
         for key, value in self.model.state_dict().items():
             hasher.update(key.encode() + value.detach().cpu().contiguous().numpy().tobytes())
         return hasher.hexdigest()[:32]
@@ -110,7 +112,9 @@ def load(kind: str, argument: str | None) -> Encoders:
             instead = f"Give a file: {kind} open_clip:{architecture}@weights.safetensors"
             raise download_error(f"the weights of open_clip:{argument}", error, instead) from error
         raise SoritesError(f"{kind} open_clip:{argument} did not load: {error}") from error
-    return Encoders(f"{kind} open_clip:{argument}", model.eval().float(), prepare, tokens)
+    # A model moves to the device later, with its classes.
+    device = device_of(compute_options().device) if kind == "encoder" else "cpu"
+    return Encoders(f"{kind} open_clip:{argument}", model.eval().float().to(device), prepare, tokens)
 
 
 @contextlib.contextmanager

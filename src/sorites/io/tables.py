@@ -5,6 +5,7 @@ Paths are taken literally, whereas Polars treats ``[1]`` as a pattern and a fold
 
 from __future__ import annotations
 
+import io
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -41,6 +42,13 @@ def parquet(path: Path, expected: str = "", columns: Iterable[str] | None = None
         return pl.read_parquet(path, columns=None if columns is None else list(columns), glob=False)
 
     return _read(path, expected, read)
+
+
+def parquet_bytes(frame: pl.DataFrame) -> bytes:
+    """Return a table as the content of a parquet file."""
+    buffer = io.BytesIO()
+    frame.write_parquet(buffer, compression="zstd")
+    return buffer.getvalue()
 
 
 def sheet(path: Path, expected: str = "a CSV or parquet file", **options: Any) -> pl.DataFrame:

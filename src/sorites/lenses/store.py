@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,7 @@ from sorites.core.rng import digest
 from sorites.io.files import write_bytes
 from sorites.io.paths import entries, is_dir, is_file
 from sorites.io.readers import json_object
+from sorites.io.sealed_tensors import NO_DIGEST, require_tensors, seal_tensors
 from sorites.io.tables import tensors
 from sorites.optics.tracing.blur import PERCENT, POSITIONS
 
@@ -41,14 +42,22 @@ Number = Annotated[float, Field(strict=True, allow_inf_nan=False, gt=-1e12, lt=1
 Length = Annotated[float, Field(strict=True, allow_inf_nan=False, gt=0, lt=1e12)]
 Arrays = Mapping[str, NDArray[Any]]
 
+Kind = Literal["decentre", "tilt", "spacing"]
+
 MAX_KERNEL_PX = 1023
 
-
-class _Facts(BaseModel):
-    model_config = ConfigDict(extra="allow")
+R = TypeVar("R", bound=BaseModel)
 
 
-class _Layout(_Facts):
+class _Record(BaseModel):
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    def text(self) -> str:
+        """Return the record as JSON, without the fields that were not set."""
+        return json.dumps(self.model_dump(exclude_unset=True))
+
+
+class Layout(_Record):
     """Surfaces (vertex, radius, whether glass follows), and rays at two fields with a point (z, y) on each
     surface.
     """
@@ -58,35 +67,77 @@ class _Layout(_Facts):
     stop: StrictInt
 
     @model_validator(mode="after")
-    def _check_points(self) -> _Layout:
+    def _check_points(self) -> Self:
         if not all(self.rays) or any(len(path) != len(self.surfaces) for rays in self.rays for path in rays):
             raise ValueError("expected rays at both fields with one point on each surface")
         return self
 
 
-class _Lens(_Facts):
+class LensRecord(_Record):
+    """Metadata of a traced lens; fields with a default are missing in files that others wrote.
+
+    Attributes:
+        fov_deg: Full field of view.
+        pitch_um: Size of a pixel.
+        pixels: Pixels across the whole field.
+        mtf50: MTF50 of the kernels at each field, in cycles per pixel.
+        quality: Mean of ``mtf50``.
+        caught: Share of the light that the kernels contain, by field.
+        lens: Digest of the lens itself.
+        cause: Digest of the prescription and the settings that it was traced from.
+    """
+
     efl_mm: Number
+    bfl_mm: Number | None = None
     f_number: Length
     fov_deg: Length
     pitch_um: Length
+    image_mm: Number | None = None
     pixels: StrictInt = Field(gt=0, lt=2**31)
     mtf50: list[Number] = Field(min_length=len(PERCENT), max_length=len(PERCENT))
     quality: Number
+    focus: StrictStr | None = None
+    focus_mm: Number | None = None
+    window_um: StrictInt | None = None
+    caught: list[Number] = []
+    kept: Number | None = None
     lens: StrictStr
-    layout: _Layout
+    layout: Layout
+    cause: StrictStr | None = None
 
 
-class _Tolerance(_Facts):
+class ToleranceRecord(_Record):
+    """Metadata of a traced production error; fields with a default are missing in files that others wrote.
+
+    Attributes:
+        lens: Name of the lens.
+        element: Number of the moved element, from 1.
+        elements: Number of glass elements.
+        chosen: The element was chosen because it blurs most.
+        stops: Traced severities, from 0.
+        field: Fraction of the half field of view.
+        cause: Digest of the prescription and the settings that it was traced from.
+    """
+
     lens: StrictStr
     element: StrictInt
-    kind: Literal["decentre", "tilt", "spacing"]
+    elements: StrictInt
+    chosen: StrictBool = False
+    kind: Kind
     unit: StrictStr
     stops: list[Number] = Field(min_length=2)
     field: Number
     azimuths: list[Annotated[int, Field(strict=True, ge=0, lt=360)]] = Field(min_length=1)
+    refocus: StrictBool = False
+    pitch_um: Number
+    window_um: StrictInt | None = None
+    focus_mm: list[Number] = []
+    kept: Number | None = None
+    mtf50: list[list[Number]] = []
+    cause: StrictStr | None = None
 
     @model_validator(mode="after")
-    def _check_stops(self) -> _Tolerance:
+    def _check_stops(self) -> Self:
         if self.stops[0] != 0 or any(
             low >= high for low, high in zip(self.stops, self.stops[1:], strict=False)
         ):
@@ -94,22 +145,21 @@ class _Tolerance(_Facts):
         return self
 
 
-def lens_facts(header: Mapping[str, str], path: Path) -> dict[str, Any]:
+def lens_record(header: Mapping[str, str], path: Path) -> LensRecord:
     """Return the validated metadata of a traced lens."""
-    return _validated(_Lens, header, path, "traced lens")
+    return _validated(LensRecord, header, path, "traced lens")
 
 
-def tolerance_facts(header: Mapping[str, str], path: Path) -> dict[str, Any]:
+def tolerance_record(header: Mapping[str, str], path: Path) -> ToleranceRecord:
     """Return the validated metadata of a production error."""
-    return _validated(_Tolerance, header, path, "traced tolerance")
+    return _validated(ToleranceRecord, header, path, "traced tolerance")
 
 
-def _validated(kind: type[_Facts], header: Mapping[str, str], path: Path, what: str) -> dict[str, Any]:
+def _validated(kind: type[R], header: Mapping[str, str], path: Path, what: str) -> R:
     if "about" not in header:
         raise SoritesError(f"{path} is not a {what}: it has no about")
     try:
-        about = json_object(header["about"])
-        kind.model_validate(about)
+        return kind.model_validate(json_object(header["about"]))
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
@@ -121,7 +171,6 @@ def _validated(kind: type[_Facts], header: Mapping[str, str], path: Path, what: 
         raise SoritesError(f"{path} is not a {what}: {problem}") from error
     except (ValueError, RecursionError) as error:
         raise SoritesError(f"{path} is not a {what}: its metadata cannot be read: {error}") from error
-    return about
 
 
 def lens_arrays(arrays: Arrays, path: Path) -> dict[str, NDArray[np.float32]]:
@@ -171,10 +220,9 @@ def tolerance_arrays(arrays: Arrays, path: Path) -> dict[str, NDArray[np.float32
 
 
 SUFFIX = ".safetensors"
+IMPORT_AGAIN = f"Restore it from a backup, or trace the lens again: {command('lens import', 'FILE.zmx')}"
 # Endings of files that contain production errors of a lens instead of a lens.
 TOLERANCE_ENDINGS = (".decentre", ".tilt", ".spacing")
-ARRAYS = ("kernels", "mtf", "zernike", "zernike12")
-ABOUT = ("efl_mm", "f_number", "fov_deg", "pitch_um", "pixels", "mtf50", "quality", "lens", "layout")
 # Increment when a tap of the built-in lenses or the way kernels are applied changes.
 VERSION = 3
 
@@ -187,12 +235,12 @@ class Entry:
 
     name: str
     arrays: Mapping[str, NDArray[np.float32]]
-    about: Mapping[str, Any]
+    about: LensRecord
 
     @property
     def quality(self) -> float:
         """Mean over the fields of the kernels' MTF50, in cycles per pixel."""
-        return float(self.about["quality"])
+        return self.about.quality
 
 
 def builtin() -> Path:
@@ -229,8 +277,9 @@ def load(folder: Path, name: str) -> Entry:
             raise SoritesError(f"the lens {name} was refused: {refused[name]}")
         listing = command("lens list", **({} if folder == builtin() else {"lenses": folder}))
         raise UnknownName("lens", name, names(folder), f"See: {listing}")
+    require_tensors(path, IMPORT_AGAIN)
     stored, header = tensors(path)
-    arrays, about = lens_arrays(stored, path), lens_facts(header, path)
+    arrays, about = lens_arrays(stored, path), lens_record(header, path)
     kernels = arrays["kernels"]
     arrays["kernels"] = kernels / kernels.sum((-2, -1), keepdims=True, dtype=np.float64).astype(np.float32)
     return Entry(name, arrays, about)
@@ -252,7 +301,8 @@ def save(entry: Entry, folder: Path, small: bool = False) -> Path:
     kind = np.float16 if small else np.float32
     arrays = {key: np.ascontiguousarray(value, kind) for key, value in entry.arrays.items()}
     path = folder / f"{entry.name}{SUFFIX}"
-    write_bytes(packed(arrays, {"about": json.dumps(entry.about)}), path)
+    data = packed(arrays, {"about": entry.about.text(), **NO_DIGEST})
+    write_bytes(seal_tensors(data), path)
     return path
 
 
@@ -265,19 +315,9 @@ def rank_lenses(folder: Path) -> pl.DataFrame:
     rows = []
     for name in names(folder):
         about = load(folder, name).about
-        plain = {key: float(about[key]) for key in ("efl_mm", "f_number", "fov_deg", "pitch_um")}
-        fields = {
-            f"mtf50_{percent:02d}": float(v) for percent, v in zip(PERCENT, about["mtf50"], strict=True)
-        }
-        rows.append(
-            {
-                "name": name,
-                **plain,
-                "pixels": int(about["pixels"]),
-                **fields,
-                "quality": float(about["quality"]),
-            }
-        )
+        plain = about.model_dump(include={"efl_mm", "f_number", "fov_deg", "pitch_um"})
+        fields = {f"mtf50_{percent:02d}": v for percent, v in zip(PERCENT, about.mtf50, strict=True)}
+        rows.append({"name": name, **plain, "pixels": about.pixels, **fields, "quality": about.quality})
     table = pl.DataFrame(rows).sort("quality", "name", descending=[True, False])
     refused = reasons(folder)
     if not refused:

@@ -7,13 +7,12 @@ Steps are severities of the shift, in um or arc minutes; the files call them ``s
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +23,9 @@ from sorites.core.progress import Bar
 from sorites.core.rng import digest
 from sorites.io.files import write_bytes
 from sorites.io.paths import entries, is_dir, is_file
+from sorites.io.sealed_tensors import NO_DIGEST, require_tensors, seal_tensors
 from sorites.io.tables import tensors
-from sorites.lenses.store import tolerance_arrays, tolerance_facts
+from sorites.lenses.store import Kind, ToleranceRecord, tolerance_arrays, tolerance_record
 
 if TYPE_CHECKING:
     import polars as pl
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from sorites.optics.tracing.lens import Lens
 
 SUFFIX = ".safetensors"
+TRACE_AGAIN = "Delete it and repeat the command that traced it."
 # Increment when a tap of the built-in tolerances or the way kernels are applied changes.
 VERSION = 2
 
@@ -45,17 +46,17 @@ class Tolerance:
         kernels: step x place x colour x y x x. Step 0 is the lens as designed; place 0 is the axis, the
             others are the traced azimuths of one field.
         mtf50: step x place, in cycles per pixel.
-        about: Metadata: lens, element, kind, unit, stops, field and more.
+        about: Its metadata.
     """
 
     kernels: NDArray[np.float32]
     mtf50: NDArray[np.float32]
-    about: Mapping[str, Any]
+    about: ToleranceRecord
 
     @functools.cached_property
     def steps(self) -> tuple[float, ...]:
         """The traced severities, starting with 0."""
-        return tuple(map(float, self.about["stops"]))
+        return tuple(self.about.stops)
 
     def taps(self, severity: float, azimuth: int | None) -> NDArray[np.float64]:
         """Return the kernel at a severity and an azimuth (None: the axis), interpolated linearly between
@@ -77,15 +78,15 @@ class Tolerance:
         """
         if azimuth is None:
             return 0, False
-        traced = self.about["azimuths"]
+        traced = self.about.azimuths
         mirrored = azimuth not in traced
         return 1 + traced.index((180 - azimuth) % 360 if mirrored else azimuth), mirrored
 
     def _between(self, severity: float) -> tuple[int, float]:
         """Return the step below a severity, and the share of the way to the next step."""
         if not 0 <= severity <= self.steps[-1] * (1 + 1e-9):
-            limit = f"{self.about['lens']} was traced up to {self.steps[-1]:g} {self.about['unit']}"
-            raise SoritesError(f"{self.about['kind']}: {limit}, got {float(severity)!r}")
+            limit = f"{self.about.lens} was traced up to {self.steps[-1]:g} {self.about.unit}"
+            raise SoritesError(f"{self.about.kind}: {limit}, got {float(severity)!r}")
         low = min(int(np.searchsorted(self.steps, severity, side="right")) - 1, len(self.steps) - 2)
         return low, (severity - self.steps[low]) / (self.steps[low + 1] - self.steps[low])
 
@@ -95,19 +96,19 @@ def builtin() -> Path:
     return Path(str(files("sorites.lenses").joinpath("traced", "tolerances")))
 
 
-def all_azimuths(about: Mapping[str, Any]) -> tuple[int, ...]:
+def all_azimuths(about: ToleranceRecord) -> tuple[int, ...]:
     """Return all azimuths of the field: the traced ones and their mirror images."""
-    return tuple(sorted({turn % 360 for azimuth in about["azimuths"] for turn in (azimuth, 180 - azimuth)}))
+    return tuple(sorted({turn % 360 for azimuth in about.azimuths for turn in (azimuth, 180 - azimuth)}))
 
 
 def find(where: Path, kind: str) -> Path:
     """Return the file of a kind of error in a folder; ``where`` may also be the file itself."""
     if is_file(where):
-        own_kind = about(where)["kind"]
+        own_kind = about(where).kind
         if own_kind != kind:
             raise SoritesError(
                 f"{where} contains {own_kind}, expected {kind}; use a folder with both kinds, or only"
-                f" {option('shift', own_kind)}"
+                f" {option('shifts', [own_kind])}"
             )
         return where
     suffix = f".{kind}{SUFFIX}"
@@ -126,9 +127,9 @@ def find(where: Path, kind: str) -> Path:
     return paths[0]
 
 
-def about(path: Path) -> dict[str, Any]:
+def about(path: Path) -> ToleranceRecord:
     """Read the metadata of a file, without the kernels."""
-    return dict(_read(path, ())[1])
+    return _read(path, ())[1]
 
 
 @functools.lru_cache(maxsize=32)
@@ -136,7 +137,7 @@ def load(path: Path) -> Tolerance:
     """Load a traced tolerance; every kernel sums to 1."""
     arrays, info = _read(path, ("kernels", "mtf50"))
     kernels = arrays["kernels"]
-    expected = len(info["stops"]), 1 + len(info["azimuths"]), 3
+    expected = len(info.stops), 1 + len(info.azimuths), 3
     if kernels.shape[:3] != expected or arrays["mtf50"].shape != expected[:2]:
         raise SoritesError(
             f"cannot read the tolerance {path}: expected kernels of {expected}, got shape {kernels.shape}"
@@ -144,10 +145,11 @@ def load(path: Path) -> Tolerance:
     return Tolerance(kernels / kernels.sum((-2, -1), keepdims=True), arrays["mtf50"], info)
 
 
-def _read(path: Path, names: Sequence[str]) -> tuple[dict[str, NDArray[np.float32]], dict[str, Any]]:
+def _read(path: Path, names: Sequence[str]) -> tuple[dict[str, NDArray[np.float32]], ToleranceRecord]:
     """Read the named arrays and the metadata of a file."""
+    require_tensors(path, TRACE_AGAIN)
     arrays, header = tensors(path, names)
-    return tolerance_arrays(arrays, path), tolerance_facts(header, path)
+    return tolerance_arrays(arrays, path), tolerance_record(header, path)
 
 
 def version(path: Path) -> str:
@@ -161,12 +163,13 @@ def save(tolerance: Tolerance, folder: Path) -> Path:
     """
     from safetensors.numpy import save as packed
 
-    path = folder / f"{tolerance.about['lens']}.{tolerance.about['kind']}{SUFFIX}"
+    path = folder / f"{tolerance.about.lens}.{tolerance.about.kind}{SUFFIX}"
     arrays: dict[str, NDArray[Any]] = {
         "kernels": np.ascontiguousarray(tolerance.kernels, np.float16),
         "mtf50": np.ascontiguousarray(tolerance.mtf50, np.float32),
     }
-    write_bytes(packed(arrays, {"about": json.dumps(tolerance.about)}), path)
+    data = packed(arrays, {"about": tolerance.about.text(), **NO_DIGEST})
+    write_bytes(seal_tensors(data), path)
     return path
 
 
@@ -192,10 +195,12 @@ def load_or_trace(
     path = folder / f"{Path(name).stem if text != name else name}.{kind}{SUFFIX}"
     if is_file(path):
         with suppress(SoritesError):
-            if about(path).get("cause") == cause:
+            if about(path).cause == cause:
                 return load(path), path
     tolerance = trace(name, kind, steps, field, bar=bar, **more)
-    return tolerance, save(replace(tolerance, about={**tolerance.about, "cause": cause}), folder)
+    return tolerance, save(
+        replace(tolerance, about=tolerance.about.model_copy(update={"cause": cause})), folder
+    )
 
 
 def trace(
@@ -241,23 +246,23 @@ def trace(
     moved_element = element or worst_element(nominal, kind, steps[-1], field, refocus)
     tick(1)
     blurs = built_blurs(nominal, pitch, moved_element, kind, steps, field, refocus, tick)
-    info = {
-        "lens": nominal.name,
-        "element": moved_element,
-        "elements": len(elements(nominal)),
-        "chosen": element is None,
-        "kind": kind,
-        "unit": UNITS[kind],
-        "stops": [0.0, *steps],
-        "field": field,
-        "azimuths": list(AZIMUTHS),
-        "refocus": refocus,
-        "pitch_um": pitch,
-        "window_um": blurs.window_um,
-        "focus_mm": list(blurs.focus_mm),
-        "kept": blurs.kept,
-        "mtf50": np.round(blurs.mtf50, 5).tolist(),
-    }
+    info = ToleranceRecord(
+        lens=nominal.name,
+        element=moved_element,
+        elements=len(elements(nominal)),
+        chosen=element is None,
+        kind=cast(Kind, kind),
+        unit=UNITS[kind],
+        stops=[0.0, *steps],
+        field=field,
+        azimuths=list(AZIMUTHS),
+        refocus=refocus,
+        pitch_um=pitch,
+        window_um=blurs.window_um,
+        focus_mm=list(blurs.focus_mm),
+        kept=blurs.kept,
+        mtf50=np.round(blurs.mtf50, 5).tolist(),
+    )
     return Tolerance(blurs.kernels.astype(np.float32), blurs.mtf50.astype(np.float32), info)
 
 
@@ -296,6 +301,6 @@ def table(tolerance: Tolerance) -> pl.DataFrame:
         "mtf50_field": field.mean(1),
         "mtf50_worst": field.min(1),
     }
-    steps = {f"{tolerance.about['kind']}_{tolerance.about['unit']}": tolerance.steps}
+    steps = {f"{tolerance.about.kind}_{tolerance.about.unit}": tolerance.steps}
     rounded = {key: np.round(value, 4) for key, value in columns.items()}
     return pl.DataFrame({**steps, **rounded, "worst_at": [azimuths[int(i)] for i in field.argmin(1)]})

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ from sorites.core.progress import Bar
 from sorites.core.rng import digest
 from sorites.io.files import write_bytes
 from sorites.io.paths import is_dir, is_file
-from sorites.lenses.store import SUFFIX, Entry, existing_names, load, save
+from sorites.lenses.store import SUFFIX, Entry, Layout, LensRecord, existing_names, load, save
 
 if TYPE_CHECKING:
     import polars as pl
@@ -40,24 +41,24 @@ def trace_lens(lens: Lens, focus: str = "best") -> Entry:
     from sorites.optics.tracing.blur import blur
 
     blurs, image = blur(lens, focus), image_mm(lens)
-    about = {
-        "efl_mm": lens.paraxial.efl_mm,
-        "bfl_mm": lens.paraxial.bfl_mm,
-        "f_number": lens.f_number,
-        "fov_deg": 2 * lens.field_deg,
-        "pitch_um": blurs.pitch_um,
-        "image_mm": image,
-        "pixels": round(1000 * image / blurs.pitch_um),
-        "mtf50": list(blurs.mtf50),
-        "quality": blurs.quality,
-        "focus": focus,
-        "focus_mm": blurs.focus_mm,
-        "window_um": blurs.window_um,
-        "caught": list(blurs.caught),
-        "kept": blurs.kept,
-        "lens": lens_digest(lens),
-        "layout": layout(lens),
-    }
+    about = LensRecord(
+        efl_mm=lens.paraxial.efl_mm,
+        bfl_mm=lens.paraxial.bfl_mm,
+        f_number=lens.f_number,
+        fov_deg=2 * lens.field_deg,
+        pitch_um=blurs.pitch_um,
+        image_mm=image,
+        pixels=round(1000 * image / blurs.pitch_um),
+        mtf50=list(blurs.mtf50),
+        quality=blurs.quality,
+        focus=focus,
+        focus_mm=blurs.focus_mm,
+        window_um=blurs.window_um,
+        caught=list(blurs.caught),
+        kept=blurs.kept,
+        lens=lens_digest(lens),
+        layout=layout(lens),
+    )
     arrays = {
         "kernels": blurs.kernels,
         "mtf": blurs.mtf,
@@ -78,12 +79,8 @@ def image_mm(lens: Lens) -> float:
     return 2 * abs(chief(lens, FIELDS[-1] * lens.field_deg, 90.0, D_LINE_UM)[1]) / FIELDS[-1]
 
 
-def layout(lens: Lens) -> dict[str, Any]:
-    """Return the data for a drawing, in mm.
-
-    Keys are ``surfaces`` (vertex z, radius of curvature or 0, whether glass follows), ``rays`` at two fields,
-    and ``stop``, the number of the aperture stop.
-    """
+def layout(lens: Lens) -> Layout:
+    """Return the data for a drawing, in mm; ``stop`` is the number of the aperture stop."""
     from sorites.optics.tracing.lens import D_LINE_UM
     from sorites.optics.tracing.rays import beams, paths
 
@@ -94,19 +91,19 @@ def layout(lens: Lens) -> dict[str, Any]:
         for a, box in zip(angles, boxes, strict=True)
     ]
     surfaces = [
-        [
+        (
             round(float(np.squeeze(surface.geometry.cs.z)), 5),
             _radius(surface),
             bool(np.squeeze(surface.material_post.n(D_LINE_UM)) > 1.0001),
-        ]
+        )
         for surface in lens.surfaces[1:]
     ]
-    return {"surfaces": surfaces, "rays": rays, "stop": lens.stop - 1}
+    return Layout(surfaces=surfaces, rays=rays, stop=lens.stop - 1)
 
 
-def _rounded(path: list[tuple[float, float]]) -> list[list[float]]:
+def _rounded(path: list[tuple[float, float]]) -> list[tuple[float, float]]:
     """Round a path to 0.01 um."""
-    return [[round(z, 5), round(y, 5)] for z, y in path]
+    return [(round(z, 5), round(y, 5)) for z, y in path]
 
 
 def _radius(surface: Any) -> float:
@@ -171,8 +168,8 @@ def trace_file(path: str, folder: str, focus: str = "best", glasses: Glasses | N
     except (Refused, ValueError, ArithmeticError, LookupError) as error:
         (Path(folder) / f"{name}{SUFFIX}").unlink(missing_ok=True)
         return _row(name, str(error) if isinstance(error, Refused) else f"it cannot be traced: {error}")
-    save(Entry(entry.name, entry.arrays, {**entry.about, "cause": cause}), Path(folder))
-    return _row(name, "", entry.about["lens"])
+    save(replace(entry, about=entry.about.model_copy(update={"cause": cause})), Path(folder))
+    return _row(name, "", entry.about.lens)
 
 
 def name_of(path: str) -> str:
@@ -196,7 +193,7 @@ def _existing_digest(folder: Path, name: str, cause: str) -> str | None:
         about = load(folder, name).about
     except SoritesError:
         return None
-    return str(about["lens"]) if about.get("cause") == cause else None
+    return about.lens if about.cause == cause else None
 
 
 def read_glasses(texts: Iterable[str]) -> dict[str, tuple[float, float]]:
@@ -366,5 +363,5 @@ def _names_by_digest(folder: Path, names: Sequence[str]) -> dict[str, str]:
     by_digest = {}
     for name in names:
         with suppress(SoritesError):
-            by_digest[str(load(folder, name).about["lens"])] = name
+            by_digest[load(folder, name).about.lens] = name
     return by_digest

@@ -16,7 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sorites.core import ImageU8, add_measure
+from sorites.core.arithmetic import reproducible
 from sorites.core.errors import BadImage, MissingExtra, SoritesError
+from sorites.core.torch_tools import compute_options, device_of
 
 # The lower and upper neighbour of each pixel along one axis, and the weight of the upper one.
 Neighbours = tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.float32]]
@@ -119,8 +121,9 @@ def lpips(reference: ImageU8, moved: ImageU8) -> float:
         import torch
     except ImportError as error:
         raise MissingExtra("LPIPS", "torch") from error
-    with torch.inference_mode():
-        return float(_distance(torch, reference, moved))
+    device = device_of(compute_options().device)
+    with torch.inference_mode(), reproducible(device):
+        return float(_distance(torch, reference, moved, device))
 
 
 @add_measure(nearer="lower", unit="LPIPS", whole=True)
@@ -135,11 +138,12 @@ def lpips_linear(reference: ImageU8, moved: ImageU8) -> float:
     return lpips(reference, resized(moved, reference.shape[0], reference.shape[1]))
 
 
-def _distance(torch: Any, reference: ImageU8, moved: ImageU8) -> Any:
-    pair = torch.from_numpy(np.stack([reference, moved]).astype(np.float32)).permute(0, 3, 1, 2) / 127.5 - 1
-    x = (pair - torch.tensor(SHIFT).view(1, 3, 1, 1)) / torch.tensor(SCALE).view(1, 3, 1, 1)
-    total = torch.zeros(())
-    for layer, (kernel, bias, head) in enumerate(_tensors()):
+def _distance(torch: Any, reference: ImageU8, moved: ImageU8, device: str) -> Any:
+    images = torch.from_numpy(np.stack([reference, moved]).astype(np.float32)).to(device)
+    shift, scale = (torch.tensor(part, device=device).view(1, 3, 1, 1) for part in (SHIFT, SCALE))
+    x = (images.permute(0, 3, 1, 2) / 127.5 - 1 - shift) / scale
+    total = torch.zeros((), device=device)
+    for layer, (kernel, bias, head) in enumerate(_tensors(device)):
         if layer in POOLED:
             x = torch.nn.functional.max_pool2d(x, 3, 2)
         x = torch.relu(torch.nn.functional.conv2d(x, kernel, bias, STRIDES[layer], PADS[layer]))
@@ -149,7 +153,7 @@ def _distance(torch: Any, reference: ImageU8, moved: ImageU8) -> Any:
 
 
 @functools.cache
-def _tensors() -> list[tuple[Any, Any, Any]]:
+def _tensors(device: str) -> list[tuple[Any, ...]]:
     import torch
 
-    return [(torch.from_numpy(k), torch.from_numpy(b), torch.from_numpy(h)) for k, b, h in alexnet()]
+    return [tuple(torch.from_numpy(part).to(device) for part in layer) for layer in alexnet()]

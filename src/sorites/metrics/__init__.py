@@ -34,14 +34,7 @@ from sorites.metrics.camera import (
     solution_space,
     with_settings,
 )
-from sorites.metrics.comparison import (
-    line_gain,
-    on_the_line,
-    paired_difference,
-    partial_correlation,
-    rank,
-    rank_agreement,
-)
+from sorites.metrics.comparison import paired_difference, rank, rank_agreement
 from sorites.metrics.corruption import corruption_error, relative_corruption_error
 from sorites.metrics.detection.failure import (
     box_failure_histogram,
@@ -62,12 +55,13 @@ from sorites.metrics.detection.tide import tide
 from sorites.metrics.failure import (
     failure_histogram,
     failure_severity,
-    half_accuracy_severity,
     survival,
     trajectories,
 )
+from sorites.metrics.half_accuracy import half_accuracy_severity
 from sorites.metrics.intervals import interval_note, normal_interval, paired_interval, wilson_interval
 from sorites.metrics.levels import correlation, level_curve, level_map, sensitivity
+from sorites.metrics.line import line_gain, on_the_line, partial_correlation
 from sorites.metrics.ood import (
     aupr_in,
     aupr_in_trapz,

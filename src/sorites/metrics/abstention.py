@@ -1,11 +1,13 @@
 """Selective prediction: the model answers the images with the lowest OOD scores first.
 
 Coverage is the share of images answered; risk is the share of those answers that are wrong. Tied scores
-use the mean risk over all orders of the ties.
+use the mean risk over all orders of the ties. A model without scores is ranked by its confidence, which
+is the scorer msp; the column ``scorer`` is then ``conf``. Intervals are over samples.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,10 +17,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from sorites.core import add_metric
-from sorites.core.errors import SoritesError
+from sorites.core.errors import InvalidOption
+from sorites.core.messages import parameter
 from sorites.core.table import Table
 from sorites.metrics import intervals as bounds
-from sorites.metrics.intervals import Z
 from sorites.metrics.ood import key_types
 from sorites.metrics.rows import answer_frame
 from sorites.metrics.separation import BY_SCORER, HAS_SCORE, by_model_and_scorer, scored_rows
@@ -54,6 +56,20 @@ class RankedAnswers:
         """The risk of answering the first k + 1 images, at index k."""
         return np.cumsum(self.over_ties(self.wrong)) / np.arange(1, len(self) + 1)
 
+    def by_sample(self, values: Floats) -> Floats:
+        """Return the sums of the values of each sample."""
+        _, codes = np.unique(self.sample, return_inverse=True)
+        return np.bincount(codes, values).astype(np.float64, copy=False)
+
+    def risk_near(self, answered: int) -> float:
+        """Return the share of errors among the images whose scores are nearest to the threshold.
+
+        The number of these images grows with the group more slowly than the group itself.
+        """
+        reach = max(math.ceil(len(self) ** 0.6 / 2), 3)
+        near = self.over_ties(self.wrong)[max(answered - reach, 0) : answered + reach]
+        return float(near.mean())
+
 
 @add_metric
 def aurc(table: Table, by: Sequence[str] = BY_SCORER) -> pl.DataFrame:
@@ -61,8 +77,8 @@ def aurc(table: Table, by: Sequence[str] = BY_SCORER) -> pl.DataFrame:
     NeurIPS 2017); 0 is best.
 
     ``risk`` is the risk at full coverage, which is also the expected area of a random score. ``best``
-    is the area of a score that ranks every error last. The interval uses the influence of each sample;
-    it is null where all answers are correct or all are wrong.
+    is the area of a score that ranks every error last. The interval uses the influence of each sample, on
+    a logarithmic scale; it is null where all answers are correct or all are wrong.
     """
     keys, groups = _answers(table, by)
     records = [_area(keys, group) for group in groups]
@@ -73,11 +89,13 @@ def aurc(table: Table, by: Sequence[str] = BY_SCORER) -> pl.DataFrame:
 
 @add_metric
 def risk_coverage(table: Table, by: Sequence[str] = BY_SCORER, points: int = 50) -> pl.DataFrame:
-    """Risk at ``points`` equal steps of ``coverage``; ``n`` counts answered images; Wilson interval over
-    samples.
+    """Risk at ``points`` equal steps of ``coverage``; ``n`` counts answered images.
+
+    The interval is Wilson's with an effective number of answers, from the influence of each sample on the
+    risk. It includes the uncertainty of the threshold, which is estimated on the same images.
     """
     if points < 1:
-        raise SoritesError(f"points must be at least 1, got {points}")
+        raise InvalidOption("points", f"{parameter('points')} must be at least 1, got {points}")
     keys, groups = _answers(table, by)
     records = [line for group in groups for line in _curve(keys, group, points)]
     numbers = dict.fromkeys(("coverage", "value", "low", "high"), pl.Float64())
@@ -85,12 +103,34 @@ def risk_coverage(table: Table, by: Sequence[str] = BY_SCORER, points: int = 50)
     return answer_frame(frame, keys, "value", "n", "low", "high", then=["coverage"])
 
 
+# The scorer of rows that are ranked by confidence.
+CONFIDENCE = "conf"
+
+
+def with_confidence(table: Table) -> pl.LazyFrame:
+    """Return the table with ``ood`` rows for models without scores: the score is 1 - ``conf`` and the scorer
+    is called ``conf``.
+    """
+    lazy = table.lazy()
+    schema = lazy.collect_schema()
+    scored = lazy.filter(pl.col("output") == "ood").select(pl.col("model").unique())
+    models = scored.collect(engine="streaming")["model"].to_list()
+    ranked = lazy.filter(
+        (pl.col("output") == "label") & pl.col("conf").is_not_null() & ~pl.col("model").is_in(models)
+    ).with_columns(
+        output=pl.lit("ood"),
+        scorer=pl.lit(CONFIDENCE, schema["scorer"]),
+        score=(1 - pl.col("conf").cast(pl.Float64)).cast(schema["score"]),
+    )
+    return pl.concat([lazy, ranked.select(schema.names())])
+
+
 def _answers(table: Table, by: Sequence[str]) -> tuple[list[str], Iterator[RankedAnswers]]:
-    rows, keys = scored_rows(table, by)
+    rows, keys = scored_rows(with_confidence(table), by)
     usable = rows.filter(HAS_SCORE & pl.col("correct").is_not_null()).select(
         *keys, "score", "correct", "sample"
     )
-    ordered = (part.sort("score", "sample") for part in by_model_and_scorer(usable))
+    ordered = (part.sort("score", "sample", "correct") for part in by_model_and_scorer(usable))
     return keys, (
         _rank(key, rows) for part in ordered for key, rows in part.group_by(keys, maintain_order=True)
     )
@@ -119,12 +159,11 @@ def _area(keys: Sequence[str], group: RankedAnswers) -> dict[str, object]:
 
 def _bounds(group: RankedAnswers, value: float) -> bounds.Bounds:
     """Return the interval from the influence of each sample, the sum of the influences of its images."""
-    names, codes = np.unique(group.sample, return_inverse=True)
-    if len(names) < 2:
+    total = group.by_sample(_influence(group)) / len(group)
+    low, high = bounds.influence_bounds(0.0, total)
+    if low is None or high is None:
         return None, None
-    total = np.bincount(codes, _influence(group))
-    half = Z * float(np.sqrt(len(names) / (len(names) - 1) * np.sum(total**2))) / len(group)
-    return max(value - half, 0.0), min(value + half, 1.0)
+    return value * math.exp(low / value), min(value * math.exp(high / value), 1.0)
 
 
 def _influence(group: RankedAnswers) -> Floats:
@@ -143,10 +182,27 @@ def _influence(group: RankedAnswers) -> Floats:
 
 
 def _curve(keys: Sequence[str], group: RankedAnswers, points: int) -> Iterator[dict[str, object]]:
-    risk, samples_per_image = group.risk, len(np.unique(group.sample)) / len(group)
+    risk = group.risk
     for step in range(1, points + 1):
         answered = max(round(len(group) * step / points), 1)
         value = float(risk[answered - 1])
-        low, high = bounds.share(value, answered * samples_per_image)
+        low, high = bounds.share(value, _effective_answers(group, answered, value))
         numbers = {"coverage": step / points, "value": value, "n": answered, "low": low, "high": high}
         yield {**dict(zip(keys, group.key, strict=True)), **numbers}
+
+
+def _effective_answers(group: RankedAnswers, answered: int, risk: float) -> float:
+    """Return the number of independent answers with the same variance of the risk.
+
+    The risk of the answered images is their errors divided by a fixed number of answers. An additional
+    answered image moves the threshold down, so that an image at the threshold is no longer answered; its
+    influence is its own error less the risk at the threshold.
+    """
+    included = group.over_ties((np.arange(len(group)) < answered).astype(np.float64))
+    at_threshold = group.risk_near(answered)
+    own = included * (group.wrong - at_threshold)
+    influence = group.by_sample(own - (risk - at_threshold) * answered / len(group)) / answered
+    clusters = len(influence)
+    variance = clusters / max(clusters - 1, 1) * float(np.sum(influence**2))
+    largest = float(np.sum(group.by_sample(included) ** 2)) / answered
+    return bounds.effective_size(risk, variance, answered, max(largest, 1.0))

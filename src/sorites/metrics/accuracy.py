@@ -1,8 +1,8 @@
 """Accuracy and its drop under shifts.
 
-Where several images of a sample are pooled, the sample is the unit: outcomes are averaged over the
-settings of each shift, then over shifts, then over samples. Every shift has the same weight however
-many settings it has, and intervals do not treat images of one sample as independent.
+Where several images of a sample are pooled, the sample is the unit of the interval, because its images are
+not independent. Outcomes are averaged over the settings of each sample, then over the samples of each shift,
+then over shifts: every shift has the same weight however many settings and samples it has.
 """
 
 from __future__ import annotations
@@ -19,15 +19,18 @@ from sorites.core.table import Table
 from sorites.io.paths import path_of
 from sorites.io.tables import sheet
 from sorites.metrics.intervals import (
+    cluster_sums,
     clustered_wilson_interval,
-    normal_interval,
     paired_interval,
-    wilson_interval,
+    share_intervals,
+    with_mean_interval,
 )
 from sorites.metrics.rows import (
     CLEAN_KEY,
     ON_GRID,
     REAL_SAMPLES,
+    SAMPLE,
+    SAMPLE_HASH,
     SAMPLE_KEY,
     WHOLE,
     answer_frame,
@@ -40,78 +43,62 @@ from sorites.metrics.rows import (
 
 @add_metric
 def accuracy(table: Table, by: Sequence[str] = ("model", "shift", "severity")) -> pl.DataFrame:
-    """Share of judged rows that are correct; Wilson interval; ``missing`` counts rows with an error
-    instead.
+    """Share of judged rows that are correct; ``missing`` counts rows with an error instead.
 
-    A group with only errors has a null value. Every row has the same weight. Where ``by`` pools several
-    settings of one sample, the interval is over samples; use ``mean_accuracy`` to weight every shift
-    equally.
+    A group with only errors has a null value. Every row has the same weight; use ``mean_accuracy`` to
+    weight every shift equally. The interval is Wilson's with the effective number of rows: a group with
+    several rows of one sample counts for less than as many samples.
     """
     rows, keys = select_rows(table, by)
     on_grid = rows.filter(ON_GRID)
-    sums = _count(on_grid, keys, [*keys, SAMPLE] if _pools(on_grid, keys) else keys)
-    n = pl.col("n")
-    shares = sums.filter(n + pl.col("missing") > 0).with_columns(
-        value=pl.when(n > 0).then(pl.col("right") / n)
+    parts = -(-row_count(table) // ROWS_PER_PART)
+    sums = pl.concat([_sums(on_grid, keys, part, parts) for part in range(max(parts, 1))])
+    totals = sums.lazy().group_by(keys).agg(pl.all().sum()).filter(pl.col("n") + pl.col("missing") > 0)
+    return answer_frame(
+        share_intervals(totals, keys, "missing"), keys, "value", "n", "low", "high", "missing"
     )
-    p = pl.col("value")
-    spread = pl.col("samples") * (pl.col("rr") - 2 * p * pl.col("rn") + p**2 * pl.col("nn")) / n**2
-    pooled = clustered_wilson_interval(p, spread, pl.col("samples"), n)
-    plain = wilson_interval(p, n)
-    bounds = {end: pl.when(pl.col("samples") == n).then(plain[end]).otherwise(pooled[end]) for end in plain}
-    return answer_frame(shares.with_columns(**bounds), keys, "value", "n", "low", "high", "missing")
 
 
-# A temporary column: the hash of a sample's key.
-SAMPLE = "(sample)"
+# Rows that are grouped by sample at a time, to limit memory.
+ROWS_PER_PART = 2_000_000
 
 
-def _pools(rows: pl.LazyFrame, keys: list[str]) -> bool:
-    """Return whether a group may contain several rows of one sample."""
-    if "image_id" in keys and "model" in keys:
-        return False
-    if not {"model", "shift", "severity"} <= set(keys):
-        return True
-    several_runs_or_seeds = pl.struct("run_id", "seed").n_unique() > 1
-    unordered = (pl.col("severity").is_null() & pl.col("correct").is_not_null()).any()
-    return bool(rows.select(several_runs_or_seeds | unordered).collect(engine="streaming").item())
+def row_count(table: Table) -> int:
+    """Return the number of rows of a table."""
+    return int(table.lazy().select(pl.len()).collect(engine="streaming").item())
 
 
-def _count(rows: pl.LazyFrame, keys: list[str], unit: list[str]) -> pl.LazyFrame:
-    """Count rows, correct rows and missing rows, with the sums that the variance between samples needs.
-
-    If ``unit`` equals ``keys``, every row counts as a separate sample.
-    """
+def _sums(rows: pl.LazyFrame, keys: list[str], part: int, parts: int) -> pl.DataFrame:
+    """Return the sums over the samples of one part."""
     succeeded = pl.col("error").is_null()
-    n, correct = pl.col("n"), pl.col("right")
-    counts = rows.with_columns(pl.struct(SAMPLE_KEY).hash().alias(SAMPLE)) if SAMPLE in unit else rows
-    per_unit = counts.group_by(unit).agg(
-        n=(succeeded & pl.col("correct").is_not_null()).sum().cast(pl.Int64),
-        right=(succeeded & pl.col("correct")).sum().cast(pl.Int64),
+    chosen = rows.filter(pl.col("sample_id").hash(0) % parts == part) if parts > 1 else rows
+    counts = chosen.group_by(*keys, SAMPLE_HASH.alias(SAMPLE)).agg(
+        rows=(succeeded & pl.col("correct").is_not_null()).sum().cast(pl.Int64),
+        hits=(succeeded & pl.col("correct")).sum().cast(pl.Int64),
         missing=succeeded.not_().sum().cast(pl.Int64),
     )
-    if SAMPLE not in unit:
-        return per_unit.with_columns(samples=n, nn=n, rn=correct, rr=correct)
-    return per_unit.group_by(keys).agg(
-        n.sum(), correct.sum(), pl.col("missing").sum(), samples=(n > 0).sum().cast(pl.Int64),
-        nn=(n * n).sum(), rn=(correct * n).sum(), rr=(correct * correct).sum(),
-    )  # fmt: skip
+    return cluster_sums(counts, keys, "hits", "rows", "missing").collect(engine="streaming")
 
 
 @add_metric
 def mean_accuracy(table: Table, by: Sequence[str] = ("model",)) -> pl.DataFrame:
-    """Mean accuracy over the settings of each shift, then over shifts and samples, without clean images;
-    ``n`` counts samples.
+    """Mean accuracy over the settings of each shift, then over its samples, then over shifts, without clean
+    images; ``n`` counts samples.
 
-    The interval is Wilson's with the effective number of images. A sample without some setting or shift
-    is averaged over the rest.
+    Every shift has the same weight, also where shifts have samples of their own. The interval is Wilson's
+    with the effective number of images. A sample without some setting is averaged over the rest.
     """
     rows, keys = select_rows(table, by)
     shifted = judged_rows(rows).filter(pl.col("shift") != CLEAN)
     sums = over_samples(shifted, keys, value=pl.col("correct").cast(pl.Float64))
     value, n = pl.col("value"), pl.col("n")
     spread = pl.col("value_squared") - value**2
-    bounded = sums.with_columns(**clustered_wilson_interval(value, spread, n, pl.col("rows")))
+    # Samples of a small shift weigh more, and their outcomes may vary more than the mean over shifts says.
+    varies, largest = value * (1 - value), pl.col("largest")
+    unequal = (n * largest / pl.col("rows") > 1 + 1e-9) & (varies > 0)
+    most = pl.when(unequal).then(pl.max_horizontal(largest, pl.col("varied") / varies)).otherwise(largest)
+    interval = clustered_wilson_interval(value, spread, n, pl.col("rows"), most)
+    bounded = sums.with_columns(**interval)
     return answer_frame(bounded, keys, "value", "n", "low", "high")
 
 
@@ -126,32 +113,92 @@ def accuracy_drop(table: Table, by: Sequence[str] = ("model", "shift", "severity
     collapse where no outcome changed.
     """
     rows, keys = select_rows(table, by)
-    verdicts = judged_rows(rows)
-    clean = verdicts.filter(pl.col("shift") == CLEAN).group_by(CLEAN_KEY).agg(clean=pl.col("correct").mean())
-    shifted = verdicts.filter(pl.col("shift") != CLEAN).join(clean, on=CLEAN_KEY, nulls_equal=True)
-    correct = pl.col("correct").cast(pl.Float64)
-    drop = pl.col("clean") - correct
-    parts = {"value": drop, "clean": pl.col("clean"), "shifted": correct, "apart": drop.abs()}
-    sums = model_by_model(shifted, keys, lambda rows: over_samples(rows, keys, **parts))
+    sums = model_by_model(judged_rows(rows), keys, lambda rows: _drops(rows, keys))
     bounds = paired_interval(pl.col("value"), pl.col("value_squared"), pl.col("apart"), pl.col("n"))
     return answer_frame(sums.with_columns(**bounds), keys, "value", "n", "low", "high", "clean", "shifted")
 
 
-def over_samples(rows: pl.LazyFrame, keys: list[str], **parts: pl.Expr) -> pl.LazyFrame:
-    """Average ``parts`` over settings, then shifts, then samples; add the mean square of ``value``, ``n``
-    and ``rows``.
+def _drops(rows: pl.LazyFrame, keys: list[str]) -> pl.LazyFrame:
+    """Return the mean drop of each group, by ``over_samples``."""
+    start, correct = pl.struct(CLEAN_KEY).hash().alias("(start)"), pl.col("correct").cast(pl.Float64)
+    clean = rows.filter(pl.col("shift") == CLEAN).group_by(start).agg(clean=correct.mean())
+    shifted = rows.filter(pl.col("shift") != CLEAN).with_columns(start).join(clean, on="(start)")
+    drop = pl.col("clean") - correct
+    parts = {"value": drop, "clean": pl.col("clean"), "shifted": correct, "apart": drop.abs()}
+    return over_samples(shifted, keys, **parts)
+
+
+def sample_contributions(rows: pl.LazyFrame, keys: list[str], **parts: pl.Expr) -> pl.LazyFrame:
+    """Return one line per group and sample: what it adds to the means of ``over_samples``.
+
+    Returns:
+        The hash of the sample (``SAMPLE``); the weighted ``parts``, which sum to their means over the samples
+            of a group; ``(influence)`` of the sample on the mean of ``value``; its total ``(weight)``, and
+            the same times the standard deviation of an outcome under each shift (``(varied)``); and
+            ``(squares)``, the sum of the squared weights of its images.
     """
     names = list(parts)
-    of_sample = list(dict.fromkeys([*keys, *SAMPLE_KEY]))
-    of_shift = list(dict.fromkeys([*of_sample, "shift"]))
-    means = rows.group_by(of_shift).agg(rows=pl.len(), **{name: part.mean() for name, part in parts.items()})
-    if "shift" not in keys:
-        means = means.group_by(of_sample).agg(pl.col("rows").sum(), *(pl.col(name).mean() for name in names))
-    return means.group_by(keys).agg(
-        *(pl.col(name).mean() for name in names),
-        value_squared=(pl.col("value") ** 2).mean(),
-        n=pl.len().cast(pl.Int64),
-        rows=pl.col("rows").sum(),
+    of_shift = list(dict.fromkeys([*keys, "shift"]))
+    means = _sample_means(rows, of_shift, **parts)
+    shifts = means.group_by(of_shift).agg(pl.len().alias("(samples)"), pl.col("value").mean().alias("(mean)"))
+    groups = shifts.group_by(keys).agg(pl.len().alias("(shifts)"))
+    weighted = means.join(shifts, on=of_shift, nulls_equal=True).join(groups, on=keys, nulls_equal=True)
+    weight, samples = 1 / (pl.col("(samples)") * pl.col("(shifts)")), pl.col("(samples)")
+    # Laplace's estimate, which is not 0 where all outcomes of a small shift are equal.
+    chance = (pl.col("(mean)").clip(0, 1) * samples + 1) / (samples + 2)
+    return weighted.group_by(*keys, SAMPLE).agg(
+        *((pl.col(name) * weight).sum() for name in names),
+        ((pl.col("value") - pl.col("(mean)")) * weight).sum().alias("(influence)"),
+        weight.sum().alias("(weight)"),
+        (weight * (chance * (1 - chance)).sqrt()).sum().alias("(varied)"),
+        (weight**2 / pl.col("(images)")).sum().alias("(squares)"),
+    )
+
+
+def _sample_means(rows: pl.LazyFrame, keys: list[str], **parts: pl.Expr) -> pl.LazyFrame:
+    """Return the mean of each part over the ``(images)`` of each group and sample."""
+    return rows.group_by(*keys, SAMPLE_HASH.alias(SAMPLE)).agg(
+        pl.len().alias("(images)"), *(part.mean().alias(name) for name, part in parts.items())
+    )
+
+
+def over_samples(rows: pl.LazyFrame, keys: list[str], **parts: pl.Expr) -> pl.LazyFrame:
+    """Average ``parts`` over the settings of each sample, then over the samples of each shift, then over
+    shifts, so that every shift has the same weight however many samples it has.
+
+    Returns:
+        The means; ``n``, the number of samples; ``value_squared``, the square of the mean of ``value`` plus
+            the variance of a sample's contribution (with all samples under all shifts: the mean square of
+            the samples' means); ``rows``, the effective number of images given their weights;
+            ``largest``, the design effect if the images of a sample were identical; and ``varied``, the same
+            with the variance of each shift, which is to be divided by that of the mean.
+    """
+    names, n = list(parts), pl.len()
+    if "shift" in keys:
+        # All samples of a group have the same weight.
+        once = (1 / pl.col("(images)")).sum()
+        return (
+            _sample_means(rows, keys, **parts)
+            .group_by(keys)
+            .agg(
+                *(pl.col(name).mean().round(12) for name in names),
+                value_squared=(pl.col("value") ** 2).mean().round(12),
+                n=n.cast(pl.Int64),
+                rows=(n.cast(pl.Float64) ** 2 / once).round_sig_figs(12),
+                largest=(n / once).round_sig_figs(12),
+                varied=pl.lit(0.0),
+            )
+        )
+    by_sample = sample_contributions(rows, keys, **parts)
+    squares = pl.col("(squares)").sum()
+    return by_sample.group_by(keys).agg(
+        # The last digits depend on the order of summation; without them, equal means compare equal.
+        *(pl.col(name).sum().round(12) for name in names),
+        value_squared=(pl.col("value").sum() ** 2 + n * (pl.col("(influence)") ** 2).sum()).round(12),
+        n=n.cast(pl.Int64),
+        rows=(1 / squares).round_sig_figs(12),
+        largest=((pl.col("(weight)") ** 2).sum() / squares).round_sig_figs(12),
+        varied=((pl.col("(varied)") ** 2).sum() / squares).round_sig_figs(12),
     )
 
 
@@ -340,12 +387,14 @@ def _mean_degree(table: Table, by: Sequence[str], measure: str) -> pl.DataFrame:
     )
     by_sample = measured.group_by(of_sample).agg(value=entry.field("value").mean())
     value, n = pl.col("value"), pl.len()
-    means = by_sample.group_by(keys).agg(value=value.mean(), n=n.cast(pl.Int64), variance=value.var() / n)
-    bounds = {
-        name: pl.when(value.is_finite()).then(bound)
-        for name, bound in normal_interval(value, pl.col("variance")).items()
-    }
-    return answer_frame(means.with_columns(**bounds), keys, "value", "n", "low", "high")
+    # Sorted, because the last digits depend on the order of summation.
+    means = (
+        by_sample.sort(of_sample)
+        .group_by(keys)
+        .agg(value=value.mean(), n=n.cast(pl.Int64), error=value.std() / n.sqrt(), skew=value.skew())
+    )
+    bounded = with_mean_interval(means.collect(engine="streaming"))
+    return answer_frame(bounded, keys, "value", "n", "low", "high")
 
 
 def _refuse_unmeasured(table: Table, measure: str) -> None:
@@ -355,7 +404,7 @@ def _refuse_unmeasured(table: Table, measure: str) -> None:
     )
     available = entries.collect(engine="streaming")["measure"].to_list()
     if available and measure not in available:
-        typed = command("similarity", "RUN", measure=measure)
+        typed = command("similarity", "RUN", measures=[measure])
         advice = f"It has {', '.join(available)}: name one of these as the option measure, or run {typed}."
         raise UnknownName("measure in this table", measure, available, advice)
 

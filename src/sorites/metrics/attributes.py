@@ -14,22 +14,31 @@ import numpy as np
 import polars as pl
 
 from sorites.core import add_metric
-from sorites.core.errors import SoritesError, UnknownName
+from sorites.core.errors import InvalidOption, SoritesError, UnknownName
+from sorites.core.messages import parameter
 from sorites.core.table import Table
-from sorites.metrics.intervals import checked_resamples, gap, interval, wilson_interval
-from sorites.metrics.rows import ON_GRID, answer_frame, judged_rows, select_rows
+from sorites.metrics.intervals import clustered_difference_bounds, clustered_share
+from sorites.metrics.rows import (
+    ON_GRID,
+    SAMPLE,
+    SAMPLE_HASH,
+    answer_frame,
+    count_samples,
+    judged_rows,
+    select_rows,
+)
 
 CLASS = "class"
 # The kind that compares images without uncommon attributes with all other images.
 ANY = "any"
 
-_IMAGE = ("(row)", "(class)", "correct")
+_IMAGE = ("(row)", SAMPLE, "(class)", "correct")
 
 
 @add_metric
 def partition_accuracy(table: Table, by: Sequence[str] = ("model",), top: int = 1) -> pl.DataFrame:
     """Accuracy by the number of kinds that are ``uncommon`` (0, 1, 2, ...) and by which ``kinds`` these
-    are; Wilson interval.
+    are; the interval is over samples.
 
     ``kinds`` is null for all images with that number. An image counts once per kind, and the kind is
     uncommon if any of its values is. With ``top=5``, an image is correct if any of the five most likely
@@ -43,17 +52,15 @@ def partition_accuracy(table: Table, by: Sequence[str] = ("model",), top: int = 
     )
     pooled = images.with_columns(kinds=pl.lit(None, pl.String))
     both = pl.concat([pooled, images.filter(pl.col("uncommon") > 0)])
-    shares = both.group_by(*keys, "uncommon", "kinds").agg(
-        value=pl.col("correct").mean(), n=pl.len().cast(pl.Int64)
-    )
-    counted = shares.with_columns(**wilson_interval(pl.col("value"), pl.col("n")))
-    return answer_frame(counted, keys, "value", "n", "low", "high", then=("uncommon", "kinds"))
+    then = ("uncommon", "kinds")
+    counts = count_samples(both, [*keys, *then], pl.col("correct"), pl.col(SAMPLE))
+    return answer_frame(clustered_share(counts, [*keys, *then]), keys, "value", "n", "low", "high", then=then)
 
 
 @add_metric
 def attribute_accuracy(table: Table, by: Sequence[str] = ("model",), top: int = 1) -> pl.DataFrame:
     """Accuracy by ``kind``, ``attribute`` and ``class`` (null for all classes): the class x attribute
-    table; Wilson interval.
+    table; the interval is over samples.
 
     An image with several values of a kind counts once for each of them. ``common`` is null in the rows
     of all classes.
@@ -69,33 +76,42 @@ def attribute_accuracy(table: Table, by: Sequence[str] = ("model",), top: int = 
     )
     both = pl.concat([pooled, cells])
     then = ("kind", "attribute", "class")
-    shares = both.group_by(*keys, *then).agg(
-        value=pl.col("correct").mean(), n=pl.len().cast(pl.Int64), common=pl.col("common").first()
-    )
-    counted = shares.with_columns(**wilson_interval(pl.col("value"), pl.col("n")))
-    return answer_frame(counted, keys, "value", "n", "low", "high", "common", then=then)
+    return _cell_shares(both, keys, then, pl.col("correct"))
+
+
+def _cell_shares(cells: pl.LazyFrame, keys: list[str], then: tuple[str, ...], hit: pl.Expr) -> pl.DataFrame:
+    """Return the share of ``hit`` in each cell and whether the cell is common, with the interval over
+    samples.
+    """
+    columns = [*keys, *then]
+    shares = clustered_share(count_samples(cells, columns, hit, pl.col(SAMPLE)), columns)
+    common = cells.group_by(columns).agg(pl.col("common").min())
+    joined = shares.join(common, on=columns, nulls_equal=True)
+    return answer_frame(joined, keys, "value", "n", "low", "high", "common", then=then)
 
 
 @add_metric
 def attribute_gap(
-    table: Table, by: Sequence[str] = ("model",), pool: str = "images", top: int = 1, resamples: int = 1000
+    table: Table, by: Sequence[str] = ("model",), pool: str = "images", top: int = 1
 ) -> pl.DataFrame:
     """Accuracy where a kind is common minus where it is uncommon (FOCUS, equation 1), by ``kind`` and
     ``class`` (null for all).
 
     ``pool="images"`` counts an image once per kind; ``"cells"``, used in the published tables, counts
     it once for each of its values. The kind ``any`` compares images without uncommon attributes with
-    all others. The value is null where one side is empty. ``n`` counts images; the interval is a
-    percentile bootstrap over them.
+    all others. The value is null where one side is empty. ``n`` counts images; the interval
+    combines those of the two accuracies, which are over samples, and allows for samples on both sides (Zou &
+    Donner 2008).
     """
     if pool not in ("images", "cells"):
-        raise SoritesError(f"attribute_gap: pool must be images or cells, got {pool!r}")
-    checked_resamples(resamples)
+        raise InvalidOption(
+            "pool", f"attribute_gap: {parameter('pool')} must be images or cells, got {pool!r}"
+        )
     rows, keys = select_rows(table, by)
     images = _sides(_attribute_rows(rows, keys, top), keys, pool).collect(engine="streaming")
     both = pl.concat([images.with_columns(pl.lit(None, pl.String).alias("class")), images])
     records = [
-        {**dict(zip((*keys, "kind", "class"), values, strict=True)), **_gap(group, resamples)}
+        {**dict(zip((*keys, "kind", "class"), values, strict=True)), **_gap(group)}
         for values, group in both.group_by(*keys, "kind", "class", maintain_order=True)
     ]
     numbers = dict.fromkeys(("value", "low", "high", "common", "uncommon"), pl.Float64)
@@ -112,18 +128,18 @@ _COUNTS = ("n", "n_common", "n_uncommon")
 _SIDES = ("rows_common", "hits_common", "rows_uncommon", "hits_uncommon")
 
 
-def _gap(group: pl.DataFrame, resamples: int) -> dict[str, float | int | None]:
-    images = group.select(_SIDES).to_numpy().astype(np.float64)
-    sums = images.sum(axis=0)
-    value = float(gap(sums))
-    sides = {
-        "common": sums[1] / sums[0] if sums[0] else None,
-        "uncommon": sums[3] / sums[2] if sums[2] else None,
-    }
-    counts = {"n": len(images), "n_common": int(sums[0]), "n_uncommon": int(sums[2])}
-    bounds = interval(images, resamples) if np.isfinite(value) else None
-    low, high = (min(bounds[0], value), max(bounds[1], value)) if bounds else (None, None)
-    return {"value": value if np.isfinite(value) else None, "low": low, "high": high, **sides, **counts}
+def _gap(group: pl.DataFrame) -> dict[str, float | int | None]:
+    # In the order of samples, on which the last digits of sums depend.
+    of_samples = group.group_by(SAMPLE).agg(pl.col(_SIDES).sum()).sort(SAMPLE)
+    rows, hits, other_rows, other_hits = of_samples.select(_SIDES).to_numpy().astype(np.float64).T
+    numbers = {"n": len(group), "n_common": int(rows.sum()), "n_uncommon": int(other_rows.sum())}
+    common = hits.sum() / rows.sum() if rows.any() else None
+    uncommon = other_hits.sum() / other_rows.sum() if other_rows.any() else None
+    sides = {"common": common, "uncommon": uncommon}
+    if common is None or uncommon is None:
+        return {"value": None, "low": None, "high": None, **sides, **numbers}
+    low, high = clustered_difference_bounds((hits, rows), (other_hits, other_rows))
+    return {"value": common - uncommon, "low": low, "high": high, **sides, **numbers}
 
 
 def _sides(marked: pl.LazyFrame, keys: Sequence[str], pool: str) -> pl.LazyFrame:
@@ -132,7 +148,7 @@ def _sides(marked: pl.LazyFrame, keys: Sequence[str], pool: str) -> pl.LazyFrame
     """
     stated = marked.filter("stated").rename({"(class)": "class"})
     counts = {"rows_common": pl.col("common").sum(), "rows_uncommon": pl.col("common").not_().sum()}
-    image_columns = [*keys, "(row)", "class", "correct"]
+    image_columns = [*keys, "(row)", SAMPLE, "class", "correct"]
     kinds = stated.group_by(*image_columns, kind="key").agg(**counts)
     any_kind = (
         marked.rename({"(class)": "class"})
@@ -160,7 +176,8 @@ def _attribute_rows(rows: pl.LazyFrame, keys: Sequence[str], top: int) -> pl.Laz
     ``stated`` is false where the source does not mark the value as common or uncommon ("none").
     """
     if top not in (1, 5):
-        raise SoritesError(f"top must be 1 or 5 (the table stores the five most likely labels), got {top}")
+        why = "the table stores the five most likely labels"
+        raise InvalidOption("top", f"{parameter('top')} must be 1 or 5 ({why}), got {top}")
     images = judged_rows(rows).with_row_index("(row)")
     correct = pl.col("correct") if top == 1 else pl.col("top5").list.set_intersection("accept").list.len() > 0
     class_attribute = (
@@ -170,7 +187,9 @@ def _attribute_rows(rows: pl.LazyFrame, keys: Sequence[str], top: int) -> pl.Laz
         "(class)"
     )
     long = (
-        images.select(*keys, "(row)", class_name, "attrs", correct=correct).explode("attrs").unnest("attrs")
+        images.select(*keys, "(row)", SAMPLE_HASH.alias(SAMPLE), class_name, "attrs", correct=correct)
+        .explode("attrs")
+        .unnest("attrs")
     )
     kinds = long.filter(pl.col("common").is_not_null()).select(pl.col("key").unique())
     return long.join(kinds, on="key", how="semi").with_columns(
@@ -187,7 +206,7 @@ def ood_share(
     table: Table, by: Sequence[str] = ("model", "scorer"), split: str | None = None, kind: str = "location"
 ) -> pl.DataFrame:
     """Share of images that score above 95 % of the in-distribution images, by ``class`` and ``attribute``
-    of a ``kind``; Wilson interval.
+    of a ``kind``; the interval is over samples.
 
     This is table 2 of FOCUS, which used Gram-matrix deviations and ImageNet's validation set; here any
     scorer of the run can be used. ``split`` names the in-distribution images. ``common`` is true where
@@ -197,7 +216,8 @@ def ood_share(
     for needed in ("model", "scorer"):
         if needed not in keys:
             raise SoritesError(
-                f"scores of different models and scorers have no common threshold: add {needed} to by"
+                "scores of different models and scorers have no common threshold: add"
+                f" {needed} to {parameter('by')}"
             )
     scored = rows.filter(ON_GRID & pl.col("error").is_null() & pl.col("score").is_not_null())
     in_distribution = scored.filter(pl.col("split") == pl.lit(split, pl.String)).group_by(keys)
@@ -209,15 +229,11 @@ def ood_share(
             "split",
             str(split),
             [s for s in splits if s],
-            f"Name the in-distribution images with split=NAME, one of {splits}.",
+            f"Name the in-distribution images with {parameter('split', 'NAME')}, one of {splits}.",
         )
     then = ("attribute", "class")
-    above = cells.join(limits, on=keys, nulls_equal=True).with_columns(ood=pl.col("score") > pl.col("limit"))
-    shares = above.group_by(*keys, *then).agg(
-        value=pl.col("ood").mean(), n=pl.len().cast(pl.Int64), common=pl.col("common").first()
-    )
-    counted = shares.with_columns(**wilson_interval(pl.col("value"), pl.col("n")))
-    return answer_frame(counted, keys, "value", "n", "low", "high", "common", then=then)
+    above = cells.join(limits, on=keys, nulls_equal=True).lazy()
+    return _cell_shares(above, keys, then, pl.col("score") > pl.col("limit"))
 
 
 def _cells(scored: pl.LazyFrame, keys: Sequence[str], kind: str) -> pl.LazyFrame:
@@ -228,6 +244,10 @@ def _cells(scored: pl.LazyFrame, keys: Sequence[str], kind: str) -> pl.LazyFrame
     class_name = pl.coalesce(class_attribute.struct.field("value"), pl.col("label").cast(pl.String)).alias(
         "class"
     )
-    long = scored.select(*keys, "score", class_name, "attrs").explode("attrs").unnest("attrs")
+    long = (
+        scored.select(*keys, SAMPLE_HASH.alias(SAMPLE), "score", class_name, "attrs")
+        .explode("attrs")
+        .unnest("attrs")
+    )
     marked = long.filter((pl.col("key") == kind) & pl.col("common").is_not_null())
     return marked.rename({"value": "attribute"})

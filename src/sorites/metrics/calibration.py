@@ -1,20 +1,25 @@
 """Calibration of a model's confidence.
 
 Confidence is divided into bins of equal width, closed below; 1 belongs to the last bin. Rows without a
-confidence are left out, and all others are treated as independent.
+confidence are left out. Intervals are over samples, however many rows a sample has.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import polars as pl
 
 from sorites.core import add_metric
-from sorites.core.errors import SoritesError
+from sorites.core.errors import InvalidOption
+from sorites.core.messages import parameter
 from sorites.core.table import Table
-from sorites.metrics.intervals import normal_interval, wilson_interval
-from sorites.metrics.rows import answer_frame, judged_rows, select_rows
+from sorites.metrics.intervals import cluster_sums, share_intervals
+from sorites.metrics.rows import SAMPLE, SAMPLE_HASH, answer_frame, judged_rows, select_rows
+
+# Confidences up to this far above 1 are rounding errors of a softmax and count as 1.
+ROUNDING = 1e-5
 
 
 @add_metric
@@ -24,47 +29,62 @@ def calibration_error(
     """Expected calibration error: the gap between confidence and accuracy per bin, averaged over rows (Guo
     et al., ICML 2017).
 
-    ``accuracy`` and ``conf`` are the means over all rows. The interval linearises the sum of gaps with
-    fixed signs. Like the value itself it is biased high where ``n`` is not much larger than ``bins``,
-    because random gaps count too.
+    ``accuracy`` and ``conf`` are the means over all rows. The value is biased high where ``n`` is not
+    much larger than ``bins``, because random gaps count too: ``chance`` is the value that a perfectly
+    calibrated model would be expected to show on these samples. There is no interval: near ``chance``
+    none has a known coverage.
     """
-    binned, keys = _bin_sums(table, by, bins)
-    sums = binned.group_by(keys).agg(
-        pl.col("n").sum(),
-        gap=(pl.col("right") - pl.col("trust")).abs().sum(),
-        square=pl.col("square").sum(),
-        accuracy=pl.col("right").sum(),
-        conf=pl.col("trust").sum(),
+    counts, keys = _counts(table, by, bins)
+    rows, gap, gaps = pl.col("rows"), pl.col("gap"), pl.col("hits") - pl.col("trust")
+    of_bins = counts.group_by(*keys, "bin").agg(
+        pl.col("rows", "hits", "trust").sum(),
+        gap=gaps.sum(),
+        gg=(gaps**2).sum(),
+        gr=(gaps * rows).sum(),
+        rr=(rows**2).sum(),
+        samples=pl.len(),
     )
-    n = pl.col("n")
-    means = sums.with_columns(
-        value=pl.col("gap") / n, accuracy=pl.col("accuracy") / n, conf=pl.col("conf") / n
+    # The gap of a bin varies over samples about its mean; a normal variable about 0 has this mean size.
+    mean = gap / rows
+    centred = (pl.col("gg") - 2 * mean * pl.col("gr") + mean**2 * pl.col("rr")).clip(0)
+    several, few = pl.col("samples") > 1, pl.col("samples") / (pl.col("samples") - 1)
+    variance = pl.when(several).then(few * centred).otherwise("gg")
+    totals = of_bins.group_by(keys).agg(
+        n=rows.sum(),
+        value=gap.abs().sum() / rows.sum(),
+        accuracy=pl.col("hits").sum() / rows.sum(),
+        conf=pl.col("trust").sum() / rows.sum(),
+        chance=(variance * (2 / math.pi)).sqrt().sum() / rows.sum(),
     )
-    bounds = normal_interval(pl.col("value"), (pl.col("square") / n - pl.col("value") ** 2) / n)
-    clipped = {name: bound.clip(0, 1) for name, bound in bounds.items()}
-    return answer_frame(means.with_columns(**clipped), keys, "value", "n", "low", "high", "accuracy", "conf")
+    return answer_frame(totals, keys, "value", "n", "accuracy", "conf", "chance")
 
 
 @add_metric
 def reliability(table: Table, by: Sequence[str] = ("model",), bins: int = 15) -> pl.DataFrame:
-    """Accuracy in each ``bin`` of confidence (counted from 0), with the mean ``conf`` of the bin; Wilson
-    interval.
+    """Accuracy in each ``bin`` of confidence (counted from 0), with the mean ``conf`` of the bin; the
+    interval is over samples.
     """
-    binned, keys = _bin_sums(table, by, bins)
-    shares = binned.with_columns(value=pl.col("right") / pl.col("n"), conf=pl.col("trust") / pl.col("n"))
-    bounded = shares.with_columns(**wilson_interval(pl.col("value"), pl.col("n")))
-    return answer_frame(bounded, keys, "value", "n", "low", "high", "conf", then=["bin"])
+    counts, keys = _counts(table, by, bins)
+    columns = [*keys, "bin"]
+    shares = share_intervals(cluster_sums(counts, columns, "hits", "rows", "trust"), columns, "trust")
+    return answer_frame(
+        shares.with_columns(conf=pl.col("trust") / pl.col("n")),
+        keys, "value", "n", "low", "high", "conf", then=["bin"],
+    )  # fmt: skip
 
 
-def _bin_sums(table: Table, by: Sequence[str], bins: int) -> tuple[pl.LazyFrame, list[str]]:
-    """Return the sums per group and bin of confidence, and the group columns."""
+def _counts(table: Table, by: Sequence[str], bins: int) -> tuple[pl.LazyFrame, list[str]]:
+    """Return the rows, correct rows and summed confidence of each group, bin and sample, and the group
+    columns.
+    """
     if bins < 1:
-        raise SoritesError(f"bins must be at least 1, got {bins}")
+        raise InvalidOption("bins", f"{parameter('bins')} must be at least 1, got {bins}")
     rows, keys = select_rows(table, by)
-    conf, correct = pl.col("conf").cast(pl.Float64), pl.col("correct").cast(pl.Float64)
-    with_confidence = judged_rows(rows).filter(pl.col("conf").is_between(0, 1))
-    numbered = with_confidence.with_columns(bin=(conf * bins).floor().clip(0, bins - 1).cast(pl.Int32))
-    sums = numbered.group_by(*keys, "bin").agg(
-        n=pl.len().cast(pl.Int64), right=correct.sum(), trust=conf.sum(), square=((correct - conf) ** 2).sum()
+    conf = pl.col("conf").cast(pl.Float64)
+    with_confidence = judged_rows(rows).filter(conf.is_between(0, 1 + ROUNDING))
+    clipped = with_confidence.with_columns(conf=conf.clip(0, 1))
+    numbered = clipped.with_columns(bin=(conf * bins).floor().clip(0, bins - 1).cast(pl.Int32))
+    counts = numbered.group_by(*keys, "bin", SAMPLE_HASH.alias(SAMPLE)).agg(
+        rows=pl.len().cast(pl.Int64), hits=pl.col("correct").sum().cast(pl.Int64), trust=conf.sum()
     )
-    return sums, keys
+    return counts, keys

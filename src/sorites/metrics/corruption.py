@@ -14,6 +14,7 @@ import polars as pl
 
 from sorites.core import CLEAN, SHIFTS, add_metric
 from sorites.core.errors import SoritesError, UnknownName
+from sorites.core.messages import parameter
 from sorites.core.table import Table
 from sorites.io.paths import path_of
 from sorites.io.tables import csv
@@ -167,6 +168,9 @@ def _check_curve(curve: pl.DataFrame, column: str | None, path: str) -> None:
 
 # Sums of errors below this count as 0: they may be rounding errors of the summation.
 ROUNDING_TOLERANCE = 1e-12
+# The mean increase of the reference's error over severities below which relative errors are undefined: a
+# ratio to a smaller one is mostly noise.
+MIN_INCREASE = 0.02
 
 
 @add_metric
@@ -181,7 +185,8 @@ def corruption_error(
     exact.
     """
     rows, keys = _checked_rows(table, by, reference)
-    return _ratio(_join_reference(_errors(judged_rows(rows)), reference, relative=False), keys)
+    pairs = _join_reference(_errors(judged_rows(rows)), reference, relative=False)
+    return _ratio(pairs, keys, ROUNDING_TOLERANCE)
 
 
 @add_metric
@@ -191,7 +196,9 @@ def relative_corruption_error(
     """Increase of the error over the clean error, summed over severities, divided by the same sum of the
     ``reference`` model.
 
-    It is computed like ``corruption_error``, on the samples whose clean image was judged too.
+    It is computed like ``corruption_error``, on the samples whose clean image was judged too. The value is
+    null where the reference's error rises by less than 2 points on average over severities, and so is a
+    mean over shifts with such a shift.
     """
     rows, keys = _checked_rows(table, by, reference)
     verdicts = judged_rows(rows)
@@ -203,7 +210,7 @@ def relative_corruption_error(
         .join(clean, on=CLEAN_KEY, nulls_equal=True)
         .with_columns(pl.col("wrong") - pl.col("clean"))
     )
-    return _ratio(_join_reference(increase, reference, relative=True), keys)
+    return _ratio(_join_reference(increase, reference, relative=True), keys, MIN_INCREASE)
 
 
 def _checked_rows(table: Table, by: Sequence[str], reference: str | None) -> tuple[pl.LazyFrame, list[str]]:
@@ -218,12 +225,13 @@ def checked_reference(
     """Raise an error if the reference is missing or unknown, or if models are pooled."""
     if "model" not in keys:
         raise SoritesError(
-            f"errors of models are relative to a reference: add model to by, got {', '.join(by) or 'nothing'}"
+            f"errors of models are relative to a reference: add model to {parameter('by')}, got"
+            f" {', '.join(by) or 'nothing'}"
         )
     models = rows.select(pl.col("model").unique().sort()).collect(engine="streaming")["model"].to_list()
     here = f"The table has {', '.join(map(str, models))}."
     if models and reference is None:
-        raise SoritesError(f"name the reference model with reference=NAME. {here}")
+        raise SoritesError(f"name the reference model with {parameter('reference', 'NAME')}. {here}")
     if models and reference not in models and not is_curve(reference):
         raise UnknownName("model", str(reference), models, here)
 
@@ -233,8 +241,9 @@ def _errors(verdicts: pl.LazyFrame) -> pl.LazyFrame:
     return shifted.with_columns(wrong=pl.col("correct").not_().cast(pl.Float64))
 
 
-def _ratio(pairs: pl.LazyFrame, keys: list[str]) -> pl.DataFrame:
-    parts = _linearise(model_by_model(pairs, keys, lambda rows: _by_sample(rows, keys)), keys)
+def _ratio(pairs: pl.LazyFrame, keys: list[str], least: float) -> pl.DataFrame:
+    """Return ratios of summed errors; null where the reference's mean over severities is below ``least``."""
+    parts = _linearise(model_by_model(pairs, keys, lambda rows: _by_sample(rows, keys)), keys, least)
     ratios = parts.group_by(_with(keys, "shift")).agg(pl.col("ratio").first())
     means = ratios.group_by(keys).agg(value=_strict_mean("ratio"), shifts=pl.len())
     samples = parts.group_by(_with(keys, *SAMPLE_KEY)).agg(pl.col("part").sum())
@@ -247,14 +256,14 @@ def _ratio(pairs: pl.LazyFrame, keys: list[str]) -> pl.DataFrame:
     return answer_frame(joined, keys, "value", "n", "low", "high")
 
 
-def _linearise(sums: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
+def _linearise(sums: pl.DataFrame, keys: list[str], least: float) -> pl.DataFrame:
     """Add each shift's ``ratio`` and each sample's first-order contribution ``part``; the parts of a shift
     sum to 0.
     """
     over, under = (pl.col(name).sum().over(_with(keys, "shift")) for name in ("mine", "theirs"))
-    ratios = sums.with_columns(
-        under=under, ratio=pl.when(under.abs() > ROUNDING_TOLERANCE).then(over / under)
-    )
+    # The order of a summation must not decide at the limit.
+    defined = under >= least * pl.col("severities") * (1 - 1e-9)
+    ratios = sums.with_columns(under=under, ratio=pl.when(defined).then(over / under))
     return ratios.with_columns(part=(pl.col("mine") - pl.col("ratio") * pl.col("theirs")) / pl.col("under"))
 
 
@@ -272,9 +281,11 @@ def _join_reference(errors: pl.LazyFrame, reference: str | None, relative: bool)
         return with_reference(errors, reference, relative)
     reference_rows = errors.filter(pl.col("model") == pl.lit(reference, pl.String))
     theirs = (
-        reference_rows.group_by("image_id").agg(theirs=pl.col("wrong").mean()).collect(engine="streaming")
+        reference_rows.group_by("source", "image_id")
+        .agg(theirs=pl.col("wrong").mean())
+        .collect(engine="streaming")
     )
-    return errors.join(theirs.lazy(), on="image_id")
+    return errors.join(theirs.lazy(), on=["source", "image_id"], nulls_equal=True)
 
 
 def _by_sample(pairs: pl.LazyFrame, keys: list[str]) -> pl.LazyFrame:
@@ -282,8 +293,11 @@ def _by_sample(pairs: pl.LazyFrame, keys: list[str]) -> pl.LazyFrame:
     reference.
     """
     slim = pairs.select(_with(keys, "shift", "severity", *SAMPLE_KEY, "wrong", "theirs"))
-    weighted = slim.with_columns(share=1 / pl.len().over(_with(keys, "shift", "severity")))
+    weighted = slim.with_columns(
+        share=1 / pl.len().over(_with(keys, "shift", "severity")),
+        severities=pl.col("severity").n_unique().over(_with(keys, "shift")),
+    )
     contributions = {"mine": pl.col("wrong") * pl.col("share"), "theirs": pl.col("theirs") * pl.col("share")}
     return weighted.group_by(_with(keys, "shift", *SAMPLE_KEY)).agg(
-        **{name: part.sum() for name, part in contributions.items()}
+        pl.col("severities").first(), **{name: part.sum() for name, part in contributions.items()}
     )

@@ -3,25 +3,33 @@
 A trajectory is one sample under one shift at rising severity, evaluated by one model and starting from
 the clean image. Its failure severity is the lowest severity at which it is misclassified, probes
 included: 0 if the clean image is already misclassified, null if the trajectory survives, that is, if it
-is correct at every severity judged. Missing rows are left out.
+is correct at every severity judged. A trajectory that ends below the highest severity, because a filter
+or an error removed its later images, is censored there: it counts as correct up to its last judged
+severity, and nothing is assumed beyond it.
 """
 
 from __future__ import annotations
 
-import functools
-import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from sorites.core import CLEAN, add_metric
-from sorites.core.errors import SoritesError
+from sorites.core.errors import SoritesError, UnknownName
+from sorites.core.messages import parameter
 from sorites.core.table import Table
-from sorites.metrics.intervals import SEED, checked_resamples, percentile_ranks, wilson_interval
+from sorites.metrics.product_limit import (
+    CLUSTER,
+    GROUP,
+    Points,
+    bounded,
+    contrasts_of,
+    product_limit,
+    sizes_of,
+    with_design_effects,
+)
 from sorites.metrics.rows import (
-    CLEAN_KEY,
     IMAGE_COLUMNS,
     REAL_SAMPLES,
     SAMPLE_KEY,
@@ -29,79 +37,17 @@ from sorites.metrics.rows import (
     answer_frame,
     judged_rows,
     select_rows,
-    with_clean,
 )
-
-# Large tables: trajectories are identified by 64-bit hashes, because their keys would not fit into memory.
-
-
-def counted_failures(
-    rows: pl.LazyFrame, keys: Sequence[str], trajectory: Sequence[str], parts: int
-) -> Iterator[pl.DataFrame]:
-    """Yield the number of trajectories (``count``) by keys and failure severity, in parts of whole
-    samples.
-
-    Args:
-        rows: Judged rows.
-        keys: The group columns.
-        trajectory: The columns that identify a trajectory; they include ``keys``.
-        parts: The number of parts.
-    """
-    names = _names(rows.filter(SHIFTED), keys, trajectory)
-    for part in range(parts):
-        part_rows = rows.filter(pl.col("sample_id").hash(0) % parts == part)
-        yield _count_part(part_rows, keys, trajectory).join(names, on="group").drop("group")
-
-
-def _count_part(rows: pl.LazyFrame, keys: Sequence[str], trajectory: Sequence[str]) -> pl.DataFrame:
-    hashed = [_hash(name, trajectory) for name in trajectory]
-    wrong_at = pl.when(pl.col("correct").not_()).then("severity")
-    marked = rows.filter(SHIFTED).select(*hashed, failure=wrong_at)
-    hashed_rows = marked.select(
-        "failure",
-        trajectory=_combined_hash(trajectory),
-        start=_combined_hash(CLEAN_KEY),
-        group=_combined_hash(keys),
-    )
-    points = hashed_rows.group_by("trajectory").agg(
-        pl.col("start").first(), pl.col("group").first(), pl.col("failure").min()
-    )
-    clean = rows.filter((pl.col("shift") == CLEAN) & pl.col("correct").not_())
-    misclassified_clean = (
-        clean.select([_hash(name, trajectory) for name in CLEAN_KEY])
-        .select(start=_combined_hash(CLEAN_KEY), lost=True)
-        .unique()
-    )
-    failure = pl.when("lost").then(0.0).otherwise(pl.col("failure").fill_null(float("inf")))
-    with_clean_failures = points.join(misclassified_clean, on="start", how="left").select(
-        "group", failure=failure
-    )
-    return (
-        with_clean_failures.group_by("group", "failure")
-        .agg(pl.len().cast(pl.Int64).alias("count"))
-        .collect(engine="streaming")
-    )
-
-
-def _names(rows: pl.LazyFrame, keys: Sequence[str], trajectory: Sequence[str]) -> pl.DataFrame:
-    """Return the values of the keys with their hash."""
-    unique = rows.select(keys).unique().collect(engine="streaming")
-    hashed = unique.lazy().with_columns([_hash(name, trajectory) for name in keys])
-    return hashed.select(*keys, group=_combined_hash(keys)).collect()
-
-
-def _hash(name: str, trajectory: Sequence[str]) -> pl.Expr:
-    """Return a hash with a different seed for each column, because the hashes are combined by XOR."""
-    return pl.col(name).hash(list(trajectory).index(name) + 1).alias(f"hash of {name}")
-
-
-def _combined_hash(names: Sequence[str]) -> pl.Expr:
-    return functools.reduce(operator.xor, [pl.col(f"hash of {name}") for name in names])
-
 
 # Rows whose trajectories are counted at a time, in less than 2 GB.
 ROWS_PER_PART = 50_000_000
-TRAJECTORY = ("run_id", "model", "shift", "sample_id", "seed")
+# The columns that a clean row shares with the trajectories that start from it.
+START = ("run_id", "model", *SAMPLE_KEY, "seed")
+TRAJECTORY = (*START, "shift")
+# How trajectories that end early are treated: censored, or counted as survivors (CNS-Bench, equation 3).
+KAPLAN_MEIER, COUNTS = "kaplan_meier", "counts"
+# The sample that a trajectory belongs to.
+SAMPLE = pl.struct(SAMPLE_KEY)
 
 
 def trajectories(table: Table, keep: Sequence[str] = ()) -> pl.LazyFrame:
@@ -118,86 +64,163 @@ def _trajectories(rows: pl.LazyFrame, keep: Sequence[str]) -> pl.LazyFrame:
     key = list(dict.fromkeys([*TRAJECTORY, *keep]))
     wrong_at = pl.when(pl.col("correct").not_()).then("severity")
     failures = rows.filter(SHIFTED).group_by(key).agg(failure=wrong_at.min(), top=pl.col("severity").max())
-    started = (
-        rows.filter(pl.col("shift") == CLEAN).group_by(CLEAN_KEY).agg(lost=pl.col("correct").not_().any())
-    )
-    joined = failures.join(started, on=CLEAN_KEY, how="left", nulls_equal=True)
-    return joined.with_columns(failure=pl.when("lost").then(0.0).otherwise("failure")).drop("lost")
+    clean = rows.filter(pl.col("shift") == CLEAN)
+    for columns, name in (START, "lost"), (START[:-1], "lost anyway"):
+        started = clean.group_by(columns).agg(pl.col("correct").not_().any().alias(name))
+        failures = failures.join(started, on=columns, how="left", nulls_equal=True)
+    return failures.with_columns(failure=_LOST.then(0.0).otherwise("failure")).drop("lost", "lost anyway")
+
+
+# Whether the clean image of a trajectory is misclassified: that of its seed, or any where there is none.
+_LOST = pl.when(pl.coalesce("lost", "lost anyway"))
 
 
 @add_metric
 def failure_severity(
-    table: Table, by: Sequence[str] = ("model", "shift"), relative: bool = False
+    table: Table,
+    by: Sequence[str] = ("model", "shift"),
+    relative: bool = False,
+    estimator: str = KAPLAN_MEIER,
 ) -> pl.DataFrame:
-    """Median failure severity of the trajectories, in the unit of the shift; null when at least half
-    survive.
+    """Median failure severity of the trajectories, in the unit of the shift; null where it is not reached.
 
-    Survivors, counted in ``survived``, rank above every failure. The interval is between order
-    statistics (binomial, distribution-free): ``low`` is 0 where ``n`` is too small for one, ``high`` is
-    null where it is above the highest severity. With ``relative``, severities are fractions of the
-    highest severity of the shift in the table, so that shifts can be pooled: ``by=("model",),
-    relative=True`` is the fraction at which half of the trajectories fail. Trajectories are treated as
-    independent, so the interval is somewhat too narrow where the shifts of one sample are pooled.
+    The median is where the Kaplan-Meier curve (``survival``) falls to one half; without censored
+    trajectories it is the plain median, and null when at least half survive. ``survived`` counts the
+    trajectories that are correct up to the highest severity, and ``censored`` those that end earlier without
+    a failure. The interval is between order statistics (binomial, distribution-free) for the effective
+    number of independent trajectories: the samples are the units, and ``n`` counts trajectories. ``low``
+    is 0 where there are too few, ``high`` is null where it is above the highest severity. With ``relative``,
+    severities are fractions of the highest severity of the shift in the table, so that shifts can be
+    pooled: ``by=("model",), relative=True`` is the fraction at which half of the trajectories fail.
+    ``estimator="counts"`` counts censored trajectories as survivors (CNS-Bench, equation 3).
     """
-    rows = _row_count(table)
-    counts, keys = (
-        _count_in_parts(table, by, relative, -(-rows // ROWS_PER_PART))
-        if rows > ROWS_PER_PART
-        else _count_at_once(table, by, relative)
-    )
-    ordered = counts.group_by(*keys, "failure").agg(pl.col("count").sum())
-    ordered = ordered.sort([*keys, "failure"])
-    cumulated = ordered.with_columns(
-        up_to=pl.col("count").cum_sum().over(keys), n=pl.col("count").sum().over(keys)
-    )
-    ranked = cumulated.with_columns(rank=lower_rank(cumulated["n"]))
-    medians = ranked.group_by(keys).agg(
-        n=pl.col("n").first(),
-        survived=pl.col("count").filter(pl.col("failure").is_infinite()).sum(),
-        value=(_nth((pl.col("n") + 1) // 2) + _nth(pl.col("n") // 2 + 1)) / 2,
-        low=pl.when(pl.col("rank").first() > 0).then(_nth(pl.col("rank"))).otherwise(0.0),
-        high=pl.when(pl.col("rank").first() > 0).then(_nth(pl.col("n") - pl.col("rank") + 1)),
-    )
-    beyond = [pl.when(pl.col(name).is_finite()).then(name).alias(name) for name in ("value", "low", "high")]
-    return answer_frame(medians.with_columns(beyond), keys, "value", "n", "low", "high", "survived")
+    return median_failure(points_of(table, by, relative, estimator))
 
 
-def _count_at_once(table: Table, by: Sequence[str], relative: bool) -> tuple[pl.DataFrame, list[str]]:
-    """Return the number of trajectories by keys and failure severity (infinite for survivors), and the
-    keys.
+@add_metric
+def survival(
+    table: Table,
+    by: Sequence[str] = ("model", "shift"),
+    relative: bool = False,
+    estimator: str = KAPLAN_MEIER,
+) -> pl.DataFrame:
+    """Kaplan-Meier estimate of the share of trajectories that have not failed at each severity.
+
+    There is a row for 0, for each severity of the suite and for each failure severity; the value never
+    rises. ``n`` counts the trajectories and ``at_risk`` those that had not failed or ended below this
+    severity. The interval is Wilson's with the effective number of independent trajectories, from
+    Greenwood's variance and the design effect of samples with several trajectories. ``relative`` and
+    ``estimator`` are as in ``failure_severity``.
     """
-    points, _, keys = failure_severities(table, by, relative)
-    failures = pl.col("failure").fill_null(float("inf"))
-    return points.group_by(*keys, failures).agg(pl.len().cast(pl.Int64).alias("count")).collect(
-        engine="streaming"
-    ), keys
+    return survival_curve(points_of(table, by, relative, estimator))
 
 
-def _count_in_parts(
-    table: Table, by: Sequence[str], relative: bool, parts: int
-) -> tuple[pl.DataFrame, list[str]]:
-    """Return the same as ``_count_at_once``, counted in parts of whole samples."""
-    rows, keys = _real_rows(table, by, relative)
-    judged = judged_rows(rows, probes=True)
-    trajectory = list(dict.fromkeys([*TRAJECTORY, *keys]))
-    count_keys = list(dict.fromkeys([*keys, "shift"]))
-    counts = pl.concat(counted_failures(judged, count_keys, trajectory, parts))
-    if relative:
-        counts = _fraction(counts.lazy(), _greatest(judged), "failure").collect()
-    return counts, keys
+@add_metric
+def failure_histogram(
+    table: Table,
+    by: Sequence[str] = ("model", "shift"),
+    relative: bool = False,
+    estimator: str = KAPLAN_MEIER,
+) -> pl.DataFrame:
+    """Share of trajectories that fail between two severities, ``above`` < failure severity <=
+    ``severity``.
 
-
-def _row_count(table: Table) -> int:
-    if isinstance(table, pl.LazyFrame):
-        return int(table.select(pl.len()).collect(engine="streaming").item())
-    return table.height
-
-
-def _nth(rank: pl.Expr) -> pl.Expr:
-    """Return the failure severity of this rank, counted from 1, in sorted and cumulated failure
-    severities.
+    The shares are the steps of ``survival``; without censored trajectories they are plain shares. The
+    first bin (``severity`` 0, ``above`` null) contains trajectories whose clean image is misclassified; the
+    last (``severity`` null) contains the survivors. The shares of each group sum to 1; the intervals are
+    those of ``survival``. ``estimator="counts"`` counts censored trajectories as survivors (CNS-Bench,
+    equation 3).
     """
-    return pl.col("failure").filter(pl.col("up_to") >= rank).first()
+    return histogram(points_of(table, by, relative, estimator))
+
+
+def median_failure(points: Points) -> pl.DataFrame:
+    """Return the answer of ``failure_severity``."""
+    steps = product_limit(points)
+    alive = pl.col("alive")
+    from_half, below_half = (pl.col("severity").filter(alive <= 0.5), pl.col("severity").filter(alive < 0.5))
+    medians = steps.group_by(GROUP).agg(n=pl.col("n").first(), value=(from_half.min() + below_half.min()) / 2)
+    effective = _effective_at_median(points, steps)
+    ranked = medians.join(effective, on=GROUP, how="left").with_columns(
+        effective=pl.coalesce("effective", "n").cast(pl.Float64) + 1e-9
+    )
+    whole = ranked.with_columns(pl.col("effective").floor().clip(1.0))
+    rank = lower_rank(whole["effective"].cast(pl.Int64)).alias("rank")
+    limits = whole.with_columns(rank).with_columns(
+        first=pl.col("rank") / pl.col("effective"),
+        last=(pl.col("effective") - pl.col("rank") + 1) / pl.col("effective"),
+    )
+    lost = (1 - alive).round(10)
+    ends = (
+        steps.join(limits.select(GROUP, "first", "last"), on=GROUP)
+        .group_by(GROUP)
+        .agg(
+            low=pl.col("severity").filter(lost >= pl.col("first").round(10)).min(),
+            high=pl.col("severity").filter(lost >= pl.col("last").round(10)).min(),
+        )
+    )
+    enough = pl.col("rank") > 0
+    answer = limits.join(ends, on=GROUP).with_columns(
+        low=pl.when(enough).then("low").otherwise(0.0), high=pl.when(enough).then("high")
+    )
+    with_ends = answer.join(_ends(points), on=GROUP)
+    return _named(with_ends, points, "value", "n", "low", "high", "survived", "censored")
+
+
+def _ends(points: Points) -> pl.DataFrame:
+    """Count the trajectories that did not fail: judged up to the highest severity or not."""
+    highest = points.severities.group_by(GROUP).agg(highest=pl.col("severity").max())
+    whole, count = pl.col("time") >= pl.col("highest"), pl.col("count")
+    return (
+        points.counts.join(highest, on=GROUP)
+        .group_by(GROUP)
+        .agg(
+            survived=count.filter(~pl.col("event") & whole).sum(),
+            censored=count.filter(~pl.col("event") & ~whole).sum(),
+        )
+    )
+
+
+def _effective_at_median(points: Points, steps: pl.DataFrame) -> pl.DataFrame:
+    """Return the effective number of trajectories where the curve is nearest to one half."""
+    inside = steps.filter((pl.col("alive") > 0) & (pl.col("alive") < 1))
+    distance = (pl.col("alive") - 0.5).abs().round(10)
+    nearest = inside.sort(GROUP, distance, "severity").unique(GROUP, keep="first", maintain_order=True)
+    edges = nearest.select(GROUP, start="severity", end=pl.lit(None, pl.Float64))
+    found = with_design_effects(contrasts_of(steps, edges), points)
+    flat = steps.join(edges, on=GROUP, how="anti").group_by(GROUP).agg(pl.col("severity").max())
+    rest = contrasts_of(steps, flat.select(GROUP, start="severity", end=pl.lit(None, pl.Float64)))
+    return pl.concat([found, with_design_effects(rest, points)]).select(GROUP, "effective")
+
+
+def survival_curve(points: Points) -> pl.DataFrame:
+    """Return the answer of ``survival``."""
+    steps = product_limit(points)
+    edges = steps.select(GROUP, start="severity", end=pl.lit(None, pl.Float64))
+    shares = bounded(with_design_effects(contrasts_of(steps, edges), points))
+    risk = steps.select(GROUP, "at_risk", start="severity")
+    curve = shares.join(risk, on=[GROUP, "start"]).rename({"start": "severity"})
+    return _named(curve, points, "value", "n", "low", "high", "at_risk", then=["severity"])
+
+
+def histogram(points: Points) -> pl.DataFrame:
+    """Return the answer of ``failure_histogram``."""
+    steps = product_limit(points)
+    grid = points.severities.sort(GROUP, "severity")
+    edges = grid.select(GROUP, start=pl.col("severity").shift(1).over(GROUP), end="severity")
+    last = grid.group_by(GROUP).agg(start=pl.col("severity").max(), end=pl.lit(None, pl.Float64))
+    bins = pl.concat([edges, last.select(edges.columns)])
+    shares = bounded(with_design_effects(contrasts_of(steps, bins), points))
+    return _named(
+        shares.rename({"start": "above", "end": "severity"}), points,
+        "value", "n", "low", "high", then=["above", "severity"],
+    )  # fmt: skip
+
+
+def _named(frame: pl.DataFrame, points: Points, *columns: str, then: Sequence[str] = ()) -> pl.DataFrame:
+    """Return an answer with the values of its group columns in place of their hash."""
+    keys = [name for name in points.names.columns if name != GROUP]
+    return answer_frame(frame.join(points.names, on=GROUP), keys, *columns, then=then)
 
 
 def lower_rank(n: pl.Series) -> pl.Series:
@@ -213,101 +236,129 @@ def lower_rank(n: pl.Series) -> pl.Series:
     return pl.Series(rank[where], dtype=pl.Int64)
 
 
-@add_metric
-def survival(table: Table, by: Sequence[str] = ("model", "shift"), relative: bool = False) -> pl.DataFrame:
-    """Share of trajectories not yet failed at each severity (failure severity > severity); Wilson
-    interval.
+# From the table to counted trajectories.
 
-    There is a row for 0, for each severity of the suite and for each failure severity. ``n`` counts the
-    trajectories judged at this severity or a higher one; where all end at the same severity the curve
-    is the Kaplan-Meier curve. ``relative`` is as in ``failure_severity``.
+
+def points_of(
+    table: Table,
+    by: Sequence[str],
+    relative: bool = False,
+    estimator: str = KAPLAN_MEIER,
+    sample: pl.Expr = SAMPLE,
+) -> Points:
+    """Return the trajectories of a table, counted for the product-limit estimate.
+
+    Args:
+        table: The table.
+        by: The columns to group by.
+        relative: Express severities as fractions of the highest severity of the shift.
+        estimator: ``kaplan_meier`` or ``counts``.
+        sample: The unit whose trajectories are not independent.
+
+    Raises:
+        SoritesError: If shifts would be pooled in different units, or the estimator is unknown.
     """
-    points, grid, keys = failure_severities(table, by, relative)
-    counts, severities = _collect(points, grid, keys)
-    fell = counts.filter(pl.col("failure").is_not_null())
-    events = [
-        fell.select(*keys, severity="failure", fell="count"),
-        counts.select(*keys, severity="top", ended="count"),
-        fell.select(*keys, severity="top", ended_fallen="count"),
-        severities,
-    ]
-    steps = (
-        pl.concat(events, how="diagonal").group_by(*keys, "severity").agg(pl.exclude(*keys, "severity").sum())
-    )
-    ordered = steps.sort([*keys, "severity"])
-    so_far, before = _so_far("fell", keys), _so_far("ended", keys) - pl.col("ended")
-    fallen = so_far - (_so_far("ended_fallen", keys) - pl.col("ended_fallen"))
-    alive = ordered.with_columns(n=pl.col("ended").sum().over(keys) - before, fallen=fallen)
-    shares = alive.with_columns(value=1 - pl.col("fallen") / pl.col("n"))
-    return _with_wilson(shares, keys, ["severity"])
-
-
-def _so_far(name: str, keys: list[str]) -> pl.Expr:
-    return pl.col(name).cum_sum().over(keys)
-
-
-@add_metric
-def failure_histogram(
-    table: Table, by: Sequence[str] = ("model", "shift"), relative: bool = False
-) -> pl.DataFrame:
-    """Share of trajectories that fail between two severities, ``above`` < failure severity <=
-    ``severity``; Wilson interval.
-
-    The first bin (``severity`` 0, ``above`` null) contains trajectories whose clean image is
-    misclassified; the last (``severity`` null) contains the survivors. The shares of each group sum to
-    1.
-    """
-    points, grid, keys = failure_severities(table, by, relative)
-    counts, severities = _collect(points, grid, keys)
-    edges = severities.sort([*keys, "severity"]).with_columns(above=pl.col("severity").shift(1).over(keys))
-    survivors = edges.group_by(keys).agg(above=pl.col("severity").max(), severity=pl.lit(None, pl.Float64))
-    bins = pl.concat([edges, survivors.select(edges.columns)])
-    hits = bins.join(counts, on=keys, nulls_equal=True).filter(_in_bin())
-    full = bins.join(
-        hits.group_by(*keys, "severity").agg(pl.col("count").sum()),
-        on=[*keys, "severity"],
-        how="left",
-        nulls_equal=True,
-    )
-    shares = full.with_columns(pl.col("count").fill_null(0)).with_columns(n=pl.col("count").sum().over(keys))
-    return _with_wilson(shares.with_columns(value=pl.col("count") / pl.col("n")), keys, ["above", "severity"])
-
-
-def _in_bin() -> pl.Expr:
-    failure, survived = pl.col("failure"), pl.col("failure").is_null()
-    reached = pl.col("above").is_null() | (failure > pl.col("above"))
-    return (
-        pl.when(pl.col("severity").is_null())
-        .then(survived)
-        .otherwise(reached & (failure <= pl.col("severity")))
-    )
-
-
-def _with_wilson(shares: pl.DataFrame, keys: list[str], then: list[str]) -> pl.DataFrame:
-    counted = shares.with_columns(**wilson_interval(pl.col("value"), pl.col("n")))
-    return answer_frame(counted, keys, "value", "n", "low", "high", then=then)
-
-
-def failure_severities(
-    table: Table, by: Sequence[str], relative: bool
-) -> tuple[pl.LazyFrame, pl.LazyFrame, list[str]]:
-    """Return the trajectories, the severities of the suite, and the columns to group both by."""
+    if estimator not in (KAPLAN_MEIER, COUNTS):
+        raise UnknownName("estimator", estimator, (KAPLAN_MEIER, COUNTS), f"{KAPLAN_MEIER} or {COUNTS}.")
     rows, keys = _real_rows(table, by, relative)
-    points = _trajectories(judged_rows(rows, probes=True), keys)
-    shifted = judged_rows(rows).filter(SHIFTED)
-    grid = shifted.select(*keys, "severity", *({"shift"} - set(keys))).unique()
-    if relative:
-        greatest = _greatest(judged_rows(rows, probes=True))
-        points = _fraction(points, greatest, "failure", "top")
-        grid = _fraction(grid, greatest, "severity")
-    return points, grid, keys
+    judged = judged_rows(rows, probes=True)
+    greatest = _greatest(judged) if relative else None
+    size = -(-_row_count(table) // ROWS_PER_PART)
+    if size > 1:
+        chunks = [judged.filter(pl.col("sample_id").hash(0) % size == part) for part in range(size)]
+        lazies = [_counted(_hashed(rows, keys, sample), greatest, estimator) for rows in chunks]
+    else:
+        lazies = [_counted(_exact(judged, keys, sample), greatest, estimator)]
+    ends, counts, sizes = [], [], []
+    held: list[pl.DataFrame] = []
+    for lazy in lazies:
+        part = lazy.collect(engine="streaming")
+        ends.append(part.group_by(GROUP).agg(severity=pl.col("top").max()))
+        counts.append(part.group_by(GROUP, "time", "event").agg(pl.col("count").sum()))
+        sizes.append(sizes_of(part))
+        held = [part] if size <= 1 else []
+    group = pl.struct(keys).hash().alias(GROUP)
+    names = rows.filter(SHIFTED).select(keys).unique().with_columns(group).collect(engine="streaming")
+    grid = _grid(judged_rows(rows), keys, greatest).collect(engine="streaming")
+    return Points(
+        names=names,
+        severities=_severities(grid, pl.concat(ends)),
+        counts=pl.concat(counts).group_by(GROUP, "time", "event").agg(pl.col("count").sum()),
+        sizes=pl.concat(sizes).group_by(GROUP).agg(pl.col("rows", "clusters", "squares").sum()),
+        parts=lambda: held or (lazy.collect(engine="streaming") for lazy in lazies),
+    )
+
+
+def _exact(rows: pl.LazyFrame, keys: list[str], sample: pl.Expr) -> pl.LazyFrame:
+    """Return one row per trajectory with the hashes of its group and sample."""
+    group = pl.struct(keys).hash().alias(GROUP)
+    found = _trajectories(rows, keys).with_columns(sample.hash().alias(CLUSTER), group)
+    return found.select(GROUP, CLUSTER, "shift", "failure", "top")
+
+
+def _hashed(rows: pl.LazyFrame, keys: list[str], sample: pl.Expr) -> pl.LazyFrame:
+    """Return the same as ``_exact`` for a large table: the keys of trajectories would not fit into memory,
+    so they are identified by 64-bit hashes.
+    """
+    wrong_at = pl.when(pl.col("correct").not_()).then("severity")
+    marked = rows.filter(SHIFTED).select(
+        "shift",
+        pl.struct(list(dict.fromkeys([*TRAJECTORY, *keys]))).hash().alias("trajectory"),
+        pl.struct(START).hash().alias("start"),
+        pl.struct(START[:-1]).hash().alias("start anyway"),
+        pl.struct(keys).hash().alias(GROUP),
+        sample.hash().alias(CLUSTER),
+        failure=wrong_at,
+        top="severity",
+    )
+    found = marked.group_by("trajectory").agg(
+        pl.col("start", "start anyway", GROUP, CLUSTER, "shift").first(),
+        pl.col("failure").min(),
+        pl.col("top").max(),
+    )
+    clean = rows.filter(pl.col("shift") == CLEAN)
+    for columns, key, name in (START, "start", "lost"), (START[:-1], "start anyway", "lost anyway"):
+        hashed = clean.select(pl.struct(columns).hash().alias(key), pl.col("correct").not_().alias(name))
+        found = found.join(hashed.group_by(key).agg(pl.col(name).any()), on=key, how="left")
+    return found.select(GROUP, CLUSTER, "shift", failure=_LOST.then(0.0).otherwise("failure"), top="top")
+
+
+def _counted(found: pl.LazyFrame, greatest: pl.LazyFrame | None, estimator: str) -> pl.LazyFrame:
+    """Count trajectories by group, sample, ``time`` (of the failure or the last judgement) and ``event``."""
+    scaled = found if greatest is None else _fraction(found, greatest, "failure", "top")
+    end = pl.lit(float("inf")) if estimator == COUNTS else pl.col("top")
+    timed = scaled.select(
+        GROUP, CLUSTER, "top", time=pl.coalesce("failure", end), event=pl.col("failure").is_not_null()
+    )
+    return timed.group_by(GROUP, CLUSTER, "time", "event").agg(
+        pl.len().cast(pl.Int64).alias("count"), pl.col("top").max()
+    )
+
+
+def _grid(rows: pl.LazyFrame, keys: list[str], greatest: pl.LazyFrame | None) -> pl.LazyFrame:
+    """Return the severities of the suite by group."""
+    shifted = rows.filter(SHIFTED).select(pl.struct(keys).hash().alias(GROUP), "shift", "severity").unique()
+    scaled = shifted if greatest is None else _fraction(shifted, greatest, "severity")
+    return scaled.select(GROUP, "severity").unique()
+
+
+def _severities(grid: pl.DataFrame, ends: pl.DataFrame) -> pl.DataFrame:
+    """Return the severities of the suite with 0 and the highest judged one of each group."""
+    highest = ends.group_by(GROUP).agg(pl.col("severity").max())
+    zero = highest.with_columns(severity=pl.lit(0.0))
+    return pl.concat([grid, highest.select(grid.columns), zero.select(grid.columns)]).unique()
+
+
+def _row_count(table: Table) -> int:
+    return int(table.lazy().select(pl.len()).collect(engine="streaming").item())
 
 
 def _real_rows(table: Table, by: Sequence[str], relative: bool) -> tuple[pl.LazyFrame, list[str]]:
     rows, keys = select_rows(table, by, IMAGE_COLUMNS)
     if "shift" not in keys and not relative:
         raise SoritesError(
-            "severities of different shifts have different units: add shift to by, or set relative=True"
+            f"severities of different shifts have different units: add shift to {parameter('by')}, or set"
+            f" {parameter('relative', True)}"
         )
     return rows.filter(REAL_SAMPLES), keys
 
@@ -319,119 +370,3 @@ def _greatest(rows: pl.LazyFrame) -> pl.LazyFrame:
 def _fraction(frame: pl.LazyFrame, greatest: pl.LazyFrame, *names: str) -> pl.LazyFrame:
     joined = frame.join(greatest, on="shift", how="left", nulls_equal=True)
     return joined.with_columns([pl.col(name) / pl.col("greatest") for name in names]).drop("greatest")
-
-
-def _collect(points: pl.LazyFrame, grid: pl.LazyFrame, keys: list[str]) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the trajectories counted by failure and top, and the severities including 0 and the highest,
-    in one pass.
-    """
-    counted = points.group_by(*keys, "failure", "top").agg(pl.len().cast(pl.Int64).alias("count"))
-    counts, severities = pl.collect_all(
-        [counted, grid.select(*keys, "severity").unique()], engine="streaming"
-    )
-    ends = (
-        counts.group_by(keys)
-        .agg(severity=pl.concat_list(pl.lit(0.0), pl.col("top").max()))
-        .explode("severity")
-    )
-    return counts, pl.concat([severities, ends.select(severities.columns)]).unique()
-
-
-# The severity at which accuracy is half of the clean accuracy.
-
-Array = NDArray[np.float64]
-# Bootstrap weights drawn at a time.
-WEIGHTS_PER_BATCH = 1 << 23
-
-
-@add_metric
-def half_accuracy_severity(
-    table: Table, by: Sequence[str] = ("model", "shift"), resamples: int = 1000
-) -> pl.DataFrame:
-    """Severity at which accuracy, interpolated linearly from the clean images on, is first half of the
-    clean accuracy.
-
-    Unlike ``failure_severity`` it ignores images that are misclassified when clean. The value is null
-    where accuracy stays above half up to the highest severity. ``n`` counts samples and ``clean`` is
-    their clean accuracy. The interval is a percentile bootstrap over samples; bounds above the highest
-    severity are null.
-    """
-    checked_resamples(resamples, or_none=False)
-    _, keys = select_rows(table, by, IMAGE_COLUMNS)
-    if "shift" not in keys:
-        raise SoritesError("severities of different shifts have different units: add shift to by")
-    rows, _ = select_rows(with_clean(table), keys)
-    judged = judged_rows(rows).filter(SHIFTED & REAL_SAMPLES)
-    cells = judged.group_by(*keys, *(key for key in SAMPLE_KEY if key not in keys), "severity").agg(
-        right=pl.col("correct").cast(pl.Float64).mean()
-    )
-    collected = cells.collect(engine="streaming")
-    records = [
-        {**dict(zip(keys, key, strict=True)), **_half(group, resamples)}
-        for key, group in collected.group_by(keys, maintain_order=True)
-    ]
-    numbers = dict.fromkeys(("value", "low", "high", "clean"), pl.Float64())
-    schema = {**{key: collected.schema[key] for key in keys}, **numbers, "n": pl.Int64()}
-    return answer_frame(pl.DataFrame(records, schema=schema), keys, "value", "n", "low", "high", "clean")
-
-
-def _half(group: pl.DataFrame, resamples: int) -> dict[str, float | int | None]:
-    """Return the crossing of one model and shift from a matrix of samples x severities, where NaN is
-    missing.
-    """
-    severities = sorted(group["severity"].unique())
-    samples = group.select(pl.struct(SAMPLE_KEY).rank("dense")).to_series().to_numpy() - 1
-    matrix = np.full((int(samples.max()) + 1, len(severities)), np.nan)
-    matrix[samples, np.searchsorted(severities, group["severity"].to_numpy())] = group["right"].to_numpy()
-    judged = np.isfinite(matrix)
-    correct, severity_values = np.where(judged, matrix, 0.0), np.array(severities)
-    clean = correct[:, 0].sum() / max(judged[:, 0].sum(), 1) if severities[0] == 0 else None
-    nothing: dict[str, float | int | None] = {
-        "value": None,
-        "low": None,
-        "high": None,
-        "n": len(matrix),
-        "clean": clean,
-    }
-    if not clean:
-        return nothing
-    value = crossing(
-        correct.sum(axis=0, keepdims=True),
-        judged.sum(axis=0, keepdims=True, dtype=np.float64),
-        severity_values,
-    )[0]
-    rng, batch = np.random.default_rng(SEED), max(1, WEIGHTS_PER_BATCH // len(matrix))
-    crossings = []
-    for start in range(0, resamples, batch):
-        weights = rng.multinomial(
-            len(matrix), np.full(len(matrix), 1 / len(matrix)), min(batch, resamples - start)
-        ).astype(np.float64)
-        crossings.append(crossing(weights @ correct, weights @ judged, severity_values))
-    low, high = percentile_ranks(np.concatenate(crossings))
-    ends = (value, min(low, value), max(high, value))
-    return {
-        **nothing,
-        **dict(
-            zip(
-                ("value", "low", "high"),
-                (x if np.isfinite(x) else None for x in map(float, ends)),
-                strict=True,
-            )
-        ),
-    }
-
-
-def crossing(right: Array, seen: Array, severities: Array) -> Array:
-    """Return where each row's curve (``right / seen``) first falls to half of its start; infinity where it
-    does not.
-    """
-    with np.errstate(divide="ignore", invalid="ignore"):
-        curve = right / seen
-        low = curve <= curve[:, :1] / 2
-        low[:, 0] = False
-        first = np.where(low.any(axis=1), low.argmax(axis=1), 0)
-        rows = np.arange(len(curve))
-        above, below = curve[rows, first - 1], curve[rows, first]
-        part = (above - curve[:, 0] / 2) / (above - below)
-    at = severities[first - 1] + np.clip(part, 0, 1) * (severities[first] - severities[first - 1])
-    return np.where(first > 0, at, np.inf)

@@ -18,7 +18,8 @@ from collections.abc import Sequence
 import polars as pl
 
 from sorites.core import add_metric
-from sorites.core.errors import SoritesError, UnknownName
+from sorites.core.errors import InvalidOption, UnknownName
+from sorites.core.messages import parameter
 from sorites.core.table import Table
 from sorites.metrics.ood import NUMBERS, ood_numbers
 from sorites.metrics.rows import SET, answer_frame, pooled_sets
@@ -43,7 +44,7 @@ def level_map(
     if metric not in NUMBERS:
         raise UnknownName("number", metric, NUMBERS, f"One of {', '.join(NUMBERS)}.")
     if min_n < 1:
-        raise SoritesError(f"min_n must be at least 1, got {min_n}")
+        raise InvalidOption("min_n", f"{parameter('min_n')} must be at least 1, got {min_n}")
     columns = [key for key in ([by] if isinstance(by, str) else by) if key not in CELL]
     rows = pooled_sets(table, (pl.col("output") == "ood") & framework_named("graded")[1]) if pooled else table
     keys = list(dict.fromkeys([*columns, *BY_SET]))

@@ -1,11 +1,11 @@
 """OOD detection metrics: how well a score separates OOD images from in-distribution images.
 
 Every metric here takes ``framework`` and ``against`` (see ``separation``). ``n`` counts ``id`` and
-``ood`` images together, ``missing`` counts the rows of the group with an error or without a finite
-score. The value is null where one of the two pools is empty. ``model`` and ``scorer`` are added to
-``by`` where they are left out. Intervals are clustered by sample: that of the AUROC is Newcombe's with
-DeLong's variance (``intervals.area``), the others are Wilson's with the number of different samples in
-the pool that the share refers to. The interval of an FPR also includes that of its threshold.
+``ood`` images together, ``missing`` counts the rows of the group with an error or without a score;
+infinite scores count. The value is null where one of the two pools is empty. ``model`` and ``scorer``
+are added to ``by`` where they are left out. Intervals are clustered by sample: that of the AUROC is
+Newcombe's with DeLong's variance (``intervals.area``), the others are Wilson's with the effective number
+of images. The interval of an FPR also includes that of its threshold.
 """
 
 from __future__ import annotations
@@ -15,15 +15,26 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from sorites.core import add_metric
-from sorites.core.errors import SoritesError
+from sorites.core.errors import InvalidOption, SoritesError
+from sorites.core.messages import parameter
 from sorites.core.table import Table
 from sorites.metrics import intervals as bounds
 from sorites.metrics import separation
-from sorites.metrics.intervals import Z, normal_interval, wilson_interval
+from sorites.metrics.intervals import Z, normal_interval, share_intervals
 from sorites.metrics.rows import SETTING_KEY, answer_frame, with_settings_key
-from sorites.metrics.separation import BY_SCORER, HAS_SCORE, Group, Pair, framework_named, groups, scored_rows
+from sorites.metrics.separation import (
+    BY_SCORER,
+    HAS_SCORE,
+    Group,
+    Pair,
+    Pool,
+    framework_named,
+    groups,
+    scored_rows,
+)
 
 Estimate = tuple[float, float | None, float | None]
 COLUMNS = ("value", "n", "low", "high", "id", "ood", "missing")
@@ -38,33 +49,51 @@ def _auroc(two: Pair) -> Estimate:
     return value, *bounds.area(value, *sizes, separation.auroc_variance(two), images_per_sample)
 
 
-def _share(number: Callable[[Pair], float]) -> Callable[[Pair], Estimate]:
-    """Turn a share of the OOD pool into an estimate with its interval."""
+def _precision(number: Callable[[Pair], float]) -> Callable[[Pair], Estimate]:
+    """Turn an average precision into an estimate with its interval."""
 
     def estimate(two: Pair) -> Estimate:
-        value = number(two)
-        return value, *bounds.share(value, two.ood.samples)
+        value, samples = number(two), two.ood.samples
+        variance = separation.precision_variance(two)
+        varies = value * (1 - value)
+        ratio = samples * variance / varies if varies > 0 and variance > 0 else 1.0
+        errors = samples * min(value, 1 - value) / max(ratio, 1.0)
+        return value, *bounds.share(value, samples / ((errors * ratio + 1) / (errors + 1)))
 
     return estimate
 
 
 def _alarms(two: Pair) -> Estimate:
-    """Return the FPR; its interval includes the uncertainty of the threshold, which is set by OOD images."""
-    value, _ = separation.false_alarms(two)
-    at_threshold = separation.alarms_between(two, bounds.share(0.05, two.ood.samples))
-    return value, *bounds.square_and_add(
-        value, bounds.share(value, two.in_distribution.samples), at_threshold
+    """Return the FPR; its interval includes the uncertainty of the threshold, which is set by OOD images.
+
+    There is no interval where that threshold may be below every OOD score (fewer than about 75 samples).
+    """
+    value, threshold = separation.false_alarms(two)
+    flagged, missed = (
+        bounds.clustered_size(*_of_samples(pool, chosen))
+        for pool, chosen in (
+            (two.in_distribution, two.in_distribution.scores >= threshold),
+            (two.ood, two.ood.scores < threshold),
+        )
     )
+    at_threshold = separation.alarms_between(two, bounds.share(0.05, missed))
+    return value, *bounds.square_and_add(value, bounds.share(value, flagged), at_threshold)
+
+
+def _of_samples(pool: Pool, chosen: NDArray[np.bool_]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the chosen images and all images of each sample."""
+    rows = pool.by_sample(np.ones(len(pool)))
+    return pool.by_sample(chosen)[rows > 0], rows[rows > 0]
 
 
 NUMBERS: dict[str, Callable[[Pair], Estimate]] = {
     "auroc": _auroc,
-    "aupr_in": lambda two: _share(separation.average_precision)(two.flipped),
-    "aupr_out": _share(separation.average_precision),
+    "aupr_in": lambda two: _precision(separation.average_precision)(two.flipped),
+    "aupr_out": _precision(separation.average_precision),
     "fpr95_ood_pos": _alarms,
     "fpr95_id_pos": lambda two: _alarms(two.flipped),
-    "aupr_in_trapz": lambda two: _share(separation.trapezoid_precision)(two.flipped),
-    "aupr_out_trapz": _share(separation.trapezoid_precision),
+    "aupr_in_trapz": lambda two: _precision(separation.trapezoid_precision)(two.flipped),
+    "aupr_out_trapz": _precision(separation.trapezoid_precision),
 }
 MAIN = ("auroc", "aupr_in", "aupr_out", "fpr95_ood_pos", "fpr95_id_pos")
 
@@ -183,7 +212,7 @@ def mean_score(table: Table, by: Sequence[str] = (*BY_SCORER, *SETTING)) -> pl.D
     """Mean score of the judged images, with their ``accuracy``; normal interval over samples.
 
     The unit is that of the scorer; higher is more OOD. ``n`` counts samples, each with the mean over
-    its images. The bounds are null for a single sample.
+    its images. The bounds are null for a single sample and where a score is infinite.
     """
     rows, keys = scored_rows(table, by)
     usable = rows.filter(HAS_SCORE & pl.col("correct").is_not_null())
@@ -195,8 +224,11 @@ def mean_score(table: Table, by: Sequence[str] = (*BY_SCORER, *SETTING)) -> pl.D
         variance=pl.col("score").var() / pl.len(),
         accuracy=pl.col("right").mean(),
     )
-    bounded = means.with_columns(**normal_interval(pl.col("value"), pl.col("variance")))
-    return answer_frame(bounded, keys, "value", "n", "low", "high", "accuracy")
+    bounds = {
+        name: pl.when(pl.col("value").is_finite()).then(bound)
+        for name, bound in normal_interval(pl.col("value"), pl.col("variance")).items()
+    }
+    return answer_frame(means.with_columns(**bounds), keys, "value", "n", "low", "high", "accuracy")
 
 
 @add_metric
@@ -233,31 +265,40 @@ def score_histogram(
 
     The pools are the in-distribution and the OOD images of a framework or, with ``framework="kind"``,
     ID, C-OOD and S-OOD. All pools of a group have the same steps, from its 0.5 % to its 99.5 % point;
-    the first and the last also contain the scores beyond. The interval is Wilson's over images; ``n``
-    counts the pool. Empty bins are absent.
+    the first and the last also contain the scores beyond. The interval is over samples; ``n`` counts the
+    images of the pool. Empty bins are absent.
     """
     if bins < 1:
-        raise SoritesError(f"bins must be at least 1, got {bins}")
+        raise InvalidOption("bins", f"{parameter('bins')} must be at least 1, got {bins}")
     rows, keys = scored_rows(table, by)
-    finite = pl.when(HAS_SCORE).then(pl.col("score").cast(pl.Float64))
-    usable = rows.select(*keys, pool=_pool(framework), score=finite).drop_nulls(["pool", "score"])
+    with_pool = rows.filter(HAS_SCORE).select(*keys, "sample", "score", pool=_pool(framework))
+    usable = with_pool.drop_nulls("pool")
     score, first, step = pl.col("score"), pl.col("first"), pl.col("step")
+    finite = score.filter(score.is_finite())
     ends = usable.group_by(keys).agg(
-        first=score.quantile(0.005), step=(score.quantile(0.995) - score.quantile(0.005)) / bins
+        first=finite.quantile(0.005), step=(finite.quantile(0.995) - finite.quantile(0.005)) / bins
     )
     bin_index = (
         pl.when(step > 0).then(((score - first) / step).floor().clip(0, bins - 1)).otherwise(0).cast(pl.Int32)
     )
     binned = usable.join(ends, on=keys, nulls_equal=True).with_columns(bin=bin_index)
-    counts = binned.group_by(*keys, "pool", "bin").agg(
-        first.first(), step.first(), many=pl.len().cast(pl.Int64)
-    )
-    shares = counts.with_columns(
-        n=pl.col("many").sum().over(*keys, "pool"), left=first + pl.col("bin") * step
-    )
-    values = shares.with_columns(value=pl.col("many") / pl.col("n"), right=pl.col("left") + step)
-    bounded = values.with_columns(**wilson_interval(pl.col("value"), pl.col("n")))
+    shares = share_intervals(_bin_sums(binned, [*keys, "pool"]), [*keys, "pool", "bin"])
+    left = shares.join(ends, on=keys, nulls_equal=True).with_columns(left=first + pl.col("bin") * step)
+    bounded = left.with_columns(right=pl.col("left") + step)
     return answer_frame(bounded, keys, "value", "n", "low", "high", "left", "right", then=["pool", "bin"])
+
+
+def _bin_sums(binned: pl.LazyFrame, keys: list[str]) -> pl.LazyFrame:
+    """Return the sums of ``intervals.cluster_sums`` for the share of each bin among the images of a group."""
+    counts = binned.group_by(*keys, "sample", "bin").agg(hits=pl.len().cast(pl.Int64))
+    hits, rows = pl.col("hits"), pl.col("rows")
+    of_samples = counts.group_by(*keys, "sample").agg(rows=hits.sum())
+    wholes = of_samples.group_by(keys).agg(
+        n=rows.sum(), samples=pl.len().cast(pl.Int64), rr=(rows * rows).sum()
+    )
+    joined = counts.join(of_samples, on=[*keys, "sample"], nulls_equal=True)
+    sums = joined.group_by(*keys, "bin").agg(hits.sum(), hr=(hits * rows).sum(), hh=(hits * hits).sum())
+    return sums.join(wholes, on=keys, nulls_equal=True)
 
 
 def _pool(framework: str) -> pl.Expr:
@@ -297,7 +338,7 @@ def f1(
     An image is flagged at the threshold or above it. Each model and scorer has one threshold, given in
     the last column; the highest of equally good ones. F1 is null where ``split`` lacks one of the two
     pools. The interval is Wilson's of J = TP / (TP + FP + FN), converted by F1 = 2 J / (1 + J), with
-    the number of different samples.
+    the effective number of images.
     """
     splits = _splits(table, split)
     thresholds = dict(_thresholds(table, framework, split)) if splits else {}
@@ -326,7 +367,7 @@ def f1_at_tpr95(
     passes at the ``threshold`` or below it; the threshold is the lowest that at least 95 % pass. F1
     falls with accuracy even where the score separates equally well, because misclassified images
     outnumber correct ones. It is null without in-distribution images; settings without scores are
-    absent. The interval is that of ``f1``, with a fixed threshold. (The released code uses the point of
+    absent. The interval includes that of the threshold. (The released code uses the point of
     the ROC curve whose TPR is nearest to 95 %.)
     """
     keys, pools = groups(table, by, framework, against)
@@ -346,11 +387,30 @@ def _f1_at_tpr_record(keys: Sequence[str], group: Group) -> dict[str, object]:
     if not len(in_distribution):
         return {**record, "value": None, "low": None, "high": None, "threshold": None}
     threshold = float(in_distribution[math.ceil(TPR * len(in_distribution) - 1e-9) - 1])
-    return {
-        **record,
-        "threshold": threshold,
-        **_f1(Pair(group.in_distribution, group.ood).flipped, -threshold),
-    }
+    return {**record, "threshold": threshold, **_f1_passed(group, threshold)}
+
+
+def _f1_passed(group: Group, threshold: float) -> dict[str, float | None]:
+    """Return the F1 of passing in-distribution images, with an interval that includes the threshold's.
+
+    An in-distribution image above the threshold moves it up, so that some OOD images pass: as many as
+    there are per in-distribution image near the threshold.
+    """
+    known, other = group.in_distribution, group.ood
+    size = separation.sample_count(known, other)
+    passed, alarms = known.scores <= threshold, other.scores <= threshold
+    correct, cases = int(passed.sum()), len(known) + int(alarms.sum())
+    share = correct / cases
+    local = separation.density_ratio(known, other, threshold)
+    hits = known.by_sample(np.full(len(known), TPR), size)
+    moved = known.by_sample(local * (TPR - passed), size)
+    rows = known.by_sample(np.ones(len(known)), size) + (other.by_sample(alarms, size) if len(other) else 0.0)
+    clusters = max(int(np.count_nonzero(rows)), 2)
+    square = float(np.sum((hits - share * (rows + moved)) ** 2))
+    variance = clusters / (clusters - 1) * square / cases**2
+    effective = bounds.effective_size(share, variance, cases, float(np.sum(rows**2)) / cases)
+    low, high = bounds.share(share, effective)
+    return {"value": _from_jaccard(share), "low": _from_jaccard(low), "high": _from_jaccard(high)}
 
 
 def _splits(table: Table, split: str | None) -> list[str]:
@@ -369,7 +429,8 @@ def _splits(table: Table, split: str | None) -> list[str]:
         )
     if names and (split is None or split not in names):
         problem = "no split was named" if split is None else f"there is no {split!r}"
-        raise SoritesError(f"{reason}: {problem}. Pass split=NAME with one of {', '.join(map(repr, names))}.")
+        pass_one = f"Pass {parameter('split', 'NAME')} with one of {', '.join(map(repr, names))}."
+        raise SoritesError(f"{reason}: {problem}. {pass_one}")
     return names
 
 
@@ -395,12 +456,13 @@ def _f1_record(keys: Sequence[str], group: Group, threshold: float | None) -> di
 
 
 def _f1(two: Pair, threshold: float) -> dict[str, float | None]:
-    ood, in_distribution = two.ood, two.in_distribution
-    detected = int((ood.scores >= threshold).sum())
-    cases = len(ood) + int((in_distribution.scores >= threshold).sum())
-    samples_per_image = (ood.samples + in_distribution.samples) / (len(ood) + len(in_distribution))
-    low, high = bounds.share(detected / cases, cases * samples_per_image)
-    return {"value": _from_jaccard(detected / cases), "low": _from_jaccard(low), "high": _from_jaccard(high)}
+    detected, flagged = (pool.scores >= threshold for pool in (two.ood, two.in_distribution))
+    size = separation.sample_count(two.ood, two.in_distribution)
+    hits = two.ood.by_sample(detected, size)
+    rows = two.ood.by_sample(np.ones(len(two.ood)), size) + two.in_distribution.by_sample(flagged, size)
+    low, high = bounds.clustered_share_bounds(hits[rows > 0], rows[rows > 0])
+    share = float(hits.sum() / rows.sum())
+    return {"value": _from_jaccard(share), "low": _from_jaccard(low), "high": _from_jaccard(high)}
 
 
 def _from_jaccard(share: float | None) -> float | None:

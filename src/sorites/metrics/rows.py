@@ -61,8 +61,12 @@ WHOLE = "(whole table)"
 # The columns that identify a sample, also across runs.
 SAMPLE_KEY = ("source", "sample_id")
 
+# A temporary column: the hash of a sample's key.
+SAMPLE = "(sample)"
+SAMPLE_HASH = pl.struct(SAMPLE_KEY).hash()
+
 # The columns that a clean row shares with the shifted rows of its sample.
-CLEAN_KEY = ("run_id", "model", "sample_id")
+CLEAN_KEY = ("run_id", "model", *SAMPLE_KEY)
 
 _SETTING = {"image_id", "valid", "probe", "severity", "level", "params", "sem_level", "cov_level", "degrees"}
 _VERDICT = {"output", "scorer", "pred", "conf", "top5", "correct", "score", "boxes", "error"}
@@ -123,12 +127,26 @@ def with_clean(table: Table) -> pl.LazyFrame:
     Curves then start from the clean images of their samples.
     """
     lazy = table.lazy()
-    shifts = lazy.filter(SHIFTED).select("run_id", "sample_id", "shift", "family").unique()
-    clean = lazy.filter(pl.col("shift") == CLEAN).drop("shift", "family")
-    at_zero = clean.join(shifts, on=["run_id", "sample_id"], nulls_equal=True).with_columns(
-        severity=pl.lit(0.0)
-    )
+    # By a hash: names of samples are long, and every row is compared.
+    sample = pl.struct("run_id", *SAMPLE_KEY).hash().alias(SAMPLE)
+    shifts = lazy.filter(SHIFTED).select(sample, "shift", "family").unique()
+    clean = lazy.filter(pl.col("shift") == CLEAN).with_columns(sample).drop("shift", "family")
+    at_zero = clean.join(shifts, on=SAMPLE).with_columns(severity=pl.lit(0.0))
     return pl.concat([lazy, at_zero.select(lazy.collect_schema().names())])
+
+
+def count_samples(
+    rows: pl.LazyFrame, keys: Sequence[str], hit: pl.Expr, sample: pl.Expr = SAMPLE_HASH
+) -> pl.LazyFrame:
+    """Return one line per group and sample with ``rows`` and ``hits``, the number of rows and of rows that
+    match ``hit``.
+
+    These are the clusters of ``intervals.clustered_share``: whether a group has several rows per sample
+    is counted, not concluded from its columns.
+    """
+    return rows.group_by(*keys, sample.alias(SAMPLE)).agg(
+        hits=hit.sum().cast(pl.Int64), rows=pl.len().cast(pl.Int64)
+    )
 
 
 def model_by_model(
@@ -187,9 +205,9 @@ def _distinguishing_params(rows: pl.LazyFrame) -> tuple[str, ...]:
     """Return a minimal set of params that distinguishes the images of a sample; params with many values
     are dropped first.
     """
-    inspected = rows.select("sample_id").unique().sort("sample_id").head(MAX_INSPECTED_SAMPLES)
+    inspected = rows.select(SAMPLE_KEY).unique().sort(SAMPLE_KEY).head(MAX_INSPECTED_SAMPLES)
     distinct = (
-        rows.join(inspected, on="sample_id", how="semi")
+        rows.join(inspected, on=SAMPLE_KEY, how="semi", nulls_equal=True)
         .select(*SAMPLE_KEY, "params")
         .unique()
         .collect(engine="streaming")

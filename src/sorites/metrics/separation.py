@@ -8,6 +8,7 @@ together.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +18,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from sorites.core import CLEAN
-from sorites.core.errors import SoritesError, UnknownName
+from sorites.core.errors import InvalidOption, SoritesError, UnknownName
+from sorites.core.messages import parameter
 from sorites.core.table import Table
 from sorites.metrics.rows import ON_GRID, SAMPLE_KEY, SET, select_rows, with_sets
 
@@ -41,9 +43,7 @@ class Pool:
     def of(cls, scores: Floats, sample: Counts | None = None) -> Pool:
         """Return a pool of scores in any order; raise an error if a score is NaN."""
         if np.isnan(scores).any():
-            raise SoritesError(
-                f"expected finite scores, got {int(np.isnan(scores).sum())} NaN among {len(scores)}"
-            )
+            raise SoritesError(f"expected scores, got {int(np.isnan(scores).sum())} NaN among {len(scores)}")
         if sample is None:
             return cls(np.sort(scores))
         order = np.argsort(scores)
@@ -51,6 +51,14 @@ class Pool:
 
     def __len__(self) -> int:
         return len(self.scores)
+
+    def by_sample(self, values: NDArray[Any], size: int = 0) -> NDArray[np.float64]:
+        """Return the sums of the values of each sample; a sample of index ``size`` or more extends the
+        result.
+        """
+        codes = np.arange(len(self)) if self.sample is None else self.sample
+        sums: NDArray[np.float64] = np.bincount(codes, values, max(size, 1)).astype(np.float64, copy=False)
+        return sums
 
     @functools.cached_property
     def samples(self) -> int:
@@ -61,7 +69,15 @@ class Pool:
     def firsts(self) -> Counts:
         """For each score, the number of scores of the pool strictly below it."""
         indexes = np.arange(len(self))
-        return np.maximum.accumulate(np.where(np.diff(self.scores, prepend=np.nan) == 0, 0, indexes))
+        # Compared rather than subtracted, because the difference of two infinite scores is not 0.
+        tied = np.concatenate([[False], self.scores[1:] == self.scores[:-1]])
+        return np.maximum.accumulate(np.where(tied, 0, indexes))
+
+
+def sample_count(*pools: Pool) -> int:
+    """Return the number of sample indexes that the pools use."""
+    used = (len(pool) if pool.sample is None else int(pool.sample.max()) + 1 for pool in pools if len(pool))
+    return max(used, default=0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,6 +136,28 @@ def average_precision(two: Pair) -> float:
     return float(np.mean(flagged / (flagged + len(two.in_distribution) - two.below)))
 
 
+def precision_variance(two: Pair) -> float:
+    """Return the variance of the average precision, clustered by sample, for given numbers of OOD and
+    in-distribution images.
+
+    It is the sum of squared influences: an image changes the precision at every OOD score up to its own,
+    and an OOD image adds the precision at its own score.
+    """
+    flagged, alarms = len(two.ood) - two.ood.firsts, len(two.in_distribution) - two.below
+    gain = np.cumsum(alarms / (flagged + alarms) ** 2)
+    loss = np.concatenate([[0.0], np.cumsum(flagged / (flagged + alarms) ** 2)])
+    last_tied = np.searchsorted(two.ood.scores, two.ood.scores, "right") - 1
+    own = flagged / (flagged + alarms) + gain[last_tied]
+    other = -loss[np.searchsorted(two.ood.scores, two.in_distribution.scores, "right")]
+    size = sample_count(two.ood, two.in_distribution)
+    total = two.ood.by_sample((own - own.mean()) / len(two.ood), size)
+    alarms_total = two.in_distribution.by_sample((other - other.mean()) / len(two.ood), size)
+    clusters = max(two.ood.samples, 2)
+    if two.ood.sample is None or two.in_distribution.sample is None:
+        return clusters / (clusters - 1) * float(np.sum(total**2) + np.sum(alarms_total**2))
+    return clusters / (clusters - 1) * float(np.sum((total + alarms_total) ** 2))
+
+
 def trapezoid_precision(two: Pair) -> float:
     """Return the area under the linearly interpolated precision-recall curve, from precision 1 at recall
     0.
@@ -152,15 +190,33 @@ def alarms_between(two: Pair, missed: tuple[float | None, float | None]) -> tupl
 
     Args:
         two: The pools.
-        missed: The shares of OOD images that the thresholds miss. A threshold below every OOD score
-            counts as flagging every in-distribution image, because its position is unknown.
+        missed: The shares of OOD images that the thresholds miss. The result is (None, None) where one
+            of the thresholds is below every OOD score, because its position is then unknown.
     """
     low, high = missed
     if low is None or high is None:
         return None, None
     indexes = int(np.floor(high * len(two.ood))), int(np.floor(low * len(two.ood))) - 1
+    if indexes[1] < 0:
+        return None, None
     smaller = 1 - float(two.below[min(indexes[0], len(two.ood) - 1)]) / len(two.in_distribution)
-    return smaller, 1.0 if indexes[1] < 0 else 1 - float(two.below[indexes[1]]) / len(two.in_distribution)
+    return smaller, 1 - float(two.below[indexes[1]]) / len(two.in_distribution)
+
+
+def density_ratio(known: Pool, other: Pool, threshold: float) -> float:
+    """Return the number of ``other`` scores per ``known`` score near a threshold.
+
+    The neighbourhood contains a number of known scores that grows with the pool more slowly than the
+    pool itself.
+    """
+    reach = max(math.ceil(len(known) ** 0.6 / 2), 3)
+    index = int(np.searchsorted(known.scores, threshold, "right"))
+    start, end = max(index - reach, 0), min(index + reach, len(known)) - 1
+    if end <= start:
+        return 0.0
+    low, high = known.scores[start], known.scores[end]
+    between = np.searchsorted(other.scores, high, "right") - np.searchsorted(other.scores, low, "right")
+    return float(between / (end - start))
 
 
 def placements(two: Pair) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -215,7 +271,8 @@ FRAMEWORKS = {
     "drift": (KNOWN_CLASS & UNTOUCHED, KNOWN_CLASS & ~UNTOUCHED),
 }
 
-HAS_SCORE = pl.col("error").is_null() & pl.col("score").is_finite().fill_null(False)
+# Infinite scores are values: +inf is more OOD than every other score. Only null and NaN are missing.
+HAS_SCORE = pl.col("error").is_null() & pl.col("score").is_not_nan().fill_null(False)
 BY_SCORER = ("model", "scorer")
 # Columns about how an image was shifted and evaluated, which the two pools of a group share. All other
 # columns are about its content.
@@ -283,7 +340,7 @@ def groups(
     rows, keys = scored_rows(table, by)
     in_distribution, ood = framework_named(framework)
     if against not in ("same", "clean"):
-        raise SoritesError(f'against must be "same" or "clean", got {against!r}')
+        raise InvalidOption("against", f'{parameter("against")} must be "same" or "clean", got {against!r}')
     if against == "clean":
         in_distribution = in_distribution & UNTOUCHED
     side = pl.when(ood).then(True).when(in_distribution).then(False)

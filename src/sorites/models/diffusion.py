@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sorites.core import Model, Outputs, add_model
+from sorites.core import Backend, Model, Outputs, add_model
 from sorites.core.errors import SoritesError
 from sorites.core.labels import imagenet
 from sorites.core.rng import digest
@@ -78,7 +78,14 @@ def diffusion(argument: str | None) -> Model:
         version=key,
         for_classes=for_classes,
         input=wants.described,
+        scale="logits",
+        backend=_backend(pipe),
     )
+
+
+def _backend(pipe: Pipe) -> Backend:
+    """Return what computes: images are classified one by one, so the size of a batch does not matter."""
+    return Backend("torch", pipe.device, pipe.dtype)
 
 
 def _wants(pipe: Pipe) -> Input:
@@ -108,9 +115,8 @@ def _templates(text: str) -> tuple[str, ...]:
 
 def _version(pipe: Pipe, how: ClassifierOptions, templates: Sequence[str], classes: Sequence[str]) -> str:
     libraries = [version(name) for name in ("torch", "diffusers", "transformers")]
-    return digest(
-        VERSION, pipe.version, sorted(how.facts().items()), list(templates), list(classes), libraries, size=16
-    ).hex()
+    facts = (sorted(how.facts().items()), list(templates), list(classes), libraries)
+    return digest(VERSION, pipe.version, *facts, *filter(None, [pipe.computed]), size=16).hex()
 
 
 def _for_classes(
@@ -140,6 +146,8 @@ def _model(name: str, judge: Judge, wants: Input) -> Model:
         version=judge.version,
         parameters=size,
         input=wants.described,
+        scale="logits",
+        backend=_backend(judge.pipe),
     )
 
 

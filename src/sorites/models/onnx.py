@@ -17,6 +17,7 @@ their logarithm.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import mmap
 import re
@@ -31,11 +32,12 @@ from numpy.typing import NDArray
 from sorites.core import Model, Outputs, add_model
 from sorites.core.errors import SoritesError
 from sorites.core.labels import imagenet
-from sorites.io.paths import is_file
+from sorites.io.paths import FileState, file_states, is_file
 from sorites.io.readers import json_file, json_value
 from sorites.models import session as _session
-from sorites.models.export import Forward, checked, rows, trial_images
+from sorites.models.export import checked, rows
 from sorites.models.preprocess import Channels, Input
+from sorites.models.trial import Forward, trial_images, with_logits
 
 # Inputs and outputs of an ONNX classifier.
 
@@ -309,14 +311,22 @@ def opened(path: Path) -> Any:
 
 
 def version_of(path: Path) -> str:
-    """Return a SHA-256 of the file, of PATH.data and PATH.json, and of all external weight files."""
+    """Return a SHA-256 of the file, of PATH.data and PATH.json, and of all external weight files.
+
+    Unchanged files are hashed once per process.
+    """
     beside = [Path(f"{path}{suffix}") for suffix in ("", ".data", ".json")]
+    files = [*beside, *(file for file in external_files(path) if file not in beside)]
+    return _hash_files(file_states(file for file in files if file.is_file()))
+
+
+@functools.lru_cache(maxsize=64)
+def _hash_files(files: tuple[FileState, ...]) -> str:
     hasher = hashlib.sha256()
-    for part in [*beside, *(file for file in external_files(path) if file not in beside)]:
-        if part.is_file():
-            with part.open("rb") as file:
-                while block := file.read(1 << 20):
-                    hasher.update(block)
+    for name, _, _ in files:
+        with open(name, "rb") as file:
+            while block := file.read(1 << 20):
+                hasher.update(block)
     return hasher.hexdigest()
 
 
@@ -337,12 +347,19 @@ def onnx(argument: str | None) -> Model:
     session, outputs, head = _with_head(path, session, read_outputs(session, path))
     forward = _forward(session, graph_input, outputs, wants)
     first = _first_pass(name, forward, wants)
-    if _are_probabilities(first):
-        forward = _log(forward)
     class_ids = _labels(labels, first.shape[1], path)
-    return Model(
-        name, checked(name, forward), wants.prepare, class_ids, head, version_of(path), input=wants.described
+    described = {**wants.described, **(wants.assumed if graph_input.dtype is not np.uint8 else {})}
+    model = Model(
+        name,
+        checked(name, forward),
+        wants.prepare,
+        class_ids,
+        head,
+        version_of(path),
+        input=described,
+        backend=_session.backend(session),
     )
+    return with_logits(model, Outputs(first))
 
 
 def _config(path: Path, session: Any) -> dict[str, Any]:
@@ -421,17 +438,3 @@ def _first_pass(name: str, forward: Forward, wants: Input) -> NDArray[np.float32
         reason = str(error).strip().split("\n")[0][:200]
         raise SoritesError(f"model {name} does not run on images of {wants.size}: {reason}") from error
     return rows(name, "logits", outputs.logits, len(images))
-
-
-def _are_probabilities(values: NDArray[np.float32]) -> bool:
-    return values.shape[1] > 1 and bool((values >= 0).all() and np.allclose(values.sum(axis=1), 1, atol=1e-3))
-
-
-def _log(forward: Forward) -> Callable[[list[NDArray[Any]]], Outputs]:
-    tiny = np.finfo(np.float32).tiny
-
-    def take_log(images: list[NDArray[Any]]) -> Outputs:
-        outputs = forward(images)
-        return Outputs(np.log(np.maximum(np.asarray(outputs.logits, np.float32), tiny)), outputs.features)
-
-    return take_log

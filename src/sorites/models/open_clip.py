@@ -58,6 +58,7 @@ def open_clip(argument: str | None) -> Model:
         version=version,
         for_classes=classifier,
         input=wants.described,
+        scale="logits",
     )
 
 

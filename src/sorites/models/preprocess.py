@@ -73,6 +73,17 @@ class Config(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    @field_validator("mean", check_fields=False)
+    @classmethod
+    def _check_mean(cls, mean: Channels) -> Channels:
+        if not all(0 <= value <= 1 for value in mean):
+            scaled = [round(value / 255, 4) for value in mean]
+            raise ValueError(
+                f"every mean must be in 0..1; if these are means of pixels in 0..255, divide mean and std by"
+                f" 255: {scaled}"
+            )
+        return mean
+
     @field_validator("std", check_fields=False)
     @classmethod
     def _check_std(cls, std: Channels) -> Channels:
@@ -112,6 +123,12 @@ class Input(Config):
     def described(self) -> dict[str, Any]:
         """The fields as plain data."""
         return self.model_dump(mode="json")
+
+    @property
+    def assumed(self) -> dict[str, list[str]]:
+        """The fields that were not declared, as ``{"assumed": [...]}``; empty if all were."""
+        missing = [name for name in type(self).model_fields if name not in self.model_fields_set]
+        return {"assumed": missing} if missing else {}
 
     def prepare(self, image: ImageU8, framed: bool) -> ImageU8:
         """Resize and crop an image to this input; see ``fit``."""

@@ -9,35 +9,36 @@
    returns one result per image in one of the formats of ``sorites.models.detectors.forms``; whether a
    callable is a detector is determined once, with a grey image, when it is loaded.
 
-The version of a callable, or of a Model without a version, is computed from the files of its module and
-the local modules these import, the arrays and tensors it holds, and its outputs for three trial images.
+The version of a callable, or of a Model without a version, is ``version`` in its attribute ``sorites`` (a
+dict). Without it, the version is computed from the arrays, tensors and torch modules among its attributes,
+the file that declares it and the local files that one imports, and its outputs for three trial images.
 
 A torch module gets the usual ImageNet preprocessing at 224 px unless it has an attribute ``sorites``, a
-dict with keys of ``sorites.models.preprocess.Input`` and ``labels``; it maps normalised N x 3 x H x W to
-logits or (logits, features).
+dict with keys of ``sorites.models.preprocess.Input``, ``labels`` and ``version``; it maps normalised
+N x 3 x H x W to logits or (logits, features).
 """
 
 from __future__ import annotations
 
 import copy
-import importlib
 import inspect
 import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
 
 from sorites.core import Model, Outputs, add_model
-from sorites.core.errors import SoritesError, UnknownName, exit_message
-from sorites.core.torch_tools import install_torchvision_fix
+from sorites.core.errors import SoritesError
+from sorites.core.registry import load_object
+from sorites.core.torch_tools import with_torchvision
 from sorites.models.detectors.forms import with_boxes
 from sorites.models.export import checked
 from sorites.models.preprocess import Input
 from sorites.models.torch_module import torch_model
+from sorites.models.trial import settle_scale
 from sorites.models.versions import with_version
 
 SHAPES = "logits (N x C), (logits, features) or sorites Outputs"
@@ -48,15 +49,7 @@ def python(argument: str | None) -> Model:
     """Run your own code (python:module:name): a torch module, a Model, a factory of either, or a function
     of images.
     """
-    module, _, attribute = (argument or "").partition(":")
-    if not module or not attribute:
-        raise SoritesError(f"model python: expected python:module:name, got {argument!r}")
-    return as_model(f"python:{argument}", load_object(module, attribute))
-
-
-def load_object(module: str, attribute: str) -> Any:
-    """Return an object from a module that is installed or in the current folder."""
-    return _find(_import(module), attribute)
+    return as_model(f"python:{argument}", load_object("model", argument))
 
 
 def as_model(name: str, obj: Any) -> Model:
@@ -65,42 +58,16 @@ def as_model(name: str, obj: Any) -> Model:
         obj = _call_factory(name, obj)
     if isinstance(obj, Model):
         model = replace(obj, name=name, forward=checked(name, obj.forward))
-        return model if model.version else with_version(model, obj.forward, obj.prepare)
+        return settle_scale(model) if model.version else with_version(model, obj.forward, obj.prepare)
     if _is_module(obj):
         return _from_module(name, obj)
     if not callable(obj):
         raise SoritesError(
             f"model {name}: expected a Model, a torch module or a callable, got {type(obj).__name__}"
         )
-    return with_version(
-        with_boxes(Model(name, checked(name, _as_forward(name, obj)), one_caller=True), obj), obj
-    )
-
-
-def _import(module: str) -> Any:
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.append(here)
-    install_torchvision_fix()
-    try:
-        return importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name and (module == error.name or module.startswith(f"{error.name}.")):
-            raise SoritesError(f"no Python module named {module!r}, installed or in {here}") from error
-        raise SoritesError(f"module {module} needs {error.name}, which is not installed") from error
-    except SystemExit as error:
-        raise SoritesError(f"module {module} could not be imported: {exit_message(error)}") from error
-    except Exception as error:
-        raise SoritesError(
-            f"module {module} could not be imported: {type(error).__name__}: {error}"
-        ) from error
-
-
-def _find(module: Any, attribute: str) -> Any:
-    if not hasattr(module, attribute):
-        names = [name for name in vars(module) if not name.startswith("_")]
-        raise UnknownName(f"object in module {module.__name__}", attribute, names)
-    return getattr(module, attribute)
+    model = with_boxes(Model(name, checked(name, _as_forward(name, obj)), one_caller=True), obj)
+    version = dict(getattr(obj, "sorites", {})).get("version")
+    return with_version(model, obj) if version is None else settle_scale(replace(model, version=str(version)))
 
 
 def _is_module(obj: Any) -> bool:
@@ -123,7 +90,7 @@ def _takes_no_arguments(obj: Callable[..., Any]) -> bool:
 
 def _call_factory(name: str, factory: Callable[[], Any]) -> Any:
     try:
-        product = factory()
+        product = with_torchvision(factory)
     except (Exception, SystemExit) as error:
         raise SoritesError(
             f"model {name}: calling it with no arguments raised {type(error).__name__}: {error}"
@@ -139,9 +106,11 @@ def _call_factory(name: str, factory: Callable[[], Any]) -> Any:
 def _from_module(name: str, module: Any) -> Model:
     """Return a model of a copy of the module, so that further training does not change the model."""
     config = dict(getattr(module, "sorites", {}))
-    labels = config.pop("labels", None)
+    labels, version = config.pop("labels", None), config.pop("version", None)
     wants = Input.read(config, f"model {name}, its .sorites")
-    return torch_model(name, copy.deepcopy(module).cpu(), wants, labels)
+    model = torch_model(name, copy.deepcopy(module).cpu(), wants, labels)
+    described = {**model.input, **wants.assumed}
+    return replace(model, input=described, version=model.version if version is None else str(version))
 
 
 def _as_forward(

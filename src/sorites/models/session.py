@@ -18,17 +18,14 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from sorites.core import Backend
 from sorites.core.errors import SoritesError
+from sorites.core.machine import cores
 from sorites.core.messages import option
 from sorites.core.torch_tools import compute_options
 
 T = TypeVar("T")
 Result = TypeVar("Result")
-
-
-def cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @functools.cache
@@ -48,41 +45,62 @@ def runtime() -> Any:
     return onnxruntime
 
 
+ON_CPU, ON_GPU = "CPUExecutionProvider", "CUDAExecutionProvider"
+# Without TF32, and with one convolution kernel instead of the fastest of several, which varies.
+CUDA_OPTIONS = {"use_tf32": "0", "cudnn_conv_algo_search": "DEFAULT"}
+
+Provider = tuple[str, dict[str, str]]
+
+
 def session(graph: str | bytes) -> Any:
-    """Open an ONNX Runtime session for a file or a serialised model, on a GPU if available."""
+    """Open an ONNX Runtime session for a file or a serialised model, on a GPU if available.
+
+    Raises:
+        SoritesError: The requested device is not available.
+    """
     onnxruntime = runtime()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 3
-    available = onnxruntime.get_available_providers()
-    preferred = _providers(compute_options().device, available)
-    return onnxruntime.InferenceSession(
-        graph, options, providers=[name for name in preferred if _provider_name(name) in available]
-    )
+    device = compute_options().device
+    preferred = providers(device, onnxruntime.get_available_providers())
+    options.use_deterministic_compute = len(preferred) > 1
+    opened = onnxruntime.InferenceSession(graph, options, providers=preferred)
+    if (device or "").startswith("cuda") and backend(opened).kind != "cuda":
+        raise SoritesError(
+            f"device {device}: ONNX Runtime cannot use the GPU; its CUDA or cuDNN libraries do not load. Use"
+            f" {option('device', 'cpu')}"
+        )
+    return opened
 
 
-Provider = str | tuple[str, dict[str, Any]]
+def providers(device: str | None, available: Sequence[str]) -> list[Provider]:
+    """Return execution providers in order of preference: the requested device, otherwise GPU, then CPU.
 
-
-def _provider_name(provider: Provider) -> str:
-    return provider if isinstance(provider, str) else provider[0]
-
-
-def _providers(device: str | None, available: Sequence[str]) -> list[Provider]:
-    """Return execution providers in order of preference: the requested device, otherwise GPU, then CPU."""
-    on_cpu = "CPUExecutionProvider"
+    Raises:
+        SoritesError: This build of ONNX Runtime does not support the device.
+    """
     kind, _, number = (device or "").partition(":")
-    if kind == "cpu":
-        return [on_cpu]
-    if kind and (kind != "cuda" or "CUDAExecutionProvider" not in available):
+    if kind not in ("", "cpu") and (kind != "cuda" or ON_GPU not in available):
         raise SoritesError(
             f"device {device}: this build of ONNX Runtime supports {', '.join(available)}. Remove"
             f" {option('device', None)}."
         )
-    on_gpu: Provider = (
-        ("CUDAExecutionProvider", {"device_id": int(number)}) if number else "CUDAExecutionProvider"
-    )
-    return [on_gpu, on_cpu]
+    on_gpu = [(ON_GPU, {**CUDA_OPTIONS, "device_id": number or "0"})] if ON_GPU in available else []
+    return [*([] if kind == "cpu" else on_gpu), (ON_CPU, {})]
+
+
+def backend(session: Any, batch_matters: bool = True) -> Backend:
+    """Return where a session really runs: ONNX Runtime uses the CPU if it cannot use the GPU.
+
+    Args:
+        session: The session.
+        batch_matters: False if each pass has one image.
+    """
+    if session.get_providers()[0] != ON_GPU:
+        return Backend("onnxruntime")
+    number = session.get_provider_options()[ON_GPU].get("device_id", "0")
+    return Backend("onnxruntime", f"cuda:{number}", batch_matters=batch_matters)
 
 
 def run(
@@ -104,7 +122,7 @@ def each(do: Callable[[T], Result], objects: Sequence[T]) -> list[Result]:
 
 
 def _parts(session: Any, batch: NDArray[Any]) -> list[NDArray[Any]]:
-    on_cpu = session.get_providers()[0] == "CPUExecutionProvider"
+    on_cpu = session.get_providers()[0] == ON_CPU
     return np.array_split(batch, min(cores(), len(batch)) if on_cpu else 1)
 
 

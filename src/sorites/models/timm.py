@@ -8,6 +8,7 @@ a torch zip that contains only tensors; without a file, the published weights ar
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sorites.core import Model, add_model
@@ -41,9 +42,9 @@ def timm(argument: str | None) -> Model:
     labels = imagenet().ids if network.num_classes == 1000 else None
     spec = f"timm:{argument}"
     module = one_pass(network, wants)
-    if module is None:
-        return torch_model(spec, network, wants, labels)
-    return torch_model(spec, module, wants, labels, linear_head(network.get_classifier()))
+    head = None if module is None else linear_head(network.get_classifier())
+    files = [Path(path)] if path not in ("", RANDOM) else []
+    return torch_model(spec, network if module is None else module, wants, labels, head, files)
 
 
 def load(library: Any, name: str, path: str = "") -> Any:

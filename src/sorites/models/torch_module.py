@@ -8,17 +8,21 @@ import functools
 import hashlib
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sorites.core import Head, Model, Outputs
+from sorites.core import Backend, Head, Model, Outputs
+from sorites.core.arithmetic import reproducible
 from sorites.core.errors import Notice, SoritesError
 from sorites.core.rng import digest
-from sorites.core.torch_tools import compute_options, device_of, one_thread
-from sorites.models.export import NAMES, Forward, checked, exported, trial_images
+from sorites.core.torch_tools import compute_options, device_of
+from sorites.io.paths import FileState, file_states
+from sorites.models.export import NAMES, checked, exported
 from sorites.models.preprocess import Input
+from sorites.models.trial import TINY, Forward, are_probabilities, note_probabilities, trial_images
 
 if TYPE_CHECKING:
     import torch
@@ -31,7 +35,9 @@ BEST = 5
 CACHE_INPUT = ("size", "mean", "std", "crop_pct", "filter", "mode")
 
 
-def fingerprint(module: nn.Module, wants: Input, trial: Outputs | None = None) -> str:
+def fingerprint(
+    module: nn.Module, wants: Input, trial: Outputs | None = None, files: Sequence[Path] = ()
+) -> str:
     """Return a hash of all weights, of the configuration of each layer, of the preprocessing, and of the top
     labels of the trial images.
 
@@ -43,9 +49,17 @@ def fingerprint(module: nn.Module, wants: Input, trial: Outputs | None = None) -
         if trial is None or trial.logits is None
         else str(np.argsort(-trial.logits, axis=1, kind="stable")[:, :BEST].tolist())
     )
-    return weights_hash(
-        module, digest(_layers(module), wants.model_dump_json(exclude_defaults=True), top_labels)
-    )
+    start = digest(_layers(module), wants.model_dump_json(exclude_defaults=True), top_labels)
+    known = _known_hash(file_states(files), start) if files else []
+    if not known:
+        known.append(weights_hash(module, start))
+    return known[0]
+
+
+@functools.lru_cache(maxsize=64)
+def _known_hash(files: tuple[FileState, ...], start: bytes) -> list[str]:
+    """Return the list that keeps the hash of the weights in these files; it is empty before the first use."""
+    return []
 
 
 def cache_fingerprint(module: nn.Module, wants: Input) -> str:
@@ -85,7 +99,12 @@ def weights_hash(module: nn.Module, start: bytes) -> str:
 
 
 def torch_model(
-    name: str, module: nn.Module, wants: Input, labels: Sequence[str] | None = None, head: Head | None = None
+    name: str,
+    module: nn.Module,
+    wants: Input,
+    labels: Sequence[str] | None = None,
+    head: Head | None = None,
+    files: Sequence[Path] = (),
 ) -> Model:
     """Return a model from a torch module.
 
@@ -95,27 +114,36 @@ def torch_model(
         wants: The input of the model.
         labels: The class ids in the order of the logits.
         head: The weights and bias of the last linear layer.
+        files: The files that contain all weights of the module. Weights from unchanged files are hashed
+            once per process.
     """
 
     module = module.eval().float()
     graph = _graph(module, wants)
     settings = compute_options()
-    device = device_of(settings.device)
-    on_torch = _on_torch(graph, device)
+    device, precision = device_of(settings.device), settings.precision or "float32"
+    on_torch, backend = _on_torch(graph, device), Backend("torch", device, precision, batch_matters=True)
     trial = _trial(on_torch, wants)
-    version = fingerprint(module, wants, trial)
-    if settings.precision not in (None, "float32"):
-        forward = (
-            _on_torch(_int8(graph, device), device)
-            if settings.precision == "int8"
-            else _on_torch(graph, device, settings.precision)
+    version = fingerprint(module, wants, trial, files)
+    probabilities = trial is not None and trial.logits is not None and are_probabilities(trial.logits)
+    if probabilities:
+        graph = _graph(module, wants, log=True)
+        on_torch = _on_torch(graph, device)
+        trial, version = _trial(on_torch, wants), digest(version, "log").hex()
+    forward = on_torch
+    if precision == "int8":
+        forward, backend = (
+            _one_by_one(_on_torch(_int8(graph, device), device)),
+            Backend("torch", device, precision),
         )
-    else:
-        forward = on_torch if device != "cpu" else _on_cpu(name, graph, on_torch, wants, version, trial)
+    elif precision != "float32":
+        forward = _on_torch(graph, device, precision)
+    elif device == "cpu":
+        forward, backend = _on_cpu(name, graph, on_torch, wants, version, trial) or (on_torch, backend)
     class_ids = None if labels is None else tuple(labels)
     size = sum(weights.numel() for weights in module.parameters())
-    cache_version = functools.partial(cache_fingerprint, module, wants)
-    return Model(
+    cache_version = functools.cache(functools.partial(cache_fingerprint, module, wants))
+    model = Model(
         name,
         checked(name, forward),
         wants.prepare,
@@ -126,7 +154,10 @@ def torch_model(
         graph,
         cache_version,
         input=wants.described,
+        scale="logits",
+        backend=backend,
     )
+    return note_probabilities(model) if probabilities else model
 
 
 def _trial(on_torch: Forward, wants: Input) -> Outputs | None:
@@ -134,8 +165,7 @@ def _trial(on_torch: Forward, wants: Input) -> Outputs | None:
     the model is used.
     """
     try:
-        with one_thread():
-            return on_torch(trial_images(wants.size))
+        return on_torch(trial_images(wants.size))
     except Exception:  # a user's module may raise anything
         return None
 
@@ -171,8 +201,11 @@ def with_features(network: nn.Module, parts: Callable[[Any, Any], tuple[Any, Any
     return OnePass()
 
 
-def _graph(module: nn.Module, wants: Input) -> nn.Module:
-    """Wrap a module so that it takes 8-bit N x H x W x 3 and returns (logits,) or (logits, features)."""
+def _graph(module: nn.Module, wants: Input, log: bool = False) -> nn.Module:
+    """Wrap a module so that it takes 8-bit N x H x W x 3 and returns (logits,) or (logits, features).
+
+    With ``log``, the module returns probabilities, and logits are their logarithm.
+    """
     import torch
     from torch import nn
 
@@ -192,7 +225,8 @@ def _graph(module: nn.Module, wants: Input) -> nn.Module:
 
         def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, ...]:
             outputs = self.module((images.permute(0, 3, 1, 2).float() - self.mean) / self.scale)
-            return tuple(outputs)[:2] if isinstance(outputs, tuple | list) else (outputs,)
+            logits, *features = tuple(outputs)[:2] if isinstance(outputs, tuple | list) else (outputs,)
+            return (logits.clamp(min=TINY).log() if log else logits, *features)
 
     return Graph().eval()
 
@@ -221,11 +255,8 @@ def _on_torch(graph: nn.Module, device: str, precision: str = "float32") -> Forw
     kind, dtype = device.partition(":")[0], getattr(torch, precision)
 
     def forward(images: list[NDArray[Any]]) -> Outputs:
-        exact = torch.backends.cudnn.flags(
-            enabled=True, benchmark=False, deterministic=True, allow_tf32=False
-        )
         autocast = torch.autocast(kind, dtype) if precision != "float32" else contextlib.nullcontext()
-        with torch.inference_mode(), exact, autocast:
+        with torch.inference_mode(), reproducible(device), autocast:
             outputs = graph(torch.from_numpy(np.stack(images)).to(device))
         return Outputs(
             **{name: value.float().cpu().numpy() for name, value in zip(NAMES, outputs, strict=False)}
@@ -234,17 +265,24 @@ def _on_torch(graph: nn.Module, device: str, precision: str = "float32") -> Forw
     return forward
 
 
+def _one_by_one(forward: Forward) -> Forward:
+    """Return a forward function with one image per pass: 8-bit layers scale activations by the largest value
+    of a pass.
+    """
+    return lambda images: Outputs.join([forward([image]) for image in images])
+
+
 def _on_cpu(
     name: str, graph: nn.Module, on_torch: Forward, wants: Input, version: str, trial: Outputs | None
-) -> Forward:
-    """Return a forward function on ONNX Runtime, or on torch with a warning if the export fails."""
+) -> tuple[Forward, Backend] | None:
+    """Return a forward function on ONNX Runtime, or None with a warning if the export fails."""
     try:
         return exported(graph, on_torch, wants, version, trial)
     except Exception as error:  # the exporter raises many kinds of errors
         reason = str(error).strip().split("\n")[0]
         text = f"model {name} runs on torch, which is slower: it has no ONNX graph ({reason})"
         warnings.warn(Notice(text, code="not_exported", model=name), stacklevel=4)
-        return on_torch
+        return None
 
 
 # The torch module behind a model, for explanations and attacks, which need gradients.
@@ -275,6 +313,21 @@ def logits_of(module: Any, images: torch.Tensor) -> torch.Tensor:
     outputs = module(images)
     logits: torch.Tensor = outputs[0] if isinstance(outputs, tuple | list) else outputs
     return logits
+
+
+def in_passes(
+    function: Callable[[torch.Tensor], torch.Tensor], rows: torch.Tensor, size: int | None
+) -> torch.Tensor:
+    """Apply a function to rows in passes of exactly ``size`` rows, filled up with copies of the last row,
+    whose results are dropped; None takes all rows at once.
+    """
+    import torch
+
+    if size is None:
+        return function(rows)
+    missing = -len(rows) % size
+    padded = torch.cat([rows, rows[-1:].expand(missing, *rows.shape[1:])]) if missing else rows
+    return torch.cat([function(part) for part in torch.split(padded, size)])[: len(rows)]
 
 
 @contextlib.contextmanager

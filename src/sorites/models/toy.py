@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 from sorites.core import Model, add_model
@@ -20,7 +21,7 @@ def toy(argument: str | None = None) -> Model:
     if kind not in KINDS:
         raise SoritesError(f"model toy: expected toy:{' or toy:'.join(KINDS)}, got toy:{kind}")
     try:
-        network = load_classifier(kind)
+        network = copy.deepcopy(load_classifier(kind))  # the one that is cached stays on the CPU
     except ImportError as error:
         raise MissingExtra("the model toy", "torch") from error
     last = network[-1]

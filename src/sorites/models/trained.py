@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from sorites.core import ImageU8, Model, add_model
 from sorites.core.errors import Damaged, SoritesError, UnknownName
@@ -19,9 +19,10 @@ from sorites.core.messages import command
 from sorites.core.rng import digest
 from sorites.core.specs import split_spec
 from sorites.core.torch_tools import import_with_torchvision, one_thread
+from sorites.io.digests import digest_of, digest_of_file, read_sealed, write_sealed
 from sorites.io.files import write_bytes
 from sorites.io.paths import is_dir, is_file, path_of
-from sorites.io.readers import json_file
+from sorites.io.sealed import listed_problems, read_typed, refuse
 from sorites.io.tables import Arrays, tensors
 from sorites.models import lite
 from sorites.models import timm as timms
@@ -109,6 +110,7 @@ def whitening(images: Sequence[ImageU8], network_input: Input) -> NDArray[np.flo
 
 RECORD, WEIGHTS, UNFINISHED = "model.json", "model.safetensors", "train.json"
 MAKE = f'Train one with {command("train run", "RECIPE", out="DIR")}, then use the model "trained:DIR"'
+TRAIN_AGAIN = "Restore it from a backup, or delete the folder and repeat the command that trained the model."
 
 
 class Record(BaseModel):
@@ -136,6 +138,8 @@ class Record(BaseModel):
     """The validation accuracy with n and a 95 % interval."""
     versions: dict[str, str] = {}
     """The library versions used for training."""
+    files: dict[str, str] = {}
+    """The digests of the weights and of the other files of the training."""
 
     def version(self, weights: str) -> str:
         """Return the version of the model: a hash of its weights, recipe, data and parent."""
@@ -144,19 +148,35 @@ class Record(BaseModel):
         ).hex()
 
 
-def write(folder: Path, record: Record, weights: Mapping[str, Any]) -> None:
-    """Write both files; the record is written last, so a folder with a record is complete."""
+def write(folder: Path, record: Record, weights: Mapping[str, Any], lists: Sequence[str] = ()) -> None:
+    """Write weights and record; the record is written last, so a folder with a record is complete.
+
+    Args:
+        folder: The folder.
+        record: The record, without digests.
+        weights: The weights by name.
+        lists: Further files of the folder that the record lists, if they exist.
+    """
     from safetensors.torch import save
 
-    write_bytes(
-        save({name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}), folder / WEIGHTS
-    )
-    write_bytes((record.model_dump_json(indent=2) + "\n").encode(), folder / RECORD)
+    data = save({name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()})
+    write_bytes(data, folder / WEIGHTS)
+    existing = [name for name in lists if (folder / name).is_file()]
+    files = {WEIGHTS: digest_of(data), **{name: digest_of_file(folder / name) for name in existing}}
+    write_sealed(record.model_copy(update={"files": files}).model_dump(mode="json"), folder / RECORD)
 
 
 def read(folder: str | Path) -> tuple[Record, Arrays]:
-    """Return the record and the weights of a trained model."""
-    return read_record(folder), tensors(path_of(folder) / WEIGHTS)[0]
+    """Return the record and the weights of a trained model; the weights are compared with their digest.
+
+    Raises:
+        Damaged: The record or the weights are damaged.
+    """
+    record, path = read_record(folder), path_of(folder) / WEIGHTS
+    if WEIGHTS not in record.files:
+        raise Damaged(path, f"{RECORD} has no digest of it", TRAIN_AGAIN)
+    refuse(listed_problems(path.parent, {WEIGHTS: record.files[WEIGHTS]}), TRAIN_AGAIN)
+    return record, tensors(path)[0]
 
 
 def read_record(folder: str | Path) -> Record:
@@ -164,12 +184,7 @@ def read_record(folder: str | Path) -> Record:
     path = path_of(folder)
     if not is_file(path / RECORD):
         raise SoritesError(_missing_record(path))
-    try:
-        return Record.model_validate(json_file(path / RECORD, "the record of a trained model"))
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise Damaged(path / RECORD, f"{where}: {first['msg']}", MAKE) from error
+    return read_typed(path / RECORD, Record, TRAIN_AGAIN)
 
 
 def _missing_record(path: Path) -> str:
@@ -184,8 +199,7 @@ def _missing_record(path: Path) -> str:
 
 
 def _original_command(path: Path) -> str:
-    state = json_file(path / UNFINISHED)
-    recorded = state.get("command") if isinstance(state, dict) else None
+    recorded = read_sealed(path / UNFINISHED, TRAIN_AGAIN).get("command")
     return str(recorded) if recorded else command("train run", "RECIPE", out=path)
 
 
@@ -426,5 +440,6 @@ def trained(argument: str | None) -> Model:
         network.module, {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}, argument
     )
     head = linear_head(network.module.get_submodule(network.head[0])) if len(network.head) == 1 else None
-    model = torch_model(f"trained:{argument}", network.module, record.input, record.classes, head)
+    local = [path for path in [Path(argument, WEIGHTS)] if path.is_file()]
+    model = torch_model(f"trained:{argument}", network.module, record.input, record.classes, head, local)
     return replace(model, version=record.version(model.version), cache_version=None)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from sorites.core.errors import SoritesError
 from sorites.optics.convolve import Kernel
-from sorites.optics.psf import compute_psf as psf
+from sorites.optics.psf import compute_psf
 
 Light = NDArray[np.float32]
 # Peak wavelengths of a sensor's red, green and blue filters.
@@ -128,7 +128,7 @@ def blur(f_number: float, pitch_um: float, confusion_um: float = 0.0, size: int 
     """
     size = blur_size(f_number, pitch_um, confusion_um) if size is None else size
     planes = [
-        psf(
+        compute_psf(
             {4: confusion_um / (16 * f_number * um)},
             wavelength_um=um,
             f_number=f_number,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,7 +12,8 @@ import polars as pl
 
 from sorites import __version__
 from sorites.analysis.comparison.compare import MEASURES, Comparison
-from sorites.analysis.comparison.gate import Verdict
+from sorites.analysis.comparison.document import comparison_document
+from sorites.analysis.comparison.gate import Gate, Verdict, exit_code, summary
 from sorites.core import CLEAN, SHIFTS
 from sorites.core.rng import hashed_order
 from sorites.io.files import write_bytes
@@ -39,7 +39,7 @@ from sorites.reports.report import load_views
 from sorites.reports.section import Section
 from sorites.reports.view import RunView, View, merge
 
-SIGNIFICANT = 0.05
+Row = Mapping[str, Any]
 
 
 def markdown(comparison: Comparison, verdicts: Sequence[Verdict]) -> str:
@@ -51,65 +51,79 @@ def markdown(comparison: Comparison, verdicts: Sequence[Verdict]) -> str:
         *_verdict(verdicts),
         *(f"> {_escape(note)}" for note in comparison.notes),
     ]
-    lines += [
-        "",
-        (
-            f"| dial | n | {base} | {new} | drop, points | 95 % interval | lost / gained | Holm's p |"
-            " detectable drop |"
-        ),
+    head = [
+        "dial",
+        "n",
+        base,
+        new,
+        "drop, points",
+        "95 % interval",
+        "at least",
+        "lost / gained",
+        "p",
+        "detectable drop",
     ]
-    lines += ["|---|--:|--:|--:|--:|--:|--:|--:|--:|"]
+    lines += ["", f"| {' | '.join(head)} |", f"|---|{'--:|' * (len(head) - 1)}"]
     lines += [_line(row) for row in comparison.dials.to_dicts()]
-    return "\n".join([*lines, "", _legend(), ""])
+    return "\n".join([*lines, "", _legend(comparison.rate), ""])
 
 
 def _verdict(verdicts: Sequence[Verdict]) -> list[str]:
     if not verdicts:
         return []
-    broken, met = (
-        [_escape(f"{v.rule.text}: {v}") for v in verdicts if v.broken is side] for side in (True, False)
+    broken, unjudged, met = (
+        [_escape(f"{v.rule.text}: {v}") for v in verdicts if v.outcome == outcome]
+        for outcome in ("broken", "not judged", "met")
     )
-    outcome = (
-        f"fails**: {len(broken)} of {len(verdicts)} checks are broken."
-        if broken
-        else f"passes**: {len(verdicts)} checks."
-    )
-    details = [
-        "<details><summary>checks that pass</summary>",
+    lines = [
+        f"**{_gate_result(verdicts)}** ({summary(verdicts)}).",
         "",
-        *(f"- {line}" for line in met),
-        "",
-        "</details>",
+        *(f"- {line}" for line in broken),
         "",
     ]
-    return [f"**The gate {outcome}", "", *(f"- {line}" for line in broken), "", *(details if met else [])]
+    if unjudged:
+        lines += ["Not judged:", "", *(f"- {line}" for line in unjudged), ""]
+    if met:
+        details = ["<details><summary>checks that are met</summary>", "", *(f"- {line}" for line in met)]
+        lines += [*details, "", "</details>", ""]
+    return lines
 
 
-def _line(row: dict[str, Any]) -> str:
-    p = "–" if row["p_holm"] is None else f"{row['p_holm']:.3g}"
-    mark = "**" if row["p_holm"] is not None and row["p_holm"] <= SIGNIFICANT else ""
-    numbers = [f"{100 * row[key]:.1f}" for key in ("base", "new")] + [f"{mark}{100 * row['drop']:+.1f}{mark}"]
-    between = f"{100 * row['low']:+.1f} to {100 * row['high']:+.1f}"
+def _gate_result(verdicts: Sequence[Verdict]) -> str:
+    results = ("The gate passes", "The gate fails", "The gate could not judge every check")
+    return results[exit_code(verdicts)]
+
+
+def _line(row: Row) -> str:
+    significant = row["bound"] is not None and row["bound"] > 0
+    mark = "**" if significant else ""
+    p = row["p"] if row["p_family"] is None else row["p_family"]
     cells = [
         _escape(row["dial"]),
         row["n"],
-        *numbers,
-        between,
+        *(f"{100 * row[key]:.1f}" for key in ("base", "new")),
+        f"{mark}{100 * row['drop']:+.1f}{mark}",
+        between(*(DASH if row[end] is None else _signed(row[end]) for end in ("low", "high"))),
+        _signed(row["bound"]) if row["judged"] else "not judged",
         f"{row['lost']} / {row['gained']}",
-        p,
-        "–" if row["detectable"] is None else f"{100 * row['detectable']:.1f}",
+        "–" if p is None else f"{p:.2g}",
+        _detectable(row),
     ]
     return f"| {' | '.join(map(str, cells))} |"
 
 
-def _legend() -> str:
+def _signed(value: float) -> str:
+    return f"{100 * value:+.1f}"
+
+
+def _legend(rate: float) -> str:
     return (
-        "Accuracies in percent on the same images; n counts samples. A drop is the base minus the new model."
-        " p"
-        " is from a sign-flip test over samples (with one image per sample: McNemar's exact test), corrected"
-        f" over all dials by Holm; bold if it is at most {SIGNIFICANT:g}. The detectable drop is detected"
-        " with"
-        " 80 % power at this n; – if there is none."
+        "Accuracies in percent on the same images; n counts samples. A drop is the base minus the new"
+        " model, with the 95 % interval of each dial alone. The lower bounds (at least) hold jointly for"
+        " all dials, and p is that of the gate's one-sided test, corrected over dials (the row all is"
+        f" tested alone): a drop is bold where its bound is above 0, which is where p is at most {rate:g}."
+        " The detectable drop is detected with 80 % power; – if none can be stated. Dials with too few"
+        " samples are not judged."
     )
 
 
@@ -121,10 +135,19 @@ def _escape(text: str) -> str:
 
 
 def junit(comparison: Comparison, verdicts: Sequence[Verdict]) -> bytes:
-    """Return the verdicts of a gate as JUnit XML, one test case per rule and shift."""
-    broken = [verdict for verdict in verdicts if verdict.broken]
+    """Return the verdicts of a gate as JUnit XML, one test case per rule and shift.
+
+    Checks that could not be judged are skipped test cases.
+    """
+    outcomes = [verdict.outcome for verdict in verdicts]
     name = _legal(f"sorites compare: {comparison.names[1]} against {comparison.names[0]}")
-    counts = {"tests": str(len(verdicts)), "failures": str(len(broken)), "errors": "0", "skipped": "0"}
+    numbers = {
+        "tests": len(verdicts),
+        "failures": outcomes.count("broken"),
+        "errors": 0,
+        "skipped": outcomes.count("not judged"),
+    }
+    counts = {key: str(value) for key, value in numbers.items()}
     root = Xml.Element("testsuites", counts)
     suite = Xml.SubElement(root, "testsuite", {"name": name, **counts})
     for verdict in verdicts:
@@ -133,12 +156,13 @@ def junit(comparison: Comparison, verdicts: Sequence[Verdict]) -> bytes:
             "testcase",
             {"classname": _legal(verdict.rule.text), "name": _legal(verdict.dial), "time": "0"},
         )
+        text = _legal(str(verdict))
         if verdict.broken:
-            Xml.SubElement(case, "failure", {"message": _legal(str(verdict)), "type": "gate"}).text = _legal(
-                str(verdict)
-            )
+            Xml.SubElement(case, "failure", {"message": text, "type": "gate"}).text = text
+        elif verdict.unjudged:
+            Xml.SubElement(case, "skipped", {"message": text})
         else:
-            Xml.SubElement(case, "system-out").text = _legal(str(verdict))
+            Xml.SubElement(case, "system-out").text = text
     Xml.indent(root, " ")
     return bytes(Xml.tostring(root, encoding="utf-8", xml_declaration=True)) + b"\n"
 
@@ -164,11 +188,12 @@ def _legal(text: str) -> str:
 MAX_CARDS = 12
 # Total size of the thumbnails.
 THUMBNAIL_BYTES = 900_000
-Row = Mapping[str, Any]
 
 
-def write_page(comparison: Comparison, verdicts: Sequence[Verdict], out: Path) -> Path:
-    """Write the page of a comparison atomically."""
+def write_page(
+    comparison: Comparison, verdicts: Sequence[Verdict], out: Path, gate: Gate | None = None
+) -> Path:
+    """Write the page of a comparison atomically, with the comparison as data for ``sorites verify``."""
     parts = {
         "dials": _dials(comparison),
         "points": _points(comparison),
@@ -179,12 +204,9 @@ def write_page(comparison: Comparison, verdicts: Sequence[Verdict], out: Path) -
     if verdicts:
         sections = {"gate": _gate(verdicts), **sections}
     title = f"{comparison.names[1]} against {comparison.names[0]}"
-    write_bytes(
-        document(title, _top(comparison, verdicts), sections, _bottom(comparison)).encode(
-            "utf-8", errors="replace"
-        ),
-        out,
-    )
+    data = comparison_document(comparison, verdicts, gate, out.parent).model_dump(mode="json", by_alias=True)
+    page = document(title, _top(comparison, verdicts), sections, _bottom(comparison), data=data)
+    write_bytes(page.encode("utf-8", errors="replace"), out)
     return out
 
 
@@ -212,43 +234,36 @@ def _top(comparison: Comparison, verdicts: Sequence[Verdict]) -> Html:
 
 
 def _short(comparison: Comparison, verdicts: Sequence[Verdict]) -> str:
-    broken = [verdict for verdict in verdicts if verdict.broken]
-    gate = (
-        f"The gate fails: {len(broken)} of {len(verdicts)} checks are broken. "
-        if broken
-        else "The gate passes. "
-        if verdicts
-        else ""
-    )
-    rows = (
-        comparison.dials.filter(pl.col("p_holm") <= comparison.rate).sort("drop", descending=True).to_dicts()
-    )
-    worse = [f"{row['dial']} ({points(-row['drop'])})" for row in rows if row["drop"] > 0]
-    better = [f"{row['dial']} ({points(-row['drop'])})" for row in reversed(rows) if row["drop"] < 0]
-    changes = [
-        f"It is worse on {', '.join(worse)}." if worse else "",
-        f"It is better on {', '.join(better)}." if better else "",
+    gate = f"{_gate_result(verdicts)}: {summary(verdicts)}. " if verdicts else ""
+    rows = {row["dial"]: row for row in comparison.dials.sort("drop", descending=True).to_dicts()}
+    changed = {}
+    for word, test in (("worse", comparison.worse), ("better", comparison.better)):
+        clear = {dial for dial, broken in zip(comparison.matrix.dials, test.broken, strict=True) if broken}
+        changed[word] = [f"{dial} ({points(-row['drop'])})" for dial, row in rows.items() if dial in clear]
+    changed["better"].reverse()
+    unjudged = [dial for dial, row in rows.items() if not row["judged"]]
+    sentences = [
+        *(f"It is {word} on {', '.join(dials)}." for word, dials in changed.items() if dials),
+        *(f"Too few samples to judge {', '.join(unjudged)}." for _ in unjudged[:1]),
     ]
-    return gate + (
-        " ".join(filter(None, changes)) or "No dial shows a significant difference on the same images."
-    )
+    if not any(changed.values()):
+        sentences.insert(0, "No dial shows a significant difference on the same images.")
+    return gate + " ".join(sentences)
 
 
 def _gate(verdicts: Sequence[Verdict]) -> Section:
-    ordered = sorted(verdicts, key=lambda verdict: not verdict.broken)
-    lines = [
-        [tag("b", "broken") if v.broken else "met", tag("code", v.rule.text), v.dial, str(v)] for v in ordered
-    ]
+    order = ("broken", "not judged", "met")
+    ordered = sorted(verdicts, key=lambda verdict: order.index(verdict.outcome))
+    lines = [[v.outcome, tag("code", v.rule.text), v.dial, str(v)] for v in ordered]
     table = grid(["", "rule", "dial", "result"], lines, text=4)
-    broken = sum(verdict.broken for verdict in verdicts)
     lead = (
         "A rule is broken if the bound of the paired interval exceeds its limit; bounds hold jointly over all"
-        " dials of a rule."
+        " dials of a rule. Checks with too few samples are not judged: they are neither broken nor met."
     )
     body = (
         tag("article", table, cls="card")
         if len(lines) <= 12
-        else folded(f"All checks, {broken} broken first", table, len(lines))
+        else folded(f"All checks: {summary(verdicts)}", table, len(lines))
     )
     return Section("The gate", body, "Gate", lead)
 
@@ -256,7 +271,9 @@ def _gate(verdicts: Sequence[Verdict]) -> Section:
 def _dials(comparison: Comparison) -> Section:
     rows = comparison.dials.to_dicts()
     dots = {
-        row["dial"]: {"change": Dot(-row["drop"], -row["high"], -row["low"], f"n = {row['n']}")}
+        row["dial"]: {
+            "change": Dot(-row["drop"], _opposite(row["high"]), _opposite(row["low"]), f"n = {row['n']}")
+        }
         for row in rows
     }
     ends = [end for row in dots.values() for dot in row.values() for end in dot.ends()]
@@ -271,19 +288,29 @@ def _dials(comparison: Comparison) -> Section:
             percent(row["new"]),
             _change(row),
             f"{count(row['lost'])} / {count(row['gained'])}",
-            number(row["p"]),
-            number(row["p_holm"]),
+            _signed(row["bound"]).replace("-", "−") if row["judged"] else "not judged",
+            number(row["p"] if row["p_family"] is None else row["p_family"]),
             _detectable(row),
             count(row["n"]),
         ]
         for row in rows
     ]
-    head = ["dial", *comparison.names, "change", "lost / gained", "p", "Holm's p", "detectable drop", "n"]
+    head = [
+        "dial",
+        *comparison.names,
+        "change",
+        "lost / gained",
+        "drop at least",
+        "p",
+        "detectable drop",
+        "n",
+    ]
     lead = (
-        "Change of accuracy on the same images in points, with 95 % intervals. Lost images were correct and"
-        " are now misclassified; gained images the reverse. Holm's p is corrected over all dials. Drops"
-        " smaller"
-        " than the detectable one are missed in more than one of five cases."
+        "Change of accuracy on the same images in points, with the 95 % interval of each dial alone. Lost"
+        " images were correct and are now misclassified; gained images the reverse. The lower bounds of"
+        " drops hold jointly for all dials, and p is that of the gate's one-sided test, corrected over"
+        f" dials: a bound is above 0 where p is at most {comparison.rate:g}. The row all is tested alone."
+        " The detectable drop is detected with 80 % power."
     )
     table = tag("div", tag("article", grid(head, lines), cls="card"), cls="below")
     return Section(
@@ -296,8 +323,13 @@ def _detectable(row: Row) -> str:
 
 
 def _change(row: Row) -> Html:
-    low, high = (f"{-100 * row[end]:+.1f}".replace("-", "−") for end in ("high", "low"))
+    ends = (_opposite(row[end]) for end in ("high", "low"))
+    low, high = (DASH if end is None else _signed(end).replace("-", "−") for end in ends)
     return join([points(-row["drop"]), tag("small", between(low, high))])
+
+
+def _opposite(value: float | None) -> float | None:
+    return None if value is None else -value
 
 
 def _points(comparison: Comparison) -> Section | None:
@@ -305,9 +337,10 @@ def _points(comparison: Comparison) -> Section | None:
     for dial in comparison.curves:
         cells: list[object] = [dial, unit_of(dial)]
         for measure in MEASURES:
-            severities = comparison.points(measure, dial)
-            cells += [_point(severities.base, severities.top), _point(severities.new, severities.top)]
-        lines.append([*cells, count(comparison.points("half_accuracy_severity", dial).n)])
+            found = comparison.points(measure, dial)
+            both = (found.base, found.new)
+            cells += [DASH if found.undefined else _point(value, found.top) for value in both]
+        lines.append([*cells, count(found.n)])
     if not lines:
         return None
     base, new = comparison.names
@@ -321,9 +354,9 @@ def _points(comparison: Comparison) -> Section | None:
         "n",
     ]
     lead = (
-        "Where half of the clean accuracy is lost, and the median severity at which images first fail; >"
-        " means"
-        " beyond the tested range."
+        "Where accuracy is half-way from clean accuracy to chance, and the median severity at which images"
+        f" first fail; > means beyond the tested range, {DASH} that clean accuracy is not clearly above"
+        " chance."
     )
     return Section(
         "How far can each dial be turned?",
@@ -343,26 +376,47 @@ def unit_of(dial: str) -> str:
 
 
 def _flips(comparison: Comparison) -> Section | None:
-    """Show flipped images, alternating directions, each sample once."""
-    rows = comparison.changed.filter(pl.col("severity").is_not_null() | (pl.col("shift") == CLEAN)).to_dicts()
-    shuffled = hashed_order(rows, lambda row: [row["sample_id"], row["shift"], row["severity"]])
-    directions = ([row for row in shuffled if row["lost"] is direction] for direction in (True, False))
-    turns = [row for pair in itertools.zip_longest(*directions) for row in pair if row is not None]
-    once = list({(row["source"], row["sample_id"]): row for row in reversed(turns)}.values())[::-1]
-    if not once:
+    """Show flipped images of both directions, each sample once and at its first flip."""
+    shown = first_flips(comparison, MAX_CARDS)
+    if not shown:
         return None
     views = _images(comparison)
     albums = {part: Album(view, THUMBNAIL_BYTES // len(views)) for part, view in views.items()}
-    cards = [_card(comparison, row, views[row["run_id"]], albums[row["run_id"]]) for row in once[:MAX_CARDS]]
+    cards = [_card(comparison, row, views[row["run_id"]], albums[row["run_id"]]) for row in shown]
     lost, gained = (
         comparison.pairs.filter(way).height
         for way in (pl.col("correct") & ~pl.col("correct_new"), ~pl.col("correct") & pl.col("correct_new"))
     )
     lead = (
-        f"{several(lost, 'image')} became misclassified, {count(gained)} became correct. The examples of both"
-        " are drawn at random."
+        f"{several(lost, 'image')} became misclassified, {count(gained)} became correct. Examples of both"
+        " are shown in turn, those that flip at the lowest severity first."
     )
     return Section("Which images flipped?", tag("div", *cards, cls="cards"), "Images", lead)
+
+
+def first_flips(comparison: Comparison, most: int) -> list[Row]:
+    """Return flipped images, lost and gained in turn, each sample once.
+
+    Samples that flip at the lowest severity come first, counted in settings of their shift because shifts
+    have different units; equal ones are in hashed order. If one direction runs out, the other fills up.
+    """
+    places = comparison.settings.filter(pl.col("severity").is_not_null()).select(
+        "shift", "severity", place=pl.col("severity").rank("dense").over("shift")
+    )
+    flipped = comparison.changed.join(places.unique(), on=["shift", "severity"], how="left")
+    ordered = flipped.filter(pl.col("severity").is_not_null() | (pl.col("shift") == CLEAN))
+    hashed = hashed_order(ordered.to_dicts(), lambda row: [row["source"], row["sample_id"], row["shift"]])
+    rows = sorted(hashed, key=lambda row: 0 if row["shift"] == CLEAN else row["place"])
+    queues = {lost: iter([row for row in rows if row["lost"] is lost]) for lost in (True, False)}
+    shown: dict[tuple[str, str], Row] = {}
+    while queues and len(shown) < most:
+        for lost, queue in list(queues.items()):
+            row = next((row for row in queue if (row["source"], row["sample_id"]) not in shown), None)
+            if row is None:
+                del queues[lost]
+            elif len(shown) < most:
+                shown[row["source"], row["sample_id"]] = row
+    return list(shown.values())
 
 
 def _images(comparison: Comparison) -> dict[str, View]:
@@ -375,7 +429,7 @@ def _images(comparison: Comparison) -> dict[str, View]:
 
 
 def _card(comparison: Comparison, row: Row, view: View, album: Album) -> Html:
-    run_id = view.runs[0].info.get("run_id", "")
+    run_id = view.runs[0].record.run_id if view.runs[0].record else ""
     setting = 0.0 if row["shift"] == CLEAN else row["severity"]
     thumbnail = album.thumbnail(run_id, row["sample_id"], row["shift"], setting)
     ground_truth = view.class_name(run_id, row["label"])
@@ -444,16 +498,16 @@ def _bottom(comparison: Comparison) -> Html:
     ]
     rules = [
         (
-            "The p of a dial is from a sign-flip test over samples; with one image per sample it is McNemar's"
-            " exact test."
+            "The p of a dial is from a one-sided sign-flip test over samples; with one image per sample it is"
+            " McNemar's exact test."
         ),
         (
             "Two equally good models break a rule of the gate on any of its dials in at most"
             f" {100 * comparison.rate:g} % of comparisons."
         ),
         (
-            "Intervals of drops are those of paired differences (Agresti & Min); failure severities are"
-            " bootstrapped over samples."
+            "Intervals of drops are those of paired differences (Agresti & Min); bounds of drops invert the"
+            " sign-flip test; failure severities are bootstrapped over samples."
         ),
     ]
     columns = [

@@ -5,19 +5,19 @@
   const hidden = new Set();
   const drawn = new Set();
 
-  const css = (name) => getComputedStyle(root).getPropertyValue(name).trim();
+  const css = (name) => getComputedStyle(root).getPropertyValue(`--${name}`).trim();
 
   // These colours follow the page's light or dark scheme; the colours of the models are legible on both.
   const theme = () => ({
-    "font.color": css("--soft"),
-    "font.family": css("--sans"),
-    "xaxis.gridcolor": css("--faint"),
-    "yaxis.gridcolor": css("--faint"),
-    "legend.font.color": css("--ink"),
-    "hoverlabel.bgcolor": css("--card"),
-    "hoverlabel.bordercolor": css("--line"),
-    "hoverlabel.font.color": css("--ink"),
-    "hoverlabel.font.family": css("--sans"),
+    "font.color": css("soft"),
+    "font.family": css("sans"),
+    "xaxis.gridcolor": css("faint"),
+    "yaxis.gridcolor": css("faint"),
+    "legend.font.color": css("ink"),
+    "hoverlabel.bgcolor": css("card"),
+    "hoverlabel.bordercolor": css("line"),
+    "hoverlabel.font.color": css("ink"),
+    "hoverlabel.font.family": css("sans"),
   });
 
   const set = (layout, path, value) => {

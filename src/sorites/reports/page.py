@@ -14,6 +14,7 @@ import polars as pl
 
 from sorites import __version__, metrics
 from sorites.core import named_spec
+from sorites.evaluation.storage.schema import RunRecord
 from sorites.io.files import write_bytes
 from sorites.metrics.detection.scenes import without_ground_truth
 from sorites.reports.components.markup import EMPTY, Html, between, count, join, percent, several, tag
@@ -89,11 +90,6 @@ def _costs_of_map(view: View) -> list[str]:
 # --- Summary of classifiers; a model is called better only if paired differences on the same images show it
 
 
-def in_short(view: View) -> str:
-    """Return the summary of the page as one text; see ``sentences``."""
-    return " ".join(sentences(view))
-
-
 def sentences(view: View) -> list[str]:
     """Return the sentences of the summary, at least one: accuracy, costs of shifts, and the best model."""
     summary = [_accuracies(view), _costs_of_accuracy(view), _best_model(view), *boxes_in_short(view)]
@@ -134,14 +130,15 @@ def _costs_of_accuracy(view: View) -> str:
 
 
 def _points(row: dict[str, float]) -> str:
-    value, low, high = (whole(row[name]) for name in ("value", "low", "high"))
-    return f"{value} {unit(value)}, {low} to {high}"
+    value = whole(row["value"])
+    if row["low"] is None or row["high"] is None:
+        return f"{value} {unit(value)}"
+    return f"{value} {unit(value)}, {whole(row['low'])} to {whole(row['high'])}"
 
 
 def _best_model(view: View) -> str:
-    shifted = (
-        view.compute(metrics.mean_accuracy, by=("model",)).drop_nulls("value").sort("value", descending=True)
-    )
+    means = view.compute(metrics.mean_accuracy, by=("model",)).drop_nulls("value")
+    shifted = means.sort("value", "model", descending=[True, False])
     if shifted.height < 2:
         return ""
     best, next_best = shifted.row(0, named=True), shifted.row(1, named=True)
@@ -150,7 +147,8 @@ def _best_model(view: View) -> str:
     gaps = view.compute(metrics.paired_difference, other=best["model"]).drop_nulls("value")
     if gaps.height < shifted.height - 1:
         return "The models were not evaluated on the same images, so they are not ranked."
-    close = gaps.filter(pl.col("high") >= 0).sort("value", descending=True)["model"].to_list()
+    rival = gaps.filter((pl.col("high") >= 0).fill_null(True))
+    close = rival.sort("value", "model", descending=[True, False])["model"].to_list()
     if close:
         rivals = (
             " or ".join(close) if len(close) < 4 else f"{', '.join(close[:3])} or {len(close) - 3} others"
@@ -205,7 +203,7 @@ CONVENTIONS = (
         "A model is called better than another only if the 95 % interval of their paired difference is above"
         " 0."
     ),
-    "Models whose one-sigma intervals overlap share a rank.",
+    "Models share a rank unless their paired difference on the same images is clear.",
     (
         "mAP is COCO's: IoU 0.50 to 0.95, the best 100 boxes per image and class, crowds ignored; its"
         " intervals resample images."
@@ -231,17 +229,17 @@ SUITE_KEYS = ("source", "frame", "reference", "limit", "order", "precision", "de
 
 
 def _run(run: RunView) -> Html:
-    entries = [
-        ("suite", run.name),
-        ("about", run.suite.get("about")),
-        *((key, run.suite.get(key)) for key in SUITE_KEYS),
-        *_models(run),
-    ]
-    entries += [("seed", run.suite.get("seed")), ("run", run.info.get("run_id"))]
-    entries += [(f"chosen for {name}", chosen) for name, chosen in (run.info.get("chosen") or {}).items()]
-    entries += [("note", note) for note in run.info.get("fit_notes", ())]
-    versions: Mapping[str, Any] = run.info.get("versions") or {}
-    entries += [("versions", ", ".join(f"{name} {version}" for name, version in versions.items()))]
+    entries: list[tuple[str, Any]] = [("suite", run.name)]
+    if (record := run.record) is not None:
+        suite = record.suite.model_dump(mode="json", include={"about", "seed", *SUITE_KEYS})
+        versions = ", ".join(f"{name} {version}" for name, version in record.versions.items())
+        entries += [(key, suite[key]) for key in ("about", *SUITE_KEYS)]
+        entries += [*_models(record), ("seed", suite["seed"]), ("run", record.run_id)]
+        entries += [(f"chosen for {name}", fit.chosen()) for name, fit in run.fits.items() if fit.search]
+        entries += [
+            ("note", f"{name}: {note}") for name, fit in run.fits.items() for note in fit.notes.values()
+        ]
+        entries += [("versions", versions)]
     pairs = [
         part
         for key, value in entries
@@ -251,15 +249,15 @@ def _run(run: RunView) -> Html:
     return tag("div", tag("h3", "Run"), tag("dl", *pairs))
 
 
-def _models(run: RunView) -> list[tuple[str, Any]]:
+def _models(record: RunRecord) -> list[tuple[str, str]]:
     """Return the models of a run with abbreviated versions, and with their spec if they were renamed."""
-    specs = dict(named_spec(spec) for spec in run.suite.get("models", ()))
+    specs = dict(named_spec(spec) for spec in record.suite.models)
     models = [
         f"{name}{f' = {specs[name]}' if specs.get(name, name) != name else ''}"
         f" ({str(version or '')[:VERSION_LENGTH] or 'no version'})"
-        for name, version in (run.info.get("models") or {}).items()
+        for name, version in record.models.items()
     ]
-    nondeterministic = run.info.get("not_repeating") or ()
+    nondeterministic = record.not_repeating
     why = f"{', '.join(nondeterministic)}: repeated inputs gave different outputs" if nondeterministic else ""
     return [("models", ", ".join(models)), ("not deterministic", why)]
 
@@ -282,7 +280,18 @@ def render(view: View) -> Html:
     return document(_title(view), _hero(view), sections(view), footer(view))
 
 
-def document(title: str, top: Html, found: Mapping[str, Section], bottom: Html, style: str = "") -> Html:
+# The id of the element that contains the data of a page.
+DATA = "sorites-document"
+
+
+def document(
+    title: str,
+    top: Html,
+    found: Mapping[str, Section],
+    bottom: Html,
+    style: str = "",
+    data: Mapping[str, Any] | None = None,
+) -> Html:
     """Return a document of sections.
 
     Its content security policy allows only its own scripts, and no network access.
@@ -293,6 +302,7 @@ def document(title: str, top: Html, found: Mapping[str, Section], bottom: Html, 
         found: The sections by their id.
         bottom: The footer.
         style: Additional CSS.
+        data: The document that the page shows, embedded as JSON for programs.
     """
     import plotly.offline
 
@@ -311,6 +321,10 @@ def document(title: str, top: Html, found: Mapping[str, Section], bottom: Html, 
         ]
     )
     code = join(Html(f"<script>{script}</script>") for script in scripts)
+    if data is not None:
+        # Within a script element nothing is escaped, so no "<" may occur.
+        text = json.dumps(data, indent=1).replace("<", "\\u003c")
+        code = join([Html(f'<script type="application/json" id="{DATA}">{text}</script>'), code])
     return Html(f'<!doctype html>\n<html lang="en"><head>{head}</head><body>{body}{code}</body></html>\n')
 
 
@@ -371,10 +385,7 @@ def _counts(view: View) -> str:
     ).collect(engine="streaming")
     sources = [name for name in counted["sources"].item() if name]
     limits = {
-        name: taken
-        for run in view.runs
-        for name, taken in (run.info.get("limited") or {}).items()
-        if name in sources
+        name: taken for record in view.records for name, taken in record.limited.items() if name in sources
     }
     of = f" of {_few(sources)}" if sources else ""
     parts = [
@@ -397,7 +408,7 @@ def _cut(limits: Mapping[str, Sequence[int]]) -> str:
 
 def _by_shards(view: View) -> str:
     """Return a warning if a limit took the first shards, which are no random sample."""
-    cut = any(run.suite.get("order") == "shards" and run.suite.get("limit") for run in view.runs)
+    cut = any(record.suite.order == "shards" and record.suite.limit for record in view.records)
     return ", from the first shards, not a random sample" if cut else ""
 
 

@@ -6,24 +6,23 @@ import functools
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
 from sorites.analysis.features import features_reader
+from sorites.analysis.filter.filtering import read_filter
 from sorites.core import ImageU8, Setting, SettingValue
-from sorites.core.errors import Notice, SoritesError
+from sorites.core.errors import Notice, SoritesError, tell
 from sorites.core.table import Table, read, rejected_images
 from sorites.evaluation.explanations import Explanations, read_changes
-from sorites.evaluation.fit import chosen_parameters, fit_notes
+from sorites.evaluation.fit import read_fits
 from sorites.evaluation.images import captured_shot, shifted_shots
+from sorites.evaluation.integrity.unfinished import unfinished
 from sorites.evaluation.plan import Plan
-from sorites.evaluation.reopen import ATTACK, class_names, plan_of
-from sorites.evaluation.run import RunTable
-from sorites.evaluation.storage.folder import read_info
-from sorites.evaluation.storage.record import place_now
-from sorites.evaluation.storage.shards import read_record
-from sorites.evaluation.unfinished import unfinished
+from sorites.evaluation.reopen import class_names, plan_of
+from sorites.evaluation.run import Run
+from sorites.evaluation.storage.record import place_now, read_record
+from sorites.io.decode import pixel_limit
 from sorites.io.stores import to_path
 from sorites.reports.view import RunView
 
@@ -32,6 +31,8 @@ def report(
     runs: str | Path | Table | Sequence[str | Path | Table],
     out: str | Path = "report.html",
     partial: bool = False,
+    *,
+    max_pixels: int | None = None,
 ) -> Path:
     """Write one self-contained page from run folders or tables.
 
@@ -39,56 +40,58 @@ def report(
     on what they share; the page says so at its top.
 
     Args:
-        runs: One or more run folders or tables.
-        out: The file to write.
-        partial: Show everything that is available instead.
+        runs: Run folders, made by "sorites run". Also runs and tables, alone or in a sequence.
+        out: The HTML file to write.
+        partial: Use all rows, including samples that only some models, settings or runs cover.
+        max_pixels: Refuse images with more pixels than this; default: 100 million.
 
     Returns:
         The path of the page.
     """
     from sorites.reports import page
 
-    several = [runs] if isinstance(runs, (str, Path, pl.LazyFrame, pl.DataFrame)) else list(runs)
-    views = [view for item in several for view in load_views(item)]
-    return page(views, Path(out), partial)
+    several = list(runs) if isinstance(runs, Sequence) and not isinstance(runs, str) else [runs]
+    with pixel_limit(max_pixels):
+        views = [view for item in several for view in load_views(item)]
+        for gap in (view.unfinished for view in views if view.unfinished is not None):
+            tell(Notice("\n".join(gap.sentences(partial)), code="unfinished_run"))
+        return page(views, Path(out), partial)
 
 
 def load_views(item: str | Path | Table) -> list[RunView]:
     """Return the runs of a folder or table as inputs of a page."""
-    if isinstance(item, RunTable):
-        return [_view(item, item.folder, lambda: item.plan)]
+    if isinstance(item, Run):
+        return [_view(item.table, item.folder, lambda: item.plan)]
     if isinstance(item, (str, Path)):
         return [_view(read(item), to_path(item), lambda: plan_of(item))]
     table = item.lazy()
     ids = table.select(pl.col("run_id").unique().sort()).collect()["run_id"].to_list()
-    return [RunView(table.filter(pl.col("run_id") == run_id), "table", {}, None, None) for run_id in ids]
-
-
-def _read_info(folder: Path) -> dict[str, Any]:
-    """Return ``run.json``, extended by the chosen parameters of scorers and notes about their fit."""
-    info = read_info(folder)
-    if info["suite"].get("reference"):
-        reference = place_now(folder, info.get("places", {}), info["suite"]["reference"])
-        info = {**info, "suite": {**info["suite"], "reference": reference}}
-    extras = {"chosen": chosen_parameters(folder), "fit_notes": fit_notes(folder)}
-    return {**info, **{key: value for key, value in extras.items() if value}}
+    return [RunView(table.filter(pl.col("run_id") == run_id), "table") for run_id in ids]
 
 
 def _view(table: pl.LazyFrame, folder: Path, plan: Callable[[], Plan]) -> RunView:
-    info = _read_info(folder)
-    images = None if {"imported", ATTACK} & info.keys() else _Images(folder, plan)
-    features, explanations = features_reader(folder), _explanations(folder)
-    extras = features, _records(folder), unfinished(folder), explanations, rejected_images(folder)
-    return RunView(table, info["suite"]["name"], info, class_names(info), images, *extras)
+    record = read_record(folder)
+    if record.suite.reference:
+        reference = place_now(folder, record.places, record.suite.reference)
+        record = record.having(suite=record.suite.model_copy(update={"reference": reference}))
+    return RunView(
+        table,
+        record.suite.name,
+        record,
+        class_names(record),
+        None if record.imported or record.attack else _Images(folder, plan),
+        features=features_reader(folder),
+        filtered=read_filter(folder),
+        unfinished=unfinished(folder),
+        explanations=_explanations(folder),
+        aside=rejected_images(folder),
+        fits=read_fits(folder),
+    )
 
 
 def _explanations(folder: Path) -> Explanations | None:
     changes = read_changes(folder)
     return Explanations(folder, changes) if changes else None
-
-
-def _records(folder: Path) -> dict[str, Any]:
-    return {path.stem: read_record(path) for path in sorted((folder / "facts").glob("*.json"))}
 
 
 class _Images:

@@ -192,8 +192,8 @@ def _add_validation_trace(fig: go.Figure, history: Sequence[Row], key: str, form
     trace = _line([row["step"] for row in rows], [row[key] for row in rows], VALIDATION, COLOURS[1], form)
     trace |= {"mode": "lines+markers", "marker": {"size": 8, "color": COLOURS[1]}}
     if key == "validation_accuracy":
-        above = [row["high"] - row[key] for row in rows]
-        below = [row[key] - row["low"] for row in rows]
+        above = [None if row["high"] is None else row["high"] - row[key] for row in rows]
+        below = [None if row["low"] is None else row[key] - row["low"] for row in rows]
         trace["error_y"] = {"type": "data", "array": above, "arrayminus": below, "thickness": 1.4, "width": 3}
     fig.add_trace(trace)
 
@@ -267,7 +267,7 @@ def _origin(record: Mapping[str, Any]) -> Section:
         ("classes", _value(record["classes"])),
     ]
     table = tag("article", grid(["property", "value"], rows, text=2), cls="card")
-    reference = tag("code", option("model", "trained:DIR"))
+    reference = tag("code", option("models", ["trained:DIR"]))
     use = tag("p", "Use it wherever a model is named: ", reference, ".", cls="lead")
     return Section("Provenance", join([use, table]), "Origin")
 
@@ -362,14 +362,17 @@ def _condition_name(row: Mapping[str, Any]) -> str:
 
 
 def _gain(row: Mapping[str, Any]) -> str:
-    low, high = (f"{100 * row[key]:+.1f}".replace("-", "−") for key in ("low", "high"))
-    return f"{points(row['value'])} ({low} to {high})"
+    return f"{points(row['value'])} ({_gain_interval(row)})"
 
 
 def _gain_cell(row: Mapping[str, Any]) -> Html:
     """Return a gain with its interval on a second line, which keeps columns narrow."""
-    low, high = (f"{100 * row[key]:+.1f}".replace("-", "−") for key in ("low", "high"))
-    return join([points(row["value"]), tag("small", f"{low} to {high}")])
+    return join([points(row["value"]), tag("small", _gain_interval(row))])
+
+
+def _gain_interval(row: Mapping[str, Any]) -> str:
+    ends = (row["low"], row["high"])
+    return between(*(DASH if end is None else f"{100 * end:+.1f}".replace("-", "−") for end in ends))
 
 
 def _suite_sections(frames: Frames, arms: Sequence[str], seeds: int) -> dict[str, Section]:

@@ -11,12 +11,15 @@ from typing import Any
 import polars as pl
 
 from sorites.analysis.features import Features, Vectors
-from sorites.core import CLEAN, SHIFTS, ImageU8, Metric, SettingValue, Shift, named_spec
+from sorites.analysis.filter.filtering import FilterRecord
+from sorites.core import CLEAN, SHIFTS, ImageU8, Metric, SettingValue, Shift
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.core.labels import Labels, class_name
-from sorites.evaluation.combine import combine, distinct_names, renamed
+from sorites.evaluation.combine import combine, distinct_names, renamed, with_names
 from sorites.evaluation.explanations import Explanations
-from sorites.evaluation.unfinished import Unfinished
+from sorites.evaluation.integrity.unfinished import Unfinished
+from sorites.evaluation.storage.schema import DialRecord, ModelFit, RunRecord
+from sorites.suites.suite import Suite
 
 UNTOUCHED = pl.col("shift") == CLEAN
 Remake = Callable[[str, str, SettingValue], ImageU8]
@@ -24,29 +27,31 @@ Remake = Callable[[str, str, SettingValue], ImageU8]
 
 @dataclass(frozen=True)
 class RunView:
-    """One run: its table, ``run.json`` (empty for a bare table), and access to images and features."""
+    """One run: its table, record (None for a bare table), and access to images and features."""
 
     table: pl.LazyFrame
     name: str
-    info: Mapping[str, Any] = field(default_factory=dict)
+    record: RunRecord | None = None
     labels: Labels | None = None
     image: Remake | None = None
     """Takes (sample_id, shift, severity or params), returns the input image; may raise SoritesError."""
     features: Features | None = None
     """Takes (model, image ids) and returns the stored features; None if there are none."""
-    records: Mapping[str, Any] = field(default_factory=dict)
-    """How facts of the run were made, by name: the content of ``facts/*.json``."""
+    filtered: FilterRecord | None = None
+    """How out-of-class images were filtered; None if they were not."""
     unfinished: Unfinished | None = None
     """The missing parts of the run; None if it is finished."""
     explanations: Explanations | None = None
     """Explanations of flipped images; None if there are none."""
     aside: pl.Series | None = None
     """The ids of filtered images; None if there are none."""
+    fits: Mapping[str, ModelFit] = field(default_factory=dict)
+    """What the scorers of each model were fitted on."""
 
     @property
-    def suite(self) -> Mapping[str, Any]:
-        """The suite in ``run.json``; empty for a bare table."""
-        return self.info.get("suite") or {}
+    def suite(self) -> Suite | None:
+        """The suite of the run; None for a bare table."""
+        return self.record.suite if self.record else None
 
 
 @dataclass(frozen=True)
@@ -73,19 +78,20 @@ class View:
     @functools.cached_property
     def models(self) -> tuple[str, ...]:
         """All models, in the order of the suites."""
-        listed = [named_spec(spec)[0] for run in self.runs for spec in run.suite.get("models", ())]
+        listed = [name for record in self.records for name in record.suite.model_names]
         return self._in_order(
-            "model", [*listed, *(name for run in self.runs for name in run.info.get("models") or ())]
+            "model", [*listed, *(name for record in self.records for name in record.models)]
         )
+
+    @property
+    def records(self) -> list[RunRecord]:
+        """The records of the runs that have one."""
+        return [run.record for run in self.runs if run.record is not None]
 
     @functools.cached_property
     def shifts(self) -> tuple[str, ...]:
         """All shifts except clean, in the order of the suites."""
-        listed = [
-            shift["name"] if isinstance(shift, Mapping) else shift
-            for run in self.runs
-            for shift in run.suite.get("shifts", ())
-        ]
+        listed = [shift.name for record in self.records for shift in record.suite.shifts]
         return tuple(name for name in self._in_order("shift", listed) if name != CLEAN)
 
     def _in_order(self, column: str, first: Sequence[str]) -> tuple[str, ...]:
@@ -93,9 +99,9 @@ class View:
         return tuple(name for name in dict.fromkeys([*first, *sorted(present)]) if name in set(present))
 
     @functools.cached_property
-    def own_dials(self) -> Mapping[str, Mapping[str, Any]]:
+    def own_dials(self) -> Mapping[str, DialRecord]:
         """Shifts defined by samples themselves, by name: their levels, unit, family and version."""
-        return {name: dial for run in self.runs for name, dial in (run.info.get("dials") or {}).items()}
+        return {name: dial for record in self.records for name, dial in record.dials.items()}
 
     def shift_named(self, name: str) -> Shift | None:
         """Return the registered shift of that name, or None if only its source defines it."""
@@ -106,11 +112,8 @@ class View:
 
     def unit(self, shift: str) -> str:
         """Return the unit of a shift's severity, or an empty string for a captured shift."""
-        registered = self.shift_named(shift)
-        unit = (
-            registered.unit if registered is not None else str(self.own_dials.get(shift, {}).get("unit", ""))
-        )
-        return re.sub(r"\bum\b", "µm", unit)
+        dial = self.shift_named(shift) or self.own_dials.get(shift)
+        return re.sub(r"\bum\b", "µm", dial.unit if dial is not None else "")
 
     def class_name(self, run_id: str, label: int | None) -> str:
         """Return the name of a class, or its number if the run has no names."""
@@ -141,7 +144,7 @@ def with_versions(runs: Sequence[RunView]) -> list[RunView]:
     """Append the version to the names of models that appear in several versions."""
     return [
         _renamed(run, names)
-        for run, names in zip(runs, distinct_names([run.info for run in runs]), strict=True)
+        for run, names in zip(runs, distinct_names([run.record for run in runs]), strict=True)
     ]
 
 
@@ -155,7 +158,11 @@ def _renamed(run: RunView, names: Mapping[str, str]) -> RunView:
 
     table = run.table.with_columns(pl.col("model").replace(dict(names)))
     return replace(
-        run, table=table, info=renamed(run.info, names), features=None if stored is None else features
+        run,
+        table=table,
+        record=renamed(run.record, names),
+        features=None if stored is None else features,
+        fits=with_names(run.fits, names),
     )
 
 

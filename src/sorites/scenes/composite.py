@@ -72,6 +72,7 @@ def cut_out(image: ImageU8, alpha: NDArray[np.uint8], ground: int = 128) -> CutO
 
 
 def draw_pose(rng: np.random.Generator) -> Pose:
+    """Draw the size and position of an object in its scene."""
     return Pose(rng.uniform(0.88, 1.0), rng.uniform(0.44, 0.56), rng.uniform(*FOOT))
 
 

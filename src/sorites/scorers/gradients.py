@@ -50,19 +50,19 @@ class odin(Fitted):
         self.eps = above(eps, -1e-300, "odin", "eps")
 
     def look(self, model: Model, images: Sequence[ImageU8], framed: bool = False) -> Score:
-        return layers.rows(model, images, framed, self.name, self._score_image)
+        return layers.rows(model, images, framed, self.name, self._score_images)
 
-    def _score_image(self, module: Any, batch: Any) -> Wide:
+    def _score_images(self, module: Any, batch: Any) -> Wide:
         import torch
 
         with torch.enable_grad():
             batch.requires_grad_()
             logits = layers.logits(module, batch) / self.temperature
-            loss = torch.nn.functional.cross_entropy(logits, logits.argmax(dim=1))
+            loss = torch.nn.functional.cross_entropy(logits, logits.argmax(dim=1), reduction="sum")
             (gradient,) = torch.autograd.grad(loss, batch)
         with torch.no_grad():
             logits_after_step = layers.logits(module, batch - 255 * self.eps * gradient.sign())
-        return odds(logits_after_step.double().cpu().numpy() / self.temperature)
+        return odds(logits_after_step.cpu().double().numpy() / self.temperature)[:, None]
 
     def __call__(self, outputs: Outputs) -> Score:
         return self.inside(outputs)[:, 0]

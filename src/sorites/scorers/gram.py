@@ -47,9 +47,9 @@ class gram(Fitted):
         """Return one row per image: the number of layers, the number of channels of each layer, then the
         values by layer.
         """
-        return layer_tools.rows(model, images, framed, self.name, self._read_image)
+        return layer_tools.rows(model, images, framed, self.name, self._read_images)
 
-    def _read_image(self, module: Any, batch: Any) -> Wide:
+    def _read_images(self, module: Any, batch: Any) -> Wide:
         import torch
 
         maps_by_spot: dict[layer_tools.Spot, Any] = {}
@@ -60,7 +60,11 @@ class gram(Fitted):
             layer_tools.tapped(module, spots, lambda spot, maps: maps_by_spot.update({spot: maps.clone()})),
         ):
             module(batch)
-        maps = [maps_by_spot[spot][0].double().flatten(1).cpu().numpy() for spot in spots]
+        layers = [maps_by_spot[spot].flatten(2).cpu().double().numpy() for spot in spots]
+        return np.stack([self._row(maps) for maps in zip(*layers, strict=True)])
+
+    def _row(self, maps: Sequence[Wide]) -> Wide:
+        """Return the values of one image from its maps (C x HW) by layer."""
         values = [row_sums(m, power) for m in maps for power in range(1, self.powers + 1)]
         return np.concatenate([[len(maps)], [len(m) for m in maps], *values])
 

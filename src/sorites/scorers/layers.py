@@ -1,8 +1,9 @@
 """Access to the inside of a torch model: forward pass, gradient, and feature maps at the end of each stage.
 
-Images are processed one at a time and on one thread, so that the score of an image does not depend on its
-batch. Importing this module does not import torch. The model is not changed: hooks are removed after the
-pass and act only on the thread that registered them.
+Images are processed one at a time on a CPU, and elsewhere in passes of the model's constant batch size, so
+that the score of an image does not depend on the images beside it. Importing this module does not import
+torch. The model is not changed: hooks are removed after the pass and act only on the thread that registered
+them.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sorites.core import ImageU8, Model
+from sorites.core.arithmetic import reproducible
 from sorites.core.errors import SoritesError
-from sorites.core.torch_tools import one_thread
 
 # The name of a submodule and the index of its call within a forward pass.
 Spot = tuple[str, int]
@@ -33,7 +34,9 @@ def rows(
     scorer: str,
     read: Callable[[Any, Any], NDArray[Any]],
 ) -> NDArray[np.float32]:
-    """Return ``read(module, batch)`` for each image as a float32 row; each batch holds one image.
+    """Return the rows of ``read(module, batch)`` for all images in float32.
+
+    A batch is filled up with copies of its last image, whose rows are dropped.
 
     Raises:
         SoritesError: If the model gives no access to a torch module.
@@ -45,21 +48,26 @@ def rows(
             f"scorer {scorer} needs the torch module of a model, and {model.name} does not give access to it"
         )
     device = next((p.device for p in model.module.parameters()), torch.device("cpu"))
-    with one_thread(), torch.inference_mode(False):
-        values = [
-            read(
-                model.module,
-                torch.from_numpy(np.array(model.prepare(image, framed))[None]).to(device).float(),
-            )
-            for image in images
-        ]
-    return np.stack(values).astype(np.float32)
+    size = 1 if device.type == "cpu" else model.batch or 1
+    prepared = [np.array(model.prepare(image, framed)) for image in images]
+    values = []
+    with reproducible(device), torch.inference_mode(False):
+        for start in range(0, len(images), size):
+            part = prepared[start : start + size]
+            batch = torch.from_numpy(np.stack([*part, *part[-1:] * (size - len(part))]))
+            values.append(read(model.module, batch.to(device).float())[: len(part)])
+    return np.concatenate(values).astype(np.float32)
 
 
 def logits(module: Any, batch: Any) -> Any:
     """Return the logits of a batch as a tensor."""
     outputs = module(batch)
     return outputs[0] if isinstance(outputs, tuple | list) else outputs
+
+
+def wide(tensor: Any) -> Any:
+    """Return a tensor in float64, on the CPU if its device has no such numbers."""
+    return (tensor.cpu() if tensor.device.type == "mps" else tensor).double()
 
 
 @contextmanager

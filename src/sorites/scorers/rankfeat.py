@@ -32,9 +32,9 @@ class rankfeat(Fitted):
         self.temperature = above(temperature, 0, "rankfeat", "temperature")
 
     def look(self, model: Model, images: Sequence[ImageU8], framed: bool = False) -> Score:
-        return layer_tools.rows(model, images, framed, self.name, self._score_image)
+        return layer_tools.rows(model, images, framed, self.name, self._score_images)
 
-    def _score_image(self, module: Any, batch: Any) -> Wide:
+    def _score_images(self, module: Any, batch: Any) -> Wide:
         import torch
 
         spots = (
@@ -45,11 +45,11 @@ class rankfeat(Fitted):
         with torch.no_grad():
             logits = [self._logits_without(module, batch, spot) for spot in spots]
         mean = np.mean(logits, axis=0)
-        return -self.temperature * logsumexp(mean / self.temperature)
+        return -self.temperature * logsumexp(mean / self.temperature)[:, None]
 
     def _logits_without(self, module: Any, batch: Any, spot: layer_tools.Spot) -> Wide:
         with layer_tools.tapped(module, [spot], lambda _, maps: without_strongest(maps)):
-            return np.asarray(layer_tools.logits(module, batch).double().cpu().numpy())
+            return np.asarray(layer_tools.logits(module, batch).cpu().double().numpy())
 
     def __call__(self, outputs: Outputs) -> Score:
         return self.inside(outputs)[:, 0]
@@ -62,8 +62,8 @@ def without_strongest(maps: Any) -> Any:
     """
     import torch
 
-    flat = maps.flatten(2).double()
+    flat = layer_tools.wide(maps.flatten(2))
     wide = flat if flat.shape[1] <= flat.shape[2] else flat.mT
     first = torch.linalg.eigh(wide @ wide.mT)[1][:, :, -1:]
     rest = wide - first @ (first.mT @ wide)
-    return (rest if flat.shape[1] <= flat.shape[2] else rest.mT).reshape(maps.shape).to(maps.dtype)
+    return (rest if flat.shape[1] <= flat.shape[2] else rest.mT).reshape(maps.shape).to(maps)

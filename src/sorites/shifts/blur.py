@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from scipy import ndimage
 
 from sorites.core import ImageF32, ImageU8, add_shift, to_uint8
-from sorites.optics.convolve import Kernel
-from sorites.optics.convolve import sweep as convolve
+from sorites.optics.convolve import Kernel, sweep
 from sorites.scenes.fields import Field, gaussian_taps, half_gaussian, smooth, streak
 from sorites.shifts.base import LEVELS, add_continuous_shift, between, check, clip
 
@@ -75,7 +74,7 @@ def defocus_disk(image: ImageF32, severity: float, rng: np.random.Generator) -> 
 def _defocus(image: ImageF32, severities: Sequence[float], rng: np.random.Generator) -> Iterator[ImageF32]:
     check("defocus_disk", severities, MAX_RADIUS_PX, "px")
     for _, group in itertools.groupby(severities, key=lambda radius: max(SMALL_RADIUS_PX, math.ceil(radius))):
-        for blurred in convolve(image, map(_kernel, group), "reflect"):
+        for blurred in sweep(image, map(_kernel, group), "reflect"):
             yield np.clip(blurred, 0, 1, out=np.empty(image.shape, np.float32))
 
 
@@ -112,7 +111,7 @@ def _gaussian_sweep(
     check("gaussian_blur", severities, MAX_RADIUS_PX / 4, "px")
     for reach, group in itertools.groupby(severities, key=_reach):
         padded = np.pad(image, ((reach, reach), (reach, reach), (0, 0)), mode="edge")
-        for blurred in convolve(padded, map(_gaussian, group), "zeros"):
+        for blurred in sweep(padded, map(_gaussian, group), "zeros"):
             yield np.clip(blurred[reach:-reach, reach:-reach], 0, 1, out=np.empty(image.shape, np.float32))
 
 

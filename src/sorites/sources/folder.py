@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import re
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
-from sorites.core import Sample, add_source
+from sorites.core import FileRef, Sample, add_source
 from sorites.core.errors import Notice, SoritesError, as_utf8
 from sorites.core.labels import Labels
 from sorites.core.messages import option
 from sorites.core.packed import packed
+from sorites.io.decode import SUFFIXES
 from sorites.io.paths import entries, is_dir, is_file, is_folder, path_of, resolve, subfolders
 from sorites.io.stores import StorePath
 from sorites.sources import sidecar
-from sorites.sources.decode import SUFFIXES, decode
 
 _WNID = re.compile(r"(?:^|_)(n\d{8})(?=_|$)")
 _NUMBERED = re.compile(r"(\d+|n\d{8})[_\- ]")
@@ -57,10 +56,11 @@ def folder(path: str | None, labels: Labels) -> Sequence[Sample]:
 def _samples(paths: Iterable[str], root: Path, labels: Labels) -> Iterator[Sample]:
     """Yield samples lazily: there may be millions of paths."""
     by_name: dict[str, int | None] = {}
+    # Paths are texts, because creating millions of ``Path`` objects takes minutes.
+    above = str(root / "x")[:-1]
     for name in paths:
-        file = root / name
-        id_ = _id(root, file)
-        yield Sample(id_, functools.partial(decode, file), _label(id_, by_name, root, labels))
+        id_ = as_utf8(name if os.sep == "/" else name.replace(os.sep, "/"))
+        yield Sample(id_, FileRef(above + name), _label(id_, by_name, root, labels))
 
 
 def _on_store(root: StorePath, labels: Labels) -> list[Sample]:
@@ -70,10 +70,7 @@ def _on_store(root: StorePath, labels: Labels) -> list[Sample]:
     if not images:
         raise SoritesError(f"no images ({' '.join(SUFFIXES)}) in {root}")
     by_name: dict[str, int | None] = {}
-    return [
-        Sample(id_, functools.partial(decode, file), _label(id_, by_name, root, labels))
-        for id_, file in sorted(images)
-    ]
+    return [Sample(id_, FileRef(file), _label(id_, by_name, root, labels)) for id_, file in sorted(images)]
 
 
 def _hidden(id_: str) -> bool:

@@ -5,7 +5,6 @@ bytes and a label.
 from __future__ import annotations
 
 import functools
-import glob
 import json
 import math
 import threading
@@ -16,26 +15,27 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from sorites.core import ImageU8, Sample, add_source
+from sorites.core import FileRef, ImageU8, Sample, add_source
 from sorites.core.errors import BadImage, SoritesError, as_utf8
 from sorites.core.labels import Labels
-from sorites.core.packed import SAMPLES_PER_BLOCK as TOGETHER_IN_COLUMNS
 from sorites.core.packed import (
+    SAMPLES_PER_BLOCK,
     Block,
     Column,
-    ComputedColumn,
     ConstantColumn,
     IntegerColumn,
     PackedSamples,
     TextColumn,
+    generated_column,
 )
 from sorites.core.specs import split_options
+from sorites.io.decode import decode
 from sorites.io.files import local_copies
-from sorites.io.paths import entries, is_dir, is_file, path_of, reason
-from sorites.io.stores import StorePath
-from sorites.sources.decode import decode
-from sorites.sources.shards import SHARDED, Shard
+from sorites.io.paths import reason
+from sorites.io.stores import StorePath, to_path
+from sorites.sources.shards import SHARDED, Shard, find
 
+SUFFIX = ".parquet"
 # Default columns of images and labels: the first one that exists is used.
 IMAGES = ("image", "img", "jpg", "png", "picture")
 LABELS = ("label", "labels", "cls", "class", "fine_label")
@@ -54,7 +54,7 @@ def parquet(path: str | None, labels: Labels) -> Sequence[Sample]:
     of the suite. The id of a sample is the file name and the row number.
     """
     place, options = split_options("parquet", path, {"image": (), "label": ()})
-    return PackedSamples([block for file in _files(place) for block in _blocks(file, options, labels)])
+    return PackedSamples([block for file in find(place, SUFFIX) for block in _blocks(file, options, labels)])
 
 
 def _shards(path: str | None, labels: Labels) -> list[Shard]:
@@ -63,37 +63,10 @@ def _shards(path: str | None, labels: Labels) -> list[Shard]:
     def read(file: Path) -> Iterator[Sample]:
         return iter(PackedSamples(list(_blocks(file, options, labels))))
 
-    return [Shard(as_utf8(file.name), functools.partial(read, file)) for file in _files(place)]
+    return [Shard(as_utf8(file.name), functools.partial(read, file)) for file in find(place, SUFFIX)]
 
 
 SHARDED["parquet"] = _shards
-
-
-def _files(spec: str) -> list[Path]:
-    path = path_of(spec)
-    if isinstance(path, StorePath):
-        paths: Sequence[Path] = (
-            sorted(path.parent.glob(path.name))
-            if glob.has_magic(path.name)
-            else sorted(path.glob("*.parquet"))
-        )
-        paths = paths or ([path] if path.is_file() else [])
-    elif is_file(path):
-        paths = [path]
-    elif is_dir(path):
-        paths = [Path(entry.path) for entry in entries(path) if entry.name.endswith(".parquet")]
-    else:
-        folder = next((above for above in path.parents if is_dir(above)), Path())
-        names = glob.glob(str(path.relative_to(folder)), root_dir=folder, recursive=True)
-        paths = sorted(folder / name for name in names)
-    if not paths:
-        raise SoritesError(
-            f"no parquet files at {spec}: expected a file, a folder of files, or a pattern like a-*.parquet"
-        )
-    duplicate = next((file.name for i, file in enumerate(paths[1:]) if file.name == paths[i].name), None)
-    if duplicate:
-        raise SoritesError(f"{spec} matches two files called {duplicate}; rename one of them")
-    return list(paths)
 
 
 def _blocks(file: Path, options: dict[str, str], labels: Labels) -> Iterator[Block]:
@@ -120,8 +93,9 @@ def _blocks(file: Path, options: dict[str, str], labels: Labels) -> Iterator[Blo
     count = int(labels_column.item()) if label is None else labels_column.height
     name, names = as_utf8(file.name), _names(local_file, label)
     label_of: dict[Any, int | None] = {}
-    for start in range(0, count, TOGETHER_IN_COLUMNS):
-        rows = range(start, min(start + TOGETHER_IN_COLUMNS, count))
+    ref = FileRef(file)
+    for start in range(0, count, SAMPLES_PER_BLOCK):
+        rows = range(start, min(start + SAMPLES_PER_BLOCK, count))
         values = (
             [None] * len(rows) if label is None else labels_column[label].slice(start, len(rows)).to_list()
         )
@@ -130,8 +104,7 @@ def _blocks(file: Path, options: dict[str, str], labels: Labels) -> Iterator[Blo
                 label_of[value] = None if value in UNLABELLED else _label(file, value, names, labels)
         ids = TextColumn([f"{name}/{row:07d}" for row in rows])
         parts: list[Column] = [
-            ConstantColumn(load),
-            ConstantColumn(file),
+            ConstantColumn(ref),
             ConstantColumn(image),
             IntegerColumn(np.arange(rows.start, rows.stop)),
             ids,
@@ -139,7 +112,7 @@ def _blocks(file: Path, options: dict[str, str], labels: Labels) -> Iterator[Blo
         yield Block(
             len(rows),
             id=ids,
-            load=ComputedColumn(functools.partial, parts),
+            image=generated_column(load, parts),
             label=IntegerColumn([label_of[value] for value in values]),
         )
 
@@ -187,8 +160,9 @@ def _label(file: Path, value: Any, names: Sequence[str], labels: Labels) -> int:
             raise SoritesError(f"{file}: {error}") from None
 
 
-def load(file: Path, image: str, row: int, id_: str) -> ImageU8:
+def load(ref: FileRef, image: str, row: int, id_: str) -> ImageU8:
     """Decode the image of a row."""
+    file = to_path(ref.path)
     try:
         cell = _rows(file, image, row // ROWS_PER_READ)[row % ROWS_PER_READ]
     except (OSError, IndexError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:

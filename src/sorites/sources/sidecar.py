@@ -6,7 +6,6 @@ the folder can be read with the classes in another order.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,20 +13,26 @@ from typing import Any
 
 import polars as pl
 
-from sorites.core import CLEAN, Attr, Box, ImageU8, Sample, Setting
-from sorites.core.errors import BadImage, SoritesError
+from sorites.core import CLEAN, Attr, Box, FileRef, Sample, Setting
+from sorites.core.errors import BadImage, Damaged, SoritesError
 from sorites.core.labels import Labels
-from sorites.core.messages import command
+from sorites.core.messages import command, option
 from sorites.core.table import SCHEMA as TABLE
 from sorites.io.files import local_copies
-from sorites.io.paths import is_inside, is_relative_inside
+from sorites.io.paths import is_file, is_relative_inside
 from sorites.io.readers import json_object
+from sorites.io.sealed import listed_files, listed_problems, refuse
 from sorites.io.stores import StorePath, to_path
 from sorites.io.tables import parquet
-from sorites.sources.decode import decode
 from sorites.sources.detection.boxes import Tally, broken, ground_truth_box
 
 NAME = "sorites.parquet"
+# The record of a dataset that Sorites wrote, which lists the digests of its other files. Handwritten datasets
+# have none.
+RECORD = "sorites.json"
+# What to do about a damaged record, and about any other damaged file.
+RESTORE = f"Restore it from a backup, or choose another {option('out', 'DIR')}."
+REBUILD = "Repeat the command that wrote the dataset."
 
 _Kind = pl.DataType | type[pl.DataType]
 _COLUMNS: dict[str, _Kind] = {
@@ -43,6 +48,9 @@ SCHEMA = pl.Schema(_COLUMNS | {name: TABLE[name] for name in _SHARED})
 # The column of ground-truth boxes, with class ids; absent if no image has boxes.
 BOXES = "boxes"
 
+# The column of the digests of the images; absent from handwritten sidecars.
+DIGEST = "digest"
+
 # The column that marks images of a sample's own dial, which keep their family; absent if there are none.
 OWN = "own_dial"
 
@@ -55,13 +63,13 @@ _CELL: dict[str, _Kind] = {
 }
 _BOXES = pl.List(pl.Struct(_CELL))
 # Optional columns.
-_FURTHER: dict[str, _Kind] = {BOXES: _BOXES, OWN: pl.Boolean}
+_FURTHER: dict[str, _Kind] = {BOXES: _BOXES, OWN: pl.Boolean, DIGEST: pl.String}
 _NEEDED = ("path", "sample_id", "image_id")
 
 
 def frame(records: Sequence[Mapping[str, object]]) -> pl.DataFrame:
     """Convert records to sidecar rows according to ``SCHEMA``; absent values become null."""
-    unknown = sorted({key for record in records for key in record} - {*SCHEMA, BOXES, OWN})
+    unknown = sorted({key for record in records for key in record} - {*SCHEMA, *_FURTHER})
     if unknown:
         raise SoritesError(
             f"unknown sidecar columns {', '.join(unknown)}; expected {', '.join(SCHEMA)} or {BOXES}"
@@ -77,6 +85,7 @@ def read(folder: str | Path, labels: Labels) -> list[Sample]:
     """Return the samples of a built dataset (local or on a store), in the order of its sidecar."""
     root = to_path(folder)
     path = root / NAME
+    verify(root, NAME)
     table = parquet(local_copies([path])[0], f"a dataset; build it again with {command('build')}")
     rows = _complete(table, path)
     _check(rows, str(path), _NEEDED if "image_id" in table.columns else _NEEDED[:2])
@@ -88,10 +97,28 @@ def read(folder: str | Path, labels: Labels) -> list[Sample]:
     return samples
 
 
+def verify(root: Path, name: str) -> None:
+    """Compare a file of a dataset with the digest in its record; a handwritten dataset has no record.
+
+    Raises:
+        SoritesError: The dataset is not finished.
+        Damaged: The file or the record is damaged.
+    """
+    if not is_file(root / RECORD):
+        return
+    files = listed_files(root / RECORD, RESTORE)
+    if NAME not in files:
+        raise SoritesError(f"the dataset in {root} is not finished. {REBUILD}")
+    if name not in files:
+        raise Damaged(root / name, f"{RECORD} has no digest of it", REBUILD)
+    refuse(listed_problems(root, {name: files[name]}), REBUILD)
+
+
 def _complete(table: pl.DataFrame, path: object) -> pl.DataFrame:
     """Add absent columns to a sidecar, which may be handwritten: nulls, and the path as the sample id."""
     schema = table.schema
-    expected: dict[str, _Kind] = {**SCHEMA, **({OWN: pl.Boolean} if OWN in schema else {})}
+    optional = {name: _FURTHER[name] for name in (OWN, DIGEST) if name in schema}
+    expected: dict[str, _Kind] = {**SCHEMA, **optional}
     present = {name: kind for name, kind in expected.items() if name in schema}
     wrong = [
         f"{name} is {schema[name]}, not {kind}"
@@ -169,7 +196,7 @@ def _with_boxes(sample: Sample, row: dict[str, Any], labels: Labels, tally: Tall
             for label in [_find(cell["label"] or "", labels, where)]
         ]
     except BadImage as error:
-        return replace(sample, load=broken(sample.id, f"{error}").load)
+        return replace(sample, image=broken(sample.id, f"{error}").image)
     return replace(sample, ground_truth=tuple(box for box in converted if box is not None))
 
 
@@ -199,9 +226,7 @@ def _sample(root: Path, row: dict[str, Any], labels: Labels) -> Sample:
     where = f"{root / NAME}, {row['path']}"
     return Sample(
         id=row["sample_id"],
-        load=functools.partial(decode, root / row["path"])
-        if isinstance(root, StorePath)  # there are no links on a store
-        else functools.partial(load, root, row["path"]),
+        image=file_in(root, row["path"], row.get(DIGEST) or ""),
         label=None if row["label"] is None else _find(row["label"], labels, where),
         accept=frozenset(_find(name, labels, where) for name in row["accept"] or ()),
         attrs=tuple(Attr(**attr) for attr in row["attrs"] or ()),
@@ -228,9 +253,6 @@ def _params(text: str | None, where: str) -> dict[str, Any]:
         raise SoritesError(f"{where}: expected params as a JSON object: {error}") from None
 
 
-def load(root: Path, relative: str) -> ImageU8:
-    """Decode an image of the folder; links that leave the folder are refused."""
-    path = root / relative
-    if not is_inside(path, root):
-        raise BadImage(f"{path} is a link that leaves the dataset folder and is not followed")
-    return decode(path)
+def file_in(root: Path, relative: str, digest: str = "") -> FileRef:
+    """Return an image of a dataset folder; links that leave the folder are refused when it is decoded."""
+    return FileRef(root / relative, within=None if isinstance(root, StorePath) else root, digest=digest)

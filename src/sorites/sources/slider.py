@@ -1,6 +1,6 @@
 """Images drawn on demand by a diffusion model: a sample is a class and a seed, its shifts are sliders.
 
-    slider:DIR            the folder of "sorites generate sliders --out DIR"; slider:toy is the embedded one
+    slider:DIR            a folder made by "sorites generate sliders"; slider:toy is the embedded one
     ?seeds=6              seeds 1 to 6 of every class
     ?severities=0.5,1     the default severities of the shifts; others can be requested as for any shift
     ?pipeline=DIR         the pipeline, if it was moved since the sliders were trained
@@ -20,7 +20,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from sorites.core import ImageF32, ImageU8, OwnDial, Sample, add_source, to_float, to_uint8
+from sorites.core import Generated, ImageF32, ImageU8, OwnDial, Sample, add_source, to_float, to_uint8
 from sorites.core.errors import SoritesError
 from sorites.core.labels import Labels, imagenet
 from sorites.core.messages import option
@@ -30,9 +30,9 @@ from sorites.diffusion.pipeline import TOY, Pipe, load
 from sorites.diffusion.sampler import Request, SamplerOptions, along, sampler_options_from
 from sorites.diffusion.sliders import Concept, Shelf, Slider, shelf
 from sorites.diffusion.words import with_words
+from sorites.io.decode import decode
 from sorites.io.files import cache, warn_damaged, write_bytes
 from sorites.io.readers import numbers, parse_integer
-from sorites.sources.decode import decode
 
 SEVERITIES = (0.5, 1.0, 1.5, 2.0, 2.5)
 SEEDS = 6
@@ -128,8 +128,10 @@ class World:
             )
             for shift in shifts
         )
-        load_ = functools.partial(self.clean, concept=concept, seed=seed)
-        return Sample(f"{concept.folder}/seed_{seed:04d}", load_, label, dials=dials)
+        image = Generated(self.clean, (concept, seed))
+        # Where other bits may be drawn than in float32 on a CPU, the clean image has an id of its own.
+        id_ = self._key(concept, seed, "", 0.0) if self.pipe.computed else None
+        return Sample(f"{concept.folder}/seed_{seed:04d}", image, label, dials=dials, image_id=id_)
 
     def version(self, shift: str) -> str:
         """Return a hash of everything the images of a shift depend on besides class, seed and severity."""
@@ -182,16 +184,21 @@ class World:
     def _slider(self, shift: str, concept: Concept) -> Slider:
         return self.sliders.slider(self.pipe, shift, concept)
 
-    def _file(self, concept: Concept, seed: int, shift: str, severity: float) -> Path:
+    def _key(self, concept: Concept, seed: int, shift: str, severity: float) -> str:
+        """Return a hash of everything that an image depends on."""
         slider_version = self._slider(shift, concept).version if shift else ""
-        key = digest(_base(self), slider_version, self._words(concept), seed, float(severity)).hex()
+        return digest(_base(self), slider_version, self._words(concept), seed, float(severity)).hex()
+
+    def _file(self, concept: Concept, seed: int, shift: str, severity: float) -> Path:
+        key = self._key(concept, seed, shift, severity)
         return cache("slider", key[:2], f"{key}.png")
 
 
 @functools.lru_cache(maxsize=16)
 def _base(world: World) -> str:
     libraries = [version(name) for name in ("torch", "diffusers", "transformers")]
-    return digest(VERSION, world.pipe.version, sorted(world.drawing.facts().items()), libraries).hex()
+    facts = (sorted(world.drawing.facts().items()), libraries, *filter(None, [world.pipe.computed]))
+    return digest(VERSION, world.pipe.version, *facts).hex()
 
 
 @functools.lru_cache(maxsize=256)

@@ -15,13 +15,13 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 from numpy.typing import NDArray
 
-from sorites.core import Attr, ImageU8, Sample, add_source
+from sorites.core import Attr, FileRef, Generated, ImageU8, Sample, add_source
 from sorites.core.errors import SoritesError
 from sorites.core.labels import Labels
 from sorites.core.messages import option
 from sorites.io import packages as debian
+from sorites.io.decode import decode_rgba, on_ground
 from sorites.io.files import cache
-from sorites.sources.decode import decode_rgba, on_ground
 
 PACKAGE = "tuxpaint-stamps-default"
 INSIDE = "usr/share/tuxpaint/stamps"
@@ -79,22 +79,22 @@ def _sample(stamp: Stamp, root: Path, label_of: dict[str, int]) -> Sample:
     path = root / stamp.file
     return Sample(
         id=stamp.file,
-        load=functools.partial(image, path),
+        image=Generated(image, (FileRef(path),)),
         label=label_of.get(stamp.label),
         accept=frozenset(label_of[id_] for id_ in stamp.accept if id_ in label_of),
         split=stamp.split,
-        alpha=functools.partial(alpha, path),
+        alpha=functools.partial(alpha, FileRef(path)),
     )
 
 
-def image(path: Path) -> ImageU8:
+def image(file: FileRef) -> ImageU8:
     """Return the cut-out on the neutral grey of ``decode``."""
-    return on_ground(compose(decode_rgba(path)))
+    return on_ground(compose(decode_rgba(file.path)))
 
 
-def alpha(path: Path) -> NDArray[np.uint8]:
+def alpha(file: FileRef) -> NDArray[np.uint8]:
     """Return the mask of the cut-out, aligned with ``image``."""
-    return compose(decode_rgba(path))[..., 3]
+    return compose(decode_rgba(file.path))[..., 3]
 
 
 def compose(rgba: NDArray[np.uint8]) -> NDArray[np.uint8]:

@@ -2,39 +2,32 @@
 
 from __future__ import annotations
 
-import fnmatch
 import functools
-import glob
-import itertools
 import json
-import re
 import tarfile
-from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from sorites.core import ImageU8, Sample, add_source
-from sorites.core.errors import BadImage, SoritesError, as_utf8
+from sorites.core import FileRef, Generated, ImageU8, Sample, add_source
+from sorites.core.errors import SoritesError, as_utf8
 from sorites.core.labels import Labels
 from sorites.core.messages import option
-from sorites.io.paths import entries, is_dir, is_file, path_of, reason
-from sorites.io.readers import json_value, parse_integer
-from sorites.io.stores import StorePath, read_span, to_path
-from sorites.sources.decode import decode
-from sorites.sources.shards import SHARDED, Shard
+from sorites.io.decode import decode
+from sorites.io.paths import reason
+from sorites.io.readers import json_value
+from sorites.io.stores import StorePath, read_span
+from sorites.sources.shards import SHARDED, Shard, find
 
 # Uncompressed tars are read in place: members are indexed by offset and their bytes are read on demand.
 
+SUFFIX = ".tar"
 # Members up to this many bytes are kept while a tar on a store is indexed, so that labels need no
 # requests.
 INLINE_BYTES = 4096
-# The maximum number of tars per pattern.
-MAX_TARS = 100_000
 
-_BRACES = re.compile(r"\{(\d+)\.\.(\d+)\}|\{([^{}]*,[^{}]*)\}")
-_REPACK = "Unpack it and pack it again: tar --create --file NEW.tar FOLDER"
+_REPACK = "Unpack it and pack it again: tar -cf NEW.tar FOLDER"
 _PACKED = {b"\x1f\x8b": "gunzip", b"\xfd7zXZ": "unxz", b"BZh": "bunzip2", b"\x28\xb5\x2f\xfd": "unzstd"}
 
 
@@ -46,112 +39,23 @@ class Member:
     name: str
     offset: int
     size: int
-    content: bytes | None = field(default=None, compare=False, repr=False)
+    content: bytes | None = None
     """The bytes, if they were read while the tar was indexed."""
 
+    def ref(self, name: str) -> FileRef | Generated:
+        """Return the member as an image, called ``name`` in messages."""
+        file = FileRef(self.tar, self.offset, self.size, name)
+        return file if self.content is None else Generated(_decode_content, (file, self.content))
+
     def read(self) -> bytes:
+        """Return the bytes."""
         if self.content is not None:
             return self.content
-        try:
-            data = read_span(self.tar, self.offset, self.size)
-        except (OSError, ValueError, OverflowError, MemoryError) as error:
-            raise BadImage(f"{self.tar}/{self.name}: {reason(error)}") from error
-        if len(data) != self.size:
-            raise BadImage(f"{self.tar}/{self.name}: the tar has changed since it was indexed")
-        return data
+        return FileRef(self.tar, self.offset, self.size, f"{self.tar}/{self.name}").read()
 
 
-def find(spec: str) -> list[Path]:
-    """Return the tars of a path: a tar, a folder, or a pattern like ``a-{000..012}.tar`` or ``a-*.tar``.
-
-    An existing name is taken literally, even if it contains special characters; so are the existing
-    folders of a pattern.
-    """
-    path = path_of(spec)
-    if isinstance(path, StorePath):
-        return _on_store(spec, path)
-    if is_file(path):
-        return [path]
-    if is_dir(path):
-        names = [Path(entry.path) for entry in entries(path)]
-        tars = [name for name in names if name.suffix == ".tar"] or [
-            name for name in names if ".tar." in name.name
-        ]
-    else:
-        tars = [tar for name in expand(str(path)) for tar in _glob(name)]
-    return _check_names(spec, tars)
-
-
-def _on_store(spec: str, path: StorePath) -> list[Path]:
-    """Return the tars of a path on a store, with one listing per folder."""
-    names = expand(str(path))
-    if len(names) == 1 and not glob.has_magic(to_path(names[0]).name):
-        path = StorePath(names[0])
-        inside: list[Path] = [] if path.suffix == ".tar" else list(path.glob("*.tar"))
-        return _check_names(spec, inside or ([path] if path.is_file() else []))
-    listed = {
-        folder: {tar.name: tar for tar in to_path(folder).glob("*")}
-        for folder in {str(to_path(name).parent) for name in names}
-    }
-    tars: list[Path] = []
-    for name in map(to_path, names):
-        available = listed[str(name.parent)]
-        matches = [available[tar] for tar in sorted(available) if fnmatch.fnmatchcase(tar, name.name)]
-        if not matches:
-            raise SoritesError(f"no tar at {name}")
-        tars += matches
-    return _check_names(spec, tars)
-
-
-def _check_names(spec: str, tars: list[Path]) -> list[Path]:
-    """Return the tars; raise an error if there are none, or two of the same name."""
-    if not tars:
-        raise SoritesError(
-            f"no tars at {spec}: expected a tar, a folder of tars, or a pattern like a-{{000..012}}.tar"
-        )
-    name, times = Counter(tar.name for tar in tars).most_common(1)[0]
-    if times > 1:
-        raise SoritesError(f"{spec} matches {times} tars called {name}; rename them")
-    return tars
-
-
-def expand(pattern: str) -> list[str]:
-    """Expand braces like a shell: ``{08..10}`` counts with leading zeros, ``{a,b}`` lists."""
-    parts: list[list[str]] = []
-    end = 0
-    for match in _BRACES.finditer(pattern):
-        parts += [[pattern[end : match.start()]], _choices(match)]
-        end = match.end()
-    parts.append([pattern[end:]])
-    names = list(itertools.islice(map("".join, itertools.product(*parts)), MAX_TARS + 1))
-    if len(names) > MAX_TARS:
-        raise SoritesError(f"{pattern} matches more than {MAX_TARS:,} tars")
-    return names
-
-
-def _choices(match: re.Match[str]) -> list[str]:
-    first, last, listed = match.groups()
-    if listed is not None:
-        return list(listed.split(","))
-    low, high = parse_integer(first), parse_integer(last)
-    if low is None or high is None or abs(high - low) > MAX_TARS:
-        raise SoritesError(f"{match[0][:60]} matches more than {MAX_TARS:,} tars")
-    step = 1 if high >= low else -1
-    return [str(i).zfill(len(first)) for i in range(low, high + step, step)]
-
-
-def _glob(name: str) -> list[Path]:
-    """Return the files that match a pattern; an existing file is taken literally."""
-    if is_file(name):
-        return [Path(name)]
-    if not glob.has_magic(name):
-        raise SoritesError(f"no tar at {name}")
-    literal = next((folder for folder in Path(name).parents if is_dir(folder)), Path())
-    pattern = Path(name).relative_to(literal)
-    try:
-        return sorted(literal / match for match in glob.glob(str(pattern), root_dir=literal, recursive=True))
-    except (ValueError, OSError, re.error, RecursionError) as error:
-        raise SoritesError(f"{name} is not a valid file name pattern: {reason(error)}") from error
+def _decode_content(file: FileRef, content: bytes) -> ImageU8:
+    return decode(content, file.name)
 
 
 def members(path: Path) -> Iterator[Member]:
@@ -240,7 +144,9 @@ def webdataset(path: str | None, labels: Labels) -> Iterator[Sample]:
 def _shards(path: str | None, labels: Labels) -> list[Shard]:
     if path is None:
         raise SoritesError(f"the webdataset source needs a path. Pass {option('source', 'webdataset:PATH')}")
-    return [Shard(as_utf8(tar.name), functools.partial(_tar_samples, tar, labels)) for tar in find(path)]
+    return [
+        Shard(as_utf8(tar.name), functools.partial(_tar_samples, tar, labels)) for tar in find(path, SUFFIX)
+    ]
 
 
 SHARDED["webdataset"] = _shards
@@ -251,12 +157,7 @@ def _tar_samples(tar: Path, labels: Labels) -> Iterator[Sample]:
         image = next((files[kind] for kind in IMAGES if kind in files), None)
         if image is not None:
             id_ = f"{as_utf8(tar.name)}/{key}"
-            yield Sample(id_, functools.partial(load, image, id_), _label(files, id_, labels))
-
-
-def load(image: Member, id_: str) -> ImageU8:
-    """Decode an image of a tar; ``id_`` is its name in error messages."""
-    return decode(image.read(), id_)
+            yield Sample(id_, image.ref(id_), _label(files, id_, labels))
 
 
 def _samples(tar: Path) -> Iterator[tuple[str, dict[str, Member]]]:

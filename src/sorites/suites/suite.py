@@ -21,6 +21,7 @@ from pydantic import (
     StrictBool,
     StrictInt,
     ValidationError,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -36,6 +37,9 @@ from sorites.io.validation import problems
 
 # Maximum number of pixels of a resized image (800 MB).
 MAX_PIXELS = 1 << 28
+# Validation context of a suite that was stored: its names are complete, and the plug-ins that they belong to
+# need not be installed.
+STORED = {"stored": True}
 
 
 class Strict(BaseModel):
@@ -239,8 +243,8 @@ class Fit(Strict):
     source: str
     split: str | None = None
     limit: StrictInt | None = Field(default=None, gt=0)
-    only: Literal["right"] | None = None
-    """With "right", skip training images and in-distribution validation images that the model misclassifies
+    only: Literal["correct"] | None = None
+    """With "correct", skip training images and in-distribution validation images that the model misclassifies
     (S3+ of ImageNet-ES).
     """
     search: StrictBool = False
@@ -344,7 +348,9 @@ class Suite(Strict):
 
     @model_validator(mode="before")
     @classmethod
-    def _plain_names(cls, data: Any) -> Any:
+    def _plain_names(cls, data: Any, info: ValidationInfo) -> Any:
+        if info.context is STORED:
+            return data
         if isinstance(data, dict) and isinstance(data.get("shifts"), (list, tuple)):
             data = {**data, "shifts": [{"name": s} if isinstance(s, str) else s for s in data["shifts"]]}
         for key in ("scorers", "scorers_if_fitted"):
@@ -363,7 +369,9 @@ class Suite(Strict):
 
     @field_validator("similarity")
     @classmethod
-    def _measures(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+    def _measures(cls, names: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        if info.context is STORED:
+            return names
         return tuple(dict.fromkeys(core.measure(name).name for name in names))
 
     @property
@@ -394,17 +402,15 @@ class Suite(Strict):
     ) -> list[Dial]:
         if severities and len(shifts) != 1:
             raise SoritesError(
-                f"{option('severity', None)} needs exactly one {option('shift', None)}, because it is in the"
+                f"{option('severities', [])} needs exactly one {option('shifts', [])}, because it is in the"
                 " unit of that shift"
             )
         if severities and levels:
-            raise SoritesError(f"give {option('level', None)} or {option('severity', None)}, not both")
+            raise SoritesError(f"give {option('levels', [])} or {option('severities', [])}, not both")
         named = {dial.name: dial for dial in self.shifts}
         dials = [named.get(name) or Dial(name=name) for name in shifts] or list(self.shifts)
         if not dials and levels:
-            raise SoritesError(
-                f"{option('level', None)} needs a shift: name one with {option('shift', None)}"
-            )
+            raise SoritesError(f"{option('levels', [])} needs a shift: name one with {option('shifts', [])}")
         if levels:
             return [Dial(name=d.name, options=d.options, levels=tuple(levels)) for d in dials]
         if severities:

@@ -7,10 +7,10 @@ import functools
 import importlib
 import math
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -21,10 +21,14 @@ from sorites.core.progress import Bar, TextBar
 from sorites.core.rng import digest
 from sorites.evaluation.engines import ENGINES
 from sorites.evaluation.run import run
+from sorites.io.files import write_bytes
 from sorites.metrics import judged_rows, normal_interval, select_rows
 from sorites.metrics.intervals import paired_interval
+from sorites.models.trained import read_record
+from sorites.reports.training import arms_page
 from sorites.suites.suite import load as load_suite
 from sorites.training import history
+from sorites.training.loop import PAGE as TRAINING_PAGE
 from sorites.training.loop import named_changes, no_progress, train
 from sorites.training.recipe import Recipe, load
 from sorites.training.session import is_finished
@@ -372,6 +376,43 @@ def evaluate(
             batch=IMAGES_PER_BATCH,
             out=runs / f"{Path(suite).stem}_{key}",
             bar=bar,
-        )
+        ).table
         for suite in comparison.suites
+    }
+
+
+# Files of a comparison of arms, in its folder.
+PAGE, GAINS = "arms.html", "gains.csv"
+
+
+class Results(NamedTuple):
+    """The files of a comparison of arms, and the gains over the first arm."""
+
+    page: Path
+    file: Path
+    gains: pl.DataFrame
+
+
+def write_results(comparison: Comparison, tables: Mapping[str, pl.LazyFrame]) -> Results:
+    """Write the page of the arms and ``gains.csv``."""
+    by_suite = {suite: comparison_tables(table, comparison.members) for suite, table in tables.items()}
+    about = {"recipe": comparison.recipe.name, "arms": comparison.arms, "seeds": comparison.seeds}
+    about["trainings"] = [_entry(comparison, member) for member in comparison.members]
+    page, file = comparison.out / PAGE, comparison.out / GAINS
+    arms_page(about, by_suite, page)
+    gains = pl.concat([own["gains"].with_columns(suite=pl.lit(suite)) for suite, own in by_suite.items()])
+    write_bytes(gains.with_columns(pl.col("shifts").list.join(" ")).write_csv().encode(), file)
+    return Results(page, file, gains)
+
+
+def _entry(comparison: Comparison, member: Member) -> dict[str, Any]:
+    """Return what the page of the arms says about one training."""
+    folder = member.folder(comparison.out)
+    return {
+        "name": member.name,
+        "arm": member.arm,
+        "seed": member.seed,
+        "accuracy": (read_record(folder).validation or {}).get("accuracy"),
+        "model": f"trained:{folder}",
+        "page": (folder / TRAINING_PAGE).relative_to(comparison.out).as_posix(),
     }

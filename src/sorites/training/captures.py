@@ -25,9 +25,9 @@ from sorites.core import CLEAN, ImageU8, Sample, Setting, SettingValue, Shift, m
 from sorites.core import camera_grid as es_grid
 from sorites.core.errors import Notice, SoritesError, as_utf8
 from sorites.core.rng import digest, rng_for
+from sorites.io.decode import SUFFIXES, decode
 from sorites.io.files import cache, cached
 from sorites.io.paths import entries, is_dir, path_of, subfolders
-from sorites.sources.decode import SUFFIXES, decode
 from sorites.training.images import Images
 
 
@@ -394,7 +394,7 @@ def _distorted(base: Images, folder: Path) -> Distorted:
         warnings.warn(
             Notice(
                 f"{folder.name}: {missing} of {len(base)} originals have no distorted image, first {example}",
-                code="deep-augment-incomplete",
+                code="deep_augment_incomplete",
             ),
             stacklevel=3,
         )

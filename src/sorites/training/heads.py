@@ -66,7 +66,7 @@ def head_data(
 
     Args:
         samples: Composites: the id of a sample is its object, its severity the number of uncommon attributes.
-        found: Features of the samples, N x D.
+        features: Features of the samples, N x D.
         class_of: Classes by object; by default coarse ones.
     """
     classes_by_object = coarse(objects_of(samples)) if class_of is None else class_of

@@ -94,8 +94,11 @@ class History:
 
 
 def read(folder: Path) -> list[Row]:
-    """Return the rows of a training's history file, or an empty list."""
+    """Return the rows of the history file of a training that may be running, or an empty list."""
     path = folder / FILE
-    return (
-        [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
-    )
+    return parse(path.read_bytes()) if path.exists() else []
+
+
+def parse(content: bytes) -> list[Row]:
+    """Return the rows of the content of a history file."""
+    return [json.loads(line) for line in content.decode().splitlines()]

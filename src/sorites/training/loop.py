@@ -6,25 +6,30 @@ and ends with bit-identical weights on the same machine and device.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sorites.core.errors import MissingExtra, SoritesError
-from sorites.core.messages import option
+from sorites.core.errors import MissingExtra, inform
+from sorites.core.machine import cores
 from sorites.core.progress import TextBar
-from sorites.core.torch_tools import one_thread
+from sorites.core.torch_tools import device_of, one_thread
 from sorites.io.files import locked, sweep_temporaries
-from sorites.io.paths import reason
+from sorites.io.sealed import read_listed
+from sorites.models.trained import TRAIN_AGAIN, read_record
+from sorites.reports.training import training_page
+from sorites.training import history
 from sorites.training import session as folders
-from sorites.training.recipe import Recipe, load
+from sorites.training.options import CHECKPOINT_SECONDS, TrainOptions
+from sorites.training.recipe import Recipe, defaults, load
 from sorites.training.session import Training
 
-CHECKPOINT_SECONDS = 60.0
+# Name of the page of a training, in its folder.
+PAGE = "train.html"
 
 
 def no_progress(name: str, steps: int, done: int) -> Callable[[int, str], None]:
+    """Draw no progress bar."""
     return lambda count, text: None
 
 
@@ -32,51 +37,115 @@ def train(
     recipe: str | Path | Recipe,
     out: str | Path,
     *,
+    model: str | None = None,
+    source: str | None = None,
+    labels: str | None = None,
+    validation: float | str | None = None,
+    augment: str | None = None,
+    head_only: bool | None = None,
+    epochs: int | None = None,
+    steps: int | None = None,
+    batch: int | None = None,
+    limit: int | None = None,
+    seed: int | None = None,
     device: str | None = None,
     workers: int | None = None,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    max_pixels: int | None = None,
     bar: TextBar = no_progress,
-    say: Callable[[str], None] = lambda text: None,
-    command: str = "",
+    say: Callable[[str], None] = inform,
     **changes: Any,
 ) -> Path:
-    """Train a model by a recipe.
+    """Train a model by a recipe, and write its page ``train.html``.
 
     An unfinished training of the same recipe in ``out`` is resumed; a finished one is left unchanged.
 
     Args:
-        recipe: A recipe, its name, or the path of a TOML file.
-        out: Folder for checkpoints and the trained model.
-        device: Torch device; by default a GPU if there is one.
+        recipe: A recipe (NAME or NAME@VARIANT), or the path of a .toml file.
+        out: The folder for the trained model.
+        model: Initial model: small, lite0, timm:NAME, timm:NAME@WEIGHTS, trained:DIR; NAME@random has random
+            weights.
+        source: Read images from this source: stamps, folder:PATH, webdataset:PATH.
+        labels: A file of class names, or found: the classes of the source.
+        validation: Validate on a fraction of the images (0.1), or on this source.
+        augment: Augmentations: optics, augmix, optics,augmix, cascade, none.
+        head_only: Train only the last layer.
+        epochs: Number of training epochs.
+        steps: Number of training steps.
+        batch: Batch size.
+        limit: Use only the first N samples of a fixed random order.
+        seed: Random seed.
+        device: cpu, cuda, cuda:1; default: a GPU if available.
         workers: Number of threads that decode images.
-        checkpoint_seconds: Time between two checkpoints.
+        checkpoint_seconds: Write a checkpoint at least this often.
+        max_pixels: Refuse images with more pixels than this; default: 100 million.
+        changes: Further keys of the recipe: optimiser.lr=0.01. As keywords, such as ``size=32`` or
+            ``**{"optimiser.lr": 0.01}``; ``size`` and ``lr`` are short for ``data.size`` and
+            ``optimiser.lr``.
         bar: Creates a progress bar; called with a name, the number of steps and those done.
-        say: Receives messages about the training.
-        command: The command line, stored in ``train.json``.
-        **changes: Recipe keys to override, such as ``model="lite0"``, ``epochs=3`` or
-        ``**{"optimiser.lr": 0.01}``. ``source``, ``labels``, ``limit``, ``validation``, ``size``, ``augment``
-        and ``lr`` are short for keys of ``data``, ``augment`` and ``optimiser``.
+        say: Receives messages about the training; by default they are logged.
 
     Returns:
         The folder, usable as the model ``trained:DIR``.
     """
-    wanted_recipe = load(recipe).override(named_changes(changes))
-    folder = Path(out)
+    options = TrainOptions(
+        recipe=recipe,
+        out=out,
+        model=model,
+        source=source,
+        labels=labels,
+        validation=validation,
+        augment=augment,
+        head_only=head_only,
+        epochs=epochs,
+        steps=steps,
+        batch=batch,
+        limit=limit,
+        seed=seed,
+        device=device,
+        workers=workers,
+        checkpoint_seconds=checkpoint_seconds,
+        max_pixels=max_pixels,
+        changes=changes,
+    )
+    return train_model(options, bar, say)
+
+
+def train_model(
+    options: TrainOptions, bar: TextBar = no_progress, say: Callable[[str], None] = inform
+) -> Path:
+    """Train a model, like ``train``, with options as one object."""
+    wanted_recipe = load(options.recipe).override(named_changes(options.recipe_changes()))
+    folder = Path(options.out)
     try:
         import torch
     except ImportError as error:
         raise MissingExtra("training", "train") from error
-    with locked(folder, "training", ".sorites.lock"), one_thread(), torch.random.fork_rng():
+    with (
+        options.reading(),
+        locked(folder, "training", ".sorites.lock"),
+        one_thread(),
+        torch.random.fork_rng(),
+    ):
         sweep_temporaries(folder)
         before = folders.read(folder)
         if before is not None:
             folders.check_same_recipe(before.recipe, wanted_recipe, folder)
         if folders.is_finished(folder):
             say(f"{folder} already has this trained model; nothing to do")
-            return folder
-        training = Training(wanted_recipe, folder, _device(device), workers or _workers(), say, command)
-        training.run(bar, checkpoint_seconds)
+        else:
+            workers = options.workers or _workers()
+            command = options.command_line("train run")
+            training = Training(wanted_recipe, folder, device_of(options.device), workers, say, command)
+            training.run(bar, options.checkpoint_seconds)
+    _write_page(folder)
     return folder
+
+
+def _write_page(folder: Path) -> None:
+    record = read_record(folder)
+    rows = read_listed(folder / history.FILE, record.files.get(history.FILE), TRAIN_AGAIN)
+    training_page(record.model_dump(mode="json"), history.parse(rows), folder / PAGE, defaults())
 
 
 def named_changes(changes: dict[str, Any]) -> dict[str, Any]:
@@ -93,20 +162,5 @@ def named_changes(changes: dict[str, Any]) -> dict[str, Any]:
     return {short.get(key, key): value for key, value in changes.items()}
 
 
-def _device(requested: str | None) -> str:
-    """Return the requested device if it works, or the default: a GPU if there is one, else the CPU."""
-    import torch
-
-    if requested is None:
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        torch.zeros(1, device=requested)
-    except (RuntimeError, AssertionError) as error:
-        raise SoritesError(
-            f"Device {requested!r} is not available ({reason(error)}). Use {option('device', 'cpu')}."
-        ) from error
-    return requested
-
-
 def _workers() -> int:
-    return max(1, min(8, (os.cpu_count() or 1) - 1))
+    return max(1, min(8, cores() - 1))

@@ -13,12 +13,18 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from sorites.core.arithmetic import exact
 from sorites.core.errors import Damaged, SoritesError
 from sorites.core.messages import option
 from sorites.core.progress import TextBar
-from sorites.io.files import read_json, write_bytes
+from sorites.core.rng import digest
+from sorites.io.digests import digest_of, read_sealed, write_sealed
+from sorites.io.files import write_bytes
+from sorites.io.sealed import read_listed
+from sorites.io.tables import parquet_bytes
 from sorites.models.preprocess import Input
 from sorites.models.trained import RECORD, UNFINISHED, Record, start, write
+from sorites.training import history
 from sorites.training import steps as checkpoints
 from sorites.training.batches import Batch, Prepared
 from sorites.training.data import TrainingData, data_hash, images
@@ -31,17 +37,25 @@ from sorites.training.steps import BrokenLoss, Steps, validate
 
 
 DATA, LABELS = "data.parquet", "labels.txt"
+RESTORE = f"Restore it from a backup, or use another {option('out', 'DIR')}."
+WRITTEN_AGAIN = "Delete it and repeat the command, which writes it again."
 LIBRARIES = ("torch", "numpy", "pillow")
 USE_OTHER_FOLDER = f"Use another {option('out', 'DIR')}, or the recipe and images it was started with."
 
 
 @dataclass(frozen=True)
 class TrainingRecord:
-    """The content of ``train.json``: what the training was started with."""
+    """The content of ``train.json``: what the training was started with, and the digests of its lists."""
 
     recipe: Recipe
     data_hash: str
     versions: dict[str, str]
+    files: dict[str, str]
+
+    @property
+    def hash(self) -> str:
+        """A hash of recipe and images, which the checkpoints contain."""
+        return digest(self.recipe.hash(), self.data_hash).hex()
 
     def other_versions(self) -> list[tuple[str, str, str]]:
         """Return libraries whose version changed: name, version at the start, version now."""
@@ -53,6 +67,7 @@ class TrainingRecord:
 
 
 def is_finished(folder: Path) -> bool:
+    """Return whether a training folder has its final record."""
     return (folder / RECORD).is_file()
 
 
@@ -61,14 +76,14 @@ def read(folder: Path) -> TrainingRecord | None:
     path = folder / UNFINISHED
     if not path.exists():
         return None
+    content = read_sealed(path, RESTORE)
     try:
-        content = read_json(path)
         recipe = recorded(
             {"name": content["name"], "about": content.get("about", ""), **content["recipe"]}, str(path)
         )
-        return TrainingRecord(recipe, content["data_hash"], content["versions"])
+        return TrainingRecord(recipe, content["data_hash"], content["versions"], content["files"])
     except (SoritesError, KeyError, TypeError, AttributeError) as error:
-        raise Damaged(path, error, f"Use another {option('out', 'DIR')}") from error
+        raise Damaged(path, error, RESTORE) from error
 
 
 def claim(folder: Path, recipe: Recipe, data: TrainingData, command: str = "") -> TrainingRecord:
@@ -80,42 +95,43 @@ def claim(folder: Path, recipe: Recipe, data: TrainingData, command: str = "") -
     before = read(folder)
     if before is not None:
         check_same_recipe(before.recipe, recipe, folder)
-    listed = data.listed(_recorded_images(folder))
-    now = TrainingRecord(recipe, data_hash(listed), {name: version(name) for name in LIBRARIES})
-    if before is not None:
-        if before.data_hash != now.data_hash:
-            raise SoritesError(
-                f"{folder} was started with different images: "
-                f"{_describe_change(_recorded_images(folder), listed)}. {USE_OTHER_FOLDER}"
-            )
-        return before
-    content = {
-        "name": recipe.name,
-        "about": recipe.about,
-        "recipe": recipe.described(),
-        "data_hash": now.data_hash,
-    }
-    content |= {"versions": now.versions, "command": command}
-    buffer = _parquet(listed)
-    write_bytes(buffer, folder / DATA)
-    write_bytes(("\n".join(data.labels.ids) + "\n").encode(), folder / LABELS)
-    write_bytes((json.dumps(content, indent=2) + "\n").encode(), folder / UNFINISHED)
+    recorded_images = None if before is None else _recorded_images(folder, before)
+    listed = data.listed(recorded_images)
+    if before is not None and before.data_hash != data_hash(listed):
+        raise SoritesError(
+            f"{folder} was started with different images: "
+            f"{_describe_change(recorded_images, listed)}. {USE_OTHER_FOLDER}"
+        )
+    lists = {DATA: parquet_bytes(listed), LABELS: ("\n".join(data.labels.ids) + "\n").encode()}
+    files = {name: digest_of(content) for name, content in lists.items()}
+    versions = {name: version(name) for name in LIBRARIES}
+    now = before or TrainingRecord(recipe, data_hash(listed), versions, files)
+    _write_lists(folder, now, lists, before is None, command)
     return now
 
 
-def _parquet(frame: pl.DataFrame) -> bytes:
-    import io
+def _write_lists(
+    folder: Path, record: TrainingRecord, lists: Mapping[str, bytes], is_new: bool, command: str
+) -> None:
+    """Write the lists that are missing, and ``train.json`` of a new training.
 
-    buffer = io.BytesIO()
-    frame.write_parquet(buffer)
-    return buffer.getvalue()
+    A list is written again only with the content that ``train.json`` has a digest of.
+    """
+    for name, content in lists.items():
+        if (not (folder / name).exists() and record.files.get(name) == digest_of(content)) or is_new:
+            write_bytes(content, folder / name)
+    if is_new:
+        about = {"name": record.recipe.name, "about": record.recipe.about}
+        causes = {"recipe": record.recipe.described(), "data_hash": record.data_hash}
+        further = {"versions": record.versions, "command": command, "files": record.files}
+        write_sealed({**about, **causes, **further}, folder / UNFINISHED)
 
 
-def _recorded_images(folder: Path) -> pl.DataFrame | None:
-    try:
-        return pl.read_parquet(folder / DATA, glob=False) if (folder / DATA).exists() else None
-    except (pl.exceptions.PolarsError, OSError):
+def _recorded_images(folder: Path, record: TrainingRecord) -> pl.DataFrame | None:
+    """Return the list of images when the training started, or None if the file was deleted."""
+    if not (folder / DATA).exists():
         return None
+    return pl.read_parquet(read_listed(folder / DATA, record.files.get(DATA), WRITTEN_AGAIN))
 
 
 def _describe_change(before: pl.DataFrame | None, now: pl.DataFrame) -> str:
@@ -137,7 +153,7 @@ def check_same_recipe(then: Recipe, now: Recipe, folder: Path) -> None:
     theirs, ours = (dict(_flatten(recipe.described())) for recipe in (then, now))
     for key in dict.fromkeys([*ours, *theirs]):
         if theirs.get(key) != ours.get(key):
-            has_progress = is_finished(folder) or (folder / checkpoints.FILE).exists()
+            has_progress = is_finished(folder) or checkpoints.checkpoints_in(folder, checkpoints.CHECKPOINT)
             advice = (
                 USE_OTHER_FOLDER
                 if has_progress
@@ -202,11 +218,11 @@ class Training:
         self._restore()
 
     def _restore(self) -> None:
-        path = self.folder / checkpoints.FILE
-        if not path.exists():
+        found = checkpoints.checkpoints_in(self.folder, checkpoints.CHECKPOINT)
+        if not found:
             self.steps.enter(0)
             return
-        tensors, state = checkpoints.read(path)
+        tensors, state = checkpoints.read(found[max(found)], self.begun.hash)
         self.step, self.best = state["step"], state["best"]
         self.history.restore(state["history"])
         self._update_plateau()
@@ -218,11 +234,16 @@ class Training:
         self._check_weights()
         state = {
             "step": self.step,
+            "training": self.begun.hash,
             "best": self.best,
             "history": self.history.state(),
             "scaler": self.steps.scaler_state(),
         }
-        checkpoints.save(self.folder / checkpoints.FILE, self.network.module, self.steps.optimiser, state)
+        checkpoints.save(
+            self.folder, checkpoints.CHECKPOINT, self.network.module, self.steps.optimiser, state
+        )
+        best = checkpoints.checkpoints_in(self.folder, checkpoints.BEST)
+        checkpoints.drop(self.folder, checkpoints.BEST, best.get(self.best["step"]))
         self.history.write(self.folder)
 
     def _check_weights(self) -> None:
@@ -231,16 +252,11 @@ class Training:
 
     def run(self, bar: TextBar, checkpoint_seconds: float) -> None:
         """Run the remaining steps, then write the model."""
-        import torch
-
         tick = bar("training", self.steps.total, self.step)
         stopped = self._is_patience_over()
         batches = self.steps.batches.between(self.step, 0 if stopped else self.steps.total, self.workers)
-        repeatable = torch.backends.cudnn.flags(
-            enabled=True, benchmark=False, deterministic=True, allow_tf32=True
-        )
         try:
-            with repeatable:
+            with exact(self.steps.device, tf32=True):
                 self.take_all(batches, tick, checkpoint_seconds)
             self._check_weights()
         except BrokenLoss as error:
@@ -285,9 +301,8 @@ class Training:
         if accuracy > self.best["accuracy"]:
             self.best |= {"accuracy": accuracy, "step": self.step, "since": 0, "right": right, "n": n}
             if self.recipe.early_stopping is not None:
-                checkpoints.save(
-                    self.folder / checkpoints.BEST, self.network.module, None, {"step": self.step}
-                )
+                state = {"step": self.step, "training": self.begun.hash}
+                checkpoints.save(self.folder, checkpoints.BEST, self.network.module, None, state)
         else:
             self.best["since"] += 1
         return True
@@ -312,12 +327,8 @@ class Training:
             self.folder / FAILED_IMAGES_FILE,
         )
         listed = ", ".join(ids[:8]) + (f" and {len(ids) - 8} more" if len(ids) > 8 else "")
-        checkpoint = self.folder / checkpoints.FILE
-        state = (
-            f"The last good checkpoint is {checkpoint}"
-            if checkpoint.exists()
-            else "There is no checkpoint yet"
-        )
+        found = checkpoints.checkpoints_in(self.folder, checkpoints.CHECKPOINT)
+        state = f"The last good checkpoint is {found[max(found)]}" if found else "There is no checkpoint yet"
         return (
             f"{error} at step {error.step + 1} of {self.steps.total} (images {listed}; all in "
             f"{self.folder / FAILED_IMAGES_FILE}). {state}. Try a lower learning rate "
@@ -327,10 +338,8 @@ class Training:
     def _finish(self) -> None:
         """Write the trained model, then delete checkpoints."""
         module, step = self.network.module, self.step
-        if self.recipe.early_stopping is not None and (self.folder / checkpoints.BEST).exists():
-            tensors, state = checkpoints.read(self.folder / checkpoints.BEST)
-            checkpoints.restore_module(module, tensors)
-            step = state["step"]
+        if self.recipe.early_stopping is not None and self.best["step"]:
+            step = self._restore_best()
         self.history.write(self.folder)
         record = Record(
             network=self.network.layers,
@@ -346,9 +355,28 @@ class Training:
             validation=self._final_validation(step),
             versions=self.begun.versions,
         )
-        write(self.folder, record, module.state_dict())
-        for name in (checkpoints.FILE, checkpoints.BEST, FAILED_IMAGES_FILE):
-            (self.folder / name).unlink(missing_ok=True)
+        write(self.folder, record, module.state_dict(), [history.FILE, DATA, LABELS])
+        for kind in (checkpoints.CHECKPOINT, checkpoints.BEST):
+            checkpoints.drop(self.folder, kind)
+        (self.folder / FAILED_IMAGES_FILE).unlink(missing_ok=True)
+
+    def _restore_best(self) -> int:
+        """Load the best weights, and return their step.
+
+        Raises:
+            Damaged: Their file is missing or damaged.
+        """
+        best = checkpoints.checkpoints_in(self.folder, checkpoints.BEST).get(self.best["step"])
+        if best is None:
+            name = f"{checkpoints.BEST}-{self.best['step']:09d}{checkpoints.SUFFIX}"
+            raise Damaged(
+                self.folder / name,
+                "it is missing",
+                f"Restore it from a backup, or delete {self.folder} to train again.",
+            )
+        tensors, state = checkpoints.read(best, self.begun.hash)
+        checkpoints.restore_module(self.network.module, tensors)
+        return int(state["step"])
 
     def _final_validation(self, step: int) -> dict[str, Any] | None:
         rows = [row for row in self.history.rows if "validation_accuracy" in row and row["step"] == step]

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sorites.core.errors import Damaged, SoritesError
-from sorites.io.files import write_bytes
+from sorites.io.digests import Verifier, all_shards_in, named_digests, shards_in, write_shard
 from sorites.models.trained import Network
 from sorites.training.batches import Batch, Batches, Prepared, torch_seed
 from sorites.training.data import TrainingData, category_logits
@@ -26,20 +26,35 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-# Checkpoints: weights, optimiser state and progress in one safetensors file, written atomically.
+# Checkpoints: weights, optimiser state and progress in one safetensors file, written atomically. The file
+# name ends with the digest of the content, and the state names the training.
 
 
-FILE, BEST = "checkpoint.safetensors", "best.safetensors"
+CHECKPOINT, BEST = "checkpoint", "best"
+SUFFIX = ".safetensors"
 MODEL, OPTIMISER = "model/", "optimiser/"
-REMEDY = "Delete it to restart the training"
+REMEDY = "Delete it and repeat the command, which resumes from an earlier checkpoint or from the start."
 
 Tensors = dict[str, "torch.Tensor"]
 
 
 def save(
-    path: Path, module: nn.Module, optimiser: torch.optim.Optimizer | None, state: dict[str, Any]
+    folder: Path,
+    kind: str,
+    module: nn.Module,
+    optimiser: torch.optim.Optimizer | None,
+    state: dict[str, Any],
 ) -> None:
-    """Write a checkpoint; ``state`` must be JSON-serializable."""
+    """Write a checkpoint and delete the former ones of its kind.
+
+    Args:
+        folder: The training folder.
+        kind: ``CHECKPOINT`` or ``BEST``. Of the best weights the former ones stay until ``drop``, because the
+            last checkpoint refers to them.
+        module: The network.
+        optimiser: Its optimiser, if its state is needed.
+        state: JSON-serializable values, with the ``step`` and the hash of the ``training``.
+    """
     from safetensors.torch import save as serialize
 
     tensors = {f"{MODEL}{name}": _plain(tensor) for name, tensor in module.state_dict().items()}
@@ -51,22 +66,52 @@ def save(
                     tensors[f"{OPTIMISER}{name}/{key}"] = _plain(value)
                 else:
                     numbers[f"{name}/{key}"] = value
-    write_bytes(serialize(tensors, {"state": json.dumps({**state, "numbers": numbers})}), path)
+    data = serialize(tensors, {"state": json.dumps({**state, "numbers": numbers})})
+    written = write_shard(folder, f"{kind}-{state['step']:09d}", SUFFIX, data)
+    if kind == CHECKPOINT:
+        drop(folder, kind, written)
 
 
 def _plain(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().cpu().contiguous()
 
 
-def read(path: Path) -> tuple[Tensors, dict[str, Any]]:
-    """Return the tensors and the state of a checkpoint."""
+def checkpoints_in(folder: Path, kind: str) -> dict[int, Path]:
+    """Return the checkpoints of a training folder by step, in order."""
+    parts = {stem.partition("-"): path for stem, path in shards_in(folder, SUFFIX).items()}
+    return {int(step): path for (name, _, step), path in parts.items() if name == kind and step.isdecimal()}
+
+
+def drop(folder: Path, kind: str, keep: Path | None = None) -> None:
+    """Delete the checkpoints of a kind except one."""
+    for paths in all_shards_in(folder, SUFFIX).values():
+        for path in paths:
+            if path.name.startswith(f"{kind}-") and path != keep:
+                path.unlink(missing_ok=True)
+
+
+def read(path: Path, training: str) -> tuple[Tensors, dict[str, Any]]:
+    """Return the tensors and the state of a checkpoint.
+
+    Args:
+        path: The file.
+        training: The hash of the training that it must belong to.
+
+    Raises:
+        Damaged: The file does not match its digest, or belongs to another training.
+    """
     from safetensors import safe_open
 
+    Verifier(path.parent, remember=False).require(named_digests([path]), REMEDY)
     try:
         with safe_open(str(path), framework="pt") as file:
             state: dict[str, Any] = json.loads((file.metadata() or {})["state"])
+            if state["training"] != training:
+                raise Damaged(path, "it belongs to another training", REMEDY)
             return {name: file.get_tensor(name) for name in file.keys()}, state  # noqa: SIM118
-    except Exception as error:  # a damaged file makes safetensors raise nearly anything
+    except Damaged:
+        raise
+    except Exception as error:  # a file that is none of ours makes safetensors raise nearly anything
         raise Damaged(path, error, REMEDY) from error
 
 
@@ -79,6 +124,7 @@ def restore_module(module: nn.Module, tensors: Tensors) -> None:
 def restore_optimiser(
     optimiser: torch.optim.Optimizer, module: nn.Module, tensors: Tensors, numbers: dict[str, Any]
 ) -> None:
+    """Restore the state of an optimiser from a checkpoint."""
     import torch
 
     for name, parameter in module.named_parameters():

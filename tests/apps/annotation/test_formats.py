@@ -24,6 +24,7 @@ from sorites.apps.annotation.task import load
 from sorites.core import table
 from sorites.core.errors import SoritesError
 from sorites.core.labels import labels
+from sorites.io.digests import write_sealed
 
 EVERY = """
 name = "every"
@@ -211,6 +212,12 @@ def test_coco_is_read_by_cocos_own_tools_and_by_our_source(tmp_path: Path) -> No
     assert again == {row.image: row.values["objects"] for row in rows}
 
 
+def _write_run(rows: list[dict[str, object]], run: Path) -> None:
+    """Write a run folder with these rows."""
+    table.write_shard(table.rows(rows), run, "a")
+    write_sealed({"run_id": "r"}, run / "run.json")
+
+
 def test_facts_of_a_run_set_images_aside_and_give_attributes(tmp_path: Path) -> None:
     run = tmp_path / "run"
     ids = [f"image{i}" for i in range(6)]
@@ -218,7 +225,7 @@ def test_facts_of_a_run_set_images_aside_and_give_attributes(tmp_path: Path) -> 
         {"run_id": "r", "image_id": id_, "sample_id": "s", "shift": "snow", "model": "m", "output": "label"}
         for id_ in ids
     ]
-    table.write(table.rows(rows), run / "predictions" / "a.parquet")
+    _write_run(rows, run)
     path = tmp_path / "l.sqlite"
     begin(
         path,
@@ -241,7 +248,7 @@ def test_attributes_become_facts_with_what_is_uncommon(tmp_path: Path) -> None:
     attrs = [{"key": "time", "value": "day", "common": True}, {"key": "mine", "value": "x", "common": None}]
     base = {"run_id": "r", "shift": "clean", "model": "m", "output": "label", "attrs": attrs}
     rows = [{**base, "image_id": f"i{i}", "sample_id": f"cat-night/{i}.jpeg"} for i in range(7)]
-    table.write(table.rows(rows), run / "predictions" / "a.parquet")
+    _write_run(rows, run)
     assert write(made(tmp_path, "context"), "facts", run) == 6
     found = {
         row["image_id"]: row["attrs"]
@@ -307,3 +314,16 @@ def test_formats_that_cannot_hold_it_are_refused(tmp_path: Path) -> None:
         write(path, "via2", tmp_path / "out", all_answers=True)
     with pytest.raises(SoritesError, match="needs the questions"):
         write(made(tmp_path, "every"), "focus", tmp_path / "out")
+
+
+def test_samples_of_several_sources_with_the_same_name_get_no_facts(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    base = {"run_id": "r", "shift": "clean", "model": "m", "output": "label"}
+    rows = [
+        {**base, "source": source, "image_id": f"{source}{i}", "sample_id": f"cat-night/{i}.jpeg"}
+        for source in ("a", "b")
+        for i in range(7)
+    ]
+    _write_run(rows, run)
+    with pytest.raises(SoritesError, match="several sources"):
+        write(made(tmp_path, "context"), "facts", run)

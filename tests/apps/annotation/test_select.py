@@ -15,6 +15,7 @@ from sorites.apps.annotation.select import draw_study, select, study_shares
 from sorites.core import CLEAN, Model
 from sorites.core.errors import SoritesError
 from sorites.core.table import write_facts
+from sorites.io.listed import delete_listed
 from sorites.suites.suite import parse
 
 
@@ -129,11 +130,11 @@ def test_draw(run: Path) -> None:
     assert not drawn["image_id"].equals(draw_study(run, 15, seed=1)["image_id"])
     assert CLEAN not in set(drawn["shift"])
     gone = drawn["image_id"][0]
-    path = write_facts(run, "cut", pl.DataFrame({"image_id": [gone], "valid": [False]}))
+    write_facts(run, "cut", pl.DataFrame({"image_id": [gone], "valid": [False]}))
     try:
         assert gone not in set(draw_study(run, 10_000)["image_id"])
     finally:
-        path.unlink()
+        delete_listed(run, "facts/cut.parquet")
 
 
 def test_mistakes(run: Path, photos: Path, tiny: Callable[..., Model], tmp_path: Path) -> None:

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
+import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvicorn
 from tests.apps.annotation.conftest import Answer, ask
 from tests.conftest import scene
 
 from sorites.apps.annotation.begin import add_annotators, begin
 from sorites.apps.annotation.images import Album, Entry
 from sorites.apps.annotation.server import PAGE, application
-from sorites.apps.annotation.store import open_labelling
+from sorites.apps.annotation.store import Writer, open_labelling
 from sorites.apps.annotation.task import load
+from sorites.apps.serving import runner
 from sorites.core.errors import BadImage
 
 EVIL = '<img src=x onerror="document.title=1">'
@@ -42,9 +45,7 @@ class Running:
         self.tokens = {name: token for name, token, _ in add_annotators(path, ["ann", "ben"])}
         self.socket = socket.create_server(("127.0.0.1", 0))
         self.address = f"http://127.0.0.1:{self.socket.getsockname()[1]}"
-        self.server = uvicorn.Server(
-            uvicorn.Config(application(path, Album(images)), log_level="error", ws="none")
-        )
+        self.server = runner(application(path, Album(images)))
         self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [self.socket]}, daemon=True)
         self.thread.start()
         end = time.monotonic() + 20
@@ -152,13 +153,101 @@ def test_nonsense_is_refused_in_words(running: Running, body: bytes) -> None:
     assert answer.json["error"]
 
 
+BAD_CLICKS: list[dict[str, Any]] = [
+    {"seconds": 10**400}, {"seconds": -1}, {"seconds": float("nan")}, {"seconds": float("inf")}, {"seconds": "1"}, {"seconds": True},
+    {"assignment": 2**63}, {"assignment": 2**64}, {"assignment": -1}, {"assignment": 1.5}, {"assignment": [1]}, {"assignment": None},
+    {"action": "x" * 100_000}, {"action": ["answer"]}, {"value": {"class": "x" * 100_000}}, {"value": {"class": 10**400}},
+    {"value": {"x" * 100_000: 1}}, {"value": {"class": {"class": ["class"]}}}, {"value": 10**400}, {"value": None},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("bad", BAD_CLICKS, ids=str)
+def test_a_click_out_of_bounds_is_refused_and_the_others_of_its_request_are_kept(
+    running: Running, bad: dict[str, Any]
+) -> None:
+    item = running.ask("api/work").json["items"][0]["assignment"]
+    before, name = running.clicks(), f"{abs(hash(str(bad)))}-bad"[-40:]
+    [good], [wrong] = (click(item, id_)["clicks"] for id_ in (f"good-{name}", f"wrong-{name}"))
+    answer = running.ask("api/clicks", "ann", {"clicks": [{**wrong, **bad}, good]})
+    assert answer.status == 200
+    assert answer.json["kept"] == [good["id"]]
+    assert list(answer.json["refused"]) == [wrong["id"]]
+    assert running.clicks() == before + 1
+
+
+@pytest.mark.parametrize(
+    "body", [b'{"clicks": [{"id": "\xed\xa0\x80aaaaaaaa"}]}', b'{"a": 1' + b"0" * 5000 + b"}"]
+)
+def test_text_that_cannot_be_stored_is_refused(running: Running, body: bytes) -> None:
+    assert running.ask("api/clicks", "ann", body).status == 400
+
+
+@pytest.mark.parametrize("number", [2**63, 2**64, 10**17, "9" * 5000])
+def test_an_id_that_no_database_holds_is_not_found(running: Running, number: object) -> None:
+    assert running.ask(f"api/image/{number}").status == 404
+
+
+def test_one_failing_job_fails_alone(tmp_path: Path) -> None:
+    """Whatever a job raises, the jobs that share its transaction are kept."""
+    begin(tmp_path / "l.sqlite", load("in_class")[1], [Entry("0", "0", lambda: scene(0))], "source test")
+
+    def job(number: int) -> Callable[[sqlite3.Connection], int]:
+        def write(database: sqlite3.Connection) -> int:
+            database.execute("INSERT INTO about VALUES (?, ?)", (f"job {number}", ""))
+            if number % 3 == 1:
+                raise (OverflowError, TypeError, RecursionError)[number % 9 // 3]
+            return number
+
+        return write
+
+    async def everybody(database: sqlite3.Connection) -> list[Any]:
+        writer = Writer(database)
+        outcomes = await asyncio.gather(*(writer.do(job(i)) for i in range(30)), return_exceptions=True)
+        await writer.finish()
+        return outcomes
+
+    with open_labelling(tmp_path / "l.sqlite", write=True) as database:
+        outcomes = asyncio.run(everybody(database))
+        kept = {row["key"] for row in database.execute("SELECT key FROM about WHERE key LIKE 'job %'")}
+    assert [i for i, outcome in enumerate(outcomes) if outcome == i] == [i for i in range(30) if i % 3 != 1]
+    assert kept == {f"job {i}" for i in range(30) if i % 3 != 1}
+
+
+def _keep_clicking(running: Running, name: str, bad: list[dict[str, Any]], stop: threading.Event) -> int:
+    """Send bad clicks until the end, and return how many requests were answered."""
+    item, answered = running.ask("api/work", name).json["items"][0]["assignment"], 0
+    while not stop.is_set():
+        [wrong] = click(item, f"hostile-{name}-{threading.get_ident()}-{answered}"[-64:])["clicks"]
+        assert (
+            running.ask("api/clicks", name, {"clicks": [{**wrong, **bad[answered % len(bad)]}]}).status < 500
+        )
+        answered += 1
+    return answered
+
+
+@pytest.mark.parametrize(("clients", "clicks"), [(4, 200), pytest.param(8, 1000, marks=pytest.mark.slow)])
+def test_hostile_clients_cost_another_annotator_no_click(running: Running, clients: int, clicks: int) -> None:
+    stop, before = threading.Event(), running.clicks()
+    with ThreadPoolExecutor(clients) as pool:
+        hostile = [pool.submit(_keep_clicking, running, "ben", BAD_CLICKS, stop) for _ in range(clients)]
+        try:
+            item = running.ask("api/work", "ann").json["items"][0]["assignment"]
+            sent = [f"honest-{clients}-{i:06d}" for i in range(clicks)]
+            kept = [running.ask("api/clicks", "ann", click(item, id_)).json["kept"] for id_ in sent]
+        finally:
+            stop.set()
+        assert min(client.result() for client in hostile) > 0
+    assert kept == [[id_] for id_ in sent]
+    assert running.clicks() == before + clicks
+
+
 def test_a_request_without_end_is_cut_off(running: Running) -> None:
     assert running.ask("api/clicks", "ann", b'{"clicks": "' + b"x" * (2 << 20)).status == 413
 
 
 def test_the_page_runs_no_script_but_its_own_and_loads_nothing_from_elsewhere(running: Running) -> None:
     for name in PAGE:
-        answer = running.ask(name, None)
+        answer = running.ask(name.removeprefix("index.html"), None)
         policy = answer.headers["Content-Security-Policy"]
         assert answer.status == 200
         assert "default-src 'none'" in policy

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from tests.apps.collecting.web import Web, served
 
-from sorites.apps.collecting.collect import Collected, CollectOptions, collect
+from sorites.apps.collecting.collect import Collected, collect
+from sorites.apps.collecting.options import Criteria
 from sorites.apps.collecting.plan import queries_from_texts
 
 Gather = Callable[..., Collected]
@@ -38,14 +39,14 @@ def gather(web: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Gather:
     }
 
     def run(*services: str, queries: tuple[str, ...] = ("ship on grass",), **wanted: object) -> Collected:
-        asked = CollectOptions(gap=0, **wanted)  # type: ignore[arg-type]
+        asked = Criteria(gap=0, **wanted)  # type: ignore[arg-type]
         names = services or ("openverse",)
         return collect(
             queries_from_texts(queries),
             tmp_path / "out",
             services=names,
             contact="me@example.org",
-            wanted=asked,
+            options=asked,
             bases=bases,
         )
 

@@ -212,7 +212,7 @@ def test_limit_and_licences_later(web: Web, gather: Gather, tmp_path: Path) -> N
     assert [path for path in web.asked if path.startswith("/p/")] == ["/p/0.jpg", "/p/1.jpg"]
     assert gather(limit=3).kept == 3
     assert web.counts["/p/0.jpg"] == 1
-    assert gather(licences=("cc0",)).kept == 0
+    assert gather(licence="cc0").kept == 0
     assert not list((tmp_path / "out").glob("ship*"))
 
 

@@ -63,7 +63,7 @@ def test_two_gigabytes(web: Web, gather: Gather) -> None:
             written.append(1)
 
     web.say("/v1/images/", results(openverse("huge", web.do("/p/huge.jpg", endless))))
-    assert reasons(gather(most_bytes=5_000_000))["huge"] == "it has more than the 5,000,000 bytes allowed"
+    assert reasons(gather(max_bytes=5_000_000))["huge"] == "it has more than the 5,000,000 bytes allowed"
     time.sleep(0.05)
     assert len(written) < 100
 

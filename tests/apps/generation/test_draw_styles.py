@@ -12,7 +12,7 @@ from PIL import Image
 
 from sorites import core
 from sorites.apps.generation.safety import checker
-from sorites.apps.generation.styles import Order, Prompts, Style, draw_styles, jobs, pair_prompts
+from sorites.apps.generation.styles import Order, Prompts, Style, StyleCounts, draw_styles, jobs, pair_prompts
 from sorites.core.errors import SoritesError
 from sorites.core.labels import open_labels
 from sorites.core.samples import to_uint8
@@ -42,24 +42,26 @@ def prompts() -> Prompts:
 @pytest.fixture(scope="module")
 def made(
     tiny: Pipe, prompts: Prompts, how: Distance, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Path, dict[str, Any]]:
+) -> tuple[Path, StyleCounts]:
     out = tmp_path_factory.mktemp("styles")
     return out, draw_styles(tiny, prompts, how, out, FEW, ORDER)
 
 
-def test_every_cell_has_its_number_and_is_ood_reads_the_folder(made: tuple[Path, dict[str, Any]]) -> None:
+def test_every_cell_has_its_number_and_is_ood_reads_the_folder(
+    made: tuple[Path, StyleCounts], prompts: Prompts
+) -> None:
     out, counts = made
     found = core.source(f"is_ood:{out}", open_labels())
     drawn = [sample for sample in found if sample.shift == "syn_is"]
     cells = {(sample.setting.params["cov_level"], sample.setting.params["sem_level"]) for sample in drawn}
-    assert counts["images"] == len(drawn) == 3 * len(cells) == 3 * counts["cells"]
-    assert counts["prompts"] == 8
-    assert counts["cells"] + counts["empty_cells"] == 4
+    assert counts.images == len(drawn) == 3 * len(cells) == 3 * counts.cells
+    assert len(prompts) == 8
+    assert counts.cells + counts.empty_cells == 4
     assert len(found) - len(drawn) == 5
     assert drawn[0].load().shape == (16, 16, 3)
 
 
-def test_prompts_stand_in_their_cells(made: tuple[Path, dict[str, Any]]) -> None:
+def test_prompts_stand_in_their_cells(made: tuple[Path, StyleCounts]) -> None:
     rows = pl.read_parquet(made[0] / "prompts.parquet")
     assert rows.height == 8
     snow = rows.group_by("style").agg(pl.col("covariate").mean()).sort("style")["covariate"]
@@ -67,7 +69,7 @@ def test_prompts_stand_in_their_cells(made: tuple[Path, dict[str, Any]]) -> None
 
 
 def test_typed_again_nothing_is_drawn_and_a_lost_image_comes_back(
-    made: tuple[Path, dict[str, Any]], tiny: Pipe, prompts: Prompts, how: Distance
+    made: tuple[Path, StyleCounts], tiny: Pipe, prompts: Prompts, how: Distance
 ) -> None:
     out, counts = made
     files = sorted(out.glob("SynIS/*/*.png"))
@@ -103,12 +105,12 @@ def test_refused_images_are_drawn_again_given_up_and_counted(
 
     few = Order(per_cell=1, kind="png", in_distribution=1)
     counts = draw_styles(tiny, prompts, how, tmp_path, FEW, few, first_two)
-    assert counts["flagged"] == 2
-    assert counts["given_up"] == 0
-    assert draw_styles(tiny, prompts, how, tmp_path, FEW, few)["flagged"] == 2, "counts are kept"
+    assert counts.flagged == 2
+    assert counts.given_up == 0
+    assert draw_styles(tiny, prompts, how, tmp_path, FEW, few).flagged == 2, "counts are kept"
     none = draw_styles(tiny, prompts, how, tmp_path / "none", FEW, few, lambda images: [True] * len(images))
-    assert none["images"] == 0
-    assert none["given_up"] == none["cells"]
+    assert none.images == 0
+    assert none.given_up == none.cells
 
 
 def test_the_pipelines_own_checker_is_used(tiny: Pipe, tmp_path: Path) -> None:

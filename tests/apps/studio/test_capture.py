@@ -14,7 +14,6 @@ import pytest
 from tests.apps.studio.conftest import GRID, capture_of
 
 from sorites import core
-from sorites.apps.studio import folder as logs
 from sorites.apps.studio.cameras import differences
 from sorites.apps.studio.capture import missing_shots
 from sorites.apps.studio.ccapi import Calls, CcapiCamera
@@ -26,6 +25,8 @@ from sorites.apps.studio.virtual.camera import VirtualCamera
 from sorites.core import camera_grid
 from sorites.core.errors import SoritesError
 from sorites.core.labels import labels
+from sorites.io.digests import digest_of
+from sorites.io.logs import read_log
 
 pytestmark = pytest.mark.slow
 
@@ -55,7 +56,7 @@ def check_whole(folder: CaptureFolder, held: list[Reference], camera: VirtualCam
         assert lamp == (1.0 if "/l1/" in path else 0.0)
         taken = {"iso": exposure.iso, "shutter": exposure.shutter, "aperture": exposure.aperture}
         assert differences(wanted[path].params, taken) == []
-        assert hashlib.sha256((folder.root / path).read_bytes()).hexdigest() == line["sha256"]
+        assert digest_of((folder.root / path).read_bytes()) == line["hash"]
     used = Counter(line["camera_file"] for line in lines.values())
     assert max(used.values()) == 1
 
@@ -85,7 +86,7 @@ def test_lamps_are_switched_once_per_light_and_calibrations_stand_between_images
     devices: Devices, folder: CaptureFolder, held: list[Reference]
 ) -> None:
     capture_of(folder, devices, calibrate_every=2).run(held)
-    lines = list(logs.read(folder.log))
+    lines = list(read_log(folder.log, ""))
     lights = [line["params"]["light"] for line in lines if line["event"] == "shot"]
     assert sum(a != b for a, b in itertools.pairwise(lights)) == 1
     assert sum(line["event"] == "calibration" for line in lines) == 3
@@ -131,7 +132,7 @@ def test_every_fault_of_the_camera(
     capture.run(held, tick=tick)
     assert camera.faults.happened.count(kind) >= 3
     check_whole(folder, held, camera)
-    events = Counter(line["event"] for line in logs.read(folder.log))
+    events = Counter(line["event"] for line in read_log(folder.log, ""))
     if kind in ("drop_after", "wrong_exif"):
         assert events["failed"] >= 2
     if kind in ("full", "flat"):
@@ -213,7 +214,7 @@ def test_the_homography_follows_a_camera_that_moved(
 
     capture.run(held, tick=tick)
     assert any("moved by" in text for text in said)
-    drifts = [line["drift_px"] for line in logs.read(folder.log) if line["event"] == "calibration"]
+    drifts = [line["drift_px"] for line in read_log(folder.log, "") if line["event"] == "calibration"]
     assert drifts[0] is None
     assert drifts[1] > 2
     assert drifts[2] < 1

@@ -8,12 +8,12 @@ import polars as pl
 import pytest
 from tests.apps.studio.conftest import write_images
 
-from sorites.apps.studio import folder as logs
 from sorites.apps.studio.capture import Job
 from sorites.apps.studio.control import NAME, ControlOptions, control
 from sorites.apps.studio.devices import DeviceOptions
 from sorites.apps.studio.policies import NAMES
 from sorites.core.errors import SoritesError
+from sorites.io.logs import read_log
 
 pytestmark = pytest.mark.slow
 
@@ -48,7 +48,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ControlOptions:
 
 
 def answers(out: Path) -> list[dict[str, object]]:
-    return [line for line in logs.read(out / NAME) if line["event"] == "answer"]
+    return [line for line in read_log(out / NAME, "") if line["event"] == "answer"]
 
 
 def test_policies_share_photographs_and_the_same_call_takes_none(asked: ControlOptions) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -15,7 +16,6 @@ import pytest
 from tests.apps.studio.conftest import GRID, STAGE, write_images
 from tests.apps.studio.test_capture import check_whole
 
-from sorites.apps.studio import folder as logs
 from sorites.apps.studio.capture import Job
 from sorites.apps.studio.devices import DeviceOptions
 from sorites.apps.studio.folder import CaptureFolder
@@ -25,6 +25,7 @@ from sorites.apps.studio.virtual.camera import VirtualCamera
 from sorites.apps.studio.virtual.scene import Photographer, Room
 from sorites.apps.studio.virtual.studio import tv_size, view_of
 from sorites.core.camera_grid import Grid
+from sorites.io.logs import read_log
 
 pytestmark = pytest.mark.slow
 KILLS, IMAGES = 10, 12
@@ -39,9 +40,7 @@ def test_ten_kills_at_random_moments(tmp_path: Path) -> None:
     rows = [f"{n},{s['iso']},{s['shutter']},{s['aperture']}" for n, s in enumerate(GRID.manual, 1)]
     grid.write_text("\n".join(["idx,iso,ss,aperture", *rows]), encoding="utf-8")
     images, out = write_images(tmp_path / "images", IMAGES), tmp_path / "es"
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = _free_port()
     folder = CaptureFolder(out, "test", Grid(GRID.manual, 2))
     out.mkdir()
     folder.keep_setup("token-for-the-test-only", port)
@@ -89,19 +88,28 @@ def test_ten_kills_at_random_moments(tmp_path: Path) -> None:
         bridge.stop()
 
 
+def _free_port() -> int:
+    """Return a free port below those that the system gives to other connections while the capture restarts."""
+    for port in random.Random(os.getpid()).sample(range(20_000, 32_000), 50):
+        with contextlib.suppress(OSError), socket.socket() as free:
+            free.bind(("127.0.0.1", port))
+            return port
+    raise OSError("no free port")
+
+
 def _kill_often(command: list[str], environment: dict[str, str], folder: CaptureFolder) -> int:
     """Start the capture, wait until it wrote another line or two, and kill it a random time later;
     again and again.
     """
     chance, killed = random.Random(7), 0
     for _ in range(KILLS):
-        before = len(list(logs.read(folder.log)))
+        before = len(list(read_log(folder.log, "")))
         running = subprocess.Popen(
             command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
         end, more = time.monotonic() + 120, chance.choice((1, 2, 3))
         while (
-            len(list(logs.read(folder.log))) < before + more
+            len(list(read_log(folder.log, ""))) < before + more
             and time.monotonic() < end
             and running.poll() is None
         ):

@@ -9,12 +9,12 @@ import httpx
 import pytest
 from tests.apps.studio.conftest import GRID, capture_of
 
+from sorites.apps.serving import Server, application, reachable
 from sorites.apps.studio.devices import Devices
 from sorites.apps.studio.folder import CaptureFolder
 from sorites.apps.studio.references import Reference
 from sorites.apps.studio.review.server import Review
 from sorites.apps.studio.screen.server import Screen
-from sorites.apps.studio.serving import Reply, Request, Server, in_json, reachable, serving
 from sorites.apps.studio.sheets import write_sheets
 from sorites.core.errors import SoritesError
 
@@ -101,10 +101,7 @@ def test_a_review_is_hidden_behind_tokens_and_each_reviewer_has_one(
         review.stop()
 
 
-def test_a_taken_port_is_an_error_in_words() -> None:
-    def answer(request: Request) -> Reply:
-        return in_json({"path": request.path})
-
-    with serving(answer) as server, pytest.raises(SoritesError, match="127.0.0.1"):
-        Server(answer, port=server.port)
+def test_a_taken_port_is_an_error_in_words(screen: Screen) -> None:
+    with pytest.raises(SoritesError, match="127.0.0.1"):
+        Server(application([]), port=screen.port)
     assert reachable("10.1.2.3") == "10.1.2.3"

@@ -8,7 +8,7 @@ from PIL import Image as Pillow
 from tests.apps.studio.conftest import capture_of
 
 from sorites.apps.studio.devices import Devices
-from sorites.apps.studio.folder import REVIEWS_NAME, CaptureFolder, Log, flagged, open_folder
+from sorites.apps.studio.folder import REVIEWS_NAME, CaptureFolder, flagged, open_folder
 from sorites.apps.studio.references import Reference, safe_name
 from sorites.apps.studio.sheets import images_of, sample_of, write_sheets
 from sorites.core.errors import SoritesError
@@ -35,7 +35,7 @@ def test_any_reviewers_flag_counts_until_the_image_is_shot_again(
     devices: Devices, folder: CaptureFolder, held: list[Reference]
 ) -> None:
     capture_of(folder, devices).run(held)
-    log = Log(folder.root / REVIEWS_NAME)
+    log = folder.open_log(REVIEWS_NAME)
     log.add("verdict", reviewer="a", sample=held[0].id, flags=[], note="")
     log.add("verdict", reviewer="b", sample=held[0].id, flags=["crop"], note="")
     log.add("verdict", reviewer="a", sample=held[1].id, flags=["label"], note="")

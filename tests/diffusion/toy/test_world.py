@@ -9,13 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy.stats import spearmanr
+from tools import toy_world as world
+from tools.toy_world import caption
 
 from sorites.core.errors import SoritesError
 from sorites.diffusion.pipeline import Pipe, load, toy_folder
 from sorites.diffusion.sampler import TOY_DRAWING, Request, along, sample
 from sorites.diffusion.sliders import Shelf, shelf
-from sorites.diffusion.toy import world
-from sorites.diffusion.toy.world import SHAPES, STYLES, caption, draw
+from sorites.diffusion.toy.world import SHAPES, STYLES, draw
 
 SEVERITIES = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5)
 SEEDS = range(1, 5)

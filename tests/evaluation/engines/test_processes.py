@@ -12,7 +12,7 @@ from polars.testing import assert_frame_equal
 
 import sorites
 from sorites.core import Model
-from sorites.core.errors import SoritesError
+from sorites.core.errors import Notice, SoritesError
 from sorites.evaluation.engines.local import processes
 from sorites.suites.suite import parse
 
@@ -25,6 +25,7 @@ SUITE = parse(
     },
     "test",
 )
+OVERLAP = "20 training images are also in the test set"
 
 
 @pytest.fixture
@@ -49,13 +50,14 @@ def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 @pytest.mark.slow
 def test_a_process_pool_gives_the_same_table(photos: Path, spec: str, tmp_path: Path) -> None:
     labels = ["n01440764", "n01443537", "n01484850", "n01491361"]
-    tables = [
-        sorites.run(
-            SUITE, source=f"folder:{photos}", models=[spec], labels=labels, fit=f"folder:{photos}", refine=0.1,
-            engine=engine, workers=2, out=tmp_path / engine,
-        ).collect()
-        for engine in ("local", "processes")
-    ]  # fmt: skip
+    with pytest.warns(Notice, match=OVERLAP):
+        tables = [
+            sorites.run(
+                SUITE, source=f"folder:{photos}", models=[spec], labels=labels, fit=f"folder:{photos}", refine=0.1,
+                engine=engine, workers=2, out=tmp_path / engine,
+            ).collect()
+            for engine in ("local", "processes")
+        ]  # fmt: skip
     assert tables[0].height > 400
     assert tables[0]["error"].null_count() == tables[0].height
     assert_frame_equal(*(table.sort("image_id", "output", "scorer", "probe") for table in tables))
@@ -79,7 +81,7 @@ def test_a_dataset_and_its_similarity_are_made_by_processes_too(photos: Path, tm
 
 
 def test_objects_are_refused_by_name(photos: Path, tiny: Callable[..., Model], tmp_path: Path) -> None:
-    with pytest.raises(SoritesError, match="objects passed from Python"):
+    with pytest.warns(Notice, match=OVERLAP), pytest.raises(SoritesError, match="objects passed from Python"):
         sorites.run(
             SUITE,
             source=f"folder:{photos}",

@@ -10,8 +10,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import polars as pl
 import pytest
@@ -19,9 +22,10 @@ from polars.testing import assert_frame_equal
 from tests.evaluation.engines.cluster import Cluster, two_nodes
 
 from sorites.core import table
-from sorites.core.errors import Damaged, SoritesError
-from sorites.evaluation.engines import ENGINES
+from sorites.core.errors import Damaged, Notice, SoritesError
+from sorites.evaluation.engines import ENGINES, ray
 from sorites.evaluation.engines.ray import Worker, _unwrap
+from sorites.io.decode import max_pixels
 
 TYPED = [sys.executable, "-c", "from sorites.cli import main; main()"]
 MODEL = """
@@ -144,17 +148,65 @@ def _exits(unit: int) -> int:
 
 
 def test_a_worker_tells_any_error(tmp_path: Path) -> None:
-    worker = Worker(str(tmp_path / "gone"), {})
-    assert _unwrap(worker.do(abs, -3)) == 3
+    def do(work: Callable[[int], object], unit: int) -> object:
+        return _unwrap(Worker(str(tmp_path / "gone"), {}, work, max_pixels()).do(unit))
+
+    assert do(abs, -3) == 3
     with pytest.raises(SoritesError, match="a.parquet cannot be read"):
-        _unwrap(worker.do(_damaged, 1))
+        do(_damaged, 1)
     with pytest.raises(SoritesError, match="sys.exit"):
-        _unwrap(worker.do(_exits, 1))
+        do(_exits, 1)
     with pytest.raises(ZeroDivisionError):
-        _unwrap(worker.do((1).__truediv__, 0))
+        do((1).__truediv__, 0)
 
 
 def test_without_the_library_the_message_names_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(SoritesError, match=r"pip install 'sorites\[ray\]'"):
         list(ENGINES.get("ray")([1], abs, 1))
+
+
+class _EmptyCluster:
+    """A cluster on which no worker ever starts."""
+
+    def put(self, value: object) -> object:
+        return value
+
+    def remote(self, kind: type) -> Any:
+        return self
+
+    def options(self, **_: object) -> Any:
+        return SimpleNamespace(remote=lambda *_: SimpleNamespace(here=SimpleNamespace(remote=object)))
+
+    def wait(self, tasks: list[object], **_: object) -> tuple[list[object], list[object]]:
+        time.sleep(0.01)
+        return [], tasks
+
+    def cluster_resources(self) -> dict[str, float]:
+        return {"CPU": 0}
+
+    available_resources = cluster_resources
+
+
+def test_a_cluster_without_capacity_is_reported_and_then_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray, "WAIT_NOTICE_SECONDS", 0.05)
+    monkeypatch.setattr(ray, "START_TIMEOUT_SECONDS", 0.3)
+    pool = ray._WorkerPool(_EmptyCluster(), _damaged, 2, 0.0)
+    with pytest.warns(Notice) as shown, pytest.raises(SoritesError, match="0 of 0 CPU free"):
+        pool.next_done([1], deque([0]), Counter())
+    assert [notice.message.code for notice in shown] == ["no_workers"]
+
+
+def test_workers_get_the_credentials_of_stores_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("SECRET_OF_SOMETHING_ELSE", "secret")
+    cluster, given = _EmptyCluster(), []
+
+    def hire(*arguments: object) -> Any:
+        given.append(arguments[1])
+        return SimpleNamespace(here=SimpleNamespace(remote=object))
+
+    monkeypatch.setattr(cluster, "options", lambda **_: SimpleNamespace(remote=hire), raising=False)
+    ray._WorkerPool(cluster, _damaged, 1, 0.0)
+    assert given[0]["AWS_ACCESS_KEY_ID"] == "key"
+    assert "SECRET_OF_SOMETHING_ELSE" not in given[0]

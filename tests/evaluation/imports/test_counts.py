@@ -11,8 +11,8 @@ import sorites
 from sorites import metrics
 from sorites.core import table
 from sorites.core.errors import SoritesError
-from sorites.evaluation.check import check
 from sorites.evaluation.imports.write import import_predictions
+from sorites.evaluation.integrity.check import check
 
 RELEASED = {  # ResNet-50, right of 1000 at the settings 1 to 27 (resnet_accs.pt of the authors' repository)
     "l1": (486, 81, 6, 786, 613, 163, 573, 763, 732, 710, 259, 25, 775, 774, 403, 185, 684, 791, 789,

@@ -16,10 +16,10 @@ import sorites
 from sorites import metrics
 from sorites.core import METRICS, Model, table
 from sorites.core.errors import SoritesError
-from sorites.evaluation.check import check
 from sorites.evaluation.imports.write import import_predictions
+from sorites.evaluation.integrity.check import check
 from sorites.evaluation.reopen import plan_of
-from sorites.evaluation.storage.folder import read_info
+from sorites.evaluation.storage.record import read_record
 from sorites.reports.figures.run_sheet import run_sheet
 from sorites.suites.suite import parse
 
@@ -189,7 +189,7 @@ def test_the_same_again_is_nothing_to_do_and_other_content_is_refused(tmp_path: 
     }
     assert not import_predictions([file], "csv", out).worked
     assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in before} == before
-    with pytest.raises(SoritesError, match=r'\(constants: {} .* {"source": "x"}'):
+    with pytest.raises(SoritesError, match=r'constants\.source: null there, "x" here'):
         import_predictions([file], "csv", out, source="x")
     file.write_text("sample,label,pred,model\na,1,1,m\nb,1,1,m\n")
     with pytest.raises(SoritesError, match=r"\(p.csv has different content\)"):
@@ -244,6 +244,10 @@ def test_a_lost_shard_is_made_again(tmp_path: Path) -> None:
         (
             "sample,label,pred,model,severity\na,1,1,m,-1\n",
             "column severity: .* got '-1'",
+        ),
+        (
+            "sample,label,pred,model,severity\na,1,1,m,inf\n",
+            "column severity: .* got 'inf'",
         ),
         (
             "sample,label,pred,model,level\na,1,1,m,1.5\n",
@@ -328,7 +332,7 @@ def test_other_folders_and_layouts_are_refused(run: Path, tmp_path: Path) -> Non
 
 def test_check_and_report_need_no_images(imported: Path, tmp_path: Path) -> None:
     said = check(str(imported)).splitlines()
-    assert said[0] == f"run {read_info(imported)['run_id']}: {said[0].split()[2]} images, imported as csv"
+    assert said[0] == f"run {read_record(imported).run_id}: {said[0].split()[2]} images, imported as csv"
     assert [line.split(":")[0] for line in said[1:]] == ["one", "two"]
     assert "not in its files" not in said[1]
     page = sorites.report(imported, tmp_path / "page.html").read_text(encoding="utf-8")
@@ -364,7 +368,7 @@ def test_imports_share_samples_in_a_report_only_by_a_named_source(tmp_path: Path
             import_predictions([tmp_path / f"{n}.csv"], "csv", tmp_path / f"{source}-{n}", source=source)
             for n in "pq"
         ]
-        named = {read_info(run.folder)["suite"]["source"] for run in runs}
+        named = {read_record(run.folder).suite.source for run in runs}
         assert (len(named) == 1) is shared
 
 
@@ -372,6 +376,6 @@ def test_a_reference_can_be_named_later(tmp_path: Path) -> None:
     (tmp_path / "p.csv").write_text("sample,label,pred,model\na,1,1,m\n")
     out = import_predictions([tmp_path / "p.csv"], "csv", tmp_path / "run").folder
     import_predictions([tmp_path / "p.csv"], "csv", out, reference="m")
-    assert read_info(out)["suite"]["reference"] == "m"
+    assert read_record(out).suite.reference == "m"
     with pytest.raises(SoritesError, match="no model named 'x'"):
         import_predictions([tmp_path / "p.csv"], "csv", out, reference="x")

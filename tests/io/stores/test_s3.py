@@ -176,7 +176,7 @@ def test_tars_on_a_store_are_read_in_place(home: Home) -> None:
     found, wanted = (in_order(table.read(home.folder / out).collect()) for out in ("storetar", "disktar"))
     assert wanted["label"].null_count() == 0
     assert_frame_equal(found, wanted)
-    assert "no tar at" in home.type(
+    assert "no file at" in home.type(
         *common, "--source", "webdataset:s3://bucket/tars/a-{000..001}.tar", "--out", "no", code=2
     )
 

@@ -46,7 +46,9 @@ def test_chosen_lenses_are_orange_and_the_others_blue() -> None:
 def test_dots_at_the_ends_of_an_axis_stay_off_its_numbers() -> None:
     entry = lenses.load(lenses.builtin(), "CookeTriplet")
     corners = [
-        dataclasses.replace(entry, about={**entry.about, "efl_mm": efl, "fov_deg": fov, "f_number": 1.4})
+        dataclasses.replace(
+            entry, about=entry.about.model_copy(update={"efl_mm": efl, "fov_deg": fov, "f_number": 1.4})
+        )
         for efl in (1.0, 99.9)
         for fov in (0.0, 60.0)
     ]

@@ -16,10 +16,12 @@ import polars as pl
 import pytest
 
 import sorites
+from sorites import core
 from sorites.analysis.comparison.compare import compare
 from sorites.analysis.passport.document import Passport, read_passport
-from sorites.core.errors import SoritesError
+from sorites.core.errors import Damaged, SoritesError
 from sorites.core.table import read
+from sorites.io.digests import read_sealed, write_sealed
 from sorites.reports.passport.passport import passport
 
 pytestmark = pytest.mark.slow
@@ -51,6 +53,18 @@ def test_every_number_is_a_metrics_answer(home: Path) -> None:
     assert [kept.coverage for kept in found.knows.risk] == [0.5, 0.8, 1.0]
     assert [run.samples for run in found.runs] == [20, 20]
     assert read_passport(home / "p") == found
+
+
+def test_the_model_is_loaded_once_for_all_parts(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded, load = list[str](), core.model
+
+    def counted(spec: str) -> core.Model:
+        loaded.append(spec)
+        return load(spec)
+
+    monkeypatch.setattr(core, "model", counted)
+    assert len(made("p").runs) == 2
+    assert loaded == [SPEC]
 
 
 def test_files_agree_and_are_escaped(home: Path) -> None:
@@ -134,19 +148,20 @@ def test_passports_are_compared_part_by_part(home: Path) -> None:
 def test_changed_passports_and_nan_are_refused(home: Path) -> None:
     made("p")
     path = home / "p/passport.json"
-    held = json.loads(path.read_text())
-    path.write_text(json.dumps({**held, "clean": {**held["clean"], "value": 0.99}}))
-    with pytest.raises(SoritesError, match="its hash differs"):
-        compare("p", "p")
-    path.write_text(json.dumps({**held, "clean": {**held["clean"], "value": float("nan")}}))
-    with pytest.raises(SoritesError, match=r"clean\.value: .*finite"):
-        read_passport(home / "p")
-    path.write_text(json.dumps({**held, "schema_version": 2}))
-    with pytest.raises(SoritesError, match="schema_version"):
-        read_passport(home / "p")
-    path.write_text("{")
-    with pytest.raises(SoritesError, match="it is not JSON"):
-        read_passport(home / "p")
+    held = read_sealed(path, "")
+    changed = [
+        ({**held, "clean": {**held["clean"], "value": 0.99}}, "its hash differs"),
+        ({**held, "clean": {**held["clean"], "value": float("nan")}}, r"clean\.value: .*finite"),
+        ({**held, "schema_version": 1}, "schema_version"),
+    ]
+    for content, said in changed:
+        write_sealed(content, path)
+        with pytest.raises(Damaged, match=said):
+            compare("p", "p")
+    for text in ("{", json.dumps(held)):
+        path.write_text(text)
+        with pytest.raises(Damaged, match="does not end with a digest"):
+            read_passport(home / "p")
 
 
 def test_two_at_once_and_another_model_in_the_same_folder_are_refused(home: Path) -> None:

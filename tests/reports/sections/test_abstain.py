@@ -53,7 +53,38 @@ def test_the_table_has_the_areas(ood_run: RunView) -> None:
     assert share(row) in section.body
 
 
-def test_a_model_without_mistakes_or_scores_has_no_section(ood_run: RunView, run: RunView) -> None:
-    assert abstain(merge([run])) is None
-    perfect = ood_run.table.with_columns(correct=pl.lit(True))
-    assert abstain(merge([dataclasses.replace(ood_run, table=perfect)])) is None
+def test_models_without_scores_are_ranked_by_their_confidence(run: RunView) -> None:
+    section = abstain(merge([run]))
+    assert section is not None
+    assert "ranked by their confidence" in str(section.lead)
+    figures = [
+        json.loads(text)
+        for text in re.findall(r'<script type="application/json">(.*?)</script>', section.body)
+    ]
+    assert [[trace["name"] for trace in figure["data"]] for figure in figures] == [["conf", "random"]] * 3
+    for row in metrics.aurc(run.table).to_dicts():
+        assert row["scorer"] == "conf"
+        assert share(row) in section.body
+
+
+def test_models_with_scores_are_not_ranked_by_their_confidence(ood_run: RunView) -> None:
+    section = abstain(merge([ood_run]))
+    assert section is not None
+    assert "ranked by their confidence" not in str(section.lead)
+
+
+def test_a_model_without_mistakes_has_no_card(run: RunView) -> None:
+    table = run.table.with_columns(correct=pl.col("correct") | (pl.col("model") == "lite1"))
+    section = abstain(merge([dataclasses.replace(run, table=table)]))
+    assert section is not None
+    assert re.findall(r"<h3>(.*?)</h3>", section.body) == ["lite0", "lite2"]
+
+
+def test_without_mistakes_or_without_scores_and_confidence_there_is_no_section(
+    ood_run: RunView, run: RunView
+) -> None:
+    for whole in (ood_run, run):
+        perfect = whole.table.with_columns(correct=pl.lit(True))
+        assert abstain(merge([dataclasses.replace(whole, table=perfect)])) is None
+    unsure = run.table.with_columns(conf=pl.lit(None, pl.Float32))
+    assert abstain(merge([dataclasses.replace(run, table=unsure)])) is None

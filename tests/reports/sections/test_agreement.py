@@ -45,8 +45,10 @@ def test_averages_with_and_without_the_disk(run: RunView) -> None:
 def test_size_is_drawn_where_models_know_theirs(run: RunView) -> None:
     assert size(merge([run])) is None
     told = {"lite0": 4_700_000, "lite1": 5_400_000, "lite2": 6_100_000}
-    section = size(merge([dataclasses.replace(run, info={**run.info, "parameters": told})]))
+    section = size(merge([dataclasses.replace(run, record=run.record.having(parameters=told))]))
     assert section is not None
     assert "4.7" in section.body
-    two = size(merge([dataclasses.replace(run, info={**run.info, "parameters": {**told, "lite2": None}})]))
+    two = size(
+        merge([dataclasses.replace(run, record=run.record.having(parameters={**told, "lite2": None}))])
+    )
     assert two is None, "two points make no trend"

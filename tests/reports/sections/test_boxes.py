@@ -11,6 +11,7 @@ from tests.reports import rectangles
 
 from sorites import metrics
 from sorites.evaluation.run import run
+from sorites.metrics.intervals import NOTED
 from sorites.reports.page import _costs_of_map as hardest
 from sorites.reports.page import boxes_in_short, render
 from sorites.reports.report import load_views
@@ -53,11 +54,12 @@ def test_a_card_per_detector_with_its_numbers(view: View) -> None:
 def test_narrow_intervals_of_few_images_are_noted(view: View) -> None:
     section = detectors(view)
     assert section is not None
-    assert section.body.count("With fewer than 100 images") == 2
+    limit = int(NOTED["map"].below)
+    assert section.body.count(f"With fewer than {limit} images") == 2
     assert "mAP of few images have intervals that are too narrow" in re.sub(r"\s+", " ", render(view))
-    many = pl.DataFrame({"model": ["m"], "value": [0.5], "n": [100], "low": [0.4], "high": [0.6]})
+    many = pl.DataFrame({"model": ["m"], "value": [0.5], "n": [limit], "low": [0.4], "high": [0.6]})
     assert not narrow(many, "m")
-    assert narrow(many.with_columns(n=99), "m")
+    assert narrow(many.with_columns(n=limit - 1), "m")
 
 
 def test_the_map_of_all_shifted_images_says_why_it_is_another(view: View) -> None:

@@ -7,12 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sorites.core.errors import Damaged
 from sorites.evaluation.explanations import (
     KINDS,
     Change,
     Explanations,
     Side,
-    image_file,
+    image_files,
     read_changes,
     write_changes,
     write_image,
@@ -64,7 +65,7 @@ def folder(tmp_path: Path) -> Path:
     for number, file in enumerate("abcd"):
         for kind in KINDS:
             image = np.full((30, 30, 3), 40 * number + 10 * KINDS.index(kind), np.uint8)
-            write_image(image, image_file(tmp_path, file, kind))
+            write_image(image, tmp_path, file, kind)
     write_changes(tmp_path, CHANGES)
     return tmp_path
 
@@ -92,10 +93,16 @@ def test_a_card_shows_both_sides_with_three_images_each(run: RunView, folder: Pa
 
 
 def test_flips_without_images_are_left_out(run: RunView, folder: Path) -> None:
-    image_file(folder, "a", "cam").unlink()
-    image_file(folder, "c", "guided").write_bytes(b"no image")
-    section = made(run, folder)
-    assert section is None
+    for name in ("a-cam", "c-guided"):
+        image_files(folder)[name].unlink()
+    assert made(run, folder) is None
+
+
+def test_a_damaged_image_is_named(run: RunView, folder: Path) -> None:
+    path = image_files(folder)["c-guided"]
+    path.write_bytes(b"no image")
+    with pytest.raises(Damaged, match=path.name):
+        made(run, folder)
 
 
 def test_there_is_no_section_without_explanations(run: RunView, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.reports import worlds
 
 from sorites import metrics
 from sorites.core import ImageU8, camera_grid, table
@@ -56,8 +57,10 @@ def image(sample_id: str, shift: str, setting: Any) -> ImageU8:
 
 @pytest.fixture(scope="module")
 def camera_run() -> RunView:
-    info = {"suite": {"name": "camera", "models": ["lite0", "<b>big</b>"], "shifts": [{"name": "camera"}]}}
-    return RunView(table.rows(list(rows())).lazy(), "camera", info, None, image)
+    record = worlds.record(
+        {"name": "camera", "models": ["lite0", "<b>big</b>"], "shifts": [{"name": "camera"}]}
+    )
+    return RunView(table.rows(list(rows())).lazy(), "camera", record, None, image)
 
 
 def test_best_worst_and_automatic_are_named_with_their_numbers(camera_run: RunView) -> None:

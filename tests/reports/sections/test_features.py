@@ -8,6 +8,7 @@ from collections.abc import Collection
 import numpy as np
 import polars as pl
 import pytest
+from tests.reports import worlds
 from tests.reports.sections.test_exposure import rows
 
 from sorites.analysis.features import clusters, setting_images
@@ -34,9 +35,11 @@ def camera_run() -> RunView:
             found[image] = np.maximum(0, CENTRES[label] + noise).astype(np.float32)
         return found
 
-    info = {"suite": {"name": "camera", "models": ["lite0", "<b>big</b>"], "shifts": [{"name": "camera"}]}}
+    record = worlds.record(
+        {"name": "camera", "models": ["lite0", "<b>big</b>"], "shifts": [{"name": "camera"}]}
+    )
     return RunView(
-        table.rows(seen).lazy(), "camera", info, labels(["cat", "<i>dog</i>", "cup", "car"]), None, kept
+        table.rows(seen).lazy(), "camera", record, labels(["cat", "<i>dog</i>", "cup", "car"]), None, kept
     )
 
 

@@ -8,6 +8,8 @@ from typing import Any
 import polars as pl
 import pytest
 
+from sorites.analysis.filter.encoders import PairRecord
+from sorites.analysis.filter.filtering import FilterRecord
 from sorites.core import table
 from sorites.reports.components.markup import Html
 from sorites.reports.sections import generated as module
@@ -76,8 +78,9 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def view(**more: Any) -> RunView:
-    record = {"thresholds": LIMITS, "from": "calibrated", "rule": "paper"}
-    return RunView(table.rows(rows()).lazy(), "made", **{"records": {"out_of_class": record}, **more})
+    pair = PairRecord(encoder="a", version="1", second="b", second_version="1", softmax=False, texts={})
+    record = FilterRecord(made_of=pair, thresholds=LIMITS, origin="calibrated", rule="paper")
+    return RunView(table.rows(rows()).lazy(), "made", **{"filtered": record, **more})
 
 
 def test_figure_3_has_a_curve_without_filter_with_it_and_by_people(drawn: list[Any]) -> None:

@@ -12,9 +12,13 @@ from scipy.stats import binomtest
 from sorites import metrics
 from sorites.core import CLEAN
 from sorites.reports.components.markup import THIN
-from sorites.reports.page import in_short
+from sorites.reports.page import sentences
 from sorites.reports.sections.accuracy import headline
-from sorites.reports.view import RunView, merge
+from sorites.reports.view import RunView, View, merge
+
+
+def in_short(view: View) -> str:
+    return " ".join(sentences(view))
 
 
 def card(run: RunView, model: str) -> str:

@@ -32,7 +32,7 @@ def view(photos: Path, tiny: object, tmp_path_factory: pytest.TempPathFactory) -
         "test",
     )
     out = tmp_path_factory.mktemp("run") / "run"
-    table = sorites.run(suite, source=f"folder:{photos}", models=[tiny()], out=out)  # type: ignore[operator]
+    table = sorites.run(suite, source=f"folder:{photos}", models=[tiny()], out=out).table  # type: ignore[operator]
     return merge([RunView(table, "l")])
 
 

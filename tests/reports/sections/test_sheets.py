@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+from tests.reports import worlds
 from tests.reports.sections.test_exposure import image, rows
 
 from sorites import metrics
@@ -15,8 +16,10 @@ from sorites.reports.view import RunView, merge
 
 @pytest.fixture(scope="module")
 def camera_run() -> RunView:
-    info = {"suite": {"name": "camera", "models": ["lite0", "<b>big</b>"], "shifts": [{"name": "camera"}]}}
-    return RunView(table.rows(list(rows())).lazy(), "camera", info, None, image)
+    record = worlds.record(
+        {"name": "camera", "models": ["lite0", "<b>big</b>"], "shifts": [{"name": "camera"}]}
+    )
+    return RunView(table.rows(list(rows())).lazy(), "camera", record, None, image)
 
 
 def test_the_images_on_which_models_differ_most_come_first(camera_run: RunView) -> None:

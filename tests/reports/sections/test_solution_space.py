@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 from PIL import Image
+from tests.reports import worlds
 from tests.reports.sections.test_exposure import rows
 
 from sorites import metrics
@@ -20,8 +21,10 @@ from sorites.reports.view import RunView, merge
 
 @pytest.fixture(scope="module")
 def camera_run() -> RunView:
-    info = {"suite": {"name": "camera", "models": ["lite0", "<b>big</b>"], "shifts": [{"name": "camera"}]}}
-    return RunView(table.rows(list(rows())).lazy(), "camera", info)
+    record = worlds.record(
+        {"name": "camera", "models": ["lite0", "<b>big</b>"], "shifts": [{"name": "camera"}]}
+    )
+    return RunView(table.rows(list(rows())).lazy(), "camera", record)
 
 
 def test_histograms_by_light_with_the_shares_of_the_metric(camera_run: RunView) -> None:
@@ -56,7 +59,7 @@ def test_pairs_of_models_are_tabled(camera_run: RunView) -> None:
     assert section is not None
     for row in metrics.solution_overlap(camera_run.table).to_dicts():
         assert f"{100 * row['value']:.1f}\u202f%<small>" in section.body
-    alone = RunView(camera_run.table.filter(pl.col("model") == "lite0"), "camera", {})
+    alone = RunView(camera_run.table.filter(pl.col("model") == "lite0"), "camera")
     shown = solution_space(merge([alone]))
     assert shown is not None
     assert "first only" not in shown.body

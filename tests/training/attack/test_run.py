@@ -14,9 +14,9 @@ import sorites
 from sorites.analysis.comparison.compare import compare
 from sorites.core import Model
 from sorites.core.errors import Notice, SoritesError
-from sorites.evaluation.check import check
+from sorites.evaluation.integrity.check import check
 from sorites.evaluation.reopen import plan_of, refuse_attacks
-from sorites.evaluation.storage.folder import read_info
+from sorites.evaluation.storage.record import read_record
 from sorites.training.attack import attack
 from sorites.training.attack.run import worst_case
 
@@ -136,6 +136,9 @@ def test_the_worst_case_is_right_under_every_attack(done: Path) -> None:
     assert found["eps"].to_list() == [4 / 255, 0.3, 2.0]
     assert found["value"][0] == pytest.approx(at["correct"].mean())
     assert found["n"].to_list() == [18, 18, 18]
+    twice = pl.concat([rows, rows.with_columns(source=pl.lit("other"), correct=pl.lit(True))])
+    assert worst_case(twice)["n"].to_list() == [36, 36, 36], "samples of two sources have the same names"
+    assert worst_case(twice)["value"][0] == pytest.approx((1 + at["correct"].mean()) / 2)
 
 
 def test_images_that_cannot_be_attacked_are_rows_with_errors(photos: Path, tmp_path: Path) -> None:
@@ -177,7 +180,7 @@ def test_a_model_of_two_classes_is_attacked_without_dlr_unless_that_is_named(
         attack(two, losses="ce,dlr", out=tmp_path / "run", **how)
     with pytest.warns(Notice, match="dlr needs at least 3 classes"):
         attack(two, out=tmp_path / "run", **how)
-    assert read_info(tmp_path / "run")["attack"]["losses"] == ["ce"]
+    assert read_record(tmp_path / "run").as_json()["attack"]["losses"] == ["ce"]
     assert set(table(tmp_path / "run")["shift"]) == {"clean", "apgd_ce_l2"}
 
 
@@ -188,4 +191,4 @@ def test_nothing_more_is_made_of_attacked_images(done: Path, tmp_path: Path) -> 
         sorites.build(done, tmp_path / "data")
     with pytest.raises(SoritesError, match="apgd_ce_l2 is an attack"):
         refuse_attacks("demo", ["jpeg", "apgd_ce_l2"])
-    assert json.loads(json.dumps(read_info(done)))["attack"]["eps"] == [4 / 255, 0.3, 2.0]
+    assert json.loads((done / "run.json").read_text())["attack"]["eps"] == [4 / 255, 0.3, 2.0]

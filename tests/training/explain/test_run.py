@@ -13,8 +13,20 @@ from tests.training.networks import small
 import sorites
 from sorites import core
 from sorites.core.errors import SoritesError
-from sorites.evaluation.check import check
-from sorites.evaluation.explanations import KINDS, LIST, ROOM, Change, image_file, read_changes, read_image
+from sorites.core.table import write_shard
+from sorites.evaluation.explanations import (
+    KINDS,
+    LIST,
+    ROOM,
+    Change,
+    Kind,
+    image_file,
+    image_files,
+    read_changes,
+    read_image,
+)
+from sorites.evaluation.integrity.check import check
+from sorites.io.digests import stem_of
 from sorites.suites.suite import Suite
 from sorites.training.explain import explain, grad_cam
 from sorites.training.explain.run import changes
@@ -44,6 +56,13 @@ def held(tmp_path_factory: pytest.TempPathFactory, photos: Path) -> Path:
 @pytest.fixture
 def run(held: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(held, tmp_path / "run"))
+
+
+def stored(run: Path, file: str, kind: Kind) -> Path:
+    """The image of a side, which exists."""
+    path = image_file(run, file, kind)
+    assert path is not None
+    return path
 
 
 def verdict(run: Path, change: Change) -> list[tuple[bool, int]]:
@@ -86,7 +105,7 @@ def test_one_model_differs_between_clean_and_the_least_severity(run: Path) -> No
 
 def test_what_is_drawn_is_the_image_that_the_model_saw(run: Path) -> None:
     side = explain(run, ["one", "other"], limit=1)[0].sides[0]
-    seen, cam, guided = (read_image(image_file(run, side.file, kind)) for kind in KINDS)
+    seen, cam, guided = (read_image(stored(run, side.file, kind)) for kind in KINDS)
     assert seen.shape == cam.shape == guided.shape == (32, 32, 3)
     model = small("one", SEEDS["one"])
     again = sorites.read(run).filter(pl.col("image_id") == side.image_id, pl.col("model") == "one").collect()
@@ -118,7 +137,7 @@ def test_what_is_there_is_not_made_twice_and_what_changed_is(
     assert made == ["one", "other"] * 2
     explain(run, ["one", "other"], limit=3)
     assert len(made) == 6, "only the third is new"
-    image_file(run, first[0].sides[0].file, "cam").unlink()
+    stored(run, first[0].sides[0].file, "cam").unlink()
     explain(run, ["one", "other"], limit=2)
     assert len(made) == 8, "a change that lacks an image is made again"
     explain(run, ["other"], limit=2)
@@ -132,9 +151,8 @@ def test_what_is_there_is_not_made_twice_and_what_changed_is(
         if change.between == "models"
         for side in change.sides
     )
-    files = {path.name for path in (run / ROOM).glob("*.webp")}
-    assert files == {
-        f"{side.file}-{kind}.webp" for change in listed for side in change.sides for kind in KINDS
+    assert set(image_files(run)) == {
+        f"{side.file}-{kind}" for change in listed for side in change.sides for kind in KINDS
     }
 
 
@@ -155,15 +173,13 @@ def test_a_stop_leaves_what_is_whole(run: Path) -> None:
 def test_a_changed_answer_is_no_longer_explained(run: Path) -> None:
     found = explain(run, ["one", "other"], limit=2)
     shard = next(
-        path
-        for path in (run / "predictions").glob("*--one.parquet")
-        if _holds(path, found[0].sides[0].image_id)
+        path for path in (run / "predictions").glob("*.parquet") if _holds(path, found[0].sides[0].image_id)
     )
     rows = pl.read_parquet(shard)
-    here = pl.col("image_id") == found[0].sides[0].image_id
-    rows.with_columns(conf=pl.when(here).then(pl.lit(0.123, pl.Float32)).otherwise("conf")).write_parquet(
-        shard
-    )
+    here = (pl.col("image_id") == found[0].sides[0].image_id) & (pl.col("model") == "one")
+    changed = rows.with_columns(conf=pl.when(here).then(pl.lit(0.123, pl.Float32)).otherwise("conf"))
+    shard.unlink()
+    write_shard(changed, run, stem_of(shard.name) or "")
     explain(run, ["other"], limit=1)
     assert found[0] not in read_changes(run)
     assert found[1] in read_changes(run)
@@ -175,10 +191,12 @@ def _holds(path: Path, image_id: str) -> bool:
 
 def test_damage_is_named_and_set_aside(run: Path) -> None:
     side = explain(run, ["one", "other"], limit=1)[0].sides[0]
-    image_file(run, side.file, "cam").write_bytes(b"RIFF")
+    path = stored(run, side.file, "cam")
+    path.write_bytes(b"RIFF")
     (run / ROOM / LIST).write_text('{"changes": [{}]}')
-    with pytest.raises(SoritesError, match=f"{LIST} cannot be read.*\n.*-cam.webp cannot be read"):
-        check(str(run))
+    for damaged in (path.name, LIST):
+        with pytest.raises(SoritesError, match=f"{damaged} cannot be read"):
+            check(str(run))
     with pytest.raises(SoritesError, match=f"{LIST} cannot be read"):
         explain(run, ["one", "other"], limit=1)
     check(str(run), repair=True)

@@ -2,12 +2,11 @@
 when they are asked for.
 """
 
-import functools
 from collections.abc import Iterator
 
 import numpy as np
 
-from sorites.core import ImageU8, Sample, add_source
+from sorites.core import Generated, ImageU8, Sample, add_source
 from sorites.core.labels import Labels
 
 
@@ -15,7 +14,7 @@ from sorites.core.labels import Labels
 def stripes(path: str | None, labels: Labels) -> Iterator[Sample]:
     """Draw stripes twelve times, which may pass for zebras."""
     for turn in range(12):
-        yield Sample(f"stripes-{turn:02d}", functools.partial(draw, turn), label=labels.find("zebra"))
+        yield Sample(f"stripes-{turn:02d}", Generated(draw, (turn,)), label=labels.find("zebra"))
 
 
 def draw(turn: int) -> ImageU8:

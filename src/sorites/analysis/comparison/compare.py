@@ -13,7 +13,10 @@ from numpy.typing import NDArray
 
 from sorites.analysis.comparison.pairs import (
     ALL,
+    IN_PART,
+    Curve,
     Curves,
+    Ends,
     Matrix,
     Side,
     curves,
@@ -24,7 +27,8 @@ from sorites.analysis.comparison.pairs import (
     side,
     together,
 )
-from sorites.analysis.comparison.statistics import Flips, detectable_mean, flips, holm, mcnemar_mid
+from sorites.analysis.comparison.statistics import TIE, FlipTest, detectable_drop, flip_test, mcnemar_mid
+from sorites.analysis.options import FALSE_ALARMS
 from sorites.analysis.passport.battery import run_folders
 from sorites.analysis.passport.document import NAME as PASSPORT
 from sorites.analysis.passport.document import read_passport
@@ -32,7 +36,9 @@ from sorites.core import CLEAN
 from sorites.core.errors import SoritesError
 from sorites.core.messages import option
 from sorites.metrics import paired_difference
-from sorites.metrics.failure import crossing
+from sorites.metrics.half_accuracy import crossing
+from sorites.metrics.intervals import share
+from sorites.metrics.product_limit import median_severities
 
 # --- Images that only one of the models was evaluated on: errors, and images excluded by a filter
 
@@ -54,7 +60,7 @@ def refuse_one_sided(base: Side, new: Side, shared: bool) -> list[str]:
 
 def _check_part(part: str, base: Side, new: Side, shared: bool) -> list[str]:
     mine, theirs = pl.collect_all([_states(side.rows(part)) for side in (base, new)])
-    both = mine.join(theirs, on="image_id", suffix="_new").sort("image_id")
+    both = mine.join(theirs, on=IN_PART, suffix="_new", nulls_equal=True).sort(IN_PART)
     judged = both.filter(~pl.any_horizontal("error", "aside", "error_new", "aside_new"))
     excluded = [_describe(both.filter(pl.col("error") & pl.col("error_new")), "failed for both models")]
     for kind, remedy in REMEDIES.items():
@@ -94,7 +100,7 @@ def _describe(rows: pl.DataFrame, what: str) -> str:
 def _states(rows: pl.LazyFrame) -> pl.LazyFrame:
     """Return one row per grid image: whether it failed, why, and whether it was filtered out."""
     grid = rows.filter((pl.col("output") == "label") & ~pl.col("probe").fill_null(False))
-    return grid.group_by("image_id").agg(
+    return grid.group_by(IN_PART).agg(
         pl.col("shift").first(),
         error=pl.col("error").is_not_null().any(),
         why=pl.col("error").drop_nulls().first(),
@@ -123,35 +129,39 @@ class Points:
     new: float
     drawn_base: Array
     drawn_new: Array
+    flipped: Array
+    """The new model's severity minus the base's, with the models swapped for random samples; first as is."""
     top: float
     n: int
+    undefined: str = ""
+    """Why there is no such severity; empty if there is."""
+
+    def flip_p(self, sign: int) -> float:
+        """Return the one-sided p of equal models, for a change in the direction of ``sign``."""
+        change = sign * self.flipped
+        return float((change >= change[0] - TIE).mean())
 
 
-# Takes correctness (samples x severities), bootstrap weights (draws x samples) and severities;
-# returns one value per draw.
-Measure = Callable[[Array, Array, Array], Array]
+# Takes the outcomes of a model, weights of samples (draws x samples) and severities; one value per draw.
+Measure = Callable[[Curve, Array, Array], Array]
 
 
-def half_accuracy_severity(right: Array, weights: Array, severities: Array) -> Array:
-    """Return the severity at which accuracy has fallen to half of clean accuracy; see the metric."""
-    observed = np.isfinite(right)
-    severity: Array = crossing(weights @ np.where(observed, right, 0.0), weights @ observed, severities)
+def half_accuracy_severity(curve: Curve, weights: Array, severities: Array) -> Array:
+    """Return the severity at which accuracy is half-way from clean accuracy to chance; see the metric."""
+    observed = np.isfinite(curve.right)
+    right = weights @ np.where(observed, curve.right, 0.0)
+    chance = weights @ curve.chance / weights.sum(axis=1)
+    severity: Array = crossing(right, weights @ observed, severities, chance)
     return severity
 
 
-def failure_severity(right: Array, weights: Array, severities: Array) -> Array:
-    """Return the median over samples of the least misclassified severity; see the metric.
+def failure_severity(curve: Curve, weights: Array, severities: Array) -> Array:
+    """Return the severity at which half of the trajectories have failed; see the metric.
 
-    Samples misclassified when clean count as 0.
+    Trajectories that end early are censored, as there; those misclassified when clean count as 0.
     """
-    wrong = np.where(np.isfinite(right), right < 1, False)
-    first = np.where(wrong.any(axis=1), severities[wrong.argmax(axis=1)], np.inf)
-    order = np.argsort(first, kind="stable")
-    counted = np.cumsum(weights[:, order], axis=1)
-    total = counted[:, -1:]
-    lower, upper = (np.argmax(counted >= rank, axis=1) for rank in ((total + 1) // 2, total // 2 + 1))
-    points = first[order]
-    return np.asarray((points[lower] + points[upper]) / 2)
+    ends = curve.ends
+    return median_severities(ends.severity, ends.failed, weights[:, ends.sample])
 
 
 MEASURES: Mapping[str, Measure] = {
@@ -161,19 +171,50 @@ MEASURES: Mapping[str, Measure] = {
 
 
 def failure_severities(curves: Curves, name: str, draws: int = BOOTSTRAP_DRAWS) -> Points:
-    """Return the estimates of both models, with bootstrap draws over their shared samples."""
-    measure, n, top = MEASURES[name], len(curves.base), float(curves.severities[-1])
+    """Return the estimates of both models, with bootstrap draws and sign flips of their shared samples."""
+    measure, n, top = MEASURES[name], len(curves.base.right), float(curves.severities[-1])
+    sides = (curves.base, curves.new)
+
+    def measured(curve: Curve, weights: Array) -> Array:
+        return _within(measure(curve, weights, curves.severities), top)
+
+    base, new = (float(measured(side, np.ones((1, n)))[0]) for side in sides)
+    stacked = _stacked(*sides)
     rng, batch = np.random.default_rng(SEED), max(1, CELLS_PER_BATCH // n)
-    once = np.ones((1, n))
-    estimates = [
-        float(_within(measure(side, once, curves.severities), top)[0]) for side in (curves.base, curves.new)
-    ]
-    drawn: tuple[list[Array], list[Array]] = ([], [])
+    drawn: list[tuple[Array, Array, Array]] = []
     for start in range(0, draws, batch):
-        weights = rng.multinomial(n, np.full(n, 1 / n), min(batch, draws - start)).astype(np.float64)
-        for values, counts in zip(drawn, (curves.base, curves.new), strict=True):
-            values.append(_within(measure(counts, weights, curves.severities), top))
-    return Points(estimates[0], estimates[1], np.concatenate(drawn[0]), np.concatenate(drawn[1]), top, n)
+        size = min(batch, draws - start)
+        weights = rng.multinomial(n, np.full(n, 1 / n), size).astype(np.float64)
+        swapped = rng.integers(0, 2, (size, n)).astype(np.float64)
+        swapped[0] *= start > 0
+        old, other = (np.concatenate([1 - side, side], axis=1) for side in (swapped, 1 - swapped))
+        change = measured(stacked, other) - measured(stacked, old)
+        drawn.append((measured(sides[0], weights), measured(sides[1], weights), change))
+    undefined = _undefined(sides, n) if name == "half_accuracy_severity" else ""
+    drawn_base, drawn_new, flipped = (np.concatenate(parts) for parts in zip(*drawn, strict=True))
+    return Points(base, new, drawn_base, drawn_new, flipped, top, n, undefined)
+
+
+def _stacked(base: Curve, new: Curve) -> Curve:
+    """Return the samples of both models as those of one."""
+    ends = Ends(
+        np.concatenate([base.ends.severity, new.ends.severity]),
+        np.concatenate([base.ends.failed, new.ends.failed]),
+        np.concatenate([base.ends.sample, new.ends.sample + len(base.right)]),
+    )
+    chance = np.concatenate([base.chance, new.chance])
+    return Curve(np.concatenate([base.right, new.right]), chance, ends)
+
+
+def _undefined(sides: Sequence[Curve], n: int) -> str:
+    """Return why half-accuracy is undefined: a model is not clearly better than a guess on clean images."""
+    for name, curve in zip(("base", "new"), sides, strict=True):
+        clean, chance = float(np.nanmean(curve.right[:, 0])), float(curve.chance.mean())
+        low, _ = share(clean, n)
+        if low is None or low <= chance + TIE:
+            found = f"{clean:.1%} of {n} samples, chance {chance:.1%}"
+            return f"the clean accuracy of the {name} model ({found}) is not clearly above chance"
+    return ""
 
 
 def _within(values: Array, top: float) -> Array:
@@ -182,7 +223,6 @@ def _within(values: Array, top: float) -> Array:
 
 
 # Family-wise rate of false alarms between two equal models.
-RATE = 0.05
 # Stands for the clean images where a metric needs a shift name.
 _AS_SHIFT = "(clean)"
 
@@ -198,7 +238,9 @@ class Comparison:
     table: pl.LazyFrame
     pairs: pl.DataFrame
     matrix: Matrix
-    rate: float = RATE
+    rate: float = FALSE_ALARMS
+    shared: bool = False
+    other_versions: bool = False
 
     @functools.cached_property
     def places(self) -> tuple[str, ...]:
@@ -207,10 +249,16 @@ class Comparison:
         return (*self.matrix.dials, ALL) if len(moved) > 1 else self.matrix.dials
 
     @functools.cached_property
-    def flips(self) -> Flips:
-        """The joint test of the drops of all shifts; the mean over shifts is not part of the family."""
+    def worse(self) -> FlipTest:
+        """The joint test of drops above 0, as the gate does it; the mean over shifts is not in the family."""
         base, new = self.matrix.columns(self.matrix.dials)
-        return flips(base - new, self.rate)
+        return flip_test(base - new, self.rate)
+
+    @functools.cached_property
+    def better(self) -> FlipTest:
+        """The joint test of the same shifts for gains."""
+        base, new = self.matrix.columns(self.matrix.dials)
+        return flip_test(new - base, self.rate)
 
     @functools.cached_property
     def curves(self) -> Mapping[str, Curves]:
@@ -223,9 +271,12 @@ class Comparison:
 
     @functools.cached_property
     def dials(self) -> pl.DataFrame:
-        """One row per shift: accuracies, drop and interval, flips, p, Holm's p, and the detectable drop.
+        """One row per shift: accuracies, drop and interval, flips, and the one-sided test of the drop.
 
-        The detectable drop is null where not even a model that is always wrong would be detected.
+        ``low`` and ``high`` are the 95 % interval of this shift alone. ``p``, ``p_family`` and ``bound`` are
+        those of the gate's rule ``drop > 0``: ``p_family`` is corrected over all shifts, and the lower bound
+        is above 0 exactly where it is at most the rate. They are null where ``judged`` is false: too few
+        samples. ``detectable`` is the drop detected with 80 % power, null where there is none.
         """
         drops = _drops(_clean_once(self.table, self.base), *self.names)
         counts = _counts(self.pairs)
@@ -244,8 +295,10 @@ class Comparison:
             "lost",
             "gained",
             "p",
-            "p_holm",
+            "p_family",
+            "bound",
             "detectable",
+            "judged",
         )
         return joined.select(columns)
 
@@ -283,16 +336,17 @@ def compare(
     model: str | None = None,
     shared: bool = False,
     other_versions: bool = False,
-    rate: float = RATE,
+    rate: float = FALSE_ALARMS,
 ) -> Comparison:
     """Compare the models of two run folders (or passports) on the same images.
 
     Args:
-        base: The run folder or passport of the base model.
-        new: The run folder or passport of the new model.
-        base_model: Which model of ``base`` to take, if it has several.
-        model: Which model of ``new`` to take, if it has several.
-        shared: Compare only the images that both were evaluated on, instead of refusing differences.
+        base: Run folder or passport of the baseline model.
+        new: Run folder or passport of the new model.
+        base_model: Model of BASE, if it has several.
+        model: Model of NEW, if it has several.
+        shared: Compare only the images for which both have predictions. By default different images are
+            refused.
         other_versions: Allow different versions of the libraries that make images.
         rate: Rate at which two equal models raise a false alarm on any shift.
 
@@ -307,7 +361,7 @@ def compare(
     names = _names(*sides)
     table = together(*sides, names)
     pairs = paired(_clean_once(table, sides[0]), *names)
-    return Comparison(*sides, names, tuple(notes), table, pairs, matrix(pairs), rate)
+    return Comparison(*sides, names, tuple(notes), table, pairs, matrix(pairs), rate, shared, other_versions)
 
 
 def _clean_once(table: pl.LazyFrame, base: Side) -> pl.LazyFrame:
@@ -317,11 +371,14 @@ def _clean_once(table: pl.LazyFrame, base: Side) -> pl.LazyFrame:
 
 def _open(path: str | Path, model: str | None, option_name: str) -> Side:
     """Open a run folder, or all runs of a passport."""
-    folder = Path(path)
+    return side(path, runs_of(Path(path)), model, option_name)
+
+
+def runs_of(folder: Path) -> dict[str, Path]:
+    """Return the run folders of a side by part: the folder itself, or all runs of a passport."""
     if not (folder / PASSPORT).exists():
-        return side(path, {"run": folder}, model, option_name)
-    parts = read_passport(folder).runs
-    return side(path, run_folders(folder, [run.part for run in parts]), model, option_name)
+        return {"run": folder}
+    return run_folders(folder, [run.part for run in read_passport(folder).runs])
 
 
 def _names(base: Side, new: Side) -> tuple[str, str]:
@@ -348,8 +405,9 @@ def _drops(table: pl.LazyFrame, base: str, new: str) -> pl.DataFrame:
         dial=pl.col("shift").replace({_AS_SHIFT: CLEAN}),
         n="n",
         drop=(0 - pl.col("value")).round(12) + 0.0,
-        low=0 - pl.col("high"),
-        high=0 - pl.col("low"),
+        # The order of a summation changes the last digits.
+        low=(0 - pl.col("high")).round(12) + 0.0,
+        high=(0 - pl.col("low")).round(12) + 0.0,
     )
 
 
@@ -363,24 +421,31 @@ def _counts(pairs: pl.DataFrame) -> pl.DataFrame:
 
 
 def _tests(comparison: Comparison) -> pl.DataFrame:
-    """Return p, Holm's p, the accuracies and the detectable drop of each shift."""
+    """Return the accuracies of each shift, and the test of its drop."""
     base, new = comparison.matrix.columns(comparison.places)
-    pooled = flips((base - new)[:, -1:], comparison.rate) if ALL in comparison.places else None
-    family = comparison.flips
-    p = [float(value) for value in family.p]
-    corrected: Sequence[float | None] = holm(p)
-    error = [*family.cautious, *(pooled.cautious if pooled else ())]
-    critical = [family.critical] * len(p) + ([pooled.critical] if pooled else [])
+    family = comparison.worse
+    several = [dial in comparison.matrix.several for dial in comparison.places]
+    rows = [_test(base[:, i], new[:, i], family, i, several[i]) for i in range(len(family.n))]
+    if ALL in comparison.places:
+        pooled = flip_test((base - new)[:, -1:], comparison.rate)
+        rows.append({**_test(base[:, -1], new[:, -1], pooled, 0, several[-1]), "p_family": None})
     return pl.DataFrame(
-        {
-            "dial": list(comparison.places),
-            "base": np.nanmean(base, axis=0),
-            "new": np.nanmean(new, axis=0),
-            "p": [*p, *(float(value) for value in (pooled.p if pooled else ()))],
-            "p_holm": [*corrected, *([None] if pooled else [])],
-            "detectable": [
-                detectable_mean(float(e), c, comparison.rate) for e, c in zip(error, critical, strict=True)
-            ],
-        },
-        schema_overrides={"p_holm": pl.Float64, "detectable": pl.Float64},
+        [{"dial": dial, **row} for dial, row in zip(comparison.places, rows, strict=True)],
+        schema_overrides=dict.fromkeys(("p", "p_family", "bound", "detectable"), pl.Float64),
+        infer_schema_length=None,
     )
+
+
+def _test(base: Array, new: Array, test: FlipTest, i: int, several: bool) -> dict[str, object]:
+    judged, detectable = bool(test.judged[i]), None
+    if judged:
+        detectable = detectable_drop(base - new, float(test.levels[i]), share=test.share, several=several)
+    return {
+        "base": float(np.nanmean(base)),
+        "new": float(np.nanmean(new)),
+        "p": float(test.p[i]) if judged else None,
+        "p_family": float(test.p_family[i]) if judged else None,
+        "bound": float(test.bound[i]) if judged else None,
+        "detectable": detectable,
+        "judged": judged,
+    }

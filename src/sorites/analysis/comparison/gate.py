@@ -1,25 +1,36 @@
 """The gate: rules that a new model must satisfy, tested with a bound on false alarms.
 
-Rules on accuracy are tested by sign flips over samples (``statistics.flips``). The bounds of all shifts hold
-jointly, so two equal models break a rule on any shift at most at its rate. Rules on failure severities use a
-bootstrap over samples with a Bonferroni correction over shifts. Several rules share the rate equally.
+Rules on accuracy are tested by sign flips over samples (``statistics.flip_test``). The bounds of all shifts
+hold jointly, so two equal models break a rule on any shift at most at its rate. Rules on failure severities
+use a bootstrap over samples, and sign flips too where the limit is at the base or beyond, with a Bonferroni
+correction over shifts. Several rules share the rate equally. A shift with too few samples is not judged.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
-from sorites.analysis.comparison.compare import Comparison
+from sorites.analysis.comparison.compare import Comparison, Points
 from sorites.analysis.comparison.pairs import ALL
-from sorites.analysis.comparison.statistics import POWER, detectable_mean, flips
+from sorites.analysis.comparison.statistics import (
+    POWER,
+    TERNARY,
+    TIE,
+    Support,
+    detectable_drop,
+    flip_test,
+    judgeable,
+    samples_needed,
+)
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.io.readers import toml_file
 from sorites.io.validation import problems
@@ -32,7 +43,7 @@ METRICS = {
     "drop": "accuracy of the base minus that of the new model, in points",
     "accuracy": "accuracy of the new model, in percent",
     "failure_severity": "median severity at which images are first misclassified, in the unit of the shift",
-    "half_accuracy_severity": "severity at which half of clean accuracy is lost, in the unit of the shift",
+    "half_accuracy_severity": "severity at which accuracy is half-way to chance, in the unit of the shift",
 }
 IN_PERCENT = ("drop", "accuracy")
 NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|[+-]?(?:nan|inf(?:inity)?)"
@@ -59,6 +70,33 @@ class Rule:
     def limit(self, base: float) -> float:
         """Return the limit for this value of the base model."""
         return self.times * base + self.plus
+
+    @property
+    def sign(self) -> int:
+        """1 if values above the limit break the rule, -1 if values below it do."""
+        return 1 if self.above else -1
+
+    @property
+    def margin(self) -> float | None:
+        """The drop of accuracy that the rule allows, or None if it is not about a drop."""
+        if self.metric == "drop":
+            return self.plus if self.above else None
+        return -self.plus if self.metric == "accuracy" and self.times == 1 and not self.above else None
+
+    @property
+    def support(self) -> Support:
+        """The values that the excess of a single image over the limit can take."""
+        if self.metric == "drop":
+            return Support(tuple(self.sign * (drop - self.plus) for drop in TERNARY))
+        pairs = [(base, new) for base in (0, 1) for new in (0, 1)]
+        return Support(tuple(self.sign * (new - self.limit(base)) for base, new in pairs))
+
+    @property
+    def beyond_base(self) -> bool:
+        """Whether two models with the same failure severities satisfy the rule."""
+        if self.above:
+            return self.times >= 1 and self.plus >= 0
+        return 0 < self.times <= 1 and self.plus <= 0
 
 
 def parse(text: str) -> Rule:
@@ -131,47 +169,71 @@ def combine_rules(texts: Sequence[str], gate: Path | None, estimate: bool) -> Ga
 class Verdict:
     """A rule under one shift: the value with its bound, the limit, and whether the rule is broken.
 
-    Shares are fractions.
+    Shares are fractions. A check that could not be judged is neither broken nor met.
     """
 
     rule: Rule
     dial: str
-    value: float
-    bound: float
-    limit: float
+    value: float | None
+    bound: float | None
+    limit: float | None
     broken: bool
     n: int
-    detectable: float | None
-    """The excess over the limit detected with 80 % power; None if there is none, or it is unknown."""
+    p: float | None = None
+    """The p of the check, corrected for all shifts of the rule."""
+    detectable: float | None = None
+    """The drop detected with 80 % power; None if there is none, or it is unknown."""
+    unjudged: str = ""
+    """Why the check could not be judged; empty if it was."""
+
+    @property
+    def outcome(self) -> Literal["broken", "met", "not judged"]:
+        """The result of the check."""
+        return "not judged" if self.unjudged else "broken" if self.broken else "met"
 
     @property
     def by(self) -> float:
         """How far the value exceeds the limit; negative if it is within."""
-        return self.value - self.limit if self.rule.above else self.limit - self.value
+        if self.value is None or self.limit is None:
+            return 0.0
+        return self.rule.sign * (self.value - self.limit)
+
+    def _number(self, value: float) -> str:
+        scale = 100 if self.rule.metric in IN_PERCENT else 1
+        return f"{round(scale * value, 6) + 0.0:.3g}"
 
     def __str__(self) -> str:
+        if self.value is None or self.limit is None:
+            return f"{self.rule.metric}.{self.dial} is not judged, n = {self.n}: {self.unjudged}"
         unit = " points" if self.rule.metric == "drop" else " %" if self.rule.metric == "accuracy" else ""
-        scale = 100 if self.rule.metric in IN_PERCENT else 1
-
-        def number(value: float) -> str:
-            return f"{round(scale * value, 6) + 0.0:.3g}"
-
+        estimate = f"{self.rule.metric}.{self.dial} is {self._number(self.value)}{unit}"
+        limit = f"limit {self._number(self.limit)}"
+        if self.unjudged or self.bound is None:
+            return f"{estimate}, {limit}, n = {self.n}; not judged: {self.unjudged}"
         side = "at least" if self.rule.above else "at most"
-        estimate = f"{number(self.value)}{unit} ({side} {number(self.bound)})"
-        margin = f"exceeded by {number(self.by)}" if self.by > 0 else f"met by {number(abs(self.by))}"
-        return (
-            f"{self.rule.metric}.{self.dial} is {estimate}, limit {number(self.limit)}, {margin},"
-            f" n = {self.n}; {self._power(number)}"
-        )
+        margin = f"{self._number(abs(self.by))} {'beyond' if self.by > 0 else 'within'} it"
+        p = "" if self.p is None else f", p = {self.p:.2g}"
+        bound = f"({side} {self._number(self.bound)})"
+        return f"{estimate} {bound}, {limit}, {margin}{p}, n = {self.n}{self._power()}"
 
-    def _power(self, number: Callable[[float], str]) -> str:
+    def _power(self) -> str:
         if self.detectable is not None:
-            return f"{POWER:.0%} power to detect an excess of {number(self.detectable)}"
-        if self.rule.metric in IN_PERCENT:
-            return f"too few images to detect anything with {POWER:.0%} power"
-        if not self.rule.above and self.limit <= 0:
-            return "no value can exceed this limit"
-        return "power unknown"
+            return f"; {POWER:.0%} power to detect a drop of {100 * self.detectable:.3g} points"
+        return "; no detectable drop can be stated" if self.rule.margin is not None else ""
+
+
+def exit_code(verdicts: Sequence[Verdict], allow_unjudged: bool = False) -> int:
+    """Return 1 if a check is broken, else 2 if one could not be judged (unless allowed), else 0."""
+    if any(verdict.broken for verdict in verdicts):
+        return 1
+    return 2 if not allow_unjudged and any(verdict.unjudged for verdict in verdicts) else 0
+
+
+def summary(verdicts: Sequence[Verdict]) -> str:
+    """Return how many checks are broken, met and not judged, as in "2 broken, 5 met, 1 not judged"."""
+    outcomes = [verdict.outcome for verdict in verdicts]
+    counts = ((outcome, outcomes.count(outcome)) for outcome in ("broken", "met", "not judged"))
+    return ", ".join(f"{count} {outcome}" for outcome, count in counts if count)
 
 
 def judge(comparison: Comparison, gate: Gate) -> list[Verdict]:
@@ -206,35 +268,83 @@ def _mean_verdicts(
     base, new = comparison.matrix.columns(dials)
     value = base - new if rule.metric == "drop" else new
     limit = rule.times * base + rule.plus
-    sign = 1 if rule.above else -1
-    test = flips(sign * (value - limit), rate)
+    test = flip_test(rule.sign * (value - limit), rate, rule.support)
     means, limits = np.nanmean(value, axis=0), np.nanmean(limit, axis=0)
-    broken = sign * (means - limits) > 0 if estimate else test.above
-    counts = np.isfinite(value).sum(axis=0)
     verdicts = []
     for i, dial in enumerate(dials):
-        mean, mean_limit = float(means[i]), float(limits[i])
-        # The greatest possible excess: accuracies and drops end at 0 and 1.
-        room = 1 - mean_limit if rule.above else mean_limit
-        detectable = detectable_mean(float(test.cautious[i]), test.critical, rate, room)
-        bound = float(limits[i] + sign * test.bound[i])
-        verdicts.append(
-            Verdict(rule, dial, mean, bound, mean_limit, bool(broken[i]), int(counts[i]), detectable)
-        )
+        mean, mean_limit, n = float(means[i]), float(limits[i]), int(test.n[i])
+        if estimate:
+            broken = rule.sign * (mean - mean_limit) > TIE
+            verdicts.append(
+                Verdict(
+                    rule, dial, mean, mean_limit + rule.sign * float(test.bound[i]), mean_limit, broken, n
+                )
+            )
+        elif not test.judged[i]:
+            why = _too_few(n, rate, int(test.judged.sum()) + 1, rule.support)
+            verdicts.append(Verdict(rule, dial, mean, None, mean_limit, False, n, unjudged=why))
+        else:
+            bound = mean_limit + rule.sign * float(test.bound[i])
+            several = dial in comparison.matrix.several
+            drops = (base - new)[:, i]
+            detectable = _detectable(rule, drops, float(test.levels[i]), test.share, several)
+            p, broken = float(test.p_family[i]), bool(test.broken[i])
+            verdicts.append(Verdict(rule, dial, mean, bound, mean_limit, broken, n, p, detectable))
     return verdicts
+
+
+def _detectable(
+    rule: Rule, drops: NDArray[np.float64], level: float, share: float, several: bool
+) -> float | None:
+    """Return the drop detected with 80 % power, where it can be computed."""
+    margin = rule.margin
+    if margin is None or rule.support.guarded:
+        return None
+    excess = detectable_drop(drops, level, margin, share, several)
+    return None if excess is None else margin + excess
+
+
+def _too_few(n: int, rate: float, shifts: int, support: Support) -> str:
+    needed = samples_needed(rate / shifts, support)
+    few = f"{n} {'sample is' if n == 1 else 'samples are'} too few"
+    family = f" over {shifts} shifts" if shifts > 1 else ""
+    return f"{few} for an error rate of {100 * rate:.3g} %{family}; at least {needed} are needed"
 
 
 def _severity_verdicts(
     comparison: Comparison, rule: Rule, dials: Sequence[str], rate: float, estimate: bool
 ) -> list[Verdict]:
-    """Test failure severities by the bootstrap, with a Bonferroni share of the rate per shift."""
-    sign = 1 if rule.above else -1
+    """Test failure severities, with a Bonferroni share of the rate per shift."""
+    points = {dial: comparison.points(rule.metric, dial) for dial in dials}
+    support = Support(TERNARY)
+    defined = [dial for dial in dials if not points[dial].undefined]
+    enough = judgeable([points[dial].n for dial in defined], rate, support)
+    judged = [dial for dial, kept in zip(defined, enough, strict=True) if kept or estimate]
+    share = rate / max(len(judged), 1)
     verdicts = []
-    for dial in dials:
-        points = comparison.points(rule.metric, dial)
-        excess = sign * (points.drawn_new - rule.times * points.drawn_base - rule.plus)
-        limit = rule.limit(points.base)
-        least = float(np.quantile(excess, rate / len(dials), method="lower"))
-        broken = sign * (points.new - limit) > 0 if estimate else least > 0
-        verdicts.append(Verdict(rule, dial, points.new, limit + sign * least, limit, broken, points.n, None))
+    for dial, found in points.items():
+        if found.undefined:
+            verdicts.append(Verdict(rule, dial, None, None, None, False, found.n, unjudged=found.undefined))
+        elif dial not in judged:
+            why = _too_few(found.n, rate, len(judged) + 1, support)
+            limit = rule.limit(found.base)
+            verdicts.append(Verdict(rule, dial, found.new, None, limit, False, found.n, unjudged=why))
+        else:
+            verdicts.append(_severity_verdict(rule, dial, found, share, estimate))
     return verdicts
+
+
+def _severity_verdict(rule: Rule, dial: str, points: Points, share: float, estimate: bool) -> Verdict:
+    """Judge one failure severity by its bootstrap bound, and by sign flips where equal models must pass.
+
+    The bootstrap alone is too eager if few images changed: it breaks a rule on three lost images.
+    """
+    excess = rule.sign * (points.drawn_new - rule.times * points.drawn_base - rule.plus)
+    limit = rule.limit(points.base)
+    least = float(np.quantile(excess, share, method="lower"))
+    if estimate:
+        broken = rule.sign * (points.new - limit) > TIE
+        return Verdict(rule, dial, points.new, limit + rule.sign * least, limit, broken, points.n)
+    if rule.beyond_base and points.flip_p(rule.sign) > share:
+        least = min(least, 0.0)
+    return Verdict(rule, dial, points.new, limit + rule.sign * least, limit, least > TIE, points.n)

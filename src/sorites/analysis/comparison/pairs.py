@@ -12,23 +12,25 @@ import polars as pl
 from numpy.typing import NDArray
 
 from sorites.core import CLEAN
-from sorites.core.errors import SoritesError, UnknownName
+from sorites.core.errors import SoritesError, UnfinishedRun, UnknownName
 from sorites.core.messages import command, option
 from sorites.evaluation.combine import Folder, open_folder
-from sorites.evaluation.reopen import ATTACK
 from sorites.evaluation.storage.folder import read_manifest
 
 # --- The two sides of a comparison, and whether both have the same images
 
 # Libraries that make images: another version may change pixels.
 IMAGE_LIBRARIES = ("numpy", "scipy", "pillow")
-JUDGED = (
+# What identifies an image within a run: two sources may use the same names.
+IN_PART = ("source", "image_id")
+PROBE = pl.col("probe").fill_null(False)
+JUDGED_OR_PROBE = (
     (pl.col("output") == "label")
     & pl.col("correct").is_not_null()
     & pl.col("error").is_null()
     & pl.col("valid").fill_null(True)
-    & ~pl.col("probe").fill_null(False)
 )
+JUDGED = JUDGED_OR_PROBE & ~PROBE
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,11 @@ class Side:
     def version(self) -> str:
         """The version of the model that the runs recorded."""
         return next(
-            (str(part.info.get("models", {}).get(self.model) or "") for part in self.parts.values()), ""
+            (
+                str(part.record.models.get(self.model) or "") if part.record else ""
+                for part in self.parts.values()
+            ),
+            "",
         )
 
     def rows(self, part: str) -> pl.LazyFrame:
@@ -56,7 +62,8 @@ def side(path: str | Path, parts: Mapping[str, Path], model: str | None, option_
     opened = {name: open_folder(folder) for name, folder in parts.items()}
     for part in opened.values():
         if part.unfinished is not None:
-            raise SoritesError(f"{part.unfinished.found()} Repeat its command to finish it, then compare.")
+            found = part.unfinished.found()
+            raise UnfinishedRun(path, f"{found} Repeat its command to finish it, then compare.")
         _refuse_boxes(part)
     names = list(dict.fromkeys(name for part in opened.values() for name in _models(part)))
     if model is not None and model not in names:
@@ -70,7 +77,7 @@ def side(path: str | Path, parts: Mapping[str, Path], model: str | None, option_
 
 
 def _models(part: Folder) -> list[str]:
-    recorded = part.info.get("models")
+    recorded = part.record.models if part.record else {}
     return (
         list(recorded)
         if recorded
@@ -111,7 +118,8 @@ def _unlike(part: str, base: Side, new: Side, other_versions: bool, shared: bool
     _refuse_other_settings(one, two)
     notes = _library_notes(one, two, other_versions)
     mine, theirs = pl.collect_all([_images(side.rows(part)) for side in (base, new)])
-    only_in = mine.join(theirs, on="image_id", how="anti"), theirs.join(mine, on="image_id", how="anti")
+    pairs = ((mine, theirs), (theirs, mine))
+    only_in = [one.join(two, on=IN_PART, how="anti", nulls_equal=True) for one, two in pairs]
     if not any(len(rows) for rows in only_in):
         return notes
     both = len(mine) - len(only_in[0])
@@ -120,8 +128,8 @@ def _unlike(part: str, base: Side, new: Side, other_versions: bool, shared: bool
             f"{one.name} and {two.name} share no image; run both models on the same source and suite."
         )
     different_models = (base.model, base.version) != (new.model, new.version)
-    if not shared and different_models and (ATTACK in one.info or ATTACK in two.info):
-        raise SoritesError(_attack_message(one if ATTACK in one.info else two, both))
+    if not shared and different_models and (_is_attack(one) or _is_attack(two)):
+        raise SoritesError(_attack_message(one if _is_attack(one) else two, both))
     difference = " and ".join(
         f"{len(rows)} images ({shifts_of(rows)}) are only in {name}"
         for rows, name in zip(only_in, (one.name, two.name), strict=True)
@@ -133,6 +141,10 @@ def _unlike(part: str, base: Side, new: Side, other_versions: bool, shared: bool
             " shared images."
         )
     return [*notes, f"{difference}; they are left out."]
+
+
+def _is_attack(part: Folder) -> bool:
+    return part.record is not None and part.record.attack is not None
 
 
 def _attack_message(part: Folder, both: int) -> str:
@@ -147,7 +159,7 @@ def _attack_message(part: Folder, both: int) -> str:
 def _images(rows: pl.LazyFrame) -> pl.LazyFrame:
     """Return each image of the grid once, evaluated or not."""
     grid = rows.filter((pl.col("output") == "label") & ~pl.col("probe").fill_null(False))
-    return grid.select("image_id", "shift").unique("image_id")
+    return grid.select(*IN_PART, "shift").unique(IN_PART)
 
 
 def shifts_of(rows: pl.DataFrame, most: int = 3) -> str:
@@ -177,15 +189,17 @@ def _refuse_other_content(one: Folder, two: Folder) -> None:
 
 def _refuse_other_settings(one: Folder, two: Folder) -> None:
     """Refuse runs with another frame, seed or set of labels, or another version of a shift."""
-    suites = [part.info.get("suite") or {} for part in (one, two)]
+    records = [part.record for part in (one, two) if part.record is not None]
+    if len(records) < 2:
+        return
     for key in ("frame", "seed", "labels"):
-        values = [suite.get(key) for suite in suites]
-        if all(suites) and values[0] != values[1]:
+        values = [record.suite.model_dump(mode="json", include={key})[key] for record in records]
+        if values[0] != values[1]:
             both = f"{_truncated(values[0])} and {_truncated(values[1])}"
             raise SoritesError(
                 f"{one.name} and {two.name} differ in {key} ({both}); repeat one run with the other's {key}."
             )
-    shifts = [part.info.get("shifts") or {} for part in (one, two)]
+    shifts = [record.shifts for record in records]
     for name in shifts[0].keys() & shifts[1].keys():
         if shifts[0][name] != shifts[1][name]:
             versions = f"{shifts[0][name]} and {shifts[1][name]}"
@@ -201,7 +215,7 @@ def _truncated(value: Any) -> str:
 
 
 def _library_notes(one: Folder, two: Folder, other_versions: bool) -> list[str]:
-    versions = [part.info.get("versions") or {} for part in (one, two)]
+    versions = [part.record.versions if part.record else {} for part in (one, two)]
     names = [name for name in versions[0] if name in versions[1] and versions[0][name] != versions[1][name]]
     changes = {name: f"{name} {versions[0][name]} and {versions[1][name]}" for name in names}
     image_changes = [text for name, text in changes.items() if name in IMAGE_LIBRARIES]
@@ -228,6 +242,7 @@ Array = NDArray[np.float64]
 # The pseudo-shift of the mean over all shifts, equally weighted.
 ALL = "all"
 SAMPLE = ("source", "sample_id")
+IMAGE = ("run_id", "source", "image_id")
 _PREDICTION = ("correct", "pred", "conf")
 
 
@@ -242,9 +257,7 @@ def paired(table: pl.LazyFrame, base: str, new: str) -> pl.DataFrame:
     )
     judged = rows.collect(engine="streaming")
     mine, theirs = (judged.filter(pl.col("model") == name).drop("model") for name in (base, new))
-    both = mine.join(
-        theirs.select("run_id", "image_id", *_PREDICTION), on=["run_id", "image_id"], suffix="_new"
-    )
+    both = mine.join(theirs.select(*IMAGE, *_PREDICTION), on=IMAGE, suffix="_new", nulls_equal=True)
     if not len(both):
         raise SoritesError(
             "No image was evaluated for both models. Check for errors, and for classes that a model lacks."
@@ -259,6 +272,8 @@ class Matrix:
     dials: tuple[str, ...]
     base: Array
     new: Array
+    several: frozenset[str] = frozenset()
+    """The shifts, and perhaps ``all``, under which samples have several images."""
 
     def columns(self, dials: Sequence[str]) -> tuple[Array, Array]:
         """Return the accuracies under these shifts; ``all`` is the mean over shifts, without clean."""
@@ -280,7 +295,7 @@ class Matrix:
 def matrix(pairs: pl.DataFrame) -> Matrix:
     """Average the correctness of each sample over the settings of each shift, with samples sorted by key."""
     means = pairs.group_by(*SAMPLE, "shift").agg(
-        base=pl.col("correct").mean(), new=pl.col("correct_new").mean()
+        base=pl.col("correct").mean(), new=pl.col("correct_new").mean(), images=pl.len()
     )
     dials = tuple(sorted(means["shift"].unique(), key=lambda name: (name != CLEAN, name)))
     samples = means.select(SAMPLE).unique().sort(SAMPLE).with_row_index("row")
@@ -291,48 +306,108 @@ def matrix(pairs: pl.DataFrame) -> Matrix:
         side = np.full((len(samples), len(dials)), np.nan)
         side[rows, columns] = placed[name].to_numpy()
         sides.append(side)
-    return Matrix(dials, sides[0], sides[1])
+    pooled = {ALL} if len(set(dials) - {CLEAN}) > 1 else set()
+    several = frozenset({*means.filter(pl.col("images") > 1)["shift"], *pooled})
+    return Matrix(dials, sides[0], sides[1], several)
+
+
+@dataclass(frozen=True)
+class Ends:
+    """Where trajectories fail or end, one entry for each.
+
+    Attributes:
+        severity: The least severity at which the trajectory is misclassified, or its last judged severity.
+        failed: Whether it is misclassified there.
+        sample: The row of the sample that it belongs to.
+    """
+
+    severity: Array
+    failed: NDArray[np.bool_]
+    sample: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Outcomes of one model under one shift, by sample.
+
+    Attributes:
+        right: Correctness, samples x severities with the clean images first; NaN if missing.
+        chance: The accuracy of a guess for the sample.
+        ends: Where its trajectories fail or end.
+    """
+
+    right: Array
+    chance: Array
+    ends: Ends
 
 
 @dataclass(frozen=True)
 class Curves:
-    """Correctness of both models under one shift: samples x severities, clean first; NaN if missing."""
+    """Outcomes of both models under one shift, on the same samples.
+
+    Attributes:
+        severities: The severities of the grid, 0 first.
+        base: The base model.
+        new: The new model.
+        refined: Whether failure severities include the probes between grid severities, which both have.
+    """
 
     severities: Array
-    base: Array
-    new: Array
+    base: Curve
+    new: Curve
+    refined: bool = False
 
 
 def curves(table: pl.LazyFrame, base: str, new: str) -> Mapping[str, Curves]:
     """Return the curves of each shift with ordered severities, on samples evaluated clean for both models."""
-    from sorites.metrics import with_clean
+    from sorites.metrics import trajectories, with_clean
+    from sorites.metrics.half_accuracy import CHANCE, with_chance
 
-    moved = with_clean(table).filter(JUDGED & (pl.col("shift") != CLEAN) & pl.col("severity").is_not_null())
-    cells = moved.group_by("model", "shift", *SAMPLE, "severity").agg(
-        right=pl.col("correct").cast(pl.Float64).mean()
+    moved = with_clean(with_chance(table)).filter(
+        JUDGED & (pl.col("shift") != CLEAN) & pl.col("severity").is_not_null()
     )
-    collected = cells.collect(engine="streaming")
+    cells = moved.group_by("model", "shift", *SAMPLE, "severity").agg(
+        right=pl.col("correct").cast(pl.Float64).mean(), chance=pl.col(CHANCE).mean()
+    )
+    probes = table.filter(JUDGED_OR_PROBE & PROBE).select("model", "shift").unique()
+    ends = [trajectories(rows) for rows in (table, table.filter(~PROBE))]
+    collected, probed, whole, on_grid = pl.collect_all([cells, probes, *ends], engine="streaming")
     by_shift = {}
     for (shift,), rows in sorted(collected.group_by("shift"), key=lambda item: str(item[0][0])):
         sides = {str(model): part for (model,), part in rows.group_by("model")}
         if base in sides and new in sides and 0.0 in rows["severity"]:
-            by_shift[str(shift)] = _curves(
-                sides[base], sides[new], np.sort(rows["severity"].unique().to_numpy())
-            )
+            # Probes of one model alone would make its failures look earlier.
+            refined = set(probed.filter(pl.col("shift") == shift)["model"]) >= {base, new}
+            found = (whole if refined else on_grid).filter(pl.col("shift") == shift)
+            by_shift[str(shift)] = _curves(sides, found, (base, new), refined)
     return by_shift
 
 
-def _curves(base: pl.DataFrame, new: pl.DataFrame, severities: Array) -> Curves:
-    starts = [side.filter(pl.col("severity") == 0).select(SAMPLE) for side in (base, new)]
+def _curves(
+    cells: Mapping[str, pl.DataFrame], ends: pl.DataFrame, models: tuple[str, str], refined: bool
+) -> Curves:
+    grids = [cells[model] for model in models]
+    severities = np.unique(np.concatenate([grid["severity"].to_numpy() for grid in grids]))
+    starts = [grid.filter(pl.col("severity") == 0).select(SAMPLE) for grid in grids]
     samples = (
         starts[0].join(starts[1], on=SAMPLE, nulls_equal=True).unique().sort(SAMPLE).with_row_index("row")
     )
-    grids = []
-    for side in (base, new):
-        placed = side.join(samples, on=SAMPLE, nulls_equal=True)
-        grid = np.full((len(samples), len(severities)), np.nan)
-        grid[placed["row"].to_numpy(), np.searchsorted(severities, placed["severity"].to_numpy())] = placed[
-            "right"
-        ].to_numpy()
-        grids.append(grid)
-    return Curves(severities, grids[0], grids[1])
+    first, second = (
+        _curve(grid, ends.filter(pl.col("model") == model), samples, severities)
+        for model, grid in zip(models, grids, strict=True)
+    )
+    return Curves(severities, first, second, refined)
+
+
+def _curve(grid: pl.DataFrame, ends: pl.DataFrame, samples: pl.DataFrame, severities: Array) -> Curve:
+    placed = grid.join(samples, on=SAMPLE, nulls_equal=True)
+    right = np.full((len(samples), len(severities)), np.nan)
+    columns = np.searchsorted(severities, placed["severity"].to_numpy())
+    right[placed["row"].to_numpy(), columns] = placed["right"].to_numpy()
+    start = placed.filter(pl.col("severity") == 0).sort("row")
+    own = ends.join(samples, on=SAMPLE, nulls_equal=True).select(
+        "row", severity=pl.coalesce("failure", "top"), failed=pl.col("failure").is_not_null()
+    )
+    ordered = own.sort("row", "severity", "failed")
+    at = Ends(*(ordered[name].to_numpy() for name in ("severity", "failed", "row")))
+    return Curve(right, start["chance"].to_numpy(), at)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,7 @@ from sorites.core import CLEAN, ENCODERS, MODELS, Features, ImageU8
 from sorites.core.errors import SoritesError
 from sorites.core.messages import option
 from sorites.evaluation.plan import Plan
+from sorites.evaluation.storage.schema import Record
 
 # The text that names the class; the text that names the shift adds a phrase to it. These are the
 # prompts of the released code.
@@ -40,6 +41,18 @@ class Pair:
     def phrase(self, shift: str) -> str:
         """Return the phrase that adds a shift to the text of a class, such as "in heavy snow"."""
         return dict(self.phrases).get(shift) or f"in {shift.replace('_', ' ')}"
+
+
+class PairRecord(Record):
+    """What the similarities of a filter depend on, as stored in ``facts/out_of_class.json``."""
+
+    encoder: str
+    version: str
+    second: str
+    second_version: str
+    softmax: bool
+    texts: dict[str, str]
+    """The text of each shift, for a class called CLASS."""
 
 
 def one_at_a_time(images: Images) -> Images:
@@ -103,17 +116,17 @@ class Encoders:
         self._text = functools.cache(self._encoded_text)
 
     @property
-    def record(self) -> Mapping[str, object]:
+    def record(self) -> PairRecord:
         """Return what the similarities depend on; those of other encoders or texts are not comparable."""
         shifts = sorted(name for name in self._plan.groups if name != CLEAN)
-        texts = {name: f"{CLASS_TEXT.format('CLASS')} {self.pair.phrase(name)}" for name in shifts}
-        encoder = {"encoder": self.pair.encoder, "version": self.encoder.version}
-        second = {
-            "second": self.pair.second,
-            "second_version": self._second_version,
-            "softmax": self.pair.softmax,
-        }
-        return {**encoder, **second, "texts": texts}
+        return PairRecord(
+            encoder=self.pair.encoder,
+            version=self.encoder.version,
+            second=self.pair.second,
+            second_version=self._second_version,
+            softmax=self.pair.softmax,
+            texts={name: f"{CLASS_TEXT.format('CLASS')} {self.pair.phrase(name)}" for name in shifts},
+        )
 
     def images(self, images: Sequence[ImageU8], framed: bool) -> tuple[Features, Features]:
         """Return the features of images in the space of the first and of the second encoder."""

@@ -8,7 +8,6 @@ encoding again. A filtered image stays in the table with ``valid`` false. Dünke
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice
@@ -16,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+from pydantic import AliasChoices, Field
 
-from sorites.analysis.filter.encoders import Encoders, Pair
+from sorites.analysis.filter.encoders import Encoders, Pair, PairRecord
 from sorites.analysis.filter.rules import (
     NEEDED,
     OUTSIDE,
@@ -33,16 +33,16 @@ from sorites.core import CLEAN
 from sorites.core.errors import BadImage, SoritesError, UnknownName
 from sorites.core.messages import option
 from sorites.core.progress import Bar
-from sorites.core.table import write_facts
+from sorites.core.table import repair, write_facts
 from sorites.evaluation.engines import Engine
 from sorites.evaluation.facts.similarity import MeasuredValues, MeasureTask, Row, images_of, shots_of
 from sorites.evaluation.images import Shot
 from sorites.evaluation.plan import Plan
 from sorites.evaluation.reopen import plan_of
 from sorites.evaluation.storage import shards
-from sorites.evaluation.storage.folder import read_info
-from sorites.evaluation.worker import Running, chosen_engine, running_in, share_plan
-from sorites.io.files import write_bytes
+from sorites.evaluation.storage.record import read_record
+from sorites.evaluation.storage.schema import Record, validated
+from sorites.evaluation.worker import Running, chosen_engine
 from sorites.io.stores import to_path
 from sorites.io.tables import as_numbers, refuse_types, sheet
 
@@ -168,7 +168,7 @@ class Filtered:
     """
 
     path: Path
-    record: Mapping[str, Any]
+    record: FilterRecord
     rows: pl.DataFrame
     quality: pl.DataFrame | None
 
@@ -237,18 +237,17 @@ def filter_run(
             " class)."
         )
     start = chosen_engine(engine, plan)
-    with share_plan(folder, plan, read_info(folder)["run_id"]) as running:
-        prepared = _prepare(folder, running, encoder, second, softmax, phrases or {})
-        found = MeasuredValues(folder, images.select("image_id", setting=pl.lit("")), VOTES, NAME)
-        todo = _todo(plan, found) if encoder else []
-        tick = bar("encoding", sum(map(len, todo))) if bar and todo else lambda n: None
-        found.gather(
-            start(todo, functools.partial(encode_unit, folder, prepared.pair), workers or start.cores()), tick
+    opened = Running(folder, plan, read_record(folder).run_id)
+    prepared = _prepare(opened, encoder, second, softmax, phrases or {})
+    found = MeasuredValues(folder, images.select("image_id", setting=pl.lit("")), VOTES, NAME)
+    todo = _todo(plan, found) if encoder else []
+    tick = bar("encoding", sum(map(len, todo))) if bar and todo else lambda n: None
+    work = opened.work(start, encode_unit, pair=prepared.pair)
+    found.gather(start(todo, work, workers or start.cores()), tick)
+    if not found.values().height:
+        raise SoritesError(
+            f"{folder}: none of its {images.height} shifted images could be recomputed{_cause(plan)}"
         )
-        if not found.values().height:
-            raise SoritesError(
-                f"{folder}: none of its {images.height} shifted images could be recomputed{_cause(plan)}"
-            )
     return _write(folder, images, found.values(), labels, limits, rule, whole, prepared.record)
 
 
@@ -263,55 +262,74 @@ def _cause(plan: Plan) -> str:
 @dataclass(frozen=True)
 class _Prepared:
     pair: Pair
-    record: Mapping[str, Any]
+    record: PairRecord
 
 
 def _prepare(
-    folder: Path,
-    running: Running,
+    run: Running,
     encoder: str | None,
     second: str | None,
     softmax: bool,
     phrases: Mapping[str, str],
 ) -> _Prepared:
     """Load the encoders, and drop similarities of other encoders; without names, use the stored ones."""
-    previous = read_record(folder)
+    folder, previous = run.folder, read_filter(run.folder)
     if not encoder and not second:
-        if "made_of" not in previous:
+        if previous is None:
             raise SoritesError(
                 f"{folder} has no similarities yet; pass {option('encoder', 'NAME')} and"
                 f" {option('second', 'NAME')}."
             )
-        return _Prepared(Pair("", ""), previous["made_of"])
+        return _Prepared(Pair("", ""), previous.made_of)
     if not encoder or not second:
         raise SoritesError(
             "The filter needs two encoders; pass both"
             f" {option('encoder', 'NAME')} and {option('second', 'NAME')}."
         )
-    shifts = [name for name in running.plan.groups if name != CLEAN]
+    shifts = [name for name in run.plan.groups if name != CLEAN]
     for name in phrases:
         if name not in shifts:
             raise UnknownName("shift", name, shifts, f"The run has {', '.join(shifts)}.")
     pair = Pair(encoder, second, softmax, tuple(sorted(phrases.items())))
-    record = dict(_encoders(running, pair).record)
-    if previous.get("made_of") != record:
-        (folder / "facts" / f"{NAME}.parquet").unlink(missing_ok=True)
-        _write_record(folder, {"made_of": record})
+    record = _encoders(run, pair).record
+    if previous is None or previous.made_of != record:
+        shards.delete_facts(folder, NAME)
+        _write_record(folder, FilterRecord(made_of=record))
     return _Prepared(pair, record)
 
 
-def _encoders(running: Running, pair: Pair) -> Encoders:
-    return running.once(f"encoders {pair}", functools.partial(Encoders, pair))
+def _encoders(run: Running, pair: Pair) -> Encoders:
+    return run.once(f"encoders {pair}", functools.partial(Encoders, pair))
 
 
-def read_record(folder: Path) -> dict[str, Any]:
-    """Return the encoders and thresholds of the last filter of a run; empty if there was none."""
-    path = folder / "facts" / f"{NAME}.json"
-    return shards.read_record(path) if path.exists() else {}
+class FilterRecord(Record):
+    """How the images of a run were filtered, as stored in ``facts/out_of_class.json``.
+
+    Only ``made_of`` is set until a rule was applied.
+    """
+
+    made_of: PairRecord
+    thresholds: dict[str, int | float] = Field(default_factory=dict)
+    origin: str = Field(
+        default="", validation_alias=AliasChoices("from", "origin"), serialization_alias="from"
+    )
+    """Where the thresholds are from."""
+    rule: str = ""
+    whole: bool = False
 
 
-def _write_record(folder: Path, record: Mapping[str, Any]) -> None:
-    write_bytes(json.dumps(record, indent=1).encode(), folder / "facts" / f"{NAME}.json")
+def read_filter(folder: Path) -> FilterRecord | None:
+    """Return the encoders and thresholds of the last filter of a run; None if there was none.
+
+    Raises:
+        Damaged: The record cannot be read.
+    """
+    path, content = folder / shards.metadata_file(NAME), shards.read_metadata(folder, NAME)
+    return None if content is None else validated(content, path, FilterRecord, repair(folder))
+
+
+def _write_record(folder: Path, record: FilterRecord) -> None:
+    shards.write_metadata(folder, NAME, record.as_json())
 
 
 def _images(plan: Plan) -> pl.DataFrame:
@@ -328,12 +346,9 @@ def _images(plan: Plan) -> pl.DataFrame:
 
 def _stored_annotations(folder: Path) -> pl.DataFrame:
     """Return the annotations stored by an earlier call."""
-    path, empty = (
-        folder / "facts" / f"{NAME}.parquet",
-        pl.DataFrame(schema={"image_id": pl.String, "outside": pl.Boolean}),
-    )
-    before = shards.read_facts(path) if path.exists() else empty
-    if "degrees" not in before.columns:
+    empty = pl.DataFrame(schema={"image_id": pl.String, "outside": pl.Boolean})
+    before = shards.read_facts(folder, NAME)
+    if before is None or "degrees" not in before.columns:
         return empty
     entries = (
         before.select("image_id", "degrees")
@@ -357,13 +372,12 @@ def _todo(plan: Plan, found: MeasuredValues) -> list[MeasureTask]:
     ]
 
 
-def encode_unit(folder: Path, pair: Pair, todo: MeasureTask) -> list[Row]:
+def encode_unit(run: Running, todo: MeasureTask, *, pair: Pair) -> list[Row]:
     """Recompute the images of a unit and return their similarities, skipping those that cannot be made."""
-    running = running_in(folder)
-    encoders = _encoders(running, pair)
+    plan, encoders = run.plan, _encoders(run, pair)
     rows: list[Row] = []
-    for framed, batch in _batches(running.plan, shots_of(running.plan, todo)):
-        rows += _similarities(running.plan, encoders, batch, framed)
+    for framed, batch in _batches(plan, shots_of(plan, todo)):
+        rows += _similarities(plan, encoders, batch, framed)
     return rows
 
 
@@ -404,7 +418,7 @@ def _write(
     limits: Thresholds,
     rule: str,
     whole: bool,
-    made_of: Mapping[str, Any],
+    made_of: PairRecord,
 ) -> Filtered:
     """Apply the rule to the similarities, and write facts and record."""
     votes = values.filter(pl.col("measure").is_in(VOTES)).with_columns(pl.col("value").cast(pl.Float64))
@@ -422,12 +436,6 @@ def _write(
     )
     path = write_facts(folder, NAME, judged.join(entries, on="image_id", maintain_order="left"))
     against = quality(scores, used) if scores["outside"].count() else None
-    record = {
-        "made_of": dict(made_of),
-        "thresholds": dict(used),
-        "from": limits.name,
-        "rule": rule,
-        "whole": whole,
-    }
+    record = FilterRecord(made_of=made_of, thresholds=dict(used), origin=limits.name, rule=rule, whole=whole)
     _write_record(folder, record)
     return Filtered(path, record, scores.with_columns(valid=judged["valid"]), against)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from collections.abc import Callable, Iterable
@@ -12,6 +13,9 @@ from typing import Any, Literal
 
 from pydantic import Field, StrictInt, ValidationError
 
+from sorites import core
+from sorites.analysis.passport.document import BatteryInfo
+from sorites.core import Model
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.core.labels import labels as labels_of
 from sorites.core.messages import command
@@ -19,6 +23,7 @@ from sorites.core.progress import Tick
 from sorites.datasets.context import build_context
 from sorites.evaluation import plan as plans
 from sorites.evaluation import runner
+from sorites.evaluation.options import DEFAULT_BATCH
 from sorites.evaluation.plan import Plan
 from sorites.evaluation.storage import shards
 from sorites.io.files import locked
@@ -74,6 +79,10 @@ class Battery(Strict):
         own = self.model_dump(mode="json", exclude={"about", "minutes"}, exclude_defaults=True)
         content = {"battery": own, "suites": suites}
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+    def info(self) -> BatteryInfo:
+        """Return what a passport says about the battery."""
+        return BatteryInfo(name=self.name, version=self.version, digest=self.digest(), scorer=self.scorers[0])
 
     def limit_of(self, part: Part, limit: int | None) -> int:
         """Return the number of samples of a part, given the maximum that the user asks for."""
@@ -156,7 +165,7 @@ class Request:
     source: str | None = None
     labels: str | None = None
     limit: int | None = None
-    batch: int = runner.DEFAULT_BATCH
+    batch: int = DEFAULT_BATCH
     workers: int | None = None
 
 
@@ -170,10 +179,11 @@ def measure(request: Request, bar: Open, say: Callable[[str], None]) -> dict[str
     with locked(request.folder, "passport", LOCK):
         left_out = {part.name: why for part in request.battery.parts if (why := _why_not(part, request))}
         measured = [part for part in request.battery.parts if part.name not in left_out]
+        load = functools.cache(core.model)  # all parts share one model
         # Plan first, so that wrong names fail before any work.
-        plans_made = {part.name: _plan(part, request) for part in measured if part.make is None}
+        plans_made = {part.name: _plan(part, request, load) for part in measured if part.make is None}
         _make_context(measured, request, say)
-        planned = {part.name: plans_made.get(part.name) or _plan(part, request) for part in measured}
+        planned = {part.name: plans_made.get(part.name) or _plan(part, request, load) for part in measured}
         todo = {name: _missing(plan, folders_of(request)[name]) for name, plan in planned.items()}
         total = sum(plan.images() for plan in planned.values())
         advance = bar(request.battery.name, total, total - sum(todo.values()))
@@ -205,7 +215,12 @@ def _make_context(parts: list[Part], request: Request, say: Callable[[str], None
 
 def context_folder(request: Request) -> Path:
     """Return the folder of the composited images."""
-    return request.folder / "context"
+    return context_in(request.folder)
+
+
+def context_in(folder: Path) -> Path:
+    """Return the folder of the composited images of a passport."""
+    return folder / "context"
 
 
 def recipe_of(part: Part, request: Request) -> Suite:
@@ -214,13 +229,13 @@ def recipe_of(part: Part, request: Request) -> Suite:
     return request.battery.recipe(part, request.model, source, request.labels, request.limit)
 
 
-def _plan(part: Part, request: Request) -> Plan:
-    plan = plans.make(recipe_of(part, request))
+def _plan(part: Part, request: Request, load: Callable[[str], Model]) -> Plan:
+    plan = plans.make(recipe_of(part, request), load=load)
     boxes = [name for name, model in plan.models.items() if model.output == "boxes"]
     if boxes:
         raise SoritesError(
             f"{boxes[0]} is a detector, but a passport needs a classifier. For detectors, use"
-            f" {command('run', 'optics_bench_boxes', model='MODEL')}."
+            f" {command('run', 'optics_bench_boxes', models=['MODEL'])}."
         )
     return plan
 

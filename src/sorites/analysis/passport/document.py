@@ -11,13 +11,18 @@ import math
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from sorites.core.errors import SoritesError
+from sorites.core.errors import Damaged
 from sorites.core.messages import command
-from sorites.io.files import read_json, write_bytes
+from sorites.evaluation.integrity.evidence import RunEvidence
+from sorites.io.digests import write_sealed
+from sorites.io.sealed import read_typed
 
 NAME = "passport.json"
+# Lists the digests of the files of a passport folder, once all are written.
+FILES = "files.json"
+REPEAT = f"Make it again: {command('passport', 'MODEL')}"
 DECIMALS = 10
 
 
@@ -28,7 +33,7 @@ class Strict(BaseModel):
 
 
 class Number(Strict):
-    """An estimate with its 95 % interval and number of samples (or images); null is missing."""
+    """An estimate with its 95 % interval and the number of samples behind both; null is missing."""
 
     value: float | None
     low: float | None = None
@@ -42,6 +47,22 @@ class SettingValue(Number):
     severity: float
 
 
+class Half(Number):
+    """Half-accuracy severity: where accuracy is half-way between clean accuracy and chance.
+
+    A missing value is beyond the greatest tested severity if ``status`` is "beyond", and does not exist if it
+    is "undefined": clean accuracy is then not clearly above chance.
+    """
+
+    status: str
+    clean: float | None
+    chance: float
+    majority: float | None
+    """Share of the most frequent class, where it is larger than chance."""
+    assumed: bool
+    """Whether the number of classes was taken from the images, because it is not recorded."""
+
+
 class Dial(Strict):
     """One shift: the half-accuracy severity, and the curve behind it."""
 
@@ -51,12 +72,11 @@ class Dial(Strict):
     unit: str
     top: float
     """Greatest tested severity."""
-    half: Number
-    """Half-accuracy severity; a missing value or upper end is beyond ``top``."""
+    half: Half
     words: str
     failure_severity: Number
     drop: Number
-    """Clean accuracy minus the mean over the shift."""
+    """Clean accuracy minus the mean height of the accuracy curve between clean and ``top``."""
     accuracy: tuple[SettingValue, ...]
 
 
@@ -121,27 +141,35 @@ class BatteryInfo(Strict):
     name: str
     version: int
     digest: str
+    scorer: str
+    """The scorer of the selective risk."""
 
 
 class Passport(Strict):
     """The whole document."""
 
     schema_name: Literal["sorites-passport"] = Field(default="sorites-passport", alias="schema")
-    schema_version: Literal[1] = 1
+    schema_version: Literal[3] = 3
     sorites: str
     model: ModelInfo
     battery: BatteryInfo
     clean: Number
+    """Accuracy on clean images, each sample once."""
     shifted: Number
+    """Mean over the listed shifts of the accuracy under each shift, which is the mean over its settings."""
     dials: tuple[Dial, ...]
     grids: tuple[Grid, ...]
     weakest: tuple[str, ...]
+    """The shifts with the greatest ``drop``."""
     knows: SelfKnowledge | None
     runs: tuple[Run, ...]
     left_out: dict[str, str]
     """Parts that were not measured, with reasons."""
     versions: dict[str, str]
     hash: str = ""
+    """Hash of all the above."""
+    evidence: tuple[RunEvidence, ...] = ()
+    """What the numbers rest on: the run of each part, and the digests of its files."""
 
     def dial(self, shift: str) -> Dial:
         """Return the entry of a shift."""
@@ -158,18 +186,22 @@ def rounded(value: Any) -> Any:
 
 
 def sealed(passport: Passport) -> Passport:
-    """Return a passport with rounded numbers and the hash of its content."""
-    content = rounded(passport.model_dump(mode="json", by_alias=True, exclude={"hash"}))
-    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-    return Passport.model_validate({**content, "hash": digest})
+    """Return a passport with rounded numbers and the hash of its content.
+
+    The hash does not cover the evidence: run ids depend on the paths of images, and the hash does not.
+    """
+    content = rounded(passport.model_dump(mode="json", by_alias=True, exclude={"hash", "evidence"}))
+    return Passport.model_validate({**content, "hash": content_hash(content), "evidence": passport.evidence})
+
+
+def content_hash(content: dict[str, Any]) -> str:
+    """Return the hash of a document's content."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def write_json(passport: Passport, folder: Path) -> Path:
-    """Write ``passport.json`` atomically."""
-    text = json.dumps(
-        passport.model_dump(mode="json", by_alias=True), indent=1, ensure_ascii=False, allow_nan=False
-    )
-    write_bytes(f"{text}\n".encode(), folder / NAME)
+    """Write ``passport.json`` atomically, sealed with its digest."""
+    write_sealed(passport.model_dump(mode="json", by_alias=True), folder / NAME)
     return folder / NAME
 
 
@@ -177,23 +209,10 @@ def read_passport(folder: Path) -> Passport:
     """Read the passport of a folder.
 
     Raises:
-        SoritesError: It is missing, damaged or was edited.
+        Damaged: It is missing, damaged or was edited.
     """
     path = folder / NAME
-    try:
-        passport = Passport.model_validate(read_json(path))
-    except SoritesError as error:
-        raise SoritesError(f"Cannot read {path}: {error}") from error
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise SoritesError(
-            f"{path} is not a passport of schema 1: {where}: {first['msg']}. Make it again:"
-            f" {command('passport', 'MODEL')}"
-        ) from error
+    passport = read_typed(path, Passport, REPEAT)
     if passport.hash != sealed(passport).hash:
-        raise SoritesError(
-            f"{path} was changed after it was written: its hash differs. Make it again:"
-            f" {command('passport', 'MODEL')}"
-        )
+        raise Damaged(path, "it was changed after it was written: its hash differs", REPEAT)
     return passport

@@ -1,7 +1,7 @@
 """Read the answers of a labelling, and resolve those of several annotators into one per question.
 
 Example:
-    >>> rows = chosen_answers(Path("labels.sqlite"))  # doctest: +SKIP
+    rows = chosen_answers(Path("labels.sqlite"))
 """
 
 from __future__ import annotations

@@ -28,7 +28,6 @@ from sorites.core.messages import option
 from sorites.io.paths import is_file
 from sorites.io.tables import sheet
 
-MAX_ANNOTATORS = 1000
 _NAME = re.compile(r"[\w .@+-]{1,60}")
 
 

@@ -9,6 +9,7 @@ import json
 import sqlite3
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from sorites.apps.annotation.answers import Given, differ
@@ -19,28 +20,71 @@ from sorites.core.errors import SoritesError
 
 # Maximum number of clicks per request.
 MAX_CLICKS = 200
-MAX_SECONDS = 86_400.0
+# Time that is kept for an image that was open for longer, and the highest that is accepted.
+MAX_KEPT_SECONDS, MAX_SECONDS = 86_400.0, 1e9
+MAX_ID = 2**62
 ACTIONS = ("answer", "undo")
 
 
+@dataclass(frozen=True)
+class Click:
+    """A valid click; ``values`` is None for undo."""
+
+    id: str
+    assignment: int
+    action: str
+    values: Mapping[str, Value] | None
+    seconds: float | None
+
+
+@dataclass
+class Parsed:
+    """The clicks of a request: the valid ones, and why others are refused."""
+
+    clicks: list[Click] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
+
+
 def receive(database: sqlite3.Connection, task: Task, who: int, clicks: object) -> dict[str, Any]:
+    """Parse and store clicks of one annotator; see ``parse`` and ``store``."""
+    return store(database, task, who, parse(task, clicks))
+
+
+def parse(task: Task, clicks: object) -> Parsed:
+    """Validate the clicks of a request, without a database.
+
+    The server does this before a request enters the queue of writes that it shares with others.
+
+    Raises:
+        SoritesError: It is no list, too long, or a click has no valid id.
+    """
+    if not isinstance(clicks, list) or len(clicks) > MAX_CLICKS:
+        raise SoritesError(f"expected a list of at most {MAX_CLICKS} clicks")
+    parsed = Parsed()
+    for click in clicks:
+        id_ = _id(click)
+        try:
+            parsed.clicks.append(parse_click(task, id_, click))
+        except SoritesError as error:
+            parsed.refused[id_] = str(error)
+    return parsed
+
+
+def store(database: sqlite3.Connection, task: Task, who: int, parsed: Parsed) -> dict[str, Any]:
     """Store clicks of one annotator in one transaction.
 
     Returns:
         The ids that are stored (``kept``), and the reasons why others are not (``refused``).
     """
-    if not isinstance(clicks, list) or len(clicks) > MAX_CLICKS:
-        raise SoritesError(f"expected a list of at most {MAX_CLICKS} clicks")
     stored: list[str] = []
-    refused: dict[str, str] = {}
+    refused = dict(parsed.refused)
     with writing(database):
-        for click in clicks:
-            id_ = _id(click)
+        for click in parsed.clicks:
             try:
-                keep(database, task, who, id_, click)
-                stored.append(id_)
+                keep(database, task, who, click)
+                stored.append(click.id)
             except SoritesError as error:
-                refused[id_] = str(error)
+                refused[click.id] = str(error)
     return {"kept": stored, "refused": refused}
 
 
@@ -51,55 +95,62 @@ def _id(click: object) -> str:
     return id_
 
 
-def keep(database: sqlite3.Connection, task: Task, who: int, id_: str, click: Mapping[str, Any]) -> None:
+def parse_click(task: Task, id_: str, click: Mapping[str, Any]) -> Click:
+    """Validate one click.
+
+    Raises:
+        SoritesError: A value is missing or out of bounds.
+    """
+    assignment, action = click.get("assignment"), click.get("action")
+    if not isinstance(assignment, int) or isinstance(assignment, bool) or not 0 < assignment < MAX_ID:
+        raise SoritesError("this image is not assigned to you")
+    if not isinstance(action, str) or action not in ACTIONS:
+        raise SoritesError(f"the action must be {' or '.join(ACTIONS)}")
+    values = validate_answers(task, click.get("value")) if action == "answer" else None
+    return Click(id_, assignment, action, values, _seconds(click.get("seconds")))
+
+
+def _seconds(value: object) -> float | None:
+    if value is None:
+        return None
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= MAX_SECONDS:
+        raise SoritesError(f"seconds must be a number from 0 to {MAX_SECONDS:.0f}")
+    return round(min(float(value), MAX_KEPT_SECONDS), 3)
+
+
+def keep(database: sqlite3.Connection, task: Task, who: int, click: Click) -> None:
     """Store one click; a duplicate is ignored."""
-    row = _assignment(database, who, click.get("assignment"))
-    existing = database.execute("SELECT assignment FROM clicks WHERE click = ?", (id_,)).fetchone()
+    row = _assignment(database, who, click.assignment)
+    existing = database.execute("SELECT assignment FROM clicks WHERE click = ?", (click.id,)).fetchone()
     if existing is not None:
         if existing["assignment"] != row["id"]:
             raise SoritesError("another click has this id")
         return
     if row["closed"] is not None:
         raise SoritesError("this qualification is closed")
-    action = click.get("action")
-    if action not in ACTIONS:
-        raise SoritesError(f"the action must be {' or '.join(ACTIONS)}")
-    values = validate_answers(task, click.get("value")) if action == "answer" else None
-    _write(database, row["id"], id_, action, values, _seconds(click.get("seconds")))
-    _update_state(database, task, row, action)
+    _write(database, click)
+    _update_state(database, task, row, click.action)
 
 
-def _assignment(database: sqlite3.Connection, who: int, number: object) -> sqlite3.Row:
+def _assignment(database: sqlite3.Connection, who: int, number: int) -> sqlite3.Row:
     query = """SELECT a.id, a.image, a.batch, a.role, a.answered, a.released, b.closed FROM assignments a
       JOIN batches b ON b.id = a.batch WHERE a.id = ? AND a.annotator = ?"""
-    is_valid = isinstance(number, int) and not isinstance(number, bool) and 0 < number < 2**62
-    row: sqlite3.Row | None = database.execute(query, (number, who)).fetchone() if is_valid else None
+    row: sqlite3.Row | None = database.execute(query, (number, who)).fetchone()
     if row is None:
         raise SoritesError("this image is not assigned to you")
     return row
 
 
-def _seconds(value: object) -> float | None:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return round(min(float(value), MAX_SECONDS), 3) if is_number and value >= 0 else None  # type: ignore[arg-type, operator]
-
-
-def _write(
-    database: sqlite3.Connection,
-    assignment: int,
-    id_: str,
-    action: str,
-    values: Mapping[str, Value] | None,
-    seconds: float | None,
-) -> None:
-    click = database.execute(
+def _write(database: sqlite3.Connection, click: Click) -> None:
+    values = None if click.values is None else canonical_json(click.values)
+    inserted = database.execute(
         "INSERT INTO clicks (click, assignment, action, value, seconds, received) VALUES (?, ?, ?, ?, ?, ?)",
-        (id_, assignment, action, None if values is None else canonical_json(values), seconds, time.time()),
+        (click.id, click.assignment, click.action, values, click.seconds, time.time()),
     )
-    database.execute("DELETE FROM answers WHERE assignment = ?", (assignment,))
+    database.execute("DELETE FROM answers WHERE assignment = ?", (click.assignment,))
     rows = [
-        (assignment, question, canonical_json(value), click.lastrowid)
-        for question, value in (values or {}).items()
+        (click.assignment, question, canonical_json(value), inserted.lastrowid)
+        for question, value in (click.values or {}).items()
     ]
     database.executemany("INSERT INTO answers VALUES (?, ?, ?, ?)", rows)
 

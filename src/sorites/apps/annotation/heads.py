@@ -21,6 +21,8 @@ from sorites.core.errors import BadImage, SoritesError
 from sorites.core.messages import command
 from sorites.core.rng import digest
 from sorites.io.files import write_bytes
+from sorites.io.paths import is_file
+from sorites.io.sealed_tensors import NO_DIGEST, require_tensors, seal_tensors
 from sorites.io.tables import tensors
 from sorites.metrics.intervals import clustered_wilson_interval
 from sorites.models.cifar6 import fit_linear_head
@@ -175,11 +177,19 @@ class AttributeHeads:
         }
         about = {head.kind: {"words": head.words, "temperature": head.temperature} for head in self.heads}
         texts = {"format": FORMAT, "model": self.model, "version": self.version, "kinds": json.dumps(about)}
-        write_bytes(save(arrays, {**texts, "measured": self.measured.write_json()}), path)
+        data = save(arrays, {**texts, "measured": self.measured.write_json(), **NO_DIGEST})
+        write_bytes(seal_tensors(data), path)
 
 
 def read_heads(path: Path) -> AttributeHeads:
-    """Read heads from a file."""
+    """Read heads from a file.
+
+    Raises:
+        SoritesError: It contains something else.
+        Damaged: It does not match the digest that it contains.
+    """
+    if is_file(path):
+        require_tensors(path, f"Restore it from a backup, or repeat {command('annotate heads')}")
     arrays, texts = tensors(path)
     if texts.get("format") != FORMAT:
         raise SoritesError(f"{path}: expected attribute heads, as written by {command('annotate heads')}")

@@ -21,6 +21,7 @@ from sorites.evaluation.images import captured_shot, shifted_shots
 from sorites.evaluation.plan import Plan
 from sorites.evaluation.reopen import class_names, plan_of
 from sorites.evaluation.samples import check_unique, hashed_samples
+from sorites.evaluation.storage.record import read_record
 from sorites.io.tables import sheet
 
 # Larger images are downscaled to this longer side (px) for display; boxes are in original pixels.
@@ -87,19 +88,13 @@ def _class(sample: Sample, space: Labels | None) -> str | None:
 def from_run(run: Path, only: Collection[str] | None = None) -> list[Entry]:
     """Return images of a run in a fixed shuffled order: those with the given ids, or all shifted ones."""
     plan = plan_of(run)
-    space = class_names(_info(run))
+    space = class_names(read_record(run))
     entries = [
         entry
         for entry in _images(plan, space)
         if (entry.shift != CLEAN if only is None else entry.image_id in only)
     ]
     return sorted(entries, key=lambda entry: digest(entry.name))
-
-
-def _info(run: Path) -> dict[str, object]:
-    from sorites.evaluation.storage.folder import read_info
-
-    return dict(read_info(run))
 
 
 def _images(plan: Plan, space: Labels | None) -> Iterator[Entry]:

@@ -29,7 +29,7 @@ from sorites.core.table import read, write_facts
 from sorites.evaluation.plan import Plan
 from sorites.evaluation.reopen import plan_of
 from sorites.evaluation.samples import hashed_samples
-from sorites.io.files import write_bytes
+from sorites.evaluation.storage.shards import write_metadata
 from sorites.io.paths import path_of
 from sorites.io.readers import toml_file
 from sorites.sources.papers.focus import WORDS
@@ -260,10 +260,7 @@ def predict_run(
         uncommon, folder, ((classes[image], words) for image, words in facts.items())
     )
     path = write_facts(folder, FACTS_NAME, _facts(facts, classes, commonness))
-    write_bytes(
-        json.dumps({**record, "uncommon": commonness.name}, indent=1).encode(),
-        folder / "facts" / f"{FACTS_NAME}.json",
-    )
+    write_metadata(folder, FACTS_NAME, {**record, "uncommon": commonness.name})
     words = [
         (kind, word)
         for by_kind in facts.values()

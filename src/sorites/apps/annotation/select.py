@@ -20,6 +20,7 @@ from sorites.core.messages import command, option
 from sorites.core.rng import digest
 from sorites.core.table import read
 from sorites.metrics.intervals import wilson_interval
+from sorites.metrics.rows import SAMPLE_KEY
 
 # The similarity to the class's text that ``sorites filter`` stores (100 x cosine), and the published
 # threshold.
@@ -101,7 +102,9 @@ def select(
     first, rest = _judges(models, judge, others)
     images = _rate_images(table, first, rest, above, Path(run))
     complete = _complete_samples(images)
-    marked = images.join(complete, on="sample_id", how="left").with_columns(pl.col("whole").fill_null(False))
+    marked = images.join(complete, on=SAMPLE_KEY, how="left", nulls_equal=True).with_columns(
+        pl.col("whole").fill_null(False)
+    )
     easy = pl.col("by_judge") & pl.col("by_another") & pl.col("near")
     staged = marked.with_columns(easy=(easy | (pl.col("shift") == CLEAN)).fill_null(False))
     staged_images = staged.select(
@@ -139,7 +142,7 @@ def _rate_images(
         pl.element().filter(pl.element().struct.field("measure") == TEXT_SIMILARITY).struct.field("value")
     )
     images = table.group_by("image_id").agg(
-        pl.col("sample_id", "shift").first(),
+        pl.col(*SAMPLE_KEY, "shift").first(),
         pl.col("severity").first().fill_null(0.0),
         class_.first().struct.field("value").alias("class"),
         by_judge=right.filter(pl.col("model") == judge).any(),
@@ -165,7 +168,7 @@ def _complete_samples(images: pl.DataFrame) -> pl.DataFrame:
     Otherwise its shifted images say nothing about the shift.
     """
     clean = images.filter(pl.col("shift") == CLEAN)
-    return clean.group_by("sample_id").agg(whole=(pl.col("by_judge") & pl.col("near")).all())
+    return clean.group_by(SAMPLE_KEY).agg(whole=(pl.col("by_judge") & pl.col("near")).all())
 
 
 def _limit(images: pl.DataFrame, limit: int, seed: int) -> pl.DataFrame:

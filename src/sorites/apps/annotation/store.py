@@ -242,7 +242,7 @@ class Writer:
         try:
             with writing(self.database):
                 return job(self.database), None
-        except (SoritesError, sqlite3.Error) as error:
+        except Exception as error:  # whatever it is, the other jobs of the transaction go on
             return None, error
 
     async def finish(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -96,12 +95,7 @@ def _box(question: Question, box: object) -> dict[str, Any] | None:
 
 
 def _is_number(value: object) -> bool:
-    return (
-        isinstance(value, int | float)
-        and not isinstance(value, bool)
-        and math.isfinite(value)
-        and 0 <= value <= MAX_COORDINATE
-    )
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= MAX_COORDINATE
 
 
 _PARSERS = {"single": _single, "several": _several, "scale": _scale, "text": _text, "boxes": _boxes}

@@ -239,7 +239,7 @@ class Client:
             except _Busy as busy:
                 if attempt == TRIES - 1:
                     raise Later(f"{_host_name(url)} {busy}; gave up after {TRIES} attempts") from busy
-                self._pause(url, busy.seconds or 2.0**attempt)
+                pause(self._limited_wait(_host_name(url), busy.seconds or 2.0**attempt))
         raise AssertionError("the loop returns or raises")
 
     def _follow(
@@ -318,9 +318,6 @@ class Client:
             raise Failed(f"{host} answered {status}")
         if seconds:
             self._next[host] = time.monotonic() + seconds
-
-    def _pause(self, url: str, seconds: float) -> None:
-        pause(self._limited_wait(_host_name(url), seconds))
 
     def _limited_wait(self, host: str, seconds: float) -> float:
         if seconds > MAX_WAIT_S:

@@ -14,45 +14,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sorites.apps.collecting.client import Client, Failed, Gate, Later, Refused, host_of
-from sorites.apps.collecting.judging import MIN_SIDE, NEAR_BITS, Hashes, Judged, LeftOut, judge
+from sorites.apps.collecting.judging import Hashes, Judged, LeftOut, judge
+from sorites.apps.collecting.options import Criteria
 from sorites.apps.collecting.plan import Query
 from sorites.apps.collecting.records import Journal, Outcome, Row, page_key, write_records
-from sorites.apps.collecting.services import DEFAULT, Found, Page, Params, Service, service_class
+from sorites.apps.collecting.services import Found, Page, Params, Service, licence_codes, service_class
 from sorites.core.errors import SoritesError
 from sorites.io.files import locked, sweep_temporaries, write_bytes
 
-# Default number of images per query.
-LIMIT = 200
 # Maximum pages of results per service and query.
 MAX_PAGES = 40
-# Maximum size of an image file.
-MAX_IMAGE_BYTES = 40_000_000
 
 # Receives the query, the key and the outcome of each image.
 Say = Callable[[str, str, str], None]
-
-
-@dataclass(frozen=True)
-class CollectOptions:
-    """Requirements of the images, and the pace of requests.
-
-    Attributes:
-        licences: Accepted licence codes.
-        limit: Images per query.
-        smallest: Minimum px of the shorter side.
-        near: Maximum differing hash bits of near duplicates.
-        most_bytes: Maximum size of a file.
-        width: Preferred width in px.
-        gap: Seconds between requests to a host.
-    """
-
-    licences: tuple[str, ...] = DEFAULT
-    limit: int = LIMIT
-    smallest: int = MIN_SIDE
-    near: int = NEAR_BITS
-    most_bytes: int = MAX_IMAGE_BYTES
-    width: int = 1024
-    gap: float = 1.0
 
 
 @dataclass
@@ -81,7 +55,7 @@ def collect(
     *,
     services: Sequence[str],
     contact: str,
-    wanted: CollectOptions | None = None,
+    options: Criteria | None = None,
     bases: dict[str, str] | None = None,
     say: Say | None = None,
 ) -> Collected:
@@ -92,11 +66,11 @@ def collect(
         out: Folder of the collection; an existing collection is continued.
         services: Names of the services.
         contact: E-mail or web address that identifies the user to the services.
-        wanted: Requirements of the images.
+        options: Requirements of the images.
         bases: Other URLs by service, such as one on this machine.
         say: Receives the outcome of each image.
     """
-    wanted, bases, folder = wanted or CollectOptions(), bases or {}, Path(out)
+    options, bases, folder = options or Criteria(), bases or {}, Path(out)
     _check_contact(contact)
     with ExitStack() as stack:
         stack.enter_context(locked(folder, "collection", ".sorites.lock"))
@@ -104,15 +78,15 @@ def collect(
         journal = Journal.opened(folder)
         stack.callback(journal.close)
         clients = {
-            name: Client(Gate(bases.get(name) or service_class(name).public), contact, wanted.gap)
+            name: Client(Gate(bases.get(name) or service_class(name).public), contact, options.gap)
             for name in services
         }
         for client in clients.values():
             stack.callback(client.close)
         searchers = [
-            service_class(name)(client, wanted.width, bases.get(name)) for name, client in clients.items()
+            service_class(name)(client, options.width, bases.get(name)) for name, client in clients.items()
         ]
-        collection = _Collection(folder, journal, wanted, say or (lambda query, key, became: None))
+        collection = _Collection(folder, journal, options, say or (lambda query, key, became: None))
         try:
             for query in queries:
                 collection.search(query, searchers)
@@ -127,8 +101,9 @@ def _check_contact(contact: str) -> None:
 
 
 class _Collection:
-    def __init__(self, folder: Path, journal: Journal, wanted: CollectOptions, say: Say) -> None:
-        self.folder, self.journal, self.wanted, self.say = folder, journal, wanted, say
+    def __init__(self, folder: Path, journal: Journal, options: Criteria, say: Say) -> None:
+        self.folder, self.journal, self.options, self.say = folder, journal, options, say
+        self.licences = licence_codes(options.licence)
         self.found: dict[str, Found] = {}
         self.queries: dict[str, list[Query]] = {}
         self.waiting: list[str] = []
@@ -151,17 +126,17 @@ class _Collection:
         count = 0
         for service in services:
             for found in self._results(service, query):
-                if count >= self.wanted.limit:
+                if count >= self.options.limit:
                     return
                 count += self._take(service, found, query)
-            if count >= self.wanted.limit:
+            if count >= self.options.limit:
                 return
 
     def _results(self, service: Service, query: Query) -> Iterator[Found]:
         """Yield the results of a service page by page, until it ends, repeats itself, or reaches
         ``MAX_PAGES``.
         """
-        params, seen = service.first(query.text, self.wanted.licences), set[str]()
+        params, seen = service.first(query.text, self.licences), set[str]()
         for _ in range(MAX_PAGES):
             page = self.journal.pages.get(page_key(service.name, params))
             if page is None:
@@ -195,7 +170,7 @@ class _Collection:
             return False
         queries.append(query)
         self.found.setdefault(found.key, found)
-        if found.licence is None or found.licence.code not in self.wanted.licences:
+        if found.licence is None or found.licence.code not in self.licences:
             reason = f"licence not asked for: {found.licence or found.stated}"
             if self.journal.outcomes.get(found.key) != Outcome(found.key, reason=reason):
                 self._drop(found.key, reason)
@@ -226,7 +201,7 @@ class _Collection:
             return
         try:
             data, url = self._bytes(service, found, name)
-            judged = judge(data, self.wanted.smallest)
+            judged = judge(data, self.options.smallest)
         except Later as error:
             self.resting.add(host)
             self.waiting.append(f"{found.key}: {error}")
@@ -241,12 +216,12 @@ class _Collection:
         """
         for path in self.folder.glob(f"{name}.*"):
             return path.read_bytes(), found.url
-        answer = service.client.image(found.url, self.wanted.most_bytes)
+        answer = service.client.image(found.url, self.options.max_bytes)
         return answer.data, answer.url
 
     def _keep(self, found: Found, name: str, data: bytes, url: str, judged: Judged) -> None:
         """Write an image, unless a better near duplicate exists; worse near duplicates are removed."""
-        duplicates = self.hashes.near(judged.hash, self.wanted.near)
+        duplicates = self.hashes.near(judged.hash, self.options.near)
         better = [key for key in duplicates if self._rank(key) >= (judged.width * judged.height, len(data))]
         if better:
             self.journal.keep(Outcome(found.key, reason=f"nearly the same as {better[0]}, which is larger"))

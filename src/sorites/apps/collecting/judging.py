@@ -11,15 +11,10 @@ import scipy.fft
 from numpy.typing import NDArray
 from PIL import Image
 
+from sorites.apps.collecting.options import MIN_SIDE, NEAR_BITS
 from sorites.core import ImageU8
 from sorites.core.errors import BadImage
-from sorites.sources.decode import decode
-
-# Minimum px of the shorter side.
-MIN_SIDE = 224
-
-# Maximum differing bits (of 64) between the hashes of near duplicates.
-NEAR_BITS = 4
+from sorites.io.decode import decode
 
 _SUFFIXES = (
     (b"\xff\xd8\xff", ".jpg"),

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import polars as pl
 
 from sorites.apps.collecting.plan import Query
 from sorites.apps.collecting.services import Found, Licence, Page, Params
-from sorites.core.errors import Damaged, SoritesError
+from sorites.core.errors import Damaged
 from sorites.core.table import write
 from sorites.io.files import write_bytes
+from sorites.io.logs import Log, read_log
 
 NAME = "journal.jsonl"
 FORMAT = 1
+START_OVER = "Move the file away to start over; existing images are not downloaded again."
 
 
 @dataclass(frozen=True)
@@ -45,29 +46,23 @@ class Journal:
     path: Path
     pages: dict[str, Page] = field(default_factory=dict)
     outcomes: dict[str, Outcome] = field(default_factory=dict)
-    _file: IO[bytes] | None = None
+    _log: Log | None = None
 
     @classmethod
     def opened(cls, folder: Path) -> Journal:
         """Open a folder's journal; an unfinished last line is cut off."""
-        journal = cls(folder / NAME)
-        try:
-            text = journal.path.read_bytes() if journal.path.exists() else b""
-            whole = text[: text.rfind(b"\n") + 1]
-            journal._replay(whole)
-            journal._file = journal.path.open("r+b" if text else "wb")
-            journal._file.truncate(len(whole))
-            journal._file.seek(len(whole))
-        except OSError as error:
-            raise SoritesError(f"cannot write {journal.path}: {error.strerror or error}") from error
-        if not whole:
+        journal, number = cls(folder / NAME), 0
+        for number, entry in enumerate(read_log(journal.path, START_OVER), start=1):
+            journal._replay(entry, number)
+        journal._log = Log(journal.path)
+        if not number:
             journal._add({"format": FORMAT})
         return journal
 
     def close(self) -> None:
         """Close the file."""
-        if self._file:
-            self._file.close()
+        if self._log:
+            self._log.close()
 
     def keep_page(self, service: str, params: Params, page: Page) -> None:
         """Store a page of results under its query."""
@@ -81,25 +76,15 @@ class Journal:
         self._add({"image": {name: value for name, value in asdict(outcome).items() if value is not None}})
 
     def _add(self, entry: Mapping[str, Any]) -> None:
-        assert self._file is not None
-        try:
-            self._file.write(json.dumps(entry, ensure_ascii=True).encode() + b"\n")
-            self._file.flush()
-            os.fsync(self._file.fileno())
-        except OSError as error:
-            raise SoritesError(
-                f"cannot write {self.path}: {error.strerror or error}. Finished work is kept."
-            ) from error
+        assert self._log is not None
+        self._log.append(entry)
 
-    def _replay(self, text: bytes) -> None:
-        for number, line in enumerate(text.splitlines(), start=1):
-            try:
-                self._load(json.loads(line))
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
-                remedy = "Move the file away to start over; existing images are not downloaded again"
-                raise Damaged(
-                    f"{self.path}, line {number}", f"{type(error).__name__} {error}", remedy
-                ) from error
+    def _replay(self, entry: dict[str, Any], number: int) -> None:
+        try:
+            self._load(entry)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            reason = f"line {number}: {type(error).__name__} {error}"
+            raise Damaged(self.path, reason, START_OVER) from error
 
     def _load(self, entry: dict[str, Any]) -> None:
         if "page" in entry:

@@ -23,8 +23,6 @@ from sorites.core.messages import option
 # Licence codes: Creative Commons licences, its Public Domain Mark, and a plain statement of public domain.
 CODES = ("by", "by-sa", "by-nd", "by-nc", "by-nc-sa", "by-nc-nd", "cc0", "pdm", "pd")
 
-DEFAULT = ("by", "by-sa", "cc0", "pdm")
-
 # Maximum characters of a title, name or credit.
 MAX_TEXT = 300
 

@@ -14,20 +14,19 @@ from numpy.typing import NDArray
 
 from sorites import core
 from sorites.analysis.filter.encoders import load_image_encoder
-from sorites.analysis.filter.rules import is_kept, read_thresholds
-from sorites.analysis.filter.rules import similarities_of_features as similarities
+from sorites.analysis.filter.rules import is_kept, read_thresholds, similarities_of_features
 from sorites.apps.generation.concepts import shift_words
 from sorites.apps.generation.images import BY_TEXT, MANIFEST
 from sorites.core.errors import SoritesError
 from sorites.core.labels import imagenet, labels
 from sorites.core.messages import command, option
 from sorites.core.samples import ImageU8
+from sorites.io.decode import SUFFIXES, decode
 from sorites.io.files import write_bytes
 from sorites.io.tables import sheet
 from sorites.measures.distributions import frechet, kernel, with_interval
 from sorites.measures.neighbours import directions
 from sorites.metrics.intervals import wilson_interval
-from sorites.sources.decode import SUFFIXES, decode
 
 Texts = Callable[[Sequence[str]], NDArray[np.floating]]
 Images = Callable[[Sequence[ImageU8]], NDArray[np.floating]]
@@ -123,7 +122,9 @@ def cut(
         f"{text} in {shift_words(shift)}" for text, shift in zip(plain, shifted["shift"], strict=True)
     ]
     text_features = (np.asarray(texts(plain)), np.asarray(texts(shifted_texts)))
-    scores = similarities((seen[indices], seen[starts]), text_features, (alone[indices], alone[starts]))
+    scores = similarities_of_features(
+        (seen[indices], seen[starts]), text_features, (alone[indices], alone[starts])
+    )
     filtered = shifted.with_columns(kept=is_kept(scores, thresholds, rule))
     return (
         filtered.group_by("shift", "severity")

@@ -10,7 +10,7 @@ from sorites.core.errors import SoritesError, UnknownName
 from sorites.diffusion.sliders import Concept
 from sorites.diffusion.toy.world import SHAPES, STYLES
 from sorites.io.readers import lines, parse_integer
-from sorites.sources.papers.cns_bench import classes as cns_classes
+from sorites.sources.papers.cns_bench import classes
 
 # The fourteen shifts of CNS-Bench, as worded in prompts.
 CNS_SHIFTS = (
@@ -42,21 +42,20 @@ def concepts(which: str, only: Iterable[str] = ()) -> list[Concept]:
         only: Keep only these classes, by name or number.
     """
     if which == "cns":
-        available = [Concept(number, name) for number, name in cns_classes().items()]
+        available = [Concept(number, name) for number, name in classes().items()]
     elif which == "toy":
         available = [Concept(number, name) for number, name in enumerate(SHAPES)]
     else:
         available = _from_file(Path(which))
-    selected = list(only)
     by_key = {concept.name: concept for concept in available} | {
         str(concept.number): concept for concept in available
     }
-    for name in selected:
+    selected = []
+    for name in only:
         if name not in by_key:
             raise UnknownName("class", name, [concept.name for concept in available])
-    return [
-        concept for concept in available if not selected or concept in [by_key[name] for name in selected]
-    ]
+        selected.append(by_key[name])
+    return [concept for concept in available if concept in selected] if selected else available
 
 
 def _from_file(file: Path) -> list[Concept]:
@@ -82,7 +81,7 @@ def _from_file(file: Path) -> list[Concept]:
 
 def are_published(concepts: Iterable[Concept]) -> bool:
     """Return whether all classes are classes of CNS-Bench with their numbers."""
-    return {(concept.number, concept.name) for concept in concepts} <= set(cns_classes().items())
+    return {(concept.number, concept.name) for concept in concepts} <= set(classes().items())
 
 
 def plain(name: str) -> bool:

@@ -34,7 +34,9 @@ from sorites.diffusion.sampler import (
 from sorites.diffusion.sliders import Concept, Shelf, sliders_for
 from sorites.diffusion.words import with_words
 from sorites.evaluation.engines import Engine
-from sorites.io.files import locked, read_json, sweep_temporaries, write_bytes
+from sorites.io.digests import read_sealed, write_sealed
+from sorites.io.files import locked, sweep_temporaries, write_bytes
+from sorites.io.sealed import RESTORE
 
 # A shift, a class and some seeds.
 Unit = tuple[str, Concept, tuple[int, ...]]
@@ -282,7 +284,7 @@ def _facts(pipe: Pipe, shelf: Shelf, drawing: SamplerOptions, prompt: str) -> di
 def _claim(out: Path, facts: dict[str, Any]) -> None:
     """Refuse a folder whose images were drawn with other settings; sliders may be added."""
     if (out / RECORD).is_file():
-        before = read_json(out / RECORD)
+        before = read_sealed(out / RECORD, RESTORE)
         for key in (key for key in facts if key not in ("sliders", "pipeline", "libraries")):
             if before.get(key) != facts[key]:
                 raise SoritesError(
@@ -300,7 +302,7 @@ def _claim(out: Path, facts: dict[str, Any]) -> None:
                 f"{out} has images of a different slider {changed[0]}; use another {option('out', 'DIR')}"
             )
         facts = {**facts, "sliders": {**earlier_sliders, **facts["sliders"]}}
-    write_bytes((json.dumps(facts, indent=1) + "\n").encode(), out / RECORD)
+    write_sealed(facts, out / RECORD)
 
 
 def _rows(trajectory: Trajectory, out: Path, facts: dict[str, Any]) -> Iterator[dict[str, Any]]:

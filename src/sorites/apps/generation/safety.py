@@ -9,11 +9,11 @@ import numpy as np
 
 from sorites.core.errors import SoritesError
 from sorites.core.messages import option
+from sorites.core.registry import load_object
 from sorites.core.samples import ImageU8
 from sorites.core.torch_tools import one_thread
 from sorites.diffusion.pipeline import Pipe
 from sorites.io.paths import reason
-from sorites.models.python import load_object
 
 # Returns for each image whether it must be discarded.
 Checker = Callable[[Sequence[ImageU8]], list[bool]]
@@ -30,10 +30,9 @@ def checker(spec: str | None, pipe: Pipe) -> Checker | None:
     kind, _, rest = spec.partition(":")
     if kind == "own" and not rest:
         return _builtin_checker(pipe)
-    module, _, name = rest.partition(":")
-    if kind != "python" or not module or not name:
+    if kind != "python":
         raise SoritesError(f"{option('safety', None)} must be {EXPECTED}; got {spec!r}")
-    return _user_checker(load_object(module, name), spec)
+    return _user_checker(load_object(option("safety", None), rest), spec)
 
 
 def _user_checker(function: Any, spec: str) -> Checker:

@@ -29,6 +29,7 @@ from sorites.diffusion.pipeline import TOY, Pipe, toy_folder
 from sorites.diffusion.sampler import SamplerOptions, Words, along, encode_prompt, sample
 from sorites.diffusion.sliders import (
     FACTS,
+    TRAIN_AGAIN,
     Concept,
     LowRank,
     Slider,
@@ -39,8 +40,9 @@ from sorites.diffusion.sliders import (
     shapes,
     targets,
 )
+from sorites.io.digests import read_sealed
 from sorites.io.files import locked, sweep_temporaries, write_bytes
-from sorites.io.readers import json_file
+from sorites.io.sealed_tensors import NO_DIGEST, require_tensors, seal_tensors
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +109,8 @@ def _save_checkpoint(lesson: Lesson, done: int) -> None:
             "step": state["step"],
         }
         tensors |= {f"{name}.{what}": value.cpu().contiguous() for what, value in entries.items()}
-    write_bytes(save(tensors, metadata={"key": lesson.key, "done": str(done)}), lesson.state)
+    data = save(tensors, metadata={"key": lesson.key, "done": str(done), **NO_DIGEST})
+    write_bytes(seal_tensors(data), lesson.state)
 
 
 def _resume(lesson: Lesson) -> int:
@@ -117,6 +120,7 @@ def _resume(lesson: Lesson) -> int:
 
     if not lesson.state.is_file():
         return 0
+    require_tensors(lesson.state, f"Delete it to train that {lesson.called} from the start.")
     try:
         with safe_open(str(lesson.state), framework="pt") as file, torch.no_grad():
             header = file.metadata() or {}
@@ -344,14 +348,9 @@ def _is_finished(folder: Path, pipe: Pipe, recipe: SliderRecipe) -> bool:
     """Return whether a finished slider exists; one trained with other parameters is refused."""
     if not (folder / FACTS).is_file():
         return False
-    facts = json_file(folder / FACTS, "the facts of a slider")
-    earlier_recipe = facts.get("recipe", {}) if isinstance(facts, dict) else {}
+    facts = read_sealed(folder / FACTS, TRAIN_AGAIN)
     now = {**recipe.facts(), "pipeline_version": pipe.version}
-    before = (
-        {**earlier_recipe, "pipeline_version": facts.get("pipeline_version")}
-        if isinstance(facts, dict)
-        else {}
-    )
+    before = {**facts.get("recipe", {}), "pipeline_version": facts.get("pipeline_version")}
     differs = [key for key in now if before.get(key) != now[key]]
     if differs:
         key = differs[0]

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import functools
 import io
-import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
@@ -33,8 +32,10 @@ from sorites.diffusion.pipeline import Pipe
 from sorites.diffusion.sampler import BATCH, Request, SamplerOptions, sample
 from sorites.evaluation.facts.rulers import HALVES, LEVEL_COLUMNS, Ruler, limited, ruler
 from sorites.evaluation.images import LeftOut, readable
-from sorites.io.files import locked, read_json, sweep_temporaries, write_bytes
+from sorites.io.digests import read_sealed, write_sealed
+from sorites.io.files import locked, sweep_temporaries, write_bytes
 from sorites.io.readers import json_file, lines
+from sorites.io.sealed import RESTORE
 from sorites.io.tables import csv, parquet
 from sorites.measures.neighbours import level_of, uniform
 from sorites.suites.suite import Distance
@@ -78,18 +79,20 @@ def styles(file: str | Path | None = None) -> tuple[Style, ...]:
     rows = json_file(path, EXPECTED) if path.suffix == ".json" else _table(path)
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise SoritesError(f"{path}: expected {EXPECTED}")
-    parsed = []
-    for row in rows:
-        name, prompt, negative = (str(row.get(key) or "") for key in ("name", "prompt", "negative_prompt"))
-        if not name or sum(prompt.count(placeholder) for placeholder in PLACEHOLDERS) != 1:
-            raise SoritesError(
-                f"{path}: the prompt of the style {name[:40]!r} must have exactly one placeholder "
-                f"for the label. Expected {EXPECTED}"
-            )
-        parsed.append(Style(name, prompt, negative))
+    parsed = tuple(_style(row, path) for row in rows)
     if not parsed or len({style.name for style in parsed}) < len(parsed):
         raise SoritesError(f"{path}: expected one or more styles with different names, got {len(parsed)}")
-    return tuple(parsed)
+    return parsed
+
+
+def _style(row: Mapping[str, object], path: Path) -> Style:
+    name, prompt, negative = (str(row.get(key) or "") for key in ("name", "prompt", "negative_prompt"))
+    if not name or sum(prompt.count(placeholder) for placeholder in PLACEHOLDERS) != 1:
+        raise SoritesError(
+            f"{path}: the prompt of the style {name[:40]!r} must have exactly one placeholder "
+            f"for the label. Expected {EXPECTED}"
+        )
+    return Style(name, prompt, negative)
 
 
 def _table(path: Path) -> list[dict[str, object]]:
@@ -288,6 +291,25 @@ class Job:
         return f"{self.place}_{self.label}_{self.style}"
 
 
+@dataclass(frozen=True)
+class StyleCounts:
+    """Counts of generated images.
+
+    Attributes:
+        cells: Cells with at least one prompt.
+        empty_cells: Cells without a prompt.
+        images: Images in the folder.
+        flagged: Images that the checker rejected.
+        given_up: Rejected images without a replacement.
+    """
+
+    cells: int
+    empty_cells: int
+    images: int
+    flagged: int
+    given_up: int
+
+
 def draw_styles(
     pipe: Pipe,
     prompts: Prompts,
@@ -297,7 +319,7 @@ def draw_styles(
     order: Order | None = None,
     safe: Checker | None = None,
     bar: Bar | None = None,
-) -> dict[str, Any]:
+) -> StyleCounts:
     """Measure the prompts, draw every cell, and return counts. Existing images are kept.
 
     Args:
@@ -327,13 +349,7 @@ def draw_styles(
         name: sum(cell_count[name] for cell_count in cell_counts)
         for name in ("images", "flagged", "given_up")
     }
-    return {
-        "prompts": len(prompts),
-        "blocked": prompts.blocked,
-        "cells": len(cells),
-        "empty_cells": how.levels**2 - len(cells),
-        **counts,
-    }
+    return StyleCounts(len(cells), how.levels**2 - len(cells), **counts)
 
 
 def _facts(
@@ -358,7 +374,7 @@ def _facts(
 def _claim(out: Path, facts: dict[str, Any]) -> None:
     """Refuse a folder whose images were made with other settings."""
     if (out / RECORD).is_file():
-        before = read_json(out / RECORD)
+        before = read_sealed(out / RECORD, RESTORE)
         for key in (key for key in facts if before.get(key) != facts[key]):
             difference = (
                 f" {str(before.get(key))[:60]}, not {str(facts[key])[:60]}" if key != "styles" else ""
@@ -366,7 +382,7 @@ def _claim(out: Path, facts: dict[str, Any]) -> None:
             raise SoritesError(
                 f"{out} has images made with other {key}{difference}; use another {option('out', 'DIR')}"
             )
-    write_bytes((json.dumps(facts, indent=1, ensure_ascii=False) + "\n").encode(), out / RECORD)
+    write_sealed(facts, out / RECORD)
 
 
 def jobs(cell: tuple[int, int], rows: pl.DataFrame, count: int) -> list[Job]:
@@ -394,7 +410,7 @@ def _draw_cell(
     name, counts = f"cov_{cell[0]}_sem_{cell[1]}", {"flagged": 0, "given_up": 0}
     folder, record = out / "SynIS" / name, out / CELLS / f"cov_{cell[0]}_sem_{cell[1]}.json"
     if record.is_file():
-        counts = {key: int(read_json(record)[key]) for key in counts}
+        counts = {key: int(read_sealed(record, RESTORE)[key]) for key in counts}
     cell_jobs = jobs(cell, rows, order.per_cell)
     missing = [job for job in cell_jobs if not (folder / f"{job.name}.{order.kind}").is_file()]
     tick(len(cell_jobs) - len(missing))
@@ -405,7 +421,7 @@ def _draw_cell(
         for batch in (style_jobs[i : i + order.batch] for i in range(0, len(style_jobs), order.batch)):
             for key, value in _draw_jobs(pipe, batch, folder, style_drawing, order, safe).items():
                 counts[key] += value
-            write_bytes(json.dumps(counts).encode(), record)
+            write_sealed(counts, record)
             tick(len(batch))
     existing = [
         f"{job.name}.{order.kind}" for job in cell_jobs if (folder / f"{job.name}.{order.kind}").is_file()

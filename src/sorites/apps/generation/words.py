@@ -23,10 +23,10 @@ from sorites.core.torch_tools import one_thread
 from sorites.diffusion.pipeline import TOY, Pipe, toy_folder
 from sorites.diffusion.sampler import NOISE_STEPS, add_noise, encode_with_gradients, latents_of, predict_noise
 from sorites.diffusion.sliders import Concept
-from sorites.diffusion.words import ENCODERS, FACTS, Word, save, with_learnt_words
+from sorites.diffusion.words import ENCODERS, FACTS, LEARN_AGAIN, Word, save, with_learnt_words
 from sorites.evaluation.images import LeftOut, readable
+from sorites.io.digests import read_sealed
 from sorites.io.files import locked, sweep_temporaries
-from sorites.io.readers import json_file
 from sorites.models.preprocess import fit
 
 # Steps between two checkpoints.
@@ -199,8 +199,7 @@ def _is_finished(folder: Path, pipe: Pipe, recipe: WordRecipe) -> bool:
     """Return whether a finished word exists; one learnt with other parameters is refused."""
     if not (folder / FACTS).is_file():
         return False
-    facts = json_file(folder / FACTS, "the facts of a word")
-    earlier = facts if isinstance(facts, dict) else {}
+    earlier = read_sealed(folder / FACTS, LEARN_AGAIN)
     before = {**earlier.get("recipe", {}), "pipeline_version": earlier.get("pipeline_version")}
     now = {**recipe.facts(), "pipeline_version": pipe.version}
     for key in (key for key in now if before.get(key) != now[key]):

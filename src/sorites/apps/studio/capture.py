@@ -8,7 +8,6 @@ written, the next is taken.
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -28,7 +27,7 @@ from sorites.apps.studio.cameras import (
     format_setting,
 )
 from sorites.apps.studio.devices import DeviceOptions, Devices, check_specs, open_devices
-from sorites.apps.studio.folder import CaptureFolder, Log, Shot, flagged, store_original
+from sorites.apps.studio.folder import CaptureFolder, Shot, flagged, original_of
 from sorites.apps.studio.lamps import LampError, Lamps, NoLamps
 from sorites.apps.studio.markers import QUALITY, encode_jpeg, rectify
 from sorites.apps.studio.references import Reference, part_of, references, stage_of
@@ -40,7 +39,10 @@ from sorites.core.errors import SoritesError
 from sorites.core.labels import labels as labels_of
 from sorites.core.progress import Bar
 from sorites.evaluation.samples import hashed_samples
+from sorites.io.digests import digest_of
 from sorites.io.files import locked, sweep_temporaries, write_bytes
+from sorites.io.logs import Log
+from sorites.sources.captures import SHOTS
 
 # Shots of both published splits: 1000 images, two lights, 64 + 5 and 27 + 5 settings.
 FULL_SHOTS = 1000 * 2 * 69 + 1000 * 2 * 32
@@ -121,7 +123,7 @@ class Capture:
     ) -> None:
         """Take all missing photographs; images named in ``again`` are shot once more."""
         done = {path for path, line in self.folder.done().items() if line["sample"] not in again}
-        log = Log(self.folder.log)
+        log = self.folder.open_log(SHOTS)
         pool = ThreadPoolExecutor(1, "straighten")
         try:
             self._patiently(self.camera.prepare, log)
@@ -231,18 +233,24 @@ class Capture:
         data = encode_jpeg(image, photo.data, self.options.quality)
         self._count("straighten", start)
         start = time.perf_counter()
-        original = store_original(self.folder.root, shot.path, photo, self.options.originals)
-        write_bytes(data, self.folder.root / shot.path)
+        originals = original_of(shot.path, photo, self.options.originals)
+        hashes = {"file": shot.path, "hash": digest_of(data), "original": None, "original_hash": None}
+        for path, content in originals.items():
+            hashes |= {"original": path, "original_hash": digest_of(content)}
+        files = {**originals, shot.path: data}
+        if any((self.folder.root / path).exists() for path in files):
+            log.add("replace", **hashes)
+        for path, content in files.items():
+            write_bytes(content, self.folder.root / path)
         entry = {
             "sample": shot.reference.id,
             "params": dict(shot.params),
-            "file": shot.path,
+            **hashes,
             "bytes": len(data),
-            "sha256": hashlib.sha256(data).hexdigest(),
             "camera_file": photo.name,
             "camera_bytes": len(photo.data),
         }
-        log.add("shot", **entry, original=original, **facts)
+        log.add("shot", **entry, **facts)
         self._count("write", start)
 
     def _finish(self) -> None:
@@ -408,7 +416,7 @@ def capture_all(job: Job, say: Say, bar: Bar | None = None) -> Summary:
             folder.keep_setup(devices.screen.token, devices.screen.port)
             if devices.virtual is None or devices.virtual.tv is None:
                 say(f"open this link full screen on the screen: {devices.screen.url}")
-                _await_screen(devices, job.options.patience_s)
+                devices.screen.show("start", None, wait=max(1.0, job.options.patience_s))
             return _run_capture(job, folder, references_, devices, again, missing, say, bar)
         finally:
             devices.close()
@@ -431,10 +439,6 @@ def _run_capture(
     start = time.perf_counter()
     capture.run(references, again, tick)
     return _summary(folder, references, capture, devices, time.perf_counter() - start)
-
-
-def _await_screen(devices: Devices, patience: float) -> None:
-    devices.screen.show("start", None, wait=max(1.0, patience))
 
 
 def _summary(

@@ -359,7 +359,7 @@ class CcapiCamera:
         Raises:
             Unsettled: Something failed after the release.
         """
-        self._drain()
+        self._fresh(self._poll("immediately"))  # events of earlier shots
         self._release()
         try:
             name = self._new_file()
@@ -385,18 +385,13 @@ class CcapiCamera:
         """Wait for the event that names a new JPEG; if none arrives, search the card."""
         end = time.monotonic() + FILE_S
         while time.monotonic() < end:
-            fresh = self._new_images("short")
-            if fresh:
+            if fresh := self._fresh(self._poll("short")):
                 return fresh[0]
         fresh = [name for name in self._list_files() if name not in self._known_files]
         if not fresh:
             raise CameraError(f"no file arrived within {FILE_S:.0f} s of the shot")
         self._known_files.update(fresh)
         return fresh[-1]
-
-    def _new_images(self, wait: str) -> list[str]:
-        """Return the JPEG files that the camera reports and that were not reported before."""
-        return self._fresh(self._poll(wait))
 
     def _poll(self, wait: str) -> Mapping[str, Any]:
         """Ask for events: at once, or until one comes or some seconds have passed."""
@@ -410,13 +405,11 @@ class CcapiCamera:
         return content if isinstance(content, dict) else {}
 
     def _fresh(self, event: Mapping[str, Any]) -> list[str]:
+        """Return the JPEG files that an event reports and that were not reported before."""
         named = event.get("addedcontents") or ()
         fresh = [str(name) for name in named if str(name) not in self._known_files]
         self._known_files.update(fresh)
         return [name for name in fresh if name.lower().endswith(SUFFIXES)]
-
-    def _drain(self) -> None:
-        self._new_images("immediately")
 
     def _download(self, name: str) -> Photo:
         for remaining in reversed(range(DOWNLOADS)):

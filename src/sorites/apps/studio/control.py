@@ -7,8 +7,6 @@ policies are evaluated on the others. A photograph that two policies need is tak
 
 from __future__ import annotations
 
-import functools
-import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -19,7 +17,6 @@ import numpy as np
 import polars as pl
 
 from sorites import core
-from sorites.apps.studio import folder as logs
 from sorites.apps.studio import policies
 from sorites.apps.studio.calibration import calibrate, decode_photo
 from sorites.apps.studio.cameras import Camera, CameraError, check_value, differences, exif_of, format_setting
@@ -32,15 +29,18 @@ from sorites.apps.studio.policies import Answer, Outcome, Policy, by_exposure, c
 from sorites.apps.studio.references import Reference, stage_of
 from sorites.apps.studio.screen.server import Screen, Shown
 from sorites.apps.studio.sheets import images_of
-from sorites.core import ImageU8, Model
+from sorites.core import FileRef, ImageU8, Model
 from sorites.core.camera_grid import Grid, Params
 from sorites.core.errors import SoritesError
 from sorites.core.messages import option
 from sorites.core.progress import Bar
 from sorites.core.rng import digest
+from sorites.io.decode import decode
+from sorites.io.digests import read_sealed, write_sealed
 from sorites.io.files import locked, write_bytes
+from sorites.io.logs import Log, read_log
+from sorites.io.sealed import RESTORE
 from sorites.metrics import paired_interval, wilson_interval
-from sorites.sources.decode import decode
 
 NAME = "control.jsonl"
 # Attempts per photograph.
@@ -89,7 +89,7 @@ class Rig:
     camera: Camera
     stage: tuple[int, int]
     judge: Judge
-    log: logs.Log
+    log: Log
     known: dict[tuple[str, str, str], Answer]
     tick: Callable[[int], None] = lambda n: None
     _shown: tuple[str, Shown] | None = None
@@ -276,13 +276,20 @@ def summary(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+REMOVE_ANSWER = "Delete this line and repeat the command; the image is judged again."
+
+
 def load_answers(out: Path) -> dict[tuple[str, str, str], Answer]:
-    """Return the answers in a folder's log."""
+    """Return the answers in a folder's log.
+
+    Raises:
+        Damaged: A line is damaged.
+    """
     return {
         (line["sample"], line["light"], line["setting"]): Answer(
             line["right"], line["confidence"], line["ood"]
         )
-        for line in logs.read(out / NAME)
+        for line in read_log(out / NAME, REMOVE_ANSWER)
         if line["event"] == "answer"
     }
 
@@ -329,7 +336,7 @@ def control(
             arguments.model, arguments.scorer, tuple(sorted({reference.folder for reference in references}))
         )
         devices = open_devices(job.wanted, stage_of(references), port=job.port)
-        log = logs.Log(job.out / NAME)
+        log = Log(job.out / NAME)
         try:
             if devices.virtual is None or devices.virtual.tv is None:
                 say(f"open this link full screen on the screen: {devices.screen.url}")
@@ -360,7 +367,7 @@ def replay(
     """Compare policies on the photographs of a finished capture."""
     folder = open_folder(captured)
     references = [
-        Reference(name, name.partition("/")[0], name.partition("/")[2], functools.partial(decode, path))
+        Reference(name, name.partition("/")[0], name.partition("/")[2], FileRef(path))
         for name, path in images_of(folder)
     ]
     plan = _plan(references, folder.grid, checked_names(arguments.names), arguments.setting)
@@ -382,12 +389,12 @@ def _plan(references: Sequence[Reference], grid: Grid, names: tuple[str, ...], s
 
 def _check_same(out: Path, facts: dict[str, object]) -> None:
     file = out / FACTS
-    if file.exists() and json.loads(file.read_text(encoding="utf-8")) != facts:
+    if file.exists() and read_sealed(file, RESTORE) != facts:
         raise SoritesError(
             f"{out} contains a comparison with another model, scorer or size ({file}); choose another"
             f" {option('out', 'DIR')}"
         )
-    write_bytes(json.dumps(facts).encode(), file)
+    write_sealed(facts, file)
 
 
 def _setting(text: str) -> Params:

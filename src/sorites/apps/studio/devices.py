@@ -9,10 +9,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
+from sorites.apps.serving import LOOPBACK
 from sorites.apps.studio.cameras import KEYS, Camera, format_setting, nearest, parse_value
 from sorites.apps.studio.lamps import Lamps, Look, NoLamps
 from sorites.apps.studio.screen.server import Screen
-from sorites.apps.studio.serving import LOOPBACK
 from sorites.apps.studio.virtual.studio import MEGAPIXELS, VirtualStudio, build
 from sorites.core.camera_grid import Grid
 from sorites.core.errors import SoritesError, UnknownName

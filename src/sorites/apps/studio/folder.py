@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,70 +11,19 @@ from typing import Any
 
 from PIL import Image as Pillow
 
+from sorites.apps.serving import new_token
 from sorites.apps.studio.cameras import Photo
 from sorites.apps.studio.references import Reference
-from sorites.apps.studio.serving import new_token
 from sorites.core import camera_grid as es_grid
 from sorites.core.camera_grid import Grid, Params
-from sorites.core.errors import SoritesError
+from sorites.core.errors import Damaged, SoritesError
 from sorites.core.messages import command, option
+from sorites.io.digests import Verifier, digest_of, digest_of_file, read_sealed, write_sealed
 from sorites.io.files import read_json, write_bytes
-from sorites.io.paths import reason
+from sorites.io.logs import Log
+from sorites.io.sealed import RESTORE, listed_files, read_listed
+from sorites.sources.captures import RECORD, REMOVE_LINE, SHOTS, capture_id, events
 from sorites.sources.papers.imagenet_es import PARTS
-
-NAME = "shots.jsonl"
-
-
-class Log:
-    """An append-only file of events, one JSON object per line.
-
-    A line left unfinished by a killed process is skipped and never joined with the next.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
-        except OSError as error:
-            raise SoritesError(f"cannot write {path}: {reason(error)}") from error
-        end = os.lseek(self._file, 0, os.SEEK_END)
-        if end and os.pread(self._file, 1, end - 1) != b"\n":
-            os.write(self._file, b"\n")
-
-    def add(self, event: str, **facts: Any) -> dict[str, Any]:
-        """Append an event with the time and flush it to disk."""
-        line = {"event": event, "time": round(time.time(), 3), **facts}
-        try:
-            os.write(self._file, json.dumps(line, ensure_ascii=False).encode() + b"\n")
-            os.fsync(self._file)
-        except OSError as error:
-            raise SoritesError(
-                f"cannot write {self.path}: {reason(error)}. Free disk space, then repeat the command"
-            ) from error
-        return line
-
-    def close(self) -> None:
-        """Close the file."""
-        os.close(self._file)
-
-
-def read(path: Path) -> Iterator[Mapping[str, Any]]:
-    """Yield the events of a log in order, skipping broken lines; a missing file has none."""
-    try:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            for line in file:
-                try:
-                    event = json.loads(line)
-                except (ValueError, RecursionError):
-                    continue
-                if isinstance(event, dict) and "event" in event:
-                    yield event
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise SoritesError(f"cannot read {path}: {reason(error)}") from error
-
 
 # Originals: keep the camera's files, recompress them, or drop them
 CHOICES = ("keep", "jpeg", "drop")
@@ -91,15 +38,13 @@ def check_originals(choice: str) -> str:
     return choice
 
 
-def store_original(root: Path, path: str, photo: Photo, choice: str) -> str | None:
-    """Store the camera's file of a photograph and return its path relative to the root, or None if it is
-    dropped.
+def original_of(path: str, photo: Photo, choice: str) -> dict[str, bytes]:
+    """Return the content of the camera's file of a photograph by its path relative to the capture; empty if
+    it is dropped.
     """
     if choice == "drop":
-        return None
-    original = f"{FOLDER}/{path}"
-    write_bytes(photo.data if choice == "keep" else _recompress(photo.data), root / original)
-    return original
+        return {}
+    return {f"{FOLDER}/{path}": photo.data if choice == "keep" else _recompress(photo.data)}
 
 
 def _recompress(data: bytes) -> bytes:
@@ -143,27 +88,48 @@ class CaptureFolder:
     @property
     def log(self) -> Path:
         """The path of the log."""
-        return self.root / NAME
+        return self.root / SHOTS
+
+    def open_log(self, name: str) -> Log:
+        """Open a log of the capture to add to it."""
+        return Log(self.root / name, capture=capture_id(self.root))
 
     def prepare(self, references: list[Reference]) -> None:
-        """Write the references and the grid.
+        """Write the references and the grid, and list their digests in the record.
+
+        A damaged file is written again if its content is still known.
 
         Raises:
             SoritesError: The folder was started with another grid.
+            Damaged: The record is damaged, or a file that cannot be written again.
         """
-        file = self.root / self.part / es_grid.GRID_FILE
-        if file.exists() and read_json(file) != json.loads(json.dumps(self.grid.as_json())):
+        record = self.root / RECORD
+        before = read_sealed(record, RESTORE) if record.exists() else {"id": new_token()}
+        listed: dict[str, str] = listed_files(record, RESTORE) if record.exists() else {}
+        grid = json.dumps(self.grid.as_json(), indent=1).encode()
+        name = f"{self.part}/{es_grid.GRID_FILE}"
+        if listed.get(name, digest_of(grid)) != digest_of(grid):
             raise SoritesError(
-                f"{self.root} was started with another grid ({file}); use the same {option('grid', None)} and"
+                f"{self.root} was started with another grid ({name}); use the same {option('grid', None)} and"
                 f" {option('auto', None)}, or another {option('out', 'DIR')}"
             )
-        write_bytes(json.dumps(self.grid.as_json(), indent=1).encode(), file)
         where = next(part.references for part in PARTS if part.split == self.split)
+        files = {name: self._place(name, grid, listed)}
         for reference in references:
             data, ending = reference.file
-            path = self.root / self.part / where / reference.folder / f"{reference.stem}{ending}"
-            if not path.exists():
-                write_bytes(data, path)
+            name = f"{self.part}/{where}/{reference.folder}/{reference.stem}{ending}"
+            files[name] = self._place(name, data, listed)
+        if listed != {**listed, **files}:
+            write_sealed({**before, "files": {**listed, **files}}, record)
+
+    def _place(self, name: str, data: bytes, listed: Mapping[str, str]) -> str:
+        """Write a file unless it is as listed, and return its digest."""
+        path, digest = self.root / name, listed.get(name, digest_of(data))
+        if not path.exists() or name not in listed or digest_of_file(path) != digest:
+            if digest_of(data) != digest:
+                raise Damaged(path, "it is missing or changed, and its source has changed since", RESTORE)
+            write_bytes(data, path)
+        return digest
 
     def shots(self, reference: Reference, light: str) -> Iterator[Shot]:
         """Yield the expected photographs of an image under a light, manual settings first."""
@@ -171,12 +137,19 @@ class CaptureFolder:
             yield Shot(reference, params, f"{self.part}/{place}")
 
     def done(self) -> dict[str, Mapping[str, Any]]:
-        """Return the last log entry of each photograph whose file has the logged size."""
-        entries: dict[str, Mapping[str, Any]] = {}
-        for line in read(self.log):
-            if line["event"] == "shot" and isinstance(line.get("file"), str):
-                entries[line["file"]] = line
-        return {path: line for path, line in entries.items() if _size(self.root / path) == line.get("bytes")}
+        """Return the last log entry of each photograph whose file has the logged digest.
+
+        Raises:
+            Damaged: The log is damaged.
+        """
+        entries = {
+            str(line["file"]): line
+            for line in events(self.root, SHOTS, REMOVE_LINE)
+            if line["event"] == "shot"
+        }
+        expected = {self.root / path: str(line["hash"]) for path, line in entries.items()}
+        changed = Verifier(self.root).problems(expected)
+        return {path: line for path, line in entries.items() if self.root / path not in changed}
 
     def setup(self) -> dict[str, Any]:
         """Return the token and port of the screen, which stay the same when a capture is resumed."""
@@ -194,16 +167,17 @@ class CaptureFolder:
         file.chmod(0o600)
 
 
-def _size(path: Path) -> int | None:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return None
-
-
 def open_folder(root: Path) -> CaptureFolder:
-    """Return the capture in a folder."""
+    """Return the capture in a folder.
+
+    Raises:
+        SoritesError: There is none.
+        Damaged: Its record or its grid is damaged.
+    """
     for part in PARTS:
+        if (root / RECORD).is_file() and part.captured and (root / part.folder / es_grid.GRID_FILE).is_file():
+            name = f"{part.folder}/{es_grid.GRID_FILE}"
+            read_listed(root / name, listed_files(root / RECORD, RESTORE).get(name), RESTORE)
         if part.captured and (root / part.folder / es_grid.GRID_FILE).is_file():
             return CaptureFolder(root, part.split, es_grid.captured_grid(root / part.folder, part.split))
     raise SoritesError(
@@ -214,6 +188,7 @@ def open_folder(root: Path) -> CaptureFolder:
 
 # Reviews
 REVIEWS_NAME = "review.jsonl"
+REMOVE_VERDICT = "Delete this line and review the image again."
 # Issues documented by the paper's reviewers.
 KINDS = {"crop": "crop error", "missed": "missed image", "label": "label mismatch"}
 
@@ -221,7 +196,7 @@ KINDS = {"crop": "crop error", "missed": "missed image", "label": "label mismatc
 def verdicts(folder: CaptureFolder) -> dict[tuple[str, str], Mapping[str, Any]]:
     """Return the last verdict of every reviewer on every image."""
     last: dict[tuple[str, str], Mapping[str, Any]] = {}
-    for line in read(folder.root / REVIEWS_NAME):
+    for line in events(folder.root, REVIEWS_NAME, REMOVE_VERDICT):
         if line["event"] == "verdict" and isinstance(line.get("sample"), str):
             last[str(line.get("reviewer", "")), line["sample"]] = line
     return last

@@ -68,7 +68,7 @@ def confidence(shoot: Shooter, grid: Sequence[Params]) -> Outcome:
 def scorer(shoot: Shooter, grid: Sequence[Params]) -> Outcome:
     """Shoot every setting and trust the answer with the lowest OOD score."""
     answers = [shoot(params) for params in grid]
-    return Outcome(min(answers, key=_ood_score), len(answers))
+    return Outcome(min(answers, key=lambda answer: 0.0 if answer.ood is None else answer.ood), len(answers))
 
 
 def bisect(shoot: Shooter, grid: Sequence[Params]) -> Outcome:
@@ -141,7 +141,3 @@ def checked_names(names: Sequence[str]) -> tuple[str, ...]:
         if name not in NAMES:
             raise UnknownName("policy", name, NAMES, f"There are {', '.join(NAMES)}.")
     return tuple(dict.fromkeys(names)) or NAMES
-
-
-def _ood_score(answer: Answer) -> float:
-    return 0.0 if answer.ood is None else answer.ood

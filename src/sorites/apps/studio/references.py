@@ -9,13 +9,12 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 import numpy as np
 from PIL import Image as Pillow
 
 from sorites.apps.studio.cameras import check_value
-from sorites.core import CLEAN, ImageU8, Sample
+from sorites.core import CLEAN, FileRef, ImageRef, ImageU8, Sample
 from sorites.core import camera_grid as es_grid
 from sorites.core.camera_grid import Grid
 from sorites.core.errors import SoritesError
@@ -24,7 +23,6 @@ from sorites.core.rng import digest
 from sorites.io.paths import is_file, path_of
 from sorites.io.readers import lines
 from sorites.io.stores import to_path
-from sorites.sources.decode import decode
 
 # The small grid has the published settings at this aperture.
 SMALL_APERTURE = 9.0
@@ -92,7 +90,7 @@ class Reference:
     id: str
     folder: str
     stem: str
-    load: Any
+    source: ImageRef
     side: int | None = None
     """Shorter side that the image is resized to, or None to show it unchanged."""
 
@@ -101,15 +99,16 @@ class Reference:
         """Content and suffix of the reference file: the original file if the sample is one, otherwise a
         PNG.
         """
-        plain = self.side is None and isinstance(self.load, functools.partial) and self.load.func is decode
-        path = to_path(self.load.args[0]) if plain and isinstance(self.load.args[0], str | Path) else None
-        if path is not None and path.suffix.lower() in _COPIED_SUFFIXES:
-            return path.read_bytes(), ".JPEG" if path.suffix.lower() != ".png" else ".png"
+        file = self.source
+        if self.side is None and isinstance(file, FileRef) and file.size is None and file.within is None:
+            suffix = to_path(file.path).suffix.lower()
+            if suffix in _COPIED_SUFFIXES:
+                return file.read(), ".JPEG" if suffix != ".png" else ".png"
         return self.png(), ".png"
 
     def image(self) -> ImageU8:
         """Return the pixels that the screen shows."""
-        image: ImageU8 = self.load()
+        image = self.source.load()
         if self.side is None:
             return image
         high, wide = image.shape[:2]
@@ -135,7 +134,7 @@ def references(samples: Iterable[Sample], labels: Labels, side: int | None = Non
         folder, stem = safe_name(labels.ids[sample.label]), safe_name(PurePosixPath(sample.id).stem)
         if (folder.lower(), stem.lower()) in by_name:
             stem = f"{stem}-{digest(sample.id, size=4).hex()}"
-        by_name[folder.lower(), stem.lower()] = Reference(sample.id, folder, stem, sample.load, side)
+        by_name[folder.lower(), stem.lower()] = Reference(sample.id, folder, stem, sample.image, side)
     if not by_name:
         raise SoritesError("the source contains no clean images to photograph")
     return list(by_name.values())

@@ -15,8 +15,8 @@ from sorites.apps.studio.cameras import format_value
 from sorites.apps.studio.folder import ENDING, CaptureFolder
 from sorites.core.camera_grid import Params
 from sorites.core.errors import BadImage, SoritesError
+from sorites.io.decode import decode
 from sorites.io.files import write_bytes
-from sorites.sources.decode import decode
 from sorites.sources.papers.imagenet_es import PARTS
 
 # Sizes in px: longer side of a photograph, gap, line of small text, margin.

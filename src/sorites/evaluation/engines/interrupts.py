@@ -72,14 +72,18 @@ def handle_interrupts() -> Iterator[None]:
 
 
 def arm_second_interrupt() -> None:
-    """Make the operating system end this process at the second Ctrl-C, if the command line uses
-    ``announced``.
+    """Make the operating system end this process at the second Ctrl-C, inside
+    ``handle_interrupts``.
 
     Python runs its handler only when the main thread returns from foreign code and gets the interpreter lock,
     which may never happen while a model hangs. Therefore the system is told to reset the handler after its
     first call. Call this before models run, because libraries install their own handlers when they are
     imported.
     """
+    # The standard library has no way to set SA_RESETHAND: everything it offers (a handler, a thread behind
+    # ``signal.set_wakeup_fd``, ``signal.sigwait``) needs the interpreter lock to act, and a model that hangs
+    # with the lock would never be ended. The case "lock" of
+    # test_the_second_interrupt_ends_a_hanging_model_and_its_workers fails without this call.
     layout = _FLAGS.get((sys.platform, ctypes.sizeof(ctypes.c_void_p)))
     if layout is None or not _announcing.is_set():
         return

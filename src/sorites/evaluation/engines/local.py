@@ -10,11 +10,12 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from sorites.core.errors import SoritesError, exit_message
 from sorites.core.messages import option
 from sorites.evaluation.engines.interrupts import watch_stop
+from sorites.io.decode import allow_pixels, max_pixels
 
 Unit = TypeVar("Unit")
 Result = TypeVar("Result")
@@ -57,7 +58,7 @@ def results(
             result = job.result()
         # user code called by a task must not end the program
         except SystemExit as error:
-            raise SoritesError(f"{work}: {exit_message(error)}") from error
+            raise SoritesError(f"a task failed: {exit_message(error)}") from error
         yield jobs[job], result
 
 
@@ -87,11 +88,14 @@ def processes(
     half-written.
     """
     pool = ProcessPoolExecutor(
-        min(workers, max(1, len(units))), multiprocessing.get_context("spawn"), _start_worker
+        min(workers, max(1, len(units))),
+        multiprocessing.get_context("spawn"),
+        _start_worker,
+        (work, max_pixels()),
     )
     finished = False
     try:
-        yield from results(pool, units, work)
+        yield from results(pool, units, _do_task)
         finished = True
     except BrokenProcessPool as error:
         raise SoritesError(WORKER_DIED) from error
@@ -102,15 +106,27 @@ def processes(
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _start_worker() -> None:
-    """Initialise a worker process: ignore Ctrl-C, which reaches all processes of a terminal, and end with the
-    parent.
+class _Worker:
+    """What a worker process was started for; the function stays here, so that it loads what it needs once."""
+
+    work: Callable[[Any], Any]
+
+
+def _do_task(unit: Any) -> Any:
+    return _Worker.work(unit)
+
+
+def _start_worker(work: Callable[[Any], Any], pixels: int) -> None:
+    """Initialise a worker process: take over the pixel limit, ignore Ctrl-C, which reaches all processes of a
+    terminal, and end with the parent.
     """
+    _Worker.work = staticmethod(work)
+    allow_pixels(pixels)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=end_with_parent, daemon=True).start()
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
     """Wait until the parent process has ended, then end this process immediately."""
     parent = multiprocessing.parent_process()
     if parent is not None:

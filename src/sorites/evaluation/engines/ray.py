@@ -13,15 +13,18 @@ import logging
 import os
 import socket
 import time
+import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from sorites.core.errors import MissingExtra, SoritesError, exit_message
+from sorites.core.errors import MissingExtra, Notice, SoritesError, exit_message
+from sorites.core.machine import cores
 from sorites.core.messages import option
 from sorites.evaluation.engines import Engine
 from sorites.evaluation.engines.interrupts import arm_second_interrupt
 from sorites.evaluation.engines.local import POLL_SECONDS
+from sorites.io.decode import allow_pixels, max_pixels
 
 Unit = TypeVar("Unit")
 Result = TypeVar("Result")
@@ -29,15 +32,27 @@ Result = TypeVar("Result")
 # How often a task may kill its worker before that is an error: a lost node kills several, a task that is too
 # large kills all.
 MAX_DEATHS = 5
-# Seconds within which the first worker must start.
+# Seconds without any worker, at the start or after the cluster lost its nodes, before the run stops.
 START_TIMEOUT_SECONDS = 180.0
+# Seconds without any worker before a notice says so.
+WAIT_NOTICE_SECONDS = 15.0
 # Seconds to wait for the head of a cluster to answer.
 CONNECT_TIMEOUT_SECONDS = 10.0
 # Size in bytes of Ray's object store if Ray is started here; results of tasks are small, since data is
 # written to files.
 OBJECT_STORE_BYTES = 128 << 20
-# Prefixes of the environment variables that are passed to workers.
-PASSED_VARIABLES = ("SORITES_", "PYTHONHASHSEED")
+# Prefixes of the environment variables that are passed to workers: our own settings, and what the libraries
+# of object stores read their credentials and addresses from.
+PASSED_VARIABLES = (
+    "SORITES_",
+    "PYTHONHASHSEED",
+    "AWS_",
+    "AZURE_",
+    "FSSPEC_",
+    "GCSFS_",
+    "GOOGLE_APPLICATION_CREDENTIALS",
+    "HF_TOKEN",
+)
 
 
 def ray_engine(address: str | None = None, gpus: float = 0.0) -> Engine:
@@ -75,10 +90,11 @@ class _WorkerPool:
 
     def __init__(self, ray: Any, work: Callable[[Any], Any], size: int, gpus: float) -> None:
         self._ray, self._gpus = ray, gpus
-        self._work = ray.put(work)
+        self._work = ray.put(work)  # once per call; each worker keeps a copy
         self._busy: dict[Any, tuple[Any, int | None]] = {}
         self._idle: list[Any] = []
         self._since: float | None = time.monotonic()
+        self._waiting_reported = False
         for _ in range(size):
             self._hire()
 
@@ -87,10 +103,10 @@ class _WorkerPool:
         while True:
             while self._idle and pending:
                 worker, index = self._idle.pop(), pending.popleft()
-                self._busy[worker.do.remote(self._work, units[index])] = (worker, index)
+                self._busy[worker.do.remote(units[index])] = (worker, index)
             ready, _ = self._ray.wait(list(self._busy), num_returns=1, timeout=POLL_SECONDS)
             if not ready:
-                self._check_started()
+                self._check_capacity()
                 continue
             worker, done = self._busy.pop(ready[0])
             try:
@@ -99,7 +115,7 @@ class _WorkerPool:
                 self._replace(worker, -1 if done is None else done, error, deaths)
                 pending.extendleft([] if done is None else [done])
                 continue
-            self._since = None
+            self._since, self._waiting_reported = None, False
             self._idle.append(worker)
             if done is not None:
                 return done, _unwrap(answer)
@@ -109,7 +125,7 @@ class _WorkerPool:
         actor = self._ray.remote(Worker).options(
             num_cpus=1, num_gpus=self._gpus or None, scheduling_strategy="SPREAD"
         )
-        worker = actor.remote(os.getcwd(), environment)
+        worker = actor.remote(os.getcwd(), environment, self._work, max_pixels())
         self._busy[worker.here.remote()] = (worker, None)
 
     def _replace(self, worker: Any, index: int, error: Exception, deaths: Counter[int]) -> None:
@@ -125,13 +141,27 @@ class _WorkerPool:
         self._ray.kill(worker)
         self._hire()
 
-    def _check_started(self) -> None:
-        if self._since is not None and time.monotonic() - self._since > START_TIMEOUT_SECONDS:
+    def _check_capacity(self) -> None:
+        """Issue a notice, and later an error, while no worker runs: none has started, or all were lost."""
+        if self._idle or any(index is not None for _, index in self._busy.values()):
+            self._since = None
+            return
+        if self._since is None:
+            self._since = time.monotonic()
+        waited = time.monotonic() - self._since
+        if waited > START_TIMEOUT_SECONDS:
             raise SoritesError(
                 f"no Ray worker started within {START_TIMEOUT_SECONDS:.0f} s: the cluster has"
-                f" {_resources_text(self._ray)}. Wait until"
+                f" {_resources_text(self._ray)}. Finished work is kept; repeat the command when"
                 f" resources are free, or reduce {option('gpus_per_worker', None)}."
             )
+        if waited > WAIT_NOTICE_SECONDS and not self._waiting_reported:
+            self._waiting_reported = True
+            text = (
+                f"no Ray worker runs: the cluster has {_resources_text(self._ray)}. The run stops if none"
+                f" starts within {START_TIMEOUT_SECONDS:.0f} s; finished work is kept."
+            )
+            warnings.warn(Notice(text, code="no_workers"), stacklevel=2)
 
     def end(self) -> None:
         """End all workers."""
@@ -140,22 +170,29 @@ class _WorkerPool:
 
 
 class Worker:
-    """A Ray actor, in the working directory of the starting process if the node has it."""
+    """A Ray actor, in the working directory of the starting process if the node has it.
 
-    def __init__(self, folder: str, environment: dict[str, str]) -> None:
+    It keeps the function of its tasks, so that this loads what it needs once.
+    """
+
+    def __init__(
+        self, folder: str, environment: dict[str, str], work: Callable[[Any], Any], pixels: int
+    ) -> None:
+        self._work = work
         os.environ.update(environment)
+        allow_pixels(pixels)
         if os.path.isdir(folder):
             os.chdir(folder)
 
     def here(self) -> None:
         """Return once the worker has started."""
 
-    def do(self, work: Callable[[Any], Any], unit: Any) -> tuple[bool, Any]:
+    def do(self, unit: Any) -> tuple[bool, Any]:
         """Run a task; return whether it succeeded, and the result or a picklable error."""
         try:
-            return True, work(unit)
+            return True, self._work(unit)
         except SystemExit as error:
-            return False, SoritesError(f"{work}: {exit_message(error)}")
+            return False, SoritesError(f"a task failed: {exit_message(error)}")
         except Exception as error:
             return False, _picklable_error(error)
 
@@ -175,7 +212,7 @@ def _unwrap(answer: tuple[bool, Any]) -> Any:
 
 
 def _cores(address: str | None) -> int:
-    ray = _connect(address, os.cpu_count() or 1)
+    ray = _connect(address, cores())
     return max(1, int(ray.cluster_resources().get("CPU", 1)))
 
 
@@ -197,6 +234,8 @@ def _connect(address: str | None, workers: int) -> Any:
     # Same priority as other engines; with Ray's default of 15 workers starve on a busy machine.
     os.environ.setdefault("RAY_worker_niceness", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    # Ray's own log lines on stderr would hide the messages of the run when a node is lost.
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     try:
         import ray
     except ImportError as error:
@@ -205,7 +244,7 @@ def _connect(address: str | None, workers: int) -> Any:
         return ray
     where = address or os.environ.get("RAY_ADDRESS") or "local"
     own: dict[str, Any] = (
-        {"num_cpus": max(workers, os.cpu_count() or 1), "object_store_memory": OBJECT_STORE_BYTES}
+        {"num_cpus": max(workers, cores()), "object_store_memory": OBJECT_STORE_BYTES}
         if where == "local"
         else {}
     )

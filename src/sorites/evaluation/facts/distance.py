@@ -7,10 +7,8 @@ intervals of it, counted from 1. Lower is nearer.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +17,12 @@ from pydantic import ValidationError
 
 from sorites import core
 from sorites.core import ImageU8, Source
-from sorites.core.errors import SoritesError
+from sorites.core.errors import Information, SoritesError, tell
 from sorites.core.labels import Labels, open_labels
 from sorites.core.labels import labels as labels_of
 from sorites.core.messages import option
 from sorites.core.progress import Bar
-from sorites.core.table import write, write_facts
+from sorites.core.table import RunLike, run_folder, write, write_facts
 from sorites.encoders.features import features
 from sorites.evaluation.engines import ENGINES, Engine
 from sorites.evaluation.facts import encoding as slices
@@ -35,31 +33,31 @@ from sorites.evaluation.facts.encoding import (
     encode_run,
     encode_slices,
     judge_of,
+    run_images,
     slices_of,
 )
 from sorites.evaluation.facts.neighbours import found_rows, make_bank, search_all, search_names
 from sorites.evaluation.facts.rulers import (
     HALVES,
     LEVEL_COLUMNS,
+    DistanceRecord,
     Distances,
     halves_of,
-    metadata_of,
-    options_record,
+    levels_by,
     rows_of,
     ruler,
-    ruler_metadata,
     ticked,
     with_levels,
 )
-from sorites.evaluation.images import LeftOut, readable, shots
+from sorites.evaluation.images import LeftOut, readable
+from sorites.evaluation.options import DistanceOptions
 from sorites.evaluation.plan import Plan
 from sorites.evaluation.reopen import plan_of
-from sorites.evaluation.storage.folder import read_info
-from sorites.evaluation.storage.shards import read_facts, read_record
-from sorites.evaluation.worker import chosen_engine, share_plan
-from sorites.io.files import locked, sweep_temporaries, write_bytes
+from sorites.evaluation.storage.record import read_record
+from sorites.evaluation.storage.shards import read_facts, read_metadata, write_metadata
+from sorites.evaluation.worker import Running, chosen_engine
+from sorites.io.files import locked, sweep_temporaries
 from sorites.io.paths import is_file
-from sorites.io.readers import numbers
 from sorites.io.stores import to_path
 from sorites.io.validation import problems
 from sorites.suites.suite import Distance
@@ -137,7 +135,7 @@ def search_encoded(
     if not rows.height:
         raise SoritesError(f"there are no images for encoder {encoder.name} to encode")
     searched = search_names(bank, [file for files in groups for file in files], key)
-    return with_levels(rows, how, metadata_of(encoder.version, bank.rows, (unreadable, left), searched))
+    return with_levels(rows, how, encoder.version, bank.rows, (unreadable, left), searched)
 
 
 # The name of the files in ``facts/`` with distances.
@@ -146,16 +144,8 @@ NAME = "distance"
 WORK = "neighbours"
 
 
-def distance_options(sem_edges: str = "", cov_edges: str = "", **options: Any) -> Distance:
-    """Return distance options with edges given as text, such as ``"0.1,0.2"``."""
-    edges = [
-        numbers(text, name) if text else ()
-        for name, text in ((option("sem_edges", None), sem_edges), (option("cov_edges", None), cov_edges))
-    ]
-    return _validate({**options, "sem_edges": edges[0], "cov_edges": edges[1]})
-
-
-def _validate(options: Mapping[str, Any]) -> Distance:
+def checked_distance(**options: Any) -> Distance:
+    """Return the distance of a suite (``[distance]``), with an error that users understand."""
     try:
         return Distance(**options)
     except ValidationError as error:
@@ -163,38 +153,153 @@ def _validate(options: Mapping[str, Any]) -> Distance:
 
 
 def distance(
-    what: str | Path,
-    how: Distance | None = None,
+    what: str | Path | RunLike | None = None,
+    *,
+    against: str,
+    texts: str | Path | None = None,
+    encoder: str = "cifar",
+    decomposition: str | None = None,
     labels: str | None = None,
+    limit: int | None = None,
+    k: int = 10,
+    levels: int = 8,
+    sem_edges: Sequence[float] = (),
+    cov_edges: Sequence[float] = (),
+    neighbours: str = "exact",
     out: str | Path = "distance.parquet",
-    bar: Bar | None = None,
     engine: str | Engine | None = None,
     workers: int | None = None,
-    **options: Any,
+    address: str | None = None,
+    gpus_per_worker: float = 0.0,
+    max_pixels: int | None = None,
+    bar: Bar | None = None,
 ) -> Distances:
-    """Measure the images of a run folder or of a source.
+    """Measure the distance of images from in-distribution images.
 
     Distances of a run become facts beside its table; those of a source are written to ``out``. With an
     engine, features and distances are stored (for a source, in a folder beside ``out``), so that
     stopped work resumes.
 
     Args:
-        what: A run folder, or the name of a source.
-        how: The options; or pass them as keywords.
-        labels: The classes of a source; the default accepts images of any class.
+        what: A source of images, or a run folder. Also a ``Run``.
+        against: In-distribution images.
+        texts: Measure texts instead: a file with one per line.
+        encoder: Image-text encoder: cifar, cifar:N, open_clip:NAME@WEIGHTS, python:module:name.
+        decomposition: A decomposition, made by "sorites decompose train".
+        labels: Use only images of these classes, one per line; default: all images.
+        limit: Use the first N in-distribution images of a fixed random order.
+        k: Use the distance to the k-th nearest neighbour.
+        levels: Number of levels per axis.
+        sem_edges: Inner edges of the semantic levels.
+        cov_edges: Inner edges of the covariate levels.
+        neighbours: Search exactly, or approximately with a faiss index (ivf, hnsw), whose recall is measured.
         out: The file for the distances of a source.
+        engine: Encode and search in resumable tasks on local, processes or ray; run the same command to
+            continue. Also an ``Engine``.
+        workers: Number of tasks to run in parallel; default: one per core.
+        address: Head of the Ray cluster, for the engine ray; default: RAY_ADDRESS, or a local Ray instance.
+        gpus_per_worker: Fraction of a GPU for each worker of the engine ray.
+        max_pixels: Refuse images with more pixels than this; default: 100 million.
         bar: A progress bar.
-        engine: An engine or its name.
-        workers: The number of processes on the engine.
-        **options: Keys of a suite's ``[distance]``: ``distance("runs/demo", encoder="cifar",
-            against="cifar:train")``.
+
+    Returns:
+        The distances, with their levels.
+
+    Example:
+        sorites.distance("runs/demo", against="cifar:train")
     """
-    what = str(what)
-    how = how or _validate(options)
+    options = DistanceOptions(
+        what=what,
+        against=against,
+        texts=texts,
+        encoder=encoder,
+        decomposition=decomposition,
+        labels=labels,
+        limit=limit,
+        k=k,
+        levels=levels,
+        sem_edges=sem_edges,
+        cov_edges=cov_edges,
+        neighbours=neighbours,
+        out=out,
+        engine=engine,
+        workers=workers,
+        address=address,
+        gpus_per_worker=gpus_per_worker,
+        max_pixels=max_pixels,
+    )
+    return measure_distance(options, bar)
+
+
+def measure_distance(options: DistanceOptions, bar: Bar | None = None) -> Distances:
+    """Measure distances, like ``distance``, with options as one object."""
+    if (options.what is None) == (options.texts is None):
+        raise SoritesError(
+            f"expected a source of images, a run folder, or {option('texts', 'FILE')} (exactly one)"
+        )
+    engine = _chosen_engine(options)
+    if options.encoder.partition(":")[0] == "cifar":
+        tell(_note_on_cifar())
+    how = checked_distance(
+        encoder=options.encoder,
+        against=options.against,
+        decomposition=options.decomposition,
+        limit=options.limit,
+        k=options.k,
+        levels=options.levels,
+        sem_edges=tuple(options.sem_edges),
+        cov_edges=tuple(options.cov_edges),
+        neighbours=options.neighbours,
+    )
+    with options.reading():
+        if options.what is None:
+            from sorites.evaluation.facts.texts import distance_of_file
+
+            return distance_of_file(str(options.texts), how, options.labels, Path(options.out), bar)
+        where = options.what if isinstance(options.what, str) else str(run_folder(options.what))
+        return distance_of(where, how, options.labels, options.out, bar, engine, options.workers)
+
+
+def _chosen_engine(options: DistanceOptions) -> str | Engine | None:
+    """Return the engine, if one is wanted."""
+    if options.engine is not None:
+        if options.texts is not None:
+            raise SoritesError(
+                f"{option('engine', None)} does not apply to {option('texts', None)}: texts are measured in"
+                " this process"
+            )
+        return options.chosen_engine()
+    if options.workers or options.address or options.gpus_per_worker:
+        names = [option(name, None) for name in ("workers", "address", "gpus_per_worker")]
+        raise SoritesError(
+            f"{', '.join(names)} require an engine: {option('engine', 'local')}, processes or ray"
+        )
+    return None
+
+
+def _note_on_cifar() -> Information:
+    from sorites.encoders.cifar import CLASSES
+
+    classes = f"the default encoder, cifar, has ten classes at 32 px ({', '.join(CLASSES)})"
+    other = option("encoder", "open_clip:NAME@WEIGHTS")
+    return Information(f"{classes}; for other images pass {other}", code="encoder")
+
+
+def distance_of(
+    what: str,
+    how: Distance,
+    labels: str | None = None,
+    out: str | Path = "distance.parquet",
+    bar: Bar | None = None,
+    engine: str | Engine | None = None,
+    workers: int | None = None,
+) -> Distances:
+    """Measure the images of a run folder or of a source."""
     if is_file(to_path(what) / "run.json"):
         if labels:
             raise SoritesError(f"{what} is a run and has labels already: remove {option('labels', None)}")
-        return distance_of_run(plan_of(what), to_path(what), how, bar, engine, workers)
+        run = Running(to_path(what), plan_of(what), read_record(what).run_id)
+        return distance_of_run(run, how, bar, engine, workers)
     space = labels_of(labels) if labels else open_labels(core.encoder(how.encoder).labels)
     if engine is not None:
         measured = distance_of_slices(
@@ -209,7 +314,7 @@ def distance(
     else:
         measured = distance_of_source(core.source(what, space), how, space, bar)
     write(measured.rows, to_path(out))
-    return replace(measured, record={**measured.record, "path": str(out)})
+    return measured.having(path=str(out))
 
 
 def distance_of_source(
@@ -227,13 +332,12 @@ def distance_of_source(
             yield image, sample.framed
 
     image_features = features(against.encoder, ticked(images(), tick))
-    record = ruler_metadata(against, unreadable, against.searched(image_features))
-    return with_levels(rows_of("sample_id", keys, against.distances(image_features)), how, record)
+    rows = rows_of("sample_id", keys, against.distances(image_features))
+    return levels_by(against, rows, how, [unreadable], against.searched(image_features))
 
 
 def distance_of_run(
-    plan: Plan,
-    folder: Path,
+    run: Running,
     how: Distance,
     bar: Bar | None = None,
     engine: str | Engine | None = None,
@@ -246,6 +350,7 @@ def distance_of_run(
     With an engine, tasks of the run are encoded and searched there, and their results are stored in the
     folder, so that stopped work resumes.
     """
+    plan, folder = run.plan, run.folder
     if (previous := _measured_before(folder, how)) is not None:
         return previous
     tick = bar("measuring", plan.images()) if bar else lambda n: None
@@ -253,65 +358,50 @@ def distance_of_run(
     if engine is None:
         against = ruler(how, plan.labels, bar)
         keys: list[str] = []
-        image_features = features(against.encoder, ticked(_images(plan, keys, unreadable), tick))
-        metadata = ruler_metadata(against, unreadable, against.searched(image_features))
-        measured = with_levels(rows_of("image_id", keys, against.distances(image_features)), how, metadata)
+
+        def images() -> Iterator[tuple[ImageU8, bool]]:
+            for name, image, framed in run_images(plan, plan.units(), unreadable):
+                keys.append(name)
+                yield image, framed
+
+        image_features = features(against.encoder, ticked(images(), tick))
+        rows = rows_of("image_id", keys, against.distances(image_features))
+        measured = levels_by(against, rows, how, [unreadable], against.searched(image_features))
     else:
         chosen = chosen_engine(engine, plan)
         processes, work = workers or chosen.cores(), folder / WORK
-        with share_plan(folder, plan, read_info(folder)["run_id"]), locked(folder), afresh():
+        with locked(folder), afresh():
             sweep_temporaries(folder)
-            groups = encode_run(folder, plan, judge_of(how.encoder), chosen, processes, tick)
+            groups = encode_run(run, judge_of(how.encoder), chosen, processes, tick)
             measured = search_encoded(
                 groups, "image_id", how, plan.labels, work, chosen, processes, unreadable, bar
             )
-    path = write_facts(folder, NAME, as_facts(measured.rows, measured.record.get("searched", {})))
-    record = {**measured.record, "asked": options_record(how, "json"), "path": str(path)}
-    write_bytes(json.dumps(record, indent=1).encode(), folder / "facts" / f"{NAME}.json")
-    return replace(measured, record=record)
+    path = write_facts(folder, NAME, as_facts(measured.rows, measured.record.searched))
+    measured = measured.having(asked=how, path=str(path))
+    write_metadata(folder, NAME, measured.record.as_json())
+    return measured
 
 
 def _measured_before(folder: Path, how: Distance) -> Distances | None:
     """Return the distances of the run if they were measured with the same options."""
-    record, facts = folder / "facts" / f"{NAME}.json", folder / "facts" / f"{NAME}.parquet"
-    if not record.exists() or not facts.exists():
+    content, rows = read_metadata(folder, NAME), read_facts(folder, NAME)
+    if content is None or rows is None:
         return None
-    previous, rows = read_record(record), read_facts(facts)
-    complete = (
-        isinstance(previous.get("edges"), dict)
-        and "path" in previous
-        and set(LEVEL_COLUMNS.values()) <= set(rows.columns)
-    )
-    return Distances(rows, previous) if complete and _same(previous.get("asked"), how) else None
-
-
-def _same(options: Any, how: Distance) -> bool:
     try:
-        return Distance.model_validate(options) == how
+        previous = DistanceRecord.model_validate(content)
     except ValidationError:
-        return False
+        return None
+    complete = previous.path is not None and set(LEVEL_COLUMNS.values()) <= set(rows.columns)
+    return Distances(rows, previous) if complete and previous.asked == how else None
 
 
-def as_facts(rows: pl.DataFrame, searched: Mapping[str, str] | None = None) -> pl.DataFrame:
+def as_facts(rows: pl.DataFrame, searched: Mapping[str, str]) -> pl.DataFrame:
     """Return the rows of a run's images for ``table.write_facts``; approximate searches are part of the
     measure's name.
     """
-    names = {
-        half: f"{half}, {(searched or {})[half]}" if half in (searched or {}) else half for half in HALVES
-    }
+    names = {half: f"{half}, {searched[half]}" if half in searched else half for half in HALVES}
     entries = pl.concat_list([pl.struct(measure=pl.lit(names[half]), value=pl.col(half)) for half in HALVES])
     return rows.select("image_id", "sem_level", "cov_level", degrees=entries)
-
-
-def _images(plan: Plan, keys: list[str], unreadable: LeftOut) -> Iterator[tuple[ImageU8, bool]]:
-    """Yield the images of a run and append their ids to ``keys``; count unreadable images."""
-    for unit in plan.units():
-        for shot in shots(plan, unit):
-            if shot.image is None:
-                unreadable.add(f"{shot.sample.id}, {shot.shift}", shot.error or "no image")
-            else:
-                keys.append(plan.image_id(shot.sample, shot.shift, shot.setting))
-                yield shot.image, plan.is_framed(shot.sample)
 
 
 def write_published_levels(plan: Plan, folder: Path) -> Path | None:

@@ -28,11 +28,11 @@ from sorites.evaluation.facts.rulers import in_distribution_images, limited
 from sorites.evaluation.images import LeftOut, readable, shots
 from sorites.evaluation.plan import Plan, Unit
 from sorites.evaluation.storage.contents import stamp
-from sorites.evaluation.storage.shards import ENCODED, encoded
-from sorites.evaluation.storage.tensors import About, read_header
-from sorites.evaluation.worker import Running, running_in
-from sorites.io.files import write_bytes
-from sorites.models.export import trial_images
+from sorites.evaluation.storage.shards import ENCODED, SAFETENSORS, stem, tensor_files
+from sorites.evaluation.storage.tensors import About, read_header, write_tensors
+from sorites.evaluation.worker import Running
+from sorites.io.digests import shards_in
+from sorites.models.trial import trial_images
 
 # The minimum number of images whose neighbours are searched together.
 MIN_IMAGES_PER_SEARCH = 2048
@@ -56,7 +56,8 @@ def encode(
     images: Iterable[Named],
     key: str,
     left: LeftOut,
-    path: Path,
+    folder: Path,
+    stem: str,
     stamp: str = "",
 ) -> None:
     """Write the features of images to a file.
@@ -67,11 +68,10 @@ def encode(
         images: Image ids, images, and whether they are framed.
         key: The name of the ids in the file, "image_id" or "sample_id".
         left: The images that could not be read, which are counted in the file.
-        path: The file.
+        folder: The folder of the file.
+        stem: Its name without digest and suffix.
         stamp: Identifies the files that the images were read from.
     """
-    from safetensors.numpy import save
-
     ids: list[str] = []
 
     def listed() -> Iterator[tuple[ImageU8, bool]]:
@@ -85,19 +85,9 @@ def encode(
         np.empty((0, 1), np.float32) if first is None else features(judge, itertools.chain([first], pairs))
     )
     content = digest(json.dumps(ids), hashlib.blake2b(image_features.tobytes()).hexdigest()).hex()
-    about = {
-        key: ids,
-        "left_out": [left.count, left.first],
-        "version": version,
-        "stamp": stamp,
-        "content": content,
-    }
-    write_bytes(
-        save(
-            {"features": image_features}, metadata={name: json.dumps(value) for name, value in about.items()}
-        ),
-        path,
-    )
+    skipped = [left.count, left.first]
+    about = {key: ids, "left_out": skipped, "version": version, "stamp": stamp, "content": content}
+    write_tensors(folder, stem, {"features": image_features}, **about)
 
 
 def about_encoded(path: Path, key: str) -> About:
@@ -109,8 +99,12 @@ def about_encoded(path: Path, key: str) -> About:
     raise SoritesError(f"{path} lacks the ids of its features. Delete it, and it will be recomputed.")
 
 
-def is_encoded(path: Path, key: str, version: str, stamp: Callable[[], str] = str) -> bool:
-    """Return whether a file of features can be reused: complete, for this version and these images."""
+def is_encoded(path: Path | None, key: str, version: str, stamp: Callable[[], str] = str) -> bool:
+    """Return whether a file of features exists and can be reused: undamaged, for this version and these
+    images.
+    """
+    if path is None:
+        return False
     try:
         about = about_encoded(path, key)
     except SoritesError:
@@ -119,51 +113,48 @@ def is_encoded(path: Path, key: str, version: str, stamp: Callable[[], str] = st
     return about.get("version") == version and not about["left_out"][0] and about.get("stamp") == stamp()
 
 
-def encode_unit(folder: Path, unit: Unit, *, encoder: str, version: str) -> None:
+def encode_unit(run: Running, unit: Unit, *, encoder: str, version: str) -> None:
     """Encode the images of one task of a run and store the features with the image ids."""
-    running = running_in(folder)
-    model: Encoder = running.once(f"encoder {encoder}", lambda plan: core.encoder(encoder))
+    model: Encoder = run.once(f"encoder {encoder}", lambda plan: core.encoder(encoder))
     left = LeftOut()
-    encode(model, version, _images(running, unit, left), "image_id", left, encoded(folder, unit, encoder))
+    images = run_images(run.plan, [unit], left)
+    encode(model, version, images, "image_id", left, run.folder / ENCODED, stem(unit, encoder))
 
 
-def _images(running: Running, unit: Unit, left: LeftOut) -> Iterator[Named]:
-    for shot in shots(running.plan, unit):
-        if shot.image is None:
-            left.add(f"{shot.sample.id}, {shot.shift}", shot.error or "no image")
-        else:
-            name = running.plan.image_id(shot.sample, shot.shift, shot.setting)
-            yield name, shot.image, running.plan.is_framed(shot.sample)
+def run_images(plan: Plan, units: Sequence[Unit], left: LeftOut) -> Iterator[Named]:
+    """Yield the images of units, their ids, and whether they are framed; ``left`` counts unreadable ones."""
+    for unit in units:
+        for shot in shots(plan, unit):
+            if shot.image is None:
+                left.add(f"{shot.sample.id}, {shot.shift}", shot.error or "no image")
+            else:
+                name = plan.image_id(shot.sample, shot.shift, shot.setting)
+                yield name, shot.image, plan.is_framed(shot.sample)
 
 
-def encode_run(
-    folder: Path, plan: Plan, encoder: Encoder, engine: Engine, workers: int, tick: Tick
-) -> list[list[Path]]:
+def encode_run(run: Running, encoder: Encoder, engine: Engine, workers: int, tick: Tick) -> list[list[Path]]:
     """Encode the tasks of a run that this version of the encoder has not encoded yet.
 
     Returns:
         The files of all tasks, in groups of about as many images as are searched together.
     """
+    plan, folder = run.plan, run.folder
     units, version = plan.units(), version_of(encoder)
-    existing = {path.name for path in (folder / ENCODED).glob("*.safetensors")}
-    files = {unit: encoded(folder, unit, encoder.name) for unit in units}
-    todo = [
-        unit
-        for unit, file in files.items()
-        if file.name not in existing or not is_encoded(file, "image_id", version)
-    ]
+    existing = tensor_files(folder, ENCODED)
+    stems = {unit: stem(unit, encoder.name) for unit in units}
+    todo = [unit for unit in units if not is_encoded(existing.get(stems[unit]), "image_id", version)]
+    forget_files(existing.get(stems[unit]) for unit in todo)
     tick(sum(map(plan.images_of, units)) - sum(map(plan.images_of, todo)))
-    for unit, _ in engine(
-        todo, functools.partial(encode_unit, folder, encoder=encoder.name, version=version), workers
-    ):
+    work = run.work(engine, encode_unit, encoder=encoder.name, version=version)
+    for unit, _ in engine(todo, work, workers):
         tick(plan.images_of(unit))
     groups: list[list[Path]] = []
-    remaining = 0
+    files, remaining = tensor_files(folder, ENCODED), 0
     for unit in units:
         if remaining <= 0:
             groups.append([])
             remaining = MIN_IMAGES_PER_SEARCH
-        groups[-1].append(files[unit])
+        groups[-1].append(files[stems[unit]])
         remaining -= plan.images_of(unit)
     return groups
 
@@ -224,7 +215,8 @@ class Slices:
 
     def files(self, work: Path) -> list[Path]:
         """Return the files of the features in the order of the images."""
-        return [file_of(self.folder(work), start) for start in self.starts()]
+        existing = shards_in(self.folder(work), SAFETENSORS)
+        return [existing[_stem(start)] for start in self.starts()]
 
 
 def slices_of(images: Images, encoder: str) -> Slices:
@@ -241,22 +233,30 @@ def forget() -> None:
     judge_of.cache_clear()
 
 
-def file_of(folder: Path, start: int) -> Path:
-    """Return the file of the slice that starts at an index."""
-    return folder / f"{start:09d}.safetensors"
+def _stem(start: int) -> str:
+    """Return the file stem of the slice that starts at an index."""
+    return f"{start:09d}"
+
+
+def forget_files(paths: Iterable[Path | None]) -> None:
+    """Delete files that are computed again."""
+    for path in paths:
+        if path is not None:
+            path.unlink(missing_ok=True)
 
 
 def encode_slices(work: Path, slices: Slices, engine: Engine, workers: int, tick: Tick) -> None:
     """Encode the slices that are not encoded yet; each is a task of the engine."""
     sizes = {start: min(slices.size, slices.count - start) for start in slices.starts()}
     folder, samples = slices.folder(work), _list_samples(slices.images, slices.encoder)[0]
-    existing = {path.name for path in folder.glob("*.safetensors")}
+    existing = shards_in(folder, SAFETENSORS)
 
     def is_current(start: int) -> bool:
-        file, part = file_of(folder, start), samples[start : start + slices.size]
-        return file.name in existing and is_encoded(file, "sample_id", slices.version, lambda: stamp(part))
+        file, part = existing.get(_stem(start)), samples[start : start + slices.size]
+        return is_encoded(file, "sample_id", slices.version, lambda: stamp(part))
 
     todo = [start for start in sizes if not is_current(start)]
+    forget_files(existing.get(_stem(start)) for start in todo)
     tick(slices.count - sum(sizes[start] for start in todo))
     for start, _ in engine(todo, functools.partial(encode_slice, work, slices), workers):
         tick(sizes[start])
@@ -272,12 +272,9 @@ def encode_slice(work: Path, slices: Slices, start: int) -> None:
         raise SoritesError(
             f"{named} lists different images in another process: got {len(samples)}, expected {slices.count}"
         )
-    part, unreadable, file = (
-        samples[start : start + slices.size],
-        LeftOut(),
-        file_of(slices.folder(work), start),
-    )
-    encode(encoder, slices.version, _read(part, unreadable), "sample_id", unreadable, file, stamp(part))
+    part, unreadable = samples[start : start + slices.size], LeftOut()
+    images, folder = _read(part, unreadable), slices.folder(work)
+    encode(encoder, slices.version, images, "sample_id", unreadable, folder, _stem(start), stamp(part))
 
 
 def _read(samples: Sequence[Sample], left: LeftOut) -> Iterator[tuple[str, ImageU8, bool]]:

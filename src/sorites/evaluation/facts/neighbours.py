@@ -9,12 +9,11 @@ Stopped work therefore resumes, and other options are searched without the encod
 from __future__ import annotations
 
 import functools
-import json
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypeGuard
 
 import numpy as np
 import polars as pl
@@ -25,17 +24,18 @@ from sorites.core.progress import Tick
 from sorites.core.rng import digest
 from sorites.evaluation.engines import Engine
 from sorites.evaluation.engines.interrupts import stop_if_requested
-from sorites.evaluation.facts.encoding import about_encoded
+from sorites.evaluation.facts.encoding import about_encoded, forget_files
 from sorites.evaluation.facts.rulers import HALVES
 from sorites.evaluation.images import LeftOut
-from sorites.evaluation.storage.tensors import read_header, read_tensors
-from sorites.io.files import local_copies, write_bytes
+from sorites.evaluation.storage.shards import SAFETENSORS
+from sorites.evaluation.storage.tensors import read_header, read_tensors, write_tensors
+from sorites.io.digests import read_shard, shards_in, stem_of, write_shard
+from sorites.io.files import local_copies
 from sorites.measures.decomposition import Decomposition
-from sorites.measures.neighbours import Index, Kind, evenly
-from sorites.measures.neighbours import exact_kth_distance as kth_distance
+from sorites.measures.neighbours import Index, Kind, evenly, exact_kth_distance
 
 Array = NDArray[np.float32]
-MATRIX = "decomposition.safetensors"
+MATRIX, FAISS = "decomposition", ".faiss"
 _reading = threading.RLock()
 
 
@@ -45,6 +45,7 @@ class Bank:
 
     Attributes:
         folder: The folder.
+        matrix: The name of the file of the decomposition.
         parts: The names of the files.
         rows: The number of images.
         content: A hash of all features.
@@ -53,6 +54,7 @@ class Bank:
     """
 
     folder: Path
+    matrix: str
     parts: tuple[str, ...]
     rows: int
     content: str
@@ -66,18 +68,19 @@ class Bank:
 
     def blocks(self, half: str) -> Iterator[Array]:
         """Yield the in-distribution features of a half, file by file."""
-        for path in _local_files(self):
+        for part in self.parts:
             stop_if_requested()
-            yield read_tensors(path, (), (half,))[1][half]
+            yield read_tensors(self.folder / part, (), (half,))[1][half]
 
     def halves(self, features: Array) -> dict[str, Array]:
         """Return features by half."""
-        decomposition = Decomposition(read_tensors(self.folder / MATRIX, ())[1]["matrix"].astype(np.float64))
+        matrix = read_tensors(self.folder / self.matrix, ())[1]["matrix"]
+        decomposition = Decomposition(matrix.astype(np.float64))
         return {half: getattr(decomposition, half)(features) for half in HALVES}
 
-    def index_file(self, half: str) -> Path:
-        """Return the file of the index over a half."""
-        return self.folder / f"{half}-{self.neighbours}-{self.content}.faiss"
+    def index_stem(self, half: str) -> str:
+        """Return the file stem of the index over a half."""
+        return f"{half}-{self.neighbours}-{self.content}"
 
 
 def make_bank(work: Path, files: Sequence[Path], split: Decomposition, k: int, neighbours: str) -> Bank:
@@ -85,44 +88,39 @@ def make_bank(work: Path, files: Sequence[Path], split: Decomposition, k: int, n
     exact.
     """
     folder = work / f"bank-{digest(files[0].parent.name, split.matrix.tobytes().hex(), size=8).hex()}"
-    existing = {path.name for path in folder.glob("*")}
-    if not _is_current(folder / MATRIX, MATRIX, existing):
-        _write_arrays(folder / MATRIX, {"matrix": split.matrix}, MATRIX)
+    existing = shards_in(folder, SAFETENSORS)
+    matrix = existing.get(MATRIX)
+    if not _is_current(matrix, MATRIX):
+        forget_files([matrix])
+        matrix = write_tensors(folder, MATRIX, {"matrix": split.matrix}, of=MATRIX)
     parts, contents, rows = [], [], 0
     for file in files:
         about = about_encoded(file, "sample_id")
         if not (count := len(about["sample_id"])):
             continue
-        if not _is_current(folder / file.name, about["content"], existing):
+        part = existing.get(stem := stem_of(file.name) or "")
+        if not _is_current(part, about["content"]):
+            forget_files([part])
             features = read_tensors(file, ("sample_id",))[1]["features"]
-            _write_arrays(
-                folder / file.name,
-                {half: getattr(split, half)(features) for half in HALVES},
-                about["content"],
-            )
-        parts.append(file.name)
+            halves = {half: getattr(split, half)(features) for half in HALVES}
+            part = write_tensors(folder, stem, halves, of=about["content"])
+        parts.append(part.name)
         contents.append(about["content"])
         rows += count
     if rows < k:
         raise SoritesError(f"k={k} exceeds the {rows} in-distribution images; use more images or a smaller k")
-    bank = Bank(folder, tuple(parts), rows, digest(*contents, size=8).hex(), k, neighbours)
+    bank = Bank(folder, matrix.name, tuple(parts), rows, digest(*contents, size=8).hex(), k, neighbours)
     for half in HALVES if neighbours != "exact" else ():
-        if bank.index_file(half).name not in existing:
+        if bank.index_stem(half) not in shards_in(folder, FAISS):
             index = Index.build(np.concatenate(list(bank.blocks(half))), _kind(bank), k)
-            write_bytes(index.packed(), bank.index_file(half))
+            write_shard(folder, bank.index_stem(half), FAISS, index.packed())
     return bank
 
 
-def _write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]], content: str) -> None:
-    from safetensors.numpy import save
-
-    write_bytes(save(dict(arrays), metadata={"of": json.dumps(content)}), path)
-
-
-def _is_current(path: Path, content: str, existing: Collection[str]) -> bool:
-    """Return whether a file exists, is complete, and was computed from this content."""
+def _is_current(path: Path | None, content: str) -> TypeGuard[Path]:
+    """Return whether a file exists, is undamaged, and was computed from this content."""
     try:
-        return path.name in existing and read_header(path).get("of") == content
+        return path is not None and read_header(path).get("of") == content
     except SoritesError:
         return False
 
@@ -130,13 +128,6 @@ def _is_current(path: Path, content: str, existing: Collection[str]) -> bool:
 def forget() -> None:
     """Clear the cached indexes of this process."""
     _index.cache_clear()
-    _local_files.cache_clear()
-
-
-@functools.lru_cache(maxsize=2)
-def _local_files(bank: Bank) -> list[Path]:
-    """Return local paths of a bank's files, cached per process."""
-    return local_copies([bank.folder / part for part in bank.parts])
 
 
 def _kind(bank: Bank) -> Kind:
@@ -146,7 +137,9 @@ def _kind(bank: Bank) -> Kind:
 @functools.lru_cache(maxsize=4)
 def _index(bank: Bank, half: str) -> Index:
     """Return the index over a half, read once per process."""
-    return Index.read(local_copies([bank.index_file(half)])[0], _kind(bank), bank.k)
+    path = shards_in(bank.folder, FAISS)[bank.index_stem(half)]
+    read_shard(path, f"Delete {bank.folder}, and it will be computed again.")
+    return Index.read(local_copies([path])[0], _kind(bank), bank.k)
 
 
 def search_files(bank: Bank, work: Path, group: tuple[str, tuple[Path, ...]]) -> int:
@@ -157,22 +150,27 @@ def search_files(bank: Bank, work: Path, group: tuple[str, tuple[Path, ...]]) ->
     empty = np.empty(0, np.float32)
     halves = bank.halves(np.concatenate(non_empty)) if non_empty else {}
     distances = {half: _distances(bank, half, halves[half]) if non_empty else empty for half in HALVES}
-    _write_arrays(found_file(bank, work, files), distances, content)
+    write_tensors(_found_folder(bank, work), _found_stem(files), distances, of=content)
     return len(distances[HALVES[0]])
 
 
 def _distances(bank: Bank, half: str, queries: Array) -> Array:
     if bank.neighbours == "exact":
-        return kth_distance(queries, bank.blocks(half), bank.k)
+        return exact_kth_distance(queries, bank.blocks(half), bank.k)
     with _reading:
         index = _index(bank, half)
     return index.kth_distance(queries)
 
 
-def found_file(bank: Bank, work: Path, files: Sequence[Path]) -> Path:
-    """Return the file with the distances of the features in some files."""
-    names = [name for file in files for name in file.parts[-2:]]
-    return work / f"found-{bank.key}" / f"{digest(*names, size=8).hex()}.safetensors"
+def _found_folder(bank: Bank, work: Path) -> Path:
+    """Return the folder with the distances that a search found."""
+    return work / f"found-{bank.key}"
+
+
+def _found_stem(files: Sequence[Path]) -> str:
+    """Return the stem of the file with the distances of the features in some files."""
+    names = [name for file in files for name in (file.parent.name, stem_of(file.name))]
+    return digest(*names, size=8).hex()
 
 
 def search_all(
@@ -185,13 +183,14 @@ def search_all(
     tick: Tick,
 ) -> None:
     """Search the groups of files that are not searched yet; each is a task of the engine."""
-    existing = {path.name for path in (work / f"found-{bank.key}").glob("*.safetensors")}
+    existing = shards_in(_found_folder(bank, work), SAFETENSORS)
     contents = [digest(*(about_encoded(file, key)["content"] for file in files)).hex() for files in groups]
     todo = [
         (content, tuple(files))
         for content, files in zip(contents, groups, strict=True)
-        if not _is_current(found_file(bank, work, files), content, existing)
+        if not _is_current(existing.get(_found_stem(files)), content)
     ]
+    forget_files(existing.get(_found_stem(files)) for _, files in todo)
     tick(len(groups) - len(todo))
     for _ in engine(todo, functools.partial(search_files, bank, work), workers):
         tick(1)
@@ -203,14 +202,14 @@ def found_rows(
     """Return one row per image with its id under ``key`` and its distances; count unreadable images in
     ``left``.
     """
-    frames = []
+    frames, found = [], shards_in(_found_folder(bank, work), SAFETENSORS)
     for files in groups:
         ids: list[str] = []
         for file in files:
             about = about_encoded(file, key)
             ids += about[key]
             left.join(*about["left_out"])
-        distances = read_tensors(found_file(bank, work, files), ())[1]
+        distances = read_tensors(found[_found_stem(files)], ())[1]
         frames.append(
             pl.DataFrame({key: pl.Series(ids, dtype=pl.String), **{half: distances[half] for half in HALVES}})
         )

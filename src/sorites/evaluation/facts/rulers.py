@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from pydantic import Field
 
 from sorites import core
 from sorites.core import Encoder, Features, ImageU8, Sample, Source
@@ -20,8 +21,7 @@ from sorites.encoders.features import features
 from sorites.evaluation.facts import decomposition as decompositions
 from sorites.evaluation.images import LeftOut, readable
 from sorites.measures.decomposition import Decomposition
-from sorites.measures.neighbours import Index, level_of, uniform
-from sorites.measures.neighbours import exact_kth_distance as kth_distance
+from sorites.measures.neighbours import Index, exact_kth_distance, level_of, uniform
 from sorites.suites.suite import Distance
 
 HALVES = ("semantic", "covariate")
@@ -52,7 +52,7 @@ class Ruler:
         halves = {half: getattr(self.decomposition, half)(features) for half in HALVES}
         if self.indexes:
             return {half: self.indexes[half].kth_distance(halves[half]) for half in HALVES}
-        return {half: kth_distance(halves[half], self.banks[half], self.k) for half in HALVES}
+        return {half: exact_kth_distance(halves[half], self.banks[half], self.k) for half in HALVES}
 
     def searched(self, features: Features) -> dict[str, str]:
         """Return the name of each half's search with its measured recall; empty if the search is exact."""
@@ -114,6 +114,30 @@ def ticked(items: Iterable[tuple[ImageU8, bool]], tick: Tick) -> Iterator[tuple[
 LEVEL_COLUMNS = {"semantic": "sem_level", "covariate": "cov_level"}
 
 
+class DistanceRecord(Distance):
+    """How distances were measured, as stored in ``facts/distance.json``: the options, and what they gave."""
+
+    version: str
+    """Version of the encoder."""
+    id: int
+    """Number of in-distribution images."""
+    searched: dict[str, str] = Field(default_factory=dict)
+    """Name of each half's search with its recall; empty if the search is exact."""
+    left_out: tuple[str, ...] = ()
+    """Images that could not be read, as sentences."""
+    edges: dict[str, tuple[float, ...]]
+    asked: Distance | None = None
+    """The options, if the distances are facts of a run."""
+    path: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the content as plain data; the exact search, the default, is omitted."""
+        left = {key for key in ("searched", "left_out", "asked", "path") if not getattr(self, key)}
+        exact = {"neighbours"} if self.neighbours == "exact" else set()
+        asked = {"asked": exact} if self.asked and exact else {}
+        return self.model_dump(mode="json", exclude={**dict.fromkeys(left | exact, True), **asked})
+
+
 @dataclass(frozen=True, eq=False)
 class Distances:
     """Distances and levels of images.
@@ -124,7 +148,11 @@ class Distances:
     """
 
     rows: pl.DataFrame
-    record: dict[str, Any]
+    record: DistanceRecord
+
+    def having(self, **changes: object) -> Distances:
+        """Return the distances with fields of the record replaced."""
+        return replace(self, record=self.record.model_copy(update=changes))
 
     def cells(self) -> pl.DataFrame:
         """Count the images of each pair of levels."""
@@ -144,40 +172,49 @@ def rows_of(key: str, keys: Sequence[str], distances: Mapping[str, NDArray[np.fl
     return pl.DataFrame({key: list(keys), **distances})
 
 
-def with_levels(rows: pl.DataFrame, how: Distance, metadata: Mapping[str, Any]) -> Distances:
-    """Return distances with their levels, and a record of how they were measured."""
+def with_levels(
+    rows: pl.DataFrame,
+    how: Distance,
+    version: str,
+    in_distribution: int,
+    left: Iterable[LeftOut],
+    searched: Mapping[str, str],
+) -> Distances:
+    """Return distances with their levels, and a record of how they were measured.
+
+    Args:
+        rows: The distances by half.
+        how: The options.
+        version: The version of the encoder.
+        in_distribution: The number of in-distribution images.
+        left: Images that were left out.
+        searched: The name of each half's search, if it is approximate.
+    """
     fixed_edges = {"semantic": how.sem_edges, "covariate": how.cov_edges}
     distances = {half: rows[half].to_numpy() for half in HALVES}
-    edges = {half: list(fixed_edges[half] or uniform(distances[half], how.levels)) for half in HALVES}
+    edges = {half: tuple(fixed_edges[half] or uniform(distances[half], how.levels)) for half in HALVES}
     levels = {LEVEL_COLUMNS[half]: level_of(distances[half], edges[half]) for half in HALVES}
     columns = [pl.Series(name, values) for name, values in levels.items()]
     wide = rows.with_columns(*(pl.col(half).cast(pl.Float64) for half in HALVES), *columns)
-    return Distances(wide, {**options_record(how), **metadata, "edges": edges})
+    notes = tuple(images.say() for images in left if images.count)
+    record = DistanceRecord(
+        **how.model_dump(),
+        version=version,
+        id=in_distribution,
+        searched=dict(searched),
+        left_out=notes,
+        edges=edges,
+    )
+    return Distances(wide, record)
 
 
-def options_record(how: Distance, mode: str = "python") -> dict[str, Any]:
-    """Return the options as plain data; the exact search, the default, is omitted."""
-    return how.model_dump(mode=mode, exclude={"neighbours"} if how.neighbours == "exact" else None)
-
-
-def ruler_metadata(
-    ruler: Ruler, left: LeftOut | None = None, searched: Mapping[str, str] | None = None
-) -> dict[str, Any]:
-    """Return the metadata of distances measured with a ruler."""
-    left_out = [images for images in (ruler.left, left) if images is not None]
-    return metadata_of(ruler.encoder.version, len(ruler.banks[HALVES[0]]), left_out, searched or {})
-
-
-def metadata_of(
-    version: str, in_distribution: int, left: Iterable[LeftOut], searched: Mapping[str, str]
-) -> dict[str, Any]:
-    """Return the metadata of distances: encoder version, number of in-distribution images, and images left
-    out.
-    """
-    notes = [images.say() for images in left if images.count]
-    return {
-        "version": version,
-        "id": in_distribution,
-        **({"searched": dict(searched)} if searched else {}),
-        **({"left_out": notes} if notes else {}),
-    }
+def levels_by(
+    ruler: Ruler,
+    rows: pl.DataFrame,
+    how: Distance,
+    left: Sequence[LeftOut] = (),
+    searched: Mapping[str, str] | None = None,
+) -> Distances:
+    """Return distances that were measured with a ruler, with their levels."""
+    count = len(ruler.banks[HALVES[0]])
+    return with_levels(rows, how, ruler.encoder.version, count, (ruler.left, *left), searched or {})

@@ -23,18 +23,18 @@ from sorites.core import CLEAN, ImageU8, Sample, SettingValue
 from sorites.core.errors import BadImage, Damaged, SoritesError
 from sorites.core.messages import option
 from sorites.core.progress import Bar, Tick
-from sorites.core.table import repair, write_facts
+from sorites.core.table import RunLike, repair, run_folder, write_facts
 from sorites.evaluation.engines import Engine
 from sorites.evaluation.images import Shot, captured_shot, shifted_shots
+from sorites.evaluation.options import DEFAULT_MEASURES, SimilarityOptions
 from sorites.evaluation.plan import Plan, Unit
 from sorites.evaluation.reopen import plan_of
-from sorites.evaluation.storage.folder import read_info
-from sorites.evaluation.storage.shards import read_facts
-from sorites.evaluation.worker import chosen_engine, running_in, share_plan
-from sorites.io.stores import to_path
+from sorites.evaluation.storage.record import read_record
+from sorites.evaluation.storage.shards import facts_file, read_facts
+from sorites.evaluation.worker import Running, chosen_engine
+from sorites.io.files import locked
 from sorites.suites.suite import LpipsMeasure
 
-DEFAULT_MEASURES = ("lpips", "exposure_error", "clipped_share")
 NAME = "similarity"
 # Seconds between two checkpoints of the values.
 CHECKPOINT_SECONDS = 30.0
@@ -58,13 +58,16 @@ class MeasureTask:
 
 
 def similarity(
-    run: str | Path,
+    run: str | Path | RunLike,
     measures: Sequence[str] = DEFAULT_MEASURES,
     *,
     lpips_below: float | None = None,
     lpips_measure: str | None = None,
-    engine: str | Engine = "local",
+    engine: str | Engine | None = "local",
     workers: int | None = None,
+    address: str | None = None,
+    gpus_per_worker: float = 0.0,
+    max_pixels: int | None = None,
     bar: Bar | None = None,
 ) -> Path:
     """Measure every shifted image of a run and store the values in the table's column ``degrees``.
@@ -72,37 +75,55 @@ def similarity(
     Images are recomputed, not stored. Values that were measured before are reused.
 
     Args:
-        run: The run folder.
-        measures: The names of the measures.
-        lpips_below: Set ``valid`` to false for every setting whose mean LPIPS is not below this
-            value, as ImageNet-ES does with 0.8 (and 0.6 and 1.0) before training. None keeps an
-            earlier filter.
-        lpips_measure: The measure for ``lpips_below``; the default is that of the run's suite.
-        engine: An engine or its name.
-        workers: The number of processes.
+        run: A run folder, made by "sorites run"; may be on an object store: s3://BUCKET/RUN. Also a ``Run``.
+        measures: Measures to compute: psnr, ssim, lpips, exposure_error, clipped_share.
+        lpips_below: Mark settings as invalid unless their mean LPIPS is below this. ImageNet-ES uses 0.8 (and
+            0.6 and 1.0) before training. None keeps an earlier filter.
+        lpips_measure: Measure for the LPIPS threshold; default: that of the run's suite.
+        engine: Engine that runs the tasks: local (threads), processes, or ray (also on a cluster). Also an
+            ``Engine``.
+        workers: Number of tasks to run in parallel; default: one per core.
+        address: Head of the Ray cluster, for the engine ray; default: RAY_ADDRESS, or a local Ray instance.
+        gpus_per_worker: Fraction of a GPU for each worker of the engine ray.
+        max_pixels: Refuse images with more pixels than this; default: 100 million.
         bar: A progress bar.
 
     Returns:
         The file of facts.
     """
-    folder, plan = to_path(run), plan_of(run)
-    chosen = chosen_engine(engine, plan)
-    with share_plan(folder, plan, read_info(folder)["run_id"]):
+    options = SimilarityOptions(
+        run=run,
+        measures=measures,
+        lpips_below=lpips_below,
+        lpips_measure=lpips_measure,
+        engine=engine,
+        workers=workers,
+        address=address,
+        gpus_per_worker=gpus_per_worker,
+        max_pixels=max_pixels,
+    )
+    return measure_similarity(options, bar)
+
+
+def measure_similarity(options: SimilarityOptions, bar: Bar | None = None) -> Path:
+    """Measure the images of a run, like ``similarity``, with options as one object."""
+    folder = run_folder(options.run)
+    record, plan = read_record(folder), plan_of(folder)
+    engine = chosen_engine(options.chosen_engine(), plan)
+    with options.reading(), locked(folder):
         return measure_images(
-            plan,
-            folder,
-            measures,
-            lpips_below=lpips_below,
-            lpips_measure=lpips_measure,
-            engine=chosen,
-            workers=workers,
+            Running(folder, plan, record.run_id),
+            options.measures,
+            lpips_below=options.lpips_below,
+            lpips_measure=options.lpips_measure,
+            engine=engine,
+            workers=options.workers,
             bar=bar,
         )
 
 
 def measure_images(
-    plan: Plan,
-    folder: Path,
+    run: Running,
     measures: Sequence[str],
     *,
     lpips_below: float | None = None,
@@ -111,7 +132,8 @@ def measure_images(
     workers: int | None = None,
     bar: Bar | None = None,
 ) -> Path:
-    """Measure the images of a plan, like ``similarity``, within a running process."""
+    """Measure the images of a run, like ``similarity``, within a running process."""
+    plan, folder = run.plan, run.folder
     cut = _cut(lpips_below, lpips_measure, plan.suite.lpips_measure)
     names = [*measures, *(cut[:1] if cut else ())]
     measure_names = tuple(dict.fromkeys(core.measure(name).name for name in names))
@@ -121,7 +143,7 @@ def measure_images(
     values = MeasuredValues(folder, keys, measure_names)
     todo = values.todo(plan)
     tick = bar("measuring", sum(map(len, todo))) if bar and todo else lambda n: None
-    values.gather(engine(todo, functools.partial(measure_unit, folder), workers or engine.cores()), tick)
+    values.gather(engine(todo, run.work(engine, measure_unit), workers or engine.cores()), tick)
     path = values.write(cut=cut)
     if not path.exists():
         raise SoritesError(f"no image of {folder} could be measured; first error: {_first_error(plan, todo)}")
@@ -149,10 +171,11 @@ def _cut(below: float | None, measure: str | None, default: str) -> Cut | None:
     return None if below is None else (measure or default, below)
 
 
-def measure_unit(folder: Path, todo: MeasureTask) -> list[Row]:
+def measure_unit(run: Running, todo: MeasureTask) -> list[Row]:
     """Return the missing values of the images of a task; images that cannot be computed have none."""
-    plan, missing = running_in(folder).plan, dict(todo.missing)
-    return [row for shot in shots_of(plan, todo) for row in _rows(plan, shot, missing)]
+    plan, missing = run.plan, dict(todo.missing)
+    with run.computing():
+        return [row for shot in shots_of(plan, todo) for row in _rows(plan, shot, missing)]
 
 
 def shots_of(plan: Plan, todo: MeasureTask) -> Iterator[Shot]:
@@ -214,10 +237,9 @@ class MeasuredValues:
 
     def __init__(self, run: Path, keys: pl.DataFrame, measures: Sequence[str], name: str = NAME) -> None:
         self.run, self.keys, self.measures, self.name = run, keys, measures, name
-        path = run / "facts" / f"{name}.parquet"
-        self.path, self._before = path, read_facts(path) if path.exists() else None
+        self.path, self._before = run / facts_file(name), read_facts(run, name)
         if self._before is not None and "degrees" not in self._before.columns:
-            raise Damaged(path, "it has no column degrees", repair(run))
+            raise Damaged(self.path, "it has no column degrees", repair(run))
         self._rows: list[Row] = []
         done = self.values().filter(pl.col("measure").is_in(measures)).group_by("image_id").agg("measure")
         self._done: dict[str, list[str]] = dict(done.iter_rows())

@@ -5,7 +5,6 @@ images.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,7 @@ from sorites.core.messages import option
 from sorites.core.progress import Bar
 from sorites.core.table import write
 from sorites.evaluation.facts import decomposition as decompositions
-from sorites.evaluation.facts.rulers import HALVES, Distances, rows_of, ruler, ruler_metadata, with_levels
+from sorites.evaluation.facts.rulers import HALVES, Distances, levels_by, rows_of, ruler
 from sorites.io.readers import lines
 from sorites.io.stores import to_path
 from sorites.suites.suite import Distance
@@ -44,7 +43,7 @@ def distance_of_texts(
         for text_features in decompositions.text_features(against.encoder, sentences, tick)
     ]
     distances = {half: np.concatenate([part[half] for part in parts]) for half in HALVES}
-    return with_levels(rows_of("text", sentences, distances), how, ruler_metadata(against))
+    return levels_by(against, rows_of("text", sentences, distances), how)
 
 
 def distance_of_file(
@@ -59,4 +58,4 @@ def distance_of_file(
     space = labels_of(labels) if labels else open_labels(core.encoder(how.encoder).labels)
     measured = distance_of_texts([line.strip() for line in sentences if line.strip()], how, space, bar)
     write(measured.rows, to_path(out))
-    return replace(measured, record={**measured.record, "path": str(out)})
+    return measured.having(path=str(out))

@@ -1,3 +1,3 @@
-"""Import predictions made elsewhere as a run folder: ``cells`` and ``published`` read files, ``rows`` and
+"""Import predictions made elsewhere as a run folder: ``read`` and ``published`` read files, ``rows`` and
 ``write`` make the run.
 """

@@ -22,7 +22,7 @@ from sorites.core.errors import SoritesError
 from sorites.core.messages import option
 from sorites.core.rng import digest
 from sorites.core.table import COUNTED_PREFIX
-from sorites.evaluation.imports.cells import ALIASES, ROW, Naming, Sheet, read_frame, read_sheet
+from sorites.evaluation.imports.read import ALIASES, ROW, Naming, Sheet, read_frame, read_sheet
 from sorites.evaluation.imports.rows import SOURCE, number
 from sorites.io.readers import json_object
 from sorites.io.tables import as_numbers

@@ -16,7 +16,7 @@ from sorites.core.labels import Labels
 from sorites.core.messages import option
 from sorites.core.rng import digest
 from sorites.core.table import SCHEMA
-from sorites.evaluation.imports.cells import ROW, Sheet, typed
+from sorites.evaluation.imports.read import ROW, Sheet, typed
 
 # The column that marks rows which a file may repeat: the image at severity 0 of each shift, and the
 # prediction beside each score.

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
@@ -20,14 +18,17 @@ from sorites.core.labels import Labels
 from sorites.core.labels import labels as labels_of
 from sorites.core.messages import option
 from sorites.core.rng import digest
-from sorites.core.table import KEY, write
-from sorites.evaluation.imports.cells import ROW, Naming, Sheet, read_naming, read_sheet
+from sorites.core.table import KEY, PARQUET, PREDICTIONS, parquet, write_shard
 from sorites.evaluation.imports.published import read_cns, read_counts
+from sorites.evaluation.imports.read import ROW, Naming, Sheet, read_naming, read_sheet
 from sorites.evaluation.imports.rows import SHARED, SOURCE, table_rows
-from sorites.evaluation.storage.folder import MANIFEST, read_info, write_info
-from sorites.evaluation.storage.record import Info
+from sorites.evaluation.storage.folder import MANIFEST, MANIFEST_FILE
+from sorites.evaluation.storage.record import read_record, write_record
+from sorites.evaluation.storage.schema import ImportRecord, RunRecord, first_difference, hash_of
 from sorites.evaluation.storage.shards import slug
+from sorites.io.digests import shards_in
 from sorites.io.files import locked
+from sorites.io.listed import write_listed
 from sorites.io.paths import exists, is_dir, is_file, resolve
 from sorites.suites.suite import parse
 
@@ -186,10 +187,10 @@ def import_predictions(
     folder, paths = Path(out), found_files(files)
     naming = read_naming(columns).with_constants(model=model, source=source)
     names = labels_of(labels)
-    causes = _causes(paths, kind, naming, names)
-    run_id = digest(json.dumps(causes, sort_keys=True), size=8).hex()
-    shards = {path: f"import-{index:05d}-{slug(path.stem)}.parquet" for index, path in enumerate(paths)}
-    if _is_complete(folder, run_id, causes, shards.values()):
+    files_read = _import_of(paths, kind, naming, names)
+    run_id = hash_of(files_read.identity())
+    shards = {path: f"import-{index:05d}-{slug(path.stem)}" for index, path in enumerate(paths)}
+    if _is_complete(folder, run_id, files_read, shards.values()):
         return Imported(folder, _with_reference(folder, reference), {})
     with _draft_folder(folder) as draft:
         images, called = Images(run_id), {}
@@ -197,10 +198,11 @@ def import_predictions(
             sheet = READERS[kind](path, naming)
             called = dict(sheet.called)
             new_rows = images.add(path.name, table_rows(sheet, names, naming.higher))
-            write(new_rows.drop(ROW, SHARED), draft / "predictions" / shard)
-        info = _info(run_id, causes, images, names, folder, reference)
-        write(images.manifest().select(MANIFEST.names()).cast(MANIFEST), draft / "manifest.parquet")
-        write_info(draft, info)
+            write_shard(new_rows.drop(ROW, SHARED), draft, shard)
+        record = _record(run_id, files_read, images, names, folder, reference)
+        manifest = parquet(images.manifest().select(MANIFEST.names()).cast(MANIFEST))
+        digest_ = write_listed(draft, MANIFEST_FILE, manifest)
+        write_record(draft, record.having(files={MANIFEST_FILE: (digest_,)}))
         _publish(draft, folder)
     return Imported(folder, True, called)
 
@@ -232,19 +234,19 @@ def _content(path: Path) -> str:
         return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=8)).hexdigest()
 
 
-def _causes(paths: Sequence[Path], kind: str, naming: Naming, names: Labels) -> Info:
-    return {
-        "as": kind,
-        "files": [[path.name, _content(path)] for path in paths],
-        "columns": dict(naming.columns),
-        "constants": dict(naming.constants),
-        "higher": naming.higher,
-        "labels": digest(*names.ids, size=8).hex(),
-        "version": VERSION,
-    }
+def _import_of(paths: Sequence[Path], kind: str, naming: Naming, names: Labels) -> ImportRecord:
+    return ImportRecord(
+        kind=kind,
+        files=tuple((path.name, _content(path)) for path in paths),
+        columns=dict(naming.columns),
+        constants=dict(naming.constants),
+        higher=naming.higher,
+        labels=digest(*names.ids, size=8).hex(),
+        version=VERSION,
+    )
 
 
-def _is_complete(folder: Path, run_id: str, causes: Info, shards: Any) -> bool:
+def _is_complete(folder: Path, run_id: str, current: ImportRecord, shards: Iterable[str]) -> bool:
     """Return whether the folder has this import complete; raise an error if it contains something else."""
     if not is_file(folder / "run.json"):
         if exists(folder) and (not is_dir(folder) or any(folder.iterdir())):
@@ -252,58 +254,60 @@ def _is_complete(folder: Path, run_id: str, causes: Info, shards: Any) -> bool:
                 f"{folder} is not empty and not a run folder; choose another {option('out', 'DIR')}"
             )
         return False
-    before = read_info(folder)
-    if before["run_id"] != run_id:
-        imported = before.get("imported")
-        differs = "it was not imported" if imported is None else _difference(imported, causes)
+    before = read_record(folder)
+    if before.run_id != run_id:
+        previous = before.imported
+        differs = "it was not imported" if previous is None else _difference(previous, current)
         raise SoritesError(
             f"{folder} contains another run ({differs}). Choose another {option('out', 'DIR')}."
         )
-    return (folder / "manifest.parquet").exists() and all(
-        (folder / "predictions" / shard).exists() for shard in shards
-    )
+    present = shards_in(folder / PREDICTIONS, PARQUET)
+    return (folder / MANIFEST_FILE).exists() and all(stem in present for stem in shards)
 
 
-def _difference(previous: Info, current: Info) -> str:
-    key = next((key for key in current if previous.get(key) != current[key]), "version")
+def _difference(previous: ImportRecord, current: ImportRecord) -> str:
+    there, here = previous.identity(), current.identity()
+    key = next((key for key in here if there.get(key) != here[key]), "version")
     if key != "files":
-        return f"{key}: {json.dumps(previous.get(key))} there, {json.dumps(current[key])} here"
-    theirs = dict(map(tuple, previous[key]))
-    changed = next((name for name, content in current[key] if theirs.get(name) != content), None)
+        return first_difference(there.get(key), here[key], key)
+    theirs = dict(previous.files)
+    changed = next((name for name, content in current.files if theirs.get(name) != content), None)
     return (
         f"{changed} has different content"
         if changed in theirs
-        else f"files: {len(previous[key])} there, {len(current[key])} here"
+        else f"files: {len(previous.files)} there, {len(current.files)} here"
     )
 
 
-def _info(
-    run_id: str, causes: Info, images: Images, names: Labels, folder: Path, reference: str | None
-) -> Info:
+def _record(
+    run_id: str, imported: ImportRecord, images: Images, names: Labels, folder: Path, reference: str | None
+) -> RunRecord:
     name = re.sub(r"[^A-Za-z0-9_.-]+", "-", resolve(folder).name).strip("-") or "import"
     suite = parse(
         {
             "name": name,
             "about": (
-                f"Predictions imported from {len(causes['files'])} file{'s' * (len(causes['files']) > 1)}."
+                f"Predictions imported from {len(imported.files)} file{'s' * (len(imported.files) > 1)}."
             ),
-            "source": _source(run_id, causes["as"], images.sources()),
+            "source": _source(run_id, imported.kind, images.sources()),
             "labels": "imagenet" if names == labels_of("imagenet") else names.ids,
             "models": images.models(),
             "reference": _known_reference(reference, images.models()),
         },
         "import",
     )
-    return {
-        "run_id": run_id,
-        "imported": {**causes, "rows": images.rows},
-        "suite": suite.model_dump(mode="json"),
-        "labels": causes["labels"],
-        "settings": {},
-        "shifts": {},
-        "models": dict.fromkeys(images.models(), "imported"),
-        "versions": {},
-    }
+    return RunRecord(
+        run_id=run_id,
+        imported=imported.having(rows=images.rows),
+        suite=suite,
+        labels=imported.labels,
+        settings={},
+        shifts={},
+        models=dict.fromkeys(images.models(), "imported"),
+        # ImageNet's classes are the default, so they say nothing about the classes of the model.
+        answers={} if suite.labels == "imagenet" else dict.fromkeys(images.models(), len(names)),
+        versions={},
+    )
 
 
 def _source(run_id: str, kind: str, sources: Sequence[str]) -> str:
@@ -322,11 +326,12 @@ def _known_reference(reference: str | None, models: Sequence[str]) -> str | None
 
 def _with_reference(folder: Path, reference: str | None) -> bool:
     """Set the reference model of an existing folder; return False, because no rows were written."""
-    info = read_info(folder)
-    if reference is not None and info["suite"].get("reference") != reference:
+    record = read_record(folder)
+    if reference is not None and record.suite.reference != reference:
         with locked(folder):
-            named = _known_reference(reference, list(info["models"]))
-            write_info(folder, {**info, "suite": {**info["suite"], "reference": named}})
+            named = _known_reference(reference, list(record.models))
+            suite = record.suite.model_copy(update={"reference": named})
+            write_record(folder, record.having(suite=suite))
     return False
 
 
@@ -348,11 +353,14 @@ def _publish(draft: Path, folder: Path) -> None:
     """Rename the draft to the run folder; where the same import exists already, add the shards it lacks."""
     if (folder / "run.json").exists():
         with locked(folder):
-            for file in (*(draft / "predictions").iterdir(), draft / "manifest.parquet"):
-                target = folder / file.relative_to(draft)
-                if not target.exists():
+            present = shards_in(folder / PREDICTIONS, PARQUET)
+            for stem, file in shards_in(draft / PREDICTIONS, PARQUET).items():
+                if stem not in present:
+                    target = folder / file.relative_to(draft)
                     target.parent.mkdir(exist_ok=True)
                     file.replace(target)
+            if not (folder / MANIFEST_FILE).exists():
+                write_listed(folder, MANIFEST_FILE, (draft / MANIFEST_FILE).read_bytes())
         return
     try:
         if folder.exists():

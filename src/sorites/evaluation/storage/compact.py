@@ -1,25 +1,33 @@
 """Merge the small shards of a finished run into few files, and split them again; the table stays the same.
 
 ``compacted.json`` lists the shards of each merged file. It is written after the merged files and before the
-shards are deleted, and readers follow only this list, so that every row exists exactly once at any time.
-Verbs that continue a run restore its shards first.
+shards are deleted, and readers follow only this list, so that every row exists exactly once at any time. What
+a killed process left over is deleted by the next one. Verbs that continue a run restore its shards first.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import polars as pl
 
 from sorites.core.errors import SoritesError
 from sorites.core.progress import Bar
-from sorites.core.table import COMPACTED, MERGED_MARK, read_compacted, shard_files, write
-from sorites.evaluation.storage.folder import read_info
+from sorites.core.table import (
+    COMPACTED,
+    MERGED_MARK,
+    PARQUET,
+    PREDICTIONS,
+    read_compacted,
+    shard_files,
+    write_shard,
+)
+from sorites.evaluation.integrity.unfinished import unfinished
+from sorites.evaluation.storage.record import read_record
 from sorites.evaluation.storage.shards import read_shard
-from sorites.evaluation.unfinished import unfinished
-from sorites.io.files import locked, write_bytes
+from sorites.io import digests
+from sorites.io.files import locked
 from sorites.io.stores import to_path
 
 # Approximate number of rows of a merged file; shards are not split.
@@ -29,22 +37,22 @@ ROWS = 1_000_000
 def compact(run: str | Path, rows: int = ROWS, bar: Bar | None = None) -> tuple[int, int]:
     """Merge the shards of a finished run; return the number of files of its table before and after."""
     folder = to_path(run)
-    read_info(folder)
+    read_record(folder)
     if (left := unfinished(folder)) is not None:
         raise SoritesError(f"{left.found()} Repeat the run to finish it, then compact it.")
     with locked(folder):
         before = shard_files(folder)
         merged = read_compacted(folder)
+        _delete_unlisted(folder, merged)
         single = [path for path in before if path.name not in merged]
         if len(single) < 2:
             return len(before), len(before)
         tick = bar("merging", len(single)) if bar else lambda n: None
         new = {}
-        for name, contained, frame in _parts(single, rows):
-            write(frame, folder / "predictions" / name)
-            new[name] = contained
+        for stem, contained, frame in _parts(single, rows):
+            new[write_shard(frame, folder, stem).name] = contained
             tick(len(contained))
-        write_bytes(json.dumps({**merged, **new}).encode(), folder / COMPACTED)
+        digests.write_sealed({"merged": {**merged, **new}}, folder / COMPACTED)
         _delete(single)
     return len(before), len(merged) + len(new)
 
@@ -52,15 +60,25 @@ def compact(run: str | Path, rows: int = ROWS, bar: Bar | None = None) -> tuple[
 def expand(folder: Path) -> bool:
     """Restore the shards of a compacted run, if it is one; the caller holds the lock."""
     merged = read_compacted(folder)
+    present = digests.all_shards_in(folder / PREDICTIONS, PARQUET)
     for name, contained in merged.items():
-        frame, start = read_shard(folder / "predictions" / name), 0
+        frame, start = read_shard(folder / PREDICTIONS / name), 0
         for stem, count in contained:
-            write(frame.slice(start, count), folder / "predictions" / f"{stem}.parquet")
+            _delete(present.get(stem, ()))
+            write_shard(frame.slice(start, count), folder, stem)
             start += count
     if merged:
         (folder / COMPACTED).unlink()
-        _delete([folder / "predictions" / name for name in merged])
+        _delete(folder / PREDICTIONS / name for name in merged)
+    _delete_unlisted(folder, ())
     return bool(merged)
+
+
+def _delete_unlisted(folder: Path, listed: Collection[str]) -> None:
+    """Delete merged files that a killed process did not list; their rows are in shards."""
+    shards = digests.all_shards_in(folder / PREDICTIONS, PARQUET)
+    merged = (path for stem, paths in shards.items() if MERGED_MARK in stem for path in paths)
+    _delete(path for path in merged if path.name not in listed)
 
 
 def _parts(shards: Sequence[Path], rows: int) -> Iterator[tuple[str, list[tuple[str, int]], pl.DataFrame]]:
@@ -71,23 +89,15 @@ def _parts(shards: Sequence[Path], rows: int) -> Iterator[tuple[str, list[tuple[
     frames: list[pl.DataFrame] = []
     for path in shards:
         frame = read_shard(path)
-        contained.append((path.stem, frame.height))
+        contained.append((digests.stem_of(path.name) or "", frame.height))
         frames.append(frame)
         if sum(count for _, count in contained) >= rows:
-            yield (
-                f"{contained[0][0]}{MERGED_MARK}{len(contained)}.parquet",
-                contained,
-                pl.concat(frames, how="diagonal"),
-            )
+            yield f"{contained[0][0]}{MERGED_MARK}{len(contained)}", contained, pl.concat(frames)
             contained, frames = [], []
     if contained:
-        yield (
-            f"{contained[0][0]}{MERGED_MARK}{len(contained)}.parquet",
-            contained,
-            pl.concat(frames, how="diagonal"),
-        )
+        yield f"{contained[0][0]}{MERGED_MARK}{len(contained)}", contained, pl.concat(frames)
 
 
-def _delete(paths: Sequence[Path]) -> None:
+def _delete(paths: Iterable[Path]) -> None:
     for path in paths:
         path.unlink(missing_ok=True)

@@ -1,33 +1,30 @@
 """Detect changed images by size, modification time and hash of the data that they are decoded from.
 
-The data is found in the closures and arguments of a sample's ``load`` and of its dials: a path, a folder and
-a path in it, a member of a tar file, bytes or an array. If there is none of these, the content is unknown and
-counts as unchanged.
+The data is what the references of a sample and of its dials declare: files, parts of files, bytes and arrays.
+If they declare none, the content is unknown and counts as unchanged.
 """
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import os
 import stat
-import types
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from sorites.core import ImageF32, ImageU8, OwnDial, Sample
-from sorites.core.errors import BadImage
+from sorites.core.errors import BadImage, SoritesError
+from sorites.core.machine import cores
+from sorites.core.refs import ArrayRef, BytesRef, FileRef, Generated, ImageRef, data_of
 from sorites.io.stores import StorePath, read_span, to_path
 from sorites.models.versions import array_bytes
-from sorites.sources.webdataset import Member
 
 # Size, modification time in nanoseconds, and hash; null if unknown.
 COLUMNS = pl.Schema({"bytes": pl.Int64(), "modified": pl.Int64(), "content": pl.String()})
@@ -76,7 +73,7 @@ def contents(samples: Sequence[Sample], before: pl.DataFrame | None = None) -> p
     """
     shared: dict[Any, str | None] = {}
     parts = [pl.DataFrame(schema=COLUMNS)]
-    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+    with ThreadPoolExecutor(min(8, cores())) as pool:
         for first in range(0, len(samples), SAMPLES_PER_CHUNK):
             chunk = list(samples[first : first + SAMPLES_PER_CHUNK])
             stored: Sequence[Row] = (
@@ -139,9 +136,9 @@ def guard_sample(sample: Sample, then: Row) -> Sample:
         if changed(then, contents([sample], pl.DataFrame([then], COLUMNS)).row(0, named=True)):
             raise BadImage(f"{sample.id} has changed since the run; repeat the run")
 
-    def load() -> ImageU8:
+    def load(image: ImageRef) -> ImageU8:
         check()
-        return sample.load()
+        return image.load()
 
     def checked(dial: OwnDial) -> OwnDial:
         def sweep(severities: Sequence[float]) -> Iterator[ImageF32]:
@@ -150,13 +147,11 @@ def guard_sample(sample: Sample, then: Row) -> Sample:
 
         return replace(dial, sweep=sweep)
 
-    return replace(sample, load=load, dials=tuple(map(checked, sample.dials)))
+    return replace(sample, image=Generated(load, (sample.image,)), dials=tuple(map(checked, sample.dials)))
 
 
 def _data_of(sample: Sample) -> list[Source]:
-    return [
-        source for make in (sample.load, *(dial.sweep for dial in sample.dials)) for source in _sources(make)
-    ]
+    return list(_found([sample.image, *(ref for dial in sample.dials for ref in dial.inputs)]))
 
 
 def _content(
@@ -206,48 +201,23 @@ def _combine_hashes(hashes: Sequence[str | None]) -> str | None:
     )
 
 
-def _sources(load: Any) -> Iterator[Source]:
-    """Yield the files, arrays and bytes that ``load`` refers to directly."""
-    values = list(_references(load))
-    folders = [
-        value
-        for value in values
-        if isinstance(value, Path) and not isinstance(value, StorePath) and value.is_dir()
-    ]
-    for value in values:
-        if isinstance(value, Member):
-            span_ = _span(value.tar)
-            yield from [] if span_ is None else [Span(value.tar, value.size, span_.modified, value.offset)]
-        elif isinstance(value, str | Path):
-            paths = (
-                [folder / value for folder in folders]
-                if isinstance(value, str) and folders
-                else [to_path(value)]
-            )
-            yield from (span for path in paths if (span := _span(path)) is not None)
-        elif isinstance(value, bytes | np.ndarray):
-            yield value
+def _found(refs: Iterable[ImageRef]) -> Iterator[Source]:
+    """Yield the data of references, as far as it exists."""
+    for data in (data for ref in refs for data in data_of(ref)):
+        if isinstance(data, BytesRef):
+            yield data.data
+        elif isinstance(data, ArrayRef):
+            yield data.array
+        elif (span := _span(data)) is not None:
+            yield span
 
 
-def _span(file: Path) -> Span | None:
+def _span(ref: FileRef) -> Span | None:
     try:
+        file = to_path(ref.path)
         info = file.stat() if isinstance(file, StorePath) else os.stat(file)
-    except (OSError, ValueError):  # no such file, or not a file name
+    except (OSError, ValueError, SoritesError):  # no such file, or not a file name
         return None
-    return Span(file, info.st_size, info.st_mtime_ns) if stat.S_ISREG(info.st_mode) else None
-
-
-def _references(load: Any) -> Iterator[Any]:
-    if isinstance(load, functools.partial):
-        yield from (*load.args, *load.keywords.values())
-        yield from _references(load.func)
-    elif isinstance(load, types.FunctionType):
-        yield from (cell.cell_contents for cell in load.__closure__ or () if _filled(cell))
-        yield from (*(load.__defaults__ or ()), *(load.__kwdefaults__ or {}).values())
-
-
-def _filled(cell: types.CellType) -> bool:
-    try:
-        return cell.cell_contents is not None
-    except ValueError:
-        return False
+    if not stat.S_ISREG(info.st_mode):
+        return None
+    return Span(file, info.st_size if ref.size is None else ref.size, info.st_mtime_ns, ref.offset)

@@ -5,7 +5,7 @@ to a run.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -13,78 +13,33 @@ from typing import Any
 
 import polars as pl
 
-from sorites.core import CLEAN, Sample, split_spec
-from sorites.core.errors import SoritesError
+from sorites.core import CLEAN, Sample
+from sorites.core.errors import Damaged, IncompatibleRun, SoritesError
 from sorites.core.labels import BUILT_IN
-from sorites.core.messages import command, option
+from sorites.core.messages import option
 from sorites.core.packed import SAMPLES_PER_BLOCK, PackedSamples, concatenate
-from sorites.core.table import SCHEMA, read_file, write
-from sorites.evaluation.plan import SAMPLES_PER_UNIT, Plan
-from sorites.evaluation.resume import ANOTHER, TRAINING, Say, check_training, renewed
+from sorites.core.table import PARQUET, PREDICTIONS, SCHEMA, parquet, parse
+from sorites.evaluation.plan import Plan
+from sorites.evaluation.resume import TRAINING, Say, check_training, renewed
 from sorites.evaluation.storage.contents import COLUMNS, contents
-from sorites.evaluation.storage.record import ASIDE, Info, checked_info, describe, places_of
-from sorites.io.files import is_temporary, locked, read_json, write_bytes
-from sorites.io.stores import to_path
-from sorites.suites.suite import Suite
-
-# Original paths: the run id depends on the specs of the first run and stays the same when images move.
-
-
-# Key of ``run.json`` with the original specs of sources that have moved.
-KEY = "first_places"
-
-
-def first_places(before: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the specs of a run's sources when it was created."""
-    suite = before["suite"]
-    specs = {
-        "source": suite.get("source"),
-        "sources": [entry.get("spec") for entry in suite.get("sources") or ()],
-        "fit": (suite.get("fit") or {}).get("source"),
-    }
-    return {**specs, **(before.get(KEY) or {})}
-
-
-def at_first_places(suite: Suite, before: Mapping[str, Any]) -> Suite:
-    """Return the suite with its sources at the original paths of a run, if the readers are the same."""
-    original = first_places(before)
-    entries = [
-        entry.model_copy(update={"spec": _original_spec(entry.spec, spec)})
-        for entry, spec in zip(
-            suite.sources, [*original["sources"], *[None] * len(suite.sources)], strict=False
-        )
-    ]
-    changed: dict[str, Any] = {
-        "source": _original_spec(suite.source, original["source"]),
-        "sources": tuple(entries),
-    }
-    if suite.fit is not None:
-        changed["fit"] = suite.fit.model_copy(
-            update={"source": _original_spec(suite.fit.source, original["fit"])}
-        )
-    return suite.model_copy(update=changed)
-
-
-def _original_spec(spec: str, then: Any) -> str:
-    return then if isinstance(then, str) and split_spec(then)[0] == split_spec(spec)[0] else spec
-
-
-# Files of a run that was killed before it wrote ``run.json``.
-EARLY_FILES = ("run.lock", "manifest.parquet", TRAINING)
-
-# Keys of ``run.json`` that do not affect results.
-DESCRIPTIVE_KEYS = (
-    "run_id",
-    "parameters",
-    "inputs",
-    "scored",
-    "not_repeating",
-    "limited",
-    "places",
-    "classes",
-    "ran_on",
-    "slice",
+from sorites.evaluation.storage.record import places_of, read_record, write_record
+from sorites.evaluation.storage.schema import (
+    ASIDE,
+    SAMPLES_PER_UNIT,
+    RunRecord,
+    difference,
+    first_difference,
+    same_run,
 )
+from sorites.io import digests
+from sorites.io.files import is_temporary, locked
+from sorites.io.listed import ANOTHER, RUN, listed_files, read_listed, write_listed
+from sorites.io.stores import to_path
+
+# The list of the samples.
+MANIFEST_FILE = "manifest.parquet"
+# Files of a run that was killed before it wrote ``run.json``.
+EARLY_FILES = ("run.lock", MANIFEST_FILE, TRAINING)
 
 _COLUMNS = (
     "source", "split", "sample_id", "label", "accept", "attrs", "shift", "severity", "params", "level",
@@ -100,197 +55,138 @@ MANIFEST = pl.Schema([*((name, SCHEMA[name]) for name in _COLUMNS), ("framed", p
 DIALS = "dials"
 
 
-def read_info(run: str | Path) -> Info:
-    """Read ``run.json`` of a run folder.
-
-    Raises:
-        SoritesError: It does not exist or is invalid.
-    """
-    path = to_path(run) / "run.json"
-    if not path.exists():
-        raise SoritesError(
-            f"{run} is not a run folder: it has no run.json. Create one with {command('run', 'SUITE')}"
-        )
-    try:
-        return checked_info(read_json(path))
-    except SoritesError as error:
-        raise SoritesError(f"cannot read {path}: {error}. {ANOTHER}") from error
-
-
-# Metadata file of a built dataset, instead of ``run.json``.
-DATASET_INFO = "sorites.json"
-
-
-def read_dataset_info(folder: Path) -> Info:
-    """Read the metadata of a built dataset; an empty run id if it cannot be read."""
-    try:
-        info = read_json(folder / DATASET_INFO)
-    except SoritesError:
-        return {"run_id": ""}
-    typed = (
-        isinstance(info, dict)
-        and isinstance(info.get("run_id"), str)
-        and isinstance(info.get("versions", {}), dict)
-    )
-    return info if typed else {"run_id": ""}
-
-
-def slice_of(info: Mapping[str, Any]) -> int:
-    """Return the number of samples per slice of a run; old folders do not store it and have the default."""
-    return int(info.get("slice", SAMPLES_PER_UNIT))
-
-
 def with_stored_slices(folder: Path, plan: Plan) -> Plan:
     """Return the plan with the slice size of the run folder, if it exists."""
-    begun = (folder / "run.json").exists()
-    return replace(plan, slice=slice_of(read_info(folder))) if begun else plan
-
-
-def write_info(folder: Path, info: Mapping[str, Any]) -> None:
-    write_bytes(json.dumps(info, indent=1).encode(), folder / "run.json")
+    begun = (folder / RUN).exists()
+    return replace(plan, slice=read_record(folder).slice) if begun else plan
 
 
 def read_manifest(run: str | Path) -> pl.DataFrame:
-    """Read ``manifest.parquet`` of a run folder."""
-    return read_file(to_path(run) / "manifest.parquet", MANIFEST, MANIFEST.names(), ANOTHER)
+    """Read ``manifest.parquet`` of a run folder.
+
+    Raises:
+        Damaged: It does not match its digest.
+    """
+    folder, remedy = to_path(run), f"Repeat the run, which recreates it from unchanged images. {ANOTHER}"
+    data = read_listed(folder, MANIFEST_FILE, remedy)
+    return parse(data, folder / MANIFEST_FILE, MANIFEST, MANIFEST.names(), remedy)
 
 
 @contextmanager
-def open_run(folder: Path, plan: Plan, info: Info, say: Say = lambda text: None) -> Iterator[Info]:
-    """Lock a run folder for a plan and yield the content of its ``run.json``.
+def open_run(
+    folder: Path, plan: Plan, record: RunRecord, say: Say = lambda text: None
+) -> Iterator[RunRecord]:
+    """Lock a run folder for a plan and yield its record.
 
     A new folder is created. Results of images that have changed are moved away, and ``say`` is called.
+
+    Args:
+        folder: The run folder.
+        plan: The plan.
+        record: What ``describe`` returns for the plan.
+        say: Called with notices.
 
     Raises:
         SoritesError: The folder belongs to another plan or is used by another process.
     """
     with locked(folder):
-        yield _claim(folder, plan, info, say)
+        yield _claim(folder, plan, record, say)
 
 
-def _claim(folder: Path, plan: Plan, described: Info, say: Say) -> Info:
-    """Create or update ``run.json`` and the manifest, and return the content of ``run.json``."""
-    info = _info_of(folder, plan, described)
+def _claim(folder: Path, plan: Plan, described: RunRecord, say: Say) -> RunRecord:
+    """Create or update ``run.json`` and the manifest, and return the record."""
+    record = _with_descriptions(folder, plan, described)
     manifest = manifest_of(plan)
-    if (folder / "run.json").exists():
-        info |= _resume(folder, plan, info, described, manifest, say)
+    if (folder / RUN).exists():
+        record = _resume(folder, plan, record, manifest, say)
     elif any(path.name not in EARLY_FILES and not is_temporary(path) for path in folder.iterdir()):
         raise SoritesError(f"{folder} is not empty and not a run folder; {_CHOOSE_ANOTHER}")
     else:
-        write(manifest.hstack(contents(listed_samples(plan))), folder / "manifest.parquet")
-        check_training(folder, plan)
-    write_info(folder, info)
-    return info
+        samples = parquet(manifest.hstack(contents(listed_samples(plan))))
+        files = {MANIFEST_FILE: write_listed(folder, MANIFEST_FILE, samples), **check_training(folder, plan)}
+        record = record.having(files={name: (digest,) for name, digest in files.items()})
+    write_record(folder, record)
+    return record
 
 
-def _info_of(folder: Path, plan: Plan, described: Info) -> Info:
-    """Return the content of a new ``run.json``."""
-    models = plan.models.items()
-    not_repeating = [name for name, model in models if not model.repeats]
-    limited = {name: list(counts) for name, counts in plan.limited.items()}
-    return {
-        **described,
-        "suite": dict(described["suite"]),
-        "parameters": {name: model.parameters for name, model in models},
-        **_portable_info(folder, plan),
-        "inputs": {name: dict(model.input) for name, model in models},
-        **({"not_repeating": not_repeating} if not_repeating else {}),
-        **({"slice": plan.slice} if plan.slice != SAMPLES_PER_UNIT else {}),
-        **({"limited": limited} if limited else {}),
-    }
+def _with_descriptions(folder: Path, plan: Plan, described: RunRecord) -> RunRecord:
+    """Return the record with the fields that do not affect results.
 
-
-def _resume(folder: Path, plan: Plan, info: Info, described: Info, manifest: pl.DataFrame, say: Say) -> Info:
-    """Check that a folder belongs to this run, update its manifest, and return the keys of ``run.json`` to
-    keep.
+    They include the paths of the suite's files, and the classes if a file names them, so that the folder can
+    be read elsewhere.
     """
-    before = read_info(folder)
-    _refuse_other(folder, before, info, plan)
-    listed = read_manifest(folder)
+    models = plan.models.items()
+    record = described.having(
+        parameters={name: model.parameters for name, model in models},
+        places=places_of(plan.suite, folder),
+        answers={name: len(columns.labels) for name, columns in plan.columns.items()},
+        inputs={name: dict(model.input) for name, model in models},
+    )
+    from_file = isinstance(plan.suite.labels, str) and plan.suite.labels not in BUILT_IN
+    optional: dict[str, Any] = {
+        "classes": tuple(plan.labels.ids) if from_file else (),
+        "not_repeating": tuple(name for name, model in models if not model.repeats),
+        "slice": plan.slice if plan.slice != SAMPLES_PER_UNIT else None,
+        "limited": {name: tuple(counts) for name, counts in plan.limited.items()},
+    }
+    return record.having(**{key: value for key, value in optional.items() if value})
+
+
+def _resume(folder: Path, plan: Plan, record: RunRecord, manifest: pl.DataFrame, say: Say) -> RunRecord:
+    """Check that a folder belongs to this run, update its manifest, and return the updated record."""
+    before = read_record(folder)
+    _refuse_other(folder, before, record)
+    listed = _read_or_recreate(folder, plan, manifest)
     if not listed.drop(COLUMNS.names()).equals(manifest):
-        raise SoritesError(
-            f"{folder} was created from other samples than {plan.source} has now; {_CHOOSE_ANOTHER}"
+        raise IncompatibleRun(
+            folder, f"{folder} was created from other samples than {plan.source} has now; {_CHOOSE_ANOTHER}"
         )
-    moved = _moved(before, described)
+    moved = _moved(before, record)
     check_training(folder, plan)
     current = renewed(folder, plan, listed_samples(plan), listed, moved, say)
     if not current.equals(listed):
-        write(current, folder / "manifest.parquet")
-    suite = info["suite"]
-    return {
-        "run_id": before["run_id"],
-        "suite": {**suite, **{key: suite[key] or before["suite"].get(key) for key in ASIDE}},
-        **({"scored": before["scored"]} if "scored" in before else {}),
-        **({KEY: first_places(before)} if moved or KEY in before else {}),
-    }
+        write_listed(folder, MANIFEST_FILE, parquet(current))
+    suite = record.suite
+    earlier = {key: getattr(suite, key) or getattr(before.suite, key) for key in ASIDE}
+    kept: dict[str, Any] = {"scored": before.scored} if before.scored else {}
+    first = {"first_places": before.first()} if moved or before.first_places else {}
+    elsewhere = tuple(place for place in before.ran_on if place not in record.ran_on)
+    kept |= {"ran_on": (*elsewhere, *record.ran_on)}
+    return record.having(run_id=before.run_id, suite=suite.model_copy(update=earlier), **kept, **first)
 
 
-def _portable_info(folder: Path, plan: Plan) -> Info:
-    """Return the paths of the suite's files, and the classes if a file names them, so that the folder can be
-    read elsewhere.
-    """
-    from_file = isinstance(plan.suite.labels, str) and plan.suite.labels not in BUILT_IN
-    return {
-        "places": places_of(plan.suite, folder),
-        **({"classes": list(plan.labels.ids)} if from_file else {}),
-    }
+def _read_or_recreate(folder: Path, plan: Plan, manifest: pl.DataFrame) -> pl.DataFrame:
+    """Read the manifest of a run; if it is damaged, recreate it, provided that no image has changed."""
+    try:
+        return read_manifest(folder)
+    except Damaged:
+        recreated = manifest.hstack(contents(listed_samples(plan)))
+        data = parquet(recreated)
+        if digests.digest_of(data) not in listed_files(folder).get(MANIFEST_FILE, ()):
+            raise
+        write_listed(folder, MANIFEST_FILE, data)
+        return recreated
 
 
-def same_run(before: Info, info: Info, plan: Plan, wherever: bool = False) -> bool:
-    """Return whether a folder belongs to this run.
-
-    With ``wherever``, its images may have moved; the caller must check that they are the same.
-    """
-    same = bool(before["run_id"] == info["run_id"])
-    if same or not wherever:
-        return same
-    original = replace(plan, suite=at_first_places(plan.suite, before))
-    return bool(before["run_id"] == describe(original)["run_id"])
-
-
-def _moved(before: Info, info: Info) -> str:
+def _moved(before: RunRecord, now: RunRecord) -> str:
     """Describe the first source that has moved, with both paths; empty if none has."""
-    keys = ("source", "sources", "fit")
-    there, here = ({key: metadata["suite"].get(key) for key in keys} for metadata in (before, info))
-    only_places = before["run_id"] != info["run_id"]
-    return _difference(there, here, "suite") if only_places and there != here else ""
+    there, here = (
+        record.suite.model_dump(mode="json", include={"source", "sources", "fit"}) for record in (before, now)
+    )
+    same = before.run_id == now.run_id or there == here
+    return "" if same else first_difference(there, here, "suite")
 
 
-def _refuse_other(folder: Path, before: Info, info: Info, plan: Plan) -> None:
-    differs = None if same_run(before, info, plan, wherever=True) else _describe_difference(before, info)
-    stored, requested = before["suite"].get("refine"), info["suite"]["refine"]
+def _refuse_other(folder: Path, before: RunRecord, now: RunRecord) -> None:
+    differs = "" if same_run(before, now) else difference(before, now)
+    stored, requested = before.suite.refine, now.suite.refine
     if stored and requested and stored != requested:
         differs = differs or f"refine: {stored} there, {requested} here"
     if differs:
-        empty = not any((folder / "predictions").glob("*.parquet"))
+        empty = not digests.shards_in(folder / PREDICTIONS, PARQUET)
         advice = "It has no predictions yet: delete it, or choose" if empty else "Choose"
-        raise SoritesError(
-            f"{folder} contains another run ({differs}). {advice} another {option('out', 'DIR')}."
-        )
-
-
-def _describe_difference(before: Info, now: Info) -> str:
-    """Describe the models whose versions differ, or else the first key that differs."""
-    models = now["models"]
-    changed = [
-        name for name, version in before["models"].items() if name in models and models[name] != version
-    ]
-    if changed:
-        versions = "; ".join(
-            f"{name}: version {before['models'][name][:12]} there, {models[name][:12]} here"
-            for name in changed
-        )
-        return f"the models have changed (weights, files or outputs): {versions}"
-    return _difference(before, now)
-
-
-def _difference(there: Any, here: Any, where: str = "") -> str:
-    """Describe the first key whose value differs, with both values."""
-    if isinstance(there, Mapping) and isinstance(here, Mapping):
-        for key in sorted({*there, *here} - {*DESCRIPTIVE_KEYS, KEY, *ASIDE}):
-            if there.get(key) != here.get(key):
-                return _difference(there.get(key), here.get(key), f"{where}.{key}".strip("."))
-    return f"{where}: {json.dumps(there)} there, {json.dumps(here)} here"
+        message = f"{folder} contains another run ({differs}). {advice} another {option('out', 'DIR')}."
+        raise IncompatibleRun(folder, message, differs=differs)
 
 
 def listed_samples(plan: Plan) -> PackedSamples:

@@ -1,57 +1,94 @@
-"""Metadata that determines a run's results, the run id (its hash), and the paths of a suite's files.
+"""Build the record of a run from its plan, read and write it, and find the files that a suite names.
 
-A key of the suite is hashed only if it differs from its default, so that new keys change no id. Versions of
-shifts, scorers, models and libraries that change results are included; the version of this package is not.
+The versions of shifts, scorers, models and of libraries that change results are part of the record and of the
+run id; the version of this package is not.
 """
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
-
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from typing import Any, TypeVar
 
 from sorites import core
 from sorites.core import Sample
 from sorites.core.errors import SoritesError
+from sorites.core.messages import command
 from sorites.core.rng import digest
 from sorites.evaluation.plan import Plan
-from sorites.io.stores import is_on_store
-from sorites.suites.suite import Suite
+from sorites.evaluation.storage.schema import (
+    Causes,
+    Computing,
+    DatasetRecord,
+    DialRecord,
+    Place,
+    RunRecord,
+)
+from sorites.io.digests import write_sealed
+from sorites.io.listed import ANOTHER, FILES, RUN, listed_files
+from sorites.io.sealed import read_typed
+from sorites.io.stores import is_on_store, to_path
+from sorites.suites.suite import STORED, Suite
 
 # Libraries whose version can change pixels or predictions.
 LIBRARIES = ("numpy", "scipy", "pillow", "onnxruntime", "torch")
+# Metadata file of a built dataset.
+DATASET = "sorites.json"
 
-# Keys of a suite that may differ between commands on the same run folder.
-ASIDE = ("about", "refine", "reference", "distance", "lpips_below", "lpips_measure", "similarity")
-
-Info = dict[str, Any]
+C = TypeVar("C", bound=Causes)
 
 
-def describe(plan: Plan) -> Info:
-    """Return everything that determines a run's results.
+def describe(plan: Plan) -> RunRecord:
+    """Return the record of everything that determines the results of a run, with its run id.
 
-    Batch size and workers change no row; the keys in ``ASIDE`` change no row of the grid.
+    Workers change no row, and keys of the suite that only add to a run change no row of the grid. Batch size
+    and device are included for the models whose rows depend on them.
     """
-    suite = plan.suite.model_dump(mode="json", exclude=set(ASIDE), exclude_defaults=True)
-    scorers = {name: core.scorer_version(name) for name in plan.scorers}
-    causes = {
-        "suite": {**suite, "name": plan.suite.name, "source": plan.suite.source},
+    return record_of(plan, RunRecord)
+
+
+def record_of(plan: Plan, kind: type[C], **more: Any) -> C:
+    """Return the record of a run or of a dataset, with its id.
+
+    Args:
+        plan: The plan.
+        kind: ``RunRecord`` or ``DatasetRecord``.
+        more: Further fields of the record.
+    """
+    causes: dict[str, Any] = {
+        "suite": plan.suite,
         **_training(plan),
         "labels": digest(*plan.labels.ids, size=8).hex(),
-        "settings": {name: list(settings) for name, settings in plan.settings.items()},
+        "settings": {name: tuple(settings) for name, settings in plan.settings.items()},
         "shifts": {name: shift.version for name, shift in plan.shifts.items()},
-        **({"dials": {name: dial.shared for name, dial in plan.own.items()}} if plan.own else {}),
-        **({"scorers": scorers} if scorers else {}),
         "models": {name: model.version for name, model in plan.models.items()},
         "versions": versions(),
     }
-    whole = plan.suite.model_dump(mode="json")
-    return {"run_id": _hash(causes), **causes, "suite": whole}
+    if computing := _computing(plan):
+        causes["computing"] = computing
+    if plan.own:
+        causes["dials"] = {name: DialRecord(**dial.shared) for name, dial in plan.own.items()}
+    if plan.scorers:
+        causes["scorers"] = {name: core.scorer_version(name) for name in plan.scorers}
+    return kind(run_id="", **causes, **more).identified()
+
+
+def _computing(plan: Plan) -> dict[str, Computing]:
+    """Return how models compute whose rows depend on it."""
+    described = {}
+    for name, model in plan.models.items():
+        backend = model.backend
+        if backend.batch_matters or (backend.kind, backend.precision) != ("cpu", "float32"):
+            described[name] = Computing(
+                library=backend.library,
+                device=backend.kind,
+                precision=backend.precision,
+                batch=model.batch,
+                tf32=False,
+            )
+    return described
 
 
 def versions() -> dict[str, str]:
@@ -65,7 +102,7 @@ def versions() -> dict[str, str]:
     return installed
 
 
-def _training(plan: Plan) -> Info:
+def _training(plan: Plan) -> dict[str, Any]:
     """Return hashes of training and validation images by id and label, and the candidates of parameter
     searches.
     """
@@ -75,108 +112,59 @@ def _training(plan: Plan) -> Info:
     def hash_of(samples: Sequence[Sample]) -> str:
         return digest(*(f"{s.id} {s.label}" for s in samples), size=8).hex()
 
-    searched = {name: list(tried) for name in plan.scorers if (tried := core.scorer_candidates(name))}
+    searched = {name: tuple(tried) for name in plan.scorers if (tried := core.scorer_candidates(name))}
     search = {"validation": hash_of(plan.validation), "ood": hash_of(plan.ood), "search": searched}
     return {"fit": hash_of(plan.fit), **(search if plan.suite.fit.search else {})}
 
 
-def _hash(causes: Mapping[str, Any]) -> str:
-    return digest(json.dumps(causes, sort_keys=True), size=8).hex()
+def read_record(run: str | Path) -> RunRecord:
+    """Read ``run.json`` of a run folder.
 
+    Args:
+        run: The run folder.
 
-# Validation of ``run.json`` when it is read.
-
-
-Version = str | int
-
-
-class _Part(BaseModel):
-    model_config = ConfigDict(strict=True, extra="allow")
-
-
-class _Dial(_Part):
-    name: str
-
-
-class _Source(_Part):
-    name: str
-    spec: str
-
-
-class _Suite(_Part):
-    """The keys that are read without making a plan; ``suite.parse`` checks all of them."""
-
-    name: str
-    source: str
-    sources: list[_Source] = []
-    labels: str | list[str] = "imagenet"
-    models: list[str] = []
-    shifts: list[str | _Dial] = []
-    scorers: list[str] = []
-    refine: float | None = None
-    reference: str | None = None
-
-
-class _OwnDial(_Part):
-    levels: list[float]
-    unit: str
-    family: str
-    version: Version
-
-
-class _Imported(_Part):
-    kind: str = Field(alias="as")
-    rows: int
-    files: list[Any] = []
-
-
-class _Run(_Part):
-    run_id: str
-    suite: _Suite
-    settings: dict[str, list[float | dict[str, Any]]]
-    models: dict[str, Version]
-    labels: str = ""
-    shifts: dict[str, Version] = {}
-    dials: dict[str, _OwnDial] = {}
-    scorers: dict[str, Version] = {}
-    versions: dict[str, Version] = {}
-    parameters: dict[str, int | None] = {}
-    inputs: dict[str, dict[str, Any]] = {}
-    scored: list[str] = []
-    imported: _Imported | None = None
-    classes: list[str] = []
-    slice: int = Field(default=16, gt=0)
-    places: dict[str, dict[str, str]] = {}
-
-
-def checked_info(data: Any) -> dict[str, Any]:
-    """Return the content of a ``run.json`` if it is valid.
+    Returns:
+        The typed record.
 
     Raises:
-        SoritesError: A field is missing or has the wrong type.
+        SoritesError: The folder has no ``run.json``.
+        Damaged: It has changed or is invalid; the reason names the field.
     """
-    try:
-        _Run.model_validate(data)
-    except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(map(str, first["loc"])) or "all of it"
-        actual = "" if isinstance(first["input"], (dict, list)) else f" (got {first['input']!r:.80})"
-        raise SoritesError(f"it is invalid: {field}: {first['msg']}{actual}") from error
-    return dict(data)
+    path = to_path(run) / RUN
+    if not path.exists():
+        raise SoritesError(
+            f"{run} is not a run folder: it has no {RUN}. Create one with {command('run', 'SUITE')}"
+        )
+    return read_typed(path, RunRecord, ANOTHER, STORED)
+
+
+def read_dataset(folder: Path) -> DatasetRecord:
+    """Read ``sorites.json`` of a dataset that was built from a suite.
+
+    Raises:
+        Damaged: It is invalid; the reason names the field.
+    """
+    return read_typed(folder / DATASET, DatasetRecord, ANOTHER, STORED)
+
+
+def write_record(folder: Path, record: Causes) -> None:
+    """Write the record of a run folder or dataset; the files that ``run.json`` lists stay listed."""
+    if isinstance(record, DatasetRecord):
+        write_sealed(record.as_json(), folder / DATASET)
+        return
+    before = listed_files(folder)
+    write_sealed(record.as_json() | ({FILES: before} if before else {}), folder / RUN)
 
 
 # Paths of the files that a suite names. They are stored in ``run.json``, so that a run folder works from any
 # working directory and after it was moved together with them. They do not affect results and are not hashed.
 
 
-# Path relative to the run folder, and absolute path on the machine that ran it.
-BESIDE, ABSOLUTE = "beside", "absolute"
-
-Places = Mapping[str, Mapping[str, str]]
+Places = Mapping[str, Place]
 Respell = Callable[[str], str]
 
 
-def places_of(suite: Suite, folder: Path) -> dict[str, dict[str, str]]:
+def places_of(suite: Suite, folder: Path) -> dict[str, Place]:
     """Return the current paths of a suite's files, by the path as typed; names that are not paths are
     skipped.
     """
@@ -185,9 +173,9 @@ def places_of(suite: Suite, folder: Path) -> dict[str, dict[str, str]]:
         expanded = Path(path).expanduser()
         if expanded.exists():
             real = expanded.resolve()
-            on_store = is_on_store(folder)  # no relative path from a store to this machine
-            beside = {} if on_store else {BESIDE: os.path.relpath(real, folder.resolve())}
-            paths[path] = {**beside, ABSOLUTE: str(real)}
+            # There is no relative path from a store to this machine.
+            beside = {} if is_on_store(folder) else {"beside": os.path.relpath(real, folder.resolve())}
+            paths[path] = Place(absolute=str(real), **beside)
     return paths
 
 
@@ -239,33 +227,20 @@ def candidates(folder: Path, places: Places) -> list[Respell]:
 
     The last one leaves paths as typed, for folders that store no paths.
     """
-    orders = ((BESIDE, ABSOLUTE), (ABSOLUTE, BESIDE))
-    return [
-        *(
-            (lambda path, order=order: _current_path(folder, places, path, order))
-            for order in orders
-            if places
-        ),
-        lambda path: path,
-    ]
+    respells: list[Respell] = [lambda path: path]
+    if places:
+        respells.insert(0, lambda path: place_now(folder, places, path, absolute_first=True))
+        respells.insert(0, lambda path: place_now(folder, places, path))
+    return respells
 
 
-def place_now(folder: Path, places: Places, path: str) -> str:
+def place_now(folder: Path, places: Places, path: str, absolute_first: bool = False) -> str:
     """Return the current path of a file that a suite names; unknown paths are returned unchanged."""
-    return _current_path(folder, places, path, (BESIDE, ABSOLUTE))
-
-
-def _current_path(folder: Path, places: Places, path: str, order: tuple[str, ...]) -> str:
-    stored: Mapping[str, Any] = places.get(path, {})
-    for kind in order:
-        candidate = (
-            Path(stored[kind])
-            if kind == ABSOLUTE and kind in stored
-            else folder / stored[kind]
-            if kind in stored
-            else None
-        )
-        if candidate is not None and candidate.exists():
+    if (place := places.get(path)) is None:
+        return path
+    paths = [*([] if place.beside is None else [folder / place.beside]), Path(place.absolute)]
+    for candidate in reversed(paths) if absolute_first else paths:
+        if candidate.exists():
             return path if _same(Path(path).expanduser(), candidate) else str(candidate.resolve())
     return path
 

@@ -1,28 +1,40 @@
-"""Paths of a run's files, which of them exist, and how they are read.
+"""The files of a run: how they are named, found, read and written.
 
-File names are made from a slice and a model, and never parsed.
+A shard has the rows of a *group* of models for a slice. A task writes one shard with all models of the run,
+or one per model if it was made for some of them only; nothing outside this module depends on that choice.
+File names are made from a slice and a group, and never parsed.
 """
 
 from __future__ import annotations
 
-import os
+import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from sorites.core.errors import Damaged, SoritesError
+from sorites.core.errors import Damaged, MissingFile
 from sorites.core.rng import digest
-from sorites.core.table import SCHEMA, read_compacted, read_file, repair
+from sorites.core.table import (
+    FACTS_FOLDER,
+    PARQUET,
+    PREDICTIONS,
+    SCHEMA,
+    parse,
+    read_compacted,
+    repair,
+    write_shard,
+)
 from sorites.evaluation.plan import Unit
-from sorites.io.files import read_json
-from sorites.io.stores import StorePath
+from sorites.io import digests, listed
+from sorites.io.files import locked
 
-# Subfolder of a run for encoder features of its images.
-ENCODED = "encoded"
+# Subfolders of a run: outputs of models, outputs for training images, last layers, and features of encoders.
+FEATURES, FITS, HEADS, ENCODED = "features", "fits", "heads", "encoded"
+SAFETENSORS = ".safetensors"
 
 
 def slug(name: str) -> str:
@@ -31,118 +43,174 @@ def slug(name: str) -> str:
     return plain if plain == name else f"{plain}-{digest(name, size=4).hex()}"
 
 
-def stem(unit: Unit, model: str) -> str:
-    """Return the file stem of a slice and model."""
-    return f"{replace(unit, shift=slug(unit.shift)).key}--{slug(model)}"
+def stem(unit: Unit, *models: str) -> str:
+    """Return the file stem of a slice and a group of models."""
+    names = sorted(models)
+    group = slug(models[0]) if len(models) == 1 else f"{len(models)}-models-{digest(*names, size=4).hex()}"
+    return f"{replace(unit, shift=slug(unit.shift)).key}--{group}"
 
 
-def shard(folder: Path, unit: Unit, model: str) -> Path:
-    """Return the path of the rows of a slice and model."""
-    return folder / "predictions" / f"{stem(unit, model)}.parquet"
+def score_stem(unit: Unit, model: str, scorer: str) -> str:
+    """Return the file stem of the rows of a scorer that was added to a finished run."""
+    return f"{stem(unit, model)}--{slug(scorer)}"
 
 
-def score_shard(folder: Path, unit: Unit, model: str, scorer: str) -> Path:
-    """Return the path of the rows of a scorer that was added to a finished run."""
-    return folder / "predictions" / f"{stem(unit, model)}--{slug(scorer)}.parquet"
+class Predictions:
+    """The shards of a run, listed once; checking each file takes minutes on a network disk.
 
-
-def features(folder: Path, unit: Unit, model: str) -> Path:
-    """Return the path of the stored outputs of a slice and model."""
-    return folder / "features" / f"{stem(unit, model)}.safetensors"
-
-
-def all_features(folder: Path, model: str) -> list[Path]:
-    """Return the stored outputs of all slices of a model.
-
-    A slug has no double hyphen, so the last part of a name is the model.
+    Args:
+        folder: The run folder.
+        models: All models of the run.
     """
-    return sorted((folder / "features").glob(f"*--{slug(model)}.safetensors"))
+
+    def __init__(self, folder: Path, models: Iterable[str]) -> None:
+        self.folder, self.models = folder, tuple(models)
+        self._files = digests.shards_in(folder / PREDICTIONS, PARQUET)
+        self._merged = {stem for contained in read_compacted(folder).values() for stem, _ in contained}
+
+    def has(self, unit: Unit, model: str) -> bool:
+        """Return whether the rows of a slice and model exist."""
+        return any(stem in self._files or stem in self._merged for stem in self.stems(unit, model))
+
+    def has_scores(self, unit: Unit, model: str, scorer: str) -> bool:
+        """Return whether the rows of a scorer that was added later exist."""
+        scores = score_stem(unit, model, scorer)
+        return scores in self._files or scores in self._merged
+
+    def stems(self, unit: Unit, model: str) -> tuple[str, ...]:
+        """Return the stems of the shards that may have the rows of a slice and model."""
+        return stem(unit, *self.models), stem(unit, model)
+
+    def find(self, unit: Unit, model: str) -> Path | None:
+        """Return the shard with the rows of a slice and model, or None."""
+        return next((self._files[stem] for stem in self.stems(unit, model) if stem in self._files), None)
+
+    def read(self, unit: Unit, models: Sequence[str]) -> pl.DataFrame:
+        """Read the rows of a slice and some models.
+
+        Raises:
+            MissingFile: There is no shard.
+            Damaged: A shard is damaged.
+        """
+        paths = {name: self.find(unit, name) for name in models}
+        for name, path in paths.items():
+            if path is None:
+                what = self.folder / PREDICTIONS / stem(unit, name)
+                raise MissingFile(what, f"{what} does not exist: repeat the run")
+        rows = pl.concat([read_shard(path) for path in dict.fromkeys(paths.values()) if path is not None])
+        return rows.filter(pl.col("model").is_in(list(models)))
 
 
-def encoded(folder: Path, unit: Unit, encoder: str) -> Path:
-    """Return the path of the encoder features of a slice."""
-    return folder / ENCODED / f"{stem(unit, encoder)}.safetensors"
+def write_rows(
+    folder: Path, run_id: str, unit: Unit, rows: Mapping[str, pl.DataFrame], models: Iterable[str]
+) -> None:
+    """Write the rows of a task: as one shard if it has all models of the run, else as one per model.
 
-
-def training(folder: Path, unit: Unit, model: str) -> Path:
-    """Return the path of a model's outputs for a slice of the training images."""
-    return folder / "fits" / f"{stem(unit, model)}.safetensors"
-
-
-def head(folder: Path, model: str) -> Path:
-    """Return the path of a model's last linear layer."""
-    return folder / "heads" / f"{slug(model)}.safetensors"
+    Args:
+        folder: The run folder.
+        run_id: The run id.
+        unit: The slice.
+        rows: The rows by model.
+        models: All models of the run.
+    """
+    names = tuple(models)
+    groups = [names] if rows.keys() == set(names) else [(name,) for name in rows]
+    for group in groups:
+        frame = pl.concat([rows[name] for name in sorted(group, key=slug)])
+        with_run = frame.with_columns(run_id=pl.lit(run_id)).select(SCHEMA.names())
+        write_shard(with_run, folder, stem(unit, *group))
 
 
 def read_shard(path: Path) -> pl.DataFrame:
     """Read all rows of a shard.
 
     Raises:
-        Damaged: It cannot be read.
+        Damaged: It does not match its digest, or is not a shard.
     """
-    return read_file(path, SCHEMA, SCHEMA.names(), repair(path.parent.parent))
-
-
-def read_facts(path: Path) -> pl.DataFrame:
-    """Read facts of a run.
-
-    Raises:
-        Damaged: The file cannot be read.
-    """
-    return read_file(path, SCHEMA, ("image_id",), repair(path.parent.parent))
-
-
-def read_record(path: Path) -> dict[str, Any]:
-    """Read how facts of a run were computed.
-
-    Raises:
-        Damaged: The file cannot be read.
-    """
-    try:
-        content = read_json(path)
-    except SoritesError as error:
-        raise Damaged(path, error, repair(path.parent.parent)) from error
-    if not isinstance(content, dict):
-        raise Damaged(path, "it has an unknown format", repair(path.parent.parent))
-    return content
-
-
-class Present:
-    """File names in subfolders of a run, listed once; checking each file takes minutes on a network disk."""
-
-    def __init__(self, folder: Path, rooms: Iterable[str] = ("predictions",)) -> None:
-        self._names = {room: _names(folder / room) for room in rooms}
-        if "predictions" in self._names:
-            merged = read_compacted(folder)
-            self._names["predictions"] |= {
-                f"{stem}.parquet" for stems in merged.values() for stem, _ in stems
-            }
-
-    def __contains__(self, path: Path) -> bool:
-        return path.name in self._names[path.parent.name]
-
-
-def _names(folder: Path) -> set[str]:
-    try:
-        return (
-            {path.name for path in folder.iterdir()}
-            if isinstance(folder, StorePath)
-            else set(os.listdir(folder))
-        )
-    except FileNotFoundError:
-        return set()
+    remedy = repair(path.parent.parent)
+    return parse(digests.read_shard(path, remedy), path, SCHEMA, SCHEMA.names(), remedy)
 
 
 def missing(
     folder: Path, units: Sequence[Unit], models: Iterable[str], keep_features: bool = False
 ) -> dict[Unit, tuple[str, ...]]:
-    """Return the incomplete slices, each with the models whose shard or stored features are missing."""
-    present = Present(folder, ("predictions", "features"))
+    """Return the incomplete slices, each with the models whose rows or stored features are missing."""
+    names = tuple(models)
+    present = Predictions(folder, names)
+    features = digests.shards_in(folder / FEATURES, SAFETENSORS) if keep_features else {}
 
     def done(unit: Unit, name: str) -> bool:
-        features_stored = not keep_features or features(folder, unit, name) in present
-        return features_stored and shard(folder, unit, name) in present
+        return (not keep_features or stem(unit, name) in features) and present.has(unit, name)
 
-    names = tuple(models)
     models_left = {unit: tuple(name for name in names if not done(unit, name)) for unit in units}
     return {unit: names_left for unit, names_left in models_left.items() if names_left}
+
+
+def tensor_files(folder: Path, room: str) -> dict[str, Path]:
+    """Return the safetensors files in a subfolder of a run, by stem."""
+    return digests.shards_in(folder / room, SAFETENSORS)
+
+
+def all_features(folder: Path, model: str) -> list[Path]:
+    """Return the stored outputs of all slices of a model.
+
+    A slug has no double hyphen, so the last part of a stem is the model.
+    """
+    files = tensor_files(folder, FEATURES)
+    return [path for stem, path in files.items() if stem.rpartition("--")[2] == slug(model)]
+
+
+# Facts and how they were computed; listed in ``run.json``.
+
+
+def facts_file(name: str) -> str:
+    """Return the path of facts, relative to the run folder."""
+    return f"{FACTS_FOLDER}/{name}{PARQUET}"
+
+
+def metadata_file(name: str) -> str:
+    """Return the path of how facts were computed, relative to the run folder."""
+    return f"{FACTS_FOLDER}/{name}.json"
+
+
+def read_facts(folder: Path, name: str) -> pl.DataFrame | None:
+    """Read facts of a run; None if it has none of this name.
+
+    Raises:
+        Damaged: The file does not match its digest.
+    """
+    file = facts_file(name)
+    if not listed.is_listed(folder, file):
+        return None
+    data = listed.read_listed(folder, file, repair(folder))
+    return parse(data, folder / file, SCHEMA, ("image_id",), repair(folder))
+
+
+def read_metadata(folder: Path, name: str) -> dict[str, Any] | None:
+    """Read how facts of a run were computed, whoever wrote them; None if it has none of this name.
+
+    Raises:
+        Damaged: The file does not match its digest.
+    """
+    file = metadata_file(name)
+    if not listed.is_listed(folder, file):
+        return None
+    try:
+        content = json.loads(listed.read_listed(folder, file, repair(folder)))
+    except ValueError as error:
+        raise Damaged(folder / file, error, repair(folder)) from error
+    if not isinstance(content, dict):
+        raise Damaged(folder / file, "it has an unknown format", repair(folder))
+    return content
+
+
+def write_metadata(folder: Path, name: str, content: Mapping[str, Any]) -> None:
+    """Write how facts of a run were computed."""
+    with locked(folder, again=True):
+        listed.write_listed(folder, metadata_file(name), json.dumps(content, indent=1).encode())
+
+
+def delete_facts(folder: Path, name: str) -> None:
+    """Delete facts of a run, if it has them."""
+    with locked(folder, again=True):
+        listed.delete_listed(folder, facts_file(name))

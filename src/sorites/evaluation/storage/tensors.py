@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sorites.core import Head
+from sorites.core import Head, Outputs
 from sorites.core.errors import Damaged
 from sorites.core.table import repair
 from sorites.evaluation.plan import Plan
-from sorites.evaluation.storage import shards
-from sorites.io.files import local_copies, write_bytes
-from sorites.io.stores import read_span
+from sorites.evaluation.storage.shards import HEADS, SAFETENSORS, slug, tensor_files
+from sorites.io import digests
+from sorites.io.sealed_tensors import sorted_header
 
 Arrays = dict[str, NDArray[np.float32]]
 # Metadata of a file: lists with one entry per row, and counts.
@@ -35,40 +35,55 @@ def read_tensors(
         parts: Names of arrays to read; None reads all.
 
     Raises:
-        Damaged: The file cannot be read or its parts disagree.
+        Damaged: The file does not match its digest, or its parts disagree.
     """
-    from safetensors import safe_open
+    from safetensors.numpy import load
 
-    try:
-        with safe_open(local_copies([path])[0], "numpy") as file:
-            about = {key: json.loads(text) for key, text in (file.metadata() or {}).items()}
-            names = sorted(file.keys())
-            arrays = {name: file.get_tensor(name) for name in names if parts is None or name in parts}
-        problem = _problem(about, arrays, lists)
-    except Exception as error:  # corrupt bytes can make the reader raise nearly anything
-        raise _damaged(path, error) from error
-    if problem:
+    data = digests.read_shard(path, repair(path.parent.parent))
+    about, arrays = _metadata(path, data), load(data)
+    chosen = {name: arrays[name] for name in sorted(arrays) if parts is None or name in parts}
+    if problem := _problem(about, chosen, lists):
         raise _damaged(path, problem)
-    return about, arrays
+    return about, chosen
+
+
+def write_tensors(folder: Path, stem: str, arrays: Mapping[str, NDArray[Any]], **about: Any) -> Path:
+    """Write arrays and their metadata as a safetensors file, and return its path.
+
+    Args:
+        folder: The folder.
+        stem: The name of the file without digest and suffix.
+        arrays: The arrays.
+        about: The metadata.
+    """
+    from safetensors.numpy import save
+
+    metadata = {name: json.dumps(value) for name, value in about.items()}
+    data = sorted_header(save(dict(arrays), metadata=metadata or None))
+    return digests.write_shard(folder, stem, SAFETENSORS, data)
+
+
+def arrays_of(outputs: Outputs) -> Arrays:
+    """Return the logits and features of outputs, as far as they have them."""
+    parts = {"features": outputs.features, "logits": outputs.logits}
+    return {name: array for name, array in parts.items() if array is not None}
 
 
 def read_header(path: Path) -> About:
-    """Return the metadata of a file without reading its arrays.
+    """Return the metadata of a file.
 
     Raises:
-        Damaged: It is truncated.
+        Damaged: It does not match its digest.
     """
+    return _metadata(path, digests.read_shard(path, repair(path.parent.parent)))
+
+
+def _metadata(path: Path, data: bytes) -> About:
     try:
-        (length,) = struct.unpack("<Q", read_span(path, 0, 8))
-        size = path.stat().st_size
-        if length > size:
-            raise ValueError("it is cut short")
-        header = json.loads(read_span(path, 8, length))
-        about = header.pop("__metadata__", {})
-        if 8 + length + max((entry["data_offsets"][1] for entry in header.values()), default=0) != size:
-            raise ValueError("it is cut short")
-        return {key: json.loads(text) for key, text in about.items()}
-    except Exception as error:  # corrupt bytes can make the reader raise nearly anything
+        (length,) = struct.unpack("<Q", data[:8])
+        header = json.loads(data[8 : 8 + length])
+        return {key: json.loads(text) for key, text in header.get("__metadata__", {}).items()}
+    except (struct.error, ValueError) as error:
         raise _damaged(path, error) from error
 
 
@@ -91,27 +106,26 @@ def _problem(about: About, arrays: Arrays, lists: Collection[str]) -> str:
 
 def keep_heads(plan: Plan, folder: Path) -> None:
     """Write the heads of the plan's models that are not stored yet."""
-    from safetensors.numpy import save
-
+    stored = tensor_files(folder, HEADS)
     for name, model in plan.models.items():
-        if model.head is not None and not shards.head(folder, name).exists():
+        if model.head is not None and slug(name) not in stored:
             weight, bias = (np.ascontiguousarray(part, np.float32) for part in model.head)
-            write_bytes(save({"weight": weight, "bias": bias}), shards.head(folder, name))
+            write_tensors(folder / HEADS, slug(name), {"weight": weight, "bias": bias})
 
 
 def read_head(folder: Path, model: str) -> Head | None:
     """Read a model's head; None if it was not stored."""
-    path = shards.head(folder, model)
-    return read_head_file(path) if path.exists() else None
+    path = tensor_files(folder, HEADS).get(slug(model))
+    return None if path is None else read_head_file(path)
 
 
 def read_head_file(path: Path) -> Head:
     """Read weight and bias of a last layer.
 
     Raises:
-        Damaged: The file cannot be read.
+        Damaged: The file does not match its digest.
     """
     _, parts = read_tensors(path, ())
     if not {"weight", "bias"} <= parts.keys():
-        raise Damaged(path, "it contains no weight and bias", repair(path.parent.parent))
+        raise _damaged(path, "it contains no weight and bias")
     return parts["weight"], parts["bias"]

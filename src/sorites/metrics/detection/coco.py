@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Sequence
+import zlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +23,7 @@ from sorites.metrics.detection.matching import (
     ranks,
 )
 from sorites.metrics.detection.scenes import Floats, Ints, Scene
+from sorites.metrics.intervals import expanded_percentiles
 
 # Values of each kind in memory at a time; weights may be twice as many.
 VALUES_PER_BLOCK = 1 << 23
@@ -95,20 +97,31 @@ def average_precision(events: Events, ground_truths: int) -> float:
     return float(np.sum(precision[indexes[reached]]) / len(RECALLS))
 
 
-def drawn(samples: int, resamples: int) -> NDArray[np.uint8]:
+def drawn(sizes: Mapping[str | None, int], resamples: int) -> NDArray[np.uint8]:
     """Return how often each sample is drawn in each resample (samples x resamples); the draws are always
     the same.
+
+    The samples of each source are drawn separately, and the draws depend on its name and size only, so
+    that further sources do not change the interval of the first.
+
+    Args:
+        sizes: The number of samples of each source, in the order of the samples.
+        resamples: The number of resamples.
     """
-    rng = np.random.default_rng(SEED)
-    counts = np.empty((samples, resamples), np.uint8)
-    for k in range(resamples):
-        counts[:, k] = np.bincount(rng.integers(0, samples, samples), minlength=samples)
+    counts = np.empty((sum(sizes.values()), resamples), np.uint8)
+    start = 0
+    for source, samples in sizes.items():
+        rng = np.random.default_rng([SEED, zlib.crc32((source or "").encode())])
+        for k in range(resamples):
+            drawn_samples = np.bincount(rng.integers(0, samples, samples), minlength=samples)
+            counts[start : start + samples, k] = drawn_samples
+        start += samples
     return counts
 
 
-def interval(values: NDArray[np.floating], value: float) -> tuple[float | None, float | None]:
+def interval(values: NDArray[np.floating], value: float, samples: int) -> tuple[float | None, float | None]:
     """Return the 95 % percentile interval of resampled values, shifted so that their mean equals
-    ``value``.
+    ``value``, and expanded for the number of ``samples``.
 
     A resample contains some images twice, which raises the average precision of classes with few
     objects. Resampled values are therefore biased high, and only their spread is used.
@@ -116,7 +129,7 @@ def interval(values: NDArray[np.floating], value: float) -> tuple[float | None, 
     finite = values[np.isfinite(values)].astype(np.float64)
     if not len(finite) or not np.isfinite(value):
         return None, None
-    low, high = np.percentile(finite, [2.5, 97.5]) - finite.mean() + value
+    low, high = np.quantile(finite, expanded_percentiles(samples)) - finite.mean() + value
     return min(float(low), value), max(float(high), value)
 
 

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from sorites.core import add_metric
-from sorites.core.errors import SoritesError
+from sorites.core.errors import InvalidOption
+from sorites.core.messages import parameter
 from sorites.core.table import Table
 from sorites.metrics import failure
 from sorites.metrics.detection.coco import AREAS
 from sorites.metrics.detection.matching import TAKEN, best, match
 from sorites.metrics.detection.scenes import scene
-from sorites.metrics.intervals import share
-from sorites.metrics.rows import WHOLE, select_rows
+from sorites.metrics.failure import KAPLAN_MEIER
+from sorites.metrics.product_limit import Points
+from sorites.metrics.rows import select_rows
 
 # IoU from which a box finds an object.
 MATCH_IOU = 0.5
@@ -65,10 +65,6 @@ def found_objects(rows: pl.DataFrame, conf: float = 0.0) -> pl.DataFrame:
     )
 
 
-Row = dict[str, Any]
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-
 BY = ("model", "shift")
 # Separates the id of a sample from the index of an object in the ``sample_id`` of objects.
 OBJECT_SEPARATOR = "#"
@@ -87,7 +83,7 @@ def objects(table: Table, conf: float = 0.0) -> pl.DataFrame:
             ``ground_truth``; the columns ``object``, ``class`` and ``size`` are new.
     """
     if not 0 <= conf <= 1:
-        raise SoritesError(f"conf must be in [0, 1], got {conf:g}")
+        raise InvalidOption("conf", f"{parameter('conf')} must be in [0, 1], got {conf:g}")
     rows, _ = select_rows(table, ["model", "shift"], output="boxes")
     groups = rows.select("model", "shift").unique().sort("model", "shift").collect(engine="streaming")
     parts = []
@@ -117,133 +113,50 @@ def _as_labels(rows: pl.DataFrame, verdicts: pl.DataFrame) -> pl.DataFrame:
 
 @add_metric
 def box_failure_severity(
-    table: Table, by: Sequence[str] = BY, relative: bool = False, conf: float = 0.0
+    table: Table,
+    by: Sequence[str] = BY,
+    relative: bool = False,
+    conf: float = 0.0,
+    estimator: str = KAPLAN_MEIER,
 ) -> pl.DataFrame:
-    """Median severity at which an object is lost that a detector found; null when at least half of the
-    objects survive.
+    """Median severity at which an object is lost that a detector found; null where it is not reached.
 
-    Like ``failure_severity``, with objects in place of images: ``n`` counts objects, and the interval
-    is between order statistics for the effective number of independent objects. ``conf`` is the minimum
-    confidence of boxes that count.
+    Like ``failure_severity``, with objects in place of images: ``n`` counts objects, and samples are the
+    units of the interval. ``conf`` is the minimum confidence of boxes that count.
     """
-    rows = objects(table, conf)
-    answer = failure.failure_severity(rows, by, relative)
-    lows: list[float | None] = []
-    highs: list[float | None] = []
-    for row, lost, _, sample in _groups(rows, by, relative, answer):
-        median = np.inf if row["value"] is None else row["value"]
-        low, high = _ranks(
-            len(lost), _independent(lost > median if np.isfinite(median) else np.isinf(lost), sample)
-        )
-        ordered = np.sort(lost)
-        lows.append(0.0 if low < 1 else _finite(ordered[low - 1]))
-        highs.append(None if low < 1 else _finite(ordered[high - 1]))
-    return _with_bounds(answer, lows, highs)
+    return failure.median_failure(_points(table, by, relative, conf, estimator))
 
 
 @add_metric
 def box_survival(
-    table: Table, by: Sequence[str] = BY, relative: bool = False, conf: float = 0.0
+    table: Table,
+    by: Sequence[str] = BY,
+    relative: bool = False,
+    conf: float = 0.0,
+    estimator: str = KAPLAN_MEIER,
 ) -> pl.DataFrame:
-    """Share of objects not yet lost at each severity; Wilson interval with the effective number of
-    independent objects.
+    """Kaplan-Meier estimate of the share of objects that are not lost at each severity.
 
-    Like ``survival``, with objects in place of images.
+    Like ``survival``, with objects in place of images; samples are the units of the interval.
     """
-
-    def verdicts(row: Row, lost: Floats, top: Floats, sample: Ints) -> tuple[NDArray[np.bool_], Ints]:
-        judged = top >= row["severity"]
-        return (lost > row["severity"])[judged], sample[judged]
-
-    return _shares(failure.survival, verdicts, objects(table, conf), by, relative)
+    return failure.survival_curve(_points(table, by, relative, conf, estimator))
 
 
 @add_metric
 def box_failure_histogram(
-    table: Table, by: Sequence[str] = BY, relative: bool = False, conf: float = 0.0
+    table: Table,
+    by: Sequence[str] = BY,
+    relative: bool = False,
+    conf: float = 0.0,
+    estimator: str = KAPLAN_MEIER,
 ) -> pl.DataFrame:
-    """Share of objects that are lost between two severities; Wilson interval with the effective number of
-    independent objects.
+    """Share of objects that are lost between two severities.
 
-    Like ``failure_histogram``, with objects in place of images.
+    Like ``failure_histogram``, with objects in place of images; samples are the units of the interval.
     """
-
-    def verdicts(row: Row, lost: Floats, top: Floats, sample: Ints) -> tuple[NDArray[np.bool_], Ints]:
-        above = -1.0 if row["above"] is None else row["above"]
-        return np.isinf(lost) if row["severity"] is None else (lost > above) & (
-            lost <= row["severity"]
-        ), sample
-
-    return _shares(failure.failure_histogram, verdicts, objects(table, conf), by, relative)
+    return failure.histogram(_points(table, by, relative, conf, estimator))
 
 
-def _shares(
-    metric: Callable[..., pl.DataFrame],
-    verdicts: Callable[[Row, Floats, Floats, Ints], tuple[NDArray[np.bool_], Ints]],
-    rows: pl.DataFrame,
-    by: Sequence[str],
-    relative: bool,
-) -> pl.DataFrame:
-    """Return a share metric of objects; ``verdicts`` returns the outcomes and samples that a row of the
-    answer counts.
-    """
-    answer = metric(rows, by, relative)
-    groups = _groups(rows, by, relative, answer)
-    bounds = [
-        share(row["value"], _independent(*verdicts(row, lost, top, sample)))
-        for row, lost, top, sample in groups
-    ]
-    return _with_bounds(answer, [low for low, _ in bounds], [high for _, high in bounds])
-
-
-def _groups(
-    rows: pl.DataFrame, by: Sequence[str], relative: bool, answer: pl.DataFrame
-) -> Iterator[tuple[Row, Floats, Floats, Ints]]:
-    """Yield each row of an answer with the failure severities (inf: survived), tops and samples of its
-    objects.
-    """
-    points, _, keys = failure.failure_severities(rows, by, relative)
-    trajectories = points.collect(engine="streaming")
-    with_sample = trajectories.with_columns(
-        pl.col("sample_id").str.replace(OBJECT_SEPARATOR + r"\d+$", "").rank("dense").alias("(sample)")
-    )
-    arrays = {
-        key: (
-            part["failure"].fill_null(np.inf).to_numpy(),
-            part["top"].to_numpy(),
-            part["(sample)"].to_numpy().astype(np.int64),
-        )
-        for key, part in with_sample.partition_by(keys, as_dict=True).items()
-    }
-    for row in answer.iter_rows(named=True):
-        yield (row, *arrays[tuple(0 if key == WHOLE else row[key] for key in keys)])
-
-
-def _independent(verdict: NDArray[np.bool_], sample: Ints) -> float:
-    """Return the effective number of independent objects, given that objects of one sample are correlated."""
-    n, p = len(verdict), float(verdict.mean())
-    sums, sizes = np.bincount(sample, verdict), np.bincount(sample)
-    clusters = int((sizes > 0).sum())
-    if p in (0.0, 1.0) or clusters < 2:
-        return clusters
-    variance = clusters / (clusters - 1) * float(np.sum((sums - p * sizes) ** 2)) / n**2
-    return min(n, p * (1 - p) / variance) if variance > 0 else n
-
-
-def _ranks(n: int, independent: float) -> tuple[int, int]:
-    """Return the ranks of the median's interval among ``n`` values of which ``independent`` are
-    independent; low is 0 if too few.
-    """
-    effective = max(int(independent), 1)
-    low = int(failure.lower_rank(pl.Series([effective]))[0]) * n // effective
-    return low, n - low + 1
-
-
-def _finite(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None
-
-
-def _with_bounds(
-    answer: pl.DataFrame, low: Sequence[float | None], high: Sequence[float | None]
-) -> pl.DataFrame:
-    return answer.with_columns(pl.Series("low", low, pl.Float64), pl.Series("high", high, pl.Float64))
+def _points(table: Table, by: Sequence[str], relative: bool, conf: float, estimator: str) -> Points:
+    image = pl.struct("source", pl.col("sample_id").str.replace(OBJECT_SEPARATOR + r"\d+$", ""))
+    return failure.points_of(objects(table, conf), by, relative, estimator, image)

@@ -62,7 +62,7 @@ class Estimate:
 
 def counts_of(album: Album, resamples: int) -> NDArray[np.uint8]:
     """Return how often each sample is drawn in each resample; empty without samples."""
-    return drawn(album.samples, checked_resamples(resamples) if album.samples else 0)
+    return drawn(album.sources, checked_resamples(resamples) if album.samples else 0)
 
 
 def numbers(scene: Scene, names: Sequence[str], counts: NDArray[np.uint8], classed: bool) -> list[Estimate]:
@@ -183,7 +183,7 @@ def answer(
     upper_limit = 1.0 if np.isfinite(least) else np.inf
     rows: list[dict[str, object]] = []
     for estimate in estimates:
-        low, high = interval(estimate.draws, estimate.value)
+        low, high = interval(estimate.draws, estimate.value, len(estimate.samples))
         bounds = {
             "low": None if low is None else max(low, least),
             "high": None if high is None else min(high, upper_limit),

@@ -135,6 +135,12 @@ class Album:
         """The number of samples."""
         return self._codes["sample"].height
 
+    @property
+    def sources(self) -> dict[str | None, int]:
+        """The number of samples of each source, in the order of the samples."""
+        sources = self._codes["sample"]["source"]
+        return dict(sources.to_frame().group_by("source", maintain_order=True).len().iter_rows())
+
     def scenes(self, keys: Sequence[str], *where: pl.Expr) -> Iterator[Scene]:
         """Yield the scene of each group in order; where ``keys`` include model and shift, memory holds one
         of each at a time.

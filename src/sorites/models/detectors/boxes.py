@@ -54,8 +54,7 @@ def detector(path: Path, name: str, options: dict[str, Any], note: str = "") -> 
     graph = _read(path, session, settings)
     _refuse_size(path, graph, gathered(path, {}, options))
     say(
-        understood(name, graph.layout, graph.config, graph.classes, graph.ends, graph.size, graph.shapes)
-        + note
+        understood(name, graph.layout, graph.config, graph.classes, graph.size, graph.shapes, settings) + note
     )
 
     def forward(images: list[NDArray[Any]]) -> Outputs:
@@ -64,7 +63,13 @@ def detector(path: Path, name: str, options: dict[str, Any], note: str = "") -> 
     version = digest(VERSION, version_of(path), sorted(options.items())).hex()
     has_background = graph.classes.names is None and graph.match.classes is not None
     return Model(
-        name, forward, labels=graph.classes.names, version=version, output="boxes", background=has_background
+        name,
+        forward,
+        labels=graph.classes.names,
+        version=version,
+        output="boxes",
+        background=has_background,
+        backend=_session.backend(session, batch_matters=False),
     )
 
 

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from sorites.core import Box, ImageU8, Model, Outputs
 from sorites.core.errors import SoritesError
+from sorites.core.torch_tools import with_torchvision
 from sorites.models.detectors.config import Classes, classes_of
 
 FORMS = "(boxes, scores, labels), a dict of these, or rows of x0, y0, x1, y1, score, class"
@@ -32,7 +33,7 @@ GREY: ImageU8 = np.full((96, 128, 3), 128, np.uint8)
 def with_boxes(model: Model, function: Callable[[list[NDArray[Any]]], Any]) -> Model:
     """Return the model as a detector if its function returns boxes for a grey image, otherwise unchanged."""
     try:
-        result = function([GREY.copy()])
+        result = with_torchvision(lambda: function([GREY.copy()]))
     except Exception:  # a user's function may raise anything; the error is raised when the model is used
         return model
     if not gives_boxes(result):

@@ -16,7 +16,6 @@ from sorites.core.boxes import from_centre_size, nms
 from sorites.core.errors import SoritesError
 from sorites.models.detectors.config import BoxConfig, Classes, Placement, Size
 from sorites.models.detectors.layouts import Candidates, Graph, Layout
-from sorites.models.onnx import GraphInput
 
 # The maximum number of candidates before suppression (those with the highest scores), as in Ultralytics.
 MAX_CANDIDATES = 30_000
@@ -115,11 +114,11 @@ def understood(
     layout: Layout,
     config: BoxConfig,
     classes: Classes,
-    ends: GraphInput,
     size: Size,
     shapes: Mapping[str, Shape],
+    declared: Collection[str],
 ) -> str:
-    """Describe how a detector is run and decoded."""
+    """Describe how a detector is run and decoded; preprocessing is assumed if it is not ``declared``."""
     outputs = ", ".join(f"{output} {' x '.join(map(str, shape))}" for output, shape in shapes.items())
     fill = f", filled with {config.fill}" if config.fit != "squash" else ""
     pixels = "antialiased " if config.antialias else ""
@@ -130,12 +129,15 @@ def understood(
         if config.std == (1 / 255,) * 3
         else f"less {config.mean} over {config.std}"
     )
+    missing = [key for key in ("fit", "filter", "channels", "mean", "std") if key not in declared]
+    assumed = f" (assumed from the layout: {', '.join(missing)})" if missing else ""
     suppression = "no NMS added" if config.nms is None else f"class-wise NMS at IoU {config.nms:g}"
     return (
         f"{name} is read as layout {layout.name}: {layout.about} ({outputs}).\n  input {size[0]} x {size[1]}:"
-        f" {config.fit}{fill}, {pixels}{config.filter}, {config.channels.upper()} {range_}\n  classes:"
-        f" {classes.about}; scores from {config.score:g} up, {suppression}, at most {config.most} boxes\n"
-    ).rstrip()
+        f" {config.fit}{fill}, {pixels}{config.filter}, {config.channels.upper()} {range_}{assumed}\n"
+        f"  classes: {classes.about}; scores from {config.score:g} up, {suppression}, at most"
+        f" {config.most} boxes"
+    )
 
 
 def refusal(path: Path, graph: Graph, config: BoxConfig, layouts: Collection[str]) -> str:

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sorites.core import Model, Outputs, add_model
+from sorites.core import Backend, Model, Outputs, add_model
+from sorites.core.arithmetic import reproducible
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.core.rng import digest
-from sorites.core.torch_tools import import_with_torchvision, one_thread
+from sorites.core.torch_tools import compute_options, device_of, import_with_torchvision
 from sorites.io.hub import download_error
 from sorites.models.detectors.config import Classes, classes_of
 from sorites.models.detectors.forms import boxes_of
@@ -51,7 +52,15 @@ def torchvision(argument: str | None) -> Model:
     version = weights_hash(module, digest(name, query, SCORE_THRESHOLD))
     threshold = f"scores from {SCORE_THRESHOLD:g}" if lowered else "its own score threshold"
     say(f"{spec} resizes images itself; classes: {classes.about}; {threshold}, its own suppression")
-    return Model(spec, _forward(spec, module, classes), labels=classes.names, version=version, output="boxes")
+    device = device_of(compute_options().device)
+    return Model(
+        spec,
+        _forward(spec, module.to(device), classes, device),
+        labels=classes.names,
+        version=version,
+        output="boxes",
+        backend=Backend("torch", device),
+    )
 
 
 def _classes(query: str) -> Classes:
@@ -141,13 +150,14 @@ def _lower_threshold(module: Any) -> bool:
     return bool(holders)
 
 
-def _forward(name: str, module: nn.Module, classes: Classes) -> Any:
+def _forward(name: str, module: nn.Module, classes: Classes, device: str) -> Any:
     import torch
 
     def run(image: NDArray[Any]) -> Any:
         pixels = torch.from_numpy(np.array(image.transpose(2, 0, 1), order="C")).float().div(255)
-        with torch.inference_mode(), one_thread():
-            return module([pixels])[0]
+        with torch.inference_mode(), reproducible(device):
+            found = module([pixels.to(device)])[0]
+        return {part: found[part].cpu() for part in ("boxes", "scores", "labels")}
 
     def forward(images: list[NDArray[Any]]) -> Outputs:
         return Outputs(boxes=boxes_of(name, [run(image) for image in images], len(images), classes))

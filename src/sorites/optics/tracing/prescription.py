@@ -173,6 +173,10 @@ def _unit(rest: list[str]) -> float:
     return UNITS_MM[rest[0]]
 
 
+# Words of a surface whose value is one number, and the field that it sets.
+NUMBERS = {"CURV": "curvature", "CONI": "conic", "DIAM": "semi_mm"}
+
+
 def _parse_surface(prescription: Prescription, word: str, rest: list[str]) -> None:
     """Apply a line to the last surface."""
     last = prescription.surfaces[-1]
@@ -180,10 +184,8 @@ def _parse_surface(prescription: Prescription, word: str, rest: list[str]) -> No
         last.shape = rest[0]
     elif word == "STOP":
         prescription.stop = len(prescription.surfaces) - 1
-    elif word == "CURV":
-        last.curvature = float(rest[0])
-    elif word == "CONI":
-        last.conic = float(rest[0])
+    elif word in NUMBERS:
+        setattr(last, NUMBERS[word], float(rest[0]))
     elif word == "DISZ":
         last.thickness = math.inf if rest[0].upper().startswith("INF") else float(rest[0])
     elif word == "PARM":
@@ -192,8 +194,6 @@ def _parse_surface(prescription: Prescription, word: str, rest: list[str]) -> No
         last.even[int(rest[0])] = float(rest[1])
     elif word == "GLAS":
         last.glass = _glass(rest)
-    elif word == "DIAM":
-        last.semi_mm = float(rest[0])
     elif word == "CLAP" and float(rest[1]) > 0:
         last.rim_mm = float(rest[1])
     elif word == "FLAP":

@@ -9,7 +9,18 @@ from typing import Any
 import polars as pl
 
 from sorites.metrics.camera import AUTO, DIALS, SETTING
-from sorites.reports.components.markup import DASH, EMPTY, Html, between, count, number, percent, several, tag
+from sorites.reports.components.markup import (
+    DASH,
+    EMPTY,
+    Html,
+    between,
+    count,
+    css_variable,
+    number,
+    percent,
+    several,
+    tag,
+)
 from sorites.reports.view import View
 
 Row = Mapping[str, Any]
@@ -85,7 +96,7 @@ def _cell(row: Row | None, interval: Callable[[Row], str]) -> Html:
         return tag("td", cls="none")
     if row["value"] is None:
         return tag("td", DASH, cls="thin", title=interval(row))
-    shade = f"background:color-mix(in srgb,#0072b2 {round(62 * row['value'])}%,var(--card))"
+    shade = f"background:color-mix(in srgb,#0072b2 {round(62 * row['value'])}%,{css_variable('card')})"
     return tag(
         "td", f"{100 * row['value']:.0f}", title=f"{percent(row['value'])}, {interval(row)}", style=shade
     )
@@ -164,6 +175,8 @@ def _automatic(settings: pl.DataFrame, manual: pl.DataFrame) -> list[object]:
 def _against_best(auto: Row, best: Row) -> str:
     if best["value"] <= auto["value"]:
         return ", none is better"
+    if best["low"] is None or auto["high"] is None:
+        return ""
     return (
         "; the best is clearly better"
         if best["low"] > auto["high"]

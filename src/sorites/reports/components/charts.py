@@ -19,6 +19,7 @@ from sorites.reports.components.markup import (
     between,
     breakable,
     count,
+    css_property,
     join,
     number,
     percent,
@@ -61,6 +62,11 @@ def pen(view: View, model: str) -> Pen:
     return Pen(
         COLOURS[position % len(COLOURS)], DASHES[cycle % len(DASHES)], SYMBOLS[position % len(SYMBOLS)]
     )
+
+
+def pen_style(view: View, model: str) -> str:
+    """Return the CSS declaration that colours an element like the model's curves."""
+    return css_property("pen", pen(view, model).colour)
 
 
 def axis_name(view: View, shift: str) -> str:
@@ -179,7 +185,9 @@ def line(
     """
     model_pen = pen(view, model)
     x = rows["severity"].to_list()
-    band_x, low, high = (x, rows["low"].to_list(), rows["high"].to_list())
+    band_x, low, high = (
+        rows.drop_nulls(["low", "high"])[name].to_list() for name in ("severity", "low", "high")
+    )
     if shape == "hv":
         band_x, low, high = _corners(band_x, low, high)
     shared = {"legendgroup": model, "name": safe(model), "type": "scatter"}
@@ -202,7 +210,7 @@ def line(
             **shared,
             "x": x,
             "y": rows["value"].to_list(),
-            "customdata": [[f"{100 * a:.1f}", f"{100 * b:.1f}", n] for a, b, n in hover],
+            "customdata": [[share_text(low), share_text(high), n] for low, high, n in hover],
             "mode": "lines+markers" if shape == "linear" else "lines",
             "line": {"color": model_pen.colour, "width": 2.2, "dash": model_pen.dash, "shape": shape},
             "marker": {"symbol": model_pen.symbol, "size": 7, "color": model_pen.colour},
@@ -212,6 +220,11 @@ def line(
             ),
         }
     )
+
+
+def share_text(value: float | None) -> str:
+    """Format a bound in percent without its sign; a missing one is a dash."""
+    return DASH if value is None else f"{100 * value:.1f}"
 
 
 def _corners(x: list[float], *curves: list[float]) -> list[list[float]]:
@@ -354,7 +367,7 @@ def dot_chart(
         for part in (tag("b", name), tag("div", *rules, *_row(name, by_series, series, on), cls="row"))
     ]
     ticks = [tag("span", f"{100 * tick:.0f}", style=f"left:{on.at(tick):.1f}%") for tick in on.ticks()]
-    step = f"--step:{100 / (on.last - on.first):.3f}%"
+    step = css_property("step", f"{100 / (on.last - on.first):.3f}%")
     drawn = tag(
         "div", *rows, tag("div", *ticks, cls="ticks"), cls="dots", role="img", aria_label=label, style=step
     )
@@ -383,7 +396,11 @@ def _dot(name: str, mark: int, dot: Dot | None, on: Scale) -> Html:
         return tag("span")
     low, high = (on.at(end) for end in dot.ends())
     inside = 100 * (on.at(dot.value) - low) / (high - low) if high > low else 0
-    interval = EMPTY if dot.low is None else f", 95 %: {between(percent(dot.low), percent(dot.high))}"
+    interval = (
+        EMPTY
+        if dot.low is None or dot.high is None
+        else f", 95 %: {between(percent(dot.low), percent(dot.high))}"
+    )
     hover = f"{name}: {percent(dot.value)}{interval}, {dot.n}"
     bar = f"margin-left:{low:.1f}%;width:{high - low:.1f}%"
     return tag("span", tag("i", style=f"left:{inside:.0f}%"), cls=f"m{mark}", style=bar, title=hover)

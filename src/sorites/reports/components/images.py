@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from sorites.core import CLEAN, ImageU8
-from sorites.reports.components.charts import pen
+from sorites.reports.components.charts import pen_style
 from sorites.reports.components.markup import Html, tag
 from sorites.reports.view import View
 
@@ -100,7 +100,7 @@ def columns_of_models(view: View, shift: str, drawn: Mapping[tuple[str, str], Se
             tag("h3", model),
             *drawn[shift, model],
             cls="card model",
-            style=f"--pen:{pen(view, model).colour}",
+            style=pen_style(view, model),
         )
         for model in view.models
         if (shift, model) in drawn

@@ -22,6 +22,7 @@ from sorites.reports.components.markup import (
     Html,
     between,
     count,
+    css_variable,
     grid,
     join,
     number,
@@ -38,6 +39,7 @@ LOW, MIDDLE, HIGH = (29, 79, 145), (139, 141, 134), (253, 224, 71)
 # Radius of the outermost ring and position of its centre; the drawing is 300 units wide.
 RADIUS, ACROSS, DOWN = 116.0, 150.0, 120.0
 # Angle in degrees of the line between two sectors along which the distances are written.
+INK = css_variable("ink")
 SPOKE = 330
 
 # Rows with value, n, low and high, by field position (a fraction of the half field).
@@ -105,7 +107,7 @@ def rings(label: str, sectors: Sequence[Sector], scales: Mapping[str, tuple[floa
         for field, (low, high) in zip(fields, edges(fields), strict=True)
         for part in (_distance(field, (low + high) / 2 * RADIUS) if low > 0 else ())
     ]
-    style = "display:block;width:100%;height:auto;font-family:var(--sans)"
+    style = f"display:block;width:100%;height:auto;font-family:{css_variable('sans')}"
     return tag(
         "svg", *parts, *names, *distances, viewBox="0 0 300 260", role="img", aria_label=label, style=style
     )
@@ -118,7 +120,9 @@ def _sector(sector: Sector, scale: tuple[float, float]) -> list[Html]:
         words = sector.text(row["value"])
         title = tag("title", f"{sector.name} at {percent(field, 0)} of the field: {words}, n = {row['n']}")
         path = _path(sector.start, low * RADIUS, high * RADIUS)
-        parts.append(tag("path", title, d=path, fill=f"rgb{shade}", stroke="var(--card)", stroke_width=1.2))
+        parts.append(
+            tag("path", title, d=path, fill=f"rgb{shade}", stroke=css_variable("card"), stroke_width=1.2)
+        )
         if low > 0:
             parts.append(
                 _text(_at(sector.numbers, (low + high) / 2 * RADIUS), words, "middle", 10.5, _ink(shade))
@@ -134,9 +138,9 @@ def _ink(shade: tuple[int, int, int]) -> str:
 def _distance(field: float, radius: float) -> tuple[Html, Html]:
     x, y = _at(SPOKE, radius)
     plate = tag(
-        "rect", x=f"{x - 10.5:.1f}", y=f"{y - 5.5:.1f}", width=21, height=11, rx=3, fill="var(--card)"
+        "rect", x=f"{x - 10.5:.1f}", y=f"{y - 5.5:.1f}", width=21, height=11, rx=3, fill=css_variable("card")
     )
-    return plate, _text((x, y + 0.5), f"{100 * field:.0f}%", "middle", 8.5, "var(--soft)")
+    return plate, _text((x, y + 0.5), f"{100 * field:.0f}%", "middle", 8.5, css_variable("soft"))
 
 
 def _at(degrees: float, radius: float) -> tuple[float, float]:
@@ -157,7 +161,7 @@ def _anchor(degrees: float) -> str:
     return "middle" if abs(side) < 0.3 else "start" if side > 0 else "end"
 
 
-def _text(at: tuple[float, float], words: str, anchor: str, size: float, fill: str = "var(--ink)") -> Html:
+def _text(at: tuple[float, float], words: str, anchor: str, size: float, fill: str = INK) -> Html:
     position = {"x": f"{at[0]:.1f}", "y": f"{at[1]:.1f}"}
     return tag(
         "text", words, **position, text_anchor=anchor, dominant_baseline="central", font_size=size, fill=fill
@@ -166,7 +170,7 @@ def _text(at: tuple[float, float], words: str, anchor: str, size: float, fill: s
 
 # --- The field map: MTF50, SSIM, and accuracy or mAP, by distance from the image centre
 
-SIMILARITY = command("similarity", "RUN", measure="ssim")
+SIMILARITY = command("similarity", "RUN", measures=["ssim"])
 # The sector of classifiers and of detectors.
 RIGHT, MAP = "correct", "mAP"
 SCALES = {
@@ -337,9 +341,9 @@ def lens_ranking(view: View, each: pl.DataFrame, what: str) -> Html:
     if each["lens"].n_unique() < 2:
         return EMPTY
     means = each.group_by("lens").agg(pl.col("value").mean().alias("mean"), pl.col("quality").mean())
-    ranked = (
-        means.with_columns(place=pl.col("mean").rank("min", descending=True)).sort("place", "lens").to_dicts()
-    )
+    # Equal means may differ in their last digits, which depend on the order of summation.
+    place = pl.col("mean").round(10).rank("min", descending=True)
+    ranked = means.with_columns(place=place).sort("place", "lens").to_dicts()
     cells = {(row["lens"], row["model"]): row for row in each.to_dicts()}
     models = [model for model in view.models if any(key[1] == model for key in cells)]
     lines = [

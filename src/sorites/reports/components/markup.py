@@ -52,6 +52,16 @@ def _attribute(key: str, value: object) -> str:
     return f" {name}" if value is True else f' {name}="{safe(value)}"'
 
 
+def css_variable(name: str) -> str:
+    """Return the CSS value that reads a variable of the page's style sheet."""
+    return f"var(--{name})"
+
+
+def css_property(name: str, value: object) -> str:
+    """Return the CSS declaration that sets a variable of the page's style sheet for one element."""
+    return f"--{name}:{value}"
+
+
 def breakable(text: object) -> object:
     """Return a name with optional line breaks after underscores, slashes, colons and at signs."""
     if isinstance(text, Html) or not isinstance(text, str):
@@ -93,7 +103,9 @@ def several(value: int, one: str, many: str = "") -> str:
 
 
 def between(low: str, high: str) -> str:
-    """Format an interval with the percent sign only once: "61.2 to 74.0 %"."""
+    """Format an interval with the percent sign only once: "61.2 to 74.0 %"; two dashes are no interval."""
+    if low == high == DASH:
+        return "no interval"
     sign = f"{THIN}%"
     return f"{low.removesuffix(sign) if high.endswith(sign) else low} to {high}"
 

@@ -23,7 +23,7 @@ def scorers(view: View) -> tuple[str, ...]:
     """Return all scorers of the table, in the order of the suites."""
     rows = view.table.filter(pl.col("output") == "ood").select(pl.col("scorer").unique())
     present = set(rows.collect(engine="streaming")["scorer"].drop_nulls())
-    listed = [name for run in view.runs for name in run.suite.get("scorers", ()) if isinstance(name, str)]
+    listed = [name for record in view.records for name in record.suite.scorers]
     return tuple(name for name in dict.fromkeys([*listed, *sorted(present)]) if name in present)
 
 
@@ -58,7 +58,7 @@ def chart(
         names: All scorers, in order.
         axes: The titles of both axes.
         lines: The trace of each scorer to draw.
-        more: ``label``, and optionally ``xaxis`` and ``yaxis``.
+        **options: ``label``, and optionally ``xaxis`` and ``yaxis``.
     """
     fig = figure(view, *axes, **{key: options[key] for key in ("xaxis", "yaxis") if key in options})
     for name, trace in lines.items():

@@ -8,7 +8,7 @@ of the vector's length.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from PIL import Image as Pillow
 from PIL import ImageDraw, ImageFont
 
-from sorites.lenses.store import Entry, coefficient_space
+from sorites.lenses.store import Entry, LensRecord, coefficient_space
 from sorites.optics.tracing.blur import AZIMUTHS, PERCENT
 
 # Supersampling: images are drawn this many times larger and scaled down, for smooth edges.
@@ -151,9 +151,9 @@ def radius(waves: float) -> float:
 def _kinds(pen: Pen, box: Box, entries: Sequence[Entry], chosen: Collection[str]) -> None:
     """Draw field of view over focal length; larger dots are wider apertures (figure 16)."""
     left, top, right, bottom = box[0] + 58, box[1] + 46, box[2] - 12, box[3] - 50
-    lengths = [float(entry.about["efl_mm"]) for entry in entries]
+    lengths = [entry.about.efl_mm for entry in entries]
     low, high = math.floor(math.log10(min(lengths))), math.ceil(math.log10(max(lengths) * 1.001))
-    widest = 30 * math.ceil(max(float(entry.about["fov_deg"]) for entry in entries) / 30)
+    widest = 30 * math.ceil(max(entry.about.fov_deg for entry in entries) / 30)
 
     def at(efl: float, fov: float) -> Point:
         across, up = (math.log10(efl) - low) / (high - low), fov / widest
@@ -168,10 +168,10 @@ def _kinds(pen: Pen, box: Box, entries: Sequence[Entry], chosen: Collection[str]
         pen.line([(left, y), (right, y)], FAINT, 0.6)
         pen.text((left - 8, y), f"{fov}", 12, "rm", SOFT)
     for entry, efl in zip(entries, lengths, strict=True):
-        position = at(efl, float(entry.about["fov_deg"]))
+        position = at(efl, entry.about.fov_deg)
         pen.dot(
             position,
-            aperture_radius(float(entry.about["f_number"])),
+            aperture_radius(entry.about.f_number),
             ORANGE if entry.name in chosen else BLUE,
         )
     pen.text((box[0] + 6, box[1] + 16), "field of view (degrees) over focal length (mm)", 15)
@@ -224,9 +224,7 @@ def panels(entry: Entry, width: int) -> Pillow.Image:
     """Draw the MTF on the left and the Zernike coefficients on the right, one colour per field."""
     pen = Pen(width, HEIGHT)
     _fields(pen, (16, 12))
-    _curves(
-        pen, entry.arrays["mtf"], 500 / float(entry.about["pitch_um"]), (56, 68, width * 0.48, HEIGHT - 44)
-    )
+    _curves(pen, entry.arrays["mtf"], 500 / entry.about.pitch_um, (56, 68, width * 0.48, HEIGHT - 44))
     _wavefront(pen, entry.arrays["zernike12"], (width * 0.56, 68, width - 16, HEIGHT - 44))
     return pen.finished()
 
@@ -330,17 +328,17 @@ def sheet(entry: Entry) -> Pillow.Image:
     return page
 
 
-def summary_line(about: Mapping[str, Any]) -> str:
-    """Return the data of a lens as one line, with the width of its image in pixels if it is known."""
-    size = f"EFL {about['efl_mm']:.2f} mm   F/{about['f_number']:.2f}   field {about['fov_deg']:.0f} deg"
-    across = f"   {about['pixels']:,} pixels across" if about.get("pixels") else ""
-    return f"{size}   pixel {about['pitch_um']:.2f} um{across}   quality {about['quality']:.3f} cycles/px"
+def summary_line(about: LensRecord) -> str:
+    """Return the data of a lens as one line."""
+    size = f"EFL {about.efl_mm:.2f} mm   F/{about.f_number:.2f}   field {about.fov_deg:.0f} deg"
+    pixels = f"pixel {about.pitch_um:.2f} um   {about.pixels:,} pixels across"
+    return f"{size}   {pixels}   quality {about.quality:.3f} cycles/px"
 
 
 def _layout(draw: ImageDraw.ImageDraw, entry: Entry, box: tuple[int, int, int, int]) -> None:
     """Draw surfaces and rays in the yz plane, with one scale for both axes."""
-    stored = entry.about["layout"]
-    rays = [[np.array(path) for path in bundle] for bundle in stored["rays"]]
+    stored = entry.about.layout
+    rays = [[np.array(path) for path in bundle] for bundle in stored.rays]
     paths = [path for bundle in rays for path in bundle]
     every = np.concatenate(paths)
     (z0, y0), (z1, y1) = every.min(0), every.max(0)
@@ -353,13 +351,13 @@ def _layout(draw: ImageDraw.ImageDraw, entry: Entry, box: tuple[int, int, int, i
         draw.text((box[2], 15 + 21 * i), f"rays {name}", colour, ImageFont.load_default(13), anchor="ra")
         for path in bundle:
             draw.line([at(z, y) for z, y in path], fill=colour)
-    surfaces = stored["surfaces"]
+    surfaces = stored.surfaces
     for i, (vertex, radius, _) in enumerate(surfaces):
         reach = max(abs(float(path[i, 1])) for path in paths) * 1.05 + 1e-9
         heights = np.linspace(max(-reach, y0), min(reach, y1), 41)
         profile = [at(vertex + s, h) for s, h in zip(_sag(heights, radius), heights, strict=True)]
         shade = LENS_SHEET_INK if _is_solid(surfaces, i) else LENS_SHEET_FAINT
-        draw.line(profile, fill=shade, width=2 if i != stored["stop"] else 1)
+        draw.line(profile, fill=shade, width=2 if i != stored.stop else 1)
 
 
 def _sag(heights: NDArray[np.float64], radius: float) -> NDArray[np.float64]:

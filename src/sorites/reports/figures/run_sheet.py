@@ -22,7 +22,7 @@ from sorites.core.labels import class_name
 from sorites.core.table import read
 from sorites.evaluation.plan import Plan
 from sorites.evaluation.reopen import class_names, plan_of
-from sorites.evaluation.storage.folder import read_info
+from sorites.evaluation.storage.record import read_record
 
 # Sizes in px: the longer side of an image, the gap between two, the width of a frame, a line of text, and
 # the mark in a corner.
@@ -45,9 +45,9 @@ def run_sheet(
     Raises:
         SoritesError: No image can be recomputed, or there is no such sample or shift.
     """
-    info = read_info(run)
-    content = with_models(sheet(read(run), sample, shift, light, most), list(info["models"]))
-    names = class_names(info)
+    record = read_record(run)
+    content = with_models(sheet(read(run), sample, shift, light, most), list(record.models))
+    names = class_names(record)
     plan = plan_of(run)
     images = images_of(plan, content.sample_id, {column.image_id for column in content.columns})
     if not images:

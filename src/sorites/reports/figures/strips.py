@@ -13,6 +13,7 @@ from PIL import Image as Pillow
 from PIL import ImageDraw, ImageFont
 
 from sorites import core
+from sorites.analysis.options import ShowOptions
 from sorites.core import Box, ImageU8, OwnDial, Sample, SettingValue, Shift, Source
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.core.labels import OpenLabels, labels
@@ -21,8 +22,8 @@ from sorites.core.rng import rng_for
 from sorites.evaluation import plan as plans
 from sorites.evaluation.images import shifted_shots
 from sorites.evaluation.samples import find_sample
+from sorites.io.decode import decode
 from sorites.io.files import write_bytes
-from sorites.sources.decode import decode
 from sorites.suites.suite import Dial, Frame, parse
 
 # Light colours, so that dark text is readable on all of them.
@@ -378,26 +379,59 @@ def show(
     severities: Sequence[float] = (),
     *,
     settings: Sequence[Mapping[str, Any]] = (),
+    source: str | None = None,
+    labels: str = "coco",
     seed: int = 0,
     out: str | Path | None = None,
+    max_pixels: int | None = None,
     **options: Any,
 ) -> Pillow.Image:
     """Return a strip of an image along a shift, as a Pillow image, which a notebook displays.
 
     Args:
-        shift: The name of the shift.
-        image: A file, an 8-bit array of (height, width, 3) or a Pillow image.
-        severities: Severities in the shift's unit; by default its published levels.
-        settings: Of a grid, the settings that match one of these: ``show("camera", "dog.jpg",
-            settings=[{"iso": 250}])``.
-        seed: Seed of the random draw.
-        out: Also save the strip to this file.
+        shift: A shift.
+        image: An image file, or with a source the name of an image of it. Also an 8-bit array of (height,
+            width, 3), or a Pillow image.
+        severities: Draw these severities instead of the published levels.
+        settings: Draw the settings of a grid with these parameters: iso=250. Mappings: ``[{"iso": 250}]``.
         options: Options of the shift.
+        source: Take the image from this source, with its ground-truth boxes (coco:FILE, yolo:DIR) or its own
+            shifts.
+        labels: Classes of the boxes: a file with one name per line, or coco.
+        seed: Random seed.
+        out: The image to write.
+        max_pixels: Refuse images with more pixels than this; default: 100 million.
     """
-    image_strip = strip(_image(image), core.shift(shift, **options), severities, seed, settings=settings)
-    if out is not None:
-        save(image_strip, Path(out))
-    return image_strip
+    given = ShowOptions(
+        shift=shift,
+        image=image,
+        severities=severities,
+        settings=settings,
+        options=options,
+        source=source,
+        labels=labels,
+        seed=seed,
+        out=out,
+        max_pixels=max_pixels,
+    )
+    return draw(given)[0]
+
+
+def draw(options: ShowOptions) -> tuple[Pillow.Image, bool]:
+    """Draw a strip, like ``show``; also return whether the shift is a dial of the sample itself."""
+    own, of_shift = False, options.options or {}
+    with options.reading():
+        if options.source is None:
+            shift = core.shift(options.shift, **of_shift)
+            image = _image(options.image)
+            sheet = strip(image, shift, options.severities, options.seed, settings=options.settings)
+        else:
+            name = options.image.as_posix() if isinstance(options.image, Path) else str(options.image)
+            how = (options.labels, options.shift, options.severities, options.seed, of_shift)
+            sheet, own = source_strip(options.source, name, *how)
+    if options.out is not None:
+        save(sheet, Path(options.out))
+    return sheet, own
 
 
 def _image(image: Any) -> ImageU8:

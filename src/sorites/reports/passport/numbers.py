@@ -9,14 +9,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from sorites import __version__, metrics
-from sorites.analysis.passport.battery import Battery
 from sorites.analysis.passport.document import (
     BatteryInfo,
     Dial,
     Grid,
+    Half,
     ModelInfo,
     Number,
     Passport,
@@ -29,7 +30,12 @@ from sorites.analysis.passport.document import (
 )
 from sorites.core import CLEAN, SHIFTS
 from sorites.core.table import read
-from sorites.evaluation.storage.folder import read_info, read_manifest
+from sorites.evaluation.integrity.evidence import run_evidence
+from sorites.evaluation.storage.folder import read_manifest
+from sorites.evaluation.storage.record import read_record
+from sorites.evaluation.storage.schema import RunRecord
+from sorites.metrics.half_accuracy import BEYOND, NO_CLEAN, UNDEFINED
+from sorites.metrics.intervals import influence_bounds
 from sorites.reports.components.markup import number
 
 # --- Human-readable severities: stops, micrometres, ISO, millimetres of rain per hour
@@ -136,6 +142,14 @@ def in_words(shift: str, severity: float) -> str:
     return f"{next(word for most, word in RAIN if 20 * severity <= most)} {text}"
 
 
+def half_interval(dial: Dial) -> str:
+    """Format the interval of a half-accuracy severity; where there is none, return chance."""
+    half = dial.half
+    if half.status in NO_HALF:
+        return f"chance {100 * half.chance:.1f} %"
+    return between_words(dial.shift, half.low, half.high)
+
+
 def between_words(shift: str, low: float | None, high: float | None) -> str:
     """Format an interval of severities; a missing end is beyond the dial."""
     value, _ = _words_of(shift)
@@ -144,6 +158,11 @@ def between_words(shift: str, low: float | None, high: float | None) -> str:
     return f"{value(low)} to {'beyond' if high is None else value(high)}"
 
 
+# Why a half-accuracy severity does not exist.
+NO_HALF = {
+    UNDEFINED: "undefined: clean accuracy is not clearly above chance",
+    NO_CLEAN: "undefined: there are no clean images",
+}
 # Number of weakest shifts that are listed.
 WEAKEST = 3
 # Coverages in the table of risks, in tenths.
@@ -154,32 +173,39 @@ Row = Mapping[str, Any]
 
 
 def document(
-    battery: Battery, folders: Mapping[str, Path], left_out: Mapping[str, str], sources: Mapping[str, str]
+    battery: BatteryInfo, folders: Mapping[str, Path], left_out: Mapping[str, str], sources: Mapping[str, str]
 ) -> Passport:
-    """Compute the passport of the one model that the runs of a battery evaluated."""
-    infos = {part: read_info(folder) for part, folder in folders.items()}
+    """Compute the passport of the one model that the runs of a battery evaluated.
+
+    Args:
+        battery: The battery.
+        folders: The run folders by part.
+        left_out: The parts that were not measured, with reasons.
+        sources: The sources of the images by part, as they are shown.
+    """
+    records = {part: read_record(folder) for part, folder in folders.items()}
     tables = {part: read(folder) for part, folder in folders.items()}
-    first = next(iter(infos.values()))
-    name, version = next(iter(first["models"].items()))
-    dials = [dial for part in folders for dial in _dials(part, tables[part], infos[part])]
+    first = next(iter(records.values()))
+    name, version = next(iter(first.models.items()))
+    dials = [dial for part in folders for dial in _dials(part, tables[part], records[part])]
     ranked = sorted([dial for dial in dials if _lost(dial) > 0], key=lambda dial: -_lost(dial))
-    shifted = [part for part in folders if infos[part]["settings"]]
+    grids = [grid for part in folders for grid in _grids(part, tables[part])]
+    listed = _listed(tables, [*dials, *grids])
     passport = Passport(
         schema="sorites-passport",
         sorites=__version__,
-        model=ModelInfo(
-            name=name, version=str(version), parameters=(first.get("parameters") or {}).get(name)
-        ),
-        battery=BatteryInfo(name=battery.name, version=battery.version, digest=battery.digest()),
-        clean=_one(metrics.accuracy(tables[shifted[0]].filter(pl.col("shift") == CLEAN), by=("model",))),
-        shifted=_one(metrics.mean_accuracy(_joined([tables[part] for part in shifted]), by=("model",))),
+        model=ModelInfo(name=name, version=str(version), parameters=first.parameters.get(name)),
+        battery=battery,
+        clean=_one(metrics.mean_accuracy(_clean_images(tables, [*dials, *grids]), by=("model",))),
+        shifted=_one(metrics.mean_accuracy(listed, by=("model",))),
         dials=tuple(dials),
-        grids=tuple(grid for part in folders for grid in _grids(part, tables[part])),
+        grids=tuple(grids),
         weakest=tuple(dial.shift for dial in ranked[:WEAKEST]),
-        knows=_knows(battery, tables, shifted),
-        runs=tuple(_run(part, folders[part], infos[part], tables[part], sources[part]) for part in folders),
+        knows=_knows(battery.scorer, tables, listed),
+        runs=tuple(_run(part, folders[part], records[part], tables[part], sources[part]) for part in folders),
         left_out=dict(left_out),
-        versions=dict(first["versions"]),
+        versions={name: str(version) for name, version in first.versions.items()},
+        evidence=tuple(run_evidence(part, folder) for part, folder in folders.items()),
     )
     return sealed(passport)
 
@@ -189,9 +215,27 @@ def _lost(dial: Dial) -> float:
     return round(dial.drop.value or 0.0, 9)
 
 
-def _joined(tables: Sequence[pl.LazyFrame]) -> pl.LazyFrame:
-    """Concatenate runs; a sample that is in several of them counts as one sample."""
-    return pl.concat(tables)
+def _listed(tables: Mapping[str, pl.LazyFrame], entries: Sequence[Dial | Grid]) -> pl.LazyFrame:
+    """Return the shifted images of the listed shifts; a shift of several parts is a shift of each.
+
+    A sample that is in several parts is one sample.
+    """
+    rows = [
+        tables[entry.part]
+        .filter(pl.col("shift") == entry.shift)
+        .with_columns(shift=pl.lit(f"{entry.part}/{entry.shift}"))
+        for entry in entries
+    ]
+    return pl.concat(rows or [table.clear() for table in tables.values()])
+
+
+def _clean_images(tables: Mapping[str, pl.LazyFrame], entries: Sequence[Dial | Grid]) -> pl.LazyFrame:
+    """Return the clean images of all parts with a listed shift, under the name of one shift: metrics average
+    the images of a sample, so that it counts once in however many parts it is.
+    """
+    parts = list(dict.fromkeys(entry.part for entry in entries)) or list(tables)
+    rows = pl.concat([tables[part].filter(pl.col("shift") == CLEAN) for part in parts])
+    return rows.with_columns(shift=pl.lit("clean images"))
 
 
 def _number(row: Row) -> dict[str, Any]:
@@ -203,25 +247,21 @@ def _one(frame: pl.DataFrame) -> Number:
     return Number(**_number(frame.row(0, named=True))) if frame.height else Number(value=None, n=0)
 
 
-def _dials(part: str, table: pl.LazyFrame, info: Row) -> list[Dial]:
+def _dials(part: str, table: pl.LazyFrame, record: RunRecord) -> list[Dial]:
     halves = _by_shift(metrics.half_accuracy_severity(table))
     failures = _by_shift(metrics.failure_severity(table))
-    drops = _by_shift(metrics.accuracy_drop(table, by=("model", "shift")))
     curves = metrics.accuracy(table.filter(pl.col("severity").is_not_null()))
     dials = []
-    for shift in [name for name in _order(info, halves) if name in halves]:
+    for shift in [name for name in _order(record, halves) if name in halves]:
         settings = [
             SettingValue(**_number(row), severity=row["severity"])
             for row in curves.filter(pl.col("shift") == shift).to_dicts()
         ]
         if not settings:
             continue
-        top, half = max(setting.severity for setting in settings), Number(**_number(halves[shift]))
-        numbers = {
-            "failure_severity": _or_missing(failures.get(shift)),
-            "drop": _or_missing(drops.get(shift)),
-        }
-        version = str((info.get("shifts") or {}).get(shift, ""))
+        top, half = max(setting.severity for setting in settings), _half(halves[shift])
+        numbers = {"failure_severity": _or_missing(failures.get(shift)), "drop": _mean_drop(table, shift)}
+        version = str(record.shifts.get(shift, ""))
         words = _words(shift, half, top)
         dial = {
             "part": part,
@@ -235,8 +275,43 @@ def _dials(part: str, table: pl.LazyFrame, info: Row) -> list[Dial]:
     return dials
 
 
-def _order(info: Row, halves: Mapping[str, Row]) -> list[str]:
-    return list(dict.fromkeys([*info["settings"], *sorted(halves)]))
+def _half(row: Row) -> Half:
+    more = {name: row[name] for name in ("status", "clean", "chance", "majority", "assumed")}
+    return Half(**_number(row), **more)
+
+
+def _mean_drop(table: pl.LazyFrame, shift: str) -> Number:
+    """Return clean accuracy minus the mean height of the accuracy curve, interpolated linearly from the clean
+    images to the greatest severity.
+
+    More severities in between refine the curve and do not change its weight. Samples are the units of the
+    interval.
+    """
+    rows = metrics.with_clean(table.filter(pl.col("shift").is_in([CLEAN, shift])))
+    on_curve = metrics.judged_rows(rows.filter(pl.col("output") == "label", pl.col("valid").fill_null(True)))
+    cells = on_curve.filter((pl.col("shift") == shift) & pl.col("severity").is_not_null())
+    outcomes = (
+        cells.group_by("source", "sample_id", "severity")
+        .agg(pl.col("correct").mean())
+        .collect(engine="streaming")
+    )
+    wide = outcomes.sort("severity").pivot(on="severity", index=["source", "sample_id"], values="correct")
+    severities = np.array([float(name) for name in wide.columns[2:]])
+    if not len(severities) or severities[0] != 0:
+        return Number(value=None, n=wide.height)
+    right = wide.sort("source", "sample_id").drop("source", "sample_id").to_numpy().astype(np.float64)
+    seen = np.isfinite(right)
+    accuracy = np.nanmean(right, axis=0)
+    weights = -np.trapezoid(np.eye(len(severities)), severities, axis=1) / severities[-1]
+    weights[0] += 1
+    influence = np.where(seen, right - accuracy, 0.0) / seen.sum(axis=0) @ weights
+    value = float(accuracy @ weights)
+    low, high = influence_bounds(value, influence)
+    return Number(value=value, low=low, high=high, n=len(right))
+
+
+def _order(record: RunRecord, halves: Mapping[str, Row]) -> list[str]:
+    return list(dict.fromkeys([*record.settings, *sorted(halves)]))
 
 
 def _by_shift(frame: pl.DataFrame) -> dict[str, Row]:
@@ -251,9 +326,11 @@ def _unit(shift: str) -> str:
     return SHIFTS.get(shift).unit if shift in SHIFTS.names() else ""
 
 
-def _words(shift: str, half: Number, top: float) -> str:
-    """Describe the half-accuracy severity, or that it is beyond the greatest tested severity."""
-    return in_words(shift, half.value) if half.value is not None else f"beyond {in_words(shift, top)}"
+def _words(shift: str, half: Half, top: float) -> str:
+    """Describe the half-accuracy severity, or why there is none."""
+    if half.value is not None:
+        return in_words(shift, half.value)
+    return f"beyond {in_words(shift, top)}" if half.status == BEYOND else NO_HALF[half.status]
 
 
 def _grids(part: str, table: pl.LazyFrame) -> list[Grid]:
@@ -303,24 +380,24 @@ def _setting(params: str | None) -> str:
     )
 
 
-def _knows(
-    battery: Battery, tables: Mapping[str, pl.LazyFrame], shifted: Sequence[str]
-) -> SelfKnowledge | None:
-    """Return the selective risk on shifted images by the first scorer, and OOD detection by each scorer."""
-    scorer = battery.scorers[0]
-    scored = _joined([tables[part] for part in shifted]).filter(
-        (pl.col("output") == "ood") & (pl.col("scorer") == scorer)
-    )
+def _knows(scorer: str, tables: Mapping[str, pl.LazyFrame], listed: pl.LazyFrame) -> SelfKnowledge | None:
+    """Return the selective risk on shifted images by one scorer, and OOD detection by each scorer.
+
+    Both pool the images of all listed shifts; ``n`` counts samples, which are the units of the intervals.
+    """
+    scored = listed.filter((pl.col("output") == "ood") & (pl.col("scorer") == scorer))
+    judged = scored.filter(pl.col("correct").is_not_null() & pl.col("error").is_null())
+    samples = judged.select(pl.struct("source", "sample_id").n_unique()).collect(engine="streaming").item()
     risks = metrics.risk_coverage(scored, points=10).to_dicts()
     risk = [
-        SelectiveRisk(**_number(row), coverage=row["coverage"])
+        SelectiveRisk(**{**_number(row), "n": samples}, coverage=row["coverage"])
         for row in risks
         if round(10 * row["coverage"]) in COVERAGES
     ]
     separations = [row for part in tables for row in _separations(tables[part])]
     mistakes = metrics.auroc(scored, by=("model", "scorer"), framework="model-specific").to_dicts()
     separations += [
-        Separation(**_number(row), kind=MISTAKES, scorer=row["scorer"])
+        Separation(**{**_number(row), "n": samples}, kind=MISTAKES, scorer=row["scorer"])
         for row in mistakes
         if row["value"] is not None
     ]
@@ -341,7 +418,7 @@ def _separations(table: pl.LazyFrame) -> list[Separation]:
     ]
 
 
-def _run(part: str, folder: Path, info: Row, table: pl.LazyFrame, source: str) -> Run:
+def _run(part: str, folder: Path, record: RunRecord, table: pl.LazyFrame, source: str) -> Run:
     manifest = read_manifest(folder)
     content = manifest["content"] if "content" in manifest.columns else pl.Series([None] * len(manifest))
     names = zip(manifest["sample_id"], manifest["shift"], content, strict=True)
@@ -353,6 +430,6 @@ def _run(part: str, folder: Path, info: Row, table: pl.LazyFrame, source: str) -
         labels.select(pl.len(), pl.col("error").count().alias("errors")).collect(engine="streaming").row(0)
     )
     return Run(
-        part=part, suite=info["suite"]["name"], source=source, digest=digest[:16],
+        part=part, suite=record.suite.name, source=source, digest=digest[:16],
         samples=manifest["sample_id"].n_unique(), images=images, errors=errors,
     )  # fmt: skip

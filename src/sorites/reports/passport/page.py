@@ -28,12 +28,43 @@ from sorites.reports.components.markup import (
     tag,
 )
 from sorites.reports.page import document
-from sorites.reports.passport.numbers import between_words, in_words, title
-from sorites.reports.passport.text import share
+from sorites.reports.passport.card import share, shift_count
+from sorites.reports.passport.numbers import NO_HALF, half_interval, in_words, title
 from sorites.reports.report import load_views
 from sorites.reports.section import Section
 from sorites.reports.sections.strips import frames_of, strip_of
 from sorites.reports.view import View, merge
+
+# What the numbers of the first screen mean; docs/passport.md has the same sentences.
+DEFINITIONS = (
+    (
+        "Accuracy on clean images is the share of clean images that are classified correctly; a sample that"
+        " is in several parts counts once."
+    ),
+    (
+        "Accuracy under shift is the mean over all listed shifts of the accuracy under each shift, which is"
+        " the mean over its severities or settings; it contains no clean images, and every shift has the same"
+        " weight."
+    ),
+    (
+        "The half-accuracy severity is where the accuracy curve, interpolated linearly, first falls half-way"
+        " from clean accuracy to chance; beyond the dial means that it does not within the tested severities,"
+        " and it is undefined where the 95 % interval of clean accuracy contains chance."
+    ),
+    (
+        "Chance is the accuracy of a guess: the mean over samples of accepted classes divided by the classes"
+        " that the model can answer."
+    ),
+    (
+        "The weakest dials are those with the greatest mean loss: clean accuracy minus the mean height of the"
+        " accuracy curve between clean and the greatest severity, however many severities lie between."
+    ),
+    (
+        "The error on the most confident 80 % is the share of misclassified images among the 80 % of all"
+        " shifted images of the listed shifts that the battery's first scorer rates least OOD; every image"
+        " has the same weight."
+    ),
+)
 
 # --- Details
 
@@ -86,20 +117,36 @@ def _points(passport: Passport) -> Html:
         [
             title(d.shift),
             d.unit or DASH,
-            _severity(d, d.half),
+            _half(d),
             _severity(d, d.failure_severity),
             _cell(d.drop),
             number(d.top),
+            _chance(d),
             count(d.half.n),
         ]
         for d in passport.dials
     ]
-    head = ["dial", "unit", "half-accuracy severity", "failure severity", "mean drop", "last severity", "n"]
+    head = [
+        "dial", "unit", "half-accuracy severity", "failure severity", "mean drop", "last severity", "chance",
+        "n",
+    ]  # fmt: skip
     return _fold(
         "Half-accuracy severities, failure severities and drops, in the unit of each dial",
         grid(head, lines, text=2),
         len(lines),
     )
+
+
+def _half(dial: Dial) -> Html:
+    return tag("span", "undefined") if dial.half.status in NO_HALF else _severity(dial, dial.half)
+
+
+def _chance(dial: Dial) -> Html:
+    """Return the accuracy of a guess, and that of the most frequent class where it is larger."""
+    half = dial.half
+    more = f"most frequent class {percent(half.majority)}" if half.majority is not None else ""
+    assumed = "classes counted in the images" if half.assumed else ""
+    return join([percent(half.chance), tag("small", ", ".join(filter(None, (more, assumed))))])
 
 
 def _severity(dial: Dial, at: Number) -> Html:
@@ -220,7 +267,7 @@ def _answer(passport: Passport) -> Html:
     """Return the main numbers: clean and shifted accuracy, and the error when answering only some images."""
     figures = [
         _figure("accuracy on clean images", passport.clean),
-        _figure("accuracy under shift, all dials", passport.shifted),
+        _figure(f"accuracy under shift, mean over {shift_count(passport)}", passport.shifted),
     ]
     if passport.knows is not None:
         figures += [
@@ -247,26 +294,31 @@ def _ladder(passport: Passport) -> Html:
             *(_rung(dial, dial.shift in passport.weakest) for dial in dials),
         ]
     lead = (
-        "Where half of the clean accuracy is lost, with 95 % intervals; a bar is the dial, from clean to the"
-        " greatest tested severity."
+        "Where accuracy is half-way between clean accuracy and chance, with 95 % intervals; a bar is the"
+        " dial, from clean to the greatest tested severity."
     )
-    head = tag("h2", "How far can conditions shift before half of the accuracy is lost?")
+    head = tag("h2", "How far can conditions shift before accuracy falls half-way to chance?")
     return tag("div", head, tag("p", lead, cls="lead"), tag("ul", *rows, cls="ladder"))
 
 
 def _rung(dial: Dial, weak: bool) -> Html:
+    marks = [] if dial.half.status in NO_HALF else _marks(dial)
+    ends = half_interval(dial)
+    bar = tag("div", *marks, cls="track", role="img", aria_label=f"{title(dial.shift)}: {dial.words}; {ends}")
+    line = tag("p", tag("b", title(dial.shift)), tag("span", dial.words))
+    return tag("li", line, bar, tag("small", ends), cls="weak" if weak else None)
+
+
+def _marks(dial: Dial) -> list[Html]:
+    """Return the bar up to the half-accuracy severity, its interval, and its mark."""
     half = dial.half
     at, low, high = (dial.top if value is None else value for value in (half.value, half.low, half.high))
     position, left, right = (100 * min(value / dial.top, 1.0) for value in (at, low, high))
-    marks = [
+    return [
         tag("i", style=f"width:{position:.1f}%"),
         tag("u", style=f"left:{left:.1f}%;width:{max(right - left, 0):.1f}%"),
         tag("b", style=f"left:{position:.1f}%") if half.value is not None else EMPTY,
     ]
-    ends = between_words(dial.shift, half.low, half.high)
-    bar = tag("div", *marks, cls="track", role="img", aria_label=f"{title(dial.shift)}: {dial.words}; {ends}")
-    line = tag("p", tag("b", title(dial.shift)), tag("span", dial.words))
-    return tag("li", line, bar, tag("small", ends), cls="weak" if weak else None)
 
 
 def _cards(passport: Passport, folders: Mapping[str, Path]) -> Html:
@@ -277,7 +329,9 @@ def _cards(passport: Passport, folders: Mapping[str, Path]) -> Html:
 
 
 def _weak(dial: Dial, folders: Mapping[str, Path]) -> Html:
-    lost = f"{100 * (dial.drop.value or 0):.0f} points lost over the dial, half-accuracy at {dial.words}."
+    drop = f"{100 * (dial.drop.value or 0):.0f} points lost on average over the dial"
+    half = "half-accuracy " if dial.half.value is None else "half-accuracy at "
+    lost = f"{drop}, {half}{dial.words}."
     view = _view_of(folders[dial.part], dial.shift)
     album = Album(view, THUMBNAIL_BYTES)
     strips = [strip_of(view, album, row) for row in frames_of(view)[:STRIPS_PER_DIAL]]
@@ -322,16 +376,10 @@ def _page_area(kind: str, number: Number) -> Html:
 
 def _bottom(passport: Passport) -> Html:
     rules = [
-        (
-            "The half-accuracy severity is where the accuracy curve, interpolated linearly, first falls to"
-            " half of"
-            " the clean accuracy; its interval resamples images. Beyond the dial means that more than half"
-            " was left at the greatest tested severity."
-        ),
-        "The weakest dials are those with the greatest mean drop over the severities of the battery.",
+        *DEFINITIONS,
         (
             "An image with an error, or of a class that the model does not have, counts as missing, not as"
-            " misclassified; n counts samples or images."
+            " misclassified; n counts samples, which are the units of all intervals."
         ),
         (
             "The hash covers every number in passport.json; the same model, images and versions give the same"

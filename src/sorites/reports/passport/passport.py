@@ -7,13 +7,17 @@ from pathlib import Path
 
 from sorites.analysis.passport import battery as parts
 from sorites.analysis.passport.battery import Open, Part, Request, load_battery
-from sorites.analysis.passport.document import Passport, write_json
+from sorites.analysis.passport.document import FILES, NAME, Passport, write_json
 from sorites.core import named_spec
-from sorites.evaluation.runner import DEFAULT_BATCH
+from sorites.core.errors import inform
+from sorites.evaluation.options import DEFAULT_BATCH
 from sorites.evaluation.storage.shards import slug
+from sorites.io.decode import pixel_limit
+from sorites.io.digests import digest_of_file, write_sealed
+from sorites.reports.passport.card import CARD_NAME, write_badge, write_card
+from sorites.reports.passport.card import NAME as BADGE
 from sorites.reports.passport.numbers import document
 from sorites.reports.passport.page import write_page
-from sorites.reports.passport.text import write_badge, write_card
 
 PAGE = "passport.html"
 
@@ -28,22 +32,25 @@ def passport(
     limit: int | None = None,
     batch: int = DEFAULT_BATCH,
     workers: int | None = None,
+    max_pixels: int | None = None,
     bar: Open | None = None,
-    say: Callable[[str], None] = lambda text: None,
+    say: Callable[[str], None] = inform,
 ) -> Passport:
     """Run a battery on a model and write its passport: a page, JSON, a badge and Markdown.
 
     Finished parts are not repeated, and interruptions do not change the result.
 
     Args:
-        model: The model.
-        source: Your own images; by default those of the battery.
-        labels: The classes of ``source``.
-        battery: ``short``, ``standard``, ``full`` or a TOML file.
-        out: The folder to write; by default under ``passports``.
-        limit: Maximum number of samples of each part, for a quick trial.
-        batch: Images per batch.
-        workers: Number of workers.
+        model: The model: lite0, timm:NAME, onnx:PATH, python:module:callable.
+        source: Source of the images: folder:PATH; default: stamps.
+        labels: A file of class names, one per line; default: the 1000 classes of ImageNet.
+        battery: Battery of suites: short, standard, full (about 5 minutes, 30 minutes or hours on two cores),
+            or a TOML file.
+        out: The folder to write; default: passports/MODEL-BATTERY.
+        limit: Use only the first N samples of a fixed random order.
+        batch: Batch size.
+        workers: Number of tasks to run in parallel; default: one per core.
+        max_pixels: Refuse images with more pixels than this; default: 100 million.
         bar: Opens a progress bar.
         say: Receives notes about the progress.
 
@@ -53,15 +60,17 @@ def passport(
     loaded = load_battery(battery)
     folder = Path(out) if out is not None else default_folder(model, battery)
     request = Request(model, loaded, folder, source, labels, limit, batch, workers)
-    left_out = parts.measure(request, bar or _silent, say)
-    return write(request, left_out)
+    with pixel_limit(max_pixels):
+        left_out = parts.measure(request, bar or _silent, say)
+        return write(request, left_out)
 
 
 def write(request: Request, left_out: dict[str, str]) -> Passport:
-    """Write the passport of finished runs."""
+    """Write the passport of finished runs, and at last the list of its files."""
+    (request.folder / FILES).unlink(missing_ok=True)
     folders = {name: folder for name, folder in parts.folders_of(request).items() if name not in left_out}
     content = document(
-        request.battery,
+        request.battery.info(),
         folders,
         left_out,
         {part.name: _source(part, request) for part in request.battery.parts},
@@ -70,6 +79,8 @@ def write(request: Request, left_out: dict[str, str]) -> Passport:
     write_badge(content, request.folder)
     write_card(content, request.folder)
     write_page(content, folders, request.folder / PAGE)
+    files = {name: digest_of_file(request.folder / name) for name in (NAME, BADGE, CARD_NAME, PAGE)}
+    write_sealed({"files": files}, request.folder / FILES)
     return content
 
 

@@ -9,6 +9,7 @@ import polars as pl
 from sorites import metrics
 from sorites.core import Metric
 from sorites.core.errors import SoritesError
+from sorites.metrics.half_accuracy import BEYOND, REACHED, UNDEFINED
 from sorites.reports.components.charts import (
     PERCENT_AXIS,
     about,
@@ -17,7 +18,7 @@ from sorites.reports.components.charts import (
     card,
     figure,
     line,
-    pen,
+    pen_style,
     plot,
 )
 from sorites.reports.components.markup import (
@@ -44,9 +45,9 @@ MEAN = "Accuracy under shift is the mean over shifts of the mean over the settin
 LOST = (
     "An image fails at the least severity at which it is misclassified, which is 0 if the clean image is"
     " misclassified; the median failure severity includes such images. The half-accuracy severity does not:"
-    " it"
-    " is where accuracy falls to half of the accuracy on clean images. A trajectory is one image under one"
-    " shift at rising severity."
+    " it is where accuracy is half-way between the accuracy on clean images and chance, the accuracy of a"
+    " guess. A trajectory is one image under one shift at rising severity; those that end early, because a"
+    " filter or an error removed their later images, are censored there (Kaplan-Meier)."
 )
 
 
@@ -79,7 +80,7 @@ def _card(view: View, model: str) -> Html:
         _by_shift(view, model),
         _missing(view, model),
     ]
-    return tag("article", *parts, cls="card model", style=f"--pen:{pen(view, model).colour}")
+    return tag("article", *parts, cls="card model", style=pen_style(view, model))
 
 
 def _figures(view: View, model: str) -> Html:
@@ -101,7 +102,7 @@ def _change(value: float | None) -> str:
 
 
 def _figure(name: str, row: Row, format_value: Any) -> Html:
-    ends = sorted((row["low"], row["high"]), reverse=format_value is _change)
+    ends = (row["high"], row["low"]) if format_value is _change else (row["low"], row["high"])
     low, high, big = (format_value(value).removesuffix(f"{THIN}points") for value in (*ends, row["value"]))
     interval = join([tag("small", between(low, high)), tag("small", f"n = {row['n']}")])
     return tag(
@@ -112,7 +113,10 @@ def _figure(name: str, row: Row, format_value: Any) -> Html:
 
 
 def _dial(view: View, model: str) -> Html:
-    """Draw where half of all trajectories have failed, relative to the greatest severity of each shift."""
+    """Draw where half of all trajectories have failed, relative to the greatest severity of each shift.
+
+    Every trajectory has the same weight.
+    """
     half = _row(view.compute(metrics.failure_severity, by=("model",), relative=True), model)
     if half is None:
         return EMPTY
@@ -121,13 +125,13 @@ def _dial(view: View, model: str) -> Html:
         sentence = join(
             [
                 tag("b", "More than half"),
-                f" of the images survive the greatest severity ({_survivors(half)}).",
+                f" of the trajectories survive the greatest severity ({_survivors(half)}).",
             ]
         )
     else:
         sentence = join(
             [
-                "Half of the images have failed at ",
+                "Half of the trajectories have failed at ",
                 tag("b", percent(value, 0)),
                 " of the greatest severity ",
                 tag("span", _ends(half), cls="range"),
@@ -154,7 +158,8 @@ def _clean_errors(view: View, model: str) -> str:
 
 
 def _survivors(row: Row) -> str:
-    return f"{row['survived']} of {row['n']}"
+    ended = f", {row['censored']} ended early" if row["censored"] else ""
+    return f"{row['survived']} of {row['n']}{ended}"
 
 
 def _ends(row: Row) -> str:
@@ -168,22 +173,49 @@ def _by_shift(view: View, model: str) -> Html:
         {row["shift"]: row for row in view.compute(metric).filter(own).to_dicts()}
         for metric in (metrics.failure_severity, metrics.half_accuracy_severity)
     )
-    lines = [_line(view, shift, lost[shift], halved.get(shift)) for shift in view.shifts if shift in lost]
-    return (
-        grid(["Severity", "median failure severity", "half-accuracy severity", "survive"], lines)
-        if lines
-        else EMPTY
-    )
-
-
-def _line(view: View, shift: str, lost: Row, halved: Row | None) -> list[object]:
-    name = join([breakable(shift), tag("small", f" {unit}")]) if (unit := view.unit(shift)) else shift
-    return [
-        name,
-        _point(lost),
-        _point(halved) if halved is not None and halved["clean"] else DASH,
-        percent(lost["survived"] / lost["n"], 0),
+    alive = view.compute(metrics.survival).filter(own).sort("severity")
+    survive = {row["shift"]: row["value"] for row in alive.to_dicts()}
+    lines = [
+        _line(view, shift, lost[shift], halved.get(shift), survive[shift])
+        for shift in view.shifts
+        if shift in lost
     ]
+    if not lines:
+        return EMPTY
+    table = grid(["Severity", "median failure severity", "half-accuracy severity", "survive"], lines)
+    return join([table, _chance_note(list(halved.values()))])
+
+
+def _line(view: View, shift: str, lost: Row, halved: Row | None, survive: float) -> list[object]:
+    name = join([breakable(shift), tag("small", f" {unit}")]) if (unit := view.unit(shift)) else shift
+    return [name, _point(lost), DASH if halved is None else _half(halved), percent(survive, 0)]
+
+
+def _half(row: Row) -> Html:
+    """Format a half-accuracy severity, or say that it is undefined."""
+    if row["status"] in (REACHED, BEYOND):
+        return _point(row)
+    return join([tag("span", "undefined"), tag("small", "clean not above chance")])
+
+
+def _chance_note(halved: list[Row]) -> Html:
+    """Return chance, and the share of the most frequent class where it is larger."""
+    if not halved:
+        return EMPTY
+    chances = sorted({percent(row["chance"]) for row in halved}, key=len)
+    text = f"Chance: {chances[0]}" if len(chances) == 1 else f"Chance: {' or '.join(chances[:3])}"
+    majority = [row["majority"] for row in halved if row["majority"] is not None]
+    if majority:
+        text += f"; the most frequent class has {percent(max(majority))} of the images"
+    if any(row["assumed"] for row in halved):
+        text += "; the number of classes was counted in the table, because it is not recorded"
+    undefined = sum(row["status"] == UNDEFINED for row in halved)
+    if undefined:
+        text += (
+            f". Undefined for {several(undefined, 'shift')}: the 95 % interval of clean accuracy contains"
+            " chance"
+        )
+    return tag("p", f"{text}.", cls="about")
 
 
 def _point(row: Row) -> Html:
@@ -294,7 +326,7 @@ def corruption(view: View) -> Section | None:
 
     Absent if the reference is the only model, since its errors are 100 % by definition.
     """
-    references = {str(run.suite["reference"]) for run in view.runs if run.suite.get("reference")}
+    references = {record.suite.reference for record in view.records if record.suite.reference}
     reference = references.pop() if len(references) == 1 else None
     if reference is None or (reference not in view.models and not _readable(view, reference)):
         return None
@@ -309,7 +341,9 @@ def corruption(view: View) -> Section | None:
     lead = (
         "The corruption error is the error summed over the severities of a shift, as a share of the same sum"
         f" of {reference} (100 %). The relative corruption error counts only the rise over the clean error."
-        " The last column is the mean over shifts; below 100 % is better than the reference."
+        " The last column is the mean over shifts; below 100 % is better than the reference. A dash marks a"
+        " relative error that is undefined, because the error of the reference rises by less than 2 points on"
+        " average, and means that contain one."
     )
     return Section(
         f"Errors relative to {reference}", tag("div", *tables, cls="stack"), "Corruption error", lead

@@ -17,6 +17,7 @@ from sorites.reports.components.markup import (
     Html,
     between,
     count,
+    css_variable,
     grid,
     join,
     percent,
@@ -104,7 +105,7 @@ def _gap(row: dict[str, Any] | None) -> object:
     if row is None or row["value"] is None:
         return DASH
     low, high = (points(row[name]).split("\u202f")[0] for name in ("low", "high"))
-    return join([points(row["value"]), tag("small", f"{low} to {high}")])
+    return join([points(row["value"]), tag("small", between(low, high))])
 
 
 def _images(view: View) -> Html:
@@ -246,11 +247,12 @@ def _map(kind: str, cells: pl.DataFrame, gaps: pl.DataFrame) -> Html:
 def _cell(row: dict[str, Any] | None) -> Html:
     if row is None or row["value"] is None:
         return tag("td", cls="none")
-    hover = f"{percent(row['value'])}, 95 %: {percent(row['low'])} to {percent(row['high'])}, n = {row['n']}"
+    interval = between(percent(row["low"]), percent(row["high"]))
+    hover = f"{percent(row['value'])}, 95 %: {interval}, n = {row['n']}"
     strength = round(12 + 58 * row["value"])
     colour = COMMON if row["common"] else UNCOMMON
     shade = (
-        f"background:color-mix(in srgb,{colour} {strength}%,var(--card))"
+        f"background:color-mix(in srgb,{colour} {strength}%,{css_variable('card')})"
         if row["common"] is not None
         else None
     )
@@ -263,5 +265,5 @@ def _settings_map_gap(row: dict[str, Any] | None) -> Html:
     return tag(
         "td",
         points(row["value"], 0).split("\u202f")[0],
-        title=f"{points(row['low'])} to {points(row['high'])}",
+        title=between(points(row["low"]), points(row["high"])),
     )

@@ -24,6 +24,7 @@ from sorites.reports.components.markup import (
     DASH,
     EMPTY,
     Html,
+    between,
     count,
     grid,
     join,
@@ -124,7 +125,7 @@ def _gain(row: Row) -> Html:
     if row["gain"] is None:
         return tag("span", DASH)
     return join(
-        [points(row["gain"]), tag("small", f"{points(row['gain_low'])} to {points(row['gain_high'])}")]
+        [points(row["gain"]), tag("small", between(points(row["gain_low"]), points(row["gain_high"])))]
     )
 
 

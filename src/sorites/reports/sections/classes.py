@@ -140,7 +140,7 @@ def _share(row: dict[str, Any], name: str) -> Html:
 def _change(row: dict[str, Any]) -> object:
     if row["drop"] is None:
         return DASH
-    low, high = points(0.0 - row["drop_high"]), points(0.0 - row["drop_low"])
+    low, high = (points(None if row[end] is None else 0.0 - row[end]) for end in ("drop_high", "drop_low"))
     return join([points(0.0 - row["drop"]), tag("small", between(low.removesuffix("points").rstrip(), high))])
 
 

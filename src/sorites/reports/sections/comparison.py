@@ -126,7 +126,7 @@ def _share(row: dict[str, Any] | None) -> object:
 @add_section(order=47)
 def size(view: View) -> Section | None:
     """Accuracy against the number of parameters; absent without three models of known, different size."""
-    sizes = {name: n for run in view.runs for name, n in (run.info.get("parameters") or {}).items() if n}
+    sizes = {name: n for record in view.records for name, n in record.parameters.items() if n}
     if len({sizes[m] for m in view.models if m in sizes}) < 3 or not view.shifts:
         return None
     across = {"type": "log", "title": {"text": "parameters (millions)"}}
@@ -154,8 +154,8 @@ def _dot(view: View, model: str, millions: float, row: dict[str, Any], hollow: b
         "x": [millions],
         "y": [row["value"]],
         "error_y": {
-            "array": [row["high"] - row["value"]],
-            "arrayminus": [row["value"] - row["low"]],
+            "array": [None if row["high"] is None else row["high"] - row["value"]],
+            "arrayminus": [None if row["low"] is None else row["value"] - row["low"]],
             "color": model_pen.colour,
             "width": 0,
         },
@@ -188,13 +188,9 @@ def ranks(view: View) -> Section | None:
     tied = [shift for shift, rows in by_shift.items() if rows["value"].n_unique() == 1]
     cards = [_card(view, shift, rows) for shift, rows in by_shift.items() if shift not in tied]
     lead = (
-        "The best model is at the top. A model is ranked below another only if their one-sigma intervals do"
-        " not"
-        " overlap; models whose intervals overlap share a rank and are drawn close together, the more"
-        " accurate"
-        " one above. Ranks consider each model separately; the summary at the top uses paired differences,"
-        " which"
-        " can separate more models."
+        "The best model is at the top. A model is ranked below another only if their paired difference on the"
+        " same images is clear: its interval over samples, corrected for all pairs of models, excludes 0."
+        " Other models share a rank and are drawn close together, the more accurate one above."
         + (f" All models share one rank at every severity of {', '.join(tied)}." if tied else "")
     )
     return multiples(view, cards, "Does the ranking of the models change?", "Ranks", lead)

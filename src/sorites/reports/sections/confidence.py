@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 
 from sorites import metrics
+from sorites.metrics.abstention import CONFIDENCE
 from sorites.reports.components.charts import (
     NONE,
     PERCENT_AXIS,
@@ -61,8 +62,18 @@ def abstain(view: View) -> Section | None:
         " useful score leaves few errors among them; on the right it answers all. A random score has the same"
         " error everywhere."
     )
+    if CONFIDENCE in areas["scorer"]:
+        lead += (
+            " Models without OOD scores are ranked by their confidence (the scorer msp), shown as"
+            f" {CONFIDENCE}."
+        )
     body = tag("div", tag("div", *cards, cls="cards two wide"), _table(view, areas), cls="stack")
     return Section("When should the model abstain?", body, "Abstaining", lead)
+
+
+def _names(view: View) -> tuple[str, ...]:
+    """Return the scorers of the section: those of the table, and confidence where it replaces them."""
+    return tuple(dict.fromkeys([*scorers(view), *view.compute(metrics.aurc)["scorer"]]))
 
 
 def _cards(view: View, areas: pl.DataFrame) -> list[Html]:
@@ -75,7 +86,7 @@ def _cards(view: View, areas: pl.DataFrame) -> list[Html]:
 
 
 def _curves(view: View, model: str) -> Html:
-    names = scorers(view)
+    names = _names(view)
     rows = view.compute(metrics.risk_coverage).filter(pl.col("model") == model)
     lines = {
         name: _line(scorer_rows)
@@ -102,15 +113,15 @@ def _curves(view: View, model: str) -> Html:
 
 
 def _line(rows: pl.DataFrame) -> dict[str, Any]:
-    hover = rows.select("n", pl.col("low") * 100, pl.col("high") * 100).rows()
+    hover = rows.select("n", "low", "high").iter_rows()
     return {
         "x": rows["coverage"].to_list(),
         "y": rows["value"].to_list(),
         "mode": "lines",
-        "customdata": [list(row) for row in hover],
+        "customdata": [[n, between(percent(low), percent(high))] for n, low, high in hover],
         "hovertemplate": (
             "<b>%{fullData.name}</b><br>answered %{x:.0%}, n = %{customdata[0]}<br>error %{y:.1%}"
-            "<br>95 %: %{customdata[1]:.1f} to %{customdata[2]:.1f} %<extra></extra>"
+            "<br>95 %: %{customdata[1]}<extra></extra>"
         ),
     }
 
@@ -158,7 +169,7 @@ def _coverages(view: View, areas: pl.DataFrame) -> Html:
 def _cell(row: Mapping[str, Any] | None, risk: float) -> Html:
     if row is None:
         return NONE
-    interval = f"95 %: {percent(row['low'])} to {percent(row['high'])}"
+    interval = f"95 %: {between(percent(row['low']), percent(row['high']))}"
     hover = (
         f"{row['scorer']}, {percent(row['coverage'], 0)} answered: {percent(row['value'])} error, {interval},"
         f" n = {row['n']}"
@@ -171,7 +182,7 @@ def _table(view: View, areas: pl.DataFrame) -> Html:
     lines = [
         [model, scorer, estimate(row), percent(row["best"]), percent(row["risk"]), count(row["n"])]
         for model in view.models
-        for scorer in scorers(view)
+        for scorer in _names(view)
         if (row := cells.get((model, scorer)))
     ]
     head = ["", "scorer", "AURC", "best possible", "random score", "n"]
@@ -210,7 +221,10 @@ def calibration(view: View) -> Section | None:
             " images"
             " are pooled into few bins, and with too few for two bins there is no curve"
         )
-    lead += ". The table shows the expected calibration error (15 bins); 0 is best."
+    lead += (
+        ". The table shows the expected calibration error (15 bins); 0 is best. Random gaps raise it: a"
+        " perfectly calibrated model would be expected to show the second number."
+    )
     table = tag("article", _calibration_table(view, errors), cls="card")
     drawn = [legend(view), tag("div", *charts, cls="cards two")] if charts else []
     body = join([*drawn, tag("div", table, cls="below" if drawn else None)])
@@ -282,11 +296,11 @@ def _calibration_table(view: View, errors: pl.DataFrame) -> Html:
     ]
     models = [model for model in view.models if any(key[0] == model for key in cells)]
     lines = [[model, *(_calibration_cell(cells.get((model, shift))) for shift in shifts)] for model in models]
-    return grid(["", *shifts], lines, caption="Expected calibration error, with its 95 % interval and n")
+    caption = "Expected calibration error, that of a calibrated model, and n"
+    return grid(["", *shifts], lines, caption=caption)
 
 
 def _calibration_cell(row: dict[str, Any] | None) -> object:
     if row is None:
         return DASH
-    interval = between(percent(row["low"]), percent(row["high"]))
-    return join([percent(row["value"]), tag("small", f"{interval}, n = {row['n']}")])
+    return join([percent(row["value"]), tag("small", f"{percent(row['chance'])}, n = {row['n']}")])

@@ -18,7 +18,7 @@ from sorites.reports.components.charts import (
     card,
     figure,
     line,
-    pen,
+    pen_style,
     plot,
 )
 from sorites.reports.components.markup import (
@@ -92,7 +92,7 @@ def _card(view: View, model: str) -> Html:
     ]
     parts = [tag("h3", model), tag("dl", *drawn, cls="figures") if drawn else EMPTY, _counts(clean)]
     parts += [_narrow(view.compute(metrics.map, UNTOUCHED, by=("model",)), model), _numbers(view, model)]
-    return tag("article", *parts, cls="card model", style=f"--pen:{pen(view, model).colour}")
+    return tag("article", *parts, cls="card model", style=pen_style(view, model))
 
 
 def _row_of(frame: pl.DataFrame, model: str) -> Row | None:
@@ -210,7 +210,7 @@ def _box_classes_card(view: View, model: str, clean: pl.DataFrame, shifted: pl.D
         len(lines),
         most=12,
     )
-    return tag("div", table, style=f"--pen:{pen(view, model).colour}")
+    return tag("div", table, style=pen_style(view, model))
 
 
 def _line(name: str, row: dict[str, float]) -> list[object]:

@@ -8,7 +8,7 @@ from typing import Any
 from sorites.core import CLEAN
 from sorites.core.labels import class_name
 from sorites.evaluation.explanations import Change, Explanations, Kind, Side
-from sorites.reports.components.charts import pen, severity_text
+from sorites.reports.components.charts import pen_style, severity_text
 from sorites.reports.components.images import data_uri
 from sorites.reports.components.markup import EMPTY, Html, percent, picked, tag
 from sorites.reports.section import Section, add_section
@@ -104,7 +104,7 @@ def _row(view: View, run: RunView, stored: Explanations, change: Change, side: S
     figures = [_figure(stored, side, *caption) for caption in captions]
     if not all(figures):
         return EMPTY
-    colour = f"--pen:{pen(view, side.model).colour}" if side.model in view.models else None
+    colour = pen_style(view, side.model) if side.model in view.models else None
     return tag("div", tag("p", who, cls="side", style=colour), tag("div", *figures, cls="frames"))
 
 

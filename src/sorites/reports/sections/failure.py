@@ -5,7 +5,17 @@ from __future__ import annotations
 import polars as pl
 
 from sorites import metrics
-from sorites.reports.components.charts import PERCENT_AXIS, along, axis_name, card, figure, line, pen, plot
+from sorites.reports.components.charts import (
+    PERCENT_AXIS,
+    along,
+    axis_name,
+    card,
+    figure,
+    line,
+    pen,
+    plot,
+    share_text,
+)
 from sorites.reports.components.markup import Html, number, safe, tag
 from sorites.reports.section import Section, add_section, multiples
 from sorites.reports.view import View, box_models
@@ -53,8 +63,7 @@ def _bars(view: View, model: str, rows: pl.DataFrame) -> dict[str, object]:
         "x": [_up_to(*edges) for edges in zip(rows["above"], rows["severity"], strict=True)],
         "y": rows["value"].to_list(),
         "customdata": [
-            [f"{100 * low:.1f}", f"{100 * high:.1f}", n, _bracket(*edges)]
-            for low, high, n, *edges in brackets
+            [share_text(low), share_text(high), n, _bracket(*edges)] for low, high, n, *edges in brackets
         ],
         "marker": {"color": pen(view, model).colour},
         "hovertemplate": (
@@ -85,9 +94,9 @@ def failure(view: View) -> Section | None:
     cards = failure_cards(view, alive, lost, "images")
     lead = (
         "The failure severity of an image is the least severity at which it is misclassified; from there on"
-        " it"
-        " counts as lost. Images that are misclassified when clean are lost at 0; images that are correct at"
-        " every severity survive."
+        " it counts as lost. Images that are misclassified when clean are lost at 0; images that are correct"
+        " at every severity survive. Where a filter or an error removed the later images of a trajectory, it"
+        " is censored there (Kaplan-Meier estimate). The 95 % intervals treat the sample as the unit."
     )
     return multiples(view, cards, "At which severity does the model fail?", "Failure severities", lead)
 

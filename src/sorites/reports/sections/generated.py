@@ -8,7 +8,6 @@ from typing import Any
 import polars as pl
 
 from sorites import metrics
-from sorites.analysis.filter.filtering import NAME
 from sorites.analysis.filter.rules import OUTSIDE, quality, scores_of
 from sorites.core import CLEAN
 from sorites.reports.components.charts import (
@@ -18,6 +17,7 @@ from sorites.reports.components.charts import (
     card,
     figure,
     pen,
+    pen_style,
     plot,
     severity_text,
     small_multiples,
@@ -63,10 +63,8 @@ def generated(view: View) -> Section | None:
         return None
     lead = (
         "These images come with the samples, generated at any severity. A dot is one trajectory, at its"
-        " failure"
-        " severity; trajectories that never fail are at the end of the line. Below an image, a filled mark is"
-        " a"
-        " correct model and a ring a wrong one."
+        " failure severity; trajectories that never fail are at the end of the line. Below an image, a"
+        " filled mark is a correct model and a ring a wrong one."
     )
     return Section("Along the generated trajectories", picked("generated", "Dial", parts), "Generated", lead)
 
@@ -213,7 +211,7 @@ def _end(failure: float | None) -> str:
 def _in_order(points: pl.DataFrame) -> list[tuple[str, str]]:
     """Return (run, sample) from first to last failure, by the mean over models; survivors come last."""
     late = pl.col("failure").fill_null(2 * pl.col("top").max()).mean()
-    means = points.group_by("run_id", "sample_id").agg(late=late).sort("late", "run_id", "sample_id")
+    means = points.group_by("run_id", "sample_id").agg(late=late.round(9)).sort("late", "run_id", "sample_id")
     return list(means.select("run_id", "sample_id").iter_rows())
 
 
@@ -271,9 +269,7 @@ def _mark(view: View, model: str, row: Row) -> Html:
     """Return the mark of a model below an image: filled if it is correct, else a ring."""
     outcome = "correct" if row["correct"] else "wrong"
     hover = f"{model}: {view.class_name(row['run_id'], row['pred'])}, {outcome}"
-    return tag(
-        "i", cls="yes" if row["correct"] else "no", style=f"--pen:{pen(view, model).colour}", title=hover
-    )
+    return tag("i", cls="yes" if row["correct"] else "no", style=pen_style(view, model), title=hover)
 
 
 # --- The out-of-class filter
@@ -360,11 +356,13 @@ def _curves(view: View, labelled: pl.DataFrame) -> pl.DataFrame:
 
 def _quality(run: RunView) -> Html | None:
     """Return TPR, FPR and accuracy of each vote and rule (table 2b of CNS-Bench)."""
-    record = run.records.get(NAME, {})
-    scores = scores_of(run.table).filter(pl.col(OUTSIDE).is_not_null()) if "thresholds" in record else None
-    if scores is None or not scores.height:
+    record = run.filtered
+    if record is None or not record.thresholds:
         return None
-    rates = quality(scores, record["thresholds"])
+    scores = scores_of(run.table).filter(pl.col(OUTSIDE).is_not_null())
+    if not scores.height:
+        return None
+    rates = quality(scores, record.thresholds)
     rows = [
         [DISPLAY_NAMES[r["filter"]], percent(r["tpr"]), percent(r["fpr"]), percent(r["accuracy"]), r["n"]]
         for r in rates.to_dicts()
@@ -373,7 +371,7 @@ def _quality(run: RunView) -> Html | None:
     caption = (
         f"The filter of {run.name} against annotations: the share of the {lost} out of class that is removed"
         " (TPR), the share of the others that is removed (FPR), and the accuracy; thresholds"
-        f" {record['from']}, rule {record['rule']}"
+        f" {record.origin}, rule {record.rule}"
     )
     return grid(["by", "TPR", "FPR", "accuracy", "n"], rows, caption=caption)
 

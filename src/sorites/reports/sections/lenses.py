@@ -84,18 +84,17 @@ def _fields(view: View) -> Html:
     for model in view.models:
         model_rows = rows.filter(pl.col("model") == model).sort("lens_field")
         model_pen = pen(view, model)
-        low, high = (model_rows[end].to_numpy() for end in ("low", "high"))
-        value = model_rows["value"].to_numpy()
+        value, low, high = (model_rows[name] for name in ("value", "low", "high"))
         fig.add_trace(
             {
                 "type": "scatter",
                 "legendgroup": model,
                 "name": safe(model),
                 "x": (100 * model_rows["lens_field"]).to_list(),
-                "y": value.tolist(),
+                "y": value.to_list(),
                 "error_y": {
-                    "array": (high - value).tolist(),
-                    "arrayminus": (value - low).tolist(),
+                    "array": (high - value).to_list(),
+                    "arrayminus": (value - low).to_list(),
                     "thickness": 1,
                     "width": 3,
                 },

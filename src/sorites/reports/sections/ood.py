@@ -262,6 +262,9 @@ def _table(
         f" {words}; n counts OOD images. A group pools the images of its sets. The scorer with the lowest"
         " mean comes first."
     )
+    shown = [row for cells_of_scorer in cells.values() for row in cells_of_scorer if row]
+    if any(row["low"] is None for row in shown):
+        about += " A number without an interval has too few images: its threshold cannot be bracketed."
     return join([tag("p", about, cls="about"), heat("scorer", heads, rows, "", named=True)])
 
 
@@ -277,14 +280,18 @@ def _head(column: Column, ood: Sequence[int]) -> Html:
 def _cell(scorer: str, column: Column, row: Mapping[str, Any] | None) -> Html:
     if row is None:
         return NONE
-    interval = f"95 %: {between(percent(row['low']), percent(row['high']))}"
+    low, high = row["low"], row["high"]
+    bounded = low is not None and high is not None
+    interval = (
+        f"95 %: {between(percent(low), percent(high))}" if bounded else "too few images for an interval"
+    )
     counts = f"n = {count(row['id'])} + {count(row['ood'])}"
     hover = f"{scorer}, {column.name}: {percent(row['value'])}, {interval}, {counts}"
     return shaded(
         f"{100 * row['value']:.0f}",
         1 - 2 * row["value"],
         hover,
-        f"{100 * row['low']:.0f}–{100 * row['high']:.0f}",
+        f"{100 * low:.0f}–{100 * high:.0f}" if bounded else None,
     )
 
 

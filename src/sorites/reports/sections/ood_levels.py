@@ -13,6 +13,7 @@ from sorites.reports.components.charts import NONE, PERCENT_AXIS, heat, same, sh
 from sorites.reports.components.markup import (
     EMPTY,
     Html,
+    between,
     count,
     folded,
     grid,
@@ -93,7 +94,7 @@ def _line(rows: pl.DataFrame) -> dict[str, Any]:
 def _table(levels: Mapping[int, int], axis: str, by_scorer: Mapping[str, pl.DataFrame]) -> Html:
     """Return a table of scorers, best mean first; a level is hatched if all its cells have too few images."""
     cells = {(name, row["level"]): row for name, part in by_scorer.items() for row in part.to_dicts()}
-    best = sorted(by_scorer, key=lambda name: float(by_scorer[name]["value"].mean()), reverse=True)  # type: ignore[arg-type]
+    best = sorted(by_scorer, key=lambda name: -round(float(by_scorer[name]["value"].mean()), 10))  # type: ignore[arg-type]
     rows = [
         (name, [_cell(name, level, cells.get((name, level)), levels) for level in levels]) for name in best
     ]
@@ -181,7 +182,8 @@ def _degrees_cell(row: dict[str, Any] | None) -> Html:
         return NONE
     if row["value"] is None:
         return thin(row["n"])
-    hover = f"{percent(row['value'])}, 95 %: {percent(row['low'])} to {percent(row['high'])}, n = {row['n']}"
+    interval = between(percent(row["low"]), percent(row["high"]))
+    hover = f"{percent(row['value'])}, 95 %: {interval}, n = {row['n']}"
     return shaded(f"{100 * row['value']:.0f}", 2 * row["value"] - 1, hover, count(row["n"]))
 
 

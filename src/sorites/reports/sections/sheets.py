@@ -19,7 +19,17 @@ from sorites.core.messages import command
 from sorites.metrics.camera import with_settings
 from sorites.reports.components.camera import requested, shutter_text
 from sorites.reports.components.images import data_uri
-from sorites.reports.components.markup import DASH, EMPTY, Html, count, join, number, percent, tag
+from sorites.reports.components.markup import (
+    DASH,
+    EMPTY,
+    Html,
+    count,
+    css_variable,
+    join,
+    number,
+    percent,
+    tag,
+)
 from sorites.reports.section import Section, add_section
 from sorites.reports.view import View
 
@@ -102,7 +112,7 @@ def _card(view: View, content: Sheet, uris: list[str | None]) -> Html:
 
 IMAGE = (
     "display:block;width:100%;min-width:5.5rem;aspect-ratio:1;object-fit:cover;border-radius:5px;border:1px"
-    " solid var(--line)"
+    f" solid {css_variable('line')}"
 )
 
 
@@ -132,7 +142,7 @@ def _cell(view: View, content: Sheet, verdict: Verdict | None) -> Html:
     colour, sign = ("#1b8a4e", "✓") if verdict.right else ("#c8261e", "✗")
     style = (
         f"border:2px {'solid' if verdict.right else 'dashed'} {colour};background:color-mix(in srgb,{colour}"
-        " 14%,var(--card))"
+        f" 14%,{css_variable('card')})"
     )
     confidence = EMPTY if verdict.conf is None else percent(verdict.conf, 0)
     prediction = view.class_name(content.run_id, verdict.pred)

@@ -10,13 +10,12 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import warnings
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
-from sorites.core import Box, ImageU8, Sample
+from sorites.core import Box, FileRef, Generated, ImageU8, Sample
 from sorites.core.errors import BadImage, Notice, SoritesError
 from sorites.core.labels import Labels, coco
 from sorites.core.messages import option
@@ -139,15 +138,22 @@ def known_classes(names: Iterable[str], labels: Labels, file: object) -> dict[st
 
 def broken(id_: str, reason: str) -> Sample:
     """Return a sample whose image fails to load with this reason; it becomes rows with the error."""
-    return Sample(id_, functools.partial(_raise_bad_image, reason))
+    return Sample(id_, Generated(_raise_bad_image, (reason,)))
 
 
 def _raise_bad_image(reason: str) -> NoReturn:
     raise BadImage(reason)
 
 
-def sized(image: ImageU8, width: int, height: int, name: object) -> ImageU8:
-    """Return the image; raise ``BadImage`` if it does not have the size that its boxes were annotated for."""
+def annotated(file: FileRef, size: tuple[int, int] | None, name: str) -> FileRef | Generated:
+    """Return an image that fails to load unless it has the width and height that its boxes were annotated
+    for; None skips the check.
+    """
+    return file if size is None else Generated(_load_sized, (file, *size, name))
+
+
+def _load_sized(file: FileRef, width: int, height: int, name: str) -> ImageU8:
+    image = file.load()
     if image.shape[:2] != (height, width):
         actual = f"{image.shape[1]} x {image.shape[0]}"
         raise BadImage(f"{name}: annotated for {width} x {height} px, but the image has {actual} px")

@@ -7,14 +7,13 @@ Masks, keypoints and captions are not read.
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from sorites.core import Box, ImageU8, Sample, add_source
+from sorites.core import Box, Sample, add_source
 from sorites.core.errors import BadImage, SoritesError
 from sorites.core.labels import Labels
 from sorites.core.messages import option
@@ -22,7 +21,7 @@ from sorites.core.specs import split_options
 from sorites.io.paths import is_file, is_relative_inside
 from sorites.io.readers import json_file
 from sorites.sources import sidecar
-from sorites.sources.detection.boxes import FOREIGN, Tally, broken, ground_truth_box, known_classes, sized
+from sorites.sources.detection.boxes import FOREIGN, Tally, annotated, broken, ground_truth_box, known_classes
 
 WHAT = "COCO annotations (JSON with images, annotations and categories)"
 PARTS = ("images", "annotations", "categories")
@@ -183,7 +182,8 @@ def _sample(
                 ground_truth.append(box)
     except BadImage as error:
         return broken(name, f"{name}: {error}")
-    return Sample(name, functools.partial(load, root, name, size), ground_truth=tuple(ground_truth))
+    image = annotated(sidecar.file_in(root, name), size, name)
+    return Sample(name, image, ground_truth=tuple(ground_truth))
 
 
 def _box(row: dict[str, Any], label: int, size: tuple[int, int] | None, tally: Tally) -> Box | None:
@@ -196,9 +196,3 @@ def _box(row: dict[str, Any], label: int, size: tuple[int, int] | None, tally: T
         raise BadImage(f"{name}: expected bbox as x, y, width and height in px, got {numbers!r}") from None
     corners = (x, y, x + width, y + height)
     return ground_truth_box(corners, label, size, name, tally, row.get("area"), bool(row.get("iscrowd", 0)))
-
-
-def load(root: Path, name: str, size: tuple[int, int] | None) -> ImageU8:
-    """Decode an image; raise ``BadImage`` if its size differs from that of its annotations."""
-    image = sidecar.load(root, name)
-    return image if size is None else sized(image, *size, name)

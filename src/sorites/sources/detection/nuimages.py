@@ -9,7 +9,6 @@ the boxes. Surfaces (``surface_ann``) have no boxes and are not read.
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,8 +21,8 @@ from sorites.core.messages import option
 from sorites.core.specs import split_options
 from sorites.io.paths import is_relative_inside
 from sorites.io.readers import json_file
-from sorites.sources.detection.boxes import FOREIGN, Tally, broken, ground_truth_box
-from sorites.sources.detection.coco import load
+from sorites.sources.detection.boxes import FOREIGN, Tally, annotated, broken, ground_truth_box
+from sorites.sources.sidecar import file_in
 
 # Maps categories to the ten classes of the nuScenes detection task; other categories have no class.
 CLASSES = {
@@ -73,9 +72,9 @@ def nuimages(path: str | None, labels: Labels) -> list[Sample]:
     names = {row["token"]: row["name"] for row in categories}
     label_of = _match_labels(set(names.values()), labels, tables)
     tally = Tally(tables)
-    annotated = _annotations_by_image(objects, names, label_of, tally)
+    boxes = _annotations_by_image(objects, names, label_of, tally)
     frames = {row["token"]: row for row in data}
-    samples = [_sample(root, row, frames.get(row["key_camera_token"]), annotated, tally) for row in sample]
+    samples = [_sample(root, row, frames.get(row["key_camera_token"]), boxes, tally) for row in sample]
     tally.warn()
     return samples
 
@@ -143,16 +142,16 @@ def _annotations_by_image(
     objects: list[Row], names: Mapping[str, str], label_of: Mapping[str, int], tally: Tally
 ) -> dict[str, list[tuple[Row, int]]]:
     """Group annotations by image token, with their labels."""
-    annotated: dict[str, list[tuple[Row, int]]] = {}
+    boxes: dict[str, list[tuple[Row, int]]] = {}
     for row in objects:
         name = names.get(row["category_token"])
         if name is None:
             raise SoritesError(f"{tally.file}: {_name(row)} has a category that category.json does not list")
         if name in label_of:
-            annotated.setdefault(row["sample_data_token"], []).append((row, label_of[name]))
+            boxes.setdefault(row["sample_data_token"], []).append((row, label_of[name]))
         else:
             tally.add(FOREIGN, name)
-    return annotated
+    return boxes
 
 
 def _name(row: Row) -> str:
@@ -160,7 +159,7 @@ def _name(row: Row) -> str:
 
 
 def _sample(
-    root: Path, sample: Row, frame: Row | None, annotated: Mapping[str, list[tuple[Row, int]]], tally: Tally
+    root: Path, sample: Row, frame: Row | None, boxes: Mapping[str, list[tuple[Row, int]]], tally: Tally
 ) -> Sample:
     token = str(sample["token"])
     if frame is None or not isinstance(frame["filename"], str) or not is_relative_inside(frame["filename"]):
@@ -171,9 +170,9 @@ def _sample(
     size = (width, height) if isinstance(width, int) and isinstance(height, int) else None
     ground_truth: list[Box] = []
     try:
-        for row, label in annotated.get(frame["token"], ()):
+        for row, label in boxes.get(frame["token"], ()):
             box = ground_truth_box(row["bbox"], label, size, _name(row), tally)
             ground_truth += [] if box is None else [box]
     except BadImage as error:
         return broken(name, f"{name}: {error}")
-    return Sample(name, functools.partial(load, root, name, size), ground_truth=tuple(ground_truth))
+    return Sample(name, annotated(file_in(root, name), size, name), ground_truth=tuple(ground_truth))

@@ -9,7 +9,6 @@ no objects, as in other YOLO tools.
 
 from __future__ import annotations
 
-import functools
 import math
 import os
 import re
@@ -18,11 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sorites.core import Box, Sample, add_source
+from sorites.core import Box, FileRef, Sample, add_source
 from sorites.core.errors import BadImage, SoritesError
 from sorites.core.labels import Labels
 from sorites.core.specs import split_options
-from sorites.sources.decode import SUFFIXES, decode, size
+from sorites.io.decode import SUFFIXES, size
 from sorites.sources.detection.boxes import FOREIGN, Tally, broken, ground_truth_box, known_classes
 
 # A parser for the subset of YAML that data.yaml files use, so that no YAML library is needed.
@@ -309,7 +308,7 @@ def _sample(
         ground_truth = _ground_truth(data, file, id_, label_of, tally)
     except BadImage as error:
         return broken(id_, f"{error}")
-    return Sample(id_, functools.partial(decode, file), ground_truth=ground_truth, split=split)
+    return Sample(id_, FileRef(file), ground_truth=ground_truth, split=split)
 
 
 def _ground_truth(

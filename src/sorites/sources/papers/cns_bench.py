@@ -28,10 +28,10 @@ from sorites.core.errors import Notice, SoritesError, as_utf8
 from sorites.core.labels import Labels, imagenet, labels
 from sorites.core.messages import option as cli_option
 from sorites.core.specs import split_options
+from sorites.io.decode import SUFFIXES
 from sorites.io.paths import entries, is_dir, is_file, is_relative_inside, path_of, subfolders
 from sorites.io.readers import json_file, lines, parse_integer
-from sorites.sources.decode import SUFFIXES
-from sorites.sources.sidecar import load
+from sorites.sources.sidecar import file_in
 
 # Class numbers: ImageNet's, or those of a file.
 
@@ -341,7 +341,7 @@ def _complete_only(
 
 
 def _sample(root: Path, image: CnsImage, steps: list[float], label: int) -> Sample:
-    clean = Sample(image.trajectory, functools.partial(load, root, image.path), label)
+    clean = Sample(image.trajectory, file_in(root, image.path), label)
     if image.scale == 0:
         return clean
     return replace(clean, shift=image.shift, setting=Setting(image.scale, level=steps.index(image.scale) + 1))

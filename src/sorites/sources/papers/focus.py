@@ -11,7 +11,6 @@ in Common and Uncommon Settings", ICML 2022.
 
 from __future__ import annotations
 
-import functools
 import re
 import warnings
 from collections import Counter
@@ -30,7 +29,7 @@ from sorites.io.paths import is_dir, is_file, path_of
 from sorites.io.readers import lines, parse_integer
 from sorites.io.readers import text as read_text
 from sorites.io.tables import sheet, table
-from sorites.sources.sidecar import load
+from sorites.sources.sidecar import file_in
 
 # Uncommon settings, from a table or from the counts of an annotated dataset.
 
@@ -375,6 +374,4 @@ def _sample(
         ]
     only = next(iter(accept[category])) if len(accept[category]) == 1 else None
     label = row.get("label") if row.get("label") is not None else only
-    return Sample(
-        row["file"], functools.partial(load, root, row["file"]), label, accept[category], attrs=tuple(attrs)
-    )
+    return Sample(row["file"], file_in(root, row["file"]), label, accept[category], attrs=tuple(attrs))

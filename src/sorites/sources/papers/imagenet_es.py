@@ -14,18 +14,19 @@ The references are images of Tiny-ImageNet's validation set. The folders ``param
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from sorites.core import Attr, Sample, Setting, add_source
+from sorites.core import Attr, FileRef, Sample, Setting, add_source
 from sorites.core import camera_grid as es_grid
 from sorites.core.errors import SoritesError, as_utf8
 from sorites.core.labels import Labels
 from sorites.core.messages import option
+from sorites.io.decode import SUFFIXES
 from sorites.io.paths import entries, is_dir, is_file, path_of, subfolders
-from sorites.sources.decode import SUFFIXES, decode
+from sorites.io.sealed import RESTORE, listed_files, read_listed
+from sorites.sources import captures
 
 # The maximum number of missing folders or images named in an error.
 MAX_NAMED = 6
@@ -62,6 +63,8 @@ def imagenet_es(path: str | None, labels: Labels) -> list[Sample]:
     S2 or S3.
     """
     parts = _parts(path)
+    for part, root in parts:
+        _verify_grid(part, root)
     absent = [folder for part, root in parts for folder in missing(part, root)]
     if absent:
         raise SoritesError(
@@ -90,6 +93,13 @@ def _parts(path: str | None) -> list[tuple[Part, Path]]:
     return studio_captures or captured
 
 
+def _verify_grid(part: Part, root: Path) -> None:
+    """Compare the grid of a capture with its digest; published datasets have none."""
+    record, name = root.parent / captures.RECORD, f"{part.folder}/{es_grid.GRID_FILE}"
+    if is_file(record):
+        read_listed(root.parent / name, listed_files(record, RESTORE).get(name), RESTORE)
+
+
 def missing(part: Part, root: Path) -> list[str]:
     """Return the missing folders of the published layout, as paths starting with the name of ``root``."""
     expected = [part.references]
@@ -105,10 +115,11 @@ def _samples(part: Part, root: Path, labels: Labels) -> Iterator[Sample]:
         raise SoritesError(f"no images in {root / part.references}; expected WordNet id / image")
     label_of = {wnid: labels.find(wnid) for wnid in sorted({id_.split("/")[0] for id_ in references})}
 
+    digests = captures.image_digests(root.parent)
+
     def sample(id_: str, file: Path) -> Sample:
-        return Sample(
-            id_, functools.partial(decode, file), label_of[id_.split("/")[0]], attrs=attrs, split=part.split
-        )
+        image = FileRef(file, digest=digests.get(file.relative_to(root.parent).as_posix(), ""))
+        return Sample(id_, image, label_of[id_.split("/")[0]], attrs=attrs, split=part.split)
 
     yield from (sample(id_, file) for id_, file in references.items())
     for params, folder in es_grid.captured_grid(root, part.split).places() if part.captured else ():

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
-from sorites.core import Attr, Sample, Setting, add_source
+from sorites.core import Attr, FileRef, Sample, Setting, add_source
 from sorites.core.errors import Notice, SoritesError
 from sorites.core.labels import Labels
 from sorites.core.messages import option
@@ -34,7 +34,6 @@ from sorites.core.specs import split_path
 from sorites.io.paths import entries, is_dir, is_file, is_relative_inside, path_of, subfolders
 from sorites.io.readers import lines, parse_integer
 from sorites.io.tables import csv
-from sorites.sources.decode import decode
 
 
 # The prompts of Syn-IS: 51 Stable Diffusion XL styles (IS-OOD, appendix D), combined with labels.
@@ -170,10 +169,10 @@ def _graded(
         label = label_of.get(wnid[0]) if wnid else None
         split = "unknown" if label is None else part
         attrs = (*levels, *_generated(line)) if generated else levels
-        load = functools.partial(decode, path)
+        image = FileRef(path)
         yield (
             path,
-            Sample(request.below(path), load, label, attrs=attrs, split=split, shift=name, setting=setting),
+            Sample(request.below(path), image, label, attrs=attrs, split=split, shift=name, setting=setting),
         )
 
 
@@ -191,10 +190,7 @@ def _in_distribution(request: Request, lists: Path, label_of: Mapping[str, int])
         where = folders.get(Path(line).name)
         path = _join(str(images), line) if where is None else str(images / "val" / where / Path(line).name)
         label = label_of.get(where or solution.get(name, ""))
-        yield (
-            path,
-            Sample(id=request.below(path), load=functools.partial(decode, path), label=label, split="test"),
-        )
+        yield path, Sample(request.below(path), FileRef(path), label, split="test")
 
 
 def _solution(images: Path) -> dict[str, str]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-import os
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -22,29 +21,38 @@ from numpy.typing import NDArray
 
 from sorites import core
 from sorites.core import CLEAN, Model, Outputs, Sample, Setting, Shift
+from sorites.core.arithmetic import reproducible
 from sorites.core.errors import Notice, SoritesError, UnknownName
 from sorites.core.labels import imagenet
+from sorites.core.machine import cores
 from sorites.core.messages import command, option
 from sorites.core.progress import Bar
 from sorites.core.rng import rng_for
-from sorites.core.table import SCHEMA, Table, write
-from sorites.core.torch_tools import one_thread
+from sorites.core.table import Table
 from sorites.evaluation import plan as plans
 from sorites.evaluation.images import Shot, captured_shot, reason, shots
+from sorites.evaluation.options import DEFAULT_BATCH
 from sorites.evaluation.plan import Columns, Plan, Unit
 from sorites.evaluation.predict import predict
-from sorites.evaluation.reopen import ATTACK
 from sorites.evaluation.resume import redo_errors
-from sorites.evaluation.runner import DEFAULT_BATCH, prepare, warn
+from sorites.evaluation.runner import prepare, warn
 from sorites.evaluation.storage import folder, shards
-from sorites.evaluation.worker import Task, chosen_engine, running_in, share_plan
+from sorites.evaluation.storage.schema import AttackRecord
+from sorites.evaluation.worker import Running, Task, chosen_engine
 from sorites.io.files import sweep_temporaries
 from sorites.io.stores import to_path
 from sorites.metrics import wilson_interval
-from sorites.models.torch_module import logits_of, module_of, without_weight_gradients
-from sorites.models.torch_module import module_device as device_of
+from sorites.metrics.rows import SAMPLE_KEY
+from sorites.models.torch_module import (
+    in_passes,
+    logits_of,
+    module_device,
+    module_of,
+    without_weight_gradients,
+)
 from sorites.suites.suite import Suite
 from sorites.training.attack.apgd import LEAST_CLASSES, LOSSES, Norm, apgd, start
+from sorites.training.options import ATTACK_RESTARTS, ATTACK_STEPS, AttackOptions
 
 # Settings of an attack.
 
@@ -75,9 +83,9 @@ class Settings:
         version = f"{VERSION} steps={self.steps} restarts={self.restarts}" + (f" {model}" if model else "")
         return Shift(name, _refuse, FAMILY, UNITS[self.norm], version=version)
 
-    def recorded(self) -> dict[str, Any]:
+    def recorded(self) -> AttackRecord:
         """Return the settings as stored in ``run.json``."""
-        return {**asdict(self), "eps": list(self.eps), "losses": list(self.losses), "version": VERSION}
+        return AttackRecord(**asdict(self), version=VERSION)
 
 
 def settings(
@@ -164,11 +172,13 @@ def _unrounded(model: Model) -> Model:
     def forward(images: list[NDArray[Any]]) -> Outputs:
         import torch
 
-        with torch.inference_mode(), one_thread():
-            batch = torch.from_numpy(np.stack(images).astype(np.float32)).to(device_of(model.module))
+        device = module_device(model.module)
+        with torch.inference_mode(), reproducible(device):
+            batch = torch.from_numpy(np.stack(images).astype(np.float32)).to(device)
             return Outputs(logits_of(model.module, batch).float().cpu().numpy())
 
-    return replace(model, forward=forward, prepare=lambda image, framed: image)
+    unrounded = replace(model, forward=forward, prepare=lambda image, framed: image)
+    return unrounded if model.batch is None else unrounded.with_batch(model.batch)
 
 
 def attacked_images(plan: Plan, unit: Unit, name: str, how: Settings) -> Iterator[Shot]:
@@ -231,16 +241,16 @@ def _attack_batch(
     """Attack correctly classified images, and restart those that stay correct from other starting points."""
     import torch
 
-    module = plan.models[name].module
-    device = device_of(module)
+    module, batch = plan.models[name].module, plan.models[name].batch
+    device = module_device(module)
 
     def logits(points: torch.Tensor) -> torch.Tensor:
-        output = logits_of(module, points * 255)
+        output = in_passes(functools.partial(logits_of, module), points * 255, batch)
         if not output.isfinite().all():
             raise SoritesError(f"model {name} returned non-finite logits")
         return output
 
-    with one_thread():
+    with reproducible(device):
         x = torch.from_numpy(np.stack([target.x for target in targets])).to(device)
         right = torch.from_numpy(np.stack([target.right for target in targets])).to(device)
         with torch.no_grad():
@@ -267,68 +277,91 @@ def _start(plan: Plan, shift: str, restart: int, target: Target, eps: float, how
     return start(target.x, eps, how.norm, rng_for(plan.suite.seed, target.sample.id, f"{shift}{suffix}"))
 
 
-DEFAULT_STEPS, DEFAULT_RESTARTS = 100, 1
 SUITE_NAME = "attack"
 
 
 def attack(
     models: str | Model | Sequence[str | Model],
     *,
-    norm: str = "l2",
     eps: str | Sequence[float],
+    norm: str = "l2",
     losses: str | Sequence[str] | None = None,
-    steps: int = DEFAULT_STEPS,
-    restarts: int = DEFAULT_RESTARTS,
+    steps: int = ATTACK_STEPS,
+    restarts: int = ATTACK_RESTARTS,
     source: str = "stamps",
     labels: str | Sequence[str] | None = None,
     limit: int | None = None,
     seed: int = 0,
     out: str | Path | None = None,
     workers: int | None = None,
+    max_pixels: int | None = None,
     bar: Bar | None = None,
 ) -> Path:
     """Attack models with APGD on the clean images of a source. Finished tasks are not repeated.
 
     Args:
-        models: Models or their specs.
-        norm: ``"l2"`` or ``"linf"``.
-        eps: Attack sizes in 0..1, such as ``"4/255,.1"``.
-        losses: ``"ce"``, ``"dlr"`` or both; by default both, without dlr if a model has too few classes for
-            it.
-        steps: Steps per attack.
-        restarts: Number of starting points.
-        source: Source of the images.
-        labels: Classes of the images; by default those of the first model.
-        limit: Attack only this many images.
-        seed: Seed of the image order and the starting points.
-        out: Run folder; by default named after the content of the run.
-        workers: Number of parallel workers.
+        models: Models to attack: lite0, timm:NAME@WEIGHTS, trained:DIR. Torch models only. Also ``Model``
+            objects.
+        eps: Perturbation sizes, for pixels in 0..1: 4/255,.1,.25.
+        norm: Norm of the perturbation: l2 or linf.
+        losses: APGD on the cross-entropy (ce), on the difference of logits ratio (dlr, needs three classes),
+            or both; default: all that the models support.
+        steps: Steps per restart.
+        restarts: Number of restarts for images that stay correct.
+        source: Source of labelled clean images.
+        labels: A file of class names; default: the classes of the first model.
+        limit: Use only the first N samples of a fixed random order.
+        seed: Random seed.
+        out: The run folder; default: runs/attack-ID.
+        workers: Number of tasks to run in parallel; default: one per core.
+        max_pixels: Refuse images with more pixels than this; default: 100 million.
         bar: Creates a progress bar.
 
     Returns:
         The run folder.
     """
-    how = settings(norm, eps, tuple(LOSSES) if losses is None else losses, steps, restarts)
+    options = AttackOptions(
+        models=models,
+        eps=eps,
+        norm=norm,
+        losses=losses,
+        steps=steps,
+        restarts=restarts,
+        source=source,
+        labels=labels,
+        limit=limit,
+        seed=seed,
+        out=out,
+        workers=workers,
+        max_pixels=max_pixels,
+    )
+    with options.reading():
+        return attack_models(options, bar)
+
+
+def attack_models(options: AttackOptions, bar: Bar | None = None) -> Path:
+    """Attack models, like ``attack``, with options as one object."""
+    losses, workers, out = options.losses, options.workers, options.out
+    kinds = tuple(LOSSES) if losses is None else losses
+    how = settings(options.norm, options.eps, kinds, options.steps, options.restarts)
     if workers is not None and workers < 1:
         raise SoritesError(f"{option('workers', None)} must be at least 1, got {workers}")
-    plan, how = _plan(models, how, losses is None, source, labels, limit, seed)
-    prepared = prepare(plan)
-    info = {**prepared.info, ATTACK: how.recorded()}
+    data = (options.source, options.labels, options.limit, options.seed)
+    plan, how = _plan(options.models, how, losses is None, *data)
+    prepared = prepare(plan).with_batch(DEFAULT_BATCH)
+    plan, record = prepared.plan, prepared.record.having(attack=how.recorded())
     path = to_path(out) if out is not None else prepared.default_folder()
     plan, engine = folder.with_stored_slices(path, plan), chosen_engine("local", plan)
-    with (
-        folder.open_run(path, plan, info, warn) as claimed,
-        share_plan(path, plan, claimed["run_id"]) as running,
-    ):
+    with folder.open_run(path, plan, record, warn) as claimed:
+        run = Running(path, plan, claimed.run_id)
         sweep_temporaries(path)
         redo_errors(path, plan)
         missing = shards.missing(path, plan.units(), plan.models)
         tasks = [Task(unit, (name,)) for unit, names in missing.items() for name in names]
         if bar and tasks:
-            running.tick = bar("attacking", sum(plan.images_of(task.unit) for task in tasks))
-        work = functools.partial(attack_unit, path, how=how)
+            run.tick = bar("attacking", sum(plan.images_of(task.unit) for task in tasks))
         with _without_weight_gradients(plan):
-            for _ in engine(tasks, work, workers or os.cpu_count() or 1):
+            for _ in engine(tasks, run.work(engine, attack_unit, how=how), workers or cores()):
                 pass
     return path
 
@@ -360,7 +393,7 @@ def _plan(
     if few is not None:
         how = replace(how, losses=tuple(loss for loss in how.losses if loss != few[0]))
         text = f"{_needs_classes(*few)}. Using {' and '.join(how.losses)} only."
-        warnings.warn(Notice(text, code="attack-loss-dropped"), stacklevel=3)
+        warnings.warn(Notice(text, code="attack_loss_dropped"), stacklevel=3)
     return attack_plan(plan, how), how
 
 
@@ -421,22 +454,16 @@ def attack_plan(plan: Plan, how: Settings) -> Plan:
     )
 
 
-def attack_unit(path: Path, task: Task, *, how: Settings) -> None:
+def attack_unit(run: Running, task: Task, *, how: Settings) -> None:
     """Run one task: attack images against one model, or evaluate them clean, and write the shard."""
-    running, (name,) = running_in(path), task.models
+    plan, (name,) = run.plan, task.models
     if task.unit.shift == CLEAN:
-        predictions = predict(
-            running.plan, shots(running.plan, task.unit), DEFAULT_BATCH, running.tick, (name,)
-        )
+        predictions = predict(plan, shots(plan, task.unit), DEFAULT_BATCH, run.tick, (name,))
     else:
-        predictions = predict(
-            plan_for_model(running.plan, name, how),
-            attacked_images(running.plan, task.unit, name, how),
-            DEFAULT_BATCH,
-            running.tick,
-        )
-    rows = predictions[name].rows.with_columns(run_id=pl.lit(running.run_id)).select(SCHEMA.names())
-    write(rows, shards.shard(path, task.unit, name))
+        images = attacked_images(plan, task.unit, name, how)
+        predictions = predict(plan_for_model(plan, name, how), images, DEFAULT_BATCH, run.tick)
+    rows = {name: predictions[name].rows}
+    shards.write_rows(run.folder, run.run_id, task.unit, rows, plan.models)
 
 
 # Robust accuracy over all losses, as in AutoAttack.
@@ -449,7 +476,7 @@ def worst_case(table: Table) -> pl.DataFrame:
     """
     rows = table.lazy().filter(pl.col("family") == FAMILY, pl.col("correct").is_not_null())
     keyed = rows.with_columns(norm=pl.col("shift").str.extract(r"_([a-z0-9]+)$"), eps="severity")
-    each = keyed.group_by("model", "norm", "eps", "sample_id").agg(
+    each = keyed.group_by("model", "norm", "eps", *SAMPLE_KEY).agg(
         pl.col("correct").all(), tried=pl.col("shift").n_unique()
     )
     complete = each.filter(pl.col("tried") == pl.col("tried").max().over("model", "norm", "eps"))

@@ -95,8 +95,10 @@ def _change(
     """Apply ``change`` in place to the chosen images, each with its own amount."""
     rows = torch.nonzero(chosen)[:, 0]
     if len(rows):
-        indices = rows.to(images.device)
-        images[indices] = change(images[indices], amounts[rows].to(images.device)[:, None, None, None])
+        indices, chosen_amounts = rows.to(images.device), amounts[rows]
+        if images.device.type == "mps":  # which has no 64-bit floats
+            chosen_amounts = chosen_amounts.float()
+        images[indices] = change(images[indices], chosen_amounts.to(images.device)[:, None, None, None])
 
 
 def grey(images: Tensor) -> Tensor:

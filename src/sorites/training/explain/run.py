@@ -17,24 +17,28 @@ from sorites.core.errors import SoritesError, UnknownName
 from sorites.core.messages import option
 from sorites.core.progress import Bar
 from sorites.core.rng import digest, hashed_order
-from sorites.core.table import Table, read
+from sorites.core.table import RunLike, Table, read, run_folder
 from sorites.evaluation.explanations import (
     KINDS,
     Change,
     Side,
-    image_file,
+    image_files,
     read_changes,
+    stem_of_image,
     write_changes,
     write_image,
 )
 from sorites.evaluation.plan import Plan
-from sorites.evaluation.reopen import recreate_plan, refuse_attacks, suite_of
+from sorites.evaluation.reopen import recreate_plan, refuse_attacks
 from sorites.evaluation.resume import guard
-from sorites.evaluation.run import RunTable
-from sorites.evaluation.storage.folder import read_info, read_manifest
+from sorites.evaluation.run import Run
+from sorites.evaluation.storage.folder import read_manifest
+from sorites.evaluation.storage.record import read_record
+from sorites.evaluation.storage.schema import RunRecord
 from sorites.io.files import locked
 from sorites.models.torch_module import module_of
-from sorites.training.explain.maps import VERB, explained, heat, relief
+from sorites.training.explain.gradcam import VERB, explained, heat, relief
+from sorites.training.options import MAX_EXPLAINED, ExplainOptions
 
 # Flipped images: correct for one model but not the other, or correct clean but not shifted.
 
@@ -131,18 +135,18 @@ def _pair(row: Row) -> tuple[Row, Row]:
 
 # Increment when the same model and image would be drawn differently.
 VERSION = 1
-DEFAULT_LIMIT = 12
 Target = Literal["prediction", "ground_truth"]
 
 
 def explain(
-    run: str | Path | RunTable,
+    run: str | Path | RunLike,
     models: Sequence[str] = (),
     *,
     shifts: Sequence[str] = (),
-    limit: int | None = DEFAULT_LIMIT,
+    limit: int | None = MAX_EXPLAINED,
     target: str = "prediction",
     layer: str | Mapping[str, str] | None = None,
+    max_pixels: int | None = None,
     bar: Bar | None = None,
 ) -> tuple[Change, ...]:
     """Explain images that flipped between two models, or for one model between clean and shifted.
@@ -150,33 +154,49 @@ def explain(
     Existing explanations in the run folder are reused; a different target or layer replaces them.
 
     Args:
-        run: A run folder or its table.
-        models: One model, or two to compare; by default those of the run.
-        shifts: Restrict to these shifts.
-        limit: Maximum number of flips to explain.
-        target: Explain the evidence for each model's ``"prediction"`` or for the ``"ground_truth"``.
-        layer: Layer whose maps are used, for all models or by model name.
+        run: A run folder, made by "sorites run"; may be on an object store: s3://BUCKET/RUN. Also a ``Run``.
+        models: Models of the run. Two models are compared; one is compared clean and shifted.
+        shifts: Use only these shifts; clean counts as one.
+        limit: Explain at most N images, in a fixed random order. None explains all.
+        target: Class to explain: prediction or ground_truth.
+        layer: Layer to explain, for all models or by model; default: the last one with feature maps.
+        max_pixels: Refuse images with more pixels than this; default: 100 million.
         bar: Creates a progress bar.
 
     Returns:
         The explained flips.
     """
-    folder = run.folder if isinstance(run, RunTable) else Path(run)
+    options = ExplainOptions(
+        run=run,
+        models=models,
+        shifts=shifts,
+        limit=limit,
+        target=target,
+        layer=layer,
+        max_pixels=max_pixels,
+    )
+    with options.reading():
+        return explain_flips(options, bar)
+
+
+def explain_flips(options: ExplainOptions, bar: Bar | None = None) -> tuple[Change, ...]:
+    """Explain images that flipped, like ``explain``, with options as one object."""
+    folder, target, limit = run_folder(options.run), options.target, options.limit
     if target not in get_args(Target):
         raise SoritesError(
             f"{option('target', None)} must be one of {', '.join(get_args(Target))}; got {target!r}"
         )
     if limit is not None and limit < 1:
         raise SoritesError(f"{option('limit', None)} must be at least 1, got {limit}")
-    info = read_info(folder)
-    names = _names(info, models)
-    plan = run.plan if isinstance(run, RunTable) else _plan(folder, info, names)
+    record = read_record(folder)
+    names = _names(record, options.models)
+    plan = options.run.plan if isinstance(options.run, Run) else _plan(folder, record, names)
     for name in names:
-        _check_model(folder, info, plan.models[name])
-    work = _Work(folder, plan, target, _layers(layer, names))
+        _check_model(folder, record, plan.models[name])
+    work = _Work(folder, plan, target, _layers(options.layer, names))
     with locked(folder):
         before = _unchanged(folder, read_changes(folder))
-        todo = changes(read(folder), names, shifts, limit)
+        todo = changes(read(folder), names, options.shifts, limit)
         tick = bar("explaining", len(todo)) if bar else lambda n: None
         recorded, explained = {change.key: change for change in before}, list[Change]()
         for change in work.explained(todo, {side.file: side for earlier in before for side in earlier.sides}):
@@ -188,9 +208,9 @@ def explain(
     return tuple(explained)
 
 
-def _names(info: Mapping[str, Any], models: Sequence[str]) -> list[str]:
+def _names(record: RunRecord, models: Sequence[str]) -> list[str]:
     """Return the one or two models to explain."""
-    available = list(info["models"])
+    available = list(record.models)
     names = list(dict.fromkeys(models)) or available
     for name in names:
         if name not in available:
@@ -198,17 +218,17 @@ def _names(info: Mapping[str, Any], models: Sequence[str]) -> list[str]:
     if len(names) > 2:
         raise SoritesError(
             f"Expected one model, or two to compare; the run has {', '.join(available)}. Choose with "
-            f"{option('model', 'NAME')}."
+            f"{option('models', ['NAME'])}."
         )
     return names
 
 
-def _plan(folder: Path, info: Mapping[str, Any], names: Sequence[str]) -> Plan:
+def _plan(folder: Path, record: RunRecord, names: Sequence[str]) -> Plan:
     """Rebuild the plan of a run folder with the models to explain."""
     refuse_attacks(folder)
-    if "imported" in info:
+    if record.imported is not None:
         raise SoritesError(f"{folder} was imported from prediction files, so it has no images to explain")
-    suite = suite_of(info)
+    suite = record.suite
     specs = dict(zip(suite.model_names, suite.models, strict=True))
     changes = {
         "models": tuple(specs[name] for name in names),
@@ -216,12 +236,12 @@ def _plan(folder: Path, info: Mapping[str, Any], names: Sequence[str]) -> Plan:
         "scorers": (),
         "scorers_if_fitted": (),
     }
-    return guard(recreate_plan(folder, info, suite.model_copy(update=changes)), read_manifest(folder))
+    return guard(recreate_plan(folder, record, suite.model_copy(update=changes)), read_manifest(folder))
 
 
-def _check_model(folder: Path, info: Mapping[str, Any], model: Model) -> None:
+def _check_model(folder: Path, record: RunRecord, model: Model) -> None:
     module_of(model, VERB)
-    then = info["models"][model.name]
+    then = record.models[model.name]
     if then != model.version:
         raise SoritesError(
             f"The weights of {model.name} have changed since {folder} was run (version {then} "
@@ -298,7 +318,8 @@ class _Work:
             )
 
     def _is_complete(self, file: str) -> bool:
-        return all(image_file(self.folder, file, kind).exists() for kind in KINDS)
+        stored = image_files(self.folder)
+        return all(stem_of_image(file, kind) in stored for kind in KINDS)
 
     def _file(self, row: Row) -> str:
         """Return the file name of a side, unique for its image, model, layer, target and prediction."""
@@ -338,7 +359,7 @@ class _Work:
             "guided": relief(guided[0]),
         }
         for kind in KINDS:
-            write_image(images[kind], image_file(self.folder, file, kind))
+            write_image(images[kind], self.folder, file, kind)
         about = {
             name: row[name]
             for name in ("image_id", "shift", "severity", "params", "model", "pred", "conf", "correct")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from sorites.apps.annotation.begin import add_known
-from sorites.apps.annotation.clicks import keep
+from sorites.apps.annotation.clicks import MAX_SECONDS, keep, parse_click
 from sorites.apps.annotation.formats import label_studio, tables, via
 from sorites.apps.annotation.formats.rows import Answered, Labelled, labelled
 from sorites.apps.annotation.store import add_annotator, create, open_labelling, task_of, writing
@@ -171,14 +171,11 @@ def _store_answer(
         (batch, who, image, position),
     )
     database.execute("UPDATE images SET given = given + 1 WHERE id = ?", (image,))
+    # Times of other tools may be negative or missing; they are no reason to refuse an answer.
+    seconds = answer.seconds if answer.seconds is not None and 0 <= answer.seconds <= MAX_SECONDS else None
+    content = {"assignment": assignment.lastrowid, "action": "answer", "value": answer.values}
     try:
-        content = {
-            "assignment": assignment.lastrowid,
-            "action": "answer",
-            "value": answer.values,
-            "seconds": answer.seconds,
-        }
-        keep(database, task, who, click, content)
+        keep(database, task, who, parse_click(task, click, {**content, "seconds": seconds}))
     except SoritesError as error:
         raise SoritesError(f"{row.image}: {error}") from error
 

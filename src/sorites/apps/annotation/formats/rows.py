@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from sorites.apps.annotation.answers import answered_images, chosen_by_image
+from sorites.apps.annotation.answers import AnsweredImage, answered_images, chosen_by_image
 from sorites.apps.annotation.task import Task
 from sorites.apps.annotation.values import Value
 from sorites.core.errors import SoritesError
@@ -50,23 +50,17 @@ class Labelled:
 
 def labelled(database: sqlite3.Connection, task: Task, all_answers: bool) -> Iterator[Labelled]:
     """Yield the images of a labelling with the chosen answers, or with all answers."""
-    if all_answers:
-        for item in answered_images(database):
-            answers = [
-                Answered(dict(answer.values), answer.annotator, answer.seconds) for answer in item.given
-            ]
-            yield Labelled(
-                item.facts["image"], answers, item.facts["width"], item.facts["height"], dict(item.facts)
-            )
-        return
-    for item, values in chosen_by_image(database, task):
-        yield Labelled(
-            item.facts["image"],
-            [Answered(values)],
-            item.facts["width"],
-            item.facts["height"],
-            dict(item.facts),
+    records: Iterator[tuple[AnsweredImage, list[Answered]]] = (
+        (
+            (item, [Answered(dict(given.values), given.annotator, given.seconds) for given in item.given])
+            for item in answered_images(database)
         )
+        if all_answers
+        else ((item, [Answered(values)]) for item, values in chosen_by_image(database, task))
+    )
+    for item, answers in records:
+        facts = dict(item.facts)
+        yield Labelled(facts["image"], answers, facts["width"], facts["height"], facts)
 
 
 def image_name(text: object, where: object) -> str:

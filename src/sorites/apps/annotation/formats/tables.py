@@ -27,6 +27,7 @@ from sorites.io.files import write_bytes
 from sorites.io.readers import json_file
 from sorites.io.tables import sheet
 from sorites.io.tables import table as table_of
+from sorites.metrics.rows import SAMPLE_KEY
 from sorites.sources.papers.focus import NONE, WORDS, CategorySetting, is_common, read_uncommon
 
 FACTS = ("image_id", "sample_id", "class", "shift", "severity")
@@ -112,41 +113,34 @@ def write_facts(task: Task, rows: list[Labelled], out: Path) -> int:
 
     Images of a run are matched by image id. For images of a source, attributes apply to all images of the
     sample, and ``valid`` to its clean image only.
+
+    Raises:
+        SoritesError: No image is one of the run, or a sample is in several sources of the run.
     """
-    images = table.read(out).select("image_id", "sample_id", "shift").unique().collect()
+    images = table.read(out).select("image_id", *SAMPLE_KEY, "shift").unique().collect()
     by_id, by_sample = set(images["image_id"]), images.partition_by("sample_id", as_dict=True)
     facts: dict[str, dict[str, Any]] = {}
     for row in rows:
-        answer_facts = {
-            "valid": _valid(task, row.values),
-            "attrs": list(_attributes(task, row.values)) or None,
-        }
-        if row.facts.get("image_id") in by_id:
-            facts[row.facts["image_id"]] = answer_facts
-        elif (row.facts.get("sample_id"),) in by_sample and not row.facts.get("image_id"):
-            for image in by_sample[(row.facts["sample_id"],)].iter_rows(named=True):
-                facts[image["image_id"]] = {
-                    **answer_facts,
-                    "valid": answer_facts["valid"] if image["shift"] == "clean" else None,
-                }
-    nonempty = {
-        key: answer_facts
-        for key, answer_facts in facts.items()
-        if answer_facts["valid"] is not None or answer_facts["attrs"]
-    }
+        valid, attrs = _valid(task, row.values), list(_attributes(task, row.values)) or None
+        image_id, sample = str(row.facts.get("image_id") or ""), (row.facts.get("sample_id"),)
+        if image_id in by_id:
+            facts[image_id] = {"image_id": image_id, "valid": valid, "attrs": attrs}
+        elif sample in by_sample and not image_id:
+            own = by_sample[sample]
+            if own["source"].n_unique() > 1:
+                raise SoritesError(
+                    f"several sources of the run {out} have a sample {sample[0]}; annotate the images of the"
+                    " run instead"
+                )
+            for key, shift in own.select("image_id", "shift").iter_rows():
+                facts[key] = {"image_id": key, "valid": valid if shift == "clean" else None, "attrs": attrs}
+    nonempty = [fact for fact in facts.values() if fact["valid"] is not None or fact["attrs"]]
     if not nonempty:
         raise SoritesError(
             f"none of the {len(rows)} answered images is an image or a sample of the run {out}"
         )
-    names = ("image_id", "valid", "attrs")
-    schema = pl.Schema({name: table.SCHEMA[name] for name in names})
-    table.write_facts(
-        out,
-        FACTS_NAME,
-        pl.DataFrame(
-            [{"image_id": key, **answer_facts} for key, answer_facts in nonempty.items()], schema=schema
-        ),
-    )
+    schema = pl.Schema({name: table.SCHEMA[name] for name in ("image_id", "valid", "attrs")})
+    table.write_facts(out, FACTS_NAME, pl.DataFrame(nonempty, schema=schema))
     return len(nonempty)
 
 

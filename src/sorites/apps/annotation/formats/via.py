@@ -254,7 +254,7 @@ def _read(content: Mapping[str, Any], task: Task, path: Path) -> Iterator[Labell
     questions = {
         number: (task.question(attribute["aname"]), attribute)
         for number, attribute in content["attribute"].items()
-        if _is_asked(task, attribute)
+        if any(question.id == attribute["aname"] for question in task.questions)
     }
     boxes = [question.id for question in task.questions if question.kind == "boxes"]
     values: dict[str, dict[str, Value]] = {view: {name: [] for name in boxes} for view in content["view"]}
@@ -266,10 +266,6 @@ def _read(content: Mapping[str, Any], task: Task, path: Path) -> Iterator[Labell
         file = content["file"][str(content["view"][view]["fid_list"][0])]
         if view_values:
             yield Labelled(image_name(file["fname"], path), [Answered(view_values)])
-
-
-def _is_asked(task: Task, attribute: Mapping[str, Any]) -> bool:
-    return any(question.id == attribute["aname"] for question in task.questions)
 
 
 def _add(

@@ -2,36 +2,39 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-import functools
 import json
 import time
 from collections.abc import Callable
-from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING
 
-from sorites.apps.studio.folder import KINDS, CaptureFolder, Log, flagged, verdicts
-from sorites.apps.studio.folder import REVIEWS_NAME as NAME
-from sorites.apps.studio.serving import (
+from sorites.apps.serving import (
     LOOPBACK,
-    NOT_FOUND,
-    Reply,
-    Request,
     Server,
-    in_json,
+    application,
+    error_reply,
+    json_body,
     new_token,
-    page,
-    same_token,
+    owner_of,
+    reply,
+    require,
+    token_page,
 )
+from sorites.apps.studio.folder import KINDS, REVIEWS_NAME, CaptureFolder, flagged, verdicts
 from sorites.apps.studio.sheets import images_of, sample_of, sheet_path, write_sheets
 from sorites.core.errors import SoritesError
 from sorites.core.labels import imagenet
 from sorites.core.messages import command, option
 from sorites.io.files import read_json, write_bytes
+from sorites.io.readers import parse_integer
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
 
 LINKS = "reviewers.json"
 MAX_NOTE = 2000
-_KINDS = {"page.css": "text/css", "page.js": "text/javascript"}
 
 
 class Review:
@@ -40,11 +43,17 @@ class Review:
     def __init__(
         self, folder: CaptureFolder, reviewers: list[str], host: str = LOOPBACK, port: int = 0
     ) -> None:
-        self._folder, self._log = folder, Log(folder.root / NAME)
+        self._folder, self._log = folder, folder.open_log(REVIEWS_NAME)
         samples = sample_of(folder)
         self._images = [(samples.get(name, name), name) for name, _ in images_of(folder)]
         self._tokens = load_tokens(folder, reviewers)
-        self._server = Server(self._answer, host, port)
+        endpoints = [
+            *token_page("sorites.apps.studio.review", self._reviewer),
+            ("GET", "/{token}/state", require(self._reviewer, 404, self._state)),
+            ("GET", "/{token}/sheet/{number}", require(self._reviewer, 404, self._sheet)),
+            ("POST", "/{token}/verdict", require(self._reviewer, 404, self._verdict)),
+        ]
+        self._server = Server(application(endpoints, host), host, port)
         self.links = {name: f"{self._server.url}/{token}/" for name, token in self._tokens.items()}
 
     def stop(self) -> None:
@@ -52,67 +61,37 @@ class Review:
         self._server.stop()
         self._log.close()
 
-    def _reviewer(self, received: str) -> str | None:
-        return next((name for name, token in self._tokens.items() if same_token(received, token)), None)
+    def _reviewer(self, request: Request) -> str | None:
+        return owner_of(request.path_params["token"], {token: name for name, token in self._tokens.items()})
 
-    def _answer(self, request: Request) -> Reply:
-        parts = request.parts
-        name = self._reviewer(parts[0]) if parts else None
-        if name is None:
-            return NOT_FOUND
-        what = (request.method, *parts[1:])
-        if what == ("GET",):
-            return (
-                page(_file("page.html"))
-                if request.path.endswith("/")
-                else Reply(308, headers={"Location": f"/{parts[0]}/"})
-            )
-        if what == ("GET", "state"):
-            return in_json(self._state(name))
-        if what == ("POST", "verdict"):
-            return self._verdict(name, request.json())
-        if request.method == "GET" and len(parts) == 3 and parts[1] == "sheet":
-            return self._sheet(parts[2])
-        if request.method == "GET" and len(parts) == 2 and parts[1] in _KINDS:
-            return page(_file(parts[1]), _KINDS[parts[1]])
-        return NOT_FOUND
-
-    def _state(self, name: str) -> dict[str, Any]:
-        by_reviewer = verdicts(self._folder)
+    async def _state(self, request: Request, name: str) -> Response:
+        by_reviewer = await asyncio.to_thread(verdicts, self._folder)
         images = []
         for sample, shown in self._images:
             own = by_reviewer.get((name, sample), {})
             verdict = {"seen": bool(own), "flags": own.get("flags", []), "note": own.get("note", "")}
             images.append({"name": describe_image(shown), **verdict})
-        return {"reviewer": name, "kinds": KINDS, "images": images}
+        return reply({"reviewer": name, "kinds": KINDS, "images": images})
 
-    def _sheet(self, number: str) -> Reply:
-        if not number.isdigit() or int(number) >= len(self._images):
-            return NOT_FOUND
-        path = sheet_path(self._folder, self._images[int(number)][1])
-        return (
-            Reply(200, path.read_bytes(), "image/jpeg", {"Cache-Control": "no-store"})
-            if path.is_file()
-            else NOT_FOUND
-        )
+    async def _sheet(self, request: Request, name: str) -> Response:
+        number = parse_integer(request.path_params["number"])
+        if number is not None and number < len(self._images):
+            path = sheet_path(self._folder, self._images[number][1])
+            if path.is_file():
+                return reply(path.read_bytes(), kind="image/jpeg")
+        return error_reply(404, "there is no such sheet")
 
-    def _verdict(self, name: str, content: dict[str, Any]) -> Reply:
+    async def _verdict(self, request: Request, name: str) -> Response:
+        content = await json_body(request)
         number, flags, note = content.get("number"), content.get("flags"), content.get("note", "")
-        valid_number = (
-            isinstance(number, int) and not isinstance(number, bool) and 0 <= number < len(self._images)
-        )
-        if (
-            not valid_number
-            or not isinstance(flags, list)
-            or not set(map(str, flags)) <= set(KINDS)
-            or not isinstance(note, str)
-        ):
-            return in_json({"message": f"expected number, flags of {', '.join(KINDS)}, and note"}, 400)
-        sample = self._images[int(number or 0)][0]
-        self._log.add(
-            "verdict", reviewer=name, sample=sample, flags=sorted(map(str, flags)), note=note[:MAX_NOTE]
-        )
-        return in_json({})
+        refusal = error_reply(400, f"expected number, flags of {', '.join(KINDS)}, and note")
+        if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < len(self._images):
+            return refusal
+        if not isinstance(flags, list) or not set(map(str, flags)) <= set(KINDS) or not isinstance(note, str):
+            return refusal
+        facts = {"sample": self._images[number][0], "flags": sorted(map(str, flags)), "note": note[:MAX_NOTE]}
+        await asyncio.to_thread(self._log.add, "verdict", reviewer=name, **facts)
+        return reply({})
 
 
 def describe_image(name: str) -> str:
@@ -136,11 +115,6 @@ def load_tokens(folder: CaptureFolder, reviewers: list[str]) -> dict[str, str]:
     write_bytes(json.dumps({**earlier, **tokens}).encode(), file)
     file.chmod(0o600)
     return tokens
-
-
-@functools.cache
-def _file(name: str) -> str:
-    return files("sorites.apps.studio.review").joinpath(name).read_text(encoding="utf-8")
 
 
 # Running a review

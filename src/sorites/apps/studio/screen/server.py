@@ -9,31 +9,37 @@ import secrets
 import threading
 import time
 from dataclasses import dataclass
-from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sorites.apps.studio.serving import (
+from sorites.apps.serving import (
     LOOPBACK,
-    NOT_FOUND,
-    Drop,
-    Reply,
-    Request,
     Server,
-    in_json,
+    Turn,
+    application,
+    error_reply,
+    json_body,
     new_token,
-    page,
-    same_token,
+    owner_of,
+    reply,
+    require,
+    token_page,
 )
 from sorites.core import ImageU8
 from sorites.core.errors import MissingExtra, SoritesError
-from sorites.sources.decode import decode
+from sorites.io.decode import decode
+from sorites.io.readers import parse_integer
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
 
 # Seconds that a request for the next image is kept open.
 POLL_S = 20.0
 PLACES = ("centre", "left-top")
-_KINDS = {"page.html": "text/html; charset=utf-8", "page.css": "text/css", "page.js": "text/javascript"}
+# Maximum size and position that a page may report.
+MAX_SCREEN_PX = 1 << 15
 
 
 @dataclass(frozen=True)
@@ -68,12 +74,18 @@ class Screen:
         if place not in PLACES:
             raise SoritesError(f"place: expected {' or '.join(PLACES)}, got {place!r}")
         self.place, self.token = place, token or new_token()
-        self._turn = threading.Condition()
+        self._turn = Turn()
         # A random start, so that pages left open from an earlier server have another number.
         first = secrets.randbelow(1 << 30) + 1
         self._item, self._shown = Item(first), Shown(0, (0, 0), 0, 0, 0, 0)
         self._last_poll, self._stopped = 0.0, False
-        self._server = Server(self._answer, host, port)
+        endpoints = [
+            *token_page("sorites.apps.studio.screen", self._is_ours),
+            ("GET", "/{token}/next", require(self._is_ours, 404, self._next)),
+            ("GET", "/{token}/image/{number}", require(self._is_ours, 404, self._image)),
+            ("POST", "/{token}/shown", require(self._is_ours, 404, self._acknowledge)),
+        ]
+        self._server = Server(application(endpoints, host), host, port)
         self.url = f"{self._server.url}/{self.token}/"
         self.port = self._server.port
 
@@ -122,69 +134,48 @@ class Screen:
             f"no screen is connected. Open this link full screen in the browser of the television: {self.url}"
         )
 
-    def _answer(self, request: Request) -> Reply:
-        parts = request.parts
-        if not parts or not same_token(parts[0], self.token):
-            return NOT_FOUND
-        what = (request.method, *parts[1:2])
-        if what == ("GET",) and len(parts) == 1:
-            return (
-                page(_file("page.html"))
-                if request.path.endswith("/")
-                else Reply(308, headers={"Location": f"/{self.token}/"})
-            )
-        if what == ("GET", "next"):
-            return self._next(request.query.get("after", ""))
-        if what == ("GET", "image") and len(parts) == 3:
-            return self._image(parts[2])
-        if what == ("POST", "shown"):
-            return self._acknowledge(request.json())
-        if request.method == "GET" and len(parts) == 2 and parts[1] in _KINDS:
-            return page(_file(parts[1]), _KINDS[parts[1]])
-        return NOT_FOUND
+    def _is_ours(self, request: Request) -> bool | None:
+        return owner_of(request.path_params["token"], {self.token: True})
 
-    def _next(self, after: str) -> Reply:
+    async def _next(self, request: Request, _: bool) -> Response:
         """Answer as soon as there is an item after the page's current one."""
-        current = int(after) if after.isdigit() else 0
-        with self._turn:
-            self._last_poll = time.monotonic()
-            self._turn.wait_for(lambda: self._stopped or self._item.number != current, POLL_S)
-            if self._stopped:
-                raise Drop
-            self._last_poll = time.monotonic()
-            item = self._item
-        return in_json(
+        current = parse_integer(request.query_params.get("after", "")) or 0
+        self._last_poll = time.monotonic()
+        await self._turn.until(lambda: self._stopped or self._item.number != current, POLL_S)
+        if self._stopped:
+            return error_reply(503, "the studio has stopped")
+        self._last_poll = time.monotonic()
+        item = self._item
+        return reply(
             {"number": item.number, "place": self.place, "idle": not item.name, "black": item.data is None}
         )
 
-    def _image(self, number: str) -> Reply:
+    async def _image(self, request: Request, _: bool) -> Response:
         item = self._item
-        if item.data is None or number != str(item.number):
-            return NOT_FOUND
+        if item.data is None or request.path_params["number"] != str(item.number):
+            return error_reply(404, "this image is no longer shown")
         kind = "image/png" if item.data.startswith(b"\x89PNG") else "image/jpeg"
-        return Reply(200, item.data, kind, {"Cache-Control": "no-store"})
+        return reply(item.data, kind=kind)
 
-    def _acknowledge(self, content: dict[str, Any]) -> Reply:
+    async def _acknowledge(self, request: Request, _: bool) -> Response:
+        content = await json_body(request)
         try:
             numbers = [float(content[key]) for key in ("left", "top", "width", "height")]
             size = (int(content["screen"][0]), int(content["screen"][1]))
             shown = Shown(int(content["number"]), size, *numbers)
         except (KeyError, TypeError, ValueError, IndexError, OverflowError):
-            return in_json({"message": "expected number, screen, left, top, width and height"}, 400)
+            return error_reply(400, "expected number, screen, left, top, width and height")
+        if not all(-MAX_SCREEN_PX <= value <= MAX_SCREEN_PX for value in (*size, *numbers)) or min(size) < 0:
+            return error_reply(400, f"expected a screen of at most {MAX_SCREEN_PX} pixels per side")
         with self._turn:
             if shown.number == self._item.number:
                 self._shown = shown
                 self._turn.notify_all()
-        return in_json({})
+        return reply({})
 
 
 class ScreenError(SoritesError):
     """No page shows the image; the message contains the link to open."""
-
-
-@functools.cache
-def _file(name: str) -> str:
-    return files("sorites.apps.studio.screen").joinpath(name).read_text(encoding="utf-8")
 
 
 @functools.lru_cache(maxsize=4)

@@ -8,10 +8,15 @@ import secrets
 import ssl
 import time
 import uuid
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from sorites.apps.studio.serving import LOOPBACK, NOT_FOUND, Reply, Request, Server, in_json
+from sorites.apps.serving import LOOPBACK, Server, application, error_reply, json_body, reply
 from sorites.apps.studio.virtual.camera import Faults
+from sorites.io.readers import parse_integer
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
 
 # Seconds that pairing stays open after the button was pressed.
 BUTTON_S = 30.0
@@ -28,7 +33,14 @@ class VirtualBridge:
         self._pressed = -BUTTON_S
         self._states = [{"on": False, "bri": STEPS, "ct": 250} for _ in range(lamps)]
         self._ids = [str(uuid.UUID(int=number + 1)) for number in range(lamps)]
-        self._server = Server(self._answer, LOOPBACK, port, tls)
+        endpoints = [
+            ("POST", "/api", self._pair),
+            ("GET", "/api/{key}/lights", self._lights_v1),
+            ("PUT", "/api/{key}/lights/{lamp}/state", self._set_v1),
+            ("GET", "/clip/v2/resource/light", self._lights_v2),
+            ("PUT", "/clip/v2/resource/light/{lamp}", self._set_v2),
+        ]
+        self._server = Server(application(endpoints), LOOPBACK, port, tls)
         self.url, self.host = self._server.url, f"{LOOPBACK}:{self._server.port}"
 
     def stop(self) -> None:
@@ -51,39 +63,24 @@ class VirtualBridge:
             self._states
         )
 
-    def _answer(self, request: Request) -> Reply:
-        parts = request.parts
-        if request.method == "POST" and parts == ["api"]:
-            return self._pair()
-        if parts[:1] == ["api"] and len(parts) > 2:
-            return self._answer_v1(request, parts)
-        if parts[:3] == ["clip", "v2", "resource"] and parts[3:4] == ["light"]:
-            return self._answer_v2(request, parts[4:])
-        return NOT_FOUND
-
-    def _pair(self) -> Reply:
+    async def _pair(self, request: Request) -> Response:
         if time.monotonic() - self._pressed > BUTTON_S:
-            return in_json(
-                [{"error": {"type": 101, "address": "", "description": "link button not pressed"}}]
-            )
-        return in_json([{"success": {"username": self.new_key()}}])
+            return _error_v1(101, "", "link button not pressed")
+        return reply([{"success": {"username": self.new_key()}}])
 
-    def _answer_v1(self, request: Request, parts: list[str]) -> Reply:
-        if parts[1] not in self._keys:
-            return in_json([{"error": {"type": 1, "address": "/", "description": "unauthorized user"}}])
-        if request.method == "GET" and parts[2:] == ["lights"]:
-            return in_json({str(number): self._lamp_v1(number) for number in range(1, len(self._states) + 1)})
-        if request.method == "PUT" and len(parts) == 5 and parts[4] == "state" and parts[3].isdigit():
-            number, body = int(parts[3]), request.json()
-            if not 1 <= number <= len(self._states):
-                return in_json(
-                    [{"error": {"type": 3, "address": request.path, "description": "resource not available"}}]
-                )
-            self._change(number - 1, {key: body[key] for key in ("on", "bri", "ct") if key in body})
-            return in_json(
-                [{"success": {f"/lights/{number}/state/{key}": value}} for key, value in body.items()]
-            )
-        return NOT_FOUND
+    async def _lights_v1(self, request: Request) -> Response:
+        if request.path_params["key"] not in self._keys:
+            return _error_v1(1, "/", "unauthorized user")
+        return reply({str(number): self._lamp_v1(number) for number in range(1, len(self._states) + 1)})
+
+    async def _set_v1(self, request: Request) -> Response:
+        if request.path_params["key"] not in self._keys:
+            return _error_v1(1, "/", "unauthorized user")
+        number, body = parse_integer(request.path_params["lamp"]) or 0, await json_body(request)
+        if not 1 <= number <= len(self._states):
+            return _error_v1(3, request.url.path, "resource not available")
+        self._change(number - 1, {key: body[key] for key in ("on", "bri", "ct") if key in body})
+        return reply([{"success": {f"/lights/{number}/state/{key}": value}} for key, value in body.items()])
 
     def _lamp_v1(self, number: int) -> dict[str, Any]:
         return {
@@ -92,22 +89,26 @@ class VirtualBridge:
             "name": f"lamp {number}",
         }
 
-    def _answer_v2(self, request: Request, rest: list[str]) -> Reply:
+    async def _lights_v2(self, request: Request) -> Response:
         if request.headers.get("hue-application-key") not in self._keys:
-            return in_json({"errors": [{"description": "unauthorized"}]}, 403)
-        if request.method == "GET" and not rest:
-            return in_json(
-                {"errors": [], "data": [self._lamp_v2(number) for number in range(len(self._states))]}
-            )
-        if request.method == "PUT" and len(rest) == 1 and rest[0] in self._ids:
-            body, change = request.json(), dict[str, Any]()
+            return reply({"errors": [{"description": "unauthorized"}]}, 403)
+        return reply({"errors": [], "data": [self._lamp_v2(number) for number in range(len(self._states))]})
+
+    async def _set_v2(self, request: Request) -> Response:
+        lamp, body, change = request.path_params["lamp"], await json_body(request), dict[str, Any]()
+        if request.headers.get("hue-application-key") not in self._keys:
+            return reply({"errors": [{"description": "unauthorized"}]}, 403)
+        if lamp not in self._ids:
+            return error_reply(404, "Not found")
+        try:
             if "on" in body:
                 change["on"] = bool(body["on"]["on"])
             if "dimming" in body:
                 change["bri"] = max(1, int(float(body["dimming"]["brightness"]) / 100 * STEPS))
-            self._change(self._ids.index(rest[0]), change)
-            return in_json({"errors": [], "data": [{"rid": rest[0], "rtype": "light"}]})
-        return NOT_FOUND
+        except (KeyError, TypeError, ValueError, OverflowError):
+            return error_reply(400, "expected on and dimming")
+        self._change(self._ids.index(lamp), change)
+        return reply({"errors": [], "data": [{"rid": lamp, "rtype": "light"}]})
 
     def _lamp_v2(self, number: int) -> dict[str, Any]:
         state = self._states[number]
@@ -128,3 +129,7 @@ class VirtualBridge:
     def _change(self, number: int, change: dict[str, Any]) -> None:
         if not self.faults.take("stuck"):
             self._states[number] = {**self._states[number], **change}
+
+
+def _error_v1(kind: int, address: str, description: str) -> Response:
+    return reply([{"error": {"type": kind, "address": address, "description": description}}])

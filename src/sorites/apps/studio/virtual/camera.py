@@ -5,19 +5,26 @@ It tests our client but is no evidence for how a real body behaves.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import secrets
 import ssl
 import threading
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
+from sorites.apps.serving import LOOPBACK, Server, Turn, application, json_body, reply
 from sorites.apps.studio.cameras import number, seconds
-from sorites.apps.studio.serving import LOOPBACK, NOT_FOUND, Drop, Reply, Request, Server, in_json
 from sorites.apps.studio.virtual.scene import LENS, MODEL, Photographer
+from sorites.io.readers import parse_integer
 from sorites.optics.camera import Exposure
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from starlette.types import Receive, Scope, Send
 
 KINDS = ("busy", "drop", "drop_after", "duplicate", "late", "truncate", "wrong_exif", "full", "flat", "stuck")
 
@@ -86,125 +93,73 @@ class Card:
         size = {"maxsize": self.room * SHOT_BYTES, "spacesize": left, "contentsnumber": len(self._files)}
         return {"name": "sd", "path": STORAGE, "accesscapability": "readwrite", **size}
 
-    def answer(self, request: Request, faults: Faults) -> Reply:
+    def answer(self, request: Request, faults: Faults) -> Response:
         """Answer a request below ``contents``, in any version."""
-        path = "/ccapi/ver130/" + request.path.split("/", 3)[3]
+        path = "/ccapi/ver130/" + request.url.path.split("/", 3)[3]
         if path in self._files:
             return self._file(path, request.method, faults)
         if request.method != "GET":
-            return NOT_FOUND
+            return _not_found()
         if path == "/ccapi/ver130/contents":
-            return in_json({"path": [STORAGE]})
+            return reply({"path": [STORAGE]})
         if path == STORAGE:
-            return (
-                in_json({"path": [FOLDER]})
-                if "kind" not in request.query
-                else in_json({"contentsnumber": 1, "pagenumber": 1})
-            )
-        return self._page(request) if path == FOLDER else NOT_FOUND
+            counted = {"contentsnumber": 1, "pagenumber": 1}
+            return reply(counted if "kind" in request.query_params else {"path": [FOLDER]})
+        return self._page(request) if path == FOLDER else _not_found()
 
-    def _file(self, path: str, method: str, faults: Faults) -> Reply:
+    def _file(self, path: str, method: str, faults: Faults) -> Response:
         if method == "DELETE":
             with self._lock:
                 self._files.pop(path, None)
-            return in_json({})
+            return reply({})
         data = self._files[path]
-        return Reply(200, data, "image/jpeg", cut=len(data) // 2 if faults.take("truncate") else None)
+        return _broken(data, len(data) // 2) if faults.take("truncate") else reply(data, kind="image/jpeg")
 
-    def _page(self, request: Request) -> Reply:
+    def _page(self, request: Request) -> Response:
         names = sorted(self._files)
-        if request.query.get("kind") == "number":
-            return in_json({"contentsnumber": len(names), "pagenumber": -(-len(names) // PAGE_SIZE)})
-        requested = request.query.get("page", "1")
-        first = (int(requested) - 1 if requested.isdigit() else 0) * PAGE_SIZE
-        return in_json({"path": names[first : first + PAGE_SIZE]})
+        if request.query_params.get("kind") == "number":
+            return reply({"contentsnumber": len(names), "pagenumber": -(-len(names) // PAGE_SIZE)})
+        first = ((parse_integer(request.query_params.get("page", "")) or 1) - 1) * PAGE_SIZE
+        return reply({"path": names[first : first + PAGE_SIZE]})
 
 
-ISOS = tuple(
-    map(
-        str,
-        (
-            100,
-            125,
-            160,
-            200,
-            250,
-            320,
-            400,
-            500,
-            640,
-            800,
-            1000,
-            1250,
-            1600,
-            2000,
-            2500,
-            3200,
-            4000,
-            5000,
-            6400,
-        ),
+def _not_found() -> Response:
+    return reply({"message": "Not found"}, 404)
+
+
+def _busy() -> Response:
+    return reply({"message": "Device busy"}, 503)
+
+
+def _broken(data: bytes = b"", sent: int | None = None) -> Response:
+    """Return an answer that breaks off after ``sent`` bytes, or before the head if that is None."""
+    from starlette.responses import Response
+
+    class Broken(Response):
+        async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+            if sent is not None:
+                await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+                await send({"type": "http.response.body", "body": data[:sent], "more_body": True})
+            scope["state"]["drop"]()
+
+    return Broken(data, media_type="image/jpeg")
+
+
+ISOS, TIMES, APERTURES = (
+    tuple(values.split())
+    for values in (
+        "100 125 160 200 250 320 400 500 640 800 1000 1250 1600 2000 2500 3200 4000 5000 6400 8000 10000"
+        " 12800 16000 20000 25600 32000 40000",
+        '30" 15" 8" 4" 2" 1" 0"8 0"6 0"5 0"4 0"3 1/4 1/5 1/6 1/8 1/10 1/13 1/15 1/20 1/25 1/30 1/40 1/50 1/60'
+        " 1/80 1/100 1/125 1/160 1/200 1/250 1/320 1/400 1/500 1/640 1/800 1/1000 1/1250 1/1600 1/2000 1/2500"
+        " 1/3200 1/4000",
+        "f5.0 f5.6 f6.3 f7.1 f8.0 f9.0 f10 f11 f13 f14 f16 f18 f20 f22",
     )
-)
-ISOS += tuple(map(str, (8000, 10000, 12800, 16000, 20000, 25600, 32000, 40000)))
-TIMES: tuple[str, ...] = (
-    '30"',
-    '15"',
-    '8"',
-    '4"',
-    '2"',
-    '1"',
-    '0"8',
-    '0"6',
-    '0"5',
-    '0"4',
-    '0"3',
-    "1/4",
-    "1/5",
-    "1/6",
-    "1/8",
-    "1/10",
-    "1/13",
-    "1/15",
-)
-TIMES += (
-    "1/20",
-    "1/25",
-    "1/30",
-    "1/40",
-    "1/50",
-    "1/60",
-    "1/80",
-    "1/100",
-    "1/125",
-    "1/160",
-    "1/200",
-    "1/250",
-    "1/320",
-    "1/400",
-)
-TIMES += ("1/500", "1/640", "1/800", "1/1000", "1/1250", "1/1600", "1/2000", "1/2500", "1/3200", "1/4000")
-APERTURES = (
-    "f5.0",
-    "f5.6",
-    "f6.3",
-    "f7.1",
-    "f8.0",
-    "f9.0",
-    "f10",
-    "f11",
-    "f13",
-    "f14",
-    "f16",
-    "f18",
-    "f20",
-    "f22",
 )
 QUALITY = {"raw": ["none", "raw", "craw"], "jpeg": ["none", "large_fine", "large_normal", "small2"]}
 _SETTINGS = "shooting/settings"
 # Seconds that a request for events is kept open (about 10 and 30 s on a real body).
 SHORT_S, LONG_S = 0.4, 30.0
-BUSY = in_json({"message": "Device busy"}, 503)
 
 
 class VirtualCamera:
@@ -246,40 +201,32 @@ class VirtualCamera:
         self.taken: dict[str, Any] = {}
         self._dial_only, self._login = dial is not None, login
         self._nonce = secrets.token_hex(16)
-        self._turn = threading.Condition()
+        self._turn, self._stopped = Turn(), False
         self._events: dict[str, Any] = {}
         self._again: list[str] = []
         self._shooting = False
-        self._server = Server(self._answer, LOOPBACK, port, tls)
+        endpoints = [(method, "/{path:path}", self._answer) for method in ("GET", "POST", "PUT", "DELETE")]
+        self._server = Server(application(endpoints), LOOPBACK, port, tls)
         self.url, self.port = self._server.url, self._server.port
 
     def stop(self) -> None:
         """Switch the camera off."""
+        with self._turn:
+            self._stopped = True
+            self._turn.notify_all()
         self._server.stop()
 
-    def _answer(self, request: Request) -> Reply:
+    async def _answer(self, request: Request) -> Response:
+        path = request.url.path
         if self._login is not None and not self._allowed(request):
             challenge = f'Digest realm="camera", nonce="{self._nonce}", algorithm=MD5, qop="auth"'
-            return Reply(401, b"{}", headers={"WWW-Authenticate": challenge})
-        if request.path == "/ccapi":
-            return in_json(self._capabilities())
-        if request.path == "/upnp/CameraDevDesc.xml":
-            return NOT_FOUND
-        if self.faults.take("drop"):
-            raise Drop
-        parts = request.path.split("/")
-        if len(parts) < 4 or parts[1] != "ccapi":
-            return NOT_FOUND
-        version, feature = parts[2], "/".join(parts[3:])
-        if feature.startswith("contents"):
-            return self.card.answer(request, self.faults)
-        if request.method.lower() not in FEATURES.get((version, feature), ()) or not self._has(
-            feature, request.method
-        ):
-            return NOT_FOUND
-        if request.method in ("PUT", "POST") and self.faults.take("busy"):
-            return BUSY
-        return self._feature(feature, request)
+            return reply({}, 401, headers={"WWW-Authenticate": challenge})
+        if path == "/ccapi":
+            return reply(self._capabilities())
+        if path != "/upnp/CameraDevDesc.xml" and self.faults.take("drop"):
+            return _broken()
+        _, root, version, feature = [*path.split("/", 3), "", "", ""][:4]
+        return await self._feature(version, feature, request) if root == "ccapi" else _not_found()
 
     def _has(self, feature: str, method: str) -> bool:
         return not (self._dial_only and feature == f"{_SETTINGS}/shootingmode" and method == "PUT")
@@ -297,34 +244,56 @@ class VirtualCamera:
             listed.setdefault(version, []).append({key: address, **allowed})
         return listed
 
-    def _feature(self, feature: str, request: Request) -> Reply:
-        last = feature.rpartition("/")[2]
-        if feature == f"{_SETTINGS}":
-            return in_json({key: self._setting(key) for key in self.values})
-        if feature.startswith(f"{_SETTINGS}/"):
-            return (
-                self._set(last, request.json()) if request.method == "PUT" else in_json(self._setting(last))
-            )
-        plain: Mapping[str, Callable[[Request], Reply]] = {
-            "deviceinformation": lambda _: in_json(
-                {"manufacturer": "Sorites", "productname": MODEL, "serialnumber": "0"}
-            ),
-            "devicestatus/battery": lambda _: in_json(
-                {"name": "virtual", "kind": "battery", "level": self._level(), "quality": "good"}
-            ),
-            "devicestatus/lens": lambda _: in_json({"mount": True, "name": LENS}),
-            "devicestatus/storage": lambda _: in_json({"storagelist": [self.card.about()]}),
-            "shooting/control/shutterbutton": lambda _: self._shoot(),
-            "shooting/control/shutterbutton/manual": self._press,
-            "shooting/liveview": lambda _: in_json({}),
-            "shooting/liveview/flip": lambda _: Reply(200, self.photographer.live(), "image/jpeg"),
-            "event/polling": self._poll,
-            "functions/autopoweroff": lambda _: in_json({}),
+    async def _feature(self, version: str, feature: str, request: Request) -> Response:
+        method = request.method
+        if feature.startswith("contents"):
+            return self.card.answer(request, self.faults)
+        if method.lower() not in FEATURES.get((version, feature), ()) or not self._has(feature, method):
+            return _not_found()
+        if method in ("PUT", "POST") and self.faults.take("busy"):
+            return _busy()
+        facts: dict[str, Callable[[], Any]] = {
+            _SETTINGS: lambda: {key: self._setting(key) for key in self.values},
+            "deviceinformation": lambda: {
+                "manufacturer": "Sorites",
+                "productname": MODEL,
+                "serialnumber": "0",
+            },
+            "devicestatus/battery": lambda: {
+                "name": "virtual",
+                "kind": "battery",
+                "level": "none" if self.faults.take("flat") else self.battery,
+                "quality": "good",
+            },
+            "devicestatus/lens": lambda: {"mount": True, "name": LENS},
+            "devicestatus/storage": lambda: {"storagelist": [self.card.about()]},
+            "shooting/liveview": dict,
+            "functions/autopoweroff": dict,
         }
-        return plain[feature](request)
+        actions: dict[str, Callable[[Request], Awaitable[Response]]] = {
+            "shooting/control/shutterbutton": self._shoot,
+            "shooting/control/shutterbutton/manual": self._press,
+            "shooting/liveview/flip": self._preview,
+            "event/polling": self._poll,
+        }
+        if feature in facts:
+            return reply(facts[feature]())
+        return await actions.get(feature, self._answer_setting)(request)
 
-    def _level(self) -> str:
-        return "none" if self.faults.take("flat") else self.battery
+    async def _preview(self, request: Request) -> Response:
+        return reply(await asyncio.to_thread(self.photographer.live), kind="image/jpeg")
+
+    async def _answer_setting(self, request: Request) -> Response:
+        key = request.url.path.rpartition("/")[2]
+        if request.method != "PUT":
+            return reply(self._setting(key))
+        if self._shooting:
+            return _busy()
+        ability, value = self._setting(key)["ability"], (await json_body(request)).get("value")
+        if isinstance(ability, list) and value not in ability:
+            return reply({"message": "Invalid parameter"}, 400)
+        self.values[key] = value
+        return reply({"value": value})
 
     def _setting(self, key: str) -> dict[str, Any]:
         manual = self.values["shootingmode"] == "m"
@@ -340,35 +309,20 @@ class VirtualCamera:
         ability: Any = QUALITY if key == "stillimagequality" else list({**fixed, **free}.get(key, ()))
         return {"value": self.values[key], "ability": ability}
 
-    def _set(self, key: str, body: Mapping[str, Any]) -> Reply:
-        if self._shooting:
-            return BUSY
-        ability = self._setting(key)["ability"]
-        value = body.get("value")
-        if isinstance(ability, list) and value not in ability:
-            return in_json({"message": "Invalid parameter"}, 400)
-        self.values[key] = value
-        return in_json({"value": value})
+    async def _press(self, request: Request) -> Response:
+        action = (await json_body(request)).get("action")
+        self.pressed = int(action != "release")
+        return await self._shoot(request) if action == "full_press" else reply({})
 
-    def _press(self, request: Request) -> Reply:
-        action = request.json().get("action")
-        if action == "release":
-            self.pressed = 0
-            return in_json({})
-        self.pressed = 1
-        return self._shoot() if action == "full_press" else in_json({})
-
-    def _shoot(self) -> Reply:
+    async def _shoot(self, request: Request) -> Response:
         if self.faults.take("full") or self.card.full:
-            return in_json({"message": "Can not write to card"}, 503)
+            return reply({"message": "Can not write to card"}, 503)
         with self._turn:
             if self._shooting:
-                return in_json({"message": "During shooting or recording"}, 503)
+                return reply({"message": "During shooting or recording"}, 503)
             self._shooting = True
         threading.Thread(target=self._expose, args=(self._exposure(),), daemon=True).start()
-        if self.faults.take("drop_after"):
-            raise Drop
-        return in_json({})
+        return _broken() if self.faults.take("drop_after") else reply({})
 
     def _exposure(self) -> Exposure | None:
         iso, tv, av = number(str(self.values["iso"])), seconds(self.values["tv"]), number(self.values["av"])
@@ -389,12 +343,12 @@ class VirtualCamera:
             self._shooting = False
             self._turn.notify_all()
 
-    def _poll(self, request: Request) -> Reply:
-        wait = {"immediately": 0.0, "long": LONG_S}.get(request.query.get("timeout", ""), SHORT_S)
+    async def _poll(self, request: Request) -> Response:
+        wait = {"immediately": 0.0, "long": LONG_S}.get(request.query_params.get("timeout", ""), SHORT_S)
+        await self._turn.until(lambda: bool(self._events) or self._stopped, wait)
         with self._turn:
-            self._turn.wait_for(lambda: bool(self._events), wait)
             events, self._events = self._events, {}
-        return in_json(events)
+        return reply(events)
 
     def _allowed(self, request: Request) -> bool:
         """Check a digest login (RFC 7616, MD5)."""

@@ -1,0 +1,194 @@
+"""Options of the verbs that read runs or describe one model: report, show, compare, passport.
+
+This module is imported for ``sorites --help`` and therefore imports nothing heavy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sorites.core.options import Options, declare, key_values
+from sorites.evaluation.options import DEFAULT_BATCH, ImageOptions
+from sorites.io.stores import to_path
+
+if TYPE_CHECKING:
+    from PIL import Image as Pillow
+
+    from sorites.core import ImageU8
+    from sorites.core.table import Table
+
+# Rate at which two equal models raise a false alarm on any shift.
+FALSE_ALARMS = 0.05
+
+
+def _paths(texts: Sequence[str]) -> list[Path]:
+    return [to_path(text) for text in texts]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportContent(Options):
+    """Which runs to report, and where."""
+
+    runs: str | Path | Table | Sequence[str | Path | Table] = declare(
+        help='Run folders, made by "sorites run".',
+        python="Also runs and tables, alone or in a sequence.",
+        metavar="RUN",
+        argument=True,
+        repeat=True,
+        parse=_paths,
+    )
+    out: str | Path = declare("report.html", "The HTML file to write.", metavar="FILE")
+    partial: bool = declare(
+        False, "Use all rows, including samples that only some models, settings or runs cover.", kind=bool
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportOptions(ImageOptions, ReportContent):
+    """Options of ``report``."""
+
+
+def _settings(texts: Sequence[str]) -> list[dict[str, Any]]:
+    return [key_values(text.split(","), "setting") for text in texts]
+
+
+def _shift_options(texts: list[str]) -> dict[str, Any]:
+    return key_values(texts, "option")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StripContent(Options):
+    """What to draw."""
+
+    shift: str = declare(help="A shift.", typed='See "sorites list shifts".', metavar="SHIFT", argument=True)
+    image: str | Path | ImageU8 | Pillow.Image = declare(
+        help="An image file, or with a source the name of an image of it.",
+        python="Also an 8-bit array of (height, width, 3), or a Pillow image.",
+        metavar="IMAGE",
+        argument=True,
+    )
+    severities: Sequence[float] = declare(
+        (), "Draw these severities instead of the published levels.", metavar="X", kind=float, repeat=True
+    )
+    settings: Sequence[Mapping[str, Any]] = declare(
+        (),
+        "Draw the settings of a grid with these parameters: iso=250.",
+        python='Mappings: ``[{"iso": 250}]``.',
+        metavar="KEY=VALUE,...",
+        repeat=True,
+        parse=_settings,
+    )
+    options: Mapping[str, Any] | None = declare(
+        None, "Options of the shift.", metavar="KEY=VALUE", repeat=True, parse=_shift_options
+    )
+    source: str | None = declare(
+        None,
+        (
+            "Take the image from this source, with its ground-truth boxes (coco:FILE, yolo:DIR) or its own"
+            " shifts."
+        ),
+        metavar="NAME:PATH",
+    )
+    labels: str = declare(
+        "coco", "Classes of the boxes: a file with one name per line, or coco.", metavar="FILE"
+    )
+    seed: int = declare(0, "Random seed.", metavar="N", kind=int)
+    out: str | Path | None = declare(
+        None, "The image to write.", typed="Default: IMAGE-SHIFT.png.", metavar="FILE"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShowOptions(ImageOptions, StripContent):
+    """Options of ``show``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareOptions(Options):
+    """Options of ``compare``."""
+
+    base: str | Path = declare(
+        help="Run folder or passport of the baseline model.", metavar="BASE", argument=True, parse=Path
+    )
+    new: str | Path = declare(
+        help="Run folder or passport of the new model.", metavar="NEW", argument=True, parse=Path
+    )
+    base_model: str | None = declare(None, "Model of BASE, if it has several.", metavar="NAME")
+    model: str | None = declare(None, "Model of NEW, if it has several.", metavar="NAME")
+    shared: bool = declare(
+        False,
+        "Compare only the images for which both have predictions.",
+        python="By default different images are refused.",
+        kind=bool,
+    )
+    other_versions: bool = declare(
+        False, "Allow different versions of the libraries that make images.", kind=bool
+    )
+    rate: float = declare(
+        FALSE_ALARMS, "Rate at which two equal models raise a false alarm on any shift.", shell=False
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Battery(Options):
+    """A model and the battery of suites to run on it."""
+
+    model: str = declare(
+        help="The model: lite0, timm:NAME, onnx:PATH, python:module:callable.",
+        metavar="[NAME=]MODEL",
+        argument=True,
+    )
+    source: str | None = declare(
+        None, "Source of the images: folder:PATH; default: stamps.", metavar="NAME[:PATH]"
+    )
+    labels: str | None = declare(
+        None, "A file of class names, one per line; default: the 1000 classes of ImageNet.", metavar="FILE"
+    )
+    battery: str = declare(
+        "short",
+        (
+            "Battery of suites: short, standard, full (about 5 minutes, 30 minutes or hours on two cores), or"
+            " a TOML file."
+        ),
+        metavar="short|standard|full|FILE",
+    )
+    out: str | Path | None = declare(
+        None, "The folder to write; default: passports/MODEL-BATTERY.", metavar="DIR"
+    )
+    limit: int | None = declare(
+        None, "Use only the first N samples of a fixed random order.", metavar="N", kind=int
+    )
+    batch: int = declare(DEFAULT_BATCH, "Batch size.", metavar="N", kind=int, low=1)
+    workers: int | None = declare(
+        None, "Number of tasks to run in parallel; default: one per core.", metavar="N", kind=int, low=1
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PassportOptions(ImageOptions, Battery):
+    """Options of ``passport``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifyOptions(Options):
+    """Options of ``verify``."""
+
+    file: str | Path = declare(
+        help="A passport (passport.json or its folder), or the page of a comparison.",
+        metavar="FILE",
+        argument=True,
+        parse=Path,
+    )
+    folders: Sequence[str | Path] = declare(
+        (),
+        (
+            "Where the folders are now, if they have moved: that of the passport, or BASE and NEW of the"
+            " comparison."
+        ),
+        metavar="DIR",
+        repeat=True,
+        parse=_paths,
+    )

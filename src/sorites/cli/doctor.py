@@ -1,0 +1,163 @@
+"""``sorites doctor``: the report of the installation."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from importlib import metadata
+from pathlib import Path
+
+from sorites import __version__
+from sorites.cli.output import say
+from sorites.core.errors import SoritesError
+from sorites.core.machine import cores
+from sorites.io.files import cache
+
+# What each extra is for.
+USES = {
+    "torch": "torch models, export to ONNX",
+    "lite": "lite0, lite1, lite2",
+    "demo": "sorites run demo, sorites passport lite0",
+    "timm": "timm:NAME",
+    "lens": "sorites lens import (the ray tracer)",
+    "clip": "open_clip:NAME, encoders",
+    "train": "sorites train, explain, attack",
+    "generate": "sorites generate",
+}
+HIDDEN = ("dev",)
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_EXTRA = re.compile(r"""extra\s*==\s*["']([^"']+)["']""")
+
+
+def doctor() -> None:
+    """Check the installation.
+
+    Prints the installed packages, the missing extras with the commands that
+    install them, and the device that models run on.
+    """
+    say(report(), nl=False)
+
+
+def report() -> str:
+    """Return the report of the installation."""
+    blocks = [
+        _about(),
+        ["", "core:", *_core()],
+        ["", "extras:", *_extras()],
+        ["", "where models run:", *_where()],
+    ]
+    return "\n".join(line for block in blocks for line in block) + "\n"
+
+
+def _about() -> list[str]:
+    return [
+        f"sorites {__version__} in {Path(__file__).parents[1]}",
+        (
+            f"python {platform.python_version()} ({sys.executable}), {platform.system()}"
+            f" {platform.machine()}, {cores()} cores"
+        ),
+        f"cache {cache()} ({_writable(cache())})",
+    ]
+
+
+def _writable(folder: Path) -> str:
+    existing = next((place for place in (folder, *folder.parents) if place.exists()), Path("/"))
+    if not os.access(existing, os.W_OK):
+        return "not writable: set SORITES_CACHE to another folder"
+    return f"writable, {shutil.disk_usage(existing).free / 1e9:.0f} GB free"
+
+
+def requirements() -> dict[str, list[str]]:
+    """Return the required distributions of the core (key ``""``) and of each extra."""
+    try:
+        lines = metadata.requires("sorites") or []
+    except metadata.PackageNotFoundError:
+        raise SoritesError(
+            "sorites is not installed (it runs from its source). Run: pip install -e ."
+        ) from None
+    required: dict[str, list[str]] = {"": []}
+    for line in lines:
+        extra = _EXTRA.search(line)
+        required.setdefault(extra[1] if extra else "", []).append(line.split(";")[0].strip())
+    return required
+
+
+def missing(extra: str, required: dict[str, list[str]], seen: frozenset[str] = frozenset()) -> list[str]:
+    """Return the distributions of an extra, and of extras it includes, that are not installed."""
+    lacking: list[str] = []
+    for line in required.get(extra, ()):
+        name = _NAME.match(line)
+        inner = re.search(r"\[([^\]]+)\]", line)
+        if name and name[0].lower() == "sorites" and inner:
+            names = [part.strip() for part in inner[1].split(",")]
+            for part in names:
+                lacking += [] if part in seen else missing(part, required, seen | {extra})
+        elif name and installed(name[0]) is None:
+            lacking.append(name[0])
+    return list(dict.fromkeys(lacking))
+
+
+def installed(name: str) -> str | None:
+    """Return the installed version of a distribution, or None."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _core() -> Iterator[str]:
+    for line in requirements()[""]:
+        name = _NAME.match(line)
+        if name:
+            version = installed(name[0])
+            yield f"  {name[0]:<14} {version or 'MISSING: pip install ' + repr(line)}"
+
+
+def _extras() -> Iterator[str]:
+    required = requirements()
+    for extra in [name for name in required if name and name not in HIDDEN]:
+        lacking = missing(extra, required)
+        use = USES.get(extra, "")
+        if lacking:
+            yield (
+                f"  {extra:<10} missing {', '.join(lacking)}{f' (for {use})' if use else ''}."
+                f" Run: pip install 'sorites[{extra}]'"
+            )
+        else:
+            yield f"  {extra:<10} installed{': ' + use if use else ''}"
+
+
+def _where() -> Iterator[str]:
+    yield _probe("onnx models", _onnx)
+    yield _probe("torch models", _torch)
+
+
+def _probe(kind: str, describe: Callable[[], str]) -> str:
+    try:
+        return f"  {kind:<14} {describe()}"
+    except Exception as error:  # importing a broken installation can raise nearly anything
+        return (
+            f"  {kind:<14} cannot run: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
+        )
+
+
+def _onnx() -> str:
+    from sorites.models.session import runtime
+
+    onnxruntime = runtime()
+    names = [name.removesuffix("ExecutionProvider") for name in onnxruntime.get_available_providers()]
+    return f"ONNX Runtime {onnxruntime.__version__} with {', '.join(names)}"
+
+
+def _torch() -> str:
+    if installed("torch") is None:
+        return "not installed. Run: pip install 'sorites[torch]'"
+    import torch
+
+    if torch.cuda.is_available():
+        return f"torch {torch.__version__} on {torch.cuda.get_device_name(0)}"
+    return f"torch {torch.__version__} on the CPU, exported to ONNX Runtime; no GPU found"

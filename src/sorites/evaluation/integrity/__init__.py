@@ -1,0 +1,1 @@
+"""Whether a run is complete and undamaged, and what results rest on."""

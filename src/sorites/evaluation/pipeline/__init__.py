@@ -1,0 +1,1 @@
+"""Producers make images, a consumer per device evaluates them in batches, a finisher writes their rows."""

@@ -1,0 +1,103 @@
+"""Append-only logs: one JSON object per line, each of which ends with the digest of the line.
+
+A process that is killed may leave an unfinished last line, which is ignored and cut off when the log is
+opened again. Any other line that does not match its digest is damage.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from sorites.core.errors import Damaged, SoritesError
+from sorites.io.digests import DIGEST_BYTES, MISMATCH, digest_of
+from sorites.io.paths import reason
+
+_END = re.compile(rb', "digest": "(?P<digest>[0-9a-f]{%d})"}' % (2 * DIGEST_BYTES))
+_END_LENGTH = len(b', "digest": ""}') + 2 * DIGEST_BYTES
+
+
+def sealed_line(entry: Mapping[str, Any]) -> bytes:
+    """Return a line of a log.
+
+    Args:
+        entry: At least one key, and none called ``digest``.
+    """
+    body = json.dumps(entry).encode().removesuffix(b"}")
+    return b'%s, "digest": "%s"}\n' % (body, digest_of(body).encode())
+
+
+def read_log(path: Path, remedy: str) -> Iterator[dict[str, Any]]:
+    """Yield the entries of a log in order, without their digests; a missing file has none.
+
+    Args:
+        path: The log.
+        remedy: What to do about a damaged line.
+
+    Raises:
+        Damaged: A line does not match its digest; the reason has its number.
+        SoritesError: The file cannot be read.
+    """
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise SoritesError(f"cannot read {path}: {reason(error)}") from error
+    for number, line in enumerate(content[: content.rfind(b"\n") + 1].split(b"\n")[:-1], start=1):
+        match = _END.fullmatch(line[-_END_LENGTH:])
+        if match is None or match["digest"].decode() != digest_of(line[:-_END_LENGTH]):
+            raise Damaged(path, f"line {number}: {MISMATCH}", remedy)
+        entry: dict[str, Any] = json.loads(line[:-_END_LENGTH] + b"}")
+        yield entry
+
+
+class Log:
+    """An append-only file of entries; several threads may add to it.
+
+    Args:
+        path: The file; it is created if needed, and an unfinished last line is cut off.
+        common: Values that every entry contains.
+    """
+
+    def __init__(self, path: Path, **common: Any) -> None:
+        self.path, self._common, self._lock = path, common, threading.Lock()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            content = path.read_bytes() if path.exists() else b""
+            self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+            if content and not content.endswith(b"\n"):
+                os.ftruncate(self._file, content.rfind(b"\n") + 1)
+        except OSError as error:
+            raise SoritesError(f"cannot write {path}: {reason(error)}") from error
+
+    def add(self, event: str, **facts: Any) -> dict[str, Any]:
+        """Append an event with the time and flush it to disk."""
+        entry = {"event": event, "time": round(time.time(), 3), **self._common, **facts}
+        self.append(entry)
+        return entry
+
+    def append(self, entry: Mapping[str, Any]) -> None:
+        """Append an entry and flush it to disk.
+
+        Raises:
+            SoritesError: It cannot be written.
+        """
+        try:
+            with self._lock:
+                os.write(self._file, sealed_line(entry))
+                os.fsync(self._file)
+        except OSError as error:
+            raise SoritesError(
+                f"cannot write {self.path}: {reason(error)}. Free disk space, then repeat the command"
+            ) from error
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._file)

@@ -1,0 +1,117 @@
+"""The badge (SVG) and the model card (Markdown) of a passport."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+from sorites.analysis.passport.document import Dial, Number, Passport
+from sorites.io.files import write_bytes
+from sorites.reports.passport.numbers import half_interval, title
+
+NAME = "badge.svg"
+# Width of a letter in px, at 11 px Verdana or similar.
+LETTER_WIDTH = 6.6
+# Colour of the right half, by the share of clean accuracy left under shift.
+COLOURS = ((0.75, "#1e6b4b"), (0.5, "#6b6a1e"), (0.25, "#8a5a12"), (0.0, "#a3341b"))
+
+
+def write_badge(passport: Passport, folder: Path) -> None:
+    """Write ``badge.svg``."""
+    write_bytes(badge(passport).encode(), folder / NAME)
+
+
+def badge(passport: Passport) -> str:
+    """Return the badge: clean accuracy, and the mean over all listed shifts."""
+    left = f"sorites {passport.battery.name} {passport.battery.version}"
+    right = f"{_percent(passport.clean)} clean · {_percent(passport.shifted)} shifted"
+    retained = (passport.shifted.value or 0.0) / passport.clean.value if passport.clean.value else 0.0
+    colour = next(colour for least, colour in COLOURS if retained >= least)
+    left_px, right_px = (round(LETTER_WIDTH * len(text)) + 12 for text in (left, right))
+    width = left_px + right_px
+    label = escape(f"{left}: {right}", {'"': "&quot;"})
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="20" role="img"'
+        f' aria-label="{label}"><title>{label}</title><rect width="{width}" height="20" rx="3"'
+        f' fill="#3a3f46"/><path d="M{left_px} 0h{right_px - 3}a3 3 0 0 1 3 3v14a3 3 0 0 1-3 3H{left_px}z"'
+        f' fill="{colour}"/><g fill="#fff" font-family="Verdana,DejaVu Sans,sans-serif" font-size="11"'
+        f' text-anchor="middle"><text x="{left_px / 2:g}" y="14">{escape(left)}</text>'
+        f'<text x="{left_px + right_px / 2:g}" y="14">{escape(right)}</text></g></svg>\n'
+    )
+
+
+def _percent(number: Number) -> str:
+    return "–" if number.value is None else f"{100 * number.value:.0f} %"
+
+
+CARD_NAME = "model_card.md"
+
+
+def write_card(passport: Passport, folder: Path) -> None:
+    """Write ``model_card.md``."""
+    write_bytes(card(passport).encode(), folder / CARD_NAME)
+
+
+def card(passport: Passport) -> str:
+    """Return the passport as a section of a model card."""
+    weak = ", ".join(title(shift) for shift in passport.weakest)
+    lines = [
+        "## Robustness by degree",
+        "",
+        (
+            f"Measured with Sorites {passport.sorites}, battery {passport.battery.name}"
+            f" {passport.battery.version}, on {_sources(passport)}. Intervals are 95 %."
+        ),
+        "",
+        f"- Clean accuracy: {share(passport.clean)}",
+        f"- Accuracy under shift, mean over {shift_count(passport)}: {share(passport.shifted)}",
+        *([f"- Weakest dials (greatest mean loss over the severity range): {weak}"] if weak else []),
+        *_risks(passport),
+        "",
+        "| dial | half-accuracy severity | 95 % interval | n |",
+        "|---|---|---|--:|",
+        *(_line(dial) for dial in passport.dials),
+        "",
+        f"Model version `{passport.model.version[:16]}`, passport `{passport.hash[:16]}`.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def shift_count(passport: Passport) -> str:
+    """Return the number of listed shifts, all of which have the same weight in the mean."""
+    shifts = len(passport.dials) + len(passport.grids)
+    return f"{shifts} shift{'s' * (shifts != 1)}"
+
+
+def _sources(passport: Passport) -> str:
+    first = passport.runs[0]
+    return f"{first.samples} images of `{first.source}`"
+
+
+def _risks(passport: Passport) -> list[str]:
+    if passport.knows is None or not passport.knows.risk:
+        return []
+    risks = [f"{share(kept)} error if it answers {100 * kept.coverage:.0f} %" for kept in passport.knows.risk]
+    ood = [
+        f"{entry.kind} {entry.value:.2f}"
+        for entry in passport.knows.auroc
+        if entry.scorer == passport.knows.scorer and entry.value is not None
+    ]
+    return [
+        f"- Self-knowledge: {'; '.join(risks)}",
+        *([f"- AUROC of {passport.knows.scorer}: {', '.join(ood)}"] if ood else []),
+    ]
+
+
+def share(number: Number) -> str:
+    """Format a share with its interval in percent."""
+    if number.value is None:
+        return "not measured"
+    if number.low is None or number.high is None:
+        return f"{100 * number.value:.1f} %"
+    return f"{100 * number.value:.1f} % ({100 * number.low:.1f} to {100 * number.high:.1f}, n = {number.n})"
+
+
+def _line(dial: Dial) -> str:
+    return f"| {title(dial.shift)} | {dial.words} | {half_interval(dial)} | {dial.half.n} |"
