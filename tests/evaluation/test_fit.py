@@ -193,7 +193,7 @@ def test_a_damaged_list_of_training_images_is_named(run: Run, tmp_path: Path) ->
         check(str(tmp_path / "run"))
     run()
     assert path.read_bytes() == whole
-    write_listed(tmp_path / "run", "training.parquet", b"of other images")
+    write_listed(tmp_path / "run" / "run.json", "training.parquet", b"of other images")
     path.write_bytes(b"")
     with pytest.raises(SoritesError, match="training.parquet cannot be"):
         run()

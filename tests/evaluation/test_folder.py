@@ -134,7 +134,7 @@ def test_a_damaged_manifest_is_a_clear_error(
 def test_a_manifest_of_changed_images_cannot_be_recreated(make: Callable[..., Plan], tmp_path: Path) -> None:
     with folder.open_run(tmp_path, make(), describe(make())):
         pass
-    write_listed(tmp_path, "manifest.parquet", b"other contents")
+    write_listed(tmp_path / "run.json", "manifest.parquet", b"other contents")
     (tmp_path / "manifest.parquet").write_bytes(b"")
     with pytest.raises(Damaged, match=r"manifest\.parquet cannot be"):
         runner.execute(runner.prepare(make()), tmp_path)

@@ -146,6 +146,6 @@ def test_a_file_that_another_run_points_at_does_not_reach_the_page(
 def test_a_manifest_with_params_that_are_no_json_is_named(home: Path) -> None:
     shutil.rmtree("photos")
     changed = pl.read_parquet("run/manifest.parquet").with_columns(params=pl.lit("{"))
-    write_listed(Path("run"), "manifest.parquet", parquet(changed))
+    write_listed(Path("run") / "run.json", "manifest.parquet", parquet(changed))
     with pytest.raises(SoritesError, match=r"manifest\.parquet: the params"):
         plan_of("run")

@@ -230,16 +230,18 @@ def test_a_process_that_was_killed_while_it_replaced_a_file_left_no_damage(run: 
     from sorites.io import listed
 
     old = (run / name).read_bytes()
-    content = listed.read_content(run)
+    content = listed.read_content(run / "run.json")
     accepted = content["files"][name]
     for new in (old, b"new content"):  # killed before and after the new file was in place
         both = {**content["files"], name: [digests.digest_of(b"new content"), *accepted]}
         digests.write_sealed({**content, "files": both}, run / "run.json")
         (run / name).write_bytes(new)
-        assert listed.read_listed(run, name, "") == new
-        assert not listed.listed_problems(run, listed.listed_files(run), digests.Verifier(run, False))
+        assert listed.read_listed(run / "run.json", name, "") == new
+        assert not listed.listed_problems(
+            run, listed.listed_files(run / "run.json"), digests.Verifier(run, False)
+        )
     new_file = {**content["files"], "facts/new.parquet": [digests.digest_of(b"x"), listed.ABSENT]}
     digests.write_sealed({**content, "files": new_file}, run / "run.json")
     (run / name).write_bytes(old)
     assert check(run).count("complete") == 2
-    assert not listed.is_listed(run, "facts/new.parquet")
+    assert not listed.is_listed(run / "run.json", "facts/new.parquet")

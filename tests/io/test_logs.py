@@ -39,9 +39,10 @@ def test_every_changed_byte_is_named_with_its_line(tmp_path: Path) -> None:
         log.add("shot", file=name)
     log.close()
     whole = path.read_bytes()
-    for place in range(
-        len(whole) - 1
-    ):  # the last byte is the end of the last line, without which it is unfinished
+    for place in range(len(whole)):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
         with pytest.raises(Damaged, match=r"log.jsonl cannot be read: line [12]:"):
             list(read_log(path, ""))
+        if place == len(whole) - 1:
+            with pytest.raises(Damaged, match="its end has changed"):
+                Log(path)

@@ -144,7 +144,7 @@ def read(run: str | Path) -> pl.LazyFrame:
         Damaged: A file does not match its digest.
     """
     folder = to_path(run)
-    record = listed.read_content(folder)
+    record = listed.read_content(folder / listed.RUN)
     shards = shard_files(folder)
     if not shards:
         create = command("run", "SUITE", out=str(folder))
@@ -262,7 +262,7 @@ def _column_problem(
 
 def _facts(folder: Path, verifier: digests.Verifier) -> list[pl.LazyFrame]:
     """Return the facts that ``run.json`` lists."""
-    paths = listed.existing(folder, f"{FACTS_FOLDER}/*{PARQUET}", verifier, repair(folder))
+    paths = listed.existing(folder / listed.RUN, f"{FACTS_FOLDER}/*{PARQUET}", verifier, repair(folder))
     return [_scan_facts(path, folder) for path in paths]
 
 
@@ -350,7 +350,9 @@ def write_facts(run: str | Path, name: str, facts: pl.DataFrame) -> Path:
     if not (folder / listed.RUN).exists():
         raise MissingFile(folder / listed.RUN, f"{folder} is not a run folder: it has no {listed.RUN}")
     with locked(folder, again=True):
-        listed.write_listed(folder, file, parquet(facts.cast({n: SCHEMA[n] for n in facts.columns})))
+        listed.write_listed(
+            folder / listed.RUN, file, parquet(facts.cast({n: SCHEMA[n] for n in facts.columns}))
+        )
     return folder / file
 
 

@@ -35,9 +35,9 @@ from sorites.evaluation.storage.shards import slug
 from sorites.evaluation.worker import Running, chosen_engine
 from sorites.io.digests import digest_of, read_sealed
 from sorites.io.files import is_temporary, locked, sweep_temporaries, write_bytes
-from sorites.io.sealed import read_typed
 from sorites.io.stores import to_path
 from sorites.io.tables import parquet_bytes
+from sorites.io.validation import read_typed
 from sorites.sources import sidecar
 from sorites.suites.suite import STORED, Suite, load
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from sorites.core.errors import SoritesError
-from sorites.io.sealed import listed_files, listed_problems, others, refuse, unchanged
+from sorites.io.listed import listed_files, listed_problems, others, refuse, unchanged
 from sorites.io.tables import parquet
 from sorites.sources import sidecar
 

@@ -23,8 +23,8 @@ from sorites.core.rng import digest
 from sorites.diffusion.pipeline import TOY, Pipe, why_unreadable
 from sorites.io.digests import digest_of, read_sealed, write_sealed
 from sorites.io.files import write_bytes
+from sorites.io.listed import FILES, listed_files, read_verified
 from sorites.io.readers import json_file, json_value
-from sorites.io.sealed import read_listed
 
 # The published trainer's ``noxattn`` layers: all except cross-attention and the time embedding.
 NOXATTN = re.compile(
@@ -340,8 +340,10 @@ def load(path: str | Path, network: Any, shift: str = "") -> Slider:
         raise SoritesError(f"{root} contains no slider. Expected {EXPECTED}")
     facts: dict[str, Any] = {}
     if (file.parent / FACTS).is_file():
-        facts = read_sealed(file.parent / FACTS, TRAIN_AGAIN)
-        read_listed(file, facts.pop("files", {}).get(file.name), TRAIN_AGAIN)
+        record = file.parent / FACTS
+        facts = read_sealed(record, TRAIN_AGAIN)
+        facts.pop(FILES, None)
+        read_verified(file, listed_files(record, TRAIN_AGAIN).get(file.name, ()), TRAIN_AGAIN)
     tensors, header = _tensors(file)
     lows = lows_of(tensors, header, file, network)
     check_fits(network, lows, str(root))

@@ -20,7 +20,7 @@ from sorites.core.rng import digest
 from sorites.diffusion.pipeline import BY_WORDS, Pipe, load, silence_libraries, why_unreadable
 from sorites.io.digests import digest_of, read_sealed, write_sealed
 from sorites.io.files import write_bytes
-from sorites.io.sealed import read_listed
+from sorites.io.listed import FILES, listed_files, read_verified
 
 WEIGHTS, FACTS = "learned_embeds.safetensors", "word.json"
 LEARN_AGAIN = "Restore it from a backup, or delete its folder and learn the word again."
@@ -89,10 +89,10 @@ def words(folder: str | Path) -> list[Word]:
 def _read_own(path: Path) -> Word:
     record = path.parent / FACTS
     facts = read_sealed(record, LEARN_AGAIN)
-    files = facts.pop("files", {})
     if not isinstance(facts.get("class"), str):
         raise SoritesError(f'{record}: expected an object with the key "class"')
-    read_listed(path, files.get(WEIGHTS), LEARN_AGAIN)
+    facts.pop(FILES, None)
+    read_verified(path, listed_files(record, LEARN_AGAIN).get(WEIGHTS, ()), LEARN_AGAIN)
     return Word(facts["class"], _vectors(path), facts)
 
 

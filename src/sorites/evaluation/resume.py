@@ -30,6 +30,7 @@ from sorites.io import digests
 from sorites.io.files import local_copies, write_bytes
 from sorites.io.listed import (
     ANOTHER,
+    RUN,
     delete_listed,
     is_listed,
     listed_files,
@@ -104,8 +105,9 @@ def redo_errors(folder: Path, plan: Plan) -> None:
             retried[stem] = sorted(retryable)
             affected.update(places[path])
     if affected:
-        _write_retried(folder, retried)
         _move_shards(folder, present, _with_probes(plan, affected))
+        # Afterwards, so that a process that is killed in between costs no retry.
+        _write_retried(folder, retried)
 
 
 def kept_features_before(folder: Path) -> bool:
@@ -249,7 +251,7 @@ def _without_facts(folder: Path, images: Collection[str]) -> list[str]:
     changed facts.
     """
     changed_facts = []
-    names = [Path(file).stem for file in listed_files(folder) if file.startswith(f"{FACTS_FOLDER}/")]
+    names = [Path(file).stem for file in listed_files(folder / RUN) if file.startswith(f"{FACTS_FOLDER}/")]
     for name in dict.fromkeys(sorted(names)):
         facts = shards.read_facts(folder, name)
         if facts is None or name == PUBLISHED_LEVELS:
@@ -260,13 +262,15 @@ def _without_facts(folder: Path, images: Collection[str]) -> list[str]:
         changed_facts.append(name)
         together = name in JOINT_FACTS
         files = [shards.facts_file(name), *([shards.metadata_file(name)] if together else [])]
-        for file in (file for file in files if is_listed(folder, file)):
-            write_bytes(read_listed(folder, file, repair(folder)), _replaced_path(folder, folder / file))
+        for file in (file for file in files if is_listed(folder / RUN, file)):
+            write_bytes(
+                read_listed(folder / RUN, file, repair(folder)), _replaced_path(folder, folder / file)
+            )
         if remaining.height and not together:
-            write_listed(folder, shards.facts_file(name), parquet(remaining))
+            write_listed(folder / RUN, shards.facts_file(name), parquet(remaining))
             continue
         for file in files:
-            delete_listed(folder, file)
+            delete_listed(folder / RUN, file)
     return changed_facts
 
 
@@ -363,22 +367,22 @@ def check_training(folder: Path, plan: Plan) -> dict[str, str]:
     updated = keys.hstack(current)
     if before is not None and updated.equals(before):
         return {}
-    return {TRAINING: write_listed(folder, TRAINING, parquet(updated))}
+    return {TRAINING: write_listed(folder / RUN, TRAINING, parquet(updated))}
 
 
 def _read_training(folder: Path, keys: pl.DataFrame, samples: Sequence[Sample]) -> pl.DataFrame | None:
     """Return the stored hashes; a damaged file is recreated, provided that no image has changed."""
-    if not is_listed(folder, TRAINING):
+    if not is_listed(folder / RUN, TRAINING):
         return None
     path = folder / TRAINING
     try:
-        return parse(read_listed(folder, TRAINING, ANOTHER), path, COLUMNS, keys.columns, ANOTHER)
+        return parse(read_listed(folder / RUN, TRAINING, ANOTHER), path, COLUMNS, keys.columns, ANOTHER)
     except Damaged:
         recreated = keys.hstack(contents(samples))
         data = parquet(recreated)
-        if digests.digest_of(data) not in listed_files(folder)[TRAINING]:
+        if digests.digest_of(data) not in listed_files(folder / RUN)[TRAINING]:
             raise
-        write_listed(folder, TRAINING, data)
+        write_listed(folder / RUN, TRAINING, data)
         return recreated
 
 

@@ -100,7 +100,9 @@ def read_shard(path: Path, remedy: str) -> bytes:
     """
     while True:
         try:
-            data = local_copies([path])[0].read_bytes()
+            local = local_copies([path])[0]
+            _require_file(local)
+            data = local.read_bytes()
         except OSError as error:
             raise Damaged(path, _os_problem(error), remedy) from error
         if digest_in(path.name) == digest_of_shard(stem_of(path.name) or "", data):
@@ -116,9 +118,16 @@ def read_bytes(path: Path, remedy: str) -> bytes:
         Damaged: It is missing or cannot be read.
     """
     try:
+        _require_file(path)
         return path.read_bytes()
     except OSError as error:
         raise Damaged(path, _os_problem(error), remedy) from error
+
+
+def _require_file(path: Path) -> None:
+    """Raise an error if a path is a pipe or a device, which may never end; a missing file is none."""
+    if not isinstance(path, StorePath) and path.exists() and not path.is_file():
+        raise OSError("it is not a file")
 
 
 def _os_problem(error: OSError) -> str:
@@ -193,7 +202,10 @@ def unseal(data: bytes) -> dict[str, Any]:
         )
     if match["digest"].decode() != digest_of(body):
         raise SoritesError(MISMATCH)
-    content: dict[str, Any] = json.loads(body + b"\n}")
+    try:
+        content: dict[str, Any] = json.loads(body + b"\n}")
+    except (ValueError, RecursionError) as error:  # somebody computed the digest of something else
+        raise SoritesError(f"it is not JSON: {error}") from error
     return content
 
 
@@ -308,6 +320,7 @@ def _verify(path: Path, local: Path, expected: str, fresh: bool) -> Seen | str:
         if fresh and forget_copy(path):
             local = local_copies([path])[0]
         while True:
+            _require_file(local)
             stat = local.stat()
             if digest_of_file(local, b"" if stem is None else _salt(stem)) == expected:
                 return stat.st_size, stat.st_mtime_ns, expected

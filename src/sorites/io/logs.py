@@ -17,7 +17,8 @@ from typing import Any
 
 from sorites.core.errors import Damaged, SoritesError
 from sorites.io.digests import DIGEST_BYTES, MISMATCH, digest_of
-from sorites.io.paths import reason
+from sorites.io.listed import RESTORE
+from sorites.io.paths import exists, is_file, reason
 
 _END = re.compile(rb', "digest": "(?P<digest>[0-9a-f]{%d})"}' % (2 * DIGEST_BYTES))
 _END_LENGTH = len(b', "digest": ""}') + 2 * DIGEST_BYTES
@@ -45,17 +46,39 @@ def read_log(path: Path, remedy: str) -> Iterator[dict[str, Any]]:
         SoritesError: The file cannot be read.
     """
     try:
+        if exists(path) and not is_file(path):
+            raise OSError("it is not a file")
         content = path.read_bytes()
     except FileNotFoundError:
         return
     except OSError as error:
         raise SoritesError(f"cannot read {path}: {reason(error)}") from error
-    for number, line in enumerate(content[: content.rfind(b"\n") + 1].split(b"\n")[:-1], start=1):
-        match = _END.fullmatch(line[-_END_LENGTH:])
-        if match is None or match["digest"].decode() != digest_of(line[:-_END_LENGTH]):
+    for number, line in enumerate(_lines(path, content, remedy), start=1):
+        if not _is_sealed(line):
             raise Damaged(path, f"line {number}: {MISMATCH}", remedy)
-        entry: dict[str, Any] = json.loads(line[:-_END_LENGTH] + b"}")
+        try:
+            entry = json.loads(line[:-_END_LENGTH] + b"}")
+        except (ValueError, RecursionError) as error:  # somebody computed the digest of something else
+            raise Damaged(path, f"line {number}: it is not JSON: {error}", remedy) from error
         yield entry
+
+
+def _is_sealed(line: bytes) -> bool:
+    """Return whether a line, without its end, matches its digest."""
+    match = _END.fullmatch(line[-_END_LENGTH:])
+    return match is not None and match["digest"].decode() == digest_of(line[:-_END_LENGTH])
+
+
+def _lines(path: Path, content: bytes, remedy: str) -> list[bytes]:
+    """Return the finished lines of a log.
+
+    Raises:
+        Damaged: The last line is complete, but another byte stands in place of its end.
+    """
+    *lines, rest = content.split(b"\n")
+    if rest and _is_sealed(rest[:-1]):
+        raise Damaged(path, f"line {len(lines) + 1}: its end has changed", remedy)
+    return lines
 
 
 class Log:
@@ -64,6 +87,10 @@ class Log:
     Args:
         path: The file; it is created if needed, and an unfinished last line is cut off.
         common: Values that every entry contains.
+
+    Raises:
+        Damaged: The end of the last line has changed.
+        SoritesError: The file cannot be written.
     """
 
     def __init__(self, path: Path, **common: Any) -> None:
@@ -71,9 +98,10 @@ class Log:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             content = path.read_bytes() if path.exists() else b""
+            lines = _lines(path, content, RESTORE)
             self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
-            if content and not content.endswith(b"\n"):
-                os.ftruncate(self._file, content.rfind(b"\n") + 1)
+            if (finished := sum(len(line) + 1 for line in lines)) < len(content):
+                os.ftruncate(self._file, finished)
         except OSError as error:
             raise SoritesError(f"cannot write {path}: {reason(error)}") from error
 

@@ -1,14 +1,21 @@
-"""Report pydantic validation errors in plain words: where, what was expected, and what was found."""
+"""Typed records: read sealed JSON files as pydantic models, and report validation errors in plain words.
+
+A report says where, what was expected, and what was found.
+"""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any, get_args, get_origin
+from pathlib import Path
+from typing import Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from sorites.core.errors import UnknownName
+from sorites.core.errors import Damaged, UnknownName
+from sorites.io.digests import read_sealed
+
+R = TypeVar("R", bound=BaseModel)
 
 # Maximum number of characters of a value that a message quotes.
 MAX_QUOTED_LENGTH = 80
@@ -40,6 +47,19 @@ EXPECTED = {
 }
 # A location, what was expected there (empty if the last part is a complete sentence), and what was found.
 Problem = tuple[str, str, str]
+
+
+def read_typed(path: Path, kind: type[R], remedy: str, context: object = None) -> R:
+    """Read a sealed JSON file as a model; ``context`` is passed to its validators.
+
+    Raises:
+        Damaged: It cannot be read, does not match its digest, or a field is missing, unknown or of another
+            type.
+    """
+    try:
+        return kind.model_validate(read_sealed(path, remedy), context=context)
+    except ValidationError as error:
+        raise Damaged(path, problems(error, kind)[0], remedy) from error
 
 
 def problems(error: ValidationError, root: type[BaseModel]) -> list[str]:

@@ -21,9 +21,10 @@ from sorites.core.specs import split_spec
 from sorites.core.torch_tools import import_with_torchvision, one_thread
 from sorites.io.digests import digest_of, digest_of_file, read_sealed, write_sealed
 from sorites.io.files import write_bytes
+from sorites.io.listed import listed_problems, refuse
 from sorites.io.paths import is_dir, is_file, path_of
-from sorites.io.sealed import listed_problems, read_typed, refuse
 from sorites.io.tables import Arrays, tensors
+from sorites.io.validation import read_typed
 from sorites.models import lite
 from sorites.models import timm as timms
 from sorites.models.preprocess import Input

@@ -11,9 +11,9 @@ from typing import Any
 
 from sorites.core.errors import Damaged
 from sorites.io.digests import read_sealed
+from sorites.io.listed import RESTORE, listed_files
 from sorites.io.logs import read_log
 from sorites.io.paths import is_file
-from sorites.io.sealed import RESTORE, listed_files
 
 # The record of a capture, which lists its references and its grid, and the log of its photographs.
 RECORD, SHOTS = "capture.json", "shots.jsonl"
@@ -70,4 +70,5 @@ def image_digests(root: Path) -> dict[str, str]:
     if not is_file(root / RECORD):
         return {}
     taken = {name: found[0] for name, found in photograph_digests(root).items() if len(found) == 1}
-    return {**listed_files(root / RECORD, RESTORE), **taken}
+    listed = listed_files(root / RECORD, RESTORE)
+    return {**{name: found[0] for name, found in listed.items()}, **taken}

@@ -16,12 +16,12 @@ import polars as pl
 from sorites.core import CLEAN, Attr, Box, FileRef, Sample, Setting
 from sorites.core.errors import BadImage, Damaged, SoritesError
 from sorites.core.labels import Labels
-from sorites.core.messages import command, option
+from sorites.core.messages import command
 from sorites.core.table import SCHEMA as TABLE
 from sorites.io.files import local_copies
+from sorites.io.listed import ANOTHER, listed_files, listed_problems, refuse
 from sorites.io.paths import is_file, is_relative_inside
 from sorites.io.readers import json_object
-from sorites.io.sealed import listed_files, listed_problems, refuse
 from sorites.io.stores import StorePath, to_path
 from sorites.io.tables import parquet
 from sorites.sources.detection.boxes import Tally, broken, ground_truth_box
@@ -31,7 +31,7 @@ NAME = "sorites.parquet"
 # have none.
 RECORD = "sorites.json"
 # What to do about a damaged record, and about any other damaged file.
-RESTORE = f"Restore it from a backup, or choose another {option('out', 'DIR')}."
+RESTORE = ANOTHER
 REBUILD = "Repeat the command that wrote the dataset."
 
 _Kind = pl.DataType | type[pl.DataType]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from sorites.io.digests import Verifier, all_shards_in, named_digests
-from sorites.io.sealed import listed_files, listed_problems, others, refuse, unchanged
+from sorites.io.listed import Digests, listed_files, listed_problems, others, refuse, unchanged
 from sorites.models.trained import RECORD, TRAIN_AGAIN, UNFINISHED
 from sorites.training import history
 from sorites.training.loop import PAGE
@@ -30,7 +30,7 @@ def check_training(folder: Path) -> str:
     """
     finished = is_finished(folder)
     records = [name for name in (UNFINISHED, RECORD) if (folder / name).exists()]
-    files: dict[str, str] = {}
+    files: dict[str, Digests] = {}
     for record in records:
         files |= listed_files(folder / record, TRAIN_AGAIN)
     refuse(listed_problems(folder, files), TRAIN_AGAIN)

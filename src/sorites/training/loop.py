@@ -15,7 +15,7 @@ from sorites.core.machine import cores
 from sorites.core.progress import TextBar
 from sorites.core.torch_tools import device_of, one_thread
 from sorites.io.files import locked, sweep_temporaries
-from sorites.io.sealed import read_listed
+from sorites.io.listed import digests_of, read_verified
 from sorites.models.trained import TRAIN_AGAIN, read_record
 from sorites.reports.training import training_page
 from sorites.training import history
@@ -144,7 +144,7 @@ def train_model(
 
 def _write_page(folder: Path) -> None:
     record = read_record(folder)
-    rows = read_listed(folder / history.FILE, record.files.get(history.FILE), TRAIN_AGAIN)
+    rows = read_verified(folder / history.FILE, digests_of(record.files, history.FILE), TRAIN_AGAIN)
     training_page(record.model_dump(mode="json"), history.parse(rows), folder / PAGE, defaults())
 
 

@@ -20,7 +20,7 @@ from sorites.core.progress import TextBar
 from sorites.core.rng import digest
 from sorites.io.digests import digest_of, read_sealed, write_sealed
 from sorites.io.files import write_bytes
-from sorites.io.sealed import read_listed
+from sorites.io.listed import digests_of, read_verified
 from sorites.io.tables import parquet_bytes
 from sorites.models.preprocess import Input
 from sorites.models.trained import RECORD, UNFINISHED, Record, start, write
@@ -131,7 +131,7 @@ def _recorded_images(folder: Path, record: TrainingRecord) -> pl.DataFrame | Non
     """Return the list of images when the training started, or None if the file was deleted."""
     if not (folder / DATA).exists():
         return None
-    return pl.read_parquet(read_listed(folder / DATA, record.files.get(DATA), WRITTEN_AGAIN))
+    return pl.read_parquet(read_verified(folder / DATA, digests_of(record.files, DATA), WRITTEN_AGAIN))
 
 
 def _describe_change(before: pl.DataFrame | None, now: pl.DataFrame) -> str:

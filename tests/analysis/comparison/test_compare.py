@@ -109,7 +109,7 @@ def test_other_images_and_other_versions_are_refused(runs: Path, tmp_path: Path)
     other = copied(runs / "weak", tmp_path / "other")
     path = other / "manifest.parquet"
     rows = pl.read_parquet(path).with_columns(content=pl.lit("f" * 32))
-    write_listed(other, path.name, parquet(rows))
+    write_listed(other / "run.json", path.name, parquet(rows))
     with pytest.raises(SoritesError, match="20 of the 20 images"):
         compare(runs / "base", other)
     info = json.loads((runs / "weak" / "run.json").read_text())

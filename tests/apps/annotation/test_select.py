@@ -134,7 +134,7 @@ def test_draw(run: Path) -> None:
     try:
         assert gone not in set(draw_study(run, 10_000)["image_id"])
     finally:
-        delete_listed(run, "facts/cut.parquet")
+        delete_listed(run / "run.json", "facts/cut.parquet")
 
 
 def test_mistakes(run: Path, photos: Path, tiny: Callable[..., Model], tmp_path: Path) -> None:

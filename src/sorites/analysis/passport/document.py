@@ -17,7 +17,7 @@ from sorites.core.errors import Damaged
 from sorites.core.messages import command
 from sorites.evaluation.integrity.evidence import RunEvidence
 from sorites.io.digests import write_sealed
-from sorites.io.sealed import read_typed
+from sorites.io.validation import read_typed
 
 NAME = "passport.json"
 # Lists the digests of the files of a passport folder, once all are written.

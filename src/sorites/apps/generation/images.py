@@ -36,7 +36,7 @@ from sorites.diffusion.words import with_words
 from sorites.evaluation.engines import Engine
 from sorites.io.digests import read_sealed, write_sealed
 from sorites.io.files import locked, sweep_temporaries, write_bytes
-from sorites.io.sealed import RESTORE
+from sorites.io.listed import RESTORE
 
 # A shift, a class and some seeds.
 Unit = tuple[str, Concept, tuple[int, ...]]

@@ -34,8 +34,8 @@ from sorites.evaluation.facts.rulers import HALVES, LEVEL_COLUMNS, Ruler, limite
 from sorites.evaluation.images import LeftOut, readable
 from sorites.io.digests import read_sealed, write_sealed
 from sorites.io.files import locked, sweep_temporaries, write_bytes
+from sorites.io.listed import RESTORE
 from sorites.io.readers import json_file, lines
-from sorites.io.sealed import RESTORE
 from sorites.io.tables import csv, parquet
 from sorites.measures.neighbours import level_of, uniform
 from sorites.suites.suite import Distance

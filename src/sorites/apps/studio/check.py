@@ -6,8 +6,7 @@ from pathlib import Path
 
 from sorites.apps.studio.folder import REMOVE_VERDICT, REVIEWS_NAME, SETUP
 from sorites.apps.studio.sheets import FOLDER as SHEETS
-from sorites.io.digests import Verifier
-from sorites.io.sealed import RESTORE, listed_files, listed_problems, others, refuse, unchanged
+from sorites.io.listed import RESTORE, listed_files, listed_problems, others, refuse, unchanged
 from sorites.sources.captures import RECORD, SHOTS, events, photograph_digests
 
 REPEAT = "Repeat the capture, which takes damaged photographs again and writes damaged references again."
@@ -29,21 +28,8 @@ def check_capture(folder: Path) -> str:
     refuse(listed_problems(folder, files), REPEAT)
     verdicts = sum(1 for _ in events(folder, REVIEWS_NAME, REMOVE_VERDICT))
     taken = photograph_digests(folder)
-    refuse(_changed(folder, taken), REPEAT)
+    refuse(listed_problems(folder, taken), REPEAT)
     known = {*files, *taken, RECORD, SHOTS, REVIEWS_NAME, SETUP}
     foreign = [path for path in others(folder, known) if not path.is_relative_to(folder / SHEETS)]
     text = f"capture: {len(files)} references and grids, {len(taken)} photographs, {verdicts} verdicts"
     return unchanged(text, [path for path in foreign if path.suffix != ".lock"])
-
-
-def _changed(folder: Path, taken: dict[str, tuple[str, ...]]) -> dict[Path, str]:
-    """Return the photographs that match none of their digests, each with the reason."""
-    verifier = Verifier(folder, remember=False)
-    found = verifier.problems({folder / name: digests[0] for name, digests in taken.items()})
-    return {
-        path: why
-        for path, why in found.items()
-        if not any(
-            not verifier.problems({path: digest}) for digest in taken[path.relative_to(folder).as_posix()][1:]
-        )
-    }

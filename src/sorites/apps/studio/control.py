@@ -38,8 +38,8 @@ from sorites.core.rng import digest
 from sorites.io.decode import decode
 from sorites.io.digests import read_sealed, write_sealed
 from sorites.io.files import locked, write_bytes
+from sorites.io.listed import RESTORE
 from sorites.io.logs import Log, read_log
-from sorites.io.sealed import RESTORE
 from sorites.metrics import paired_interval, wilson_interval
 
 NAME = "control.jsonl"

@@ -20,8 +20,8 @@ from sorites.core.errors import Damaged, SoritesError
 from sorites.core.messages import command, option
 from sorites.io.digests import Verifier, digest_of, digest_of_file, read_sealed, write_sealed
 from sorites.io.files import read_json, write_bytes
+from sorites.io.listed import FILES, RESTORE, Digests, listed_files, read_listed
 from sorites.io.logs import Log
-from sorites.io.sealed import RESTORE, listed_files, read_listed
 from sorites.sources.captures import RECORD, REMOVE_LINE, SHOTS, capture_id, events
 from sorites.sources.papers.imagenet_es import PARTS
 
@@ -105,10 +105,10 @@ class CaptureFolder:
         """
         record = self.root / RECORD
         before = read_sealed(record, RESTORE) if record.exists() else {"id": new_token()}
-        listed: dict[str, str] = listed_files(record, RESTORE) if record.exists() else {}
+        listed = listed_files(record, RESTORE)
         grid = json.dumps(self.grid.as_json(), indent=1).encode()
         name = f"{self.part}/{es_grid.GRID_FILE}"
-        if listed.get(name, digest_of(grid)) != digest_of(grid):
+        if digest_of(grid) not in listed.get(name, (digest_of(grid),)):
             raise SoritesError(
                 f"{self.root} was started with another grid ({name}); use the same {option('grid', None)} and"
                 f" {option('auto', None)}, or another {option('out', 'DIR')}"
@@ -119,17 +119,17 @@ class CaptureFolder:
             data, ending = reference.file
             name = f"{self.part}/{where}/{reference.folder}/{reference.stem}{ending}"
             files[name] = self._place(name, data, listed)
-        if listed != {**listed, **files}:
-            write_sealed({**before, "files": {**listed, **files}}, record)
+        if listed != (now := {**listed, **files}):
+            write_sealed({**before, FILES: {name: digests[0] for name, digests in now.items()}}, record)
 
-    def _place(self, name: str, data: bytes, listed: Mapping[str, str]) -> str:
+    def _place(self, name: str, data: bytes, listed: Mapping[str, Digests]) -> Digests:
         """Write a file unless it is as listed, and return its digest."""
-        path, digest = self.root / name, listed.get(name, digest_of(data))
-        if not path.exists() or name not in listed or digest_of_file(path) != digest:
-            if digest_of(data) != digest:
+        path, accepted = self.root / name, listed.get(name, (digest_of(data),))
+        if not path.exists() or name not in listed or digest_of_file(path) not in accepted:
+            if digest_of(data) not in accepted:
                 raise Damaged(path, "it is missing or changed, and its source has changed since", RESTORE)
             write_bytes(data, path)
-        return digest
+        return accepted
 
     def shots(self, reference: Reference, light: str) -> Iterator[Shot]:
         """Yield the expected photographs of an image under a light, manual settings first."""
@@ -177,7 +177,7 @@ def open_folder(root: Path) -> CaptureFolder:
     for part in PARTS:
         if (root / RECORD).is_file() and part.captured and (root / part.folder / es_grid.GRID_FILE).is_file():
             name = f"{part.folder}/{es_grid.GRID_FILE}"
-            read_listed(root / name, listed_files(root / RECORD, RESTORE).get(name), RESTORE)
+            read_listed(root / RECORD, name, RESTORE)
         if part.captured and (root / part.folder / es_grid.GRID_FILE).is_file():
             return CaptureFolder(root, part.split, es_grid.captured_grid(root / part.folder, part.split))
     raise SoritesError(

@@ -28,7 +28,7 @@ from sorites.evaluation.storage.schema import ImportRecord, RunRecord, first_dif
 from sorites.evaluation.storage.shards import slug
 from sorites.io.digests import shards_in
 from sorites.io.files import locked
-from sorites.io.listed import write_listed
+from sorites.io.listed import RUN, write_listed
 from sorites.io.paths import exists, is_dir, is_file, resolve
 from sorites.suites.suite import parse
 
@@ -248,7 +248,7 @@ def _import_of(paths: Sequence[Path], kind: str, naming: Naming, names: Labels) 
 
 def _is_complete(folder: Path, run_id: str, current: ImportRecord, shards: Iterable[str]) -> bool:
     """Return whether the folder has this import complete; raise an error if it contains something else."""
-    if not is_file(folder / "run.json"):
+    if not is_file(folder / RUN):
         if exists(folder) and (not is_dir(folder) or any(folder.iterdir())):
             raise SoritesError(
                 f"{folder} is not empty and not a run folder; choose another {option('out', 'DIR')}"
@@ -351,7 +351,7 @@ def _draft_folder(folder: Path) -> Iterator[Path]:
 
 def _publish(draft: Path, folder: Path) -> None:
     """Rename the draft to the run folder; where the same import exists already, add the shards it lacks."""
-    if (folder / "run.json").exists():
+    if (folder / RUN).exists():
         with locked(folder):
             present = shards_in(folder / PREDICTIONS, PARQUET)
             for stem, file in shards_in(draft / PREDICTIONS, PARQUET).items():
@@ -360,7 +360,7 @@ def _publish(draft: Path, folder: Path) -> None:
                     target.parent.mkdir(exist_ok=True)
                     file.replace(target)
             if not (folder / MANIFEST_FILE).exists():
-                write_listed(folder, MANIFEST_FILE, (draft / MANIFEST_FILE).read_bytes())
+                write_listed(folder / RUN, MANIFEST_FILE, (draft / MANIFEST_FILE).read_bytes())
         return
     try:
         if folder.exists():

@@ -141,7 +141,7 @@ def _reason(error: SoritesError) -> str:
 
 def foreign(folder: Path) -> list[Path]:
     """Return the files and folders in a run folder that are not part of the run; nothing reads them."""
-    known = {*DERIVED, *SEALED, *listed_files(folder)}
+    known = {*DERIVED, *SEALED, *listed_files(folder / RUN)}
     own = {path for room in ROOMS for path in _own_shards(folder, room)}
     rooms = {FACTS_FOLDER, WORK, *(room.folder for room in ROOMS)}
     found = [path for path in folder.iterdir() if path.name not in {*known, *rooms}]
@@ -167,7 +167,7 @@ def set_aside(folder: Path) -> dict[Path, tuple[Damage, Path | None]]:
                     aside = folder / DAMAGED_FOLDER / path.parent.relative_to(folder)
                     moved[path] = problem, _move(path, aside)
                 if path.parent.name == FACTS_FOLDER:
-                    delete_listed(folder, f"{FACTS_FOLDER}/{path.name}")
+                    delete_listed(folder / RUN, f"{FACTS_FOLDER}/{path.name}")
             moved.setdefault(problem.path, (problem, None))
     return moved
 

@@ -47,7 +47,7 @@ def evidence(folder: Path) -> dict[str, str]:
     """
     record = read_record(folder) if (folder / RUN).exists() else None
     shards = {f"predictions/{stem_of(path.name) or path.name}": path for path in shard_files(folder)}
-    listed = existing(folder, "facts/*.parquet", Verifier(folder), repair(folder))
+    listed = existing(folder / RUN, "facts/*.parquet", Verifier(folder), repair(folder))
     facts = {f"facts/{path.name}": path for path in listed}
     unnamed = [path for path in [*shards.values(), *facts.values()] if digest_in(path.name) is None]
     local = dict(zip(unnamed, local_copies(unnamed), strict=True))

@@ -68,7 +68,7 @@ def read_manifest(run: str | Path) -> pl.DataFrame:
         Damaged: It does not match its digest.
     """
     folder, remedy = to_path(run), f"Repeat the run, which recreates it from unchanged images. {ANOTHER}"
-    data = read_listed(folder, MANIFEST_FILE, remedy)
+    data = read_listed(folder / RUN, MANIFEST_FILE, remedy)
     return parse(data, folder / MANIFEST_FILE, MANIFEST, MANIFEST.names(), remedy)
 
 
@@ -103,7 +103,10 @@ def _claim(folder: Path, plan: Plan, described: RunRecord, say: Say) -> RunRecor
         raise SoritesError(f"{folder} is not empty and not a run folder; {_CHOOSE_ANOTHER}")
     else:
         samples = parquet(manifest.hstack(contents(listed_samples(plan))))
-        files = {MANIFEST_FILE: write_listed(folder, MANIFEST_FILE, samples), **check_training(folder, plan)}
+        files = {
+            MANIFEST_FILE: write_listed(folder / RUN, MANIFEST_FILE, samples),
+            **check_training(folder, plan),
+        }
         record = record.having(files={name: (digest,) for name, digest in files.items()})
     write_record(folder, record)
     return record
@@ -145,7 +148,7 @@ def _resume(folder: Path, plan: Plan, record: RunRecord, manifest: pl.DataFrame,
     check_training(folder, plan)
     current = renewed(folder, plan, listed_samples(plan), listed, moved, say)
     if not current.equals(listed):
-        write_listed(folder, MANIFEST_FILE, parquet(current))
+        write_listed(folder / RUN, MANIFEST_FILE, parquet(current))
     suite = record.suite
     earlier = {key: getattr(suite, key) or getattr(before.suite, key) for key in ASIDE}
     kept: dict[str, Any] = {"scored": before.scored} if before.scored else {}
@@ -162,9 +165,9 @@ def _read_or_recreate(folder: Path, plan: Plan, manifest: pl.DataFrame) -> pl.Da
     except Damaged:
         recreated = manifest.hstack(contents(listed_samples(plan)))
         data = parquet(recreated)
-        if digests.digest_of(data) not in listed_files(folder).get(MANIFEST_FILE, ()):
+        if digests.digest_of(data) not in listed_files(folder / RUN).get(MANIFEST_FILE, ()):
             raise
-        write_listed(folder, MANIFEST_FILE, data)
+        write_listed(folder / RUN, MANIFEST_FILE, data)
         return recreated
 
 

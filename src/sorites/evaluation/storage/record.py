@@ -28,8 +28,8 @@ from sorites.evaluation.storage.schema import (
 )
 from sorites.io.digests import write_sealed
 from sorites.io.listed import ANOTHER, FILES, RUN, listed_files
-from sorites.io.sealed import read_typed
 from sorites.io.stores import is_on_store, to_path
+from sorites.io.validation import read_typed
 from sorites.suites.suite import STORED, Suite
 
 # Libraries whose version can change pixels or predictions.
@@ -152,7 +152,7 @@ def write_record(folder: Path, record: Causes) -> None:
     if isinstance(record, DatasetRecord):
         write_sealed(record.as_json(), folder / DATASET)
         return
-    before = listed_files(folder)
+    before = listed_files(folder / RUN)
     write_sealed(record.as_json() | ({FILES: before} if before else {}), folder / RUN)
 
 

@@ -180,9 +180,9 @@ def read_facts(folder: Path, name: str) -> pl.DataFrame | None:
         Damaged: The file does not match its digest.
     """
     file = facts_file(name)
-    if not listed.is_listed(folder, file):
+    if not listed.is_listed(folder / listed.RUN, file):
         return None
-    data = listed.read_listed(folder, file, repair(folder))
+    data = listed.read_listed(folder / listed.RUN, file, repair(folder))
     return parse(data, folder / file, SCHEMA, ("image_id",), repair(folder))
 
 
@@ -193,10 +193,10 @@ def read_metadata(folder: Path, name: str) -> dict[str, Any] | None:
         Damaged: The file does not match its digest.
     """
     file = metadata_file(name)
-    if not listed.is_listed(folder, file):
+    if not listed.is_listed(folder / listed.RUN, file):
         return None
     try:
-        content = json.loads(listed.read_listed(folder, file, repair(folder)))
+        content = json.loads(listed.read_listed(folder / listed.RUN, file, repair(folder)))
     except ValueError as error:
         raise Damaged(folder / file, error, repair(folder)) from error
     if not isinstance(content, dict):
@@ -207,10 +207,10 @@ def read_metadata(folder: Path, name: str) -> dict[str, Any] | None:
 def write_metadata(folder: Path, name: str, content: Mapping[str, Any]) -> None:
     """Write how facts of a run were computed."""
     with locked(folder, again=True):
-        listed.write_listed(folder, metadata_file(name), json.dumps(content, indent=1).encode())
+        listed.write_listed(folder / listed.RUN, metadata_file(name), json.dumps(content, indent=1).encode())
 
 
 def delete_facts(folder: Path, name: str) -> None:
     """Delete facts of a run, if it has them."""
     with locked(folder, again=True):
-        listed.delete_listed(folder, facts_file(name))
+        listed.delete_listed(folder / listed.RUN, facts_file(name))

@@ -9,7 +9,7 @@ from sorites.analysis.passport.document import FILES, REPEAT, read_passport
 from sorites.core.errors import SoritesError
 from sorites.datasets.check import check_dataset
 from sorites.evaluation.integrity.check import check_run
-from sorites.io.sealed import listed_files, listed_problems, others, refuse, unchanged
+from sorites.io.listed import listed_files, listed_problems, others, refuse, unchanged
 
 
 def check_passport(folder: Path) -> str:

@@ -24,8 +24,8 @@ from sorites.core.errors import SoritesError, as_utf8
 from sorites.core.labels import Labels
 from sorites.core.messages import option
 from sorites.io.decode import SUFFIXES
+from sorites.io.listed import RESTORE, read_listed
 from sorites.io.paths import entries, is_dir, is_file, path_of, subfolders
-from sorites.io.sealed import RESTORE, listed_files, read_listed
 from sorites.sources import captures
 
 # The maximum number of missing folders or images named in an error.
@@ -97,7 +97,7 @@ def _verify_grid(part: Part, root: Path) -> None:
     """Compare the grid of a capture with its digest; published datasets have none."""
     record, name = root.parent / captures.RECORD, f"{part.folder}/{es_grid.GRID_FILE}"
     if is_file(record):
-        read_listed(root.parent / name, listed_files(record, RESTORE).get(name), RESTORE)
+        read_listed(record, name, RESTORE)
 
 
 def missing(part: Part, root: Path) -> list[str]:

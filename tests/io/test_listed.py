@@ -11,8 +11,9 @@ from safetensors.numpy import load, save
 
 from sorites.core.errors import Damaged
 from sorites.io.digests import digest_of, write_sealed
-from sorites.io.sealed import listed_files, listed_problems, others, read_listed, read_typed, refuse
+from sorites.io.listed import listed_files, listed_problems, others, read_verified, refuse
 from sorites.io.sealed_tensors import NO_DIGEST, require_tensors, seal_tensors
+from sorites.io.validation import read_typed
 
 
 class Small(BaseModel):
@@ -31,7 +32,9 @@ def test_a_record_is_read_as_its_model(tmp_path: Path) -> None:
         read_typed(path, Small, "")
 
 
-@pytest.mark.parametrize("files", [["a"], {"a": 1}, {"../a": "0"}, {"/a": "0"}])
+@pytest.mark.parametrize(
+    "files", [["a"], {"a": 1}, {"a": [1]}, {"a": {}}, {"../a": "0"}, {"facts/../../a": ["0"]}, {"/a": "0"}]
+)
 def test_a_list_of_other_things_or_outside_the_folder_is_refused(tmp_path: Path, files: object) -> None:
     write_sealed({"files": files}, tmp_path / "r.json")
     with pytest.raises(Damaged, match="files: expected"):
@@ -41,13 +44,13 @@ def test_a_list_of_other_things_or_outside_the_folder_is_refused(tmp_path: Path,
 def test_listed_files_are_compared_before_they_are_returned(tmp_path: Path) -> None:
     path = tmp_path / "a"
     with pytest.raises(Damaged, match="it is missing"):
-        read_listed(path, "0", "")
+        read_verified(path, ("0",), "")
     path.write_bytes(b"abc")
-    assert read_listed(path, digest_of(b"abc"), "") == b"abc"
-    with pytest.raises(Damaged, match="no digest of it"):
-        read_listed(path, None, "")
+    assert read_verified(path, (digest_of(b"abc"),), "") == b"abc"
+    with pytest.raises(Damaged, match="does not list it"):
+        read_verified(path, (), "")
     with pytest.raises(Damaged, match="does not match"):
-        read_listed(path, digest_of(b"abd"), "")
+        read_verified(path, (digest_of(b"abd"),), "")
     found = listed_problems(tmp_path, {"a": digest_of(b"abd"), "b": "0"})
     with pytest.raises(Damaged) as caught:
         refuse(found, "Do this.")
