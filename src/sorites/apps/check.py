@@ -1,4 +1,7 @@
-"""Check a suite, or any folder that Sorites wrote: a run, a dataset, a training, a passport or a capture."""
+"""Check a suite, or any folder that Sorites wrote.
+
+This may be a run, a dataset, a training, a passport, a capture, generated images or a collection.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ from pathlib import Path
 
 from sorites.analysis.passport.document import FILES
 from sorites.analysis.passport.document import NAME as PASSPORT
+from sorites.apps.collecting.check import check_collection
+from sorites.apps.generation.files import check_generated, check_styled
 from sorites.apps.studio.check import check_capture
 from sorites.core.errors import SoritesError
 from sorites.core.messages import in_python, option
@@ -19,6 +24,7 @@ from sorites.io.stores import to_path
 from sorites.models.trained import RECORD, UNFINISHED
 from sorites.reports.passport.check import check_passport
 from sorites.sources.captures import RECORD as CAPTURE
+from sorites.sources.written import GENERATED, JOURNAL, STYLED
 from sorites.training.check import check_training
 
 # Checks a folder and returns a summary.
@@ -31,6 +37,9 @@ KINDS: dict[str, Check] = {
     PASSPORT: check_passport,
     FILES: check_passport,
     CAPTURE: check_capture,
+    GENERATED.record: check_generated,
+    STYLED.record: check_styled,
+    JOURNAL: check_collection,
 }
 
 

@@ -29,8 +29,8 @@ class FileRef:
         size: The number of bytes of the image; None means the whole file.
         name: The name of the image in messages; default: the path.
         within: The folder that the file must be in after following links; None allows any.
-        digest: The digest of the bytes (``sorites.io.digests``), which are compared with it before they are
-            decoded; empty if unknown.
+        digest: The digest of the bytes (``sorites.io.digests``, or SHA-256), which are compared with it
+            before they are decoded; empty if unknown.
 
     Example:
         >>> FileRef("photos/cat.jpg").offset
@@ -60,10 +60,10 @@ class FileRef:
         return decode(self.path if self.size is None else self.read(), self.name)
 
     def _verified(self) -> bytes:
-        from sorites.io.digests import MISMATCH, digest_of
+        from sorites.io.digests import MISMATCH, matches
 
         data = self.read()
-        if digest_of(data) != self.digest:
+        if not matches(data, self.digest):
             raise BadImage(f"{self.name or self.path}: {MISMATCH if data else 'the file is empty'}")
         return data
 

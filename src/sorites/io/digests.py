@@ -58,6 +58,24 @@ def digest_of_file(path: Path, salt: bytes = b"") -> str:
         return hashlib.file_digest(file, lambda: hashlib.blake2b(salt, digest_size=DIGEST_BYTES)).hexdigest()
 
 
+def matches(content: bytes | Path, digest: str, salt: bytes = b"") -> bool:
+    """Return whether some bytes, or a file, have a digest; SHA-256, with twice as many digits, is known too.
+
+    Raises:
+        OSError: The file cannot be read.
+
+    Example:
+        >>> matches(b"sorites", digest_of(b"sorites"))
+        True
+    """
+    if len(digest) == 2 * hashlib.sha256().digest_size:
+        data = content if isinstance(content, bytes) else content.read_bytes()
+        return hashlib.sha256(data).hexdigest() == digest
+    if isinstance(content, bytes):
+        return digest_of(salt + content) == digest
+    return digest_of_file(content, salt) == digest
+
+
 # Shards.
 
 
@@ -322,7 +340,7 @@ def _verify(path: Path, local: Path, expected: str, fresh: bool) -> Seen | str:
         while True:
             _require_file(local)
             stat = local.stat()
-            if digest_of_file(local, b"" if stem is None else _salt(stem)) == expected:
+            if matches(local, expected, b"" if stem is None else _salt(stem)):
                 return stat.st_size, stat.st_mtime_ns, expected
             if not forget_copy(path):
                 return MISMATCH if stat.st_size else "it is empty"

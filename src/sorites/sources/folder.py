@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 from sorites.core import FileRef, Sample, add_source
@@ -17,6 +17,7 @@ from sorites.io.decode import SUFFIXES
 from sorites.io.paths import entries, is_dir, is_file, is_folder, path_of, resolve, subfolders
 from sorites.io.stores import StorePath
 from sorites.sources import sidecar
+from sorites.sources.written import collected_digests, is_collection
 
 _WNID = re.compile(r"(?:^|_)(n\d{8})(?=_|$)")
 _NUMBERED = re.compile(r"(\d+|n\d{8})[_\- ]")
@@ -50,17 +51,21 @@ def folder(path: str | None, labels: Labels) -> Sequence[Sample]:
         raise SoritesError(f"no images ({' '.join(SUFFIXES)}) in {root}{'; ' + note if note else ''}")
     if note:
         warnings.warn(Notice(note, code="links_not_followed", links=len(outside)), stacklevel=2)
-    return packed(_samples(paths, root, labels))
+    digests = collected_digests(root) if is_collection(root) else {}
+    return packed(_samples(paths, root, labels, digests))
 
 
-def _samples(paths: Iterable[str], root: Path, labels: Labels) -> Iterator[Sample]:
+def _samples(
+    paths: Iterable[str], root: Path, labels: Labels, digests: Mapping[str, str]
+) -> Iterator[Sample]:
     """Yield samples lazily: there may be millions of paths."""
     by_name: dict[str, int | None] = {}
     # Paths are texts, because creating millions of ``Path`` objects takes minutes.
     above = str(root / "x")[:-1]
     for name in paths:
         id_ = as_utf8(name if os.sep == "/" else name.replace(os.sep, "/"))
-        yield Sample(id_, FileRef(above + name), _label(id_, by_name, root, labels))
+        image = FileRef(above + name, digest=digests.get(name, ""))
+        yield Sample(id_, image, _label(id_, by_name, root, labels))
 
 
 def _on_store(root: StorePath, labels: Labels) -> list[Sample]:

@@ -20,6 +20,7 @@ from sorites.apps.collecting.plan import Query
 from sorites.apps.collecting.records import Journal, Outcome, Row, page_key, write_records
 from sorites.apps.collecting.services import Found, Page, Params, Service, licence_codes, service_class
 from sorites.core.errors import SoritesError
+from sorites.io.digests import Verifier
 from sorites.io.files import locked, sweep_temporaries, write_bytes
 
 # Maximum pages of results per service and query.
@@ -91,7 +92,7 @@ def collect(
             for query in queries:
                 collection.search(query, searchers)
         finally:
-            write_records(folder, collection.rows())
+            write_records(journal, collection.rows())
         return Collected(collection.rows(), sum(c.requests for c in clients.values()), collection.waiting)
 
 
@@ -183,13 +184,14 @@ class _Collection:
         return outcome is not None and outcome.file is not None
 
     def _must_fetch(self, outcome: Outcome) -> bool:
-        """Return whether to download an image again: its file is missing, or its licence was not accepted
-        before.
+        """Return whether to download an image again: its file is missing or damaged, or its licence was not
+        accepted before.
         """
         if outcome.file:
-            path = self.folder / outcome.file
-            missing = not path.is_file() or path.stat().st_size != outcome.bytes
+            path, digest = self.folder / outcome.file, outcome.sha256 or ""
+            missing = bool(Verifier(self.folder).problems({path: digest}))
             if missing:
+                path.unlink(missing_ok=True)
                 self.hashes.remove(outcome.key)
             return missing
         return (outcome.reason or "").startswith("licence not asked for")

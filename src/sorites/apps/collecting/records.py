@@ -14,13 +14,16 @@ import polars as pl
 from sorites.apps.collecting.plan import Query
 from sorites.apps.collecting.services import Found, Licence, Page, Params
 from sorites.core.errors import Damaged
-from sorites.core.table import write
+from sorites.core.table import parquet
+from sorites.io.digests import digest_of
 from sorites.io.files import write_bytes
+from sorites.io.listed import ABSENT, Digests
 from sorites.io.logs import Log, read_log
+from sorites.sources.written import CREDITS, START_OVER
+from sorites.sources.written import IMAGES as RECORDS
+from sorites.sources.written import JOURNAL as NAME
 
-NAME = "journal.jsonl"
 FORMAT = 1
-START_OVER = "Move the file away to start over; existing images are not downloaded again."
 
 
 @dataclass(frozen=True)
@@ -46,17 +49,31 @@ class Journal:
     path: Path
     pages: dict[str, Page] = field(default_factory=dict)
     outcomes: dict[str, Outcome] = field(default_factory=dict)
+    tables: dict[str, Digests] = field(default_factory=dict)
+    """Accepted digests of the table and the credits, by name."""
     _log: Log | None = None
+    _lines: int = 0
 
     @classmethod
     def opened(cls, folder: Path) -> Journal:
         """Open a folder's journal; an unfinished last line is cut off."""
-        journal, number = cls(folder / NAME), 0
+        journal = cls.read(folder)
+        journal._log = Log(journal.path)
+        if not journal._lines:
+            journal._add({"format": FORMAT})
+        return journal
+
+    @classmethod
+    def read(cls, folder: Path) -> Journal:
+        """Read a folder's journal, without adding to it.
+
+        Raises:
+            Damaged: A line is damaged.
+        """
+        journal = cls(folder / NAME)
         for number, entry in enumerate(read_log(journal.path, START_OVER), start=1):
             journal._replay(entry, number)
-        journal._log = Log(journal.path)
-        if not number:
-            journal._add({"format": FORMAT})
+            journal._lines = number
         return journal
 
     def close(self) -> None:
@@ -74,6 +91,16 @@ class Journal:
         """Store the outcome of an image; later lines replace earlier ones."""
         self.outcomes[outcome.key] = outcome
         self._add({"image": {name: value for name, value in asdict(outcome).items() if value is not None}})
+
+    def write_table(self, name: str, data: bytes) -> None:
+        """Write a file that follows from the journal; its digest is stored before and after."""
+        entry = {"table": name, "digest_of_table": digest_of(data)}
+        if self.tables.get(name) != (digest_of(data),) or not (self.path.parent / name).is_file():
+            self._add(entry)
+        write_bytes(data, self.path.parent / name)
+        if self.tables.get(name) != (digest_of(data),):
+            self._add({**entry, "written": True})
+            self.tables[name] = (digest_of(data),)
 
     def _add(self, entry: Mapping[str, Any]) -> None:
         assert self._log is not None
@@ -95,6 +122,10 @@ class Journal:
         elif "image" in entry:
             outcome = Outcome(**entry["image"])
             self.outcomes[outcome.key] = outcome
+        elif "table" in entry:
+            name, digest = str(entry["table"]), str(entry["digest_of_table"])
+            before = self.tables.get(name, (ABSENT,))
+            self.tables[name] = (digest,) if entry.get("written") else (digest, *before)
         elif entry["format"] != FORMAT:
             raise ValueError(f"format {entry['format']} belongs to another release")
 
@@ -109,8 +140,6 @@ def _parse_found(entry: dict[str, Any]) -> Found:
     licence = entry.pop("licence")
     return Found(**entry, licence=Licence(**licence) if licence else None)
 
-
-RECORDS, CREDITS = "images.parquet", "ATTRIBUTION.md"
 
 SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "file": pl.String,  # null if the image was skipped; see ``reason``
@@ -148,10 +177,10 @@ class Row:
     outcome: Outcome
 
 
-def write_records(folder: Path, rows: Sequence[Row]) -> None:
+def write_records(journal: Journal, rows: Sequence[Row]) -> None:
     """Write the table of all results and the credits of the stored images."""
-    write(frame(rows), folder / RECORDS)
-    write_bytes(credits_page([row for row in rows if row.outcome.file]).encode(), folder / CREDITS)
+    journal.write_table(RECORDS, parquet(frame(rows)))
+    journal.write_table(CREDITS, credits_page([row for row in rows if row.outcome.file]).encode())
 
 
 def frame(rows: Sequence[Row]) -> pl.DataFrame:

@@ -6,7 +6,7 @@ import functools
 import hashlib
 import io
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -16,6 +16,7 @@ import numpy as np
 import polars as pl
 
 from sorites.apps.generation.concepts import are_published, shift_words
+from sorites.apps.generation.files import delete_damaged, known_digests, write_table
 from sorites.apps.generation.sliders import LIBRARIES, PROMPT, Sheet, as_png, enlarged
 from sorites.core.errors import SoritesError
 from sorites.core.messages import option
@@ -36,7 +37,8 @@ from sorites.diffusion.words import with_words
 from sorites.evaluation.engines import Engine
 from sorites.io.digests import read_sealed, write_sealed
 from sorites.io.files import locked, sweep_temporaries, write_bytes
-from sorites.io.listed import RESTORE
+from sorites.io.listed import FILES, RESTORE, write_listed
+from sorites.sources.written import GENERATED
 
 # A shift, a class and some seeds.
 Unit = tuple[str, Concept, tuple[int, ...]]
@@ -70,7 +72,7 @@ def units_of(places: Sequence[tuple[str, Concept]], seeds: Sequence[int], most: 
 # Trajectories along sliders.
 
 
-RECORD, MANIFEST, CLASSES, LABELS = "generation.json", "manifest.parquet", "classes.tsv", "labels.txt"
+RECORD, MANIFEST, CLASSES, LABELS = GENERATED.record, GENERATED.table, "classes.tsv", "labels.txt"
 SEVERITIES = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5)
 FORMATS = ("jpg", "png")
 # Suffix of shift folders whose images are shifted by the prompt alone, without a slider.
@@ -156,6 +158,8 @@ def make_images(
         sweep_temporaries(out)
         _claim(out, facts)
         _write_classes(shelf, out)
+        known = known_digests(out, GENERATED)
+        delete_damaged(out, known)
         trajectories = [
             trajectory
             for unit in units_of(list(shelf.places), seeds, len(seeds))
@@ -174,18 +178,25 @@ def make_images(
             ):
                 tick(drawn)
         rows = pl.DataFrame([row for trajectory in trajectories for row in _rows(trajectory, out, facts)])
-        buffer = io.BytesIO()
-        rows.write_parquet(buffer)
-        write_bytes(buffer.getvalue(), out / MANIFEST)
+        write_table(out, GENERATED, _with_earlier(rows, out, known))
     return rows
+
+
+def _with_earlier(rows: pl.DataFrame, out: Path, known: Mapping[str, str]) -> pl.DataFrame:
+    """Add the rows of images that earlier calls drew, with other seeds or severities."""
+    if not known or not set(known) - set(rows["path"]):
+        return rows
+    before = pl.read_parquet(out / MANIFEST).filter(~pl.col("path").is_in(rows["path"].to_list()))
+    return pl.concat([before, rows], how="vertical_relaxed")
 
 
 def _write_classes(shelf: Shelf, out: Path) -> None:
     """Write the lists of classes, unless they are those of CNS-Bench, which readers know."""
     if not are_published(shelf.concepts):
         numbered = "".join(f"{concept.number}\t{concept.name}\n" for concept in shelf.concepts)
-        write_bytes(numbered.encode(), out / CLASSES)
-        write_bytes("".join(f"{concept.name}\n" for concept in shelf.concepts).encode(), out / LABELS)
+        names = "".join(f"{concept.name}\n" for concept in shelf.concepts)
+        write_listed(out / RECORD, CLASSES, numbered.encode())
+        write_listed(out / RECORD, LABELS, names.encode())
 
 
 def draw_unit(order: Order, open_: Callable[[], Pipe], unit: Unit) -> int:
@@ -301,7 +312,7 @@ def _claim(out: Path, facts: dict[str, Any]) -> None:
             raise SoritesError(
                 f"{out} has images of a different slider {changed[0]}; use another {option('out', 'DIR')}"
             )
-        facts = {**facts, "sliders": {**earlier_sliders, **facts["sliders"]}}
+        facts = {**facts, "sliders": {**earlier_sliders, **facts["sliders"]}, FILES: before.get(FILES, {})}
     write_sealed(facts, out / RECORD)
 
 

@@ -7,7 +7,6 @@ are our own wording. A file with name, prompt and negative_prompt (JSON or a tab
 from __future__ import annotations
 
 import functools
-import io
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,24 +19,27 @@ import polars as pl
 from numpy.typing import NDArray
 
 from sorites import core
+from sorites.apps.generation.files import CELLS, PARTS, delete_damaged, intact, known_digests, write_table
 from sorites.apps.generation.images import encode_image
 from sorites.apps.generation.safety import Checker
 from sorites.core.errors import SoritesError
 from sorites.core.labels import open_labels
-from sorites.core.messages import command, option
+from sorites.core.messages import option
 from sorites.core.progress import Bar, Tick
 from sorites.core.rng import digest
 from sorites.core.samples import to_uint8
+from sorites.core.table import PARQUET, parquet
 from sorites.diffusion.pipeline import Pipe
 from sorites.diffusion.sampler import BATCH, Request, SamplerOptions, sample
 from sorites.evaluation.facts.rulers import HALVES, LEVEL_COLUMNS, Ruler, limited, ruler
 from sorites.evaluation.images import LeftOut, readable
-from sorites.io.digests import read_sealed, write_sealed
+from sorites.io.digests import digest_of_file, read_sealed, read_shard, shards_in, write_sealed, write_shard
 from sorites.io.files import locked, sweep_temporaries, write_bytes
-from sorites.io.listed import RESTORE
+from sorites.io.listed import RESTORE, write_listed
 from sorites.io.readers import json_file, lines
-from sorites.io.tables import csv, parquet
+from sorites.io.tables import csv
 from sorites.measures.neighbours import level_of, uniform
+from sorites.sources.written import STYLED
 from sorites.suites.suite import Distance
 
 # Placeholders for the label in a template.
@@ -172,7 +174,8 @@ def pair_prompts(
 
 # Prompts measured at a time; finished blocks are stored.
 PROMPTS_PER_BLOCK = 8192
-FILE, PARTS = "prompts.parquet", "prompts"
+FILE = "prompts.parquet"
+MEASURE_AGAIN = "Delete it and repeat the command, which measures the prompts again."
 
 
 def measured(prompts: Prompts, how: Distance, out: Path, bar: Bar | None = None) -> pl.DataFrame:
@@ -181,22 +184,23 @@ def measured(prompts: Prompts, how: Distance, out: Path, bar: Bar | None = None)
     Stored blocks are reused.
     """
     key = _key(prompts, how)
-    if (out / FILE).is_file():
-        frame = parquet(out / FILE, f"the prompts of {command('generate styles')}")
+    if (stored := intact(out / RECORD, FILE)) is not None:
+        frame = pl.read_parquet(stored)
         if frame.height == len(prompts):
             return frame
     rulers: list[Ruler] = []
     tick = bar("prompts", len(prompts)) if bar else (lambda _: None)
     parts = []
     for start in range(0, len(prompts), PROMPTS_PER_BLOCK):
-        file = out / PARTS / f"{key}_{start:08d}.parquet"
-        if not file.is_file():
+        stem = f"{key}_{start:08d}"
+        shard = shards_in(out / PARTS, PARQUET).get(stem)
+        if shard is None:
             rulers = rulers or [ruler(how, None, bar)]
-            _write(_block(prompts, start, rulers[0]), file)
-        parts.append(parquet(file))
+            shard = write_shard(out / PARTS, stem, PARQUET, parquet(_block(prompts, start, rulers[0])))
+        parts.append(pl.read_parquet(read_shard(shard, MEASURE_AGAIN)))
         tick(parts[-1].height)
     frame = _with_levels(pl.concat(parts), how)
-    _write(frame, out / FILE)
+    write_listed(out / RECORD, FILE, parquet(frame))
     return frame
 
 
@@ -235,12 +239,6 @@ def _with_levels(frame: pl.DataFrame, how: Distance) -> pl.DataFrame:
     return frame
 
 
-def _write(frame: pl.DataFrame, file: Path) -> None:
-    buffer = io.BytesIO()
-    frame.write_parquet(buffer)
-    write_bytes(buffer.getvalue(), file)
-
-
 def by_cell(frame: pl.DataFrame, levels: int) -> dict[tuple[int, int], pl.DataFrame]:
     """Return the prompts of each (covariate, semantic) cell, counted from 0."""
     if not frame.height:
@@ -259,7 +257,7 @@ def by_cell(frame: pl.DataFrame, levels: int) -> dict[tuple[int, int], pl.DataFr
 # Drawing, in the layout of IS-OOD.
 
 
-RECORD, CELLS = "styles.json", "cells"
+RECORD = STYLED.record
 # How often an image is drawn, with new noise, if the checker rejects it.
 MAX_DRAWS = 3
 
@@ -338,6 +336,7 @@ def draw_styles(
     with locked(out, "image", ".sorites.lock"):
         sweep_temporaries(out)
         _claim(out, _facts(pipe, prompts, how, style, settings))
+        known = delete_damaged(out, known_digests(out, STYLED))
         cells = by_cell(measured(prompts, how, out, bar), how.levels)
         tick = bar("images", settings.per_cell * len(cells)) if bar else (lambda _: None)
         cell_counts = [
@@ -345,11 +344,22 @@ def draw_styles(
             for cell, rows in cells.items()
         ]
         _in_distribution(how, out, settings)
+        write_table(out, STYLED, _images(out, known))
     counts = {
         name: sum(cell_count[name] for cell_count in cell_counts)
         for name in ("images", "flagged", "given_up")
     }
     return StyleCounts(len(cells), how.levels**2 - len(cells), **counts)
+
+
+def _images(out: Path, known: Mapping[str, str]) -> pl.DataFrame:
+    """Return the digests of all images in the lists of a folder; those that are known are not read."""
+    listed = sorted((out / "imglist").glob("*/*.txt"))
+    paths = [
+        f"{file.parent.name}/{line}" for file in listed for line in lines(file, "a list of images") if line
+    ]
+    digests = [known.get(path) or digest_of_file(out / path) for path in paths]
+    return pl.DataFrame({"path": paths, STYLED.column: digests})
 
 
 def _facts(
@@ -382,6 +392,7 @@ def _claim(out: Path, facts: dict[str, Any]) -> None:
             raise SoritesError(
                 f"{out} has images made with other {key}{difference}; use another {option('out', 'DIR')}"
             )
+        return
     write_sealed(facts, out / RECORD)
 
 
@@ -426,9 +437,8 @@ def _draw_cell(
     existing = [
         f"{job.name}.{order.kind}" for job in cell_jobs if (folder / f"{job.name}.{order.kind}").is_file()
     ]
-    write_bytes(
-        "".join(f"{name}/{file}\n" for file in existing).encode(), out / "imglist" / "SynIS" / f"{name}.txt"
-    )
+    paths = "".join(f"{name}/{file}\n" for file in existing)
+    write_listed(out / RECORD, f"imglist/SynIS/{name}.txt", paths.encode())
     return {"images": len(existing), **counts}
 
 
@@ -460,8 +470,9 @@ def _draw_jobs(
 
 def _in_distribution(how: Distance, out: Path, order: Order) -> None:
     """Write some in-distribution images with their list, in the layout that the source is_ood reads."""
-    listed = out / "imglist" / "imagenet1k" / "test_imagenet.txt"
-    if listed.is_file():
+    listed = "imglist/imagenet1k/test_imagenet.txt"
+    before = intact(out / RECORD, listed)
+    if before is not None and all((out / "imagenet1k" / name).is_file() for name in before.decode().split()):
         return
     source = core.source(how.against, open_labels(core.encoder(how.encoder).labels))
     names = []
@@ -470,4 +481,4 @@ def _in_distribution(how: Distance, out: Path, order: Order) -> None:
     ):
         names.append(f"val/in_distribution_{index:05d}.png")
         write_bytes(encode_image(image, "png"), out / "imagenet1k" / names[-1])
-    write_bytes("".join(f"{name}\n" for name in names).encode(), listed)
+    write_listed(out / RECORD, listed, "".join(f"{name}\n" for name in names).encode())

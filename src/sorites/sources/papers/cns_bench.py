@@ -23,7 +23,7 @@ from importlib.resources import files
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from sorites.core import CLEAN, Sample, Setting, add_source
+from sorites.core import CLEAN, FileRef, Sample, Setting, add_source
 from sorites.core.errors import Notice, SoritesError, as_utf8
 from sorites.core.labels import Labels, imagenet, labels
 from sorites.core.messages import option as cli_option
@@ -32,6 +32,7 @@ from sorites.io.decode import SUFFIXES
 from sorites.io.paths import entries, is_dir, is_file, is_relative_inside, path_of, subfolders
 from sorites.io.readers import json_file, lines, parse_integer
 from sorites.sources.sidecar import file_in
+from sorites.sources.written import GENERATED
 
 # Class numbers: ImageNet's, or those of a file.
 
@@ -121,6 +122,7 @@ def class_numbers(root: Path, option: str | None) -> ClassNumbers:
         raise SoritesError(
             f"cns_bench: expected classes=FILE, a text file with {_CLASS_FORMAT}; {option} does not exist"
         )
+    GENERATED.verify(file)
     names: dict[int, str] = {}
     for i, line in enumerate(text for text in lines(file, _CLASS_FORMAT) if text.strip()):
         number, tab, name = line.partition("\t")
@@ -184,10 +186,16 @@ def cns_bench(path: str | None, labels: Labels) -> list[Sample]:
     location = path_of(where)
     space = class_numbers(location.parent if is_file(location) else location, options.get("classes"))
     root, images = _list_images(location, options.get("annotations"), space)
+    digests = GENERATED.digests(root)
     selected = _trajectories(images, options.get("trajectories", "whole"), root)
     steps = sorted({image.scale for image in selected} - {0.0})
     return [
-        _sample(root, image, steps, space.label(image.number, labels, root / image.path))
+        _sample(
+            file_in(root, image.path, digests.get(image.path, "")),
+            image,
+            steps,
+            space.label(image.number, labels, root / image.path),
+        )
         for image in selected
     ]
 
@@ -340,8 +348,8 @@ def _complete_only(
     return complete
 
 
-def _sample(root: Path, image: CnsImage, steps: list[float], label: int) -> Sample:
-    clean = Sample(image.trajectory, file_in(root, image.path), label)
+def _sample(file: FileRef, image: CnsImage, steps: list[float], label: int) -> Sample:
+    clean = Sample(image.trajectory, file, label)
     if image.scale == 0:
         return clean
     return replace(clean, shift=image.shift, setting=Setting(image.scale, level=steps.index(image.scale) + 1))

@@ -34,6 +34,7 @@ from sorites.core.specs import split_path
 from sorites.io.paths import entries, is_dir, is_file, is_relative_inside, path_of, subfolders
 from sorites.io.readers import lines, parse_integer
 from sorites.io.tables import csv
+from sorites.sources.written import STYLED
 
 
 # The prompts of Syn-IS: 51 Stable Diffusion XL styles (IS-OOD, appendix D), combined with labels.
@@ -78,6 +79,15 @@ class Request:
     def below(self, path: str) -> str:
         """Return a path relative to the root, which is the id of a sample."""
         return path[self.above :] if os.sep == "/" else path[self.above :].replace(os.sep, "/")
+
+    @functools.cached_property
+    def digests(self) -> dict[str, str]:
+        """The digests of the images by id; empty if Sorites did not draw them."""
+        return STYLED.digests(self.root)
+
+    def digest(self, path: str) -> str:
+        """Return the digest of an image; empty if it is unknown."""
+        return self.digests.get(self.below(path), "") if self.digests else ""
 
 
 # The path of a listed image, and its sample. Paths are strings, because creating millions of ``Path``
@@ -145,6 +155,7 @@ def _cells(folder: Path) -> list[Path]:
 
 def _lines(file: Path, each: int | None) -> list[str]:
     """Return the paths of a list without leading ``./``; with ``each``, a deterministic random subset."""
+    STYLED.verify(file)
     paths = []
     for number, text in enumerate(lines(file, "a list of images, one path per line"), start=1):
         if line := text.strip().removeprefix("./"):
@@ -169,7 +180,7 @@ def _graded(
         label = label_of.get(wnid[0]) if wnid else None
         split = "unknown" if label is None else part
         attrs = (*levels, *_generated(line)) if generated else levels
-        image = FileRef(path)
+        image = FileRef(path, digest=request.digest(path))
         yield (
             path,
             Sample(request.below(path), image, label, attrs=attrs, split=split, shift=name, setting=setting),
@@ -190,7 +201,10 @@ def _in_distribution(request: Request, lists: Path, label_of: Mapping[str, int])
         where = folders.get(Path(line).name)
         path = _join(str(images), line) if where is None else str(images / "val" / where / Path(line).name)
         label = label_of.get(where or solution.get(name, ""))
-        yield path, Sample(request.below(path), FileRef(path), label, split="test")
+        yield (
+            path,
+            Sample(request.below(path), FileRef(path, digest=request.digest(path)), label, split="test"),
+        )
 
 
 def _solution(images: Path) -> dict[str, str]:
