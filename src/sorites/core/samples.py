@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,12 +30,18 @@ def to_float(image: ImageU8) -> ImageF32:
     return image.astype(np.float32) * np.float32(1 / 255)
 
 
-def to_uint8(image: ImageF32) -> ImageU8:
+def to_uint8(image: ImageF32, in_range: bool = False) -> ImageU8:
     """Round to 8 bits, exactly once, so that images made on the fly equal images read from a lossless
     file.
+
+    Args:
+        image: Pixels; those outside 0..1 are clipped.
+        in_range: Whether all pixels are known to be in 0..1, so that none needs to be clipped.
     """
-    scaled = image * np.float32(255) + np.float32(0.5)
-    np.clip(scaled, 0, 255, out=scaled)
+    scaled = image * np.float32(255)
+    scaled += np.float32(0.5)
+    if not in_range:
+        np.clip(scaled, 0, 255, out=scaled)
     return scaled.astype(np.uint8)
 
 
@@ -61,7 +68,7 @@ class Setting:
     params: Mapping[str, Any] = field(default_factory=dict)
     level: int | None = None
 
-    @property
+    @functools.cached_property
     def canonical(self) -> str:
         """The setting as JSON with sorted keys; part of image ids."""
         return json.dumps({"severity": self.severity, **self.params}, sort_keys=True)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from sorites import core
 from sorites.core import CLEAN, ImageF32, ImageU8, Sample, Setting, SettingValue, Shift
 from sorites.core.errors import SoritesError, as_utf8, exit_message
 from sorites.core.rng import rng_for
+from sorites.core.samples import read_only, to_float, to_uint8
 from sorites.evaluation.engines.interrupts import stop_if_requested
 from sorites.evaluation.plan import Plan, Unit
 from sorites.evaluation.samples import GroundTruth, framed_sample, laid_frame
@@ -100,18 +101,20 @@ def planned_shots(plan: Plan, unit: Unit) -> list[Shot]:
 def _planned_of(
     plan: Plan, sample: Sample, name: str, settings: Sequence[SettingValue], probe: bool = False
 ) -> list[Shot]:
-    boxes_in_file, shift = _ground_truth_in_file(plan, sample), plan.shifts[name]
-    return [
-        Shot(sample, name, shift.setting(setting), probe=probe, ground_truth=boxes_in_file)
-        for setting in settings
-    ]
+    boxes_in_file = _ground_truth_in_file(plan, sample)
+    planned = (
+        plan.planned_settings(name)
+        if settings is plan.settings.get(name)
+        else [plan.shifts[name].setting(setting) for setting in settings]
+    )
+    return [Shot(sample, name, setting, probe=probe, ground_truth=boxes_in_file) for setting in planned]
 
 
 def _shifted_images(
     plan: Plan, sample: Sample, shift: Shift, settings: Sequence[SettingValue]
 ) -> Iterator[tuple[ImageU8, Mapping[str, Any]]]:
     """Yield the images that a shift makes of the framed clean image, with the params that it chose."""
-    image, rng = core.to_float(plan.framed(sample.id)), rng_for(plan.suite.seed, sample.id, shift.name)
+    image, rng = to_float(plan.framed(sample.id)), rng_for(plan.suite.seed, sample.id, shift.name)
     for setting, (moved, chosen) in zip(
         settings, shift.sweep_with_chosen_params(image, settings, rng), strict=True
     ):
@@ -148,13 +151,14 @@ def _dial_images(
                 f"{shift.name}: expected an image at {setting}, H x W x 3 floats from 0 to 1, got {actual}"
             )
         image_u8 = _to_uint8(image, shift.name, setting)
-        yield image_u8 if frame is None else core.read_only(frame(image_u8)), {}
+        yield image_u8 if frame is None else read_only(frame(image_u8)), {}
 
 
 def _to_uint8(image: ImageF32, name: str, setting: SettingValue) -> ImageU8:
-    if not np.isfinite(image.sum()):
+    low, high = (float(bound(image)) for bound in (np.min, np.max))
+    if not (math.isfinite(low) and math.isfinite(high)):
         raise SoritesError(f"{name} returned pixels that are not finite at {setting}")
-    return core.read_only(core.to_uint8(image))
+    return read_only(to_uint8(image, in_range=low >= 0 and high <= 1))
 
 
 def _ground_truth_in_file(plan: Plan, sample: Sample) -> GroundTruth:

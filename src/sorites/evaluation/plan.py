@@ -343,6 +343,17 @@ class Plan:
         """Return the plan with passes of exactly ``size`` images for the models whose rows depend on it."""
         return replace(self, models={name: model.with_batch(size) for name, model in self.models.items()})
 
+    def planned_settings(self, shift: str) -> tuple[Setting, ...]:
+        """Return the settings of an applied shift; they are made once, with their text for image ids."""
+        return self._planned_settings[shift]
+
+    @functools.cached_property
+    def _planned_settings(self) -> Mapping[str, tuple[Setting, ...]]:
+        return {
+            name: tuple(shift.setting(setting) for setting in self.settings.get(name, ()))
+            for name, shift in self.shifts.items()
+        }
+
     def width_of(self, model: str) -> int:
         """Return the number of logits of a model, or the number of classes of a detector."""
         return len(self.models[model].labels or self.labels.ids)

@@ -8,9 +8,9 @@ import json
 import math
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import groupby, islice
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -120,12 +120,55 @@ class Answers:
         return [i for i, error in enumerate(self.errors) if error is None]
 
 
+class SharedInputs:
+    """Makes the inputs of the images of one batch once for all models that prepare images in the same way.
+
+    Args:
+        models: The models that will evaluate the batch.
+    """
+
+    def __init__(self, models: Iterable[Model]) -> None:
+        self._prepares: list[Any] = []
+        self._shared: list[Any] = []
+        for model in models:
+            known = model.prepare in self._prepares and model.prepare not in self._shared
+            (self._shared if known else self._prepares).append(model.prepare)
+        self._made: dict[tuple[int, int, bool], NDArray[Any]] = {}
+
+    def clear(self) -> None:
+        """Forget the inputs of the last batch."""
+        self._made.clear()
+
+    def call(self, model: Model, framed: bool) -> Call:
+        """Return a function that evaluates images with a model, with copies of the shared inputs."""
+        if model.prepare not in self._shared:
+            return _copied(functools.partial(model, framed=framed))
+        place = self._shared.index(model.prepare)
+
+        def prepared(image: NDArray[Any]) -> NDArray[Any]:
+            key = place, id(image), framed
+            if key not in self._made:
+                self._made[key] = model.prepare(np.array(image), framed)
+            return np.array(self._made[key])
+
+        return lambda images: model.forward([prepared(image) for image in images])
+
+
 def evaluate_shots(
-    model: Model, shots: Sequence[Shot], is_framed: Callable[[Sample], bool], width: int | None = None
+    model: Model,
+    shots: Sequence[Shot],
+    is_framed: Callable[[Sample], bool],
+    width: int | None = None,
+    inputs: SharedInputs | None = None,
 ) -> Answers:
     """Evaluate images with a model; framed images are only scaled, others are resized and cropped.
 
-    A number of logits other than ``width`` is an error.
+    Args:
+        model: The model.
+        shots: The images. They must exist as long as ``inputs`` keeps what was made of them.
+        is_framed: Whether the image of a sample is framed.
+        width: A number of logits other than this is an error.
+        inputs: Inputs that models share; default none.
     """
     errors: Errors = [(shot.error or "no image") if shot.image is None else None for shot in shots]
     parts: list[Outputs] = []
@@ -136,7 +179,11 @@ def evaluate_shots(
             for i, shot in enumerate(shots)
             if shot.image is not None and is_framed(shot.sample) is framed
         ]
-        outputs, failed = evaluate_images(model, [image for _, image in group], framed, width)
+        images = [image for _, image in group]
+        if inputs is None:
+            outputs, failed = evaluate_images(model, images, framed, width)
+        else:
+            outputs, failed = _evaluate(model, inputs.call(model, framed), images, width)
         for (i, _), error in zip(group, failed, strict=True):
             errors[i] = error
         if seen := [i for i, _ in group if errors[i] is None]:
@@ -157,17 +204,22 @@ def evaluate_images(
     Raises:
         BatchTooLarge: Memory ran out, and the rows depend on the batch size, which therefore stays.
     """
-    return _evaluate(model, functools.partial(model, framed=framed), images, width)
+    return _evaluate(model, _copied(functools.partial(model, framed=framed)), images, width)
 
 
 def evaluate_inputs(
     model: Model, inputs: Sequence[NDArray[Any]], width: int | None = None
 ) -> tuple[Outputs, Errors]:
     """Like ``evaluate_images``, for images that were turned into inputs of the model by ``prepare``."""
-    return _evaluate(model, model.forward, inputs, width)
+    return _evaluate(model, _copied(model.forward), inputs, width)
 
 
-Call = Callable[[list[NDArray[Any]]], Outputs]
+Call = Callable[[Sequence[NDArray[Any]]], Outputs]
+
+
+def _copied(call: Callable[[list[NDArray[Any]]], Outputs]) -> Call:
+    """Return a function that passes copies of the images, which a model may modify."""
+    return lambda images: call([np.array(image) for image in images])
 
 
 def _evaluate(
@@ -208,7 +260,7 @@ def _attempt(
 ) -> tuple[Outputs, _Failure | None]:
     """Return the checked outputs of a batch, or why it failed, without the error itself."""
     try:
-        outputs = call([np.array(image) for image in images])
+        outputs = call(images)
         if model.output == "boxes" and outputs.boxes is None:
             raise SoritesError(f"model {model.name} returned no boxes")
         if len(outputs) != len(images):
@@ -499,9 +551,11 @@ def predict(
         Predictions by model.
     """
     seen = SeenImages(plan)
-    verdicts = {name: Verdicts(plan, plan.models[name]) for name in models or plan.models}
+    inputs = SharedInputs(plan.models[name] for name in models or plan.models)
+    verdicts = {name: Verdicts(plan, plan.models[name], inputs) for name in models or plan.models}
     for chunk in batches(images, batch):
         ids = seen.add(chunk)
+        inputs.clear()
         for verdict in verdicts.values():
             stop_if_requested()
             verdict.evaluate(chunk, ids)
@@ -534,7 +588,25 @@ class SeenImages:
 
     def rows(self) -> pl.DataFrame:
         """Return one row per image."""
-        return pl.DataFrame(self._columns, schema={name: SCHEMA[name] for name in SHARED})
+        return frame_of_columns(self._columns)
+
+
+def frame_of_columns(columns: Mapping[str, Sequence[Any]]) -> pl.DataFrame:
+    """Return columns of the table as a frame.
+
+    Polars converts nested values slowly and one by one, so values that follow each other, such as the
+    attributes of one sample or no boxes, are converted once.
+    """
+    return pl.DataFrame([_column(name, values) for name, values in columns.items()])
+
+
+def _column(name: str, values: Sequence[Any]) -> pl.Series:
+    dtype = SCHEMA[name]
+    if not dtype.is_nested():
+        return pl.Series(name, values, dtype=dtype)
+    runs = [(value, len(list(same))) for value, same in groupby(values)]
+    places = np.repeat(np.arange(len(runs)), [count for _, count in runs])
+    return pl.Series(name, [value for value, _ in runs], dtype=dtype).gather(places)
 
 
 def _about(plan: Plan, shot: Shot, image_id: str) -> dict[str, Any]:
@@ -568,6 +640,7 @@ class Verdicts:
 
     plan: Plan
     model: Model
+    inputs: SharedInputs | None = None
     columns: dict[str, list[Any]] = field(default_factory=lambda: {name: [] for name in VERDICT})
     scores: dict[str, list[Scored]] = field(default_factory=dict)
     outputs: list[Outputs] = field(default_factory=list)
@@ -575,7 +648,9 @@ class Verdicts:
 
     def evaluate(self, chunk: Sequence[Shot], ids: Sequence[str]) -> None:
         """Evaluate images and add the outputs."""
-        answered = evaluate_shots(self.model, chunk, self.plan.is_framed, self.plan.width_of(self.model.name))
+        answered = evaluate_shots(
+            self.model, chunk, self.plan.is_framed, self.plan.width_of(self.model.name), self.inputs
+        )
         images = [(chunk[i].image, self.plan.is_framed(chunk[i].sample)) for i in answered.seen]
         self.add(
             chunk,
@@ -613,7 +688,7 @@ class Verdicts:
 
     def predictions(self, images: pl.DataFrame) -> Predictions:
         """Return the rows of the model, given those of the images."""
-        verdict = pl.DataFrame(self.columns, schema={name: SCHEMA[name] for name in VERDICT})
+        verdict = frame_of_columns(self.columns)
         labels = images.hstack(verdict).with_columns(
             model=pl.lit(self.model.name), output=pl.lit(self.model.output)
         )

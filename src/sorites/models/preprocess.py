@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
@@ -12,9 +13,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from sorites.core import ImageU8
 from sorites.core.errors import SoritesError
+from sorites.io.resizing import Filter, resized_part
 from sorites.io.validation import problems
 
-Filter = Literal["nearest", "box", "bilinear", "hamming", "bicubic", "lanczos"]
 Mode = Literal["center", "squash"]
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
@@ -47,12 +48,12 @@ def fit(
     tall, wide = size if framed else _resized_shape(image.shape[0], image.shape[1], size, crop_pct, mode)
     top, left = round((tall - size[0]) / 2), round((wide - size[1]) / 2)
     crop = (left, top, left + size[1], top + size[0])
-    pillow_image, resampling = Pil.fromarray(image), Pil.Resampling[filter.upper()]
     if tall * wide > MAX_RESIZED_PIXELS:
+        pillow_image, resampling = Pil.fromarray(image), Pil.Resampling[filter.upper()]
         down, across = pillow_image.height / tall, pillow_image.width / wide
         part = (crop[0] * across, crop[1] * down, crop[2] * across, crop[3] * down)
         return np.asarray(pillow_image.resize((size[1], size[0]), resampling, box=part))
-    return np.asarray(pillow_image.resize((wide, tall), resampling).crop(crop))
+    return resized_part(image, (wide, tall), crop, filter)
 
 
 def _resized_shape(
@@ -63,6 +64,19 @@ def _resized_shape(
     if mode == "squash":
         return tall, wide
     return max(tall, wide * height // width), max(wide, tall * width // height)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """``fit`` with its options; two with the same options are equal, so that models can share an input."""
+
+    size: tuple[int, int]
+    crop_pct: float = 0.875
+    filter: Filter = "bicubic"
+    mode: Mode = "center"
+
+    def __call__(self, image: ImageU8, framed: bool) -> ImageU8:
+        return fit(image, framed, self.size, self.crop_pct, self.filter, self.mode)
 
 
 class Config(BaseModel):
@@ -130,6 +144,7 @@ class Input(Config):
         missing = [name for name in type(self).model_fields if name not in self.model_fields_set]
         return {"assumed": missing} if missing else {}
 
-    def prepare(self, image: ImageU8, framed: bool) -> ImageU8:
-        """Resize and crop an image to this input; see ``fit``."""
-        return fit(image, framed, self.size, self.crop_pct, self.filter, self.mode)
+    @property
+    def prepare(self) -> Fit:
+        """Resizes and crops an image to this input; equal for inputs that differ only in mean and std."""
+        return Fit(self.size, self.crop_pct, self.filter, self.mode)

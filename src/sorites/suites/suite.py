@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import itertools
 import json
@@ -13,7 +14,6 @@ from pathlib import Path, PurePath
 from typing import Any, Literal
 
 import numpy as np
-from PIL import Image as Pillow
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -33,6 +33,7 @@ from sorites.core.messages import command, option
 from sorites.core.samples import Box, ImageU8
 from sorites.core.specs import model_entry
 from sorites.io.readers import toml_file, toml_table
+from sorites.io.resizing import resized_part
 from sorites.io.validation import problems
 
 # Maximum number of pixels of a resized image (800 MB).
@@ -70,9 +71,7 @@ class Frame(Strict):
         """Text that represents this frame in an ``image_id``; keys added later are included only if they are
         set.
         """
-        first = ("resize", "crop", "filter")
-        later = self.model_dump(mode="json", exclude=set(first), exclude_defaults=True)
-        return json.dumps({**{key: getattr(self, key) for key in first}, **later}, separators=(",", ":"))
+        return _canonical(self)
 
     def _resized(self, height: int, width: int) -> tuple[int, int]:
         """Return width and height of an image after the resize."""
@@ -108,12 +107,20 @@ class Frame(Strict):
                 f"an image of {width} x {height} px is too long and thin for a frame of {self.resize}"
             )
         if size != (width, height):
-            resample = Pillow.Resampling[self.filter.upper()]
-            image = np.asarray(Pillow.fromarray(image).resize(size, resample))
+            wide, high = size if self.crop is None else (self.crop, self.crop)
+            left, top = round((size[0] - wide) / 2), round((size[1] - high) / 2)
+            return resized_part(image, size, (left, top, left + wide, top + high), self.filter)
         if self.crop is None:
             return image
         left, top = (round((side - self.crop) / 2) for side in size)
         return np.ascontiguousarray(image[top : top + self.crop, left : left + self.crop])
+
+
+@functools.lru_cache(256)
+def _canonical(frame: Frame) -> str:
+    first = ("resize", "crop", "filter")
+    later = frame.model_dump(mode="json", exclude=set(first), exclude_defaults=True)
+    return json.dumps({**{key: getattr(frame, key) for key in first}, **later}, separators=(",", ":"))
 
 
 class Dial(Strict):

@@ -6,6 +6,7 @@ run id; the version of this package is not.
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -93,13 +94,16 @@ def _computing(plan: Plan) -> dict[str, Computing]:
 
 def versions() -> dict[str, str]:
     """Return the installed versions of the libraries that results depend on."""
-    installed = {}
-    for name in LIBRARIES:
-        try:
-            installed[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return installed
+    return {name: found for name in LIBRARIES if (found := _installed(name)) is not None}
+
+
+@functools.cache
+def _installed(name: str) -> str | None:
+    """Return the version of a library, or None; reading it from its files takes milliseconds."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
 
 
 def _training(plan: Plan) -> dict[str, Any]:
