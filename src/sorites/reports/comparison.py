@@ -11,9 +11,11 @@ from xml.etree import ElementTree as Xml
 import polars as pl
 
 from sorites import __version__
-from sorites.analysis.comparison.compare import MEASURES, Comparison
+from sorites.analysis.comparison.compare import Comparison
 from sorites.analysis.comparison.document import comparison_document
-from sorites.analysis.comparison.gate import Gate, Verdict, exit_code, summary
+from sorites.analysis.comparison.gate import Gate
+from sorites.analysis.comparison.severities import MEASURES
+from sorites.analysis.comparison.verdicts import Verdict, exit_code, summary
 from sorites.core import CLEAN, SHIFTS
 from sorites.core.rng import hashed_order
 from sorites.io.files import write_bytes

@@ -184,26 +184,3 @@ def test_no_order_of_files_changes_a_number(runs: Path) -> None:
     first, again = compare(runs / "base", runs / "weak"), compare(runs / "base", runs / "weak")
     assert first.dials.equals(again.dials)
     assert np.array_equal(first.matrix.base, again.matrix.base)
-
-
-def test_detectors_are_refused(tmp_path: Path) -> None:
-    ground_truth = Box((2, 2, 20, 20), 0)
-    source = Source(
-        "mine",
-        [Sample("a", Generated(lambda: np.full((30, 30, 3), 90, np.uint8)), ground_truth=(ground_truth,))],
-    )
-    for name in ("one", "two"):
-        model = Model(
-            name,
-            lambda seen: Outputs(boxes=[()] * len(seen)),
-            labels=("person",),
-            output="boxes",
-            version="1",
-        )
-        suite = parse({"name": "s", "labels": "coco", "shifts": ["brightness"]}, "test")
-        sorites.run(suite, source=source, models=[model], levels=[1], out=tmp_path / name)
-    with pytest.raises(SoritesError, match="only classifiers"):
-        compare(tmp_path / "one", tmp_path / "two")
-    asked = CliRunner().invoke(app, ["metrics", str(tmp_path / "one"), str(tmp_path / "two"), "map_rank"])
-    assert asked.exit_code == 0, asked.output
-    assert {"one", "two"} <= set(asked.output.split())
