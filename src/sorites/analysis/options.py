@@ -129,7 +129,10 @@ class CompareOptions(Options):
     )
     conf: float | None = declare(
         None,
-        "Of detectors: confidence from which a box finds an object, for the objects lost and gained; default 0.25.",
+        (
+            "Of detectors: the confidence from which a box finds an object, for the objects lost and gained;"
+            " default 0.25."
+        ),
         metavar="X",
         kind=float,
     )

@@ -13,10 +13,12 @@ import numpy as np
 
 from sorites.analysis.comparison.quantities import EVERY, Cell, Paired, Quantity, measure
 from sorites.analysis.comparison.swaps import Plan, plan_of
+from sorites.metrics.detection.coco import drawn
 from sorites.metrics.detection.scenes import Boxes, Scene
 
 MAP = Quantity("map")
 SIDE = 40.0
+RESAMPLES = 100
 
 
 @dataclass(frozen=True)
@@ -76,9 +78,7 @@ def _places(image: np.ndarray) -> np.ndarray:
     return np.arange(len(image)) - first
 
 
-def _boxes(
-    image: np.ndarray, label: np.ndarray, x: np.ndarray, y: np.ndarray, conf: np.ndarray
-) -> Boxes:
+def _boxes(image: np.ndarray, label: np.ndarray, x: np.ndarray, y: np.ndarray, conf: np.ndarray) -> Boxes:
     order = np.argsort(image, kind="stable")
     xyxy = np.stack([x, y, x + SIDE, y + SIDE], axis=1)[order]
     area = np.full(len(image), SIDE**2)
@@ -87,8 +87,8 @@ def _boxes(
 
 
 def plan(images: int, swaps: int, seed: int) -> Plan:
-    """Return the draws of a simulated test, without a bootstrap."""
-    return plan_of(images, np.zeros((images, 0), np.uint8), swaps, seed)
+    """Return the draws of a simulated test, with a small bootstrap."""
+    return plan_of(images, drawn({"simulated": images}, RESAMPLES), swaps, seed)
 
 
 def cells(

@@ -49,10 +49,10 @@ def _cells(comparison: BoxComparison, rule: Rule) -> Mapping[Place, Cell]:
         UnknownName: No run has this shift or class.
         SoritesError: No object is of this class and size.
     """
-    if rule.dial is not None and rule.dial not in (*comparison.dials_of_run, ALL):
-        available = (*comparison.dials_of_run, ALL)
+    if rule.dial is not None and rule.dial not in (*comparison.shifts, ALL):
+        available = (*comparison.shifts, ALL)
         raise UnknownName("dial", rule.dial, available, f"These runs have {', '.join(available)}.")
-    shifts = comparison.dials_of_run if rule.dial is None else (rule.dial,)
+    shifts = comparison.shifts if rule.dial is None else (rule.dial,)
     labels = _labels(comparison, rule)
     name = "map" if rule.metric in DROPS else rule.metric
     cells = {}
@@ -96,7 +96,8 @@ def _difference_verdicts(
         else:
             stated = None
             if rule.margin is not None:
-                excess = detectable(draws, n[i], float(test.levels[i]), margin, test.share, sign)
+                level = float(test.levels[i])
+                excess = detectable(draws, n[i], level, margin, test.share, sign, cell.worth)
                 stated = None if excess is None else margin + excess
             bound = _bound(rule, limit, test, i, margin)
             p, broken = float(test.p_family[i]), bool(test.broken[i])
@@ -153,7 +154,7 @@ def _bootstrap_verdicts(
 
 
 def _severity_verdicts(comparison: BoxComparison, rule: Rule, rate: float, estimate: bool) -> list[Verdict]:
-    """Test the severities at which half of the objects are lost, with a Bonferroni share of the rate per cell."""
+    """Test the severities at which half of the objects are lost; each cell has a share of the rate."""
     points = _points(comparison, rule)
     support = Support(TERNARY)
     enough = judgeable([found.n for found in points.values()], rate, support)

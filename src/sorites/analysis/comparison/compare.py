@@ -124,6 +124,11 @@ class Comparison:
     shared: bool = False
     other_versions: bool = False
 
+    @property
+    def shifts(self) -> tuple[str, ...]:
+        """The shifts, clean images first."""
+        return self.matrix.dials
+
     @functools.cached_property
     def places(self) -> tuple[str, ...]:
         """The shifts, clean images first and the mean over all shifts last."""
@@ -236,7 +241,7 @@ def compare(
         rate: Rate at which two equal models raise a false alarm on any shift.
 
     Returns:
-        The comparison of two classifiers, or of two detectors; its tables are computed when they are first read.
+        The comparison of classifiers or of detectors; its tables are computed when they are first read.
 
     Raises:
         SoritesError: The runs are unfinished or have different images, or one model failed on some images.

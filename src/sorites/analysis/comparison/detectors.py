@@ -1,4 +1,4 @@
-"""Compare two detectors on the same images: mAP shift by shift, objects lost and gained, failure severities."""
+"""Compare two detectors on the same images: mAP by shift, objects lost and gained, failure severities."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class BoxComparison:
         return self.plan.counts()
 
     @functools.cached_property
-    def dials_of_run(self) -> tuple[str, ...]:
+    def shifts(self) -> tuple[str, ...]:
         """The shifts, clean images first."""
         found = self.album.rows.select(pl.col("shift").unique()).collect(engine="streaming")["shift"]
         return tuple(sorted(found, key=lambda name: (name != CLEAN, name)))
@@ -123,8 +123,8 @@ class BoxComparison:
     @functools.cached_property
     def places(self) -> tuple[str, ...]:
         """The shifts, clean images first and the mean over all shifts last."""
-        moved = [name for name in self.dials_of_run if name != CLEAN]
-        return (*self.dials_of_run, ALL) if len(moved) > 1 else self.dials_of_run
+        moved = [name for name in self.shifts if name != CLEAN]
+        return (*self.shifts, ALL) if len(moved) > 1 else self.shifts
 
     def settings_of(self, shift: str) -> Iterator[tuple[dict[str, object], Paired]]:
         """Yield the settings of a shift with the images of both detectors."""
@@ -154,7 +154,7 @@ class BoxComparison:
     def _measured(self, quantity: Quantity) -> Mapping[str, Mapping[Key, Cell]]:
         by_setting: dict[str, dict[Key, Cell]] = {}
         by_shift: dict[Key, Cell] = {}
-        for shift in self.dials_of_run:
+        for shift in self.shifts:
             parts: dict[Label, list[Cell]] = {}
             for keys, paired in self.settings_of(shift):
                 found = measure(paired, quantity, self.plan, self._counts)
@@ -170,8 +170,8 @@ class BoxComparison:
             by_shift |= {(ALL, label): _mean(cells) for label, cells in moved.items()}
         if not by_shift:
             raise SoritesError(
-                "No image with ground-truth boxes was evaluated for both detectors. Check for errors, and use a"
-                " source with boxes."
+                "No image with ground-truth boxes was evaluated for both detectors. Check for errors, and"
+                " use a source with boxes."
             )
         return {"": by_shift, **by_setting}
 
@@ -211,7 +211,7 @@ class BoxComparison:
         return self._test(-1)
 
     def _test(self, sign: int) -> SwapTest:
-        cells = [self.cells(MAP)[""][shift, EVERY] for shift in self.dials_of_run]
+        cells = [self.cells(MAP)[""][shift, EVERY] for shift in self.shifts]
         return swap_test(
             [cell.draws for cell in cells], [len(cell.samples) for cell in cells], self.rate, 0, sign
         )
@@ -220,9 +220,9 @@ class BoxComparison:
     def dials(self) -> pl.DataFrame:
         """One row per shift: mAPs, drop and interval, objects lost and gained, and the test of the drop.
 
-        Columns are those of a comparison of classifiers, with mAP in place of accuracy and objects in place of
-        images. ``low`` and ``high`` are from a paired bootstrap; ``p``, ``p_family`` and ``bound`` are those of
-        the gate's rule ``map_drop > 0``.
+        Columns are those of a comparison of classifiers, with mAP in place of accuracy and objects in
+        place of images. ``low`` and ``high`` are from a paired bootstrap; ``p``, ``p_family`` and ``bound``
+        are those of the gate's rule ``map_drop > 0``.
         """
         flips = self._flips("shift")
         rows = []
@@ -231,7 +231,7 @@ class BoxComparison:
             lost, gained = flips.get(dial, (0, 0))
             if dial == ALL:
                 test, k = swap_test([cell.draws], [len(cell.samples)], self.rate), 0
-                moved = [flips.get(name, (0, 0)) for name in self.dials_of_run if name != CLEAN]
+                moved = [flips.get(name, (0, 0)) for name in self.shifts if name != CLEAN]
                 lost, gained = (sum(pair[side] for pair in moved) for side in (0, 1))
             else:
                 test, k = self.worse, i
@@ -246,7 +246,7 @@ class BoxComparison:
         counts = self._pairs_with_setting.group_by(keys).agg(lost=_LOST.sum(), gained=_GAINED.sum())
         flips = {setting_name(row): row for row in counts.to_dicts()}
         rows = []
-        for shift in self.dials_of_run:
+        for shift in self.shifts:
             for setting, paired in self.settings_of(shift):
                 cell = self.cells(MAP)[setting_name(setting)][shift, EVERY]
                 changes = flips.get(setting_name(setting), {"lost": 0, "gained": 0})
@@ -302,7 +302,7 @@ class BoxComparison:
         return first.unique(keys, keep="first", maintain_order=True)
 
     def curves(self, conf: float, label: Label = EVERY, size: str | None = None) -> Mapping[str, Curves]:
-        """Return where both detectors lose the objects of a class and size, for each shift with severities."""
+        """Return where both detectors lose the objects of a class and size, by shift."""
         rows = self._objects(conf)
         if label is not EVERY:
             rows = rows.filter(pl.col("class") == label)
@@ -348,7 +348,10 @@ def _sample_of(column: str) -> pl.Expr:
 
 def _mean(cells: Sequence[Cell]) -> Cell:
     samples = np.unique(np.concatenate([cell.samples for cell in cells]))
-    return Cell(mean_draws([cell.draws for cell in cells]), samples, sum(cell.objects for cell in cells))
+    objects, hits, settings = (
+        sum(getattr(cell, name) for cell in cells) for name in ("objects", "hits", "settings")
+    )
+    return Cell(mean_draws([cell.draws for cell in cells]), samples, objects, hits, settings)
 
 
 def _ordered(scene: Scene) -> Scene:
@@ -374,15 +377,16 @@ def _refuse_other_objects(paired: Paired, shift: str) -> None:
     )
     if not same:
         raise SoritesError(
-            f"The ground-truth boxes of some images under {shift} differ between the two runs. Run both detectors"
-            " with the same annotations."
+            f"The ground-truth boxes of some images under {shift} differ between the two runs. Run both"
+            " detectors with the same annotations."
         )
 
 
 def _row(dial: str, cell: Cell, test: SwapTest, k: int, lost: int, gained: int) -> dict[str, object]:
     draws, samples, judged = cell.draws, len(cell.samples), bool(test.judged[k])
     low, high = interval(draws.drawn_base - draws.drawn_new, draws.drop, samples)
-    stated = detectable(draws, samples, float(test.levels[k]), share=test.share) if judged else None
+    level = float(test.levels[k])
+    stated = detectable(draws, samples, level, share=test.share, worth=cell.worth) if judged else None
     return {
         "dial": dial,
         "n": samples,

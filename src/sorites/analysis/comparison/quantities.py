@@ -26,7 +26,7 @@ Label = int | None
 
 @dataclass(frozen=True)
 class Quantity:
-    """A number of a detector: mAP, or recall or precision of boxes from a confidence on; of objects of a size.
+    """A number of a detector: mAP, or recall or precision from a confidence on; of objects of a size.
 
     Recall is the share of objects that are found at IoU .5, precision the share of boxes that find one.
     """
@@ -83,11 +83,23 @@ class Cell:
         draws: Its values in all draws.
         samples: The codes of the samples with an object or a counted box of it.
         objects: The number of objects.
+        hits: The number of them that the base detector finds.
+        settings: The number of settings that the values are averaged over.
     """
 
     draws: Draws
     samples: Ints
     objects: int
+    hits: int
+    settings: int = 1
+
+    @property
+    def worth(self) -> float | None:
+        """What one object that the base detector finds adds to its value.
+
+        None if it finds none, or if the value is a mean over settings, whose objects are lost together.
+        """
+        return self.draws.base / self.hits if self.hits and self.settings == 1 else None
 
 
 def measure(paired: Paired, quantity: Quantity, plan: Plan, counts: Counts) -> Mapping[Label, Cell]:
@@ -101,10 +113,13 @@ def measure(paired: Paired, quantity: Quantity, plan: Plan, counts: Counts) -> M
     """
     compute = _precisions if quantity.name == "map" else _shares
     labels, exact, drawn = compute(paired, quantity, counts)
+    found = judged_at(paired.base, quantity.conf, quantity.size)
+    hit_labels = found.objects.label[found.hit]
     cells = {}
     for label, values, row in zip(labels, exact, drawn, strict=True):
         draws = replace(plan.split(np.round(row, DECIMALS)), base=float(values[0]), new=float(values[1]))
-        cells[label] = Cell(draws, *_extent(paired, quantity, label))
+        hits = len(hit_labels) if label is EVERY else int((hit_labels == label).sum())
+        cells[label] = Cell(draws, *_extent(paired, quantity, label), hits)
     return cells
 
 

@@ -40,8 +40,9 @@ _PLAIN = re.compile(rf"({NUMBER})", re.IGNORECASE)
 _TIMES = re.compile(rf"({NUMBER})\s*\*\s*base|base\s*\*\s*({NUMBER})", re.IGNORECASE)
 _PLUS = re.compile(rf"base(?:\s*([+-])\s*({NUMBER}))?", re.IGNORECASE)
 EXAMPLES = (
-    '"drop > 2", "drop.clean > 1", "accuracy.rain < base - 3" or "failure_severity.defocus_disk < 0.9 * base";'
-    ' for detectors "map_drop > 2", "recall@0.5.fog < base - 3" or "map_drop [class=cup, size=small] > 5"'
+    '"drop > 2", "drop.clean > 1", "accuracy.rain < base - 3" or'
+    ' "failure_severity.defocus_disk < 0.9 * base"; for detectors "map_drop > 2",'
+    ' "recall@0.5.fog < base - 3" or "map_drop [class=cup, size=small] > 5"'
 )
 
 
@@ -49,8 +50,8 @@ EXAMPLES = (
 class Rule:
     """Fails if ``metric`` under a shift (None: under each) is below or above ``times`` x base + ``plus``.
 
-    ``conf``, ``label`` and ``size`` are of rules about detectors: the confidence from which boxes count, and the
-    class and size of objects (None: all together; ``*``: each on its own).
+    ``conf``, ``label`` and ``size`` are of rules about detectors: the confidence from which boxes count, and
+    the class and size of objects (None: all together; ``*``: each on its own).
     """
 
     text: str

@@ -1,9 +1,9 @@
 """Paired tests of two detectors by swapping them sample by sample: p values, bounds and power.
 
 mAP, precision and recall are not means over samples, so signs of differences cannot be flipped. The detectors
-are swapped instead: for a random half of the samples, all boxes of one detector take the place of those of the
-other, and both values are computed again. If the detectors are equally good, every swap is as likely as the
-observed outcome, so the test is exact for any number of draws and any dependence between shifts, classes and
+are swapped instead: for a random half of the samples, all boxes of one detector take the place of those of
+the other, and both values are computed again. If the detectors are equally good, every swap is as likely as
+the observed outcome, so the test is exact for any number of draws and any dependence between shifts, classes and
 sizes, which are all swapped together.
 """
 
@@ -175,9 +175,9 @@ def swap_test(
 ) -> SwapTest:
     """Test whether the drop of each cell exceeds a margin, and bound it from below.
 
-    With a margin of 0 the test is exact. Otherwise the distribution of swaps, which has mean 0, is moved to the
-    margin; its spread includes the drop itself, so that the test is slightly conservative where drops are large.
-    The least p over cells is compared with its distribution over swaps (Westfall & Young 1993).
+    With a margin of 0 the test is exact. Otherwise the distribution of swaps, which has mean 0, is moved to
+    the margin; its spread includes the drop itself, so that the test is slightly conservative where drops are
+    large. The least p over cells is compared with its distribution over swaps (Westfall & Young 1993).
 
     Args:
         cells: The draws of each cell; those without a value are not judged.
@@ -243,13 +243,19 @@ def bootstrap_bound(cell: Draws, excess: Callable[[Array, Array], Array], share:
 
 
 def detectable(
-    cell: Draws, samples: int, level: float, margin: float = 0.0, share: float | None = None, sign: int = 1
+    cell: Draws,
+    samples: int,
+    level: float,
+    margin: float = 0.0,
+    share: float | None = None,
+    sign: int = 1,
+    worth: float | None = None,
 ) -> float | None:
     """Return the excess over a margin that is detected with 80 % power, or None if none can be stated.
 
     The alternative is a detector that gains as often as equal detectors would, from the observed changes, and
-    loses more: the variance of the drop grows with the drop, in proportion to the mean size of a sample's
-    change. The power is that of the test in a normal approximation.
+    loses more objects: the variance of the drop grows with the drop, in proportion to what one object is
+    worth. The power is that of the test in a normal approximation.
 
     Args:
         cell: The draws of the cell.
@@ -258,10 +264,12 @@ def detectable(
         margin: The drop that the rule allows.
         share: The share of the rate of false alarms that decides whether there are enough samples.
         sign: 1 for drops, -1 for gains.
+        worth: What one object adds to the value; None takes the mean size of the changes of samples, for
+            means over settings, whose objects are lost together.
 
     Returns:
-        The excess, or None with fewer samples than three times those that could break the rule at all, or fewer
-        than 30 (of 400 that were looked at) whose swap changes the value.
+        The excess, or None with fewer samples than three times those that could break the rule at all, or
+        fewer than 30 (of 400 that were looked at) whose swap changes the value.
     """
     single = sign * cell.single[np.isfinite(cell.single)]
     changed = np.abs(single) > TIE
@@ -270,16 +278,18 @@ def detectable(
     finite = cell.swapped[1:][np.isfinite(cell.swapped[1:])]
     equal = float(_observed_p(sign * cell.swapped[None], np.array([sign * cell.swapped[0]]))[0]) > level
     second = float(finite @ finite) / len(finite)
+    variance = _variance(cell, second)
     if not equal:
-        second *= 2 * float((single[single < 0] ** 2).sum() / (single**2).sum())
-    size = float((single**2).sum() / np.abs(single).sum())
+        share_gained = 2 * float((single[single < 0] ** 2).sum() / (single**2).sum())
+        second, variance = second * share_gained, variance * share_gained
+    size = float((single**2).sum() / np.abs(single).sum()) if worth is None else worth
     critical = -float(ndtri(level))
 
     def power(excess: float) -> float:
         drop = margin + excess
-        spread = second + size * drop
-        error = np.sqrt(max(spread - drop**2 / samples, 1e-12))
-        return float(ndtr((excess - critical * np.sqrt(max(spread, 0.0))) / error))
+        grown = size * drop
+        error = np.sqrt(max(variance + grown - drop**2 / samples, 1e-12))
+        return float(ndtr((excess - critical * np.sqrt(max(second + grown, 0.0))) / error))
 
     low, high = 0.0, 1.0 - margin
     if power(high) < POWER:
@@ -288,3 +298,10 @@ def detectable(
         middle = (low + high) / 2
         low, high = (low, middle) if power(middle) >= POWER else (middle, high)
     return high
+
+
+def _variance(cell: Draws, swapped: float) -> float:
+    """Return the variance of the drop over resamples, or that of swaps if there are none."""
+    drops = cell.drawn_base - cell.drawn_new
+    known = drops[np.isfinite(drops)]
+    return float(known.var()) if len(known) > 1 else swapped

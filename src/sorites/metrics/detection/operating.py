@@ -39,7 +39,7 @@ class Judged:
     """The boxes of a scene from a confidence on, matched to its objects at IoU .5 by COCO's rules.
 
     Attributes:
-        found: The boxes that count as right or wrong: none matched to a crowd or to an object of another size.
+        found: The boxes that are right or wrong: none matched to a crowd or an object of another size.
         right: Whether a box finds an object.
         obj: The object that a box finds, as an index into ``objects``; -1 where it finds none.
         objects: The objects of the size, without crowds.
