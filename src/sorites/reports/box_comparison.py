@@ -21,8 +21,8 @@ LEGEND = (
     "mAP in percent on the same images; n counts samples. A drop is the base minus the new detector, with the"
     " 95 % interval of each dial alone (paired bootstrap). Lost objects are found by the base alone, at IoU"
     " 0.5 and confidence {conf:g}. The lower bounds (at least) hold jointly for all dials, and p is that of"
-    " the gate's one-sided test, which swaps the detectors sample by sample, corrected over dials (the row all is"
-    " tested alone): a drop is bold where its bound is above 0, which is where p is at most {rate:g}. The"
+    " the gate's one-sided test, which swaps the detectors sample by sample, corrected over dials (the row"
+    " all is tested alone): a drop is bold where its bound is above 0, which is where p is at most {rate:g}. The"
     " detectable drop is detected with 80 % power; – if none can be stated. Dials with too few samples are"
     " not judged."
 )
@@ -143,7 +143,8 @@ def flips_lead(comparison: BoxComparison) -> str:
         f"{several(lost, 'object')} in all images are found by {comparison.names[0]} alone (lost),"
         f" {count(gained)} by {comparison.names[1]} alone (gained), at IoU 0.5 and confidence"
         f" {comparison.conf:g}. Examples of both are shown in turn, those at the lowest severity"
-        " first, one per sample. The object is dashed; a box of its class on it is green, other boxes are red."
+        " first, one per sample. The object is dashed; a box of its class on it is green, other boxes are"
+        " red."
     )
 
 

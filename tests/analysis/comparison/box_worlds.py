@@ -2,7 +2,8 @@
 
 Images have one to three objects of two classes. Both detectors find an object if a common difficulty and a
 deviation of their own are below a threshold, so that most objects are found by both or by neither; false boxes
-are partly common too. ``worse`` removes the new detector's box of a share of the objects.
+are partly common too. ``worse`` removes the new detector's box of a share of the objects that the base finds, so
+that it gains as often as an equal detector and loses more.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class World:
         images: The number of samples, with one image under each shift.
         shifts: The number of shifts.
         own: The standard deviation of each detector's own deviation; that of the common difficulty is 1.
-        worse: The share of objects under the first shift that the new detector additionally loses.
+        worse: The share of objects that the base finds under the first shift and the new detector loses.
     """
 
     images: int = 100
@@ -54,10 +55,12 @@ class World:
         ghost_label, ghost_conf = rng.integers(0, 2, len(ghosts)), rng.beta(2, 3, len(ghosts))
         common = rng.beta(4, 2, len(image))
         scenes = []
+        base = np.zeros(len(easy), bool)
         for side in range(2):
             found = harder + rng.normal(0, self.own, len(easy)) > 0
             if side and not shift:
-                found &= rng.random(len(easy)) >= self.worse
+                found &= ~base | (rng.random(len(easy)) >= self.worse)
+            base = found
             conf = np.clip(common + rng.normal(0, 0.1 * (self.own > 0), len(easy)), 0.01, 0.99)
             seen = rng.random(len(ghosts)) < (0.7 if self.own else 1.0)
             boxes = _boxes(

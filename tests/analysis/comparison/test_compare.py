@@ -10,18 +10,15 @@ import numpy as np
 import polars as pl
 import pytest
 from scipy import stats
-from typer.testing import CliRunner
 
 import sorites
 from sorites.analysis.comparison.compare import compare
-from sorites.cli.app import app
-from sorites.core import Box, Generated, Model, Outputs, Sample, Source, table
+from sorites.core import table
 from sorites.core.errors import SoritesError
 from sorites.core.table import parquet, write_shard
 from sorites.evaluation.storage.shards import read_shard
 from sorites.io.digests import read_sealed, stem_of, write_sealed
 from sorites.io.listed import write_listed
-from sorites.suites.suite import parse
 
 pytestmark = pytest.mark.slow
 

@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 import numpy as np
 import polars as pl
 import pytest
+from tests.reports.rectangles import CLASSES, detector, source
 from typer.testing import CliRunner
 
 import sorites
@@ -24,7 +25,6 @@ from sorites.cli.app import app
 from sorites.core import Model, Outputs
 from sorites.core.errors import InvalidOption, SoritesError, UnknownName
 from sorites.suites import suite as suites
-from tests.reports.rectangles import CLASSES, detector, source
 
 SUITE = {"name": "boxes", "labels": list(CLASSES), "shifts": ["gaussian_noise", "brightness"]}
 

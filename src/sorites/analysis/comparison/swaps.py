@@ -3,8 +3,8 @@
 mAP, precision and recall are not means over samples, so signs of differences cannot be flipped. The detectors
 are swapped instead: for a random half of the samples, all boxes of one detector take the place of those of
 the other, and both values are computed again. If the detectors are equally good, every swap is as likely as
-the observed outcome, so the test is exact for any number of draws and any dependence between shifts, classes and
-sizes, which are all swapped together.
+the observed outcome, so the test is exact for any number of draws and any dependence between shifts, classes
+and sizes, which are all swapped together.
 """
 
 from __future__ import annotations
