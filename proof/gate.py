@@ -25,7 +25,8 @@ from scipy.special import ndtri
 import sorites
 from proof._lines import Line
 from sorites.analysis.comparison.compare import Comparison, compare
-from sorites.analysis.comparison.gate import Gate, judge, parse
+from sorites.analysis.comparison.gate import Gate, judge
+from sorites.analysis.comparison.rules import parse
 from sorites.analysis.comparison.statistics import detectable_drop, flip_test
 
 Array = NDArray[np.float64]

@@ -127,6 +127,15 @@ class CompareOptions(Options):
     other_versions: bool = declare(
         False, "Allow different versions of the libraries that make images.", kind=bool
     )
+    conf: float | None = declare(
+        None,
+        (
+            "Of detectors: the confidence from which a box finds an object, for the objects lost and gained;"
+            " default 0.25."
+        ),
+        metavar="X",
+        kind=float,
+    )
     rate: float = declare(
         FALSE_ALARMS, "Rate at which two equal models raise a false alarm on any shift.", shell=False
     )

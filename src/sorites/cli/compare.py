@@ -14,7 +14,7 @@ from sorites.cli.options import Format
 from sorites.cli.output import say
 
 if TYPE_CHECKING:
-    from sorites.analysis.comparison.gate import Verdict
+    from sorites.analysis.comparison.verdicts import Verdict
 
 
 Rules = Annotated[
@@ -99,7 +99,7 @@ def compare(
 
 def _conclude(verdicts: list[Verdict], allow_unjudged: bool) -> None:
     """Print the result of each check, broken ones last, and exit with the code of the gate."""
-    from sorites.analysis.comparison.gate import exit_code, summary
+    from sorites.analysis.comparison.verdicts import exit_code, summary
 
     order = ("met", "not judged", "broken")
     for verdict in sorted(verdicts, key=lambda verdict: order.index(verdict.outcome)):

@@ -35,7 +35,15 @@ from sorites.metrics.camera import (
     with_settings,
 )
 from sorites.metrics.comparison import paired_difference, rank, rank_agreement
+from sorites.metrics.confusion import confusion
 from sorites.metrics.corruption import corruption_error, relative_corruption_error
+from sorites.metrics.detection.at_confidence import (
+    box_confusion,
+    box_curve,
+    box_f1,
+    box_precision,
+    box_recall,
+)
 from sorites.metrics.detection.failure import (
     box_failure_histogram,
     box_failure_severity,
@@ -99,11 +107,17 @@ __all__ = [
     "aupr_out_trapz",
     "aurc",
     "auroc",
+    "box_confusion",
+    "box_curve",
+    "box_f1",
     "box_failure_histogram",
     "box_failure_severity",
+    "box_precision",
+    "box_recall",
     "box_survival",
     "calibration_error",
     "camera_control",
+    "confusion",
     "correlation",
     "corruption_error",
     "dial_accuracy",

@@ -11,12 +11,24 @@ from xml.etree import ElementTree as Xml
 import polars as pl
 
 from sorites import __version__
-from sorites.analysis.comparison.compare import MEASURES, Comparison
+from sorites.analysis.comparison.compare import Comparison
+from sorites.analysis.comparison.detectors import BoxComparison
 from sorites.analysis.comparison.document import comparison_document
-from sorites.analysis.comparison.gate import Gate, Verdict, exit_code, summary
-from sorites.core import CLEAN, SHIFTS
+from sorites.analysis.comparison.gate import Gate
+from sorites.analysis.comparison.severities import MEASURES
+from sorites.analysis.comparison.verdicts import Verdict, exit_code, summary
+from sorites.core import CLEAN
 from sorites.core.rng import hashed_order
 from sorites.io.files import write_bytes
+from sorites.reports.box_comparison import (
+    LEGEND,
+    RULES,
+    class_changes,
+    gallery,
+    severities,
+    severity_or_more,
+    unit_of,
+)
 from sorites.reports.components.charts import Dot, Key, dot_chart, scale
 from sorites.reports.components.images import Album
 from sorites.reports.components.markup import (
@@ -40,9 +52,10 @@ from sorites.reports.section import Section
 from sorites.reports.view import RunView, View, merge
 
 Row = Mapping[str, Any]
+AnyComparison = Comparison | BoxComparison
 
 
-def markdown(comparison: Comparison, verdicts: Sequence[Verdict]) -> str:
+def markdown(comparison: AnyComparison, verdicts: Sequence[Verdict]) -> str:
     """Return the comparison as GitHub-flavoured Markdown: the gate's verdict, then one line per shift."""
     base, new = map(_escape, comparison.names)
     lines = [
@@ -65,7 +78,12 @@ def markdown(comparison: Comparison, verdicts: Sequence[Verdict]) -> str:
     ]
     lines += ["", f"| {' | '.join(head)} |", f"|---|{'--:|' * (len(head) - 1)}"]
     lines += [_line(row) for row in comparison.dials.to_dicts()]
-    return "\n".join([*lines, "", _legend(comparison.rate), ""])
+    legend = (
+        LEGEND.format(conf=comparison.conf, rate=comparison.rate)
+        if isinstance(comparison, BoxComparison)
+        else None
+    )
+    return "\n".join([*lines, "", legend or _legend(comparison.rate), ""])
 
 
 def _verdict(verdicts: Sequence[Verdict]) -> list[str]:
@@ -134,7 +152,7 @@ def _escape(text: str) -> str:
     )
 
 
-def junit(comparison: Comparison, verdicts: Sequence[Verdict]) -> bytes:
+def junit(comparison: AnyComparison, verdicts: Sequence[Verdict]) -> bytes:
     """Return the verdicts of a gate as JUnit XML, one test case per rule and shift.
 
     Checks that could not be judged are skipped test cases.
@@ -191,13 +209,12 @@ THUMBNAIL_BYTES = 900_000
 
 
 def write_page(
-    comparison: Comparison, verdicts: Sequence[Verdict], out: Path, gate: Gate | None = None
+    comparison: AnyComparison, verdicts: Sequence[Verdict], out: Path, gate: Gate | None = None
 ) -> Path:
     """Write the page of a comparison atomically, with the comparison as data for ``sorites verify``."""
     parts = {
         "dials": _dials(comparison),
-        "points": _points(comparison),
-        "sides": _flips(comparison),
+        **(_box_parts(comparison) if isinstance(comparison, BoxComparison) else _parts(comparison)),
         "details": _details(comparison),
     }
     sections = {name: section for name, section in parts.items() if section is not None}
@@ -210,7 +227,20 @@ def write_page(
     return out
 
 
-def _top(comparison: Comparison, verdicts: Sequence[Verdict]) -> Html:
+def _parts(comparison: Comparison) -> dict[str, Section | None]:
+    return {"points": _points(comparison), "sides": _flips(comparison)}
+
+
+def _box_parts(comparison: BoxComparison) -> dict[str, Section | None]:
+    shown = first_flips(comparison, MAX_CARDS)
+    return {
+        "classes": class_changes(comparison),
+        "points": severities(comparison),
+        "sides": gallery(comparison, shown, _images(comparison)) if shown else None,
+    }
+
+
+def _top(comparison: AnyComparison, verdicts: Sequence[Verdict]) -> Html:
     notes = tag(
         "div",
         tag("h2", "Before you read the numbers"),
@@ -219,11 +249,11 @@ def _top(comparison: Comparison, verdicts: Sequence[Verdict]) -> Html:
         role="note",
     )
     samples = comparison.pairs.select("source", "sample_id").n_unique()
-    facts = [
-        several(samples, "sample"),
-        several(len(comparison.pairs), "image"),
-        several(len(comparison.matrix.dials), "dial"),
-    ]
+    boxes = isinstance(comparison, BoxComparison)
+    images = (
+        comparison.pairs.select("run_id", "source", "image_id").n_unique() if boxes else len(comparison.pairs)
+    )
+    facts = [several(samples, "sample"), several(images, "image"), several(len(comparison.shifts), "dial")]
     return hero(
         tag("p", "Sorites · comparison", cls="kind"),
         tag("h1", f"{comparison.names[1]} against {comparison.names[0]}"),
@@ -233,12 +263,12 @@ def _top(comparison: Comparison, verdicts: Sequence[Verdict]) -> Html:
     )
 
 
-def _short(comparison: Comparison, verdicts: Sequence[Verdict]) -> str:
+def _short(comparison: AnyComparison, verdicts: Sequence[Verdict]) -> str:
     gate = f"{_gate_result(verdicts)}: {summary(verdicts)}. " if verdicts else ""
     rows = {row["dial"]: row for row in comparison.dials.sort("drop", descending=True).to_dicts()}
     changed = {}
     for word, test in (("worse", comparison.worse), ("better", comparison.better)):
-        clear = {dial for dial, broken in zip(comparison.matrix.dials, test.broken, strict=True) if broken}
+        clear = {dial for dial, broken in zip(comparison.shifts, test.broken, strict=True) if broken}
         changed[word] = [f"{dial} ({points(-row['drop'])})" for dial, row in rows.items() if dial in clear]
     changed["better"].reverse()
     unjudged = [dial for dial, row in rows.items() if not row["judged"]]
@@ -268,7 +298,7 @@ def _gate(verdicts: Sequence[Verdict]) -> Section:
     return Section("The gate", body, "Gate", lead)
 
 
-def _dials(comparison: Comparison) -> Section:
+def _dials(comparison: AnyComparison) -> Section:
     rows = comparison.dials.to_dicts()
     dots = {
         row["dial"]: {
@@ -277,7 +307,9 @@ def _dials(comparison: Comparison) -> Section:
         for row in rows
     }
     ends = [end for row in dots.values() for dot in row.values() for end in dot.ends()]
-    label = f"Change of accuracy from {comparison.names[0]} to {comparison.names[1]} on each dial"
+    boxes = isinstance(comparison, BoxComparison)
+    what, outcome = ("mAP", _OBJECTS) if boxes else ("accuracy", _IMAGES)
+    label = f"Change of {what} from {comparison.names[0]} to {comparison.names[1]} on each dial"
     drawn = dot_chart(
         dots, {"change": Key(0, "right of 0 is better")}, scale([*ends, 0.0]), {"no change": 0.0}, label
     )
@@ -306,8 +338,8 @@ def _dials(comparison: Comparison) -> Section:
         "n",
     ]
     lead = (
-        "Change of accuracy on the same images in points, with the 95 % interval of each dial alone. Lost"
-        " images were correct and are now misclassified; gained images the reverse. The lower bounds of"
+        f"Change of {what} on the same images in points, with the 95 % interval of each dial alone."
+        f" {outcome} The lower bounds of"
         " drops hold jointly for all dials, and p is that of the gate's one-sided test, corrected over"
         f" dials: a bound is above 0 where p is at most {comparison.rate:g}. The row all is tested alone."
         " The detectable drop is detected with 80 % power."
@@ -316,6 +348,10 @@ def _dials(comparison: Comparison) -> Section:
     return Section(
         "What changed on each dial?", join([tag("article", drawn, cls="card"), table]), "Dials", lead
     )
+
+
+_IMAGES = "Lost images were correct and are now misclassified; gained images the reverse."
+_OBJECTS = "Lost objects are found by the base alone, gained objects by the new detector alone."
 
 
 def _detectable(row: Row) -> str:
@@ -339,7 +375,7 @@ def _points(comparison: Comparison) -> Section | None:
         for measure in MEASURES:
             found = comparison.points(measure, dial)
             both = (found.base, found.new)
-            cells += [DASH if found.undefined else _point(value, found.top) for value in both]
+            cells += [DASH if found.undefined else severity_or_more(value, found.top) for value in both]
         lines.append([*cells, count(found.n)])
     if not lines:
         return None
@@ -366,15 +402,6 @@ def _points(comparison: Comparison) -> Section | None:
     )
 
 
-def _point(value: float, top: float) -> str:
-    return f"> {number(top)}" if value >= top else number(value)
-
-
-def unit_of(dial: str) -> str:
-    """Return the unit of a registered shift, or an empty string."""
-    return SHIFTS.get(dial).unit if dial in SHIFTS.names() else ""
-
-
 def _flips(comparison: Comparison) -> Section | None:
     """Show flipped images of both directions, each sample once and at its first flip."""
     shown = first_flips(comparison, MAX_CARDS)
@@ -394,7 +421,7 @@ def _flips(comparison: Comparison) -> Section | None:
     return Section("Which images flipped?", tag("div", *cards, cls="cards"), "Images", lead)
 
 
-def first_flips(comparison: Comparison, most: int) -> list[Row]:
+def first_flips(comparison: AnyComparison, most: int) -> list[Row]:
     """Return flipped images, lost and gained in turn, each sample once.
 
     Samples that flip at the lowest severity come first, counted in settings of their shift because shifts
@@ -419,7 +446,7 @@ def first_flips(comparison: Comparison, most: int) -> list[Row]:
     return list(shown.values())
 
 
-def _images(comparison: Comparison) -> dict[str, View]:
+def _images(comparison: AnyComparison) -> dict[str, View]:
     """Return a view of each part, from the folder of the base model."""
     views: dict[str, View] = {}
     for part, folder in comparison.base.parts.items():
@@ -461,7 +488,7 @@ def _card(comparison: Comparison, row: Row, view: View, album: Album) -> Html:
     return tag("article", what, tag("figure", image, words, cls=kind), *predictions, cls="card strip why")
 
 
-def _details(comparison: Comparison) -> Section:
+def _details(comparison: AnyComparison) -> Section:
     lines = [
         [
             row["shift"],
@@ -475,7 +502,8 @@ def _details(comparison: Comparison) -> Section:
         ]
         for row in comparison.settings.to_dicts()
     ]
-    head = ["dial", "setting", *comparison.names, "lost", "gained", "McNemar's mid-p", "n"]
+    test = "p of swaps" if isinstance(comparison, BoxComparison) else "McNemar's mid-p"
+    head = ["dial", "setting", *comparison.names, "lost", "gained", test, "n"]
     return Section(
         "Setting by setting", folded("Every setting", grid(head, lines, text=2), len(lines)), "Settings"
     )
@@ -487,7 +515,7 @@ def _setting(row: Row) -> str:
     return ", ".join(f"{key} {value}" for key, value in json.loads(row["params"] or "{}").items())
 
 
-def _bottom(comparison: Comparison) -> Html:
+def _bottom(comparison: AnyComparison) -> Html:
     pairs = [
         part
         for name, side in zip(("base", "new"), (comparison.base, comparison.new), strict=True)
@@ -496,20 +524,7 @@ def _bottom(comparison: Comparison) -> Html:
             tag("dd", f"{side.model} ({side.version[:12] or 'no version'}) in {side.path}"),
         )
     ]
-    rules = [
-        (
-            "The p of a dial is from a one-sided sign-flip test over samples; with one image per sample it is"
-            " McNemar's exact test."
-        ),
-        (
-            "Two equally good models break a rule of the gate on any of its dials in at most"
-            f" {100 * comparison.rate:g} % of comparisons."
-        ),
-        (
-            "Intervals of drops are those of paired differences (Agresti & Min); bounds of drops invert the"
-            " sign-flip test; failure severities are bootstrapped over samples."
-        ),
-    ]
+    rules = RULES if isinstance(comparison, BoxComparison) else _rules(comparison.rate)
     columns = [
         tag("div", tag("h3", "Compared"), tag("dl", *pairs)),
         tag("div", tag("h3", "How the numbers are defined"), tag("ul", *map(_item, rules))),
@@ -518,6 +533,17 @@ def _bottom(comparison: Comparison) -> Html:
         "footer",
         tag("div", *columns, cls="columns"),
         tag("p", f"Written by Sorites {__version__} from the tables of predictions."),
+    )
+
+
+def _rules(rate: float) -> tuple[str, ...]:
+    return (
+        "The p of a dial is from a one-sided sign-flip test over samples; with one image per sample it is"
+        " McNemar's exact test.",
+        "Two equally good models break a rule of the gate on any of its dials in at most"
+        f" {100 * rate:g} % of comparisons.",
+        "Intervals of drops are those of paired differences (Agresti & Min); bounds of drops invert the"
+        " sign-flip test; failure severities are bootstrapped over samples.",
     )
 
 

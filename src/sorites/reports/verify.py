@@ -129,6 +129,7 @@ def _verify_page(path: Path, places: Sequence[Path]) -> Verification:
             model=then.new.model,
             shared=then.shared,
             other_versions=then.other_versions,
+            conf=then.conf,
             rate=then.rate,
         )
         verdicts = judge(comparison, then.gate) if then.gate is not None else []

@@ -10,18 +10,15 @@ import numpy as np
 import polars as pl
 import pytest
 from scipy import stats
-from typer.testing import CliRunner
 
 import sorites
 from sorites.analysis.comparison.compare import compare
-from sorites.cli.app import app
-from sorites.core import Box, Generated, Model, Outputs, Sample, Source, table
+from sorites.core import table
 from sorites.core.errors import SoritesError
 from sorites.core.table import parquet, write_shard
 from sorites.evaluation.storage.shards import read_shard
 from sorites.io.digests import read_sealed, stem_of, write_sealed
 from sorites.io.listed import write_listed
-from sorites.suites.suite import parse
 
 pytestmark = pytest.mark.slow
 
@@ -184,26 +181,3 @@ def test_no_order_of_files_changes_a_number(runs: Path) -> None:
     first, again = compare(runs / "base", runs / "weak"), compare(runs / "base", runs / "weak")
     assert first.dials.equals(again.dials)
     assert np.array_equal(first.matrix.base, again.matrix.base)
-
-
-def test_detectors_are_refused(tmp_path: Path) -> None:
-    ground_truth = Box((2, 2, 20, 20), 0)
-    source = Source(
-        "mine",
-        [Sample("a", Generated(lambda: np.full((30, 30, 3), 90, np.uint8)), ground_truth=(ground_truth,))],
-    )
-    for name in ("one", "two"):
-        model = Model(
-            name,
-            lambda seen: Outputs(boxes=[()] * len(seen)),
-            labels=("person",),
-            output="boxes",
-            version="1",
-        )
-        suite = parse({"name": "s", "labels": "coco", "shifts": ["brightness"]}, "test")
-        sorites.run(suite, source=source, models=[model], levels=[1], out=tmp_path / name)
-    with pytest.raises(SoritesError, match="only classifiers"):
-        compare(tmp_path / "one", tmp_path / "two")
-    asked = CliRunner().invoke(app, ["metrics", str(tmp_path / "one"), str(tmp_path / "two"), "map_rank"])
-    assert asked.exit_code == 0, asked.output
-    assert {"one", "two"} <= set(asked.output.split())

@@ -12,9 +12,12 @@ import polars as pl
 import pytest
 from scipy.stats import norm
 
-from sorites.analysis.comparison.compare import Comparison, compare, failure_severities
-from sorites.analysis.comparison.gate import Gate, combine_rules, exit_code, judge, parse, read_gate
+from sorites.analysis.comparison.compare import Comparison, compare
+from sorites.analysis.comparison.gate import Gate, combine_rules, judge, read_gate
 from sorites.analysis.comparison.pairs import Curve, Curves, Ends, Matrix
+from sorites.analysis.comparison.rules import parse
+from sorites.analysis.comparison.severities import failure_severities
+from sorites.analysis.comparison.verdicts import exit_code
 from sorites.core.errors import SoritesError
 from sorites.evaluation.imports.write import import_predictions
 from sorites.reports.comparison import junit, markdown

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
+from sorites.analysis.comparison.detectors import CONFIDENCE, BoxComparison
 from sorites.analysis.comparison.pairs import (
     ALL,
     IN_PART,
-    Curve,
     Curves,
-    Ends,
     Matrix,
     Side,
     curves,
+    grid_rows,
     matrix,
     paired,
     refuse_unlike,
@@ -27,18 +26,17 @@ from sorites.analysis.comparison.pairs import (
     side,
     together,
 )
-from sorites.analysis.comparison.statistics import TIE, FlipTest, detectable_drop, flip_test, mcnemar_mid
+from sorites.analysis.comparison.severities import Array, Points, failure_severities
+from sorites.analysis.comparison.statistics import FlipTest, detectable_drop, flip_test, mcnemar_mid
 from sorites.analysis.options import FALSE_ALARMS
 from sorites.analysis.passport.battery import run_folders
 from sorites.analysis.passport.document import NAME as PASSPORT
 from sorites.analysis.passport.document import read_passport
 from sorites.core import CLEAN
-from sorites.core.errors import SoritesError
+from sorites.core.errors import InvalidOption, SoritesError
 from sorites.core.messages import option
 from sorites.metrics import paired_difference
-from sorites.metrics.half_accuracy import crossing
-from sorites.metrics.intervals import share
-from sorites.metrics.product_limit import median_severities
+from sorites.metrics.detection.operating import checked_conf
 
 # --- Images that only one of the models was evaluated on: errors, and images excluded by a filter
 
@@ -59,7 +57,7 @@ def refuse_one_sided(base: Side, new: Side, shared: bool) -> list[str]:
 
 
 def _check_part(part: str, base: Side, new: Side, shared: bool) -> list[str]:
-    mine, theirs = pl.collect_all([_states(side.rows(part)) for side in (base, new)])
+    mine, theirs = pl.collect_all([_states(grid_rows(side, part)) for side in (base, new)])
     both = mine.join(theirs, on=IN_PART, suffix="_new", nulls_equal=True).sort(IN_PART)
     judged = both.filter(~pl.any_horizontal("error", "aside", "error_new", "aside_new"))
     excluded = [_describe(both.filter(pl.col("error") & pl.col("error_new")), "failed for both models")]
@@ -97,9 +95,8 @@ def _describe(rows: pl.DataFrame, what: str) -> str:
     return f"{rows.height} {'images' if rows.height > 1 else 'image'} ({shifts_of(rows)}) {what}"
 
 
-def _states(rows: pl.LazyFrame) -> pl.LazyFrame:
+def _states(grid: pl.LazyFrame) -> pl.LazyFrame:
     """Return one row per grid image: whether it failed, why, and whether it was filtered out."""
-    grid = rows.filter((pl.col("output") == "label") & ~pl.col("probe").fill_null(False))
     return grid.group_by(IN_PART).agg(
         pl.col("shift").first(),
         error=pl.col("error").is_not_null().any(),
@@ -108,121 +105,6 @@ def _states(rows: pl.LazyFrame) -> pl.LazyFrame:
     )
 
 
-# --- Failure severities of both models, with a bootstrap that draws the same samples for both
-
-
-Array = NDArray[np.float64]
-BOOTSTRAP_DRAWS = 2_000
-SEED = 0
-# Upper bound on draws x samples held in memory at a time.
-CELLS_PER_BATCH = 1 << 22
-
-
-@dataclass(frozen=True)
-class Points:
-    """Failure severities of both models under one shift, in its unit: estimates and bootstrap draws.
-
-    A severity beyond the tested range counts as the greatest tested severity.
-    """
-
-    base: float
-    new: float
-    drawn_base: Array
-    drawn_new: Array
-    flipped: Array
-    """The new model's severity minus the base's, with the models swapped for random samples; first as is."""
-    top: float
-    n: int
-    undefined: str = ""
-    """Why there is no such severity; empty if there is."""
-
-    def flip_p(self, sign: int) -> float:
-        """Return the one-sided p of equal models, for a change in the direction of ``sign``."""
-        change = sign * self.flipped
-        return float((change >= change[0] - TIE).mean())
-
-
-# Takes the outcomes of a model, weights of samples (draws x samples) and severities; one value per draw.
-Measure = Callable[[Curve, Array, Array], Array]
-
-
-def half_accuracy_severity(curve: Curve, weights: Array, severities: Array) -> Array:
-    """Return the severity at which accuracy is half-way from clean accuracy to chance; see the metric."""
-    observed = np.isfinite(curve.right)
-    right = weights @ np.where(observed, curve.right, 0.0)
-    chance = weights @ curve.chance / weights.sum(axis=1)
-    severity: Array = crossing(right, weights @ observed, severities, chance)
-    return severity
-
-
-def failure_severity(curve: Curve, weights: Array, severities: Array) -> Array:
-    """Return the severity at which half of the trajectories have failed; see the metric.
-
-    Trajectories that end early are censored, as there; those misclassified when clean count as 0.
-    """
-    ends = curve.ends
-    return median_severities(ends.severity, ends.failed, weights[:, ends.sample])
-
-
-MEASURES: Mapping[str, Measure] = {
-    "half_accuracy_severity": half_accuracy_severity,
-    "failure_severity": failure_severity,
-}
-
-
-def failure_severities(curves: Curves, name: str, draws: int = BOOTSTRAP_DRAWS) -> Points:
-    """Return the estimates of both models, with bootstrap draws and sign flips of their shared samples."""
-    measure, n, top = MEASURES[name], len(curves.base.right), float(curves.severities[-1])
-    sides = (curves.base, curves.new)
-
-    def measured(curve: Curve, weights: Array) -> Array:
-        return _within(measure(curve, weights, curves.severities), top)
-
-    base, new = (float(measured(side, np.ones((1, n)))[0]) for side in sides)
-    stacked = _stacked(*sides)
-    rng, batch = np.random.default_rng(SEED), max(1, CELLS_PER_BATCH // n)
-    drawn: list[tuple[Array, Array, Array]] = []
-    for start in range(0, draws, batch):
-        size = min(batch, draws - start)
-        weights = rng.multinomial(n, np.full(n, 1 / n), size).astype(np.float64)
-        swapped = rng.integers(0, 2, (size, n)).astype(np.float64)
-        swapped[0] *= start > 0
-        old, other = (np.concatenate([1 - side, side], axis=1) for side in (swapped, 1 - swapped))
-        change = measured(stacked, other) - measured(stacked, old)
-        drawn.append((measured(sides[0], weights), measured(sides[1], weights), change))
-    undefined = _undefined(sides, n) if name == "half_accuracy_severity" else ""
-    drawn_base, drawn_new, flipped = (np.concatenate(parts) for parts in zip(*drawn, strict=True))
-    return Points(base, new, drawn_base, drawn_new, flipped, top, n, undefined)
-
-
-def _stacked(base: Curve, new: Curve) -> Curve:
-    """Return the samples of both models as those of one."""
-    ends = Ends(
-        np.concatenate([base.ends.severity, new.ends.severity]),
-        np.concatenate([base.ends.failed, new.ends.failed]),
-        np.concatenate([base.ends.sample, new.ends.sample + len(base.right)]),
-    )
-    chance = np.concatenate([base.chance, new.chance])
-    return Curve(np.concatenate([base.right, new.right]), chance, ends)
-
-
-def _undefined(sides: Sequence[Curve], n: int) -> str:
-    """Return why half-accuracy is undefined: a model is not clearly better than a guess on clean images."""
-    for name, curve in zip(("base", "new"), sides, strict=True):
-        clean, chance = float(np.nanmean(curve.right[:, 0])), float(curve.chance.mean())
-        low, _ = share(clean, n)
-        if low is None or low <= chance + TIE:
-            found = f"{clean:.1%} of {n} samples, chance {chance:.1%}"
-            return f"the clean accuracy of the {name} model ({found}) is not clearly above chance"
-    return ""
-
-
-def _within(values: Array, top: float) -> Array:
-    """Clip to the tested range; NaN (nothing correct when clean) becomes 0."""
-    return np.minimum(np.nan_to_num(values, nan=0.0, posinf=top), top)
-
-
-# Family-wise rate of false alarms between two equal models.
 # Stands for the clean images where a metric needs a shift name.
 _AS_SHIFT = "(clean)"
 
@@ -241,6 +123,11 @@ class Comparison:
     rate: float = FALSE_ALARMS
     shared: bool = False
     other_versions: bool = False
+
+    @property
+    def shifts(self) -> tuple[str, ...]:
+        """The shifts, clean images first."""
+        return self.matrix.dials
 
     @functools.cached_property
     def places(self) -> tuple[str, ...]:
@@ -336,8 +223,9 @@ def compare(
     model: str | None = None,
     shared: bool = False,
     other_versions: bool = False,
+    conf: float | None = None,
     rate: float = FALSE_ALARMS,
-) -> Comparison:
+) -> Comparison | BoxComparison:
     """Compare the models of two run folders (or passports) on the same images.
 
     Args:
@@ -348,10 +236,12 @@ def compare(
         shared: Compare only the images for which both have predictions. By default different images are
             refused.
         other_versions: Allow different versions of the libraries that make images.
+        conf: Of detectors: the confidence from which a box finds an object, for the objects lost and gained;
+            default 0.25.
         rate: Rate at which two equal models raise a false alarm on any shift.
 
     Returns:
-        The comparison; its tables are computed when they are first read.
+        The comparison of classifiers or of detectors; its tables are computed when they are first read.
 
     Raises:
         SoritesError: The runs are unfinished or have different images, or one model failed on some images.
@@ -360,6 +250,11 @@ def compare(
     notes = [*refuse_unlike(*sides, other_versions, shared), *refuse_one_sided(*sides, shared)]
     names = _names(*sides)
     table = together(*sides, names)
+    if sides[0].output == "boxes":
+        at = checked_conf(CONFIDENCE if conf is None else conf)
+        return BoxComparison(*sides, names, tuple(notes), table, rate, shared, other_versions, at)
+    if conf is not None:
+        raise InvalidOption("conf", f"{option('conf', 'X')} is for detectors, but {names[1]} is a classifier")
     pairs = paired(_clean_once(table, sides[0]), *names)
     return Comparison(*sides, names, tuple(notes), table, pairs, matrix(pairs), rate, shared, other_versions)
 

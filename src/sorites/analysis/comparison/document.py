@@ -11,8 +11,10 @@ from pydantic import Field
 
 from sorites import __version__
 from sorites.analysis.comparison.compare import Comparison
-from sorites.analysis.comparison.gate import Gate, Verdict
+from sorites.analysis.comparison.detectors import BoxComparison
+from sorites.analysis.comparison.gate import Gate
 from sorites.analysis.comparison.pairs import Side
+from sorites.analysis.comparison.verdicts import Verdict
 from sorites.analysis.passport.document import Strict, content_hash, rounded
 from sorites.evaluation.integrity.evidence import RunEvidence, run_evidence
 from sorites.io.stores import to_path
@@ -39,6 +41,8 @@ class ComparisonDocument(Strict):
     shared: bool
     other_versions: bool
     rate: float
+    conf: float | None = None
+    """Of detectors: the confidence from which a box finds an object."""
     gate: Gate | None
     notes: tuple[str, ...]
     dials: tuple[dict[str, Any], ...]
@@ -55,7 +59,7 @@ class ComparisonDocument(Strict):
 
 
 def comparison_document(
-    comparison: Comparison, verdicts: Sequence[Verdict], gate: Gate | None, beside: Path
+    comparison: Comparison | BoxComparison, verdicts: Sequence[Verdict], gate: Gate | None, beside: Path
 ) -> ComparisonDocument:
     """Return the document of a comparison.
 
@@ -73,6 +77,7 @@ def comparison_document(
         shared=comparison.shared,
         other_versions=comparison.other_versions,
         rate=comparison.rate,
+        conf=comparison.conf if isinstance(comparison, BoxComparison) else None,
         gate=gate,
         notes=comparison.notes,
         dials=tuple(comparison.dials.to_dicts()),

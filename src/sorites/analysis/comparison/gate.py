@@ -1,17 +1,8 @@
-"""The gate: rules that a new model must satisfy, tested with a bound on false alarms.
-
-Rules on accuracy are tested by sign flips over samples (``statistics.flip_test``). The bounds of all shifts
-hold jointly, so two equal models break a rule on any shift at most at its rate. Rules on failure severities
-use a bootstrap over samples, and sign flips too where the limit is at the base or beyond, with a Bonferroni
-correction over shifts. Several rules share the rate equally. A shift with too few samples is not judged.
-"""
+"""The gate of a comparison: rules in a file, and the result of each rule under each shift."""
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,117 +10,24 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
-from sorites.analysis.comparison.compare import Comparison, Points
+from sorites.analysis.comparison.box_gate import judge_boxes, severity_verdict
+from sorites.analysis.comparison.compare import Comparison
+from sorites.analysis.comparison.detectors import BoxComparison
 from sorites.analysis.comparison.pairs import ALL
+from sorites.analysis.comparison.rules import BOX_METRICS, IN_PERCENT, METRICS, Rule, parse
 from sorites.analysis.comparison.statistics import (
-    POWER,
     TERNARY,
     TIE,
     Support,
     detectable_drop,
     flip_test,
     judgeable,
-    samples_needed,
 )
+from sorites.analysis.comparison.verdicts import Verdict, too_few
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.io.readers import toml_file
 from sorites.io.validation import problems
 from sorites.suites.suite import Strict
-
-# --- Rules as users type them: ``drop > 2``, ``failure_severity.defocus_disk < 0.9 * base``
-
-# The quantities that a rule can limit, with their meaning.
-METRICS = {
-    "drop": "accuracy of the base minus that of the new model, in points",
-    "accuracy": "accuracy of the new model, in percent",
-    "failure_severity": "median severity at which images are first misclassified, in the unit of the shift",
-    "half_accuracy_severity": "severity at which accuracy is half-way to chance, in the unit of the shift",
-}
-IN_PERCENT = ("drop", "accuracy")
-NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|[+-]?(?:nan|inf(?:inity)?)"
-_RULE = re.compile(r"\s*([A-Za-z_]\w*)(?:\.([\w.:/-]+))?\s*(<=|>=|<|>|==|=)\s*(.+?)\s*", re.IGNORECASE)
-_PLAIN = re.compile(rf"({NUMBER})", re.IGNORECASE)
-_TIMES = re.compile(rf"({NUMBER})\s*\*\s*base|base\s*\*\s*({NUMBER})", re.IGNORECASE)
-_PLUS = re.compile(rf"base(?:\s*([+-])\s*({NUMBER}))?", re.IGNORECASE)
-EXAMPLES = (
-    '"drop > 2", "drop.clean > 1", "accuracy.rain < base - 3" or "failure_severity.defocus_disk < 0.9 * base"'
-)
-
-
-@dataclass(frozen=True)
-class Rule:
-    """Fails if ``metric`` under a shift (None: under each) is below or above ``times`` x base + ``plus``."""
-
-    text: str
-    metric: str
-    dial: str | None
-    above: bool
-    times: float
-    plus: float
-
-    def limit(self, base: float) -> float:
-        """Return the limit for this value of the base model."""
-        return self.times * base + self.plus
-
-    @property
-    def sign(self) -> int:
-        """1 if values above the limit break the rule, -1 if values below it do."""
-        return 1 if self.above else -1
-
-    @property
-    def margin(self) -> float | None:
-        """The drop of accuracy that the rule allows, or None if it is not about a drop."""
-        if self.metric == "drop":
-            return self.plus if self.above else None
-        return -self.plus if self.metric == "accuracy" and self.times == 1 and not self.above else None
-
-    @property
-    def support(self) -> Support:
-        """The values that the excess of a single image over the limit can take."""
-        if self.metric == "drop":
-            return Support(tuple(self.sign * (drop - self.plus) for drop in TERNARY))
-        pairs = [(base, new) for base in (0, 1) for new in (0, 1)]
-        return Support(tuple(self.sign * (new - self.limit(base)) for base, new in pairs))
-
-    @property
-    def beyond_base(self) -> bool:
-        """Whether two models with the same failure severities satisfy the rule."""
-        if self.above:
-            return self.times >= 1 and self.plus >= 0
-        return 0 < self.times <= 1 and self.plus <= 0
-
-
-def parse(text: str) -> Rule:
-    """Parse a rule.
-
-    Raises:
-        SoritesError: The text is not a rule, or names an unknown metric.
-    """
-    match = _RULE.fullmatch(text)
-    if not match:
-        raise SoritesError(f"Expected a rule such as {EXAMPLES}, got {text!r}.")
-    metric, dial, sign, right = match.groups()
-    if metric not in METRICS:
-        raise UnknownName("metric of a gate", metric, METRICS, f"There are {', '.join(METRICS)}.")
-    if sign not in ("<", ">"):
-        raise SoritesError(f"A rule needs < or >, got {sign} in {text!r}.")
-    times, plus = _limit(right, text)
-    if not (math.isfinite(times) and math.isfinite(plus)):
-        raise SoritesError(f"Expected a finite number in {text!r}, got {right}.")
-    if metric == "drop" and times:
-        raise SoritesError(f'A drop is relative to the base already: use "drop > 2" instead of {text!r}.')
-    scale = 100 if metric in IN_PERCENT else 1
-    return Rule(" ".join(text.split()), metric, dial, sign == ">", times, plus / scale)
-
-
-def _limit(right: str, text: str) -> tuple[float, float]:
-    if plain := _PLAIN.fullmatch(right):
-        return 0.0, float(plain[1])
-    if times := _TIMES.fullmatch(right):
-        return float(times[1] or times[2]), 0.0
-    if plus := _PLUS.fullmatch(right):
-        return 1.0, float(plus[2] or 0) * (-1 if plus[1] == "-" else 1)
-    raise SoritesError(f"Expected a number, 0.9 * base, or base - 2 on the right of {text!r}, got {right!r}.")
 
 
 class Gate(Strict):
@@ -165,81 +63,17 @@ def combine_rules(texts: Sequence[str], gate: Path | None, estimate: bool) -> Ga
     return merged.model_copy(update={"judge": "estimate"}) if estimate else merged
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """A rule under one shift: the value with its bound, the limit, and whether the rule is broken.
-
-    Shares are fractions. A check that could not be judged is neither broken nor met.
-    """
-
-    rule: Rule
-    dial: str
-    value: float | None
-    bound: float | None
-    limit: float | None
-    broken: bool
-    n: int
-    p: float | None = None
-    """The p of the check, corrected for all shifts of the rule."""
-    detectable: float | None = None
-    """The drop detected with 80 % power; None if there is none, or it is unknown."""
-    unjudged: str = ""
-    """Why the check could not be judged; empty if it was."""
-
-    @property
-    def outcome(self) -> Literal["broken", "met", "not judged"]:
-        """The result of the check."""
-        return "not judged" if self.unjudged else "broken" if self.broken else "met"
-
-    @property
-    def by(self) -> float:
-        """How far the value exceeds the limit; negative if it is within."""
-        if self.value is None or self.limit is None:
-            return 0.0
-        return self.rule.sign * (self.value - self.limit)
-
-    def _number(self, value: float) -> str:
-        scale = 100 if self.rule.metric in IN_PERCENT else 1
-        return f"{round(scale * value, 6) + 0.0:.3g}"
-
-    def __str__(self) -> str:
-        if self.value is None or self.limit is None:
-            return f"{self.rule.metric}.{self.dial} is not judged, n = {self.n}: {self.unjudged}"
-        unit = " points" if self.rule.metric == "drop" else " %" if self.rule.metric == "accuracy" else ""
-        estimate = f"{self.rule.metric}.{self.dial} is {self._number(self.value)}{unit}"
-        limit = f"limit {self._number(self.limit)}"
-        if self.unjudged or self.bound is None:
-            return f"{estimate}, {limit}, n = {self.n}; not judged: {self.unjudged}"
-        side = "at least" if self.rule.above else "at most"
-        margin = f"{self._number(abs(self.by))} {'beyond' if self.by > 0 else 'within'} it"
-        p = "" if self.p is None else f", p = {self.p:.2g}"
-        bound = f"({side} {self._number(self.bound)})"
-        return f"{estimate} {bound}, {limit}, {margin}{p}, n = {self.n}{self._power()}"
-
-    def _power(self) -> str:
-        if self.detectable is not None:
-            return f"; {POWER:.0%} power to detect a drop of {100 * self.detectable:.3g} points"
-        return "; no detectable drop can be stated" if self.rule.margin is not None else ""
-
-
-def exit_code(verdicts: Sequence[Verdict], allow_unjudged: bool = False) -> int:
-    """Return 1 if a check is broken, else 2 if one could not be judged (unless allowed), else 0."""
-    if any(verdict.broken for verdict in verdicts):
-        return 1
-    return 2 if not allow_unjudged and any(verdict.unjudged for verdict in verdicts) else 0
-
-
-def summary(verdicts: Sequence[Verdict]) -> str:
-    """Return how many checks are broken, met and not judged, as in "2 broken, 5 met, 1 not judged"."""
-    outcomes = [verdict.outcome for verdict in verdicts]
-    counts = ((outcome, outcomes.count(outcome)) for outcome in ("broken", "met", "not judged"))
-    return ", ".join(f"{count} {outcome}" for outcome, count in counts if count)
-
-
-def judge(comparison: Comparison, gate: Gate) -> list[Verdict]:
+def judge(comparison: Comparison | BoxComparison, gate: Gate) -> list[Verdict]:
     """Evaluate every rule of a gate under each of its shifts."""
     rules = parse_rules(gate)
     rate, estimate = gate.error_rate / len(rules), gate.judge == "estimate"
+    detectors = isinstance(comparison, BoxComparison)
+    for rule in rules:
+        if rule.of_boxes != detectors:
+            kind, known = ("detectors", BOX_METRICS) if detectors else ("classifiers", METRICS)
+            raise SoritesError(f"{rule.text!r}: these runs have {kind}; rules can limit {', '.join(known)}.")
+    if isinstance(comparison, BoxComparison):
+        return [verdict for rule in rules for verdict in judge_boxes(comparison, rule, rate, estimate)]
     return [verdict for rule in rules for verdict in _verdicts(comparison, rule, rate, estimate)]
 
 
@@ -281,7 +115,7 @@ def _mean_verdicts(
                 )
             )
         elif not test.judged[i]:
-            why = _too_few(n, rate, int(test.judged.sum()) + 1, rule.support)
+            why = too_few(n, rate, int(test.judged.sum()) + 1, rule.support)
             verdicts.append(Verdict(rule, dial, mean, None, mean_limit, False, n, unjudged=why))
         else:
             bound = mean_limit + rule.sign * float(test.bound[i])
@@ -304,13 +138,6 @@ def _detectable(
     return None if excess is None else margin + excess
 
 
-def _too_few(n: int, rate: float, shifts: int, support: Support) -> str:
-    needed = samples_needed(rate / shifts, support)
-    few = f"{n} {'sample is' if n == 1 else 'samples are'} too few"
-    family = f" over {shifts} shifts" if shifts > 1 else ""
-    return f"{few} for an error rate of {100 * rate:.3g} %{family}; at least {needed} are needed"
-
-
 def _severity_verdicts(
     comparison: Comparison, rule: Rule, dials: Sequence[str], rate: float, estimate: bool
 ) -> list[Verdict]:
@@ -326,25 +153,9 @@ def _severity_verdicts(
         if found.undefined:
             verdicts.append(Verdict(rule, dial, None, None, None, False, found.n, unjudged=found.undefined))
         elif dial not in judged:
-            why = _too_few(found.n, rate, len(judged) + 1, support)
+            why = too_few(found.n, rate, len(judged) + 1, support)
             limit = rule.limit(found.base)
             verdicts.append(Verdict(rule, dial, found.new, None, limit, False, found.n, unjudged=why))
         else:
-            verdicts.append(_severity_verdict(rule, dial, found, share, estimate))
+            verdicts.append(severity_verdict(rule, dial, found, share, estimate))
     return verdicts
-
-
-def _severity_verdict(rule: Rule, dial: str, points: Points, share: float, estimate: bool) -> Verdict:
-    """Judge one failure severity by its bootstrap bound, and by sign flips where equal models must pass.
-
-    The bootstrap alone is too eager if few images changed: it breaks a rule on three lost images.
-    """
-    excess = rule.sign * (points.drawn_new - rule.times * points.drawn_base - rule.plus)
-    limit = rule.limit(points.base)
-    least = float(np.quantile(excess, share, method="lower"))
-    if estimate:
-        broken = rule.sign * (points.new - limit) > TIE
-        return Verdict(rule, dial, points.new, limit + rule.sign * least, limit, broken, points.n)
-    if rule.beyond_base and points.flip_p(rule.sign) > share:
-        least = min(least, 0.0)
-    return Verdict(rule, dial, points.new, limit + rule.sign * least, limit, least > TIE, points.n)

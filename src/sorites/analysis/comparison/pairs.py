@@ -40,6 +40,8 @@ class Side:
     path: Path
     parts: Mapping[str, Folder]
     model: str
+    output: str = "label"
+    """What the model returns: ``label`` (a classifier) or ``boxes`` (a detector)."""
 
     @property
     def version(self) -> str:
@@ -64,7 +66,6 @@ def side(path: str | Path, parts: Mapping[str, Path], model: str | None, option_
         if part.unfinished is not None:
             found = part.unfinished.found()
             raise UnfinishedRun(path, f"{found} Repeat its command to finish it, then compare.")
-        _refuse_boxes(part)
     names = list(dict.fromkeys(name for part in opened.values() for name in _models(part)))
     if model is not None and model not in names:
         raise UnknownName("model", model, names, f"{path} has {', '.join(names)}.")
@@ -73,7 +74,8 @@ def side(path: str | Path, parts: Mapping[str, Path], model: str | None, option_
             f"{path} has {len(names)} models ({', '.join(names)}); choose one with"
             f" {option(option_name, 'NAME')}."
         )
-    return Side(Path(path), opened, model or names[0])
+    chosen = model or names[0]
+    return Side(Path(path), opened, chosen, _output(path, opened, chosen))
 
 
 def _models(part: Folder) -> list[str]:
@@ -85,18 +87,34 @@ def _models(part: Folder) -> list[str]:
     )
 
 
-def _refuse_boxes(part: Folder) -> None:
-    outputs = part.table.select(pl.col("output").unique()).collect(engine="streaming")["output"].to_list()
-    if outputs and "label" not in outputs:
+def _output(path: str | Path, parts: Mapping[str, Folder], model: str) -> str:
+    """Return what a model returns: labels or boxes.
+
+    Raises:
+        SoritesError: It has neither, or both.
+    """
+    tables = [
+        part.table.filter(pl.col("model") == model).select(pl.col("output").unique())
+        for part in parts.values()
+    ]
+    outputs = {output for rows in pl.collect_all(tables, engine="streaming") for output in rows["output"]}
+    found = outputs & {"label", "boxes"}
+    if len(found) != 1:
+        listed = " and ".join(sorted(map(str, outputs))) or "no rows"
         raise SoritesError(
-            f"{part.name} has {' and '.join(map(str, outputs))}, but only classifiers can be compared."
-            f" For detectors, use {command('metrics', 'BASE', 'NEW', 'map_rank')} or"
-            f" {command('report', 'BASE', 'NEW')}."
+            f"{model} of {path} has {listed}; expected a classifier (label) or a detector (boxes)."
         )
+    return str(found.pop())
 
 
 def refuse_unlike(base: Side, new: Side, other_versions: bool, shared: bool) -> list[str]:
     """Refuse sides that were evaluated on different images; return notes about tolerated differences."""
+    if base.output != new.output:
+        kinds = {"label": "a classifier", "boxes": "a detector"}
+        raise SoritesError(
+            f"{base.model} of {base.path} is {kinds[base.output]}, but {new.model} of {new.path} is"
+            f" {kinds[new.output]}; compare two of one kind."
+        )
     unmatched = base.parts.keys() ^ new.parts.keys()
     if unmatched:
         raise SoritesError(
@@ -117,7 +135,7 @@ def _unlike(part: str, base: Side, new: Side, other_versions: bool, shared: bool
     _refuse_other_content(one, two)
     _refuse_other_settings(one, two)
     notes = _library_notes(one, two, other_versions)
-    mine, theirs = pl.collect_all([_images(side.rows(part)) for side in (base, new)])
+    mine, theirs = pl.collect_all([_images(side, part) for side in (base, new)])
     pairs = ((mine, theirs), (theirs, mine))
     only_in = [one.join(two, on=IN_PART, how="anti", nulls_equal=True) for one, two in pairs]
     if not any(len(rows) for rows in only_in):
@@ -156,9 +174,14 @@ def _attack_message(part: Folder, both: int) -> str:
     )
 
 
-def _images(rows: pl.LazyFrame) -> pl.LazyFrame:
+def grid_rows(side: Side, part: str) -> pl.LazyFrame:
+    """Return the predictions of a side at the settings of the suite, without probes and OOD scores."""
+    return side.rows(part).filter((pl.col("output") == side.output) & ~PROBE)
+
+
+def _images(side: Side, part: str) -> pl.LazyFrame:
     """Return each image of the grid once, evaluated or not."""
-    grid = rows.filter((pl.col("output") == "label") & ~pl.col("probe").fill_null(False))
+    grid = grid_rows(side, part)
     return grid.select(*IN_PART, "shift").unique(IN_PART)
 
 

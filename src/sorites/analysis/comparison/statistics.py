@@ -194,8 +194,8 @@ def flip_test(
             sums, counts = sums + support.least * guards, counts + guards
         drawn_p = _drawn_p(values[:, judged], sums, support)
         p[judged] = drawn_p[0]
-        level, p_family[judged] = _family(drawn_p, rate)
-        levels[judged] = _levels(drawn_p, rate)
+        level, p_family[judged] = family(drawn_p, drawn_p[0], rate)
+        levels[judged] = levels_of(drawn_p, rate)
         bound[judged] = _bounds(sums, counts, guards, p[judged], level, support)
     return FlipTest(mean, n, judged, p, p_family, np.maximum(bound, support.least), rate, levels)
 
@@ -267,9 +267,15 @@ def _drawn_p(values: Array, sums: Array, support: Support) -> Array:
     return p
 
 
-def _family(drawn: Array, rate: float) -> tuple[float, Array]:
-    """Return the level of a single shift that keeps the family-wise rate, and the corrected p of each."""
-    p, shifts = drawn[0], drawn.shape[1]
+def family(drawn: Array, p: Array, rate: float) -> tuple[float, Array]:
+    """Return the level of a single shift that keeps the family-wise rate, and the corrected p of each.
+
+    Args:
+        drawn: The p of each shift if the models are equal (draws x shifts).
+        p: The observed p of each shift.
+        rate: The family-wise rate of false alarms.
+    """
+    shifts = drawn.shape[1]
     if shifts == 1:
         return rate, p
     least = np.sort(drawn.min(axis=1))
@@ -279,7 +285,7 @@ def _family(drawn: Array, rate: float) -> tuple[float, Array]:
     return level, np.maximum(np.minimum(joint, shifts * p), p)
 
 
-def _levels(drawn: Array, rate: float) -> Array:
+def levels_of(drawn: Array, rate: float) -> Array:
     """Return the level of each shift if it had many changes and the others kept theirs.
 
     The level in force depends on the p values that the shifts can reach, and a shift with more lost images

@@ -8,21 +8,15 @@ import numpy as np
 import polars as pl
 
 from sorites.core import add_metric
-from sorites.core.errors import InvalidOption
-from sorites.core.messages import parameter
 from sorites.core.table import Table
 from sorites.metrics import failure
 from sorites.metrics.detection.coco import AREAS
-from sorites.metrics.detection.matching import TAKEN, best, match
+from sorites.metrics.detection.operating import SIZES, checked_conf, judged_at
 from sorites.metrics.detection.scenes import scene
 from sorites.metrics.failure import KAPLAN_MEIER
 from sorites.metrics.product_limit import Points
 from sorites.metrics.rows import select_rows
 
-# IoU from which a box finds an object.
-MATCH_IOU = 0.5
-
-SIZES = ("small", "medium", "large")
 VERDICTS = {"row": pl.Int64, "object": pl.Int64, "class": pl.Int32, "size": pl.String, "correct": pl.Boolean}
 
 
@@ -47,19 +41,16 @@ def found_objects(rows: pl.DataFrame, conf: float = 0.0) -> pl.DataFrame:
         pl.col("error").is_null() & pl.col("boxes").is_not_null() & pl.col("ground_truth").is_not_null()
     )
     images = scene(judged, {})
-    found = best(images.found[images.found.conf >= conf])
-    matched = match(found, images.objects, [MATCH_IOU], images.objects.crowd[:, None])
-    hit = np.zeros(len(images.objects), bool)
-    hit[matched.obj[matched.state == TAKEN]] = True
-    objects, hit = images.objects[~images.objects.crowd], hit[~images.objects.crowd]
+    judgement = judged_at(images, conf)
+    objects = judgement.objects
     size = np.searchsorted([high for _, high in AREAS[1:3]], objects.area, side="left")
     return pl.DataFrame(
         {
             "row": judged["row"].to_numpy()[objects.image],
             "object": objects.place,
             "class": objects.label,
-            "size": np.array(SIZES)[size],
-            "correct": hit,
+            "size": np.array([*SIZES])[size],
+            "correct": judgement.hit,
         },
         schema=VERDICTS,
     )
@@ -82,8 +73,7 @@ def objects(table: Table, conf: float = 0.0) -> pl.DataFrame:
         Rows whose ``sample_id`` is that of the sample, "#" and the index of the object in
             ``ground_truth``; the columns ``object``, ``class`` and ``size`` are new.
     """
-    if not 0 <= conf <= 1:
-        raise InvalidOption("conf", f"{parameter('conf')} must be in [0, 1], got {conf:g}")
+    checked_conf(conf)
     rows, _ = select_rows(table, ["model", "shift"], output="boxes")
     groups = rows.select("model", "shift").unique().sort("model", "shift").collect(engine="streaming")
     parts = []

@@ -145,6 +145,19 @@ class Album:
         """Yield the scene of each group in order; where ``keys`` include model and shift, memory holds one
         of each at a time.
         """
+        for group in self._groups(keys, where, ()):
+            yield scene(group, {key: group[key][0] for key in keys})
+
+    def scenes_with_rows(
+        self, keys: Sequence[str], columns: Sequence[str], *where: pl.Expr
+    ) -> Iterator[tuple[Scene, pl.DataFrame]]:
+        """Yield each scene with the rows of its images, in their order, and these columns of the table."""
+        for group in self._groups(keys, where, columns):
+            yield scene(group, {key: group[key][0] for key in keys}), group.filter(~_FAILED & _KNOWN)
+
+    def _groups(
+        self, keys: Sequence[str], where: Sequence[pl.Expr], columns: Sequence[str]
+    ) -> Iterator[pl.DataFrame]:
         rows = self.rows.filter(*where) if where else self.rows
         parts = [key for key in ("model", "shift") if key in keys]
         for values in (
@@ -154,14 +167,15 @@ class Album:
                 pl.col(key).eq_missing(pl.lit(value, pl.String))
                 for key, value in zip(parts, values, strict=True)
             ]
-            loaded = self._read(rows.filter(*conditions) if conditions else rows, keys)
-            for group in loaded.sort([*keys, "sample", "image_id", "model"]).partition_by(
+            loaded = self._read(rows.filter(*conditions) if conditions else rows, [*keys, *columns])
+            yield from loaded.sort([*keys, "sample", "image_id", "model"]).partition_by(
                 keys, maintain_order=True
-            ):
-                yield scene(group, {key: group[key][0] for key in keys})
+            )
 
-    def _read(self, rows: pl.LazyFrame, keys: Sequence[str]) -> pl.DataFrame:
-        needed = dict.fromkeys([*keys, *CLEAN_KEY, *SAMPLE_KEY, "image_id", "error", "ground_truth", "boxes"])
+    def _read(self, rows: pl.LazyFrame, columns: Sequence[str]) -> pl.DataFrame:
+        needed = dict.fromkeys(
+            [*columns, *CLEAN_KEY, *SAMPLE_KEY, "image_id", "error", "ground_truth", "boxes"]
+        )
         loaded = rows.select(*needed).collect(engine="streaming")
         for name, columns in (("sample", SAMPLE_KEY), ("start", CLEAN_KEY)):
             loaded = loaded.join(self._codes[name], on=list(columns), how="left", nulls_equal=True)
@@ -172,14 +186,17 @@ def _sample_codes(rows: pl.LazyFrame, name: str, columns: Sequence[str]) -> pl.D
     return rows.select(columns).unique().sort(columns).collect(engine="streaming").with_row_index(name)
 
 
+_FAILED = pl.col("error").is_not_null() | pl.col("boxes").is_null()
+_KNOWN = pl.col("ground_truth").is_not_null()
+
+
 def scene(rows: pl.DataFrame, keys: dict[str, object]) -> Scene:
     """Return the counted images of rows, which need the codes ``sample`` and ``start``."""
-    failed = pl.col("error").is_not_null() | pl.col("boxes").is_null()
-    judged = rows.filter(~failed & pl.col("ground_truth").is_not_null())
-    unknown = rows.select((~failed & pl.col("ground_truth").is_null()).sum()).item()
+    judged = rows.filter(~_FAILED & _KNOWN)
+    unknown = rows.select((~_FAILED & ~_KNOWN).sum()).item()
     objects, left_out = _valid_objects(_flat(judged, "ground_truth"))
     image = judged["image_id"].hash(0).to_numpy().view(np.int64)
-    counts = {"missing": rows.select(failed.sum()).item(), "unknown": unknown, "left_out": left_out}
+    counts = {"missing": rows.select(_FAILED.sum()).item(), "unknown": unknown, "left_out": left_out}
     sample, start = (judged[name].to_numpy().astype(np.int64) for name in ("sample", "start"))
     return Scene(keys, sample, start, image, _flat(judged, "boxes"), objects, counts)
 

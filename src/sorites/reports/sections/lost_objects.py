@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import polars as pl
 
 from sorites import metrics
 from sorites.core import CLEAN
-from sorites.core.boxes import iou
 from sorites.reports.components.charts import severity_text
-from sorites.reports.components.images import DrawnBox, boxed, columns_of_models
+from sorites.reports.components.crops import MIN_CONFIDENCE, crop
+from sorites.reports.components.images import columns_of_models
 from sorites.reports.components.markup import Html, join, percent, picker, tag
 from sorites.reports.section import Section, add_section
 from sorites.reports.view import View, box_models
@@ -20,12 +18,7 @@ from sorites.reports.view import View, box_models
 # Maximum number of objects per model and shift, and per page.
 MAX_PER_MODEL = 3
 MAX_PER_PAGE = 36
-# Boxes of lower confidence are drawn only if they overlap the object.
-MIN_CONFIDENCE = 0.3
-# Side of a crop: a multiple of the object's longer side, and at least this many px.
-MARGIN, MIN_SIDE = 2.2, 96
 TRAJECTORY = ["run_id", "model", "shift", "sample_id", "seed"]
-CORNERS = ("x0", "y0", "x1", "y1")
 
 Row = dict[str, Any]
 
@@ -117,57 +110,6 @@ def _shot(view: View, row: Row, kind: str, name: str, state: Row) -> Html | None
         return None
     where = name if name == "clean" else f"{name}: {severity_text(view, row['shift'], severity)}"
     obj = state["ground_truth"][row["object"]]
-    name_of_class = view.class_name(row["run_id"], obj["label"])
-    left, top, right, bottom = _around(obj, *image.shape[:2])
-    drawn = [
-        *(_drawn_box(view, row, box, obj) for box in _worth_drawing(state["boxes"], obj)),
-        _ground_truth(obj),
-    ]
-    shifted = [_shifted(box, left, top) for box in drawn]
-    inside = [box for box in shifted if _is_visible(box, right - left, bottom - top)]
-    alt = f"{name_of_class}, {row['shift']} {where}"
-    return tag(
-        "figure", boxed(image[top:bottom, left:right], inside, alt), tag("figcaption", where), cls=kind
-    )
-
-
-def _around(obj: Row, height: int, width: int) -> tuple[int, int, int, int]:
-    """Return left, top, right and bottom of a square around the object, clipped to the image."""
-    side = min(max(MARGIN * max(obj["x1"] - obj["x0"], obj["y1"] - obj["y0"]), MIN_SIDE), height, width)
-    left = min(max((obj["x0"] + obj["x1"] - side) / 2, 0), width - side)
-    top = min(max((obj["y0"] + obj["y1"] - side) / 2, 0), height - side)
-    return int(left), int(top), int(left + side), int(top + side)
-
-
-def _shifted(box: DrawnBox, left: int, top: int) -> DrawnBox:
-    x0, y0, x1, y1 = box.xyxy
-    return replace(box, xyxy=(x0 - left, y0 - top, x1 - left, y1 - top))
-
-
-def _is_visible(box: DrawnBox, width: int, height: int) -> bool:
-    x0, y0, x1, y1 = box.xyxy
-    return x1 > 0 and y1 > 0 and x0 < width and y0 < height
-
-
-def _worth_drawing(boxes: list[Row], obj: Row) -> list[Row]:
-    """Return confident boxes, the best other box on the object, and the best detection (on top)."""
-    on = [box for box in boxes if _overlap(box, obj) >= 0.5]
-    detection = [box for box in on if box["label"] == obj["label"]][:1]
-    rival = [box for box in on if box["label"] != obj["label"]][:1]
-    confident = [box for box in boxes if box["conf"] >= MIN_CONFIDENCE and box not in on]
-    return [*reversed(confident), *rival, *detection]
-
-
-def _ground_truth(obj: Row) -> DrawnBox:
-    return DrawnBox(tuple(obj[corner] for corner in CORNERS), "", "ground_truth")
-
-
-def _drawn_box(view: View, row: Row, box: Row, obj: Row) -> DrawnBox:
-    detected = box["label"] == obj["label"] and _overlap(box, obj) >= 0.5
-    text = f"{view.class_name(row['run_id'], box['label'])} {percent(box['conf'], 0)}"
-    return DrawnBox(tuple(box[corner] for corner in CORNERS), text, "found" if detected else "other")
-
-
-def _overlap(one: Row, other: Row) -> float:
-    mine, theirs = (np.array([[box[corner] for corner in CORNERS]]) for box in (one, other))
-    return float(iou(mine, theirs)[0, 0])
+    alt = f"{view.class_name(row['run_id'], obj['label'])}, {row['shift']} {where}"
+    drawn = crop(image, obj, state["boxes"], lambda label: view.class_name(row["run_id"], label), alt)
+    return tag("figure", drawn, tag("figcaption", where), cls=kind)
