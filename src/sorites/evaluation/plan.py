@@ -74,6 +74,14 @@ def load_models(
     return loaded
 
 
+def models_on(plan: Plan, device: str) -> dict[str, Model]:
+    """Load the models of a plan again, on another device of the same kind."""
+    suite = plan.suite.model_copy(update={"device": device})
+    reduced, _ = _restricted_models(load_models(suite, {}, plan.labels), plan.labels, False)
+    sizes = {name: model.batch for name, model in plan.models.items()}
+    return {name: model.with_batch(sizes[name] or 1) for name, model in reduced.items()}
+
+
 def _refuse_precision(suite: Suite, name: str, model: Model) -> None:
     """Raise a ``SoritesError`` if a precision other than float32 is requested for a model that does not have
     it.
