@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sorites.core.errors import BadImage
+from sorites.core.passes import in_constant_passes
 from sorites.core.samples import Box, ImageF32, ImageU8, Setting
 
 if TYPE_CHECKING:
@@ -265,15 +266,7 @@ class Model:
         """
         if not self.backend.batch_matters:
             return self
-        forward = self.forward
-
-        def padded(images: list[NDArray[Any]]) -> Outputs:
-            parts = [images[start : start + size] for start in range(0, max(len(images), 1), size)]
-            return Outputs.join(
-                [forward([*part, *part[-1:] * (size - len(part))])[: len(part)] for part in parts]
-            )
-
-        return replace(self, forward=padded, batch=size)
+        return replace(self, forward=in_constant_passes(self.forward, size), batch=size)
 
     def cache_key(self) -> str:
         """Return the key under which files derived from its features are cached."""

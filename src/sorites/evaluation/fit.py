@@ -25,7 +25,15 @@ from sorites.core.table import repair
 from sorites.evaluation.engines.interrupts import stop_if_requested
 from sorites.evaluation.images import Shot, reason
 from sorites.evaluation.plan import Columns, Plan, Unit
-from sorites.evaluation.predict import GREY, batches, evaluate_shots, for_model, look_inside
+from sorites.evaluation.predict import (
+    GREY,
+    Answers,
+    Looked,
+    batches,
+    evaluate_shots,
+    for_model,
+    look_inside,
+)
 from sorites.evaluation.samples import framed_image
 from sorites.evaluation.storage import shards
 from sorites.evaluation.storage.schema import Candidate, ModelFit, SearchResult, validated
@@ -34,7 +42,7 @@ from sorites.evaluation.worker import Running, Task
 from sorites.io import digests
 from sorites.io.paths import resolve
 from sorites.metrics.separation import auroc, pair
-from sorites.suites.suite import Fit
+from sorites.suites.suite import Fit, Suite
 
 # Parameter search as in OpenOOD: every combination of a scorer's ranges is tried on validation images, and
 # the one with the largest AUROC between in-distribution and OOD images is used (Zhang et al. 2023; the first
@@ -242,13 +250,13 @@ def inside_bytes(plan: Plan, kind: str = NAME) -> int:
     """Return the bytes of internal activations stored per training or validation image."""
     rows = (
         scorer.look(model, [GREY])
-        for scorer in _looking(plan, kind).values()
+        for scorer in looking(plan, kind).values()
         for model in plan.models.values()
     )
     return sum(row.nbytes for row in rows if row is not None)
 
 
-def _looking(plan: Plan, kind: str) -> dict[str, Scorer]:
+def looking(plan: Plan, kind: str) -> dict[str, Scorer]:
     """Return the scorers that need internal activations for a kind of slice, to be fitted or searched."""
     scorers = (
         tried_scorers(plan)
@@ -324,13 +332,46 @@ def collect(run: Running, task: Task, *, batch: int) -> None:
     """Show a slice of the training or validation images to the task's models and store the outputs."""
     plan, kind = run.plan, task.unit.shift
     collected = {name: _Collected() for name in task.models}
-    looking = _looking(plan, kind)
-    shots = (_shot(plan, sample) for sample in samples_of(plan, kind)[task.unit.start : task.unit.stop])
-    for chunk in batches(shots, batch):
+    scorers = looking(plan, kind)
+    samples = samples_of(plan, kind)[task.unit.start : task.unit.stop]
+    for chunk in batches((training_shot(plan.suite, sample) for sample in samples), batch):
         for name, outputs in collected.items():
             stop_if_requested()
-            _add_outputs(plan, plan.models[name], chunk, outputs, kind, looking)
+            model = plan.models[name]
+            answered = evaluate_shots(model, chunk, plan.is_framed, plan.width_of(name))
+            look = functools.partial(_inside, plan, scorers, model, [chunk[i] for i in answered.seen])
+            _add_outputs(plan, name, chunk, answered, outputs, kind, look)
         run.tick(len(chunk) * len(collected))
+    _store(run.folder, plan, task, collected)
+
+
+def store(
+    folder: Path,
+    plan: Plan,
+    task: Task,
+    shots: Sequence[Shot],
+    answers: Mapping[str, Answers],
+    looks: Mapping[str, Mapping[str, Sequence[Looked]]],
+) -> None:
+    """Store the outputs of a slice of training or validation images.
+
+    Args:
+        folder: The run folder.
+        plan: The plan.
+        task: The slice and its models.
+        shots: The images, without pixels.
+        answers: The answers of each model.
+        looks: By model and scorer, the internal activations of the images that the model could evaluate.
+    """
+    collected = {name: _Collected() for name in task.models}
+    for name, outputs in collected.items():
+        look = functools.partial(_joined_looks, looks[name])
+        _add_outputs(plan, name, shots, answers[name], outputs, task.unit.shift, look)
+    _store(folder, plan, task, collected)
+
+
+def _store(folder: Path, plan: Plan, task: Task, collected: Mapping[str, _Collected]) -> None:
+    kind = task.unit.shift
     only = plan.suite.fit is not None and plan.suite.fit.only is not None
     for name, outputs in collected.items():
         joined = Outputs.join(outputs.outputs)
@@ -338,33 +379,44 @@ def collect(run: Running, task: Task, *, batch: int) -> None:
         about |= {"right": outputs.right} if kind != NAME else {"wrong": outputs.wrong} if only else {}
         inside = {f"{INSIDE}{part}": rows for part, rows in joined.inside.items()}
         stem, arrays = shards.stem(task.unit, name), {**inside, **arrays_of(joined)}
-        write_tensors(run.folder / shards.FITS, stem, arrays, **about)
+        write_tensors(folder / shards.FITS, stem, arrays, **about)
 
 
-def _shot(plan: Plan, sample: Sample) -> Shot:
-    shot = Shot(sample, CLEAN, sample.setting)
+def training_shot(suite: Suite, sample: Sample) -> Shot:
+    """Return an image that scorers are fitted on."""
+    shot = planned_training_shot(sample)
     try:
-        return replace(shot, image=framed_image(plan.suite, sample))
+        return replace(shot, image=framed_image(suite, sample))
     except Exception as error:
         return replace(shot, error=reason(error, "reading the image"))
 
 
+def planned_training_shot(sample: Sample) -> Shot:
+    """Return an image that scorers are fitted on, without pixels."""
+    return Shot(sample, CLEAN, sample.setting)
+
+
+# Returns the internal activations of some of the images that a model could evaluate, or None for those where a
+# scorer fails.
+Look = Callable[[Sequence[int]], "list[Arrays | None]"]
+
+
 def _add_outputs(
     plan: Plan,
-    model: Model,
+    model: str,
     chunk: Sequence[Shot],
+    answered: Answers,
     collected: _Collected,
     kind: str,
-    looking: Mapping[str, Scorer],
+    look: Look,
 ) -> None:
     """Add the outputs of some images to ``collected``.
 
     Skip images that cannot be read or evaluated, images with a label the model lacks (unless they are OOD),
     and, with ``fit.only``, training images that the model does not classify correctly.
     """
-    columns = plan.columns[model.name]
+    columns = plan.columns[model]
     column_of = dict(zip(columns.labels.tolist(), columns.places.tolist(), strict=True))
-    answered = evaluate_shots(model, chunk, plan.is_framed, plan.width_of(model.name))
     only = plan.suite.fit is not None and plan.suite.fit.only == "correct"
     chosen: list[tuple[int, Shot, int, bool | None]] = []
     for row, i in enumerate(answered.seen):
@@ -380,7 +432,7 @@ def _add_outputs(
         else:
             chosen.append((row, chunk[i], label, right))
     collected.left += len(chunk) - len(answered.seen)
-    activations = _inside(plan, looking, model, [shot for _, shot, _, _ in chosen])
+    activations = look([row for row, _, _, _ in chosen])
     for (row, shot, label, right), inside in zip(chosen, activations, strict=True):
         if inside is None:
             collected.left += 1
@@ -399,16 +451,21 @@ def _is_correct(columns: Columns, sample: Sample, logits: NDArray[np.float32] | 
 
 
 def _inside(
-    plan: Plan, looking: Mapping[str, Scorer], model: Model, shots: Sequence[Shot]
+    plan: Plan, scorers: Mapping[str, Scorer], model: Model, shots: Sequence[Shot], rows: Sequence[int]
 ) -> list[Arrays | None]:
     """Return the internal activations of each image for the scorers that need them, or None if one fails."""
-    images = [(shot.image, plan.is_framed(shot.sample)) for shot in shots if shot.image is not None]
-    looked = {name: look_inside(scorer, name, model, images) for name, scorer in looking.items()}
+    seen = [shots[row] for row in rows]
+    images = [(shot.image, plan.is_framed(shot.sample)) for shot in seen if shot.image is not None]
+    looked = {name: look_inside(scorer, name, model, images) for name, scorer in scorers.items()}
+    return _joined_looks(looked, range(len(images)))
+
+
+def _joined_looks(looked: Mapping[str, Sequence[Looked]], rows: Sequence[int]) -> list[Arrays | None]:
     return [
         None
-        if any(rows[i][1] is not None for rows in looked.values())
-        else {name: rows[i][0] for name, rows in looked.items()}
-        for i in range(len(images))
+        if any(seen[row][1] is not None for seen in looked.values())
+        else {name: seen[row][0] for name, seen in looked.items()}
+        for row in rows
     ]
 
 

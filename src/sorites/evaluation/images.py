@@ -98,6 +98,11 @@ def planned_shots(plan: Plan, unit: Unit) -> list[Shot]:
     return [shot for sample in samples for shot in _planned_of(plan, sample, unit.shift, settings)]
 
 
+def planned_probes(plan: Plan, sample: Sample, name: str, severities: Sequence[float]) -> list[Shot]:
+    """Return the images of one sample between the settings of a shift, without pixels."""
+    return _planned_of(plan, sample, name, severities, probe=True)
+
+
 def _planned_of(
     plan: Plan, sample: Sample, name: str, settings: Sequence[SettingValue], probe: bool = False
 ) -> list[Shot]:

@@ -36,6 +36,7 @@ from sorites.core.labels import Labels, OpenLabels
 from sorites.core.labels import labels as labels_of
 from sorites.core.messages import option
 from sorites.core.packed import ById, PackedSamples, as_packed, concatenate, packed
+from sorites.core.passes import then
 from sorites.core.rng import digest
 from sorites.core.torch_tools import ComputeOptions, use_compute_options
 from sorites.evaluation.engines.interrupts import arm_second_interrupt
@@ -73,6 +74,14 @@ def load_models(
     return loaded
 
 
+def models_on(plan: Plan, device: str) -> dict[str, Model]:
+    """Load the models of a plan again, on another device of the same kind."""
+    suite = plan.suite.model_copy(update={"device": device})
+    reduced, _ = _restricted_models(load_models(suite, {}, plan.labels), plan.labels, False)
+    sizes = {name: model.batch for name, model in plan.models.items()}
+    return {name: model.with_batch(sizes[name] or 1) for name, model in reduced.items()}
+
+
 def _refuse_precision(suite: Suite, name: str, model: Model) -> None:
     """Raise a ``SoritesError`` if a precision other than float32 is requested for a model that does not have
     it.
@@ -97,8 +106,7 @@ def restricted(model: Model, places: NDArray[np.int64]) -> Model:
     """
     labels = model.labels or ()
 
-    def forward(images: list[NDArray[Any]]) -> Outputs:
-        outputs = model.forward(images)
+    def reduce(_: int, outputs: Outputs) -> Outputs:
         if outputs.logits is None:
             return outputs
         if outputs.logits.shape[1] != len(labels):
@@ -111,7 +119,13 @@ def restricted(model: Model, places: NDArray[np.int64]) -> Model:
 
     head = None if model.head is None else (model.head[0][places], model.head[1][places])
     module = None if model.module is None else _restricted_module(model.module, places)
-    return replace(model, forward=forward, head=head, labels=tuple(labels[i] for i in places), module=module)
+    return replace(
+        model,
+        forward=then(model.forward, reduce),
+        head=head,
+        labels=tuple(labels[i] for i in places),
+        module=module,
+    )
 
 
 def _restricted_module(module: Any, places: NDArray[np.int64]) -> Any:

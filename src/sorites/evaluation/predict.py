@@ -22,6 +22,7 @@ from scipy.special import softmax
 from sorites.core import Box, ImageU8, Model, Outputs, Sample, Scorer
 from sorites.core.errors import BatchTooLarge, Notice, SoritesError, as_utf8
 from sorites.core.messages import option
+from sorites.core.passes import Inputs
 from sorites.core.table import SCHEMA
 from sorites.core.torch_tools import free_memory
 from sorites.evaluation.engines.interrupts import arm_second_interrupt, stop_if_requested
@@ -207,14 +208,7 @@ def evaluate_images(
     return _evaluate(model, _copied(functools.partial(model, framed=framed)), images, width)
 
 
-def evaluate_inputs(
-    model: Model, inputs: Sequence[NDArray[Any]], width: int | None = None
-) -> tuple[Outputs, Errors]:
-    """Like ``evaluate_images``, for images that were turned into inputs of the model by ``prepare``."""
-    return _evaluate(model, _copied(model.forward), inputs, width)
-
-
-Call = Callable[[Sequence[NDArray[Any]]], Outputs]
+Call = Callable[[Inputs], Outputs]
 
 
 def _copied(call: Callable[[list[NDArray[Any]]], Outputs]) -> Call:
@@ -222,12 +216,35 @@ def _copied(call: Callable[[list[NDArray[Any]]], Outputs]) -> Call:
     return lambda images: call([np.array(image) for image in images])
 
 
-def _evaluate(
-    model: Model, call: Call, images: Sequence[NDArray[Any]], width: int | None
+def evaluate_inputs(
+    model: Model, inputs: Inputs, width: int | None = None, first: Call | None = None
 ) -> tuple[Outputs, Errors]:
-    if not images:
+    """Like ``evaluate_images``, for images that were turned into inputs of the model by ``prepare``.
+
+    Args:
+        model: The model.
+        inputs: The inputs.
+        width: The number of logits.
+        first: Called for the first attempt instead of ``model.forward``: waits for a pass that was started.
+    """
+    call = _copied(model.forward)
+    if first is None:
+        return _evaluate(model, call, inputs, width)
+    outputs, failure = _attempt(model, first, inputs, width)
+    return _judged(model, call, inputs, width, outputs, failure)
+
+
+def _evaluate(model: Model, call: Call, images: Inputs, width: int | None) -> tuple[Outputs, Errors]:
+    if not len(images):
         return Outputs(), []
     outputs, failure = _attempt(model, call, images, width)
+    return _judged(model, call, images, width, outputs, failure)
+
+
+def _judged(
+    model: Model, call: Call, images: Inputs, width: int | None, outputs: Outputs, failure: _Failure | None
+) -> tuple[Outputs, Errors]:
+    """Return checked outputs; if the batch failed, those of parts of it."""
     if failure is None:
         return _finite(model, _single(outputs), width)
     if failure.memory:
@@ -256,7 +273,7 @@ class _Failure:
 
 
 def _attempt(
-    model: Model, call: Call, images: Sequence[NDArray[Any]], width: int | None
+    model: Model, call: Call, images: Inputs, width: int | None
 ) -> tuple[Outputs, _Failure | None]:
     """Return the checked outputs of a batch, or why it failed, without the error itself."""
     try:

@@ -4,7 +4,7 @@ asks for.
 
 from __future__ import annotations
 
-import functools
+import contextlib
 import statistics
 import sys
 import threading
@@ -26,7 +26,9 @@ from sorites.evaluation.engines import ENGINES, Engine
 from sorites.evaluation.facts.distance import distance_of_run, write_published_levels
 from sorites.evaluation.facts.similarity import measure_images
 from sorites.evaluation.options import DEFAULT_BATCH
-from sorites.evaluation.pipeline.run import Pipeline
+from sorites.evaluation.pipeline import work as pipeline_work
+from sorites.evaluation.pipeline.devices import models_by_device
+from sorites.evaluation.pipeline.run import Pipeline, Session
 from sorites.evaluation.plan import Plan
 from sorites.evaluation.predict import GREY, out_of_memory, try_models
 from sorites.evaluation.resume import Say, kept_features_before, move_unpaired_features, redo_errors
@@ -296,17 +298,27 @@ def execute(
             f"model {name} is not deterministic: it gave different outputs for the same images, and so will"
             " another run"
         )
-    described = prepared.record.having(ran_on=_ran_on(plan, start, batch))
+    pipeline = pipeline_for(plan, start, producers, batch)
+    described = prepared.record.having(ran_on=_ran_on(plan, start, batch, pipeline))
     with folder.open_run(path, plan, described, say) as record:
         sweep_temporaries(path)
         expand(path)
         redo_errors(path, plan)
         move_unpaired_features(path, plan)
-        making = producers_for(plan, start, producers)
-        stage = _Stage(start, workers or start.cores(), Running(path, plan, record.run_id), bar, making)
-        _evaluate(stage, batch, keep_features or kept_features_before(path), record.suite.refine)
+        stage = _Stage(start, workers or start.cores(), Running(path, plan, record.run_id), bar)
+        keep_features = keep_features or kept_features_before(path)
+        with contextlib.ExitStack() as stack:
+            if pipeline is not None:
+                stage.session = stack.enter_context(pipeline.open(plan))
+            _evaluate(stage, batch, keep_features, record.suite.refine)
         compute_facts(stage.run, engine=start, workers=stage.workers, bar=bar)
     return path
+
+
+def pipeline_for(plan: Plan, engine: Engine, requested: int | None, batch: int) -> Pipeline | None:
+    """Return how a pipeline runs a plan; None if the engine makes the images and evaluates them."""
+    producers = producers_for(plan, engine, requested)
+    return Pipeline(producers, batch, models_by_device(plan)) if producers else None
 
 
 def producers_for(plan: Plan, engine: Engine, requested: int | None) -> int:
@@ -339,20 +351,26 @@ def _evaluate(stage: _Stage, batch: int, keep_features: bool, refine: float | No
         _fit(stage, keep_features, batch)
     if keep_features:
         keep_heads(plan, path)
-    if stage.producers:
-        stage.pipe(grid, batch, keep_features)
-    else:
+    if stage.session is None:
         stage.do("evaluating", grid, work.evaluate, _images, batch=batch, keep_features=keep_features)
+    elif grid:
+        tick = stage.tick("evaluating", sum(_images(plan, task) for task in grid))
+        pipeline_work.evaluate(stage.session, stage.run, grid, tick, keep_features)
     if refine:
         probes = _tasks(path, plan, plan.probes())
-        stage.do("refining", probes, work.probe, batch=batch, tolerance=refine)
+        if stage.session is None:
+            stage.do("refining", probes, work.probe, batch=batch, tolerance=refine)
+        elif probes:
+            tick = stage.tick("refining", len(probes))
+            pipeline_work.refine(stage.session, stage.run, probes, refine, tick)
 
 
-def _ran_on(plan: Plan, engine: Engine, batch: int) -> tuple[RanOn, ...]:
+def _ran_on(plan: Plan, engine: Engine, batch: int, pipeline: Pipeline | None) -> tuple[RanOn, ...]:
     """Return one entry for each group of models that the same library computes on the same device."""
     groups: dict[Backend, list[str]] = {}
-    for name, model in plan.models.items():
-        groups.setdefault(model.backend, []).append(name)
+    for models in (pipeline and pipeline.devices) or (plan.models,):
+        for name, model in models.items():
+            groups.setdefault(model.backend, []).append(name)
     return tuple(
         RanOn(
             engine=engine.name,
@@ -387,7 +405,12 @@ def _images(plan: Plan, task: Task) -> int:
 def _fit(stage: _Stage, keep_features: bool, batch: int) -> None:
     """Evaluate training images if scorers or ``keep_features`` need them, and fit the scorers."""
     run = stage.run
-    stage.do("fitting", fit.tasks(run.plan, run.folder, keep_features), fit.collect, _images, batch=batch)
+    tasks = fit.tasks(run.plan, run.folder, keep_features)
+    if stage.session is None:
+        stage.do("fitting", tasks, fit.collect, _images, batch=batch)
+    elif tasks:
+        tick = stage.tick("fitting", sum(_images(run.plan, task) for task in tasks))
+        pipeline_work.collect(stage.session, run, tasks, tick)
     ready = fit.ready(run)
     if fit.wants_training(run.plan) or ready.searches:
         fit.record(ready, run.folder)
@@ -395,23 +418,17 @@ def _fit(stage: _Stage, keep_features: bool, batch: int) -> None:
 
 @dataclass
 class _Stage:
-    """Runs tasks on an engine and advances a progress bar."""
+    """Runs tasks on an engine or as a pipeline, and advances a progress bar."""
 
     engine: Engine
     workers: int
     run: Running
     bar: Bar | None
-    producers: int = 0
+    session: Session | None = None
 
-    def pipe(self, tasks: Sequence[Task], batch: int, keep_features: bool) -> None:
-        """Evaluate tasks by a pipeline; the bar advances by image."""
-        if not tasks:
-            return
-        plan, total = fit.ready(self.run), sum(_images(self.run.plan, task) for task in tasks)
-        tick = self.bar("evaluating", total) if self.bar else lambda n: None
-        write = functools.partial(work.write_predictions, self.run, keep_features=keep_features)
-        for _ in Pipeline(self.producers, batch).run(plan, tasks, write, tick):
-            pass
+    def tick(self, what: str, steps: int) -> Callable[[int], None]:
+        """Open a progress bar."""
+        return self.bar(what, steps) if self.bar else lambda n: None
 
     def do(
         self,

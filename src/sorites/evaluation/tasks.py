@@ -10,7 +10,7 @@ for one object is judged for all.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import polars as pl
 
@@ -94,30 +94,88 @@ def _steps(rows: pl.DataFrame) -> Steps:
     return steps
 
 
+@dataclass(eq=False)
+class Refinement:
+    """The bisection of the failure severities of one slice, round by round.
+
+    Attributes:
+        plan: The plan.
+        unit: The slice.
+        step: Brackets wider than this are halved.
+        rows: The rows of the probes by model.
+    """
+
+    plan: Plan
+    unit: Unit
+    step: float
+    rows: dict[str, list[pl.DataFrame]]
+    _open: Brackets
+    _evaluated: set[tuple[str, str, float]] = field(default_factory=set)
+    _steps: Steps = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, plan: Plan, unit: Unit, grid: pl.DataFrame, tolerance: float, models: Sequence[str]
+    ) -> Refinement:
+        """Start with the brackets of a grid; ``tolerance`` is a fraction of the top level."""
+        step = tolerance * plan.shifts[unit.shift].top
+        wide = {key: bracket for key, bracket in brackets(grid, unit.shift).items() if bracket.wider(step)}
+        return cls(plan, unit, step, {name: [] for name in models}, wide)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether no bracket is wider than the step."""
+        return not self._open
+
+    def wanted(self) -> dict[str, dict[str, list[float]]]:
+        """Return the middles of the open brackets, by model and sample; each model sees only its own."""
+        severities: dict[str, dict[str, set[float]]] = {}
+        for key, bracket in self._open.items():
+            severities.setdefault(key[0], {}).setdefault(key[1], set()).add(bracket.middle)
+        return {
+            model: {sample: sorted(values) for sample, values in by_sample.items()}
+            for model, by_sample in severities.items()
+        }
+
+    def add(self, model: str, rows: pl.DataFrame) -> None:
+        """Add the rows of a model in this round."""
+        self.rows[model].append(rows)
+        self._steps |= _steps(rows)
+
+    def narrow(self) -> None:
+        """End a round: narrow the brackets by what was added, and close those that are narrow enough."""
+        steps, self._steps = self._steps, {}
+        self._evaluated |= {(*key[:2], bracket.middle) for key, bracket in self._open.items()}
+        for key, bracket in list(self._open.items()):
+            results = dict(steps.get(key, ()))
+            if results.get(bracket.middle) is None:
+                del self._open[key]
+                continue
+            _narrow(bracket, results)
+            if not bracket.wider(self.step) or (*key[:2], bracket.middle) in self._evaluated:
+                del self._open[key]
+
+    def joined(self) -> dict[str, pl.DataFrame]:
+        """Return the rows of all rounds by model."""
+        return {
+            name: pl.concat(parts) if parts else pl.DataFrame(schema=SCHEMA)
+            for name, parts in self.rows.items()
+        }
+
+
 def refine(
     plan: Plan, unit: Unit, grid: pl.DataFrame, tolerance: float, batch: int, models: Sequence[str]
-) -> dict[str, list[pl.DataFrame]]:
+) -> dict[str, pl.DataFrame]:
     """Return the probe rows of one slice of a shift, by model; ``tolerance`` is a fraction of the top
     level.
     """
-    step = tolerance * plan.shifts[unit.shift].top
-    open_: Brackets = {
-        key: bracket for key, bracket in brackets(grid, unit.shift).items() if bracket.wider(step)
-    }
-    rows: dict[str, list[pl.DataFrame]] = {name: [] for name in models}
-    evaluated: set[tuple[str, str, float]] = set()
-    while open_:
-        steps = _round(plan, unit, open_, batch, rows)
-        evaluated |= {(*key[:2], bracket.middle) for key, bracket in open_.items()}
-        for key, bracket in list(open_.items()):
-            results = dict(steps.get(key, ()))
-            if results.get(bracket.middle) is None:
-                del open_[key]
-                continue
-            _narrow(bracket, results)
-            if not bracket.wider(step) or (*key[:2], bracket.middle) in evaluated:
-                del open_[key]
-    return rows
+    refinement = Refinement.of(plan, unit, grid, tolerance, models)
+    while not refinement.is_done:
+        for name, severities in refinement.wanted().items():
+            shots = _middles(plan, unit, severities)
+            refinement.add(name, predict(plan, shots, batch, models=[name])[name].rows)
+        refinement.narrow()
+    return refinement.joined()
 
 
 def _narrow(bracket: Bracket, results: Mapping[float, bool | None]) -> None:
@@ -129,24 +187,10 @@ def _narrow(bracket: Bracket, results: Mapping[float, bool | None]) -> None:
             )
 
 
-def _round(plan: Plan, unit: Unit, open_: Brackets, batch: int, rows: dict[str, list[pl.DataFrame]]) -> Steps:
-    """Evaluate the middle of every open bracket, batched over samples; each model sees only its own."""
-    steps: Steps = {}
-    for name in rows:
-        severities: dict[str, set[float]] = {}
-        for key, bracket in open_.items():
-            if key[0] == name:
-                severities.setdefault(key[1], set()).add(bracket.middle)
-        predicted = predict(plan, _middles(plan, unit, severities), batch, models=[name])[name].rows
-        rows[name].append(predicted)
-        steps |= _steps(predicted)
-    return steps
-
-
-def _middles(plan: Plan, unit: Unit, severities: Mapping[str, set[float]]) -> Iterator[Shot]:
+def _middles(plan: Plan, unit: Unit, severities: Mapping[str, Sequence[float]]) -> Iterator[Shot]:
     for sample in plan.groups[unit.shift][unit.start : unit.stop]:
         if sample.id in severities:
-            yield from shifted_shots(plan, sample, unit.shift, sorted(severities[sample.id]), probe=True)
+            yield from shifted_shots(plan, sample, unit.shift, severities[sample.id], probe=True)
 
 
 # Tasks are top-level functions of a run and a task, so that threads, processes and clusters can run them.
@@ -182,12 +226,14 @@ def write_predictions(
 
 def probe(run: Running, task: Task, *, batch: int, tolerance: float) -> None:
     """Bisect the failure severities of a slice and write the rows of the probes."""
-    plan, folder = ready(run), run.folder
-    starts = [*plan.clean_units(task.unit), replace(task.unit, probe=False)]
+    plan = ready(run)
+    rows = refine(plan, task.unit, grid_of(run, task), tolerance, batch, task.models)
+    shards.write_rows(run.folder, run.run_id, task.unit, rows, plan.models)
+
+
+def grid_of(run: Running, task: Task) -> pl.DataFrame:
+    """Return the rows of the slices that a refinement starts from."""
+    folder = run.folder
+    starts = [*run.plan.clean_units(task.unit), replace(task.unit, probe=False)]
     present = run.once("predictions", lambda plan: shards.Predictions(folder, plan.models))
-    grid = pl.concat([present.read(start, task.models) for start in starts])
-    refined = refine(plan, task.unit, grid, tolerance, batch, task.models)
-    rows = {
-        name: pl.concat(parts) if parts else pl.DataFrame(schema=SCHEMA) for name, parts in refined.items()
-    }
-    shards.write_rows(folder, run.run_id, task.unit, rows, plan.models)
+    return pl.concat([present.read(start, task.models) for start in starts])

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from sorites.core import Backend, Outputs
 from sorites.core.errors import SoritesError
+from sorites.core.passes import then, unless_empty
 from sorites.core.rng import digest
 from sorites.core.torch_tools import one_thread
 from sorites.io.files import cache, write_bytes
@@ -61,17 +62,14 @@ def rows(name: str, what: str, values: Any, n: int) -> NDArray[np.float32]:
 def checked(name: str, forward: Callable[[list[NDArray[Any]]], Outputs]) -> Forward:
     """Wrap a forward function so that its outputs are validated; no images give empty outputs."""
 
-    def run(images: list[NDArray[Any]]) -> Outputs:
-        if not images:
-            return Outputs()
-        outputs, n = forward(images), len(images)
+    def check(n: int, outputs: Outputs) -> Outputs:
         if outputs.logits is not None:
             outputs.logits = rows(name, "logits", outputs.logits, n)
         if outputs.features is not None:
             outputs.features = rows(name, "features", outputs.features, n)
         return outputs
 
-    return run
+    return unless_empty(then(forward, check), Outputs)
 
 
 # The version of the wrapper graph; increase it when the graph changes.

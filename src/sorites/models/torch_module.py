@@ -17,8 +17,10 @@ from numpy.typing import NDArray
 from sorites.core import Backend, Head, Model, Outputs
 from sorites.core.arithmetic import reproducible
 from sorites.core.errors import Notice, SoritesError
+from sorites.core.passes import Inputs, Staged, Wait
 from sorites.core.rng import digest
 from sorites.core.torch_tools import compute_options, device_of
+from sorites.core.transfers import start_fetch
 from sorites.io.paths import FileState, file_states
 from sorites.models.export import NAMES, checked, exported
 from sorites.models.preprocess import Input
@@ -254,15 +256,15 @@ def _on_torch(graph: nn.Module, device: str, precision: str = "float32") -> Forw
     graph = graph.to(device)
     kind, dtype = device.partition(":")[0], getattr(torch, precision)
 
-    def forward(images: list[NDArray[Any]]) -> Outputs:
+    def start(images: Inputs) -> Wait:
         autocast = torch.autocast(kind, dtype) if precision != "float32" else contextlib.nullcontext()
+        batch = torch.from_numpy(images if isinstance(images, np.ndarray) else np.stack(images))
         with torch.inference_mode(), reproducible(device), autocast:
-            outputs = graph(torch.from_numpy(np.stack(images)).to(device))
-        return Outputs(
-            **{name: value.float().cpu().numpy() for name, value in zip(NAMES, outputs, strict=False)}
-        )
+            outputs = graph(batch.to(device, non_blocking=True))
+            fetched = start_fetch(outputs[: len(NAMES)])
+        return lambda: Outputs(**dict(zip(NAMES, fetched(), strict=False)))
 
-    return forward
+    return Staged(start)
 
 
 def _one_by_one(forward: Forward) -> Forward:

@@ -14,15 +14,17 @@ import polars as pl
 import pytest
 
 import sorites
-from sorites.core import Generated, ImageU8, Model, Outputs, Sample, Source
+from sorites.core import CLEAN, Generated, ImageU8, Model, Outputs, Sample, Source
 from sorites.core.errors import SoritesError
 from sorites.evaluation import plan as plans
 from sorites.evaluation.images import shots
 from sorites.evaluation.pipeline import producers as producing
+from sorites.evaluation.pipeline import slots
 from sorites.evaluation.pipeline.consume import Counts
-from sorites.evaluation.pipeline.jobs import Workshop, cut, distinct_inputs
+from sorites.evaluation.pipeline.jobs import Job, Made, Workshop, cut, distinct_inputs
 from sorites.evaluation.pipeline.producers import NoProducers, Producers
 from sorites.evaluation.pipeline.run import Pipeline
+from sorites.evaluation.pipeline.stages import Grid
 from sorites.evaluation.plan import Plan
 from sorites.evaluation.predict import Predictions, predict
 from sorites.evaluation.samples import CleanImages
@@ -33,11 +35,11 @@ from sorites.suites.suite import parse
 SUITE = {"name": "small", "frame": {"resize": 64, "crop": 56}, "scorers": ["msp", "energy"],
          "shifts": [{"name": "contrast", "levels": [1, 3, 5]}, {"name": "gaussian_noise", "levels": [2]}]}  # fmt: skip
 
-Made = Callable[..., Model]
+Tiny = Callable[..., Model]
 
 
 @pytest.fixture
-def plan(photos: Path, tiny: Made) -> Plan:
+def plan(photos: Path, tiny: Tiny) -> Plan:
     (photos / "n01440764" / "broken.png").write_bytes(b"no image")
     suite = parse({**SUITE, "source": f"folder:{photos}", "models": ["a", "b", "c"]}, "test")
     small = Input(size=(40, 40))
@@ -51,6 +53,13 @@ def tasks_of(plan: Plan) -> list[Task]:
     """All tasks; of the second one, a model has finished already."""
     names = tuple(plan.models)
     return [Task(unit, names[1:] if i == 1 else names) for i, unit in enumerate(plan.units())]
+
+
+def jobs_of(plan: Plan) -> list[Job]:
+    """The jobs of all tasks, with every input."""
+    inputs = tuple(range(len(distinct_inputs(plan)[0])))
+    grid = Grid(plan, lambda task, predicted: None)
+    return list(cut((t.unit.start, grid.part(i, t, inputs)) for i, t in enumerate(tasks_of(plan))))
 
 
 def plain(plan: Plan) -> dict[Task, dict[str, pl.DataFrame]]:
@@ -118,25 +127,25 @@ def test_models_with_the_same_input_share_it(plan: Plan) -> None:
 
 
 def test_a_job_has_all_shifts_of_its_samples_and_no_other_samples(plan: Plan) -> None:
-    _, places = distinct_inputs(plan)
-    jobs = list(cut(plan, tasks_of(plan), places))
+    jobs = jobs_of(plan)
     assert [len(job.parts) for job in jobs] == [3, 3]
     assert [len(part.samples) for part in jobs[1].parts] == [5, 5, 5]
-    assert jobs[0].parts[0].samples is jobs[0].parts[1].samples
+    assert jobs[0].parts[0].samples == jobs[0].parts[1].samples
 
 
 def test_a_producer_that_dies_is_replaced(plan: Plan) -> None:
-    inputs, places = distinct_inputs(plan)
-    jobs = list(cut(plan, tasks_of(plan), places))
-    seen: set[tuple[int, int]] = set()
+    inputs, _ = distinct_inputs(plan)
+    jobs = jobs_of(plan)
+    seen: list[tuple[int, int]] = []
     with Producers(Workshop.of(plan, inputs), 1, jobs[0]) as producers:
         first = producers._workers[0].process.pid
         for images in producers(iter(jobs)):
             if not seen:
                 os.kill(first, signal.SIGKILL)
-            seen |= {(made.task, made.index) for made in images}
+            seen += [(made.task, made.index) for made in images]
         assert producers._workers[0].process.pid != first
-    assert len(seen) == sum(plan.images_of(unit) for unit in plan.units())
+        assert producers.repeated > 0
+    assert len(seen) == len(set(seen)) == sum(plan.images_of(unit) for unit in plan.units())
 
 
 def ends(image: ImageU8, framed: bool) -> ImageU8:
@@ -146,8 +155,7 @@ def ends(image: ImageU8, framed: bool) -> ImageU8:
 
 def test_images_that_end_every_producer_are_an_error(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(producing, "MAX_DEATHS", 0)
-    _, places = distinct_inputs(plan)
-    jobs = list(cut(plan, tasks_of(plan), places))
+    jobs = jobs_of(plan)
     with Producers(Workshop.of(plan, [ends, ends]), 1, jobs[0]) as producers, pytest.raises(SoritesError):
         list(producers(iter(jobs)))
 
@@ -155,18 +163,17 @@ def test_images_that_end_every_producer_are_an_error(plan: Plan, monkeypatch: py
 def test_what_cannot_be_sent_is_made_on_threads(plan: Plan) -> None:
     local = lambda image, framed: image  # noqa: E731
     plan = replace(plan, models={name: replace(model, prepare=local) for name, model in plan.models.items()})
-    _, places = distinct_inputs(plan)
-    job = next(cut(plan, tasks_of(plan), places))
+    job = jobs_of(plan)[0]
     with pytest.raises(NoProducers):
         Producers(Workshop.of(plan, [local]), 1, job)
     assert same(piped(plan, Pipeline(1, 8)), plain(plan))
 
 
 def test_images_larger_than_a_slot_arrive_too(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(producing, "SLOT_BYTES", 1 << 10)  # the producers have the usual size
-    filling = producing._Filling(0, slot=0)
+    monkeypatch.setattr(slots, "SLOT_BYTES", 1 << 10)  # the producers have the usual size
+    filling = slots.Filling(0, slot=0)
     large = np.arange(4 << 10, dtype=np.uint8)
-    made = producing.Made(0, 0, (large,))
+    made = Made(0, 0, (large,))
     filling.add(made, memoryview(bytearray(1 << 10)))
     assert filling.images[0].inputs[0] is large
 
@@ -195,7 +202,7 @@ def test_a_failure_of_the_writer_ends_the_run(plan: Plan) -> None:
         list(Pipeline(0, 8).run(plan, tasks_of(plan), write))
 
 
-def test_a_run_with_producers_has_the_same_table_and_id(photos: Path, tmp_path: Path, tiny: Made) -> None:
+def test_a_run_with_producers_has_the_same_table_and_id(photos: Path, tmp_path: Path, tiny: Tiny) -> None:
     given = {"source": f"folder:{photos}", "models": [tiny()], "shifts": ["contrast"], "limit": 4}
     suite = parse({"name": "s"}, "test")
     first = sorites.run(suite, out=tmp_path / "a", **given)  # type: ignore[arg-type]
@@ -208,7 +215,7 @@ def grey(value: int) -> ImageU8:
     return np.full((20, 20, 3), value, np.uint8)
 
 
-def test_samples_of_functions_are_made_in_processes(tmp_path: Path, tiny: Made) -> None:
+def test_samples_of_functions_are_made_in_processes(tmp_path: Path, tiny: Tiny) -> None:
     source = Source("greys", [Sample(f"g{v}", Generated(grey, (v,)), label=0) for v in range(40)])
     suite = parse({"name": "s", "labels": ["n01440764", "n01443537", "n01484850", "n01491361"]}, "test")
     run = functools.partial(sorites.run, suite, source=source, models=[tiny()])
@@ -218,9 +225,9 @@ def test_samples_of_functions_are_made_in_processes(tmp_path: Path, tiny: Made) 
 
 
 def test_clean_images_of_a_job_are_its_clean_samples(plan: Plan) -> None:
-    inputs, places = distinct_inputs(plan)
-    job = next(cut(plan, tasks_of(plan), places))
+    inputs, _ = distinct_inputs(plan)
+    job = jobs_of(plan)[0]
     small = Workshop.of(plan, inputs)._plan(job)
     assert isinstance(small.framed, CleanImages)
     assert not small.models
-    assert sum(len(group) for group in small.groups.values()) == 48
+    assert len(small.groups[CLEAN]) == 16

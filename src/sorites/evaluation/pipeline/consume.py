@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from typing import Any
 
-from sorites.core import Model
+from numpy.typing import NDArray
+
+from sorites.core import Model, Outputs
+from sorites.core.passes import Staged, Wait
 from sorites.evaluation.pipeline.batches import Batch
 from sorites.evaluation.pipeline.finish import Answered, Look
-from sorites.evaluation.plan import Plan
+from sorites.evaluation.pipeline.stages import Stage
 from sorites.evaluation.predict import evaluate_inputs, look_inside
+
+# Passes that are started before the outputs of the first are awaited.
+PASSES_AHEAD = 2
 
 
 @dataclass
@@ -22,8 +30,8 @@ class Counts:
         repeated: Images that were made twice because a producer died.
         passes: Forward passes.
         bytes: Bytes of the inputs that were handed to models.
-        busy_seconds: Seconds during which a device computed.
-        seconds: Seconds since the first image arrived.
+        busy_seconds: Seconds during which a device had work.
+        seconds: Seconds since the first image arrived, times the number of devices.
     """
 
     images: int = 0
@@ -35,7 +43,7 @@ class Counts:
 
     @property
     def utilisation(self) -> float:
-        """The fraction of the time during which the device computed."""
+        """The fraction of the time during which the devices had work."""
         return self.busy_seconds / self.seconds if self.seconds else 0.0
 
     def add(self, other: Counts) -> None:
@@ -44,37 +52,88 @@ class Counts:
             setattr(self, item.name, getattr(self, item.name) + getattr(other, item.name))
 
 
+@dataclass
+class _Pass:
+    """A pass that was started: its batch, and how to get its outputs."""
+
+    model: str
+    batch: Batch
+    wait: Wait | None
+    start: float
+
+
 class Consumer:
     """Evaluates batches with models; only its thread uses their device.
 
+    The next pass is started before the outputs of the last one are awaited, so that the device does not wait
+    for Python.
+
     Args:
-        plan: The plan, which has the scorers and the number of labels.
+        stage: What is evaluated.
         models: The models, on the device of this consumer.
         hand_on: Called with the answers to each batch.
     """
 
-    def __init__(self, plan: Plan, models: Mapping[str, Model], hand_on: Callable[[Answered], None]) -> None:
-        self._plan, self._models, self._hand_on = plan, models, hand_on
+    def __init__(
+        self, stage: Stage, models: Mapping[str, Model], hand_on: Callable[[Answered], None]
+    ) -> None:
+        self._stage, self._models, self._hand_on = stage, models, hand_on
+        self._started: deque[_Pass] = deque()
+        self._free_since = 0.0
         self.counts = Counts()
 
     def __call__(self, batch: Batch | None) -> None:
         """Evaluate a batch; None ends the work."""
         for name in batch.models if batch is not None else ():
             assert batch is not None
-            start = time.perf_counter()
-            answered = self._answer(name, batch)
-            self.counts.busy_seconds += time.perf_counter() - start
-            self.counts.passes += 1
-            self.counts.bytes += batch.nbytes
-            self._hand_on(answered)
+            self._start(name, batch)
+            while len(self._started) >= PASSES_AHEAD or (self._started and not self._is_staged(name)):
+                self._end()
+        if batch is None:
+            self.wait()
 
-    def _answer(self, name: str, batch: Batch) -> Answered:
+    def wait(self) -> None:
+        """Wait for all passes that were started."""
+        while self._started:
+            self._end()
+
+    def _is_staged(self, name: str) -> bool:
+        return isinstance(self._models[name].forward, Staged)
+
+    def _start(self, name: str, batch: Batch) -> None:
+        start, forward, wait = time.perf_counter(), self._models[name].forward, None
+        if isinstance(forward, Staged):
+            try:
+                wait = forward.start(batch.inputs)
+            except Exception:  # it is evaluated again with all care when its turn comes
+                wait = None
+        self._started.append(_Pass(name, batch, wait, start))
+
+    def _end(self) -> None:
+        """Wait for the first pass that was started, and hand on its answers."""
+        done = self._started.popleft()
+        answered = self._answer(done)
+        now = time.perf_counter()
+        self.counts.busy_seconds += now - max(done.start, self._free_since)
+        self._free_since = now
+        self.counts.passes += 1
+        self.counts.bytes += done.batch.nbytes
+        if done.model == done.batch.models[-1]:
+            done.batch.release()
+        self._hand_on(answered)
+
+    def _answer(self, done: _Pass) -> Answered:
+        name, inputs = done.model, done.batch.inputs
         model = self._models[name]
-        outputs, errors = evaluate_inputs(model, batch.inputs, self._plan.width_of(name))
-        seen = [array for array, error in zip(batch.inputs, errors, strict=True) if error is None]
+        outputs, errors = evaluate_inputs(model, inputs, self._stage.width_of(name), _first(done.wait))
+        done.wait = None
+        scorers = {key: scorer for key, scorer in self._stage.looking(name).items() if scorer.looks}
         looks: dict[str, list[Look]] = {}
-        for scorer_name, scorer in self._plan.scorers_of(name).items():
-            if scorer.looks and seen:
-                shown = [(array, True) for array in seen]
-                looks[scorer_name] = look_inside(scorer, scorer_name, model, shown)
-        return Answered(name, batch.places, outputs, errors, looks)
+        if scorers and len(outputs):
+            shown = [(array, True) for array, error in zip(inputs, errors, strict=True) if error is None]
+            looks = {key: look_inside(scorer, key, model, shown) for key, scorer in scorers.items()}
+        return Answered(name, done.batch.places, outputs, errors, looks)
+
+
+def _first(wait: Wait | None) -> Callable[[list[NDArray[Any]]], Outputs] | None:
+    return None if wait is None else lambda _: wait()

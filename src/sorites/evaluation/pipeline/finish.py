@@ -1,32 +1,20 @@
-"""Collect the outputs of tasks, and turn a complete task into rows of the table."""
+"""Collect the outputs of the images of a task, which arrive in any order."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
-from sorites.core import Outputs, Scorer
-from sorites.evaluation.images import Shot, planned_shots
+from sorites.core import Outputs
+from sorites.evaluation.images import Shot
 from sorites.evaluation.pipeline.batches import Place
 from sorites.evaluation.pipeline.jobs import Made
-from sorites.evaluation.plan import Plan
-from sorites.evaluation.predict import (
-    Answers,
-    Errors,
-    Predictions,
-    Scored,
-    SeenImages,
-    Verdicts,
-    score_looked,
-    score_together,
-)
-from sorites.evaluation.worker import Task
+from sorites.evaluation.predict import Answers, Errors, Looked
 
 # What a scorer sees inside a model for one image, or None and an error.
-Look = tuple[Any, str | None]
+Look = Looked
 
 
 @dataclass(frozen=True)
@@ -52,14 +40,18 @@ class _Part:
 
 
 class Collected:
-    """The images and outputs of one task."""
+    """The images and outputs of one task.
 
-    def __init__(self, plan: Plan, task: Task) -> None:
-        self._plan, self._task = plan, task
-        self._shots: list[Shot] = planned_shots(plan, task.unit)
-        self._parts: dict[str, list[_Part]] = {name: [] for name in task.models}
-        self._errors: dict[str, Errors] = {name: [None] * len(self._shots) for name in task.models}
-        self._left = len(self._shots) * (1 + len(task.models))
+    Args:
+        shots: The images of the task, without pixels.
+        models: The models that evaluate it.
+    """
+
+    def __init__(self, shots: list[Shot], models: Sequence[str]) -> None:
+        self.shots, self.models = shots, models
+        self._parts: dict[str, list[_Part]] = {name: [] for name in models}
+        self._errors: dict[str, Errors] = {name: [None] * len(shots) for name in models}
+        self._left = len(shots) * (1 + len(models))
 
     @property
     def is_complete(self) -> bool:
@@ -73,13 +65,13 @@ class Collected:
             made: The image.
             models: The models of each of its inputs.
         """
-        shot = self._shots[made.index]
-        self._shots[made.index] = replace(
+        shot = self.shots[made.index]
+        self.shots[made.index] = replace(
             shot, error=made.error, chosen_params=made.chosen_params, ground_truth=made.ground_truth
         )
         self._left -= 1
         if made.error is not None:
-            for name in self._task.models:
+            for name in self.models:
                 self._fail(name, made.index, made.error)
             return
         for names, given in zip(models, made.inputs, strict=True):
@@ -113,29 +105,13 @@ class Collected:
             part = _Part(indices, answered.outputs[np.array(kept)], looks)
             self._parts[answered.model].append(part)
 
-    def predictions(self) -> dict[str, Predictions]:
-        """Return the rows of the complete task by model."""
-        seen = SeenImages(self._plan)
-        ids = seen.add(self._shots)
-        rows = seen.rows()
-        return {name: self._of(name, ids).predictions(rows) for name in self._task.models}
-
-    def _of(self, name: str, ids: Sequence[str]) -> Verdicts:
-        verdicts = Verdicts(self._plan, self._plan.models[name])
-        parts = self._parts[name]
+    def answers(self, model: str) -> tuple[Answers, dict[str, list[Look]]]:
+        """Return the answers of a model in the order of the images, and what scorers see inside it."""
+        parts = self._parts[model]
         order = np.argsort([index for part in parts for index in part.indices])
         outputs = Outputs.join([part.outputs for part in parts])
-        looks = {
-            scorer: [rows[i] for i in order]
-            for scorer in (parts[0].looks if parts else ())
-            if (rows := [row for part in parts for row in part.looks[scorer]])
-        }
-
-        def score(name: str, scorer: Scorer, outputs: Outputs) -> list[Scored]:
-            if scorer.looks:
-                return score_looked(name, scorer, outputs, looks.get(name, []))
-            return score_together(name, scorer, outputs)
-
-        ordered = outputs[order] if len(order) else outputs
-        verdicts.add(self._shots, ids, Answers(ordered, self._errors[name]), score)
-        return verdicts
+        looks = {}
+        for scorer in parts[0].looks if parts else ():
+            rows = [row for part in parts for row in part.looks[scorer]]
+            looks[scorer] = [rows[i] for i in order]
+        return Answers(outputs[order] if len(order) else outputs, self._errors[model]), looks

@@ -6,7 +6,7 @@ its samples, so that a producer neither lists the source nor reads the manifest.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 from sorites.core import CLEAN, ImageU8, Sample, SettingValue, Shift
 from sorites.core.labels import Labels
 from sorites.core.packed import as_packed
-from sorites.evaluation.images import Shot, reason, shots
-from sorites.evaluation.plan import MAX_FRAMED_BYTES, Plan, Unit, own_dials, shift_of
+from sorites.evaluation.engines.interrupts import stop_if_requested
+from sorites.evaluation.fit import training_shot
+from sorites.evaluation.images import Shot, captured_shot, reason, shifted_shots
+from sorites.evaluation.plan import MAX_FRAMED_BYTES, Plan, own_dials, shift_of
 from sorites.evaluation.samples import CleanImages, GroundTruth
-from sorites.evaluation.worker import Task
 from sorites.suites.suite import Suite
 
 # Turns an image into the input of a model, given whether it is framed.
@@ -32,15 +33,17 @@ class Part:
 
     Attributes:
         task: The number of the task.
-        shift: The shift.
+        shift: The shift; None for images that scorers are fitted on.
         samples: The samples of its slice.
         inputs: The inputs of the models that have not evaluated it, as indices into ``Workshop.inputs``.
+        severities: The severities of each sample, for probes between the settings of the shift.
     """
 
     task: int
-    shift: str
+    shift: str | None
     samples: tuple[Sample, ...]
     inputs: tuple[int, ...]
+    severities: tuple[tuple[float, ...], ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -99,7 +102,7 @@ class Workshop:
         """Make the images of a job, task by task; a failure becomes the error of every image it prevents."""
         plan = self._plan(job)
         for part in job.parts:
-            for index, shot in enumerate(shots(plan, Unit(part.shift, 0, len(part.samples)))):
+            for index, shot in enumerate(_shots(plan, part)):
                 yield self._prepared(plan, part, index, shot)
 
     def _prepared(self, plan: Plan, part: Part, index: int, shot: Shot) -> Made:
@@ -115,9 +118,9 @@ class Workshop:
 
     def _plan(self, job: Job) -> Plan:
         """Return a plan that contains only the samples of a job, and no models."""
-        groups = {part.shift: as_packed(part.samples) for part in job.parts}
-        samples = {id(sample): sample for part in job.parts for sample in part.samples}.values()
-        clean = as_packed([sample for sample in samples if sample.shift == CLEAN])
+        shifted = [part for part in job.parts if part.shift is not None]
+        samples = {sample.id: sample for part in shifted for sample in part.samples if sample.shift == CLEAN}
+        clean = as_packed(list(samples.values()))
         dials = own_dials(clean)
         own = {name: dials[name] for name in self.own if name in dials}
         return Plan(
@@ -125,7 +128,7 @@ class Workshop:
             source=self.source,
             labels=Labels((), ()),
             models={},
-            groups=groups,
+            groups={CLEAN: clean},
             shifts=self.shifts() | {name: shift_of(dial) for name, dial in own.items()},
             settings=self.settings,
             columns={},
@@ -155,22 +158,26 @@ def distinct_inputs(plan: Plan) -> tuple[tuple[Prepare, ...], dict[str, int]]:
     return tuple(inputs), places
 
 
-def cut(plan: Plan, tasks: Sequence[Task], places: Mapping[str, int]) -> Iterator[Job]:
-    """Cut tasks into jobs, in the order of the tasks.
+def _shots(plan: Plan, part: Part) -> Iterator[Shot]:
+    """Yield the images of a part."""
+    for index, sample in enumerate(part.samples):
+        stop_if_requested()
+        if part.shift is None:
+            yield training_shot(plan.suite, sample)
+        elif part.severities is not None:
+            yield from shifted_shots(plan, sample, part.shift, part.severities[index], probe=True)
+        elif part.shift in plan.shifts:
+            yield from shifted_shots(plan, sample, part.shift, plan.settings[part.shift])
+        else:
+            yield captured_shot(plan, sample)
+
+
+def cut(parts: Iterable[tuple[int, Part]]) -> Iterator[Job]:
+    """Cut parts into jobs, in their order.
 
     Args:
-        plan: The plan.
-        tasks: The tasks, with all shifts of a range of samples in a row, as ``Plan.units`` returns them.
-        places: The index of each model's input.
+        parts: The start of the range of samples of each part, and the part; all parts of a range in a row, as
+            ``Plan.units`` returns them.
     """
-    numbered = enumerate(tasks)
-    for number, (_, rows) in enumerate(groupby(numbered, key=lambda row: row[1].unit.start)):
-        shared: dict[int, tuple[Sample, ...]] = {}
-        parts = []
-        for index, task in rows:
-            group, unit = plan.groups[task.unit.shift], task.unit
-            # Applied shifts share the clean group, whose samples are then built and pickled once.
-            samples = shared.setdefault(id(group), tuple(group[unit.start : unit.stop]))
-            inputs = tuple(sorted({places[name] for name in task.models}))
-            parts.append(Part(index, unit.shift, samples, inputs))
-        yield Job(number, tuple(parts))
+    for number, (_, rows) in enumerate(groupby(parts, key=lambda row: row[0])):
+        yield Job(number, tuple(part for _, part in rows))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable
-from typing import Generic, TypeVar
+from collections.abc import Sequence
+from typing import Generic, Protocol, TypeVar
 
 from sorites.evaluation.engines.interrupts import Stopped, watch_stop
 
 T = TypeVar("T")
+T_contra = TypeVar("T_contra", contravariant=True)
 
 # Seconds between two checks for a failure while a queue is full or empty.
 POLL_SECONDS = 0.1
@@ -36,23 +37,36 @@ class Halt:
             raise self.failure or Stopped
 
 
+class Handler(Protocol[T_contra]):
+    """Handles the values of a lane."""
+
+    def __call__(self, value: T_contra | None) -> None:
+        """Handle a value; None follows after the last."""
+
+    def wait(self) -> None:
+        """Finish what was begun; called if no value is waiting."""
+
+
 class Lane(Generic[T]):
-    """A thread that handles values one after another, in the order in which they were put.
+    """One or several threads that handle values, in the order in which they were put.
 
     Args:
-        handle: Called with each value, and with None after the last.
+        handlers: Each is called by a thread of its own; whichever is free takes the next value.
         halt: Shared by all lanes.
         capacity: The number of values that may wait.
     """
 
-    def __init__(self, handle: Callable[[T | None], None], halt: Halt, capacity: int) -> None:
-        self._handle, self._halt = handle, halt
+    def __init__(self, handlers: Sequence[Handler[T]], halt: Halt, capacity: int) -> None:
+        self._halt = halt
         self._queue: queue.Queue[T | None] = queue.Queue(capacity)
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
+        self._threads = [
+            threading.Thread(target=self._run, args=(handler,), daemon=True) for handler in handlers
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def put(self, value: T | None) -> None:
-        """Add a value, waiting for room; None ends the lane.
+        """Add a value, waiting for room.
 
         Raises:
             BaseException: The failure of any lane.
@@ -64,23 +78,31 @@ class Lane(Generic[T]):
             except queue.Full:
                 continue
 
-    def join(self) -> None:
-        """Wait until the lane has handled everything, or has stopped."""
-        while self._thread.is_alive():
-            self._thread.join(POLL_SECONDS)
+    def close(self) -> None:
+        """End the lane after what was put, and wait until it has handled everything or has stopped."""
+        for _ in self._threads:
+            self.put(None)
+        for thread in self._threads:
+            while thread.is_alive():
+                thread.join(POLL_SECONDS)
 
-    def _run(self) -> None:
+    def _run(self, handler: Handler[T]) -> None:
         watch_stop(self._halt.event)
         try:
             while True:
-                value = self._get()
-                self._handle(value)
+                value = self._get(handler)
+                handler(value)
                 if value is None:
                     return
         except BaseException as error:  # also interrupts; the thread that started the lane raises it
             self._halt.fail(error)
 
-    def _get(self) -> T | None:
+    def _get(self, handler: Handler[T]) -> T | None:
+        try:
+            self._halt.check()
+            return self._queue.get_nowait()
+        except queue.Empty:
+            handler.wait()
         while True:
             self._halt.check()
             try:

@@ -5,200 +5,59 @@ work holds the interpreter lock; a GPU evaluates more. Each producer has a pipe 
 memory. It fills a slot, sends a description, and continues with the next slot; the parent returns a slot when
 it has copied the images. A producer that runs out of slots waits, which bounds the memory.
 
-A producer that dies is replaced, and its jobs are made again. Images that arrive twice are dropped by the
-receiver; they are equal, because randomness belongs to the sample.
+A producer that dies is replaced, and its jobs are made again. The images of a job that had arrived are then
+dropped; they are equal, because randomness belongs to the sample.
 """
 
 from __future__ import annotations
 
-import multiprocessing
+import json
+import os
 import pickle
 import queue
-import signal
+import subprocess
+import sys
 import threading
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
+from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
-from multiprocessing.shared_memory import SharedMemory
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from sorites.core.errors import SoritesError
 from sorites.core.messages import option
 from sorites.evaluation.engines.interrupts import watch_stop
-from sorites.evaluation.engines.local import end_with_parent
 from sorites.evaluation.pipeline.jobs import Job, Made, Workshop
-from sorites.io.decode import allow_pixels, max_pixels
+from sorites.evaluation.pipeline.producer import PROGRAM, Start
+from sorites.evaluation.pipeline.slots import IMAGES_PER_MESSAGE, Message, Slots
+from sorites.io.decode import max_pixels
 
-# Bytes of shared memory per slot; larger images are sent through the pipe.
-SLOT_BYTES = 8 << 20
-# Slots per producer: one is filled while others are copied.
-SLOTS = 4
 # Jobs that are sent to a producer in advance, so that it never waits for the next.
 JOBS_AHEAD = 2
-# Images per message at most; the receiver handles messages one at a time.
-IMAGES_PER_MESSAGE = 64
 # How often a job may end its producer before that is an error.
 MAX_DEATHS = 3
 # Seconds between two looks at the producers if nothing arrives.
 POLL_SECONDS = 0.1
 
 
-@dataclass(frozen=True)
-class _Stored:
-    """An array in a slot."""
-
-    offset: int
-    shape: tuple[int, ...]
-    dtype: str
-
-
-@dataclass(frozen=True)
-class _Message:
-    """Images of a job; their arrays are in a slot, or inline if they do not fit. Without images, the job is
-    done.
-    """
-
-    job: int
-    slot: int | None = None
-    images: tuple[Made, ...] = ()
-
-
-# In a producer.
-
-
-def _work(pipe: Connection, memory: str, pixels: int) -> None:
-    """Run a producer: receive jobs and free slots, and send images."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal
-    threading.Thread(target=end_with_parent, daemon=True).start()
-    allow_pixels(pixels)
-    try:
-        producer = _Producer(pipe, memory, pipe.recv())
-    except Exception as error:  # a plug-in may not exist here, or fail while it is imported
-        pipe.send(f"{type(error).__name__}: {error}")
-        return
-    pipe.send("")
-    producer.run()
-
-
-class _Producer:
-    def __init__(self, pipe: Connection, memory: str, workshop: Workshop) -> None:
-        workshop.shifts()  # fails now if a plug-in does not exist in this process
-        self._pipe, self._workshop = pipe, workshop
-        self._memory = SharedMemory(memory)
-        self._free = deque(range(SLOTS))
-        self._jobs: deque[Job] = deque()
-
-    def run(self) -> None:
-        """Make jobs until the parent closes the pipe."""
-        try:
-            while True:
-                while not self._jobs:
-                    self._receive()
-                self._make(self._jobs.popleft())
-        except (EOFError, OSError):
-            return
-        finally:
-            self._memory.close()
-
-    def _receive(self) -> None:
-        message = self._pipe.recv()
-        if isinstance(message, Job):
-            self._jobs.append(message)
-        else:
-            self._free.append(message)
-
-    def _make(self, job: Job) -> None:
-        filling = _Filling(job.number)
-        for made in self._workshop.make(job):
-            if filling.is_full(made):
-                self._send(filling)
-                filling = _Filling(job.number)
-            if filling.slot is None and made.inputs:
-                filling.slot = self._free_slot()
-            filling.add(made, _bytes_of(self._memory))
-        self._send(filling)
-        self._pipe.send(_Message(job.number))
-
-    def _free_slot(self) -> int:
-        while not self._free:
-            self._receive()
-        return self._free.popleft()
-
-    def _send(self, filling: _Filling) -> None:
-        if filling.images:
-            self._pipe.send(_Message(filling.job, filling.slot, tuple(filling.images)))
-
-
-@dataclass
-class _Filling:
-    """A message that is being filled."""
-
-    job: int
-    slot: int | None = None
-    used: int = 0
-    images: list[Made] = field(default_factory=list)
-
-    def is_full(self, made: Made) -> bool:
-        """Return whether an image belongs into the next message."""
-        size = _size(made)
-        fits = self.used + size <= SLOT_BYTES or size > SLOT_BYTES
-        return bool(self.images) and (not fits or len(self.images) >= IMAGES_PER_MESSAGE)
-
-    def add(self, made: Made, memory: memoryview) -> None:
-        """Copy the arrays of an image into the slot."""
-        inputs = made.inputs
-        if _size(made) <= SLOT_BYTES:
-            inputs = tuple(self._store(array, memory) for array in made.inputs)
-        self.images.append(replace(made, inputs=inputs))
-
-    def _store(self, array: Any, memory: memoryview) -> Any:
-        if not isinstance(array, np.ndarray):
-            return array
-        assert self.slot is not None
-        stored = _Stored(self.slot * SLOT_BYTES + self.used, array.shape, array.dtype.str)
-        _view(stored, memory)[...] = array
-        self.used += array.nbytes
-        return stored
-
-
-def _size(made: Made) -> int:
-    return sum(array.nbytes for array in made.inputs if isinstance(array, np.ndarray))
-
-
-def _bytes_of(memory: SharedMemory) -> memoryview:
-    assert memory.buf is not None  # only after it was closed
-    return memory.buf
-
-
-def _view(stored: _Stored, memory: memoryview) -> NDArray[Any]:
-    return np.ndarray(stored.shape, np.dtype(stored.dtype), memory, stored.offset)
-
-
-# In the parent.
-
-
 @dataclass(eq=False)
 class _Worker:
     """A producer as the parent sees it."""
 
-    process: Any
+    process: subprocess.Popen[bytes]
     pipe: Connection
-    memory: SharedMemory
+    slots: Slots
     jobs: dict[int, Job] = field(default_factory=dict)
+    sent: Counter[int] = field(default_factory=Counter)
+    """The number of images of each job that arrived from this process."""
     ready: bool = False
 
     def close(self) -> None:
         self.pipe.close()
-        if self.process.is_alive():
-            self.process.terminate()
-        self.process.join()
-        self.memory.close()
-        self.memory.unlink()
+        self.process.kill()  # it has no state
+        self.process.wait()
+        self.slots.close()
 
 
 class NoProducers(SoritesError):
@@ -220,13 +79,15 @@ class Producers:
     """
 
     def __init__(self, workshop: Workshop, count: int, first: Job) -> None:
+        if os.name == "nt":
+            raise NoProducers("Windows cannot pass memory to another process in the way that is used here")
         try:
-            pickle.dumps((workshop, first))
+            self._start_message = pickle.dumps(Start(workshop, max_pixels(), first))
         except Exception as error:  # pickle raises many kinds of errors
             raise NoProducers(f"{type(error).__name__}: {error}") from error
-        self._workshop = workshop
-        self._context = multiprocessing.get_context("spawn")
         self._deaths: Counter[int] = Counter()
+        self._arrived: Counter[int] = Counter()
+        self.repeated = 0
         self._workers = [self._start() for _ in range(count)]
         try:
             for _ in self._handle(self._workers[0], self._workers[0].pipe.recv()):
@@ -243,12 +104,13 @@ class Producers:
             worker.close()
 
     def __call__(self, jobs: Iterator[Job]) -> Iterator[Sequence[Made]]:
-        """Yield the images of jobs as they are made.
+        """Yield the images of jobs as they are made, each once.
 
-        The arrays are views of shared memory: they are overwritten when the next images are requested. Images
-        may arrive twice if a producer died.
+        The arrays are views of shared memory: they are overwritten when the next images are requested.
         """
         waiting: deque[Job] = deque()
+        self._deaths.clear()
+        self._arrived.clear()
         left = True
         while left or waiting or any(worker.jobs for worker in self._workers):
             left = self._assign(jobs, waiting) if left or waiting else False
@@ -269,7 +131,7 @@ class Producers:
                 job = waiting.popleft() if waiting else next(jobs, None)
                 if job is None:
                     return False
-                worker.jobs[job.number] = job
+                worker.jobs[job.number], worker.sent[job.number] = job, 0
                 self._send(worker, job)
         return True
 
@@ -279,28 +141,47 @@ class Producers:
         except OSError:  # it has died, which the next look at its pipe shows
             return
         except Exception as error:  # a sample that cannot be pickled
-            raise NoProducers(f"{type(error).__name__}: {error}") from error
+            raise NoProducers(_without(f"{type(error).__name__}: {error}")) from error
 
-    def _handle(self, worker: _Worker, message: str | _Message) -> Iterator[Sequence[Made]]:
+    def _handle(self, worker: _Worker, message: str | Message) -> Iterator[Sequence[Made]]:
         if isinstance(message, str):
             if message:
-                raise NoProducers(message)
+                raise NoProducers(_without(message) if worker.ready else message)
             worker.ready = True
         elif message.images:
-            yield [_restored(made, _bytes_of(worker.memory)) for made in message.images]
+            if images := self._new(worker, message):
+                yield images
             if message.slot is not None:
                 self._send(worker, message.slot)
         else:
             worker.jobs.pop(message.job)
+            self._arrived.pop(message.job, None)
+
+    def _new(self, worker: _Worker, message: Message) -> Sequence[Made]:
+        """Return the images of a message that have not arrived before; those of a job have a fixed order."""
+        images, job = message.restored(worker.slots), message.job
+        known = max(0, min(len(images), self._arrived[job] - worker.sent[job]))
+        worker.sent[job] += len(images)
+        self._arrived[job] = max(self._arrived[job], worker.sent[job])
+        self.repeated += known
+        return images[known:]
 
     def _start(self) -> _Worker:
-        here, there = self._context.Pipe()
-        memory = SharedMemory(create=True, size=SLOTS * SLOT_BYTES)
-        process = self._context.Process(target=_work, args=(there, memory.name, max_pixels()), daemon=True)
-        process.start()
+        here, there = Pipe()
+        slots = Slots()
+        files = (there.fileno(), slots.file)
+        command = [sys.executable, "-c", PROGRAM, json.dumps(sys.path), *map(str, files)]
+        # In a session of its own, Ctrl-C in the terminal does not reach it.
+        process = subprocess.Popen(
+            command, pass_fds=files, stdin=subprocess.DEVNULL, start_new_session=True
+        )
         there.close()
-        here.send(self._workshop)
-        return _Worker(process, here, memory)
+        worker = _Worker(process, here, slots)
+        try:
+            here.send_bytes(self._start_message)
+        except OSError:  # it has died, which the next look at its pipe shows
+            pass
+        return worker
 
     def _replace(self, worker: _Worker) -> list[Job]:
         """Replace a producer that died; return its jobs, which are made again."""
@@ -318,10 +199,8 @@ class Producers:
         return jobs
 
 
-def _restored(made: Made, memory: memoryview) -> Made:
-    """Return an image with its arrays as views of shared memory."""
-    inputs = (_view(array, memory) if isinstance(array, _Stored) else array for array in made.inputs)
-    return replace(made, inputs=tuple(inputs))
+def _without(why: str) -> str:
+    return f"{why}. Finished work is kept; repeat the command with {option('producers', 0)}."
 
 
 # On threads of this process, for samples and plug-ins that exist only here.
@@ -337,6 +216,7 @@ class ThreadProducers:
 
     def __init__(self, workshop: Workshop, count: int) -> None:
         self._workshop, self._count = workshop, count
+        self.repeated = 0
         self._lock, self._stop = threading.Lock(), threading.Event()
         # Images, the failure of a thread, or None if a thread has ended.
         self._made: queue.Queue[Sequence[Made] | BaseException | None] = queue.Queue(2 * count)
