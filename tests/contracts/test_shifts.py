@@ -11,19 +11,20 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from sorites.core import SHIFTS, ImageF32, SettingValue, Shift, to_float, to_uint8
+from sorites.core import SHIFTS, Box, ImageF32, SettingValue, Shift, to_float, to_uint8
 from sorites.core.errors import SoritesError
 from sorites.core.rng import rng_for
+from sorites.core.types import STAGES
 
 SIZES = [(8, 8), (37, 53), (64, 96)]
 ALL = [pytest.param(SHIFTS.get(name), id=name) for name in SHIFTS.names()]
 every_shift = pytest.mark.parametrize("shift", ALL)
 every_dial = pytest.mark.parametrize("shift", [one for one in ALL if SHIFTS.get(str(one.id)).levels])
 
-UNEVEN = {"frost", "glass_blur", "saturate", "snow", "spatter"}
+UNEVEN = {"crop", "frost", "glass_blur", "saturate", "snow", "spatter"}
 """Published levels that do not move every image further than the level before, by their own
 constants: saturation first falls and then rises, frost dims as it thickens, glass is stirred thrice
-at level 3 and twice at 4, ...
+at level 3 and twice at 4, a window of an image differs from it as much as any other window, ...
 """
 
 
@@ -194,3 +195,39 @@ def test_threads_and_neighbours_do_not_matter(shift: Shift) -> None:
     alone = [work(seed) for seed in range(6)]
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(work, reversed(range(6)))) == alone[::-1]
+
+
+MOVING = [one for one in ALL if SHIFTS.get(str(one.id)).moves_objects]
+
+
+@every_shift
+def test_states_its_stage(shift: Shift) -> None:
+    assert shift.stage in STAGES
+
+
+def test_shifts_that_move_objects_are_swept() -> None:
+    names = {str(one.id) for one in MOVING}
+    assert names >= {"rotation", "crop", "radial_distortion", "occlusion_patches", "lens_drops"}
+    assert "elastic_transform" in names
+
+
+@pytest.mark.parametrize("shift", MOVING)
+def test_boxes_keep_their_number_and_stay_inside_the_image(shift: Shift) -> None:
+    size = (64, 96)
+    boxes = [Box((5, 5, 30, 40), 1, area=700.0), Box((60, 20, 96, 64), 2), Box((0, 0, 9, 9), 3, crowd=True)]
+    draws = functools.partial(rng_for, 0, "sample")
+    assert shift.boxes_after(boxes, 0.0, draws, size) == tuple(boxes)
+    for severity in (shift.levels[0] * 1e-6, *shift.levels):
+        after = shift.boxes_after(boxes, severity, draws, size)
+        assert after == shift.boxes_after(boxes, severity, draws, size)
+        assert [box.label for box in after] == [1, 2, 3]
+        assert after[2].crowd
+        for box in after:
+            x0, y0, x1, y1 = box.xyxy
+            assert 0 <= x0 <= x1 <= size[1]
+            assert 0 <= y0 <= y1 <= size[0]
+            assert box.area is None or box.area >= 0
+    least = shift.boxes_after(boxes, shift.levels[0] * 1e-6, draws, size)
+    for before, after_ in zip(boxes, least, strict=True):
+        np.testing.assert_allclose(after_.xyxy, before.xyxy, atol=1e-3)
+        assert after_.crowd == before.crowd

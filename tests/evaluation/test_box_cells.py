@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sorites.core import Box, Generated, Model, Outputs, Sample, Source
+from sorites.core import SHIFTS, Box, Generated, Model, Outputs, Sample, Source
 from sorites.core.errors import SoritesError
 from sorites.evaluation.predict import wrong_boxes
 from sorites.evaluation.run import run
@@ -121,7 +121,10 @@ def test_the_truth_of_every_image_is_in_its_own_pixels(suite: Path, tmp_path: Pa
         assert ground_truth["c"] is None
 
 
-def test_a_shift_that_moves_objects_refuses_ground_truth_boxes(suite: Path, tmp_path: Path) -> None:
+def test_a_shift_that_moves_objects_in_an_unknown_way_refuses_ground_truth_boxes(
+    suite: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SHIFTS.get("elastic_transform"), "move_boxes", None)
     samples = [made(Box((0, 0, 9, 9), 0)), made(id_="empty")]
     found = run(
         suite,
@@ -132,8 +135,51 @@ def test_a_shift_that_moves_objects_refuses_ground_truth_boxes(suite: Path, tmp_
         out=tmp_path / "r",
     )
     errors = dict(found.collect().filter(shift="elastic_transform").select("sample_id", "error").iter_rows())
-    assert "elastic_transform changes geometry" in errors["a"]
+    assert "elastic_transform moves objects in a way that is not known" in errors["a"]
     assert errors["empty"] is None
+
+
+def test_ground_truth_boxes_move_with_a_geometric_shift(suite: Path, tmp_path: Path) -> None:
+    """The object is the only bright rectangle of its image: it is looked for in the pixels the model sees."""
+    image = np.full((96, 128, 3), 20, np.uint8)
+    image[30:60, 40:80] = 255
+
+    def forward(images: list[np.ndarray]) -> Outputs:
+        found = []
+        for one in images:
+            rows, cols = np.nonzero(one.min(axis=2) > 190)
+            box = (cols.min(), rows.min(), cols.max() + 1, rows.max() + 1) if len(rows) else (0, 0, 1, 1)
+            found.append((Box(tuple(map(float, box)), 0, 0.9),))  # type: ignore[arg-type]
+        return Outputs(boxes=found)
+
+    model = Model("det", forward, labels=("tv",), output="boxes", version="1")
+    source = Source(
+        "made", [Sample("a", Generated(lambda: image), ground_truth=(Box((40, 30, 80, 60), 62),))]
+    )
+    names = ["rotation", "scale", "translation", "shear", "perspective", "crop", "radial_distortion"]
+    given = {"models": [model], "shifts": names, "levels": [1, 2]}
+    table = run(suite, source=source, **given, out=tmp_path / "run").collect()  # type: ignore[arg-type]
+    assert table["error"].null_count() == table.height == 15
+    for name, severity, truth, found in table.select(
+        "shift", "severity", "ground_truth", "boxes"
+    ).iter_rows():
+        expected = [truth[0][side] for side in ("x0", "y0", "x1", "y1")]
+        actual = [found[0][side] for side in ("x0", "y0", "x1", "y1")]
+        np.testing.assert_allclose(actual, expected, atol=1.6, err_msg=f"{name} {severity}")
+        assert not truth[0]["crowd"]
+
+
+def test_an_object_that_leaves_the_image_is_ignored_and_keeps_its_place(suite: Path, tmp_path: Path) -> None:
+    samples = [made(Box((0, 0, 9, 9), 62), Box((90, 40, 110, 60), 62))]
+    given = {"shifts": ["crop"], "severities": [0.1, 0.6], "models": [detector()]}
+    table = run(suite, source=Source("made", samples), **given, out=tmp_path / "run").collect()  # type: ignore[arg-type]
+    for truth in table.filter(shift="crop")["ground_truth"]:
+        assert len(truth) == 2
+    (far,) = table.filter(shift="crop", severity=0.6)["ground_truth"]
+    assert far[0]["crowd"]
+    assert far[0]["x0"] == far[0]["x1"] or far[0]["y0"] == far[0]["y1"]
+    (near,) = table.filter(shift="crop", severity=0.1)["ground_truth"]
+    assert not near[1]["crowd"]
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,7 @@ from sorites.core.types import (
     Scorer,
     SettingValue,
     Shift,
+    Stage,
     Sweep,
 )
 from sorites.io.paths import reason
@@ -128,6 +129,7 @@ def add_shift(
     settings: Sequence[Mapping[str, Any]] = (),
     version: int | str = 1,
     configure: Callable[..., Shift] | None = None,
+    stage: Stage = "scene",
 ) -> Callable[[Apply], Shift]:
     """Register a shift.
 
@@ -141,6 +143,8 @@ def add_shift(
         settings: Named params of a grid without a severity.
         version: Part of a run's identity; change it when pixels change.
         configure: Builds the shift with other options.
+        stage: Where in the making of an image the shift acts: scene, optics, sensor, isp or codec. Shifts
+            that are applied together are applied in this order.
 
     Returns:
         A decorator that registers the function under its name and returns the ``Shift``.
@@ -168,6 +172,7 @@ def add_shift(
             version,
             about,
             configure,
+            stage=stage,
         )
         return SHIFTS.add(registered.name, registered)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from sorites.core.errors import BadImage
+from sorites.core.errors import BadImage, SoritesError
 from sorites.core.passes import in_constant_passes
 from sorites.core.samples import Box, ImageF32, ImageU8, Setting
 
@@ -25,6 +25,14 @@ SettingValue = float | Mapping[str, Any]
 ShiftResult = ImageF32 | tuple[ImageF32, Mapping[str, Any]]
 
 Apply = Callable[[ImageF32, Any, np.random.Generator], ShiftResult]
+# Where in the making of an image a shift acts. Shifts that are applied together are applied in this order.
+Stage = Literal["scene", "optics", "sensor", "isp", "codec"]
+STAGES: tuple[Stage, ...] = ("scene", "optics", "sensor", "isp", "codec")
+# Returns the random generator of the shift with a given name, for one sample.
+Draw = Callable[[str], np.random.Generator]
+# Moves the boxes of an image (height, width) as the shift moves its objects, given the severity and the same
+# random draw. The result has the same number of boxes in the same order.
+MoveBoxes = Callable[[Sequence[Box], Any, np.random.Generator, tuple[int, int]], Sequence[Box]]
 Sweep = Callable[[ImageF32, Sequence[Any], np.random.Generator], Iterable[ShiftResult]]
 AnySweep = TypeVar("AnySweep", bound=Sweep)
 
@@ -49,7 +57,12 @@ class Shift:
     """Builds the shift with other options, if it has any."""
     options: Mapping[str, Any] = field(default_factory=dict)
     moves_objects: bool = False
-    """True if objects move, so that ground-truth boxes no longer match."""
+    """True if objects move or disappear. Ground-truth boxes follow with ``move_boxes``; without it, samples
+    with boxes are refused.
+    """
+    stage: Stage = "scene"
+    """Where in the making of an image the shift acts; gives the order of shifts that are applied together."""
+    move_boxes: MoveBoxes | None = None
     _sweep: Sweep | None = None
 
     @property
@@ -97,6 +110,40 @@ class Shift:
             moved_image, chosen = result if isinstance(result, tuple) else (result, {})
             self._check(moved_image, image)
             yield moved_image, chosen
+
+    def sweep_drawn(
+        self, image: ImageF32, settings: Sequence[SettingValue], draw: Draw
+    ) -> Iterator[tuple[ImageF32, Mapping[str, Any]]]:
+        """Like ``sweep_with_chosen_params``, with the random generator of each shift by name."""
+        return self.sweep_with_chosen_params(image, settings, draw(self.name))
+
+    def boxes_after(
+        self, boxes: Sequence[Box], setting: SettingValue, draw: Draw, size: tuple[int, int]
+    ) -> tuple[Box, ...]:
+        """Return ground-truth boxes after the shift, as many and in the same order.
+
+        Args:
+            boxes: The boxes of the clean image.
+            setting: The setting.
+            draw: Returns the random generator of a shift by name, as for the image.
+            size: Height and width of the image.
+
+        Raises:
+            SoritesError: Objects move in an unknown way.
+        """
+        if setting == 0 or not boxes or not self.moves_objects:
+            return tuple(boxes)
+        if self.move_boxes is None:
+            raise SoritesError(
+                f"{self.name} moves objects in a way that is not known, so ground-truth boxes would be wrong."
+                " Drop the shift, or use a source without boxes."
+            )
+        return tuple(self.move_boxes(boxes, setting, draw(self.name), size))
+
+    def box_mover(self, move: MoveBoxes) -> MoveBoxes:
+        """Register the function that moves ground-truth boxes (decorator)."""
+        self.moves_objects, self.move_boxes = True, move
+        return move
 
     def _check(self, moved: object, image: ImageF32) -> None:
         if not isinstance(moved, np.ndarray) or moved.shape != image.shape or moved.dtype.kind != "f":

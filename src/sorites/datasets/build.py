@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from PIL import Image as Pillow
 
-from sorites.core import CLEAN, ImageU8, Sample, Setting, Source
+from sorites.core import CLEAN, Box, ImageU8, Sample, Setting, Source
 from sorites.core.errors import Damaged, Information, InvalidOption, SoritesError, tell
 from sorites.core.labels import Labels, coco, coco_category_ids
 from sorites.core.messages import option
@@ -371,5 +371,12 @@ def _record(plan: Plan, shot: Shot, path: PurePosixPath, quality: int | None) ->
         "framed": plan.is_framed(sample),
         "seed": plan.suite.seed,
         sidecar.OWN: True if shot.shift in plan.own else None,
-        sidecar.BOXES: None if shot.ground_truth is None else sidecar.boxes(shot.ground_truth, ids),
+        sidecar.BOXES: None
+        if shot.ground_truth is None
+        else sidecar.boxes(_in_image(shot.ground_truth), ids),
     }
+
+
+def _in_image(boxes: Sequence[Box]) -> list[Box]:
+    """Return the boxes without those of objects that a geometric shift moved out of the image."""
+    return [box for box in boxes if box.xyxy[0] < box.xyxy[2] and box.xyxy[1] < box.xyxy[3]]

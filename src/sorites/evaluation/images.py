@@ -13,6 +13,7 @@ from sorites.core import CLEAN, ImageF32, ImageU8, Sample, Setting, SettingValue
 from sorites.core.errors import SoritesError, as_utf8, exit_message
 from sorites.core.rng import rng_for
 from sorites.core.samples import read_only, to_float, to_uint8
+from sorites.core.types import Draw
 from sorites.evaluation.engines.interrupts import stop_if_requested
 from sorites.evaluation.plan import Plan, Unit
 from sorites.evaluation.samples import GroundTruth, framed_sample, laid_frame
@@ -68,23 +69,12 @@ def shifted_shots(
     shift = plan.shifts[name]
     left = _planned_of(plan, sample, name, settings, probe)
     try:
-        if sample.ground_truth and shift.moves_objects:
-            raise SoritesError(
-                f"{name} changes geometry, so ground-truth boxes would be wrong. Drop the shift, or use a"
-                " source"
-                " without boxes."
-            )
+        boxes = iter(_boxes_after(plan, sample, shift, settings))
         for image, chosen in (_dial_images if name in plan.own else _shifted_images)(
             plan, sample, shift, settings
         ):
             stop_if_requested()
-            shot = replace(
-                left.pop(0),
-                image=image,
-                chosen_params=dict(chosen),
-                ground_truth=plan.framed.ground_truth(sample.id),
-            )
-            yield shot
+            yield replace(left.pop(0), image=image, chosen_params=dict(chosen), ground_truth=next(boxes))
     except (Exception, SystemExit) as error:
         yield from (replace(shot, error=reason(error, name)) for shot in left)
 
@@ -115,14 +105,29 @@ def _planned_of(
     return [Shot(sample, name, setting, probe=probe, ground_truth=boxes_in_file) for setting in planned]
 
 
+def _draws(plan: Plan, sample: Sample) -> Draw:
+    """Return the random generators of a sample by name of a shift; they ignore the severity."""
+    return lambda name: rng_for(plan.suite.seed, sample.id, name)
+
+
+def _boxes_after(
+    plan: Plan, sample: Sample, shift: Shift, settings: Sequence[SettingValue]
+) -> list[GroundTruth]:
+    """Return the ground-truth boxes at each setting, moved as the shift moves objects."""
+    boxes = plan.framed.ground_truth(sample.id)
+    if not boxes or not shift.moves_objects:
+        return [boxes] * len(settings)
+    height, width = plan.framed(sample.id).shape[:2]
+    draw = _draws(plan, sample)
+    return [shift.boxes_after(boxes, setting, draw, (height, width)) for setting in settings]
+
+
 def _shifted_images(
     plan: Plan, sample: Sample, shift: Shift, settings: Sequence[SettingValue]
 ) -> Iterator[tuple[ImageU8, Mapping[str, Any]]]:
     """Yield the images that a shift makes of the framed clean image, with the params that it chose."""
-    image, rng = to_float(plan.framed(sample.id)), rng_for(plan.suite.seed, sample.id, shift.name)
-    for setting, (moved, chosen) in zip(
-        settings, shift.sweep_with_chosen_params(image, settings, rng), strict=True
-    ):
+    image, draw = to_float(plan.framed(sample.id)), _draws(plan, sample)
+    for setting, (moved, chosen) in zip(settings, shift.sweep_drawn(image, settings, draw), strict=True):
         yield _to_uint8(moved, shift.name, setting), chosen
 
 

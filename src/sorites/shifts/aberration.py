@@ -271,7 +271,9 @@ def aberration(name: str, kernels: Kernels, padding: Padding) -> Shift:
         " (OpticsBench)."
     )
     settings = tuple(map(float, LEVELS))
-    shift = Shift(name, apply, "optics", "levels", settings, version=kernels.version, about=about)
+    shift = Shift(
+        name, apply, "optics", "levels", settings, version=kernels.version, about=about, stage="optics"
+    )
     shift.configure = functools.partial(configure, name)
     shift.sweeper(sweep)
     return shift

@@ -12,6 +12,7 @@ import numpy as np
 
 from sorites.core import ImageF32, Shift, add_shift
 from sorites.core.errors import SoritesError
+from sorites.core.types import Stage
 
 D = TypeVar("D")
 
@@ -30,6 +31,7 @@ def add_continuous_shift(
     levels: Sequence[float],
     limit: float = np.inf,
     version: int = 1,
+    stage: Stage = "scene",
 ) -> Callable[[Callable[[ImageF32, float, D], ImageF32]], Shift]:
     """Register a shift with a continuous severity.
 
@@ -44,6 +46,7 @@ def add_continuous_shift(
         levels: The default severities.
         limit: The maximum severity.
         version: The version of the shift; increase it when its images change.
+        stage: Where in the making of an image the shift acts.
     """
 
     def register(apply_prepared: Callable[[ImageF32, float, D], ImageF32]) -> Shift:
@@ -61,7 +64,7 @@ def add_continuous_shift(
             for severity in severities:
                 yield apply_prepared(image, severity, prepared)
 
-        shift = add_shift(family=family, unit=unit, levels=levels, version=version)(apply)
+        shift = add_shift(family=family, unit=unit, levels=levels, version=version, stage=stage)(apply)
         shift.sweeper(sweep)
         return shift
 

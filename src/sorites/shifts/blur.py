@@ -62,7 +62,7 @@ def _kernel(radius: float) -> Kernel:
     return Kernel(disk(radius))
 
 
-@add_shift(family="blur", unit="px", levels=(3, 4, 6, 8, 10))
+@add_shift(family="blur", unit="px", levels=(3, 4, 6, 8, 10), stage="optics")
 def defocus_disk(image: ImageF32, severity: float, rng: np.random.Generator) -> ImageF32:
     """Blur by a disk of radius ``severity`` px, like defocus, mirrored at the border; integer radii are
     ImageNet-C's kernels.
@@ -96,7 +96,7 @@ def _gaussian(sigma: float) -> Kernel:
     return Kernel(np.outer(line, line))
 
 
-@add_shift(family="blur", unit="px", levels=(1, 2, 3, 4, 6))
+@add_shift(family="blur", unit="px", levels=(1, 2, 3, 4, 6), stage="optics")
 def gaussian_blur(image: ImageF32, severity: float, rng: np.random.Generator) -> ImageF32:
     """Blur by a Gaussian of standard deviation ``severity`` px, truncated at four of them; border pixels are
     repeated.
@@ -129,7 +129,7 @@ def _angle(image: ImageF32, rng: np.random.Generator) -> float:
     return math.radians(rng.uniform(-45, 45))
 
 
-@add_continuous_shift(_angle, family="blur", unit="level", levels=LEVELS, limit=5)
+@add_continuous_shift(_angle, family="blur", unit="level", levels=LEVELS, limit=5, stage="optics")
 def motion_blur(image: ImageF32, severity: float, angle: float) -> ImageF32:
     """Move the camera along a line within 45 degrees of horizontal, fading like half a Gaussian; one angle
     per sample.
@@ -164,7 +164,7 @@ def _exposures(image: ImageF32, rng: np.random.Generator) -> _Exposures:
     return _Exposures(to_uint8(image))
 
 
-@add_continuous_shift(_exposures, family="blur", unit="level", levels=LEVELS, limit=5)
+@add_continuous_shift(_exposures, family="blur", unit="level", levels=LEVELS, limit=5, stage="optics")
 def zoom_blur(image: ImageF32, severity: float, exposures: _Exposures) -> ImageF32:
     """Move the camera forward: average the image and increasingly enlarged exposures, each at 8 bits.
 
@@ -214,7 +214,7 @@ def _rounds(image: ImageF32, rng: np.random.Generator) -> Field:
     return rng.random((3, 3, *image.shape[:2]), dtype=np.float32)
 
 
-@add_continuous_shift(_rounds, family="blur", unit="level", levels=LEVELS, limit=5)
+@add_continuous_shift(_rounds, family="blur", unit="level", levels=LEVELS, limit=5, stage="optics")
 def glass_blur(image: ImageF32, severity: float, rounds: Field) -> ImageF32:
     """Show the image through frosted glass: blur, replace each pixel by a nearby one, and blur again."""
     sigma, *reaches = between(GLASS, severity)

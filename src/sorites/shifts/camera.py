@@ -247,7 +247,9 @@ def checked(params: Mapping[str, Any], studio: Studio) -> Mapping[str, Any]:
     return params
 
 
-@add_shift(family="camera", unit="setting", settings=es_grid.grid("val", "test"), configure=options)
+@add_shift(
+    family="camera", unit="setting", settings=es_grid.grid("val", "test"), configure=options, stage="sensor"
+)
 def camera(image: ImageF32, params: Mapping[str, Any], rng: np.random.Generator) -> Photograph:
     """Photograph the image on a screen in a dark room: ISO, shutter and aperture or automatic exposure, with
     the light on or off.
@@ -270,13 +272,17 @@ def _light(image: ImageF32, rng: np.random.Generator) -> Light:
     return linear_from_srgb(image)
 
 
-@add_continuous_shift(_light, family="camera", unit="stops", levels=(1, 2, 3, 4, 5, 6), limit=MAX_STOPS)
+@add_continuous_shift(
+    _light, family="camera", unit="stops", levels=(1, 2, 3, 4, 5, 6), limit=MAX_STOPS, stage="sensor"
+)
 def exposure_stops(image: ImageF32, severity: float, light: Light) -> ImageF32:
     """Over-expose: double the light ``severity`` times and clip at white."""
     return to_display(light * np.float32(2**severity))
 
 
-@add_continuous_shift(_light, family="camera", unit="stops", levels=(1, 2, 3, 4, 5, 6, 7, 8), limit=MAX_STOPS)
+@add_continuous_shift(
+    _light, family="camera", unit="stops", levels=(1, 2, 3, 4, 5, 6, 7, 8), limit=MAX_STOPS, stage="sensor"
+)
 def exposure_stops_down(image: ImageF32, severity: float, light: Light) -> ImageF32:
     """Under-expose: halve the light ``severity`` times; details below 8-bit resolution are lost."""
     return to_display(light * np.float32(2**-severity))
@@ -293,7 +299,9 @@ def _noise(image: ImageF32, rng: np.random.Generator) -> _Noise:
     return _Noise(linear_from_srgb(image), rng.standard_normal(image.shape, dtype=np.float32))
 
 
-@add_continuous_shift(_noise, family="camera", unit="stops", levels=(2, 4, 6, 8, 10, 12), limit=MAX_STOPS)
+@add_continuous_shift(
+    _noise, family="camera", unit="stops", levels=(2, 4, 6, 8, 10, 12), limit=MAX_STOPS, stage="sensor"
+)
 def iso_noise(image: ImageF32, severity: float, noise: _Noise) -> ImageF32:
     """Compensate low light by ISO: add the photon and read noise of ISO 100 x 2^``severity`` relative to
     ISO 100.
@@ -346,7 +354,12 @@ def _spectrum(image: ImageF32, rng: np.random.Generator) -> _Spectrum:
 
 
 @add_continuous_shift(
-    _spectrum, family="camera", unit="stops", levels=(2, 3, 4, 5, 6, 7, 8), limit=MAX_APERTURE_STOPS
+    _spectrum,
+    family="camera",
+    unit="stops",
+    levels=(2, 3, 4, 5, 6, 7, 8),
+    limit=MAX_APERTURE_STOPS,
+    stage="optics",
 )
 def aperture(image: ImageF32, severity: float, spectrum: _Spectrum) -> ImageF32:
     """Open the aperture by ``severity`` stops from f/22, at equal exposure, on an object out of focus.

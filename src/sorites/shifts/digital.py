@@ -9,13 +9,15 @@ from __future__ import annotations
 import functools
 import io
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sorites.core import ImageF32, to_float, to_uint8
+from sorites.core import Box, ImageF32, to_float, to_uint8
 from sorites.scenes.fields import Field, smooth
+from sorites.scenes.moved_boxes import boxes_where
 from sorites.shifts.base import add_continuous_shift, clip
 
 if TYPE_CHECKING:
@@ -57,7 +59,9 @@ def _pillow(image: ImageF32, rng: np.random.Generator) -> PillowImage:
     return pil.fromarray(to_uint8(image))
 
 
-@add_continuous_shift(_pillow, family="digital", unit="100 - quality", levels=(75, 82, 85, 90, 93), limit=99)
+@add_continuous_shift(
+    _pillow, family="digital", unit="100 - quality", levels=(75, 82, 85, 90, 93), limit=99, stage="codec"
+)
 def jpeg(image: ImageF32, severity: float, image_u8: PillowImage) -> ImageF32:
     """Compress as JPEG with Pillow at quality 100 - ``severity`` (4:2:0); the levels are the published
     qualities 25, 18, 15, 10, 7.
@@ -81,7 +85,7 @@ SHARES = (0.6, 0.5, 0.4, 0.3, 0.25)
 
 
 @add_continuous_shift(
-    _pillow, family="digital", unit="1 - c", levels=tuple(1 - share for share in SHARES), limit=1
+    _pillow, family="digital", unit="1 - c", levels=tuple(1 - share for share in SHARES), limit=1, stage="isp"
 )
 def pixelate(image: ImageF32, severity: float, image_u8: PillowImage) -> ImageF32:
     """Reduce the resolution to c = 1 - ``severity`` per side by box averaging, drawn as square pixels.
@@ -142,7 +146,16 @@ def elastic_transform(image: ImageF32, severity: float, field: tuple[Field, Fiel
     return clip(out)
 
 
-elastic_transform.moves_objects = True
+@elastic_transform.box_mover
+def _stretched_boxes(
+    boxes: Sequence[Box], severity: float, rng: np.random.Generator, size: tuple[int, int]
+) -> Sequence[Box]:
+    """Return the bounding boxes of the pixels that show a point inside each box, to whole pixels."""
+    height, width = size
+    down, across = _displacement(np.empty((height, width, 3), np.float32), rng)
+    y = np.arange(height, dtype=np.float64)[:, None] + 0.5 + down * severity
+    x = np.arange(width, dtype=np.float64) + 0.5 + across * severity
+    return boxes_where(boxes, np.stack([x, y], axis=-1), size)
 
 
 def _lookup(position: Field, length: int) -> tuple[NDArray[np.intp], Field]:

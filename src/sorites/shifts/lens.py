@@ -91,7 +91,9 @@ def lens_shift(lenses: LensSet, padding: Padding, version: str, quality: int | N
     def apply(image: ImageF32, params: Any, rng: np.random.Generator) -> Blurred:
         return next(sweep(image, [params], rng))
 
-    shift = Shift("lens", apply, "optics", "setting", (), lenses.settings(), version, ABOUT, options)
+    shift = Shift(
+        "lens", apply, "optics", "setting", (), lenses.settings(), version, ABOUT, options, stage="optics"
+    )
     shift.sweeper(sweep)
     return shift
 
@@ -157,6 +159,7 @@ def lens_whole_shift(lenses: LensSet, corner: float, version: str) -> Shift:
         version,
         WHOLE_LENS_ABOUT,
         whole_lens_options,
+        stage="optics",
     )
     shift.sweeper(sweep)
     return shift
@@ -253,7 +256,8 @@ def tolerance_shift(name: str, path: Path, field: float | None, padding: Padding
         f"Blur by a production error: {MOVES[name]}; at the first level the lens is practically as designed"
         f" ({about.lens})."
     )
-    shift = Shift(name, apply, "optics", about.unit, levels, version=store_of.version(path), about=line)
+    version = store_of.version(path)
+    shift = Shift(name, apply, "optics", about.unit, levels, version=version, about=line, stage="optics")
     shift.configure = functools.partial(configure, name)
     shift.sweeper(sweep)
     return shift

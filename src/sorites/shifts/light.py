@@ -20,7 +20,7 @@ def _value(image: ImageF32, rng: np.random.Generator) -> ImageF32:
     return np.maximum(np.maximum(image[..., 0], image[..., 1]), image[..., 2])
 
 
-@add_continuous_shift(_value, family="light", unit="V of HSV", levels=(0.1, 0.2, 0.3, 0.4, 0.5))
+@add_continuous_shift(_value, family="light", unit="V of HSV", levels=(0.1, 0.2, 0.3, 0.4, 0.5), stage="isp")
 def brightness(image: ImageF32, severity: float, value: ImageF32) -> ImageF32:
     """Increase V of HSV by ``severity``, clipped at 1; hue and saturation are unchanged, black turns gray."""
     raised = np.minimum(value + np.float32(severity), np.float32(1))
@@ -40,7 +40,9 @@ def _mean(image: ImageF32, rng: np.random.Generator) -> ImageF32:
     return np.tile(np.array(means, np.float32), (1, image.shape[1], 1))
 
 
-@add_continuous_shift(_mean, family="light", unit="1 - c", levels=(0.6, 0.7, 0.8, 0.9, 0.95), limit=1)
+@add_continuous_shift(
+    _mean, family="light", unit="1 - c", levels=(0.6, 0.7, 0.8, 0.9, 0.95), limit=1, stage="isp"
+)
 def contrast(image: ImageF32, severity: float, mean: ImageF32) -> ImageF32:
     """Scale each channel about its mean by c = 1 - ``severity``; at severity 1 the image is uniform."""
     flatter = image * np.float32(1 - severity)
@@ -75,7 +77,7 @@ def _hsv(image: ImageF32, rng: np.random.Generator) -> _Hsv:
     return _Hsv(value, chroma / span, (red, green, blue), along)
 
 
-@add_continuous_shift(_hsv, family="light", unit="level", levels=LEVELS, limit=5)
+@add_continuous_shift(_hsv, family="light", unit="level", levels=LEVELS, limit=5, stage="isp")
 def saturate(image: ImageF32, severity: float, hsv: _Hsv) -> ImageF32:
     """Change S of HSV by a factor and an offset: paler up to level 2, more vivid from level 3; hue and value
     are unchanged.

@@ -28,7 +28,9 @@ def _normal(image: ImageF32, rng: np.random.Generator) -> ImageF32:
     return rng.standard_normal(image.shape, dtype=np.float32)
 
 
-@add_continuous_shift(_normal, family="noise", unit="sigma", levels=(0.08, 0.12, 0.18, 0.26, 0.38))
+@add_continuous_shift(
+    _normal, family="noise", unit="sigma", levels=(0.08, 0.12, 0.18, 0.26, 0.38), stage="sensor"
+)
 def gaussian_noise(image: ImageF32, severity: float, field: ImageF32) -> ImageF32:
     """Add normal noise of standard deviation ``severity`` (white = 1), independent per pixel and channel."""
     noisy = field * np.float32(severity)
@@ -42,7 +44,9 @@ def _relative(image: ImageF32, rng: np.random.Generator) -> ImageF32:
     return field
 
 
-@add_continuous_shift(_relative, family="noise", unit="sigma/signal", levels=(0.15, 0.2, 0.35, 0.45, 0.6))
+@add_continuous_shift(
+    _relative, family="noise", unit="sigma/signal", levels=(0.15, 0.2, 0.35, 0.45, 0.6), stage="sensor"
+)
 def speckle_noise(image: ImageF32, severity: float, field: ImageF32) -> ImageF32:
     """Add normal noise proportional to the signal: x + x * n, with n of standard deviation ``severity``."""
     noisy = field * np.float32(severity)
@@ -57,7 +61,12 @@ def _impulses(image: ImageF32, rng: np.random.Generator) -> tuple[ImageF32, Imag
 
 
 @add_continuous_shift(
-    _impulses, family="noise", unit="fraction lost", levels=(0.03, 0.06, 0.09, 0.17, 0.27), limit=1
+    _impulses,
+    family="noise",
+    unit="fraction lost",
+    levels=(0.03, 0.06, 0.09, 0.17, 0.27),
+    limit=1,
+    stage="sensor",
 )
 def impulse_noise(image: ImageF32, severity: float, impulses: tuple[ImageF32, ImageF32]) -> ImageF32:
     """Add salt-and-pepper noise: each value is replaced with probability ``severity``, by 0 or 1 equally
@@ -75,7 +84,11 @@ def _cells(image: ImageF32, rng: np.random.Generator) -> NDArray[np.intp]:
 
 
 @add_continuous_shift(
-    _cells, family="noise", unit="noise/signal at white", levels=tuple(c**-0.5 for c in (60, 25, 12, 5, 3))
+    _cells,
+    family="noise",
+    unit="noise/signal at white",
+    levels=tuple(c**-0.5 for c in (60, 25, 12, 5, 3)),
+    stage="sensor",
 )
 def shot_noise(image: ImageF32, severity: float, cells: NDArray[np.intp]) -> ImageF32:
     """Add photon noise: Poisson(c * x) / c with c = severity**-2 photons at white; x is quantised to 8 bits.

@@ -40,7 +40,7 @@ def _liquid(image: ImageF32, rng: np.random.Generator) -> tuple[Field, Field]:
     return rng.standard_normal((height, width), dtype=np.float32), along
 
 
-@add_continuous_shift(_liquid, family="weather", unit="level", levels=LEVELS, limit=5)
+@add_continuous_shift(_liquid, family="weather", unit="level", levels=LEVELS, limit=5, stage="optics")
 def spatter(image: ImageF32, severity: float, liquid: tuple[Field, Field]) -> ImageF32:
     """Put drops on the lens: bright water up to level 3, brown mud from level 4; in between, mud slides over
     the image.

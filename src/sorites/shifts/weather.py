@@ -412,7 +412,7 @@ def _ice(height: int, width: int, rng: np.random.Generator) -> Field:
     return ice
 
 
-@add_continuous_shift(_pane, family="weather", unit="level", levels=LEVELS, limit=5)
+@add_continuous_shift(_pane, family="weather", unit="level", levels=LEVELS, limit=5, stage="optics")
 def frost(image: ImageF32, severity: float, pane: ImageF32) -> ImageF32:
     """Show the image through a frozen pane: a weighted sum of the two, with one pane per sample."""
     image_weight, pane_weight = between(FROST, severity)

@@ -47,9 +47,15 @@ def test_colours_are_light_and_differ() -> None:
     assert min(np.array(COLOURS) @ (0.2126, 0.7152, 0.0722)) > 110
 
 
-def test_a_shift_that_moves_objects_is_refused() -> None:
-    with pytest.raises(SoritesError, match="elastic_transform changes"):
-        strip(GREY, core.shift("elastic_transform"), ground_truth=[Box((1, 1, 9, 9), 0)], names=["a"])
+def test_boxes_move_with_a_geometric_shift() -> None:
+    boxes = [Box((30, 40, 60, 80), 0)]
+    turned, plain = (
+        np.asarray(strip(GREY, core.shift(name), [20], ground_truth=boxes, names=["a"]))
+        for name in ("rotation", "gaussian_blur")
+    )
+    side = turned.shape[1] // 2
+    np.testing.assert_array_equal(turned[60:, :side], plain[60:, :side])
+    assert (turned[60:, side:] != plain[60:, side:]).any()
 
 
 @pytest.fixture

@@ -121,8 +121,9 @@ def strip(
         severities: The severities to draw; by default the published levels.
         seed: Seed of the random draw.
         side: Shorter side of each image in px.
-        ground_truth: Boxes to draw on every image. With boxes, the shift is applied before the image is made
-            smaller, as in the evaluation of detectors.
+        ground_truth: Boxes to draw on every image; they move with the objects, and those that are hidden or
+            outside are not drawn. With boxes, the shift is applied before the image is made smaller, as in
+            the evaluation of detectors.
         names: Class names of the boxes.
         settings: Of a grid, draw the settings that match one of these, such as ``[{"iso": 250}]``; by default
             an even selection. A grid of two params has one row per value of the first.
@@ -130,11 +131,6 @@ def strip(
     Raises:
         SoritesError: The shift does not fit the boxes or the severities.
     """
-    if ground_truth and shift.moves_objects:
-        raise SoritesError(
-            f"{shift.name} changes geometry, so ground-truth boxes would be wrong; omit"
-            f" {option('source', None)}."
-        )
     if severities and shift.settings:
         raise SoritesError(f"{shift.name} is a grid of settings and has no severities.")
     rows = _on_grid(shift, settings) if shift.settings or settings else [[0.0, *(severities or shift.levels)]]
@@ -158,9 +154,15 @@ def _boxed(
     if ground_truth is None:
         yield from map(core.to_uint8, shift.sweep(core.to_float(frame(image_u8)), values, rng))
         return
-    boxes = frame.moved(ground_truth, *image_u8.shape[:2])
-    for image in shift.sweep(core.to_float(image_u8), values, rng):
-        yield with_boxes(frame(core.to_uint8(image)), boxes, names)
+    height, width = image_u8.shape[:2]
+
+    def draw(name: str) -> np.random.Generator:
+        return rng_for(seed, "strip", name)
+
+    for value, image in zip(values, shift.sweep(core.to_float(image_u8), values, rng), strict=True):
+        moved = shift.boxes_after(ground_truth, value, draw, (height, width))
+        visible = [after for box, after in zip(ground_truth, moved, strict=True) if after.crowd == box.crowd]
+        yield with_boxes(frame(core.to_uint8(image)), frame.moved(visible, height, width), names)
 
 
 def _on_grid(shift: Shift, settings: Sequence[Mapping[str, Any]]) -> list[list[SettingValue]]:
