@@ -7,6 +7,7 @@ import io
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sorites.core.boxes import areas
 from sorites.metrics.detection.scenes import Boxes, Scene
@@ -74,6 +75,12 @@ def _boxes(rows: Any, conf: Any, shares: Any) -> Boxes:
         crowd,
         np.arange(len(rows)),
     )
+
+
+def draws(samples: int, resamples: int) -> NDArray[np.uint8]:
+    """How often each sample is drawn with replacement in each resample."""
+    rng = np.random.default_rng(0)
+    return rng.multinomial(samples, np.full(samples, 1 / samples), resamples).T.astype(np.uint8)
 
 
 def resampled(scene: Scene, counts: Any) -> Scene:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -56,8 +57,7 @@ def test_resamples_are_the_numbers_of_scenes_drawn_again(monkeypatch: pytest.Mon
     monkeypatch.setattr(coco, "VALUES_IN_CACHE", cells)
     monkeypatch.setattr(coco, "RECALLS", np.linspace(0, 1, 101) - 1e-9)
     scene = box_sets.random_scene(1, images=25, ties=False)
-    counts = coco.drawn({"s": 25}, 12)
-    assert counts.sum(axis=0).tolist() == [25] * 12
+    counts = np.concatenate([box_sets.draws(25, 8), coco.half_samples({"s": 25}, 4)], axis=1)
     again = [twelve(box_sets.resampled(scene, counts[:, k])) for k in range(12)]
     classes = coco.by_class(scene)
     for place, name in enumerate(coco.NUMBERS):
@@ -67,12 +67,46 @@ def test_resamples_are_the_numbers_of_scenes_drawn_again(monkeypatch: pytest.Mon
         )
 
 
-def test_an_interval_has_the_spread_of_the_resamples_around_the_value() -> None:
-    low, high = coco.interval(np.linspace(0.5, 0.7, 1001), 0.55, 10**6)
-    assert (low, high) == (pytest.approx(0.455), pytest.approx(0.645))
-    few = coco.interval(np.linspace(0.5, 0.7, 1001), 0.55, 20)
-    # Student's t with 19 degrees of freedom and the factor sqrt(20 / 19), as a percentile of a normal variable.
-    share = stats.norm.cdf(stats.t.ppf(0.975, 19) * np.sqrt(20 / 19))
-    assert few == pytest.approx((0.55 + 0.2 * (0.5 - share), 0.55 + 0.2 * (share - 0.5)), abs=1e-8)
+def test_halves_are_complementary_in_each_source() -> None:
+    counts = coco.half_samples({"a": 7, None: 1, "b": 4}, 5)
+    assert counts[:7].sum(axis=0).tolist() == [4, 3, 4, 3, 4]
+    assert counts[7].tolist() == [1] * 5
+    assert counts[8:].sum(axis=0).tolist() == [2] * 5
+    assert (counts[:7, 0] + counts[:7, 1] == 1).all()
+    assert not (counts[:7, 0] == counts[:7, 2]).all()
+    assert (coco.half_samples({"c": 3, "a": 7}, 5)[3:] == counts[:7]).all()
+
+
+def test_halves_of_a_mean_give_its_interval() -> None:
+    """For a mean, the spread over all halves is the usual standard error, and the bias is 0."""
+    x = np.random.default_rng(1).normal(size=10)
+    halves = [x[list(rows)].mean() for rows in itertools.combinations(range(10), 5)]
+    found = coco.interval(np.array(halves), float(x.mean()), 10)
+    usual = stats.t.interval(0.95, 9, x.mean(), stats.sem(x))
+    assert found == pytest.approx(usual, abs=1e-12)
+
+
+def test_an_interval_extrapolates_the_bias_of_halves() -> None:
+    """A number that is too high by n^-1/2 or n^-1 is so on a half, by 41 or 100 % of its bias more."""
+    spread = np.array([-0.02, 0.02, -0.02, 0.02])
+    half = stats.t.ppf(0.975, 99) * 0.02
+    low, high = coco.interval(0.55 + spread, 0.5, 100)
+    assert low == pytest.approx(0.5 - 0.05 / (np.sqrt(2) - 1) - half)
+    assert high == pytest.approx(0.5)
+    low, high = coco.interval(0.49 + spread, 0.5, 100)
+    assert (low, high) == (pytest.approx(0.51 - half), pytest.approx(0.5 + 0.01 / (np.sqrt(2) - 1) + half))
+
+
+def test_an_interval_needs_objects_in_two_samples() -> None:
+    assert coco.interval(np.array([0.5, np.nan, 0.5, np.nan]), 0.5, 30) == (None, None)
+    assert coco.interval(np.ones(4), 1.0, 1) == (None, None)
     assert coco.interval(np.full(3, np.nan), 0.5, 3) == (None, None)
     assert coco.interval(np.ones(3), float("nan"), 3) == (None, None)
+
+
+def test_a_class_without_objects_in_a_half_does_not_hide_its_bias() -> None:
+    draws = np.array([[0.5, 0.5, 0.5, 0.5], [0.9, np.nan, 0.9, np.nan]])
+    means = coco.resampled_means(draws)
+    assert means.mean() == pytest.approx(0.7)
+    assert means - means.mean() == pytest.approx(np.array([0.1, -0.1, 0.1, -0.1]))
+    assert coco.resampled_means(draws[:1]).tolist() == [0.5] * 4

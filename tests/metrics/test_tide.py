@@ -85,7 +85,7 @@ def test_each_kind_by_hand() -> None:
 def test_resamples_of_errors_are_those_of_scenes_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(coco, "RECALLS", np.linspace(0, 1, 101) - 1e-9)
     scene = box_sets.random_scene(3, images=30, classes=2, ties=False)
-    counts = coco.drawn({"s": 30}, 6)
+    counts = box_sets.draws(30, 6)
     _, _, mine = tide.errors(scene, counts)
     for k in range(6):
         _, theirs, _ = tide.errors(box_sets.resampled(scene, counts[:, k]), None)

@@ -66,7 +66,7 @@ def half_accuracy_severity(
     schema = {name: rows.collect_schema()[name] for name in keys} | _ANSWER
     records = [
         {**dict(zip(keys, key, strict=True)), **_half(group, resamples)}
-        for key, group in _groups(with_chance(table, chance), keys)
+        for key, group in _groups(table.lazy(), keys, chance)
     ]
     return answer_frame(pl.DataFrame(records, schema=schema), keys, *_ANSWER)
 
@@ -95,22 +95,37 @@ def with_chance(table: Table, chance: float | None = None) -> pl.LazyFrame:
         chance: The chance of every row, in place of that computed from the classes.
     """
     lazy = table.lazy()
-    if chance is not None:
-        return lazy.with_columns(pl.lit(float(chance)).alias(CHANCE), pl.lit(False).alias(ASSUMED))
-    recorded = pl.col(CLASSES) if CLASSES in lazy.collect_schema() else pl.lit(None, pl.Int32)
-    seen = _classes_seen(lazy.filter(recorded.is_null()))
-    of_model = pl.col("model").replace_strict(
-        seen["model"], seen["(seen)"], default=None, return_dtype=pl.Int32
+    return lazy.with_columns(_chance(lazy, None if chance is not None else _classes_seen(lazy), chance))
+
+
+def _chance(lazy: pl.LazyFrame, seen: pl.DataFrame | None, chance: float | None) -> list[pl.Expr]:
+    """Return the columns of ``with_chance``; ``seen`` is the answer of ``_classes_seen`` for these models."""
+    if seen is None:
+        return [pl.lit(chance, pl.Float64).alias(CHANCE), pl.lit(False).alias(ASSUMED)]
+    recorded = _recorded(lazy)
+    # One model has one number, which need not be looked up for every row.
+    of_model = (
+        pl.lit(seen["(seen)"].item(), pl.Int32)
+        if seen.height == 1
+        else pl.col("model").replace_strict(
+            seen["model"], seen["(seen)"], default=None, return_dtype=pl.Int32
+        )
     )
     classes = pl.coalesce(recorded, of_model)
     accepted = pl.col("accept").list.len().fill_null(1).clip(1)
     guess = pl.when(classes > 1).then(pl.min_horizontal(accepted / classes, 1.0)).otherwise(0.0)
-    return lazy.with_columns(guess.alias(CHANCE), recorded.is_null().alias(ASSUMED))
+    return [guess.alias(CHANCE), recorded.is_null().alias(ASSUMED)]
+
+
+def _recorded(lazy: pl.LazyFrame) -> pl.Expr:
+    return pl.col(CLASSES) if CLASSES in lazy.collect_schema() else pl.lit(None, pl.Int32)
 
 
 def _classes_seen(rows: pl.LazyFrame) -> pl.DataFrame:
-    """Return the number of classes that occur as label, accepted class or prediction of each model."""
-    labels = rows.filter(pl.col("output") == "label")
+    """Return the number of classes that occur as label, accepted class or prediction of each model, in the
+    rows that do not record it.
+    """
+    labels = rows.filter(_recorded(rows).is_null(), pl.col("output") == "label")
     named = labels.group_by("model").agg(pl.col("label", "pred").unique())
     # Most rows accept their label only, which is counted already.
     more = (pl.col("accept").list.len() != 1) | pl.col("accept").list.first().ne_missing(pl.col("label"))
@@ -124,7 +139,9 @@ def _classes_seen(rows: pl.LazyFrame) -> pl.DataFrame:
 # The curve of each group, and where it comes down.
 
 
-def _groups(table: pl.LazyFrame, keys: list[str]) -> Iterator[tuple[tuple[Any, ...], pl.DataFrame]]:
+def _groups(
+    table: pl.LazyFrame, keys: list[str], chance: float | None
+) -> Iterator[tuple[tuple[Any, ...], pl.DataFrame]]:
     """Yield the outcomes of each group, and those of its samples' clean images at severity 0.
 
     One model at a time is read, to limit memory.
@@ -132,12 +149,17 @@ def _groups(table: pl.LazyFrame, keys: list[str]) -> Iterator[tuple[tuple[Any, .
     models = table.select(pl.col("model").unique().sort()).collect(engine="streaming")["model"]
     parts = [(model, pl.col("model").eq_missing(pl.lit(model, pl.String))) for model in models]
     others = [key for key in keys if key != "model"]
+    classes = None if chance is not None else _classes_seen(table)
     for model, part in parts if "model" in keys else [(None, pl.lit(True))]:
-        rows, _ = select_rows(table.filter(part), keys)
+        seen = None if classes is None else classes.filter(part)
+        rows, _ = select_rows(table.filter(part).with_columns(_chance(table, seen, chance)), keys)
         judged = judged_rows(rows).filter(REAL_SAMPLES)
-        clean = judged.filter(pl.col("shift") == CLEAN).with_columns(severity=pl.lit(0.0))
-        starts = clean.select(_OUTCOME).collect(engine="streaming")
-        shifted = judged.filter(SHIFTED).select(*others, *_OUTCOME).collect(engine="streaming")
+        clean = pl.col("shift") == CLEAN
+        outcomes = judged.filter(clean | SHIFTED).select(*others, *_OUTCOME).collect(engine="streaming")
+        starts = outcomes.filter(clean).select(name.meta.output_name() for name in _OUTCOME)
+        starts = starts.with_columns(pl.lit(0.0).alias("(severity)"))
+        shifted = outcomes.filter(~clean)
+        del outcomes
         groups = shifted.partition_by(others, as_dict=True, include_key=False)
         del shifted
         while groups:
@@ -160,7 +182,7 @@ _OUTCOME = (
 
 def _half(group: pl.DataFrame, resamples: int) -> Row:
     """Return the answer for one group from the outcomes of its samples."""
-    severities = np.unique(group["(severity)"].to_numpy())
+    severities = group["(severity)"].unique().sort().to_numpy()
     right, chances, labels = _matrix(group, severities)
     seen = np.isfinite(right)
     n, chance = len(right), float(chances.mean())

@@ -1,4 +1,4 @@
-"""COCO's twelve numbers of a scene by class, and their values for each bootstrap resample of the samples."""
+"""COCO's twelve numbers of a scene by class, and their values on random halves of the samples."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from sorites.metrics.detection.matching import (
     ranks,
 )
 from sorites.metrics.detection.scenes import Floats, Ints, Scene
-from sorites.metrics.intervals import expanded_percentiles
+from sorites.metrics.intervals import t_quantile
 
 # Values of each kind in memory at a time; weights may be twice as many.
 VALUES_PER_BLOCK = 1 << 23
@@ -97,40 +97,58 @@ def average_precision(events: Events, ground_truths: int) -> float:
     return float(np.sum(precision[indexes[reached]]) / len(RECALLS))
 
 
-def drawn(sizes: Mapping[str | None, int], resamples: int) -> NDArray[np.uint8]:
-    """Return how often each sample is drawn in each resample (samples x resamples); the draws are always
-    the same.
+def half_samples(sizes: Mapping[str | None, int], resamples: int) -> NDArray[np.uint8]:
+    """Return which samples are in each random half (samples x resamples, 0 or 1); they are always the same.
 
-    The samples of each source are drawn separately, and the draws depend on its name and size only, so
-    that further sources do not change the interval of the first.
+    Two resamples in turn are the halves of one split. The samples of each source are split separately, and
+    the splits depend on its name and size only, so that further sources do not change the interval of the
+    first. A source with one sample is in every half.
 
     Args:
         sizes: The number of samples of each source, in the order of the samples.
-        resamples: The number of resamples.
+        resamples: The number of halves.
     """
-    counts = np.empty((sum(sizes.values()), resamples), np.uint8)
+    counts = np.ones((sum(sizes.values()), resamples), np.uint8)
     start = 0
     for source, samples in sizes.items():
         rng = np.random.default_rng([SEED, zlib.crc32((source or "").encode())])
-        for k in range(resamples):
-            drawn_samples = np.bincount(rng.integers(0, samples, samples), minlength=samples)
-            counts[start : start + samples, k] = drawn_samples
+        rows = counts[start : start + samples]
+        for k in range(0, resamples if samples > 1 else 0, 2):
+            rows[rng.permutation(samples)[: samples // 2], k] = 0
+            rows[:, k + 1 : k + 2] = 1 - rows[:, k : k + 1]
         start += samples
     return counts
 
 
-def interval(values: NDArray[np.floating], value: float, samples: int) -> tuple[float | None, float | None]:
-    """Return the 95 % percentile interval of resampled values, shifted so that their mean equals
-    ``value``, and expanded for the number of ``samples``.
+# The bias of a number computed from n images falls like n to the power of minus these rates: 1 where it is
+# smooth, less where precision is the maximum over higher recalls and classes have few objects.
+BIAS_RATES = (0.5, 1.0)
 
-    A resample contains some images twice, which raises the average precision of classes with few
-    objects. Resampled values are therefore biased high, and only their spread is used.
+
+def interval(values: NDArray[np.floating], value: float, samples: int) -> tuple[float | None, float | None]:
+    """Return the 95 % interval of a number from its values on random halves of the samples.
+
+    The spread of the values around their mean is the standard error of ``value`` (delete-half jackknife,
+    Shao and Wu 1989), which is multiplied by the quantile of Student's t. Average precision of few objects
+    is biased high, because it takes the highest precision at each recall. The bias is extrapolated from
+    that of the halves against the whole; as its rate is not known, the interval contains those for
+    ``BIAS_RATES`` and the value itself.
+
+    Args:
+        values: The number on each half; NaN where a half has no objects.
+        value: The number on all samples.
+        samples: The number of samples.
+
+    Returns:
+        The bounds; (None, None) without a value, below two samples, or where all objects are in one sample.
     """
     finite = values[np.isfinite(values)].astype(np.float64)
-    if not len(finite) or not np.isfinite(value):
+    if samples < 2 or 2 * len(finite) <= len(values) + 1 or not np.isfinite(value):
         return None, None
-    low, high = np.quantile(finite, expanded_percentiles(samples)) - finite.mean() + value
-    return min(float(low), value), max(float(high), value)
+    gap = float(finite.mean()) - value
+    half = t_quantile(samples - 1) * float(finite.std())
+    centres = [value - gap / (2.0**rate - 1) for rate in BIAS_RATES]
+    return min(min(centres) - half, value), max(max(centres) + half, value)
 
 
 # Average precision of many resamples at once.
@@ -511,3 +529,18 @@ def over_classes(values: NDArray[np.floating]) -> NDArray[np.floating]:
             axis=0
         )
     return mean
+
+
+def resampled_means(draws: NDArray[np.floating]) -> NDArray[np.floating]:
+    """Return the mean over classes of each resample, from the values of each class and resample.
+
+    A class without objects in a resample is left out of its mean. Those are the classes with few objects,
+    whose values are biased most; so the means are moved to where they would be with all classes.
+    """
+    means = over_classes(draws)
+    finite = np.isfinite(draws)
+    if not finite.any() or finite.all():
+        return means
+    missing = np.isnan(means)
+    by_class = [float(row[seen].mean()) for row, seen in zip(draws, finite, strict=True) if seen.any()]
+    return means + (float(np.mean(by_class)) - float(means[~missing].mean()))

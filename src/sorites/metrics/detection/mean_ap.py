@@ -17,10 +17,11 @@ from sorites.metrics.detection.coco import (
     AREAS,
     NUMBERS,
     by_class,
-    drawn,
+    half_samples,
     interval,
     number_named,
     over_classes,
+    resampled_means,
     resampled_values,
     values,
 )
@@ -43,12 +44,12 @@ Draws = NDArray[np.floating]
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number of one group with its bootstrap values.
+    """A number of one group with its values on random halves of the samples.
 
     Attributes:
         keys: The values of the group columns.
         value: The number.
-        draws: Its value in each resample.
+        draws: Its value on each half.
         samples: The codes of the samples it is computed from.
         more: Further columns of the answer.
     """
@@ -61,8 +62,8 @@ class Estimate:
 
 
 def counts_of(album: Album, resamples: int) -> NDArray[np.uint8]:
-    """Return how often each sample is drawn in each resample; empty without samples."""
-    return drawn(album.sources, checked_resamples(resamples) if album.samples else 0)
+    """Return which samples are in each random half; empty without samples."""
+    return half_samples(album.sources, checked_resamples(resamples) if album.samples else 0)
 
 
 def numbers(scene: Scene, names: Sequence[str], counts: NDArray[np.uint8], classed: bool) -> list[Estimate]:
@@ -105,7 +106,7 @@ def by_label(
     if not classed:
         mean = float(over_classes(class_values)) if len(class_values) else float("nan")
         return [
-            Estimate(scene.keys, mean, over_classes(draws), samples, {"objects": len(objects), **columns})
+            Estimate(scene.keys, mean, resampled_means(draws), samples, {"objects": len(objects), **columns})
         ]
     each = zip(labels, class_values, draws, strict=True)
     return [
