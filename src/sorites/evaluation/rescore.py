@@ -30,7 +30,7 @@ from sorites.evaluation.storage.compact import expand
 from sorites.evaluation.storage.record import read_record, write_record
 from sorites.evaluation.storage.schema import ModelFit, SearchResult
 from sorites.evaluation.storage.tensors import read_head, read_tensors
-from sorites.io.files import locked
+from sorites.io.files import locked, sweep_temporaries
 from sorites.suites.suite import Fit
 
 REPEAT_WITH_FEATURES = f"repeat the run with {option('keep_features')}"
@@ -98,6 +98,7 @@ def add_scores(options: ScoreOptions) -> dict[str, int]:
     if (incomplete := unfinished(folder)) is not None:
         raise UnfinishedRun(folder, f"{incomplete.found()} Repeat the run to finish it, then add scores.")
     with locked(folder):
+        sweep_temporaries(folder)
         expand(folder)
         units = _units(folder, models)
         new = [name for name in names if name not in suite.scorers]

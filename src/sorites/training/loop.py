@@ -132,6 +132,7 @@ def train_model(
         if before is not None:
             folders.check_same_recipe(before.recipe, wanted_recipe, folder)
         if folders.is_finished(folder):
+            folders.delete_checkpoints(folder)
             say(f"{folder} already has this trained model; nothing to do")
         else:
             workers = options.workers or _workers()

@@ -184,6 +184,12 @@ def _flatten(data: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 FAILED_IMAGES_FILE = "broken.json"
 
 
+def delete_checkpoints(folder: Path) -> None:
+    """Delete the checkpoints of a finished training; a process may have been killed before it did so."""
+    for kind in (checkpoints.CHECKPOINT, checkpoints.BEST):
+        checkpoints.drop(folder, kind)
+
+
 class Training:
     """A training in its folder; ``run`` takes it from its current step to the end."""
 
@@ -356,8 +362,7 @@ class Training:
             versions=self.begun.versions,
         )
         write(self.folder, record, module.state_dict(), [history.FILE, DATA, LABELS])
-        for kind in (checkpoints.CHECKPOINT, checkpoints.BEST):
-            checkpoints.drop(self.folder, kind)
+        delete_checkpoints(self.folder)
         (self.folder / FAILED_IMAGES_FILE).unlink(missing_ok=True)
 
     def _restore_best(self) -> int:

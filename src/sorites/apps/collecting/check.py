@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sorites.apps.collecting.records import CREDITS, NAME, RECORDS, Journal
+from sorites.apps.collecting.records import Journal
 from sorites.io.listed import listed_problems, others, refuse, unchanged
+from sorites.sources.written import CREDITS, IMAGES, JOURNAL
 
 REPEAT = "Repeat the command that collected the images, which downloads damaged images again."
 
@@ -26,5 +27,5 @@ def check_collection(folder: Path) -> str:
     images = {outcome.file: outcome.sha256 or "" for outcome in journal.outcomes.values() if outcome.file}
     refuse(listed_problems(folder, images), REPEAT)
     refuse(listed_problems(folder, journal.tables), REPEAT)
-    tables = journal.tables or {RECORDS: (), CREDITS: ()}
-    return unchanged(f"collection: {len(images)} images", others(folder, {*images, *tables, NAME}))
+    tables = journal.tables or {IMAGES: (), CREDITS: ()}
+    return unchanged(f"collection: {len(images)} images", others(folder, {*images, *tables, JOURNAL}))

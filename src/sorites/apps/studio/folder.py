@@ -137,7 +137,7 @@ class CaptureFolder:
             yield Shot(reference, params, f"{self.part}/{place}")
 
     def done(self) -> dict[str, Mapping[str, Any]]:
-        """Return the last log entry of each photograph whose file has the logged digest.
+        """Return the last log entry of each photograph whose file, and the original, have the logged digests.
 
         Raises:
             Damaged: The log is damaged.
@@ -148,8 +148,16 @@ class CaptureFolder:
             if line["event"] == "shot"
         }
         expected = {self.root / path: str(line["hash"]) for path, line in entries.items()}
+        originals = {
+            path: self.root / line["original"] for path, line in entries.items() if line.get("original")
+        }
+        expected |= {original: str(entries[path]["original_hash"]) for path, original in originals.items()}
         changed = Verifier(self.root).problems(expected)
-        return {path: line for path, line in entries.items() if self.root / path not in changed}
+        return {
+            path: line
+            for path, line in entries.items()
+            if self.root / path not in changed and originals.get(path) not in changed
+        }
 
     def setup(self) -> dict[str, Any]:
         """Return the token and port of the screen, which stay the same when a capture is resumed."""

@@ -32,7 +32,7 @@ from sorites.evaluation.reopen import plan_of
 from sorites.evaluation.storage.record import read_record
 from sorites.evaluation.storage.shards import facts_file, read_facts
 from sorites.evaluation.worker import Running, chosen_engine
-from sorites.io.files import locked
+from sorites.io.files import locked, sweep_temporaries
 from sorites.suites.suite import LpipsMeasure
 
 NAME = "similarity"
@@ -111,6 +111,7 @@ def measure_similarity(options: SimilarityOptions, bar: Bar | None = None) -> Pa
     record, plan = read_record(folder), plan_of(folder)
     engine = chosen_engine(options.chosen_engine(), plan)
     with options.reading(), locked(folder):
+        sweep_temporaries(folder)
         return measure_images(
             Running(folder, plan, record.run_id),
             options.measures,

@@ -201,7 +201,7 @@ def import_predictions(
             write_shard(new_rows.drop(ROW, SHARED), draft, shard)
         record = _record(run_id, files_read, images, names, folder, reference)
         manifest = parquet(images.manifest().select(MANIFEST.names()).cast(MANIFEST))
-        digest_ = write_listed(draft, MANIFEST_FILE, manifest)
+        digest_ = write_listed(draft / RUN, MANIFEST_FILE, manifest)
         write_record(draft, record.having(files={MANIFEST_FILE: (digest_,)}))
         _publish(draft, folder)
     return Imported(folder, True, called)

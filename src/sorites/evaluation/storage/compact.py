@@ -7,7 +7,7 @@ a killed process left over is deleted by the next one. Verbs that continue a run
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import polars as pl
@@ -20,6 +20,7 @@ from sorites.core.table import (
     PARQUET,
     PREDICTIONS,
     read_compacted,
+    repair,
     shard_files,
     write_shard,
 )
@@ -44,6 +45,7 @@ def compact(run: str | Path, rows: int = ROWS, bar: Bar | None = None) -> tuple[
         before = shard_files(folder)
         merged = read_compacted(folder)
         _delete_unlisted(folder, merged)
+        _delete_covered(folder, merged)
         single = [path for path in before if path.name not in merged]
         if len(single) < 2:
             return len(before), len(before)
@@ -79,6 +81,16 @@ def _delete_unlisted(folder: Path, listed: Collection[str]) -> None:
     shards = digests.all_shards_in(folder / PREDICTIONS, PARQUET)
     merged = (path for stem, paths in shards.items() if MERGED_MARK in stem for path in paths)
     _delete(path for path in merged if path.name not in listed)
+
+
+def _delete_covered(folder: Path, merged: Mapping[str, Sequence[tuple[str, int]]]) -> None:
+    """Delete the shards that a killed process has merged, if the merged files are unchanged."""
+    shards = digests.all_shards_in(folder / PREDICTIONS, PARQUET)
+    left = [path for contained in merged.values() for stem, _ in contained for path in shards.get(stem, ())]
+    if left:
+        paths = [folder / PREDICTIONS / name for name in merged]
+        digests.Verifier(folder).require(digests.named_digests(paths), repair(folder))
+        _delete(left)
 
 
 def _parts(shards: Sequence[Path], rows: int) -> Iterator[tuple[str, list[tuple[str, int]], pl.DataFrame]]:
