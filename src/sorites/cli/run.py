@@ -179,6 +179,8 @@ def _print_calibration(timings: Calibration) -> None:
         say(f"model      {seconds * 1e3:.2f} ms per image: {name}")
     for count, speedup in timings.speedup.items():
         say(f"workers    {count}: {speedup:.2f} times the speed of one")
+    for line in timings.pipeline.lines() if timings.pipeline else ():
+        say(f"pipeline   {line}")
 
 
 def _size(size: int) -> str:

@@ -86,7 +86,6 @@ class Transfers:
 
 def counted_transfers(do: Callable[[], object]) -> Transfers:
     """Call a function and count the copies that torch makes meanwhile in this thread."""
-    import torch
     from torch.utils._python_dispatch import TorchDispatchMode
 
     counts = Transfers()

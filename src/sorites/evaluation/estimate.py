@@ -29,9 +29,10 @@ from sorites.core.messages import command
 from sorites.core.table import write
 from sorites.evaluation import plan as plans
 from sorites.evaluation.images import shots
+from sorites.evaluation.pipeline.measure import PipelineRates, measure
 from sorites.evaluation.plan import Plan, Unit
 from sorites.evaluation.predict import predict
-from sorites.evaluation.runner import works_alone
+from sorites.evaluation.runner import choose_batch, device_used, works_alone
 from sorites.evaluation.samples import framed_image
 from sorites.io.files import read_json, write_bytes
 from sorites.suites.suite import Suite
@@ -40,6 +41,10 @@ from sorites.suites.suite import Suite
 SAMPLES = 16
 # Repetitions of each measurement; the median counts.
 ROUNDS = 3
+# Seconds for which the pipeline of producers and devices is measured at most.
+PIPELINE_SECONDS = 10.0
+# Samples that are used for that on a GPU at most.
+PIPELINE_SAMPLES = 1024
 # Bytes per row in large shards: a million rows of labels take about 9 MB.
 BYTES_PER_ROW = 9.0
 
@@ -59,6 +64,8 @@ class Calibration(BaseModel):
     """Seconds per written row."""
     speedup: dict[int, float]
     """Speed-up by number of workers."""
+    pipeline: PipelineRates | None = None
+    """What producers and devices reach together; a run on a GPU uses them."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +107,9 @@ class Costs:
                     f"the calibration has no {kind} {missing[0]}. Measure it:"
                     f" {command('plan calibrate', 'SUITE')}"
                 )
+        rates = calibration.pipeline
+        if rates is not None and rates.devices != ("cpu",) and rates.images_per_second:
+            return sum(self.images.values()) / rates.images_per_second, True
         shift_seconds = sum(count * (calibration.shifts[name]) for name, count in self.images.items())
         model_seconds = sum(sum(self.images.values()) * calibration.models[name] for name in self.models)
         single_worker_seconds = (
@@ -166,14 +176,27 @@ def calibrate(
     # threads bring no speed-up, and processes are not measured
     single_threaded = any(works_alone(model) for model in plan.models.values())
     speedup = {n: _speedup(plan, n) for n in sorted({1} if single_threaded else {1, max_workers})}
+    rates = _pipeline_rates(suite, plan) if plan.models else None
     calibration = Calibration(
         machine=f"{platform.machine()}, {cores()} cores, {platform.system()}",
         date=time.strftime("%Y-%m-%d"),
         samples=len(group), decode=decode, shifts=shifts, models=models, write=write_seconds, speedup=speedup,
+        pipeline=rates,
     )  # fmt: skip
     write_bytes(calibration.model_dump_json(indent=1).encode(), out)
     say(f"measured on {len(group)} samples")
     return calibration
+
+
+def _pipeline_rates(suite: Suite, plan: Plan) -> PipelineRates:
+    """Measure the pipeline on the images of a calibration; on a GPU, which is fast, on more of them."""
+    from sorites.evaluation.options import DEFAULT_BATCH
+
+    if device_used(plan) != "cpu":
+        limit = min(suite.limit or PIPELINE_SAMPLES, PIPELINE_SAMPLES)
+        plan = plans.make(suite.model_copy(update={"limit": limit, "fit": None, "refine": None}))
+    batch, _ = choose_batch(plan, DEFAULT_BATCH)
+    return measure(plan, max(1, cores() - 1), batch, PIPELINE_SECONDS)
 
 
 def read_calibration(path: Path) -> Calibration:

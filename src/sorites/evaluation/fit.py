@@ -396,8 +396,8 @@ def planned_training_shot(sample: Sample) -> Shot:
     return Shot(sample, CLEAN, sample.setting)
 
 
-# Returns the internal activations of some of the images that a model could evaluate, or None for those where a
-# scorer fails.
+# Returns the internal activations of some of the images that a model could evaluate, or None for those where
+# a scorer fails.
 Look = Callable[[Sequence[int]], "list[Arrays | None]"]
 
 

@@ -236,7 +236,10 @@ class EvaluationOptions(SuiteOptions):
         metavar="shards",
     )
     batch: int | Literal["auto"] = declare(
-        DEFAULT_BATCH, "Batch size; auto finds the largest that fits.", metavar="N|auto", parse=_batch
+        "auto",
+        "Batch size; auto uses 8 on a CPU and finds one that fits on a GPU.",
+        metavar="N|auto",
+        parse=_batch,
     )
     device: str | None = declare(
         None, "Device for the models; default: a GPU if available.", metavar="auto|cpu|cuda[:N]|mps"

@@ -272,9 +272,7 @@ class _Failure:
     memory: bool
 
 
-def _attempt(
-    model: Model, call: Call, images: Inputs, width: int | None
-) -> tuple[Outputs, _Failure | None]:
+def _attempt(model: Model, call: Call, images: Inputs, width: int | None) -> tuple[Outputs, _Failure | None]:
     """Return the checked outputs of a batch, or why it failed, without the error itself."""
     try:
         outputs = call(images)

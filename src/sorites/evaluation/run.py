@@ -24,7 +24,7 @@ from sorites.evaluation.fit import fit_notes, note_overlap, refusals
 from sorites.evaluation.options import DEFAULT_BATCH, MAX_ERRORS, RunOptions
 from sorites.evaluation.plan import Plan
 from sorites.evaluation.reopen import refuse_attacks
-from sorites.evaluation.runner import Prepared, choose, choose_batch, execute, prepare
+from sorites.evaluation.runner import Prepared, choose, choose_batch, device_used, execute, prepare
 from sorites.evaluation.storage.record import read_record
 from sorites.io.listed import RUN
 from sorites.io.stores import to_path
@@ -108,7 +108,7 @@ def run(
     scorers: Sequence[str] = (),
     fit: str | Source | None = None,
     order: str | None = None,
-    batch: int | Literal["auto"] = DEFAULT_BATCH,
+    batch: int | Literal["auto"] = "auto",
     device: str | None = None,
     precision: str | None = None,
     refine: float | None = None,
@@ -151,7 +151,7 @@ def run(
         scorers: Compute these OOD scores: energy, knn, 'knn(k=10)'.
         fit: Training images for scorers that are fitted. Also a ``Source``.
         order: Read whole shards in hash order, and no more of a large source than the limit needs.
-        batch: Batch size; auto finds the largest that fits.
+        batch: Batch size; auto uses 8 on a CPU and finds one that fits on a GPU.
         device: Device for the models; default: a GPU if available.
         precision: Floating-point precision of torch models.
         refine: Bisect each failure severity to this fraction of the shift's highest level.
@@ -303,7 +303,7 @@ def _resources(plan: Plan, options: RunOptions) -> tuple[str | Engine, int, list
     if stored is not None:
         return engine, stored, [*lines, f"batch: {stored} images, as the run was started"]
     batch, reason = choose_batch(plan, DEFAULT_BATCH)
-    return engine, batch, [*lines, f"batch: {reason}"]
+    return engine, batch, lines if device_used(plan) == "cpu" else [*lines, f"batch: {reason}"]
 
 
 def _stored_batch(out: str | Path | None) -> int | None:

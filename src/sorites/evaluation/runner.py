@@ -15,16 +15,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from sorites.core import Backend, Model, Outputs
+from sorites.core import Backend, ImageU8, Model, Outputs, Scorer
 from sorites.core.errors import Notice, SoritesError
 from sorites.core.machine import cores, gpu_facts
 from sorites.core.messages import command, option
 from sorites.core.progress import Bar
+from sorites.core.torch_tools import free_memory
 from sorites.evaluation import fit
 from sorites.evaluation import tasks as work
 from sorites.evaluation.engines import ENGINES, Engine
 from sorites.evaluation.facts.distance import distance_of_run, write_published_levels
 from sorites.evaluation.facts.similarity import measure_images
+from sorites.evaluation.images import captured_shot
 from sorites.evaluation.options import DEFAULT_BATCH
 from sorites.evaluation.pipeline import work as pipeline_work
 from sorites.evaluation.pipeline.devices import models_by_device
@@ -47,8 +49,8 @@ from sorites.models.session import CUDA_OPTIONS
 
 # Below this many forward passes, always use threads.
 MIN_PASSES_FOR_PROCESSES = 5_000
-# Largest batch size that is tried.
-MAX_BATCH = 1024
+# Largest batch size that is tried; larger ones are hardly faster, and cost memory in all queues.
+MAX_BATCH = 256
 # Wake-up delay in seconds of a thread that indicates that a model holds the interpreter lock; a holder
 # releases it every 5 ms or never.
 LATE_SECONDS = 0.003
@@ -87,29 +89,60 @@ def choose(plan: Plan, workers: int | None) -> Chosen:
 
 
 def choose_batch(plan: Plan, smallest: int) -> tuple[int, str]:
-    """Return the largest batch size that all models accept on their device, and one line that explains it.
+    """Return a batch size that fits on the device of the models, and one line that explains it.
 
-    On a CPU this is ``smallest``, because larger batches are not faster.
+    On a GPU it is found by trial, with the models and with the scorers that look inside them: the largest
+    one, or half of it if memory is the limit, so that a run does not end because others use the GPU too. On a
+    CPU it is ``smallest``, because larger batches are not faster.
     """
     device = device_used(plan)
     if device == "cpu":
         return smallest, f"{smallest} images: on a CPU larger batches are not faster"
-    size = min((largest_batch(model, smallest) for model in plan.models.values()), default=smallest)
-    return size, f"{size} images: the largest that fits on {device}"
+    image = _first_image(plan)
+    sizes = [
+        largest_batch(model, smallest, scorers=[s for s in plan.scorers.values() if s.looks], image=image)
+        for model in plan.models.values()
+    ]
+    largest = min(sizes, default=smallest)
+    if largest >= MAX_BATCH:
+        return largest, f"{largest} images, which fit on {device}"
+    size = max(smallest, largest // 2)
+    return size, f"{size} images: half of what fits on {device}"
 
 
-def largest_batch(model: Model, smallest: int, most: int = MAX_BATCH) -> int:
-    """Return the largest batch size that a model accepts: ``smallest`` times a power of two."""
+def _first_image(plan: Plan) -> ImageU8:
+    """Return an image of the plan as models see it; a grey one if the first cannot be read."""
+    group = next((group for group in plan.groups.values() if len(group)), None)
+    shot = None if group is None else captured_shot(plan, group[0])
+    return GREY if shot is None or shot.image is None else shot.image
+
+
+def largest_batch(
+    model: Model,
+    smallest: int,
+    most: int = MAX_BATCH,
+    scorers: Sequence[Scorer] = (),
+    image: ImageU8 = GREY,
+) -> int:
+    """Return the largest batch size that a model and scorers accept: ``smallest`` times a power of two."""
     size = smallest
-    while size < most:
-        try:
-            model([GREY] * (2 * size), False)
-        except Exception as error:
-            if not out_of_memory(error):
-                raise
-            return size
+    while size < most and _fits(model.with_batch(2 * size), scorers, [image] * (2 * size)):
         size *= 2
+    free_memory()
     return size
+
+
+def _fits(model: Model, scorers: Sequence[Scorer], images: Sequence[ImageU8]) -> bool:
+    """Return whether there is memory for a batch; what an attempt has used is free afterwards."""
+    try:
+        model(images, False)
+        for scorer in scorers:
+            scorer.look(model, images, False)
+    except Exception as error:
+        if not out_of_memory(error):
+            raise
+        return False
+    return True
 
 
 def device_used(plan: Plan) -> str:

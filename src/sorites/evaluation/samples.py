@@ -232,10 +232,12 @@ def framed_image(suite: Suite, sample: Sample) -> ImageU8:
 class CleanImages:
     """Framed clean images by sample id; the last ones that fit into ``kept`` bytes are cached.
 
-    Threads that ask for the same image at the same time wait for one of them to decode it.
+    Threads that ask for the same image at the same time wait for one of them to decode it. ``decoded`` counts
+    how often an image was decoded.
     """
 
     def __init__(self, suite: Suite, clean: PackedSamples, kept: int) -> None:
+        self.decoded = 0
         self._samples = ById(clean)
         self._suite, self._kept = suite, kept
         self._lock, self._bytes = threading.Lock(), 0
@@ -257,6 +259,8 @@ class CleanImages:
 
     def _decode(self, id_: str, entry: Future[tuple[ImageU8, GroundTruth]]) -> None:
         """Decode an image and drop the oldest ones, if there are too many; a failure is not kept."""
+        with self._lock:
+            self.decoded += 1
         try:
             framed = framed_sample(self._suite, self._samples[id_])
         except BaseException as error:  # an interrupt too must wake those who wait

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sorites.core import Backend, Head, Model, Outputs
 from sorites.core.arithmetic import reproducible

@@ -80,7 +80,10 @@ class Batch:
         """Copy an input."""
         if not self.places and array.nbytes * self.size <= MAX_STACK_BYTES:
             self._stack = self.buffers.take((self.size, *array.shape), array.dtype)
-        if self._stack is not None and (array.shape, array.dtype) != (self._stack.shape[1:], self._stack.dtype):
+        if self._stack is not None and (array.shape, array.dtype) != (
+            self._stack.shape[1:],
+            self._stack.dtype,
+        ):
             self._single = [np.array(row) for row in self.inputs]
             self.release()
         if self._stack is None:

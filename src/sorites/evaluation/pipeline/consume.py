@@ -27,6 +27,7 @@ class Counts:
 
     Attributes:
         images: Images that were made.
+        decoded: How often images of the source were decoded.
         repeated: Images that were made twice because a producer died.
         passes: Forward passes.
         bytes: Bytes of the inputs that were handed to models.
@@ -35,6 +36,7 @@ class Counts:
     """
 
     images: int = 0
+    decoded: int = 0
     repeated: int = 0
     passes: int = 0
     bytes: int = 0

@@ -7,7 +7,7 @@ its samples, so that a producer neither lists the source nor reads the manifest.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
 
@@ -65,6 +65,7 @@ class Made:
         error: Why there is no image.
         chosen_params: The params that the shift chose.
         ground_truth: The ground-truth boxes in pixels of the framed image.
+        decoded: How often an image of the source was decoded for it; 0 if it was made of one that was there.
     """
 
     task: int
@@ -73,6 +74,7 @@ class Made:
     error: str | None = None
     chosen_params: Mapping[str, Any] = field(default_factory=dict)
     ground_truth: GroundTruth = None
+    decoded: int = 0
 
 
 @dataclass(frozen=True)
@@ -101,13 +103,18 @@ class Workshop:
     def make(self, job: Job) -> Iterator[Made]:
         """Make the images of a job, task by task; a failure becomes the error of every image it prevents."""
         plan = self._plan(job)
+        before = 0
         for part in job.parts:
             for index, shot in enumerate(_shots(plan, part)):
-                yield self._prepared(plan, part, index, shot)
+                made = self._prepared(part, index, shot, plan.is_framed(shot.sample))
+                # Images that are not clean are decoded one by one.
+                alone = part.shift is None or shot.sample.shift != CLEAN
+                yield replace(made, decoded=plan.framed.decoded - before + alone)
+                before = plan.framed.decoded
 
-    def _prepared(self, plan: Plan, part: Part, index: int, shot: Shot) -> Made:
+    def _prepared(self, part: Part, index: int, shot: Shot, framed: bool) -> Made:
         inputs: list[NDArray[Any] | str] = []
-        image, framed = shot.image, plan.is_framed(shot.sample)
+        image = shot.image
         for number in part.inputs if image is not None else ():
             try:
                 assert image is not None

@@ -11,6 +11,7 @@ dropped; they are equal, because randomness belongs to the sample.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pickle
@@ -172,15 +173,11 @@ class Producers:
         files = (there.fileno(), slots.file)
         command = [sys.executable, "-c", PROGRAM, json.dumps(sys.path), *map(str, files)]
         # In a session of its own, Ctrl-C in the terminal does not reach it.
-        process = subprocess.Popen(
-            command, pass_fds=files, stdin=subprocess.DEVNULL, start_new_session=True
-        )
+        process = subprocess.Popen(command, pass_fds=files, stdin=subprocess.DEVNULL, start_new_session=True)
         there.close()
         worker = _Worker(process, here, slots)
-        try:
+        with contextlib.suppress(OSError):  # it has died, which the next look at its pipe shows
             here.send_bytes(self._start_message)
-        except OSError:  # it has died, which the next look at its pipe shows
-            pass
         return worker
 
     def _replace(self, worker: _Worker) -> list[Job]:

@@ -188,7 +188,7 @@ class _Running:
         consumers = [Consumer(self._stage, loaded, finishing.put) for loaded in devices]
         evaluating = Lane(consumers, halt, BATCHES_AHEAD * len(consumers))
         batcher = Batcher(models, self._pipeline.batch, self._buffers)
-        start = None
+        start, end = None, None
         try:
             for made in self._arriving(make(jobs), finishing):
                 start = start or time.perf_counter()
@@ -202,14 +202,15 @@ class _Running:
             finishing.close()
             if halt.failure is not None:
                 raise halt.failure
-            for consumer in consumers:
-                self._counts.add(replace(consumer.counts, seconds=end - (start or end)))
             yield from finisher.written()
         except BaseException as error:
             halt.fail(error)
             raise halt.failure or error from None
         finally:
             halt.event.set()
+            end = end or time.perf_counter()
+            for consumer in consumers:
+                self._counts.add(replace(consumer.counts, seconds=end - (start or end)))
 
     def _arriving(
         self, messages: Iterator[Sequence[Made]], finishing: Lane[Made | Answered]
@@ -218,6 +219,7 @@ class _Running:
         for images in messages:
             for made in images:
                 self._counts.images += 1
+                self._counts.decoded += made.decoded
                 about = tuple(given if isinstance(given, str) else None for given in made.inputs)
                 finishing.put(replace(made, inputs=about))  # type: ignore[arg-type]
                 yield made
