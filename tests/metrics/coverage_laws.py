@@ -199,6 +199,8 @@ ALIKE: dict[str, str] = {
     "aupr_in_trapz": "aupr_out",
     "aupr_out_trapz": "aupr_out",
     "fpr95_id_pos": "fpr95_ood_pos",
+    "grid_accuracy": "accuracy",
+    "failure_contour": "half_accuracy_severity",
     "ood": "auroc",
     "level_map": "auroc",
     "score_accuracy": "rank_agreement",

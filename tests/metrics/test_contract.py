@@ -97,7 +97,7 @@ def test_one_column_may_be_a_plain_string_and_none_pools_everything(world: pl.Da
     assert sorites.metrics.accuracy(world, by="model")["model"].to_list() == ["mid", "strong", "weak"]
     pooled = sorites.metrics.accuracy(world, by=())
     assert pooled.columns == ["value", "n", "low", "high", "missing"]
-    assert pooled["n"].to_list() == [3 * 40 * (1 + 8 + 1 + 3)]
+    assert pooled["n"].to_list() == [3 * 40 * (1 + 8 + 1 + 3 + 8)]
     assert sorites.metrics.failure_severity(world, by=(), relative=True)["n"].to_list() == [3 * 40 * 2]
 
 

@@ -48,7 +48,7 @@ def works() -> dict[str, Any]:
 def keys_of(suite: Suite) -> list[str]:
     """Return the keys of a suite's papers: its own, then those of its shifts and scorers."""
     known = works()
-    shifts = {dial.name for dial in suite.shifts}
+    shifts = set(suite.shift_names)
     keys = list(known["suites"].get(suite.name, ()))
     keys += [key for key, names in known["shifts"].items() if shifts & set(names)]
     scorers = [name.partition("(")[0] for name in (*suite.scorers, *suite.scorers_if_fitted)]

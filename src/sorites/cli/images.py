@@ -52,6 +52,7 @@ def build(options: BuildOptions) -> None:
     failed = f"; {len(built.errors)} failed" if built.errors else ""
     say(f"wrote {built.images} images to {options.out}{failed}")
     same = "".join(f" --shift {name}" for name in options.shifts)
+    same += "".join(f' --grid "{text}"' for text in options.grid)
     same += f" --labels {options.labels}" if options.labels else ""
     say(f"next: sorites run {options.suite} --source folder:{options.out}{same}")
 

@@ -74,6 +74,14 @@ Severities = Annotated[
         help="Apply this severity, in the unit of the shift given by --shift. May be repeated.",
     ),
 ]
+Grids = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--grid",
+        metavar='"A x B"',
+        help="Apply two or three shifts at once, at all combinations of their settings. May be repeated.",
+    ),
+]
 LabelFile = Annotated[
     str | None,
     typer.Option(

@@ -63,6 +63,7 @@ def plan(
     shift: options.Shifts = None,
     level: options.Levels = None,
     severity: options.Severities = None,
+    grid: options.Grids = None,
     labels: options.LabelFile = None,
     limit: options.Limit = None,
     order: options.Order = None,
@@ -110,7 +111,7 @@ def plan(
         "shifts": shift,
         "levels": level,
     }
-    given |= {"severities": severity, "labels": labels, "limit": limit, "order": order}
+    given |= {"severities": severity, "grid": grid, "labels": labels, "limit": limit, "order": order}
     recipe = suite_with(RunOptions.from_shell({"suite": words[-1], **given}))
     if words[0] == CALIBRATE and len(words) == 2:
         measured = calibrate(recipe, out, workers)

@@ -393,7 +393,7 @@ def _refinement(runs: Sequence[Run], partial: bool) -> list[str]:
 
 
 def _options(suite: Suite, shift: str) -> object:
-    return next((dial.options for dial in suite.shifts if dial.name == shift), {})
+    return next((dial.options for dial in suite.dials if dial.name == shift), {})
 
 
 def _as_text(value: object) -> str:

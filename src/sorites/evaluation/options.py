@@ -122,6 +122,15 @@ class SuiteOptions(Options):
     severities: Sequence[float] = declare(
         (), "Apply these severities, in the unit of the only shift.", metavar="X", kind=float, repeat=True
     )
+    grid: Sequence[str] = declare(
+        (),
+        (
+            "Apply two or three shifts at once, at all combinations of their settings:"
+            ' "exposure_stops x defocus_disk", or with severities "exposure_stops=1,3 x defocus_disk=2,4".'
+        ),
+        metavar='"A x B"',
+        repeat=True,
+    )
     kernels: str | Path | None = declare(
         None,
         "Blur with this published kernel stack instead of the built-in aberrations.",
@@ -156,6 +165,7 @@ class SuiteOptions(Options):
             "shifts": self.shifts,
             "levels": self.levels,
             "severities": self.severities,
+            "grid": self.grid,
             "options": texts | dict(self.options or {}),
             "labels": self.labels
             if self.labels is None or isinstance(self.labels, str)

@@ -175,9 +175,13 @@ def group_samples(suite: Suite, source: str, samples: Sequence[Sample]) -> Group
         raise SoritesError(
             f"the source {source} has {name} twice: as captured images and as a dial of its samples"
         )
-    groups = Groups({CLEAN: captured[CLEAN]} if suite.shifts else dict(captured))
-    for dial in suite.shifts or tuple(Dial(name=name) for name in own):
-        if dial.name in captured:
+    groups = Groups({CLEAN: captured[CLEAN]} if suite.dials else dict(captured))
+    for dial in suite.dials or tuple(Dial(name=name) for name in own):
+        if not isinstance(dial, Dial):
+            groups.samples[dial.name] = captured[CLEAN]
+            groups.shifts[dial.name] = dial.shift()
+            groups.settings[dial.name] = dial.setting_values(groups.shifts[dial.name])
+        elif dial.name in captured:
             groups.samples[dial.name] = captured[dial.name].where(functools.partial(_at_setting, dial))
             if captured[dial.name] and not groups.samples[dial.name]:
                 raise SoritesError(

@@ -138,7 +138,7 @@ def _as_begun(suite: Suite, plan: Plan, record: RunRecord) -> Plan:
     """Return the plan with the suite as it was typed, because options of shifts are part of image ids, and
     the stored sizes of slices and batches.
     """
-    options = {dial.name: dial.options for dial in suite.shifts}
+    options = {dial.name: dial.options for dial in suite.dials}
     shifts = {
         name: replace(shift, options=options[name]) if shift.options else shift
         for name, shift in plan.shifts.items()

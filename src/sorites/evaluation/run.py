@@ -95,6 +95,7 @@ def run(
     shifts: Sequence[str] = (),
     levels: Sequence[int] = (),
     severities: Sequence[float] = (),
+    grid: Sequence[str] = (),
     kernels: str | Path | None = None,
     padding: str | None = None,
     lenses: str | Path | None = None,
@@ -134,6 +135,8 @@ def run(
         shifts: Apply only these shifts.
         levels: Apply only these published levels.
         severities: Apply these severities, in the unit of the only shift.
+        grid: Apply two or three shifts at once, at all combinations of their settings: "exposure_stops x
+            defocus_disk", or with severities "exposure_stops=1,3 x defocus_disk=2,4".
         kernels: Blur with this published kernel stack instead of the built-in aberrations.
         padding: How the lens aberrations pad the image border: zeros or reflect.
         lenses: A folder of your own traced lenses for the shift lens.
@@ -185,6 +188,7 @@ def run(
         shifts=shifts,
         levels=levels,
         severities=severities,
+        grid=grid,
         kernels=kernels,
         padding=padding,
         lenses=lenses,

@@ -66,6 +66,7 @@ from sorites.metrics.failure import (
     survival,
     trajectories,
 )
+from sorites.metrics.grids import failure_contour, grid_accuracy, interaction
 from sorites.metrics.half_accuracy import half_accuracy_severity
 from sorites.metrics.intervals import interval_note, normal_interval, paired_interval, wilson_interval
 from sorites.metrics.levels import correlation, level_curve, level_map, sensitivity
@@ -126,12 +127,15 @@ __all__ = [
     "disagreement",
     "f1",
     "f1_at_tpr95",
+    "failure_contour",
     "failure_histogram",
     "failure_severity",
     "filtered_accuracy",
     "fpr95_id_pos",
     "fpr95_ood_pos",
+    "grid_accuracy",
     "half_accuracy_severity",
+    "interaction",
     "interval_note",
     "judged_rows",
     "lens_accuracy",

@@ -91,7 +91,7 @@ class View:
     @functools.cached_property
     def shifts(self) -> tuple[str, ...]:
         """All shifts except clean, in the order of the suites."""
-        listed = [shift.name for record in self.records for shift in record.suite.shifts]
+        listed = [shift.name for record in self.records for shift in record.suite.dials]
         return tuple(name for name in self._in_order("shift", listed) if name != CLEAN)
 
     def _in_order(self, column: str, first: Sequence[str]) -> tuple[str, ...]:

@@ -1,9 +1,9 @@
 """Resample images: warps by any map of points, and enlarging or reducing along the axes.
 
 Beyond its border an image is mid-grey, which adds no object. Warps interpolate with a cubic kernel (a =
--0.75, as in OpenCV and torch) and read from smaller copies of the image where it is reduced, so that fine texture
-does not alias. Enlarging and reducing uses the cubic kernel of Pillow (a = -0.5), widened
-where the image is reduced. All sums have a fixed order, so results do not depend on threads.
+-0.75, as in OpenCV and torch) and read from smaller copies of the image where it is reduced, so that fine
+texture does not alias. Enlarging and reducing uses the cubic kernel of Pillow (a = -0.5), widened where the
+image is reduced. All sums have a fixed order, so results do not depend on threads.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ import inspect
 import itertools
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.resources import files
@@ -28,6 +29,7 @@ from pydantic import (
 
 from sorites import core
 from sorites.core import SettingValue, Shift
+from sorites.core.compositions import MOST_AXES, TIMES, camera_shift, check_parts, grid_shift
 from sorites.core.errors import BadImage, SoritesError, UnknownName
 from sorites.core.messages import command, option
 from sorites.core.samples import Box, ImageU8
@@ -180,6 +182,112 @@ class Dial(Strict):
         )
 
 
+class Grid(Strict):
+    """Two or three shifts at once, at all combinations of their settings and of 0.
+
+    Written ``"exposure_stops x defocus_disk"``, with severities ``"exposure_stops=1,3 x defocus_disk=2,4"``,
+    or as a table with ``shifts``.
+    """
+
+    shifts: tuple[Dial, ...] = Field(min_length=2, max_length=MOST_AXES)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _parsed(cls, data: Any) -> Any:
+        if isinstance(data, str):
+            return {"shifts": [_axis(text) for text in re.split(r"\s+[x×]\s+", data.strip())]}
+        return _with_plain_shifts(data)
+
+    @property
+    def name(self) -> str:
+        """The name of the shift in the table."""
+        return TIMES.join(dial.name for dial in self.shifts)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options of the shifts, by ``SHIFT.OPTION``."""
+        return _options_of_parts(self.shifts)
+
+    def shift(self) -> Shift:
+        """Return the combination as a shift."""
+        parts = [dial.shift() for dial in self.shifts]
+        check_parts(self.name, parts)
+        return grid_shift(parts, [_severities(dial) for dial in self.shifts])
+
+    def setting_values(self, shift: Shift | None = None, foresee: bool = True) -> tuple[SettingValue, ...]:
+        """Return all settings, in the order in which they share most work."""
+        return (shift or self.shift()).settings
+
+
+class Composition(Strict):
+    """A named camera: several shifts that one severity, the level, turns together.
+
+    Levels 1, 2, ... are the severities of each shift, equally many, or its own levels, as many as all shifts
+    have. In between they are interpolated.
+    """
+
+    name: str = Field(pattern=r"^[A-Za-z0-9_.-]+$")
+    shifts: tuple[Dial, ...] = Field(min_length=2)
+    levels: tuple[StrictInt, ...] = ()
+    """The levels to evaluate; default all."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _parsed(cls, data: Any) -> Any:
+        return _with_plain_shifts(data)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options of the shifts, by ``SHIFT.OPTION``."""
+        return _options_of_parts(self.shifts)
+
+    def shift(self) -> Shift:
+        """Return the camera as a shift."""
+        if self.name in core.SHIFTS.names():
+            raise SoritesError(f"compose: {self.name} is the name of a shift; choose another")
+        parts = [dial.shift() for dial in self.shifts]
+        check_parts(self.name, parts)
+        severities = [_severities(dial) for dial in self.shifts]
+        fewest = min(map(len, severities))
+        for dial, values in zip(self.shifts, severities, strict=True):
+            if dial.severities and len(values) != fewest:
+                raise SoritesError(
+                    f"{self.name}: expected equally many severities for each shift; {dial.name} has"
+                    f" {len(values)}, another {fewest}"
+                )
+        return camera_shift(self.name, parts, [values[:fewest] for values in severities])
+
+    def setting_values(self, shift: Shift | None = None, foresee: bool = True) -> tuple[SettingValue, ...]:
+        """Return the levels as severities."""
+        return Dial(name=self.name, levels=self.levels).setting_values(shift or self.shift(), foresee)
+
+
+AnyDial = Dial | Grid | Composition
+
+
+def _axis(text: str) -> dict[str, Any]:
+    """Parse ``NAME`` or ``NAME=SEVERITY,SEVERITY``."""
+    name, equals, values = text.strip().partition("=")
+    if not equals:
+        return {"name": name.strip()}
+    return {"name": name.strip(), "severities": [value.strip() for value in values.split(",")]}
+
+
+def _with_plain_shifts(data: Any) -> Any:
+    """Return a table whose shifts may be names."""
+    if isinstance(data, dict) and isinstance(data.get("shifts"), (list, tuple)):
+        return {**data, "shifts": [{"name": s} if isinstance(s, str) else s for s in data["shifts"]]}
+    return data
+
+
+def _severities(dial: Dial) -> list[float]:
+    return [float(value) for value in dial.setting_values() if isinstance(value, int | float)]
+
+
+def _options_of_parts(dials: Sequence[Dial]) -> dict[str, Any]:
+    return {f"{dial.name}.{key}": value for dial in dials for key, value in dial.options.items()}
+
+
 def _try_severities(shift: Shift, severities: Sequence[float]) -> None:
     """Apply the shift to a 96 px image, so that severities it rejects are reported before any work is
     done.
@@ -324,6 +432,10 @@ class Suite(Strict):
     """Specs, optionally named: ``"v2=onnx:PATH"``, or as a table ``{name = "v2", spec = "onnx:PATH"}``."""
     shifts: tuple[Dial, ...] = ()
     """Empty: the captured images of the source."""
+    grid: tuple[Grid, ...] = ()
+    """Two or three shifts at once: ``"exposure_stops x defocus_disk"``."""
+    compose: tuple[Composition, ...] = ()
+    """Named cameras: several shifts that one severity turns together."""
     scorers: tuple[str, ...] = ()
     """Names, optionally with parameters: ``"knn(k=10)"``, or as a table ``{name = "knn", k = 10}``."""
     scorers_if_fitted: tuple[str, ...] = ()
@@ -382,6 +494,17 @@ class Suite(Strict):
         return tuple(dict.fromkeys(core.measure(name).name for name in names))
 
     @property
+    def dials(self) -> tuple[AnyDial, ...]:
+        """All shifts: single ones, grids and named cameras."""
+        return (*self.shifts, *self.grid, *self.compose)
+
+    @property
+    def shift_names(self) -> tuple[str, ...]:
+        """The names of all single shifts, including those that are parts of grids and cameras."""
+        parts = [dial.name for several in (*self.grid, *self.compose) for dial in several.shifts]
+        return tuple(dict.fromkeys([*(dial.name for dial in self.shifts), *parts]))
+
+    @property
     def model_names(self) -> tuple[str, ...]:
         """Names of the models in the table."""
         return tuple(core.named_spec(model)[0] for model in self.models)
@@ -392,7 +515,7 @@ class Suite(Strict):
             self.source_name or core.split_spec(self.source)[0],
             *(entry.name for entry in self.sources),
         ]
-        dials, scorers = [dial.name for dial in self.shifts], (*self.scorers, *self.scorers_if_fitted)
+        dials, scorers = [dial.name for dial in self.dials], (*self.scorers, *self.scorers_if_fitted)
         for kind, names in (
             ("model", self.model_names),
             ("shift", dials),
@@ -405,9 +528,9 @@ class Suite(Strict):
         return self
 
     def _selected_dials(
-        self, shifts: Sequence[str], levels: Sequence[int], severities: Sequence[float]
+        self, shifts: Sequence[str], levels: Sequence[int], severities: Sequence[float], grid: Sequence[str]
     ) -> list[Dial]:
-        if severities and len(shifts) != 1:
+        if severities and (len(shifts) != 1 or grid):
             raise SoritesError(
                 f"{option('severities', [])} needs exactly one {option('shifts', [])}, because it is in the"
                 " unit of that shift"
@@ -415,8 +538,11 @@ class Suite(Strict):
         if severities and levels:
             raise SoritesError(f"give {option('levels', [])} or {option('severities', [])}, not both")
         named = {dial.name: dial for dial in self.shifts}
-        dials = [named.get(name) or Dial(name=name) for name in shifts] or list(self.shifts)
-        if not dials and levels:
+        cameras = {camera.name for camera in self.compose}
+        dials = [named.get(name) or Dial(name=name) for name in shifts if name not in cameras]
+        if not shifts and not grid:
+            dials = list(self.shifts)
+        if not dials and levels and not grid and not self.grid and not self.compose:
             raise SoritesError(f"{option('levels', [])} needs a shift: name one with {option('shifts', [])}")
         if levels:
             return [Dial(name=d.name, options=d.options, levels=tuple(levels)) for d in dials]
@@ -424,12 +550,32 @@ class Suite(Strict):
             return [Dial(name=d.name, options=d.options, severities=tuple(severities)) for d in dials]
         return dials
 
+    def _selected_grids(
+        self, shifts: Sequence[str], levels: Sequence[int], grid: Sequence[str]
+    ) -> list[dict[str, Any]]:
+        """Return the grids: those given, or the suite's own if no shift is given either."""
+        try:
+            given = [Grid.model_validate(text) for text in grid]
+        except ValidationError as error:
+            raise SoritesError("\n".join(f"grid: {line}" for line in problems(error, Grid))) from error
+        chosen = given or ([] if shifts else self.grid)
+        return [_with_levels(one, levels).model_dump() for one in chosen]
+
+    def _selected_cameras(
+        self, shifts: Sequence[str], levels: Sequence[int], grid: Sequence[str]
+    ) -> list[dict[str, Any]]:
+        """Return the named cameras: those among ``shifts``, or all if neither a shift nor a grid is given."""
+        all_ = not shifts and not grid
+        chosen = [camera for camera in self.compose if all_ or camera.name in shifts]
+        return [{**camera.model_dump(), **({"levels": tuple(levels)} if levels else {})} for camera in chosen]
+
     def override(
         self,
         *,
         shifts: Sequence[str] = (),
         levels: Sequence[int] = (),
         severities: Sequence[float] = (),
+        grid: Sequence[str] = (),
         options: Mapping[str, Any] | None = None,
         **plain: Any,
     ) -> Suite:
@@ -442,13 +588,17 @@ class Suite(Strict):
             shifts: Names of shifts to use instead.
             levels: Levels of every shift.
             severities: Severities of the only shift.
+            grid: Grids of two or three shifts to use instead: ``"exposure_stops x defocus_disk"``. Without
+                ``shifts``, nothing else is applied.
             options: Options for every shift of the suite that has one of that name.
             plain: Other fields of the suite.
 
         Raises:
             SoritesError: The arguments contradict each other, or the result is invalid.
         """
-        dials = self._selected_dials(shifts, levels, severities)
+        dials = self._selected_dials(shifts, levels, severities, grid)
+        grids = self._selected_grids(shifts, levels, grid)
+        cameras = self._selected_cameras(shifts, levels, grid)
         dials = _with_options(
             dials, {key: value for key, value in (options or {}).items() if value is not None}
         )
@@ -458,7 +608,19 @@ class Suite(Strict):
         base = self.model_dump()
         if changed.get("source", self.source) != self.source:
             base["limit"] = None
-        return parse({**base, **changed, "shifts": [d.model_dump() for d in dials]}, self.name)
+        changed |= {"shifts": [d.model_dump() for d in dials], "grid": grids, "compose": cameras}
+        return parse({**base, **changed}, self.name)
+
+
+def _with_levels(grid: Grid, levels: Sequence[int]) -> Grid:
+    """Return a grid with these levels for the shifts without severities of their own."""
+    if not levels:
+        return grid
+    dials = [
+        dial if dial.severities else Dial(name=dial.name, options=dial.options, levels=tuple(levels))
+        for dial in grid.shifts
+    ]
+    return Grid(shifts=tuple(dials))
 
 
 def _first_source(data: Any) -> Any:

@@ -105,7 +105,7 @@ def _further_source_lines(suite: Suite, source: core.Source) -> list[str]:
 
 
 def _shift_lines(suite: Suite, groups: plans.Groups) -> list[str]:
-    names = [dial.name for dial in suite.shifts] or list(groups.own)
+    names = [dial.name for dial in suite.dials] or list(groups.own)
     settings = {name: groups.settings.get(name, ("captured",)) for name in names}
     units = {
         name: f" ({dial.unit or 'severity'}, a dial of its samples)" for name, dial in groups.own.items()

@@ -150,7 +150,7 @@ class Workshop:
         Raises:
             SoritesError: One is not registered in this process.
         """
-        applied = [dial for dial in self.suite.shifts if dial.name in self.settings]
+        applied = [dial for dial in self.suite.dials if dial.name in self.settings]
         return {dial.name: dial.shift() for dial in applied if dial.name not in self.own}
 
 

@@ -31,7 +31,7 @@ from sorites.io.digests import write_sealed
 from sorites.io.listed import ANOTHER, FILES, RUN, listed_files
 from sorites.io.stores import is_on_store, to_path
 from sorites.io.validation import read_typed
-from sorites.suites.suite import STORED, Suite
+from sorites.suites.suite import STORED, Dial, Suite
 
 # Libraries whose version can change pixels or predictions.
 LIBRARIES = ("numpy", "scipy", "pillow", "onnxruntime", "torch")
@@ -191,7 +191,7 @@ def _paths(suite: Suite) -> Iterator[str]:
     ]
     for spec in specs:
         yield from filter(None, _parts(spec))
-    for dial in suite.shifts:
+    for dial in suite.dials:
         yield from (value for value in dial.options.values() if isinstance(value, str) and value)
     plain = (suite.reference, suite.distance.decomposition if suite.distance else None)
     yield from (path for path in plain if path)
@@ -205,15 +205,26 @@ def _parts(spec: str) -> list[str]:
 
 def respelled(suite: Suite, respell: Respell) -> Suite:
     """Return the suite with ``respell`` applied to the paths of its sources and shifts."""
-    dials = tuple(
+    dials = _respelled_options(suite.shifts, respell)
+    several = {
+        key: tuple(
+            one.model_copy(update={"shifts": _respelled_options(one.shifts, respell)})
+            for one in getattr(suite, key)
+        )
+        for key in ("grid", "compose")
+    }
+    sources = tuple(entry.model_copy(update={"spec": _spec(entry.spec, respell)}) for entry in suite.sources)
+    return suite.model_copy(
+        update={"source": _spec(suite.source, respell), "sources": sources, "shifts": dials, **several}
+    )
+
+
+def _respelled_options(dials: Sequence[Dial], respell: Respell) -> tuple[Dial, ...]:
+    return tuple(
         dial.model_copy(
             update={"options": {k: respell(v) if isinstance(v, str) else v for k, v in dial.options.items()}}
         )
-        for dial in suite.shifts
-    )
-    sources = tuple(entry.model_copy(update={"spec": _spec(entry.spec, respell)}) for entry in suite.sources)
-    return suite.model_copy(
-        update={"source": _spec(suite.source, respell), "sources": sources, "shifts": dials}
+        for dial in dials
     )
 
 
