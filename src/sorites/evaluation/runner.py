@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,9 @@ from sorites.evaluation.engines import ENGINES, Engine
 from sorites.evaluation.facts.distance import distance_of_run, write_published_levels
 from sorites.evaluation.facts.similarity import measure_images
 from sorites.evaluation.options import DEFAULT_BATCH
+from sorites.evaluation.outline import Outline, SampleSlices
 from sorites.evaluation.pipeline.run import Pipeline
-from sorites.evaluation.plan import Plan
+from sorites.evaluation.plan import Plan, Unit, slice_for
 from sorites.evaluation.predict import GREY, out_of_memory, try_models
 from sorites.evaluation.resume import Say, kept_features_before, move_unpaired_features, redo_errors
 from sorites.evaluation.storage import folder, shards
@@ -35,7 +36,7 @@ from sorites.evaluation.storage.compact import expand
 from sorites.evaluation.storage.record import describe
 from sorites.evaluation.storage.schema import RanOn, RunRecord
 from sorites.evaluation.storage.tensors import keep_heads
-from sorites.evaluation.worker import Running, Task, chosen_engine
+from sorites.evaluation.worker import Parcels, Running, Site, Task, chosen_engine
 from sorites.io.files import sweep_temporaries
 from sorites.io.stores import to_path
 from sorites.models.session import CUDA_OPTIONS
@@ -265,6 +266,7 @@ def execute(
     engine: str | Engine = "local",
     workers: int | None = None,
     producers: int | None = None,
+    models_per_worker: int | None = None,
     bar: Bar | None = None,
     say: Say = warn,
 ) -> Path:
@@ -280,6 +282,8 @@ def execute(
         engine: Name of an engine, or an engine.
         workers: Number of workers.
         producers: Number of processes that make images; default: none on a CPU, else one per core but one.
+        models_per_worker: The number of models that a worker of another process holds; default: as many as
+            have weights of 4 GB together.
         bar: Opens progress bars.
         say: Called with notices.
 
@@ -290,23 +294,69 @@ def execute(
     _check_positive("workers", workers)
     prepared = prepared.with_batch(batch)
     path = to_path(out) if out is not None else prepared.default_folder()
-    plan, start = folder.with_stored_slices(path, prepared.plan), chosen_engine(engine, prepared.plan)
+    start = chosen_engine(engine, prepared.plan)
+    groups = model_groups(prepared.plan, start, models_per_worker)
+    plan = folder.with_stored_slices(path, with_slices_for(prepared.plan, len(groups)))
     for name in (name for name, model in plan.models.items() if not model.repeats):
         say(
             f"model {name} is not deterministic: it gave different outputs for the same images, and so will"
             " another run"
         )
-    described = prepared.record.having(ran_on=_ran_on(plan, start, batch))
+    described = prepared.record.having(
+        ran_on=_ran_on(plan, start, batch), **({"groups": groups} if len(groups) > 1 else {})
+    )
     with folder.open_run(path, plan, described, say) as record:
         sweep_temporaries(path)
         expand(path)
         redo_errors(path, plan)
         move_unpaired_features(path, plan)
         making = producers_for(plan, start, producers)
-        stage = _Stage(start, workers or start.cores(), Running(path, plan, record.run_id), bar, making)
+        run = Running(path, plan, record.run_id)
+        stage = _Stage(start, workers or start.cores(), run, bar, making, groups, record)
         _evaluate(stage, batch, keep_features or kept_features_before(path), record.suite.refine)
         compute_facts(stage.run, engine=start, workers=stage.workers, bar=bar)
     return path
+
+
+# Bytes of the weights that a worker of another process holds, unless the number of its models is given: a
+# quarter of a small GPU, and a few seconds of loading.
+MAX_GROUP_BYTES = 4 << 30
+
+
+def model_groups(plan: Plan, engine: Engine, size: int | None) -> tuple[tuple[str, ...], ...]:
+    """Return groups of models, each of which one worker holds.
+
+    Images are made once for each group. In one process all models share them.
+
+    Args:
+        plan: The plan.
+        engine: The engine.
+        size: The number of models in a group; default: as many as have weights of 4 GB together.
+    """
+    names = tuple(plan.models)
+    if size is not None:
+        return tuple(names[i : i + size] for i in range(0, len(names), size))
+    if engine.one_process:
+        return (names,)
+    groups: list[list[str]] = []
+    weights = 0
+    for name in names:
+        own = 4 * (plan.models[name].parameters or 0)
+        if not groups or weights + own > MAX_GROUP_BYTES:
+            groups.append([])
+            weights = 0
+        groups[-1].append(name)
+        weights += own
+    return tuple(map(tuple, groups))
+
+
+def with_slices_for(plan: Plan, groups: int) -> Plan:
+    """Return the plan with slices that are large enough for its number of model groups; each group writes one
+    file per slice.
+    """
+    if groups == 1:
+        return plan
+    return replace(plan, slice=max(plan.slice, slice_for([len(g) for g in plan.groups.values()], groups)))
 
 
 def producers_for(plan: Plan, engine: Engine, requested: int | None) -> int:
@@ -318,7 +368,7 @@ def producers_for(plan: Plan, engine: Engine, requested: int | None) -> int:
         if requested:
             raise SoritesError(
                 f"{option('producers', None)} needs the engine local, which evaluates in this process; got"
-                f" {engine.name}"
+                f" {engine.name}. Workers of the engine ray have {option('cpus_per_worker', 'N')}."
             )
         return 0
     if requested is not None:
@@ -333,18 +383,21 @@ def _check_positive(name: str, value: int | None) -> None:
 
 def _evaluate(stage: _Stage, batch: int, keep_features: bool, refine: float | None) -> None:
     """Fit the scorers, evaluate the grid, and refine failure severities, as far as each is missing."""
-    path, plan = stage.run.folder, stage.run.plan
-    grid = _tasks(path, plan, plan.units(), keep_features)
-    if grid or (refine and _tasks(path, plan, plan.probes())) or fit.gaps(plan, path, keep_features):
+    path, plan, groups = stage.run.folder, stage.run.plan, stage.groups
+    grid = _tasks(path, plan, plan.units(), groups, keep_features)
+    if grid or (refine and _tasks(path, plan, plan.probes(), groups)) or fit.gaps(plan, path, keep_features):
         _fit(stage, keep_features, batch)
     if keep_features:
         keep_heads(plan, path)
     if stage.producers:
         stage.pipe(grid, batch, keep_features)
     else:
-        stage.do("evaluating", grid, work.evaluate, _images, batch=batch, keep_features=keep_features)
+        making = {"producers": stage.engine.producers} if stage.engine.producers else {}
+        stage.do(
+            "evaluating", grid, work.evaluate, _images, batch=batch, keep_features=keep_features, **making
+        )
     if refine:
-        probes = _tasks(path, plan, plan.probes())
+        probes = _tasks(path, plan, plan.probes(), groups)
         stage.do("refining", probes, work.probe, batch=batch, tolerance=refine)
 
 
@@ -374,10 +427,27 @@ def _library_options(backend: Backend) -> dict[str, str]:
     return dict(CUDA_OPTIONS) if (backend.library, backend.kind) == ("onnxruntime", "cuda") else {}
 
 
-def _tasks(path: Path, plan: Plan, units: Sequence[Any], keep_features: bool = False) -> list[Task]:
+def _tasks(
+    path: Path,
+    plan: Plan,
+    units: Sequence[Unit],
+    groups: Sequence[tuple[str, ...]],
+    keep_features: bool = False,
+) -> list[Task]:
+    """Return the missing tasks: one for each slice and group of models."""
     missing = shards.missing(path, units, plan.models, keep_features)
     without_rows = shards.missing(path, units, plan.models) if keep_features else missing
-    return [Task(unit, names, without_rows.get(unit, ())) for unit, names in missing.items()]
+    return [
+        Task(unit, names, tuple(n for n in without_rows.get(unit, ()) if n in group), _named(group, plan))
+        for unit, left in missing.items()
+        for group in groups
+        if (names := tuple(name for name in left if name in group))
+    ]
+
+
+def _named(group: tuple[str, ...], plan: Plan) -> tuple[str, ...]:
+    """Return a group of models; empty if it has all of them."""
+    return () if len(group) == len(plan.models) else group
 
 
 def _images(plan: Plan, task: Task) -> int:
@@ -387,7 +457,13 @@ def _images(plan: Plan, task: Task) -> int:
 def _fit(stage: _Stage, keep_features: bool, batch: int) -> None:
     """Evaluate training images if scorers or ``keep_features`` need them, and fit the scorers."""
     run = stage.run
-    stage.do("fitting", fit.tasks(run.plan, run.folder, keep_features), fit.collect, _images, batch=batch)
+    tasks = [
+        replace(task, models=names, group=_named(group, run.plan))
+        for task in fit.tasks(run.plan, run.folder, keep_features)
+        for group in stage.groups
+        if (names := tuple(name for name in task.models if name in group))
+    ]
+    stage.do("fitting", tasks, fit.collect, _images, batch=batch)
     ready = fit.ready(run)
     if fit.wants_training(run.plan) or ready.searches:
         fit.record(ready, run.folder)
@@ -401,7 +477,9 @@ class _Stage:
     workers: int
     run: Running
     bar: Bar | None
-    producers: int = 0
+    producers: int
+    groups: Sequence[tuple[str, ...]]
+    record: RunRecord
 
     def pipe(self, tasks: Sequence[Task], batch: int, keep_features: bool) -> None:
         """Evaluate tasks by a pipeline; the bar advances by image."""
@@ -430,10 +508,29 @@ class _Stage:
         tick = _locked(self.bar(what, sum(sizes.values()))) if self.bar else lambda n: None
         by_image = steps is not None and self.engine.one_process
         self.run.tick = tick if by_image else lambda n: None
-        work_ = self.run.work(self.engine, function, **options)
-        for task, _ in self.engine(tasks, work_, self.workers):
+        for task, _ in self._start(tasks, function, options):
             if not by_image:
                 tick(sizes[task])
+
+    def _start(
+        self, tasks: Sequence[Task], function: Callable[..., None], options: Mapping[str, Any]
+    ) -> Iterator[tuple[Task, Any]]:
+        """Start tasks on the engine; other processes get them with their samples."""
+        run = self.run
+        if self.engine.one_process:
+            yield from self.engine(tasks, run.work(self.engine, function, **options), self.workers)
+            return
+        rows_of: Callable[[Task], tuple[Path, ...]] = lambda task: ()  # noqa: E731
+        if function is work.probe:
+            rows_of = functools.partial(work.refined_files, run.plan, present=work.present_in(run))
+        parcels = Parcels(tasks, self._slices, function is fit.collect, rows_of)
+        site = Site(run.folder, Outline.of(run.plan, self.record))
+        for parcel, result in self.engine(parcels, site.work(function, **options), self.workers):
+            yield parcel.task, result
+
+    @functools.cached_property
+    def _slices(self) -> SampleSlices:
+        return SampleSlices(self.run.plan, folder.read_manifest(self.run.folder))
 
 
 def _locked(tick: Callable[[int], None]) -> Callable[[int], None]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import polars as pl
 
@@ -18,6 +19,7 @@ from sorites.core import CLEAN
 from sorites.core.table import SCHEMA
 from sorites.evaluation.fit import ready
 from sorites.evaluation.images import Shot, shifted_shots, shots
+from sorites.evaluation.pipeline.run import Pipeline
 from sorites.evaluation.plan import Plan, Unit
 from sorites.evaluation.predict import Predictions, predict
 from sorites.evaluation.storage import shards
@@ -152,11 +154,29 @@ def _middles(plan: Plan, unit: Unit, severities: Mapping[str, set[float]]) -> It
 # Tasks are top-level functions of a run and a task, so that threads, processes and clusters can run them.
 
 
-def evaluate(run: Running, task: Task, *, batch: int, keep_features: bool = False) -> None:
-    """Make the images of a slice, evaluate them with the task's models, and write the missing files."""
-    plan = ready(run)
-    predicted = predict(plan, shots(plan, task.unit), batch, run.tick, task.models)
-    write_predictions(run, task, predicted, keep_features)
+def evaluate(
+    run: Running, task: Task, *, batch: int, keep_features: bool = False, producers: int = 0
+) -> None:
+    """Make the images of a slice, evaluate them with the task's models, and write the missing files.
+
+    Args:
+        run: The run.
+        task: The task.
+        batch: Images per forward pass.
+        keep_features: Also write logits and features.
+        producers: The number of processes that make the images; 0 makes and evaluates them in turns.
+    """
+    plan, unit = ready(run), run.here(task.unit)
+    if not producers:
+        predicted = predict(plan, shots(plan, unit), batch, run.tick, task.models)
+        write_predictions(run, task, predicted, keep_features)
+        return
+
+    def write(here: Task, predicted: Mapping[str, Predictions]) -> None:
+        write_predictions(run, task, predicted, keep_features)
+
+    for _ in Pipeline(producers, batch).run(plan, [replace(task, unit=unit)], write, run.tick):
+        pass
 
 
 def write_predictions(
@@ -177,17 +197,31 @@ def write_predictions(
         write_tensors(folder / shards.FEATURES, stem, arrays, **about)
     names = task.models if task.without_rows is None else task.without_rows
     rows = {name: predicted[name].rows for name in names}
-    shards.write_rows(folder, run.run_id, task.unit, rows, run.plan.models)
+    shards.write_rows(folder, run.run_id, task.unit, rows, task.group or tuple(run.plan.models))
 
 
 def probe(run: Running, task: Task, *, batch: int, tolerance: float) -> None:
     """Bisect the failure severities of a slice and write the rows of the probes."""
     plan, folder = ready(run), run.folder
-    starts = [*plan.clean_units(task.unit), replace(task.unit, probe=False)]
-    present = run.once("predictions", lambda plan: shards.Predictions(folder, plan.models))
-    grid = pl.concat([present.read(start, task.models) for start in starts])
-    refined = refine(plan, task.unit, grid, tolerance, batch, task.models)
+    paths = run.rows or refined_files(plan, task, run.once("predictions", lambda _: present_in(run)))
+    grid = shards.read_rows(paths, task.models)
+    refined = refine(plan, run.here(task.unit), grid, tolerance, batch, task.models)
     rows = {
         name: pl.concat(parts) if parts else pl.DataFrame(schema=SCHEMA) for name, parts in refined.items()
     }
-    shards.write_rows(folder, run.run_id, task.unit, rows, plan.models)
+    shards.write_rows(folder, run.run_id, task.unit, rows, task.group or tuple(plan.models))
+
+
+def present_in(run: Running) -> shards.Predictions:
+    """Return the shards of a run."""
+    return shards.Predictions(run.folder, run.plan.models)
+
+
+def refined_files(plan: Plan, task: Task, present: shards.Predictions) -> tuple[Path, ...]:
+    """Return the files with the rows that a probe refines: of its slice, and of the clean images.
+
+    Raises:
+        MissingFile: The slice was not evaluated.
+    """
+    starts = [*plan.clean_units(task.unit), replace(task.unit, probe=False)]
+    return tuple(dict.fromkeys(path for start in starts for path in present.paths(start, task.models)))

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -191,9 +190,9 @@ class _EmptyCluster:
 def test_a_cluster_without_capacity_is_reported_and_then_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray, "WAIT_NOTICE_SECONDS", 0.05)
     monkeypatch.setattr(ray, "START_TIMEOUT_SECONDS", 0.3)
-    pool = ray._WorkerPool(_EmptyCluster(), _damaged, 2, 0.0)
+    pool = ray._WorkerPool(_EmptyCluster(), _damaged, [1], 2, ray.Resources())
     with pytest.warns(Notice) as shown, pytest.raises(SoritesError, match="0 of 0 CPU free"):
-        pool.next_done([1], deque([0]), Counter())
+        pool.next_done()
     assert [notice.message.code for notice in shown] == ["no_workers"]
 
 
@@ -207,6 +206,6 @@ def test_workers_get_the_credentials_of_stores_and_nothing_else(monkeypatch: pyt
         return SimpleNamespace(here=SimpleNamespace(remote=object))
 
     monkeypatch.setattr(cluster, "options", lambda **_: SimpleNamespace(remote=hire), raising=False)
-    ray._WorkerPool(cluster, _damaged, 1, 0.0)
+    ray._WorkerPool(cluster, _damaged, [1], 1, ray.Resources())
     assert given[0]["AWS_ACCESS_KEY_ID"] == "key"
     assert "SECRET_OF_SOMETHING_ELSE" not in given[0]

@@ -149,6 +149,8 @@ def _resume(folder: Path, plan: Plan, record: RunRecord, manifest: pl.DataFrame,
     suite = record.suite
     earlier = {key: getattr(suite, key) or getattr(before.suite, key) for key in ASIDE}
     kept: dict[str, Any] = {"scored": before.scored} if before.scored else {}
+    if groups := tuple(dict.fromkeys((*before.groups, *record.groups))):
+        kept["groups"] = groups
     first = {"first_places": before.first()} if moved or before.first_places else {}
     elsewhere = tuple(place for place in before.ran_on if place not in record.ran_on)
     kept |= {"ran_on": (*elsewhere, *record.ran_on)}
