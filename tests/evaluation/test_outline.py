@@ -118,6 +118,7 @@ def test_no_worker_opens_the_run(suite: Suite, tmp_path: Path, monkeypatch: pyte
     assert max(len(parcel.samples) for _, parcel in sent) < 5000
 
 
+@pytest.mark.slow
 def test_real_processes_list_no_source(suite: Suite, tmp_path: Path) -> None:
     quick = suite.model_copy(update={"fit": None, "scorers": ("msp",), "refine": None})
     wanted = rows(sorites.run(quick, out=tmp_path / "threads"))

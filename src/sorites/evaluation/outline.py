@@ -20,7 +20,7 @@ from sorites.core.errors import SoritesError
 from sorites.core.labels import Labels
 from sorites.core.packed import as_packed
 from sorites.evaluation import plan as plans
-from sorites.evaluation.plan import MAX_FRAMED_BYTES, Plan, own_dials, shift_of
+from sorites.evaluation.plan import MAX_FRAMED_BYTES, Plan, Unit, own_dials, shift_of
 from sorites.evaluation.samples import CleanImages
 from sorites.evaluation.storage.contents import COLUMNS, guard_sample
 from sorites.evaluation.storage.record import describe
@@ -191,6 +191,16 @@ class SampleSlices:
     def rows(self, kind: str, start: int, stop: int) -> pl.DataFrame:
         """Return the rows of the manifest about the samples of a slice."""
         return self._contents[self.places(kind, start, stop)]
+
+    def unhashed(self) -> set[int]:
+        """Return the positions in the manifest of samples whose data is not hashed yet."""
+        unknown = self._contents["content"].is_null() & self._contents["bytes"].is_not_null()
+        return set(unknown.arg_true().to_list())
+
+    def span(self, unit: Unit) -> range:
+        """Return the positions of a clean or captured slice in the manifest."""
+        first = self._first.get(unit.shift, self._first[CLEAN])
+        return range(first + unit.start, first + unit.stop)
 
     def places(self, kind: str, start: int, stop: int) -> list[int]:
         """Return the positions of the samples of a slice in the manifest."""

@@ -11,11 +11,12 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from sorites.core import Backend, Model, Outputs
+from sorites.core import CLEAN, Backend, Model, Outputs
 from sorites.core.errors import Notice, SoritesError
 from sorites.core.machine import cores, gpu_facts
 from sorites.core.messages import command, option
@@ -313,9 +314,32 @@ def execute(
         making = producers_for(plan, start, producers)
         run = Running(path, plan, record.run_id)
         stage = _Stage(start, workers or start.cores(), run, bar, making, groups, record)
-        _evaluate(stage, batch, keep_features or kept_features_before(path), record.suite.refine)
+        with _hashing(stage):
+            _evaluate(stage, batch, keep_features or kept_features_before(path), record.suite.refine)
         compute_facts(stage.run, engine=start, workers=stage.workers, bar=bar)
     return path
+
+
+@contextmanager
+def _hashing(stage: _Stage) -> Iterator[None]:
+    """Add the hashes that tasks of a large run return to its manifest, also if it is interrupted.
+
+    Images without one, as after a process was killed, are hashed by tasks of their own.
+    """
+    path, plan = stage.run.folder, stage.run.plan
+    if not folder.is_large(plan):
+        yield
+        return
+    stage.unhashed = stage.slices.unhashed()
+    try:
+        yield
+        rest = stage.unhashed - stage.found.keys()
+        units = [u for u in plan.units() if u.shift == CLEAN or u.shift not in plan.shifts]
+        left = [Task(u, (), hashes=True) for u in units if not rest.isdisjoint(stage.slices.span(u))]
+        stage.do("hashing", left, work.hash_images)
+    finally:
+        if stage.found:
+            folder.record_hashes(path, stage.found)
 
 
 # Bytes of the weights that a worker of another process holds, unless the number of its models is given: a
@@ -384,7 +408,7 @@ def _check_positive(name: str, value: int | None) -> None:
 def _evaluate(stage: _Stage, batch: int, keep_features: bool, refine: float | None) -> None:
     """Fit the scorers, evaluate the grid, and refine failure severities, as far as each is missing."""
     path, plan, groups = stage.run.folder, stage.run.plan, stage.groups
-    grid = _tasks(path, plan, plan.units(), groups, keep_features)
+    grid = _with_hashing(_tasks(path, plan, plan.units(), groups, keep_features), stage)
     if grid or (refine and _tasks(path, plan, plan.probes(), groups)) or fit.gaps(plan, path, keep_features):
         _fit(stage, keep_features, batch)
     if keep_features:
@@ -438,11 +462,27 @@ def _tasks(
     missing = shards.missing(path, units, plan.models, keep_features)
     without_rows = shards.missing(path, units, plan.models) if keep_features else missing
     return [
-        Task(unit, names, tuple(n for n in without_rows.get(unit, ()) if n in group), _named(group, plan))
+        Task(
+            unit,
+            names,
+            tuple(name for name in without_rows.get(unit, ()) if name in group),
+            group=_named(group, plan),
+        )
         for unit, left in missing.items()
         for group in groups
         if (names := tuple(name for name in left if name in group))
     ]
+
+
+def _with_hashing(tasks: Sequence[Task], stage: _Stage) -> list[Task]:
+    """Return tasks of which one for each slice hashes its images, as far as their hashes are unknown."""
+    waiting, chosen = set(stage.unhashed), list[Task]()
+    for task in tasks if waiting else ():
+        applied = task.unit.shift != CLEAN and task.unit.shift in stage.run.plan.shifts
+        span = stage.slices.span(task.unit)
+        chosen.append(task if applied or waiting.isdisjoint(span) else replace(task, hashes=True))
+        waiting -= set() if applied else set(span)
+    return chosen or list(tasks)
 
 
 def _named(group: tuple[str, ...], plan: Plan) -> tuple[str, ...]:
@@ -480,6 +520,10 @@ class _Stage:
     producers: int
     groups: Sequence[tuple[str, ...]]
     record: RunRecord
+    unhashed: set[int] = field(default_factory=set)
+    """Positions in the manifest of images whose hash is unknown."""
+    found: dict[int, tuple[int | None, int | None, str | None]] = field(default_factory=dict)
+    """Size, time and hash that tasks returned, by position in the manifest."""
 
     def pipe(self, tasks: Sequence[Task], batch: int, keep_features: bool) -> None:
         """Evaluate tasks by a pipeline; the bar advances by image."""
@@ -495,7 +539,7 @@ class _Stage:
         self,
         what: str,
         tasks: Sequence[Task],
-        function: Callable[..., None],
+        function: Callable[..., Any],
         steps: Callable[[Plan, Task], int] | None = None,
         **options: Any,
     ) -> None:
@@ -508,12 +552,14 @@ class _Stage:
         tick = _locked(self.bar(what, sum(sizes.values()))) if self.bar else lambda n: None
         by_image = steps is not None and self.engine.one_process
         self.run.tick = tick if by_image else lambda n: None
-        for task, _ in self._start(tasks, function, options):
+        for task, result in self._start(tasks, function, options):
+            if task.hashes:
+                self.found.update(zip(self.slices.span(task.unit), result, strict=True))
             if not by_image:
                 tick(sizes[task])
 
     def _start(
-        self, tasks: Sequence[Task], function: Callable[..., None], options: Mapping[str, Any]
+        self, tasks: Sequence[Task], function: Callable[..., Any], options: Mapping[str, Any]
     ) -> Iterator[tuple[Task, Any]]:
         """Start tasks on the engine; other processes get them with their samples."""
         run = self.run
@@ -523,13 +569,13 @@ class _Stage:
         rows_of: Callable[[Task], tuple[Path, ...]] = lambda task: ()  # noqa: E731
         if function is work.probe:
             rows_of = functools.partial(work.refined_files, run.plan, present=work.present_in(run))
-        parcels = Parcels(tasks, self._slices, function is fit.collect, rows_of)
+        parcels = Parcels(tasks, self.slices, function is fit.collect, rows_of)
         site = Site(run.folder, Outline.of(run.plan, self.record))
         for parcel, result in self.engine(parcels, site.work(function, **options), self.workers):
             yield parcel.task, result
 
     @functools.cached_property
-    def _slices(self) -> SampleSlices:
+    def slices(self) -> SampleSlices:
         return SampleSlices(self.run.plan, folder.read_manifest(self.run.folder))
 
 

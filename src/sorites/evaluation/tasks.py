@@ -23,9 +23,13 @@ from sorites.evaluation.pipeline.run import Pipeline
 from sorites.evaluation.plan import Plan, Unit
 from sorites.evaluation.predict import Predictions, predict
 from sorites.evaluation.storage import shards
+from sorites.evaluation.storage.contents import contents
 from sorites.evaluation.storage.tensors import arrays_of, write_tensors
 from sorites.evaluation.worker import Running, Task
 from sorites.metrics.detection.failure import found_objects
+
+# Size, modification time and hash of the data of images; null if unknown.
+Hashes = list[tuple[int | None, int | None, str | None]]
 
 
 @dataclass
@@ -156,7 +160,7 @@ def _middles(plan: Plan, unit: Unit, severities: Mapping[str, set[float]]) -> It
 
 def evaluate(
     run: Running, task: Task, *, batch: int, keep_features: bool = False, producers: int = 0
-) -> None:
+) -> Hashes | None:
     """Make the images of a slice, evaluate them with the task's models, and write the missing files.
 
     Args:
@@ -165,18 +169,28 @@ def evaluate(
         batch: Images per forward pass.
         keep_features: Also write logits and features.
         producers: The number of processes that make the images; 0 makes and evaluates them in turns.
+
+    Returns:
+        The hashes of the images, if the task asks for them.
     """
     plan, unit = ready(run), run.here(task.unit)
     if not producers:
         predicted = predict(plan, shots(plan, unit), batch, run.tick, task.models)
         write_predictions(run, task, predicted, keep_features)
-        return
+        return hash_images(run, task) if task.hashes else None
 
     def write(here: Task, predicted: Mapping[str, Predictions]) -> None:
         write_predictions(run, task, predicted, keep_features)
 
     for _ in Pipeline(producers, batch).run(plan, [replace(task, unit=unit)], write, run.tick):
         pass
+    return hash_images(run, task) if task.hashes else None
+
+
+def hash_images(run: Running, task: Task) -> Hashes:
+    """Return size, time and hash of the data of each image of a slice, which were just decoded."""
+    unit = run.here(task.unit)
+    return contents(run.plan.groups[unit.shift][unit.start : unit.stop]).rows()
 
 
 def write_predictions(

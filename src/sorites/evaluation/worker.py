@@ -45,6 +45,8 @@ class Task:
     models: tuple[str, ...]
     without_rows: tuple[str, ...] | None = None
     """The models whose rows are missing, if some lack only their features; default: all."""
+    hashes: bool = False
+    """Whether the task also hashes the data of its images."""
     group: tuple[str, ...] = ()
     """The group of models that its worker holds; it contains ``models``. Default: all models."""
 

@@ -39,7 +39,7 @@ def logits(images):
 """
 PLAIN = """
 source = "folder:{photos}"
-models = ["python:by_colour:logits"]
+models = ["python:by_colour:logits", "second=python:by_colour:logits"]
 shifts = ["gaussian_noise", "contrast", "jpeg"]
 scorers = ["msp"]
 frame = {{resize = 48}}
@@ -85,7 +85,7 @@ def finished(process: subprocess.Popen[str]) -> None:
 
 
 def rows(home: Path, out: str) -> pl.DataFrame:
-    return table.read(home / out).sort("image_id", "output", "scorer", "probe").collect()
+    return table.read(home / out).sort("model", "image_id", "output", "scorer", "probe").collect()
 
 
 @pytest.mark.slow
@@ -99,11 +99,12 @@ def test_two_nodes_give_the_table_of_threads_though_nodes_and_workers_die(
     both = [started(home, "plain", f"ray{workers}", cluster.env, *there, workers) for workers in ("1", "2")]
     for process in (*here, *both):
         finished(process)
-    finished(started(home, "plain", "ray4", cluster.env, *there, "4"))
+    making = ["--cpus-per-worker", "2", "--models-per-worker", "1"]
+    finished(started(home, "plain", "ray4", cluster.env, *there, "2", *making))
     for workers in ("1", "2", "4"):
         assert_frame_equal(rows(home, f"ray{workers}"), rows(home, "plain"))
     (home / "slow").touch()
-    process = started(home, "whole", "killed", cluster.env, *there, "4")
+    process = started(home, "whole", "killed", cluster.env, *there, "4", "--models-per-worker", "1")
     until = time.monotonic() + 120
     for number in range(3):
         _kill_a_worker(cluster, process, home / "killed", number, until)
