@@ -24,7 +24,7 @@ from sorites.core.messages import option
 from sorites.core.table import repair
 from sorites.evaluation.engines.interrupts import stop_if_requested
 from sorites.evaluation.images import Shot, reason
-from sorites.evaluation.plan import Columns, Plan, Unit
+from sorites.evaluation.plan import Columns, Plan, Unit, training_of
 from sorites.evaluation.predict import (
     GREY,
     Answers,
@@ -190,7 +190,7 @@ def _training_note(plan: Plan) -> str:
 
 def samples_of(plan: Plan, kind: str) -> Sequence[Sample]:
     """Return the images of a kind of slice, in order."""
-    return {NAME: plan.fit, VALIDATION: plan.validation, OOD: plan.ood}[kind]
+    return training_of(plan, kind)
 
 
 def _location(spec: str) -> tuple[str, Path | None]:
@@ -330,10 +330,10 @@ class _Collected:
 
 def collect(run: Running, task: Task, *, batch: int) -> None:
     """Show a slice of the training or validation images to the task's models and store the outputs."""
-    plan, kind = run.plan, task.unit.shift
+    plan, unit, kind = run.plan, run.here(task.unit), task.unit.shift
     collected = {name: _Collected() for name in task.models}
     scorers = looking(plan, kind)
-    samples = samples_of(plan, kind)[task.unit.start : task.unit.stop]
+    samples = samples_of(plan, kind)[unit.start : unit.stop]
     for chunk in batches((training_shot(plan.suite, sample) for sample in samples), batch):
         for name, outputs in collected.items():
             stop_if_requested()
@@ -491,7 +491,12 @@ def ready(run: Running) -> Plan:
                     searches[name][spec] = search
         return replace(plan, fitted=own, searches=searches)
 
-    return run.once("fitted", fitted)
+    plan = run.once("fitted", fitted)
+    return (
+        plan
+        if plan.groups is run.plan.groups
+        else replace(run.plan, fitted=plan.fitted, searches=plan.searches)
+    )
 
 
 class UnfittedScorer(Scorer):

@@ -310,6 +310,38 @@ class RunOptions(ImageOptions, EngineOptions, EvaluationOptions):
         low=0,
     )
 
+    cpus_per_worker: int = declare(
+        1,
+        (
+            "CPUs for each worker of the engine ray; all but one make images, in processes of their own,"
+            " while the models evaluate."
+        ),
+        metavar="N",
+        kind=int,
+        low=1,
+    )
+    models_per_worker: int | None = declare(
+        None,
+        (
+            "Number of models that each worker of the engine ray holds; default: as many as have weights of 4"
+            " GB together."
+        ),
+        metavar="N",
+        kind=int,
+        low=1,
+    )
+
+    def chosen_engine(self) -> str | Engine:
+        """Return the engine; only ray accepts resources of workers."""
+        if self.engine == "ray":
+            from sorites.evaluation.engines.ray import ray_engine
+
+            return ray_engine(self.address, self.gpus_per_worker, self.cpus_per_worker)
+        if self.cpus_per_worker != 1 or self.models_per_worker is not None:
+            given = f"{option('cpus_per_worker', None)} and {option('models_per_worker', None)}"
+            raise SoritesError(f"{given} require {option('engine', 'ray')}, got {self.engine}")
+        return super().chosen_engine()
+
     @classmethod
     def from_shell(cls, typed: Mapping[str, Any]) -> Self:
         """Return the options; in a shell, further in-distribution sources repeat the option ``source``."""

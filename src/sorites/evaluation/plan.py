@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -62,12 +62,20 @@ MAX_FRAMED_BYTES = 1 << 28
 
 
 def load_models(
-    suite: Suite, given: Mapping[str, Model], labels: Labels, load: Callable[[str], Model] | None = None
+    suite: Suite,
+    given: Mapping[str, Model],
+    labels: Labels,
+    load: Callable[[str], Model] | None = None,
+    only: Collection[str] | None = None,
 ) -> dict[str, Model]:
-    """Load the models of a suite; models in ``given`` replace those of the same name."""
+    """Load the models of a suite, or only some of them; models in ``given`` replace those of the same
+    name.
+    """
     loaded: dict[str, Model] = {}
     with use_compute_options(ComputeOptions(suite.device, suite.precision)):
         for entry, name in zip(suite.models, suite.model_names, strict=True):
+            if only is not None and name not in only:
+                continue
             model = _with_classes(given.get(name) or (load or core.model)(entry), labels)
             _refuse_precision(suite, name, model)
             loaded[name] = settle_scale(model) if model.version else with_version(model)
@@ -272,8 +280,8 @@ def _at_setting(dial: Dial, sample: Sample) -> bool:
     )
 
 
-# Maximum number of slices before they grow: each is one file per model, and folders with millions of files
-# are slow.
+# Maximum number of slices times groups of models before slices grow: each is one file, and another one if
+# failure severities are refined. Folders with millions of files are slow.
 MAX_UNITS = 50_000
 
 
@@ -356,6 +364,8 @@ class Plan:
     """The shifts that are dials of samples; their groups contain only samples that have them."""
     slice: int = SAMPLES_PER_UNIT
     """Samples per slice; fixed when a run folder is created."""
+    families: Mapping[str, str] = field(default_factory=dict)
+    """Families of captured shifts whose samples are not all here."""
 
     def with_batch(self, size: int) -> Plan:
         """Return the plan with passes of exactly ``size`` images for the models whose rows depend on it."""
@@ -432,6 +442,8 @@ class Plan:
         """
         if shift == CLEAN:
             return CLEAN
+        if shift in self.families:
+            return self.families[shift]
         if shift not in self.shifts and (group := self.groups.get(shift)) and group[0].family:
             return group[0].family
         shift_ = self.shifts.get(shift) or (SHIFTS.get(shift) if shift in SHIFTS.names() else None)
@@ -504,9 +516,7 @@ def make(
     has_boxes = any(sample.ground_truth is not None for sample in itertools.islice(first, 1))
     loaded, cut = _restricted_models(load_models(suite, models, labels, load), labels, has_boxes)
     columns = {name: _columns(model, labels) for name, model in loaded.items()}
-    skipped = () if suite.fit else suite.scorers_if_fitted
-    scorer_names = suite.scorers if skipped else (*suite.scorers, *suite.scorers_if_fitted)
-    scorers = {name: core.scorer(name) for name in scorer_names}
+    scorers = {name: core.scorer(name) for name in scorer_names(suite)}
     with use_compute_options(ComputeOptions(suite.device, suite.precision)):
         training, in_distribution, ood = _fit_samples(suite, labels, fit)
     return Plan(
@@ -525,10 +535,43 @@ def make(
         ood=ood,
         objects=objects,
         restricted=tuple(cut),
-        left_out=skipped,
+        left_out=() if suite.fit else suite.scorers_if_fitted,
         limited=limited,
         own=grouping.own,
         slice=slice_for([len(group) for group in groups.values()]),
+    )
+
+
+def scorer_names(suite: Suite) -> tuple[str, ...]:
+    """Return the scorers of a suite that are computed: some only if there are training images."""
+    return (*suite.scorers, *suite.scorers_if_fitted) if suite.fit else suite.scorers
+
+
+def loaded_models(
+    suite: Suite, labels: Labels, only: Collection[str]
+) -> tuple[dict[str, Model], dict[str, Columns], tuple[str, ...]]:
+    """Load some models of a suite as ``make`` does.
+
+    Returns:
+        The models, their columns, and the names of those that have more classes than the suite.
+    """
+    loaded, cut = _restricted_models(load_models(suite, {}, labels, only=only), labels, False)
+    return loaded, {name: _columns(model, labels) for name, model in loaded.items()}, tuple(cut)
+
+
+def training_of(plan: Plan, kind: str) -> Sequence[Sample]:
+    """Return the training or validation images of a plan: ``fit``, ``validation`` or ``ood``."""
+    return {"fit": plan.fit, "validation": plan.validation, "ood": plan.ood}[kind]
+
+
+def with_training(plan: Plan, kind: str, samples: Sequence[Sample]) -> Plan:
+    """Return the plan with other training or validation images: ``fit``, ``validation`` or ``ood``."""
+    images: dict[str, Sequence[Sample]] = {kind: samples}
+    return replace(
+        plan,
+        fit=images.get("fit", plan.fit),
+        validation=images.get("validation", plan.validation),
+        ood=images.get("ood", plan.ood),
     )
 
 
@@ -603,10 +646,15 @@ def _within(
     }
 
 
-def slice_for(sizes: Sequence[int]) -> int:
-    """Return the number of samples per slice for groups of these sizes: 16, or more if the plan is huge."""
+def slice_for(sizes: Sequence[int], model_groups: int = 1) -> int:
+    """Return the number of samples per slice: 16, or more if the plan is huge.
+
+    Args:
+        sizes: The number of samples of each shift.
+        model_groups: The number of model groups; each writes one file per slice.
+    """
     size = SAMPLES_PER_UNIT
-    while sum(-(-count // size) for count in sizes) > MAX_UNITS:
+    while model_groups * sum(-(-count // size) for count in sizes) > MAX_UNITS:
         size *= 2
     return size
 

@@ -296,7 +296,13 @@ Say = Callable[[str], None]
 
 
 def renewed(
-    folder: Path, plan: Plan, samples: PackedSamples, listed: pl.DataFrame, moved: str, say: Say
+    folder: Path,
+    plan: Plan,
+    samples: PackedSamples,
+    listed: pl.DataFrame,
+    moved: str,
+    say: Say,
+    lazy: bool = False,
 ) -> pl.DataFrame:
     """Return the manifest of a run folder with the current content of its samples.
 
@@ -310,16 +316,20 @@ def renewed(
         moved: Describes the former path of the images if it was another one; then all images must be known to
             be unchanged.
         say: Called with notices.
+        lazy: Read no file whose hash is not known yet.
 
     Raises:
         SoritesError: The images were moved and are not known to be the same.
     """
     stored = contents_of(listed)
-    current = contents(samples, stored)
+    current = contents(samples, stored, lazy=lazy)
     changed_indices = _changed_rows(stored, current)
     changed_samples = samples.take(changed_indices)
     if moved:
-        unknown = int((stored["content"].is_null() | current["content"].is_null()).sum())
+        unhashed = stored["content"].is_null() | current["content"].is_null()
+        if lazy:  # files that are not hashed yet have the same size and time, or they have changed
+            unhashed &= current["bytes"].is_null()
+        unknown = int(unhashed.sum())
         if changed_indices or unknown:
             raise SoritesError(
                 f"{folder} contains another run ({moved}): {len(changed_samples) or unknown} of its"

@@ -121,6 +121,8 @@ def run(
     producers: int | None = None,
     address: str | None = None,
     gpus_per_worker: float = 0.0,
+    cpus_per_worker: int = 1,
+    models_per_worker: int | None = None,
     max_pixels: int | None = None,
     bar: Bar | None = None,
 ) -> Run:
@@ -168,6 +170,10 @@ def run(
             per core but one.
         address: Head of the Ray cluster, for the engine ray; default: RAY_ADDRESS, or a local Ray instance.
         gpus_per_worker: Fraction of a GPU for each worker of the engine ray.
+        cpus_per_worker: CPUs for each worker of the engine ray; all but one make images, in processes of
+            their own, while the models evaluate.
+        models_per_worker: Number of models that each worker of the engine ray holds; default: as many as have
+            weights of 4 GB together.
         max_pixels: Refuse images with more pixels than this; default: 100 million.
         bar: Opens progress bars; by default they are drawn in terminals and notebooks.
 
@@ -214,6 +220,8 @@ def run(
         producers=producers,
         address=address,
         gpus_per_worker=gpus_per_worker,
+        cpus_per_worker=cpus_per_worker,
+        models_per_worker=models_per_worker,
         max_pixels=max_pixels,
     )
     return evaluate(chosen, bar)
@@ -236,6 +244,7 @@ def evaluate(options: RunOptions, bar: Bar | None = None) -> Run:
             engine=engine,
             workers=options.workers,
             producers=options.producers,
+            models_per_worker=options.models_per_worker,
             bar=calling_first(shown or _silent, lambda: tell(Information("\n".join(lines), code="input"))),
         )
     for notice in _results(plan, folder):

@@ -5,17 +5,19 @@ asks for.
 from __future__ import annotations
 
 import contextlib
+import functools
 import statistics
 import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from sorites.core import Backend, ImageU8, Model, Outputs, Scorer
+from sorites.core import CLEAN, Backend, ImageU8, Model, Outputs, Scorer
 from sorites.core.errors import Notice, SoritesError
 from sorites.core.machine import cores, gpu_facts
 from sorites.core.messages import command, option
@@ -28,10 +30,11 @@ from sorites.evaluation.facts.distance import distance_of_run, write_published_l
 from sorites.evaluation.facts.similarity import measure_images
 from sorites.evaluation.images import captured_shot
 from sorites.evaluation.options import DEFAULT_BATCH
+from sorites.evaluation.outline import Outline, SampleSlices
 from sorites.evaluation.pipeline import work as pipeline_work
 from sorites.evaluation.pipeline.devices import models_by_device
 from sorites.evaluation.pipeline.run import Pipeline, Session
-from sorites.evaluation.plan import Plan
+from sorites.evaluation.plan import Plan, Unit, slice_for
 from sorites.evaluation.predict import GREY, out_of_memory, try_models
 from sorites.evaluation.resume import Say, kept_features_before, move_unpaired_features, redo_errors
 from sorites.evaluation.storage import folder, shards
@@ -39,7 +42,7 @@ from sorites.evaluation.storage.compact import expand
 from sorites.evaluation.storage.record import describe
 from sorites.evaluation.storage.schema import RanOn, RunRecord
 from sorites.evaluation.storage.tensors import keep_heads
-from sorites.evaluation.worker import Running, Task, chosen_engine
+from sorites.evaluation.worker import Parcels, Running, Site, Task, chosen_engine
 from sorites.io.files import sweep_temporaries
 from sorites.io.stores import to_path
 from sorites.models.session import CUDA_OPTIONS
@@ -300,6 +303,7 @@ def execute(
     engine: str | Engine = "local",
     workers: int | None = None,
     producers: int | None = None,
+    models_per_worker: int | None = None,
     bar: Bar | None = None,
     say: Say = warn,
 ) -> Path:
@@ -315,6 +319,8 @@ def execute(
         engine: Name of an engine, or an engine.
         workers: Number of workers.
         producers: Number of processes that make images; default: none on a CPU, else one per core but one.
+        models_per_worker: The number of models that a worker of another process holds; default: as many as
+            have weights of 4 GB together.
         bar: Opens progress bars.
         say: Called with notices.
 
@@ -325,24 +331,30 @@ def execute(
     _check_positive("workers", workers)
     prepared = prepared.with_batch(batch)
     path = to_path(out) if out is not None else prepared.default_folder()
-    plan, start = folder.with_stored_slices(path, prepared.plan), chosen_engine(engine, prepared.plan)
+    start = chosen_engine(engine, prepared.plan)
+    groups = model_groups(prepared.plan, start, models_per_worker)
+    plan = folder.with_stored_slices(path, with_slices_for(prepared.plan, len(groups)))
     for name in (name for name, model in plan.models.items() if not model.repeats):
         say(
             f"model {name} is not deterministic: it gave different outputs for the same images, and so will"
             " another run"
         )
     pipeline = pipeline_for(plan, start, producers, batch)
-    described = prepared.record.having(ran_on=_ran_on(plan, start, batch, pipeline))
+    described = prepared.record.having(
+        ran_on=_ran_on(plan, start, batch, pipeline), **({"groups": groups} if len(groups) > 1 else {})
+    )
     with folder.open_run(path, plan, described, say) as record:
         sweep_temporaries(path)
         expand(path)
         redo_errors(path, plan)
         move_unpaired_features(path, plan)
-        stage = _Stage(start, workers or start.cores(), Running(path, plan, record.run_id), bar)
+        run = Running(path, plan, record.run_id)
+        stage = _Stage(start, workers or start.cores(), run, bar, groups, record)
         keep_features = keep_features or kept_features_before(path)
         with contextlib.ExitStack() as stack:
             if pipeline is not None:
                 stage.session = stack.enter_context(pipeline.open(plan))
+            stack.enter_context(_hashing(stage))
             _evaluate(stage, batch, keep_features, record.suite.refine)
         compute_facts(stage.run, engine=start, workers=stage.workers, bar=bar)
     return path
@@ -354,6 +366,69 @@ def pipeline_for(plan: Plan, engine: Engine, requested: int | None, batch: int) 
     return Pipeline(producers, batch, models_by_device(plan)) if producers else None
 
 
+@contextmanager
+def _hashing(stage: _Stage) -> Iterator[None]:
+    """Add the hashes that tasks of a large run return to its manifest, also if it is interrupted.
+
+    Images without one, as after a process was killed, are hashed by tasks of their own.
+    """
+    path, plan = stage.run.folder, stage.run.plan
+    if not folder.is_large(plan):
+        yield
+        return
+    stage.unhashed = stage.slices.unhashed()
+    try:
+        yield
+        rest = stage.unhashed - stage.found.keys()
+        units = [u for u in plan.units() if u.shift == CLEAN or u.shift not in plan.shifts]
+        left = [Task(u, (), hashes=True) for u in units if not rest.isdisjoint(stage.slices.span(u))]
+        stage.do("hashing", left, work.hash_images)
+    finally:
+        if stage.found:
+            folder.record_hashes(path, stage.found)
+
+
+# Bytes of the weights that a worker of another process holds, unless the number of its models is given: a
+# quarter of a small GPU, and a few seconds of loading.
+MAX_GROUP_BYTES = 4 << 30
+
+
+def model_groups(plan: Plan, engine: Engine, size: int | None) -> tuple[tuple[str, ...], ...]:
+    """Return groups of models, each of which one worker holds.
+
+    Images are made once for each group. In one process all models share them.
+
+    Args:
+        plan: The plan.
+        engine: The engine.
+        size: The number of models in a group; default: as many as have weights of 4 GB together.
+    """
+    names = tuple(plan.models)
+    if size is not None:
+        return tuple(names[i : i + size] for i in range(0, len(names), size))
+    if engine.one_process:
+        return (names,)
+    groups: list[list[str]] = []
+    weights = 0
+    for name in names:
+        own = 4 * (plan.models[name].parameters or 0)
+        if not groups or weights + own > MAX_GROUP_BYTES:
+            groups.append([])
+            weights = 0
+        groups[-1].append(name)
+        weights += own
+    return tuple(map(tuple, groups))
+
+
+def with_slices_for(plan: Plan, groups: int) -> Plan:
+    """Return the plan with slices that are large enough for its number of model groups; each group writes one
+    file per slice.
+    """
+    if groups == 1:
+        return plan
+    return replace(plan, slice=max(plan.slice, slice_for([len(g) for g in plan.groups.values()], groups)))
+
+
 def producers_for(plan: Plan, engine: Engine, requested: int | None) -> int:
     """Return the number of processes that make images for a plan.
 
@@ -363,7 +438,7 @@ def producers_for(plan: Plan, engine: Engine, requested: int | None) -> int:
         if requested:
             raise SoritesError(
                 f"{option('producers', None)} needs the engine local, which evaluates in this process; got"
-                f" {engine.name}"
+                f" {engine.name}. Workers of the engine ray have {option('cpus_per_worker', 'N')}."
             )
         return 0
     if requested is not None:
@@ -378,19 +453,22 @@ def _check_positive(name: str, value: int | None) -> None:
 
 def _evaluate(stage: _Stage, batch: int, keep_features: bool, refine: float | None) -> None:
     """Fit the scorers, evaluate the grid, and refine failure severities, as far as each is missing."""
-    path, plan = stage.run.folder, stage.run.plan
-    grid = _tasks(path, plan, plan.units(), keep_features)
-    if grid or (refine and _tasks(path, plan, plan.probes())) or fit.gaps(plan, path, keep_features):
+    path, plan, groups = stage.run.folder, stage.run.plan, stage.groups
+    grid = _with_hashing(_tasks(path, plan, plan.units(), groups, keep_features), stage)
+    if grid or (refine and _tasks(path, plan, plan.probes(), groups)) or fit.gaps(plan, path, keep_features):
         _fit(stage, keep_features, batch)
     if keep_features:
         keep_heads(plan, path)
     if stage.session is None:
-        stage.do("evaluating", grid, work.evaluate, _images, batch=batch, keep_features=keep_features)
+        making = {"producers": stage.engine.producers} if stage.engine.producers else {}
+        stage.do(
+            "evaluating", grid, work.evaluate, _images, batch=batch, keep_features=keep_features, **making
+        )
     elif grid:
         tick = stage.tick("evaluating", sum(_images(plan, task) for task in grid))
         pipeline_work.evaluate(stage.session, stage.run, grid, tick, keep_features)
     if refine:
-        probes = _tasks(path, plan, plan.probes())
+        probes = _tasks(path, plan, plan.probes(), groups)
         if stage.session is None:
             stage.do("refining", probes, work.probe, batch=batch, tolerance=refine)
         elif probes:
@@ -425,10 +503,43 @@ def _library_options(backend: Backend) -> dict[str, str]:
     return dict(CUDA_OPTIONS) if (backend.library, backend.kind) == ("onnxruntime", "cuda") else {}
 
 
-def _tasks(path: Path, plan: Plan, units: Sequence[Any], keep_features: bool = False) -> list[Task]:
+def _tasks(
+    path: Path,
+    plan: Plan,
+    units: Sequence[Unit],
+    groups: Sequence[tuple[str, ...]],
+    keep_features: bool = False,
+) -> list[Task]:
+    """Return the missing tasks: one for each slice and group of models."""
     missing = shards.missing(path, units, plan.models, keep_features)
     without_rows = shards.missing(path, units, plan.models) if keep_features else missing
-    return [Task(unit, names, without_rows.get(unit, ())) for unit, names in missing.items()]
+    return [
+        Task(
+            unit,
+            names,
+            tuple(name for name in without_rows.get(unit, ()) if name in group),
+            group=_named(group, plan),
+        )
+        for unit, left in missing.items()
+        for group in groups
+        if (names := tuple(name for name in left if name in group))
+    ]
+
+
+def _with_hashing(tasks: Sequence[Task], stage: _Stage) -> list[Task]:
+    """Return tasks of which one for each slice hashes its images, as far as their hashes are unknown."""
+    waiting, chosen = set(stage.unhashed), list[Task]()
+    for task in tasks if waiting else ():
+        applied = task.unit.shift != CLEAN and task.unit.shift in stage.run.plan.shifts
+        span = stage.slices.span(task.unit)
+        chosen.append(task if applied or waiting.isdisjoint(span) else replace(task, hashes=True))
+        waiting -= set() if applied else set(span)
+    return chosen or list(tasks)
+
+
+def _named(group: tuple[str, ...], plan: Plan) -> tuple[str, ...]:
+    """Return a group of models; empty if it has all of them."""
+    return () if len(group) == len(plan.models) else group
 
 
 def _images(plan: Plan, task: Task) -> int:
@@ -438,7 +549,12 @@ def _images(plan: Plan, task: Task) -> int:
 def _fit(stage: _Stage, keep_features: bool, batch: int) -> None:
     """Evaluate training images if scorers or ``keep_features`` need them, and fit the scorers."""
     run = stage.run
-    tasks = fit.tasks(run.plan, run.folder, keep_features)
+    tasks = [
+        replace(task, models=names, group=_named(group, run.plan))
+        for task in fit.tasks(run.plan, run.folder, keep_features)
+        for group in stage.groups
+        if (names := tuple(name for name in task.models if name in group))
+    ]
     if stage.session is None:
         stage.do("fitting", tasks, fit.collect, _images, batch=batch)
     elif tasks:
@@ -457,6 +573,12 @@ class _Stage:
     workers: int
     run: Running
     bar: Bar | None
+    groups: Sequence[tuple[str, ...]]
+    record: RunRecord
+    unhashed: set[int] = field(default_factory=set)
+    """Positions in the manifest of images whose hash is unknown."""
+    found: dict[int, tuple[int | None, int | None, str | None]] = field(default_factory=dict)
+    """Size, time and hash that tasks returned, by position in the manifest."""
     session: Session | None = None
 
     def tick(self, what: str, steps: int) -> Callable[[int], None]:
@@ -467,7 +589,7 @@ class _Stage:
         self,
         what: str,
         tasks: Sequence[Task],
-        function: Callable[..., None],
+        function: Callable[..., Any],
         steps: Callable[[Plan, Task], int] | None = None,
         **options: Any,
     ) -> None:
@@ -480,10 +602,31 @@ class _Stage:
         tick = _locked(self.bar(what, sum(sizes.values()))) if self.bar else lambda n: None
         by_image = steps is not None and self.engine.one_process
         self.run.tick = tick if by_image else lambda n: None
-        work_ = self.run.work(self.engine, function, **options)
-        for task, _ in self.engine(tasks, work_, self.workers):
+        for task, result in self._start(tasks, function, options):
+            if task.hashes:
+                self.found.update(zip(self.slices.span(task.unit), result, strict=True))
             if not by_image:
                 tick(sizes[task])
+
+    def _start(
+        self, tasks: Sequence[Task], function: Callable[..., Any], options: Mapping[str, Any]
+    ) -> Iterator[tuple[Task, Any]]:
+        """Start tasks on the engine; other processes get them with their samples."""
+        run = self.run
+        if self.engine.one_process:
+            yield from self.engine(tasks, run.work(self.engine, function, **options), self.workers)
+            return
+        rows_of: Callable[[Task], tuple[Path, ...]] = lambda task: ()  # noqa: E731
+        if function is work.probe:
+            rows_of = functools.partial(work.refined_files, run.plan, present=work.present_in(run))
+        parcels = Parcels(tasks, self.slices, function is fit.collect, rows_of)
+        site = Site(run.folder, Outline.of(run.plan, self.record))
+        for parcel, result in self.engine(parcels, site.work(function, **options), self.workers):
+            yield parcel.task, result
+
+    @functools.cached_property
+    def slices(self) -> SampleSlices:
+        return SampleSlices(self.run.plan, folder.read_manifest(self.run.folder))
 
 
 def _locked(tick: Callable[[int], None]) -> Callable[[int], None]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import polars as pl
 
@@ -18,12 +19,17 @@ from sorites.core import CLEAN
 from sorites.core.table import SCHEMA
 from sorites.evaluation.fit import ready
 from sorites.evaluation.images import Shot, shifted_shots, shots
+from sorites.evaluation.pipeline.run import Pipeline
 from sorites.evaluation.plan import Plan, Unit
 from sorites.evaluation.predict import Predictions, predict
 from sorites.evaluation.storage import shards
+from sorites.evaluation.storage.contents import contents
 from sorites.evaluation.storage.tensors import arrays_of, write_tensors
 from sorites.evaluation.worker import Running, Task
 from sorites.metrics.detection.failure import found_objects
+
+# Size, modification time and hash of the data of images; null if unknown.
+Hashes = list[tuple[int | None, int | None, str | None]]
 
 
 @dataclass
@@ -196,11 +202,39 @@ def _middles(plan: Plan, unit: Unit, severities: Mapping[str, Sequence[float]]) 
 # Tasks are top-level functions of a run and a task, so that threads, processes and clusters can run them.
 
 
-def evaluate(run: Running, task: Task, *, batch: int, keep_features: bool = False) -> None:
-    """Make the images of a slice, evaluate them with the task's models, and write the missing files."""
-    plan = ready(run)
-    predicted = predict(plan, shots(plan, task.unit), batch, run.tick, task.models)
-    write_predictions(run, task, predicted, keep_features)
+def evaluate(
+    run: Running, task: Task, *, batch: int, keep_features: bool = False, producers: int = 0
+) -> Hashes | None:
+    """Make the images of a slice, evaluate them with the task's models, and write the missing files.
+
+    Args:
+        run: The run.
+        task: The task.
+        batch: Images per forward pass.
+        keep_features: Also write logits and features.
+        producers: The number of processes that make the images; 0 makes and evaluates them in turns.
+
+    Returns:
+        The hashes of the images, if the task asks for them.
+    """
+    plan, unit = ready(run), run.here(task.unit)
+    if not producers:
+        predicted = predict(plan, shots(plan, unit), batch, run.tick, task.models)
+        write_predictions(run, task, predicted, keep_features)
+        return hash_images(run, task) if task.hashes else None
+
+    def write(here: Task, predicted: Mapping[str, Predictions]) -> None:
+        write_predictions(run, task, predicted, keep_features)
+
+    for _ in Pipeline(producers, batch).run(plan, [replace(task, unit=unit)], write, run.tick):
+        pass
+    return hash_images(run, task) if task.hashes else None
+
+
+def hash_images(run: Running, task: Task) -> Hashes:
+    """Return size, time and hash of the data of each image of a slice, which were just decoded."""
+    unit = run.here(task.unit)
+    return contents(run.plan.groups[unit.shift][unit.start : unit.stop]).rows()
 
 
 def write_predictions(
@@ -221,19 +255,32 @@ def write_predictions(
         write_tensors(folder / shards.FEATURES, stem, arrays, **about)
     names = task.models if task.without_rows is None else task.without_rows
     rows = {name: predicted[name].rows for name in names}
-    shards.write_rows(folder, run.run_id, task.unit, rows, run.plan.models)
+    shards.write_rows(folder, run.run_id, task.unit, rows, task.group or tuple(run.plan.models))
 
 
 def probe(run: Running, task: Task, *, batch: int, tolerance: float) -> None:
     """Bisect the failure severities of a slice and write the rows of the probes."""
     plan = ready(run)
-    rows = refine(plan, task.unit, grid_of(run, task), tolerance, batch, task.models)
-    shards.write_rows(run.folder, run.run_id, task.unit, rows, plan.models)
+    rows = refine(plan, run.here(task.unit), grid_of(run, task), tolerance, batch, task.models)
+    shards.write_rows(run.folder, run.run_id, task.unit, rows, task.group or tuple(plan.models))
 
 
 def grid_of(run: Running, task: Task) -> pl.DataFrame:
     """Return the rows of the slices that a refinement starts from."""
-    folder = run.folder
-    starts = [*run.plan.clean_units(task.unit), replace(task.unit, probe=False)]
-    present = run.once("predictions", lambda plan: shards.Predictions(folder, plan.models))
-    return pl.concat([present.read(start, task.models) for start in starts])
+    paths = run.rows or refined_files(run.plan, task, run.once("predictions", lambda _: present_in(run)))
+    return shards.read_rows(paths, task.models)
+
+
+def present_in(run: Running) -> shards.Predictions:
+    """Return the shards of a run."""
+    return shards.Predictions(run.folder, run.plan.models)
+
+
+def refined_files(plan: Plan, task: Task, present: shards.Predictions) -> tuple[Path, ...]:
+    """Return the files with the rows that a probe refines: of its slice, and of the clean images.
+
+    Raises:
+        MissingFile: The slice was not evaluated.
+    """
+    starts = [*plan.clean_units(task.unit), replace(task.unit, probe=False)]
+    return tuple(dict.fromkeys(path for start in starts for path in present.paths(start, task.models)))

@@ -1,24 +1,32 @@
 """The run that a task belongs to: its plan, in this process or opened in a worker process.
 
 A task is done by a top-level function of a ``Running`` and a small value. An engine of this process gets the
-live run, whose plan may contain objects passed from Python. Other engines get an ``Opener``, which is pickled
-as the path of the folder; each worker process recreates the plan from the folder and the registries when its
-first task needs it.
+live run, whose plan may contain objects passed from Python. Other engines get one of two:
+
+- The stages of a run send a ``Site`` once, and ``Parcel``s: tasks with the samples of their slice. A worker
+  loads the models of its group, and neither lists the source nor reads the manifest.
+- Verbs that read a finished run send an ``Opener``, which is pickled as the path of the folder; each worker
+  process recreates the plan from the folder when its first task needs it. So does a worker that cannot use a
+  parcel: it has another working directory, or the samples of a source cannot be pickled.
 """
 
 from __future__ import annotations
 
 import functools
+import os
+import pickle
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from sorites.core.errors import SoritesError
+from sorites.core.registry import import_from_here
 from sorites.core.torch_tools import ComputeOptions, use_compute_options
-from sorites.evaluation.engines import ENGINES, Engine
+from sorites.evaluation.engines import ENGINES, Engine, GroupedTasks
+from sorites.evaluation.outline import Held, Outline, SampleSlices
 from sorites.evaluation.plan import Plan, Unit
 from sorites.evaluation.reopen import recreate_plan
 from sorites.evaluation.resume import guard
@@ -37,6 +45,57 @@ class Task:
     models: tuple[str, ...]
     without_rows: tuple[str, ...] | None = None
     """The models whose rows are missing, if some lack only their features; default: all."""
+    hashes: bool = False
+    """Whether the task also hashes the data of its images."""
+    group: tuple[str, ...] = ()
+    """The group of models that its worker holds; it contains ``models``. Default: all models."""
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """A task as it is sent to another process.
+
+    Attributes:
+        task: The task.
+        samples: Its samples (``Held``), pickled; None if the worker must open the source itself.
+        rows: The files with the rows that a probe refines.
+    """
+
+    task: Task
+    samples: bytes | None
+    rows: tuple[Path, ...] = ()
+
+
+class Parcels(GroupedTasks[Parcel]):
+    """Tasks of a run as parcels; each is packed when it is sent.
+
+    Args:
+        tasks: The tasks.
+        slices: Packs the samples of a slice.
+        training: Whether the tasks are about training images.
+        rows_of: Returns the files with the rows that a task refines.
+    """
+
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        slices: SampleSlices,
+        training: bool = False,
+        rows_of: Callable[[Task], tuple[Path, ...]] = lambda task: (),
+    ) -> None:
+        self._tasks, self._slices, self._training, self._rows_of = tasks, slices, training, rows_of
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def at(self, index: int) -> Parcel:
+        task = self._tasks[index]
+        unit = task.unit
+        samples = self._slices.pack(unit.shift, unit.start, unit.stop, self._training)
+        return Parcel(task, samples, self._rows_of(task))
+
+    def group(self, index: int) -> tuple[str, ...]:
+        return self._tasks[index].group
 
 
 @dataclass(eq=False)
@@ -48,12 +107,16 @@ class Running:
         plan: The plan.
         run_id: The run id.
         tick: Advances the progress bar by a number of images.
+        first: The number of samples before those that the plan has, if it has only those of one slice.
+        rows: The files with the rows that a task refines, if they are known.
     """
 
     folder: Path
     plan: Plan
     run_id: str
     tick: Callable[[int], None] = lambda n: None
+    first: int = 0
+    rows: tuple[Path, ...] = ()
     _lock: threading.RLock = field(default_factory=threading.RLock)
     _cache: dict[str, Any] = field(default_factory=dict)
 
@@ -68,6 +131,10 @@ class Running:
     def open(self) -> Running:
         """Return this run."""
         return self
+
+    def here(self, unit: Unit) -> Unit:
+        """Return where the samples of a slice are in the plan of this process."""
+        return replace(unit, start=unit.start - self.first, stop=unit.stop - self.first)
 
     def computing(self) -> AbstractContextManager[None]:
         """Load encoders and compute measures of a block on the device of the run."""
@@ -87,6 +154,73 @@ class Running:
         """
         run = self if engine.one_process else Opener(self.folder)
         return _Work(run, functools.partial(do, **options))
+
+
+@dataclass(frozen=True)
+class Site:
+    """What workers of other processes need to know of a run before they get a parcel.
+
+    Attributes:
+        folder: The run folder.
+        outline: The plan without samples and models.
+        directory: The working directory of the process that started the run; paths of samples may be relative
+            to it.
+    """
+
+    folder: Path
+    outline: Outline
+    directory: str = field(default_factory=os.getcwd)
+
+    def work(self, do: Callable[..., T], **options: Any) -> Callable[[Parcel], T]:
+        """Return a task function that can be sent to another process.
+
+        Args:
+            do: A top-level function of a run and a task.
+            options: Further arguments of ``do``.
+        """
+        return _ParcelWork(self, functools.partial(do, **options))
+
+
+class _ParcelWork:
+    """A task function for parcels; it keeps the models of each group that it has met."""
+
+    def __init__(self, site: Site, do: Callable[..., Any]) -> None:
+        self._site, self._do = site, do
+        self._lock = threading.Lock()
+        self._runs: dict[tuple[str, ...], Running] = {}
+        self._opener = Opener(site.folder)
+
+    def __reduce__(self) -> tuple[type[_ParcelWork], tuple[Site, Callable[..., Any]]]:
+        return _ParcelWork, (self._site, self._do)
+
+    def __call__(self, parcel: Parcel) -> Any:
+        return self._do(self._running(parcel), parcel.task)
+
+    def _running(self, parcel: Parcel) -> Running:
+        held = self._held(parcel)
+        if held is None:
+            return replace(self._opener.open(), rows=parcel.rows)
+        run, outline = self._base(parcel.task), self._site.outline
+        return replace(run, plan=outline.with_samples(run.plan, held), first=held.start, rows=parcel.rows)
+
+    def _held(self, parcel: Parcel) -> Held | None:
+        """Return the samples of a parcel, or None if they mean nothing here."""
+        if parcel.samples is None or os.getcwd() != self._site.directory:
+            return None
+        import_from_here()
+        try:
+            held: Held = pickle.loads(parcel.samples)
+        except Exception:  # a module of the source may not exist here; opening the source then says so
+            return None
+        return held
+
+    def _base(self, task: Task) -> Running:
+        with self._lock:
+            names = task.group or tuple(self._site.outline.record.models)
+            if names not in self._runs:
+                plan = self._site.outline.with_models(names)
+                self._runs[names] = Running(self._site.folder, plan, self._site.outline.record.run_id)
+            return self._runs[names]
 
 
 class Opener:

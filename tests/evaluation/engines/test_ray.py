@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -40,7 +39,7 @@ def logits(images):
 """
 PLAIN = """
 source = "folder:{photos}"
-models = ["python:by_colour:logits"]
+models = ["python:by_colour:logits", "second=python:by_colour:logits"]
 shifts = ["gaussian_noise", "contrast", "jpeg"]
 scorers = ["msp"]
 frame = {{resize = 48}}
@@ -86,7 +85,7 @@ def finished(process: subprocess.Popen[str]) -> None:
 
 
 def rows(home: Path, out: str) -> pl.DataFrame:
-    return table.read(home / out).sort("image_id", "output", "scorer", "probe").collect()
+    return table.read(home / out).sort("model", "image_id", "output", "scorer", "probe").collect()
 
 
 @pytest.mark.slow
@@ -100,11 +99,12 @@ def test_two_nodes_give_the_table_of_threads_though_nodes_and_workers_die(
     both = [started(home, "plain", f"ray{workers}", cluster.env, *there, workers) for workers in ("1", "2")]
     for process in (*here, *both):
         finished(process)
-    finished(started(home, "plain", "ray4", cluster.env, *there, "4"))
+    making = ["--cpus-per-worker", "2", "--models-per-worker", "1"]
+    finished(started(home, "plain", "ray4", cluster.env, *there, "2", *making))
     for workers in ("1", "2", "4"):
         assert_frame_equal(rows(home, f"ray{workers}"), rows(home, "plain"))
     (home / "slow").touch()
-    process = started(home, "whole", "killed", cluster.env, *there, "4")
+    process = started(home, "whole", "killed", cluster.env, *there, "4", "--models-per-worker", "1")
     until = time.monotonic() + 120
     for number in range(3):
         _kill_a_worker(cluster, process, home / "killed", number, until)
@@ -191,9 +191,9 @@ class _EmptyCluster:
 def test_a_cluster_without_capacity_is_reported_and_then_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray, "WAIT_NOTICE_SECONDS", 0.05)
     monkeypatch.setattr(ray, "START_TIMEOUT_SECONDS", 0.3)
-    pool = ray._WorkerPool(_EmptyCluster(), _damaged, 2, 0.0)
+    pool = ray._WorkerPool(_EmptyCluster(), _damaged, [1], 2, ray.Resources())
     with pytest.warns(Notice) as shown, pytest.raises(SoritesError, match="0 of 0 CPU free"):
-        pool.next_done([1], deque([0]), Counter())
+        pool.next_done()
     assert [notice.message.code for notice in shown] == ["no_workers"]
 
 
@@ -207,6 +207,6 @@ def test_workers_get_the_credentials_of_stores_and_nothing_else(monkeypatch: pyt
         return SimpleNamespace(here=SimpleNamespace(remote=object))
 
     monkeypatch.setattr(cluster, "options", lambda **_: SimpleNamespace(remote=hire), raising=False)
-    ray._WorkerPool(cluster, _damaged, 1, 0.0)
+    ray._WorkerPool(cluster, _damaged, [1], 1, ray.Resources())
     assert given[0]["AWS_ACCESS_KEY_ID"] == "key"
     assert "SECRET_OF_SOMETHING_ELSE" not in given[0]

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from itertools import islice
 from typing import Any, TypeVar
 
 from sorites.core.errors import SoritesError, exit_message
@@ -20,6 +21,8 @@ from sorites.io.decode import allow_pixels, max_pixels
 Unit = TypeVar("Unit")
 Result = TypeVar("Result")
 
+# Tasks per worker that are submitted in advance: enough that none waits, few enough to fit into memory.
+TASKS_AHEAD = 4
 # Seconds between two checks for an interrupt: a signal that another thread receives does not wake the waiting
 # one.
 POLL_SECONDS = 0.1
@@ -36,30 +39,40 @@ def local(
     stop_requested = threading.Event()
     with ThreadPoolExecutor(workers, initializer=watch_stop, initargs=(stop_requested,)) as pool:
         try:
-            yield from results(pool, units, work)
+            yield from results(pool, units, work, workers * TASKS_AHEAD)
         finally:
             stop_requested.set()
             pool.shutdown(wait=False, cancel_futures=True)
 
 
 def results(
-    pool: Executor, units: Sequence[Unit], work: Callable[[Unit], Result]
+    pool: Executor, units: Sequence[Unit], work: Callable[[Unit], Result], ahead: int
 ) -> Iterator[tuple[Unit, Result]]:
-    """Submit all tasks to a pool and yield each with its result as it completes; the first failure is
-    raised.
+    """Submit tasks to a pool, at most ``ahead`` before they are done, and yield each with its result as it
+    completes; the first failure is raised.
     """
     done = queue.SimpleQueue[Future[Result]]()
-    jobs = {pool.submit(work, unit): unit for unit in units}
-    for job in jobs:
-        job.add_done_callback(done.put)
-    for _ in jobs:
+    jobs: dict[Future[Result], Unit] = {}
+    left = iter(units)
+
+    def submit() -> None:
+        for unit in islice(left, 1):
+            job = pool.submit(work, unit)
+            jobs[job] = unit
+            job.add_done_callback(done.put)
+
+    for _ in range(ahead):
+        submit()
+    while jobs:
         job = _next_done(done)
+        unit = jobs.pop(job)
+        submit()
         try:
             result = job.result()
         # user code called by a task must not end the program
         except SystemExit as error:
             raise SoritesError(f"a task failed: {exit_message(error)}") from error
-        yield jobs[job], result
+        yield unit, result
 
 
 def _next_done(done: queue.SimpleQueue[Future[Result]]) -> Future[Result]:
@@ -95,7 +108,7 @@ def processes(
     )
     finished = False
     try:
-        yield from results(pool, units, _do_task)
+        yield from results(pool, units, _do_task, workers * TASKS_AHEAD)
         finished = True
     except BrokenProcessPool as error:
         raise SoritesError(WORKER_DIED) from error

@@ -15,13 +15,14 @@ import socket
 import time
 import warnings
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from sorites.core.errors import MissingExtra, Notice, SoritesError, exit_message
 from sorites.core.machine import cores
 from sorites.core.messages import option
-from sorites.evaluation.engines import Engine
+from sorites.evaluation.engines import Engine, GroupedTasks
 from sorites.evaluation.engines.interrupts import arm_second_interrupt
 from sorites.evaluation.engines.local import POLL_SECONDS
 from sorites.io.decode import allow_pixels, max_pixels
@@ -29,6 +30,8 @@ from sorites.io.decode import allow_pixels, max_pixels
 Unit = TypeVar("Unit")
 Result = TypeVar("Result")
 
+# Stands for the start of a worker where deaths are counted by task.
+_STARTING = -1
 # How often a task may kill its worker before that is an error: a lost node kills several, a task that is too
 # large kills all.
 MAX_DEATHS = 5
@@ -41,11 +44,23 @@ CONNECT_TIMEOUT_SECONDS = 10.0
 # Size in bytes of Ray's object store if Ray is started here; results of tasks are small, since data is
 # written to files.
 OBJECT_STORE_BYTES = 128 << 20
-# Prefixes of the environment variables that are passed to workers: our own settings, and what the libraries
-# of object stores read their credentials and addresses from.
+# Prefixes of the environment variables that are passed to workers when they start, as Ray's ``runtime_env``:
+# our own settings, and how libraries use threads, caches and the network. Ray shows them to everybody who may
+# look at the cluster.
 PASSED_VARIABLES = (
     "SORITES_",
     "PYTHONHASHSEED",
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "HF_HOME",
+    "HF_HUB_",
+    "TORCH_HOME",
+    "XDG_CACHE_HOME",
+)
+# Prefixes of variables with credentials and addresses of stores; they are passed as an argument, which Ray
+# does not show.
+PASSED_CREDENTIALS = (
     "AWS_",
     "AZURE_",
     "FSSPEC_",
@@ -55,10 +70,36 @@ PASSED_VARIABLES = (
 )
 
 
-def ray_engine(address: str | None = None, gpus: float = 0.0) -> Engine:
-    """Return the engine of a Ray cluster: at ``address``, at ``RAY_ADDRESS``, or started on this machine."""
-    start = functools.partial(ray_units, address=address, gpus=gpus)
-    return Engine(start, one_process=False, cores=functools.partial(_cores, address), name="ray")
+@dataclass(frozen=True)
+class Resources:
+    """What each worker gets.
+
+    Attributes:
+        cpus: CPUs; all but one make images.
+        gpus: GPUs, or a fraction of one.
+    """
+
+    cpus: int = 1
+    gpus: float = 0.0
+
+    def workers(self, total: Mapping[str, float]) -> int:
+        """Return how many workers fit on a cluster with these resources."""
+        by_cpus = int(total.get("CPU", 1)) // self.cpus
+        return max(1, min(by_cpus, int(total.get("GPU", 0) / self.gpus)) if self.gpus else by_cpus)
+
+
+def ray_engine(address: str | None = None, gpus: float = 0.0, cpus: int = 1) -> Engine:
+    """Return the engine of a Ray cluster: at ``address``, at ``RAY_ADDRESS``, or started on this machine.
+
+    Args:
+        address: Host and port of the head.
+        gpus: GPUs for each worker, or a fraction of one.
+        cpus: CPUs for each worker; all but one make images.
+    """
+    each = Resources(cpus, gpus)
+    start = functools.partial(ray_units, address=address, each=each)
+    count = functools.partial(_cores, address, each)
+    return Engine(start, one_process=False, cores=count, name="ray", producers=cpus - 1)
 
 
 def ray_units(
@@ -67,83 +108,164 @@ def ray_units(
     workers: int,
     *,
     address: str | None = None,
-    gpus: float = 0.0,
+    each: Resources | None = None,
 ) -> Iterator[tuple[Unit, Result]]:
     """Run ``workers`` tasks at a time on the nodes of a cluster.
 
-    A failure or an interrupt ends the workers immediately; files are written atomically, so nothing is left
-    half-written.
+    Each worker gets tasks of one group (``GroupedTasks``) only. A failure or an interrupt ends the workers
+    immediately; files are written atomically, so nothing is left half-written.
     """
-    ray = _connect(address, workers)
-    crew = _WorkerPool(ray, work, min(workers, max(1, len(units))), gpus)
-    pending, deaths = deque(range(len(units))), Counter[int]()
+    each = each or Resources()
+    ray = _connect(address, workers * each.cpus)
+    crew = _WorkerPool(ray, work, units, min(workers, max(1, len(units))), each)
     try:
         for _ in range(len(units)):
-            index, result = crew.next_done(units, pending, deaths)
-            yield units[index], result
+            yield crew.next_done()
     finally:
         crew.end()
 
 
-class _WorkerPool:
-    """The workers of one call; each has at most one task, so faster workers do more."""
+class _Pending:
+    """The tasks that no worker has, by group."""
 
-    def __init__(self, ray: Any, work: Callable[[Any], Any], size: int, gpus: float) -> None:
-        self._ray, self._gpus = ray, gpus
+    def __init__(self, units: Sequence[Any]) -> None:
+        self._units = units
+        self._left: dict[Hashable, deque[int]] = {}
+        for index in range(len(units)):
+            self._left.setdefault(self.group(index), deque()).append(index)
+
+    def group(self, index: int) -> Hashable:
+        """Return the group of a task."""
+        return self._units.group(index) if isinstance(self._units, GroupedTasks) else None
+
+    def take(self, group: Hashable) -> int | None:
+        """Return the next task of a group, or None if there is none."""
+        return self._left[group].popleft() if self._left.get(group) else None
+
+    def put_back(self, index: int) -> None:
+        """Return a task whose worker died; it is the next one."""
+        self._left[self.group(index)].appendleft(index)
+
+    def neediest(self, workers: Counter[Hashable]) -> Hashable:
+        """Return the group with the most tasks per worker; None if no task is left."""
+        waiting = [group for group, left in self._left.items() if left]
+        return max(waiting, key=lambda g: len(self._left[g]) / (1 + workers[g]), default=None)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._left.values()))
+
+
+@dataclass(frozen=True, eq=False)
+class _Hired:
+    """A worker and the group of its tasks."""
+
+    actor: Any
+    group: Hashable
+
+
+@dataclass(frozen=True)
+class _Doing:
+    """What a worker does: a task, or its start if there is none."""
+
+    worker: _Hired
+    index: int | None = None
+    unit: Any = None
+
+
+class _WorkerPool:
+    """The workers of one call; each has at most one task, so faster workers do more.
+
+    A worker of a group without pending tasks makes room for one of another group.
+    """
+
+    def __init__(
+        self, ray: Any, work: Callable[[Any], Any], units: Sequence[Any], size: int, each: Resources
+    ) -> None:
+        self._ray, self._units, self._each = ray, units, each
         self._work = ray.put(work)  # once per call; each worker keeps a copy
-        self._busy: dict[Any, tuple[Any, int | None]] = {}
-        self._idle: list[Any] = []
+        self._pending, self._deaths = _Pending(units), Counter[int]()
+        self._busy: dict[Any, _Doing] = {}
+        self._idle: list[_Hired] = []
+        self._groups = Counter[Hashable]()
         self._since: float | None = time.monotonic()
         self._waiting_reported = False
         for _ in range(size):
             self._hire()
 
-    def next_done(self, units: Sequence[Any], pending: deque[int], deaths: Counter[int]) -> tuple[int, Any]:
-        """Wait for the next completed task while giving pending tasks to idle workers."""
+    def next_done(self) -> tuple[Any, Any]:
+        """Wait for the next completed task while giving pending tasks to idle workers; return it with its
+        result.
+        """
         while True:
-            while self._idle and pending:
-                worker, index = self._idle.pop(), pending.popleft()
-                self._busy[worker.do.remote(units[index])] = (worker, index)
+            self._hand_out()
             ready, _ = self._ray.wait(list(self._busy), num_returns=1, timeout=POLL_SECONDS)
             if not ready:
                 self._check_capacity()
                 continue
-            worker, done = self._busy.pop(ready[0])
+            doing = self._busy.pop(ready[0])
             try:
                 answer = self._ray.get(ready[0])
             except self._ray.exceptions.RayError as error:
-                self._replace(worker, -1 if done is None else done, error, deaths)
-                pending.extendleft([] if done is None else [done])
+                if doing.index is not None:
+                    self._pending.put_back(doing.index)
+                self._replace(doing, error)
                 continue
             self._since, self._waiting_reported = None, False
-            self._idle.append(worker)
-            if done is not None:
-                return done, _unwrap(answer)
+            self._idle.append(doing.worker)
+            if doing.index is not None:
+                self._deaths[_STARTING] = 0  # nodes may leave as often as they like while work goes on
+                return doing.unit, _unwrap(answer)
+
+    def _hand_out(self) -> None:
+        """Give a task to every idle worker for which there is one."""
+        idle, self._idle = self._idle, []
+        for worker in idle:
+            index = self._pending.take(worker.group)
+            if index is not None:
+                unit = self._units[index]
+                self._busy[worker.actor.do.remote(unit)] = _Doing(worker, index, unit)
+            elif len(self._pending):
+                self._dismiss(worker)
+                self._hire()
+            else:
+                self._idle.append(worker)
 
     def _hire(self) -> None:
-        environment = {name: value for name, value in os.environ.items() if name.startswith(PASSED_VARIABLES)}
+        group = self._pending.neediest(self._groups)
         actor = self._ray.remote(Worker).options(
-            num_cpus=1, num_gpus=self._gpus or None, scheduling_strategy="SPREAD"
+            num_cpus=self._each.cpus,
+            num_gpus=self._each.gpus or None,
+            scheduling_strategy="SPREAD",
+            runtime_env={"env_vars": _variables(PASSED_VARIABLES)},
         )
-        worker = actor.remote(os.getcwd(), environment, self._work, max_pixels())
-        self._busy[worker.here.remote()] = (worker, None)
+        worker = _Hired(
+            actor.remote(os.getcwd(), _variables(PASSED_CREDENTIALS), self._work, max_pixels()), group
+        )
+        self._groups[group] += 1
+        self._busy[worker.actor.here.remote()] = _Doing(worker)
 
-    def _replace(self, worker: Any, index: int, error: Exception, deaths: Counter[int]) -> None:
+    def _dismiss(self, worker: _Hired) -> None:
+        self._groups[worker.group] -= 1
+        self._ray.kill(worker.actor)
+
+    def _replace(self, doing: _Doing, error: Exception) -> None:
         """Replace a worker that died, unless that happened too often."""
-        deaths[index] += 1
-        if deaths[index] > MAX_DEATHS:
-            what = "a Ray worker died" if index < 0 else "a task killed its worker"
+        index = _STARTING if doing.index is None else doing.index
+        self._deaths[index] += 1
+        if self._deaths[index] > MAX_DEATHS:
+            what = "a Ray worker died" if doing.index is None else "a task killed its worker"
             why = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise SoritesError(
-                f"{what} {deaths[index]} times ({why}). Is there memory for {len(self._busy) + 1} workers?"
-                f" Finished work is kept; repeat the command with a smaller {option('workers', 'N')}."
+                f"{what} {self._deaths[index]} times ({why}). Is there memory for {len(self._busy) + 1}"
+                " workers? Finished work is kept; repeat the command with a smaller"
+                f" {option('workers', 'N')}."
             ) from error
-        self._ray.kill(worker)
+        self._dismiss(doing.worker)
         self._hire()
 
     def _check_capacity(self) -> None:
         """Issue a notice, and later an error, while no worker runs: none has started, or all were lost."""
-        if self._idle or any(index is not None for _, index in self._busy.values()):
+        if self._idle or any(doing.index is not None for doing in self._busy.values()):
             self._since = None
             return
         if self._since is None:
@@ -153,7 +275,8 @@ class _WorkerPool:
             raise SoritesError(
                 f"no Ray worker started within {START_TIMEOUT_SECONDS:.0f} s: the cluster has"
                 f" {_resources_text(self._ray)}. Finished work is kept; repeat the command when"
-                f" resources are free, or reduce {option('gpus_per_worker', None)}."
+                f" resources are free, or reduce {option('cpus_per_worker', None)} and"
+                f" {option('gpus_per_worker', None)}."
             )
         if waited > WAIT_NOTICE_SECONDS and not self._waiting_reported:
             self._waiting_reported = True
@@ -165,8 +288,12 @@ class _WorkerPool:
 
     def end(self) -> None:
         """End all workers."""
-        for worker in [*self._idle, *(worker for worker, _ in self._busy.values())]:
-            self._ray.kill(worker)
+        for worker in [*self._idle, *(doing.worker for doing in self._busy.values())]:
+            self._ray.kill(worker.actor)
+
+
+def _variables(prefixes: tuple[str, ...]) -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name.startswith(prefixes)}
 
 
 class Worker:
@@ -211,9 +338,8 @@ def _unwrap(answer: tuple[bool, Any]) -> Any:
     return result
 
 
-def _cores(address: str | None) -> int:
-    ray = _connect(address, cores())
-    return max(1, int(ray.cluster_resources().get("CPU", 1)))
+def _cores(address: str | None, each: Resources) -> int:
+    return each.workers(_connect(address, cores()).cluster_resources())
 
 
 def _resources_text(ray: Any) -> str:

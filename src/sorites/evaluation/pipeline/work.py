@@ -45,16 +45,16 @@ def refine(
         done: Called with the number of slices that were written.
     """
     plan, waiting = fit.ready(run), deque(tasks)
-    open_: list[work.Refinement] = []
+    open_: dict[Task, work.Refinement] = {}
     while waiting or open_:
         while waiting and len(open_) < SLICES_AT_A_TIME:
             task = waiting.popleft()
             grid = work.grid_of(run, task)
-            open_.append(work.Refinement.of(plan, task.unit, grid, tolerance, task.models))
-        _round(session, open_)
-        for refinement in [refinement for refinement in open_ if refinement.is_done]:
-            open_.remove(refinement)
-            shards.write_rows(run.folder, run.run_id, refinement.unit, refinement.joined(), plan.models)
+            open_[task] = work.Refinement.of(plan, task.unit, grid, tolerance, task.models)
+        _round(session, list(open_.values()))
+        for task in [task for task, refinement in open_.items() if refinement.is_done]:
+            rows, group = open_.pop(task).joined(), task.group or tuple(plan.models)
+            shards.write_rows(run.folder, run.run_id, task.unit, rows, group)
             done(1)
 
 

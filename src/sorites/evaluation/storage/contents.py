@@ -67,9 +67,15 @@ class Span:
 Source = Span | bytes | NDArray[Any]
 
 
-def contents(samples: Sequence[Sample], before: pl.DataFrame | None = None) -> pl.DataFrame:
-    """Return size, time and hash of each sample; hashes are reused from ``before`` if size and time are
-    unchanged.
+def contents(
+    samples: Sequence[Sample], before: pl.DataFrame | None = None, *, lazy: bool = False
+) -> pl.DataFrame:
+    """Return size, time and hash of each sample.
+
+    Args:
+        samples: The samples.
+        before: What was known about them; a hash is reused if size and time are unchanged.
+        lazy: Read no file whose hash was not known before; its hash is null.
     """
     shared: dict[Any, str | None] = {}
     parts = [pl.DataFrame(schema=COLUMNS)]
@@ -79,12 +85,16 @@ def contents(samples: Sequence[Sample], before: pl.DataFrame | None = None) -> p
             stored: Sequence[Row] = (
                 [{}] * len(chunk) if before is None else before.slice(first, SAMPLES_PER_CHUNK).to_dicts()
             )
-            parts.append(_contents(chunk, stored, pool, shared))
+            parts.append(_contents(chunk, stored, pool, shared, lazy))
     return pl.concat(parts)
 
 
 def _contents(
-    samples: list[Sample], stored: Sequence[Row], pool: Executor, shared: dict[Any, str | None]
+    samples: list[Sample],
+    stored: Sequence[Row],
+    pool: Executor,
+    shared: dict[Any, str | None],
+    lazy: bool,
 ) -> pl.DataFrame:
     """Return the contents of some samples; hashes of data that several samples share are added to
     ``shared``.
@@ -96,7 +106,11 @@ def _contents(
     data = [
         objects for part in pool.map(lambda part: [_data_of(s) for s in part], chunks) for objects in part
     ]
-    unread = [objects for objects, row in zip(data, stored, strict=True) if not _is_known(objects, row)]
+    unread = [
+        objects
+        for objects, row in zip(data, stored, strict=True)
+        if not _is_known(objects, row) and not (lazy and _is_deferred(objects, row))
+    ]
     # samples may share a file or an array
     counts = Counter(_key(obj) for objects in unread for obj in objects)
     to_hash = {key: obj for objects in unread for obj in objects if (key := _key(obj)) not in shared}
@@ -162,7 +176,7 @@ def _content(
     modified = max(span.modified for span in spans) if spans else None
     if _is_known(objects, stored):
         return size, modified, str(stored["content"])
-    return size, modified, _combine_hashes([hashes[_key(obj)] for obj in objects])
+    return size, modified, _combine_hashes([hashes.get(_key(obj)) for obj in objects])
 
 
 def _is_known(objects: Sequence[Source], stored: Row) -> bool:
@@ -174,6 +188,13 @@ def _is_known(objects: Sequence[Source], stored: Row) -> bool:
         stored["bytes"],
         stored["modified"],
     )
+
+
+def _is_deferred(objects: Sequence[Source], stored: Row) -> bool:
+    """Return whether files can be hashed later: there is no hash to compare with, and size and time tell
+    whether they change meanwhile.
+    """
+    return stored.get("content") is None and any(isinstance(obj, Span) for obj in objects)
 
 
 def _key(obj: Source) -> Any:

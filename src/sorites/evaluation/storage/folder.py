@@ -5,7 +5,7 @@ to a run.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -38,6 +38,9 @@ from sorites.io.stores import to_path
 
 # The list of the samples.
 MANIFEST_FILE = "manifest.parquet"
+# Up to this many images are hashed before a run starts, which takes about a second. Of more, only size and
+# time are noted, and tasks hash the images that they decode.
+MAX_HASHED_FIRST = 4096
 # Files of a run that was killed before it wrote ``run.json``.
 EARLY_FILES = ("run.lock", MANIFEST_FILE, TRAINING)
 
@@ -102,7 +105,7 @@ def _claim(folder: Path, plan: Plan, described: RunRecord, say: Say) -> RunRecor
     elif any(path.name not in EARLY_FILES and not is_temporary(path) for path in folder.iterdir()):
         raise SoritesError(f"{folder} is not empty and not a run folder; {_CHOOSE_ANOTHER}")
     else:
-        samples = parquet(manifest.hstack(contents(listed_samples(plan))))
+        samples = parquet(manifest.hstack(contents(listed_samples(plan), lazy=is_large(plan))))
         files = {
             MANIFEST_FILE: write_listed(folder / RUN, MANIFEST_FILE, samples),
             **check_training(folder, plan),
@@ -146,12 +149,14 @@ def _resume(folder: Path, plan: Plan, record: RunRecord, manifest: pl.DataFrame,
         )
     moved = _moved(before, record)
     check_training(folder, plan)
-    current = renewed(folder, plan, listed_samples(plan), listed, moved, say)
+    current = renewed(folder, plan, listed_samples(plan), listed, moved, say, lazy=is_large(plan))
     if not current.equals(listed):
         write_listed(folder / RUN, MANIFEST_FILE, parquet(current))
     suite = record.suite
     earlier = {key: getattr(suite, key) or getattr(before.suite, key) for key in ASIDE}
     kept: dict[str, Any] = {"scored": before.scored} if before.scored else {}
+    if groups := tuple(dict.fromkeys((*before.groups, *record.groups))):
+        kept["groups"] = groups
     first = {"first_places": before.first()} if moved or before.first_places else {}
     elsewhere = tuple(place for place in before.ran_on if place not in record.ran_on)
     kept |= {"ran_on": (*elsewhere, *record.ran_on)}
@@ -163,12 +168,14 @@ def _read_or_recreate(folder: Path, plan: Plan, manifest: pl.DataFrame) -> pl.Da
     try:
         return read_manifest(folder)
     except Damaged:
-        recreated = manifest.hstack(contents(listed_samples(plan)))
-        data = parquet(recreated)
-        if digests.digest_of(data) not in listed_files(folder / RUN).get(MANIFEST_FILE, ()):
-            raise
-        write_listed(folder / RUN, MANIFEST_FILE, data)
-        return recreated
+        # A run that was interrupted has no hashes yet.
+        for lazy in (True, False) if is_large(plan) else (False,):
+            recreated = manifest.hstack(contents(listed_samples(plan), lazy=lazy))
+            data = parquet(recreated)
+            if digests.digest_of(data) in listed_files(folder / RUN).get(MANIFEST_FILE, ()):
+                write_listed(folder / RUN, MANIFEST_FILE, data)
+                return recreated
+        raise
 
 
 def _moved(before: RunRecord, now: RunRecord) -> str:
@@ -190,6 +197,32 @@ def _refuse_other(folder: Path, before: RunRecord, now: RunRecord) -> None:
         advice = "It has no predictions yet: delete it, or choose" if empty else "Choose"
         message = f"{folder} contains another run ({differs}). {advice} another {option('out', 'DIR')}."
         raise IncompatibleRun(folder, message, differs=differs)
+
+
+def is_large(plan: Plan) -> bool:
+    """Return whether the images of a plan are hashed by its tasks instead of before the run."""
+    counts = (len(g) for name, g in plan.groups.items() if name == CLEAN or name not in plan.shifts)
+    return sum(counts) > MAX_HASHED_FIRST
+
+
+def record_hashes(folder: Path, found: Mapping[int, tuple[int | None, int | None, str | None]]) -> None:
+    """Add hashes to the manifest; the caller holds the lock.
+
+    A hash is added only if size and time are those of the start of the run. An image that has changed since
+    is then evaluated again by the next run.
+
+    Args:
+        folder: The run folder.
+        found: Size, time and hash by position in the manifest.
+    """
+    listed = read_manifest(folder)
+    known, times = listed["content"].to_list(), listed.select("bytes", "modified").rows()
+    for place, (size, modified, content) in found.items():
+        if known[place] is None and times[place] == (size, modified):
+            known[place] = content
+    updated = listed.with_columns(pl.Series("content", known, pl.String))
+    if not updated.equals(listed):
+        write_listed(folder / RUN, MANIFEST_FILE, parquet(updated))
 
 
 def listed_samples(plan: Plan) -> PackedSamples:

@@ -288,6 +288,8 @@ class RunRecord(Causes):
     """Models that gave different outputs for the same image."""
     slice: int = Field(default=SAMPLES_PER_UNIT, gt=0)
     """Samples per unit of work."""
+    groups: Annotated[tuple[Texts, ...], StrictMode(False)] = ()
+    """Groups of models whose rows share shards, besides all models together."""
     limited: dict[str, Integers] = {}
     """By source: how many samples a limit took, and of how many."""
     scored: Texts = ()

@@ -1,8 +1,9 @@
 """The files of a run: how they are named, found, read and written.
 
-A shard has the rows of a *group* of models for a slice. A task writes one shard with all models of the run,
+A shard has the rows of a *group* of models for a slice. A task writes one shard with all models of its group,
 or one per model if it was made for some of them only; nothing outside this module depends on that choice.
-File names are made from a slice and a group, and never parsed.
+``run.json`` has the groups that a run has used. File names are made from a slice and a group, and never
+parsed.
 """
 
 from __future__ import annotations
@@ -65,6 +66,8 @@ class Predictions:
 
     def __init__(self, folder: Path, models: Iterable[str]) -> None:
         self.folder, self.models = folder, tuple(models)
+        groups = {self.models, *groups_of(folder)}
+        self._groups = {m: sorted(g for g in groups if m in g and len(g) > 1) for m in self.models}
         self._files = digests.shards_in(folder / PREDICTIONS, PARQUET)
         self._merged = {stem for contained in read_compacted(folder).values() for stem, _ in contained}
 
@@ -79,46 +82,59 @@ class Predictions:
 
     def stems(self, unit: Unit, model: str) -> tuple[str, ...]:
         """Return the stems of the shards that may have the rows of a slice and model."""
-        return stem(unit, *self.models), stem(unit, model)
+        return (*(stem(unit, *group) for group in self._groups[model]), stem(unit, model))
 
     def find(self, unit: Unit, model: str) -> Path | None:
         """Return the shard with the rows of a slice and model, or None."""
         return next((self._files[stem] for stem in self.stems(unit, model) if stem in self._files), None)
 
-    def read(self, unit: Unit, models: Sequence[str]) -> pl.DataFrame:
-        """Read the rows of a slice and some models.
+    def paths(self, unit: Unit, models: Sequence[str]) -> tuple[Path, ...]:
+        """Return the files with the rows of a slice and some models.
 
         Raises:
-            MissingFile: There is no shard.
-            Damaged: A shard is damaged.
+            MissingFile: There is none for one of the models.
         """
-        paths = {name: self.find(unit, name) for name in models}
-        for name, path in paths.items():
+        found = {name: self.find(unit, name) for name in models}
+        for name, path in found.items():
             if path is None:
                 what = self.folder / PREDICTIONS / stem(unit, name)
                 raise MissingFile(what, f"{what} does not exist: repeat the run")
-        rows = pl.concat([read_shard(path) for path in dict.fromkeys(paths.values()) if path is not None])
-        return rows.filter(pl.col("model").is_in(list(models)))
+        return tuple(dict.fromkeys(path for path in found.values() if path is not None))
+
+
+def read_rows(paths: Iterable[Path], models: Sequence[str]) -> pl.DataFrame:
+    """Read the rows of some models from shards.
+
+    Raises:
+        Damaged: A shard is damaged.
+    """
+    return pl.concat([read_shard(path) for path in paths]).filter(pl.col("model").is_in(list(models)))
+
+
+def groups_of(folder: Path) -> tuple[tuple[str, ...], ...]:
+    """Return the groups of models that tasks of a run were made for, besides all models together."""
+    groups = listed.read_content(folder / listed.RUN).get("groups")
+    return tuple(tuple(map(str, names)) for names in groups) if isinstance(groups, list) else ()
 
 
 def write_rows(
-    folder: Path, run_id: str, unit: Unit, rows: Mapping[str, pl.DataFrame], models: Iterable[str]
+    folder: Path, run_id: str, unit: Unit, rows: Mapping[str, pl.DataFrame], group: Iterable[str]
 ) -> None:
-    """Write the rows of a task: as one shard if it has all models of the run, else as one per model.
+    """Write the rows of a task: as one shard if it has all models of its group, else as one per model.
 
     Args:
         folder: The run folder.
         run_id: The run id.
         unit: The slice.
         rows: The rows by model.
-        models: All models of the run.
+        group: The models of its group.
     """
-    names = tuple(models)
+    names = tuple(group)
     groups = [names] if rows.keys() == set(names) else [(name,) for name in rows]
-    for group in groups:
-        frame = pl.concat([rows[name] for name in sorted(group, key=slug)])
+    for group_ in groups:
+        frame = pl.concat([rows[name] for name in sorted(group_, key=slug)])
         with_run = frame.with_columns(run_id=pl.lit(run_id)).select(SCHEMA.names())
-        write_shard(with_run, folder, stem(unit, *group))
+        write_shard(with_run, folder, stem(unit, *group_))
 
 
 def read_shard(path: Path) -> pl.DataFrame:
