@@ -17,13 +17,15 @@ from pydantic_core import PydanticUndefined
 from sorites import core
 from sorites.metrics.separation import FRAMEWORKS
 from sorites.models.onnx import KEYS
-from sorites.suites.suite import Dial, Distance, Fit, Frame, SourceEntry, Suite, Validation
+from sorites.suites.suite import Composition, Dial, Distance, Fit, Frame, Grid, SourceEntry, Suite, Validation
 
 DOCS = Path(__file__).parents[2] / "docs"
 PARTS: dict[str, type[BaseModel]] = {
     "": Suite,
     "frame": Frame,
     "shifts": Dial,
+    "grid": Grid,
+    "compose": Composition,
     "sources": SourceEntry,
     "fit": Fit,
     "fit.validation": Validation,
@@ -68,7 +70,7 @@ def test_every_framework_stands_there() -> None:
 
 @pytest.mark.parametrize("part", PARTS)
 def test_every_key_of_a_suite_stands_there_with_its_default(part: str) -> None:
-    brackets = f"[[{part}]]" if part in ("shifts", "sources") else f"[{part}]"
+    brackets = f"[[{part}]]" if part in ("shifts", "grid", "compose", "sources") else f"[{part}]"
     heading = f"## `{brackets}`" if part else "## The suite itself"
     rows = {cells[0].strip("`"): cells[1] for cells in lines("suites.md", heading)}
     fields = PARTS[part].model_fields

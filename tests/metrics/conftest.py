@@ -48,7 +48,7 @@ def _verdict(rng: np.random.Generator, ability: float, at: float) -> bool:
 
 @pytest.fixture(scope="session")
 def world() -> pl.DataFrame:
-    """Three models, two dials, alone and together, and a camera grid, 40 samples, with probes, errors, filtered and
+    """Three models, two dials and a camera grid, 40 samples, with probes, errors, filtered and
     unknown rows.
     """
     rng = np.random.default_rng(7)
@@ -92,16 +92,16 @@ def world() -> pl.DataFrame:
                     )
                 )
     return frame(
-        rows
-        + _gridded(np.random.default_rng(10))
-        + _passed_over()
-        + _scored(np.random.default_rng(8))
-        + _detected(np.random.default_rng(9))
+        rows + _passed_over() + _scored(np.random.default_rng(8)) + _detected(np.random.default_rng(9))
     )
 
 
-def _gridded(rng: np.random.Generator) -> list[Row]:
-    """Two shifts at once, at three by three points without the clean one."""
+@pytest.fixture(scope="session")
+def gridded() -> pl.DataFrame:
+    """Rows of the samples of the world under two shifts at once, at three by three points without the clean
+    one.
+    """
+    rng = np.random.default_rng(10)
     rows: list[Row] = []
     for model, ability in (("weak", 0.8), ("mid", 1.6), ("strong", 2.6)):
         for i, a, b in itertools.product(range(40), (0.0, 1.0, 2.0), (0.0, 2.0, 4.0)):
@@ -110,7 +110,7 @@ def _gridded(rng: np.random.Generator) -> list[Row]:
                 told = f'{{"blur": {a}, "noise": {b}}}'
                 right = _verdict(rng, ability, a / 2 + b / 4)
                 rows.append(row(f"p{i}", "blur x noise", None, right, params=told, **more))
-    return rows
+    return frame(rows)
 
 
 def settings(i: int) -> list[Row]:

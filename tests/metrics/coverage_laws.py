@@ -13,6 +13,7 @@ import polars as pl
 from scipy.stats import norm
 from tests.metrics.coverage import (
     SETTINGS,
+    SHARED,
     SLOPE,
     Ask,
     GroundTruth,
@@ -20,10 +21,12 @@ from tests.metrics.coverage import (
     Make,
     Row,
     always,
+    columns,
     degrees,
     failures,
     large,
     mean_share,
+    named,
     on_a_line,
     scores,
     settings,
@@ -94,6 +97,34 @@ def points(rng: np.random.Generator, n: int, draws: int) -> pl.DataFrame:
     )
 
 
+JOINT = {(0, 0): -1.6, (1, 0): -0.8, (0, 1): -0.6, (1, 1): 0.6}
+"""The thresholds of two shifts alone and together."""
+
+
+def together(rng: np.random.Generator, n: int, draws: int) -> pl.DataFrame:
+    """Runs of ``n`` samples under two shifts at once."""
+    run, sample = np.repeat(np.arange(draws), n), np.tile(np.arange(n), draws)
+    own = np.sqrt(SHARED) * rng.normal(size=draws * n)
+    parts = []
+    for (blur, noise), setting in JOINT.items():
+        clean = not blur and not noise
+        parts.append(
+            columns(
+                len(own),
+                run_id=named("r", run),
+                sample_id=named("p", sample),
+                image_id=named(f"{blur}{noise}", sample),
+                shift="clean" if clean else "blur x noise",
+                severity=0.0 if clean else None,
+                params=None if clean else f'{{"blur": {blur}, "noise": {noise}}}',
+                correct=own + np.sqrt(1 - SHARED) * rng.normal(size=len(own)) > setting,
+            )
+        )
+    return pl.concat(parts)
+
+
+_EXCESS = share(JOINT[1, 0]) + share(JOINT[0, 1]) - share(JOINT[0, 0]) - share(JOINT[1, 1])
+
 _CORR = (0.3 * np.sqrt(0.4) + 0.5 * 0.6) / np.sqrt(0.09 + 0.15 + 0.25)
 
 LAWS: dict[str, Law] = {
@@ -118,6 +149,11 @@ LAWS: dict[str, Law] = {
     ),
     "half_accuracy_severity": Law(
         partial(metrics.half_accuracy_severity, by=("run_id", "shift"), resamples=400), _half, verdicts
+    ),
+    "interaction": Law(
+        lambda t: metrics.interaction(t, by=("run_id", "shift")).drop_nulls("first"),
+        always(_EXCESS),
+        together,
     ),
     "failure_severity": Law(partial(metrics.failure_severity, by=("run_id", "shift")), always(0.5), failures),
     "failure_severity, shifts pooled": Law(

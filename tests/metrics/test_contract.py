@@ -27,6 +27,17 @@ def default_by(ask: Metric) -> tuple[str, ...]:
     return by
 
 
+@pytest.fixture(scope="module", name="world")
+def _world(world: pl.DataFrame, gridded: pl.DataFrame) -> pl.DataFrame:
+    """The world, and the same samples under two shifts at once."""
+    return pl.concat([world, gridded])
+
+
+@pytest.fixture(scope="module", name="shuffled")
+def _shuffled(world: pl.DataFrame) -> pl.DataFrame:
+    return world.sample(fraction=1.0, shuffle=True, seed=3)
+
+
 @pytest.fixture(scope="module")
 def answer_of(world: pl.DataFrame) -> Callable[[str], pl.DataFrame]:
     """Each metric's answer on the world, asked once; the world must be as it was."""

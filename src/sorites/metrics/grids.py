@@ -255,7 +255,8 @@ def interaction(table: Table, by: Sequence[str] = BY) -> pl.DataFrame:
     p-value and ``p_adjusted`` the value corrected for all combinations of the group (Holm). ``accuracy`` is
     the joint accuracy and ``expected`` what the sum of the losses would leave, which may be below 0: losses
     cannot add up to more than the accuracy, so combinations of severe shifts have negative values. The line
-    with null severities is the mean over all combinations, with samples as clusters.
+    with null severities is the mean over the combinations whose expected accuracy is not negative, with
+    samples as clusters.
     """
     found, rows, keys = groups(table, by)
     records = [{**key, **line} for key, outcomes in found for line in _interactions(outcomes)]
@@ -289,7 +290,8 @@ def _interactions(outcomes: Outcomes) -> list[Row]:
                 "expected": float(expected[known].mean()),
             }
         )
-        excesses.append(excess)
+        if lines[-1]["expected"] >= 0:
+            excesses.append(excess)
     for line, adjusted in zip(lines, holm([line["p"] for line in lines]), strict=True):
         line["p_adjusted"] = adjusted
     return [*lines, *_mean_line(excesses)]

@@ -63,8 +63,8 @@ def shift_grids(view: View) -> Section | None:
         "Two or three shifts at once. Each cell is the accuracy at one combination of severities, on the same"
         " images; darker is better, and hovering shows the interval and n. The orange line is the failure"
         " contour: the severity at which accuracy is half-way between clean accuracy and chance, with its"
-        " 95 % interval (bootstrap over samples). The interaction is the joint loss minus the sum of the losses of"
-        " each shift alone, in points of accuracy, paired over samples."
+        " 95 % interval (bootstrap over samples). The interaction is the joint loss minus the sum of the"
+        " losses of each shift alone, in points of accuracy, paired over samples."
     )
     return Section("What if two things go wrong at once?", join(blocks), "Shift grids", lead)
 
@@ -196,7 +196,7 @@ def _table(shift: str, excess: pl.DataFrame) -> Html:
                 percent(row["accuracy"]),
                 percent(row["expected"]),
                 join([points(row["value"]), tag("small", interval)]),
-                DASH if row["p_adjusted"] is None else f"{row['p_adjusted']:.3f}",
+                _p_value(row["p_adjusted"]),
                 count(row["n"]),
             ]
         )
@@ -208,6 +208,12 @@ def _table(shift: str, excess: pl.DataFrame) -> Html:
     return grid(heads, lines, text=1, caption=caption) if lines else EMPTY
 
 
+def _p_value(p: float | None) -> str:
+    if p is None:
+        return DASH
+    return "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
 def _sentences(excess: pl.DataFrame) -> Html:
     """Say for each model whether the shifts cost more together than the sum of their losses."""
     texts = []
@@ -216,13 +222,13 @@ def _sentences(excess: pl.DataFrame) -> Html:
             pl.col("model") == row["model"], pl.col("first").is_not_null(), pl.col("p_adjusted") < ALPHA
         )
         more, less = (int((sign * cells["value"] > 0).sum()) for sign in (1, -1))
-        interval = "" if row["low"] is None else f" [{points(row['low'])}, {points(row['high'])}]"
+        interval = "" if row["low"] is None else f" ({between(points(row['low']), points(row['high']))})"
         texts.append(
             tag(
                 "li",
                 tag("b", row["model"]),
-                f": {points(row['value'])} points{interval} on average over all combinations; {more}"
-                f" cost significantly more than the sum, {less} significantly less",
+                f": {points(row['value'])}{interval} on average over the combinations whose losses can add"
+                f" up; of all combinations, {more} cost significantly more than the sum and {less} less",
             )
         )
     return tag("ul", *texts) if texts else EMPTY
