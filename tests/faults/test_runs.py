@@ -136,13 +136,6 @@ def test_every_damaged_file_is_named(run: Path) -> None:
     assert len(sweep(run, 2 * len(kinds.RUN), kinds.MUTATIONS, 1)) == len(kinds.RUN)
 
 
-@pytest.mark.slow
-def test_a_thousand_flipped_bits_are_found(run: Path) -> None:
-    seen = sweep(run, 1000, (kinds.flip,), 2)
-    print(f"{sum(seen.values())} flips: {dict(seen)}")
-    assert sum(seen.values()) == 1000
-
-
 def test_a_flip_is_exit_code_2_and_names_the_file(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
