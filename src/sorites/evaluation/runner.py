@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,6 +21,7 @@ from sorites.core.errors import Notice, SoritesError
 from sorites.core.machine import cores, gpu_facts
 from sorites.core.messages import command, option
 from sorites.core.progress import Bar
+from sorites.core.shard_index import write_index
 from sorites.evaluation import fit
 from sorites.evaluation import tasks as work
 from sorites.evaluation.engines import ENGINES, Engine
@@ -30,10 +31,10 @@ from sorites.evaluation.options import DEFAULT_BATCH
 from sorites.evaluation.outline import Outline, SampleSlices
 from sorites.evaluation.pipeline.run import Pipeline
 from sorites.evaluation.plan import Plan, Unit, slice_for
-from sorites.evaluation.predict import GREY, out_of_memory, try_models
+from sorites.evaluation.predict import GREY, Predictions, out_of_memory, try_models
 from sorites.evaluation.resume import Say, kept_features_before, move_unpaired_features, redo_errors
 from sorites.evaluation.storage import folder, shards
-from sorites.evaluation.storage.compact import expand
+from sorites.evaluation.storage.merge import MIN_SHARDS, RUNNING_ROWS, Merger, expand
 from sorites.evaluation.storage.record import describe
 from sorites.evaluation.storage.schema import RanOn, RunRecord
 from sorites.evaluation.storage.tensors import keep_heads
@@ -308,7 +309,8 @@ def execute(
     )
     with folder.open_run(path, plan, described, say) as record:
         sweep_temporaries(path)
-        expand(path)
+        if record.suite.refine:
+            expand(path)
         redo_errors(path, plan)
         move_unpaired_features(path, plan)
         making = producers_for(plan, start, producers)
@@ -316,6 +318,7 @@ def execute(
         stage = _Stage(start, workers or start.cores(), run, bar, making, groups, record)
         with _hashing(stage):
             _evaluate(stage, batch, keep_features or kept_features_before(path), record.suite.refine)
+        write_index(path)
         compute_facts(stage.run, engine=start, workers=stage.workers, bar=bar)
     return path
 
@@ -413,6 +416,40 @@ def _evaluate(stage: _Stage, batch: int, keep_features: bool, refine: float | No
         _fit(stage, keep_features, batch)
     if keep_features:
         keep_heads(plan, path)
+    with _merging(stage, refine):
+        _evaluate_grid(stage, grid, batch, keep_features)
+    if refine:
+        probes = _tasks(path, plan, plan.probes(), groups)
+        stage.do("refining", probes, work.probe, batch=batch, tolerance=refine)
+
+
+@contextmanager
+def _merging(stage: _Stage, refine: float | None) -> Iterator[None]:
+    """Merge the shards of a run of many tasks while it goes on.
+
+    Refinement reads single shards; a run that is refined has at most 100,000 files without merging.
+    """
+    path, plan = stage.run.folder, stage.run.plan
+    units = plan.units()
+    if refine or len(units) * len(stage.groups) < MIN_SHARDS:
+        yield
+        return
+    rows = max(1, plan.images() * len(plan.models) // (len(units) * len(stage.groups)))
+    stems = [shards.stem(unit, *group) for unit in units for group in stage.groups]
+    merger = Merger(path, stems, min(MIN_SHARDS, RUNNING_ROWS // rows))
+    stage.written = merger.add
+    try:
+        yield
+    finally:
+        stage.written = _ignore
+        merger.close()
+
+
+def _ignore(names: Iterable[str]) -> None:
+    """Do nothing with the names of shards that were written."""
+
+
+def _evaluate_grid(stage: _Stage, grid: Sequence[Task], batch: int, keep_features: bool) -> None:
     if stage.producers:
         stage.pipe(grid, batch, keep_features)
     else:
@@ -420,9 +457,6 @@ def _evaluate(stage: _Stage, batch: int, keep_features: bool, refine: float | No
         stage.do(
             "evaluating", grid, work.evaluate, _images, batch=batch, keep_features=keep_features, **making
         )
-    if refine:
-        probes = _tasks(path, plan, plan.probes(), groups)
-        stage.do("refining", probes, work.probe, batch=batch, tolerance=refine)
 
 
 def _ran_on(plan: Plan, engine: Engine, batch: int) -> tuple[RanOn, ...]:
@@ -524,6 +558,8 @@ class _Stage:
     """Positions in the manifest of images whose hash is unknown."""
     found: dict[int, tuple[int | None, int | None, str | None]] = field(default_factory=dict)
     """Size, time and hash that tasks returned, by position in the manifest."""
+    written: Callable[[Iterable[str]], None] = _ignore
+    """Called with the names of the shards that a task wrote."""
 
     def pipe(self, tasks: Sequence[Task], batch: int, keep_features: bool) -> None:
         """Evaluate tasks by a pipeline; the bar advances by image."""
@@ -531,7 +567,10 @@ class _Stage:
             return
         plan, total = fit.ready(self.run), sum(_images(self.run.plan, task) for task in tasks)
         tick = self.bar("evaluating", total) if self.bar else lambda n: None
-        write = functools.partial(work.write_predictions, self.run, keep_features=keep_features)
+
+        def write(task: Task, predicted: Mapping[str, Predictions]) -> None:
+            self.written(work.write_predictions(self.run, task, predicted, keep_features))
+
         for _ in Pipeline(self.producers, batch).run(plan, tasks, write, tick):
             pass
 
@@ -553,8 +592,9 @@ class _Stage:
         by_image = steps is not None and self.engine.one_process
         self.run.tick = tick if by_image else lambda n: None
         for task, result in self._start(tasks, function, options):
-            if task.hashes:
-                self.found.update(zip(self.slices.span(task.unit), result, strict=True))
+            if isinstance(result, work.Done):
+                self.found.update(zip(self.slices.span(task.unit), result.hashes, strict=False))
+                self.written(result.shards)
             if not by_image:
                 tick(sizes[task])
 
