@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
 import sorites
-from sorites.core import Model, table
-from sorites.core.errors import SoritesError
+from sorites.core import Model, shard_index, table
+from sorites.core.errors import Damaged, SoritesError
+from sorites.core.shard_index import INDEX, RunShards
+from sorites.evaluation import runner
+from sorites.evaluation.engines import Engine
 from sorites.evaluation.integrity.check import check
-from sorites.evaluation.storage.compact import compact, expand
+from sorites.evaluation.integrity.damage import damage
+from sorites.evaluation.storage.compact import compact
+from sorites.evaluation.storage.merge import Merger, expand
 from sorites.suites.suite import parse
 
 SUITE = parse({"name": "small", "frame": {"resize": 40}, "shifts": ["contrast", "jpeg"]}, "test")
@@ -46,8 +52,54 @@ def test_at_every_moment_each_row_stands_once(run: Path) -> None:
     for path, data in shards.items():  # killed before the shards were deleted
         path.write_bytes(data)
     assert_frame_equal(table.read(run).collect(), wanted)
-    (run / "compacted.json").unlink()  # killed before the merged files were in force
+    first = sorted((run / "predictions").glob("*~*"))[0]
+    first.unlink()  # killed before the second block was merged
     assert_frame_equal(table.read(run).collect(), wanted)
+
+
+def test_the_index_is_never_needed(run: Path) -> None:
+    wanted = table.read(run).collect()
+    compact(run, rows=100)
+    index = (run / INDEX).read_bytes()
+    merged = RunShards(run).merged
+    assert [len(contained) for contained in merged.values()] == [3, 2]
+    (run / INDEX).unlink()
+    assert RunShards(run).merged == merged
+    assert_frame_equal(table.read(run).collect(), wanted)
+    (run / INDEX).write_bytes(index[:40] + b"x" + index[41:])
+    assert_frame_equal(table.read(run).collect(), wanted)
+    assert any(problem.path.name == INDEX for problem in damage(run))
+    (run / INDEX).write_bytes(index)
+    expand(run)  # restores the shards; a backup brings the index back
+    (run / INDEX).write_bytes(index)
+    assert_frame_equal(table.read(run).collect(), wanted)
+    assert not RunShards(run).merged
+
+
+def test_on_a_store_the_index_replaces_listing_until_a_shard_is_written(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shard_index, "is_on_store", lambda path: True)
+    wanted = table.read(run).collect()
+    shard_index.write_index(run)
+    with monkeypatch.context() as no_listing:
+        no_listing.setattr(shard_index.digests, "shards_in", lambda *_: pytest.fail("listed"))
+        assert len(RunShards(run).files()) == 6
+    assert_frame_equal(table.read(run).collect(), wanted)
+    table.write_shard(wanted.select(table.SCHEMA.names()).head(1), run, "later")
+    assert not (run / INDEX).exists()
+    assert len(RunShards(run).files()) == 7
+
+
+def test_a_damaged_merged_shard_is_named(run: Path) -> None:
+    compact(run, rows=100)
+    (run / INDEX).unlink()
+    path = sorted((run / "predictions").glob("*~*"))[0]
+    data = path.read_bytes()
+    path.write_bytes(data[:-20] + bytes(20))
+    with pytest.raises(Damaged, match="does not match its digest"):
+        table.read(run)
+    assert [problem.path for problem in damage(run)] == [path]
 
 
 def test_a_run_goes_on_from_merged_shards(run: Path, photos: Path, tiny: Callable[..., Model]) -> None:
@@ -55,6 +107,60 @@ def test_a_run_goes_on_from_merged_shards(run: Path, photos: Path, tiny: Callabl
     refined = sorites.run(SUITE, source=f"folder:{photos}", models=[tiny()], out=run, refine=0.2).collect()
     assert len(list((run / "predictions").glob("*-probe--*.parquet"))) == 4
     assert refined.filter(~pl.col("probe")).height == 20 * 11
+
+
+def test_shards_are_merged_while_the_run_goes_on(
+    run: Path, photos: Path, tiny: Callable[..., Model], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = table.read(run).collect()
+    monkeypatch.setattr(runner, "MIN_SHARDS", 3)
+    monkeypatch.setattr(runner, "RUNNING_ROWS", 110)  # blocks of three shards
+    seen: list[int] = []
+    stops = [4, 99]
+
+    def start(units: Sequence[Any], work: Callable[[Any], Any], workers: int) -> Iterator[tuple[Any, Any]]:
+        for unit in units:
+            yield unit, work(unit)
+            if len(seen) == stops[0]:
+                raise KeyboardInterrupt
+            seen.append(table.read(tmp_path / "again").collect().height)
+
+    engine = Engine(start, one_process=True, name="own")
+    monkeypatch.setattr(Merger, "add", _and_wait(Merger.add))
+    options: dict[str, Any] = {"models": [tiny()], "out": tmp_path / "again", "engine": engine}
+    with pytest.raises(KeyboardInterrupt):
+        sorites.run(SUITE, source=f"folder:{photos}", **options)
+    stops.pop(0)
+    sorites.run(SUITE, source=f"folder:{photos}", **options)
+    assert seen == sorted(seen), "no row is lost or doubled while shards are merged"
+    names = sorted(path.name.split(".")[0] for path in (tmp_path / "again" / "predictions").iterdir())
+    assert names == ["clean-0000000--tiny~3", "contrast-0000016--tiny~3"]
+    assert_frame_equal(table.read(tmp_path / "again").collect(), wanted)
+    assert "complete" in check(str(tmp_path / "again"))
+
+
+def _and_wait(add: Callable[[Merger, Iterable[str]], None]) -> Callable[[Merger, Iterable[str]], None]:
+    def added(merger: Merger, names: Iterable[str]) -> None:
+        add(merger, names)
+        for future in merger._merging:
+            future.result()
+
+    return added
+
+
+def test_only_affected_shards_are_restored_from_merged_ones(
+    run: Path, photos: Path, tiny: Callable[..., Model]
+) -> None:
+    wanted = table.read(run).collect()
+    compact(run, rows=100)
+    assert expand(run, {"jpeg-0000000--tiny"})
+    names = sorted(path.name.split(".")[0] for path in (run / "predictions").iterdir())
+    assert "clean-0000000--tiny~3" in names
+    assert "jpeg-0000000--tiny" in names
+    assert_frame_equal(table.read(run).collect(), wanted)
+    sorites.run(SUITE, source=f"folder:{photos}", models=[tiny()], out=run)
+    assert sorted(path.name.split(".")[0] for path in (run / "predictions").iterdir()) == names
+    assert_frame_equal(table.read(run).collect(), wanted)
 
 
 def test_an_unfinished_run_is_not_merged(run: Path) -> None:
@@ -67,10 +173,8 @@ def test_what_a_killed_process_left_is_deleted(run: Path) -> None:
     wanted = table.read(run).collect()
     shards = {path: path.read_bytes() for path in (run / "predictions").iterdir()}
     compact(run, rows=100)
-    unlisted = table.write_shard(wanted.select(table.SCHEMA.names()), run, "a~9")
     for path, data in shards.items():
         path.write_bytes(data)
     assert expand(run)
     assert set((run / "predictions").iterdir()) == set(shards)
-    assert not unlisted.exists()
     assert_frame_equal(table.read(run).collect(), wanted)

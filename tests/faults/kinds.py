@@ -44,7 +44,7 @@ RUN = (
     Kind("list of explanations", "explanations/explanations.json"),
     Kind("explanations", "explanations/*.webp"),
 )
-"""The kinds of files of a run folder; ``compacted.json`` is only in compacted ones."""
+"""The kinds of files of a run folder; ``index.json`` is only in compacted ones."""
 
 Mutation = Callable[[bytes, Random], bytes]
 

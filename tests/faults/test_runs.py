@@ -210,7 +210,7 @@ def test_a_compacted_run_is_verified_too(run: Path) -> None:
     before = table.read(run).collect()
     compact(run)
     assert check(run).count("complete") == 2
-    for path in ((run / "compacted.json"), next((run / "predictions").iterdir())):
+    for path in ((run / "index.json"), next((run / "predictions").iterdir())):
         data = path.read_bytes()
         path.write_bytes(kinds.flip(data, Random(5)))
         assert f"{path} cannot be read" in found(run)

@@ -16,6 +16,7 @@ import polars as pl
 
 from sorites.core.errors import Damaged, MissingFile, SoritesError
 from sorites.core.messages import command
+from sorites.core.shard_index import PARQUET, PREDICTIONS, RunShards, forget_index
 from sorites.io import digests, listed
 from sorites.io.files import local_copies, locked, write_bytes
 from sorites.io.stores import to_path
@@ -70,8 +71,6 @@ _COLUMNS: dict[str, pl.DataType | type[pl.DataType]] = {
 }
 SCHEMA = pl.Schema(_COLUMNS)
 KEY = ("run_id", "image_id", "model", "output", "scorer")
-# Part of the name of files that contain several merged shards.
-MERGED_MARK = "~"
 # Columns that may be computed after the run; stored in ``facts/`` and joined by ``image_id`` on reading.
 FACTS = ("valid", "level", "sem_level", "cov_level", "degrees", "attrs")
 
@@ -104,8 +103,8 @@ def run_folder(run: str | Path | RunLike) -> Path:
     return to_path(run) if isinstance(run, str | Path) else run.folder
 
 
-# Subfolders of a run, and the suffix of their files.
-PREDICTIONS, FACTS_FOLDER, PARQUET = "predictions", "facts", ".parquet"
+# Subfolder of a run with facts.
+FACTS_FOLDER = "facts"
 
 
 def parquet(frame: pl.DataFrame) -> bytes:
@@ -122,6 +121,7 @@ def write(frame: pl.DataFrame, path: Path) -> None:
 
 def write_shard(frame: pl.DataFrame, run: str | Path, stem: str) -> Path:
     """Write rows as a shard of a run folder, and return its path: ``predictions/STEM.DIGEST.parquet``."""
+    forget_index(to_path(run))
     return digests.write_shard(to_path(run) / PREDICTIONS, stem, PARQUET, parquet(frame))
 
 
@@ -181,36 +181,14 @@ def rejected_images(run: str | Path) -> pl.Series | None:
     return rejected[0]["image_id"] if rejected and rejected[0].height else None
 
 
-# File of a run folder that lists which shards were merged into which file, and their row counts.
-COMPACTED = "compacted.json"
-
-
-def read_compacted(folder: Path) -> dict[str, list[tuple[str, int]]]:
-    """Return the merged files of a run by name, each with its shards and their row counts.
-
-    Raises:
-        Damaged: The list cannot be read.
-    """
-    path = folder / COMPACTED
-    if not path.exists():
-        return {}
-    remedy = "Restore it from a backup: it lists the contents of the merged prediction files."
-    try:
-        merged = digests.read_sealed(path, remedy)["merged"]
-        return {name: [(str(stem), int(n)) for stem, n in contained] for name, contained in merged.items()}
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise Damaged(path, error, remedy) from error
-
-
 def shard_files(folder: Path) -> list[Path]:
     """Return the parquet files that make up the table of a run, in order: merged files, and shards that are
     not merged.
+
+    Raises:
+        Damaged: A merged file cannot be read.
     """
-    merged = read_compacted(folder)
-    covered = {stem for contained in merged.values() for stem, _ in contained}
-    shards = digests.shards_in(folder / PREDICTIONS, PARQUET)
-    single = (path for stem, path in shards.items() if stem not in covered and MERGED_MARK not in stem)
-    return sorted([*(folder / PREDICTIONS / name for name in merged), *single])
+    return RunShards(folder).files()
 
 
 def scan(shards: Sequence[Path], **options: Any) -> pl.LazyFrame:

@@ -26,7 +26,7 @@ from sorites.evaluation.plan import Unit
 from sorites.evaluation.predict import INSIDE, WORDS, Scored, score_rows, score_together, with_all_columns
 from sorites.evaluation.reopen import plan_of
 from sorites.evaluation.storage import shards
-from sorites.evaluation.storage.compact import expand
+from sorites.evaluation.storage.merge import expand
 from sorites.evaluation.storage.record import read_record, write_record
 from sorites.evaluation.storage.schema import ModelFit, SearchResult
 from sorites.evaluation.storage.tensors import read_head, read_tensors

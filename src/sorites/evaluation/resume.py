@@ -19,6 +19,7 @@ from sorites.core import CLEAN, Sample
 from sorites.core.errors import Damaged, SoritesError
 from sorites.core.messages import option
 from sorites.core.packed import PackedSamples
+from sorites.core.shard_index import RunShards, forget_index
 from sorites.core.table import FACTS_FOLDER, PARQUET, PREDICTIONS, parquet, parse, repair, scan
 from sorites.evaluation import explanations
 from sorites.evaluation.images import reason
@@ -26,6 +27,7 @@ from sorites.evaluation.plan import Plan, Unit, with_changed
 from sorites.evaluation.samples import framed_image
 from sorites.evaluation.storage import shards
 from sorites.evaluation.storage.contents import COLUMNS, changed, contents, guard_sample
+from sorites.evaluation.storage.merge import expand
 from sorites.io import digests
 from sorites.io.files import local_copies, write_bytes
 from sorites.io.listed import (
@@ -90,7 +92,7 @@ def redo_errors(folder: Path, plan: Plan) -> None:
 
     An image that still cannot be decoded for the same reason is left as it is.
     """
-    present = shards.Predictions(folder, plan.models)
+    present = _without_merged_errors(folder, shards.Predictions(folder, plan.models))
     places: dict[Path, list[Shard]] = {}
     for unit in (*plan.units(), *plan.probes()):
         for model in plan.models:
@@ -113,6 +115,17 @@ def redo_errors(folder: Path, plan: Plan) -> None:
 def kept_features_before(folder: Path) -> bool:
     """Return whether features were moved to ``replaced/``, so that they must be stored again."""
     return bool(shards.tensor_files(folder / REPLACED, shards.FEATURES))
+
+
+def _without_merged_errors(folder: Path, present: shards.Predictions) -> shards.Predictions:
+    """Restore the shards of merged ones that contain errors, so that only some of them are evaluated
+    again.
+    """
+    merged = [folder / PREDICTIONS / name for name in RunShards(folder).merged]
+    with_errors = {path.name for path, _ in _errors(folder, merged)} if merged else set()
+    contained = RunShards(folder).merged if with_errors else {}
+    stems = {stem for name in with_errors for stem, _ in contained[name]}
+    return shards.Predictions(folder, present.models) if stems and expand(folder, stems) else present
 
 
 class _Undecodable:
@@ -181,6 +194,10 @@ def _move_shards(folder: Path, present: shards.Predictions, affected: Sequence[S
 
     The models that share a shard are all evaluated again.
     """
+    stems = {stem for unit, model in affected for stem in present.stems(unit, model)}
+    if expand(folder, stems):
+        present = shards.Predictions(folder, present.models)
+    forget_index(folder)
     units = {unit for unit, _ in affected}
     paths = {present.find(unit, model) for unit, model in affected}
     together = [(u, m) for u in units for m in present.models if present.find(u, m) in paths]

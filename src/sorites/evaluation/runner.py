@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,6 +22,7 @@ from sorites.core.errors import Notice, SoritesError
 from sorites.core.machine import cores, gpu_facts
 from sorites.core.messages import command, option
 from sorites.core.progress import Bar
+from sorites.core.shard_index import write_index
 from sorites.core.torch_tools import free_memory
 from sorites.evaluation import fit
 from sorites.evaluation import tasks as work
@@ -38,7 +39,7 @@ from sorites.evaluation.plan import Plan, Unit, slice_for
 from sorites.evaluation.predict import GREY, out_of_memory, try_models
 from sorites.evaluation.resume import Say, kept_features_before, move_unpaired_features, redo_errors
 from sorites.evaluation.storage import folder, shards
-from sorites.evaluation.storage.compact import expand
+from sorites.evaluation.storage.merge import MIN_SHARDS, RUNNING_ROWS, Merger, expand
 from sorites.evaluation.storage.record import describe
 from sorites.evaluation.storage.schema import RanOn, RunRecord
 from sorites.evaluation.storage.tensors import keep_heads
@@ -345,7 +346,8 @@ def execute(
     )
     with folder.open_run(path, plan, described, say) as record:
         sweep_temporaries(path)
-        expand(path)
+        if record.suite.refine:
+            expand(path)
         redo_errors(path, plan)
         move_unpaired_features(path, plan)
         run = Running(path, plan, record.run_id)
@@ -356,6 +358,7 @@ def execute(
                 stage.session = stack.enter_context(pipeline.open(plan))
             stack.enter_context(_hashing(stage))
             _evaluate(stage, batch, keep_features, record.suite.refine)
+        write_index(path)
         compute_facts(stage.run, engine=start, workers=stage.workers, bar=bar)
     return path
 
@@ -459,14 +462,8 @@ def _evaluate(stage: _Stage, batch: int, keep_features: bool, refine: float | No
         _fit(stage, keep_features, batch)
     if keep_features:
         keep_heads(plan, path)
-    if stage.session is None:
-        making = {"producers": stage.engine.producers} if stage.engine.producers else {}
-        stage.do(
-            "evaluating", grid, work.evaluate, _images, batch=batch, keep_features=keep_features, **making
-        )
-    elif grid:
-        tick = stage.tick("evaluating", sum(_images(plan, task) for task in grid))
-        pipeline_work.evaluate(stage.session, stage.run, grid, tick, keep_features)
+    with _merging(stage, refine):
+        _evaluate_grid(stage, grid, batch, keep_features)
     if refine:
         probes = _tasks(path, plan, plan.probes(), groups)
         if stage.session is None:
@@ -474,6 +471,43 @@ def _evaluate(stage: _Stage, batch: int, keep_features: bool, refine: float | No
         elif probes:
             tick = stage.tick("refining", len(probes))
             pipeline_work.refine(stage.session, stage.run, probes, refine, tick)
+
+
+@contextmanager
+def _merging(stage: _Stage, refine: float | None) -> Iterator[None]:
+    """Merge the shards of a run of many tasks while it goes on.
+
+    Refinement reads single shards; a run that is refined has at most 100,000 files without merging.
+    """
+    path, plan = stage.run.folder, stage.run.plan
+    units = plan.units()
+    if refine or len(units) * len(stage.groups) < MIN_SHARDS:
+        yield
+        return
+    rows = max(1, plan.images() * len(plan.models) // (len(units) * len(stage.groups)))
+    stems = [shards.stem(unit, *group) for unit in units for group in stage.groups]
+    merger = Merger(path, stems, min(MIN_SHARDS, RUNNING_ROWS // rows))
+    stage.written = merger.add
+    try:
+        yield
+    finally:
+        stage.written = _ignore
+        merger.close()
+
+
+def _ignore(names: Iterable[str]) -> None:
+    """Do nothing with the names of shards that were written."""
+
+
+def _evaluate_grid(stage: _Stage, grid: Sequence[Task], batch: int, keep_features: bool) -> None:
+    if stage.session is None:
+        making = {"producers": stage.engine.producers} if stage.engine.producers else {}
+        stage.do(
+            "evaluating", grid, work.evaluate, _images, batch=batch, keep_features=keep_features, **making
+        )
+    elif grid:
+        tick = stage.tick("evaluating", sum(_images(stage.run.plan, task) for task in grid))
+        pipeline_work.evaluate(stage.session, stage.run, grid, tick, keep_features, stage.written)
 
 
 def _ran_on(plan: Plan, engine: Engine, batch: int, pipeline: Pipeline | None) -> tuple[RanOn, ...]:
@@ -580,6 +614,8 @@ class _Stage:
     found: dict[int, tuple[int | None, int | None, str | None]] = field(default_factory=dict)
     """Size, time and hash that tasks returned, by position in the manifest."""
     session: Session | None = None
+    written: Callable[[Iterable[str]], None] = _ignore
+    """Called with the names of the shards that a task wrote."""
 
     def tick(self, what: str, steps: int) -> Callable[[int], None]:
         """Open a progress bar."""
@@ -603,8 +639,9 @@ class _Stage:
         by_image = steps is not None and self.engine.one_process
         self.run.tick = tick if by_image else lambda n: None
         for task, result in self._start(tasks, function, options):
-            if task.hashes:
-                self.found.update(zip(self.slices.span(task.unit), result, strict=True))
+            if isinstance(result, work.Done):
+                self.found.update(zip(self.slices.span(task.unit), result.hashes, strict=False))
+                self.written(result.shards)
             if not by_image:
                 tick(sizes[task])
 

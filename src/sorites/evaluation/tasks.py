@@ -28,8 +28,21 @@ from sorites.evaluation.storage.tensors import arrays_of, write_tensors
 from sorites.evaluation.worker import Running, Task
 from sorites.metrics.detection.failure import found_objects
 
-# Size, modification time and hash of the data of images; null if unknown.
-Hashes = list[tuple[int | None, int | None, str | None]]
+# Size, modification time and hash of the data of an image; null if unknown.
+Hash = tuple[int | None, int | None, str | None]
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a task tells the process that started the run.
+
+    Attributes:
+        shards: The names of the shards that it wrote.
+        hashes: The hashes of the images of its slice, if it was asked for them.
+    """
+
+    shards: tuple[str, ...] = ()
+    hashes: tuple[Hash, ...] = ()
 
 
 @dataclass
@@ -204,7 +217,7 @@ def _middles(plan: Plan, unit: Unit, severities: Mapping[str, Sequence[float]]) 
 
 def evaluate(
     run: Running, task: Task, *, batch: int, keep_features: bool = False, producers: int = 0
-) -> Hashes | None:
+) -> Done:
     """Make the images of a slice, evaluate them with the task's models, and write the missing files.
 
     Args:
@@ -215,31 +228,37 @@ def evaluate(
         producers: The number of processes that make the images; 0 makes and evaluates them in turns.
 
     Returns:
-        The hashes of the images, if the task asks for them.
+        What was written, and the hashes of the images, if the task asks for them.
     """
     plan, unit = ready(run), run.here(task.unit)
     if not producers:
         predicted = predict(plan, shots(plan, unit), batch, run.tick, task.models)
-        write_predictions(run, task, predicted, keep_features)
-        return hash_images(run, task) if task.hashes else None
+        return Done(write_predictions(run, task, predicted, keep_features), _hashes(run, task))
+    names: list[str] = []
 
     def write(here: Task, predicted: Mapping[str, Predictions]) -> None:
-        write_predictions(run, task, predicted, keep_features)
+        names.extend(write_predictions(run, task, predicted, keep_features))
 
     for _ in Pipeline(producers, batch).run(plan, [replace(task, unit=unit)], write, run.tick):
         pass
-    return hash_images(run, task) if task.hashes else None
+    return Done(tuple(names), _hashes(run, task))
 
 
-def hash_images(run: Running, task: Task) -> Hashes:
-    """Return size, time and hash of the data of each image of a slice, which were just decoded."""
+def hash_images(run: Running, task: Task) -> Done:
+    """Hash the images of a slice."""
+    return Done(hashes=_hashes(run, task))
+
+
+def _hashes(run: Running, task: Task) -> tuple[Hash, ...]:
+    """Return size, time and hash of the data of each image of a slice, if the task asks for them."""
     unit = run.here(task.unit)
-    return contents(run.plan.groups[unit.shift][unit.start : unit.stop]).rows()
+    images = run.plan.groups[unit.shift][unit.start : unit.stop] if task.hashes else ()
+    return tuple(contents(images).rows())
 
 
 def write_predictions(
     run: Running, task: Task, predicted: Mapping[str, Predictions], keep_features: bool = False
-) -> None:
+) -> tuple[str, ...]:
     """Write the missing files of a task.
 
     Args:
@@ -247,6 +266,9 @@ def write_predictions(
         task: The task.
         predicted: The predictions of its models.
         keep_features: Also write logits and features.
+
+    Returns:
+        The names of the shards.
     """
     folder = run.folder
     for name, predictions in predicted.items() if keep_features else ():
@@ -255,7 +277,7 @@ def write_predictions(
         write_tensors(folder / shards.FEATURES, stem, arrays, **about)
     names = task.models if task.without_rows is None else task.without_rows
     rows = {name: predicted[name].rows for name in names}
-    shards.write_rows(folder, run.run_id, task.unit, rows, task.group or tuple(run.plan.models))
+    return shards.write_rows(folder, run.run_id, task.unit, rows, task.group or tuple(run.plan.models))
 
 
 def probe(run: Running, task: Task, *, batch: int, tolerance: float) -> None:

@@ -32,14 +32,18 @@ def test_all_models_of_a_run_share_a_shard_and_some_have_their_own(tmp_path: Pat
     shards.write_rows(tmp_path, "r", UNIT, rows(*MODELS), MODELS)
     shards.write_rows(tmp_path, "r", OTHER, rows("two", "one"), MODELS)
     present = shards.Predictions(tmp_path, MODELS)
+
+    def read(unit: Unit, *models: str) -> pl.DataFrame:
+        return shards.read_rows(present.paths(unit, models), models)
+
     assert len(names(tmp_path)) == 3
     assert len({present.find(UNIT, name) for name in MODELS}) == 1
     assert len({present.find(OTHER, name) for name in MODELS}) == 3
     assert shards.missing(tmp_path, [UNIT, OTHER], MODELS) == {OTHER: ("three",)}
-    assert present.read(UNIT, ["three", "one"])["model"].to_list() == ["one", "three"]
-    assert present.read(OTHER, ["two"])["model"].to_list() == ["two"]
+    assert read(UNIT, "three", "one")["model"].to_list() == ["one", "three"]
+    assert read(OTHER, "two")["model"].to_list() == ["two"]
     with pytest.raises(MissingFile, match="three"):
-        present.read(OTHER, MODELS)
+        present.paths(OTHER, MODELS)
     assert table.read(tmp_path).collect().height == 5
 
 
@@ -76,7 +80,7 @@ def test_features_that_are_kept_later_leave_the_rows_as_they_are(run: Callable[.
 def test_features_of_an_interrupted_task_are_replaced(run: Callable[..., Path]) -> None:
     folder = run(keep_features=True)
     features = names(folder, "features")
-    next((folder / "predictions").glob("contrast-*")).unlink()
+    next((folder / "predictions").glob("contrast-0000000*")).unlink()
     run()
     assert names(folder, "features").keys() == features.keys()
     assert len(list((folder / "replaced" / "features").iterdir())) == 2
@@ -85,7 +89,7 @@ def test_features_of_an_interrupted_task_are_replaced(run: Callable[..., Path]) 
 def test_an_error_of_one_model_repeats_its_slice(run: Callable[..., Path]) -> None:
     folder = run()
     expected = table.read(folder).collect()
-    path = next((folder / "predictions").glob("contrast-*"))
+    path = next((folder / "predictions").glob("contrast-0000000*"))
     changed = pl.read_parquet(path).with_columns(
         error=pl.when(pl.col("model") == "two").then(pl.lit("model two: no"))
     )

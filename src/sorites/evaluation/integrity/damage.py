@@ -10,7 +10,8 @@ import polars as pl
 
 from sorites.core.errors import SoritesError
 from sorites.core.messages import command, option
-from sorites.core.table import COMPACTED, FACTS_FOLDER, PARQUET, PREDICTIONS, read_compacted, shard_files
+from sorites.core.shard_index import INDEX, PARQUET, PREDICTIONS, RunShards, forget_index, read_index
+from sorites.core.table import FACTS_FOLDER
 from sorites.evaluation.explanations import LIST, ROOM, WEBP, read_image, read_list
 from sorites.evaluation.facts.distance import WORK
 from sorites.evaluation.facts.neighbours import FAISS
@@ -33,7 +34,7 @@ REPEAT_RUN = "repeat the run"
 _WITH_FEATURES = f"repeat the run with {option('keep_features')}"
 _MEASURE_AGAIN = "repeat the command that measured them"
 _EXPLAIN = f"type {command('explain', 'RUN')}"
-_RESTORE = ""
+_DERIVED_AGAIN = "delete it; it is made again from the shards"
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ SEALED: Mapping[str, tuple[Callable[[Path], object], str]] = {
     RETRIED: (lambda folder: digests.read_sealed(folder / RETRIED, ""), REPEAT_RUN),
     RECORD: (read_fits, REPEAT_RUN),
     f"{ROOM}/{LIST}": (lambda folder: read_list(folder / ROOM / LIST), _EXPLAIN),
-    COMPACTED: (read_compacted, _RESTORE),
+    INDEX: (read_index, _DERIVED_AGAIN),
 }
 
 
@@ -83,8 +84,7 @@ def damage(folder: Path) -> list[Damage]:
     sealed = list(_sealed_damage(folder))
     listed = listed_problems(folder, record.files, verifier)
     found = [Damage(path, why, _listed_remedy(path)) for path, why in listed.items()]
-    if not any(problem.path.name == COMPACTED for problem in sealed):
-        found += _shard_damage(folder, record.run_id, verifier)
+    found += _shard_damage(folder, record.run_id, verifier)
     return sorted([*sealed, *found], key=lambda problem: str(problem.path))
 
 
@@ -115,7 +115,7 @@ def _shard_damage(folder: Path, run_id: str, verifier: digests.Verifier) -> Iter
 def _own_shards(folder: Path, room: Room) -> list[Path]:
     """Return the shards of a subfolder that readers use."""
     if room.folder == PREDICTIONS:
-        return shard_files(folder)
+        return RunShards(folder, fresh=True).files()
     return list(digests.shards_in(folder / room.folder, room.suffix).values())
 
 
@@ -161,7 +161,10 @@ def set_aside(folder: Path) -> dict[Path, tuple[Damage, Path | None]]:
     """
     moved: dict[Path, tuple[Damage, Path | None]] = {}
     with locked(folder):
-        for problem in damage(folder):
+        problems = damage(folder)
+        if any(problem.path.parent.name == PREDICTIONS for problem in problems):
+            forget_index(folder)
+        for problem in problems:
             for path in _together(problem.path) if problem.remedy else ():
                 if path.exists():
                     aside = folder / DAMAGED_FOLDER / path.parent.relative_to(folder)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 
 from sorites.evaluation import fit
 from sorites.evaluation import tasks as work
 from sorites.evaluation.pipeline.run import Session, Tick
 from sorites.evaluation.pipeline.stages import Grid, Probes, Training
+from sorites.evaluation.predict import Predictions
 from sorites.evaluation.storage import shards
 from sorites.evaluation.worker import Running, Task
 
@@ -25,9 +25,28 @@ def collect(session: Session, run: Running, tasks: Sequence[Task], tick: Tick) -
             pass
 
 
-def evaluate(session: Session, run: Running, tasks: Sequence[Task], tick: Tick, keep_features: bool) -> None:
-    """Evaluate the images of all shifts at their settings, and write their rows."""
-    write = functools.partial(work.write_predictions, run, keep_features=keep_features)
+def evaluate(
+    session: Session,
+    run: Running,
+    tasks: Sequence[Task],
+    tick: Tick,
+    keep_features: bool,
+    written: Callable[[Iterable[str]], None],
+) -> None:
+    """Evaluate the images of all shifts at their settings, and write their rows.
+
+    Args:
+        session: The pipeline.
+        run: The run.
+        tasks: The slices.
+        tick: Called with the number of images that were evaluated by a model.
+        keep_features: Also write logits and features.
+        written: Called with the names of the shards of each slice.
+    """
+
+    def write(task: Task, predicted: Mapping[str, Predictions]) -> None:
+        written(work.write_predictions(run, task, predicted, keep_features))
+
     for _ in session.run(Grid(fit.ready(run), write), tasks, tick):
         pass
 

@@ -19,13 +19,13 @@ import polars as pl
 
 from sorites.core.errors import Damaged, MissingFile
 from sorites.core.rng import digest
+from sorites.core.shard_index import RunShards
 from sorites.core.table import (
     FACTS_FOLDER,
     PARQUET,
     PREDICTIONS,
     SCHEMA,
     parse,
-    read_compacted,
     repair,
     write_shard,
 )
@@ -68,8 +68,9 @@ class Predictions:
         self.folder, self.models = folder, tuple(models)
         groups = {self.models, *groups_of(folder)}
         self._groups = {m: sorted(g for g in groups if m in g and len(g) > 1) for m in self.models}
-        self._files = digests.shards_in(folder / PREDICTIONS, PARQUET)
-        self._merged = {stem for contained in read_compacted(folder).values() for stem, _ in contained}
+        parts = RunShards(folder)
+        self._files = {stem: path for stem, path in parts.listed.items() if stem not in parts.covered}
+        self._merged = parts.covered
 
     def has(self, unit: Unit, model: str) -> bool:
         """Return whether the rows of a slice and model exist."""
@@ -85,8 +86,10 @@ class Predictions:
         return (*(stem(unit, *group) for group in self._groups[model]), stem(unit, model))
 
     def find(self, unit: Unit, model: str) -> Path | None:
-        """Return the shard with the rows of a slice and model, or None."""
-        return next((self._files[stem] for stem in self.stems(unit, model) if stem in self._files), None)
+        """Return the shard with the rows of a slice and model, perhaps a merged one, or None."""
+        stems = self.stems(unit, model)
+        single = next((self._files[stem] for stem in stems if stem in self._files), None)
+        return single or next((self._merged[stem] for stem in stems if stem in self._merged), None)
 
     def paths(self, unit: Unit, models: Sequence[str]) -> tuple[Path, ...]:
         """Return the files with the rows of a slice and some models.
@@ -119,7 +122,7 @@ def groups_of(folder: Path) -> tuple[tuple[str, ...], ...]:
 
 def write_rows(
     folder: Path, run_id: str, unit: Unit, rows: Mapping[str, pl.DataFrame], group: Iterable[str]
-) -> None:
+) -> tuple[str, ...]:
     """Write the rows of a task: as one shard if it has all models of its group, else as one per model.
 
     Args:
@@ -128,13 +131,17 @@ def write_rows(
         unit: The slice.
         rows: The rows by model.
         group: The models of its group.
+
+    Returns:
+        The names of the files.
     """
-    names = tuple(group)
+    names, written = tuple(group), list[str]()
     groups = [names] if rows.keys() == set(names) else [(name,) for name in rows]
     for group_ in groups:
         frame = pl.concat([rows[name] for name in sorted(group_, key=slug)])
         with_run = frame.with_columns(run_id=pl.lit(run_id)).select(SCHEMA.names())
-        write_shard(with_run, folder, stem(unit, *group_))
+        written.append(write_shard(with_run, folder, stem(unit, *group_)).name)
+    return tuple(written)
 
 
 def read_shard(path: Path) -> pl.DataFrame:
