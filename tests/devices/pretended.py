@@ -36,11 +36,12 @@ class NoFloat64(RuntimeError):
 
 @dataclass
 class Counts:
-    """What was moved: copies to the device and from it, and bytes to it."""
+    """What was moved: copies to the device and from it, and bytes to it; and operations on the device."""
 
     to_device: int = 0
     from_device: int = 0
     bytes_to_device: int = 0
+    operations: int = 0
 
 
 class Far(torch.Tensor):
@@ -112,6 +113,7 @@ def _run(func: Any, args: Any, kwargs: Any) -> Any:
         return func(*args, **kwargs)
     if belongs and kwargs.get("generator") is not None:
         raise MixedDevices(f"{func}: a generator of the CPU draws on the device")
+    _now.counts.operations += 1
     if device is not None:
         kwargs = {**kwargs, "device": torch.device("cpu")}
     # Within an operation torch ignores the marks of tensors that are conjugated or negated later.
@@ -216,6 +218,7 @@ def pretended(kind: str = "cuda") -> Iterator[Counts]:
             mock.patch.object(cuda, "device_count", return_value=1),
             mock.patch.object(cuda, "is_bf16_supported", return_value=True),
             mock.patch.object(cuda, "get_device_name", return_value="a pretended GPU"),
+            mock.patch.object(torch.Tensor, "pin_memory", lambda tensor: tensor),
         ]
     else:
         patches.append(mock.patch.object(torch.backends.mps, "is_available", return_value=True))
