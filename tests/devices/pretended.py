@@ -41,12 +41,15 @@ class NoFloat64(RuntimeError):
 
 @dataclass
 class Counts:
-    """What was moved: copies to the device and from it, bytes to it, and how often the host waited."""
+    """What was moved: copies to the device and from it, bytes to it, and how often the host waited; and the
+    operations on the device.
+    """
 
     to_device: int = 0
     from_device: int = 0
     bytes_to_device: int = 0
     syncs: int = 0
+    operations: int = 0
 
 
 class Far(torch.Tensor):
@@ -141,6 +144,7 @@ def _run(func: Any, args: Any, kwargs: Any) -> Any:
         return func(*args, **kwargs)
     if belongs and kwargs.get("generator") is not None:
         raise MixedDevices(f"{func}: a generator of the CPU draws on the device")
+    _now.counts.operations += 1
     if device is not None:
         kwargs = {**kwargs, "device": torch.device("cpu")}
     # Within an operation torch ignores the marks of tensors that are conjugated or negated later.
@@ -277,6 +281,7 @@ def pretended(kind: str = "cuda", devices: int = 1) -> Iterator[Counts]:
             mock.patch.object(cuda, "get_device_name", return_value="a pretended GPU"),
             mock.patch.object(cuda, "current_stream", return_value=None),
             mock.patch.object(cuda, "Event", Event),
+            mock.patch.object(torch.Tensor, "pin_memory", lambda tensor: tensor),
         ]
     else:
         patches.append(mock.patch.object(torch.backends.mps, "is_available", return_value=True))

@@ -171,7 +171,8 @@ def test_training(kind: str, augment: str, tmp_path: Path) -> None:
         with pretended(kind):
             training = Training(recipe, tmp_path / device, device, 1, lambda text: None)
             batches = [training.steps.batches.batch(step) for step in range(2)]
-            losses[device] = [training.steps.take(batch)[0] for batch in batches]
+            taken = training.steps.read([training.steps.take(batch) for batch in batches])
+            losses[device] = [step.loss for step in taken]
             training.step = 2
             training.checkpoint()
             assert next(training.network.module.parameters()).device.type == device

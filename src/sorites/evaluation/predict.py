@@ -27,6 +27,7 @@ from sorites.core.table import SCHEMA
 from sorites.core.torch_tools import free_memory
 from sorites.evaluation.engines.interrupts import arm_second_interrupt, stop_if_requested
 from sorites.evaluation.images import Shot, reason
+from sorites.evaluation.inputs import Call, SharedInputs, copied
 from sorites.evaluation.plan import Columns, Plan
 from sorites.evaluation.samples import GroundTruth
 
@@ -121,40 +122,6 @@ class Answers:
         return [i for i, error in enumerate(self.errors) if error is None]
 
 
-class SharedInputs:
-    """Makes the inputs of the images of one batch once for all models that prepare images in the same way.
-
-    Args:
-        models: The models that will evaluate the batch.
-    """
-
-    def __init__(self, models: Iterable[Model]) -> None:
-        self._prepares: list[Any] = []
-        self._shared: list[Any] = []
-        for model in models:
-            known = model.prepare in self._prepares and model.prepare not in self._shared
-            (self._shared if known else self._prepares).append(model.prepare)
-        self._made: dict[tuple[int, int, bool], NDArray[Any]] = {}
-
-    def clear(self) -> None:
-        """Forget the inputs of the last batch."""
-        self._made.clear()
-
-    def call(self, model: Model, framed: bool) -> Call:
-        """Return a function that evaluates images with a model, with copies of the shared inputs."""
-        if model.prepare not in self._shared:
-            return _copied(functools.partial(model, framed=framed))
-        place = self._shared.index(model.prepare)
-
-        def prepared(image: NDArray[Any]) -> NDArray[Any]:
-            key = place, id(image), framed
-            if key not in self._made:
-                self._made[key] = model.prepare(np.array(image), framed)
-            return np.array(self._made[key])
-
-        return lambda images: model.forward([prepared(image) for image in images])
-
-
 def evaluate_shots(
     model: Model,
     shots: Sequence[Shot],
@@ -205,15 +172,7 @@ def evaluate_images(
     Raises:
         BatchTooLarge: Memory ran out, and the rows depend on the batch size, which therefore stays.
     """
-    return _evaluate(model, _copied(functools.partial(model, framed=framed)), images, width)
-
-
-Call = Callable[[Inputs], Outputs]
-
-
-def _copied(call: Callable[[list[NDArray[Any]]], Outputs]) -> Call:
-    """Return a function that passes copies of the images, which a model may modify."""
-    return lambda images: call([np.array(image) for image in images])
+    return _evaluate(model, copied(functools.partial(model, framed=framed)), images, width)
 
 
 def evaluate_inputs(
@@ -227,7 +186,7 @@ def evaluate_inputs(
         width: The number of logits.
         first: Called for the first attempt instead of ``model.forward``: waits for a pass that was started.
     """
-    call = _copied(model.forward)
+    call = copied(model.forward)
     if first is None:
         return _evaluate(model, call, inputs, width)
     outputs, failure = _attempt(model, first, inputs, width)

@@ -21,11 +21,18 @@ from sorites.core import ImageU8
 from sorites.core.rng import digest, rng_for
 from sorites.models.preprocess import Input
 from sorites.training.images import Images, SampleImages
+from sorites.training.loader import (
+    PREFETCHED_BATCHES,
+    THREADS,
+    ImageTask,
+    LoaderAugment,
+    Pending,
+    image_workers,
+)
+from sorites.training.processes import ALONE, Processes
 
 Indices = NDArray[np.int64]
 
-# Batches prepared ahead of the step that needs them.
-PREFETCHED_BATCHES = 3
 # Prepared images are cached in memory up to this many bytes; beyond that they are prepared in every epoch.
 MAX_CACHE_BYTES = 1 << 29
 CROP_TRIES = 10
@@ -34,11 +41,19 @@ ASPECT_RATIOS = (3 / 4, 4 / 3)
 
 @dataclass(frozen=True)
 class Batch:
-    """The images of one weight update as uint8, N x H x W x 3, with their labels."""
+    """The images of one weight update with their labels.
+
+    Attributes:
+        step: The step.
+        indices: The indices of the images.
+        images: N x H x W x 3 as uint8, or N x V x H x W x 3 as floats in 0..1 if the loader makes V augmented
+            views of each.
+        labels: Their labels.
+    """
 
     step: int
     indices: Indices
-    images: NDArray[np.uint8]
+    images: NDArray[Any]
     labels: NDArray[np.int64]
 
 
@@ -58,6 +73,14 @@ class Prepared:
     def __len__(self) -> int:
         return len(self.images)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_cache": None}  # large; other processes decode the images that they need
+
+    @property
+    def is_cached(self) -> bool:
+        """Whether images stay in memory, so that they are decoded in the first epoch only."""
+        return self._cache is not None
+
     def several(
         self, indices: Indices, seed: int, epoch: int, pool: ThreadPoolExecutor | None = None
     ) -> NDArray[np.uint8]:
@@ -74,6 +97,17 @@ class Prepared:
             self._cache[index] = image
             self._is_cached[index] = True
         return self._cache[indices]
+
+    def one(self, index: int, seed: int, epoch: int) -> NDArray[np.uint8]:
+        """Return one image as H x W x 3; equal to that of ``several``."""
+        if self._cache is None or not self._is_cached[index]:
+            image = self._prepare(index, seed, 0 if self._cache is not None else epoch)
+            if self._cache is None:
+                return image
+            self._cache[index] = image
+            self._is_cached[index] = True
+        cached: NDArray[np.uint8] = self._cache[index]
+        return cached
 
     def _prepare(self, index: int, seed: int, epoch: int) -> ImageU8:
         # "picture" seeds the draw, so the word must never change.
@@ -111,33 +145,57 @@ def random_crop(
 class Batches:
     """The batches of all steps of a training.
 
-    Each step gets ``count`` images. The remainder at the end of an epoch is skipped; it differs between
-    epochs.
+    Each step gets ``count`` images, of which every process of the training has its share. The remainder at
+    the end of an epoch is skipped; it differs between epochs.
+
+    Args:
+        prepared: The images.
+        count: The number of images of a step.
+        seed: The seed of the training.
+        flip: Whether to mirror images at random.
+        processes: The processes of the training.
     """
 
-    def __init__(self, prepared: Prepared, count: int, seed: int, flip: bool) -> None:
+    def __init__(
+        self, prepared: Prepared, count: int, seed: int, flip: bool, processes: Processes = ALONE
+    ) -> None:
         self.prepared, self.seed, self.flip = prepared, seed, flip
         self.count = min(count, len(prepared))
+        self.rows = processes.rows(self.count)
         self.per_epoch = len(prepared) // self.count
+        self.augment: LoaderAugment | None = None
         self._orders: dict[tuple[str, int], NDArray[Any]] = {}
 
-    def indices(self, step: int) -> Indices:
-        """Return the indices of a step's images."""
+    @property
+    def maker(self) -> Maker:
+        """Makes single images."""
+        return Maker(self.prepared, self.seed, self.augment)
+
+    def all_indices(self, step: int) -> Indices:
+        """Return the indices of a step's images in all processes."""
         epoch, number = divmod(step, self.per_epoch)
         order: Indices = self._draw("order", epoch)
         return order[number * self.count : (number + 1) * self.count]
 
+    def indices(self, step: int) -> Indices:
+        """Return the indices of a step's images in this process."""
+        return self.all_indices(step)[self.rows]
+
     def batch(self, step: int, pool: ThreadPoolExecutor | None = None) -> Batch:
+        """Make a batch."""
         indices, epoch = self.indices(step), step // self.per_epoch
-        images = self.prepared.several(indices, self.seed, epoch, pool)
-        if self.flip:
-            mirrored = self._draw("flip", epoch)[indices]
-            images[mirrored] = images[mirrored, :, ::-1]
+        if self.augment is not None:
+            images: NDArray[Any] = np.stack([self.maker(task) for task in self._tasks(step)])
+        else:
+            images = self.prepared.several(indices, self.seed, epoch, pool)
+            if self.flip:
+                mirrored = self._draw("flip", epoch)[indices]
+                images[mirrored] = images[mirrored, :, ::-1]
         return Batch(step, indices, images, self.prepared.labels[indices])
 
     def ids(self, step: int) -> list[str]:
-        """Return the ids of a step's images."""
-        return [self.prepared.images.id(int(index)) for index in self.indices(step)]
+        """Return the ids of a step's images in all processes."""
+        return [self.prepared.images.id(int(index)) for index in self.all_indices(step)]
 
     def _draw(self, what: str, epoch: int) -> NDArray[Any]:
         """Return the image order of an epoch, or a mask of the images to mirror."""
@@ -148,8 +206,48 @@ class Batches:
             self._orders[what, epoch] = rng.permutation(count) if what == "order" else rng.random(count) < 0.5
         return self._orders[what, epoch]
 
-    def between(self, first: int, last: int, workers: int = 1) -> Generator[Batch, None, None]:
-        """Yield the batches of steps ``first`` to ``last`` - 1, prefetched by threads."""
+    def _tasks(self, step: int) -> list[ImageTask]:
+        epoch, indices = step // self.per_epoch, self.indices(step)
+        mirrored = self._draw("flip", epoch)[indices] if self.flip else np.zeros(len(indices), bool)
+        return [
+            ImageTask(step, self.rows.start + row, int(index), epoch, bool(mirror))
+            for row, (index, mirror) in enumerate(zip(indices, mirrored, strict=True))
+        ]
+
+    def between(
+        self, first: int, last: int, workers: int = 1, kind: str = THREADS
+    ) -> Generator[Batch, None, None]:
+        """Yield the batches of steps ``first`` to ``last`` - 1, prefetched by threads or processes.
+
+        Args:
+            first: The first step.
+            last: The step after the last one.
+            workers: The number of threads or processes.
+            kind: ``threads`` or ``processes``.
+        """
+        if self.augment is None and kind == THREADS and (self.prepared.is_cached or workers == 1):
+            yield from self._in_one_thread(first, last, workers)
+            return
+        size = self.prepared.wants.size
+        shape: tuple[int, ...] = (*size, 3)
+        dtype: Any = np.uint8
+        if self.augment is not None:
+            shape, dtype = (self.augment.count, *shape), np.float32
+        share = self.rows.stop - self.rows.start
+        with image_workers(kind, workers, self.maker, share, shape, dtype) as pool:
+            waiting: deque[Pending] = deque()
+            try:
+                for step in range(first, last):
+                    while len(waiting) < PREFETCHED_BATCHES and step + len(waiting) < last:
+                        waiting.append(pool.begin(self._tasks(step + len(waiting))))
+                    indices = self.indices(step)
+                    yield Batch(step, indices, waiting.popleft().result(), self.prepared.labels[indices])
+            finally:
+                for pending in waiting:
+                    pending.cancel()
+
+    def _in_one_thread(self, first: int, last: int, workers: int) -> Generator[Batch, None, None]:
+        """Yield batches made by one thread, which copies images from memory; others decode missing ones."""
         with ThreadPoolExecutor(1) as maker, ThreadPoolExecutor(workers) as pool:
             helpers = pool if workers > 1 else None
             waiting: deque[Future[Batch]] = deque()
@@ -161,6 +259,21 @@ class Batches:
             finally:
                 for future in waiting:
                     future.cancel()
+
+
+@dataclass(frozen=True)
+class Maker:
+    """Makes single images: decodes, resizes, mirrors and augments them."""
+
+    prepared: Prepared
+    seed: int
+    augment: LoaderAugment | None
+
+    def __call__(self, task: ImageTask) -> NDArray[Any]:
+        image = self.prepared.one(task.index, self.seed, task.epoch)
+        if task.mirrored:
+            image = image[:, ::-1]
+        return image if self.augment is None else self.augment(image, task)
 
 
 def torch_seed(*parts: object) -> int:

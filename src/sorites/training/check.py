@@ -8,9 +8,9 @@ from sorites.io.digests import Verifier, all_shards_in, named_digests
 from sorites.io.listed import Digests, listed_files, listed_problems, others, refuse, unchanged
 from sorites.models.trained import RECORD, TRAIN_AGAIN, UNFINISHED
 from sorites.training import history
+from sorites.training.checkpoints import REMEDY, SUFFIX
 from sorites.training.loop import PAGE
 from sorites.training.session import FAILED_IMAGES_FILE, is_finished
-from sorites.training.steps import REMEDY, SUFFIX
 
 # Files that are written for readers only.
 DERIVED = (PAGE, FAILED_IMAGES_FILE, history.FILE)

@@ -65,6 +65,8 @@ class History:
 
     def text(self, validation: float | None = None) -> str:
         """Return a progress text: means over the last steps, and the latest validation accuracy."""
+        if not self._last:
+            return ""
         loss, accuracy, speed = (sum(column) / len(self._last) for column in zip(*self._last, strict=True))
         suffix = "" if validation is None else f"  validation {100 * validation:.1f} %"
         return f"loss {loss:.2f}  accuracy {100 * accuracy:.0f} %{suffix}  {speed:.0f} images/s"

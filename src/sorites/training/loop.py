@@ -6,12 +6,12 @@ and ends with bit-identical weights on the same machine and device.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from sorites.core.errors import MissingExtra, inform
-from sorites.core.machine import cores
 from sorites.core.progress import TextBar
 from sorites.core.torch_tools import device_of, one_thread
 from sorites.io.files import locked, sweep_temporaries
@@ -21,6 +21,7 @@ from sorites.reports.training import training_page
 from sorites.training import history
 from sorites.training import session as folders
 from sorites.training.options import CHECKPOINT_SECONDS, TrainOptions
+from sorites.training.processes import default_workers, device_for, joined, requested
 from sorites.training.recipe import Recipe, defaults, load
 from sorites.training.session import Training
 
@@ -50,6 +51,7 @@ def train(
     seed: int | None = None,
     device: str | None = None,
     workers: int | None = None,
+    loader: str | None = None,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     max_pixels: int | None = None,
     bar: TextBar = no_progress,
@@ -76,7 +78,9 @@ def train(
         limit: Use only the first N samples of a fixed random order.
         seed: Random seed.
         device: cpu, cuda, cuda:1; default: a GPU if available.
-        workers: Number of threads that decode images.
+        workers: Number of threads or processes that decode images.
+        loader: Decode and augment images in threads or in processes; default: processes with a GPU, else
+            threads.
         checkpoint_seconds: Write a checkpoint at least this often.
         max_pixels: Refuse images with more pixels than this; default: 100 million.
         changes: Further keys of the recipe: optimiser.lr=0.01. As keywords, such as ``size=32`` or
@@ -104,6 +108,7 @@ def train(
         seed=seed,
         device=device,
         workers=workers,
+        loader=loader,
         checkpoint_seconds=checkpoint_seconds,
         max_pixels=max_pixels,
         changes=changes,
@@ -121,13 +126,17 @@ def train_model(
         import torch
     except ImportError as error:
         raise MissingExtra("training", "train") from error
+    is_first = requested().is_first
+    if not is_first:
+        say, bar = _quiet, no_progress
     with (
         options.reading(),
-        locked(folder, "training", ".sorites.lock"),
+        locked(folder, "training", ".sorites.lock") if is_first else contextlib.nullcontext(),
         one_thread(),
         torch.random.fork_rng(),
     ):
-        sweep_temporaries(folder)
+        if is_first:
+            sweep_temporaries(folder)
         before = folders.read(folder)
         if before is not None:
             folders.check_same_recipe(before.recipe, wanted_recipe, folder)
@@ -135,12 +144,26 @@ def train_model(
             folders.delete_checkpoints(folder)
             say(f"{folder} already has this trained model; nothing to do")
         else:
-            workers = options.workers or _workers()
-            command = options.command_line("train run")
-            training = Training(wanted_recipe, folder, device_of(options.device), workers, say, command)
-            training.run(bar, options.checkpoint_seconds)
-    _write_page(folder)
+            _run(options, wanted_recipe, folder, bar, say)
+    if is_first:
+        _write_page(folder)
     return folder
+
+
+def _run(
+    options: TrainOptions, recipe: Recipe, folder: Path, bar: TextBar, say: Callable[[str], None]
+) -> None:
+    """Train, with the other processes that ``torchrun`` started, if any."""
+    device = device_for(device_of(options.device))
+    workers = options.workers or default_workers()
+    command = options.command_line("train run")
+    with joined(device) as processes:
+        training = Training(recipe, folder, device, workers, say, command, options.loader, processes)
+        training.run(bar, options.checkpoint_seconds)
+
+
+def _quiet(text: str) -> None:
+    """Say nothing: the first process speaks for all."""
 
 
 def _write_page(folder: Path) -> None:
@@ -161,7 +184,3 @@ def named_changes(changes: dict[str, Any]) -> dict[str, Any]:
         "lr": "optimiser.lr",
     }
     return {short.get(key, key): value for key, value in changes.items()}
-
-
-def _workers() -> int:
-    return max(1, min(8, cores() - 1))

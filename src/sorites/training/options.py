@@ -82,7 +82,14 @@ class Trained(Options):
     )
     seed: int | None = declare(None, "Random seed.", metavar="N", kind=int)
     device: str | None = declare(None, "cpu, cuda, cuda:1; default: a GPU if available.", metavar="NAME")
-    workers: int | None = declare(None, "Number of threads that decode images.", metavar="N", kind=int, low=1)
+    workers: int | None = declare(
+        None, "Number of threads or processes that decode images.", metavar="N", kind=int, low=1
+    )
+    loader: str | None = declare(
+        None,
+        "Decode and augment images in threads or in processes; default: processes with a GPU, else threads.",
+        metavar="threads|processes",
+    )
     checkpoint_seconds: float = declare(
         CHECKPOINT_SECONDS, "Write a checkpoint at least this often.", metavar="S", kind=float, low=0
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -24,14 +24,15 @@ from sorites.io.listed import digests_of, read_verified
 from sorites.io.tables import parquet_bytes
 from sorites.models.preprocess import Input
 from sorites.models.trained import RECORD, UNFINISHED, Record, start, write
-from sorites.training import history
-from sorites.training import steps as checkpoints
+from sorites.training import checkpoints, history
 from sorites.training.batches import Batch, Prepared
 from sorites.training.data import TrainingData, data_hash, images
 from sorites.training.history import History
+from sorites.training.loader import THREADS, chosen_kind
 from sorites.training.optim import plateau_multiplier
+from sorites.training.processes import ALONE, Processes
 from sorites.training.recipe import Recipe, recorded
-from sorites.training.steps import BrokenLoss, Steps, validate
+from sorites.training.steps import BrokenLoss, Steps, Taken, validate
 
 # The training folder: train.json, the list of images, and the check that both still match.
 
@@ -190,8 +191,23 @@ def delete_checkpoints(folder: Path) -> None:
         checkpoints.drop(folder, kind)
 
 
+# Off the CPU the numbers of this many steps are read together, since reading waits for the device.
+STEPS_PER_READ = 20
+
+
 class Training:
-    """A training in its folder; ``run`` takes it from its current step to the end."""
+    """A training in its folder; ``run`` takes it from its current step to the end.
+
+    Args:
+        recipe: The recipe.
+        folder: The folder.
+        device: The torch device.
+        workers: The number of threads or processes that decode images.
+        say: Receives messages.
+        command: The command that started it, for its record.
+        loader: ``threads`` or ``processes``; default processes with a GPU.
+        processes: The processes of this training; the first one writes the folder.
+    """
 
     def __init__(
         self,
@@ -201,16 +217,24 @@ class Training:
         workers: int,
         say: Callable[[str], None],
         command: str = "",
+        loader: str | None = None,
+        processes: Processes = ALONE,
     ) -> None:
         self.recipe, self.folder, self.workers, self.say = recipe, folder, workers, say
+        self.processes = processes
         self.data = images(recipe)
         classes, examples = self.data.labels.ids, _examples(self.data)
         network = start(
             recipe.model, classes, recipe.data.size, recipe.seed, examples, keep_head=recipe.keep_head
         )
         self.network = network
-        self.steps = Steps(recipe, network, self.data, device)
-        self.begun = claim(folder, recipe, self.data, command)
+        self.steps = Steps(recipe, network, self.data, device, processes)
+        self.loader = self._chosen_loader(loader)
+        if processes.is_first:
+            self.begun = claim(folder, recipe, self.data, command)
+        processes.wait()
+        if not processes.is_first:
+            self.begun = claim(folder, recipe, self.data, command)
         for name, before, now in self.begun.other_versions():
             say(f"{name} was {before} when this training started and is {now} now; the weights may differ")
         self.validation = (
@@ -221,7 +245,15 @@ class Training:
         self.history = History(self.steps.total)
         self.best: dict[str, Any] = {"accuracy": -1.0, "step": 0, "since": 0}
         self.step = 0
+        self._unread: list[Taken] = []
+        self._read_at = time.perf_counter()
         self._restore()
+
+    def _chosen_loader(self, asked: str | None) -> str:
+        batches = self.steps.batches
+        if asked is None and batches.prepared.is_cached and batches.augment is None:
+            return THREADS  # images are decoded once and then copied
+        return chosen_kind(asked, self.steps.device.type, self.workers, batches.maker)
 
     def _restore(self) -> None:
         found = checkpoints.checkpoints_in(self.folder, checkpoints.CHECKPOINT)
@@ -237,7 +269,10 @@ class Training:
 
     def checkpoint(self) -> None:
         """Write a checkpoint, and the history for users who watch the training."""
+        self._read()
         self._check_weights()
+        if not self.processes.is_first:
+            return
         state = {
             "step": self.step,
             "training": self.begun.hash,
@@ -260,26 +295,32 @@ class Training:
         """Run the remaining steps, then write the model."""
         tick = bar("training", self.steps.total, self.step)
         stopped = self._is_patience_over()
-        batches = self.steps.batches.between(self.step, 0 if stopped else self.steps.total, self.workers)
+        last = 0 if stopped else self.steps.total
+        batches = self.steps.batches.between(self.step, last, self.workers, self.loader)
         try:
             with exact(self.steps.device, tf32=True):
                 self.take_all(batches, tick, checkpoint_seconds)
+                self._read()
             self._check_weights()
         except BrokenLoss as error:
             raise SoritesError(self._explain_failure(error)) from error
         finally:
             batches.close()
-        self._finish()
+        if self.processes.is_first:
+            self._finish()
+        self.processes.wait()
 
     def take_all(
         self, batches: Iterable[Batch], tick: Callable[[int, str], None], checkpoint_seconds: float
     ) -> None:
         """Run the steps of some batches, with validation, history and checkpoints."""
         written = time.monotonic()
+        self._read_at = time.perf_counter()
         for batch in batches:
-            taken = self.steps.take(batch)
+            self._unread.append(self.steps.take(batch))
             self.step = batch.step + 1
-            self.history.add(batch.step, *taken, self.steps.rate, self.epoch)
+            if self.steps.device.type == "cpu" or len(self._unread) >= STEPS_PER_READ:
+                self._read()
             validated = self._validate_if_due()
             tick(1, self._text())
             if time.monotonic() - written > checkpoint_seconds or validated:
@@ -288,6 +329,23 @@ class Training:
             if validated and self._is_patience_over():
                 self.say(f"stopped after step {self.step}: the validation accuracy no longer rises")
                 break
+
+    def _read(self) -> None:
+        """Add the steps since the last call to the history.
+
+        Raises:
+            BrokenLoss: One of them was not finite.
+        """
+        if not self._unread:
+            return
+        taken, self._unread = self.steps.read(self._unread), []
+        if self.steps.device.type != "cpu":  # steps are submitted long before they are computed
+            elapsed = (time.perf_counter() - self._read_at) / len(taken)
+            taken = [replace(step, seconds=elapsed) for step in taken]
+        for step in taken:
+            epoch = (step.step + 1) / self.steps.batches.per_epoch
+            self.history.add(step.step, step.loss, step.right, step.seen, step.seconds, step.rate, epoch)
+        self._read_at = time.perf_counter()
 
     @property
     def epoch(self) -> float:
@@ -299,6 +357,7 @@ class Training:
     def _validate_if_due(self) -> bool:
         if self.validation is None or not self.steps.is_validation_due(self.step):
             return False
+        self._read()
         loss, right, n = validate(self.network, self.validation, self.steps)
         self.history.validated(self.step, self.epoch, loss, right, n)
         self._update_plateau()
@@ -306,7 +365,7 @@ class Training:
         self.best["last"] = accuracy
         if accuracy > self.best["accuracy"]:
             self.best |= {"accuracy": accuracy, "step": self.step, "since": 0, "right": right, "n": n}
-            if self.recipe.early_stopping is not None:
+            if self.recipe.early_stopping is not None and self.processes.is_first:
                 state = {"step": self.step, "training": self.begun.hash}
                 checkpoints.save(self.folder, checkpoints.BEST, self.network.module, None, state)
         else:
@@ -328,10 +387,9 @@ class Training:
     def _explain_failure(self, error: BrokenLoss) -> str:
         """Record the images of the failed step, and return an error message with advice."""
         ids = self.steps.batches.ids(error.step)
-        write_bytes(
-            json.dumps({"step": error.step + 1, "why": str(error), "images": ids}, indent=2).encode(),
-            self.folder / FAILED_IMAGES_FILE,
-        )
+        content = json.dumps({"step": error.step + 1, "why": str(error), "images": ids}, indent=2).encode()
+        if self.processes.is_first:
+            write_bytes(content, self.folder / FAILED_IMAGES_FILE)
         listed = ", ".join(ids[:8]) + (f" and {len(ids) - 8} more" if len(ids) > 8 else "")
         found = checkpoints.checkpoints_in(self.folder, checkpoints.CHECKPOINT)
         state = f"The last good checkpoint is {found[max(found)]}" if found else "There is no checkpoint yet"

@@ -1,146 +1,30 @@
-"""Training steps: augmentation, loss, gradients and weight updates; checkpoints; validation."""
+"""Training steps: augmentation, loss, gradients and weight updates; validation."""
 
 from __future__ import annotations
 
 import contextlib
 import importlib
-import json
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sorites.core.errors import Damaged, SoritesError
-from sorites.io.digests import Verifier, all_shards_in, named_digests, shards_in, write_shard
+from sorites.core.errors import SoritesError
 from sorites.models.trained import Network
 from sorites.training.batches import Batch, Batches, Prepared, torch_seed
+from sorites.training.checkpoints import Tensors, restore_module, restore_optimiser
 from sorites.training.data import TrainingData, category_logits
+from sorites.training.loader import LoaderAugment
 from sorites.training.optim import optimiser, rate, set_mode
+from sorites.training.processes import ALONE, Processes
 from sorites.training.recipe import Recipe, Stage
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
-
-# Checkpoints: weights, optimiser state and progress in one safetensors file, written atomically. The file
-# name ends with the digest of the content, and the state names the training.
-
-
-CHECKPOINT, BEST = "checkpoint", "best"
-SUFFIX = ".safetensors"
-MODEL, OPTIMISER = "model/", "optimiser/"
-REMEDY = "Delete it and repeat the command, which resumes from an earlier checkpoint or from the start."
-
-Tensors = dict[str, "torch.Tensor"]
-
-
-def save(
-    folder: Path,
-    kind: str,
-    module: nn.Module,
-    optimiser: torch.optim.Optimizer | None,
-    state: dict[str, Any],
-) -> None:
-    """Write a checkpoint and delete the former ones of its kind.
-
-    Args:
-        folder: The training folder.
-        kind: ``CHECKPOINT`` or ``BEST``. Of the best weights the former ones stay until ``drop``, because the
-            last checkpoint refers to them.
-        module: The network.
-        optimiser: Its optimiser, if its state is needed.
-        state: JSON-serializable values, with the ``step`` and the hash of the ``training``.
-    """
-    from safetensors.torch import save as serialize
-
-    tensors = {f"{MODEL}{name}": _plain(tensor) for name, tensor in module.state_dict().items()}
-    numbers: dict[str, Any] = {}
-    if optimiser is not None:
-        for name, parameter in module.named_parameters():
-            for key, value in optimiser.state.get(parameter, {}).items():
-                if hasattr(value, "detach"):
-                    tensors[f"{OPTIMISER}{name}/{key}"] = _plain(value)
-                else:
-                    numbers[f"{name}/{key}"] = value
-    data = serialize(tensors, {"state": json.dumps({**state, "numbers": numbers})})
-    written = write_shard(folder, f"{kind}-{state['step']:09d}", SUFFIX, data)
-    if kind == CHECKPOINT:
-        drop(folder, kind, written)
-
-
-def _plain(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().cpu().contiguous()
-
-
-def checkpoints_in(folder: Path, kind: str) -> dict[int, Path]:
-    """Return the checkpoints of a training folder by step, in order."""
-    parts = {stem.partition("-"): path for stem, path in shards_in(folder, SUFFIX).items()}
-    return {int(step): path for (name, _, step), path in parts.items() if name == kind and step.isdecimal()}
-
-
-def drop(folder: Path, kind: str, keep: Path | None = None) -> None:
-    """Delete the checkpoints of a kind except one."""
-    for paths in all_shards_in(folder, SUFFIX).values():
-        for path in paths:
-            if path.name.startswith(f"{kind}-") and path != keep:
-                path.unlink(missing_ok=True)
-
-
-def read(path: Path, training: str) -> tuple[Tensors, dict[str, Any]]:
-    """Return the tensors and the state of a checkpoint.
-
-    Args:
-        path: The file.
-        training: The hash of the training that it must belong to.
-
-    Raises:
-        Damaged: The file does not match its digest, or belongs to another training.
-    """
-    from safetensors import safe_open
-
-    Verifier(path.parent, remember=False).require(named_digests([path]), REMEDY)
-    try:
-        with safe_open(str(path), framework="pt") as file:
-            state: dict[str, Any] = json.loads((file.metadata() or {})["state"])
-            if state["training"] != training:
-                raise Damaged(path, "it belongs to another training", REMEDY)
-            return {name: file.get_tensor(name) for name in file.keys()}, state  # noqa: SIM118
-    except Damaged:
-        raise
-    except Exception as error:  # a file that is none of ours makes safetensors raise nearly anything
-        raise Damaged(path, error, REMEDY) from error
-
-
-def restore_module(module: nn.Module, tensors: Tensors) -> None:
-    """Load weights in place, which keeps their memory format."""
-    weights = {name.removeprefix(MODEL): value for name, value in tensors.items() if name.startswith(MODEL)}
-    module.load_state_dict(weights)
-
-
-def restore_optimiser(
-    optimiser: torch.optim.Optimizer, module: nn.Module, tensors: Tensors, numbers: dict[str, Any]
-) -> None:
-    """Restore the state of an optimiser from a checkpoint."""
-    import torch
-
-    for name, parameter in module.named_parameters():
-        prefix = f"{OPTIMISER}{name}/"
-        state: dict[str, Any] = {}
-        for key, value in tensors.items():
-            if key.startswith(prefix):
-                like = value.shape == parameter.shape and value.dim() > 0
-                state[key.removeprefix(prefix)] = torch.empty_like(parameter).copy_(value) if like else value
-        state |= {
-            key.removeprefix(f"{name}/"): value
-            for key, value in numbers.items()
-            if key.startswith(f"{name}/")
-        }
-        if state:
-            optimiser.state[parameter] = state
 
 
 class BrokenLoss(SoritesError):
@@ -149,6 +33,30 @@ class BrokenLoss(SoritesError):
     def __init__(self, what: str, step: int) -> None:
         super().__init__(what)
         self.step = step
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A step that was taken.
+
+    Attributes:
+        step: The step.
+        numbers: The losses of its parts, the number of correct images and the norm of the gradient, on the
+            device; None if they were read.
+        seen: The number of images.
+        seconds: The time it took; on devices other than a CPU, the time to submit it.
+        rate: The learning rate.
+        loss: The loss.
+        right: The number of correct images.
+    """
+
+    step: int
+    numbers: torch.Tensor | None
+    seen: int
+    seconds: float
+    rate: float
+    loss: float = float("nan")
+    right: int = 0
 
 
 @dataclass(frozen=True)
@@ -178,17 +86,30 @@ class Steps:
     plateau = 1.0
     """Multiplier of the learning rate after plateaus of the validation loss."""
 
-    def __init__(self, recipe: Recipe, network: Network, data: TrainingData, device: str) -> None:
+    def __init__(
+        self,
+        recipe: Recipe,
+        network: Network,
+        data: TrainingData,
+        device: str,
+        processes: Processes = ALONE,
+    ) -> None:
         import torch
 
         self.recipe, self.network, self.device = recipe, network, torch.device(device)
+        self.processes = processes
         self.categories = data.categories
         network.module.to(self.device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         prepared = Prepared(data.train, network.wants, data.framed, recipe.data.crop)
-        self.batches = Batches(prepared, recipe.batch * recipe.accumulate, recipe.seed, recipe.data.flip)
+        self.batches = Batches(
+            prepared, recipe.batch * recipe.accumulate, recipe.seed, recipe.data.flip, processes
+        )
         self.stretches = stretches(recipe, self.batches.per_epoch)
         self.total = self.stretches[-1].last
-        self.augment = _augmentation(recipe, network.wants.size[0], self.device)
+        self.batches.augment, self.augment = _augmentations(
+            recipe, network.wants.size[0], self.batches.count, self.device
+        )
+        self.module: nn.Module = network.module
         self._mean, self._std = (
             torch.tensor(values, dtype=torch.float32, device=self.device).view(1, 3, 1, 1)
             for values in (network.wants.mean, network.wants.std)
@@ -202,6 +123,7 @@ class Steps:
         self.stretch = next((s for s in self.stretches if s.first <= step < s.last), self.stretches[-1])
         set_mode(self.network, self.stretch.stage)
         self.optimiser = optimiser(self.network, self.stretch.stage)
+        self.module = self.processes.parallel(self.network.module, self.device)
         if checkpoint is None:
             return
         tensors, state = checkpoint
@@ -210,29 +132,76 @@ class Steps:
         if self._scaler is not None and state.get("scaler"):
             self._scaler.load_state_dict(state["scaler"])
 
-    def take(self, batch: Batch) -> tuple[float, int, int, float]:
-        """Run one step and return its loss, the numbers of correct images and of images, and its seconds."""
+    def take(self, batch: Batch) -> Taken:
+        """Run one step.
+
+        On a CPU its numbers are read at once, and a step that is not finite raises ``BrokenLoss`` before the
+        weights change. On other devices reading would wait for the device; the numbers stay there until
+        ``read`` is called.
+        """
         import torch
 
         started = time.perf_counter()
         if batch.step >= self.stretch.last:
             self.enter(batch.step)
-        torch.manual_seed(torch_seed(self.recipe.seed, "torch", batch.step))
+        torch.manual_seed(torch_seed(self.recipe.seed, "torch", batch.step, *self._rank()))
         self._set_rate(batch.step)
         self.optimiser.zero_grad(set_to_none=True)
-        images, labels = self.images(batch.images), torch.from_numpy(batch.labels).to(self.device)
-        loss, right = 0.0, 0
-        for views, ground_truth in self._parts(self._augment(images, batch.step), labels):
-            part_loss, part_right = self._loss(views, ground_truth)
-            weighted = part_loss * (len(ground_truth) / len(labels))
-            (weighted if self._scaler is None else self._scaler.scale(weighted)).backward()  # type: ignore[no-untyped-call]
-            loss, right = loss + float(weighted.detach()), right + part_right
-        if not np.isfinite(loss):
-            raise BrokenLoss(f"the loss is {loss}", batch.step)
-        if self._scaler is None and not np.isfinite(self._gradient_norm()):
-            raise BrokenLoss("the gradient is no longer finite", batch.step)
+        labels = self._moved(torch.from_numpy(batch.labels))
+        losses, right = [], torch.zeros((), device=self.device)
+        parts = list(self._parts(self._views(batch), labels))
+        for number, (views, ground_truth) in enumerate(parts):
+            with self._gradients_of(number == len(parts) - 1):
+                part_loss, part_right = self._loss(views, ground_truth)
+                weighted = part_loss * (len(ground_truth) / len(labels))
+                (weighted if self._scaler is None else self._scaler.scale(weighted)).backward()  # type: ignore[no-untyped-call]
+            losses.append(weighted.detach().float())
+            right = right + part_right
+        numbers = torch.stack([*losses, right, self._gradient_norm()])
+        taken = Taken(batch.step, numbers, len(labels), time.perf_counter() - started, self.rate)
+        if self.device.type == "cpu":
+            taken = self.read([taken])[0]
         self._update()
-        return loss, right, len(labels), time.perf_counter() - started
+        return replace(taken, seconds=time.perf_counter() - started)
+
+    def read(self, steps: Sequence[Taken]) -> list[Taken]:
+        """Read the numbers of steps from the device, all at once.
+
+        Raises:
+            BrokenLoss: The loss or the gradient of one of them was not finite.
+        """
+        import torch
+
+        waiting = [taken for taken in steps if taken.numbers is not None]
+        if not waiting:
+            return list(steps)
+        together = torch.cat([taken.numbers for taken in waiting if taken.numbers is not None])
+        rows = iter(self.processes.summed(together).tolist())
+        return [taken if taken.numbers is None else self._read_one(taken, rows) for taken in steps]
+
+    def _read_one(self, taken: Taken, rows: Iterator[float]) -> Taken:
+        assert taken.numbers is not None
+        *losses, right, norm = [next(rows) for _ in range(len(taken.numbers))]
+        world = self.processes.world
+        loss = 0.0
+        for part in losses:
+            loss += part
+        if not np.isfinite(loss):
+            raise BrokenLoss(f"the loss is {loss}", taken.step)
+        if self._scaler is None and not np.isfinite(norm):
+            raise BrokenLoss("the gradient is no longer finite", taken.step)
+        return replace(taken, numbers=None, loss=loss / world, right=round(right), seen=taken.seen * world)
+
+    def _rank(self) -> tuple[int, ...]:
+        """Return what distinguishes the dropout of this process from that of others."""
+        return () if self.processes.is_first else (self.processes.rank,)
+
+    def _gradients_of(self, last: bool) -> contextlib.AbstractContextManager[Any]:
+        """Return a block in which gradients are averaged over the processes if it is the last of a step."""
+        if last or self.module is self.network.module:
+            return contextlib.nullcontext()
+        blocked: contextlib.AbstractContextManager[Any] = self.module.no_sync()  # type: ignore[operator]
+        return blocked
 
     def _set_rate(self, step: int) -> None:
         stretch = self.stretch
@@ -241,31 +210,33 @@ class Steps:
             group["lr"] = rate(stretch.stage.schedule, group["highest"], *where) * self.plateau
         self.rate = max(group["lr"] for group in self.optimiser.param_groups)
 
-    def _augment(self, images: torch.Tensor, step: int) -> tuple[torch.Tensor, ...]:
-        """Return the augmented batch: one view of each image, or three with the JSD loss."""
-        import torch
-
+    def _views(self, batch: Batch) -> tuple[torch.Tensor, ...]:
+        """Return the augmented batch on the device: one view of each image, or three with the JSD loss."""
+        images = self.images(batch.images)
+        views = (images,) if images.dim() == 4 else tuple(images.unbind(1))
         if self.augment is None:
-            return (images,)
-        self.augment.seed(self.recipe.seed, "step", step)
-        with torch.no_grad():
-            return tuple(self.augment.views(images)) if self.recipe.augment.jsd else (self.augment(images),)
+            return views
+        self.augment.seed(self.recipe.seed, "step", batch.step)
+        first: torch.Tensor = views[0]
+        return tuple(self.augment.of_rows(first, self.batches.rows.start, self.batches.count))
 
     def _parts(
         self, views: tuple[torch.Tensor, ...], labels: torch.Tensor
     ) -> Iterator[tuple[tuple[torch.Tensor, ...], torch.Tensor]]:
         """Split a batch into parts for gradient accumulation."""
-        size = self.recipe.batch
+        size = max(1, self.recipe.batch // self.processes.world)
         for first in range(0, len(labels), size):
             yield tuple(view[first : first + size] for view in views), labels[first : first + size]
 
-    def _loss(self, views: tuple[torch.Tensor, ...], labels: torch.Tensor) -> tuple[torch.Tensor, int]:
+    def _loss(
+        self, views: tuple[torch.Tensor, ...], labels: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         import torch
         from torch.nn import functional
 
         batch = views[0] if len(views) == 1 else torch.cat(views)
-        logits = self.logits(self.normalised(batch)).float()
-        right = int((logits[: len(labels)].argmax(1) == labels).sum())
+        logits = self.logits(self.normalised(batch), self.module).float()
+        right = (logits[: len(labels)].argmax(1) == labels).sum()
         if len(views) == 1:
             return functional.cross_entropy(
                 logits, labels, label_smoothing=self.recipe.label_smoothing
@@ -273,15 +244,18 @@ class Steps:
         jsd_loss = importlib.import_module("sorites.training.augment").jsd_loss
         return jsd_loss(logits, labels, weight=self.recipe.augment.jsd_weight), right
 
-    def _gradient_norm(self) -> float:
-        """Return the gradient norm.
+    def _gradient_norm(self) -> torch.Tensor:
+        """Return the gradient norm on the device, to see whether it is finite.
 
         Not needed with a gradient scaler, which skips non-finite steps itself.
         """
+        import torch
         from torch.nn.utils import get_total_norm
 
         gradients = [weight.grad for weight in self.network.module.parameters() if weight.grad is not None]
-        return float(get_total_norm(gradients))
+        if self._scaler is not None or not gradients:
+            return torch.zeros((), device=self.device)
+        return get_total_norm(gradients).to(self.device).float()
 
     def _update(self) -> None:
         from torch.nn.utils import clip_grad_norm_
@@ -297,11 +271,21 @@ class Steps:
             self._scaler.step(self.optimiser)
             self._scaler.update()
 
-    def images(self, images: NDArray[np.uint8]) -> torch.Tensor:
-        """Convert uint8 N x H x W x 3 to floats in 0..1, N x 3 x H x W with channels last in memory."""
+    def images(self, images: NDArray[Any]) -> torch.Tensor:
+        """Convert N x H x W x 3 to floats in 0..1 on the device, N x 3 x H x W with channels last in memory.
+
+        Images are uint8 or floats in 0..1, which may have further dimensions after the first one.
+        """
         import torch
 
-        return torch.from_numpy(images).to(self.device).permute(0, 3, 1, 2).float().div_(255)
+        moved = self._moved(torch.from_numpy(images)).movedim(-1, -3)
+        return moved.float().div_(255) if moved.dtype == torch.uint8 else moved
+
+    def _moved(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a tensor on the device; the copy to a GPU begins without waiting for it."""
+        if self.device.type != "cuda":
+            return tensor.to(self.device)
+        return tensor.pin_memory().to(self.device, non_blocking=True)
 
     def normalised(self, images: torch.Tensor) -> torch.Tensor:
         """Normalize images in 0..1 by the network's mean and standard deviation."""
@@ -309,21 +293,29 @@ class Steps:
 
         return images.sub(self._mean).div_(self._std).contiguous(memory_format=torch.channels_last)
 
-    def logits(self, images: torch.Tensor) -> torch.Tensor:
-        """Return the network's logits, or those of categories, with autocast if mixed precision is on."""
+    def logits(self, images: torch.Tensor, module: nn.Module | None = None) -> torch.Tensor:
+        """Return the network's logits, or those of categories, with autocast if mixed precision is on.
+
+        Args:
+            images: The normalised images.
+            module: The module to run; default the network without the other processes.
+        """
         import torch
 
         autocast = (
             contextlib.nullcontext() if self._half is None else torch.autocast(self.device.type, self._half)
         )
         with autocast:
-            output = self.network.module(images)
+            output = (module or self.network.module)(images)
         logits: torch.Tensor = output[0] if isinstance(output, tuple | list) else output
         return logits if self.categories is None else category_logits(logits.float(), self.categories)
 
     def is_finite(self) -> bool:
         """Return whether all weights are finite."""
-        return all(bool(value.isfinite().all()) for value in self.network.module.state_dict().values())
+        import torch
+
+        values = self.network.module.state_dict().values()
+        return bool(torch.stack([value.isfinite().all() for value in values]).all())
 
     def is_validation_due(self, step: int) -> bool:
         """Return whether to validate after ``step`` steps: every ``validate_every`` epochs and at the end.
@@ -348,11 +340,20 @@ def precision(recipe: Recipe, device: torch.device) -> tuple[torch.dtype | None,
     return torch.float16, torch.amp.GradScaler("cuda")
 
 
-def _augmentation(recipe: Recipe, size: int, device: torch.device) -> Any:
-    """Return the augmentation of a recipe, or None."""
+def _augmentations(
+    recipe: Recipe, size: int, count: int, device: torch.device
+) -> tuple[LoaderAugment | None, Any]:
+    """Return what the loader does to images and what is done on the device, or None.
+
+    Args:
+        recipe: The recipe.
+        size: Side of the images in px.
+        count: The number of images of a step.
+        device: The device.
+    """
     config = recipe.augment
     if config.names == "none" and not config.jsd:
-        return None
+        return None, None
     augmentation = importlib.import_module("sorites.training.augment.named").of_recipe(
         config.names, size, config.options
     )
@@ -361,7 +362,9 @@ def _augmentation(recipe: Recipe, size: int, device: torch.device) -> Any:
             'augment.jsd needs an augmentation with several views of an image, which is "augmix"; '
             f"got {config.names!r}"
         )
-    return augmentation.to(device)
+    in_loader, on_device = importlib.import_module("sorites.training.augment.base").split(augmentation)
+    loader = None if in_loader is None else LoaderAugment(in_loader, recipe.seed, count, config.jsd)
+    return loader, None if on_device is None else on_device.to(device)
 
 
 # Validation.
@@ -380,16 +383,22 @@ def validate(network: Network, prepared: Prepared, steps: Steps) -> tuple[float,
 
     modes = {module: module.training for module in network.module.modules()}
     network.module.eval()
-    loss, right, n = 0.0, 0, len(prepared)
+    processes, n = steps.processes, len(prepared)
+    starts = range(0, n, VALIDATION_BATCH)[processes.rank :: processes.world]
+    numbers = [torch.zeros(2, device=steps.device)]
     try:
         with torch.inference_mode():
-            for first in range(0, n, VALIDATION_BATCH):
+            for first in starts:
                 indices = np.arange(first, min(first + VALIDATION_BATCH, n))
                 labels = torch.from_numpy(prepared.labels[indices]).to(steps.device)
                 logits = steps.logits(steps.normalised(steps.images(prepared.several(indices, 0, 0))))
-                loss += float(functional.cross_entropy(logits.float(), labels, reduction="sum"))
-                right += int((logits.argmax(1) == labels).sum())
+                loss = functional.cross_entropy(logits.float(), labels, reduction="sum")
+                numbers.append(torch.stack([loss, (logits.argmax(1) == labels).sum().float()]))
+        losses, right = (sum(column) for column in zip(*torch.stack(numbers).tolist(), strict=True))
     finally:
         for module, mode in modes.items():
             module.training = mode
-    return loss / n, right, n
+    if processes.world > 1:
+        sums = torch.tensor([losses, right], dtype=torch.float64, device=steps.device)
+        losses, right = processes.summed(sums).tolist()
+    return losses / n, round(right), n

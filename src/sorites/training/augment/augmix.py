@@ -137,6 +137,8 @@ class AugMix(Mixing):
         alpha: Parameter of both distributions.
     """
 
+    in_loader = True
+
     def __init__(
         self,
         size: int | None = None,
@@ -162,6 +164,9 @@ class AugMix(Mixing):
     def views(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the images and two augmented versions, for ``jsd_loss``."""
         return images, self(images), self(images)
+
+    def several(self, images: Tensor) -> tuple[Tensor, ...]:
+        return images, self._augment_checked(images), self._augment_checked(images)
 
     def mix(self, images: Tensor, weights: Tensor) -> Tensor:
         augmented = self.chains(images)

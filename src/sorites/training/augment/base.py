@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import abc
+import copy
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -30,6 +32,15 @@ def as_uint8(images: Tensor) -> NDArray[np.uint8]:
     return (as_images(images) * np.float32(255) + np.float32(0.5)).astype(np.uint8)
 
 
+@dataclass(frozen=True)
+class Rows:
+    """The images ``first`` to ``first`` + ``count`` - 1 of a batch of ``total``."""
+
+    first: int
+    count: int
+    total: int
+
+
 # Tolerance for values outside 0..1 due to rounding.
 RANGE_TOLERANCE = 1e-3
 
@@ -45,8 +56,12 @@ class Augmentation(torch.nn.Module, abc.ABC):
         size: Side of the images in px; if given, other sizes are refused.
     """
 
+    in_loader: bool = False
+    """Whether it works on the CPU, one image at a time; a training runs it where images are decoded."""
+
     def __init__(self, size: int | None = None) -> None:
         super().__init__()
+        self._rows: Rows | None = None
         if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
             raise SoritesError(
                 f"{type(self).__name__}: size must be the side of the images in px, got {size!r}"
@@ -71,6 +86,33 @@ class Augmentation(torch.nn.Module, abc.ABC):
             self._check_values(images)
         with torch.no_grad():
             return self.augment(images)
+
+    def of_rows(self, images: Tensor, first: int, total: int, views: bool = False) -> tuple[Tensor, ...]:
+        """Augment some images of a batch as if the whole batch were augmented.
+
+        The numbers for the whole batch are drawn and those of these images are used, so that neither the
+        number of processes nor the order in which images are decoded changes an image. Values are not
+        checked, because reading them would wait for the device.
+
+        Args:
+            images: The images.
+            first: The position of the first of them in the batch.
+            total: The number of images of the batch.
+            views: Return the views of ``AugMix.views`` instead of one.
+        """
+        parts = [part for part in self.modules() if isinstance(part, Augmentation)]
+        for part in parts:
+            part._rows = Rows(first, len(images), total)
+        try:
+            with torch.no_grad():
+                return self.several(images) if views else (self._augment_checked(images),)
+        finally:
+            for part in parts:
+                part._rows = None
+
+    def several(self, images: Tensor) -> tuple[Tensor, ...]:
+        """Return several views of valid images; an augmentation without views has one."""
+        return (self._augment_checked(images),)
 
     def seed(self, *words: object) -> None:
         """Restart the generator from a hash of the arguments, such as a seed, an epoch and a rank.
@@ -97,16 +139,29 @@ class Augmentation(torch.nn.Module, abc.ABC):
         self.generator.set_state(state["generator"])
 
     def uniform(self, *shape: int, low: float = 0.0, high: float = 1.0) -> Tensor:
-        """Draw uniform numbers from ``low`` to ``high`` on the CPU."""
-        return torch.rand(shape, generator=self.generator, dtype=torch.float64) * (high - low) + low
+        """Draw uniform numbers from ``low`` to ``high`` on the CPU; the first dimension is that of images."""
+        drawn = torch.rand(self._drawn(shape), generator=self.generator, dtype=torch.float64)
+        return self._own(drawn, shape) * (high - low) + low
 
     def whole(self, *shape: int, below: int) -> Tensor:
-        """Draw integers from 0 to ``below`` - 1 on the CPU."""
-        return torch.randint(below, shape, generator=self.generator)
+        """Draw integers from 0 to ``below`` - 1 on the CPU; the first dimension is that of images."""
+        return self._own(torch.randint(below, self._drawn(shape), generator=self.generator), shape)
 
     def dirichlet(self, rows: int, parts: int, alpha: float = 1.0) -> Tensor:
         """Draw rows of ``parts`` weights from a symmetric Dirichlet distribution on the CPU."""
-        return torch._sample_dirichlet(torch.full((rows, parts), alpha, dtype=torch.float64), self.generator)
+        shape = (rows, parts)
+        alphas = torch.full(self._drawn(shape), alpha, dtype=torch.float64)
+        return self._own(torch._sample_dirichlet(alphas, self.generator), shape)
+
+    def _drawn(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape of a draw for the whole batch, if these images are some of it."""
+        rows = self._rows
+        return shape if rows is None or shape[:1] != (rows.count,) else (rows.total, *shape[1:])
+
+    def _own(self, drawn: Tensor, shape: tuple[int, ...]) -> Tensor:
+        """Return what was drawn for these images."""
+        rows = self._rows
+        return drawn if rows is None or drawn.shape == shape else drawn[rows.first : rows.first + rows.count]
 
     def _check(self, images: Tensor) -> None:
         name = type(self).__name__
@@ -172,6 +227,7 @@ class Chain(Augmentation):
     def __init__(self, parts: Sequence[Augmentation], size: int | None = None) -> None:
         super().__init__(size)
         self.parts = torch.nn.Sequential(*parts)
+        self._span = 0, len(parts)
         self.seed(torch.initial_seed())
 
     def seed(self, *words: object) -> None:
@@ -179,10 +235,35 @@ class Chain(Augmentation):
         for index, part in enumerate(getattr(self, "parts", ())):
             part.seed(*words, index)
 
+    @property
+    def in_loader(self) -> bool:  # type: ignore[override]
+        return any(part.in_loader for part in cast(Iterable[Augmentation], self.parts))
+
+    def split(self) -> tuple[Chain | None, Chain | None]:
+        """Return the chain up to the last part that runs in the loader, and the rest, with the same seeds."""
+        parts = list(cast(Iterable[Augmentation], self.parts))
+        count = max((index + 1 for index, part in enumerate(parts) if part.in_loader), default=0)
+        spans = ((0, count), (count, len(parts)))
+        halves = [self._only(span) if span[0] < span[1] else None for span in spans]
+        return halves[0], halves[1]
+
+    def _only(self, span: tuple[int, int]) -> Chain:
+        chain = copy.copy(self)
+        chain._span = span
+        return chain
+
     def augment(self, images: Tensor) -> Tensor:
-        for part in cast(Iterable[Augmentation], self.parts):
+        first, last = self._span
+        for part in list(cast(Iterable[Augmentation], self.parts))[first:last]:
             images = part._augment_checked(images)
         return images
+
+
+def split(augmentation: Augmentation) -> tuple[Augmentation | None, Augmentation | None]:
+    """Return what runs in the loader of a training and what runs on its device; None if nothing does."""
+    if isinstance(augmentation, Chain):
+        return augmentation.split()
+    return (augmentation, None) if augmentation.in_loader else (None, augmentation)
 
 
 class NoAugment(Augmentation):

@@ -59,6 +59,8 @@ class Cascade(Augmentation):
     distributed, with mean 1/4, and above 1/2 for one image in eight.
     """
 
+    in_loader = True
+
     def __init__(
         self,
         size: int | None = None,

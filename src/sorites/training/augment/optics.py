@@ -24,8 +24,10 @@ from sorites.training.augment.base import Mixing
 # Kernels up to this side use grouped convolution, larger ones FFT.
 MAX_DIRECT_SIDE = 15
 
-# Pixels per FFT batch: more exceed the CPU cache, fewer cost calls.
+# Pixels per FFT batch on a CPU, where more exceed the cache and fewer cost calls; and on other devices, where
+# each call costs and a batch of 256 images of 224 px takes one (about 1 GB with its spectra).
 PIXELS_PER_FFT = 4 * 250 * 250
+PIXELS_PER_FFT_ON_DEVICE = 320 * 250 * 250
 
 
 class KernelBlur:
@@ -68,13 +70,12 @@ class KernelBlur:
         middle = self.side // 2
         size = fast_length(height + 2 * middle), fast_length(width + 2 * middle)
         transfer, out = self._transfer(size, images.device), torch.empty_like(images)
-        step = max(1, PIXELS_PER_FFT // (size[0] * size[1]))
-        kernel_of = choice.tolist()
+        on_cpu = images.device.type == "cpu"
+        step = max(1, (PIXELS_PER_FFT if on_cpu else PIXELS_PER_FFT_ON_DEVICE) // (size[0] * size[1]))
         for start in range(0, len(images), step):
             batch = images[start : start + step]
             spectrum = torch.fft.rfft2(mirrored(batch.float(), middle), s=size)
-            for index in range(len(batch)):
-                spectrum[index] *= transfer[kernel_of[start + index]]
+            _multiply(spectrum, transfer, choice[start : start + step])
             blurred = torch.fft.irfft2(spectrum, s=size)[
                 ..., middle : middle + height, middle : middle + width
             ]
@@ -91,6 +92,18 @@ class KernelBlur:
             )
             self._spectra = (size, device), torch.fft.rfft2(padded).conj().resolve_conj()
         return self._spectra[1]
+
+
+def _multiply(spectra: Tensor, transfer: Tensor, choice: Tensor) -> None:
+    """Multiply each spectrum with the transfer function chosen for it, in place.
+
+    On a CPU one by one, which needs no copy of the transfer functions; on other devices at once.
+    """
+    if spectra.device.type == "cpu":
+        for spectrum, kernel in zip(spectra, choice.tolist(), strict=True):
+            spectrum *= transfer[kernel]
+    else:
+        spectra *= transfer[choice.to(spectra.device, non_blocking=True)]
 
 
 def mirrored(images: Tensor, margin: int) -> Tensor:

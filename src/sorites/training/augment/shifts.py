@@ -29,6 +29,8 @@ class ShiftAugment(Augmentation):
         options: Options of the shift.
     """
 
+    in_loader = True
+
     def __init__(
         self,
         name: str,
