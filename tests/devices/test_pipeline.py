@@ -130,7 +130,7 @@ def test_a_run_records_every_gpu_and_has_the_id_of_one(tmp_path: Path, source: S
 def test_worker_processes_take_turns_with_gpus(tmp_path: Path, source: Source) -> None:
     with pretended("cuda", devices=2):
         suite = parse({**SUITE, "scorers": []}, "test")
-        sorites.run(suite, source=source, models=[SPEC], out=tmp_path / "run", batch=8)
+        sorites.run(suite, source=source, models=[SPEC], out=tmp_path / "run", batch=8, producers=0)
         record = read_record(tmp_path / "run")
         assert [own_gpu(record, number).device for number in (None, 0, 1, 2)] == [
             None, "cuda:0", "cuda:1", "cuda:0",
