@@ -47,7 +47,7 @@ def files(out: Path) -> set[str]:
     return {
         f"{folder}/{path.name}"
         for folder in ("predictions", "fits", "features")
-        for path in (out / folder).iterdir()
+        for path in (out / folder).glob("*")
         if path.suffix != ".json"
     }
 

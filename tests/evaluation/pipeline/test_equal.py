@@ -38,11 +38,10 @@ def test_fitting_and_refining_by_a_pipeline_gives_the_same_files(
 @pytest.mark.parametrize(
     ("killed_after", "first", "then"),
     [
-        (4, {"producers": 1}, {"producers": 2, "batch": 5}),
-        (7, {"producers": 2, "batch": 64}, {"producers": 0, "engine": "local", "workers": 3}),
-        (10, {"producers": 1, "batch": 3}, {"engine": "processes", "workers": 2}),
-        (13, {"engine": "processes", "workers": 2}, {"producers": 1}),
-        (16, {"producers": 1}, {"producers": 1}),
+        (5, {"producers": 1}, {"producers": 2, "batch": 5}),
+        (9, {"producers": 2, "batch": 64}, {"producers": 0, "engine": "local", "workers": 3}),
+        (12, {"producers": 1, "batch": 3}, {"engine": "processes", "workers": 2}),
+        (17, {"producers": 0, "engine": "local", "workers": 2}, {"producers": 1}),
     ],
 )
 def test_a_run_that_was_killed_continues_to_the_same_files(
