@@ -57,10 +57,10 @@ def images() -> list[ImageU8]:
     return [rng.integers(0, 256, (*SIZE, 3), np.uint8) for _ in range(7)]
 
 
-def loaded(device: str, precision: str | None = None) -> Model:
+def loaded(device: str, precision: str | None = None, module: Any = None) -> Model:
     with use_compute_options(ComputeOptions(device, precision)):
         return torch_model(
-            "net", Network(), Input(size=SIZE, crop_pct=1.0, mean=(0,) * 3, std=(1,) * 3), CLASSES
+            "net", module or Network(), Input(size=SIZE, crop_pct=1.0, mean=(0,) * 3, std=(1,) * 3), CLASSES
         )
 
 

@@ -43,7 +43,7 @@ def start_fetch(tensors: Sequence[torch.Tensor]) -> Callable[[], list[NDArray[np
     for copy, tensor in zip(copies, joined, strict=True):
         copy.copy_(tensor, non_blocking=True)
     # The next pass may be queued behind this one, so the host waits for this copy and not for the device.
-    event = torch.cuda.Event()
+    event: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
     event.record(torch.cuda.current_stream(device))
 
     def wait() -> list[NDArray[np.float32]]:
@@ -90,7 +90,7 @@ def counted_transfers(do: Callable[[], object]) -> Transfers:
 
     counts = Transfers()
 
-    class Counting(TorchDispatchMode):
+    class Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             result = func(*args, **(kwargs or {}))
             name = func._schema.name
@@ -108,6 +108,6 @@ def counted_transfers(do: Callable[[], object]) -> Transfers:
             counts.bytes_to_device += source.nbytes
         counts.from_device += to_host and not from_host
 
-    with Counting():
+    with Counting():  # type: ignore[no-untyped-call]
         do()
     return counts

@@ -16,7 +16,6 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 from scipy.special import softmax
 
 from sorites.core import Box, ImageU8, Model, Outputs, Sample, Scorer

@@ -26,13 +26,15 @@ from sorites.core.errors import SoritesError
 from sorites.core.registry import import_from_here
 from sorites.core.torch_tools import ComputeOptions, use_compute_options
 from sorites.evaluation.engines import ENGINES, Engine, GroupedTasks
+from sorites.evaluation.engines.local import worker_number
 from sorites.evaluation.outline import Held, Outline, SampleSlices
 from sorites.evaluation.plan import Plan, Unit
 from sorites.evaluation.reopen import recreate_plan
 from sorites.evaluation.resume import guard
 from sorites.evaluation.storage.folder import read_manifest
 from sorites.evaluation.storage.record import DATASET, describe, read_dataset, read_record
-from sorites.evaluation.storage.schema import difference, same_run
+from sorites.evaluation.storage.schema import RunRecord, difference, same_run
+from sorites.suites.suite import Suite
 
 T = TypeVar("T")
 
@@ -260,7 +262,7 @@ class _Work:
 def _open(folder: Path) -> Running:
     is_dataset = (folder / DATASET).exists()
     before = read_dataset(folder).as_run() if is_dataset else read_record(folder)
-    plan = recreate_plan(folder, before)
+    plan = recreate_plan(folder, before, own_gpu(before, worker_number()))
     now = describe(plan)
     if not same_run(before, now):
         raise SoritesError(
@@ -268,6 +270,21 @@ def _open(folder: Path) -> Running:
             f" {difference(before, now)}"
         )
     return Running(folder, plan if is_dataset else guard(plan, read_manifest(folder)), before.run_id)
+
+
+def own_gpu(record: RunRecord, number: int | None) -> Suite:
+    """Return the suite of a run for one of several worker processes, which take turns with the GPUs.
+
+    Args:
+        record: The run, which a GPU computes or not.
+        number: The number of the worker; None if this is no worker.
+    """
+    on_gpu = any(how.device == "cuda" for how in record.computing.values())
+    if number is None or not on_gpu or record.suite.device not in (None, "cuda"):
+        return record.suite
+    import torch
+
+    return record.suite.model_copy(update={"device": f"cuda:{number % max(1, torch.cuda.device_count())}"})
 
 
 def chosen_engine(requested: str | Engine, plan: Plan) -> Engine:

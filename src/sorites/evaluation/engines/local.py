@@ -100,11 +100,9 @@ def processes(
     A failure or an interrupt ends the workers immediately; files are written atomically, so nothing is left
     half-written.
     """
+    context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(
-        min(workers, max(1, len(units))),
-        multiprocessing.get_context("spawn"),
-        _start_worker,
-        (work, max_pixels()),
+        min(workers, max(1, len(units))), context, _start_worker, (work, max_pixels(), context.Value("i", 0))
     )
     finished = False
     try:
@@ -123,17 +121,29 @@ class _Worker:
     """What a worker process was started for; the function stays here, so that it loads what it needs once."""
 
     work: Callable[[Any], Any]
+    number: int | None = None
+
+
+def worker_number() -> int | None:
+    """Return the number of this worker process, from 0; None in other processes.
+
+    Workers use it to share the GPUs of a machine.
+    """
+    return _Worker.number
 
 
 def _do_task(unit: Any) -> Any:
     return _Worker.work(unit)
 
 
-def _start_worker(work: Callable[[Any], Any], pixels: int) -> None:
+def _start_worker(work: Callable[[Any], Any], pixels: int, started: Any) -> None:
     """Initialise a worker process: take over the pixel limit, ignore Ctrl-C, which reaches all processes of a
     terminal, and end with the parent.
     """
     _Worker.work = staticmethod(work)
+    with started.get_lock():
+        _Worker.number = started.value
+        started.value += 1
     allow_pixels(pixels)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=end_with_parent, daemon=True).start()

@@ -73,8 +73,8 @@ class PipelineRates(BaseModel):
             f"utilisation  {self.utilisation:.2f} (share of the time in which the device had work)",
             f"decodes      {self.decodes_per_image:.2f} per image of the source",
             f"passes       {self.passes} (at least {self.least_passes} for {self.images} images)",
-            f"copies       {self.copies_to_device:g} to the device per pass, {self.bytes_per_image:,.0f} bytes"
-            " per image and model",
+            f"copies       {self.copies_to_device:g} to the device per pass, {self.bytes_per_image:,.0f}"
+            " bytes per image and model",
             f"waits        {self.waits:g} per pass for the device",
         ]
 

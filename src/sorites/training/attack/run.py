@@ -22,18 +22,19 @@ from numpy.typing import NDArray
 from sorites import core
 from sorites.core import CLEAN, Model, Outputs, Sample, Setting, Shift
 from sorites.core.arithmetic import reproducible
-from sorites.core.errors import Notice, SoritesError, UnknownName
+from sorites.core.errors import BatchTooLarge, Notice, SoritesError, UnknownName
 from sorites.core.labels import imagenet
 from sorites.core.machine import cores
 from sorites.core.messages import command, option
 from sorites.core.progress import Bar
 from sorites.core.rng import rng_for
 from sorites.core.table import Table
+from sorites.core.torch_tools import free_memory
 from sorites.evaluation import plan as plans
 from sorites.evaluation.images import Shot, captured_shot, reason, shots
 from sorites.evaluation.options import DEFAULT_BATCH
 from sorites.evaluation.plan import Columns, Plan, Unit
-from sorites.evaluation.predict import predict
+from sorites.evaluation.predict import out_of_memory, predict
 from sorites.evaluation.resume import redo_errors
 from sorites.evaluation.runner import prepare, warn
 from sorites.evaluation.storage import folder, shards
@@ -227,12 +228,27 @@ def _points(
     """
     if not targets:
         return []
+    points, failed, memory = _attempt(plan, shift, name, how, eps, targets)
+    if not failed:
+        return points
+    if memory:
+        # The error is gone, and with it what its traceback kept alive.
+        free_memory()
+        if (batch := plan.models[name].batch) is not None:
+            raise BatchTooLarge(name, batch)
+    if len(targets) == 1:
+        return [failed]
+    return [point for target in targets for point in _points(plan, shift, name, how, eps, [target])]
+
+
+def _attempt(
+    plan: Plan, shift: str, name: str, how: Settings, eps: float, targets: Sequence[Target]
+) -> tuple[list[Inputs | str], str, bool]:
+    """Return attacked images, or why there are none and whether memory ran out, without the error itself."""
     try:
-        return list(_attack_batch(plan, shift, name, how, eps, targets))
+        return list(_attack_batch(plan, shift, name, how, eps, targets)), "", False
     except Exception as error:  # modules can raise anything
-        if len(targets) == 1:
-            return [reason(error, shift)]
-        return [point for target in targets for point in _points(plan, shift, name, how, eps, [target])]
+        return [], reason(error, shift), out_of_memory(error)
 
 
 def _attack_batch(
