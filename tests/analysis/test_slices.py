@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from PIL import Image, ImageStat
 from scipy import ndimage, stats
-from tests.reports.rectangles import CLASSES, detector, source
+from tests.reports.rectangles import CLASSES, detector, written
 from typer.testing import CliRunner
 
 import sorites
@@ -98,7 +98,8 @@ def test_without_an_effect_few_comparisons_find_a_slice() -> None:
 
 def test_a_run_of_a_detector_is_measured_once_and_shown(tmp_path: Path) -> None:
     suite = suites.parse({"name": "b", "labels": list(CLASSES), "shifts": ["gaussian_noise"]}, "test")
-    run = sorites.run(suite, source=source(40), models=[detector()], levels=[5], out=tmp_path / "run")
+    given = {"source": written(tmp_path, 40), "models": [detector()], "levels": [5]}
+    run = sorites.run(suite, **given, out=tmp_path / "run")
     found = sorites.slices(run)
     assert {"brightness", "sharpness", "objects", "object_size"} <= set(found["property"])
     facts = sorites.read(tmp_path / "run").lazy().filter(pl.col("shift") == "clean").collect()
@@ -108,7 +109,7 @@ def test_a_run_of_a_detector_is_measured_once_and_shown(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["slices", str(tmp_path / "run"), "--format", "csv"])
     assert done.exit_code == 0, done.output
     assert f"of {found.height} slices are weak" in done.output
-    sorites.report(run, out=tmp_path / "page.html")
+    sorites.report(tmp_path / "run", out=tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
     assert "Which images are hardest?" in page
     assert "Which classes turn into which?" in page
