@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sorites.analysis.comparison.compare import compare
+    from sorites.analysis.slices import slices
     from sorites.apps.check import check
     from sorites.core import (
         add_encoder,
@@ -55,6 +56,7 @@ _HOMES = {
         "measure", "model", "encoder", "scorer", "shift", "source",
     ),
     "sorites.analysis.comparison.compare": ("compare",),
+    "sorites.analysis.slices": ("slices",),
     "sorites.apps.check": ("check",),
     "sorites.datasets.build": ("build",),
     "sorites.reports.figures.strips": ("show",),
@@ -120,6 +122,7 @@ __all__ = [
     "shift",
     "show",
     "similarity",
+    "slices",
     "source",
     "train",
     "verify",

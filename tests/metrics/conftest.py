@@ -91,9 +91,12 @@ def world() -> pl.DataFrame:
                         **who,
                     )
                 )
-    return frame(
+    made = frame(
         rows + _passed_over() + _scored(np.random.default_rng(8)) + _detected(np.random.default_rng(9))
     )
+    judged = (pl.col("output") == "label") & pl.col("correct").is_not_null()
+    guess = pl.when("correct").then("label").otherwise((pl.col("label") + 1) % 4)
+    return made.with_columns(pred=pl.when(judged).then(guess).cast(pl.Int32))
 
 
 @pytest.fixture(scope="session")

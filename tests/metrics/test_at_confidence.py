@@ -190,6 +190,7 @@ def test_confusion_of_a_classifier_equals_counting(world: pl.DataFrame) -> None:
     expected = Counter(judged.select("model", "shift", "label", "pred").iter_rows())
     found = {row[:4]: row[4] for row in answer.select("model", "shift", "label", "pred", "count").iter_rows()}
     assert found == dict(expected)
+    assert any(label != pred for _, _, label, pred in found)
     assert answer.group_by("model", "shift", "label").agg(pl.col("value").sum())[
         "value"
     ].to_list() == pytest.approx([1.0] * answer.select("model", "shift", "label").n_unique())

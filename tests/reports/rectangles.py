@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
+from PIL import Image
 from scipy import ndimage
 
 from sorites.core import Box, Generated, ImageU8, Model, Outputs, Sample, Source
@@ -69,3 +72,22 @@ def detector(name: str = "colours", reach: float = 90.0) -> Model:
         output="boxes",
         version="1",
     )
+
+
+def written(folder: Path, count: int) -> str:
+    """Write the images and their COCO annotations into a folder; return the name of the source."""
+    images, annotations = [], []
+    for i in range(count):
+        pixels, boxes = scene(i)
+        Image.fromarray(pixels).save(folder / f"r{i:03d}.png")
+        height, width = pixels.shape[:2]
+        images.append({"id": i + 1, "file_name": f"r{i:03d}.png", "width": width, "height": height})
+        for box in boxes:
+            x0, y0, x1, y1 = box.xyxy
+            where = {"bbox": [x0, y0, x1 - x0, y1 - y0], "area": box.area, "iscrowd": 0}
+            ids = {"id": len(annotations) + 1, "image_id": i + 1, "category_id": box.label + 1}
+            annotations.append({**ids, **where})
+    categories = [{"id": i + 1, "name": name} for i, name in enumerate(CLASSES)]
+    content = {"images": images, "annotations": annotations, "categories": categories}
+    (folder / "boxes.json").write_text(json.dumps(content))
+    return f"coco:{folder / 'boxes.json'}"

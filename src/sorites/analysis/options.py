@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from PIL import Image as Pillow
 
     from sorites.core import ImageU8
-    from sorites.core.table import Table
+    from sorites.core.table import RunLike, Table
 
 # Rate at which two equal models raise a false alarm on any shift.
 FALSE_ALARMS = 0.05
@@ -138,6 +138,24 @@ class CompareOptions(Options):
     )
     rate: float = declare(
         FALSE_ALARMS, "Rate at which two equal models raise a false alarm on any shift.", shell=False
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlicesOptions(Options):
+    """Options of ``slices``."""
+
+    run: str | Path | RunLike = declare(
+        help='A run folder, made by "sorites run".', python="Also a ``Run``.", metavar="RUN", argument=True
+    )
+    rate: float = declare(
+        0.05,
+        "False discovery rate: the share of slices called weak that are expected not to be.",
+        metavar="F",
+        kind=float,
+    )
+    conf: float = declare(
+        0.25, "Of detectors: the confidence from which a box finds an object.", metavar="X", kind=float
     )
 
 

@@ -1,4 +1,4 @@
-"""``sorites distance``, ``decompose``, ``similarity``, ``filter`` and ``features``."""
+"""``sorites distance``, ``decompose``, ``similarity``, ``slices``, ``filter`` and ``features``."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sorites.analysis.options import SlicesOptions
 from sorites.cli.derived import derived
 from sorites.cli.options import (
     Address,
@@ -178,6 +179,30 @@ def similarity(options: SimilarityOptions) -> None:
     with bars() as bar:
         path = measure_similarity(options, bar)
     say(f"wrote {path}\nnext: sorites report {options.run}")
+
+
+@derived(SlicesOptions, format=(Format, "table"))
+def slices(options: SlicesOptions, format: str) -> None:
+    """Find properties of images on which models fail more often.
+
+    Measures brightness, contrast, sharpness, colourfulness and size of the
+    clean images of a run (facts/properties.parquet), and for detectors the
+    size and number of objects. Prints the weak slices; the report shows them
+    with images.
+    """
+    from sorites.analysis.slices import slices as found_slices
+    from sorites.cli.printing import print_frame
+    from sorites.core.progress import bars
+
+    with bars() as bar:
+        found = found_slices(**vars(options), bar=bar)
+    weak = found.filter("weak").drop("weak")
+    print_frame(weak, format)
+    say(
+        f"{len(weak)} of {len(found)} slices are weak at a false discovery rate of {options.rate:g}\n"
+        f"next: sorites report {options.run}",
+        err=True,
+    )
 
 
 def filter_(

@@ -66,6 +66,7 @@ VERBS = {
     "score": Verb(MEASURE, "run", "score"),
     "similarity": Verb(MEASURE, "analysis", "similarity"),
     "distance": Verb(MEASURE, "analysis", "distance"),
+    "slices": Verb(MEASURE, "analysis", "slices"),
     "features": Verb(MEASURE, "analysis", "features"),
     "filter": Verb(MEASURE, "analysis", "filter_"),
     "decompose": Verb(MEASURE, "analysis", "decompose_app"),

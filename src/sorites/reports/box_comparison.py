@@ -18,13 +18,13 @@ from sorites.reports.view import View
 
 Row = Mapping[str, Any]
 LEGEND = (
-    "mAP in percent on the same images; n counts samples. A drop is the base minus the new detector, with the"
-    " 95 % interval of each dial alone (paired bootstrap). Lost objects are found by the base alone, at IoU"
-    " 0.5 and confidence {conf:g}. The lower bounds (at least) hold jointly for all dials, and p is that of"
-    " the gate's one-sided test, which swaps the detectors sample by sample, corrected over dials (the row"
-    " all is tested alone): a drop is bold where its bound is above 0, which is where p is at most {rate:g}. The"
-    " detectable drop is detected with 80 % power; – if none can be stated. Dials with too few samples are"
-    " not judged."
+    "mAP in percent on the same images; n counts samples. A drop is the base minus the new detector,"
+    " with the 95 % interval of each dial alone (paired bootstrap). Lost objects are found by the base"
+    " alone, at IoU 0.5 and confidence {conf:g}. The lower bounds (at least) hold jointly for all dials,"
+    " and p is that of the gate's one-sided test, which swaps the detectors sample by sample, corrected"
+    " over dials (the row all is tested alone): a drop is bold where its bound is above 0, which is"
+    " where p is at most {rate:g}. The detectable drop is detected with 80 % power; – if none can be"
+    " stated. Dials with too few samples are not judged."
 )
 RULES = (
     "mAP is COCO's mean over IoU 0.50 to 0.95 and over classes with objects, averaged over the settings of a"

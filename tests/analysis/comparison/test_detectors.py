@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import numpy as np
 import polars as pl
 import pytest
-from tests.reports.rectangles import CLASSES, detector, source
+from tests.reports.rectangles import CLASSES, detector, source, written
 from typer.testing import CliRunner
 
 import sorites
@@ -44,7 +44,8 @@ def blind(model: Model, name: str, label: int) -> Model:
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with the runs ``base``, ``blind`` (to a class on the left) and ``same``."""
     root, suite = tmp_path_factory.mktemp("detectors"), suites.parse(SUITE, "test")
-    given = {"source": source(40), "levels": [1, 3]}
+    (root / "images").mkdir()
+    given = {"source": written(root / "images", 40), "levels": [1, 3]}
     sorites.run(suite, **given, models=[detector("base")], out=root / "base")
     sorites.run(suite, **given, models=[blind(detector(), "blind", 1)], out=root / "blind")
     sorites.run(suite, **given, models=[replace(detector("same"), version="3")], out=root / "same")
@@ -210,6 +211,7 @@ def test_the_command_writes_page_junit_and_markdown_and_verifies(runs: Path, tmp
     done = CliRunner().invoke(app, ["compare", *sides, *rules, *files, "--conf", "0.4"])
     assert done.exit_code == 1, done.output
     assert "broken: map_drop [class=broccoli] > 2: map_drop.clean [class=broccoli] is" in done.output
+    assert "gate: failed, 3 broken, 3 met" in done.output
     suite = ElementTree.parse(junit).getroot()[0]
     assert (int(suite.attrib["tests"]), int(suite.attrib["failures"])) == (6, 3)
     text = markdown.read_text()
@@ -217,6 +219,7 @@ def test_the_command_writes_page_junit_and_markdown_and_verifies(runs: Path, tmp
     assert "mAP in percent" in text
     page = out.read_text()
     assert page.count("not found</b>") >= 1
+    assert "image not available" not in page
     assert "Which objects are lost or gained?" in page
     data = json.loads(re.search(r'id="sorites-document">(.*?)</script>', page, re.DOTALL)[1])  # type: ignore[index]
     assert data["conf"] == 0.4

@@ -247,14 +247,16 @@ def compare(
         SoritesError: The runs are unfinished or have different images, or one model failed on some images.
     """
     sides = (_open(base, base_model, "base_model"), _open(new, model, "model"))
+    if conf is not None and sides[1].output != "boxes":
+        raise InvalidOption(
+            "conf", f"{option('conf', 'X')} is for detectors, but {sides[1].model} is a classifier"
+        )
     notes = [*refuse_unlike(*sides, other_versions, shared), *refuse_one_sided(*sides, shared)]
     names = _names(*sides)
     table = together(*sides, names)
     if sides[0].output == "boxes":
         at = checked_conf(CONFIDENCE if conf is None else conf)
         return BoxComparison(*sides, names, tuple(notes), table, rate, shared, other_versions, at)
-    if conf is not None:
-        raise InvalidOption("conf", f"{option('conf', 'X')} is for detectors, but {names[1]} is a classifier")
     pairs = paired(_clean_once(table, sides[0]), *names)
     return Comparison(*sides, names, tuple(notes), table, pairs, matrix(pairs), rate, shared, other_versions)
 

@@ -195,7 +195,7 @@ def swap_test(
     if judged.any():
         # A swap without a value is at least as extreme as any other.
         swapped = np.stack(
-            [np.nan_to_num(sign * cells[i].swapped, nan=np.inf) for i in np.flatnonzero(judged)]
+            [np.nan_to_num(sign * cells[i].swapped, nan=np.inf) for i in np.flatnonzero(judged).tolist()]
         )
         observed = swapped[:, 0] - margin
         p[judged] = _observed_p(swapped, observed)

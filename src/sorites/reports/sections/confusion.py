@@ -1,0 +1,100 @@
+"""The section on confusions: which classes turn into which as a shift grows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+from sorites import metrics
+from sorites.core import CLEAN
+from sorites.metrics.detection.at_confidence import CONFIDENCE
+from sorites.reports.components.charts import severity_text
+from sorites.reports.components.markup import DASH, Html, count, grid, join, percent, picked, tag
+from sorites.reports.section import Section, add_section
+from sorites.reports.view import View, box_models
+
+# Pairs of classes per model and shift.
+MAX_PAIRS = 10
+BACKGROUND = "background"
+Row = dict[str, Any]
+
+
+@add_section(order=48)
+def confusions(view: View) -> Section | None:
+    """The most frequent confusions of each shift along its severities; absent without any."""
+    detectors = box_models(view)
+    frames = []
+    for metric, models in (
+        (metrics.confusion, [model for model in view.models if model not in detectors]),
+        (metrics.box_confusion, detectors),
+    ):
+        if models:
+            whole = metrics.with_clean(view.table)
+            frames.append(metric(whole, by=("model", "shift", "severity")))
+    cells = pl.concat([frame.drop("low", "high") for frame in frames]) if frames else pl.DataFrame()
+    if not cells.height:
+        return None
+    apart = cells.filter(~pl.col("label").eq_missing(pl.col("pred")) & (pl.col("shift") != CLEAN))
+    parts = {
+        shift: join([_card(view, model, shift, cells, apart) for model in view.models])
+        for shift in view.shifts
+        if apart.filter(pl.col("shift") == shift).height
+    }
+    if not parts:
+        return None
+    lead = (
+        "The share of each class that is taken for another, at each severity; the pairs that grow most are"
+        " first. For detectors these are objects found as another class or missed (background), from a"
+        f" confidence of {CONFIDENCE:g} and IoU 0.5, and the number of boxes on background."
+    )
+    return Section("Which classes turn into which?", picked("confusion", "Shift", parts), "Confusions", lead)
+
+
+def _card(view: View, model: str, shift: str, cells: pl.DataFrame, apart: pl.DataFrame) -> Html:
+    """Return the table of one model under one shift, one column per severity."""
+    mine = (pl.col("model") == model) & (pl.col("shift") == shift)
+    own = apart.filter(mine)
+    if not own.height:
+        return tag("span", "")
+    severities = sorted(cells.filter(mine)["severity"].drop_nulls().unique())
+    if not severities:
+        return tag("span", "")
+    shares = {
+        (row["label"], row["pred"], row["severity"]): row
+        for row in own.select("label", "pred", "severity", "value", "count").to_dicts()
+    }
+    pairs = {(label, pred) for label, pred, _ in shares}
+    ranked = sorted(pairs, key=lambda pair: (-_growth(shares, pair, severities), str(pair)))[:MAX_PAIRS]
+    run_id = view.table.select(pl.col("run_id").first()).collect().item()
+    lines = [
+        [
+            _name(view, run_id, label),
+            _name(view, run_id, pred),
+            *(_share(shares.get((label, pred, severity)), label) for severity in severities),
+        ]
+        for label, pred in ranked
+    ]
+    head = ["class", "taken for", *(severity_text(view, shift, severity) for severity in severities)]
+    return tag("article", tag("h3", model), grid(head, lines, text=2), cls="card")
+
+
+def _growth(
+    shares: dict[tuple[int | None, int | None, float], Row],
+    pair: tuple[int | None, int | None],
+    severities: list[float],
+) -> float:
+    """Return how many more images or objects are confused at the highest severity than at the lowest."""
+    ends = [shares.get((*pair, severity)) for severity in (severities[0], severities[-1])]
+    first, last = (0 if row is None else row["count"] for row in ends)
+    return float(last - first)
+
+
+def _share(row: Row | None, label: int | None) -> str:
+    if row is None:
+        return DASH if label is None else percent(0.0, 0)
+    return count(row["count"]) if label is None else percent(row["value"], 0)
+
+
+def _name(view: View, run_id: str, label: int | None) -> str:
+    return BACKGROUND if label is None else view.class_name(run_id, label)
