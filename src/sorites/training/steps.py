@@ -6,19 +6,21 @@ import contextlib
 import importlib
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, JsonValue
 
 from sorites.core.errors import Damaged, SoritesError
 from sorites.io.digests import Verifier, all_shards_in, named_digests, shards_in, write_shard
 from sorites.models.trained import Network
 from sorites.training.batches import Batch, Batches, Prepared, torch_seed
 from sorites.training.data import TrainingData, category_logits
+from sorites.training.history import HistoryState
 from sorites.training.optim import optimiser, rate, set_mode
 from sorites.training.recipe import Recipe, Stage
 
@@ -38,12 +40,58 @@ REMEDY = "Delete it and repeat the command, which resumes from an earlier checkp
 Tensors = dict[str, "torch.Tensor"]
 
 
+class Best(BaseModel):
+    """The best validation so far.
+
+    Attributes:
+        accuracy: Its accuracy; -1 before the first validation.
+        step: The step after which it was measured.
+        since: The number of validations since then.
+        last: The accuracy of the latest validation.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    accuracy: float = -1.0
+    step: int = 0
+    since: int = 0
+    last: float | None = None
+
+    def validated(self, accuracy: float, step: int) -> Best:
+        """Return the best validation after a further one."""
+        if accuracy > self.accuracy:
+            return Best(accuracy=accuracy, step=step, last=accuracy)
+        return self.model_copy(update={"since": self.since + 1, "last": accuracy})
+
+
+class State(BaseModel):
+    """The progress of a training, stored in a checkpoint beside the tensors.
+
+    Attributes:
+        step: The number of steps taken.
+        training: The hash of the training.
+        best: The best validation so far.
+        history: The history; None in a checkpoint of the best weights.
+        scaler: The state of the gradient scaler of torch, where there is one.
+        numbers: The state of the optimiser that is not a tensor, by parameter and key.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    step: int
+    training: str
+    best: Best = Best()
+    history: HistoryState | None = None
+    scaler: dict[str, float | int] | None = None
+    numbers: dict[str, JsonValue] = {}
+
+
 def save(
     folder: Path,
     kind: str,
     module: nn.Module,
     optimiser: torch.optim.Optimizer | None,
-    state: dict[str, Any],
+    state: State,
 ) -> None:
     """Write a checkpoint and delete the former ones of its kind.
 
@@ -53,12 +101,12 @@ def save(
             last checkpoint refers to them.
         module: The network.
         optimiser: Its optimiser, if its state is needed.
-        state: JSON-serializable values, with the ``step`` and the hash of the ``training``.
+        state: The progress; its ``numbers`` are taken from the optimiser.
     """
     from safetensors.torch import save as serialize
 
     tensors = {f"{MODEL}{name}": _plain(tensor) for name, tensor in module.state_dict().items()}
-    numbers: dict[str, Any] = {}
+    numbers: dict[str, JsonValue] = {}
     if optimiser is not None:
         for name, parameter in module.named_parameters():
             for key, value in optimiser.state.get(parameter, {}).items():
@@ -66,8 +114,9 @@ def save(
                     tensors[f"{OPTIMISER}{name}/{key}"] = _plain(value)
                 else:
                     numbers[f"{name}/{key}"] = value
-    data = serialize(tensors, {"state": json.dumps({**state, "numbers": numbers})})
-    written = write_shard(folder, f"{kind}-{state['step']:09d}", SUFFIX, data)
+    stored = state.model_copy(update={"numbers": numbers}).model_dump()
+    data = serialize(tensors, {"state": json.dumps(stored)})
+    written = write_shard(folder, f"{kind}-{state.step:09d}", SUFFIX, data)
     if kind == CHECKPOINT:
         drop(folder, kind, written)
 
@@ -90,7 +139,7 @@ def drop(folder: Path, kind: str, keep: Path | None = None) -> None:
                 path.unlink(missing_ok=True)
 
 
-def read(path: Path, training: str) -> tuple[Tensors, dict[str, Any]]:
+def read(path: Path, training: str) -> tuple[Tensors, State]:
     """Return the tensors and the state of a checkpoint.
 
     Args:
@@ -105,8 +154,8 @@ def read(path: Path, training: str) -> tuple[Tensors, dict[str, Any]]:
     Verifier(path.parent, remember=False).require(named_digests([path]), REMEDY)
     try:
         with safe_open(str(path), framework="pt") as file:
-            state: dict[str, Any] = json.loads((file.metadata() or {})["state"])
-            if state["training"] != training:
+            state = State.model_validate(json.loads((file.metadata() or {})["state"]))
+            if state.training != training:
                 raise Damaged(path, "it belongs to another training", REMEDY)
             return {name: file.get_tensor(name) for name in file.keys()}, state  # noqa: SIM118
     except Damaged:
@@ -122,7 +171,7 @@ def restore_module(module: nn.Module, tensors: Tensors) -> None:
 
 
 def restore_optimiser(
-    optimiser: torch.optim.Optimizer, module: nn.Module, tensors: Tensors, numbers: dict[str, Any]
+    optimiser: torch.optim.Optimizer, module: nn.Module, tensors: Tensors, numbers: Mapping[str, JsonValue]
 ) -> None:
     """Restore the state of an optimiser from a checkpoint."""
     import torch
@@ -195,7 +244,7 @@ class Steps:
         )
         self._half, self._scaler = precision(recipe, self.device)
 
-    def enter(self, step: int, checkpoint: tuple[Tensors, dict[str, Any]] | None = None) -> None:
+    def enter(self, step: int, checkpoint: tuple[Tensors, State] | None = None) -> None:
         """Set up the stage of a step, and restore a checkpoint if there is one."""
         if checkpoint is not None:
             restore_module(self.network.module, checkpoint[0])
@@ -206,9 +255,9 @@ class Steps:
             return
         tensors, state = checkpoint
         if step != self.stretch.first:
-            restore_optimiser(self.optimiser, self.network.module, tensors, state["numbers"])
-        if self._scaler is not None and state.get("scaler"):
-            self._scaler.load_state_dict(state["scaler"])
+            restore_optimiser(self.optimiser, self.network.module, tensors, state.numbers)
+        if self._scaler is not None and state.scaler:
+            self._scaler.load_state_dict(state.scaler)
 
     def take(self, batch: Batch) -> tuple[float, int, int, float]:
         """Run one step and return its loss, the numbers of correct images and of images, and its seconds."""
@@ -333,7 +382,7 @@ class Steps:
         every = max(1, round(self.recipe.validate_every * self.batches.per_epoch))
         return step == self.total or (step % every == 0 and self.total - step > every // 2)
 
-    def scaler_state(self) -> dict[str, Any] | None:
+    def scaler_state(self) -> dict[str, float | int] | None:
         return None if self._scaler is None else self._scaler.state_dict()
 
 
