@@ -6,11 +6,15 @@ The file name ends with the digest of the content, and the state names the train
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pydantic import BaseModel, ConfigDict, JsonValue
+
 from sorites.core.errors import Damaged
 from sorites.io.digests import Verifier, all_shards_in, named_digests, shards_in, write_shard
+from sorites.training.history import HistoryState
 
 if TYPE_CHECKING:
     import torch
@@ -24,12 +28,58 @@ REMEDY = "Delete it and repeat the command, which resumes from an earlier checkp
 Tensors = dict[str, "torch.Tensor"]
 
 
+class Best(BaseModel):
+    """The best validation so far.
+
+    Attributes:
+        accuracy: Its accuracy; -1 before the first validation.
+        step: The step after which it was measured.
+        since: The number of validations since then.
+        last: The accuracy of the latest validation.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    accuracy: float = -1.0
+    step: int = 0
+    since: int = 0
+    last: float | None = None
+
+    def validated(self, accuracy: float, step: int) -> Best:
+        """Return the best validation after a further one."""
+        if accuracy > self.accuracy:
+            return Best(accuracy=accuracy, step=step, last=accuracy)
+        return self.model_copy(update={"since": self.since + 1, "last": accuracy})
+
+
+class State(BaseModel):
+    """The progress of a training, stored in a checkpoint beside the tensors.
+
+    Attributes:
+        step: The number of steps taken.
+        training: The hash of the training.
+        best: The best validation so far.
+        history: The history; None in a checkpoint of the best weights.
+        scaler: The state of the gradient scaler of torch, where there is one.
+        numbers: The state of the optimiser that is not a tensor, by parameter and key.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    step: int
+    training: str
+    best: Best = Best()
+    history: HistoryState | None = None
+    scaler: dict[str, float | int] | None = None
+    numbers: dict[str, JsonValue] = {}
+
+
 def save(
     folder: Path,
     kind: str,
     module: nn.Module,
     optimiser: torch.optim.Optimizer | None,
-    state: dict[str, Any],
+    state: State,
 ) -> None:
     """Write a checkpoint and delete the former ones of its kind.
 
@@ -39,12 +89,12 @@ def save(
             last checkpoint refers to them.
         module: The network.
         optimiser: Its optimiser, if its state is needed.
-        state: JSON-serializable values, with the ``step`` and the hash of the ``training``.
+        state: The progress; its ``numbers`` are taken from the optimiser.
     """
     from safetensors.torch import save as serialize
 
     tensors = {f"{MODEL}{name}": _plain(tensor) for name, tensor in module.state_dict().items()}
-    numbers: dict[str, Any] = {}
+    numbers: dict[str, JsonValue] = {}
     if optimiser is not None:
         for name, parameter in module.named_parameters():
             for key, value in optimiser.state.get(parameter, {}).items():
@@ -52,8 +102,9 @@ def save(
                     tensors[f"{OPTIMISER}{name}/{key}"] = _plain(value)
                 else:
                     numbers[f"{name}/{key}"] = value
-    data = serialize(tensors, {"state": json.dumps({**state, "numbers": numbers})})
-    written = write_shard(folder, f"{kind}-{state['step']:09d}", SUFFIX, data)
+    stored = state.model_copy(update={"numbers": numbers}).model_dump()
+    data = serialize(tensors, {"state": json.dumps(stored)})
+    written = write_shard(folder, f"{kind}-{state.step:09d}", SUFFIX, data)
     if kind == CHECKPOINT:
         drop(folder, kind, written)
 
@@ -76,7 +127,7 @@ def drop(folder: Path, kind: str, keep: Path | None = None) -> None:
                 path.unlink(missing_ok=True)
 
 
-def read(path: Path, training: str) -> tuple[Tensors, dict[str, Any]]:
+def read(path: Path, training: str) -> tuple[Tensors, State]:
     """Return the tensors and the state of a checkpoint.
 
     Args:
@@ -91,8 +142,8 @@ def read(path: Path, training: str) -> tuple[Tensors, dict[str, Any]]:
     Verifier(path.parent, remember=False).require(named_digests([path]), REMEDY)
     try:
         with safe_open(str(path), framework="pt") as file:
-            state: dict[str, Any] = json.loads((file.metadata() or {})["state"])
-            if state["training"] != training:
+            state = State.model_validate(json.loads((file.metadata() or {})["state"]))
+            if state.training != training:
                 raise Damaged(path, "it belongs to another training", REMEDY)
             return {name: file.get_tensor(name) for name in file.keys()}, state  # noqa: SIM118
     except Damaged:
@@ -108,7 +159,7 @@ def restore_module(module: nn.Module, tensors: Tensors) -> None:
 
 
 def restore_optimiser(
-    optimiser: torch.optim.Optimizer, module: nn.Module, tensors: Tensors, numbers: dict[str, Any]
+    optimiser: torch.optim.Optimizer, module: nn.Module, tensors: Tensors, numbers: Mapping[str, JsonValue]
 ) -> None:
     """Restore the state of an optimiser from a checkpoint."""
     import torch

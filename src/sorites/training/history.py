@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+from pydantic import BaseModel, ConfigDict
 
 from sorites.io.files import write_bytes
 from sorites.metrics import wilson_interval
@@ -26,31 +27,54 @@ TARGET_ROWS = 400
 Row = dict[str, Any]
 
 
+class Sums(BaseModel):
+    """Sums over the steps since the last row of training means."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    loss: float = 0.0
+    right: int = 0
+    seen: int = 0
+    steps: int = 0
+    seconds: float = 0.0
+
+    def plus(self, loss: float, right: int, seen: int, seconds: float) -> Sums:
+        """Return the sums with one further step."""
+        return Sums(
+            loss=self.loss + loss,
+            right=self.right + right,
+            seen=self.seen + seen,
+            steps=self.steps + 1,
+            seconds=self.seconds + seconds,
+        )
+
+
+class HistoryState(BaseModel):
+    """What a checkpoint stores of a history."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    rows: list[Row]
+    sums: Sums
+
+
 class History:
     """Rows of training means since the previous row, and of validation results."""
 
     def __init__(self, steps: int) -> None:
         self.every = max(1, steps // TARGET_ROWS)
         self.rows: list[Row] = []
-        self._sums = {"loss": 0.0, "right": 0, "seen": 0, "steps": 0, "seconds": 0.0}
+        self._sums = Sums()
         self._last: deque[tuple[float, float, float]] = deque(maxlen=20)
 
     def add(
         self, step: int, loss: float, right: int, seen: int, seconds: float, rate: float, epoch: float
     ) -> None:
         """Record a step; every ``self.every`` steps a row is written."""
-        sums = self._sums
-        for key, value in (
-            ("loss", loss),
-            ("right", right),
-            ("seen", seen),
-            ("steps", 1),
-            ("seconds", seconds),
-        ):
-            sums[key] += value
+        self._sums = sums = self._sums.plus(loss, right, seen, seconds)
         if (step + 1) % self.every == 0:
-            means = {"loss": sums["loss"] / sums["steps"], "accuracy": sums["right"] / sums["seen"]}
-            speed = sums["seen"] / max(sums["seconds"], 1e-9)
+            means = {"loss": sums.loss / sums.steps, "accuracy": sums.right / sums.seen}
+            speed = sums.seen / max(sums.seconds, 1e-9)
             self.rows.append(
                 {
                     "step": step + 1,
@@ -60,7 +84,7 @@ class History:
                     "images_per_second": round(speed, 1),
                 }
             )
-            self._sums = dict.fromkeys(sums, 0)
+            self._sums = Sums()
         self._last.append((loss, right / seen, seen / max(seconds, 1e-9)))
 
     def text(self, validation: float | None = None) -> str:
@@ -84,12 +108,12 @@ class History:
             }
         )
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> HistoryState:
         """Return the state to store in a checkpoint."""
-        return {"rows": self.rows, "sums": self._sums}
+        return HistoryState(rows=list(self.rows), sums=self._sums)
 
-    def restore(self, state: dict[str, Any]) -> None:
-        self.rows, self._sums = list(state["rows"]), dict(state["sums"])
+    def restore(self, state: HistoryState) -> None:
+        self.rows, self._sums = list(state.rows), state.sums
 
     def write(self, folder: Path) -> None:
         write_bytes("".join(json.dumps(row) + "\n" for row in self.rows).encode(), folder / FILE)

@@ -26,6 +26,7 @@ from sorites.models.preprocess import Input
 from sorites.models.trained import RECORD, UNFINISHED, Record, start, write
 from sorites.training import checkpoints, history
 from sorites.training.batches import Batch, Prepared
+from sorites.training.checkpoints import Best, State
 from sorites.training.data import TrainingData, data_hash, images
 from sorites.training.history import History
 from sorites.training.loader import THREADS, chosen_kind
@@ -243,7 +244,7 @@ class Training:
             else Prepared(self.data.validation, network.wants, self.data.framed)
         )
         self.history = History(self.steps.total)
-        self.best: dict[str, Any] = {"accuracy": -1.0, "step": 0, "since": 0}
+        self.best = Best()
         self.step = 0
         self._unread: list[Taken] = []
         self._read_at = time.perf_counter()
@@ -261,8 +262,9 @@ class Training:
             self.steps.enter(0)
             return
         tensors, state = checkpoints.read(found[max(found)], self.begun.hash)
-        self.step, self.best = state["step"], state["best"]
-        self.history.restore(state["history"])
+        self.step, self.best = state.step, state.best
+        if state.history is not None:
+            self.history.restore(state.history)
         self._update_plateau()
         self.steps.enter(self.step, (tensors, state))
         self.say(f"resuming after step {self.step} of {self.steps.total}")
@@ -273,18 +275,18 @@ class Training:
         self._check_weights()
         if not self.processes.is_first:
             return
-        state = {
-            "step": self.step,
-            "training": self.begun.hash,
-            "best": self.best,
-            "history": self.history.state(),
-            "scaler": self.steps.scaler_state(),
-        }
+        state = State(
+            step=self.step,
+            training=self.begun.hash,
+            best=self.best,
+            history=self.history.state(),
+            scaler=self.steps.scaler_state(),
+        )
         checkpoints.save(
             self.folder, checkpoints.CHECKPOINT, self.network.module, self.steps.optimiser, state
         )
         best = checkpoints.checkpoints_in(self.folder, checkpoints.BEST)
-        checkpoints.drop(self.folder, checkpoints.BEST, best.get(self.best["step"]))
+        checkpoints.drop(self.folder, checkpoints.BEST, best.get(self.best.step))
         self.history.write(self.folder)
 
     def _check_weights(self) -> None:
@@ -352,7 +354,7 @@ class Training:
         return self.step / self.steps.batches.per_epoch
 
     def _text(self) -> str:
-        return self.history.text(self.best.get("last"))
+        return self.history.text(self.best.last)
 
     def _validate_if_due(self) -> bool:
         if self.validation is None or not self.steps.is_validation_due(self.step):
@@ -361,15 +363,11 @@ class Training:
         loss, right, n = validate(self.network, self.validation, self.steps)
         self.history.validated(self.step, self.epoch, loss, right, n)
         self._update_plateau()
-        accuracy = right / n
-        self.best["last"] = accuracy
-        if accuracy > self.best["accuracy"]:
-            self.best |= {"accuracy": accuracy, "step": self.step, "since": 0, "right": right, "n": n}
-            if self.recipe.early_stopping is not None and self.processes.is_first:
-                state = {"step": self.step, "training": self.begun.hash}
-                checkpoints.save(self.folder, checkpoints.BEST, self.network.module, None, state)
-        else:
-            self.best["since"] += 1
+        self.best = self.best.validated(right / n, self.step)
+        saves = self.recipe.early_stopping is not None and self.processes.is_first
+        if self.best.since == 0 and saves:
+            state = State(step=self.step, training=self.begun.hash)
+            checkpoints.save(self.folder, checkpoints.BEST, self.network.module, None, state)
         return True
 
     def _update_plateau(self) -> None:
@@ -382,7 +380,7 @@ class Training:
 
     def _is_patience_over(self) -> bool:
         config = self.recipe.early_stopping
-        return config is not None and self.best["since"] >= config.patience
+        return config is not None and self.best.since >= config.patience
 
     def _explain_failure(self, error: BrokenLoss) -> str:
         """Record the images of the failed step, and return an error message with advice."""
@@ -402,7 +400,7 @@ class Training:
     def _finish(self) -> None:
         """Write the trained model, then delete checkpoints."""
         module, step = self.network.module, self.step
-        if self.recipe.early_stopping is not None and self.best["step"]:
+        if self.recipe.early_stopping is not None and self.best.step:
             step = self._restore_best()
         self.history.write(self.folder)
         record = Record(
@@ -429,9 +427,9 @@ class Training:
         Raises:
             Damaged: Their file is missing or damaged.
         """
-        best = checkpoints.checkpoints_in(self.folder, checkpoints.BEST).get(self.best["step"])
+        best = checkpoints.checkpoints_in(self.folder, checkpoints.BEST).get(self.best.step)
         if best is None:
-            name = f"{checkpoints.BEST}-{self.best['step']:09d}{checkpoints.SUFFIX}"
+            name = f"{checkpoints.BEST}-{self.best.step:09d}{checkpoints.SUFFIX}"
             raise Damaged(
                 self.folder / name,
                 "it is missing",
@@ -439,7 +437,7 @@ class Training:
             )
         tensors, state = checkpoints.read(best, self.begun.hash)
         checkpoints.restore_module(self.network.module, tensors)
-        return int(state["step"])
+        return state.step
 
     def _final_validation(self, step: int) -> dict[str, Any] | None:
         rows = [row for row in self.history.rows if "validation_accuracy" in row and row["step"] == step]

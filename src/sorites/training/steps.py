@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sorites.core.errors import SoritesError
 from sorites.models.trained import Network
 from sorites.training.batches import Batch, Batches, Prepared, torch_seed
-from sorites.training.checkpoints import Tensors, restore_module, restore_optimiser
+from sorites.training.checkpoints import State, Tensors, restore_module, restore_optimiser
 from sorites.training.data import TrainingData, category_logits
 from sorites.training.loader import LoaderAugment
 from sorites.training.optim import optimiser, rate, set_mode
@@ -116,7 +116,7 @@ class Steps:
         )
         self._half, self._scaler = precision(recipe, self.device)
 
-    def enter(self, step: int, checkpoint: tuple[Tensors, dict[str, Any]] | None = None) -> None:
+    def enter(self, step: int, checkpoint: tuple[Tensors, State] | None = None) -> None:
         """Set up the stage of a step, and restore a checkpoint if there is one."""
         if checkpoint is not None:
             restore_module(self.network.module, checkpoint[0])
@@ -128,9 +128,9 @@ class Steps:
             return
         tensors, state = checkpoint
         if step != self.stretch.first:
-            restore_optimiser(self.optimiser, self.network.module, tensors, state["numbers"])
-        if self._scaler is not None and state.get("scaler"):
-            self._scaler.load_state_dict(state["scaler"])
+            restore_optimiser(self.optimiser, self.network.module, tensors, state.numbers)
+        if self._scaler is not None and state.scaler:
+            self._scaler.load_state_dict(state.scaler)
 
     def take(self, batch: Batch) -> Taken:
         """Run one step.
@@ -325,7 +325,7 @@ class Steps:
         every = max(1, round(self.recipe.validate_every * self.batches.per_epoch))
         return step == self.total or (step % every == 0 and self.total - step > every // 2)
 
-    def scaler_state(self) -> dict[str, Any] | None:
+    def scaler_state(self) -> dict[str, float | int] | None:
         return None if self._scaler is None else self._scaler.state_dict()
 
 

@@ -56,7 +56,7 @@ class Bench:
         return [slice(start, start + width) for start in range(0, self._counts.shape[1], width)]
 
     def weights(self, block: slice) -> Singles:
-        """Return how often each sample is drawn in a block of resamples; the last block is cached."""
+        """Return how often each sample counts in a block of resamples; the last block is cached."""
         if self._block is None or self._block[0] != block:
             self._block = block, self._counts[:, block].astype(np.float32)
         return self._block[1]

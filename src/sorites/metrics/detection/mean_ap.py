@@ -219,8 +219,8 @@ BY = ("model", "shift", "severity")
 def map(
     table: Table, by: Sequence[str] = BY, number: str = "map", resamples: int = RESAMPLES
 ) -> pl.DataFrame:
-    """Mean average precision of detectors (COCO's mAP, or another of its twelve numbers); bootstrap
-    interval over samples.
+    """Mean average precision of detectors (COCO's mAP, or another of its twelve numbers); interval
+    from halves of the samples.
 
     ``number`` is map, map50, map75, map_small, map_medium, map_large, ar1, ar10, ar100, ar_small,
     ar_medium or ar_large. ``n`` counts images and ``objects`` the ground-truth boxes without crowds.
@@ -233,8 +233,8 @@ def map(
 
 @add_metric
 def map_numbers(table: Table, by: Sequence[str] = BY, resamples: int = RESAMPLES) -> pl.DataFrame:
-    """COCO's twelve numbers of detectors, one row each in their usual order; bootstrap interval over
-    samples.
+    """COCO's twelve numbers of detectors, one row each in their usual order; interval from halves of
+    the samples.
 
     A number without objects of its size is null; ``objects`` counts those of its size.
     """
@@ -246,8 +246,8 @@ def map_numbers(table: Table, by: Sequence[str] = BY, resamples: int = RESAMPLES
 def mean_map(
     table: Table, by: Sequence[str] = ("model",), number: str = "map", resamples: int = RESAMPLES
 ) -> pl.DataFrame:
-    """Mean of mAP over the settings of each shift, then over shifts, without clean images; bootstrap
-    interval over samples.
+    """Mean of mAP over the settings of each shift, then over shifts, without clean images; interval
+    from halves of the samples.
 
     ``n`` counts samples. This is the mean over all settings that benchmark papers report.
     """
@@ -341,8 +341,8 @@ class _SceneNumbers:
 def map_drop(
     table: Table, by: Sequence[str] = BY, number: str = "map", resamples: int = RESAMPLES
 ) -> pl.DataFrame:
-    """Clean mAP minus shifted mAP on the same samples; ``clean`` and ``shifted`` contain the two; paired
-    bootstrap over samples.
+    """Clean mAP minus shifted mAP on the same samples; ``clean`` and ``shifted`` contain the two;
+    interval from halves of the samples.
 
     It is averaged over the settings of each shift, then over shifts. ``n`` counts samples.
     """
@@ -380,7 +380,7 @@ def map_corruption_error(
     resamples: int = RESAMPLES,
 ) -> pl.DataFrame:
     """Error 1 - mAP summed over severities, divided by that of the named ``reference`` on the same images;
-    paired bootstrap.
+    interval from halves of the samples.
 
     Without shift in ``by`` it is the mean over shifts (mCE). ``relative`` sums the increase over the
     clean error instead. A ``reference`` that ends in .csv is a file of errors, as for
@@ -499,7 +499,7 @@ def map_rank(
     """Rank of each detector: 1 + the number of detectors whose mAP is better by more than the standard
     errors of both.
 
-    ``sigma`` is the standard deviation over resamples; overlapping detectors share a rank. Models are
+    ``sigma`` is the standard error; overlapping detectors share a rank. Models are
     compared within the other columns of ``by``; by shift and severity, every shift starts with the
     clean images at severity 0.
     """

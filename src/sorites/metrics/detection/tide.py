@@ -175,7 +175,7 @@ def errors(
 
     Args:
         scene: The images of a group.
-        counts: How often each sample is drawn (samples x resamples), or None.
+        counts: How often each sample counts (samples x resamples), or None.
 
     Returns:
         The classes with objects, the AP by class, and the AP by class and resample. AP is 0 for a
@@ -210,8 +210,8 @@ def errors(
 
 @add_metric
 def tide(table: Table, by: Sequence[str] = BY, resamples: int = RESAMPLES) -> pl.DataFrame:
-    """Average precision at IoU .5 that each error type costs a detector (TIDE); bootstrap interval over
-    samples.
+    """Average precision at IoU .5 that each error type costs a detector (TIDE); interval from halves of
+    the samples.
 
     There is a row for each ``error``: Cls, Loc, Both, Dupe, Bkg, Miss, FP and FN, and AP50 for the
     average precision itself, on the best 100 boxes of each image. Costs are not additive, because each

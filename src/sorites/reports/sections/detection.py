@@ -7,7 +7,6 @@ from typing import Any
 import polars as pl
 
 from sorites import metrics
-from sorites.metrics.intervals import NOTED
 from sorites.reports.components.charts import (
     COLOURS,
     SYMBOLS,
@@ -91,7 +90,8 @@ def _card(view: View, model: str) -> Html:
         if row is not None and row["value"] is not None
     ]
     parts = [tag("h3", model), tag("dl", *drawn, cls="figures") if drawn else EMPTY, _counts(clean)]
-    parts += [_narrow(view.compute(metrics.map, UNTOUCHED, by=("model",)), model), _numbers(view, model)]
+    clean_map = view.compute(metrics.map, UNTOUCHED, by=("model",))
+    parts += [_interval_note(clean_map, model), _numbers(view, model)]
     return tag("article", *parts, cls="card model", style=pen_style(view, model))
 
 
@@ -131,11 +131,10 @@ def _counts(clean: Row | None) -> Html:
     return tag("p", "; ".join(parts) + ".", cls="warn" if len(parts) > 1 else None)
 
 
-def _narrow(answer: pl.DataFrame, model: str) -> Html:
-    """Return a warning if the intervals are too narrow for so few images."""
-    if not metrics.interval_note("map", answer.filter(pl.col("model") == model)):
-        return EMPTY
-    return tag("p", f"With fewer than {NOTED['map'].below:g} images these intervals are slightly too narrow.")
+def _interval_note(answer: pl.DataFrame, model: str) -> Html:
+    """Return a note about the coverage of the intervals where so few images need one."""
+    note = metrics.interval_note("map", answer.filter(pl.col("model") == model))
+    return tag("p", f"{note[0].upper()}{note[1:]}.") if note else EMPTY
 
 
 _LEFT = {
