@@ -78,16 +78,10 @@ def load_object(kind: str, argument: str | None) -> Any:
     return getattr(module, attribute)
 
 
-def import_from_here() -> str:
-    """Let Python import modules from the working directory, after installed ones; return its path."""
+def _import_user_module(name: str) -> Any:
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.append(here)
-    return here
-
-
-def _import_user_module(name: str) -> Any:
-    here = import_from_here()
     try:
         return with_torchvision(lambda: importlib.import_module(name))
     except ModuleNotFoundError as error:

@@ -167,6 +167,7 @@ class SampleSlices:
 
     def __init__(self, plan: Plan, contents: pl.DataFrame) -> None:
         self._plan, self._contents = plan, contents.select(COLUMNS.names())
+        self._sendable: dict[tuple[str, bool], bool] = {}
         self._first: dict[str, int] = {}
         count = 0
         for name, group in plan.groups.items():
@@ -174,19 +175,17 @@ class SampleSlices:
                 self._first[name] = count
                 count += len(group)
 
-    def pack(self, kind: str, start: int, stop: int, training: bool = False) -> bytes | None:
-        """Return the samples of a slice as bytes; None if they cannot be sent to another process."""
+    def pack(self, kind: str, start: int, stop: int, training: bool = False) -> Held | None:
+        """Return the samples of a slice; None if those of its kind cannot be sent to another process."""
         if training:
             images = plans.training_of(self._plan, kind)[start:stop]
             held = Held(kind, start, tuple(images), training=True)
         else:
             samples = tuple(self._plan.groups[kind][start:stop])
             held = Held(kind, start, samples, tuple(self.rows(kind, start, stop).to_dicts()))
-        try:
-            data = pickle.dumps(held, protocol=pickle.HIGHEST_PROTOCOL)
-        except Exception:  # samples of users may contain anything
-            return None
-        return data if len(data) <= MAX_SAMPLE_BYTES * len(held.samples) else None
+        if (kind, training) not in self._sendable:
+            self._sendable[kind, training] = _is_sendable(held)
+        return held if self._sendable[kind, training] else None
 
     def rows(self, kind: str, start: int, stop: int) -> pl.DataFrame:
         """Return the rows of the manifest about the samples of a slice."""
@@ -210,3 +209,11 @@ class SampleSlices:
             return list(range(first + start, first + stop))
         clean = (plan.clean_samples.place(id_) for id_ in plan.groups[kind][start:stop].ids())
         return [self._first[CLEAN] + place for place in clean if place is not None]
+
+
+def _is_sendable(held: Held) -> bool:
+    try:
+        data = pickle.dumps(held, protocol=pickle.HIGHEST_PROTOCOL)
+    except Exception:  # samples of users may contain anything
+        return False
+    return len(data) <= MAX_SAMPLE_BYTES * len(held.samples)

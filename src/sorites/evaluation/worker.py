@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import functools
 import os
-import pickle
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -23,7 +22,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from sorites.core.errors import SoritesError
-from sorites.core.registry import import_from_here
 from sorites.core.torch_tools import ComputeOptions, use_compute_options
 from sorites.evaluation.engines import ENGINES, Engine, GroupedTasks
 from sorites.evaluation.engines.local import worker_number
@@ -59,12 +57,12 @@ class Parcel:
 
     Attributes:
         task: The task.
-        samples: Its samples (``Held``), pickled; None if the worker must open the source itself.
+        samples: Its samples; None if the worker must open the source itself.
         rows: The files with the rows that a probe refines.
     """
 
     task: Task
-    samples: bytes | None
+    samples: Held | None
     rows: tuple[Path, ...] = ()
 
 
@@ -199,22 +197,12 @@ class _ParcelWork:
         return self._do(self._running(parcel), parcel.task)
 
     def _running(self, parcel: Parcel) -> Running:
-        held = self._held(parcel)
-        if held is None:
+        held = parcel.samples
+        # Elsewhere, relative paths of samples mean nothing.
+        if held is None or os.getcwd() != self._site.directory:
             return replace(self._opener.open(), rows=parcel.rows)
         run, outline = self._base(parcel.task), self._site.outline
         return replace(run, plan=outline.with_samples(run.plan, held), first=held.start, rows=parcel.rows)
-
-    def _held(self, parcel: Parcel) -> Held | None:
-        """Return the samples of a parcel, or None if they mean nothing here."""
-        if parcel.samples is None or os.getcwd() != self._site.directory:
-            return None
-        import_from_here()
-        try:
-            held: Held = pickle.loads(parcel.samples)
-        except Exception:  # a module of the source may not exist here; opening the source then says so
-            return None
-        return held
 
     def _base(self, task: Task) -> Running:
         with self._lock:
