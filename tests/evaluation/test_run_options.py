@@ -92,7 +92,6 @@ def test_what_only_the_command_could_do_before(
     codes = {notice.code for notice in told if isinstance(notice, Information)}
     assert {"input", "limit"} <= codes
     assert "engine: local" in caplog.text
-    assert "batch: " in caplog.text
     assert "limit=N" in caplog.text
 
 
