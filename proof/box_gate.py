@@ -60,13 +60,18 @@ def _detected(name: str, quantity: Quantity, world: World) -> Iterator[Line]:
 
 
 def _worse(drop: float, quantity: Quantity, world: World) -> float:
-    """Return the share of objects to lose for a drop, by bisection on many images."""
-    low, high = 0.0, 0.9
-    for _ in range(8):
+    """Return the share of objects to lose for a drop, by bisection on many images.
+
+    The drop of equal detectors on the same random numbers is subtracted: its expectation is 0.
+    """
+
+    def dropped(worse: float) -> float:
+        return cells(World(3_000, 1, world.own, worse), np.random.default_rng(7), 2, 0, quantity)[
+            0
+        ].draws.drop
+
+    equal, low, high = dropped(0.0), 0.0, 0.9
+    for _ in range(10):
         middle = (low + high) / 2
-        large = World(3_000, 1, world.own, middle)
-        found = np.mean(
-            [cells(large, np.random.default_rng(k), 2, 0, quantity)[0].draws.drop for k in (7, 8)]
-        )
-        low, high = (low, middle) if found >= drop else (middle, high)
-    return high
+        low, high = (low, middle) if dropped(middle) - equal >= drop else (middle, high)
+    return (low + high) / 2

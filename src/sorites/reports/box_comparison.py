@@ -78,7 +78,7 @@ def class_changes(comparison: BoxComparison) -> Section:
             continue
         name = class_name(comparison.labels, label)
         values = [f"{100 * value:.1f}" for value in (cell.draws.base, cell.draws.new)]
-        drop = f"{-100 * cell.draws.drop:+.1f}".replace("-", "−")
+        drop = f"{round(-100 * cell.draws.drop, 1) + 0.0:+.1f}".replace("-", "−")
         lines.append((cell.draws.drop, [name, *values, drop, count(len(cell.samples)), count(cell.objects)]))
     ordered = [line for _, line in sorted(lines, key=lambda pair: -pair[0])]
     head = ["class", *comparison.names, "change", "n", "objects"]
