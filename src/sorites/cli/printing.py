@@ -23,7 +23,7 @@ WIDE = 10_000
 NOISE = 1e-15
 
 FAILED = "median failure severity (%)"
-# Bootstrap resamples for the intervals of a summary.
+# Resamples for the intervals of a summary.
 FEW = 200
 
 
