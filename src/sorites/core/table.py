@@ -196,10 +196,13 @@ def read_compacted(folder: Path) -> dict[str, list[tuple[str, int]]]:
         return {}
     remedy = "Restore it from a backup: it lists the contents of the merged prediction files."
     try:
-        merged = digests.read_sealed(path, remedy)["merged"]
-        return {name: [(str(stem), int(n)) for stem, n in contained] for name, contained in merged.items()}
+        listed = digests.read_sealed(path, remedy)["merged"].items()
+        merged = {str(name): [(str(stem), int(n)) for stem, n in contained] for name, contained in listed}
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise Damaged(path, error, remedy) from error
+    if other := next((name for name in merged if "/" in name or digests.digest_in(name) is None), None):
+        raise Damaged(path, f"merged: expected names of files with a digest, got {other!r}", remedy)
+    return merged
 
 
 def shard_files(folder: Path) -> list[Path]:

@@ -81,7 +81,7 @@ def damage(folder: Path) -> list[Damage]:
     record = read_record(folder)
     verifier = digests.Verifier(folder, remember=False)
     sealed = list(_sealed_damage(folder))
-    listed = listed_problems(folder, record.files, verifier)
+    listed = listed_problems(folder, listed_files(folder / RUN), verifier)
     found = [Damage(path, why, _listed_remedy(path)) for path, why in listed.items()]
     if not any(problem.path.name == COMPACTED for problem in sealed):
         found += _shard_damage(folder, record.run_id, verifier)
