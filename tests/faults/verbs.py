@@ -126,7 +126,7 @@ def verbs(root: Path) -> Iterator[Verb]:
 
     where, judge = f"folder:{home.photos}", "python:judge_of_verbs:Judge"
     yield Verb("run", lambda: home.evaluate(root / "run"), root / "run")
-    options = {"shifts": ["contrast"], "levels": [5], "limit": 2, "labels": list(CLASSES)}
+    options = {"shifts": ["contrast"], "levels": [5], "limit": 2, "labels": list(CLASSES), "workers": 1}
     yield Verb(
         "build",
         lambda: sorites.build(parse({"name": "s"}, "s"), root / "built", source=where, **options),  # type: ignore[arg-type]

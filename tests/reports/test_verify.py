@@ -173,3 +173,14 @@ def test_a_passport_that_was_edited_does_not_follow(home: Path) -> None:
     (home / "p/passport.json").write_text("{}")
     assert "passport.json" in str(sorites.verify(home / "p"))
     assert not sorites.verify(home / "p")
+
+
+def test_a_page_that_shows_something_else_than_its_document_does_not_follow(copied: Path) -> None:
+    page = copied / "page.html"
+    assert sorites.verify(page)
+    whole = page.read_bytes()
+    heading = whole.index(b"<h1>") + len(b"<h1>")
+    page.write_bytes(whole[:heading] + b"much better than " + whole[heading:])
+    verified = sorites.verify(page)
+    assert not verified
+    assert "the page was changed" in str(verified)

@@ -19,6 +19,7 @@ from sorites.analysis.comparison.severities import MEASURES
 from sorites.analysis.comparison.verdicts import Verdict, exit_code, summary
 from sorites.core import CLEAN
 from sorites.core.rng import hashed_order
+from sorites.io.digests import digest_of
 from sorites.io.files import write_bytes
 from sorites.reports.box_comparison import (
     LEGEND,
@@ -221,10 +222,16 @@ def write_page(
     if verdicts:
         sections = {"gate": _gate(verdicts), **sections}
     title = f"{comparison.names[1]} against {comparison.names[0]}"
-    data = comparison_document(comparison, verdicts, gate, out.parent).model_dump(mode="json", by_alias=True)
-    page = document(title, _top(comparison, verdicts), sections, _bottom(comparison), data=data)
-    write_bytes(page.encode("utf-8", errors="replace"), out)
+    top, bottom = _top(comparison, verdicts), _bottom(comparison)
+    shown = digest_of(_encoded(document(title, top, sections, bottom)))
+    data = comparison_document(comparison, verdicts, gate, out.parent, shown)
+    page = document(title, top, sections, bottom, data=data.model_dump(mode="json", by_alias=True))
+    write_bytes(_encoded(page), out)
     return out
+
+
+def _encoded(page: str) -> bytes:
+    return page.encode("utf-8", errors="replace")
 
 
 def _parts(comparison: Comparison) -> dict[str, Section | None]:

@@ -21,6 +21,7 @@ from sorites.analysis.passport.document import NAME, Passport, read_passport
 from sorites.core.errors import Damaged, InvalidOption, MissingFile, SoritesError
 from sorites.core.messages import option
 from sorites.evaluation.integrity.evidence import RunEvidence, changed, run_evidence
+from sorites.io.digests import digest_of
 from sorites.io.paths import is_dir, is_file
 from sorites.io.readers import json_value, text
 from sorites.reports.page import DATA
@@ -133,7 +134,7 @@ def _verify_page(path: Path, places: Sequence[Path]) -> Verification:
             rate=then.rate,
         )
         verdicts = judge(comparison, then.gate) if then.gate is not None else []
-        return comparison_document(comparison, verdicts, then.gate, path.parent).numbers()
+        return comparison_document(comparison, verdicts, then.gate, path.parent, then.page).numbers()
 
     runs = len(then.base.runs) + len(then.new.runs)
     return _verification(path, runs, found, then.numbers(), recompute, then.sorites)
@@ -158,6 +159,8 @@ def _read_page(path: Path) -> ComparisonDocument:
         raise Damaged(path, f"its document is not valid: {str(error).splitlines()[0]}", remedy) from error
     if found.hash != hashed(found).hash:
         raise Damaged(path, "its document was changed after it was written: its hash differs", remedy)
+    if digest_of(path.read_bytes().replace(match[0].encode(), b"", 1)) != found.page:
+        raise Damaged(path, "the page was changed after it was written, but not its document", remedy)
     return found
 
 

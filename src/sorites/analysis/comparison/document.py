@@ -51,6 +51,8 @@ class ComparisonDocument(Strict):
     """One row per setting, as in ``Comparison.settings``."""
     checks: tuple[dict[str, Any], ...]
     """The results of the gate."""
+    page: str
+    """The digest of the page that shows the document, without the document itself."""
     hash: str = ""
 
     def numbers(self) -> dict[str, Any]:
@@ -59,7 +61,11 @@ class ComparisonDocument(Strict):
 
 
 def comparison_document(
-    comparison: Comparison | BoxComparison, verdicts: Sequence[Verdict], gate: Gate | None, beside: Path
+    comparison: Comparison | BoxComparison,
+    verdicts: Sequence[Verdict],
+    gate: Gate | None,
+    beside: Path,
+    page: str,
 ) -> ComparisonDocument:
     """Return the document of a comparison.
 
@@ -68,6 +74,7 @@ def comparison_document(
         verdicts: The results of its gate.
         gate: The rules, if there are any.
         beside: The folder of the document, to which the paths of the runs are relative.
+        page: The digest of the page without the document.
     """
     document = ComparisonDocument(
         schema="sorites-comparison",
@@ -83,6 +90,7 @@ def comparison_document(
         dials=tuple(comparison.dials.to_dicts()),
         settings=tuple(comparison.settings.to_dicts()),
         checks=tuple(_check(verdict) for verdict in verdicts),
+        page=page,
     )
     return hashed(document)
 

@@ -82,7 +82,7 @@ def damage(folder: Path) -> list[Damage]:
     record = read_record(folder)
     verifier = digests.Verifier(folder, remember=False)
     sealed = list(_sealed_damage(folder))
-    listed = listed_problems(folder, record.files, verifier)
+    listed = listed_problems(folder, listed_files(folder / RUN), verifier)
     found = [Damage(path, why, _listed_remedy(path)) for path, why in listed.items()]
     found += _shard_damage(folder, record.run_id, verifier)
     return sorted([*sealed, *found], key=lambda problem: str(problem.path))

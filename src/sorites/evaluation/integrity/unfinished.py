@@ -16,10 +16,11 @@ from sorites.core import CLEAN
 from sorites.core.errors import SoritesError
 from sorites.core.messages import option
 from sorites.evaluation.plan import Unit
-from sorites.evaluation.storage.folder import read_manifest, sampled_by
+from sorites.evaluation.storage.folder import MANIFEST_FILE, read_manifest, sampled_by
 from sorites.evaluation.storage.record import read_record
 from sorites.evaluation.storage.schema import RunRecord
 from sorites.evaluation.storage.shards import missing
+from sorites.io.listed import RUN
 from sorites.io.stores import to_path
 
 Counts = dict[str, dict[str, tuple[int, int]]]
@@ -103,10 +104,10 @@ def _shift_counts_text(shifts: Mapping[str, tuple[int, int]], most: int = 6) -> 
 def unfinished(run: str | Path) -> Unfinished | None:
     """Return what is missing of a run folder, or None if it is complete or has no metadata."""
     folder = to_path(run)
-    if not (folder / "run.json").exists() or not (folder / "manifest.parquet").exists():
+    if not (folder / RUN).exists():
         return None
     record = read_record(folder)
-    if record.imported is not None:
+    if record.imported is not None or MANIFEST_FILE not in record.files:
         return None
     groups, models = _groups(folder, record), tuple(record.models)
     units = _units(groups, record)
@@ -115,8 +116,9 @@ def unfinished(run: str | Path) -> Unfinished | None:
         return None
     expected = len(units) * len(models)
     absent_models, absent_shifts, incomplete = _find_incomplete(groups, units, left, models)
+    evaluated = groups if len(absent_models) < len(models) else {}
     compared = {
-        id_ for shift, ids in groups.items() if shift not in absent_shifts for id_ in ids
+        id_ for shift, ids in evaluated.items() if shift not in absent_shifts for id_ in ids
     } - incomplete
     return Unfinished(
         str(folder),
