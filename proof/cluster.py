@@ -43,14 +43,14 @@ class Costs:
 
     make: float = 0.0017  # 1.4 to 2.0 ms, measured on one core
     evaluate: float = 1 / 2500  # published rates of ResNet-50 in float32 on a GPU of 2022
-    pack_task: float = 0.0015  # python -m bench driver, and an actor call of Ray
-    pack_sample: float = 25e-6  # python -m bench driver
-    receive: float = 0.0005
-    load: float = 40.0  # ten models of 100 MB from a store, and the first pass of each
-    replace: float = 180.0  # a new node
-    get_latency: float = 0.03
+    pack_task: float = 0.0015  # assumed: an actor call of Ray
+    pack_sample: float = 100e-6  # 101 CPU seconds for a million packed samples (bench driver, 250,000 x 4)
+    receive: float = 0.0005  # assumed
+    load: float = 40.0  # assumed: ten models of 100 MB from a store, and the first pass of each
+    replace: float = 180.0  # assumed: a new node
+    get_latency: float = 0.03  # assumed
     get_rate: float = 5500.0  # published limit of S3 for one prefix
-    put: float = 0.1
+    put: float = 0.1  # assumed
     deaths_per_hour: float = 0.01
 
 

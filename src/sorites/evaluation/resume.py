@@ -19,8 +19,8 @@ from sorites.core import CLEAN, Sample
 from sorites.core.errors import Damaged, SoritesError
 from sorites.core.messages import option
 from sorites.core.packed import PackedSamples
-from sorites.core.shard_index import RunShards, forget_index
-from sorites.core.table import FACTS_FOLDER, PARQUET, PREDICTIONS, parquet, parse, repair, scan
+from sorites.core.shard_index import PARQUET, PREDICTIONS, RunShards, forget_index
+from sorites.core.table import FACTS_FOLDER, parquet, parse, repair, scan
 from sorites.evaluation import explanations
 from sorites.evaluation.images import reason
 from sorites.evaluation.plan import Plan, Unit, with_changed

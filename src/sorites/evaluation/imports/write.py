@@ -18,7 +18,8 @@ from sorites.core.labels import Labels
 from sorites.core.labels import labels as labels_of
 from sorites.core.messages import option
 from sorites.core.rng import digest
-from sorites.core.table import KEY, PARQUET, PREDICTIONS, parquet, write_shard
+from sorites.core.shard_index import PARQUET, PREDICTIONS
+from sorites.core.table import KEY, parquet, write_shard
 from sorites.evaluation.imports.published import read_cns, read_counts
 from sorites.evaluation.imports.read import ROW, Naming, Sheet, read_naming, read_sheet
 from sorites.evaluation.imports.rows import SHARED, SOURCE, table_rows

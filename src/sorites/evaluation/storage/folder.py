@@ -18,7 +18,8 @@ from sorites.core.errors import Damaged, IncompatibleRun, SoritesError
 from sorites.core.labels import BUILT_IN
 from sorites.core.messages import option
 from sorites.core.packed import SAMPLES_PER_BLOCK, PackedSamples, concatenate
-from sorites.core.table import PARQUET, PREDICTIONS, SCHEMA, parquet, parse
+from sorites.core.shard_index import PARQUET, PREDICTIONS
+from sorites.core.table import SCHEMA, parquet, parse
 from sorites.evaluation.plan import Plan
 from sorites.evaluation.resume import TRAINING, Say, check_training, renewed
 from sorites.evaluation.storage.contents import COLUMNS, contents

@@ -19,16 +19,8 @@ import polars as pl
 
 from sorites.core.errors import Damaged, MissingFile
 from sorites.core.rng import digest
-from sorites.core.shard_index import RunShards
-from sorites.core.table import (
-    FACTS_FOLDER,
-    PARQUET,
-    PREDICTIONS,
-    SCHEMA,
-    parse,
-    repair,
-    write_shard,
-)
+from sorites.core.shard_index import PARQUET, PREDICTIONS, RunShards
+from sorites.core.table import FACTS_FOLDER, SCHEMA, parse, repair, write_shard
 from sorites.evaluation.plan import Unit
 from sorites.io import digests, listed
 from sorites.io.files import locked
