@@ -366,7 +366,7 @@ def execute(
 def pipeline_for(plan: Plan, engine: Engine, requested: int | None, batch: int) -> Pipeline | None:
     """Return how a pipeline runs a plan; None if the engine makes the images and evaluates them."""
     producers = producers_for(plan, engine, requested)
-    return Pipeline(producers, batch, models_by_device(plan)) if producers else None
+    return Pipeline(producers, batch, models_by_device(plan), threads=producers) if producers else None
 
 
 @contextmanager

@@ -261,7 +261,12 @@ def _on_torch(graph: nn.Module, device: str, precision: str = "float32") -> Forw
         with torch.inference_mode(), reproducible(device), autocast:
             outputs = graph(batch.to(device, non_blocking=True))
             fetched = start_fetch(outputs[: len(NAMES)])
-        return lambda: Outputs(**dict(zip(NAMES, fetched(), strict=False)))
+
+        def wait() -> Outputs:
+            logits, *features = fetched()
+            return Outputs(logits, features[0] if features else None)
+
+        return wait
 
     return Staged(start)
 

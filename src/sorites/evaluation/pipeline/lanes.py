@@ -40,7 +40,7 @@ class Halt:
 class Handler(Protocol[T_contra]):
     """Handles the values of a lane."""
 
-    def __call__(self, value: T_contra | None) -> None:
+    def __call__(self, value: T_contra | None, /) -> None:
         """Handle a value; None follows after the last."""
 
     def wait(self) -> None:

@@ -16,7 +16,7 @@ from itertools import chain
 
 from sorites.core import Model
 from sorites.core.errors import inform
-from sorites.evaluation.pipeline.batches import Batcher, Buffers
+from sorites.evaluation.pipeline.batches import Batch, Batcher, Buffers
 from sorites.evaluation.pipeline.consume import Consumer, Counts
 from sorites.evaluation.pipeline.finish import Answered, Collected
 from sorites.evaluation.pipeline.jobs import Job, Made, Part, Workshop, cut, distinct_inputs
@@ -104,12 +104,16 @@ class Session:
         first = next(jobs, None)
         if first is None:
             return
-        if self._make is None:
-            self._make = self._stack.enter_context(self._producers(first))
+        make = self._make = self._make or self._started(first)
         running = _Running(self._pipeline, stage, tasks, tick, self._buffers)
         models = [_by_input(task, self._places) for task in tasks]
-        yield from running.run(self._make, chain([first], jobs), models)
-        self._pipeline.counts.repeated = self._make.repeated
+        yield from running.run(make, chain([first], jobs), models)
+        self._pipeline.counts.repeated = make.repeated
+
+    def _started(self, first: Job) -> Producers | ThreadProducers:
+        making = self._producers(first)
+        self._stack.callback(making.__exit__)
+        return making
 
     def _parts(self, stage: Stage, tasks: Iterable[Task]) -> Iterator[tuple[int, Part]]:
         for number, task in enumerate(tasks):
@@ -186,7 +190,7 @@ class _Running:
         finishing: Lane[Made | Answered] = Lane([finisher], halt, ANSWERS_AHEAD)
         devices = self._pipeline.devices or (self._stage.plan.models,)
         consumers = [Consumer(self._stage, loaded, finishing.put) for loaded in devices]
-        evaluating = Lane(consumers, halt, BATCHES_AHEAD * len(consumers))
+        evaluating: Lane[Batch] = Lane(consumers, halt, BATCHES_AHEAD * len(consumers))
         batcher = Batcher(models, self._pipeline.batch, self._buffers)
         start, end = None, None
         try:
