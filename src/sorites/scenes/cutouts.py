@@ -48,7 +48,7 @@ class Blob:
         radius = np.full(size, self.radius)
         for wave, (amplitude, phase) in enumerate(self.waves, 2):
             radius += self.radius * amplitude * np.cos(wave * angle + phase)
-        return np.hypot(y, x) / np.maximum(radius, 0.05 * self.radius)
+        return np.asarray(np.hypot(y, x) / np.maximum(radius, 0.05 * self.radius))
 
 
 class Blobs:

@@ -239,7 +239,7 @@ class _Drops:
 def _mirrored(position: Field, length: int) -> NDArray[np.int64]:
     """Return whole positions inside the image, mirrored at its border."""
     index = np.floor(position + 0.5).astype(np.int64) % (2 * length)
-    return np.minimum(index, 2 * length - 1 - index)
+    return np.asarray(np.minimum(index, 2 * length - 1 - index))
 
 
 def lens_drops(rng: np.random.Generator, size: Size) -> Cover:

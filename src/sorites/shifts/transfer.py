@@ -1,8 +1,8 @@
 """Blur by a known transfer function in linear light: atmospheric turbulence, camera jitter and drift.
 
 The transfer functions are those of pyBSM and NRTK. Fried, "Optical resolution through a randomly
-inhomogeneous medium", J. Opt. Soc. Am. 56 (1966); Leachtenauer and Driggers, "Surveillance and Reconnaissance Imaging
-Systems" (2001). Spatial frequencies are in cycles per pixel, and the border is mirrored.
+inhomogeneous medium", J. Opt. Soc. Am. 56 (1966); Leachtenauer and Driggers, "Surveillance and Reconnaissance
+Imaging Systems" (2001). Spatial frequencies are in cycles per pixel, and the border is mirrored.
 """
 
 from __future__ import annotations

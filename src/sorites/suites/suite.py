@@ -501,7 +501,8 @@ class Suite(Strict):
     @property
     def shift_names(self) -> tuple[str, ...]:
         """The names of all single shifts, including those that are parts of grids and cameras."""
-        parts = [dial.name for several in (*self.grid, *self.compose) for dial in several.shifts]
+        several: list[Grid | Composition] = [*self.grid, *self.compose]
+        parts = [dial.name for one in several for dial in one.shifts]
         return tuple(dict.fromkeys([*(dial.name for dial in self.shifts), *parts]))
 
     @property

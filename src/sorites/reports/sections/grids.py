@@ -38,7 +38,7 @@ def shift_grids(view: View) -> Section | None:
     if not surface.height:
         return None
     contour, excess = view.compute(metrics.failure_contour), view.compute(metrics.interaction)
-    blocks = []
+    blocks: list[Html] = []
     for shift in surface["shift"].unique(maintain_order=True):
         of_shift = pl.col("shift") == shift
         cards = {
