@@ -19,7 +19,7 @@ from sorites.reports.view import View
 Row = Mapping[str, Any]
 LEGEND = (
     "mAP in percent on the same images; n counts samples. A drop is the base minus the new detector,"
-    " with the 95 % interval of each dial alone (paired bootstrap). Lost objects are found by the base"
+    " with the 95 % interval of each dial alone (halves of the samples). Lost objects are found by the base"
     " alone, at IoU 0.5 and confidence {conf:g}. The lower bounds (at least) hold jointly for all dials,"
     " and p is that of the gate's one-sided test, which swaps the detectors sample by sample, corrected"
     " over dials (the row all is tested alone): a drop is bold where its bound is above 0, which is"
@@ -32,7 +32,7 @@ RULES = (
     "The p of a dial is the share of swaps with at least the observed drop: for random halves of the samples,"
     " the boxes of the two detectors change places. Two equally good detectors break a rule of the gate in at"
     " most the stated share of comparisons.",
-    "Intervals of drops are from a paired bootstrap over samples; bounds of drops invert the test by swaps;"
+    "Intervals of drops are from random halves of the samples; bounds of drops invert the test by swaps;"
     " failure severities are bootstrapped over samples.",
 )
 

@@ -13,9 +13,9 @@ from sorites.analysis.comparison.quantities import EVERY, Cell, Paired, Quantity
 from sorites.analysis.comparison.swaps import (
     Draws,
     SwapTest,
-    bootstrap_bound,
     detectable,
     plan_of,
+    resampled_bound,
     swap_test,
 )
 from sorites.metrics.detection import coco
@@ -85,11 +85,11 @@ def test_few_samples_and_undefined_values_are_not_judged() -> None:
     assert detectable(found[0].draws, 4, RATE) is None
 
 
-def test_a_bootstrap_bound_is_moved_to_the_value() -> None:
+def test_a_resampled_bound_is_moved_to_the_value() -> None:
     rng = np.random.default_rng(7)
     drawn = 0.6 + 0.05 * rng.normal(size=2_000)
     cell = Draws(0.7, 0.5, np.zeros(1), np.zeros(0), drawn, drawn)
-    bound = bootstrap_bound(cell, lambda base, new: new - 0.4, 0.05)
+    bound = resampled_bound(cell, lambda base, new: new - 0.4, 0.05)
     assert bound == pytest.approx(0.1 - 1.645 * 0.05, abs=0.01)
 
 

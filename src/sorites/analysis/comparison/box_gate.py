@@ -12,7 +12,7 @@ from sorites.analysis.comparison.quantities import EVERY, Cell, Label, Quantity
 from sorites.analysis.comparison.rules import DROPS, EACH, Rule
 from sorites.analysis.comparison.severities import Points
 from sorites.analysis.comparison.statistics import TERNARY, TIE, Support, judgeable
-from sorites.analysis.comparison.swaps import SwapTest, bootstrap_bound, detectable, swap_test
+from sorites.analysis.comparison.swaps import SwapTest, detectable, resampled_bound, swap_test
 from sorites.analysis.comparison.verdicts import Verdict, too_few
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.metrics.detection.operating import SIZES
@@ -29,7 +29,7 @@ def judge_boxes(comparison: BoxComparison, rule: Rule, rate: float, estimate: bo
     found = list(cells.values())
     if rule.metric in DROPS or rule.times == 1:
         return _difference_verdicts(rule, names, found, rate, estimate)
-    return _bootstrap_verdicts(rule, names, found, rate, estimate)
+    return _resampled_verdicts(rule, names, found, rate, estimate)
 
 
 def _sizes(rule: Rule) -> Sequence[str | None]:
@@ -116,10 +116,10 @@ def _undefined(rule: Rule, name: str, n: int) -> Verdict:
     return Verdict(rule, name, None, None, None, False, n, unjudged=why)
 
 
-def _bootstrap_verdicts(
+def _resampled_verdicts(
     rule: Rule, names: Sequence[str], cells: Sequence[Cell], rate: float, estimate: bool
 ) -> list[Verdict]:
-    """Test limits that are no plain difference (a number, or a multiple of the base) by a paired bootstrap.
+    """Test limits that are no plain difference (a number, or a multiple of the base) by random halves.
 
     Each cell has a Bonferroni share of the rate. Where two equal detectors must pass, swaps must agree too.
     """
@@ -137,7 +137,7 @@ def _bootstrap_verdicts(
             why = too_few(count, rate, int(judged.sum()) + 1, Support(TERNARY))
             verdicts.append(Verdict(rule, name, draws.new, None, limit, False, count, unjudged=why))
             continue
-        least = bootstrap_bound(
+        least = resampled_bound(
             draws, lambda base, new: rule.sign * (new - rule.times * base - rule.plus), share
         )
         broken = rule.sign * (draws.new - limit) > TIE

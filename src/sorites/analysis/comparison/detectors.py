@@ -29,7 +29,7 @@ from sorites.core.errors import SoritesError, UnknownName
 from sorites.core.labels import Labels, class_name
 from sorites.evaluation.reopen import class_names
 from sorites.metrics import objects, trajectories, with_settings_key
-from sorites.metrics.detection.coco import drawn, interval
+from sorites.metrics.detection.coco import half_samples, interval
 from sorites.metrics.detection.failure import OBJECT_SEPARATOR
 from sorites.metrics.detection.scenes import Album, Boxes, Scene, box_rows
 from sorites.metrics.rows import SAMPLE_KEY, SETTING_KEY
@@ -108,7 +108,7 @@ class BoxComparison:
     @functools.cached_property
     def plan(self) -> Plan:
         """The draws of all tests and intervals, which share their swaps and resamples."""
-        return plan_of(self.album.samples, drawn(self.album.sources, RESAMPLES), self.swaps)
+        return plan_of(self.album.samples, half_samples(self.album.sources, RESAMPLES), self.swaps)
 
     @functools.cached_property
     def _counts(self) -> Counts:
@@ -221,7 +221,7 @@ class BoxComparison:
         """One row per shift: mAPs, drop and interval, objects lost and gained, and the test of the drop.
 
         Columns are those of a comparison of classifiers, with mAP in place of accuracy and objects in
-        place of images. ``low`` and ``high`` are from a paired bootstrap; ``p``, ``p_family`` and ``bound``
+        place of images. ``low`` and ``high`` are from random halves of the samples, the same for both; ``p``, ``p_family`` and ``bound``
         are those of the gate's rule ``map_drop > 0``.
         """
         flips = self._flips("shift")

@@ -33,7 +33,7 @@ Counts = NDArray[np.uint8]
 
 # Swaps of a test, the observed outcome included.
 SWAPS = 2_000
-# Resamples of a paired bootstrap.
+# Random halves of the samples, for intervals.
 RESAMPLES = 1_000
 # Samples that are swapped one at a time, to see how large their changes are.
 SINGLES = 400
@@ -228,10 +228,11 @@ def _critical(swapped: Array, level: float) -> Array:
     return np.asarray(ordered[:, min(allowed, draws - 2)] + TIE)
 
 
-def bootstrap_bound(cell: Draws, excess: Callable[[Array, Array], Array], share: float) -> float:
-    """Return the lower bound of a function of both values, from the resamples of the paired bootstrap.
+def resampled_bound(cell: Draws, excess: Callable[[Array, Array], Array], share: float) -> float:
+    """Return the lower bound of a function of both values, from random halves of the samples.
 
-    Resampled values of mAP are biased high, so each side is moved to its value first.
+    The values on halves vary as much as those on other samples of the full size would (delete-half
+    jackknife). As mAP of fewer samples is biased high, each side is moved to its value first.
     """
     sides = []
     for value, drawn in ((cell.base, cell.drawn_base), (cell.new, cell.drawn_new)):

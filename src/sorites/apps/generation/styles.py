@@ -28,7 +28,8 @@ from sorites.core.messages import option
 from sorites.core.progress import Bar, Tick
 from sorites.core.rng import digest
 from sorites.core.samples import to_uint8
-from sorites.core.table import PARQUET, parquet
+from sorites.core.shard_index import PARQUET
+from sorites.core.table import parquet
 from sorites.diffusion.pipeline import Pipe
 from sorites.diffusion.sampler import BATCH, Request, SamplerOptions, sample
 from sorites.evaluation.facts.rulers import HALVES, LEVEL_COLUMNS, Ruler, limited, ruler

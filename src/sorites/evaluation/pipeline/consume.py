@@ -6,12 +6,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any
 
-from numpy.typing import NDArray
-
-from sorites.core import Model, Outputs
+from sorites.core import Model
 from sorites.core.passes import Staged, Wait
+from sorites.evaluation.inputs import Call
 from sorites.evaluation.pipeline.batches import Batch
 from sorites.evaluation.pipeline.finish import Answered, Look
 from sorites.evaluation.pipeline.stages import Stage
@@ -137,5 +135,5 @@ class Consumer:
         return Answered(name, done.batch.places, outputs, errors, looks)
 
 
-def _first(wait: Wait | None) -> Callable[[list[NDArray[Any]]], Outputs] | None:
+def _first(wait: Wait | None) -> Call | None:
     return None if wait is None else lambda _: wait()
