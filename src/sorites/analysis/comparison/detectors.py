@@ -221,8 +221,8 @@ class BoxComparison:
         """One row per shift: mAPs, drop and interval, objects lost and gained, and the test of the drop.
 
         Columns are those of a comparison of classifiers, with mAP in place of accuracy and objects in
-        place of images. ``low`` and ``high`` are from random halves of the samples, the same for both; ``p``, ``p_family`` and ``bound``
-        are those of the gate's rule ``map_drop > 0``.
+        place of images. ``low`` and ``high`` are from random halves of the samples, the same for both;
+        ``p``, ``p_family`` and ``bound`` are those of the gate's rule ``map_drop > 0``.
         """
         flips = self._flips("shift")
         rows = []
