@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.training.small_recipe import recipe, same
+from tests.training.small_recipe import recipe
 
 from sorites.core.errors import SoritesError
 from sorites.training.batches import Batch, Batches, Maker
 from sorites.training.loader import PROCESSES, THREADS, ImageTask, LoaderAugment, chosen_kind, image_workers
-from sorites.training.loop import train
 from sorites.training.session import Training
 
 
@@ -43,19 +42,10 @@ def test_threads_give_the_batches_of_one_thread(photos: Path, tmp_path: Path, au
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("keys", [{}, {"augment": {"names": "augmix", "jsd": True}}], ids=["plain", "jsd"])
-def test_processes_give_the_batches_of_one_thread(photos: Path, tmp_path: Path, keys: dict[str, Any]) -> None:
-    batches = batches_of(photos, tmp_path, **keys)
+def test_processes_give_the_batches_of_one_thread(photos: Path, tmp_path: Path) -> None:
+    batches = batches_of(photos, tmp_path)
     alone = [batches.batch(step) for step in range(8)]
     assert equal(list(batches.between(0, 8, 2, PROCESSES)), alone)
-
-
-@pytest.mark.slow
-def test_a_training_with_processes_ends_with_the_same_weights(photos: Path, tmp_path: Path) -> None:
-    made = recipe(photos, epochs=1, augment="augmix,optics", data={"crop": [0.3, 1.0]})
-    train(made, tmp_path / "threads", workers=2, loader=THREADS)
-    train(made, tmp_path / "processes", workers=2, loader=PROCESSES)
-    assert same(tmp_path / "threads", tmp_path / "processes")
 
 
 class Dying:
