@@ -46,7 +46,7 @@ def test_rules_are_read(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("drp > 2", "'drp'. Did you mean drop?"),
+        ("drp > 2", "'drp'. Did you mean drop"),
         ("drop", "Expected a rule"),
         ("drop > nan", "finite number in 'drop > nan'"),
         ("drop > inf", "finite number"),
