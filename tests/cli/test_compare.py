@@ -106,7 +106,7 @@ def test_checks_with_too_few_images_are_exit_code_2_unless_allowed(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--fail-if", "drp > 2"], "no metric of a gate named 'drp'. Did you mean drop?"),
+        (["--fail-if", "drp > 2"], "no metric of a gate named 'drp'. Did you mean drop or map_drop?"),
         (["--fail-if", "drop > nan"], "finite number"),
         (["--fail-if", "drop.jpg > 1"], "no dial named 'jpg'. Did you mean jpeg?"),
         (["--gate", "none.toml"], "cannot read none.toml"),

@@ -19,6 +19,7 @@ import sorites
 from sorites import cli, core
 from sorites.core import table
 from sorites.core.errors import Damaged, Notice, SoritesError
+from sorites.core.shard_index import read_index
 from sorites.evaluation.integrity.check import check
 from sorites.evaluation.integrity.unfinished import unfinished
 from sorites.evaluation.storage.compact import compact
@@ -253,11 +254,13 @@ def test_records_cannot_lead_out_of_the_folder(run: Path, tmp_path: Path) -> Non
         with pytest.raises(Damaged, match="expected paths inside the folder"):
             read(run)
     digests.write_sealed(content, run / "run.json")
+    rows = table.read(run).collect()
     for name in ("../../facts/mine.parquet", "mine.parquet"):
-        digests.write_sealed({"merged": {name: [["clean", 1]]}}, run / "compacted.json")
-        with pytest.raises(Damaged, match="expected names of files with a digest"):
-            table.read(run)
-        assert "cannot be recreated: restore it from a backup" in check(run, repair=True)
+        digests.write_sealed({"merged": {name: [["clean", 1]]}, "shards": [name]}, run / "index.json")
+        with pytest.raises(Damaged, match="expected names of shards with a digest"):
+            read_index(run)
+        assert table.read(run).collect().equals(rows)
+        check(run, repair=True)
     assert outside.read_bytes() == b"of the user"
 
 

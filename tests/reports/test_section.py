@@ -17,6 +17,7 @@ ALL = [
     "failure",
     "ranks",
     "classes",
+    "confusions",
     "strips",
     "calibration",
     "abstain",
@@ -65,6 +66,7 @@ def test_a_grid_without_a_line_is_still_counted(run: RunView) -> None:
     assert names(dataclasses.replace(run, table=grid)) == [
         "headline",
         "classes",
+        "confusions",
         "calibration",
         "abstain",
         "numbers",

@@ -60,12 +60,16 @@ def read_index(folder: Path) -> Index:
     content = digests.read_sealed(folder / INDEX, remedy)
     try:
         names = content.get("shards")
-        return Index(
+        index = Index(
             {str(name): _contained(entries) for name, entries in content["merged"].items()},
             None if names is None else tuple(map(str, names)),
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise Damaged(folder / INDEX, error, remedy) from error
+    for name in (*index.merged, *(index.shards or ())):
+        if "/" in name or digests.digest_in(name) is None:
+            raise Damaged(folder / INDEX, f"expected names of shards with a digest, got {name!r}", remedy)
+    return index
 
 
 def _contained(entries: Any) -> Contained:

@@ -255,8 +255,8 @@ def interaction(table: Table, by: Sequence[str] = BY) -> pl.DataFrame:
     p-value and ``p_adjusted`` the value corrected for all combinations of the group (Holm). ``accuracy`` is
     the joint accuracy and ``expected`` what the sum of the losses would leave, which may be below 0: losses
     cannot add up to more than the accuracy, so combinations of severe shifts have negative values. The line
-    with null severities is the mean over the combinations whose expected accuracy is not negative, with
-    samples as clusters.
+    with null severities is the mean over the combinations whose expected accuracy is not negative; it has no
+    interval and no p, because these combinations are chosen by the same data.
     """
     found, rows, keys = groups(table, by)
     records = [{**key, **line} for key, outcomes in found for line in _interactions(outcomes)]
@@ -302,9 +302,9 @@ def _mean_line(excesses: Sequence[Array]) -> list[Row]:
         return []
     together = np.column_stack(excesses)
     known = np.isfinite(together).any(axis=1)
-    per_sample = np.nanmean(together[known], axis=1)
-    line = tested(per_sample)
-    return [{**_at((None,) * 3), **line, "p_adjusted": line["p"], "accuracy": None, "expected": None}]  # type: ignore[arg-type]
+    unknown = dict.fromkeys(("low", "high", "p", "p_adjusted", "accuracy", "expected"))
+    value = float(np.nanmean(together[known], axis=1).mean())
+    return [{**_at((None,) * 3), "value": value, "n": int(known.sum()), **unknown}]  # type: ignore[arg-type]
 
 
 def tested(values: Array) -> Row:

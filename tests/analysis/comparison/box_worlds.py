@@ -14,7 +14,7 @@ import numpy as np
 
 from sorites.analysis.comparison.quantities import EVERY, Cell, Paired, Quantity, measure
 from sorites.analysis.comparison.swaps import Plan, plan_of
-from sorites.metrics.detection.coco import drawn
+from sorites.metrics.detection.coco import half_samples
 from sorites.metrics.detection.scenes import Boxes, Scene
 
 MAP = Quantity("map")
@@ -91,7 +91,7 @@ def _boxes(image: np.ndarray, label: np.ndarray, x: np.ndarray, y: np.ndarray, c
 
 def plan(images: int, swaps: int, seed: int) -> Plan:
     """Return the draws of a simulated test, with a small bootstrap."""
-    return plan_of(images, drawn({"simulated": images}, RESAMPLES), swaps, seed)
+    return plan_of(images, half_samples({"simulated": images}, RESAMPLES), swaps, seed)
 
 
 def cells(

@@ -30,6 +30,7 @@ def compact(run: str | Path, rows: int = ROWS, bar: Bar | None = None) -> tuple[
         parts = RunShards(folder)
         before, single = parts.files(), sorted(parts.single().values())
         if len(single) < 2:
+            write_index(folder)  # a process may have been killed before it did
             return len(before), len(before)
         tick = bar("merging", len(single)) if bar else lambda n: None
         for block in _blocks(single, rows):

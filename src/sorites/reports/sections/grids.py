@@ -222,12 +222,11 @@ def _sentences(excess: pl.DataFrame) -> Html:
             pl.col("model") == row["model"], pl.col("first").is_not_null(), pl.col("p_adjusted") < ALPHA
         )
         more, less = (int((sign * cells["value"] > 0).sum()) for sign in (1, -1))
-        interval = "" if row["low"] is None else f" ({between(points(row['low']), points(row['high']))})"
         texts.append(
             tag(
                 "li",
                 tag("b", row["model"]),
-                f": {points(row['value'])}{interval} on average over the combinations whose losses can add"
+                f": {points(row['value'])} on average over the combinations whose losses can add"
                 f" up; of all combinations, {more} cost significantly more than the sum and {less} less",
             )
         )
