@@ -96,6 +96,7 @@ def test_without_an_effect_few_comparisons_find_a_slice() -> None:
     assert alarms / runs <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / runs)
 
 
+@pytest.mark.slow
 def test_a_run_of_a_detector_is_measured_once_and_shown(tmp_path: Path) -> None:
     suite = suites.parse({"name": "b", "labels": list(CLASSES), "shifts": ["gaussian_noise"]}, "test")
     given = {"source": written(tmp_path, 40), "models": [detector()], "levels": [5]}

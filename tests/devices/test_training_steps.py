@@ -45,6 +45,7 @@ def test_no_step_waits_for_the_device(
     assert np.isfinite(losses).all()
 
 
+@pytest.mark.slow
 def test_the_numbers_are_those_of_a_cpu(photos: Path, tmp_path: Path) -> None:
     rows = {}
     for device in ("cpu", "cuda"):

@@ -128,6 +128,7 @@ def test_real_processes_list_no_source(suite: Suite, tmp_path: Path) -> None:
     assert_frame_equal(rows(run), wanted)
 
 
+@pytest.mark.slow
 def test_groups_of_models_have_tasks_and_shards_of_their_own(suite: Suite, tmp_path: Path) -> None:
     wanted = rows(sorites.run(suite, out=tmp_path / "threads"))
     sent: list[Any] = []

@@ -87,6 +87,7 @@ def test_a_contour_may_lie_beyond_or_below_the_grid() -> None:
     assert guess["status"].to_list() == ["undefined"] * 3
 
 
+@pytest.mark.slow
 def test_the_interval_of_the_contour_covers_the_truth() -> None:
     rng, hits = np.random.default_rng(0), 0
     for _ in range(60):

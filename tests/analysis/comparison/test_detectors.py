@@ -26,6 +26,9 @@ from sorites.core import Model, Outputs
 from sorites.core.errors import InvalidOption, SoritesError, UnknownName
 from sorites.suites import suite as suites
 
+# Two runs of two detectors take half a minute.
+pytestmark = pytest.mark.slow
+
 SUITE = {"name": "boxes", "labels": list(CLASSES), "shifts": ["gaussian_noise", "brightness"]}
 
 

@@ -24,6 +24,7 @@ def whole(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path,
     return out, run(f"folder:{photos}", out, engine="local", workers=1, producers=0)
 
 
+@pytest.mark.slow
 def test_fitting_and_refining_by_a_pipeline_gives_the_same_files(
     whole: tuple[Path, pl.DataFrame], photos: Path, tmp_path: Path
 ) -> None:
