@@ -414,6 +414,18 @@ class Distance(Strict):
 LpipsMeasure = Literal["lpips", "lpips_linear"]
 
 
+def _check_severities(
+    shifts: Sequence[str], levels: Sequence[int], severities: Sequence[float], grid: Sequence[str]
+) -> None:
+    if severities and (len(shifts) != 1 or grid):
+        raise SoritesError(
+            f"{option('severities', [])} needs exactly one {option('shifts', [])}, because it is in the"
+            " unit of that shift"
+        )
+    if severities and levels:
+        raise SoritesError(f"give {option('levels', [])} or {option('severities', [])}, not both")
+
+
 class Suite(Strict):
     """An evaluation recipe: sources, shifts, models and scorers."""
 
@@ -531,25 +543,21 @@ class Suite(Strict):
     def _selected_dials(
         self, shifts: Sequence[str], levels: Sequence[int], severities: Sequence[float], grid: Sequence[str]
     ) -> list[Dial]:
-        if severities and (len(shifts) != 1 or grid):
-            raise SoritesError(
-                f"{option('severities', [])} needs exactly one {option('shifts', [])}, because it is in the"
-                " unit of that shift"
-            )
-        if severities and levels:
-            raise SoritesError(f"give {option('levels', [])} or {option('severities', [])}, not both")
-        named = {dial.name: dial for dial in self.shifts}
-        cameras = {camera.name for camera in self.compose}
-        dials = [named.get(name) or Dial(name=name) for name in shifts if name not in cameras]
-        if not shifts and not grid:
-            dials = list(self.shifts)
-        if not dials and levels and not grid and not self.grid and not self.compose:
+        _check_severities(shifts, levels, severities, grid)
+        dials = self._named_dials(shifts) if shifts or grid else list(self.shifts)
+        if levels and not (dials or grid or self.grid or self.compose):
             raise SoritesError(f"{option('levels', [])} needs a shift: name one with {option('shifts', [])}")
         if levels:
             return [Dial(name=d.name, options=d.options, levels=tuple(levels)) for d in dials]
         if severities:
             return [Dial(name=d.name, options=d.options, severities=tuple(severities)) for d in dials]
         return dials
+
+    def _named_dials(self, shifts: Sequence[str]) -> list[Dial]:
+        """Return the shifts of these names, with the suite's own settings; cameras are left out."""
+        named = {dial.name: dial for dial in self.shifts}
+        cameras = {camera.name for camera in self.compose}
+        return [named.get(name) or Dial(name=name) for name in shifts if name not in cameras]
 
     def _selected_grids(
         self, shifts: Sequence[str], levels: Sequence[int], grid: Sequence[str]
