@@ -40,6 +40,7 @@ CANNOT: Mapping[str, str] = {
         "needs a detector that tests/models/test_picodet.py fetches"
     ),
     "sorites passport lite0 --battery standard": TOO_LONG,
+    "sorites doctor --gpu": TOO_LONG + " on a CPU; tests/evaluation/pipeline/test_check.py measures a model",
     "sorites train arms": TOO_LONG + "; tests/cli/test_train_arms.py runs the verb",
     "from sorites.training.arms": TOO_LONG + "; tests/training/arms run these functions",
     "from sorites.training import AugMix, ImageTransform": (

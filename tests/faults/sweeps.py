@@ -81,7 +81,7 @@ GENERATED_FILES = (
     Kind("images", "snow/*/*.png", recreated=False),
 )
 COMPACTED = (
-    Kind("list of merged files", "compacted.json", recreated=False),
+    Kind("index", "index.json"),
     Kind("merged rows", "predictions/*~*.parquet", recreated=False),
 )
 

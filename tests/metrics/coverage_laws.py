@@ -236,6 +236,7 @@ ALIKE: dict[str, str] = {
     "aupr_out_trapz": "aupr_out",
     "fpr95_id_pos": "fpr95_ood_pos",
     "grid_accuracy": "accuracy",
+    "confusion": "accuracy",
     "failure_contour": "half_accuracy_severity",
     "ood": "auroc",
     "level_map": "auroc",
