@@ -66,7 +66,6 @@ def test_a_grid_without_a_line_is_still_counted(run: RunView) -> None:
     assert names(dataclasses.replace(run, table=grid)) == [
         "headline",
         "classes",
-        "confusions",
         "calibration",
         "abstain",
         "numbers",

@@ -35,7 +35,9 @@ def confusions(view: View) -> Section | None:
     cells = pl.concat([frame.drop("low", "high") for frame in frames]) if frames else pl.DataFrame()
     if not cells.height:
         return None
-    apart = cells.filter(~pl.col("label").eq_missing(pl.col("pred")) & (pl.col("shift") != CLEAN))
+    # Settings without a severity, as those of grids, have no order to follow.
+    along = (pl.col("shift") != CLEAN) & pl.col("severity").is_not_null()
+    apart = cells.filter(~pl.col("label").eq_missing(pl.col("pred")) & along)
     parts = {
         shift: join([_card(view, model, shift, cells, apart) for model in view.models])
         for shift in view.shifts
