@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import math
 import multiprocessing
 import pickle
@@ -111,8 +112,7 @@ class Pending:
     """The images of a batch that are being made."""
 
     futures: Sequence[Future[None]]
-    images: NDArray[Any]
-    shared: bool
+    images: Callable[[], NDArray[Any]]
 
     def result(self) -> NDArray[Any]:
         """Wait for all images and return them."""
@@ -124,7 +124,7 @@ class Pending:
                 "A process that decodes images has died, perhaps for lack of memory. Repeat the command to"
                 f" resume, with fewer {option('workers', 'N')} or {option('loader', THREADS)}."
             ) from error
-        return self.images.copy() if self.shared else self.images
+        return self.images()
 
     def cancel(self) -> None:
         """Drop the images that nobody has begun."""
@@ -142,7 +142,7 @@ class _Threads:
     def begin(self, tasks: Sequence[ImageTask]) -> Pending:
         images = np.empty((len(tasks), *self.shape), self.dtype)
         futures = [self.pool.submit(self._into, images, row, task) for row, task in enumerate(tasks)]
-        return Pending(futures, images, shared=False)
+        return Pending(futures, lambda: images)
 
     def _into(self, images: NDArray[Any], row: int, task: ImageTask) -> None:
         images[row] = self.make(task)
@@ -162,11 +162,15 @@ class _Processes:
         size = math.prod(self.shape) * np.dtype(self.dtype).itemsize
         start = self.begun % (PREFETCHED_BATCHES + 1) * len(tasks) * size
         self.begun += 1
-        images: NDArray[Any] = np.ndarray(
-            (len(tasks), *self.shape), self.dtype, buffer=self.memory.buf, offset=start
-        )
         futures = [self.pool.submit(_write, start + row * size, task) for row, task in enumerate(tasks)]
-        return Pending(futures, images, shared=True)
+        return Pending(futures, functools.partial(self._copied, start, len(tasks)))
+
+    def _copied(self, start: int, count: int) -> NDArray[Any]:
+        """Return a copy of a batch: NumPy does not keep the memory mapped that its arrays refer to."""
+        shared: NDArray[Any] = np.ndarray(
+            (count, *self.shape), self.dtype, buffer=self.memory.buf, offset=start
+        )
+        return shared.copy()
 
 
 @contextlib.contextmanager
@@ -192,15 +196,14 @@ def image_workers(
     context = multiprocessing.get_context("spawn")
     try:
         with ProcessPoolExecutor(
-            count, context, initializer=_start, initargs=(make, memory.name, max_pixels())
+            count, context, initializer=_start, initargs=(pickle.dumps(make), memory.name, max_pixels())
         ) as pool:
             try:
                 yield _Processes(pool, memory, shape, dtype)
             finally:
                 pool.shutdown(cancel_futures=True)
     finally:
-        with contextlib.suppress(BufferError):  # an array of an unfinished batch may still refer to it
-            memory.close()
+        memory.close()
         memory.unlink()
 
 
@@ -246,12 +249,19 @@ class _Process:
 _process = _Process()
 
 
-def _start(make: Make, name: str, pixels: int) -> None:
-    """Begin a worker process: Ctrl-C, which reaches all processes of a terminal, ends it with its parent."""
+def _start(make: bytes, name: str, pixels: int) -> None:
+    """Begin a worker process: Ctrl-C, which reaches all processes of a terminal, ends it with its parent.
+
+    Args:
+        make: The pickled function. Pickled by multiprocessing, the tensors of an augmentation would be file
+            descriptors, of which a process gets only some.
+        name: The name of the shared memory.
+        pixels: The limit of pixels.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=end_with_parent, daemon=True).start()
     allow_pixels(pixels)
-    _process.make = make
+    _process.make = pickle.loads(make)
     _process.memory = SharedMemory(name)
 
 
