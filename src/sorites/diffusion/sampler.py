@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from sorites.core.arithmetic import reproducible
+from sorites.core.compute.arithmetic import reproducible
 from sorites.core.errors import SoritesError
 from sorites.core.rng import digest
 from sorites.core.samples import ImageF32, ImageU8, to_float, to_uint8

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sorites.core import ImageU8, Model
-from sorites.core.arithmetic import reproducible
+from sorites.core.compute.arithmetic import reproducible
+from sorites.core.compute.torch_tools import on_this_thread
 from sorites.core.errors import SoritesError
-from sorites.core.torch_tools import on_this_thread
 
 # The name of a submodule and the index of its call within a forward pass.
 Spot = tuple[str, int]

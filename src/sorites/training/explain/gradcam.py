@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sorites.core import ImageU8, Model
-from sorites.core.arithmetic import reproducible
+from sorites.core.compute.arithmetic import reproducible
+from sorites.core.compute.torch_tools import on_this_thread
 from sorites.core.errors import SoritesError, UnknownName
-from sorites.core.torch_tools import on_this_thread
 from sorites.models.torch_module import logits_of, module_device, module_of, without_weight_gradients
 
 if TYPE_CHECKING:
