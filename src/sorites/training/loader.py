@@ -196,7 +196,7 @@ def image_workers(
     context = multiprocessing.get_context("spawn")
     try:
         with ProcessPoolExecutor(
-            count, context, initializer=_start, initargs=(pickle.dumps(make), memory.name, max_pixels())
+            count, context, initializer=_start, initargs=(make, memory.name, max_pixels())
         ) as pool:
             try:
                 yield _Processes(pool, memory, shape, dtype)
@@ -249,19 +249,12 @@ class _Process:
 _process = _Process()
 
 
-def _start(make: bytes, name: str, pixels: int) -> None:
-    """Begin a worker process: Ctrl-C, which reaches all processes of a terminal, ends it with its parent.
-
-    Args:
-        make: The pickled function. Pickled by multiprocessing, the tensors of an augmentation would be file
-            descriptors, of which a process gets only some.
-        name: The name of the shared memory.
-        pixels: The limit of pixels.
-    """
+def _start(make: Make, name: str, pixels: int) -> None:
+    """Begin a worker process: Ctrl-C, which reaches all processes of a terminal, ends it with its parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=end_with_parent, daemon=True).start()
     allow_pixels(pixels)
-    _process.make = pickle.loads(make)
+    _process.make = make
     _process.memory = SharedMemory(name)
 
 
