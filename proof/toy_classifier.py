@@ -17,7 +17,7 @@ from tools.toy_world import caption
 
 from proof._lines import Line
 from sorites.core import ImageU8, to_uint8
-from sorites.core.torch_tools import one_thread
+from sorites.core.compute.torch_tools import one_thread
 from sorites.diffusion import classify
 from sorites.diffusion.classify import ClassifierOptions, staged
 from sorites.diffusion.conditions import encode_prompt

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tools import toy_world as world
 
-from sorites.core.torch_tools import import_with_torchvision
+from sorites.core.compute.torch_tools import import_with_torchvision
 from sorites.diffusion.pipeline import Pipe, load
 from sorites.diffusion.sliders import Slider, make_slider, shapes, targets
 

@@ -13,7 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from sorites.core.torch_tools import import_with_torchvision
+from sorites.core.compute.torch_tools import import_with_torchvision
 from sorites.diffusion.pipeline import silence_libraries
 
 FAMILIES = ("sd1", "sd2", "sdxl", "sd3")

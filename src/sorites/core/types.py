@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from sorites.core.compute.passes import in_constant_passes
 from sorites.core.errors import BadImage, SoritesError
-from sorites.core.passes import in_constant_passes
 from sorites.core.samples import Box, ImageF32, ImageU8, Setting
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sorites.core.arithmetic import reproducible
+from sorites.core.compute.arithmetic import reproducible
 from sorites.core.errors import SoritesError
 from sorites.core.rng import digest
 from sorites.core.samples import ImageU8

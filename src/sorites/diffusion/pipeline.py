@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from sorites.core.compute.torch_tools import compute_options, device_of, import_with_torchvision
 from sorites.core.errors import SoritesError
-from sorites.core.torch_tools import compute_options, device_of, import_with_torchvision
 from sorites.diffusion.schedulers import allowed_classes, is_flow, refuse_unknown_keys
 from sorites.io.paths import FileState, file_states, reason
 from sorites.io.readers import json_file

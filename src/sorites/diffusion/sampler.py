@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from sorites.core.arithmetic import reproducible
+from sorites.core.compute.arithmetic import reproducible
 from sorites.core.errors import SoritesError
 from sorites.core.rng import digest
 from sorites.core.samples import ImageF32

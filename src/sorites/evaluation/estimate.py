@@ -23,8 +23,8 @@ import polars as pl
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sorites.core import CLEAN, ImageU8, Model
+from sorites.core.compute.machine import cores
 from sorites.core.errors import SoritesError
-from sorites.core.machine import cores
 from sorites.core.messages import command
 from sorites.core.table import write
 from sorites.evaluation import plan as plans

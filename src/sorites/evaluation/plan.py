@@ -31,14 +31,14 @@ from sorites.core import (
     Shift,
     Source,
 )
+from sorites.core.compute.passes import then
+from sorites.core.compute.torch_tools import ComputeOptions, use_compute_options
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.core.labels import Labels, OpenLabels
 from sorites.core.labels import labels as labels_of
 from sorites.core.messages import option
 from sorites.core.packed import ById, PackedSamples, as_packed, concatenate, packed
-from sorites.core.passes import then
 from sorites.core.rng import digest
-from sorites.core.torch_tools import ComputeOptions, use_compute_options
 from sorites.evaluation.engines.interrupts import arm_second_interrupt
 from sorites.evaluation.samples import (
     CleanImages,

@@ -21,8 +21,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from sorites.core.compute.torch_tools import ComputeOptions, use_compute_options
 from sorites.core.errors import SoritesError
-from sorites.core.torch_tools import ComputeOptions, use_compute_options
 from sorites.evaluation.engines import ENGINES, Engine, GroupedTasks
 from sorites.evaluation.engines.local import worker_number
 from sorites.evaluation.outline import Held, Outline, SampleSlices

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sorites.core import ImageU8, Model
-from sorites.core.arithmetic import reproducible
+from sorites.core.compute.arithmetic import reproducible
 from sorites.core.errors import SoritesError
 
 # The name of a submodule and the index of its call within a forward pass.

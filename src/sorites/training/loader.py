@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from sorites.core.compute.torch_tools import one_thread
 from sorites.core.errors import SoritesError
 from sorites.core.messages import option
-from sorites.core.torch_tools import one_thread
 from sorites.evaluation.engines.local import end_with_parent
 from sorites.io.decode import allow_pixels, max_pixels
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from sorites.core.compute.machine import cores
 from sorites.core.errors import SoritesError
-from sorites.core.machine import cores
 from sorites.core.messages import option
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from sorites.core.arithmetic import exact
+from sorites.core.compute.arithmetic import exact
 from sorites.core.errors import Damaged, SoritesError
 from sorites.core.messages import option
 from sorites.core.progress import TextBar

@@ -36,7 +36,7 @@ def resnet() -> Model:
     """A ResNet-18 of timm with random weights, at 96 px."""
     if importlib.util.find_spec("timm") is None:
         pytest.skip("timm is not installed")
-    from sorites.core.torch_tools import import_with_torchvision as beside_torchvision
+    from sorites.core.compute.torch_tools import import_with_torchvision as beside_torchvision
     from sorites.models.preprocess import Input
     from sorites.models.timm import _parts
     from sorites.models.torch_module import _graph, with_features

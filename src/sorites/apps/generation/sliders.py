@@ -18,12 +18,12 @@ import numpy as np
 
 from sorites.apps.generation.concepts import shift_folder
 from sorites.apps.generation.recipes import SliderRecipe, WordRecipe
+from sorites.core.compute.torch_tools import one_thread
 from sorites.core.errors import SoritesError
 from sorites.core.messages import option
 from sorites.core.progress import Bar
 from sorites.core.rng import digest
 from sorites.core.samples import ImageU8, to_uint8
-from sorites.core.torch_tools import one_thread
 from sorites.diffusion import sliders
 from sorites.diffusion.conditions import Words, encode_prompt, predict
 from sorites.diffusion.pipeline import TOY, Pipe, toy_folder

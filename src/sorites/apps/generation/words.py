@@ -14,12 +14,12 @@ import numpy as np
 from sorites.apps.generation.recipes import WordRecipe
 from sorites.apps.generation.sliders import LIBRARIES, Lesson, learn
 from sorites.core import Sample
+from sorites.core.compute.torch_tools import one_thread
 from sorites.core.errors import SoritesError
 from sorites.core.messages import option
 from sorites.core.progress import Bar
 from sorites.core.rng import digest, hashed_order
 from sorites.core.samples import ImageU8
-from sorites.core.torch_tools import one_thread
 from sorites.diffusion.conditions import encode_with_gradients
 from sorites.diffusion.latents import NOISE_STEPS, add_noise, latents_of, predict_noise
 from sorites.diffusion.pipeline import TOY, Pipe, toy_folder

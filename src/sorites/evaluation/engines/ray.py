@@ -19,8 +19,8 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from sorites.core.compute.machine import cores
 from sorites.core.errors import MissingExtra, Notice, SoritesError, exit_message
-from sorites.core.machine import cores
 from sorites.core.messages import option
 from sorites.evaluation.engines import Engine, GroupedTasks
 from sorites.evaluation.engines.interrupts import arm_second_interrupt

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sorites.core import ImageU8, Model
-from sorites.core.arithmetic import reproducible
+from sorites.core.compute.arithmetic import reproducible
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.models.torch_module import logits_of, module_device, module_of, without_weight_gradients
 

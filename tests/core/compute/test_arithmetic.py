@@ -10,7 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from sorites.core.arithmetic import EXACT, Flags, exact, read_flags, reproducible, write_flags  # noqa: E402
+from sorites.core.compute.arithmetic import EXACT, Flags, exact, read_flags, reproducible, write_flags  # noqa: E402
 
 backends = torch.backends
 

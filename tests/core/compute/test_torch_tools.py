@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import sorites
-from sorites.core.torch_tools import one_thread, with_torchvision
+from sorites.core.compute.torch_tools import one_thread, with_torchvision
 
 torch = pytest.importorskip("torch")
 
