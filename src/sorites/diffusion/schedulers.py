@@ -140,7 +140,7 @@ def make_scheduler(own: Any, name: str) -> Any:
     _refuse_lost_keys(config, kind)
     try:
         return getattr(diffusers, kind.name).from_config(config, **_known(kind.name, UNCLIPPED))
-    except (NotImplementedError, ValueError) as error:
+    except (RuntimeError, ValueError) as error:
         raise SoritesError(
             f"the scheduler {name} cannot be made from the pipeline's {type(own).__name__}: {error}"
         ) from error
