@@ -60,7 +60,7 @@ _OBJECT = ("run_id", "source", "image_id", "object")
 
 @dataclass(frozen=True)
 class Place:
-    """What a cell of a rule is about: a shift, and perhaps one class and one size of objects."""
+    """The subject of a cell of a rule: a shift, and perhaps one class and one size of objects."""
 
     dial: str
     label: Label = EVERY

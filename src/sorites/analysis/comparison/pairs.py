@@ -41,7 +41,7 @@ class Side:
     parts: Mapping[str, Folder]
     model: str
     output: str = "label"
-    """What the model returns: ``label`` (a classifier) or ``boxes`` (a detector)."""
+    """The output of the model: ``label`` (a classifier) or ``boxes`` (a detector)."""
 
     @property
     def version(self) -> str:
@@ -336,7 +336,7 @@ def matrix(pairs: pl.DataFrame) -> Matrix:
 
 @dataclass(frozen=True)
 class Ends:
-    """Where trajectories fail or end, one entry for each.
+    """Severities at which trajectories fail or end, one entry for each.
 
     Attributes:
         severity: The least severity at which the trajectory is misclassified, or its last judged severity.
