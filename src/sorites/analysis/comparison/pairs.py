@@ -23,6 +23,12 @@ from sorites.evaluation.storage.folder import read_manifest
 IMAGE_LIBRARIES = ("numpy", "scipy", "pillow")
 # What identifies an image within a run: two sources may use the same names.
 IN_PART = ("source", "image_id")
+# Columns of the table with one row per shift, of classifiers and of detectors.
+SHIFT_COLUMNS = (
+    "dial",
+    *("n", "base", "new", "drop", "low", "high", "lost", "gained"),
+    *("p", "p_family", "bound", "detectable", "judged"),
+)
 PROBE = pl.col("probe").fill_null(False)
 JUDGED_OR_PROBE = (
     (pl.col("output") == "label")
