@@ -52,7 +52,7 @@ class Lesson:
     """A resumable optimization: weights by name, the checkpoint file, and a key of all inputs."""
 
     called: str
-    """What is learnt, for error messages: slider or word."""
+    """The kind of thing that is learnt, for error messages: slider or word."""
     weights: Mapping[str, Any]
     optimizer: Any
     state: Path
