@@ -240,7 +240,7 @@ def chosen_kind(asked: str | None, device: str, count: int, make: Make) -> str:
 
 @dataclass
 class _Process:
-    """What a worker process has."""
+    """The state of a worker process."""
 
     make: Make | None = None
     memory: SharedMemory | None = None

@@ -57,7 +57,7 @@ class Augmentation(torch.nn.Module, abc.ABC):
     """
 
     in_loader: bool = False
-    """Whether it works on the CPU, one image at a time; a training runs it where images are decoded."""
+    """True if it works on the CPU, one image at a time; a training runs it where images are decoded."""
 
     def __init__(self, size: int | None = None) -> None:
         super().__init__()
