@@ -31,12 +31,25 @@ def blocks(images: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
 blocks.sorites = {"version": "1"}  # type: ignore[attr-defined]
 
 
-def run(source: str, out: Path, **options: Any) -> pl.DataFrame:
+def network() -> Any:
+    """A network of torch, whose rows depend on the batch size."""
+    import torch
+
+    torch.manual_seed(0)
+    body = torch.nn.Sequential(torch.nn.Conv2d(3, 16, 5, 4), torch.nn.ReLU(), torch.nn.Conv2d(16, 32, 3, 2))
+    whole = torch.nn.Sequential(
+        body, torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(32, len(CLASSES))
+    )
+    whole.sorites = {"size": (56, 56), "crop_pct": 1.0, "labels": CLASSES}
+    return whole.eval()
+
+
+def run(source: str, out: Path, model: str = "blocks", **options: Any) -> pl.DataFrame:
     """Fit, evaluate and refine; return the table."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "20 of 20 training images are also in the test set")
         found = sorites.run(
-            parse(SUITE, "test"), source=source, fit=source, models=[f"near=python:{__name__}:blocks"],
+            parse(SUITE, "test"), source=source, fit=source, models=[f"near=python:{__name__}:{model}"],
             refine=0.1, keep_features=True, out=out, **options,
         )  # fmt: skip
     return found.collect().sort("image_id", "output", "scorer", nulls_last=True)
