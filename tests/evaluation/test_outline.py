@@ -8,6 +8,7 @@ import importlib
 import pickle
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from sorites.core.plugins import SOURCES
 from sorites.evaluation import plan, runner, worker
 from sorites.evaluation.engines import Engine, GroupedTasks
 from sorites.evaluation.outline import Outline, SampleSlices
+from sorites.evaluation.pipeline.run import Session
 from sorites.evaluation.plan import slice_for
 from sorites.evaluation.runner import model_groups
 from sorites.evaluation.storage.folder import manifest_of
@@ -101,6 +103,22 @@ def copying(sent: list[Any]) -> Engine:
             yield units[index], copy(pickle.loads(pickle.dumps(units[index])))
 
     return Engine(start, one_process=False, name="copying")
+
+
+@pytest.mark.slow
+def test_the_producers_of_a_worker_stay_for_its_next_tasks(
+    suite: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick = suite.model_copy(update={"fit": None, "scorers": ("msp",), "refine": None})
+    wanted = rows(sorites.run(quick, out=tmp_path / "threads"))
+    started: list[int] = []
+    start = Session._started
+    monkeypatch.setattr(Session, "_started", lambda self, job: started.append(1) or start(self, job))
+    sent: list[Any] = []
+    copies = sorites.run(quick, out=tmp_path / "copies", engine=replace(copying(sent), producers=1))
+    assert len(sent) == 9
+    assert started == [1]
+    assert_frame_equal(rows(copies), wanted)
 
 
 def rows(run: sorites.Run | Path) -> pl.DataFrame:

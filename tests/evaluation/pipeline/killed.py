@@ -8,7 +8,7 @@ import signal
 import sys
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import polars as pl
@@ -35,13 +35,21 @@ def network() -> Any:
     """A network of torch, whose rows depend on the batch size."""
     import torch
 
-    torch.manual_seed(0)
-    body = torch.nn.Sequential(torch.nn.Conv2d(3, 16, 5, 4), torch.nn.ReLU(), torch.nn.Conv2d(16, 32, 3, 2))
-    whole = torch.nn.Sequential(
-        body, torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(32, len(CLASSES))
-    )
-    whole.sorites = {"size": (56, 56), "crop_pct": 1.0, "labels": CLASSES}
-    return whole.eval()
+    class Network(torch.nn.Module):
+        sorites: ClassVar = {"size": (56, 56), "crop_pct": 1.0, "labels": CLASSES}
+
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            first, last = torch.nn.Conv2d(3, 16, 5, 4), torch.nn.Conv2d(16, 32, 3, 2)
+            self.body = torch.nn.Sequential(first, torch.nn.ReLU(), last)
+            self.fc = torch.nn.Linear(32, len(CLASSES))
+
+        def forward(self, x: Any) -> Any:
+            features = self.body(x).mean((2, 3))
+            return self.fc(features), features
+
+    return Network().eval()
 
 
 def run(source: str, out: Path, model: str = "blocks", **options: Any) -> pl.DataFrame:
