@@ -23,7 +23,7 @@ from sorites.evaluation.plan import restricted  # noqa: E402
 from sorites.evaluation.predict import INSIDE, look_inside, score_outputs  # noqa: E402
 from sorites.evaluation.storage.record import read_record  # noqa: E402
 from sorites.models.preprocess import Input  # noqa: E402
-from sorites.models.torch_module import in_passes, torch_model  # noqa: E402
+from sorites.models.torch_module import in_passes, linear_head, torch_model  # noqa: E402
 from sorites.training import explain as explanations  # noqa: E402
 from sorites.training.attack import run as attacks  # noqa: E402
 from sorites.training.attack.apgd import LOSSES, Norm  # noqa: E402
@@ -62,10 +62,10 @@ def images() -> list[ImageU8]:
 
 
 def loaded(device: str, precision: str | None = None, module: Any = None) -> Model:
+    network = module or Network()
     with use_compute_options(ComputeOptions(device, precision)):
-        return torch_model(
-            "net", module or Network(), Input(size=SIZE, crop_pct=1.0, mean=(0,) * 3, std=(1,) * 3), CLASSES
-        )
+        wants = Input(size=SIZE, crop_pct=1.0, mean=(0,) * 3, std=(1,) * 3)
+        return torch_model("net", network, wants, CLASSES, linear_head(network.fc))
 
 
 @pytest.fixture(scope="module")
@@ -144,12 +144,12 @@ def test_other_scorers_get_the_outputs_of_the_device(
     """They compute on the CPU: outputs, features and the last layer arrive there."""
     there, scores = loaded(kind).with_batch(4), {}
     for model in (here, there):
-        made, outputs = core.scorer(scorer), model(images * 3)
+        made, outputs = core.scorer(scorer), model(images * 15)
         assert all(
             part is None or isinstance(part, np.ndarray) for part in (outputs.logits, outputs.features)
         )
         if made.needs & {"training", "features", "head"}:
-            made.fit([(outputs, np.arange(len(images) * 3) % len(CLASSES))], model.head)
+            made.fit([(outputs, np.arange(len(images) * 15) % len(CLASSES))], model.head)
         scores[model.backend.kind] = np.asarray(made(outputs))
     np.testing.assert_allclose(scores[kind], scores["cpu"], rtol=2e-2, atol=2e-3)
 

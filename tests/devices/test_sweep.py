@@ -124,15 +124,11 @@ def test_measures(name: str, kind: str) -> None:
         assert core.measure(name)(one, other) == pytest.approx(expected, rel=1e-5, nan_ok=True)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", sorted(set(core.ENCODERS.names()) - {"open_clip", "python"}))
-def test_encoders(name: str, kind: str, images: list[ImageU8]) -> None:
-    with use_compute_options(ComputeOptions("cpu")):
-        expected = core.encoder(name).images(images, False)
-    with pretended(kind), use_compute_options(ComputeOptions(kind)):
-        found = core.encoder(name).images(images, False)
-    np.testing.assert_allclose(found, expected, atol=1e-4)
+def test_every_encoder_is_known_here() -> None:
+    """``cifar`` and ``toy`` are small tables of NumPy, and functions of users choose their own device; a new
+    encoder that uses torch needs a test like that of ``open_clip``.
+    """
+    assert set(core.ENCODERS.names()) == {"open_clip", "python", "cifar", "toy"}
 
 
 def check_augmentation(name: str, kind: str) -> None:
