@@ -25,6 +25,7 @@ DRAWS = {20: 500, 100: 250}
 OF_BOXES = {"map", "map_numbers", "mean_map", "dial_map", "map_drop", "map_corruption_error", "tide"} | {
     "box_failure_severity", "box_survival", "box_failure_histogram",
     "box_precision", "box_recall", "box_f1", "box_confusion",
+    "box_auroc", "box_fpr95", "unknown_recall", "unknown_flagged",
 }  # fmt: skip
 """Metrics of detectors: ``python -m tests.metrics.box_coverage`` simulates mAP's; docs/detection.md
 has its figures.
