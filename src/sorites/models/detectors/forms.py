@@ -24,8 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sorites.core import Box, ImageU8, Model, Outputs
+from sorites.core.compute.torch_tools import with_torchvision
 from sorites.core.errors import SoritesError
-from sorites.core.torch_tools import with_torchvision
 from sorites.models.detectors.config import Classes, classes_of
 from sorites.models.detectors.results import Found, as_boxes, of_each
 
