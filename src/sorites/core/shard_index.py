@@ -1,4 +1,4 @@
-"""Which shards make up the table of a run: single ones, and merged ones that replace others.
+"""The shards that make up the table of a run: single ones, and merged ones that replace others.
 
 A merged shard names the shards whose rows it has, in its own metadata; readers ignore those. It is valid as
 soon as it exists, and the others are deleted afterwards, so that a process may be killed at any moment.
