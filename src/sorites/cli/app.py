@@ -43,6 +43,7 @@ class Verb:
 VERBS = {
     "run": Verb(EVALUATE, "run", "run"),
     "import": Verb(EVALUATE, "run", "import_"),
+    "export": Verb(EVALUATE, "run", "export"),
     "attack": Verb(EVALUATE, "training", "attack"),
     "metrics": Verb(EVALUATE, "metrics", "metrics"),
     "report": Verb(EVALUATE, "report", "report"),

@@ -395,6 +395,22 @@ class FolderOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Exported(FolderOptions):
+    """A run folder and the format to write its results in."""
+
+    kind: str = declare(
+        help="Format: coco (results and annotations of detectors).", metavar="coco", flag="as"
+    )
+    out: str | Path = declare(help="The folder to make.", metavar="DIR")
+    models: Sequence[str] = declare((), "Export only these models of the run.", metavar="NAME", repeat=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportOptions(ImageOptions, Exported):
+    """Options of ``export``."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class AddedScorers(FolderOptions):
     """A run folder and the scorers to add to it."""
 
