@@ -27,7 +27,7 @@ class Learnt(Record):
     # ``Learnt(concept=...)`` in Python, "class" in the file.
     model_config = ConfigDict(populate_by_name=True)
 
-    concept: str = Field(default="", alias="class")
+    concept: str = Field(default="", validation_alias="class", serialization_alias="class")
     number: int | None = None
     recipe: dict[str, Any] = {}
     last_loss: float | None = None
