@@ -8,9 +8,10 @@ before they are parsed; other files in the folder are not read.
 from __future__ import annotations
 
 import io
-from collections.abc import Collection, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import polars as pl
 
@@ -31,10 +32,16 @@ BOX = pl.Struct(
         "conf": pl.Float32,
     }
 )
-# A ground-truth box; area and crowd are null if unknown.
-GROUND_TRUTH = pl.Struct(
-    {**{field.name: field.dtype for field in BOX.fields}, "area": pl.Float64, "crowd": pl.Boolean}
-)
+_OF_BOX = {field.name: field.dtype for field in BOX.fields}
+# A ground-truth box; area and crowd are null if unknown, and so is whether the model has its class.
+GROUND_TRUTH = pl.Struct({**_OF_BOX, "area": pl.Float64, "crowd": pl.Boolean, "known": pl.Boolean})
+# A predicted box; on rows of a scorer, ``score`` is its OOD score.
+PREDICTED = pl.Struct({**_OF_BOX, "score": pl.Float64})
+# The types of boxes in files of earlier versions, which lack ``known`` and ``score``.
+_EARLIER = {
+    "boxes": pl.List(BOX),
+    "ground_truth": pl.List(pl.Struct({**_OF_BOX, "area": pl.Float64, "crowd": pl.Boolean})),
+}
 
 _COLUMNS: dict[str, pl.DataType | type[pl.DataType]] = {
     "run_id": pl.String,
@@ -66,7 +73,7 @@ _COLUMNS: dict[str, pl.DataType | type[pl.DataType]] = {
     "top5": pl.List(pl.Int32),
     "correct": pl.Boolean,
     "score": pl.Float64,
-    "boxes": pl.List(BOX),
+    "boxes": pl.List(PREDICTED),
     "error": pl.String,
 }
 SCHEMA = pl.Schema(_COLUMNS)
@@ -145,13 +152,8 @@ def read(run: str | Path) -> pl.LazyFrame:
     """
     folder = to_path(run)
     record = listed.read_content(folder / listed.RUN)
-    shards = shard_files(folder)
-    if not shards:
-        create = command("run", "SUITE", out=str(folder))
-        raise MissingFile(folder, f"no predictions in {folder}. Create some with {create}")
     verifier = digests.Verifier(folder)
-    verifier.require(digests.named_digests(shards), repair(folder))
-    table = scan(shards)
+    table = _verified(folder, verifier)
     if run_id := record.get("run_id"):
         table = table.filter(pl.col("run_id") == run_id)
     facts = _facts(folder, verifier)
@@ -162,6 +164,65 @@ def read(run: str | Path) -> pl.LazyFrame:
     ]:
         table = _join_facts(table, frame)
     return _with_classes(_join_attrs(table, facts), record)
+
+
+# How often shards are listed while another process merges them.
+LISTINGS = 5
+
+
+def _verified(folder: Path, verifier: digests.Verifier) -> pl.LazyFrame:
+    """Return the verified rows of a run.
+
+    Another process may merge shards and delete them meanwhile: if one is missing, all are listed again,
+    without the index, which may be older.
+
+    Raises:
+        MissingFile: There are no shards.
+        Damaged: A shard is damaged.
+    """
+    for listing in range(LISTINGS):
+        try:
+            shards = RunShards(folder, fresh=listing > 0).files()
+            verifier.require(digests.named_digests(shards), repair(folder))
+            if shards:
+                return scan(shards)
+            break
+        except (Damaged, FileNotFoundError) as error:
+            missing = to_path(str(error.fields["path"] if isinstance(error, Damaged) else error.filename))
+            if listing == LISTINGS - 1 or missing.exists():
+                raise
+    create = command("run", "SUITE", out=str(folder))
+    raise MissingFile(folder, f"no predictions in {folder}. Create some with {create}")
+
+
+Answer = TypeVar("Answer")
+
+
+def repeat_if_merged(question: Callable[[], Answer]) -> Answer:
+    """Return the answer to a question about tables that it reads itself.
+
+    Tables are read lazily, so another process may merge shards and delete them between the listing and the
+    reading. The question is then asked once more, which lists them again.
+
+    Args:
+        question: Reads runs and returns what follows from them, without side effects.
+    """
+    try:
+        return question()
+    except FileNotFoundError as error:
+        if missing_shard(error) is None:
+            raise
+        return question()
+
+
+# The name of a shard in a message of Polars, which may shorten the path.
+_SHARD_NAME = re.compile(rf"[/\\]{PREDICTIONS}[/\\]([^/\\]+{re.escape(PARQUET)})")
+
+
+def missing_shard(error: FileNotFoundError) -> str | None:
+    """Return the name of the shard of a run that Polars did not find; None if it was another file."""
+    named = _SHARD_NAME.search(str(error))
+    return named[1] if named and digests.digest_in(named[1]) else None
 
 
 def _with_classes(table: pl.LazyFrame, record: Mapping[str, Any]) -> pl.LazyFrame:
@@ -194,7 +255,9 @@ def shard_files(folder: Path) -> list[Path]:
 def scan(shards: Sequence[Path], **options: Any) -> pl.LazyFrame:
     """Return the rows of shards as they were written, lazily."""
     local_paths = local_copies(shards)
-    return pl.scan_parquet(local_paths, schema=SCHEMA, glob=False, **options)
+    # Boxes of earlier versions lack fields.
+    older = pl.ScanCastOptions(missing_struct_fields="insert")
+    return pl.scan_parquet(local_paths, schema=SCHEMA, glob=False, cast_options=older, **options)
 
 
 def repair(folder: str | Path) -> str:
@@ -221,6 +284,8 @@ def parse(
         frame = pl.read_parquet(io.BytesIO(data))
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         raise Damaged(path, str(error).split("\n")[0], remedy) from None
+    earlier = [name for name, kind in _EARLIER.items() if name in schema and frame.schema.get(name) == kind]
+    frame = frame.with_columns(pl.col(name).cast(SCHEMA[name]) for name in earlier)
     if problem := _column_problem(frame.schema, schema, needed):
         raise Damaged(path, problem, remedy)
     return frame
