@@ -20,6 +20,7 @@ from sorites.core import (
     CLEAN,
     SHIFTS,
     Attr,
+    Graph,
     ImageF32,
     Model,
     Outputs,
@@ -133,7 +134,14 @@ def restricted(model: Model, places: NDArray[np.int64]) -> Model:
         head=head,
         labels=tuple(labels[i] for i in places),
         module=module,
+        graph=None if model.graph is None else functools.partial(_restricted_graph, model.graph, places),
     )
+
+
+def _restricted_graph(graph: Callable[[], Graph], places: NDArray[np.int64]) -> Graph:
+    whole = graph()
+    columns = places if whole.columns is None else np.take(whole.columns, places)
+    return replace(whole, columns=tuple(columns.tolist()))
 
 
 def _restricted_module(module: Any, places: NDArray[np.int64]) -> Any:

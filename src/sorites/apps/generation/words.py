@@ -27,7 +27,7 @@ from sorites.diffusion.words import ENCODERS, FACTS, LEARN_AGAIN, Word, save, wi
 from sorites.evaluation.images import LeftOut, readable
 from sorites.io.digests import read_sealed
 from sorites.io.files import locked, sweep_temporaries
-from sorites.models.preprocess import fit
+from sorites.io.resizing import fit
 
 # Steps between two checkpoints.
 STEPS_PER_CHECKPOINT = 50
