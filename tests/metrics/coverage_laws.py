@@ -239,6 +239,7 @@ ALIKE: dict[str, str] = {
     "confusion": "accuracy",
     "failure_contour": "half_accuracy_severity",
     "ood": "auroc",
+    "near_far": "auroc",
     "level_map": "auroc",
     "score_accuracy": "rank_agreement",
 }

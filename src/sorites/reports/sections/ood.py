@@ -152,12 +152,9 @@ CONVENTIONS = {
     "fpr95_ood_pos": "FPR95, OOD positive: in-distribution images flagged at 95 % detected OOD images",
     "fpr95_id_pos": "FPR95, in-distribution positive: OOD images missed at 95 % accepted ID images",
 }
-# The in-distribution images to compare with, in order of preference; without labels no image is correct,
-# which leaves the second.
-IN_DISTRIBUTION = (
-    ("combined", "same", "clean, correctly classified images"),
-    ("semantic", "clean", "clean images of known classes"),
-)
+# The in-distribution images are those of the AUROC: all clean images of known classes, whether the model
+# classifies them correctly or not (OpenOOD).
+IN_DISTRIBUTION = "clean images of known classes"
 
 # Rows by model and scorer.
 Cells = Mapping[tuple[str, str], Mapping[str, Any]]
@@ -174,18 +171,62 @@ class Column:
 
 def ood_sets(view: View) -> Html:
     """Return two tables per model, one per convention; empty if there is only one set and group."""
-    for framework, against, words in IN_DISTRIBUTION:
-        columns = _columns(view, framework, against)
-        if len(columns) > 1:
-            cards = [card for model in view.models for card in _cards(view, model, columns, words)]
-            return tag("div", *cards, cls="cards two wide")
-    return EMPTY
+    columns = _columns(view)
+    if len(columns) < 2:
+        return EMPTY
+    cards = [card for model in view.models for card in _cards(view, model, columns)]
+    return tag("div", *cards, cls="cards two wide")
 
 
-def _columns(view: View, framework: str, against: str) -> list[Column]:
+def near_far_table(view: View) -> Html:
+    """Return AUROC and FPR95 on near and far OOD images, by mean over sets and pooled; empty without groups."""
+    rows = {name: view.compute(metrics.near_far, average=name) for name in ("sets", "images")}
+    averaged = rows["sets"].filter(pl.col("metric").is_in(list(NEAR_FAR)))
+    groups = sorted(averaged["group"].unique(), key=lambda name: (name != "near", name))
+    if not groups:
+        return EMPTY
+    cells = {
+        (row["model"], row["scorer"], row["group"], row["metric"], average): row
+        for average, frame in rows.items()
+        for row in frame.to_dicts()
+    }
+    lines = [
+        [
+            model,
+            scorer,
+            *(_averaged(cells, (model, scorer, group, name)) for group in groups for name in NEAR_FAR),
+        ]
+        for model, scorer in _models_and_scorers(view, cells)
+    ]
+    head = ["", "scorer", *(_near_far_head(averaged, group, name) for group in groups for name in NEAR_FAR)]
+    caption = (
+        f"AUROC and FPR95 (OOD positive) against {IN_DISTRIBUTION}: the mean over the sets of a group, each"
+        " weighted equally, as in OpenOOD, with its interval; below, with the images of all sets pooled"
+    )
+    return folded("Near and far OOD: AUROC and FPR95", grid(head, lines, text=2, caption=caption), len(lines))
+
+
+# The numbers of the table of near and far OOD images.
+NEAR_FAR = {"auroc": "AUROC", "fpr95_ood_pos": "FPR95"}
+
+
+def _near_far_head(rows: pl.DataFrame, group: str, name: str) -> Html:
+    sets = same(rows.filter(pl.col("group") == group)["sets"])
+    return join([f"{group} {NEAR_FAR[name]}", tag("small", f"{sets} {'set' if sets == '1' else 'sets'}")])
+
+
+def _averaged(cells: Mapping[Any, Mapping[str, Any]], key: tuple[str, ...]) -> Html:
+    mean, pooled = (cells.get((*key, average)) for average in ("sets", "images"))
+    if mean is None:
+        return estimate(None)
+    note = "" if pooled is None else f"pooled {percent(pooled['value'])}"
+    return estimate(dict(mean), note)
+
+
+def _columns(view: View) -> list[Column]:
     """Return near sets, all near, far sets, all far, then sets without a group."""
     by_group, by_set = (
-        _fpr(view, framework, against, by)
+        _fpr(view, by)
         for by in (("model", "scorer", "kind", "group"), ("model", "scorer", "group", "set", "kind"))
     )
     several = by_set["set"].n_unique() > 1
@@ -207,8 +248,8 @@ def _columns(view: View, framework: str, against: str) -> list[Column]:
     return columns
 
 
-def _fpr(view: View, framework: str, against: str, by: Sequence[str]) -> pl.DataFrame:
-    rows = view.compute(metrics.ood, framework=framework, against=against, by=tuple(by))
+def _fpr(view: View, by: Sequence[str]) -> pl.DataFrame:
+    rows = view.compute(metrics.ood, framework="semantic", against="clean", by=tuple(by))
     return rows.filter(
         pl.col("value").is_not_null()
         & (pl.col("kind") == "S-OOD")
@@ -223,7 +264,7 @@ def _cells(rows: pl.DataFrame) -> dict[str, Cells]:
     }
 
 
-def _cards(view: View, model: str, columns: Sequence[Column], words: str) -> list[Html]:
+def _cards(view: View, model: str, columns: Sequence[Column]) -> list[Html]:
     present = [
         name
         for name in scorers(view)
@@ -235,16 +276,14 @@ def _cards(view: View, model: str, columns: Sequence[Column], words: str) -> lis
         tag(
             "article",
             tag("h3", f"{model} · {title.split(':')[0]}"),
-            _table(model, present, columns, name, title, words),
+            _table(model, present, columns, name, title),
             cls="card",
         )
         for name, title in CONVENTIONS.items()
     ]
 
 
-def _table(
-    model: str, present: Sequence[str], columns: Sequence[Column], name: str, title: str, words: str
-) -> Html:
+def _table(model: str, present: Sequence[str], columns: Sequence[Column], name: str, title: str) -> Html:
     """Return a table of scorers by sets, the scorer with the lowest mean first."""
     cells = {scorer: [column.cells[name].get((model, scorer)) for column in columns] for scorer in present}
     best = sorted(cells, key=lambda scorer: _mean(cells[scorer]))
@@ -259,8 +298,8 @@ def _table(
     in_distribution = same(row["id"] for cells_of_scorer in cells.values() for row in cells_of_scorer if row)
     about = (
         f"{title.split(': ')[1].capitalize()}, in % with 95 % intervals; 0 is best. Against {in_distribution}"
-        f" {words}; n counts OOD images. A group pools the images of its sets. The scorer with the lowest"
-        " mean comes first."
+        f" {IN_DISTRIBUTION}; n counts OOD images. A group pools the images of its sets. The scorer with the"
+        " lowest mean comes first."
     )
     shown = [row for cells_of_scorer in cells.values() for row in cells_of_scorer if row]
     if any(row["low"] is None for row in shown):
@@ -333,7 +372,7 @@ def ood(view: View) -> Section | None:
     )
     return Section(
         "Can the score separate OOD from in-distribution images?",
-        tag("div", ood_dots(view), ood_sets(view), *tables, cls="stack"),
+        tag("div", ood_dots(view), ood_sets(view), near_far_table(view), *tables, cls="stack"),
         "OOD",
         lead,
     )
