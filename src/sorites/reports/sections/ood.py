@@ -179,7 +179,7 @@ def ood_sets(view: View) -> Html:
 
 
 def near_far_table(view: View) -> Html:
-    """Return AUROC and FPR95 on near and far OOD images, averaged over sets and pooled; empty without them."""
+    """Return AUROC and FPR95 on near and far OOD images, averaged over sets and pooled; empty without any."""
     rows = {name: view.compute(metrics.near_far, average=name) for name in ("sets", "images")}
     averaged = rows["sets"].filter(pl.col("metric").is_in(list(NEAR_FAR)))
     groups = sorted(averaged["group"].unique(), key=lambda name: (name != "near", name))
