@@ -53,6 +53,7 @@ from sorites.evaluation.samples import (
     validation_samples,
 )
 from sorites.evaluation.storage.schema import SAMPLES_PER_UNIT, SearchResult
+from sorites.evaluation.unseen import unseen
 from sorites.models.torch_module import module_device
 from sorites.models.trial import settle_scale
 from sorites.models.versions import with_version
@@ -591,7 +592,10 @@ def _sources(
     with use_compute_options(ComputeOptions(suite.device, suite.precision)):
         read = _first(suite, labels) if source is None else source
         first = as_packed(read.samples) if suite.order else hashed_samples(read)
-        return read, first, [_further(entry, labels, further.get(entry.name)) for entry in suite.sources]
+        others = [_further(entry, labels, further.get(entry.name)) for entry in suite.sources]
+        if suite.unseen_by:
+            first, *others = (unseen(samples, suite.unseen_by) for samples in (first, *others))
+        return read, first, others
 
 
 def _check_refinable(suite: Suite, grouping: Groups) -> None:

@@ -445,6 +445,8 @@ class Suite(Strict):
     similarity: tuple[str, ...] = ()
     """Measures of shifted images against their clean images, computed after the run: ``["ssim"]``."""
     limit: StrictInt | None = Field(default=None, gt=0)
+    unseen_by: tuple[str, ...] = ()
+    """Trained models (``trained:DIR``): their training images are left out, by content, before the limit."""
     order: Literal["shards"] | None = None
     """``shards`` takes the shards of a source in hashed order and their samples in stored order, and reads no
     more than the limit needs. By default any prefix is a random sample of all samples.

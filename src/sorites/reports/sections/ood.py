@@ -153,8 +153,10 @@ CONVENTIONS = {
     "fpr95_id_pos": "FPR95, in-distribution positive: OOD images missed at 95 % accepted ID images",
 }
 # The in-distribution images are those of the AUROC: all clean images of known classes, whether the model
-# classifies them correctly or not (OpenOOD).
+# classifies them correctly or not (OpenOOD). ImageNet-ES compares with correctly classified images.
 IN_DISTRIBUTION = "clean images of known classes"
+CORRECT = "clean, correctly classified images"
+IMAGENET_ES = "imagenet_es"
 
 # Rows by model and scorer.
 Cells = Mapping[tuple[str, str], Mapping[str, Any]]
@@ -171,11 +173,16 @@ class Column:
 
 def ood_sets(view: View) -> Html:
     """Return two tables per model, one per convention; empty if there is only one set and group."""
-    columns = _columns(view)
-    if len(columns) < 2:
-        return EMPTY
-    cards = [card for model in view.models for card in _cards(view, model, columns)]
-    return tag("div", *cards, cls="cards two wide")
+    sources = view.table.select(pl.col("source").unique()).collect(engine="streaming")["source"]
+    conventions = [("semantic", "clean", IN_DISTRIBUTION)]
+    if IMAGENET_ES in sources:
+        conventions.insert(0, ("combined", "same", CORRECT))
+    for framework, against, words in conventions:
+        columns = _columns(view, framework, against)
+        if len(columns) > 1:
+            cards = [card for model in view.models for card in _cards(view, model, columns, words)]
+            return tag("div", *cards, cls="cards two wide")
+    return EMPTY
 
 
 def near_far_table(view: View) -> Html:
@@ -223,10 +230,10 @@ def _averaged(cells: Mapping[Any, Mapping[str, Any]], key: tuple[str, ...]) -> H
     return estimate(dict(mean), note)
 
 
-def _columns(view: View) -> list[Column]:
+def _columns(view: View, framework: str, against: str) -> list[Column]:
     """Return near sets, all near, far sets, all far, then sets without a group."""
     by_group, by_set = (
-        _fpr(view, by)
+        _fpr(view, framework, against, by)
         for by in (("model", "scorer", "kind", "group"), ("model", "scorer", "group", "set", "kind"))
     )
     several = by_set["set"].n_unique() > 1
@@ -248,8 +255,8 @@ def _columns(view: View) -> list[Column]:
     return columns
 
 
-def _fpr(view: View, by: Sequence[str]) -> pl.DataFrame:
-    rows = view.compute(metrics.ood, framework="semantic", against="clean", by=tuple(by))
+def _fpr(view: View, framework: str, against: str, by: Sequence[str]) -> pl.DataFrame:
+    rows = view.compute(metrics.ood, framework=framework, against=against, by=tuple(by))
     return rows.filter(
         pl.col("value").is_not_null()
         & (pl.col("kind") == "S-OOD")
@@ -264,7 +271,7 @@ def _cells(rows: pl.DataFrame) -> dict[str, Cells]:
     }
 
 
-def _cards(view: View, model: str, columns: Sequence[Column]) -> list[Html]:
+def _cards(view: View, model: str, columns: Sequence[Column], words: str) -> list[Html]:
     present = [
         name
         for name in scorers(view)
@@ -276,14 +283,16 @@ def _cards(view: View, model: str, columns: Sequence[Column]) -> list[Html]:
         tag(
             "article",
             tag("h3", f"{model} · {title.split(':')[0]}"),
-            _table(model, present, columns, name, title),
+            _table(model, present, columns, name, title, words),
             cls="card",
         )
         for name, title in CONVENTIONS.items()
     ]
 
 
-def _table(model: str, present: Sequence[str], columns: Sequence[Column], name: str, title: str) -> Html:
+def _table(
+    model: str, present: Sequence[str], columns: Sequence[Column], name: str, title: str, words: str
+) -> Html:
     """Return a table of scorers by sets, the scorer with the lowest mean first."""
     cells = {scorer: [column.cells[name].get((model, scorer)) for column in columns] for scorer in present}
     best = sorted(cells, key=lambda scorer: _mean(cells[scorer]))
@@ -298,7 +307,7 @@ def _table(model: str, present: Sequence[str], columns: Sequence[Column], name: 
     in_distribution = same(row["id"] for cells_of_scorer in cells.values() for row in cells_of_scorer if row)
     about = (
         f"{title.split(': ')[1].capitalize()}, in % with 95 % intervals; 0 is best. Against {in_distribution}"
-        f" {IN_DISTRIBUTION}; n counts OOD images. A group pools the images of its sets. The scorer with the"
+        f" {words}; n counts OOD images. A group pools the images of its sets. The scorer with the"
         " lowest mean comes first."
     )
     shown = [row for cells_of_scorer in cells.values() for row in cells_of_scorer if row]
@@ -355,11 +364,9 @@ NUMBERS = {
 @add_section(order=61)
 def ood(view: View) -> Section | None:
     """Dot charts, FPR per set, one table per definition of OOD, kinds, and score against accuracy."""
-    tables = [
-        table
-        for table in (*(_framework(view, name) for name in FRAMEWORKS), _combined(view), _settings(view))
-        if table
-    ]
+    by_label, by_correctness = (_framework(view, name) for name in FRAMEWORKS)
+    every = (by_label, near_far_table(view), by_correctness, _combined(view), _settings(view))
+    tables = [table for table in every if table]
     if not tables:
         return None
     lead = (
@@ -372,7 +379,7 @@ def ood(view: View) -> Section | None:
     )
     return Section(
         "Can the score separate OOD from in-distribution images?",
-        tag("div", ood_dots(view), ood_sets(view), near_far_table(view), *tables, cls="stack"),
+        tag("div", ood_dots(view), ood_sets(view), *tables, cls="stack"),
         "OOD",
         lead,
     )
