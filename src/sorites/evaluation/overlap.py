@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from sorites.core import split_spec
+from sorites.core import named_spec, split_spec
 from sorites.core.messages import option
-from sorites.core.plugins import named_spec
 from sorites.evaluation.storage.folder import read_manifest
 from sorites.evaluation.storage.shards import read_metadata, write_metadata
 from sorites.evaluation.unseen import TRAINED, contents_of
