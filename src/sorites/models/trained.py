@@ -186,7 +186,7 @@ def read(folder: str | Path) -> tuple[Record, Arrays]:
 def training_contents(folder: str | Path) -> frozenset[str]:
     """Return the hashes of the images that a model was trained on, and those that its parents were.
 
-    Images without a file of their own have none.
+    Images without a file of their own have none; nor has a model whose folder has no list of images.
 
     Raises:
         Damaged: The list of images is damaged.
@@ -194,6 +194,8 @@ def training_contents(folder: str | Path) -> frozenset[str]:
     import polars as pl
 
     record, path = read_record(folder), path_of(folder) / DATA
+    if DATA not in record.files:
+        return frozenset()
     listed = pl.read_parquet(io.BytesIO(read_verified(path, digests_of(record.files, DATA), TRAIN_AGAIN)))
     own = frozenset(listed.filter(pl.col("part") == "train")["content"].drop_nulls().to_list())
     kind, parent = split_spec(str(record.parent.get("spec") or ""))
