@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from sorites.core.errors import BadImage, SoritesError
 from sorites.deploy.record import GRAPH, Frame, GuardRecord, Preparation, read, read_bytes
-from sorites.io.decode import decode
 from sorites.io.resizing import fit, frame
 
 if TYPE_CHECKING:
@@ -166,6 +165,9 @@ def _framed(pixels: NDArray[np.uint8], how: Frame) -> NDArray[np.uint8]:
 
 def _pixels(image: Picture) -> NDArray[np.uint8]:
     if isinstance(image, (str, Path, bytes)):
+        # Pillow's readers take half of the time of the import, and arrays need none.
+        from sorites.io.decode import decode
+
         return decode(image)
     pixels = np.asarray(image if isinstance(image, np.ndarray) else image.convert("RGB"))
     if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3:
