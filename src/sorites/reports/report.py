@@ -18,6 +18,7 @@ from sorites.evaluation.explanations import Explanations, read_changes
 from sorites.evaluation.fit import read_fits
 from sorites.evaluation.images import captured_shot, shifted_shots
 from sorites.evaluation.integrity.unfinished import unfinished
+from sorites.evaluation.overlap import overlap_of
 from sorites.evaluation.plan import Plan
 from sorites.evaluation.reopen import class_names, plan_of
 from sorites.evaluation.run import Run
@@ -89,6 +90,7 @@ def _view(table: pl.LazyFrame, folder: Path, plan: Callable[[], Plan]) -> RunVie
         unfinished=unfinished(folder),
         explanations=_explanations(folder),
         aside=rejected_images(folder),
+        trained_on=overlap_of(folder),
         fits=read_fits(folder),
     )
 
