@@ -36,7 +36,7 @@ from sorites.io.readers import numbers, parse_integer
 
 SEVERITIES = (0.5, 1.0, 1.5, 2.0, 2.5)
 SEEDS = 6
-VERSION = 1
+VERSION = 2
 OPTIONS = (
     "seeds",
     "severities",
@@ -60,8 +60,8 @@ def slider(path: str | None, labels: Labels) -> list[Sample]:
     """
     where, options = split_options("slider", path or TOY, dict.fromkeys(OPTIONS, ()))
     sliders = shelf(where)
-    drawing = sampler_options_from(sliders.facts, **_sampling_options(options))
-    pipe = load(options.get("pipeline") or str(sliders.facts.get("pipeline", "")))
+    drawing = sampler_options_from(sliders.record, **_sampling_options(options))
+    pipe = load(options.get("pipeline") or sliders.record.pipeline)
     if "words" in options:
         pipe = with_words(pipe, options["words"])
     settings = (

@@ -20,7 +20,7 @@ from sorites.core.samples import to_uint8
 from sorites.diffusion.pipeline import Pipe
 from sorites.diffusion.sliders import Concept
 from sorites.diffusion.toy.world import draw
-from sorites.diffusion.words import FACTS, words
+from sorites.diffusion.words import RECORD, words
 
 from .conftest import stopped
 
@@ -44,7 +44,7 @@ def test_learning_moves_only_the_word_and_lowers_the_loss(tiny: Pipe, tmp_path: 
 
 
 def _loss(pipe: Pipe, vectors: torch.Tensor) -> float:
-    from sorites.diffusion.sampler import latents_of
+    from sorites.diffusion.latents import latents_of
     from sorites.diffusion.words import Word
     from sorites.diffusion.words import with_learnt_words as taught
 
@@ -97,7 +97,7 @@ def test_words_of_a_source_are_written_left_and_refused(
 ) -> None:
     out, concepts = tmp_path / "out", [Concept(3, "cross")]
     [folder] = learn_words(tiny, concepts, source, NAMES, QUICK, out)
-    facts = json.loads((folder / FACTS).read_text())
+    facts = json.loads((folder / RECORD).read_text())
     assert (facts["class"], facts["number"], facts["images"], facts["token"]) == ("cross", 3, 2, "<cross>")
     assert facts["recipe"] == json.loads(json.dumps(QUICK.facts()))
     assert not (folder / UNFINISHED).exists()

@@ -52,13 +52,13 @@ def check_whole(folder: CaptureFolder, held: list[Reference], camera: VirtualCam
     assert set(lines) == set(wanted)
     hashes = {reference.id: screen_hash(reference) for reference in held}
     for path, line in lines.items():
-        screen, lamp, exposure = camera.taken[line["camera_file"]]
+        screen, lamp, exposure = camera.taken[line.camera_file]
         assert screen == hashes[wanted[path].reference.id]
         assert lamp == (1.0 if "/l1/" in path else 0.0)
         taken = {"iso": exposure.iso, "shutter": exposure.shutter, "aperture": exposure.aperture}
         assert differences(wanted[path].params, taken) == []
-        assert digest_of((folder.root / path).read_bytes()) == line["hash"]
-    used = Counter(line["camera_file"] for line in lines.values())
+        assert digest_of((folder.root / path).read_bytes()) == line.hash
+    used = Counter(line.camera_file for line in lines.values())
     assert max(used.values()) == 1
 
 
@@ -244,10 +244,10 @@ def test_what_stays_the_same_is_set_logged_and_kept(
     body = devices.virtual.camera
     capture = capture_of(folder, devices)
     capture.run(held[:1], tick=lambda _: body.values.update(wb="tungsten"))
-    lines = list(folder.done().values())
-    assert len(lines) == 8
-    assert {line["fixed"]["white balance"] for line in lines} == {"daylight"}
-    assert {state["on"] for line in lines for state in line["lamps"].values()} == {True, False}
+    shots = list(folder.done().values())
+    assert len(shots) == 8
+    assert {shot.fixed["white balance"] for shot in shots} == {"daylight"}
+    assert {on for shot in shots for on, _ in shot.lamps.values()} == {True, False}
     failed = [line["why"] for line in read_log(folder.log, "") if line["event"] == "failed"]
     assert any("white balance" in why for why in failed)
 

@@ -166,6 +166,6 @@ def test_no_wrong_photograph_is_accepted(
     done = folder.done()
     assert len(done) == 9
     assert suspicious(folder) == {}
-    for line in done.values():
-        reference = next(reference for reference in held if reference.id == line["sample"])
-        assert camera.taken[line["camera_file"]][0] in {screen_key(reference, size) for size in SIZES}
+    for shot in done.values():
+        reference = next(reference for reference in held if reference.id == shot.sample)
+        assert camera.taken[shot.camera_file][0] in {screen_key(reference, size) for size in SIZES}

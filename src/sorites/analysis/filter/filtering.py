@@ -41,10 +41,11 @@ from sorites.evaluation.plan import Plan
 from sorites.evaluation.reopen import plan_of
 from sorites.evaluation.storage import shards
 from sorites.evaluation.storage.record import read_record
-from sorites.evaluation.storage.schema import Record, validated
+from sorites.evaluation.storage.schema import validated
 from sorites.evaluation.worker import Running, chosen_engine
 from sorites.io.stores import to_path
 from sorites.io.tables import as_numbers, refuse_types, sheet
+from sorites.io.validation import Record
 
 # --- Annotations: whether an image still shows its class, to calibrate and evaluate a filter
 
@@ -303,7 +304,7 @@ def _encoders(run: Running, pair: Pair) -> Encoders:
 
 
 class FilterRecord(Record):
-    """How the images of a run were filtered, as stored in ``facts/out_of_class.json``.
+    """Record of how the images of a run were filtered, as stored in ``facts/out_of_class.json``.
 
     Only ``made_of`` is set until a rule was applied.
     """
@@ -313,7 +314,7 @@ class FilterRecord(Record):
     origin: str = Field(
         default="", validation_alias=AliasChoices("from", "origin"), serialization_alias="from"
     )
-    """Where the thresholds are from."""
+    """The origin of the thresholds."""
     rule: str = ""
     whole: bool = False
 

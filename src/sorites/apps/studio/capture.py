@@ -28,7 +28,7 @@ from sorites.apps.studio.cameras import (
     format_setting,
 )
 from sorites.apps.studio.folder import CaptureFolder, Shot, original_of
-from sorites.apps.studio.lamps import LampError, Lamps, NoLamps
+from sorites.apps.studio.lamps import LampError, Lamps, LampState, NoLamps
 from sorites.apps.studio.likeness import likeness
 from sorites.apps.studio.markers import QUALITY, encode_jpeg, rectify
 from sorites.apps.studio.references import Reference
@@ -38,7 +38,14 @@ from sorites.core.errors import SoritesError
 from sorites.io.digests import digest_of
 from sorites.io.files import write_bytes
 from sorites.io.logs import Log
-from sorites.sources.captures import SHOTS
+from sorites.sources.captures import (
+    SHOTS,
+    Paused,
+    Prepared,
+    ShotFailed,
+    ShotReplaced,
+    ShotTaken,
+)
 
 # Attempts per shot, and how often a photograph that does not match its reference is taken again.
 TRIES, RETAKES = 6, 2
@@ -68,16 +75,27 @@ class ScreenChanged(CameraError):
 
 
 @dataclass(frozen=True)
+class Attempt:
+    """A photograph, and what camera, EXIF data and lamps reported about it."""
+
+    photo: Photo
+    answered: Mapping[str, Any]
+    exif: Mapping[str, Any]
+    fixed: Mapping[str, str]
+    lamps: Mapping[str, LampState]
+
+
+@dataclass(frozen=True)
 class Taken:
     """A photograph that waits to be rectified, checked and written."""
 
     shot: Shot
-    photo: Photo
     reference: ImageU8
     shown: Shown
     calibration: Calibration
+    attempt: Attempt
+    retries: int
     retakes: int
-    facts: Mapping[str, Any]
 
 
 @dataclass
@@ -132,7 +150,7 @@ class Capture:
         """Set what stays the same during the capture; report and log what the camera does not follow."""
         deviations = self._patiently(lambda: self.camera.prepare(self.options.fixed), log)
         self._fixed = self.camera.read_fixed()
-        log.add("prepared", fixed=dict(self._fixed), deviations=list(deviations))
+        log.write(Prepared(fixed=dict(self._fixed), deviations=list(deviations)))
         for deviation in deviations:
             self.say(f"camera: {deviation}")
 
@@ -174,7 +192,7 @@ class Capture:
         before = None if self._calibration is None else self._calibration.matrix
         calibration = self._patiently(lambda: self._timed("calibrate", lambda: self._locate(before)), log)
         self._calibration = calibration
-        log.add("calibration", camera_file=calibration.photo.name, **calibration.facts())
+        log.write(calibration.entry())
         for warning in calibration.found.warnings:
             self.say(f"calibration: {warning}")
         if calibration.drift_px is not None and calibration.drift_px > DRIFTED_PX:
@@ -198,12 +216,12 @@ class Capture:
         while True:
             try:
                 shown = self._confirm(shot.reference, log)
-                facts, photo = self._patiently(lambda: self._attempt(shot), log)
+                attempt = self._patiently(lambda: self._attempt(shot), log)
                 if self._patiently(self.screen.confirm, log) != shown:
                     raise ScreenChanged("the screen changed during the photograph")
                 break
             except CameraError as error:
-                log.add("failed", sample=shot.reference.id, params=dict(shot.params), why=str(error))
+                log.write(ShotFailed(sample=shot.reference.id, params=dict(shot.params), why=str(error)))
                 changed = isinstance(error, ScreenChanged)
                 failures += not changed
                 if failures == TRIES or (changed and time.monotonic() > end):
@@ -215,8 +233,7 @@ class Capture:
                     self._patiently(self.camera.settle, log)
         self._finish()
         assert self._calibration is not None
-        facts |= {"retries": failures, "retakes": retakes}
-        taken = Taken(shot, photo, image, shown, self._calibration, retakes, facts)
+        taken = Taken(shot, image, shown, self._calibration, attempt, failures, retakes)
         self._waiting.append((pool.submit(self._keep, taken, log), taken))
         self.taken += 1
 
@@ -230,7 +247,7 @@ class Capture:
             self._calibrate(log)
             self._show(reference, log)
 
-    def _attempt(self, shot: Shot) -> tuple[dict[str, Any], Photo]:
+    def _attempt(self, shot: Shot) -> Attempt:
         """Set the camera, shoot, and check that camera, lamps and EXIF report the requested settings."""
         lamps = self._timed("lamps", lambda: self.lamps.set(str(shot.params["light"])))
         answered = self._timed("set", lambda: self.camera.set(shot.params))
@@ -249,8 +266,7 @@ class Capture:
             if fixed != self._fixed:
                 self.camera.prepare(self.options.fixed)
             raise CameraError(f"{photo.name}: {'; '.join(wrong)}")
-        light = {state.name: {"on": state.on, "brightness": state.brightness} for state in lamps.values()}
-        return {"answered": dict(answered), "exif": exif, "fixed": dict(fixed), "lamps": light}, photo
+        return Attempt(photo, answered, exif, fixed, lamps)
 
     def _keep(self, taken: Taken, log: Log) -> bool:
         """Rectify a photograph; write it and its original and log it, unless it must be taken again.
@@ -258,36 +274,44 @@ class Capture:
         Returns:
             Whether it was kept.
         """
-        shot, photo, start = taken.shot, taken.photo, time.perf_counter()
+        shot, attempt, start = taken.shot, taken.attempt, time.perf_counter()
+        photo = attempt.photo
         size = (taken.reference.shape[1], taken.reference.shape[0])
         image = rectify(decode_photo(photo), taken.calibration.matrix, taken.shown, size)
         match = likeness(image, taken.reference, metered=shot.params["mode"] == "auto")
         if match.problem and taken.retakes < RETAKES:
-            log.add("failed", sample=shot.reference.id, params=dict(shot.params), why=match.problem)
+            log.write(ShotFailed(sample=shot.reference.id, params=dict(shot.params), why=match.problem))
             return False
         data = encode_jpeg(image, photo.data, self.options.quality)
         self._count("straighten", start)
         start = time.perf_counter()
         originals = original_of(shot.path, photo, self.options.originals)
-        hashes = {"file": shot.path, "hash": digest_of(data), "original": None, "original_hash": None}
+        paths: dict[str, Any] = {"file": shot.path, "hash": digest_of(data)}
         for path, content in originals.items():
-            hashes |= {"original": path, "original_hash": digest_of(content)}
+            paths |= {"original": path, "original_hash": digest_of(content)}
         files = {**originals, shot.path: data}
         if any((self.folder.root / path).exists() for path in files):
-            log.add("replace", **hashes)
+            log.write(ShotReplaced(**paths))
         for path, content in files.items():
             write_bytes(content, self.folder.root / path)
-        entry = {
-            "sample": shot.reference.id,
-            "params": dict(shot.params),
-            **hashes,
-            "bytes": len(data),
-            "camera_file": photo.name,
-            "camera_bytes": len(photo.data),
-            "correlation": None if match.correlation is None else round(match.correlation, 4),
-            "suspicious": match.problem,
-        }
-        log.add("shot", **entry, **taken.facts)
+        log.write(
+            ShotTaken(
+                **paths,
+                sample=shot.reference.id,
+                params=dict(shot.params),
+                bytes=len(data),
+                camera_file=photo.name,
+                camera_bytes=len(photo.data),
+                answered=dict(attempt.answered),
+                exif=dict(attempt.exif),
+                fixed=dict(attempt.fixed),
+                lamps={state.name: [state.on, state.brightness] for state in attempt.lamps.values()},
+                retries=taken.retries,
+                retakes=taken.retakes,
+                correlation=None if match.correlation is None else round(match.correlation, 4),
+                suspicious=match.problem,
+            )
+        )
         self._count("write", start)
         return True
 
@@ -297,7 +321,7 @@ class Capture:
             future, taken = self._waiting.pop(0)
             if not future.result():
                 self._retakes.append((taken.shot, taken.retakes + 1))
-            self._forget(taken.photo)
+            self._forget(taken.attempt.photo)
 
     def _forget(self, photo: Photo) -> None:
         if self.options.clear_card:
@@ -314,7 +338,7 @@ class Capture:
             except (NeedsHand, LampError, ScreenError) as error:
                 if str(error) != reported:
                     reported = str(error)
-                    log.add("pause", why=reported)
+                    log.write(Paused(why=reported))
                     self.say(f"paused: {error}")
                 if time.monotonic() > end:
                     raise SoritesError(f"{error}. Repeat the command to resume") from error

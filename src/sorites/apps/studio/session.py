@@ -216,10 +216,8 @@ def _summary(
     done = folder.done()
     if not done:
         raise SoritesError(f"nothing was captured in {folder.root}")
-    sizes = [
-        sum(float(line.get(key) or 0) for line in done.values()) / len(done)
-        for key in ("bytes", "camera_bytes")
-    ]
+    kept_bytes = sum(shot.bytes for shot in done.values()) / len(done)
+    camera_bytes = sum(shot.camera_bytes for shot in done.values()) / len(done)
     spent = (
         devices.virtual.camera.photographer.busy_s
         if devices is not None and devices.virtual is not None
@@ -233,8 +231,8 @@ def _summary(
         taken,
         seconds,
         parts,
-        sizes[0],
-        sizes[1],
+        kept_bytes,
+        camera_bytes,
         spent,
         suspicious(folder),
     )
