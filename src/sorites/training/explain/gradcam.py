@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from sorites.core import ImageU8, Model
 from sorites.core.compute.arithmetic import reproducible
 from sorites.core.errors import SoritesError, UnknownName
+from sorites.core.messages import option
 from sorites.models.torch_module import logits_of, module_device, module_of, without_weight_gradients
 
 if TYPE_CHECKING:
@@ -190,7 +191,8 @@ def chosen_layer(module: Any, inputs: torch.Tensor, name: str | None, model: str
     if not candidates:
         raise SoritesError(
             f"no layer of {model} has feature maps (N x C x h x w). Grad-CAM needs a network with "
-            "convolutions, not a plain transformer or a fully connected network."
+            "convolutions, not a plain transformer or a fully connected network; for these pass "
+            f"{option('method', 'rise')}."
         )
     if name is not None:
         by_name = {layer.name: layer for layer in candidates}
