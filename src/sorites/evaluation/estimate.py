@@ -65,7 +65,7 @@ class Calibration(BaseModel):
     speedup: dict[int, float]
     """Speed-up by number of workers."""
     pipeline: PipelineRates | None = None
-    """What producers and devices reach together; a run on a GPU uses them."""
+    """Rates that producers and devices reach together; a run on a GPU uses them."""
 
 
 @dataclass(frozen=True)

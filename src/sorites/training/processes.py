@@ -41,7 +41,7 @@ class Processes:
 
     @property
     def is_first(self) -> bool:
-        """Whether this process writes files."""
+        """True if this process writes files."""
         return self.rank == 0
 
     def rows(self, count: int) -> slice:

@@ -72,7 +72,7 @@ PASSED_CREDENTIALS = (
 
 @dataclass(frozen=True)
 class Resources:
-    """What each worker gets.
+    """Resources of each worker.
 
     Attributes:
         cpus: CPUs; all but one make images.
@@ -165,7 +165,7 @@ class _Hired:
 
 @dataclass(frozen=True)
 class _Doing:
-    """What a worker does: a task, or its start if there is none."""
+    """Work under way in a worker: a task, or only its start."""
 
     worker: _Hired
     index: int | None = None

@@ -21,7 +21,7 @@ PASSES_AHEAD = 2
 
 @dataclass
 class Counts:
-    """What a pipeline has done.
+    """Counts of the work of a pipeline.
 
     Attributes:
         images: Images that were made.

@@ -25,7 +25,7 @@ from sorites.evaluation.worker import Task
 
 
 class PipelineRates(BaseModel):
-    """What a pipeline reached on one machine.
+    """Rates that a pipeline reached on one machine.
 
     Attributes:
         devices: The devices that evaluated.

@@ -164,7 +164,7 @@ class Dataset:
     names: dict[int, str]
     splits: dict[str, list[str]]
     points: bool
-    """Whether label lines end in keypoints."""
+    """True if label lines end in keypoints."""
 
 
 def dataset(path: Path) -> Dataset:
