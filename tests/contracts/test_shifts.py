@@ -26,6 +26,7 @@ UNEVEN = {
     "frost",
     "glass_blur",
     "laion_glitch",
+    "laion_mosaic",
     "laion_stickers",
     "laion_vertical_lines",
     "saturate",
