@@ -85,6 +85,7 @@ class LensRecord(_Record):
         caught: Share of the light that the kernels contain, by field.
         lens: Digest of the lens itself.
         cause: Digest of the prescription and the settings that it was traced from.
+        substitutes: Successors that stand for glasses missing from the catalogues, by the name of the glass.
     """
 
     efl_mm: Number
@@ -104,6 +105,7 @@ class LensRecord(_Record):
     lens: StrictStr
     layout: Layout
     cause: StrictStr | None = None
+    substitutes: dict[StrictStr, StrictStr] = {}
 
 
 class ToleranceRecord(_Record):
