@@ -63,6 +63,7 @@ def trace_lens(lens: Lens, focus: str = "best") -> Entry:
     )
     arrays = {
         "kernels": blurs.kernels,
+        "between": blurs.between,
         "mtf": blurs.mtf,
         "zernike": blurs.zernike,
         "zernike12": blurs.zernike12,
