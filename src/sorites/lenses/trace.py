@@ -59,8 +59,9 @@ def trace_lens(lens: Lens, focus: str = "best") -> Entry:
         kept=blurs.kept,
         lens=lens_digest(lens),
         layout=layout(lens),
-        **({"substitutes": dict(lens.substitutes)} if lens.substitutes else {}),
     )
+    if lens.substitutes:
+        about = about.model_copy(update={"substitutes": dict(lens.substitutes)})
     arrays = {
         "kernels": blurs.kernels,
         "between": blurs.between,
