@@ -103,7 +103,7 @@ def _compared(
 def run() -> list[Row]:
     import torch
 
-    from sorites.core.torch_tools import one_thread
+    from sorites.core.compute.torch_tools import one_thread
     from sorites.models.lite import load
     from sorites.models.trained import small
 

@@ -67,7 +67,7 @@ def _plain(pipe: Any, requests: Any, drawing: Any) -> Any:
     """Draw as many images together through every step, as a loop that does not know of the early ones."""
     import torch
 
-    from sorites.core.torch_tools import one_thread
+    from sorites.core.compute.torch_tools import one_thread
     from sorites.diffusion import sampler
     from sorites.diffusion.sampler import early_and_late, scheduler_of
     from sorites.diffusion.sliders import attach_sliders as attached
@@ -105,7 +105,7 @@ def _theirs(path: Any, slider: Any) -> Any:
 def _one_by_one(pipe: Any) -> None:
     import torch
 
-    from sorites.core.torch_tools import one_thread
+    from sorites.core.compute.torch_tools import one_thread
 
     def switch(pipe: Any, step: int, now: Any, kept: dict[str, Any]) -> dict[str, Any]:
         if int(now) <= 770 and not switch.on:  # type: ignore[attr-defined]

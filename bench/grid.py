@@ -12,9 +12,9 @@ import sys
 import time
 from collections.abc import Callable
 
+from sorites.core.compute.torch_tools import one_thread
 from sorites.core.rng import rng_for
 from sorites.core.samples import to_float, to_uint8
-from sorites.core.torch_tools import one_thread
 from sorites.evaluation import plan as plans
 from sorites.evaluation.images import Shot, shots
 from sorites.evaluation.plan import Plan, Unit

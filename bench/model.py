@@ -19,7 +19,7 @@ def run() -> list[tuple[str, float, str]]:
     import torch
 
     from sorites import core
-    from sorites.core.torch_tools import one_thread
+    from sorites.core.compute.torch_tools import one_thread
     from sorites.models.lite import load
     from sorites.models.trial import trial_images
 

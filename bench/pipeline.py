@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from sorites.core import Model, Outputs
-from sorites.core.passes import Inputs, Staged, Wait
+from sorites.core.compute.passes import Inputs, Staged, Wait
 from sorites.evaluation import plan as plans
 from sorites.evaluation.pipeline.check import write_photographs
 from sorites.evaluation.pipeline.consume import Counts

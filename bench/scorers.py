@@ -156,7 +156,7 @@ PEERS: dict[str, tuple[str, Callable[[Any, dict[str, Any]], Any]]] = {
 def theirs(held: dict[str, np.ndarray]) -> dict[str, float]:
     import torch
 
-    from sorites.core.torch_tools import import_torchvision as torchvision_ready
+    from sorites.core.compute.torch_tools import import_torchvision as torchvision_ready
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

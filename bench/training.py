@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn import functional
 
 from bench._timing import in_turns
-from sorites.core.torch_tools import one_thread
+from sorites.core.compute.torch_tools import one_thread
 from sorites.models.trained import start
 from sorites.training.loop import named_changes
 from sorites.training.recipe import load

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from tools import toy_world as world
 
-from sorites.core.torch_tools import one_thread
+from sorites.core.compute.torch_tools import one_thread
 from sorites.diffusion.toy.world import SHAPES, STYLES, draw
 
 PHASES = ((900, 2e-3), (500, 1e-3))

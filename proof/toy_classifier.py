@@ -17,11 +17,12 @@ from tools.toy_world import caption
 
 from proof._lines import Line
 from sorites.core import ImageU8, to_uint8
-from sorites.core.torch_tools import one_thread
+from sorites.core.compute.torch_tools import one_thread
 from sorites.diffusion import classify
 from sorites.diffusion.classify import ClassifierOptions, staged
+from sorites.diffusion.conditions import encode_prompt
 from sorites.diffusion.pipeline import Pipe, load
-from sorites.diffusion.sampler import TOY_DRAWING, Request, encode_prompt, sample
+from sorites.diffusion.sampler import TOY_DRAWING, Request, sample
 from sorites.diffusion.toy.world import SHAPES, STYLES, draw
 
 CELLS = [(shape, style) for shape in SHAPES for style in STYLES]

@@ -4,6 +4,9 @@ not silly, a browser.
 
 from __future__ import annotations
 
+import tests.one_thread  # noqa: F401
+
+# isort: split
 import functools
 import shutil
 import subprocess
@@ -47,6 +50,17 @@ def scene(seed: int, height: int = 60, width: int = 80) -> ImageU8:
     disk = (x - rng.uniform(0.2, 0.8)) ** 2 + (y - rng.uniform(0.2, 0.6)) ** 2 < 0.03
     ground[disk] = rng.uniform(0, 255, 3)
     return np.clip(ground + rng.normal(0, 4, ground.shape), 0, 255).astype(np.uint8)
+
+
+@pytest.fixture
+def two_torch_threads() -> Iterator[None]:
+    """Give torch two threads, so that a test can see whether a function takes one and gives two back."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sorites.core.compute.torch_tools import import_with_torchvision, one_thread
 from sorites.core.samples import ImageF32
-from sorites.core.torch_tools import import_with_torchvision, one_thread
 from sorites.diffusion.toy.world import SHAPES, SIDE, STYLES, draw, load_classifier, network
 
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from sorites.core.errors import SoritesError
     from sorites.datasets.build import build
     from sorites.evaluation.combine import read
+    from sorites.evaluation.exports.write import export
     from sorites.evaluation.facts.distance import distance
     from sorites.evaluation.facts.similarity import similarity
     from sorites.evaluation.rescore import score
@@ -67,6 +68,7 @@ _HOMES = {
     "sorites.evaluation.run": ("Run", "run"),
     "sorites.evaluation.facts.similarity": ("similarity",),
     "sorites.evaluation.combine": ("read",),
+    "sorites.evaluation.exports.write": ("export",),
     "sorites.reports.report": ("report",),
     "sorites.reports.verify": ("verify",),
     "sorites.training.attack": ("attack",),
@@ -111,6 +113,7 @@ __all__ = [
     "distance",
     "encoder",
     "explain",
+    "export",
     "measure",
     "model",
     "passport",

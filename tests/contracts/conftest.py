@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.contracts import examples
 
-from sorites.core.torch_tools import one_thread
+from sorites.core.compute.torch_tools import one_thread
 
 Example = Callable[[str, str], tuple[str, Path]]
 

@@ -16,8 +16,8 @@ from tests.contracts.conftest import Example
 
 from sorites import core
 from sorites.core import MODELS, ImageU8, Model, Outputs
+from sorites.core.compute.torch_tools import one_thread
 from sorites.core.errors import SoritesError
-from sorites.core.torch_tools import one_thread
 from sorites.evaluation.predict import wrong_boxes
 
 # Large networks, and models that fetch or fit something when the cache is empty.

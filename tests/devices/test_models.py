@@ -17,8 +17,8 @@ from tests.devices.pretended import pretended  # noqa: E402
 import sorites  # noqa: E402
 from sorites import core  # noqa: E402
 from sorites.core import ImageU8, Model, Outputs  # noqa: E402
+from sorites.core.compute.torch_tools import ComputeOptions, use_compute_options  # noqa: E402
 from sorites.core.errors import IncompatibleRun, SoritesError  # noqa: E402
-from sorites.core.torch_tools import ComputeOptions, use_compute_options  # noqa: E402
 from sorites.evaluation.engines import Engine  # noqa: E402
 from sorites.evaluation.plan import restricted  # noqa: E402
 from sorites.evaluation.predict import look_inside, score_outputs  # noqa: E402

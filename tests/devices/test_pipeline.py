@@ -19,10 +19,10 @@ from tests.devices.test_models import CLASSES, SIZE, Network, loaded  # noqa: E4
 
 import sorites  # noqa: E402
 from sorites.core import ArrayRef, Backend, ImageU8, Model, Outputs, Sample, Source  # noqa: E402
-from sorites.core.arithmetic import read_flags, write_flags  # noqa: E402
+from sorites.core.compute.arithmetic import read_flags, write_flags  # noqa: E402
+from sorites.core.compute.passes import Staged, Wait, in_constant_passes, start_pass, then  # noqa: E402
+from sorites.core.compute.transfers import counted_transfers  # noqa: E402
 from sorites.core.errors import BatchTooLarge  # noqa: E402
-from sorites.core.passes import Staged, Wait, in_constant_passes, start_pass, then  # noqa: E402
-from sorites.core.transfers import counted_transfers  # noqa: E402
 from sorites.evaluation import plan as plans  # noqa: E402
 from sorites.evaluation.pipeline.consume import Counts  # noqa: E402
 from sorites.evaluation.pipeline.devices import models_by_device  # noqa: E402

@@ -17,8 +17,8 @@ from tests.devices.pretended import pretended  # noqa: E402
 
 from sorites import core  # noqa: E402
 from sorites.core import ImageU8, Model  # noqa: E402
+from sorites.core.compute.torch_tools import ComputeOptions, import_with_torchvision, use_compute_options  # noqa: E402
 from sorites.core.labels import labels  # noqa: E402
-from sorites.core.torch_tools import ComputeOptions, import_with_torchvision, use_compute_options  # noqa: E402
 from sorites.diffusion import pipeline  # noqa: E402
 from sorites.diffusion.toy.world import SHAPES  # noqa: E402
 from sorites.training.augment.named import NAMED, augmentation  # noqa: E402

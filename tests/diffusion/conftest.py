@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tools import toy_world as world
 
-from sorites.core.torch_tools import import_with_torchvision
+from sorites.core.compute.torch_tools import import_with_torchvision
 from sorites.diffusion.pipeline import Pipe, load
 from sorites.diffusion.sliders import Slider, make_slider, shapes, targets
 
@@ -112,9 +112,9 @@ def random_slider(pipe: Pipe, shift: str = "snow", seed: int = 0, size: float = 
     import torch
 
     draw = torch.Generator().manual_seed(seed)
-    layers = dict(pipe.parts.unet.named_modules())
+    layers = dict(pipe.network.named_modules())
     lows = {
         name: tuple(size * torch.randn(shape, generator=draw) for shape in shapes(layers[name], 4))
-        for name in targets(pipe.parts.unet, "noxattn")
+        for name in targets(pipe.network, "noxattn")
     }
     return make_slider(shift, lows, {"class": "disc"})  # type: ignore[arg-type]

@@ -12,8 +12,9 @@ from sorites.core.samples import to_uint8
 from sorites.diffusion import classify
 from sorites.diffusion.classify import ClassifierOptions
 from sorites.diffusion.classify import classify as judged
+from sorites.diffusion.conditions import encode_prompt
+from sorites.diffusion.latents import add_noise, decode_latents, latents_of
 from sorites.diffusion.pipeline import Pipe
-from sorites.diffusion.sampler import add_noise, decode_latents, encode_prompt, latents_of
 
 RNG = np.random.default_rng(0)
 IMAGES = [RNG.integers(0, 256, (16, 16, 3), np.uint8) for _ in range(2)]

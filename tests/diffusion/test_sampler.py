@@ -17,11 +17,11 @@ SEVERITIES = (0.0, 0.5, 1.0, 2.5)
 
 
 def _theirs(pipe: Pipe, prompt: str, seed: int, drawing: SamplerOptions) -> Any:
-    """Draw with the loop of diffusers, and DDIM as it is in the pipeline's folder."""
+    """Draw with the loop of diffusers, and DDIM as it is in the pipeline's folder, without clipping."""
     import diffusers
     import torch
 
-    pipe.parts.scheduler = diffusers.DDIMScheduler.from_config(pipe.parts.scheduler.config)
+    pipe.parts.scheduler = diffusers.DDIMScheduler.from_config(pipe.parts.scheduler.config, clip_sample=False)
     pipe.parts.set_progress_bar_config(disable=True)
     return pipe.parts(
         prompt,

@@ -11,8 +11,8 @@ from safetensors.torch import save_file
 from tools.toy_world import WIDTH
 
 from sorites.core.errors import Damaged, SoritesError
+from sorites.diffusion.conditions import encode_prompt
 from sorites.diffusion.pipeline import Pipe
-from sorites.diffusion.sampler import encode_prompt
 from sorites.diffusion.words import FACTS, WEIGHTS, Word, save, with_learnt_words, with_words, words
 
 VECTOR = torch.linspace(-1, 1, WIDTH)[None]

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from sorites.core import Encoder, ImageU8, encoder
+from sorites.core.compute.torch_tools import import_with_torchvision
 from sorites.core.errors import SoritesError
-from sorites.core.torch_tools import import_with_torchvision
 from sorites.encoders.features import features
 
 OWN = """

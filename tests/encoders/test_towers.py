@@ -60,15 +60,14 @@ def test_inference_matches_torch(taught: Towers) -> None:
     np.testing.assert_allclose(taught.texts(["Cat, night!"])[0], expected.numpy(), atol=1e-6)
 
 
-def test_the_same_lesson_gives_the_same_towers() -> None:
-    before = torch.get_num_threads()
+def test_the_same_lesson_gives_the_same_towers(two_torch_threads: None) -> None:
     torch.manual_seed(5)
     first = teach(lesson(100, 2)[0])
     torch.manual_seed(6)
     again = teach(lesson(100, 2)[0])
     for name, tensor in first.tensors().items():
         np.testing.assert_array_equal(tensor, again.tensors()[name])
-    assert torch.get_num_threads() == before
+    assert torch.get_num_threads() == 2
 
 
 def test_a_sentence_of_unknown_words_is_an_error(taught: Towers) -> None:

@@ -12,8 +12,8 @@ import pytest
 
 import sorites
 from sorites.core import Backend, ImageU8, Model, Outputs
+from sorites.core.compute.torch_tools import import_torchvision
 from sorites.core.errors import BatchTooLarge, SoritesError
-from sorites.core.torch_tools import import_torchvision
 from sorites.evaluation import plan as plans
 from sorites.evaluation import runner
 from sorites.evaluation.predict import evaluate_images, out_of_memory

@@ -22,10 +22,10 @@ from sorites.analysis.filter import encoders, filtering
 from sorites.analysis.filter.filtering import filter_run
 from sorites.analysis.filter.rules import VOTES
 from sorites.core import ImageU8, Model, table, to_float, to_uint8
+from sorites.core.compute.torch_tools import import_with_torchvision
 from sorites.core.errors import SoritesError
 from sorites.core.labels import imagenet
 from sorites.core.rng import rng_for
-from sorites.core.torch_tools import import_with_torchvision
 from sorites.evaluation.facts.similarity import similarity
 from sorites.evaluation.run import run
 from sorites.evaluation.storage.shards import delete_facts

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.linalg import sqrtm
 
+from sorites.core.compute.torch_tools import import_torchvision
 from sorites.core.errors import SoritesError
-from sorites.core.torch_tools import import_torchvision
 from sorites.measures.distributions import frechet, kernel, with_interval
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from sorites import core
 from sorites.core import ImageU8, Model
-from sorites.core.torch_tools import one_thread
+from sorites.core.compute.torch_tools import one_thread
 
 USERS_CACHE = os.environ.get("SORITES_CACHE", "")
 

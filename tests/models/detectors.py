@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from sorites.core.boxes import nms
-from sorites.core.torch_tools import import_with_torchvision
+from sorites.core.compute.torch_tools import import_with_torchvision
 
 NAME = "ssdlite320_mobilenet_v3_large"
 

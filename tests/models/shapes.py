@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from sorites.core import ImageU8
-from sorites.core.torch_tools import import_with_torchvision, one_thread
+from sorites.core.compute.torch_tools import import_with_torchvision, one_thread
 
 COLOURS = {"red": (220, 40, 40), "green": (40, 190, 60), "blue": (50, 70, 230)}
 SHAPES = ("disc", "bar", "ring")

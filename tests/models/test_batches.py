@@ -15,8 +15,8 @@ torch = pytest.importorskip("torch")
 import sorites  # noqa: E402
 from sorites import core  # noqa: E402
 from sorites.core import Backend, ImageU8, Model  # noqa: E402
+from sorites.core.compute.torch_tools import ComputeOptions, use_compute_options  # noqa: E402
 from sorites.core.errors import SoritesError  # noqa: E402
-from sorites.core.torch_tools import ComputeOptions, use_compute_options  # noqa: E402
 from sorites.evaluation.storage.record import read_record  # noqa: E402
 from sorites.models.session import CUDA_OPTIONS, ON_CPU, ON_GPU, backend, providers  # noqa: E402
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from PIL import Image as Pil
 
 from sorites.core import ImageU8
+from sorites.core.compute.torch_tools import import_torchvision
 from sorites.core.errors import SoritesError
-from sorites.core.torch_tools import import_torchvision
 from sorites.models import preprocess
 from sorites.models.preprocess import Input, fit
 

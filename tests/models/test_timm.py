@@ -14,9 +14,9 @@ from safetensors.torch import save_file
 
 from sorites import core
 from sorites.core import ImageU8
+from sorites.core.compute.torch_tools import import_torchvision
 from sorites.core.errors import MissingExtra, SoritesError, UnknownName
 from sorites.core.labels import imagenet
-from sorites.core.torch_tools import import_torchvision
 from sorites.models.timm import timm as make
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sorites.core import Box
-from sorites.core.torch_tools import with_torchvision
+from sorites.core.compute.torch_tools import with_torchvision
 from sorites.scenes import point_maps
 from sorites.scenes.moved_boxes import (
     boxes_after_map,

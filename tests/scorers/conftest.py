@@ -59,7 +59,7 @@ def case() -> Case:
 @pytest.fixture(scope="session")
 def peer() -> Any:
     """pytorch-ood's detectors; its torchvision is made to load beside a CPU torch."""
-    from sorites.core.torch_tools import import_torchvision as torchvision_ready
+    from sorites.core.compute.torch_tools import import_torchvision as torchvision_ready
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

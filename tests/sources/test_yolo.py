@@ -211,3 +211,15 @@ def test_the_size_of_an_image_is_that_of_the_decoded_one(
     image.save(tmp_path / f"a.{suffix}", exif=exif)
     height, width, _ = decode(tmp_path / f"a.{suffix}").shape
     assert size(tmp_path / f"a.{suffix}") == (width, height)
+
+
+def test_oriented_boxes_are_refused_but_polygons_with_other_shapes_are_not(tmp_path: Path) -> None:
+    turned = "0 0.25 0.1 0.5 0.6 0.4 0.8 0.15 0.3\n"  # (10, 2), (20, 12), (16, 16), (6, 6) px
+    root = write(tmp_path, f"{NAMES}val: images\n", {"labels/a.txt": turned}, ("images/a.png",))
+    with pytest.raises(SoritesError) as caught:
+        read(root)
+    assert "OBB" in str(caught.value)
+    (root / "labels" / "a.txt").write_text(turned + "0 0.1 0.1 0.5 0.2 0.3 0.9\n")
+    assert len(read(root)[0].ground_truth or ()) == 2
+    (root / "labels" / "a.txt").write_text("0 0.1 0.1 0.5 0.1 0.5 0.9 0.1 0.9\n")
+    assert len(read(root)[0].ground_truth or ()) == 1

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image as Pillow
 
 from sorites.core import Generated, ImageU8, Sample
-from sorites.core.torch_tools import import_torchvision
+from sorites.core.compute.torch_tools import import_torchvision
 from sorites.models.preprocess import Input
 from sorites.training.batches import Batches, Prepared, random_crop
 from sorites.training.images import SampleImages

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sorites.core.torch_tools import import_torchvision
+from sorites.core.compute.torch_tools import import_torchvision
 from sorites.training.optim import layer_groups, layer_of
 
 torch = pytest.importorskip("torch")

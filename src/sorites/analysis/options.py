@@ -30,7 +30,7 @@ def _paths(texts: Sequence[str]) -> list[Path]:
 
 @dataclass(frozen=True, kw_only=True)
 class ReportContent(Options):
-    """Which runs to report, and where."""
+    """Options of ``report``: the runs, and the file to write."""
 
     runs: str | Path | Table | Sequence[str | Path | Table] = declare(
         help='Run folders, made by "sorites run".',
@@ -66,7 +66,7 @@ def _shift_options(texts: list[str]) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class StripContent(Options):
-    """What to draw."""
+    """Options of ``show``: what to draw."""
 
     shift: str = declare(help="A shift.", typed='See "sorites list shifts".', metavar="SHIFT", argument=True)
     image: str | Path | ImageU8 | Pillow.Image = declare(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import polars as pl
 
@@ -21,6 +21,7 @@ from sorites.evaluation.plan import Plan
 from sorites.metrics.camera import disagreement
 from sorites.metrics.rows import judged_rows, select_rows
 
+T = TypeVar("T")
 # Default maximum number of settings shown on a sheet.
 MAX_SETTINGS = 12
 COLUMNS = (
@@ -139,7 +140,7 @@ def sheet(
         sorted((column for column in columns if column.shift == shift_name), key=_order), light
     )
     models = tuple(sorted(judged["model"].unique()))
-    selected = (*clean, *_spread(shifted, most - len(clean)))
+    selected = (*clean, *_thinned(shifted, most - len(clean)))
     return Sheet(
         judged["run_id"][0], sample_id, judged["label"][0], shift_name, selected, models, len(shifted)
     )
@@ -199,11 +200,15 @@ def _one_light(columns: Sequence[Column], light: str) -> list[Column]:
     return [*auto[:1], *(column for column in lit if column.params.get("mode") != "auto")]
 
 
-def _spread(columns: Sequence[Column], most: int) -> list[Column]:
+def _thinned(columns: Sequence[Column], most: int) -> list[Column]:
     auto = [column for column in columns if column.params.get("mode") == "auto"]
-    rest = columns[len(auto) :]
-    count = min(len(rest), max(most - len(auto), 1))
-    return [*auto, *(rest[round(i * (len(rest) - 1) / max(count - 1, 1))] for i in range(count))]
+    return [*auto, *spread(columns[len(auto) :], max(most - len(auto), 1))]
+
+
+def spread(items: Sequence[T], most: int) -> list[T]:
+    """Return at most ``most`` items, evenly spaced from the first to the last."""
+    count = min(len(items), most)
+    return [items[round(i * (len(items) - 1) / max(count - 1, 1))] for i in range(count)]
 
 
 def images_of(plan: Plan, sample_id: str, images: Collection[str]) -> dict[str, ImageU8]:

@@ -35,7 +35,7 @@ class Connection(H11Protocol):
 
     @property
     def busy(self) -> bool:
-        """Whether a complete request is being answered."""
+        """True if a complete request is being answered."""
         cycle = self.cycle
         return (
             cycle is not None and not cycle.response_complete and self.conn.their_state is not h11.SEND_BODY

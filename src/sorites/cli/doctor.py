@@ -16,8 +16,8 @@ import typer
 
 from sorites import __version__
 from sorites.cli.output import say
+from sorites.core.compute.machine import cores
 from sorites.core.errors import SoritesError
-from sorites.core.machine import cores
 from sorites.io.files import cache
 
 # What each extra is for.

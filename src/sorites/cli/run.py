@@ -13,7 +13,7 @@ from sorites.cli.derived import derived
 from sorites.cli.options import RunFolder
 from sorites.cli.output import say
 from sorites.core.errors import SoritesError
-from sorites.evaluation.options import CheckOptions, RunOptions, ScoreOptions
+from sorites.evaluation.options import CheckOptions, ExportOptions, RunOptions, ScoreOptions
 
 if TYPE_CHECKING:
     from sorites.evaluation.estimate import Calibration, Costs
@@ -231,17 +231,23 @@ def compact(
 
 def import_(
     files: Annotated[
-        list[Path],
-        typer.Argument(metavar="FILE", help="Prediction files (CSV or parquet), or folders of them."),
+        list[str],
+        typer.Argument(
+            metavar="FILE",
+            help=(
+                "Prediction files (CSV or parquet), or folders of them; with --as coco result files, each"
+                " with its setting: clean=results.json fog:2=fog.json."
+            ),
+        ),
     ],
     as_: Annotated[
         str,
         typer.Option(
             "--as",
-            metavar="csv|cns|counts",
+            metavar="csv|cns|counts|coco",
             help=(
-                "Layout: columns by name, result files of CNS-Bench, or counts of correct predictions per"
-                " setting."
+                "Layout: columns by name, result files of CNS-Bench, counts of correct predictions per"
+                " setting, or results of detectors (COCO's JSON, and what Ultralytics writes)."
             ),
         ),
     ],
@@ -271,6 +277,27 @@ def import_(
             help="Reference model for relative errors, or a CSV file of its errors.",
         ),
     ] = None,
+    annotations: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--annotations",
+            metavar="FILE",
+            help=(
+                "Ground truth of --as coco: a COCO annotation file, or the data.yaml of a YOLO dataset."
+                " SHIFT:SEVERITY=FILE is that of one setting. May be repeated."
+            ),
+        ),
+    ] = None,
+    first_class: Annotated[
+        int | None,
+        typer.Option(
+            "--first-class",
+            metavar="0|1",
+            min=0,
+            max=1,
+            help="With --as coco: results number the classes in order from this number, not by category id.",
+        ),
+    ] = None,
 ) -> None:
     """Import prediction files as a run folder, without images.
 
@@ -283,15 +310,32 @@ def import_(
         files,
         as_,
         out,
-        labels=labels or "imagenet",
+        labels=labels,
         columns=columns,
         model=model,
         source=source,
         reference=reference,
+        annotations=annotations or (),
+        first_class=first_class,
     )
     if renamed := {name: column for name, column in done.called.items() if name != column}:
         say(f"read {', '.join(f'{name} from {column}' for name, column in renamed.items())}", err=True)
     print_run_summary(done.folder, worked=done.worked)
+
+
+@derived(ExportOptions)
+def export(options: ExportOptions) -> None:
+    """Write the results of a run in the format of other tools.
+
+    Reads a run folder and writes a folder of files, which "sorites import"
+    reads again.
+    """
+    from sorites.core.progress import bars
+    from sorites.evaluation.exports.write import export_run
+
+    with bars() as bar:
+        out = export_run(options, bar)
+    say(f"wrote {out}")
 
 
 @derived(ScoreOptions)

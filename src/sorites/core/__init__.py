@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sorites.core.plugins import (
-        CLEAN,
         ENCODERS,
         MEASURES,
         METRICS,
@@ -18,34 +17,6 @@ if TYPE_CHECKING:
         SCORERS,
         SHIFTS,
         SOURCES,
-        Apply,
-        ArrayRef,
-        Attr,
-        Backend,
-        Batches,
-        Box,
-        BytesRef,
-        Encoder,
-        Examples,
-        Features,
-        FileRef,
-        Generated,
-        Head,
-        ImageF32,
-        ImageRef,
-        ImageU8,
-        Measure,
-        Metric,
-        Model,
-        Outputs,
-        OwnDial,
-        Sample,
-        Scorer,
-        Setting,
-        SettingValue,
-        Shift,
-        Source,
-        Sweep,
         add_encoder,
         add_measure,
         add_metric,
@@ -56,8 +27,6 @@ if TYPE_CHECKING:
         encoder,
         measure,
         model,
-        named_spec,
-        read_only,
         scorer,
         scorer_candidates,
         scorer_name,
@@ -65,15 +34,48 @@ if TYPE_CHECKING:
         scorer_version,
         shift,
         source,
-        split_spec,
+    )
+    from sorites.core.refs import ArrayRef, BytesRef, FileRef, Generated, ImageRef
+    from sorites.core.samples import (
+        CLEAN,
+        Attr,
+        Box,
+        ImageF32,
+        ImageU8,
+        OwnDial,
+        Sample,
+        Setting,
+        Source,
+        read_only,
         to_float,
         to_uint8,
     )
+    from sorites.core.specs import named_spec, split_spec
+    from sorites.core.types import (
+        Apply,
+        Backend,
+        Batches,
+        Encoder,
+        Examples,
+        Features,
+        Head,
+        Measure,
+        Metric,
+        Model,
+        Outputs,
+        Scorer,
+        SettingValue,
+        Shift,
+        Sweep,
+    )
+
+_HOMES = ("plugins", "refs", "samples", "specs", "types")
 
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        return getattr(importlib.import_module("sorites.core.plugins"), name)
+        homes = (importlib.import_module(f"sorites.core.{home}") for home in _HOMES)
+        return next(getattr(home, name) for home in homes if hasattr(home, name))
     raise AttributeError(f"module 'sorites.core' has no attribute {name!r}")
 
 

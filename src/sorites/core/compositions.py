@@ -41,7 +41,7 @@ class ComposedShift(Shift):
     parts: tuple[Shift, ...] = ()
     severities_at: Callable[[Any], Severities] = tuple
     record_severities: bool = False
-    """Whether the severities of the parts are recorded as params that the shift chose."""
+    """True if the severities of the parts are recorded as params that the shift chose."""
 
     def sweep_with_chosen_params(
         self, image: ImageF32, settings: Sequence[SettingValue], rng: np.random.Generator

@@ -81,7 +81,7 @@ class Notice(UserWarning):
 
 
 class Information(Notice):
-    """What a run is about to do or has done. Python logs it (logger ``sorites``, level INFO)."""
+    """A message about what a run does or has done. Python logs it (logger ``sorites``, level INFO)."""
 
     code = "information"
 

@@ -21,7 +21,7 @@ _KEY = "declaration"
 
 @dataclass(frozen=True)
 class Declaration:
-    """How an option is described and typed.
+    """Description and spelling of an option.
 
     Attributes:
         help: What it does, for users of both interfaces.

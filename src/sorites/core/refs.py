@@ -1,4 +1,4 @@
-"""Where the image of a sample comes from: a file, a part of a file, an array, or a function.
+"""References to the image of a sample: a file, a part of a file, an array, or a function.
 
 A reference is a small value that can be pickled. It decodes the image on request, and names the data that the
 image is made from, so that a run can detect changed images without decoding them.

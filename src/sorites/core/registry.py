@@ -18,9 +18,9 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from sorites.core.compute.torch_tools import with_torchvision
 from sorites.core.errors import Notice, SoritesError, UnknownName, exit_message
 from sorites.core.messages import command
-from sorites.core.torch_tools import with_torchvision
 
 T = TypeVar("T")
 # Entry-point group of third-party plug-ins.

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from sorites.core.compute.passes import in_constant_passes
 from sorites.core.errors import BadImage, SoritesError
-from sorites.core.passes import in_constant_passes
 from sorites.core.samples import Box, ImageF32, ImageU8, Setting
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Shift:
     with boxes are refused.
     """
     stage: Stage = "scene"
-    """Where in the making of an image the shift acts; gives the order of shifts that are applied together."""
+    """The stage of image formation at which the shift acts; it orders shifts that are applied together."""
     move_boxes: MoveBoxes | None = None
     _sweep: Sweep | None = None
 
@@ -229,7 +229,7 @@ class Outputs:
 
 @dataclass(frozen=True)
 class Backend:
-    """What computes the outputs of a model.
+    """The device and library that compute the outputs of a model.
 
     Attributes:
         library: ``torch`` or ``onnxruntime``; empty for other code.
@@ -297,11 +297,11 @@ class Model:
     ``assumed`` names those that nobody declared, and ``outputs`` is "probabilities" for such a model.
     """
     scale: Literal["unknown", "logits", "probabilities"] = "unknown"
-    """What the model computes for each class. ``forward`` returns logits in any case, for probabilities their
+    """The model's output for each class. ``forward`` returns logits in any case, for probabilities their
     logarithm; an unknown scale is determined with trial images when a run is planned.
     """
     backend: Backend = Backend()
-    """What computes the outputs."""
+    """The device and library that compute the outputs."""
     batch: int | None = None
     """Images in each pass, if their number is constant (see ``with_batch``)."""
 
@@ -379,7 +379,7 @@ class Scorer:
 
     @property
     def looks(self) -> bool:
-        """Whether the scorer reads internal activations of the model."""
+        """True if the scorer reads internal activations of the model."""
         return type(self).look is not Scorer.look
 
 

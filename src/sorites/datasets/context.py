@@ -76,7 +76,7 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class Habits:
-    """What is common for a class: times of day, common locations and uncommon locations."""
+    """Common conditions of a class: times of day, common locations and uncommon locations."""
 
     name: str
     times: tuple[str, ...]

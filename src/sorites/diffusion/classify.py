@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sorites.core.arithmetic import reproducible
+from sorites.core.compute.arithmetic import reproducible
 from sorites.core.errors import SoritesError
 from sorites.core.rng import digest
 from sorites.core.samples import ImageU8
+from sorites.diffusion.latents import NOISE_STEPS, add_noise, latents_of, predict_noise
 from sorites.diffusion.pipeline import Pipe
-from sorites.diffusion.sampler import NOISE_STEPS, add_noise, latents_of, predict_noise
 
 LOSSES = ("l1", "l2")
 # Noisy images per forward pass.

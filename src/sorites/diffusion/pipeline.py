@@ -1,4 +1,4 @@
-"""Load diffusers pipelines from a folder: Stable Diffusion 1.x, 2.x, XL and their Turbo versions, and DiT.
+"""Load diffusers pipelines from a folder: Stable Diffusion 1.x, 2.x, XL, their Turbo versions, 3.x, and DiT.
 
 Nothing is downloaded, nothing is unpickled and no code of the folder is run: weights are read from local
 safetensors files, and only known classes of diffusers and transformers are loaded.
@@ -15,43 +15,49 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from sorites.core.compute.torch_tools import compute_options, device_of, import_with_torchvision
 from sorites.core.errors import SoritesError
-from sorites.core.torch_tools import compute_options, device_of, import_with_torchvision
+from sorites.diffusion.schedulers import allowed_classes, is_flow, refuse_unknown_keys
 from sorites.io.paths import FileState, file_states, reason
 from sorites.io.readers import json_file
 
 # Supported pipelines by the class name in ``model_index.json``.
-KINDS = {"StableDiffusionPipeline": "sd", "StableDiffusionXLPipeline": "sdxl", "DiTPipeline": "dit"}
+KINDS = {
+    "StableDiffusionPipeline": "sd",
+    "StableDiffusionXLPipeline": "sdxl",
+    "StableDiffusion3Pipeline": "sd3",
+    "DiTPipeline": "dit",
+}
 # Kinds that are conditioned on text. A DiT is conditioned on class numbers and only used as a classifier.
-BY_WORDS = ("sd", "sdxl")
+BY_WORDS = ("sd", "sdxl", "sd3")
+# Kinds whose network is a transformer; the others have a U-Net.
+TRANSFORMERS = ("sd3", "dit")
 EXPECTED = (
-    "a folder written by diffusers (pipe.save_pretrained), with model_index.json, unet, vae, text_encoder,"
-    " tokenizer, scheduler"
+    "a folder written by diffusers (pipe.save_pretrained), with model_index.json, unet or transformer, vae,"
+    " text_encoder, tokenizer, scheduler"
 )
 # Components with weights, by kind.
 PARTS = {
     "sd": ("unet", "vae", "text_encoder"),
     "sdxl": ("unet", "vae", "text_encoder", "text_encoder_2"),
+    "sd3": ("transformer", "vae", "text_encoder", "text_encoder_2"),
     "dit": ("transformer", "vae"),
 }
+# Components with weights that a folder may have or not.
+OPTIONAL_PARTS = {"sd3": ("text_encoder_3",)}
 # The classes of each component that may be loaded, by library. diffusers imports what ``model_index.json``
 # names, which may be any module, so nothing else may stand there.
 COMPONENTS: Mapping[str, Mapping[str, frozenset[str]]] = {
     "unet": {"diffusers": frozenset({"UNet2DConditionModel"})},
-    "transformer": {"diffusers": frozenset({"Transformer2DModel", "DiTTransformer2DModel"})},
+    "transformer": {"diffusers": frozenset(
+            {"Transformer2DModel", "DiTTransformer2DModel", "SD3Transformer2DModel"}
+        )},
     "vae": {"diffusers": frozenset({"AutoencoderKL", "AutoencoderTiny"})},
-    "scheduler": {
-        "diffusers": frozenset(
-            f"{name}Scheduler"
-            for name in (
-                "DDIM", "DDPM", "DEISMultistep", "DPMSolverMultistep", "DPMSolverSinglestep", "EDMEuler",
-                "EulerAncestralDiscrete", "EulerDiscrete", "HeunDiscrete", "KDPM2AncestralDiscrete",
-                "KDPM2Discrete", "LCM", "LMSDiscrete", "PNDM", "TCD", "UniPCMultistep",
-            )
-        )
-    },
+    "scheduler": {"diffusers": allowed_classes()},
     "text_encoder": {"transformers": frozenset({"CLIPTextModel", "CLIPTextModelWithProjection"})},
+    "text_encoder_3": {"transformers": frozenset({"T5EncoderModel"})},
     "tokenizer": {"transformers": frozenset({"CLIPTokenizer", "CLIPTokenizerFast", "TokenizersBackend"})},
+    "tokenizer_3": {"transformers": frozenset({"T5Tokenizer", "T5TokenizerFast", "TokenizersBackend"})},
     "image_encoder": {"transformers": frozenset({"CLIPVisionModelWithProjection"})},
     "feature_extractor": {"transformers": frozenset({"CLIPImageProcessor", "CLIPFeatureExtractor"})},
     "safety_checker": {"stable_diffusion": frozenset({"StableDiffusionSafetyChecker"})},
@@ -87,7 +93,12 @@ class Pipe:
     @property
     def network(self) -> Any:
         """The network that predicts noise."""
-        return self.parts.transformer if self.kind == "dit" else self.parts.unet
+        return self.parts.transformer if self.kind in TRANSFORMERS else self.parts.unet
+
+    @property
+    def is_flow(self) -> bool:
+        """Whether the network predicts the velocity of a straight flow from noise to image."""
+        return is_flow(self.parts.scheduler)
 
     @property
     def computed(self) -> str:
@@ -107,6 +118,10 @@ class Pipe:
     def side(self) -> int:
         """The image width in pixels that the network was trained on."""
         return int(self.network.config.sample_size) * self.factor
+
+    def positions(self, side: int) -> int:
+        """Return the number of positions of an image of some pixels' width that a transformer sees."""
+        return (side // self.factor // int(getattr(self.network.config, "patch_size", None) or 1)) ** 2
 
     def word(self, name: str) -> str:
         """Return the learnt placeholder of a class, or its name if there is none."""
@@ -149,6 +164,7 @@ def load(
 
 def _read(folder: Path, device: str, dtype: str, kinds: tuple[str, ...]) -> Pipe:
     kind, name = check_folder(folder, kinds)
+    refuse_unknown_keys(folder)
     import diffusers
     import torch
 
@@ -157,6 +173,7 @@ def _read(folder: Path, device: str, dtype: str, kinds: tuple[str, ...]) -> Pipe
         options.update(
             safety_checker=None, feature_extractor=None, image_encoder=None, requires_safety_checker=False
         )
+    options.update(dict.fromkeys(_null_components(folder)))
     try:
         with silence_libraries():
             parts = getattr(diffusers, name).from_pretrained(
@@ -167,13 +184,25 @@ def _read(folder: Path, device: str, dtype: str, kinds: tuple[str, ...]) -> Pipe
         raise SoritesError(
             f"cannot load the pipeline in {folder}: {reason(error)}. Expected {EXPECTED}"
         ) from error
-    for part in PARTS[kind]:
+    for part in _present(folder, kind):
         getattr(parts, part).requires_grad_(False).eval()
-    if kind in BY_WORDS and getattr(parts.unet.config, "time_cond_proj_dim", None):
+    if kind not in TRANSFORMERS and getattr(parts.unet.config, "time_cond_proj_dim", None):
         raise SoritesError(
             f"the pipeline in {folder} is guidance-distilled (LCM); sliders cannot be trained on it"
         )
     return Pipe(folder, kind, parts, version_of(folder), device, dtype)
+
+
+def _null_components(folder: Path) -> list[str]:
+    """Return the components that a folder says it does not have."""
+    content = json_file(folder / "model_index.json", "the components of a pipeline")
+    return [name for name, value in content.items() if value == [None, None]]
+
+
+def _present(folder: Path, kind: str) -> tuple[str, ...]:
+    """Return the components with weights that a folder has."""
+    optional = OPTIONAL_PARTS.get(kind, ())
+    return *PARTS[kind], *(part for part in optional if (folder / part).is_dir())
 
 
 _loaded = functools.lru_cache(maxsize=2)(_read)
@@ -222,7 +251,7 @@ def check_folder(folder: Path, kinds: tuple[str, ...] = BY_WORDS) -> tuple[str, 
             f"{folder} is incomplete: it has no folder {', '.join(missing)}. Expected {EXPECTED}"
         )
     _refuse_classes(index, content)
-    _refuse_pickles(folder, PARTS[kind])
+    _refuse_pickles(folder, _present(folder, kind))
     return kind, str(name)
 
 
@@ -232,7 +261,7 @@ def _refuse_classes(index: Path, content: Mapping[str, Any]) -> None:
         # Lists are components as (library, class), null if there is none; other values are settings.
         if not isinstance(value, list) or value == [None, None]:
             continue
-        allowed = COMPONENTS.get(key.removesuffix("_2"), {})
+        allowed = COMPONENTS.get(key, COMPONENTS.get(key.removesuffix("_2"), {}))
         library, name = (str(part) for part in value) if len(value) == 2 else (str(value), "")
         if name not in allowed.get(library, ()):
             expected = " or ".join(

@@ -7,18 +7,18 @@ et al., "CNS-Bench", ICCV 2025, 3.2; Gandikota et al., "Concept Sliders", ECCV 2
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-import numpy as np
-
-from sorites.core.arithmetic import reproducible
+from sorites.core.compute.arithmetic import reproducible
 from sorites.core.errors import SoritesError
 from sorites.core.rng import digest
-from sorites.core.samples import ImageF32, ImageU8, to_float, to_uint8
+from sorites.core.samples import ImageF32
+from sorites.diffusion.conditions import Words, encode_prompt, predict
+from sorites.diffusion.latents import decode_latents
 from sorites.diffusion.pipeline import Pipe
+from sorites.diffusion.schedulers import NAMES, copied, make_scheduler, set_steps, step
 from sorites.diffusion.sliders import Slider, SliderScales, attach_sliders
 
 # Requests and settings
@@ -26,7 +26,7 @@ from sorites.diffusion.sliders import Slider, SliderScales, attach_sliders
 
 # The negative prompt of CNS-Bench.
 NEGATIVE = "blurry,text,caption,lowquality,lowresolution,low res,grainy,ugly"
-SCHEDULERS, SEEDINGS = ("ddim", "own"), ("prompt", "plain")
+SEEDINGS = ("prompt", "plain")
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class SamplerOptions:
     size: int | None = None
     """Width to which finished images are resized; not resized by default."""
     scheduler: str = "ddim"
-    """``ddim``, or ``own`` for the pipeline's scheduler."""
+    """A name of ``schedulers.KINDS``, or ``own`` for the pipeline's scheduler."""
     seeding: str = "prompt"
     """``prompt``: noise from the class and the seed; ``plain``: from the seed alone, as in diffusers."""
 
@@ -54,7 +54,7 @@ class SamplerOptions:
             ("start", 0 <= self.start <= 1000, "a noise step from 0 to 1000"),
             ("side", self.side is None or 8 <= self.side <= 4096, "pixels from 8 to 4096"),
             ("size", self.size is None or 8 <= self.size <= 4096, "pixels from 8 to 4096"),
-            ("scheduler", self.scheduler in SCHEDULERS, " or ".join(SCHEDULERS)),
+            ("scheduler", self.scheduler in NAMES, ", ".join(NAMES)),
             ("seeding", self.seeding in SEEDINGS, " or ".join(SEEDINGS)),
         )
         for name, valid, expected in checks:
@@ -116,87 +116,13 @@ def noise_seed(noise: str, seed: int, seeding: str) -> int:
     return seed if seeding == "plain" else int.from_bytes(digest(noise, seed, size=8), "little") >> 1
 
 
-# Prompt encoding
-@dataclass(frozen=True, eq=False)
-class Words:
-    """An encoded prompt and negative prompt; ``pooled`` and ``sizes`` are used only by Stable Diffusion
-    XL.
-    """
-
-    prompt: Any
-    negative: Any
-    pooled: Any = None
-    negative_pooled: Any = None
-    sizes: Any = None
-
-    @staticmethod
-    def batch(words: Sequence[Words], guided: bool) -> tuple[Any, dict[str, Any] | None]:
-        """Return the hidden states of a batch, negative prompts first if guided, and the added conditions
-        if any.
-        """
-        import torch
-
-        hidden = [encoding.negative for encoding in words] * guided + [encoding.prompt for encoding in words]
-        if words[0].pooled is None:
-            return torch.cat(hidden), None
-        pooled = [encoding.negative_pooled for encoding in words] * guided + [
-            encoding.pooled for encoding in words
-        ]
-        sizes = [encoding.sizes for encoding in words] * (1 + guided)
-        return torch.cat(hidden), {"text_embeds": torch.cat(pooled), "time_ids": torch.cat(sizes)}
-
-
-def words_for(pipe: Pipe, prompt: str, drawing: SamplerOptions, side: int) -> Words:
-    """Encode one prompt separately, so that the result does not depend on the rest of a batch."""
-    return encode_prompt(pipe, prompt, drawing.negative, side)
-
-
-def encode_prompt(pipe: Pipe, prompt: str, negative: str, side: int) -> Words:
-    """Encode a prompt with the pipeline's encoders."""
-    import torch
-
-    with torch.no_grad():
-        return encode_with_gradients(pipe, prompt, negative, side)
-
-
-def encode_with_gradients(pipe: Pipe, prompt: str, negative: str, side: int) -> Words:
-    """Encode a prompt with gradients to the embeddings."""
-    import torch
-
-    if pipe.kind == "sd":
-        encodings = pipe.parts.encode_prompt(prompt, pipe.device, 1, True, negative)
-        return Words(encodings[0], encodings[1])
-    encodings = pipe.parts.encode_prompt(
-        prompt=prompt, device=pipe.device, num_images_per_prompt=1, do_classifier_free_guidance=True,
-        negative_prompt=negative or None,
-    )  # fmt: skip
-    sizes = torch.tensor([[side, side, 0, 0, side, side]], dtype=encodings[0].dtype, device=pipe.device)
-    prompt_, negative_, pooled, negative_pooled = encodings
-    return Words(prompt_, negative_, pooled, negative_pooled, sizes)
-
-
 # Noise steps
-
-# Schedulers without memory of earlier steps, so that early steps can be shared between severities.
-SHAREABLE = ("DDIMScheduler", "EulerDiscreteScheduler", "EulerAncestralDiscreteScheduler")
 
 
 def scheduler_of(pipe: Pipe, drawing: SamplerOptions) -> Any:
     """Return a separate scheduler with its noise steps set."""
-    import diffusers
-
-    own = pipe.parts.scheduler
-    if drawing.scheduler == "ddim":
-        scheduler = diffusers.DDIMScheduler.from_config(own.config)
-    elif type(own).__name__ in SHAREABLE:
-        scheduler = type(own).from_config(own.config)
-    else:
-        raise SoritesError(
-            f"the pipeline's scheduler {type(own).__name__} depends on earlier steps; expected"
-            f" {', '.join(SHAREABLE)}, or ddim"
-        )
-    scheduler.set_timesteps(drawing.steps, device=pipe.device)
-    return scheduler
+    scheduler = make_scheduler(pipe.parts.scheduler, drawing.scheduler)
+    return set_steps(scheduler, drawing.steps, pipe.device, pipe.positions(drawing.side or pipe.side))
 
 
 def early_and_late(scheduler: Any, drawing: SamplerOptions) -> tuple[list[Any], list[Any]]:
@@ -209,66 +135,6 @@ def early_and_late(scheduler: Any, drawing: SamplerOptions) -> tuple[list[Any], 
 def passes(steps: int, early: int, severities: int, shared: bool = True) -> int:
     """Return the number of forward passes of a trajectory, not counting those for guidance."""
     return (early if shared else early * severities) + (steps - early) * severities
-
-
-# Training targets, for word training and the diffusion classifier
-
-# Noise steps of training.
-NOISE_STEPS = 1000
-
-
-def latents_of(pipe: Pipe, images: Sequence[ImageU8]) -> Any:
-    """Return the latents of 8-bit images of the pipeline's width: the autoencoder's mean, without
-    sampling.
-    """
-    import torch
-
-    vae = pipe.parts.vae
-    number = torch.float32 if getattr(vae.config, "force_upcast", False) else vae.dtype
-    if vae.dtype != number:
-        vae.to(number)
-    stacked = torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).to(pipe.device, number) / 127.5 - 1
-    with torch.no_grad():
-        encoding = vae.encode(stacked)
-        latents = encoding.latent_dist.mode() if hasattr(encoding, "latent_dist") else encoding.latents
-    mean, std = getattr(vae.config, "latents_mean", None), getattr(vae.config, "latents_std", None)
-    if mean is not None and std is not None:
-        shift, spread = (
-            torch.tensor(part, device=pipe.device, dtype=number).view(1, -1, 1, 1) for part in (mean, std)
-        )
-        latents = (latents - shift) / spread
-    return (latents * vae.config.scaling_factor).to(pipe.network.dtype)
-
-
-def add_noise(pipe: Pipe, latents: Any, noise: Any, times: Any) -> tuple[Any, Any]:
-    """Return latents with added noise at some steps, and the network's target: the noise or the velocity."""
-    scheduler = pipe.parts.scheduler
-    alphas = getattr(scheduler, "alphas_cumprod", None)
-    kind = getattr(scheduler.config, "prediction_type", "")
-    if alphas is None or kind not in ("epsilon", "v_prediction"):
-        raise SoritesError(
-            f"the pipeline's scheduler {type(scheduler).__name__} predicts {kind!r}; expected epsilon or"
-            " v_prediction"
-        )
-    share = alphas.to(latents.device, latents.dtype)[times].view(-1, *(1,) * (latents.ndim - 1))
-    noisy = share.sqrt() * latents + (1 - share).sqrt() * noise
-    return noisy, noise if kind == "epsilon" else share.sqrt() * noise - (1 - share).sqrt() * latents
-
-
-def predict_noise(pipe: Pipe, noisy: Any, times: Any, conditions: Sequence[Any]) -> Any:
-    """Return the network's prediction for noisy latents, each with its own prompt, or class number for a
-    DiT.
-    """
-    import torch
-
-    if pipe.kind == "dit":
-        numbers = torch.tensor(list(conditions), device=noisy.device)
-        out = pipe.network(noisy, timestep=times, class_labels=numbers, return_dict=False)[0]
-        return out[:, : noisy.shape[1]]
-    hidden, added = Words.batch(conditions, False)
-    return pipe.network(
-        noisy, times, encoder_hidden_states=hidden, added_cond_kwargs=added, return_dict=False
-    )[0]
 
 
 # Images per forward pass; guidance doubles them.
@@ -356,15 +222,14 @@ def _draw(
         images: list[list[ImageF32]] = [[] for _ in requests]
         for sliders, members in _by_sliders(requests):
             jobs = [(member, place) for member in members for place in requests[member].places]
-            with attach_sliders(pipe.parts.unet, [slider.lows for slider in sliders]) as dial:
+            with attach_sliders(pipe.network, [slider.lows for slider in sliders]) as dial:
                 for chunk in (jobs[i : i + batch] for i in range(0, len(jobs), batch)):
-                    state = start.repeated(
-                        [beginnings.index(requests[member].beginning) for member, _ in chunk]
-                    )
+                    rows = [beginnings.index(requests[member].beginning) for member, _ in chunk]
+                    state = start.repeated(rows)
                     places = torch.tensor(
                         [place for _, place in chunk], dtype=state.latents.dtype, device=pipe.device
                     )
-                    _denoise(pipe, state, late, copy.deepcopy(scheduler), drawing, dial, places)
+                    _denoise(pipe, state, late, copied(scheduler, rows), drawing, dial, places)
                     dial.scales = None
                     for (member, _), image in zip(
                         chunk, decode_latents(pipe, state.latents, drawing.size), strict=True
@@ -387,17 +252,19 @@ def _start(
 ) -> State:
     import torch
 
-    unet, factor = pipe.parts.unet, int(pipe.parts.vae_scale_factor)
+    network, factor = pipe.network, int(pipe.parts.vae_scale_factor)
     side = (drawing.side or pipe.side) // factor
     generators = [
         torch.Generator("cpu").manual_seed(noise_seed(noise, seed, drawing.seeding))
         for _, noise, seed in beginnings
     ]
-    shape = (1, int(unet.config.in_channels), side, side)
-    noises = [torch.randn(shape, generator=generator, dtype=unet.dtype) for generator in generators]
-    latents = torch.cat(noises).to(pipe.device) * scheduler.init_noise_sigma
+    shape = (1, int(network.config.in_channels), side, side)
+    noises = [torch.randn(shape, generator=generator, dtype=network.dtype) for generator in generators]
+    latents = torch.cat(noises).to(pipe.device) * getattr(scheduler, "init_noise_sigma", 1.0)
     return State(
-        latents, [words_for(pipe, prompt, drawing, side * factor) for prompt, _, _ in beginnings], generators
+        latents,
+        [encode_prompt(pipe, prompt, drawing.negative, side * factor) for prompt, _, _ in beginnings],
+        generators,
     )
 
 
@@ -419,51 +286,15 @@ def _denoise(
     hidden, added = Words.batch(state.words, guided)
     if dial is not None and places.shape[1] and bool((places != 0).any()):
         dial.scales = torch.cat([places, places]) if guided else places
-    options = (
-        {"generator": state.generators}
-        if type(scheduler).__name__ == "EulerAncestralDiscreteScheduler"
-        else {}
-    )
     for time in times:
-        into = scheduler.scale_model_input(torch.cat([state.latents] * 2) if guided else state.latents, time)
-        out = pipe.parts.unet(
-            into, time, encoder_hidden_states=hidden, added_cond_kwargs=added, return_dict=False
-        )[0]
+        into = torch.cat([state.latents] * 2) if guided else state.latents
+        if not pipe.is_flow:
+            into = scheduler.scale_model_input(into, time)
+        out = predict(pipe, into, time, hidden, added)
         if guided:
             without, with_ = out.chunk(2)
             out = without + drawing.guidance * (with_ - without)
-        state.latents = scheduler.step(out, time, state.latents, return_dict=False, **options)[0]
-
-
-def decode_latents(pipe: Pipe, latents: Any, size: int | None = None) -> Iterator[ImageF32]:
-    """Yield the images of latents, resized to ``size`` if given."""
-    import torch
-
-    vae = pipe.parts.vae
-    number = torch.float32 if getattr(vae.config, "force_upcast", False) else latents.dtype
-    if vae.dtype != number:
-        vae.to(number)
-    scaled = latents.to(number) / vae.config.scaling_factor
-    mean, std = getattr(vae.config, "latents_mean", None), getattr(vae.config, "latents_std", None)
-    if mean is not None and std is not None:
-        shift, spread = (
-            torch.tensor(part, device=scaled.device, dtype=number).view(1, -1, 1, 1) for part in (mean, std)
-        )
-        scaled = scaled * spread + shift
-    images = (vae.decode(scaled, return_dict=False)[0] / 2 + 0.5).clamp(0, 1)
-    for image in images.permute(0, 2, 3, 1).float().cpu().numpy():
-        yield _resize(np.ascontiguousarray(image, np.float32), size)
-
-
-def _resize(image: ImageF32, size: int | None) -> ImageF32:
-    """Resize as the published scripts do: from 8 bits, bicubic."""
-    if size is None or size == image.shape[0]:
-        return image
-    from PIL import Image as Pillow
-
-    return to_float(
-        np.asarray(Pillow.fromarray(to_uint8(image)).resize((size, size), Pillow.Resampling.BICUBIC))
-    )
+        state.latents = step(scheduler, out, time, state.latents, state.generators)
 
 
 def _copy_generator(generator: Any) -> Any:

@@ -437,7 +437,7 @@ class Shelf:
 
 @functools.lru_cache(maxsize=64)
 def _load_cached(path: Path, pipe: Pipe, shift: str) -> Slider:
-    return load(path, pipe.parts.unet, shift)
+    return load(path, pipe.network, shift)
 
 
 def shelf(folder: str | Path) -> Shelf:

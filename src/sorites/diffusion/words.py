@@ -17,7 +17,7 @@ from typing import Any
 from sorites.core.errors import SoritesError
 from sorites.core.messages import command
 from sorites.core.rng import digest
-from sorites.diffusion.pipeline import BY_WORDS, Pipe, load, silence_libraries, why_unreadable
+from sorites.diffusion.pipeline import Pipe, load, silence_libraries, why_unreadable
 from sorites.io.digests import digest_of, read_sealed, write_sealed
 from sorites.io.files import write_bytes
 from sorites.io.listed import FILES, listed_files, read_verified
@@ -131,6 +131,19 @@ def _tables(file: Path) -> dict[str, Any]:
     return content
 
 
+def encoders_of(pipe: Pipe) -> tuple[str, ...]:
+    """Return the text encoders of a pipeline that words are learnt for.
+
+    Raises:
+        SoritesError: Words cannot be learnt for this kind of pipeline.
+    """
+    if pipe.kind not in ENCODERS:
+        raise SoritesError(
+            f"learnt words need a pipeline of Stable Diffusion 1, 2 or XL, got {type(pipe.parts).__name__}"
+        )
+    return ENCODERS[pipe.kind]
+
+
 def with_words(pipe: Pipe, folder: str | Path) -> Pipe:
     """Return a separate pipeline that uses the learnt words of a folder in prompts."""
     return with_learnt_words(pipe, words(folder))
@@ -138,8 +151,7 @@ def with_words(pipe: Pipe, folder: str | Path) -> Pipe:
 
 def with_learnt_words(pipe: Pipe, words: list[Word]) -> Pipe:
     """Return a separate pipeline that uses these learnt words in prompts."""
-    if pipe.kind not in BY_WORDS:
-        raise SoritesError("learnt words need a text-to-image pipeline, got a DiT")
+    encoders_of(pipe)
     number = str(pipe.network.dtype).removeprefix("torch.")
     taught_pipe = load(pipe.path, pipe.device, number, fresh=True)
     for word in words:
@@ -153,7 +165,7 @@ def with_learnt_words(pipe: Pipe, words: list[Word]) -> Pipe:
 def _add(pipe: Pipe, word: Word) -> None:
     import torch
 
-    encoders = ENCODERS[pipe.kind]
+    encoders = encoders_of(pipe)
     if len(word.vectors) != len(encoders):
         raise SoritesError(
             f"the word for {word.name} is for another pipeline: expected {len(encoders)} text encoders, got"

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from sorites.core import Encoder, Features, ImageU8, add_encoder
+from sorites.core.compute.torch_tools import with_torchvision
 from sorites.core.errors import SoritesError
 from sorites.core.registry import load_object
-from sorites.core.torch_tools import with_torchvision
 from sorites.encoders.features import checked
 
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from sorites.core.compute.torch_tools import one_thread
 from sorites.core.errors import SoritesError
-from sorites.core.torch_tools import one_thread
 
 if TYPE_CHECKING:
     import torch

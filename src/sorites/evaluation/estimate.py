@@ -23,8 +23,8 @@ import polars as pl
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sorites.core import CLEAN, ImageU8, Model
+from sorites.core.compute.machine import cores
 from sorites.core.errors import SoritesError
-from sorites.core.machine import cores
 from sorites.core.messages import command
 from sorites.core.table import write
 from sorites.evaluation import plan as plans
@@ -65,7 +65,7 @@ class Calibration(BaseModel):
     speedup: dict[int, float]
     """Speed-up by number of workers."""
     pipeline: PipelineRates | None = None
-    """What producers and devices reach together; a run on a GPU uses them."""
+    """Rates that producers and devices reach together; a run on a GPU uses them."""
 
 
 @dataclass(frozen=True)

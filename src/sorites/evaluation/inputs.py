@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sorites.core import Model, Outputs
-from sorites.core.passes import Inputs
+from sorites.core.compute.passes import Inputs
 
 # Evaluates images, or inputs that were made of them.
 Call = Callable[[Inputs], Outputs]

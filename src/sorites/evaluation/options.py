@@ -57,7 +57,7 @@ class ImageOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class EngineOptions(Options):
-    """Where and how tasks run."""
+    """Options for the machines and the way in which tasks run."""
 
     engine: str | Engine | None = declare(
         "local",
@@ -202,7 +202,7 @@ def _ood(texts: Sequence[str]) -> dict[str, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationOptions(SuiteOptions):
-    """What to evaluate and where to write it."""
+    """Options of ``run``: what to evaluate and where to write it."""
 
     source: str | Source | None = declare(
         None,
@@ -352,7 +352,7 @@ class RunOptions(ImageOptions, EngineOptions, EvaluationOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetOptions(SuiteOptions):
-    """Which dataset to write and where."""
+    """Options of ``build``: the dataset to write and its folder."""
 
     out: str | Path = declare(help="The dataset folder to write.", metavar="DIR", parse=to_path)
     quality: int | None = declare(
@@ -392,6 +392,22 @@ class FolderOptions(Options):
         argument=True,
         parse=to_path,
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exported(FolderOptions):
+    """A run folder and the format to write its results in."""
+
+    kind: str = declare(
+        help="Format: coco (results and annotations of detectors).", metavar="coco", flag="as"
+    )
+    out: str | Path = declare(help="The folder to make.", metavar="DIR")
+    models: Sequence[str] = declare((), "Export only these models of the run.", metavar="NAME", repeat=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportOptions(ImageOptions, Exported):
+    """Options of ``export``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -447,7 +463,7 @@ def _edges(text: str) -> tuple[float, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class DistanceMeasures(Options):
-    """What to measure the distance of, and how."""
+    """Options of ``distance``: the images and how to measure."""
 
     what: str | Path | RunLike | None = declare(
         None,

@@ -63,7 +63,7 @@ class Held:
 
 @dataclass(frozen=True)
 class Outline:
-    """What a worker needs to know of a plan before it gets a task; it can be pickled.
+    """The part of a plan that a worker needs before it gets a task; it can be pickled.
 
     Attributes:
         suite: The suite.

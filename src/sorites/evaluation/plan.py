@@ -31,14 +31,14 @@ from sorites.core import (
     Shift,
     Source,
 )
+from sorites.core.compute.passes import then
+from sorites.core.compute.torch_tools import ComputeOptions, use_compute_options
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.core.labels import Labels, OpenLabels
 from sorites.core.labels import labels as labels_of
 from sorites.core.messages import option
 from sorites.core.packed import ById, PackedSamples, as_packed, concatenate, packed
-from sorites.core.passes import then
 from sorites.core.rng import digest
-from sorites.core.torch_tools import ComputeOptions, use_compute_options
 from sorites.evaluation.engines.interrupts import arm_second_interrupt
 from sorites.evaluation.samples import (
     CleanImages,
@@ -299,7 +299,11 @@ class Unit:
     @property
     def key(self) -> str:
         """Text for file names."""
-        return f"{self.shift}-{self.start:07d}{'-probe' if self.probe else ''}"
+        return self.key_of(self.shift)
+
+    def key_of(self, shift: str) -> str:
+        """Return the text for file names with another name of the shift."""
+        return f"{shift}-{self.start:07d}{'-probe' if self.probe else ''}"
 
     def __len__(self) -> int:
         return self.stop - self.start

@@ -19,11 +19,11 @@ import polars as pl
 from scipy.special import softmax
 
 from sorites.core import Box, ImageU8, Model, Outputs, Sample, Scorer
+from sorites.core.compute.passes import Inputs
+from sorites.core.compute.torch_tools import free_memory
 from sorites.core.errors import BatchTooLarge, Notice, SoritesError, as_utf8
 from sorites.core.messages import option
-from sorites.core.passes import Inputs
 from sorites.core.table import SCHEMA
-from sorites.core.torch_tools import free_memory
 from sorites.evaluation.engines.interrupts import arm_second_interrupt, stop_if_requested
 from sorites.evaluation.images import Shot, reason
 from sorites.evaluation.inputs import Call, SharedInputs, copied

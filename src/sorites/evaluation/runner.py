@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from sorites.core import CLEAN, Backend, ImageU8, Model, Outputs, Scorer
+from sorites.core.compute.machine import cores, gpu_facts
+from sorites.core.compute.torch_tools import free_memory
 from sorites.core.errors import Notice, SoritesError
-from sorites.core.machine import cores, gpu_facts
 from sorites.core.messages import command, option
 from sorites.core.progress import Bar
 from sorites.core.shard_index import write_index
-from sorites.core.torch_tools import free_memory
 from sorites.evaluation import fit
 from sorites.evaluation import tasks as work
 from sorites.evaluation.engines import ENGINES, Engine

@@ -34,7 +34,7 @@ Hash = tuple[int | None, int | None, str | None]
 
 @dataclass(frozen=True)
 class Done:
-    """What a task tells the process that started the run.
+    """Report of a task to the process that started the run.
 
     Attributes:
         shards: The names of the shards that it wrote.
@@ -143,7 +143,7 @@ class Refinement:
 
     @property
     def is_done(self) -> bool:
-        """Whether no bracket is wider than the step."""
+        """True if no bracket is wider than the step."""
         return not self._open
 
     def wanted(self) -> dict[str, dict[str, list[float]]]:

@@ -21,8 +21,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from sorites.core.compute.torch_tools import ComputeOptions, use_compute_options
 from sorites.core.errors import SoritesError
-from sorites.core.torch_tools import ComputeOptions, use_compute_options
 from sorites.evaluation.engines import ENGINES, Engine, GroupedTasks
 from sorites.evaluation.engines.local import worker_number
 from sorites.evaluation.outline import Held, Outline, SampleSlices
@@ -46,7 +46,7 @@ class Task:
     without_rows: tuple[str, ...] | None = None
     """The models whose rows are missing, if some lack only their features; default: all."""
     hashes: bool = False
-    """Whether the task also hashes the data of its images."""
+    """True if the task also hashes the data of its images."""
     group: tuple[str, ...] = ()
     """The group of models that its worker holds; it contains ``models``. Default: all models."""
 
@@ -158,7 +158,7 @@ class Running:
 
 @dataclass(frozen=True)
 class Site:
-    """What workers of other processes need to know of a run before they get a parcel.
+    """The part of a run that workers of other processes need before they get a parcel.
 
     Attributes:
         folder: The run folder.

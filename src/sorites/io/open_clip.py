@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from sorites.core import Features, ImageU8
-from sorites.core.arithmetic import exact
+from sorites.core.compute.arithmetic import exact
+from sorites.core.compute.torch_tools import compute_options, device_of, import_with_torchvision
 from sorites.core.errors import SoritesError
-from sorites.core.torch_tools import compute_options, device_of, import_with_torchvision
 from sorites.io.hub import download_error, hub, is_unreachable
 from sorites.io.paths import path_of
 from sorites.io.readers import json_file

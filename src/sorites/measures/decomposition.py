@@ -19,10 +19,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from sorites.core.compute.torch_tools import one_thread
 from sorites.core.errors import SoritesError
 from sorites.core.labels import imagenet
 from sorites.core.messages import option
-from sorites.core.torch_tools import one_thread
 from sorites.io.readers import lines
 from sorites.io.readers import text as read_text
 from sorites.measures.neighbours import directions

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sorites.core import ImageU8, add_measure
-from sorites.core.arithmetic import reproducible
+from sorites.core.compute.arithmetic import reproducible
+from sorites.core.compute.torch_tools import compute_options, device_of
 from sorites.core.errors import BadImage, MissingExtra, SoritesError
-from sorites.core.torch_tools import compute_options, device_of
 
 # The lower and upper neighbour of each pixel along one axis, and the weight of the upper one.
 Neighbours = tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.float32]]

@@ -31,8 +31,8 @@ from sorites.core.errors import SoritesError
 from sorites.core.labels import imagenet
 from sorites.core.rng import digest
 from sorites.diffusion.classify import ClassifierOptions, classify
+from sorites.diffusion.conditions import encode_prompt
 from sorites.diffusion.pipeline import BY_WORDS, TOY, Pipe, load
-from sorites.diffusion.sampler import encode_prompt
 from sorites.diffusion.words import with_words
 from sorites.io.files import cache, write_bytes
 from sorites.io.readers import numbers, parse_integer

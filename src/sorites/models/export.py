@@ -20,10 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sorites.core import Backend, Outputs
+from sorites.core.compute.passes import then, unless_empty
+from sorites.core.compute.torch_tools import one_thread
 from sorites.core.errors import SoritesError
-from sorites.core.passes import then, unless_empty
 from sorites.core.rng import digest
-from sorites.core.torch_tools import one_thread
 from sorites.io.files import cache, write_bytes
 from sorites.models import session as _session
 from sorites.models.preprocess import Input

@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sorites.core import Head, Model, add_model
+from sorites.core.compute.torch_tools import one_thread
 from sorites.core.errors import SoritesError
 from sorites.core.labels import AMBIGUOUS_NAMES
 from sorites.core.rng import digest
-from sorites.core.torch_tools import one_thread
 from sorites.io.open_clip import Encoders, load
 from sorites.io.paths import path_of
 from sorites.io.readers import lines

@@ -31,9 +31,9 @@ from typing import Any
 from numpy.typing import NDArray
 
 from sorites.core import Model, Outputs, add_model
+from sorites.core.compute.torch_tools import with_torchvision
 from sorites.core.errors import SoritesError
 from sorites.core.registry import load_object
-from sorites.core.torch_tools import with_torchvision
 from sorites.models.detectors.forms import with_boxes
 from sorites.models.export import checked
 from sorites.models.preprocess import Input

@@ -19,10 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sorites.core import Backend
+from sorites.core.compute.machine import cores
+from sorites.core.compute.torch_tools import compute_options
 from sorites.core.errors import SoritesError
-from sorites.core.machine import cores
 from sorites.core.messages import option
-from sorites.core.torch_tools import compute_options
 
 T = TypeVar("T")
 Result = TypeVar("Result")

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sorites.core import Model, add_model
+from sorites.core.compute.torch_tools import import_with_torchvision, one_thread
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.core.labels import imagenet
-from sorites.core.torch_tools import import_with_torchvision, one_thread
 from sorites.io.hub import download_error, hub
 from sorites.io.paths import is_file
 from sorites.models.preprocess import Input

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sorites.core import Backend, Head, Model, Outputs
-from sorites.core.arithmetic import reproducible
+from sorites.core.compute.arithmetic import reproducible
+from sorites.core.compute.passes import Inputs, Staged, Wait
+from sorites.core.compute.torch_tools import compute_options, device_of
+from sorites.core.compute.transfers import start_fetch
 from sorites.core.errors import Notice, SoritesError
-from sorites.core.passes import Inputs, Staged, Wait
 from sorites.core.rng import digest
-from sorites.core.torch_tools import compute_options, device_of
-from sorites.core.transfers import start_fetch
 from sorites.io.paths import FileState, file_states
 from sorites.models.export import NAMES, checked, exported
 from sorites.models.preprocess import Input

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
 from sorites.core import ImageU8, Model, add_model
+from sorites.core.compute.torch_tools import import_with_torchvision, one_thread
 from sorites.core.errors import Damaged, SoritesError, UnknownName
 from sorites.core.labels import imagenet
 from sorites.core.messages import command
 from sorites.core.rng import digest
 from sorites.core.specs import split_spec
-from sorites.core.torch_tools import import_with_torchvision, one_thread
 from sorites.io.digests import digest_of, digest_of_file, read_sealed, write_sealed
 from sorites.io.files import write_bytes
 from sorites.io.listed import listed_problems, refuse

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from PIL import Image as Pil
 
 from sorites.core import Model, Outputs
+from sorites.core.compute.torch_tools import one_thread
 from sorites.core.errors import Notice
-from sorites.core.torch_tools import one_thread
 
 # The side in px of the trial images for models that do not declare the size of their input.
 SIDE = 224

@@ -34,7 +34,7 @@ _DATA = re.compile(rf'<script type="application/json" id="{DATA}">(.*?)</script>
 
 @dataclass(frozen=True)
 class Verification:
-    """Whether a document follows from its run folders; true in a condition if it does.
+    """The result of verifying a document; true in a condition if the document follows from its run folders.
 
     Attributes:
         file: The document.

@@ -38,7 +38,7 @@ class RunView:
     features: Features | None = None
     """Takes (model, image ids) and returns the stored features; None if there are none."""
     filtered: FilterRecord | None = None
-    """How out-of-class images were filtered; None if they were not."""
+    """The record of the out-of-class filter; None if no images were filtered."""
     unfinished: Unfinished | None = None
     """The missing parts of the run; None if it is finished."""
     explanations: Explanations | None = None
@@ -46,7 +46,7 @@ class RunView:
     aside: pl.Series | None = None
     """The ids of filtered images; None if there are none."""
     fits: Mapping[str, ModelFit] = field(default_factory=dict)
-    """What the scorers of each model were fitted on."""
+    """The training images on which the scorers of each model were fitted."""
 
     @property
     def suite(self) -> Suite | None:

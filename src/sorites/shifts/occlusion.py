@@ -32,7 +32,7 @@ UNIT = "fraction of the area"
 
 
 class Cover(Protocol):
-    """What a sample draws: something in front of the image that grows with the severity."""
+    """An object in front of the image, drawn by the sample, that grows with the severity."""
 
     def hidden(self, severity: float) -> Field:
         """Return how much of each pixel is covered, H x W from 0 to 1; ``severity`` on average."""

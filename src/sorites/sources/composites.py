@@ -123,7 +123,7 @@ class Object:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How images are made: the seed, the range of the number of objects, the side in px, and whether
+    """Settings of the images: the seed, the range of the number of objects, the side in px, and whether
     all backgrounds are generated (``drawn``).
     """
 

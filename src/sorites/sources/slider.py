@@ -36,7 +36,7 @@ from sorites.io.readers import numbers, parse_integer
 
 SEVERITIES = (0.5, 1.0, 1.5, 2.0, 2.5)
 SEEDS = 6
-VERSION = 1
+VERSION = 2
 OPTIONS = (
     "seeds",
     "severities",

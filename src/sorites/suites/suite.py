@@ -385,7 +385,7 @@ class Fit(Strict):
 
 
 class Distance(Strict):
-    """How to measure the distance of each image from in-distribution images."""
+    """Settings of the distance of each image from in-distribution images."""
 
     encoder: str
     against: str
@@ -474,7 +474,7 @@ class Suite(Strict):
     precision: Literal["float32", "bfloat16", "float16", "int8"] | None = None
     """Number format of torch models; default float32."""
     distance: Distance | None = None
-    """How to measure the distance of every image from in-distribution images after the run."""
+    """Settings of the distance of every image from in-distribution images, measured after the run."""
     seed: StrictInt = Field(default=0, ge=-(2**63), lt=2**63)
 
     @model_validator(mode="before")

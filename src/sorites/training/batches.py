@@ -78,7 +78,7 @@ class Prepared:
 
     @property
     def is_cached(self) -> bool:
-        """Whether images stay in memory, so that they are decoded in the first epoch only."""
+        """True if images stay in memory, so that they are decoded in the first epoch only."""
         return self._cache is not None
 
     def several(

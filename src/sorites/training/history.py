@@ -50,7 +50,7 @@ class Sums(BaseModel):
 
 
 class HistoryState(BaseModel):
-    """What a checkpoint stores of a history."""
+    """The part of a history that a checkpoint stores."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

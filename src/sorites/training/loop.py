@@ -11,9 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from sorites.core.compute.torch_tools import device_of, one_thread
 from sorites.core.errors import MissingExtra, inform
 from sorites.core.progress import TextBar
-from sorites.core.torch_tools import device_of, one_thread
 from sorites.io.files import locked, sweep_temporaries
 from sorites.io.listed import digests_of, read_verified
 from sorites.models.trained import TRAIN_AGAIN, read_record

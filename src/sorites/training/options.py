@@ -39,7 +39,7 @@ def _share(text: str) -> float | str:
 
 @dataclass(frozen=True, kw_only=True)
 class Trained(Options):
-    """What to train; None keeps the value of the recipe."""
+    """Options of ``train``; None keeps the value of the recipe."""
 
     recipe: str | Path | Recipe = declare(
         help="A recipe (NAME or NAME@VARIANT), or the path of a .toml file.",
@@ -131,7 +131,7 @@ def _layers(texts: list[str]) -> str | dict[str, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Explained(FolderOptions):
-    """Which predictions of a run to explain."""
+    """Options of ``explain``: the predictions of a run to explain."""
 
     models: Sequence[str] = declare(
         (),
@@ -169,7 +169,7 @@ class ExplainOptions(ImageOptions, Explained):
 
 @dataclass(frozen=True, kw_only=True)
 class Attacked(Options):
-    """Which models to attack, and how."""
+    """Options of ``attack``: the models, and the attack."""
 
     models: str | Model | Sequence[str | Model] = declare(
         help="Models to attack: lite0, timm:NAME@WEIGHTS, trained:DIR. Torch models only.",

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from sorites.core.compute.machine import cores
 from sorites.core.errors import SoritesError
-from sorites.core.machine import cores
 from sorites.core.messages import option
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Processes:
 
     @property
     def is_first(self) -> bool:
-        """Whether this process writes files."""
+        """True if this process writes files."""
         return self.rank == 0
 
     def rows(self, count: int) -> slice:

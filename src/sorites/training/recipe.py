@@ -32,7 +32,7 @@ class ValidationPart(Strict):
     share: float | None = Field(default=None, gt=0, lt=1)
     """Hold out this share of the training images."""
     split: Literal["hash", "object", "permuted"] = "hash"
-    """How to choose them: by the hash of their ids, by object (so that no object is on both sides), or as
+    """The choice of these: by the hash of their ids, by object (so that no object is on both sides), or as
     torch's ``random_split`` does, which is how FOCUS was split.
     """
     seed: StrictInt = 0

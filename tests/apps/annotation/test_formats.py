@@ -156,6 +156,25 @@ def test_label_studio_files_have_addresses_and_are_read_without_our_names(tmp_pa
     assert set(content(tmp_path / "again.sqlite", True)) == names
 
 
+def test_rotated_rectangles_of_label_studio_are_refused(tmp_path: Path) -> None:
+    path, task = made(tmp_path, "every"), tmp_path / "every.toml"
+    task.write_text(EVERY)
+    write(path, "label_studio", tmp_path / "t.json")
+    items = json.loads((tmp_path / "t.json").read_text())
+    values = [
+        result["value"]
+        for item in items
+        for annotation in item["annotations"]
+        for result in annotation["result"]
+        if "rectanglelabels" in result["value"]
+    ]
+    values[0]["rotation"] = 30
+    (tmp_path / "turned.json").write_text(json.dumps(items))
+    with pytest.raises(SoritesError) as caught:
+        read_into(tmp_path / "turned.json", "label_studio", tmp_path / "again.sqlite", task=str(task))
+    assert "OBB" in str(caught.value)
+
+
 def test_focus_is_read_by_our_source_and_by_plain_sqlite(tmp_path: Path) -> None:
     from PIL import Image
 

@@ -17,8 +17,8 @@ from sorites.apps.generation.recipes import RELEASED, SliderRecipe, recipe
 from sorites.apps.generation.sliders import loss, train_sliders, trained
 from sorites.core.errors import SoritesError
 from sorites.diffusion import sliders as on_disk
+from sorites.diffusion.conditions import encode_prompt
 from sorites.diffusion.pipeline import Pipe
-from sorites.diffusion.sampler import encode_prompt
 from sorites.diffusion.sliders import attach_sliders, targets
 from sorites.reports.figures.strips import sheet
 

@@ -44,7 +44,7 @@ def test_learning_moves_only_the_word_and_lowers_the_loss(tiny: Pipe, tmp_path: 
 
 
 def _loss(pipe: Pipe, vectors: torch.Tensor) -> float:
-    from sorites.diffusion.sampler import latents_of
+    from sorites.diffusion.latents import latents_of
     from sorites.diffusion.words import Word
     from sorites.diffusion.words import with_learnt_words as taught
 

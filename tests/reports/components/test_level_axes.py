@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from sorites import metrics
-from sorites.reports.sections.ood_levels import level_axes
+from sorites.reports.sections.ood.levels import level_axes
 from sorites.reports.view import RunView, merge
 
 

@@ -7,7 +7,7 @@ import re
 import polars as pl
 
 from sorites import metrics
-from sorites.reports.sections.ood import kinds, ood_dots
+from sorites.reports.sections.ood.detection import kinds, ood_dots
 from sorites.reports.view import RunView, merge
 
 

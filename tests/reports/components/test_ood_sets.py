@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from tests.reports import worlds
 
-from sorites.reports.sections.ood import ood_sets
+from sorites.reports.sections.ood.detection import ood_sets
 from sorites.reports.view import RunView, merge
 
 

@@ -17,7 +17,7 @@ from sorites.reports.page import boxes_in_short, render
 from sorites.reports.report import load_views
 from sorites.reports.sections.detection import _interval_note as note
 from sorites.reports.sections.detection import box_classes, box_curves, detectors, map_from_clean, tide_errors
-from sorites.reports.sections.lost_objects import lost_objects
+from sorites.reports.sections.images.lost_objects import lost_objects
 from sorites.reports.view import View, merge
 
 

@@ -14,6 +14,7 @@ from sorites.analysis.comparison.detectors import CONFIDENCE, BoxComparison
 from sorites.analysis.comparison.pairs import (
     ALL,
     IN_PART,
+    SHIFT_COLUMNS,
     Curves,
     Matrix,
     Side,
@@ -171,23 +172,7 @@ class Comparison:
         tests = _tests(self)
         order = {name: i for i, name in enumerate(self.places)}
         joined = rows.join(tests, on="dial").sort(pl.col("dial").replace_strict(order, return_dtype=pl.Int64))
-        columns = (
-            "dial",
-            "n",
-            "base",
-            "new",
-            "drop",
-            "low",
-            "high",
-            "lost",
-            "gained",
-            "p",
-            "p_family",
-            "bound",
-            "detectable",
-            "judged",
-        )
-        return joined.select(columns)
+        return joined.select(SHIFT_COLUMNS)
 
     @functools.cached_property
     def settings(self) -> pl.DataFrame:

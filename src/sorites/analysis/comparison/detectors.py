@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import polars as pl
 
-from sorites.analysis.comparison.pairs import ALL, Curve, Curves, Ends, Side
+from sorites.analysis.comparison.pairs import ALL, SHIFT_COLUMNS, Curve, Curves, Ends, Side
 from sorites.analysis.comparison.quantities import EVERY, Cell, Label, Paired, Quantity, measure
 from sorites.analysis.comparison.severities import Points, failure_severities
 from sorites.analysis.comparison.swaps import (
@@ -37,22 +37,6 @@ from sorites.metrics.rows import SAMPLE_KEY, SETTING_KEY
 # Boxes from this confidence on find an object, where no rule says otherwise.
 CONFIDENCE = 0.25
 MAP = Quantity("map")
-COLUMNS = (
-    "dial",
-    "n",
-    "base",
-    "new",
-    "drop",
-    "low",
-    "high",
-    "lost",
-    "gained",
-    "p",
-    "p_family",
-    "bound",
-    "detectable",
-    "judged",
-)
 # A cell of a shift, and of a class or of all.
 Key = tuple[str, Label]
 _OBJECT = ("run_id", "source", "image_id", "object")
@@ -60,7 +44,7 @@ _OBJECT = ("run_id", "source", "image_id", "object")
 
 @dataclass(frozen=True)
 class Place:
-    """What a cell of a rule is about: a shift, and perhaps one class and one size of objects."""
+    """The subject of a cell of a rule: a shift, and perhaps one class and one size of objects."""
 
     dial: str
     label: Label = EVERY
@@ -237,7 +221,7 @@ class BoxComparison:
                 test, k = self.worse, i
             rows.append(_row(dial, cell, test, k, lost, gained))
         kinds = dict.fromkeys(("p", "p_family", "bound", "detectable", "low", "high"), pl.Float64)
-        return pl.DataFrame(rows, schema_overrides=kinds, infer_schema_length=None).select(COLUMNS)
+        return pl.DataFrame(rows, schema_overrides=kinds, infer_schema_length=None).select(SHIFT_COLUMNS)
 
     @functools.cached_property
     def settings(self) -> pl.DataFrame:

@@ -42,7 +42,7 @@ class ComparisonDocument(Strict):
     other_versions: bool
     rate: float
     conf: float | None = None
-    """Of detectors: the confidence from which a box finds an object."""
+    """For detectors, the confidence from which a box finds an object."""
     gate: Gate | None
     notes: tuple[str, ...]
     dials: tuple[dict[str, Any], ...]

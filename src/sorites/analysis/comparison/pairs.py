@@ -23,6 +23,12 @@ from sorites.evaluation.storage.folder import read_manifest
 IMAGE_LIBRARIES = ("numpy", "scipy", "pillow")
 # What identifies an image within a run: two sources may use the same names.
 IN_PART = ("source", "image_id")
+# Columns of the table with one row per shift, of classifiers and of detectors.
+SHIFT_COLUMNS = (
+    "dial",
+    *("n", "base", "new", "drop", "low", "high", "lost", "gained"),
+    *("p", "p_family", "bound", "detectable", "judged"),
+)
 PROBE = pl.col("probe").fill_null(False)
 JUDGED_OR_PROBE = (
     (pl.col("output") == "label")
@@ -41,7 +47,7 @@ class Side:
     parts: Mapping[str, Folder]
     model: str
     output: str = "label"
-    """What the model returns: ``label`` (a classifier) or ``boxes`` (a detector)."""
+    """The output of the model: ``label`` (a classifier) or ``boxes`` (a detector)."""
 
     @property
     def version(self) -> str:
@@ -336,7 +342,7 @@ def matrix(pairs: pl.DataFrame) -> Matrix:
 
 @dataclass(frozen=True)
 class Ends:
-    """Where trajectories fail or end, one entry for each.
+    """Severities at which trajectories fail or end, one entry for each.
 
     Attributes:
         severity: The least severity at which the trajectory is misclassified, or its last judged severity.

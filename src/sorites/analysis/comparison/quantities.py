@@ -1,4 +1,4 @@
-"""What is compared of two detectors under one setting: mAP, recall and precision, by class and size."""
+"""Quantities compared of two detectors under one setting: mAP, recall and precision, by class and size."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Cell:
 
     @property
     def worth(self) -> float | None:
-        """What one object that the base detector finds adds to its value.
+        """Return the amount that one object found by the base detector adds to its value.
 
         None if it finds none, or if the value is a mean over settings, whose objects are lost together.
         """

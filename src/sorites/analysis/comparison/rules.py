@@ -82,7 +82,7 @@ class Rule:
 
     @property
     def of_boxes(self) -> bool:
-        """Whether the rule is about detectors."""
+        """True if the rule is about detectors."""
         return self.metric in BOX_METRICS
 
     @property
@@ -108,7 +108,7 @@ class Rule:
 
     @property
     def beyond_base(self) -> bool:
-        """Whether two models with the same values satisfy the rule."""
+        """True if two models with the same values satisfy the rule."""
         if self.above:
             return self.times >= 1 and self.plus >= 0
         return 0 < self.times <= 1 and self.plus <= 0

@@ -76,7 +76,7 @@ class Support:
 
     @property
     def guarded(self) -> bool:
-        """Whether a test of mean excess 0 needs the guard."""
+        """True if a test of mean excess 0 needs the guard."""
         return not self.safe[0] <= 0 <= self.safe[1]
 
     @property
@@ -152,7 +152,7 @@ class FlipTest:
 
     @property
     def broken(self) -> Mask:
-        """Which means are above 0, at the stated family-wise rate of false alarms."""
+        """Return which means are above 0, at the stated family-wise rate of false alarms."""
         return np.asarray(self.judged & (self.p_family <= self.rate * (1 + TIE)))
 
 

@@ -48,7 +48,7 @@ TIMES_NEEDED = 3
 
 @dataclass(frozen=True)
 class Plan:
-    """Which samples count how often for each side, in every draw of a comparison.
+    """Weights of the samples on each side, in every draw of a comparison.
 
     Attributes:
         samples: The number of samples.
@@ -127,7 +127,7 @@ class Draws:
 
     @property
     def defined(self) -> bool:
-        """Whether both detectors have a value."""
+        """True if both detectors have a value."""
         return bool(np.isfinite(self.drop))
 
 
@@ -166,7 +166,7 @@ class SwapTest:
 
     @property
     def broken(self) -> Mask:
-        """Which drops exceed the margin, at the stated family-wise rate of false alarms."""
+        """Return which drops exceed the margin, at the stated family-wise rate of false alarms."""
         return np.asarray(self.judged & (self.p_family <= self.rate))
 
 

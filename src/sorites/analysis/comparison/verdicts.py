@@ -38,7 +38,7 @@ class Verdict:
 
     @property
     def by(self) -> float:
-        """How far the value exceeds the limit; negative if it is within."""
+        """Return by how much the value exceeds the limit; negative if it is within."""
         if self.value is None or self.limit is None:
             return 0.0
         return self.rule.sign * (self.value - self.limit)

@@ -44,7 +44,7 @@ class Pair:
 
 
 class PairRecord(Record):
-    """What the similarities of a filter depend on, as stored in ``facts/out_of_class.json``."""
+    """Inputs on which the similarities of a filter depend, as stored in ``facts/out_of_class.json``."""
 
     encoder: str
     version: str

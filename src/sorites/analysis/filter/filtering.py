@@ -303,7 +303,7 @@ def _encoders(run: Running, pair: Pair) -> Encoders:
 
 
 class FilterRecord(Record):
-    """How the images of a run were filtered, as stored in ``facts/out_of_class.json``.
+    """Record of how the images of a run were filtered, as stored in ``facts/out_of_class.json``.
 
     Only ``made_of`` is set until a rule was applied.
     """
@@ -313,7 +313,7 @@ class FilterRecord(Record):
     origin: str = Field(
         default="", validation_alias=AliasChoices("from", "origin"), serialization_alias="from"
     )
-    """Where the thresholds are from."""
+    """The origin of the thresholds."""
     rule: str = ""
     whole: bool = False
 

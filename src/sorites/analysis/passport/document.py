@@ -60,7 +60,7 @@ class Half(Number):
     majority: float | None
     """Share of the most frequent class, where it is larger than chance."""
     assumed: bool
-    """Whether the number of classes was taken from the images, because it is not recorded."""
+    """True if the number of classes was taken from the images, because it is not recorded."""
 
 
 class Dial(Strict):
@@ -107,7 +107,7 @@ class Separation(Number):
 
 
 class SelfKnowledge(Strict):
-    """Whether the model knows when it fails: its selective risk, and its OOD detection."""
+    """How well the model knows when it fails: its selective risk, and its OOD detection."""
 
     scorer: str
     risk: tuple[SelectiveRisk, ...]
@@ -169,7 +169,7 @@ class Passport(Strict):
     hash: str = ""
     """Hash of all the above."""
     evidence: tuple[RunEvidence, ...] = ()
-    """What the numbers rest on: the run of each part, and the digests of its files."""
+    """The evidence of the numbers: the run of each part, and the digests of its files."""
 
     def dial(self, shift: str) -> Dial:
         """Return the entry of a shift."""

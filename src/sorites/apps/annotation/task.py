@@ -54,7 +54,7 @@ class Question(Strict):
     """Ends of the scale."""
     optional: bool = False
     rule: Rule | None = None
-    """How differing answers are resolved; by default the task's rule."""
+    """The rule that resolves differing answers; by default the task's."""
     first: tuple[str, ...] = ()
     """For the rule at_least_one: values from strongest to weakest; the first that anyone gave is chosen."""
 
@@ -124,7 +124,7 @@ class Task(Strict):
     annotators: StrictInt = Field(default=2, ge=1, le=20)
     """Number of annotators per image."""
     third: bool = False
-    """Whether images on which annotators differ go to one more."""
+    """True if images on which annotators differ go to one more."""
     rule: Rule = "better_check"
     batch: Batches = Batches()
     qualification: Qualification = Qualification()

@@ -19,7 +19,7 @@ NEAR_BITS = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Search(Options):
-    """What to search, where, and the folder for the images."""
+    """Options of ``collect``: the search, the services, and the folder for the images."""
 
     queries: Sequence[str] = declare(
         (), 'Search query: "ship on grass".', metavar="WORDS...", argument=True, repeat=True

@@ -46,7 +46,7 @@ Unit = tuple[str, Concept, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Spread:
-    """How to draw in other processes: an engine, its workers, and how to open the pipeline."""
+    """Settings for drawing in other processes: an engine, its workers, and how to open the pipeline."""
 
     engine: Engine
     workers: int

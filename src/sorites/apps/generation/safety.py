@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from sorites.core.compute.torch_tools import one_thread
 from sorites.core.errors import SoritesError
 from sorites.core.messages import option
 from sorites.core.registry import load_object
 from sorites.core.samples import ImageU8
-from sorites.core.torch_tools import one_thread
 from sorites.diffusion.pipeline import Pipe
 from sorites.io.paths import reason
 

@@ -18,15 +18,17 @@ import numpy as np
 
 from sorites.apps.generation.concepts import shift_folder
 from sorites.apps.generation.recipes import SliderRecipe, WordRecipe
+from sorites.core.compute.torch_tools import one_thread
 from sorites.core.errors import SoritesError
 from sorites.core.messages import option
 from sorites.core.progress import Bar
 from sorites.core.rng import digest
 from sorites.core.samples import ImageU8, to_uint8
-from sorites.core.torch_tools import one_thread
 from sorites.diffusion import sliders
+from sorites.diffusion.conditions import Words, encode_prompt, predict
 from sorites.diffusion.pipeline import TOY, Pipe, toy_folder
-from sorites.diffusion.sampler import SamplerOptions, Words, along, encode_prompt, sample
+from sorites.diffusion.sampler import SamplerOptions, along, sample
+from sorites.diffusion.schedulers import OWN, make_scheduler, set_steps
 from sorites.diffusion.sliders import (
     FACTS,
     TRAIN_AGAIN,
@@ -50,7 +52,7 @@ class Lesson:
     """A resumable optimization: weights by name, the checkpoint file, and a key of all inputs."""
 
     called: str
-    """What is learnt, for error messages: slider or word."""
+    """The kind of thing that is learnt, for error messages: slider or word."""
     weights: Mapping[str, Any]
     optimizer: Any
     state: Path
@@ -152,9 +154,9 @@ def trajectories(
     import torch
 
     scheduler = noise_schedule(pipe, recipe)
-    shape = (recipe.batch, int(pipe.parts.unet.config.in_channels), side, side)
-    latents = (
-        torch.randn(shape, generator=draw).to(pipe.device, pipe.parts.unet.dtype) * scheduler.init_noise_sigma
+    shape = (recipe.batch, int(pipe.network.config.in_channels), side, side)
+    latents = torch.randn(shape, generator=draw).to(pipe.device, pipe.network.dtype) * getattr(
+        scheduler, "init_noise_sigma", 1.0
     )
     path = [latents]
     with torch.no_grad():
@@ -166,12 +168,16 @@ def trajectories(
 
 
 def noise_schedule(pipe: Pipe, recipe: SliderRecipe) -> Any:
-    """Return a DDIM scheduler with the recipe's number of steps."""
-    import diffusers
+    """Return the scheduler of training with the recipe's number of steps: DDIM, or the pipeline's own for
+    flows.
+    """
+    scheduler = make_scheduler(pipe.parts.scheduler, OWN if pipe.is_flow else "ddim")
+    return set_steps(scheduler, recipe.noise_steps, pipe.device, pipe.positions(training_side(pipe, recipe)))
 
-    scheduler = diffusers.DDIMScheduler.from_config(pipe.parts.scheduler.config)
-    scheduler.set_timesteps(recipe.noise_steps, device=pipe.device)
-    return scheduler
+
+def training_side(pipe: Pipe, recipe: SliderRecipe) -> int:
+    """Return the width of training images in pixels: the recipe's, at most the pipeline's."""
+    return min(recipe.side or pipe.side, pipe.side)
 
 
 def predicted(
@@ -186,9 +192,7 @@ def predicted(
     scale = None if recipe is None else recipe.alpha / recipe.rank
     dial.scales = None if scale is None else torch.full((len(latents), 1), scale, device=latents.device)
     hidden, added = Words.batch([words] * len(latents), False)
-    out = pipe.parts.unet(
-        latents, time, encoder_hidden_states=hidden, added_cond_kwargs=added, return_dict=False
-    )[0]
+    out = predict(pipe, latents, time, hidden, added)
     dial.scales = None
     return out
 
@@ -211,6 +215,8 @@ def loss(
 
 
 UNFINISHED = "training.safetensors"
+# The version of what training computes; a checkpoint of another version is not continued.
+TRAINER = 2
 # Approximate number of steps between two checkpoints.
 STEPS_PER_CHECKPOINT = 40
 
@@ -228,10 +234,10 @@ def trained(
 
     with pipe.busy, one_thread(), torch.enable_grad():
         factor = int(pipe.parts.vae_scale_factor)
-        side = min(recipe.side or pipe.side, pipe.side) // factor
+        side = training_side(pipe, recipe) // factor
         prompts = recipe.words(concept, shift)
         neutral, positive = (encode_prompt(pipe, prompt, "", side * factor) for prompt in prompts)
-        key = digest(pipe.version, concept, shift, json.dumps(recipe.facts(), sort_keys=True)).hex()
+        key = digest(TRAINER, pipe.version, concept, shift, json.dumps(recipe.facts(), sort_keys=True)).hex()
         lows = _start(pipe, recipe, key)
         weights = {
             f"{name}.{half}": part
@@ -240,7 +246,7 @@ def trained(
         }
         optimizer = torch.optim.AdamW(list(weights.values()), lr=recipe.rate)
         checkpoint_steps = recipe.refresh * max(1, round(STEPS_PER_CHECKPOINT / recipe.refresh))
-        with attach_sliders(pipe.parts.unet, [lows]) as dial:
+        with attach_sliders(pipe.network, [lows]) as dial:
             losses = _losses(pipe, (neutral, positive), dial, recipe, side)
             last = learn(
                 Lesson("slider", weights, optimizer, state, key, checkpoint_steps), recipe, losses, tick
@@ -261,9 +267,9 @@ def _start(pipe: Pipe, recipe: SliderRecipe, key: str) -> dict[str, LowRank]:
     """Return initial matrices: down random, up zero, so that the slider has no effect yet."""
     import torch
 
-    modules, draw = dict(pipe.parts.unet.named_modules()), generator(key, "start")
+    modules, draw = dict(pipe.network.named_modules()), generator(key, "start")
     lows = {}
-    for name in targets(pipe.parts.unet, recipe.layers):
+    for name in targets(pipe.network, recipe.layers):
         shape, other = shapes(modules[name], recipe.rank)
         bound = math.sqrt(3 / math.prod(shape[1:]))
         down = (torch.rand(shape, generator=draw) * 2 - 1) * bound
@@ -372,7 +378,7 @@ def _with_metadata(slider: Slider, concept: Concept, pipe: Pipe, drawing: Sample
 
 
 def _strip(pipe: Pipe, folder: Path, concept: Concept, drawing: SamplerOptions, draw: Sheet) -> None:
-    slider = sliders.load(folder, pipe.parts.unet)
+    slider = sliders.load(folder, pipe.network)
     prompt, noise = (PROMPT.replace("{class}", name) for name in (pipe.word(concept.name), concept.name))
     images = sample(pipe, [along(prompt, seed, slider, STRIP_SEVERITIES, noise) for seed in (1, 2)], drawing)
     rows = [

@@ -14,16 +14,17 @@ import numpy as np
 from sorites.apps.generation.recipes import WordRecipe
 from sorites.apps.generation.sliders import LIBRARIES, Lesson, learn
 from sorites.core import Sample
+from sorites.core.compute.torch_tools import one_thread
 from sorites.core.errors import SoritesError
 from sorites.core.messages import option
 from sorites.core.progress import Bar
 from sorites.core.rng import digest, hashed_order
 from sorites.core.samples import ImageU8
-from sorites.core.torch_tools import one_thread
+from sorites.diffusion.conditions import encode_with_gradients
+from sorites.diffusion.latents import NOISE_STEPS, add_noise, latents_of, predict_noise
 from sorites.diffusion.pipeline import TOY, Pipe, toy_folder
-from sorites.diffusion.sampler import NOISE_STEPS, add_noise, encode_with_gradients, latents_of, predict_noise
 from sorites.diffusion.sliders import Concept
-from sorites.diffusion.words import ENCODERS, FACTS, LEARN_AGAIN, Word, save, with_learnt_words
+from sorites.diffusion.words import FACTS, LEARN_AGAIN, Word, encoders_of, save, with_learnt_words
 from sorites.evaluation.images import LeftOut, readable
 from sorites.io.digests import read_sealed
 from sorites.io.files import locked, sweep_temporaries
@@ -78,7 +79,7 @@ def learn_word(
 def first_vectors(pipe: Pipe, name: str, count: int) -> tuple[Any, ...]:
     """Return initial vectors: the mean embedding of the class's name, repeated ``count`` times."""
     vectors = []
-    for encoder in ENCODERS[pipe.kind]:
+    for encoder in encoders_of(pipe):
         tokenizer = getattr(pipe.parts, encoder.replace("text_encoder", "tokenizer"))
         table = getattr(pipe.parts, encoder).get_input_embeddings().weight.detach().float()
         ids = tokenizer(name, add_special_tokens=False).input_ids
@@ -92,7 +93,7 @@ def first_vectors(pipe: Pipe, name: str, count: int) -> tuple[Any, ...]:
 def _use_vectors(pipe: Pipe, word: Word, vectors: Sequence[Any]) -> Iterator[None]:
     """Make the text encoders read the word from these vectors, so that gradients reach them."""
     handles = []
-    for encoder, part in zip(ENCODERS[pipe.kind], vectors, strict=True):
+    for encoder, part in zip(encoders_of(pipe), vectors, strict=True):
         tokenizer = getattr(pipe.parts, encoder.replace("text_encoder", "tokenizer"))
         names = [word.token, *(f"{word.token}_{i}" for i in range(1, len(part)))]
         ids = tokenizer.convert_tokens_to_ids(names)

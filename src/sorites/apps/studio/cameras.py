@@ -108,7 +108,7 @@ Params = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class About:
-    """What a camera reports about itself; values that it does not report are empty."""
+    """Facts that a camera reports about itself; values that it does not report are empty."""
 
     model: str
     serial: str = ""

@@ -83,7 +83,7 @@ class Options:
     """Options of a capture."""
 
     originals: str = "keep"
-    """What to do with the camera's files: ``keep``, ``jpeg`` (recompress) or ``drop``."""
+    """The treatment of the camera's files: ``keep``, ``jpeg`` (recompress) or ``drop``."""
     clear_card: bool = False
     calibrate_every: int = 20
     """Images between calibrations."""

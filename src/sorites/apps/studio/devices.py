@@ -23,12 +23,12 @@ CAMERAS, LAMPS = ("ccapi:URL", "ptp", "virtual"), ("hue:IP", "hue1:IP", "virtual
 
 @dataclass(frozen=True)
 class DeviceOptions:
-    """Which devices to open, and how."""
+    """The devices to open, and their settings."""
 
     camera: str = "virtual"
     lamps: str = "virtual"
     browser: bool = False
-    """Whether a browser opens the screen's page although the camera is virtual."""
+    """True if a browser opens the screen's page although the camera is virtual."""
     place: str = "centre"
     bind: str = LOOPBACK
     fingerprint: str | None = None

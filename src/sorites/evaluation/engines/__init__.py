@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, overload
 
-from sorites.core.machine import cores
+from sorites.core.compute.machine import cores
 from sorites.core.registry import Registry
 from sorites.evaluation.engines.interrupts import arm_second_interrupt
 

@@ -118,7 +118,7 @@ def processes(
 
 
 class _Worker:
-    """What a worker process was started for; the function stays here, so that it loads what it needs once."""
+    """The job of a worker process; the function stays here, so that it loads what it needs once."""
 
     work: Callable[[Any], Any]
     number: int | None = None

@@ -19,8 +19,8 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from sorites.core.compute.machine import cores
 from sorites.core.errors import MissingExtra, Notice, SoritesError, exit_message
-from sorites.core.machine import cores
 from sorites.core.messages import option
 from sorites.evaluation.engines import Engine, GroupedTasks
 from sorites.evaluation.engines.interrupts import arm_second_interrupt
@@ -72,7 +72,7 @@ PASSED_CREDENTIALS = (
 
 @dataclass(frozen=True)
 class Resources:
-    """What each worker gets.
+    """Resources of each worker.
 
     Attributes:
         cpus: CPUs; all but one make images.
@@ -165,7 +165,7 @@ class _Hired:
 
 @dataclass(frozen=True)
 class _Doing:
-    """What a worker does: a task, or its start if there is none."""
+    """Work under way in a worker: a task, or only its start."""
 
     worker: _Hired
     index: int | None = None

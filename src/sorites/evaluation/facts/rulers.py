@@ -115,7 +115,7 @@ LEVEL_COLUMNS = {"semantic": "sem_level", "covariate": "cov_level"}
 
 
 class DistanceRecord(Distance):
-    """How distances were measured, as stored in ``facts/distance.json``: the options, and what they gave."""
+    """Record of how distances were measured (``facts/distance.json``): the options, and their result."""
 
     version: str
     """Version of the encoder."""

@@ -241,6 +241,29 @@ class Sheet:
         return SoritesError(f"{self.file}, row {row}, column {self.called.get(name, name)}: {why}")
 
 
+@dataclass(frozen=True)
+class Part:
+    """A file of an import: its name in messages, and what reads it."""
+
+    name: str
+    read: Callable[[], Sheet]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The files of an import and how they are read.
+
+    Attributes:
+        files: Name and content hash of every file that the rows depend on.
+        parts: The files of predictions in the order in which they are read; each becomes a shard.
+        labels: The classes.
+    """
+
+    files: tuple[tuple[str, str], ...]
+    parts: Sequence[Part]
+    labels: Labels
+
+
 def read_sheet(path: Path, naming: Naming, aliases: Mapping[str, tuple[str, ...]] = ALIASES) -> Sheet:
     """Read a CSV, TSV (``.tsv``) or parquet file; columns that the table does not have are left out."""
     frame = read_frame(path)

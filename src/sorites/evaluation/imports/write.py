@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import re
 import shutil
@@ -20,8 +21,9 @@ from sorites.core.messages import option
 from sorites.core.rng import digest
 from sorites.core.shard_index import PARQUET, PREDICTIONS
 from sorites.core.table import KEY, parquet, write_shard
+from sorites.evaluation.imports import coco
 from sorites.evaluation.imports.published import read_cns, read_counts
-from sorites.evaluation.imports.read import ROW, Naming, Sheet, read_naming, read_sheet
+from sorites.evaluation.imports.read import ROW, Naming, Part, Reading, Sheet, read_naming, read_sheet
 from sorites.evaluation.imports.rows import SHARED, SOURCE, table_rows
 from sorites.evaluation.storage.folder import MANIFEST, MANIFEST_FILE
 from sorites.evaluation.storage.record import read_record, write_record
@@ -127,7 +129,7 @@ class Images:
         return sorted(pl.concat([part["source"] for part in self._images]).unique())
 
 
-# The readers by the name of the layout.
+# The readers by the name of the layout; results of detectors (``coco``) need annotations too.
 READERS: dict[str, Callable[[Path, Naming], Sheet]] = {
     "csv": read_sheet,
     "cns": read_cns,
@@ -159,11 +161,13 @@ def import_predictions(
     kind: str,
     out: str | Path,
     *,
-    labels: str | Sequence[str] = "imagenet",
+    labels: str | Sequence[str] | None = None,
     columns: str | Path | None = None,
     model: str | None = None,
     source: str | None = None,
     reference: str | None = None,
+    annotations: str | Path | Sequence[str | Path] = (),
+    first_class: int | None = None,
 ) -> Imported:
     """Write prediction files as the run folder ``out``, all of it or nothing.
 
@@ -172,33 +176,39 @@ def import_predictions(
 
     Args:
         files: Files, or folders with files.
-        kind: The layout: "csv", "cns" or "counts".
+        kind: The layout: "csv", "cns", "counts" or "coco".
         out: The run folder.
-        labels: The classes of the predictions.
+        labels: The classes of the predictions; default: ImageNet's, or for "coco" those of the annotations.
         columns: A TOML file that names columns (see ``read_naming``).
         model: The model of all rows.
         source: The source of all rows.
         reference: The reference model of corruption errors.
+        annotations: For "coco": the annotation files (see ``imports.coco``).
+        first_class: For "coco": the number of the first class, where classes are numbered in order.
 
     Raises:
         SoritesError: If a file cannot be imported, or the folder contains something else.
     """
-    if kind not in READERS:
-        raise UnknownName("layout", kind, READERS, f"The layouts are {', '.join(READERS)}.")
-    folder, paths = Path(out), found_files(files)
-    naming = read_naming(columns).with_constants(model=model, source=source)
-    names = labels_of(labels)
-    files_read = _import_of(paths, kind, naming, names)
+    folder, naming = Path(out), read_naming(columns).with_constants(model=model, source=source)
+    if kind == coco.KIND:
+        listed = [annotations] if isinstance(annotations, str | Path) else annotations
+        reading = coco.coco_reading(files, listed, labels, naming.constants, first_class)
+    else:
+        reading = _sheets(files, kind, naming, labels)
+    names = reading.labels
+    files_read = _import_of(reading, kind, naming, first_class)
     run_id = hash_of(files_read.identity())
-    shards = {path: f"import-{index:05d}-{slug(path.stem)}" for index, path in enumerate(paths)}
-    if _is_complete(folder, run_id, files_read, shards.values()):
+    shards = {
+        f"import-{index:05d}-{slug(Path(part.name).stem)}": part for index, part in enumerate(reading.parts)
+    }
+    if _is_complete(folder, run_id, files_read, shards):
         return Imported(folder, _with_reference(folder, reference), {})
     with _draft_folder(folder) as draft:
         images, called = Images(run_id), {}
-        for path, shard in shards.items():
-            sheet = READERS[kind](path, naming)
+        for shard, part in shards.items():
+            sheet = part.read()
             called = dict(sheet.called)
-            new_rows = images.add(path.name, table_rows(sheet, names, naming.higher))
+            new_rows = images.add(part.name, table_rows(sheet, names, naming.higher))
             write_shard(new_rows.drop(ROW, SHARED), draft, shard)
         record = _record(run_id, files_read, images, names, folder, reference)
         manifest = parquet(images.manifest().select(MANIFEST.names()).cast(MANIFEST))
@@ -206,6 +216,21 @@ def import_predictions(
         write_record(draft, record.having(files={MANIFEST_FILE: (digest_,)}))
         _publish(draft, folder)
     return Imported(folder, True, called)
+
+
+def _sheets(
+    files: Sequence[str | Path], kind: str, naming: Naming, labels: str | Sequence[str] | None
+) -> Reading:
+    """Return how to read the files of a layout with rows."""
+    if kind not in READERS:
+        layouts = (*READERS, coco.KIND)
+        raise UnknownName("layout", kind, layouts, f"The layouts are {', '.join(layouts)}.")
+    paths, reader = found_files(files), READERS[kind]
+    return Reading(
+        tuple((path.name, _content(path)) for path in paths),
+        [Part(path.name, functools.partial(reader, path, naming)) for path in paths],
+        labels_of(labels or "imagenet"),
+    )
 
 
 def found_files(items: Sequence[str | Path]) -> list[Path]:
@@ -235,14 +260,15 @@ def _content(path: Path) -> str:
         return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=8)).hexdigest()
 
 
-def _import_of(paths: Sequence[Path], kind: str, naming: Naming, names: Labels) -> ImportRecord:
+def _import_of(reading: Reading, kind: str, naming: Naming, first_class: int | None) -> ImportRecord:
+    numbered = {} if first_class is None else {"first_class": first_class}
     return ImportRecord(
         kind=kind,
-        files=tuple((path.name, _content(path)) for path in paths),
+        files=reading.files,
         columns=dict(naming.columns),
-        constants=dict(naming.constants),
+        constants={**naming.constants, **numbered},
         higher=naming.higher,
-        labels=digest(*names.ids, size=8).hex(),
+        labels=digest(*reading.labels.ids, size=8).hex(),
         version=VERSION,
     )
 

@@ -1,1 +1,1 @@
-"""Whether a run is complete and undamaged, and what results rest on."""
+"""Checks that a run is complete and undamaged, and the evidence of results."""

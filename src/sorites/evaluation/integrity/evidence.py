@@ -1,4 +1,4 @@
-"""What the numbers of a document rest on: the digests of the files of the runs that they follow from."""
+"""Evidence of a document: the digests of the files of the runs that its numbers follow from."""
 
 from __future__ import annotations
 

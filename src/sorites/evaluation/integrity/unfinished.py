@@ -28,7 +28,7 @@ Counts = dict[str, dict[str, tuple[int, int]]]
 
 @dataclass(frozen=True)
 class Unfinished:
-    """What an unfinished run contains, and the part of it that can be compared."""
+    """The content of an unfinished run, and the part of it that can be compared."""
 
     name: str
     slices: int

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sorites.core.passes import Inputs
-from sorites.core.transfers import host_buffer
+from sorites.core.compute.passes import Inputs
+from sorites.core.compute.transfers import host_buffer
 from sorites.evaluation.pipeline.jobs import Made
 
 # The number of a task, and the position of an image in it.

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image as Pillow
 
+from sorites.core.compute.machine import cores
 from sorites.core.errors import MissingExtra
-from sorites.core.machine import cores
 from sorites.evaluation import plan as plans
 from sorites.evaluation.options import DEFAULT_BATCH
 from sorites.evaluation.pipeline.measure import PipelineRates, measure

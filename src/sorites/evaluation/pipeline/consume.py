@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 
 from sorites.core import Model
-from sorites.core.passes import Staged, Wait
+from sorites.core.compute.passes import Staged, Wait
 from sorites.evaluation.inputs import Call
 from sorites.evaluation.pipeline.batches import Batch
 from sorites.evaluation.pipeline.finish import Answered, Look
@@ -21,7 +21,7 @@ PASSES_AHEAD = 2
 
 @dataclass
 class Counts:
-    """What a pipeline has done.
+    """Counts of the work of a pipeline.
 
     Attributes:
         images: Images that were made.

@@ -55,7 +55,7 @@ class Collected:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every image has arrived and every model has answered."""
+        """True if every image has arrived and every model has answered."""
         return self._left == 0
 
     def note(self, made: Made, models: Sequence[tuple[str, ...]]) -> None:

@@ -79,7 +79,7 @@ class Made:
 
 @dataclass(frozen=True)
 class Workshop:
-    """What a producer needs to make the images of any job of a run; it contains no model and can be pickled.
+    """The part of a run that producers need to make images; it contains no model and can be pickled.
 
     Attributes:
         suite: The suite.

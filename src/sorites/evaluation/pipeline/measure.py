@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
 from sorites.core import CLEAN, Model
-from sorites.core.machine import gpu_facts
-from sorites.core.transfers import Transfers, counted_transfers
+from sorites.core.compute.machine import gpu_facts
+from sorites.core.compute.transfers import Transfers, counted_transfers
 from sorites.evaluation.pipeline.consume import Counts
 from sorites.evaluation.pipeline.devices import models_by_device
 from sorites.evaluation.pipeline.jobs import Workshop, cut, distinct_inputs
@@ -25,7 +25,7 @@ from sorites.evaluation.worker import Task
 
 
 class PipelineRates(BaseModel):
-    """What a pipeline reached on one machine.
+    """Rates that a pipeline reached on one machine.
 
     Attributes:
         devices: The devices that evaluated.

@@ -29,7 +29,7 @@ PARENT_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Start:
-    """What a producer is told first.
+    """The first message to a producer.
 
     Attributes:
         workshop: What it needs to make images.

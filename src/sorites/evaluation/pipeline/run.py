@@ -41,7 +41,7 @@ def _no_tick(n: int) -> None:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """How tasks are run.
+    """Settings of a pipeline.
 
     Attributes:
         producers: The number of processes that make images; 0 uses threads of this process.

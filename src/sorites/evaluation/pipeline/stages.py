@@ -1,4 +1,4 @@
-"""What a pipeline evaluates: the images of the grid, of scorers that are fitted, or of probes."""
+"""Stages of a pipeline: the images of the grid, of scorers that are fitted, or of probes."""
 
 from __future__ import annotations
 

@@ -20,8 +20,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from sorites.core import ImageF32, ImageU8, OwnDial, Sample
+from sorites.core.compute.machine import cores
 from sorites.core.errors import BadImage, SoritesError
-from sorites.core.machine import cores
 from sorites.core.refs import ArrayRef, BytesRef, FileRef, Generated, ImageRef, data_of
 from sorites.io.stores import StorePath, read_span, to_path
 from sorites.models.versions import array_bytes

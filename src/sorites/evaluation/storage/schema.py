@@ -142,7 +142,7 @@ def _same_reader(spec: str, first: tuple[str, ...]) -> str:
 
 
 class RanOn(Record):
-    """Where some of the models ran; a run that is continued elsewhere has several entries.
+    """The machine on which some of the models ran; a run that is continued elsewhere has several entries.
 
     What affects results is also in ``computing``.
     """
@@ -153,15 +153,15 @@ class RanOn(Record):
     batch: int
     models: Texts = ()
     library: str = ""
-    """What computed: torch, onnxruntime; empty for other code."""
+    """The library that computed: torch, onnxruntime; empty for other code."""
     hardware: dict[str, str] = {}
-    """Of a GPU: its name, and the versions of its driver, CUDA and cuDNN."""
+    """The name of a GPU, and the versions of its driver, CUDA and cuDNN."""
     options: dict[str, str] = {}
     """Settings of the library that were changed from its defaults."""
 
 
 class Computing(Record):
-    """How a model computes that does not run in float32 with ONNX Runtime or one image at a time on a CPU."""
+    """Arithmetic of a model other than float32 with ONNX Runtime, or one image at a time on a CPU."""
 
     library: str
     device: str
@@ -202,7 +202,7 @@ class ImportRecord(Record):
 
 
 class Causes(Record):
-    """What determines the results of a run or the images of a dataset."""
+    """Everything that determines the results of a run or the images of a dataset."""
 
     run_id: str
     suite: Suite
@@ -365,7 +365,7 @@ class SearchResult(Record):
 
 
 class ModelFit(Record):
-    """What the scorers of one model were fitted on.
+    """The training images on which the scorers of one model were fitted.
 
     ``wrong`` counts the training images that were skipped because the model misclassifies them, ``left_out``
     those that were skipped for other reasons.

@@ -81,7 +81,7 @@ class _Detector:
     images: str
     ends: _ends.GraphInput
     flat: bool
-    """Whether the input has no batch axis."""
+    """True if the input has no batch axis."""
     size: tuple[int, int]
     layout: Layout
     match: LayoutMatch

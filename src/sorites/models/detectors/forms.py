@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sorites.core import Box, ImageU8, Model, Outputs
+from sorites.core.compute.torch_tools import with_torchvision
 from sorites.core.errors import SoritesError
-from sorites.core.torch_tools import with_torchvision
 from sorites.models.detectors.config import Classes, classes_of
 
 FORMS = "(boxes, scores, labels), a dict of these, or rows of x0, y0, x1, y1, score, class"

@@ -38,7 +38,7 @@ class Graph:
     inputs: frozenset[str] = frozenset()
     classes: int | None = None
     forced: bool = False
-    """Whether the user chose the layout; grids with unusual strides are then accepted."""
+    """True if the user chose the layout; grids with unusual strides are then accepted."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class LayoutMatch:
     classes: int | None = None
     defaults: Mapping[str, Any] = field(default_factory=dict)
     scores: str = ""
-    """How logits become scores, if the graph shows it."""
+    """The function from logits to scores, if the graph shows it."""
     decoded: bool = True
 
 

@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sorites.core import Backend, Model, Outputs, add_model
-from sorites.core.arithmetic import reproducible
+from sorites.core.compute.arithmetic import reproducible
+from sorites.core.compute.torch_tools import compute_options, device_of, import_with_torchvision
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.core.rng import digest
-from sorites.core.torch_tools import compute_options, device_of, import_with_torchvision
 from sorites.io.hub import download_error
 from sorites.models.detectors.config import Classes, classes_of
 from sorites.models.detectors.forms import boxes_of

@@ -59,7 +59,7 @@ class Sector:
     numbers: int
     rows: Rows
     share: bool = False
-    """Whether the values are fractions, shown in percent."""
+    """True if the values are fractions, shown in percent."""
 
     def text(self, value: float) -> str:
         """Format a value as it is written on the map."""

@@ -14,6 +14,7 @@ from PIL import ImageDraw, ImageFont
 
 from sorites import core
 from sorites.analysis.options import ShowOptions
+from sorites.analysis.sheet import spread
 from sorites.core import Box, ImageU8, OwnDial, Sample, SettingValue, Shift, Source
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.core.labels import OpenLabels, labels
@@ -273,12 +274,6 @@ def differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the params whose values differ between settings."""
     keys = list(dict.fromkeys(key for setting in settings for key in setting))
     return [key for key in keys if len({repr(setting.get(key)) for setting in settings}) > 1]
-
-
-def spread(items: Sequence[T], most: int) -> list[T]:
-    """Return at most ``most`` items, evenly spaced from the first to the last."""
-    count = min(len(items), most)
-    return [items[round(i * (len(items) - 1) / max(count - 1, 1))] for i in range(count)]
 
 
 def scattered(items: Sequence[T], most: int) -> list[T]:

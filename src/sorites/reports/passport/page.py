@@ -32,7 +32,7 @@ from sorites.reports.passport.card import share, shift_count
 from sorites.reports.passport.numbers import NO_HALF, half_interval, in_words, title
 from sorites.reports.report import load_views
 from sorites.reports.section import Section
-from sorites.reports.sections.strips import frames_of, strip_of
+from sorites.reports.sections.images.strips import frames_of, strip_of
 from sorites.reports.view import View, merge
 
 # What the numbers of the first screen mean; docs/passport.md has the same sentences.

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import polars as pl
 
 from sorites import metrics
 from sorites.analysis.filter.rules import OUTSIDE, quality, scores_of
+from sorites.analysis.sheet import spread
 from sorites.core import CLEAN
 from sorites.reports.components.charts import (
     PERCENT_AXIS,
@@ -84,7 +84,7 @@ def _part(view: View, shift: str, album: Album) -> Html:
     verdicts = (
         rows.select(COLUMNS).collect(engine="streaming").with_columns(pl.col("severity").fill_null(0.0))
     )
-    chosen = _spread(_in_order(points), MAX_TRAJECTORIES) if any(run.image for run in view.runs) else []
+    chosen = spread(_in_order(points), MAX_TRAJECTORIES) if any(run.image for run in view.runs) else []
     strips = [_strip(view, album, shift, key, verdicts, points) for key in chosen if album.left > 0]
     dots = tag(
         "article", _summary(view, shift, points), plot(_dots(view, shift, points), _alt(shift)), cls="card"
@@ -177,7 +177,7 @@ def _grid(view: View, shift: str) -> list[float]:
     rows = view.table.filter(pl.col("shift") == shift, ~pl.col("probe")).select(
         pl.col("severity").unique().sort()
     )
-    return _spread(rows.collect(engine="streaming")["severity"].drop_nulls().to_list(), 10)
+    return spread(rows.collect(engine="streaming")["severity"].drop_nulls().to_list(), 10)
 
 
 def _row(view: View, model: str, points: pl.DataFrame, position: int, end: float) -> dict[str, object]:
@@ -215,18 +215,13 @@ def _in_order(points: pl.DataFrame) -> list[tuple[str, str]]:
     return list(means.select("run_id", "sample_id").iter_rows())
 
 
-def _spread(items: Sequence[Any], most: int) -> list[Any]:
-    count = min(len(items), most)
-    return [items[round(i * (len(items) - 1) / max(count - 1, 1))] for i in range(count)]
-
-
 def _strip(
     view: View, album: Album, shift: str, key: tuple[str, str], verdicts: pl.DataFrame, points: pl.DataFrame
 ) -> Html:
     run_id, sample = key
     same = (pl.col("run_id") == run_id) & (pl.col("sample_id") == sample)
     rows = verdicts.filter(same).sort("severity")
-    at = _spread(rows["severity"].unique().sort().to_list(), MAX_IMAGES)
+    at = spread(rows["severity"].unique().sort().to_list(), MAX_IMAGES)
     lost: dict[str, float | None] = dict(points.filter(same).select("model", "failure").iter_rows())
     ends = [f"{model} {_end(lost[model])}" for model in view.models if model in lost]
     class_name = view.class_name(run_id, rows["label"][0])

@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 
 from sorites import metrics
+from sorites.analysis.sheet import spread
 from sorites.metrics.camera import AUTO, DIALS, OUTCOMES, with_settings
 from sorites.reports.components.charts import pen
 from sorites.reports.components.markup import (
@@ -154,7 +155,7 @@ def _maps(view: View) -> Html:
     )
     samples = judged.group_by("source", "sample_id").agg(pl.col("correct").mean())
     samples = samples.sort("correct", "sample_id", descending=[True, False])
-    total, samples = samples.height, samples[_even(samples.height)]
+    total, samples = samples.height, samples[spread(range(samples.height), MAX_ROWS)]
     placed = judged.join(settings.with_row_index("x"), on=["light", *DIALS], nulls_equal=True)
     placed = placed.join(
         samples.select("source", "sample_id").with_row_index("y"),
@@ -176,12 +177,6 @@ def _maps(view: View) -> Html:
         " models."
     )
     return tag("article", tag("p", note, cls="about"), tag("div", *figures, cls="cards"), cls="card")
-
-
-def _even(n: int) -> list[int]:
-    """Return at most ``MAX_ROWS`` of ``n`` indices, evenly spaced from the first to the last."""
-    selected = min(n, MAX_ROWS)
-    return [round(i * (n - 1) / max(selected - 1, 1)) for i in range(selected)]
 
 
 def _map(placed: pl.DataFrame, model: str, height: int, lights: Sequence[str]) -> Html:

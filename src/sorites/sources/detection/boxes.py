@@ -118,6 +118,25 @@ def _area(area: Any) -> float | None:
     return float(area) if usable else None
 
 
+def refuse_oriented(numbers: Any, where: str) -> None:
+    """Raise an error if a box is an oriented one: centre, size and angle, or four corners.
+
+    Raises:
+        SoritesError: The box has five or eight numbers.
+    """
+    if isinstance(numbers, list | tuple) and len(numbers) in (5, 8):
+        form = "an angle" if len(numbers) == 5 else "four corners"
+        raise oriented(f"{where} has a box of {len(numbers)} numbers ({form})")
+
+
+def oriented(what: str) -> SoritesError:
+    """Return the error that refuses oriented boxes; ``what`` is a clause that says where they are."""
+    return SoritesError(
+        f"{what}: oriented boxes (OBB) are not supported, because COCO's metrics compare upright boxes."
+        " Convert them to upright boxes x, y, width, height, and compare upright predictions with them",
+    )
+
+
 def known_classes(names: Iterable[str], labels: Labels, file: object) -> dict[str, int]:
     """Map the class names of a file to labels, leaving out unknown classes.
 

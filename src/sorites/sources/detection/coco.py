@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,15 @@ from sorites.core.specs import split_options
 from sorites.io.paths import is_file, is_relative_inside
 from sorites.io.readers import json_file
 from sorites.sources import sidecar
-from sorites.sources.detection.boxes import FOREIGN, Tally, annotated, broken, ground_truth_box, known_classes
+from sorites.sources.detection.boxes import (
+    FOREIGN,
+    Tally,
+    annotated,
+    broken,
+    ground_truth_box,
+    known_classes,
+    refuse_oriented,
+)
 
 WHAT = "COCO annotations (JSON with images, annotations and categories)"
 PARTS = ("images", "annotations", "categories")
@@ -55,6 +64,31 @@ def coco(path: str | None, labels: Labels) -> list[Sample]:
     return samples
 
 
+@dataclass(frozen=True)
+class Annotations:
+    """The content of an annotation file, without its images.
+
+    Attributes:
+        images: The image rows by id, in the order of the file.
+        boxes: The annotation rows of each image id.
+        categories: The category names by id.
+    """
+
+    images: dict[int | str, dict[str, Any]]
+    boxes: dict[int | str, Rows]
+    categories: dict[int | str, str]
+
+
+def read_annotations(file: Path) -> Annotations:
+    """Read an annotation file whose images are not needed."""
+    images, annotations, categories = _parts(file)
+    names = {row["id"]: row["name"] for row in categories}
+    tally = Tally(file)
+    boxed = _by_image(file, images, annotations, names, tally)
+    tally.warn()
+    return Annotations({row["id"]: row for row in images}, boxed, names)
+
+
 def _parts(file: Path) -> tuple[Rows, Rows, Rows]:
     """Return the three lists of an annotation file after checking their structure."""
     data = json_file(file, WHAT, _slim)
@@ -81,6 +115,8 @@ def _parts(file: Path) -> tuple[Rows, Rows, Rows]:
         ("annotation", numbered, "id"),
     ):
         _check_unique(file, kind, rows, key)
+    for row in annotations:
+        refuse_oriented(row.get("bbox"), f"{file}: {_name(row)}")
     if not images:
         raise SoritesError(f"{file} lists no images")
     return images, annotations, categories

@@ -3,7 +3,8 @@ file per image.
 
 A line of a label file is ``class x y width height``: centre and size relative to the image. A line
 with three or more points (``class x1 y1 x2 y2 x3 y3 ...``) is a polygon, which is reduced to its
-bounding box. The label file of ``images/a/b.jpg`` is ``labels/a/b.txt``; an image without one contains
+bounding box; a dataset whose polygons are all rotated rectangles is refused, because these are oriented
+boxes (OBB). The label file of ``images/a/b.jpg`` is ``labels/a/b.txt``; an image without one contains
 no objects, as in other YOLO tools.
 """
 
@@ -22,7 +23,14 @@ from sorites.core.errors import BadImage, SoritesError
 from sorites.core.labels import Labels
 from sorites.core.specs import split_options
 from sorites.io.decode import SUFFIXES, size
-from sorites.sources.detection.boxes import FOREIGN, Tally, broken, ground_truth_box, known_classes
+from sorites.sources.detection.boxes import (
+    FOREIGN,
+    Tally,
+    broken,
+    ground_truth_box,
+    known_classes,
+    oriented,
+)
 
 # A parser for the subset of YAML that data.yaml files use, so that no YAML library is needed.
 
@@ -156,7 +164,7 @@ class Dataset:
     names: dict[int, str]
     splits: dict[str, list[str]]
     points: bool
-    """Whether label lines end in keypoints."""
+    """True if label lines end in keypoints."""
 
 
 def dataset(path: Path) -> Dataset:
@@ -296,23 +304,77 @@ def yolo(path: str | None, labels: Labels) -> list[Sample]:
     data = dataset(Path(folder).expanduser())
     files, split = images(data, options.get("split"))
     label_of, tally = known_classes(data.names.values(), labels, data.file), Tally(data.file)
-    samples = [_sample(data, file, id_, label_of, split, tally) for id_, file in files]
+    shapes = Shapes()
+    samples = [_sample(data, file, id_, label_of, split, tally, shapes) for id_, file in files]
+    shapes.refuse_oriented(data.file)
     tally.warn()
     return samples
 
 
+@dataclass
+class Shapes:
+    """Counts of the polygons in label files.
+
+    Attributes:
+        rotated: The number of rotated rectangles.
+        others: The number of all other polygons.
+        first: The first rotated rectangle, for messages.
+    """
+
+    rotated: int = 0
+    others: int = 0
+    first: str = ""
+
+    def add(self, xs: Sequence[float], ys: Sequence[float], where: str) -> None:
+        """Count a polygon with corners in px."""
+        if is_rotated_rectangle(xs, ys):
+            self.rotated += 1
+            self.first = self.first or where
+        else:
+            self.others += 1
+
+    def refuse_oriented(self, file: Path) -> None:
+        """Raise an error if all polygons are rotated rectangles."""
+        if self.rotated and not self.others:
+            raise oriented(
+                f"{file}: all polygons of its label files are rotated rectangles, first {self.first}"
+            )
+
+
+def is_rotated_rectangle(xs: Sequence[float], ys: Sequence[float]) -> bool:
+    """Return whether four corners form a rectangle, to 1 px, that is not upright.
+
+    Example:
+        >>> is_rotated_rectangle([20, 40, 20, 0], [0, 20, 40, 20])
+        True
+    """
+    if len(xs) != 4:
+        return False
+    (x0, x1, x2, x3), (y0, y1, y2, y3) = xs, ys
+    parallel = math.hypot(x0 + x2 - x1 - x3, y0 + y2 - y1 - y3) <= 2
+    diagonals = abs(math.hypot(x2 - x0, y2 - y0) - math.hypot(x3 - x1, y3 - y1)) <= 2
+    upright = min(abs(x1 - x0), abs(y1 - y0)) <= 1
+    return parallel and diagonals and not upright
+
+
 def _sample(
-    data: Dataset, file: Path, id_: str, label_of: Mapping[str, int], split: str, tally: Tally
+    data: Dataset,
+    file: Path,
+    id_: str,
+    label_of: Mapping[str, int],
+    split: str,
+    tally: Tally,
+    shapes: Shapes,
 ) -> Sample:
     try:
-        ground_truth = _ground_truth(data, file, id_, label_of, tally)
+        ground_truth = _ground_truth(data, file, id_, label_of, tally, shapes)
     except BadImage as error:
         return broken(id_, f"{error}")
     return Sample(id_, FileRef(file), ground_truth=ground_truth, split=split)
 
 
 def _ground_truth(
-    data: Dataset, file: Path, id_: str, label_of: Mapping[str, int], tally: Tally
+    data: Dataset, file: Path, id_: str, label_of: Mapping[str, int], tally: Tally, shapes: Shapes
 ) -> tuple[Box, ...]:
     labels_path = label_file(file)
     if not labels_path.is_file():
@@ -330,6 +392,9 @@ def _ground_truth(
             continue
         where = f"{labels_path.name}, line {number}"
         name, corners, area = _parse_line(line, data, where)
+        if area is not None:
+            numbers = [float(word) for word in line.split()[1:]]
+            shapes.add([x * width for x in numbers[::2]], [y * height for y in numbers[1::2]], where)
         if name not in label_of:
             tally.add(FOREIGN, repr(name))
             continue

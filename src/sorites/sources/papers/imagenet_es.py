@@ -43,7 +43,7 @@ class Part:
 
     @property
     def captured(self) -> bool:
-        """Whether the part contains photographs of the screen in addition to references."""
+        """True if the part contains photographs of the screen in addition to references."""
         return self.split != "train"
 
 

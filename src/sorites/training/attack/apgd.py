@@ -113,7 +113,7 @@ class _Climb:
     checked_loss: torch.Tensor
     """The best loss at the last checkpoint."""
     halved: torch.Tensor
-    """Whether the step size was halved at the last checkpoint; True at the start."""
+    """True if the step size was halved at the last checkpoint; True at the start."""
     rises: torch.Tensor
     """The number of steps since the last checkpoint in which the loss rose."""
 

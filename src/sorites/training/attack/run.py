@@ -21,15 +21,15 @@ from numpy.typing import NDArray
 
 from sorites import core
 from sorites.core import CLEAN, Model, Outputs, Sample, Setting, Shift
-from sorites.core.arithmetic import reproducible
+from sorites.core.compute.arithmetic import reproducible
+from sorites.core.compute.machine import cores
+from sorites.core.compute.torch_tools import free_memory
 from sorites.core.errors import BatchTooLarge, Notice, SoritesError, UnknownName
 from sorites.core.labels import imagenet
-from sorites.core.machine import cores
 from sorites.core.messages import command, option
 from sorites.core.progress import Bar
 from sorites.core.rng import rng_for
 from sorites.core.table import Table
-from sorites.core.torch_tools import free_memory
 from sorites.evaluation import plan as plans
 from sorites.evaluation.images import Shot, captured_shot, reason, shots
 from sorites.evaluation.options import DEFAULT_BATCH

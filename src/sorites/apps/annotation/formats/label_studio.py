@@ -20,6 +20,7 @@ from sorites.core.errors import SoritesError
 from sorites.core.rng import digest
 from sorites.io.files import write_bytes
 from sorites.io.readers import json_file
+from sorites.sources.detection.boxes import oriented
 
 LOCAL_PREFIX = "/data/local-files/?d="
 IMAGE = "image"
@@ -138,6 +139,8 @@ def read(path: Path, task: Task) -> Iterator[Labelled]:
             answers, size = _answers(task, item.get("annotations") or [])
             data = item.get("data") or {}
             name = str(data[NAME_KEY]) if data.get("image_id") else image_name(_name(data), where)
+        except SoritesError as error:
+            raise SoritesError(f"{where}: {error}") from error
         except (KeyError, TypeError, AttributeError, ValueError, ZeroDivisionError) as error:
             raise SoritesError(
                 f"{where}: not a Label Studio task ({type(error).__name__}: {error})"
@@ -203,6 +206,8 @@ def _values(
 
 
 def _box(content: Mapping[str, Any], width: int, height: int) -> dict[str, Any]:
+    if float(content.get("rotation") or 0) % 360:
+        raise oriented(f"a rectangle is rotated by {float(content['rotation']):g} degrees")
     x, y, box_width, box_height = (float(content[key]) for key in ("x", "y", "width", "height"))
     corners = [x * width, y * height, (x + box_width) * width, (y + box_height) * height]
     return {"box": [round(corner / 100, 2) for corner in corners], "label": content["rectanglelabels"][0]}

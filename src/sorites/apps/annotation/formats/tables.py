@@ -28,6 +28,7 @@ from sorites.io.readers import json_file
 from sorites.io.tables import sheet
 from sorites.io.tables import table as table_of
 from sorites.metrics.rows import SAMPLE_KEY
+from sorites.sources.detection.boxes import refuse_oriented
 from sorites.sources.papers.focus import NONE, WORDS, CategorySetting, is_common, read_uncommon
 
 FACTS = ("image_id", "sample_id", "class", "shift", "severity")
@@ -311,6 +312,7 @@ def read_coco(path: Path, task: Task) -> Iterator[Labelled]:
         names = {category["id"]: str(category["name"]) for category in content["categories"]}
         boxes: dict[Any, list[dict[str, Any]]] = {image["id"]: [] for image in content["images"]}
         for annotation in content["annotations"]:
+            refuse_oriented(annotation["bbox"], str(path))
             x, y, width, height = (float(number) for number in annotation["bbox"])
             if not annotation.get("iscrowd") and width > 0 and height > 0:
                 corners = [round(number, 2) for number in (max(x, 0), max(y, 0), x + width, y + height)]

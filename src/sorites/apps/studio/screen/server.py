@@ -58,7 +58,7 @@ class Shown:
 
 @dataclass(frozen=True)
 class Item:
-    """What to show next: an image as PNG or JPEG, or black."""
+    """The next image to show, as PNG or JPEG, or black."""
 
     number: int = 0
     name: str = ""

@@ -76,7 +76,7 @@ class Card:
 
     @property
     def full(self) -> bool:
-        """Whether no more shots fit."""
+        """True if no more shots fit."""
         return len(self._files) >= self.room
 
     def add(self, data: bytes) -> str:

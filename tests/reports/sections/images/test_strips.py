@@ -10,7 +10,7 @@ import pytest
 from sorites.core import CLEAN, ImageU8
 from sorites.core.errors import SoritesError
 from sorites.reports.section import Section
-from sorites.reports.sections import strips
+from sorites.reports.sections.images import strips
 from sorites.reports.view import RunView, merge
 
 

@@ -7,7 +7,7 @@ import polars as pl
 from tests.reports.texts import share
 
 from sorites import metrics
-from sorites.reports.sections.ood import ood
+from sorites.reports.sections.ood.detection import ood
 from sorites.reports.view import RunView, merge
 
 

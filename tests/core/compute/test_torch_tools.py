@@ -11,27 +11,24 @@ from pathlib import Path
 import pytest
 
 import sorites
-from sorites.core.torch_tools import one_thread, with_torchvision
+from sorites.core.compute.torch_tools import one_thread, with_torchvision
 
 torch = pytest.importorskip("torch")
 
 
-def test_torch_has_one_thread_inside_and_its_own_number_again_outside() -> None:
-    before = torch.get_num_threads()
+def test_torch_has_one_thread_inside_and_its_own_number_again_outside(two_torch_threads: None) -> None:
     with one_thread():
         with one_thread():
             assert torch.get_num_threads() == 1
         assert torch.get_num_threads() == 1
-    assert torch.get_num_threads() == before
+    assert torch.get_num_threads() == 2
     with pytest.raises(ValueError, match="broken"), one_thread():
         raise ValueError("broken")
-    assert torch.get_num_threads() == before
+    assert torch.get_num_threads() == 2
 
 
-def test_every_thread_sets_its_own_number_and_gets_it_back() -> None:
+def test_every_thread_sets_its_own_number_and_gets_it_back(two_torch_threads: None) -> None:
     """The other thread has torch at two before, and a new one comes in while one is inside."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
     started, go, seen = threading.Event(), threading.Event(), []
 
     def other(early: bool) -> None:
@@ -46,16 +43,13 @@ def test_every_thread_sets_its_own_number_and_gets_it_back() -> None:
     old, new = (threading.Thread(target=other, args=(early,)) for early in (True, False))
     old.start()
     started.wait(10)
-    try:
-        with one_thread():
-            go.set()
-            new.start()
-            old.join(10)
-            new.join(10)
-        assert sorted(seen) == [1, 1, 2, 2]
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(before)
+    with one_thread():
+        go.set()
+        new.start()
+        old.join(10)
+        new.join(10)
+    assert sorted(seen) == [1, 1, 2, 2]
+    assert torch.get_num_threads() == 2
 
 
 def _in_a_fresh_process(tmp_path: Path, code: str) -> str:

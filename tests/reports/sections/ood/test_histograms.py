@@ -6,7 +6,7 @@ import re
 import polars as pl
 import pytest
 
-from sorites.reports.sections.ood_scores import BINS, TALL, WIDE, histograms
+from sorites.reports.sections.ood.scores import BINS, TALL, WIDE, histograms
 from sorites.reports.view import RunView, merge
 
 

@@ -1,4 +1,4 @@
-"""What the machine offers this process: cores, and GPUs with their drivers."""
+"""Resources of this machine: cores of the process, and GPUs with their drivers."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sorites.core.machine import cores, gpu_facts
+from sorites.core.compute.machine import cores, gpu_facts
 from sorites.evaluation.engines import ENGINES
 
 

@@ -10,7 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from sorites.core.arithmetic import EXACT, Flags, exact, read_flags, reproducible, write_flags  # noqa: E402
+from sorites.core.compute.arithmetic import EXACT, Flags, exact, read_flags, reproducible, write_flags  # noqa: E402
 
 backends = torch.backends
 
@@ -108,7 +108,7 @@ def test_threads_that_enter_and_leave_never_see_flags_of_others() -> None:
     assert read_flags() == before
 
 
-def test_reproducible_is_exact_on_one_thread() -> None:
+def test_reproducible_is_exact_on_one_thread(two_torch_threads: None) -> None:
     with reproducible():
         assert is_exact()
         assert torch.get_num_threads() == 1

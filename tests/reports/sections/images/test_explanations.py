@@ -19,7 +19,7 @@ from sorites.evaluation.explanations import (
     write_image,
 )
 from sorites.reports.section import Section
-from sorites.reports.sections import explanations
+from sorites.reports.sections.images import explanations
 from sorites.reports.view import RunView, merge
 
 

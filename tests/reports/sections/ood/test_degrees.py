@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from sorites import metrics
-from sorites.reports.sections.ood_levels import degrees
+from sorites.reports.sections.ood.levels import degrees
 from sorites.reports.view import RunView, merge
 
 

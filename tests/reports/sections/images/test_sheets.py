@@ -10,7 +10,7 @@ from tests.reports.sections.test_exposure import image, rows
 
 from sorites import metrics
 from sorites.core import table
-from sorites.reports.sections.sheets import ACROSS, SHEETS, sheets
+from sorites.reports.sections.images.sheets import ACROSS, SHEETS, sheets
 from sorites.reports.view import RunView, merge
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sorites.core.torch_tools import one_thread
+from sorites.core.compute.torch_tools import one_thread
 
 EXACT = "ieee"
 

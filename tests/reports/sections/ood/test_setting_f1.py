@@ -11,7 +11,7 @@ from tests.reports import worlds
 from tests.reports.texts import share
 
 from sorites.reports.page import render
-from sorites.reports.sections.ood_scores import f1_by_setting, setting_f1
+from sorites.reports.sections.ood.scores import f1_by_setting, setting_f1
 from sorites.reports.view import RunView, merge
 
 

@@ -1,0 +1,86 @@
+"""Prompts: encode them with the text encoders of a pipeline, and ask its network for a prediction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sorites.diffusion.pipeline import Pipe
+
+
+@dataclass(frozen=True, eq=False)
+class Words:
+    """An encoded prompt and negative prompt; ``pooled`` is used by Stable Diffusion XL and 3, ``sizes`` only
+    by XL.
+    """
+
+    prompt: Any
+    negative: Any
+    pooled: Any = None
+    negative_pooled: Any = None
+    sizes: Any = None
+
+    @staticmethod
+    def batch(words: Sequence[Words], guided: bool) -> tuple[Any, dict[str, Any] | None]:
+        """Return the hidden states of a batch, negative prompts first if guided, and the added conditions
+        if any.
+        """
+        import torch
+
+        hidden = [encoding.negative for encoding in words] * guided + [encoding.prompt for encoding in words]
+        if words[0].pooled is None:
+            return torch.cat(hidden), None
+        pooled = [encoding.negative_pooled for encoding in words] * guided + [
+            encoding.pooled for encoding in words
+        ]
+        added = {"text_embeds": torch.cat(pooled)}
+        if words[0].sizes is not None:
+            added["time_ids"] = torch.cat([encoding.sizes for encoding in words] * (1 + guided))
+        return torch.cat(hidden), added
+
+
+def encode_prompt(pipe: Pipe, prompt: str, negative: str, side: int) -> Words:
+    """Encode one prompt separately, so that the result does not depend on the rest of a batch."""
+    import torch
+
+    with torch.no_grad():
+        return encode_with_gradients(pipe, prompt, negative, side)
+
+
+def encode_with_gradients(pipe: Pipe, prompt: str, negative: str, side: int) -> Words:
+    """Encode a prompt with gradients to the embeddings."""
+    import torch
+
+    if pipe.kind == "sd":
+        encodings = pipe.parts.encode_prompt(prompt, pipe.device, 1, True, negative)
+        return Words(encodings[0], encodings[1])
+    others = {"prompt_2": None, "prompt_3": None} if pipe.kind == "sd3" else {}
+    prompt_, negative_, pooled, negative_pooled = pipe.parts.encode_prompt(
+        prompt=prompt, device=pipe.device, num_images_per_prompt=1, do_classifier_free_guidance=True,
+        negative_prompt=negative or None, **others,
+    )  # fmt: skip
+    sizes = None
+    if pipe.kind == "sdxl":
+        sizes = torch.tensor([[side, side, 0, 0, side, side]], dtype=prompt_.dtype, device=pipe.device)
+    return Words(prompt_, negative_, pooled, negative_pooled, sizes)
+
+
+def predict(pipe: Pipe, latents: Any, time: Any, hidden: Any, added: dict[str, Any] | None) -> Any:
+    """Return the network's prediction for latents at a noise step, with the conditions of ``Words.batch``.
+
+    Args:
+        pipe: The pipeline.
+        latents: Noisy latents.
+        time: One noise step, or one per image.
+        hidden: Hidden states of the prompts.
+        added: Added conditions, None if the network has none.
+    """
+    if pipe.kind == "sd3":
+        return pipe.network(
+            hidden_states=latents, timestep=time.expand(len(latents)), encoder_hidden_states=hidden,
+            pooled_projections=(added or {})["text_embeds"], return_dict=False,
+        )[0]  # fmt: skip
+    return pipe.network(
+        latents, time, encoder_hidden_states=hidden, added_cond_kwargs=added, return_dict=False
+    )[0]

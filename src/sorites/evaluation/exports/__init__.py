@@ -1,0 +1,1 @@
+"""Export a run in the formats of other tools: ``write`` dispatches by format, ``coco`` writes boxes."""

@@ -1,0 +1,1 @@
+"""Sections on OOD detection: separation by definition of OOD, by level, and the scores themselves."""
