@@ -61,6 +61,9 @@ def report(
             tell(Notice("\n".join(gap.sentences(partial)), code="unfinished_run"))
         return page(views, _page_path(several) if out is None else Path(out), partial)
 
+    with pixel_limit(max_pixels):
+        return repeat_if_merged(write)
+
 
 def _page_path(items: Sequence[str | Path | Table]) -> Path:
     """Return where the page goes by default: into the local folder of a single run, else into the working
@@ -73,9 +76,6 @@ def _page_path(items: Sequence[str | Path | Table]) -> Path:
     ]
     single = len(folders) == len(items) == 1 and not isinstance(folders[0], StorePath)
     return folders[0] / PAGE if single else Path(PAGE)
-
-    with pixel_limit(max_pixels):
-        return repeat_if_merged(write)
 
 
 def load_views(item: str | Path | Table) -> list[RunView]:

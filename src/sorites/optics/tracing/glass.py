@@ -59,7 +59,7 @@ class Dispersion:
 
     def index(self, line_um: float) -> float:
         """Return the refractive index at a wavelength."""
-        return self.a + self.b / line_um + self.c / line_um**3.5
+        return float(self.a + self.b / line_um + self.c / line_um**3.5)
 
 
 def described(nd: float, vd: float, deviation: float = 0.0) -> Dispersion:

@@ -72,8 +72,9 @@ class ImageTransform:
         """Augment a batch of grey, RGB or RGBA images."""
         channels = batch.shape[1]
         if channels == 3:
-            return self.augmentation(batch)
-        augmented = self.augmentation(batch[:, :3] if channels == 4 else batch.expand(-1, 3, -1, -1))
+            colours: Tensor = self.augmentation(batch)
+            return colours
+        augmented: Tensor = self.augmentation(batch[:, :3] if channels == 4 else batch.expand(-1, 3, -1, -1))
         if channels == 4:
             return torch.cat([augmented, batch[:, 3:].to(augmented)], 1)
         luma = torch.tensor(LUMA, dtype=augmented.dtype)[None, :, None, None]
