@@ -115,6 +115,7 @@ def test_the_truth_of_every_image_is_in_its_own_pixels(suite: Path, tmp_path: Pa
                 "conf": None,
                 "area": 250.0,
                 "crowd": True,
+                "known": False,
             }
         ]
         assert ground_truth["b"] == []
@@ -220,6 +221,6 @@ def test_a_detector_without_names_whose_class_is_beyond_the_labels_is_not_silent
 def test_a_classifier_for_a_source_of_boxes_is_called_that(suite: Path, tmp_path: Path) -> None:
     with pytest.raises(
         SoritesError,
-        match="lite0 is a classifier",
+        match="lite0 is a class.*picodet",
     ):
         run(suite, source=Source("made", [made()]), out=tmp_path / "run")

@@ -520,10 +520,10 @@ def images(
     from sorites.io.readers import numbers
 
     selected = shelf(sliders).kept(shift or (), only or ())
-    where = pipeline or str(selected.facts.get("pipeline", ""))
+    where = pipeline or selected.record.pipeline
     pipe, is_toy = open_pipe(where, device, dtype, words), where == "toy"
     changes = _changes(noise_steps, guidance, active, negative, size if size or is_toy else 256)
-    drawing, kind = sampler_options_from(selected.facts, **changes), format or ("png" if is_toy else "jpg")
+    drawing, kind = sampler_options_from(selected.record, **changes), format or ("png" if is_toy else "jpg")
     spread = _spread(
         engine, workers, address, gpus_per_worker, functools.partial(open_pipe, where, device, dtype, words)
     )

@@ -60,8 +60,8 @@ def slider(path: str | None, labels: Labels) -> list[Sample]:
     """
     where, options = split_options("slider", path or TOY, dict.fromkeys(OPTIONS, ()))
     sliders = shelf(where)
-    drawing = sampler_options_from(sliders.facts, **_sampling_options(options))
-    pipe = load(options.get("pipeline") or str(sliders.facts.get("pipeline", "")))
+    drawing = sampler_options_from(sliders.record, **_sampling_options(options))
+    pipe = load(options.get("pipeline") or sliders.record.pipeline)
     if "words" in options:
         pipe = with_words(pipe, options["words"])
     settings = (
