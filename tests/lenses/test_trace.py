@@ -60,7 +60,7 @@ def test_a_batch_goes_on_past_what_is_refused_without_the_tracer(tmp_path: Path)
 
 
 def test_what_is_not_there_is_an_error_before_any_work(tmp_path: Path) -> None:
-    with pytest.raises(SoritesError, match="'CookeTripple'"):
+    with pytest.raises(SoritesError, match="'CookeTripple'.*CookeTriplet"):
         trace_all(["CookeTripple"], tmp_path)
     (tmp_path / "empty").mkdir()
     with pytest.raises(SoritesError, match="no .zmx files in"):

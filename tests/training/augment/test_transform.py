@@ -101,7 +101,7 @@ def test_what_is_no_image_is_refused(given):
 
 
 def test_what_is_no_augmentation_is_refused():
-    with pytest.raises(SoritesError, match="got Identity"):
+    with pytest.raises(SoritesError, match="OpticsAugment.*got Identity"):
         ImageTransform(torch.nn.Identity())
 
 
