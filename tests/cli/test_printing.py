@@ -123,7 +123,7 @@ def test_the_summary_of_a_run_of_detectors_shows_map(tmp_path: Path) -> None:
     assert "accuracy" not in "\n".join(said)
     with pytest.raises(
         SoritesError,
-        match="the models are detectors",
+        match="models are detectors.*map",
     ):
         answer_metric(tmp_path / "run", "accuracy")
     assert answer_metric(tmp_path / "run", "map", options={"number": "map50"})[
@@ -144,7 +144,7 @@ def test_a_run_without_ground_truth_boxes_says_so(tmp_path: Path) -> None:
     for metric in ("box_failure_severity", "mean_map"):
         with pytest.raises(SoritesError, match="the source has no ground-truth"):
             answer_metric(tmp_path / "run", metric)
-    with pytest.raises(SoritesError, match="the models are detectors"):
+    with pytest.raises(SoritesError, match="models are detectors"):
         answer_metric(tmp_path / "run", "accuracy")
     answer = answer_metric(tmp_path / "run", "map")
     assert (

@@ -221,6 +221,6 @@ def test_a_detector_without_names_whose_class_is_beyond_the_labels_is_not_silent
 def test_a_classifier_for_a_source_of_boxes_is_called_that(suite: Path, tmp_path: Path) -> None:
     with pytest.raises(
         SoritesError,
-        match="lite0 is a classifier",
+        match="lite0 is a class.*picodet",
     ):
         run(suite, source=Source("made", [made()]), out=tmp_path / "run")

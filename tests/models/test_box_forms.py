@@ -156,5 +156,5 @@ def test_a_function_that_fails_on_grey_says_so_when_it_is_tried() -> None:
 
 
 def test_a_result_with_a_part_too_many_is_refused_as_that_of_a_detector() -> None:
-    with pytest.raises(SoritesError, match="4 parts"):
+    with pytest.raises(SoritesError, match="boxes, scores, labels.* 4 parts"):
         as_model("mine", each((BOXES, SCORES, LABELS, np.zeros((2, 50, 80)))))

@@ -75,6 +75,6 @@ def test_mistakes_are_reported(operators: None, tmp_path: Path) -> None:
 def test_without_operators_it_says_what_to_install(tmp_path: Path) -> None:
     with pytest.raises(
         SoritesError,
-        match="do not load with torch",
+        match="not load with torch.*Install",
     ):
         core.model(f"torchvision:{NAME}@{tmp_path / 'w.pth'}")

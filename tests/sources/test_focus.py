@@ -268,7 +268,7 @@ def test_a_view_without_end_is_refused_at_once(tmp_path: Path) -> None:
     )
     held.commit()
     held.close()
-    with pytest.raises(SoritesError, match="table annotations"):
+    with pytest.raises(SoritesError, match="table annotations.*view"):
         core.source(f"focus:{tmp_path}")
 
 

@@ -97,7 +97,7 @@ def test_other_files_are_skipped(tmp_path: Path) -> None:
 
 
 def test_an_unknown_class_folder_names_the_nearest_and_the_way_out(tmp_path: Path) -> None:
-    with pytest.raises(SoritesError, match="'goldfih'. Did you"):
+    with pytest.raises(SoritesError, match="'goldfih'.*goldfish.*labels"):
         found(put(tmp_path, "goldfih/a.png"))
 
 

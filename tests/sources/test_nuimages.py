@@ -88,7 +88,7 @@ def test_cocos_labels_take_the_classes_that_they_share(made: Callable[..., Path]
     coco = labels("coco")
     first = core.source(f"nuimages:{made()}", coco).samples[0]
     assert [coco.names[box.label] for box in first.ground_truth or ()] == ["car", "person"]
-    with pytest.raises(SoritesError, match="categories, such"):
+    with pytest.raises(SoritesError, match="such as vehicle.car"):
         core.source(f"nuimages:{made()}", labels(["kite"]))
 
 
@@ -100,7 +100,7 @@ def test_versions(made: Callable[..., Path], tmp_path: Path) -> None:
     made(version="v1.0-train")
     with pytest.raises(
         SoritesError,
-        match="versions v1.0-mini",
+        match="v1.0-train.*version=v1.0-mini",
     ):
         core.source(f"nuimages:{tmp_path}", labels("coco"))
     assert len(core.source(f"nuimages:{tmp_path}?version=v1.0-train", labels("coco"))) == 2

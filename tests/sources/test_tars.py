@@ -108,7 +108,7 @@ def test_damaged_tars_are_reported(tmp_path: Path) -> None:
 def test_a_tar_cut_between_members_is_not_whole_and_says_how_to_mend_it(tmp_path: Path) -> None:
     path = make(tmp_path / "a.tar", ("a.jpg", b"1" * 512), ("b.jpg", b"2" * 512))
     path.write_bytes(path.read_bytes()[:1024])
-    with pytest.raises(SoritesError, match="byte 1,024 without"):
+    with pytest.raises(SoritesError, match=r"byte 1,024.*truncate -s \+1024"):
         list(tars.members(path))
     subprocess.run(["truncate", "-s", "+1024", path], check=True)
     assert [member.read() for member in tars.members(path)] == [b"1" * 512]

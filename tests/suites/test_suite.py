@@ -105,7 +105,7 @@ def test_files_that_are_not_suites(tmp_path: Path) -> None:
     (tmp_path / "b.toml").write_bytes(b"about = '\xff'")
     with pytest.raises(SoritesError, match="it is not UTF-8"):
         load(tmp_path / "b.toml")
-    with pytest.raises(SoritesError, match="no suite named 'dmeo'. Did you"):
+    with pytest.raises(SoritesError, match="'dmeo'.*demo.*toml"):
         load("dmeo")
 
 
@@ -244,7 +244,7 @@ def test_a_suite_names_scorers_with_parameters() -> None:
     assert made.scorers == ("knn(k=10)", "energy", "vim", "ash_b(percentile=65)")
     with pytest.raises(SoritesError, match="scorer 'knn'"):
         parse({"name": "s", "scorers": ["knn", {"name": "knn", "k": 50}]}, "test")
-    with pytest.raises(SoritesError, match="scorer knn named 'kk'. Did you"):
+    with pytest.raises(SoritesError, match="knn named 'kk'.*k, bank"):
         parse({"name": "s", "scorers": [{"name": "knn", "kk": 10}]}, "test")
     with pytest.raises(SoritesError, match="a scorer is a name or a table"):
         parse({"name": "s", "scorers": [{"k": 10}]}, "test")

@@ -186,5 +186,5 @@ def test_bad_input_is_named(tmp_path: Path, row: str, match: str) -> None:
 
 def test_columns_that_counts_need(tmp_path: Path) -> None:
     (tmp_path / "c.csv").write_text("n,shift\n3,fog\n")
-    with pytest.raises(SoritesError, match="model, correct missing"):
+    with pytest.raises(SoritesError, match="c.csv.*model, correct missing"):
         import_predictions([tmp_path / "c.csv"], "counts", tmp_path / "run")
