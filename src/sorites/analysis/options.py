@@ -40,7 +40,12 @@ class ReportContent(Options):
         repeat=True,
         parse=_paths,
     )
-    out: str | Path = declare("report.html", "The HTML file to write.", metavar="FILE")
+    out: str | Path | None = declare(
+        None,
+        "The HTML file to write; default: report.html in the run folder, for several runs in the working"
+        " folder.",
+        metavar="FILE",
+    )
     partial: bool = declare(
         False, "Use all rows, including samples that only some models, settings or runs cover.", kind=bool
     )
