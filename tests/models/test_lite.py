@@ -11,8 +11,8 @@ import pytest
 
 from sorites.core import ImageU8, Model
 from sorites.core.errors import MissingExtra, SoritesError
+from sorites.io.resizing import fit
 from sorites.models import lite as room
-from sorites.models.preprocess import fit
 
 CATS = {"n02123045", "n02123159", "n02124075"}
 ESPRESSO = {"n07920052"}

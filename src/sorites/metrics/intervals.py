@@ -377,7 +377,9 @@ class Coverage:
         return max(off, default=0)
 
 
-_BIASED = Coverage((96.2, 97.2, 96.0), "it allows for the bias of mAP with few images")
+_BIASED = Coverage(
+    (92.0, 97.2, 95.0), "of ten classes; it allows for the bias of mAP with few objects per class"
+)
 
 _FEW_ERRORS = "it is conservative where few images are misclassified"
 _FEW_SCORES = Coverage((98.1, 94.1, 95.1), _FEW_ERRORS)
