@@ -150,7 +150,7 @@ ALIKE = {
     "box_failure_histogram": "box_survival",
     "box_failure_severity": "failure_severity",
     "box_auroc": "auroc",
-    "box_fpr95": "fpr95_id_pos",
+    "box_fpr95": "fpr95_ood_pos",
     "unknown_recall": "box_recall",
     "unknown_flagged": "box_recall",
 }

@@ -198,7 +198,7 @@ def _scenes(view: View, dial: BoxDial, conf: float) -> list[Html]:
         ]
         shown = [figure for figure in figures if figure is not None]
         if len(shown) == 2:
-            strips.append(tag("div", tag("div", *shown, cls="frames"), cls="strip"))
+            strips.append(tag("div", tag("div", *shown, cls="frames two"), cls="strip"))
     return strips
 
 
@@ -219,7 +219,8 @@ def _figure(
         was = found.get((sample, CLEAN, place), False)
         kind = "found" if hit else "lost" if was else "ground_truth"
         x0, y0, x1, y1 = (obj[corner] for corner in CORNERS)
-        drawn.append(DrawnBox((x0, y0, x1, y1), f"{name} lost" if kind == "lost" else name, kind))
+        text = {"found": name, "lost": f"{name} lost"}.get(kind, "")
+        drawn.append(DrawnBox((x0, y0, x1, y1), text, kind))
     where = in_words(dial.shift, severity) if severity else "clean"
     count_lost = sum(box.kind == "lost" for box in drawn)
     caption = f"{where}: {count_lost} lost" if severity else where

@@ -9,13 +9,17 @@ import polars as pl
 from sorites import metrics
 from sorites.core import CLEAN
 from sorites.metrics.detection.at_confidence import CONFIDENCE
-from sorites.reports.components.charts import severity_text
-from sorites.reports.components.markup import DASH, Html, count, grid, join, percent, picked, tag
+from sorites.reports.components.areas import Band, stacked
+from sorites.reports.components.charts import COLOURS, severity_text
+from sorites.reports.components.markup import DASH, Html, count, folded, grid, join, percent, picked, tag
 from sorites.reports.section import Section, add_section
 from sorites.reports.view import View, box_models
 
 # Pairs of classes per model and shift.
 MAX_PAIRS = 10
+# Classes that are drawn for each model and shift; each with at most three classes that it is taken for.
+MAX_CLASSES = 6
+RIGHT, MISSED, REST = "#4f9d69", "#9aa0a6", "#d9d4c7"
 BACKGROUND = "background"
 Row = dict[str, Any]
 
@@ -46,8 +50,9 @@ def confusions(view: View) -> Section | None:
     if not parts:
         return None
     lead = (
-        "The share of each class that is taken for another, at each severity; the pairs that grow most are"
-        " first. For detectors these are objects found as another class or missed (background), from a"
+        "What the classes that lose most are taken for, from the lowest severity (left) to the highest"
+        " (right); the table has the pairs that grow most. For detectors these are objects found as another"
+        " class or missed (background), from a"
         f" confidence of {CONFIDENCE:g} and IoU 0.5, and the number of boxes on background."
     )
     return Section("Which classes turn into which?", picked("confusion", "Shift", parts), "Confusions", lead)
@@ -78,7 +83,47 @@ def _card(view: View, model: str, shift: str, cells: pl.DataFrame, apart: pl.Dat
         for label, pred in ranked
     ]
     head = ["class", "taken for", *(severity_text(view, shift, severity) for severity in severities)]
-    return tag("article", tag("h3", model), grid(head, lines, text=2), cls="card")
+    table = folded("The pairs that grow most", grid(head, lines, text=2), len(lines), most=0)
+    drawn = _pictures(view, run_id, cells.filter(mine), severities) if len(severities) > 1 else []
+    return tag("div", tag("h3", model), tag("div", *drawn, cls="cards"), table)
+
+
+def _pictures(view: View, run_id: str, cells: pl.DataFrame, severities: list[float]) -> list[Html]:
+    """Return what the classes that lose most are taken for, along the severities."""
+    shares = {(row["label"], row["pred"], row["severity"]): row for row in cells.to_dicts()}
+    labels = {label for label, _, _ in shares if label is not None}
+
+    def share(label: int, pred: int | None, severity: float) -> float:
+        row = shares.get((label, pred, severity))
+        return 0.0 if row is None else float(row["value"])
+
+    def lost(label: int) -> float:
+        ends = [shares.get((label, label, severity)) for severity in (severities[0], severities[-1])]
+        counts = [0 if row is None else row["count"] for row in ends]
+        return float(counts[0] - counts[1])
+
+    worst = sorted(labels, key=lambda label: (-lost(label), label))[:MAX_CLASSES]
+    cards = []
+    for label in [label for label in worst if lost(label) > 0]:
+        others = {pred for one, pred, _ in shares if one == label and pred not in (label, None)}
+        ranked = sorted(others, key=lambda pred: (-share(label, pred, severities[-1]), pred))
+        bands = [Band(_name(view, run_id, label), RIGHT, [share(label, label, at) for at in severities])]
+        bands += [
+            Band(_name(view, run_id, pred), COLOURS[colour], [share(label, pred, at) for at in severities])
+            for pred, colour in zip(ranked, (1, 4, 3), strict=False)
+        ]
+        if any(share(label, None, at) for at in severities):
+            bands.append(Band("missed", MISSED, [share(label, None, at) for at in severities]))
+        rest = [max(1 - sum(band.shares[k] for band in bands), 0.0) for k in range(len(severities))]
+        if max(rest) > 1e-9:
+            bands.append(Band("other classes", REST, rest))
+        name = _name(view, run_id, label)
+        n = max(row["n"] for (one, _, _), row in shares.items() if one == label)
+        head = tag("h4", name, " ", tag("small", f"n = {count(n)}"))
+        cards.append(
+            tag("article", head, stacked(severities, bands, f"What {name} is taken for"), cls="card")
+        )
+    return cards
 
 
 def _growth(
