@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -57,7 +59,7 @@ def test_mosaic_keeps_the_mean_colour_of_each_tile() -> None:
 def test_pasted_things_stay_where_they_were_and_cover_boxes(name: str) -> None:
     shift, image = SHIFTS.get(name), grey(0.5)
     covered = [np.abs(made(name, image, level) - image).max(axis=2) > 1e-6 for level in shift.levels]
-    for less, more in zip(covered, covered[1:], strict=False):
+    for less, more in itertools.pairwise(covered):
         assert (less & ~more).mean() < 0.005  # a later colour may be that of the image
         assert more.mean() > less.mean()
     boxes = [Box((0, 0, 224, 224), 0), Box((100, 100, 110, 110), 0)]
