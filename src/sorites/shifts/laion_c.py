@@ -14,19 +14,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sorites.core import Box, ImageF32, to_uint8
-from sorites.scenes.fields import Field
 from sorites.scenes.moved_boxes import boxes_behind
 from sorites.scenes.point_maps import Size
+from sorites.scenes.shapes import Shape, drawn_lines, drawn_shapes
 from sorites.shifts.base import add_continuous_shift, clip
-
-if TYPE_CHECKING:
-    from PIL import ImageDraw
 
 FAMILY = "laion_c"
 # The shorter side to which the published lengths refer.
@@ -136,38 +132,11 @@ SHAPES = ("triangle", "square", "star", "circle")
 MOST_SHAPES = 2000
 
 
-@dataclass(frozen=True)
-class _Shape:
-    kind: str
-    x: float
-    y: float
-    side: float
-    turn: float
-    colour: tuple[int, int, int]
-
-    def draw(self, canvas: ImageDraw.ImageDraw, fill: tuple[int, int, int] | int) -> None:
-        """Draw the shape with its upper left corner at (x, y); a star is around it."""
-        x, y, side = self.x, self.y, self.side
-        if self.kind == "triangle":
-            canvas.polygon([(x, y), (x + side, y), (x + side / 2, y + side)], fill=fill)
-        elif self.kind == "square":
-            canvas.rectangle((x, y, x + side, y + side), fill=fill)
-        elif self.kind == "circle":
-            canvas.ellipse((x, y, x + side, y + side), fill=fill)
-        else:
-            canvas.polygon([self._tip(k) for k in range(10)], fill=fill)
-
-    def _tip(self, k: int) -> tuple[float, float]:
-        radius = self.side / 1.2 / (1 + k % 2)
-        angle = math.radians(36 * k + self.turn)
-        return self.x + radius * math.sin(angle), self.y + radius * math.cos(angle)
-
-
-def _draw_shapes(rng: np.random.Generator, size: Size) -> list[_Shape]:
+def _draw_shapes(rng: np.random.Generator, size: Size) -> list[Shape]:
     numbers, unit = rng.random((MOST_SHAPES, 8)), _unit(size)
     low, high = SHAPE_SIDES
     return [
-        _Shape(
+        Shape(
             SHAPES[int(4 * row[0])],
             row[1] * size[1],
             row[2] * size[0],
@@ -179,32 +148,19 @@ def _draw_shapes(rng: np.random.Generator, size: Size) -> list[_Shape]:
     ]
 
 
-def _covered(shapes: Sequence[_Shape], size: Size) -> tuple[Field, Array]:
-    """Return where shapes are (H x W, 0 or 1) and their colours, drawn one over the other."""
-    from PIL import Image as pil
-    from PIL import ImageDraw
-
-    mask, colours = pil.new("L", (size[1], size[0])), pil.new("RGB", (size[1], size[0]))
-    on_mask, on_colours = ImageDraw.Draw(mask), ImageDraw.Draw(colours)
-    for shape in shapes:
-        shape.draw(on_mask, 255)
-        shape.draw(on_colours, shape.colour)
-    return np.asarray(mask, np.float32) / np.float32(255), np.asarray(colours, np.float32) / np.float32(255)
-
-
-def _with_shapes(image: ImageF32, severity: float, shapes: Sequence[_Shape]) -> ImageF32:
+def _with_shapes(image: ImageF32, severity: float, shapes: Sequence[Shape]) -> ImageF32:
     """Paste the first ``severity`` shapes; the last one in part, as a mixture."""
     whole, part = int(severity), severity - int(severity)
     size = image.shape[:2]
-    alpha, colours = _covered(shapes[:whole], size)
+    alpha, colours = drawn_shapes(shapes[:whole], size)
     made = image + (colours - image) * alpha[..., None]
     if part:
-        alpha, colours = _covered(shapes[whole : whole + 1], size)
+        alpha, colours = drawn_shapes(shapes[whole : whole + 1], size)
         made = made + np.float32(part) * (colours - made) * alpha[..., None]
     return clip(made)
 
 
-def _prepare_shapes(image: ImageF32, rng: np.random.Generator) -> list[_Shape]:
+def _prepare_shapes(image: ImageF32, rng: np.random.Generator) -> list[Shape]:
     return _draw_shapes(rng, image.shape[:2])
 
 
@@ -216,7 +172,7 @@ def _prepare_shapes(image: ImageF32, rng: np.random.Generator) -> list[_Shape]:
     limit=MOST_SHAPES,
     stage="scene",
 )
-def laion_geometric_shapes(image: ImageF32, severity: float, shapes: list[_Shape]) -> ImageF32:
+def laion_geometric_shapes(image: ImageF32, severity: float, shapes: list[Shape]) -> ImageF32:
     """Paste ``severity`` triangles, squares, stars and circles of 6 to 15 px in random colours."""
     return _with_shapes(image, severity, shapes)
 
@@ -225,7 +181,7 @@ def laion_geometric_shapes(image: ImageF32, severity: float, shapes: list[_Shape
 def _behind_shapes(
     boxes: Sequence[Box], severity: float, rng: np.random.Generator, size: Size
 ) -> Sequence[Box]:
-    return boxes_behind(boxes, _covered(_draw_shapes(rng, size)[: round(severity)], size)[0])
+    return boxes_behind(boxes, drawn_shapes(_draw_shapes(rng, size)[: round(severity)], size)[0])
 
 
 # Stickers.
@@ -318,9 +274,6 @@ def laion_vertical_lines(image: ImageF32, severity: float, _: None) -> ImageF32:
 
     Below 1 px the lines stay as dense as pixels, and the deflection of 40 px falls to 0.
     """
-    from PIL import Image as pil
-    from PIL import ImageDraw
-
     height, width = image.shape[:2]
     unit = _unit(image.shape)
     spacing = max(1.0, severity * unit)
@@ -335,20 +288,8 @@ def laion_vertical_lines(image: ImageF32, severity: float, _: None) -> ImageF32:
     luma = cells @ np.array([0.299, 0.587, 0.114])
     places = xs - DEFLECTION * min(1.0, severity) * unit * (1 - luma)
     colours = to_uint8(np.clip(cells, 0, 1).astype(np.float32))
-    made = pil.new("RGB", (width, height))
-    canvas, line_width = ImageDraw.Draw(made), max(1, round(min(spacing, unit)))
-    for i, start in enumerate(xs):
-        corners = [
-            (float(round(start)), 0.0),
-            *((float(round(places[row, i])), float(row * step)) for row in range(len(places))),
-        ]
-        fills = [tuple(map(int, colour)) for colour in colours[:, i]]
-        end = corners[-1][0]
-        canvas.line((end, corners[-1][1], end, height), fill=fills[-1], width=line_width)
-        # From the bottom up, so that a segment keeps the line on which it ends.
-        for row in reversed(range(len(fills))):
-            canvas.line((*corners[row], *corners[row + 1]), fill=fills[row], width=line_width)
-    return np.asarray(made, np.float32) / np.float32(255)
+    line_width = max(1, round(min(spacing, unit)))
+    return drawn_lines(xs, places, step, colours, (height, width), line_width)
 
 
 # Glitch.
