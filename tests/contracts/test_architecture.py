@@ -152,14 +152,11 @@ def test_a_section_imports_no_other_section() -> None:
 
 
 def test_shifts_draw_nothing() -> None:
-    """Pillow turns and squeezes images there; sheets, charts and letters belong to the drawings.
-
-    LAION-C's occlusions are polygons.
-    """
+    """Pillow turns and squeezes images there; sheets, charts and letters belong to the drawings."""
     users = [
         p.name for p in FILES if p.parent.name == "shifts" and "PIL.ImageDraw" in set(imported(parsed(p), p))
     ]
-    assert set(users) <= {"laion_c.py"}
+    assert users == []
 
 
 @each("optics")
