@@ -5,8 +5,8 @@ those of images of 224 px and grow with the shorter side. Each is continuous: be
 parameters are interpolated, and a lower severity than level 1 leads to the unchanged image. Where the
 original pastes photographs (mosaic, stickers), textures with the spectrum of photographs take their place,
 because no photographs are shipped: mosaic keeps the mean colour of each tile, as the original does by its
-choice of photographs. The glitch shifts rows and colour channels as the original does through a package; it is
-written from its description, not from its code, with draws per sample instead of one seed.
+choice of photographs. The glitch shifts rows and colour channels as the original does through a package; it
+is written from its description, not from its code, with draws per sample instead of one seed.
 """
 
 from __future__ import annotations
