@@ -59,6 +59,22 @@ Size = Annotated[
         help="Scale images to this width; default: 256 as published, unscaled for toy.",
     ),
 ]
+Scheduler = Annotated[
+    str | None,
+    typer.Option(
+        "--scheduler",
+        metavar="NAME",
+        help="ddim, euler, dpm++, unipc, pndm, ..., or own, that of the pipeline; ddim as published.",
+    ),
+]
+Seeding = Annotated[
+    str | None,
+    typer.Option(
+        "--seeding",
+        metavar="prompt|plain",
+        help="Noise from class and seed (default), or from the seed alone, as in the published images.",
+    ),
+]
 Device = Annotated[
     str | None,
     typer.Option("--device", metavar="NAME", help="cpu, cuda, cuda:1; default: a GPU if available."),
@@ -74,7 +90,9 @@ Number = Annotated[
 LearntWords = Annotated[
     str | None,
     typer.Option(
-        "--words", metavar="DIR", help='Learnt words, from "sorites generate words", instead of class names.'
+        "--words",
+        metavar="DIR",
+        help='Learnt words, from "sorites generate words", or a released text encoder (IN*), for classes.',
     ),
 ]
 Classes = Annotated[
@@ -84,8 +102,8 @@ ClassSet = Annotated[
     str | None,
     typer.Option(
         "--classes",
-        metavar="cns|toy|FILE",
-        help="The 100 classes of CNS-Bench, the four of the toy, or a file with one per line.",
+        metavar="cns|imagenet|toy|FILE",
+        help="The 100 classes of CNS-Bench, ImageNet's 1000, the toy's four, or a file with one per line.",
     ),
 ]
 RecipeName = Annotated[
@@ -248,6 +266,7 @@ def styles(
     ] = False,
     noise_steps: Steps = None,
     guidance: Guidance = None,
+    scheduler: Scheduler = None,
     size: Annotated[
         int | None, typer.Option("--size", metavar="PX", help="Scale images to this width.")
     ] = None,
@@ -267,7 +286,7 @@ def styles(
     from sorites.evaluation.facts.distance import checked_distance
 
     prompt_plan = pair_prompts(labels_of(labels), styles_of(style_file), blocked_words(block), prompts)
-    drawing = _drawing(pipeline == "toy", noise_steps, guidance, None, None, size)
+    drawing = _drawing(pipeline == "toy", noise_steps, guidance, size=size, scheduler=scheduler)
     passes = drawing.steps * (2 if drawing.guidance > 1 else 1)
     say(
         f"{len(prompt_plan):,} prompts: {len(prompt_plan.labels):,} labels in"
@@ -280,14 +299,16 @@ def styles(
     if plan:
         return
     from sorites.apps.generation.safety import checker
-    from sorites.apps.generation.styles import Order, draw_styles
+    from sorites.apps.generation.styles import Order, draw_styles, require_source
     from sorites.core.progress import bars
     from sorites.diffusion.pipeline import load
 
     how = checked_distance(
         encoder=encoder, against=against, limit=limit, decomposition=decomposition, k=k, levels=levels
     )
+    require_source(how)
     pipe, kind = load(pipeline, device, dtype), format or ("png" if pipeline == "toy" else "jpg")
+    drawing = _for_pipe(drawing, pipe, scheduler)
     order = Order(per_cell, kind, batch, in_distribution)
     with bars() as bar:
         counts = draw_styles(pipe, prompt_plan, how, out, drawing, order, checker(safety, pipe), bar)
@@ -311,6 +332,14 @@ def words(
     pipeline: PipelineFolder = "toy",
     classes: ClassSet = None,
     only: Classes = None,
+    labels: Annotated[
+        str | None,
+        typer.Option(
+            "--labels",
+            metavar="NAME|FILE",
+            help="Labels of the source; default: ImageNet's (ids, names, numbers), or the classes.",
+        ),
+    ] = None,
     limit: Annotated[
         int | None, typer.Option("--limit", metavar="N", min=1, help="Use at most N images per class.")
     ] = None,
@@ -331,14 +360,13 @@ def words(
     continue after a stop.
     """
     from sorites import core
-    from sorites.apps.generation.concepts import concepts
+    from sorites.apps.generation.concepts import concepts, label_space, labels_of
     from sorites.apps.generation.recipes import word_recipe
     from sorites.apps.generation.words import learn_words
-    from sorites.core.labels import labels
     from sorites.core.progress import bars
     from sorites.diffusion.pipeline import load
 
-    pipe, is_toy = load(pipeline, device, dtype), pipeline == "toy"
+    is_toy = pipeline == "toy"
     how = _replace_given(
         word_recipe(recipe or ("toy" if is_toy else "released")),
         steps=steps,
@@ -347,11 +375,13 @@ def words(
         vectors=vectors,
         seed=seed,
     )
-    which = classes or ("toy" if is_toy else "cns")
-    names = [concept.name for concept in concepts(which)]
-    samples = core.source(source, labels(names))
+    asked = concepts(classes or ("toy" if is_toy else "cns"), only or ())
+    space = label_space(asked, labels)
+    numbered = labels_of(asked, space)
+    samples = core.source(source, space).samples
+    pipe = load(pipeline, device, dtype)
     with bars() as bar:
-        made = learn_words(pipe, concepts(which, only or ()), samples.samples, names, how, out, limit, bar)
+        made = learn_words(pipe, asked, samples, numbered, how, out, limit, bar)
     say(f"wrote {len(made)} words to {out}\nnext: sorites generate images --words {out} --out images")
 
 
@@ -403,6 +433,8 @@ def sliders(
     guidance: Guidance = None,
     active: Start = None,
     negative: Negative = None,
+    scheduler: Scheduler = None,
+    seeding: Seeding = None,
     words: LearntWords = None,
     strip: Annotated[
         bool, typer.Option("--strip/--no-strip", help="Write a strip of example images for each slider.")
@@ -423,7 +455,7 @@ def sliders(
     from sorites.core.progress import bars
     from sorites.reports.figures.strips import sheet
 
-    pipe, is_toy = open_pipe(pipeline, device, dtype, words), pipeline == "toy"
+    is_toy = pipeline == "toy"
     how = _replace_given(
         slider_recipe(recipe or ("toy" if is_toy else "released")),
         eta=eta,
@@ -438,17 +470,17 @@ def sliders(
         seed=seed,
     )
     which = classes or ("toy" if is_toy else "cns")
-    shifts = shift or list(SETS.get(which, ()))
+    asked, shifts = concepts(which, only or ()), shift or list(SETS.get(which, ()))
     if not shifts:
         raise SoritesError(
             f'missing --shift, such as --shift "heavy snow"; only the sets {" and ".join(SETS)} have default'
             " shifts"
         )
-    drawing = _drawing(is_toy, noise_steps, guidance, active, negative, None)
+    drawing = _drawing(is_toy, noise_steps, guidance, active, negative, scheduler=scheduler, seeding=seeding)
+    pipe = open_pipe(pipeline, device, dtype, words)
+    drawing = _for_pipe(drawing, pipe, scheduler)
     with bars() as bar:
-        made = train_sliders(
-            pipe, concepts(which, only or ()), shifts, how, out, drawing, sheet if strip else None, bar
-        )
+        made = train_sliders(pipe, asked, shifts, how, out, drawing, sheet if strip else None, bar)
     say(f"wrote {len(made)} sliders to {out}")
     say(f"next: sorites generate images --sliders {out} --out images")
 
@@ -457,7 +489,12 @@ def sliders(
 def images(
     out: OutImages,
     sliders: Annotated[
-        str, typer.Option("--sliders", metavar="DIR|toy", help='The folder of "sorites generate sliders".')
+        str,
+        typer.Option(
+            "--sliders",
+            metavar="DIR|ZIP|toy",
+            help='The folder of "sorites generate sliders", or released sliders as a folder or .zip.',
+        ),
     ] = "toy",
     pipeline: Annotated[str | None, PIPELINE] = None,
     severity: Annotated[
@@ -491,6 +528,8 @@ def images(
     guidance: Guidance = None,
     active: Start = None,
     negative: Negative = None,
+    scheduler: Scheduler = None,
+    seeding: Seeding = None,
     size: Size = None,
     batch: Batch = 12,
     format: ImageFormat = None,
@@ -516,14 +555,23 @@ def images(
     from sorites.apps.generation.images import make_images, open_pipe
     from sorites.core.progress import bars
     from sorites.diffusion.sampler import sampler_options_from
-    from sorites.diffusion.sliders import shelf
+    from sorites.diffusion.shelves import shelf
     from sorites.io.readers import numbers
+    from sorites.sources.papers.cns_bench import classes as cns_classes
 
-    selected = shelf(sliders).kept(shift or (), only or ())
+    selected = shelf(sliders, cns_classes()).kept(shift or (), only or ())
     where = pipeline or str(selected.facts.get("pipeline", ""))
-    pipe, is_toy = open_pipe(where, device, dtype, words), where == "toy"
-    changes = _changes(noise_steps, guidance, active, negative, size if size or is_toy else 256)
+    if not where:
+        raise SoritesError(
+            "released sliders do not name their pipeline: add --pipeline DIR, of Stable Diffusion 2"
+        )
+    is_toy = where == "toy"
+    changes = _changes(
+        noise_steps, guidance, active, negative, size if size or is_toy else 256, scheduler, seeding
+    )
     drawing, kind = sampler_options_from(selected.facts, **changes), format or ("png" if is_toy else "jpg")
+    pipe = open_pipe(where, device, dtype, words)
+    drawing = _for_pipe(drawing, pipe, scheduler)
     spread = _spread(
         engine, workers, address, gpus_per_worker, functools.partial(open_pipe, where, device, dtype, words)
     )
@@ -576,26 +624,38 @@ def _spread(
 
 
 def _changes(
-    steps: int | None, guidance: float | None, active: float | None, negative: str | None, size: int | None
+    steps: int | None = None,
+    guidance: float | None = None,
+    active: float | None = None,
+    negative: str | None = None,
+    size: int | None = None,
+    scheduler: str | None = None,
+    seeding: str | None = None,
 ) -> dict[str, Any]:
     if active is not None and not 0 <= active <= 100:
         raise SoritesError(f"--active must be a percentage from 0 to 100, got {active:g}")
     start = None if active is None else round(active * 10)
-    return {"steps": steps, "guidance": guidance, "start": start, "negative": negative, "size": size}
+    return {
+        "steps": steps,
+        "guidance": guidance,
+        "start": start,
+        "negative": negative,
+        "size": size,
+        "scheduler": scheduler,
+        "seeding": seeding,
+    }
 
 
-def _drawing(
-    is_toy: bool,
-    steps: int | None,
-    guidance: float | None,
-    active: float | None,
-    negative: str | None,
-    size: int | None,
-) -> SamplerOptions:
+def _drawing(is_toy: bool, *values: Any, **named: Any) -> SamplerOptions:
     from sorites.diffusion.sampler import TOY_DRAWING, SamplerOptions
 
     base = TOY_DRAWING if is_toy else SamplerOptions()
-    return _replace_given(base, **_changes(steps, guidance, active, negative, size))
+    return _replace_given(base, **_changes(*values, **named))
+
+
+def _for_pipe(drawing: SamplerOptions, pipe: Pipe, scheduler: str | None) -> SamplerOptions:
+    """Return the sampler settings with a flow's own scheduler, unless another was asked for."""
+    return dataclasses.replace(drawing, scheduler="own") if pipe.is_flow and scheduler is None else drawing
 
 
 def _replace_given(base: T, **values: Any) -> T:

@@ -13,7 +13,7 @@ pytest.importorskip("diffusers", reason="needs: pip install 'sorites[generate]'"
 
 from sorites.apps.generation.images import MANIFEST, Spread, make_images, open_pipe, units_of
 from sorites.diffusion.sampler import TOY_DRAWING
-from sorites.diffusion.sliders import Concept, shelf
+from sorites.diffusion.shelves import Concept, shelf
 from sorites.evaluation.engines import ENGINES
 
 

@@ -32,12 +32,13 @@ from sorites.diffusion.sampler import (
     iterate_samples,
     sample,
 )
-from sorites.diffusion.sliders import Concept, Shelf, sliders_for
+from sorites.diffusion.shelves import Concept, Shelf, sliders_for
 from sorites.diffusion.words import with_words
 from sorites.evaluation.engines import Engine
 from sorites.io.digests import read_sealed, write_sealed
 from sorites.io.files import locked, sweep_temporaries, write_bytes
 from sorites.io.listed import FILES, RESTORE, write_listed
+from sorites.sources.papers.cns_bench import classes
 from sorites.sources.written import GENERATED
 
 # A shift, a class and some seeds.
@@ -59,7 +60,7 @@ def open_pipe(
 ) -> Pipe:
     """Load a pipeline, optionally with a folder of learnt words; cached per process."""
     pipe = load(path, device, dtype)
-    return with_words(pipe, words) if words else pipe
+    return with_words(pipe, words, classes()) if words else pipe
 
 
 def units_of(places: Sequence[tuple[str, Concept]], seeds: Sequence[int], most: int) -> Iterator[Unit]:

@@ -25,14 +25,14 @@ from sorites.core.progress import Bar
 from sorites.core.rng import digest
 from sorites.core.samples import ImageU8, to_uint8
 from sorites.diffusion import sliders
-from sorites.diffusion.conditions import Words, encode_prompt, predict
+from sorites.diffusion.conditions import Words, encode_prompt, predict, refuse_unknown_words
 from sorites.diffusion.pipeline import TOY, Pipe, toy_folder
 from sorites.diffusion.sampler import SamplerOptions, along, sample
 from sorites.diffusion.schedulers import OWN, make_scheduler, set_steps
+from sorites.diffusion.shelves import Concept
 from sorites.diffusion.sliders import (
     FACTS,
     TRAIN_AGAIN,
-    Concept,
     LowRank,
     Slider,
     SliderScales,
@@ -337,6 +337,8 @@ def train_sliders(
     ]
     if not jobs:
         raise SoritesError("need one or more classes and one or more shifts")
+    named = [(pipe.word(concept.name), words) for concept, words, _ in jobs]
+    refuse_unknown_words(pipe, (prompt for pair in named for prompt in recipe.words(*pair)))
     with locked(out, "slider", ".sorites.lock"):
         sweep_temporaries(out)
         for concept, words, folder in jobs:
@@ -374,6 +376,9 @@ def _with_metadata(slider: Slider, concept: Concept, pipe: Pipe, drawing: Sample
         "class": concept.name, "number": concept.number, "pipeline": where, "pipeline_version": pipe.version,
         "drawing": dict(drawing.facts()), "libraries": libraries,
     }  # fmt: skip
+    if pipe.words:
+        word = pipe.word_versions.get(concept.name)
+        metadata |= {"base_version": pipe.base_version, **({"word_version": word} if word else {})}
     return Slider(slider.shift, slider.lows, {**slider.facts, **metadata}, slider.version)
 
 

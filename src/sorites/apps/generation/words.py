@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from sorites.core.samples import ImageU8
 from sorites.diffusion.conditions import encode_with_gradients
 from sorites.diffusion.latents import NOISE_STEPS, add_noise, latents_of, predict_noise
 from sorites.diffusion.pipeline import TOY, Pipe, toy_folder
-from sorites.diffusion.sliders import Concept
+from sorites.diffusion.shelves import Concept
 from sorites.diffusion.words import FACTS, LEARN_AGAIN, Word, encoders_of, save, with_learnt_words
 from sorites.evaluation.images import LeftOut, readable
 from sorites.io.digests import read_sealed
@@ -145,7 +145,7 @@ def learn_words(
     pipe: Pipe,
     concepts: Sequence[Concept],
     source: Sequence[Sample],
-    names: Sequence[str],
+    labels: Mapping[Concept, int],
     recipe: WordRecipe,
     out: Path,
     limit: int | None = None,
@@ -157,7 +157,7 @@ def learn_words(
         pipe: The diffusion pipeline.
         concepts: The classes.
         source: Labelled images.
-        names: Class names by label of the source.
+        labels: The label of each class in the source. Images of other classes are not used.
         recipe: Training parameters.
         out: Output folder.
         limit: Number of images per class.
@@ -172,7 +172,7 @@ def learn_words(
             if _is_finished(folder, pipe, recipe):
                 continue
             samples = hashed_order(
-                [sample for sample in source if sample.label == names.index(concept.name)],
+                [sample for sample in source if sample.label == labels[concept]],
                 lambda sample: [sample.id],
             )[:limit]
             images = _images(pipe, samples, concept.name)
@@ -191,7 +191,8 @@ def _images(pipe: Pipe, samples: Sequence[Sample], name: str) -> list[ImageU8]:
     ]
     if not images:
         raise SoritesError(
-            f"the source has no image of the class {name}; its class folders must be named like the classes"
+            f"the source has no image of the class {name}. Class folders are named by class, WordNet id or"
+            f" number; for other names pass {option('labels', 'FILE')}"
         )
     return [np.ascontiguousarray(image) for image in images]
 
