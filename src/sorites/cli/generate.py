@@ -17,7 +17,7 @@ from sorites.core.errors import SoritesError
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-    from sorites.apps.generation.images import Spread
+    from sorites.apps.generation.spread import Spread
     from sorites.diffusion.pipeline import Pipe
     from sorites.diffusion.sampler import SamplerOptions
 
@@ -118,6 +118,14 @@ TrainingBatch = Annotated[int | None, typer.Option("--batch", metavar="N", help=
 Batch = Annotated[int, typer.Option("--batch", metavar="N", min=1, help="Batch size.")]
 ImageFormat = Annotated[
     str | None, typer.Option("--format", metavar="jpg|png", help="File format; jpg as published.")
+]
+EngineName = Annotated[
+    str | None,
+    typer.Option(
+        "--engine",
+        metavar="NAME",
+        help="Work in worker processes: processes, or ray (also on a cluster).",
+    ),
 ]
 OutImages = Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder for the images.")]
 
@@ -353,6 +361,10 @@ def words(
     seed: SuiteSeed = None,
     device: Device = None,
     dtype: Number = None,
+    engine: EngineName = None,
+    workers: Workers = None,
+    address: Address = None,
+    gpus_per_worker: GpusPerWorker = 0.0,
 ) -> None:
     """Learn one word per class from images (textual inversion).
 
@@ -362,9 +374,9 @@ def words(
     from sorites import core
     from sorites.apps.generation.concepts import concepts, label_space, labels_of
     from sorites.apps.generation.recipes import word_recipe
+    from sorites.apps.generation.spread import open_pipe
     from sorites.apps.generation.words import learn_words
     from sorites.core.progress import bars
-    from sorites.diffusion.pipeline import load
 
     is_toy = pipeline == "toy"
     how = _replace_given(
@@ -379,9 +391,10 @@ def words(
     space = label_space(asked, labels)
     numbered = labels_of(asked, space)
     samples = core.source(source, space).samples
-    pipe = load(pipeline, device, dtype)
+    opening = functools.partial(open_pipe, pipeline, device, dtype)
+    spread = _spread(engine, workers, address, gpus_per_worker, opening)
     with bars() as bar:
-        made = learn_words(pipe, asked, samples, numbered, how, out, limit, bar)
+        made = learn_words(opening(), asked, samples, numbered, how, out, limit, bar, spread)
     say(f"wrote {len(made)} words to {out}\nnext: sorites generate images --words {out} --out images")
 
 
@@ -441,6 +454,10 @@ def sliders(
     ] = True,
     device: Device = None,
     dtype: Number = None,
+    engine: EngineName = None,
+    workers: Workers = None,
+    address: Address = None,
+    gpus_per_worker: GpusPerWorker = 0.0,
 ) -> None:
     """Train one slider per class and shift.
 
@@ -449,9 +466,9 @@ def sliders(
     after a stop.
     """
     from sorites.apps.generation.concepts import SETS, concepts
-    from sorites.apps.generation.images import open_pipe
     from sorites.apps.generation.recipes import recipe as slider_recipe
     from sorites.apps.generation.sliders import train_sliders
+    from sorites.apps.generation.spread import open_pipe
     from sorites.core.progress import bars
     from sorites.reports.figures.strips import sheet
 
@@ -477,10 +494,12 @@ def sliders(
             " shifts"
         )
     drawing = _drawing(is_toy, noise_steps, guidance, active, negative, scheduler=scheduler, seeding=seeding)
-    pipe = open_pipe(pipeline, device, dtype, words)
+    opening = functools.partial(open_pipe, pipeline, device, dtype, words)
+    spread = _spread(engine, workers, address, gpus_per_worker, opening)
+    pipe = opening()
     drawing = _for_pipe(drawing, pipe, scheduler)
     with bars() as bar:
-        made = train_sliders(pipe, asked, shifts, how, out, drawing, sheet if strip else None, bar)
+        made = train_sliders(pipe, asked, shifts, how, out, drawing, sheet if strip else None, bar, spread)
     say(f"wrote {len(made)} sliders to {out}")
     say(f"next: sorites generate images --sliders {out} --out images")
 
@@ -535,14 +554,7 @@ def images(
     format: ImageFormat = None,
     device: Device = None,
     dtype: Number = None,
-    engine: Annotated[
-        str | None,
-        typer.Option(
-            "--engine",
-            metavar="NAME",
-            help="Generate in worker processes: processes, or ray (also on a cluster).",
-        ),
-    ] = None,
+    engine: EngineName = None,
     workers: Workers = None,
     address: Address = None,
     gpus_per_worker: GpusPerWorker = 0.0,
@@ -552,7 +564,8 @@ def images(
     Writes images in the layout of CNS-Bench and a manifest of all
     parameters. Run the same command again to continue after a stop.
     """
-    from sorites.apps.generation.images import make_images, open_pipe
+    from sorites.apps.generation.images import make_images
+    from sorites.apps.generation.spread import open_pipe
     from sorites.core.progress import bars
     from sorites.diffusion.sampler import sampler_options_from
     from sorites.diffusion.shelves import shelf
@@ -611,7 +624,7 @@ def _spread(
 
     The local engine is not used: its threads would wait for one network.
     """
-    from sorites.apps.generation.images import Spread
+    from sorites.apps.generation.spread import Spread
     from sorites.evaluation.engines import ENGINES
 
     named = engine_of(name or "local", address, gpus)
