@@ -145,8 +145,8 @@ def test_classes_of_imagenet_are_found_by_id_name_and_number(tmp_path: Path) -> 
     from sorites import core
     from sorites.apps.generation.concepts import concepts, label_space, labels_of
 
-    asked = concepts("cns", ["n01614925", "2"])
-    assert [concept.number for concept in asked] == [2, 22]
+    asked = concepts("cns", ["n01614925", "4"])
+    assert [concept.number for concept in asked] == [4, 22]
     for spelled in ("n01614925", "bald eagle", "22"):
         root = tmp_path / spelled
         for name in (spelled, "n02123045", "something else"):
@@ -167,4 +167,4 @@ def test_labels_can_be_given_and_must_have_the_class(tmp_path: Path) -> None:
     [eagle] = concepts("imagenet", ["bald eagle"])
     assert labels_of([eagle], space) == {eagle: 1}
     with pytest.raises(UnknownName):
-        labels_of(concepts("cns", ["2"]), space)
+        labels_of(concepts("cns", ["4"]), space)
