@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +11,17 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import sorites
+from sorites.cli.app import explain_merged
 from sorites.core import Model, shard_index, table
 from sorites.core.errors import Damaged, SoritesError
 from sorites.core.shard_index import INDEX, RunShards
 from sorites.evaluation import runner
 from sorites.evaluation.engines import Engine
 from sorites.evaluation.integrity.check import check
-from sorites.evaluation.integrity.damage import damage
+from sorites.evaluation.integrity.damage import damage, set_aside
 from sorites.evaluation.storage.compact import compact
 from sorites.evaluation.storage.merge import Merger, expand
+from sorites.io import digests
 from sorites.suites.suite import parse
 
 SUITE = parse({"name": "small", "frame": {"resize": 40}, "shifts": ["contrast", "jpeg"]}, "test")
@@ -57,6 +59,52 @@ def test_at_every_moment_each_row_stands_once(run: Path) -> None:
     assert_frame_equal(table.read(run).collect(), wanted)
 
 
+def test_shards_that_are_merged_while_a_reader_verifies_them_are_listed_again(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted, require = table.read(run).collect(), digests.Verifier.require
+    merges = iter([lambda: compact(run, rows=100), lambda: expand(run), lambda: None])
+
+    def merged_first(self: digests.Verifier, expected: Mapping[Path, str], remedy: str) -> None:
+        next(merges)()
+        require(self, expected, remedy)
+
+    monkeypatch.setattr(digests.Verifier, "require", merged_first)
+    found = table.read(run)
+    assert next(merges, None) is None
+    assert_frame_equal(found.collect(), wanted)
+
+
+def test_a_shard_that_is_missing_for_good_is_an_error(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lost = run / "predictions" / "contrast-0000000.0123456789abcdef0123456789abcdef.parquet"
+    monkeypatch.setattr(RunShards, "files", lambda self: [*self.listed.values(), lost])
+    with pytest.raises(Damaged) as caught:
+        table.read(run)
+    assert caught.value.fields["path"] == str(lost)
+
+
+def test_a_question_is_asked_again_if_shards_are_merged_before_they_are_read(run: Path) -> None:
+    """Tables are read lazily: ``metrics`` and ``report`` start again, other verbs say what to do."""
+    wanted, asked = table.read(run).collect(), []
+
+    def question() -> pl.DataFrame:
+        lazy = table.read(run)
+        if not asked:
+            compact(run, rows=100)
+        asked.append(1)
+        return lazy.collect()
+
+    assert_frame_equal(table.repeat_if_merged(question), wanted)
+    assert len(asked) == 2
+    expand(run)
+    lazy = table.read(run)
+    compact(run, rows=100)
+    with pytest.raises(FileNotFoundError) as caught:
+        lazy.collect()
+    assert table.missing_shard(caught.value) in explain_merged(caught.value)
+    assert not explain_merged(FileNotFoundError("No such file or directory (os error 2): other.parquet"))
+
+
 def test_the_index_is_never_needed(run: Path) -> None:
     wanted = table.read(run).collect()
     compact(run, rows=100)
@@ -89,6 +137,22 @@ def test_on_a_store_the_index_replaces_listing_until_a_shard_is_written(
     table.write_shard(wanted.select(table.SCHEMA.names()).head(1), run, "later")
     assert not (run / INDEX).exists()
     assert len(RunShards(run).files()) == 7
+
+
+def test_check_finds_an_index_of_other_shards(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a store, readers trust the index; a former version of it is valid in itself, but hides shards."""
+    monkeypatch.setattr(shard_index, "is_on_store", lambda path: True)
+    shard_index.write_index(run)
+    former = (run / INDEX).read_bytes()
+    assert not damage(run)
+    later = table.write_shard(table.read(run).collect().select(table.SCHEMA.names()).head(1), run, "later")
+    (run / INDEX).write_bytes(former)
+    assert later not in RunShards(run).files()
+    (found,) = damage(run)
+    assert found.path.name == INDEX
+    assert later.name in found.why
+    set_aside(run)
+    assert later in RunShards(run).files()
 
 
 def test_a_damaged_merged_shard_is_named(run: Path) -> None:

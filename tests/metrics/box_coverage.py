@@ -1,89 +1,150 @@
-"""The coverage of mAP's interval by simulation: ``python -m tests.metrics.box_coverage [DRAWS [SIZE...]]``.
+"""Questions about simulated runs of detectors whose truth is known, one or more for every metric of boxes with an
+interval; ``proof.coverage`` measures them with those of ``coverage_laws``.
 
-An image has one to three objects; a detector of middling skill finds them, misplaces them, misses them and
-sees some that are not there. There are two classes, or ten of which the rarest has 2 % of the objects. The
-truth is the mAP of 40,000 images of the same kind.
+A sample has one to three objects and a clean image, two severities of blur and one of noise. Whether an object
+is found depends on the ease of its sample, its own, and that of the image; found boxes are misplaced, and every
+image has some boxes where nothing is. There are two classes, or ten of which the rarest has 2 % of the objects.
+The truth is the value of 20,000 samples of the same kind.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
-from typing import Any
+from functools import partial
 
 import numpy as np
 import polars as pl
+from tests.metrics.coverage import Ask, Law, Make, columns, large, named
 
 from sorites import metrics
-from sorites.core.table import SCHEMA
 
-SIZES, DRAWS, LARGE = (20, 100, 1000), 500, 40_000
-CLASSES = {
-    "two classes": (0.5, 0.5),
-    "ten classes": (0.3, 0.2, 0.12, 0.1, 0.08, 0.06, 0.05, 0.04, 0.03, 0.02),
-}
+SIZES = (20, 100, 1000)
+TWO = (0.5, 0.5)
+TEN = (0.3, 0.2, 0.12, 0.1, 0.08, 0.06, 0.05, 0.04, 0.03, 0.02)
 """The share of objects of each class."""
+MANY_SAMPLES = 20_000
+RESAMPLES = 200
+SETTINGS = (("clean", 0.0, -0.8), ("blur", 1.0, -0.3), ("blur", 2.0, 0.4), ("noise", 1.0, 0.0))
+"""Shift, severity, and the ease below which an object is not found."""
+SKILL = {"m": 0.0, "weak": -0.2}
+OF_SAMPLE, OF_OBJECT, OF_IMAGE = 0.35, 0.35, 0.3
+"""The shares of the variance of the ease."""
+SIDE, APART = 40.0, 100.0
 
 
-def images(count: int, rng: np.random.Generator, shares: Sequence[float]) -> pl.DataFrame:
-    """Rows of one detector over made-up images."""
-    columns: dict[str, list[Any]] = {name: [None] * count for name in SCHEMA}
-    columns |= {
-        "ground_truth": [],
-        "boxes": [],
-        "sample_id": [f"s{i}" for i in range(count)],
-        "image_id": [f"i{i}" for i in range(count)],
-    }
-    for name, value in {
-        "output": "boxes",
-        "model": "m",
-        "shift": "clean",
-        "severity": 0.0,
-        "probe": False,
-        "run_id": "r",
-    }.items():
-        columns[name] = [value] * count
-    for _ in range(count):
-        truth, found = [], []
-        skill = rng.normal(0.8, 0.5)  # images are easy or hard as a whole
-        for place in range(rng.integers(1, 4)):
-            label, x = int(rng.choice(len(shares), p=shares)), 100.0 * place
-            truth.append(box(x, 0, label, None) | {"area": None, "crowd": False})
-            if rng.random() < 1 / (1 + np.exp(-skill)):
-                moved = rng.normal(0, 4, 2)
-                found.append(box(x + moved[0], moved[1], label, float(rng.beta(4, 2))))
-        found += [
-            box(100.0 * i, 200, int(rng.choice(len(shares), p=shares)), float(rng.beta(2, 3)))
-            for i in range(rng.poisson(0.7))
-        ]
-        columns["ground_truth"].append(truth)
-        columns["boxes"].append(found)
-    return pl.DataFrame(columns, schema=SCHEMA)
+def detections(
+    rng: np.random.Generator,
+    n: int,
+    draws: int,
+    shares: Sequence[float] = TWO,
+    settings: Sequence[tuple[str, float, float]] = SETTINGS,
+    models: tuple[str, ...] = ("m",),
+) -> pl.DataFrame:
+    """Runs of ``n`` samples at every setting, with the boxes of every model."""
+    size = n * draws
+    run, sample = np.repeat(np.arange(draws), n), np.tile(np.arange(n), draws)
+    count = rng.integers(1, 4, size)
+    of, place = np.repeat(np.arange(size), count), np.concatenate([np.arange(k) for k in count])
+    label = rng.choice(len(shares), len(of), p=shares)
+    ease = np.sqrt(OF_SAMPLE) * rng.normal(size=size)[of] + np.sqrt(OF_OBJECT) * rng.normal(size=len(of))
+    truth = _lists(size, of, APART * place, np.zeros(len(of)), label, None)
+    parts = []
+    for model in models:
+        for shift, severity, least in settings:
+            found = ease + np.sqrt(OF_IMAGE) * rng.normal(size=len(of)) + SKILL[model] > least
+            false = np.repeat(np.arange(size), rng.poisson(0.7, size))
+            moved = rng.normal(0, 4, (2, int(found.sum())))
+            made = columns(
+                size,
+                run_id=named("r", run),
+                sample_id=named("p", sample),
+                image_id=named(f"{shift}{severity:g}-", sample),
+                shift=shift,
+                severity=severity,
+                model=model,
+                output="boxes",
+            )
+            boxes = _lists(
+                size,
+                np.concatenate([of[found], false]),
+                np.concatenate([APART * place[found] + moved[0], APART * rng.integers(0, 4, len(false))]),
+                np.concatenate([moved[1], np.full(len(false), 200.0)]),
+                np.concatenate([label[found], rng.choice(len(shares), len(false), p=shares)]),
+                np.concatenate([rng.beta(4, 2, len(moved[0])), rng.beta(2, 3, len(false))]),
+            )
+            kinds = {name: made.schema[name] for name in ("ground_truth", "boxes")}
+            parts.append(made.with_columns(ground_truth=truth, boxes=boxes).cast(kinds))
+    return pl.concat(parts)
 
 
-def box(x: float, y: float, label: int, conf: float | None) -> dict[str, Any]:
-    return {"x0": x, "y0": y, "x1": x + 40, "y1": y + 40, "label": label, "conf": conf}
+def _lists(
+    size: int, of: np.ndarray, x: np.ndarray, y: np.ndarray, label: np.ndarray, conf: np.ndarray | None
+) -> pl.Series:
+    """Return a list of boxes for each of ``size`` images, from the image, place, class and confidence of each."""
+    fields = {"x0": x, "y0": y, "x1": x + SIDE, "y1": y + SIDE, "label": label, "conf": conf}
+    flat = pl.DataFrame(fields)
+    flat = flat if conf is not None else flat.with_columns(area=None, crowd=False)
+    boxes = pl.DataFrame({"image": of, "box": flat.to_struct()})
+    grouped = boxes.group_by("image").agg("box")
+    every = pl.DataFrame({"image": np.arange(size)}).join(
+        grouped, on="image", how="left", maintain_order="left"
+    )
+    return every["box"].fill_null([])
 
 
-def covered(size: int, draws: int, truth: float, shares: Sequence[float]) -> float:
-    """Return the share of simulated runs whose interval contains the true value."""
-    hits = 0
-    for seed in range(draws):
-        table = images(size, np.random.default_rng([seed, size]), shares)
-        row = metrics.map(table, by=("model",), resamples=200).row(0, named=True)
-        hits += row["low"] <= truth <= row["high"]
-    return hits / draws
+clean_two: Make = partial(detections, settings=SETTINGS[:1])
+clean_ten: Make = partial(detections, shares=TEN, settings=SETTINGS[:1])
+both: Make = partial(detections, models=("m", "weak"))
+RUN = ("run_id",)
 
 
-def main(draws: int = DRAWS, *sizes: int) -> None:
-    for name, shares in CLASSES.items():
-        table = images(LARGE, np.random.default_rng(10**6), shares)
-        truth = metrics.map(table, by=("model",), resamples=0)["value"].item()
-        print(f"{name}: mAP of {LARGE} images: {truth:.4f}")
-        for size in sizes or SIZES:
-            share = covered(size, draws, truth, shares)
-            print(f"{name}, n = {size}: {100 * share:.1f} % of {draws} intervals hold it", flush=True)
+def _of(ask: Ask, make: Make, *by: str) -> Law:
+    return Law(ask, large(ask, make, *by, many=MANY_SAMPLES), make)
 
 
-if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+def _numbers(table: pl.DataFrame) -> pl.DataFrame:
+    return metrics.map_numbers(table, by=RUN, resamples=RESAMPLES).filter(
+        pl.col("number").is_in(["map50", "ar100"])
+    )
+
+
+def _against(table: pl.DataFrame) -> pl.DataFrame:
+    asked = metrics.map_corruption_error(table, ("model", "run_id"), reference="m", resamples=RESAMPLES)
+    return asked.filter(pl.col("model") == "weak")
+
+
+def _costs(table: pl.DataFrame) -> pl.DataFrame:
+    """Costs of kinds of errors that occur in the simulation."""
+    asked = metrics.tide(table, by=RUN, resamples=RESAMPLES)
+    return asked.filter(pl.col("error").is_in(["AP50", "Loc", "Bkg", "Miss", "FP", "FN"]))
+
+
+LAWS: dict[str, Law] = {
+    "map": _of(partial(metrics.map, by=RUN, resamples=RESAMPLES), clean_two),
+    "map, ten classes": _of(partial(metrics.map, by=RUN, resamples=RESAMPLES), clean_ten),
+    "map, settings pooled": _of(partial(metrics.map, by=RUN, resamples=RESAMPLES), detections),
+    "map_numbers": _of(_numbers, clean_two, "number"),
+    "mean_map": _of(partial(metrics.mean_map, by=RUN, resamples=RESAMPLES), detections),
+    "dial_map": _of(
+        partial(metrics.dial_map, by=("run_id", "shift"), resamples=RESAMPLES), detections, "shift"
+    ),
+    "map_drop": _of(
+        lambda t: metrics.map_drop(
+            t.filter(pl.col("shift") != "noise"), by=("run_id", "shift", "severity"), resamples=RESAMPLES
+        ),
+        detections,
+        "severity",
+    ),
+    "map_corruption_error": _of(_against, both),
+    "tide": _of(_costs, clean_two, "error"),
+    "box_precision": _of(partial(metrics.box_precision, by=RUN), detections),
+    "box_recall": _of(partial(metrics.box_recall, by=RUN), detections),
+    "box_f1": _of(partial(metrics.box_f1, by=RUN), detections),
+    "box_confusion": _of(partial(metrics.box_confusion, by=RUN), clean_two, "label", "pred"),
+    "box_survival": _of(
+        partial(metrics.box_survival, by=("run_id", "shift")), detections, "shift", "severity"
+    ),
+}
+
+ALIKE = {"box_failure_histogram": "box_survival", "box_failure_severity": "failure_severity"}
+"""Metrics whose interval is computed as that of another, on rows of the same kind."""

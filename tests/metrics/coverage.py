@@ -232,12 +232,12 @@ def always(value: float) -> GroundTruth:
     return lambda row: value
 
 
-def large(ask: Ask, make: Make, *by: str) -> GroundTruth:
+def large(ask: Ask, make: Make, *by: str, many: int = MANY) -> GroundTruth:
     """Return the truth as one draw of very many samples has it; rows are told apart by the columns ``by``."""
 
     @functools.cache
     def found() -> dict[tuple[Any, ...], float]:
-        answer = ask(make(np.random.default_rng(99), MANY, 1))
+        answer = ask(make(np.random.default_rng(99), many, 1))
         return {tuple(row[key] for key in by): row["value"] for row in answer.to_dicts()}
 
     return lambda row: found().get(tuple(row[key] for key in by))

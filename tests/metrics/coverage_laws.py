@@ -123,6 +123,28 @@ def together(rng: np.random.Generator, n: int, draws: int) -> pl.DataFrame:
     return pl.concat(parts)
 
 
+def confused(rng: np.random.Generator, n: int, draws: int, each: int = 4) -> pl.DataFrame:
+    """Runs of ``n`` samples of class 1 with ``each`` images, a quarter of which look like class 2."""
+    run, sample = np.repeat(np.arange(draws), n), np.tile(np.arange(n), draws)
+    own, parts = np.sqrt(SHARED) * rng.normal(size=draws * n), []
+    for k in range(each):
+        place = norm.cdf(own + np.sqrt(1 - SHARED) * rng.normal(size=len(own)))
+        pred = 1 + np.searchsorted([0.6, 0.85], place)
+        ids = {"run_id": named("r", run), "sample_id": named("p", sample), "image_id": named(f"i{k}", sample)}
+        parts.append(
+            columns(
+                len(own),
+                **ids,
+                shift="blur",
+                severity=float(k),
+                label=1,
+                pred=pred.astype(np.int32),
+                correct=pred == 1,
+            )
+        )
+    return pl.concat(parts)
+
+
 _EXCESS = share(JOINT[1, 0]) + share(JOINT[0, 1]) - share(JOINT[0, 0]) - share(JOINT[1, 1])
 
 _CORR = (0.3 * np.sqrt(0.4) + 0.5 * 0.6) / np.sqrt(0.09 + 0.15 + 0.25)
@@ -190,6 +212,9 @@ LAWS: dict[str, Law] = {
         always(0.25),
         settings,
     ),
+    "confusion": Law(
+        partial(metrics.confusion, by=RUN), lambda row: {1: 0.6, 2: 0.25, 3: 0.15}[row["pred"]], confused
+    ),
     "mean_degree": Law(partial(metrics.mean_degree, by=RUN), always(1.0), degrees),
     "disagreement": by_simulation(partial(metrics.disagreement, by=RUN), two),
     "auroc": Law(partial(metrics.auroc, by=RUN), always(float(norm.cdf(1 / np.sqrt(2)))), four),
@@ -236,7 +261,6 @@ ALIKE: dict[str, str] = {
     "aupr_out_trapz": "aupr_out",
     "fpr95_id_pos": "fpr95_ood_pos",
     "grid_accuracy": "accuracy",
-    "confusion": "accuracy",
     "failure_contour": "half_accuracy_severity",
     "ood": "auroc",
     "level_map": "auroc",

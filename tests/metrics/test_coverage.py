@@ -9,9 +9,9 @@ import numpy as np
 import polars as pl
 import pytest
 from scipy.stats import norm
-from tests.metrics.box_coverage import SIZES
+from tests.metrics import box_coverage
 from tests.metrics.coverage import covered
-from tests.metrics.coverage_laws import ALIKE, LAWS
+from tests.metrics.coverage_laws import ALIKE, LAWS, SIZES
 from tests.metrics.test_contract import options
 
 from sorites import metrics
@@ -22,28 +22,22 @@ from sorites.metrics.intervals import NOTED, clustered_share_bounds
 DRAWS = {20: 500, 100: 250}
 """Enough for three standard errors of 3 and 4 points; the full figures are in docs/metrics.md."""
 
-OF_BOXES = {"map", "map_numbers", "mean_map", "dial_map", "map_drop", "map_corruption_error", "tide"} | {
-    "box_failure_severity", "box_survival", "box_failure_histogram",
-    "box_precision", "box_recall", "box_f1", "box_confusion",
-}  # fmt: skip
-"""Metrics of detectors: ``python -m tests.metrics.box_coverage`` simulates mAP's; docs/detection.md
-has its figures.
-"""
 POOLED = {"failure_severity": "failure_severity, shifts pooled"}
 """Laws that a note is about, where it is not the metric's plain one."""
 
 
 @pytest.mark.slow
 def test_every_metric_with_an_interval_has_a_law(world: pl.DataFrame) -> None:
-    named = {law.split(",")[0] for law in LAWS} | set(ALIKE)
+    laws, alike = {**LAWS, **box_coverage.LAWS}, {**ALIKE, **box_coverage.ALIKE}
+    named = {law.split(",")[0] for law in laws} | set(alike)
     with_interval = {
         name
         for name in METRICS.names()
         if "low" in METRICS.get(name)(world, **options(METRICS.get(name))).columns
     }
-    assert with_interval - OF_BOXES == named
-    assert set(ALIKE.values()) <= set(LAWS)
-    assert set(NOTED) <= named | OF_BOXES
+    assert with_interval == named
+    assert set(alike.values()) <= set(laws)
+    assert set(NOTED) <= named
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from scipy import stats
 from sorites import metrics
 from sorites.core import table as tables
 from sorites.core.errors import SoritesError
-from sorites.metrics.grids import first_crossing, holm
+from sorites.metrics.grids import first_crossing, holm, mean_excess
 
 Row = dict[str, Any]
 A, B = (0.0, 1.0, 2.0), (0.0, 2.0, 4.0, 8.0)
@@ -109,7 +109,10 @@ def test_additive_losses_have_no_interaction() -> None:
 
 
 def test_the_interaction_is_the_paired_difference_of_losses() -> None:
-    """Compared with scipy's t test on the differences of each sample."""
+    """Compared with scipy's t test on the differences of each sample, and those of two more samples.
+
+    Half samples are made of doubled ones; the added samples change the bounds of 40 samples by a few hundredths.
+    """
     outcomes = np.random.default_rng(1).random((40, len(A), len(B))) < 0.7
 
     def correct(i: int, a: float, b: float) -> bool:
@@ -128,9 +131,13 @@ def test_the_interaction_is_the_paired_difference_of_losses() -> None:
         row = found.filter(first=first, second=second).row(0, named=True)
         test = stats.ttest_1samp(excess, 0)
         bounds = test.confidence_interval(0.95)
+        doubled = np.r_[excess, excess, -1, 1, 0, 0]
+        error, reach = doubled.std() / np.sqrt(42), stats.t(39).ppf(0.975)
         assert row["value"] == pytest.approx(excess.mean())
-        assert (row["low"], row["high"]) == pytest.approx((bounds.low, bounds.high))
-        assert row["p"] == pytest.approx(test.pvalue)
+        assert row["low"] == pytest.approx(doubled.mean() - reach * error)
+        assert row["high"] == pytest.approx(doubled.mean() + reach * error)
+        assert row["p"] == pytest.approx(2 * stats.t(39).sf(abs(doubled.mean()) / error))
+        assert (row["low"], row["high"]) == pytest.approx((bounds.low, bounds.high), abs=0.03)
         assert row["accuracy"] == pytest.approx(both.mean())
         assert row["expected"] == pytest.approx((dim + blur - clean).mean())
         cells += 1
@@ -139,6 +146,17 @@ def test_the_interaction_is_the_paired_difference_of_losses() -> None:
     mean = found.filter(pl.col("first").is_null()).row(0, named=True)
     assert mean["value"] == pytest.approx(np.mean(excesses))
     assert mean["p"] is mean["low"] is mean["high"] is None
+
+
+@pytest.mark.parametrize("excess", [0.0, 1.0, -1.0])
+def test_samples_that_agree_have_an_interval_of_some_width(excess: float) -> None:
+    """Eight equal samples are no proof: a share of 1 in 8 of others would often be missed."""
+    line = mean_excess(np.full(8, excess))
+    assert line["value"] == excess
+    assert line["high"] - line["low"] > 0.3
+    assert line["low"] <= excess <= line["high"]
+    assert (line["p"] > 0.05) == (line["low"] <= 0 <= line["high"]) == (excess == 0)
+    assert line["p"] > 0.0005
 
 
 def test_shifts_that_only_hurt_together_interact() -> None:

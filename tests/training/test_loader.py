@@ -11,7 +11,10 @@ import numpy as np
 import pytest
 from tests.training.small_recipe import recipe
 
+from sorites.core import SHIFTS
 from sorites.core.errors import SoritesError
+from sorites.training.augment.base import split
+from sorites.training.augment.named import NAMED, augmentation
 from sorites.training.batches import Batch, Batches, Maker
 from sorites.training.loader import PROCESSES, THREADS, ImageTask, LoaderAugment, chosen_kind, image_workers
 from sorites.training.session import Training
@@ -46,6 +49,51 @@ def test_processes_give_the_batches_of_one_thread(photos: Path, tmp_path: Path) 
     batches = batches_of(photos, tmp_path)
     alone = [batches.batch(step) for step in range(8)]
     assert equal(list(batches.between(0, 8, 2, PROCESSES)), alone)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("augment", "views", "workers"),
+    [({"names": "augmix", "jsd": True}, 3, 3), ({"names": "jpeg,optics"}, 1, 1)],
+)
+def test_processes_augment_as_one_thread_does(
+    photos: Path, tmp_path: Path, augment: dict[str, Any], views: int, workers: int
+) -> None:
+    batches = batches_of(photos, tmp_path, augment=augment)
+    alone = [batches.batch(step) for step in range(3, 6)]
+    assert alone[0].images.shape[1] == views
+    assert equal(list(batches.between(3, 6, workers, PROCESSES)), alone)
+
+
+class ManyAugments:
+    """Augments one image by each of several augmentations; the index of the task says which."""
+
+    def __init__(self, names: list[str]) -> None:
+        self.names = names
+        self.all = [LoaderAugment(augmentation(name, 32), 5, 4, views=False) for name in names]
+
+    def __call__(self, task: ImageTask) -> np.ndarray:
+        image = np.random.default_rng(task.place).integers(0, 256, (32, 32, 3), np.uint8)
+        return self.all[task.index](image, task)
+
+
+@pytest.mark.slow
+def test_every_augmentation_of_the_loader_is_the_same_in_a_process() -> None:
+    many = ManyAugments([name for name in (*NAMED, *SHIFTS.names()) if split(augmentation(name, 32))[0]])
+    tasks = [
+        ImageTask(step, place, index, 0, False)
+        for index in range(len(many.names))
+        for step, place in ((1, 3), (7, 0))
+    ]
+    alone = [many(task) for task in tasks]
+    with image_workers(PROCESSES, 2, many, len(tasks), (1, 32, 32, 3), np.float32) as pool:
+        together = pool.begin(tasks).result()
+    other = [
+        many.names[task.index]
+        for task, one, two in zip(tasks, alone, together, strict=True)
+        if not np.array_equal(one, two)
+    ]
+    assert other == []
 
 
 class Dying:

@@ -151,6 +151,8 @@ class Verbs(TyperGroup):
         try:
             return super().invoke(ctx)
         except OSError as error:
+            if isinstance(error, FileNotFoundError) and (explanation := explain_merged(error)):
+                raise SoritesError(explanation) from error
             if error.filename is None or isinstance(error, BrokenPipeError):
                 raise
             raise SoritesError(f"{str(error.filename)[:200]}: {reason(error)}") from error
@@ -188,6 +190,14 @@ def _version(
 
         say(__version__)
         raise typer.Exit()
+
+
+def explain_merged(error: FileNotFoundError) -> str:
+    """Say what to do if another process deleted a shard before it was read; empty if it was another file."""
+    from sorites.core.table import missing_shard
+
+    shard = missing_shard(error)
+    return f"{shard}: another process has merged or removed this shard. Repeat the command." if shard else ""
 
 
 def explain_failed_read(error: BaseException, words: Sequence[str]) -> str:

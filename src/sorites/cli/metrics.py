@@ -71,18 +71,23 @@ def metrics(
     from sorites.cli.printing import print_frame
     from sorites.core import METRICS
     from sorites.core.errors import SoritesError
-    from sorites.evaluation.combine import combine, open_folders
+    from sorites.core.table import repeat_if_merged
+    from sorites.evaluation.combine import Combined, Folder, combine, open_folders
     from sorites.metrics import interval_note
 
     METRICS.get(metric)
     options = parse_options([*(option or ()), *([f"framework={framework}"] if framework else ())])
     columns = [name.strip() for name in by.split(",")] if by else None
-    folders = open_folders(runs)
-    combined = combine(folders, partial)
+
+    def ask() -> tuple[list[Folder], Combined, pl.LazyFrame, pl.DataFrame]:
+        folders = open_folders(runs)
+        combined = combine(folders, partial)
+        table = rows_where(combined.table, where) if where else combined.table
+        return folders, combined, table, answer_metric(runs, metric, columns, reference, options, table)
+
+    folders, combined, table, answer = repeat_if_merged(ask)
     for note in combined.notes:
         say(f"note: {note}", err=format != "table")
-    table = rows_where(combined.table, where) if where else combined.table
-    answer = answer_metric(runs, metric, columns, reference, options, table)
     print_frame(with_class_names(answer, [folder.record for folder in folders]), format)
     for note in filter(None, (measure_note(metric, options), interval_note(metric, answer))):
         say(f"note: {note}", err=True)

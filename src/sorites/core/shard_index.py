@@ -72,6 +72,21 @@ def read_index(folder: Path) -> Index:
     return index
 
 
+def verify_index(folder: Path) -> None:
+    """Compare the index of a run folder with its shards; readers trust it.
+
+    Raises:
+        Damaged: It is missing, it has changed, or it is that of other shards, such as a former version of it.
+    """
+    index, shards = read_index(folder), RunShards(folder, fresh=True, tolerant=True)
+    names = {path.name for path in shards.listed.values()}
+    unlike = set() if index.shards is None else names.symmetric_difference(index.shards)
+    unlike |= {name for name in names & index.merged.keys() if index.merged[name] != shards.merged[name]}
+    if unlike:
+        remedy = "Delete it: it is made again from the shards."
+        raise Damaged(folder / INDEX, f"it is not the index of these shards: {min(unlike)}", remedy)
+
+
 def _contained(entries: Any) -> Contained:
     return [(str(stem), int(count)) for stem, count in entries]
 
@@ -96,8 +111,8 @@ class RunShards:
 
     Args:
         folder: The run folder.
-        fresh: List the shards and read the merged ones, whatever the index says. A merged shard that cannot
-            be read then counts as one that replaces nothing.
+        fresh: List the shards and read the merged ones, whatever the index says.
+        tolerant: A merged shard that cannot be read counts as one that replaces nothing, instead of an error.
 
     Attributes:
         listed: All shards by stem.
@@ -105,14 +120,14 @@ class RunShards:
         covered: The stems that merged shards contain, with the merged shard of each.
     """
 
-    def __init__(self, folder: Path, fresh: bool = False) -> None:
+    def __init__(self, folder: Path, fresh: bool = False, tolerant: bool = False) -> None:
         index = Index() if fresh else _index_or_empty(folder)
         self.listed = _listed(folder, index)
         self.merged: dict[str, Contained] = {}
         self.covered: dict[str, Path] = {}
         for stem, path in self.listed.items():
             if MERGED_MARK in stem:
-                contained = index.merged.get(path.name) or _read_contained(path, fresh)
+                contained = index.merged.get(path.name) or _read_contained(path, tolerant)
                 self.merged[path.name] = contained
                 self.covered |= dict.fromkeys((name for name, _ in contained), path)
 

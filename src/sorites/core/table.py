@@ -8,9 +8,10 @@ before they are parsed; other files in the folder are not read.
 from __future__ import annotations
 
 import io
-from collections.abc import Collection, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import polars as pl
 
@@ -145,13 +146,8 @@ def read(run: str | Path) -> pl.LazyFrame:
     """
     folder = to_path(run)
     record = listed.read_content(folder / listed.RUN)
-    shards = shard_files(folder)
-    if not shards:
-        create = command("run", "SUITE", out=str(folder))
-        raise MissingFile(folder, f"no predictions in {folder}. Create some with {create}")
     verifier = digests.Verifier(folder)
-    verifier.require(digests.named_digests(shards), repair(folder))
-    table = scan(shards)
+    table = _verified(folder, verifier)
     if run_id := record.get("run_id"):
         table = table.filter(pl.col("run_id") == run_id)
     facts = _facts(folder, verifier)
@@ -162,6 +158,65 @@ def read(run: str | Path) -> pl.LazyFrame:
     ]:
         table = _join_facts(table, frame)
     return _with_classes(_join_attrs(table, facts), record)
+
+
+# How often shards are listed while another process merges them.
+LISTINGS = 5
+
+
+def _verified(folder: Path, verifier: digests.Verifier) -> pl.LazyFrame:
+    """Return the verified rows of a run.
+
+    Another process may merge shards and delete them meanwhile: if one is missing, all are listed again,
+    without the index, which may be older.
+
+    Raises:
+        MissingFile: There are no shards.
+        Damaged: A shard is damaged.
+    """
+    for listing in range(LISTINGS):
+        try:
+            shards = RunShards(folder, fresh=listing > 0).files()
+            verifier.require(digests.named_digests(shards), repair(folder))
+            if shards:
+                return scan(shards)
+            break
+        except (Damaged, FileNotFoundError) as error:
+            missing = to_path(str(error.fields["path"] if isinstance(error, Damaged) else error.filename))
+            if listing == LISTINGS - 1 or missing.exists():
+                raise
+    create = command("run", "SUITE", out=str(folder))
+    raise MissingFile(folder, f"no predictions in {folder}. Create some with {create}")
+
+
+Answer = TypeVar("Answer")
+
+
+def repeat_if_merged(question: Callable[[], Answer]) -> Answer:
+    """Return the answer to a question about tables that it reads itself.
+
+    Tables are read lazily, so another process may merge shards and delete them between the listing and the
+    reading. The question is then asked once more, which lists them again.
+
+    Args:
+        question: Reads runs and returns what follows from them, without side effects.
+    """
+    try:
+        return question()
+    except FileNotFoundError as error:
+        if missing_shard(error) is None:
+            raise
+        return question()
+
+
+# The name of a shard in a message of Polars, which may shorten the path.
+_SHARD_NAME = re.compile(rf"[/\\]{PREDICTIONS}[/\\]([^/\\]+{re.escape(PARQUET)})")
+
+
+def missing_shard(error: FileNotFoundError) -> str | None:
+    """Return the name of the shard of a run that Polars did not find; None if it was another file."""
+    named = _SHARD_NAME.search(str(error))
+    return named[1] if named and digests.digest_in(named[1]) else None
 
 
 def _with_classes(table: pl.LazyFrame, record: Mapping[str, Any]) -> pl.LazyFrame:

@@ -299,7 +299,11 @@ class Unit:
     @property
     def key(self) -> str:
         """Text for file names."""
-        return f"{self.shift}-{self.start:07d}{'-probe' if self.probe else ''}"
+        return self.key_of(self.shift)
+
+    def key_of(self, shift: str) -> str:
+        """Return the text for file names with another name of the shift."""
+        return f"{shift}-{self.start:07d}{'-probe' if self.probe else ''}"
 
     def __len__(self) -> int:
         return self.stop - self.start

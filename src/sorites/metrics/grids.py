@@ -25,8 +25,8 @@ from sorites.metrics.half_accuracy import CHANCE, with_chance
 from sorites.metrics.intervals import (
     checked_resamples,
     cluster_bootstrap,
-    clustered_mean,
     share,
+    t_quantile,
 )
 from sorites.metrics.rows import (
     CLEAN_KEY,
@@ -251,12 +251,13 @@ def interaction(table: Table, by: Sequence[str] = BY) -> pl.DataFrame:
     """Joint loss of accuracy minus the sum of the losses of the shifts alone, at each combination.
 
     Positive: together they cost more than the sum. The difference is computed per sample, over samples that
-    were judged at all of the points, and its interval is Student's over samples. ``p`` is the two-sided
-    p-value and ``p_adjusted`` the value corrected for all combinations of the group (Holm). ``accuracy`` is
-    the joint accuracy and ``expected`` what the sum of the losses would leave, which may be below 0: losses
-    cannot add up to more than the accuracy, so combinations of severe shifts have negative values. The line
-    with null severities is the mean over the combinations whose expected accuracy is not negative; it has no
-    interval and no p, because these combinations are chosen by the same data.
+    were judged at all of the points. Its interval is Student's over samples, with two samples added so that
+    it does not collapse where all agree. ``p`` is the two-sided p-value and ``p_adjusted`` the value
+    corrected for all combinations of the group (Holm). ``accuracy`` is the joint accuracy and ``expected``
+    what the sum of the losses would leave, which may be below 0: losses cannot add up to more than the
+    accuracy, so combinations of severe shifts have negative values. The line with null severities is the mean
+    over the combinations whose expected accuracy is not negative; it has no interval and no p, because these
+    combinations are chosen by the same data.
     """
     found, rows, keys = groups(table, by)
     records = [{**key, **line} for key, outcomes in found for line in _interactions(outcomes)]
@@ -285,7 +286,7 @@ def _interactions(outcomes: Outcomes) -> list[Row]:
         lines.append(
             {
                 **_at(point),
-                **tested(excess[known]),
+                **mean_excess(excess[known]),
                 "accuracy": float(joint[known].mean()),
                 "expected": float(expected[known].mean()),
             }
@@ -307,20 +308,26 @@ def _mean_line(excesses: Sequence[Array]) -> list[Row]:
     return [{**_at((None,) * 3), "value": value, "n": int(known.sum()), **unknown}]  # type: ignore[arg-type]
 
 
-def tested(values: Array) -> Row:
-    """Return the mean of one value per sample, its interval, and the p-value of the t test against 0."""
+def mean_excess(values: Array) -> Row:
+    """Return the mean of one excess per sample, its interval, and the p-value of the hypothesis that it is 0.
+
+    Excesses are sums of outcomes, which few samples may agree in. Two samples are added, half a sample that
+    lost one image more, half one that lost one less, and one without excess, as Agresti & Min (2005) do for
+    two outcomes: where all samples agree, the interval does not collapse, and p is not 0. The quantile is
+    Student's. The interval contains 0 exactly where p is above 5 %, up to its extension to the mean itself.
+    """
     from scipy.special import stdtr
 
-    mean, low, high = clustered_mean(values, np.arange(len(values)))
-    n = len(values)
-    spread = float(values.std(ddof=1)) if n > 1 else 0.0
+    n, mean = len(values), math.fsum(values) / len(values)
     if n < 2:
-        p = None
-    elif spread < 1e-12:
-        p = 1.0 if abs(mean) < 1e-12 else 0.0
-    else:
-        p = float(2 * stdtr(n - 1, -abs(mean) / (spread / math.sqrt(n))))
-    return {"value": mean, "n": n, "low": low, "high": high, "p": p}
+        return {"value": mean, "n": n, "low": None, "high": None, "p": None}
+    total = n + 2
+    middle = math.fsum(values) / total
+    square = (math.fsum(values * values) + 1) / total
+    error = math.sqrt(max(square - middle**2, 0.0) / total)
+    half = t_quantile(n - 1) * error
+    p = float(2 * stdtr(n - 1, -abs(middle) / error))
+    return {"value": mean, "n": n, "low": min(middle - half, mean), "high": max(middle + half, mean), "p": p}
 
 
 def holm(values: Sequence[float | None]) -> list[float | None]:

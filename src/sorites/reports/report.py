@@ -13,7 +13,7 @@ from sorites.analysis.features import features_reader
 from sorites.analysis.filter.filtering import read_filter
 from sorites.core import ImageU8, Setting, SettingValue
 from sorites.core.errors import Notice, SoritesError, tell
-from sorites.core.table import Table, read, rejected_images
+from sorites.core.table import Table, read, rejected_images, repeat_if_merged
 from sorites.evaluation.explanations import Explanations, read_changes
 from sorites.evaluation.fit import read_fits
 from sorites.evaluation.images import captured_shot, shifted_shots
@@ -51,11 +51,15 @@ def report(
     from sorites.reports import page
 
     several = list(runs) if isinstance(runs, Sequence) and not isinstance(runs, str) else [runs]
-    with pixel_limit(max_pixels):
+
+    def write() -> Path:
         views = [view for item in several for view in load_views(item)]
         for gap in (view.unfinished for view in views if view.unfinished is not None):
             tell(Notice("\n".join(gap.sentences(partial)), code="unfinished_run"))
         return page(views, Path(out), partial)
+
+    with pixel_limit(max_pixels):
+        return repeat_if_merged(write)
 
 
 def load_views(item: str | Path | Table) -> list[RunView]:

@@ -8,7 +8,6 @@ them.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 
 from sorites.core import ImageU8, Model
 from sorites.core.compute.arithmetic import reproducible
+from sorites.core.compute.torch_tools import on_this_thread
 from sorites.core.errors import SoritesError
 
 # The name of a submodule and the index of its call within a forward pass.
@@ -75,16 +75,14 @@ def tapped(module: Any, spots: Sequence[Spot], tap: Callable[[Spot, Any], Any]) 
     """Call ``tap(spot, output)`` at each spot during a pass on this thread; a result other than None replaces
     the output.
     """
-    thread, calls, modules = threading.get_ident(), dict[str, int](), dict(module.named_modules())
+    calls, modules = dict[str, int](), dict(module.named_modules())
 
-    def hook(name: str) -> Callable[[Any, Any, Any], Any]:
+    def hook(name: str) -> Callable[..., Any]:
         def called(_: Any, __: Any, output: Any) -> Any:
-            if threading.get_ident() != thread:
-                return None
             calls[name] = calls.get(name, -1) + 1
             return tap((name, calls[name]), output) if (name, calls[name]) in tapped_spots else None
 
-        return called
+        return on_this_thread(called)
 
     tapped_spots = set(spots)
     handles = [modules[name].register_forward_hook(hook(name)) for name in {name for name, _ in spots}]
@@ -112,12 +110,10 @@ def _ends(module: Any, batch: Any) -> list[Spot]:
     import torch
 
     ends: dict[tuple[int, int], Spot] = {}
-    thread, calls = threading.get_ident(), dict[str, int]()
+    calls = dict[str, int]()
 
-    def hook(name: str, ends_stage: bool) -> Callable[[Any, Any, Any], None]:
+    def hook(name: str, ends_stage: bool) -> Callable[..., Any]:
         def called(_: Any, __: Any, output: Any) -> None:
-            if threading.get_ident() != thread:
-                return
             calls[name] = calls.get(name, -1) + 1
             if (
                 ends_stage
@@ -129,7 +125,7 @@ def _ends(module: Any, batch: Any) -> list[Spot]:
                 ends.pop(size, None)
                 ends[size] = (name, calls[name])
 
-        return called
+        return on_this_thread(called)
 
     handles = [
         part.register_forward_hook(hook(name, not _pads(part))) for name, part in module.named_modules()

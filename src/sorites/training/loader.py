@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import math
 import multiprocessing
 import pickle
@@ -111,8 +112,7 @@ class Pending:
     """The images of a batch that are being made."""
 
     futures: Sequence[Future[None]]
-    images: NDArray[Any]
-    shared: bool
+    images: Callable[[], NDArray[Any]]
 
     def result(self) -> NDArray[Any]:
         """Wait for all images and return them."""
@@ -124,7 +124,7 @@ class Pending:
                 "A process that decodes images has died, perhaps for lack of memory. Repeat the command to"
                 f" resume, with fewer {option('workers', 'N')} or {option('loader', THREADS)}."
             ) from error
-        return self.images.copy() if self.shared else self.images
+        return self.images()
 
     def cancel(self) -> None:
         """Drop the images that nobody has begun."""
@@ -142,7 +142,7 @@ class _Threads:
     def begin(self, tasks: Sequence[ImageTask]) -> Pending:
         images = np.empty((len(tasks), *self.shape), self.dtype)
         futures = [self.pool.submit(self._into, images, row, task) for row, task in enumerate(tasks)]
-        return Pending(futures, images, shared=False)
+        return Pending(futures, lambda: images)
 
     def _into(self, images: NDArray[Any], row: int, task: ImageTask) -> None:
         images[row] = self.make(task)
@@ -162,11 +162,15 @@ class _Processes:
         size = math.prod(self.shape) * np.dtype(self.dtype).itemsize
         start = self.begun % (PREFETCHED_BATCHES + 1) * len(tasks) * size
         self.begun += 1
-        images: NDArray[Any] = np.ndarray(
-            (len(tasks), *self.shape), self.dtype, buffer=self.memory.buf, offset=start
-        )
         futures = [self.pool.submit(_write, start + row * size, task) for row, task in enumerate(tasks)]
-        return Pending(futures, images, shared=True)
+        return Pending(futures, functools.partial(self._copied, start, len(tasks)))
+
+    def _copied(self, start: int, count: int) -> NDArray[Any]:
+        """Return a copy of a batch: NumPy does not keep the memory mapped that its arrays refer to."""
+        shared: NDArray[Any] = np.ndarray(
+            (count, *self.shape), self.dtype, buffer=self.memory.buf, offset=start
+        )
+        return shared.copy()
 
 
 @contextlib.contextmanager
@@ -199,8 +203,7 @@ def image_workers(
             finally:
                 pool.shutdown(cancel_futures=True)
     finally:
-        with contextlib.suppress(BufferError):  # an array of an unfinished batch may still refer to it
-            memory.close()
+        memory.close()
         memory.unlink()
 
 

@@ -29,7 +29,7 @@ from sorites.training.batches import Batch, Prepared
 from sorites.training.checkpoints import Best, State
 from sorites.training.data import TrainingData, data_hash, images
 from sorites.training.history import History
-from sorites.training.loader import PROCESSES, THREADS, chosen_kind
+from sorites.training.loader import THREADS, chosen_kind
 from sorites.training.optim import plateau_multiplier
 from sorites.training.processes import ALONE, Processes
 from sorites.training.recipe import Recipe, recorded
@@ -254,13 +254,6 @@ class Training:
         batches = self.steps.batches
         if asked is None and batches.prepared.is_cached and batches.augment is None:
             return THREADS  # images are decoded once and then copied
-        if batches.augment is not None:
-            if asked == PROCESSES:
-                raise SoritesError(
-                    f"{option('loader', PROCESSES)}: the augmentation {self.recipe.augment.names} runs where"
-                    f" images are decoded, which needs {option('loader', THREADS)}."
-                )
-            return THREADS
         return chosen_kind(asked, self.steps.device.type, self.workers, batches.maker)
 
     def _restore(self) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -13,6 +16,8 @@ from tests.training.networks import small
 from sorites import core
 from sorites.core import Model, Outputs
 from sorites.core.errors import SoritesError
+from sorites.models.preprocess import Input
+from sorites.models.torch_module import torch_model
 from sorites.training.explain import grad_cam, guided_backprop, guided_grad_cam
 from sorites.training.explain.gradcam import explained, layers, network_of
 
@@ -37,7 +42,6 @@ def resnet() -> Model:
     if importlib.util.find_spec("timm") is None:
         pytest.skip("timm is not installed")
     from sorites.core.compute.torch_tools import import_with_torchvision as beside_torchvision
-    from sorites.models.preprocess import Input
     from sorites.models.timm import _parts
     from sorites.models.torch_module import _graph, with_features
 
@@ -230,3 +234,49 @@ def test_models_without_maps_or_gradients_are_refused_by_name(tiny: Any) -> None
         grad_cam(Model("tokens", lambda p: Outputs(), version="1", module=Tokens()), IMAGES)
     with pytest.raises(SoritesError, match="explanation needs gradients"):
         grad_cam(tiny(), IMAGES)
+
+
+class Meeting(torch.nn.Module):  # type: ignore[misc]
+    """Passes its input on; in the middle of each pass of the main thread it calls a function in another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.meanwhile: Any = None
+        self.found: list[Any] = []
+
+    def forward(self, x: Any) -> Any:
+        if self.meanwhile is not None and threading.current_thread() is threading.main_thread():
+            with ThreadPoolExecutor(1) as pool:
+                self.found.append(pool.submit(self.meanwhile).result())
+        return x
+
+
+def meeting_network() -> tuple[Model, Meeting]:
+    torch.manual_seed(0)
+    meeting = Meeting()
+    stages = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 4, 3, 2), torch.nn.ReLU(), meeting, torch.nn.Conv2d(4, 6, 3, 2), torch.nn.ReLU()
+    )
+    network = torch.nn.Sequential(
+        stages, torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(6, 5)
+    )
+    wants = Input(size=(24, 24), crop_pct=1.0, mean=(0,) * 3, std=(1,) * 3)
+    return torch_model("meeting", network, wants, tuple("abcde")), meeting
+
+
+@pytest.mark.parametrize("explain", [guided_backprop, grad_cam, guided_grad_cam])
+def test_other_threads_neither_disturb_an_explanation_nor_are_disturbed(explain: Any) -> None:
+    model, meeting = meeting_network()
+    images = [np.random.default_rng(i).integers(0, 256, (24, 24, 3), np.uint8) for i in range(2)]
+    odin = core.scorer("odin")
+    layer = {} if explain is guided_backprop else {"layer": "0.1"}
+    alone, score = explain(model, images, **layer), odin.look(model, images)
+    gram = core.scorer("gram").look(model, images)
+    for other, expected in ((odin, score), (core.scorer("gram"), gram)):
+        meeting.meanwhile = functools.partial(other.look, model, images)
+        again = explain(model, images, **layer)
+        np.testing.assert_array_equal(again, alone)
+        assert len(meeting.found) >= 2
+        for found in meeting.found:
+            np.testing.assert_array_equal(found, expected)
+        meeting.found.clear()

@@ -58,6 +58,23 @@ def one_thread() -> Iterator[None]:
             _thread_state["threads"] -= 1
 
 
+def on_this_thread(hook: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a forward hook that acts in passes of the calling thread only.
+
+    Several threads may use one module, such as a scorer and an explanation; without this, the hooks of one
+    would change the pass of another.
+
+    Args:
+        hook: The hook.
+    """
+    thread = threading.get_ident()
+
+    def called(*args: Any) -> Any:
+        return hook(*args) if threading.get_ident() == thread else None
+
+    return called
+
+
 @functools.cache
 def _declare_operators() -> Any:
     """Declare the operators that torchvision's import requires; the returned library must stay referenced."""

@@ -10,7 +10,7 @@ import polars as pl
 
 from sorites.core.errors import SoritesError
 from sorites.core.messages import command, option
-from sorites.core.shard_index import INDEX, PARQUET, PREDICTIONS, RunShards, forget_index, read_index
+from sorites.core.shard_index import INDEX, PARQUET, PREDICTIONS, RunShards, forget_index, verify_index
 from sorites.core.table import FACTS_FOLDER
 from sorites.evaluation.explanations import LIST, ROOM, WEBP, read_image, read_list
 from sorites.evaluation.facts.distance import WORK
@@ -60,7 +60,7 @@ SEALED: Mapping[str, tuple[Callable[[Path], object], str]] = {
     RETRIED: (lambda folder: digests.read_sealed(folder / RETRIED, ""), REPEAT_RUN),
     RECORD: (read_fits, REPEAT_RUN),
     f"{ROOM}/{LIST}": (lambda folder: read_list(folder / ROOM / LIST), _EXPLAIN),
-    INDEX: (read_index, _DERIVED_AGAIN),
+    INDEX: (verify_index, _DERIVED_AGAIN),
 }
 
 
@@ -115,7 +115,7 @@ def _shard_damage(folder: Path, run_id: str, verifier: digests.Verifier) -> Iter
 def _own_shards(folder: Path, room: Room) -> list[Path]:
     """Return the shards of a subfolder that readers use."""
     if room.folder == PREDICTIONS:
-        return RunShards(folder, fresh=True).files()
+        return RunShards(folder, fresh=True, tolerant=True).files()
     return list(digests.shards_in(folder / room.folder, room.suffix).values())
 
 

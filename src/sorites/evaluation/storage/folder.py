@@ -5,7 +5,7 @@ to a run.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any
 
 import polars as pl
 
-from sorites.core import CLEAN, Sample
+from sorites.core import CLEAN, Attr, Sample
 from sorites.core.errors import Damaged, IncompatibleRun, SoritesError
 from sorites.core.labels import BUILT_IN
 from sorites.core.messages import option
@@ -245,12 +245,28 @@ def manifest_of(plan: Plan) -> pl.DataFrame:
 
 def _manifest_part(plan: Plan, samples: PackedSamples) -> pl.DataFrame:
     records = [_manifest_row(plan, sample) for sample in samples]
-    columns = {name: [record[name] for record in records] for name in MANIFEST}
+    columns: dict[str, Any] = {name: [record[name] for record in records] for name in MANIFEST}
+    columns["attrs"] = _attrs_column([sample.attrs for sample in samples])
     listed = pl.DataFrame(columns, schema=MANIFEST)
     if not plan.own:
         return listed
     dials = [[dial.name for dial in sample.dials if dial.name in plan.own] for sample in samples]
     return listed.with_columns(pl.Series(DIALS, dials, pl.List(pl.String)))
+
+
+def _attrs_column(attrs: Sequence[tuple[Attr, ...]]) -> pl.Series:
+    """Return lists of attributes as a column; from Python lists, polars would make a series of each."""
+    lists: pl.DataType = MANIFEST["attrs"]
+    flat = [(row, attr.key, attr.value, attr.common) for row, own in enumerate(attrs) for attr in own]
+    schema = {"row": pl.Int64, "key": pl.String, "value": pl.String, "common": pl.Boolean}
+    grouped = (
+        pl.DataFrame(flat, schema, orient="row")
+        .group_by("row", maintain_order=True)
+        .agg(attrs=pl.struct("key", "value", "common"))
+    )
+    rows = pl.DataFrame({"row": pl.int_range(len(attrs), dtype=pl.Int64, eager=True)})
+    joined = rows.join(grouped, on="row", how="left", maintain_order="left")
+    return joined.select(pl.col("attrs").cast(lists).fill_null(pl.lit([], lists)))["attrs"]
 
 
 def sampled_by(manifest: pl.DataFrame, shift: str) -> pl.DataFrame:
@@ -270,7 +286,7 @@ def _manifest_row(plan: Plan, sample: Sample) -> dict[str, Any]:
         "sample_id": sample.id,
         "label": sample.label,
         "accept": sorted(sample.right),
-        "attrs": [vars(attr) for attr in sample.attrs],
+        "attrs": None,  # see _attrs_column
         "shift": sample.shift,
         "severity": sample.setting.severity,
         "params": json.dumps(dict(sample.setting.params), sort_keys=True),

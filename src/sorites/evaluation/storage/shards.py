@@ -8,10 +8,10 @@ parsed.
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ FEATURES, FITS, HEADS, ENCODED = "features", "fits", "heads", "encoded"
 SAFETENSORS = ".safetensors"
 
 
+@functools.lru_cache(maxsize=4096)
 def slug(name: str) -> str:
     """Return a name as part of a file name: readable, plain, and unique."""
     plain = re.sub(r"[^A-Za-z0-9._]+", "-", name).strip("-.")[-40:]
@@ -38,9 +39,15 @@ def slug(name: str) -> str:
 
 def stem(unit: Unit, *models: str) -> str:
     """Return the file stem of a slice and a group of models."""
-    names = sorted(models)
-    group = slug(models[0]) if len(models) == 1 else f"{len(models)}-models-{digest(*names, size=4).hex()}"
-    return f"{replace(unit, shift=slug(unit.shift)).key}--{group}"
+    return f"{unit.key_of(slug(unit.shift))}--{_group_slug(models)}"
+
+
+@functools.lru_cache(maxsize=4096)
+def _group_slug(models: tuple[str, ...]) -> str:
+    """Return a group of models as part of a file name."""
+    if len(models) == 1:
+        return slug(models[0])
+    return f"{len(models)}-models-{digest(*sorted(models), size=4).hex()}"
 
 
 def score_stem(unit: Unit, model: str, scorer: str) -> str:

@@ -15,11 +15,12 @@ import polars as pl
 
 from sorites.core import add_metric
 from sorites.core.table import Table
+from sorites.metrics.confusion import shares_of_cells
 from sorites.metrics.detection.matching import TAKEN, best, match
 from sorites.metrics.detection.mean_ap import answer_columns
 from sorites.metrics.detection.operating import MATCH_IOU, Judged, area_of, checked_conf, judged_at
 from sorites.metrics.detection.scenes import CLASS, Album, Boxes, Ints, Scene, box_rows
-from sorites.metrics.intervals import cluster_sums, share_intervals, wilson_interval
+from sorites.metrics.intervals import cluster_sums, share_intervals
 from sorites.metrics.rows import SAMPLE, SAMPLE_HASH, answer_frame
 
 BY = ("model", "shift", "severity")
@@ -146,23 +147,18 @@ def box_confusion(table: Table, by: Sequence[str] = BY, conf: float = CONFIDENCE
     paired by falling confidence with the remaining objects of any class (IoU .5). ``label`` is the class of
     the object and ``pred`` that of the box; null is the background: a missed object, or a box on none.
     ``count`` is the number of pairs, ``value`` its share of the ``n`` objects of the class (or of the ``n``
-    boxes on background). The interval takes the samples as units. Cells without a pair are left out.
+    boxes on background). The interval is that of ``box_recall``, which takes the samples as
+    units. Cells without a pair are left out.
     """
     checked_conf(conf)
     pairs, keys = _per_image(table, by, lambda scene: _confused(scene, conf), ("label", "pred"))
-    lazy = pairs.lazy()
-    cells = lazy.group_by(*keys, "label", "pred").agg(count=pl.len().cast(pl.Int64))
-    totals = lazy.group_by(*keys, "label").agg(n=pl.len().cast(pl.Int64), samples=pl.col(SAMPLE).n_unique())
-    shares = cells.join(totals, on=[*keys, "label"], nulls_equal=True).with_columns(
-        value=pl.col("count") / pl.col("n")
-    )
     null = [
         pl.when(pl.col(name) != BACKGROUND).then(name).cast(pl.Int32).alias(name)
         for name in ("label", "pred")
     ]
-    bounded = shares.with_columns(**wilson_interval(pl.col("value"), pl.min_horizontal("samples", "n")))
+    shares = shares_of_cells(pairs.lazy(), [*keys, "label"], [*keys, "label", "pred"])
     return answer_frame(
-        bounded.with_columns(*null), keys, "value", "n", "low", "high", "count", then=("label", "pred")
+        shares.with_columns(*null), keys, "value", "n", "low", "high", "count", then=("label", "pred")
     )
 
 

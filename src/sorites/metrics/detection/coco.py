@@ -121,8 +121,9 @@ def half_samples(sizes: Mapping[str | None, int], resamples: int) -> NDArray[np.
 
 
 # The bias of a number computed from n images falls like n to the power of minus these rates: 1 where it is
-# smooth, less where precision is the maximum over higher recalls and classes have few objects.
-BIAS_RATES = (0.5, 1.0)
+# smooth, less where precision is the maximum over higher recalls and classes have few objects. In simulation
+# the rates were .34 to .47; with .5 instead of .4 the interval of 20 images of ten classes covered 89 %.
+BIAS_RATES = (0.4, 1.0)
 
 
 def interval(values: NDArray[np.floating], value: float, samples: int) -> tuple[float | None, float | None]:

@@ -131,12 +131,13 @@ class Augmentation(torch.nn.Module, abc.ABC):
         self.generator.set_state(state.cpu())
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "generator": self.generator.get_state()}
+        # As an array: torch passes tensors to other processes as file descriptors, of which too many fail.
+        return {**self.__dict__, "generator": self.generator.get_state().numpy()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
         self.generator = torch.Generator()
-        self.generator.set_state(state["generator"])
+        self.generator.set_state(torch.from_numpy(np.array(state["generator"])))
 
     def uniform(self, *shape: int, low: float = 0.0, high: float = 1.0) -> Tensor:
         """Draw uniform numbers from ``low`` to ``high`` on the CPU; the first dimension is that of images."""

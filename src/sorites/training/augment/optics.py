@@ -42,8 +42,12 @@ class KernelBlur:
         self.side = taps.shape[-1]
         self._spectra: tuple[tuple[tuple[int, int], torch.device], Tensor] | None = None
 
-    def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_spectra": None}  # large, and quick to recompute
+    def __getstate__(self) -> dict[str, Any]:
+        # The spectra are large and quick to recompute; see Augmentation.__getstate__ for arrays.
+        return {**self.__dict__, "taps": self.taps.numpy(), "_spectra": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, taps=torch.from_numpy(np.array(state["taps"])))
 
     def mixed(self, images: Tensor, choice: Tensor, weights: Tensor) -> Tensor:
         """Return (1 - weight) * image + weight * blurred image, with one kernel and weight per image."""

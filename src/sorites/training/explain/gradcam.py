@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from sorites.core import ImageU8, Model
 from sorites.core.compute.arithmetic import reproducible
+from sorites.core.compute.torch_tools import on_this_thread
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.models.torch_module import logits_of, module_device, module_of, without_weight_gradients
 
@@ -66,7 +67,8 @@ ACTIVATION_FUNCTIONS = (
 def guided(module: Any) -> Iterator[None]:
     """Use guided gradients at all activations of a module, both modules and torch functions."""
     acts = [part for part in module.modules() if type(part).__name__.lower() in ACTIVATION_MODULES]
-    hooks = [part.register_forward_hook(lambda _, __, output: _guided_gate()(output)) for part in acts]
+    gate = on_this_thread(lambda _, __, output: _guided_gate()(output))
+    hooks = [part.register_forward_hook(gate) for part in acts]
     try:
         with _guided_functions()():
             yield
@@ -171,7 +173,7 @@ def layers(module: Any, inputs: torch.Tensor) -> list[Layer]:
                     layers_by_name.pop(name, None)  # a module that runs twice counts where it ran last
                     layers_by_name[name] = candidate
 
-        return hook
+        return on_this_thread(hook)
 
     named = [(name, layer) for name, layer in network_of(module).named_modules() if name]
     hooks = [layer.register_forward_hook(hook_for(name)) for name, layer in named]
@@ -317,7 +319,7 @@ def _cam(module: Any, inputs: torch.Tensor, targets: torch.Tensor, layer: Layer)
         maps.append(output.detach().requires_grad_())
         return maps[-1].clone()  # the next layer may modify its input in place
 
-    registered = layer.module.register_forward_hook(hook)
+    registered = layer.module.register_forward_hook(on_this_thread(hook))
     try:
         with torch.enable_grad():
             score = logits_of(module, inputs).gather(1, targets[:, None]).sum()
