@@ -88,6 +88,11 @@ def trained(folder: Path) -> str:
     )
 
 
+def crops(folder: Path) -> str:
+    """The detector above, whose boxes get features from a network of timm."""
+    return f"crops:{timm(folder)},{boxes(folder)}"
+
+
 def python(folder: Path) -> str:
     """A function in a module; the fixture puts the folder on the path of modules."""
     (folder / "contract_model.py").write_text(FUNCTION)
@@ -96,6 +101,7 @@ def python(folder: Path) -> str:
 
 MODELS: Mapping[str, Maker] = {
     "boxes": boxes,
+    "crops": crops,
     "diffusion": diffusion,
     "onnx": onnx,
     "open_clip": open_clip,

@@ -51,7 +51,9 @@ def test_what_is_written_is_read(run: Path) -> None:
     assert held.schema == {**SCHEMA, CLASSES: pl.Int32}
     assert held["image_id"].to_list() == ["a", "b", "c", "a"]
     assert held.row(0, named=True)["attrs"] == [{"key": "time", "value": "night", "common": False}]
-    assert held.row(1, named=True)["boxes"] == [{"x0": 0, "y0": 1, "x1": 2, "y1": 3, "label": 4, "conf": 0.5}]
+    assert held.row(1, named=True)["boxes"] == [
+        {"x0": 0, "y0": 1, "x1": 2, "y1": 3, "label": 4, "conf": 0.5, "score": None}
+    ]
     assert table.check(held) == []
 
 

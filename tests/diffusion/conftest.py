@@ -10,6 +10,7 @@ from tools import toy_world as world
 
 from sorites.core.compute.torch_tools import import_with_torchvision
 from sorites.diffusion.pipeline import Pipe, load
+from sorites.diffusion.records import SliderRecord
 from sorites.diffusion.sliders import Slider, make_slider, shapes, targets
 
 
@@ -117,4 +118,4 @@ def random_slider(pipe: Pipe, shift: str = "snow", seed: int = 0, size: float = 
         name: tuple(size * torch.randn(shape, generator=draw) for shape in shapes(layers[name], 4))
         for name in targets(pipe.network, "noxattn")
     }
-    return make_slider(shift, lows, {"class": "disc"})  # type: ignore[arg-type]
+    return make_slider(shift, lows, SliderRecord(concept="disc"))  # type: ignore[arg-type]

@@ -13,6 +13,7 @@ from tests.diffusion.conftest import random_slider
 from sorites.core.errors import SoritesError
 from sorites.diffusion.pipeline import Pipe
 from sorites.diffusion.published import find_sliders
+from sorites.diffusion.records import SliderRecord
 from sorites.diffusion.sampler import Request, SamplerOptions, along, sample
 from sorites.diffusion.shelves import Concept, refuse_other_pipeline, shelf
 from sorites.diffusion.sliders import Slider
@@ -79,7 +80,7 @@ def test_a_released_slider_is_the_slider(
 
 def test_released_sliders_have_names_of_imagenet_by_default(folder: Path) -> None:
     assert [concept.number for concept in shelf(folder).concepts] == [22]
-    assert shelf(folder).facts == {}
+    assert shelf(folder).record.pipeline == ""
 
 
 def test_two_sliders_of_one_class_are_refused(folder: Path) -> None:
@@ -168,14 +169,16 @@ def test_tokens_that_the_tokenizer_does_not_know_are_refused(tiny: Pipe, star: P
 def test_a_slider_of_another_pipeline_or_other_words_is_refused(tiny: Pipe) -> None:
     from dataclasses import replace
 
-    refuse_other_pipeline({}, tiny, "released")
-    refuse_other_pipeline({"pipeline_version": tiny.version}, tiny, "own")
+    refuse_other_pipeline(SliderRecord(), tiny, "released")
+    refuse_other_pipeline(SliderRecord(pipeline_version=tiny.version), tiny, "own")
     with pytest.raises(SoritesError) as caught:
-        refuse_other_pipeline({"pipeline_version": "other"}, tiny, "own")
+        refuse_other_pipeline(SliderRecord(pipeline_version="other"), tiny, "own")
     assert caught.value.fields == {"differs": "pipeline"}
-    facts = {"pipeline_version": "taught", "base_version": tiny.version, "word_version": "a", "class": "disc"}
+    record = SliderRecord(
+        pipeline_version="taught", base_version=tiny.version, word_version="a", concept="disc"
+    )
     with pytest.raises(SoritesError) as caught:
-        refuse_other_pipeline(facts, tiny, "own")
+        refuse_other_pipeline(record, tiny, "own")
     assert caught.value.fields == {"differs": "words"}
     grown = replace(tiny, version="more words", base=tiny.version, word_versions={"disc": "a", "cross": "b"})
-    refuse_other_pipeline(facts, grown, "own")
+    refuse_other_pipeline(record, grown, "own")

@@ -13,6 +13,7 @@ from tests.diffusion.conftest import random_slider
 from sorites.core.errors import SoritesError
 from sorites.diffusion import sliders
 from sorites.diffusion.pipeline import Pipe
+from sorites.diffusion.records import SliderRecord
 from sorites.diffusion.sampler import Request, SamplerOptions, along, sample
 
 ALL = SamplerOptions(steps=4, guidance=1.0, negative="", start=1000, seeding="plain")
@@ -127,18 +128,20 @@ def test_a_slider_of_another_architecture_is_refused_with_the_layer(
     lows = dict(random_slider(tiny).lows)
     name, (down, up) = next(iter(lows.items()))
     lows[name] = (down[:, :-1], up)
-    sliders.save(sliders.make_slider("snow", lows, {}), tmp_path / "other")
+    sliders.save(sliders.make_slider("snow", lows, SliderRecord()), tmp_path / "other")
     with pytest.raises(SoritesError, match=f"layer {name}"):
         sliders.load(tmp_path / "other", tiny.parts.unet)
-    sliders.save(sliders.make_slider("snow", {"blocks.7.to_q": (down, up)}, {}), tmp_path / "third")
+    sliders.save(
+        sliders.make_slider("snow", {"blocks.7.to_q": (down, up)}, SliderRecord()), tmp_path / "third"
+    )
     with pytest.raises(SoritesError, match="no layer blocks.7.to_q"):
         sliders.load(tmp_path / "third", tiny.parts.unet)
 
 
 def test_weights_that_changed_since_are_refused(tiny: Pipe, tmp_path: Path) -> None:
     sliders.save(random_slider(tiny), tmp_path / "snow")
-    facts = json.loads((tmp_path / "snow" / sliders.FACTS).read_text())
-    (tmp_path / "snow" / sliders.FACTS).write_text(json.dumps({**facts, "version": "0" * 16}))
+    facts = json.loads((tmp_path / "snow" / sliders.RECORD).read_text())
+    (tmp_path / "snow" / sliders.RECORD).write_text(json.dumps({**facts, "version": "0" * 16}))
     with pytest.raises(SoritesError, match="slider.json"):
         sliders.load(tmp_path / "snow", tiny.parts.unet)
 

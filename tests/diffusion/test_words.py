@@ -13,7 +13,8 @@ from tools.toy_world import WIDTH
 from sorites.core.errors import Damaged, SoritesError
 from sorites.diffusion.conditions import encode_prompt
 from sorites.diffusion.pipeline import Pipe
-from sorites.diffusion.words import FACTS, WEIGHTS, Word, save, with_learnt_words, with_words, words
+from sorites.diffusion.records import WordRecord
+from sorites.diffusion.words import RECORD, WEIGHTS, Word, save, with_learnt_words, with_words, words
 
 VECTOR = torch.linspace(-1, 1, WIDTH)[None]
 
@@ -23,9 +24,9 @@ def _hidden(pipe: Pipe, text: str) -> Any:
 
 
 def test_a_word_comes_back_as_it_was_written(tmp_path: Path) -> None:
-    save(Word("bald eagle", (VECTOR,), {"number": 22}), tmp_path / "022_bald eagle")
+    save(Word("bald eagle", (VECTOR,), WordRecord(number=22)), tmp_path / "022_bald eagle")
     [found] = words(tmp_path)
-    assert (found.name, found.token, found.facts["number"]) == ("bald eagle", "<bald-eagle>", 22)
+    assert (found.name, found.token, found.record.number) == ("bald eagle", "<bald-eagle>", 22)
     torch.testing.assert_close(found.vectors[0], VECTOR)
 
 
@@ -134,6 +135,6 @@ def test_what_is_no_word_is_refused(tiny: Pipe, tmp_path: Path) -> None:
     save_file({"<disc>": VECTOR + 1}, tmp_path / "000_disc" / WEIGHTS)
     with pytest.raises(Damaged, match=WEIGHTS):
         words(tmp_path)
-    (tmp_path / "000_disc" / FACTS).unlink()
+    (tmp_path / "000_disc" / RECORD).unlink()
     with pytest.raises(SoritesError, match="no finished words"):
         words(tmp_path)

@@ -115,6 +115,7 @@ def test_the_truth_of_every_image_is_in_its_own_pixels(suite: Path, tmp_path: Pa
                 "conf": None,
                 "area": 250.0,
                 "crowd": True,
+                "known": False,
             }
         ]
         assert ground_truth["b"] == []

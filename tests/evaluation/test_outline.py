@@ -8,6 +8,7 @@ import importlib
 import pickle
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from sorites.core.plugins import SOURCES
 from sorites.evaluation import plan, runner, worker
 from sorites.evaluation.engines import Engine, GroupedTasks
 from sorites.evaluation.outline import Outline, SampleSlices
+from sorites.evaluation.pipeline.run import Session
 from sorites.evaluation.plan import slice_for
 from sorites.evaluation.runner import model_groups
 from sorites.evaluation.storage.folder import manifest_of
@@ -30,19 +32,27 @@ from sorites.suites.suite import Suite, parse
 
 CODE = """
 import pathlib
+from dataclasses import replace
 import numpy as np
-from sorites.core import Sample
+from sorites.core import Sample, Setting
 from sorites.core.plugins import SOURCES
 from sorites.core.refs import Generated
 
 def draw(i):
     return np.random.default_rng(i).integers(0, 255, (24, 24, 3), np.uint8)
 
+def fog(i):
+    return draw(i) // 2 + 100
+
 def source(argument, labels):
     with open("listed", "a") as file:
         file.write("once\\n")
-    start = 100 if argument else 0
-    return [Sample(f"{i:03d}", Generated(draw, (i,), 1), i % 4) for i in range(start, start + 40)]
+    start = 100 if argument == "training" else 0
+    clean = [Sample(f"{i:03d}", Generated(draw, (i,), 1), i % 4) for i in range(start, start + 40)]
+    if argument != "captured":
+        return clean
+    mist = [replace(one, image=Generated(fog, (i,), 1), shift="mist", setting=Setting(1.0)) for i, one in enumerate(clean)]
+    return [*clean, *mist]
 
 if "counted" not in SOURCES.names():
     SOURCES.add("counted", source)
@@ -93,6 +103,22 @@ def copying(sent: list[Any]) -> Engine:
             yield units[index], copy(pickle.loads(pickle.dumps(units[index])))
 
     return Engine(start, one_process=False, name="copying")
+
+
+@pytest.mark.slow
+def test_the_producers_of_a_worker_stay_for_its_next_tasks(
+    suite: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick = suite.model_copy(update={"fit": None, "scorers": ("msp",), "refine": None})
+    wanted = rows(sorites.run(quick, out=tmp_path / "threads"))
+    started: list[int] = []
+    start = Session._started
+    monkeypatch.setattr(Session, "_started", lambda self, job: started.append(1) or start(self, job))
+    sent: list[Any] = []
+    copies = sorites.run(quick, out=tmp_path / "copies", engine=replace(copying(sent), producers=1))
+    assert len(sent) == 9
+    assert started == [1]
+    assert_frame_equal(rows(copies), wanted)
 
 
 def rows(run: sorites.Run | Path) -> pl.DataFrame:
@@ -201,3 +227,58 @@ def test_a_sample_that_changed_since_the_run_started_cannot_be_decoded(photos: P
     assert first.load().ndim == 3
     with pytest.raises(BadImage, match="has changed"):
         second.load()
+
+
+def test_verbs_that_recompute_images_send_samples_too(
+    suite: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick = suite.model_copy(update={"fit": None, "scorers": ("msp",), "refine": None})
+    folders = [tmp_path / name for name in ("threads", "copies")]
+    for folder in folders:
+        sorites.run(quick, out=folder)
+    wanted = pl.read_parquet(sorites.similarity(folders[0], ["psnr"]))
+    built = sorites.build(quick, out=tmp_path / "built")
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("a worker opened the run or loaded a model")
+
+    monkeypatch.setattr(worker, "_open", refuse)
+    listed = (tmp_path / "listed").read_text().count("once")
+    sent: list[Any] = []
+    found = sorites.similarity(folders[1], ["psnr"], engine=copying(sent))
+    assert (tmp_path / "listed").read_text().count("once") == listed + 1
+    assert_frame_equal(pl.read_parquet(found), wanted)
+    assert len(sent) == 2 * 40
+    assert wanted.height == 4 * 40
+    again = sorites.build(quick, out=tmp_path / "again", engine=copying(sent))
+    assert (tmp_path / "listed").read_text().count("once") == listed + 2
+    assert again == built
+    files = {
+        path.relative_to(tmp_path / name): path.read_bytes()
+        for name in ("built", "again")
+        for path in (tmp_path / name).rglob("*.png")
+    }
+    assert len(files) == built.images == 5 * 40
+    for path in files:
+        assert (tmp_path / "built" / path).read_bytes() == (tmp_path / "again" / path).read_bytes()
+
+
+def test_captured_images_are_sent_with_their_clean_ones(suite: Suite, tmp_path: Path) -> None:
+    captured = suite.model_copy(
+        update={
+            "source": "counted:captured",
+            "fit": None,
+            "scorers": ("msp",),
+            "refine": None,
+            "shifts": (),
+        }
+    )
+    folders = [tmp_path / name for name in ("threads", "copies")]
+    for folder in folders:
+        sorites.run(captured, out=folder)
+    wanted = pl.read_parquet(sorites.similarity(folders[0], ["psnr"]))
+    sent: list[Any] = []
+    found = sorites.similarity(folders[1], ["psnr"], engine=copying(sent))
+    assert wanted.height == len(sent) == 40
+    assert_frame_equal(pl.read_parquet(found), wanted)
+    assert all(len(parcel.samples.references) == 1 for _, parcel in sent)

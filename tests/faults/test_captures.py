@@ -166,7 +166,7 @@ def test_a_kill_while_a_photograph_is_replaced_does_not_look_like_damage(
     (root / path).write_bytes(new)
     assert "unchanged" in sorites.check(root)
     assert path not in folder.done()
-    assert line["file"] == path
+    assert line.file == path
 
 
 def sorites_digest(data: bytes) -> str:

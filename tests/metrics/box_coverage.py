@@ -146,5 +146,12 @@ LAWS: dict[str, Law] = {
     ),
 }
 
-ALIKE = {"box_failure_histogram": "box_survival", "box_failure_severity": "failure_severity"}
+ALIKE = {
+    "box_failure_histogram": "box_survival",
+    "box_failure_severity": "failure_severity",
+    "box_auroc": "auroc",
+    "box_fpr95": "fpr95_id_pos",
+    "unknown_recall": "box_recall",
+    "unknown_flagged": "box_recall",
+}
 """Metrics whose interval is computed as that of another, on rows of the same kind."""

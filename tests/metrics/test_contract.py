@@ -29,8 +29,18 @@ def default_by(ask: Metric) -> tuple[str, ...]:
 
 @pytest.fixture(scope="module", name="world")
 def _world(world: pl.DataFrame, gridded: pl.DataFrame) -> pl.DataFrame:
-    """The world, and the same samples under two shifts at once."""
-    return pl.concat([world, gridded])
+    """The world, the same samples under two shifts at once, and OOD scores of the boxes of detectors."""
+    label, conf = (pl.element().struct.field(name) for name in ("label", "conf"))
+    classes = pl.element().struct.with_fields(known=label > 0)
+    known = world.with_columns(pl.col("ground_truth").list.eval(classes))
+    score = pl.element().struct.with_fields(score=-conf.cast(pl.Float64))
+    scored = known.filter(pl.col("output") == "boxes").with_columns(
+        pl.col("boxes").list.eval(score),
+        output=pl.lit("ood"),
+        scorer=pl.lit("boxes"),
+        score=-pl.col("boxes").list.len().cast(pl.Float64),
+    )
+    return pl.concat([known, scored, gridded])
 
 
 @pytest.fixture(scope="module", name="shuffled")

@@ -164,23 +164,33 @@ class Battery(Options):
     """A model and the battery of suites to run on it."""
 
     model: str = declare(
-        help="The model: lite0, timm:NAME, onnx:PATH, python:module:callable.",
+        help=(
+            "The model: lite0, timm:NAME, onnx:PATH, python:module:callable; or a detector: picodet,"
+            " boxes:PATH."
+        ),
         metavar="[NAME=]MODEL",
         argument=True,
     )
     source: str | None = declare(
-        None, "Source of the images: folder:PATH; default: stamps.", metavar="NAME[:PATH]"
+        None,
+        "Source of the images: folder:PATH; default: stamps, for detectors composites.",
+        metavar="NAME[:PATH]",
     )
     labels: str | None = declare(
-        None, "A file of class names, one per line; default: the 1000 classes of ImageNet.", metavar="FILE"
+        None,
+        (
+            "A file of class names, one per line; default: the 1000 classes of ImageNet, for detectors the 80"
+            " of COCO."
+        ),
+        metavar="FILE",
     )
     battery: str = declare(
         "short",
         (
-            "Battery of suites: short, standard, full (about 5 minutes, 30 minutes or hours on two cores), or"
-            " a TOML file."
+            "Battery of suites: short, standard, full (about 5 minutes, 30 minutes or hours on two cores),"
+            " boxes (the default for detectors), or a TOML file."
         ),
-        metavar="short|standard|full|FILE",
+        metavar="short|standard|full|boxes|FILE",
     )
     out: str | Path | None = declare(
         None, "The folder to write; default: passports/MODEL-BATTERY.", metavar="DIR"

@@ -127,13 +127,17 @@ def passport(options: PassportOptions) -> None:
         made = make(
             **{**vars(options), "out": folder}, bar=bar, say=lambda text: say(f"note: {text}", err=True)
         )
+    from sorites.analysis.passport.document import BoxPassport
     from sorites.reports.passport.card import share
     from sorites.reports.passport.numbers import title
 
-    say(f"clean    {share(made.clean)}\nshifted  {share(made.shifted)}")
+    boxes = isinstance(made, BoxPassport)
+    what = "half of the objects lost at" if boxes else "half-accuracy severity"
+    kind = "mAP " if boxes else ""
+    say(f"{kind}clean    {share(made.clean)}\n{kind}shifted  {share(made.shifted)}")
     for dial in made.dials:
         mark = "  weak" if dial.shift in made.weakest else ""
-        say(f"  {title(dial.shift):<22} half-accuracy severity: {dial.words}{mark}")
+        say(f"  {title(dial.shift):<22} {what}: {dial.words}{mark}")
     for part, why in made.left_out.items():
         say(f"note: skipped {part}: {why}", err=True)
     say(

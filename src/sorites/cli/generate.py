@@ -573,7 +573,7 @@ def images(
     from sorites.sources.papers.cns_bench import classes as cns_classes
 
     selected = shelf(sliders, cns_classes()).kept(shift or (), only or ())
-    where = pipeline or str(selected.facts.get("pipeline", ""))
+    where = pipeline or selected.record.pipeline
     if not where:
         raise SoritesError(
             "released sliders do not name their pipeline: add --pipeline DIR, of Stable Diffusion 2"
@@ -582,7 +582,7 @@ def images(
     changes = _changes(
         noise_steps, guidance, active, negative, size if size or is_toy else 256, scheduler, seeding
     )
-    drawing, kind = sampler_options_from(selected.facts, **changes), format or ("png" if is_toy else "jpg")
+    drawing, kind = sampler_options_from(selected.record, **changes), format or ("png" if is_toy else "jpg")
     pipe = open_pipe(where, device, dtype, words)
     drawing = _for_pipe(drawing, pipe, scheduler)
     spread = _spread(

@@ -82,8 +82,8 @@ def print_run_summary(folder: Path, echo: Callable[[str], None] = say, worked: b
     """
     table = read(folder)
     outputs = table.select(pl.col("output").unique()).collect(engine="streaming")["output"].to_list()
-    if outputs != ["boxes"]:
-        answer = headline(folder)
+    answer = headline(folder)
+    if answer.height:
         echo(format_frame(answer, "table"))
         if answer[FAILED].drop_nulls().len():
             echo(
@@ -112,13 +112,16 @@ def print_run_summary(folder: Path, echo: Callable[[str], None] = say, worked: b
             echo(f"{fits.left_out} training images were skipped for {model}: {why}")
     what = f"wrote {rows} rows to" if worked else f"nothing to do; {rows} rows in"
     echo(f"{what} {folder / 'predictions'}" + (f", {probes} of them probes" if probes else ""))
-    metric = "map" if outputs == ["boxes"] else "accuracy"
+    metric = "accuracy" if answer.height else "map"
     echo(f"next: sorites report {folder}   or   sorites metrics {folder} {metric} --by model,shift")
 
 
 def headline(folder: Path) -> pl.DataFrame:
-    """Return clean and shifted accuracy, drop and median failure severity of each model."""
-    table = read(folder).filter(pl.col("output") != "boxes")
+    """Return clean and shifted accuracy, drop and median failure severity of each model but detectors."""
+    whole = read(folder)
+    boxes = whole.filter(pl.col("output") == "boxes").select(pl.col("model").unique())
+    detectors = boxes.collect(engine="streaming")["model"].to_list()
+    table = whole.filter(~pl.col("model").is_in(detectors))
     models = table.select(pl.col("model").unique().sort()).collect(engine="streaming")
     clean = METRICS.get("accuracy")(table.filter(pl.col("shift") == CLEAN), by=["model"])
     shifted = METRICS.get("mean_accuracy")(table)

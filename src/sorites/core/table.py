@@ -32,10 +32,16 @@ BOX = pl.Struct(
         "conf": pl.Float32,
     }
 )
-# A ground-truth box; area and crowd are null if unknown.
-GROUND_TRUTH = pl.Struct(
-    {**{field.name: field.dtype for field in BOX.fields}, "area": pl.Float64, "crowd": pl.Boolean}
-)
+_OF_BOX = {field.name: field.dtype for field in BOX.fields}
+# A ground-truth box; area and crowd are null if unknown, and so is whether the model has its class.
+GROUND_TRUTH = pl.Struct({**_OF_BOX, "area": pl.Float64, "crowd": pl.Boolean, "known": pl.Boolean})
+# A predicted box; on rows of a scorer, ``score`` is its OOD score.
+PREDICTED = pl.Struct({**_OF_BOX, "score": pl.Float64})
+# The types of boxes in files of earlier versions, which lack ``known`` and ``score``.
+_EARLIER = {
+    "boxes": pl.List(BOX),
+    "ground_truth": pl.List(pl.Struct({**_OF_BOX, "area": pl.Float64, "crowd": pl.Boolean})),
+}
 
 _COLUMNS: dict[str, pl.DataType | type[pl.DataType]] = {
     "run_id": pl.String,
@@ -67,7 +73,7 @@ _COLUMNS: dict[str, pl.DataType | type[pl.DataType]] = {
     "top5": pl.List(pl.Int32),
     "correct": pl.Boolean,
     "score": pl.Float64,
-    "boxes": pl.List(BOX),
+    "boxes": pl.List(PREDICTED),
     "error": pl.String,
 }
 SCHEMA = pl.Schema(_COLUMNS)
@@ -249,7 +255,9 @@ def shard_files(folder: Path) -> list[Path]:
 def scan(shards: Sequence[Path], **options: Any) -> pl.LazyFrame:
     """Return the rows of shards as they were written, lazily."""
     local_paths = local_copies(shards)
-    return pl.scan_parquet(local_paths, schema=SCHEMA, glob=False, **options)
+    # Boxes of earlier versions lack fields.
+    older = pl.ScanCastOptions(missing_struct_fields="insert")
+    return pl.scan_parquet(local_paths, schema=SCHEMA, glob=False, cast_options=older, **options)
 
 
 def repair(folder: str | Path) -> str:
@@ -276,6 +284,8 @@ def parse(
         frame = pl.read_parquet(io.BytesIO(data))
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         raise Damaged(path, str(error).split("\n")[0], remedy) from None
+    earlier = [name for name, kind in _EARLIER.items() if name in schema and frame.schema.get(name) == kind]
+    frame = frame.with_columns(pl.col(name).cast(SCHEMA[name]) for name in earlier)
     if problem := _column_problem(frame.schema, schema, needed):
         raise Damaged(path, problem, remedy)
     return frame

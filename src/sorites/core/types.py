@@ -187,6 +187,14 @@ class Outputs:
     """Internal activations for scorers that implement ``look``, by scorer name: N rows each."""
     ids: Sequence[str] | None = None
     """Sample ids while a scorer is fitted, so that a subsample does not depend on the order."""
+    box_logits: list[NDArray[np.float32]] | None = None
+    """Class logits of the boxes of each image (boxes x classes), in the order of ``boxes``; None if the
+    detector does not expose them.
+    """
+    box_features: list[NDArray[np.float32]] | None = None
+    """Features of the boxes of each image (boxes x D); a row of NaN is a box without features."""
+    independent: bool = False
+    """True if classes do not exclude each other: a logit is that of a sigmoid, not of a softmax over all."""
 
     def __len__(self) -> int:
         filled = next(
@@ -205,7 +213,10 @@ class Outputs:
             return None if array is None else array[rows]
 
         inside = {key: array[rows] for key, array in self.inside.items()}
-        return Outputs(part(self.logits), part(self.features), listed(self.boxes), inside, listed(self.ids))
+        of_boxes = listed(self.box_logits), listed(self.box_features), self.independent
+        return Outputs(
+            part(self.logits), part(self.features), listed(self.boxes), inside, listed(self.ids), *of_boxes
+        )
 
     @staticmethod
     def join(parts: Sequence[Outputs]) -> Outputs:
@@ -214,16 +225,20 @@ class Outputs:
         def joined(arrays: list[Any]) -> Any:
             return None if not arrays or arrays[0] is None else np.concatenate(arrays)
 
-        boxes = (
-            [box for part in parts for box in part.boxes or ()]
-            if parts and parts[0].boxes is not None
-            else None
-        )
+        def chained(lists: list[Any]) -> Any:
+            return None if not lists or lists[0] is None else [x for part in lists for x in part or ()]
+
         inside = {
             key: joined([part.inside[key] for part in parts]) for key in (parts[0].inside if parts else ())
         }
         return Outputs(
-            joined([part.logits for part in parts]), joined([part.features for part in parts]), boxes, inside
+            joined([part.logits for part in parts]),
+            joined([part.features for part in parts]),
+            chained([part.boxes for part in parts]),
+            inside,
+            box_logits=chained([part.box_logits for part in parts]),
+            box_features=chained([part.box_features for part in parts]),
+            independent=any(part.independent for part in parts),
         )
 
 

@@ -12,6 +12,7 @@ import io
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
@@ -193,10 +194,12 @@ def write_dataset(options: BuildOptions, bar: Bar | None = None) -> Built:
     with options.reading(), locked(folder, "dataset", LOCK):
         record = _claim(folder, plan, quality)
         tick = bar("building", plan.images()) if bar else lambda n: None
-        work = Running(folder, plan, record.run_id).work(start, write_unit, quality=quality)
-        for unit, result in start(units, work, options.workers or start.cores()):
-            written[unit] = result
-            tick(plan.images_of(unit))
+        run, names = Running(folder, plan, record.run_id), _names(plan)
+        tasks = [BuildTask(unit, tuple(names[id_] for id_ in _ids(plan, unit))) for unit in units]
+        workers = options.workers or start.cores()
+        for task, result in run.each(start, tasks, write_unit, workers, quality=quality):
+            written[task.unit] = result
+            tick(plan.images_of(task.unit))
         sized = [pair for unit in units for pair in written[unit][0]]
         write_record(folder, record.having(files=_write_metadata(folder, plan, sized)))
     if plan.suite.limit is not None:
@@ -283,9 +286,22 @@ def _check_paths(records: Sequence[dict[str, Any]]) -> None:
         paths.add(record["path"])
 
 
-def write_unit(run: Running, unit: Unit, *, quality: int | None) -> Written:
+@dataclass(frozen=True)
+class BuildTask:
+    """A slice, and ``class/name`` of each of its samples, which depends on the names of all others."""
+
+    unit: Unit
+    names: tuple[str, ...]
+
+
+def _ids(plan: Plan, unit: Unit) -> list[str]:
+    return list(plan.groups[unit.shift][unit.start : unit.stop].ids())
+
+
+def write_unit(run: Running, task: BuildTask, *, quality: int | None) -> Written:
     """Write the missing or changed images of one unit of work; return their records and the errors."""
-    plan, folder, names = run.plan, run.folder, run.once("names", _names)
+    plan, folder, unit = run.plan, run.folder, run.here(task.unit)
+    names = dict(zip(_ids(plan, unit), task.names, strict=True))
     records, errors = [], []
     for shot in shots(plan, unit):
         if shot.image is None:

@@ -33,10 +33,11 @@ from sorites.core.rng import digest, hashed_order, rng_for
 from sorites.core.table import BOX
 from sorites.datasets.build import ANNOTATIONS, LOCK, Size, claimed, coco_json, place_image, write_files
 from sorites.evaluation.storage.record import DATASET
-from sorites.evaluation.storage.schema import Record, hash_of
+from sorites.evaluation.storage.schema import hash_of
 from sorites.io.digests import digest_of_file, write_sealed
 from sorites.io.files import locked
 from sorites.io.tables import parquet, parquet_bytes
+from sorites.io.validation import Record
 from sorites.scenes.composite import (
     WEATHER,
     CutOut,

@@ -18,6 +18,7 @@ from sorites.core.samples import ImageF32
 from sorites.diffusion.conditions import Words, encode_prompt, predict
 from sorites.diffusion.latents import decode_latents
 from sorites.diffusion.pipeline import Pipe
+from sorites.diffusion.records import SliderRecord
 from sorites.diffusion.schedulers import NAMES, copied, make_scheduler, set_steps, step
 from sorites.diffusion.sliders import Slider, SliderScales, attach_sliders
 
@@ -66,12 +67,10 @@ class SamplerOptions:
         return asdict(self)
 
 
-def sampler_options_from(facts: Mapping[str, Any], **changes: Any) -> SamplerOptions:
-    """Return sampler settings from a slider's metadata, overridden by the ``changes`` that are not None."""
+def sampler_options_from(record: SliderRecord, **changes: Any) -> SamplerOptions:
+    """Return sampler settings from a slider's record, overridden by the ``changes`` that are not None."""
     names = {field.name for field in fields(SamplerOptions)}
-    recorded = facts.get("drawing")
-    settings = dict(recorded) if isinstance(recorded, Mapping) else {}
-    settings = {key: value for key, value in settings.items() if key in names}
+    settings = {key: value for key, value in record.drawing.items() if key in names}
     return SamplerOptions(
         **{**settings, **{key: value for key, value in changes.items() if value is not None}}
     )

@@ -7,16 +7,14 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.core.labels import imagenet
 from sorites.core.messages import command, option
 from sorites.diffusion.pipeline import TOY, Pipe
 from sorites.diffusion.published import Packed, find_sliders
-from sorites.diffusion.sliders import FACTS, TRAIN_AGAIN, WEIGHTS, Slider, load
-from sorites.io.digests import read_sealed
-from sorites.io.listed import FILES
+from sorites.diffusion.records import SliderRecord
+from sorites.diffusion.sliders import RECORD, WEIGHTS, Slider, load, read_record
 
 _NUMBERED = re.compile(r"(\d{1,4})_(.+)")
 
@@ -52,9 +50,9 @@ class Shelf:
         return tuple(sorted({concept for _, concept in self.places}, key=lambda concept: concept.number))
 
     @property
-    def facts(self) -> dict[str, Any]:
-        """The metadata of its first slider: pipeline, recipe and sampler settings; none for released ones."""
-        return facts_of(next(iter(self.places.values())))
+    def record(self) -> SliderRecord:
+        """The record of its first slider: pipeline, recipe and sampler settings; empty for released ones."""
+        return record_of(next(iter(self.places.values())))
 
     def slider(self, pipe: Pipe, shift: str, concept: Concept) -> Slider:
         """Return one slider, checked against the pipeline."""
@@ -85,35 +83,35 @@ class Shelf:
 
 @functools.lru_cache(maxsize=64)
 def _load_cached(path: Path | Packed, pipe: Pipe, shift: str) -> Slider:
-    refuse_other_pipeline(facts_of(path), pipe, str(path))
+    refuse_other_pipeline(record_of(path), pipe, str(path))
     return load(path.unpack() if isinstance(path, Packed) else path, pipe.network, shift)
 
 
-def facts_of(place: Path | Packed) -> dict[str, Any]:
-    """Return the recorded metadata of a slider without reading its weights; none for a released one."""
-    if isinstance(place, Packed) or not (place / FACTS).is_file():
-        return {}
-    return {key: value for key, value in read_sealed(place / FACTS, TRAIN_AGAIN).items() if key != FILES}
+def record_of(place: Path | Packed) -> SliderRecord:
+    """Return the record of a slider without reading its weights; an empty one for a released slider."""
+    if isinstance(place, Packed) or not (place / RECORD).is_file():
+        return SliderRecord()
+    return read_record(place)
 
 
-def refuse_other_pipeline(facts: Mapping[str, Any], pipe: Pipe, called: str) -> None:
+def refuse_other_pipeline(record: SliderRecord, pipe: Pipe, called: str) -> None:
     """Raise an error if a slider was trained on another pipeline, or with other words for its class.
 
     Args:
-        facts: The slider's metadata; released sliders have none, and are not checked.
+        record: The slider's record; that of released sliders is empty, and not checked.
         pipe: The pipeline that is to draw with it.
         called: The slider, for the message.
     """
-    trained = facts.get("pipeline_version")
-    if trained in (None, pipe.version):
+    trained = record.pipeline_version
+    if trained in ("", pipe.version):
         return
-    if facts.get("base_version", trained) != pipe.base_version:
+    if (record.base_version or trained) != pipe.base_version:
         raise SoritesError(
-            f"the slider {called} was trained on another pipeline: {facts.get('pipeline', 'unknown')},"
+            f"the slider {called} was trained on another pipeline: {record.pipeline or 'unknown'},"
             f" version {trained}, and this one has version {pipe.version}. Check {option('pipeline', 'DIR')}",
             differs="pipeline",
         )
-    word, given = facts.get("word_version"), pipe.word_versions.get(str(facts.get("class")))
+    word, given = record.word_version, pipe.word_versions.get(record.concept)
     if word and word != given:
         now = "another learnt word" if given else "the plain name of its class"
         raise SoritesError(
@@ -140,12 +138,12 @@ def shelf(folder: str | Path, names: Mapping[int, str] | None = None) -> Shelf:
     places: dict[tuple[str, Concept], Path | Packed] = {}
     for path in () if is_archive else sorted(root.glob("*/*")):
         numbered = _NUMBERED.fullmatch(path.name)
-        if numbered and (path / FACTS).is_file() and (path / WEIGHTS).is_file():
+        if numbered and (path / RECORD).is_file() and (path / WEIGHTS).is_file():
             places[path.parent.name, Concept(int(numbered[1]), numbered[2])] = path
     places = places or _released(root, names or {})
     if not places:
         raise SoritesError(
-            f"{root} contains no finished slider: expected SHIFT/NUMBER_CLASS/{WEIGHTS} and {FACTS}, or"
+            f"{root} contains no finished slider: expected SHIFT/NUMBER_CLASS/{WEIGHTS} and {RECORD}, or"
             f" SHIFT_class_NUMBER_.../*_last.pt. To finish it, repeat the {command('generate sliders')} call"
             " that created it"
         )

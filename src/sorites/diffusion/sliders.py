@@ -19,10 +19,12 @@ from typing import Any
 from sorites.core.errors import SoritesError
 from sorites.core.rng import digest
 from sorites.diffusion.pipeline import why_unreadable
-from sorites.io.digests import digest_of, read_sealed, write_sealed
+from sorites.diffusion.records import SliderRecord
+from sorites.io.digests import digest_of, write_sealed
 from sorites.io.files import write_bytes
-from sorites.io.listed import FILES, listed_files, read_verified
+from sorites.io.listed import digests_of, read_verified
 from sorites.io.readers import json_file, json_value
+from sorites.io.validation import read_typed
 
 # The published trainer's ``noxattn`` layers: all except cross-attention and the time embedding.
 NOXATTN = re.compile(
@@ -250,7 +252,7 @@ def _reshape(network: Any, layer: str, down: Any, up: Any) -> LowRank:
     return down, up
 
 
-WEIGHTS, FACTS = "pytorch_lora_weights.safetensors", "slider.json"
+WEIGHTS, RECORD = "pytorch_lora_weights.safetensors", "slider.json"
 TRAIN_AGAIN = "Restore it from a backup, or delete its folder and train the slider again."
 EXPECTED = f"a slider: a folder with {WEIGHTS}, or a .safetensors, .pt or .pth file of a public trainer"
 
@@ -262,22 +264,22 @@ class Slider:
     Attributes:
         shift: Name of the shift.
         lows: Matrices by layer.
-        facts: Training parameters.
+        record: Its training; fields that are not known are not set.
     """
 
     shift: str
     lows: Mapping[str, LowRank] = field(repr=False)
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    record: SliderRecord = field(default_factory=SliderRecord)
     version: str = ""
     """A hash of its matrices."""
 
     @property
     def concept(self) -> str:
         """The class that it was trained for, empty if not recorded."""
-        return str(self.facts.get("class", ""))
+        return self.record.concept
 
 
-def make_slider(shift: str, lows: Mapping[str, LowRank], facts: Mapping[str, Any]) -> Slider:
+def make_slider(shift: str, lows: Mapping[str, LowRank], record: SliderRecord) -> Slider:
     """Return a slider with the hash of its matrices."""
     import torch
 
@@ -290,7 +292,7 @@ def make_slider(shift: str, lows: Mapping[str, LowRank], facts: Mapping[str, Any
                 for part in low
             ),
         ]
-    return Slider(shift, dict(lows), dict(facts), digest(*parts, size=8).hex())
+    return Slider(shift, dict(lows), record, digest(*parts, size=8).hex())
 
 
 def save(slider: Slider, folder: Path, half: bool = False) -> None:
@@ -309,15 +311,15 @@ def save(slider: Slider, folder: Path, half: bool = False) -> None:
         "format": "pt",
         "lora_adapter_metadata": json.dumps({f"unet.{key}": value for key, value in config.items()}),
     }
-    (folder / FACTS).unlink(missing_ok=True)
+    (folder / RECORD).unlink(missing_ok=True)
     data = packed(tensors, metadata=header)
     write_bytes(data, folder / WEIGHTS)
     stored = make_slider(
-        slider.shift, {name: _as_dtype(low, number) for name, low in slider.lows.items()}, slider.facts
+        slider.shift, {name: _as_dtype(low, number) for name, low in slider.lows.items()}, slider.record
     )
-    facts = {**slider.facts, "shift": slider.shift, "version": stored.version}
-    facts.pop("file", None)
-    write_sealed({**facts, "files": {WEIGHTS: digest_of(data)}}, folder / FACTS)
+    files = {WEIGHTS: digest_of(data)}
+    record = slider.record.having(shift=slider.shift, version=stored.version, files=files)
+    write_sealed(record.as_json(), folder / RECORD)
 
 
 def _as_dtype(low: LowRank, number: Any) -> LowRank:
@@ -336,16 +338,23 @@ def load(path: str | Path, network: Any, shift: str = "") -> Slider:
     file = root / WEIGHTS if root.is_dir() else root
     if not file.is_file():
         raise SoritesError(f"{root} contains no slider. Expected {EXPECTED}")
-    facts: dict[str, Any] = {}
-    if (file.parent / FACTS).is_file():
-        record = file.parent / FACTS
-        facts = read_sealed(record, TRAIN_AGAIN)
-        facts.pop(FILES, None)
-        read_verified(file, listed_files(record, TRAIN_AGAIN).get(file.name, ()), TRAIN_AGAIN)
+    record = SliderRecord()
+    if (file.parent / RECORD).is_file():
+        record = read_record(file.parent)
+        read_verified(file, digests_of(record.files, file.name), TRAIN_AGAIN)
     tensors, header = _tensors(file)
     lows = lows_of(tensors, header, file, network)
     check_fits(network, lows, str(root))
-    return make_slider(shift or str(facts.get("shift") or file.stem), lows, {"file": str(file), **facts})
+    return make_slider(shift or record.shift or file.stem, lows, record)
+
+
+def read_record(folder: Path) -> SliderRecord:
+    """Read how the slider in a folder was trained.
+
+    Raises:
+        Damaged: The record is damaged, or a field is missing, unknown or of another type.
+    """
+    return read_typed(folder / RECORD, SliderRecord, TRAIN_AGAIN)
 
 
 def _tensors(file: Path) -> tuple[dict[str, Any], dict[str, str]]:

@@ -15,17 +15,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from sorites.core.errors import SoritesError
+from sorites.core.errors import Damaged, SoritesError
 from sorites.core.labels import imagenet
 from sorites.core.messages import command
 from sorites.core.rng import digest
 from sorites.diffusion.pipeline import Pipe, load, silence_libraries, why_unreadable
 from sorites.diffusion.published import is_published_encoder, read_encoder
-from sorites.io.digests import digest_of, read_sealed, write_sealed
+from sorites.diffusion.records import WordRecord
+from sorites.io.digests import digest_of, write_sealed
 from sorites.io.files import write_bytes
-from sorites.io.listed import FILES, listed_files, read_verified
+from sorites.io.listed import digests_of, read_verified
+from sorites.io.validation import read_typed
 
-WEIGHTS, FACTS = "learned_embeds.safetensors", "word.json"
+WEIGHTS, RECORD = "learned_embeds.safetensors", "word.json"
 LEARN_AGAIN = "Restore it from a backup, or delete its folder and learn the word again."
 PICKLES = (".bin", ".pt", ".pth")
 ENCODERS = {"sd": ("text_encoder",), "sdxl": ("text_encoder", "text_encoder_2")}
@@ -44,7 +46,7 @@ class Word:
 
     name: str
     vectors: tuple[Any, ...] = field(repr=False)
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    record: WordRecord = field(default_factory=WordRecord)
 
     @property
     def token(self) -> str:
@@ -65,11 +67,12 @@ def save(word: Word, folder: Path) -> None:
 
     parts = [part.detach().float().cpu().contiguous() for part in word.vectors]
     names = ("clip_l", "clip_g") if len(parts) == 2 else (word.token,)
-    (folder / FACTS).unlink(missing_ok=True)
+    (folder / RECORD).unlink(missing_ok=True)
     data = packed(dict(zip(names, parts, strict=True)), metadata={"format": "pt"})
     write_bytes(data, folder / WEIGHTS)
-    facts = {**word.facts, "class": word.name, "token": word.token, "version": word.version}
-    write_sealed({**facts, "files": {WEIGHTS: digest_of(data)}}, folder / FACTS)
+    files = {WEIGHTS: digest_of(data)}
+    record = word.record.having(concept=word.name, token=word.token, version=word.version, files=files)
+    write_sealed(record.as_json(), folder / RECORD)
 
 
 def words(folder: str | Path) -> list[Word]:
@@ -77,7 +80,7 @@ def words(folder: str | Path) -> list[Word]:
     root = Path(folder)
     if not root.is_dir():
         raise SoritesError(f"{root} is not a folder. Expected {EXPECTED}")
-    ours = [path for path in sorted(root.glob(f"*/{WEIGHTS}")) if (path.parent / FACTS).is_file()]
+    ours = [path for path in sorted(root.glob(f"*/{WEIGHTS}")) if (path.parent / RECORD).is_file()]
     others = sorted(
         path for path in root.iterdir() if path.suffix in (".safetensors", *PICKLES) and path.is_file()
     )
@@ -90,13 +93,20 @@ def words(folder: str | Path) -> list[Word]:
 
 
 def _read_own(path: Path) -> Word:
-    record = path.parent / FACTS
-    facts = read_sealed(record, LEARN_AGAIN)
-    if not isinstance(facts.get("class"), str):
-        raise SoritesError(f'{record}: expected an object with the key "class"')
-    facts.pop(FILES, None)
-    read_verified(path, listed_files(record, LEARN_AGAIN).get(WEIGHTS, ()), LEARN_AGAIN)
-    return Word(facts["class"], _vectors(path), facts)
+    record = read_record(path.parent)
+    if not record.concept:
+        raise Damaged(path.parent / RECORD, "class: expected the name of a class", LEARN_AGAIN)
+    read_verified(path, digests_of(record.files, WEIGHTS), LEARN_AGAIN)
+    return Word(record.concept, _vectors(path), record)
+
+
+def read_record(folder: Path) -> WordRecord:
+    """Read how the word in a folder was learnt.
+
+    Raises:
+        Damaged: The record is damaged, or a field is missing, unknown or of another type.
+    """
+    return read_typed(folder / RECORD, WordRecord, LEARN_AGAIN)
 
 
 def _vectors(file: Path) -> tuple[Any, ...]:

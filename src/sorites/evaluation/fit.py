@@ -22,6 +22,7 @@ from sorites.core import CLEAN, Head, Model, Outputs, Sample, Scorer, split_spec
 from sorites.core.errors import SoritesError, TooFewImages
 from sorites.core.messages import option
 from sorites.core.table import repair
+from sorites.evaluation.box_scores import boxes_as_images, by_label, training_boxes
 from sorites.evaluation.engines.interrupts import stop_if_requested
 from sorites.evaluation.images import Shot, reason
 from sorites.evaluation.plan import Columns, Plan, Unit, training_of
@@ -34,7 +35,7 @@ from sorites.evaluation.predict import (
     for_model,
     look_inside,
 )
-from sorites.evaluation.samples import framed_image
+from sorites.evaluation.samples import framed_sample
 from sorites.evaluation.storage import shards
 from sorites.evaluation.storage.schema import Candidate, ModelFit, SearchResult, validated
 from sorites.evaluation.storage.tensors import About, Arrays, arrays_of, read_tensors, write_tensors
@@ -144,8 +145,10 @@ def refuse_unfitted(plan: Plan) -> None:
             f" {option('fit', 'folder:PATH')}, or to"
             ' the suite: [fit] source = "folder:PATH"'
         )
+    # A training image has any number of boxes.
+    classifiers = any(model.output != "boxes" for model in plan.models.values())
     for scorer in plan.scorers.values():
-        if "training" in scorer.needs:
+        if "training" in scorer.needs and classifiers:
             scorer.enough(len(plan.fit))
 
 
@@ -386,7 +389,8 @@ def training_shot(suite: Suite, sample: Sample) -> Shot:
     """Return an image that scorers are fitted on."""
     shot = planned_training_shot(sample)
     try:
-        return replace(shot, image=framed_image(suite, sample))
+        image, ground_truth = framed_sample(suite, sample)
+        return replace(shot, image=image, ground_truth=ground_truth)
     except Exception as error:
         return replace(shot, error=reason(error, "reading the image"))
 
@@ -416,6 +420,9 @@ def _add_outputs(
     and, with ``fit.only``, training images that the model does not classify correctly.
     """
     columns = plan.columns[model]
+    if plan.models[model].output == "boxes":
+        _add_boxes(columns, chunk, answered, collected, kind)
+        return
     column_of = dict(zip(columns.labels.tolist(), columns.places.tolist(), strict=True))
     only = plan.suite.fit is not None and plan.suite.fit.only == "correct"
     chosen: list[tuple[int, Shot, int, bool | None]] = []
@@ -441,6 +448,29 @@ def _add_outputs(
         collected.ids.append(shot.sample.id)
         collected.labels.append(label)
         collected.right.append(right)
+
+
+def _add_boxes(
+    columns: Columns, chunk: Sequence[Shot], answered: Answers, collected: _Collected, kind: str
+) -> None:
+    """Add boxes of some images to ``collected``, one row each: those that find an object of their class.
+
+    Of OOD validation images, all boxes count. An image without such a box is left out.
+    """
+    suite_label = dict(zip(columns.places.tolist(), columns.labels.tolist(), strict=True))
+    shots, outputs = [chunk[i] for i in answered.seen], answered.outputs
+    relabelled = [tuple(by_label(box, suite_label) for box in boxes) for boxes in outputs.boxes or ()]
+    truths = [None if kind == OOD else shot.ground_truth for shot in shots]
+    chosen = training_boxes(replace(outputs, boxes=relabelled), truths)
+    rows = boxes_as_images(outputs, chosen)
+    if len(rows):
+        collected.outputs.append(replace(rows, boxes=None))
+    for shot, boxes, places in zip(shots, outputs.boxes or (), chosen, strict=True):
+        collected.ids += [f"{shot.sample.id}#{place}" for place in places.tolist()]
+        collected.labels += [-1 if kind == OOD else boxes[place].label for place in places.tolist()]
+        collected.right += [None if kind == OOD or shot.ground_truth is None else True] * len(places)
+        collected.left += not len(places)
+    collected.left += len(chunk) - len(shots)
 
 
 def _is_correct(columns: Columns, sample: Sample, logits: NDArray[np.float32] | None) -> bool | None:

@@ -8,7 +8,7 @@ the manifest.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -44,6 +44,7 @@ class Held:
         start: The position of the first sample.
         samples: The samples.
         contents: Size, time and hash of each, if known; a sample that has changed since cannot be decoded.
+        references: The clean samples of captured ones, for measures that compare both.
         training: Whether they are training or validation images.
     """
 
@@ -51,6 +52,7 @@ class Held:
     start: int
     samples: tuple[Sample, ...]
     contents: tuple[Mapping[str, Any], ...] = ()
+    references: tuple[Sample, ...] = ()
     training: bool = False
 
     def guarded(self) -> tuple[Sample, ...]:
@@ -145,7 +147,7 @@ class Outline:
         samples = held.guarded()
         if held.training:
             return plans.with_training(plan, held.kind, samples)
-        clean = as_packed([sample for sample in samples if sample.shift == CLEAN])
+        clean = as_packed([sample for sample in (*samples, *held.references) if sample.shift == CLEAN])
         dials = own_dials(clean)
         own = {name: dials[name] for name in self.own if name in dials}
         return replace(
@@ -162,11 +164,15 @@ class SampleSlices:
 
     Args:
         plan: The plan.
-        contents: Size, time and hash of each sample, in the order of the manifest.
+        contents: Size, time and hash of each sample, in the order of the manifest; None if the samples of the
+            plan check this themselves, or are not checked.
     """
 
-    def __init__(self, plan: Plan, contents: pl.DataFrame) -> None:
-        self._plan, self._contents = plan, contents.select(COLUMNS.names())
+    def __init__(self, plan: Plan, contents: pl.DataFrame | None = None) -> None:
+        self._plan = plan
+        self._contents = (
+            pl.DataFrame(schema=COLUMNS) if contents is None else contents.select(COLUMNS.names())
+        )
         self._sendable: dict[tuple[str, bool], bool] = {}
         self._first: dict[str, int] = {}
         count = 0
@@ -175,17 +181,32 @@ class SampleSlices:
                 self._first[name] = count
                 count += len(group)
 
-    def pack(self, kind: str, start: int, stop: int, training: bool = False) -> Held | None:
-        """Return the samples of a slice; None if those of its kind cannot be sent to another process."""
+    def pack(
+        self, kind: str, start: int, stop: int, training: bool = False, references: bool = False
+    ) -> Held | None:
+        """Return the samples of a slice; None if those of its kind cannot be sent to another process.
+
+        Args:
+            kind: The shift of the slice, or the field of the plan with its training images.
+            start: The position of the first sample.
+            stop: The position after the last.
+            training: Whether they are training or validation images.
+            references: Whether to add the clean samples of captured ones.
+        """
         if training:
             images = plans.training_of(self._plan, kind)[start:stop]
             held = Held(kind, start, tuple(images), training=True)
         else:
             samples = tuple(self._plan.groups[kind][start:stop])
-            held = Held(kind, start, samples, tuple(self.rows(kind, start, stop).to_dicts()))
+            rows = tuple(self.rows(kind, start, stop).to_dicts()) if self._contents.height else ()
+            held = Held(kind, start, samples, rows, self._references(samples) if references else ())
         if (kind, training) not in self._sendable:
             self._sendable[kind, training] = _is_sendable(held)
         return held if self._sendable[kind, training] else None
+
+    def _references(self, samples: Sequence[Sample]) -> tuple[Sample, ...]:
+        clean = self._plan.clean_samples
+        return tuple(clean[one.id] for one in samples if one.shift != CLEAN and one.id in clean)
 
     def rows(self, kind: str, start: int, stop: int) -> pl.DataFrame:
         """Return the rows of the manifest about the samples of a slice."""

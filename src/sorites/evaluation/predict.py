@@ -24,6 +24,13 @@ from sorites.core.compute.torch_tools import free_memory
 from sorites.core.errors import BatchTooLarge, Notice, SoritesError, as_utf8
 from sorites.core.messages import option
 from sorites.core.table import SCHEMA
+from sorites.evaluation.box_scores import (
+    Scored,
+    ScoredImage,
+    score_boxes,
+    trial_box,
+    wrong_rows,
+)
 from sorites.evaluation.engines.interrupts import arm_second_interrupt, stop_if_requested
 from sorites.evaluation.images import Shot, reason
 from sorites.evaluation.inputs import Call, SharedInputs, copied
@@ -48,14 +55,17 @@ def ground_truth_cells(ground_truth: GroundTruth) -> list[Cell] | None:
     )
 
 
-def box_cells(columns: Columns, outputs: Outputs) -> list[list[Cell] | None]:
+def box_cells(
+    columns: Columns, outputs: Outputs, scores: Sequence[Sequence[float | None]] | None = None
+) -> list[list[Cell] | None]:
     """Return the boxes of each image as cells of the table: classes of the suite only, by decreasing
-    confidence.
+    confidence, with the OOD score of each box if there are scores.
     """
     if outputs.boxes is None:
         return [None] * len(outputs)
     label = dict(zip(columns.places.tolist(), columns.labels.tolist(), strict=True))
-    return [_top_boxes(boxes, label) for boxes in outputs.boxes]
+    own: Sequence[Sequence[float | None]] = scores or [[None] * len(boxes) for boxes in outputs.boxes]
+    return [_top_boxes(boxes, label, given) for boxes, given in zip(outputs.boxes, own, strict=True)]
 
 
 def wrong_boxes(boxes: Sequence[Box], model: Model, labels: int | None = None) -> str | None:
@@ -85,13 +95,13 @@ def _classes(model: Model, labels: int | None) -> str:
     return f"its classes are the suite's {places}; if it has others, name them (see docs/models.md)"
 
 
-def _top_boxes(boxes: Sequence[Box], label: dict[int, int]) -> list[Cell]:
+def _top_boxes(boxes: Sequence[Box], label: dict[int, int], scores: Sequence[float | None]) -> list[Cell]:
     counts: dict[int, int] = {}
     cells = []
-    for box in sorted(boxes, key=lambda box: -(box.conf or 0.0)):
+    for box, score in sorted(zip(boxes, scores, strict=True), key=lambda pair: -(pair[0].conf or 0.0)):
         counts[box.label] = counts.get(box.label, 0) + 1
         if box.label in label and counts[box.label] <= MAX_BOXES_PER_CLASS:
-            cells.append(_cell(box, label[box.label]))
+            cells.append({**_cell(box, label[box.label]), "score": score})
     return cells
 
 
@@ -239,6 +249,8 @@ def _attempt(model: Model, call: Call, images: Inputs, width: int | None) -> tup
         if len(outputs) != len(images):
             raise SoritesError(f"model {model.name} returned {len(outputs)} outputs for {len(images)} images")
         _same_shapes(model, outputs, width)
+        if problem := wrong_rows(outputs):
+            raise SoritesError(f"model {model.name} returned {problem}")
     except (Exception, SystemExit) as error:
         return Outputs(), _Failure(reason(error, f"model {model.name}"), out_of_memory(error))
     return outputs, None
@@ -311,9 +323,6 @@ def _finite(model: Model, outputs: Outputs, width: int | None) -> tuple[Outputs,
 # OOD scores.
 
 
-# The OOD score of an image or None, and an error or None.
-Scored = tuple[float | None, str | None]
-
 WORDS = {
     "features": "the model's features",
     "head": "the model's last linear layer",
@@ -334,12 +343,23 @@ def refuse(name: str, scorer: Scorer, model: Model, outputs: Outputs) -> None:
         model: The model.
         outputs: Outputs of the model for some image.
     """
+    boxes = model.output == "boxes"
     available = {
-        "features": outputs.features is not None,
+        "features": (outputs.box_features if boxes else outputs.features) is not None,
         "head": model.head is not None,
-        **dict.fromkeys(INSIDE, model.module is not None),
+        **dict.fromkeys(INSIDE, model.module is not None and not boxes),
     }
     missing = [need for need in sorted(scorer.needs) if not available.get(need, True)]
+    if missing and boxes:
+        hint = (
+            f" Use crops:lite0,{model.name}, which gives each box the features of its crop, or leave out the"
+            " scorer."
+            if missing == ["features"]
+            else " Leave out the scorer: boxes can be scored from their logits and features."
+        )
+        raise SoritesError(
+            f"{name} needs {WORDS[missing[0]]}, which {model.name} does not give for boxes.{hint}"
+        )
     if not missing:
         return _agrees(name, model, outputs) if "head" in scorer.needs else None
     which = "lite0 to lite2, timm models and torch modules (python:module:name)"
@@ -476,12 +496,25 @@ def try_scorer(name: str, scorer: Scorer, model: Model, outputs: Outputs, image:
     """
     refuse(name, scorer, model, outputs)
     copied = for_model(scorer, model.head)
+    if model.output == "boxes":
+        return _try_box_scorer(name, copied, model, outputs)
     if "training" in scorer.needs:
         failed = look_inside(copied, name, model, [(image, False)])[0][1] if copied.looks else None
     else:
         ((_, failed),) = score_outputs(name, copied, model, outputs, [(image, False)])
     if failed:
         raise SoritesError(f"{name} cannot score the output of {model.name} for a grey image: {failed}")
+
+
+def _try_box_scorer(name: str, scorer: Scorer, model: Model, outputs: Outputs) -> None:
+    if "training" in scorer.needs:
+        return
+    ((_, failed),) = score_together(name, scorer, trial_box(outputs))
+    if failed:
+        without = (
+            "" if outputs.box_logits is not None else ", which gives one confidence per box and no logits"
+        )
+        raise SoritesError(f"{name} cannot score the boxes of {model.name}{without}: {failed}")
 
 
 # Image on which every model and scorer is tried before any work is done.
@@ -616,6 +649,8 @@ class Verdicts:
     inputs: SharedInputs | None = None
     columns: dict[str, list[Any]] = field(default_factory=lambda: {name: [] for name in VERDICT})
     scores: dict[str, list[Scored]] = field(default_factory=dict)
+    scored_boxes: dict[str, list[list[Cell] | None]] = field(default_factory=dict)
+    """Boxes with their OOD scores, by scorer; empty for classifiers."""
     outputs: list[Outputs] = field(default_factory=list)
     image_ids: list[str] = field(default_factory=list)
 
@@ -640,24 +675,39 @@ class Verdicts:
         )
         boxes = dict(zip(seen, box_cells(columns, answered.outputs), strict=True))
         for i, (shot, error) in enumerate(zip(chunk, answered.errors, strict=True)):
-            correct_labels = shot.sample.right
-            label_known = (
-                False
-                if self.plan.is_ood(shot.sample)
-                else not correct_labels.isdisjoint(columns.known)
-                if correct_labels
-                else None
-            )
+            known = self._known(shot)
             for name, value in zip(
-                VERDICT, (label_known, *judged.get(i, (None,) * 4), boxes.get(i), error), strict=True
+                VERDICT, (known, *judged.get(i, (None,) * 4), boxes.get(i), error), strict=True
             ):
                 self.columns[name].append(value)
         for name, scorer in self.plan.scorers_of(self.model.name).items():
-            scores = dict(zip(seen, score(name, scorer, answered.outputs), strict=True))
-            self.scores.setdefault(name, []).extend(scores.get(i, (None, None)) for i in range(len(chunk)))
+            scored = self._score(name, scorer, answered.outputs, score)
+            scores = dict(zip(seen, scored, strict=True))
+            self.scores.setdefault(name, []).extend(
+                scores[i].image if i in scores else (None, None) for i in range(len(chunk))
+            )
+            if self.model.output == "boxes":
+                cells = box_cells(columns, answered.outputs, [scored_image.boxes for scored_image in scored])
+                of_image = dict(zip(seen, cells, strict=True))
+                self.scored_boxes.setdefault(name, []).extend(of_image.get(i) for i in range(len(chunk)))
         if seen:
             self.outputs.append(answered.outputs)
             self.image_ids += [ids[i] for i in seen]
+
+    def _known(self, shot: Shot) -> bool | None:
+        """Return whether the model has the class of an image, or of all its objects; None if unknown."""
+        known = self.plan.columns[self.model.name].known
+        if self.plan.is_ood(shot.sample):
+            return False
+        if self.model.output == "boxes":
+            objects = {box.label for box in shot.ground_truth or () if not box.crowd}
+            return objects <= known if objects else None
+        return not shot.sample.right.isdisjoint(known) if shot.sample.right else None
+
+    def _score(self, name: str, scorer: Scorer, outputs: Outputs, score: Score) -> list[ScoredImage]:
+        if self.model.output == "boxes":
+            return score_boxes(outputs, "features" in scorer.needs, lambda boxes: score(name, scorer, boxes))
+        return [ScoredImage(scored, ()) for scored in score(name, scorer, outputs)]
 
     def predictions(self, images: pl.DataFrame) -> Predictions:
         """Return the rows of the model, given those of the images."""
@@ -665,16 +715,43 @@ class Verdicts:
         labels = images.hstack(verdict).with_columns(
             model=pl.lit(self.model.name), output=pl.lit(self.model.output)
         )
-        parts = [labels, *(score_rows(labels, name, scores) for name, scores in self.scores.items())]
+        if self.model.output == "boxes":
+            labels = labels.with_columns(_with_known(self.plan.columns[self.model.name].known))
+        parts = [
+            labels,
+            *(
+                score_rows(labels, name, scores, self.scored_boxes.get(name))
+                for name, scores in self.scores.items()
+            ),
+        ]
         return Predictions(
             with_all_columns(pl.concat(parts, how="diagonal")), Outputs.join(self.outputs), self.image_ids
         )
 
 
-def score_rows(labels: pl.DataFrame, scorer: str, scores: Sequence[Scored]) -> pl.DataFrame:
+def _with_known(known: Iterable[int]) -> pl.Expr:
+    """Return the ground-truth boxes with whether the model has the class of each."""
+    label = pl.element().struct.field("label")
+    return pl.col("ground_truth").list.eval(pl.element().struct.with_fields(known=label.is_in(sorted(known))))
+
+
+def score_rows(
+    labels: pl.DataFrame,
+    scorer: str,
+    scores: Sequence[Scored],
+    boxes: Sequence[list[Cell] | None] | None = None,
+) -> pl.DataFrame:
     """Return the rows of a scorer: the label rows with scores; rows with errors keep them and are not
     judged.
+
+    Args:
+        labels: The label rows.
+        scorer: The name of the scorer.
+        scores: One score for each row.
+        boxes: The boxes of each row with their scores, for detectors.
     """
+    if boxes is not None:
+        labels = labels.with_columns(_column("boxes", boxes))
     failed = pl.Series([error for _, error in scores], dtype=pl.String)
     rows = labels.with_columns(
         output=pl.lit("ood"),

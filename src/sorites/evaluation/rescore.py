@@ -17,13 +17,14 @@ from sorites import core
 from sorites.core import Outputs, Scorer
 from sorites.core.errors import SoritesError, UnfinishedRun
 from sorites.core.messages import option
-from sorites.core.table import RunLike, run_folder, write_shard
+from sorites.core.table import RunLike, read, run_folder, write_shard
 from sorites.evaluation import fit
+from sorites.evaluation.box_scores import Scored
 from sorites.evaluation.engines import ENGINES, Engine
 from sorites.evaluation.integrity.unfinished import unfinished
 from sorites.evaluation.options import ScoreOptions
 from sorites.evaluation.plan import Unit
-from sorites.evaluation.predict import INSIDE, WORDS, Scored, score_rows, score_together, with_all_columns
+from sorites.evaluation.predict import INSIDE, WORDS, score_rows, score_together, with_all_columns
 from sorites.evaluation.reopen import plan_of
 from sorites.evaluation.storage import shards
 from sorites.evaluation.storage.merge import expand
@@ -142,6 +143,12 @@ def _units(folder: Path, models: Sequence[str]) -> dict[str, list[Unit]]:
 
 def _refuse(folder: Path, name: str, scorer: Scorer, units: Units) -> None:
     """Raise a ``SoritesError`` if the stored outputs lack what the scorer needs."""
+    detectors = read(folder).filter(pl.col("output") == "boxes").select(pl.col("model").unique().sort())
+    for model in detectors.collect(engine="streaming")["model"]:
+        raise SoritesError(
+            f"{model} is a detector, and logits and features of boxes are not stored. Run the suite again"
+            f" with {option('scorers', [name])}."
+        )
     if scorer.needs & INSIDE:
         what = WORDS[min(scorer.needs & INSIDE)]
         raise SoritesError(

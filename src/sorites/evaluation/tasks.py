@@ -20,6 +20,7 @@ from sorites.core.table import SCHEMA
 from sorites.evaluation.fit import ready
 from sorites.evaluation.images import Shot, shifted_shots, shots
 from sorites.evaluation.pipeline.run import Pipeline
+from sorites.evaluation.pipeline.stages import Grid
 from sorites.evaluation.plan import Plan, Unit
 from sorites.evaluation.predict import Predictions, predict
 from sorites.evaluation.storage import shards
@@ -239,7 +240,9 @@ def evaluate(
     def write(here: Task, predicted: Mapping[str, Predictions]) -> None:
         names.extend(write_predictions(run, task, predicted, keep_features))
 
-    for _ in Pipeline(producers, batch).run(plan, [replace(task, unit=unit)], write, run.tick):
+    # Producers stay for the next tasks of this worker; to start them takes seconds.
+    session = run.once(f"session {producers} {batch} {sorted(plan.own)}", Pipeline(producers, batch).session)
+    for _ in session.run(Grid(plan, write), [replace(task, unit=unit)], run.tick):
         pass
     return Done(tuple(names), _hashes(run, task))
 

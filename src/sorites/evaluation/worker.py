@@ -5,9 +5,11 @@ live run, whose plan may contain objects passed from Python. Other engines get o
 
 - The stages of a run send a ``Site`` once, and ``Parcel``s: tasks with the samples of their slice. A worker
   loads the models of its group, and neither lists the source nor reads the manifest.
-- Verbs that read a finished run send an ``Opener``, which is pickled as the path of the folder; each worker
-  process recreates the plan from the folder when its first task needs it. So does a worker that cannot use a
-  parcel: it has another working directory, or the samples of a source cannot be pickled.
+- Verbs that recompute images of a finished run, or write those of a dataset, send the same without models
+  (``Running.each``).
+- Others send an ``Opener``, which is pickled as the path of the folder; each worker process recreates the
+  plan from the folder when its first task needs it. So does a worker that cannot use a parcel: it has another
+  working directory, or the samples of a source cannot be pickled.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from __future__ import annotations
 import functools
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -30,7 +32,7 @@ from sorites.evaluation.plan import Plan, Unit
 from sorites.evaluation.reopen import recreate_plan
 from sorites.evaluation.resume import guard
 from sorites.evaluation.storage.folder import read_manifest
-from sorites.evaluation.storage.record import DATASET, describe, read_dataset, read_record
+from sorites.evaluation.storage.record import DATASET, describe, place_now, read_dataset, read_record
 from sorites.evaluation.storage.schema import RunRecord, difference, same_run
 from sorites.suites.suite import Suite
 
@@ -61,7 +63,7 @@ class Parcel:
         rows: The files with the rows that a probe refines.
     """
 
-    task: Task
+    task: Any
     samples: Held | None
     rows: tuple[Path, ...] = ()
 
@@ -96,6 +98,31 @@ class Parcels(GroupedTasks[Parcel]):
 
     def group(self, index: int) -> tuple[str, ...]:
         return self._tasks[index].group
+
+
+class SliceParcels(GroupedTasks[Parcel]):
+    """Tasks that need the images of a slice and no models, as parcels.
+
+    Args:
+        tasks: Slices, or values with the attribute ``unit``.
+        slices: Packs the samples of a slice; None if each worker must open the source itself.
+    """
+
+    def __init__(self, tasks: Sequence[Any], slices: SampleSlices | None) -> None:
+        self._tasks, self._slices = tasks, slices
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def at(self, index: int) -> Parcel:
+        task = self._tasks[index]
+        if self._slices is None:
+            return Parcel(task, None)
+        unit: Unit = task if isinstance(task, Unit) else task.unit
+        return Parcel(task, self._slices.pack(unit.shift, unit.start, unit.stop, references=True))
+
+    def group(self, index: int) -> None:
+        return None
 
 
 @dataclass(eq=False)
@@ -155,6 +182,29 @@ class Running:
         run = self if engine.one_process else Opener(self.folder)
         return _Work(run, functools.partial(do, **options))
 
+    def each(
+        self, engine: Engine, tasks: Sequence[Any], do: Callable[..., T], workers: int, **options: Any
+    ) -> Iterator[tuple[Any, T]]:
+        """Do tasks that need the images of a slice and no models; yield each with its result.
+
+        Other processes get the samples of a slice with its task, and neither list the source nor load models.
+
+        Args:
+            engine: The engine.
+            tasks: Slices, or values with the attribute ``unit``.
+            do: A top-level function of a run and a task; ``run.here(unit)`` is where its samples are.
+            workers: The number of tasks to run in parallel.
+            options: Further arguments of ``do``.
+        """
+        if engine.one_process:
+            yield from engine(tasks, self.work(engine, do, **options), workers)
+            return
+        record = _stored(self.folder)
+        site = Site(self.folder, Outline.of(self.plan, record), images_only=True)
+        slices = SampleSlices(self.plan) if _is_where_it_was(self.folder, record) else None
+        for parcel, result in engine(SliceParcels(tasks, slices), site.work(do, **options), workers):
+            yield parcel.task, result
+
 
 @dataclass(frozen=True)
 class Site:
@@ -165,11 +215,13 @@ class Site:
         outline: The plan without samples and models.
         directory: The working directory of the process that started the run; paths of samples may be relative
             to it.
+        images_only: Whether tasks need no models.
     """
 
     folder: Path
     outline: Outline
     directory: str = field(default_factory=os.getcwd)
+    images_only: bool = False
 
     def work(self, do: Callable[..., T], **options: Any) -> Callable[[Parcel], T]:
         """Return a task function that can be sent to another process.
@@ -204,9 +256,10 @@ class _ParcelWork:
         run, outline = self._base(parcel.task), self._site.outline
         return replace(run, plan=outline.with_samples(run.plan, held), first=held.start, rows=parcel.rows)
 
-    def _base(self, task: Task) -> Running:
+    def _base(self, task: Any) -> Running:
         with self._lock:
-            names = task.group or tuple(self._site.outline.record.models)
+            every = tuple(self._site.outline.record.models)
+            names: tuple[str, ...] = () if self._site.images_only else task.group or every
             if names not in self._runs:
                 plan = self._site.outline.with_models(names)
                 self._runs[names] = Running(self._site.folder, plan, self._site.outline.record.run_id)
@@ -247,9 +300,18 @@ class _Work:
         return self.do(self.run.open(), task)
 
 
+def _stored(folder: Path) -> RunRecord:
+    """Return the record of a run, or of a dataset as one."""
+    return read_dataset(folder).as_run() if (folder / DATASET).exists() else read_record(folder)
+
+
+def _is_where_it_was(folder: Path, record: RunRecord) -> bool:
+    """Return whether files that the suite names are where it names them: other processes look there."""
+    return all(place_now(folder, record.places, path) == path for path in record.places)
+
+
 def _open(folder: Path) -> Running:
-    is_dataset = (folder / DATASET).exists()
-    before = read_dataset(folder).as_run() if is_dataset else read_record(folder)
+    is_dataset, before = (folder / DATASET).exists(), _stored(folder)
     plan = recreate_plan(folder, before, own_gpu(before, worker_number()))
     now = describe(plan)
     if not same_run(before, now):

@@ -13,15 +13,29 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
 
 from sorites.core.errors import Damaged, SoritesError
 from sorites.io.digests import DIGEST_BYTES, MISMATCH, digest_of
 from sorites.io.listed import RESTORE
 from sorites.io.paths import exists, is_file, reason
+from sorites.io.validation import Record, problems
 
 _END = re.compile(rb', "digest": "(?P<digest>[0-9a-f]{%d})"}' % (2 * DIGEST_BYTES))
 _END_LENGTH = len(b', "digest": ""}') + 2 * DIGEST_BYTES
+
+
+class Entry(Record):
+    """An event of a log. A subclass declares its fields, and ``event`` as a literal."""
+
+    event: str
+    time: float = 0.0
+    """Seconds since 1970, set when the entry is written."""
+
+
+E = TypeVar("E", bound=Entry)
 
 
 def sealed_line(entry: Mapping[str, Any]) -> bytes:
@@ -61,6 +75,19 @@ def read_log(path: Path, remedy: str) -> Iterator[dict[str, Any]]:
         except (ValueError, RecursionError) as error:  # somebody computed the digest of something else
             raise Damaged(path, f"line {number}: it is not JSON: {error}", remedy) from error
         yield entry
+
+
+def read_entries(path: Path, kinds: TypeAdapter[E], remedy: str) -> Iterator[E]:
+    """Yield the entries of a log as one of the kinds that it may contain.
+
+    Raises:
+        Damaged: A line does not match its digest, or has fields of no kind; the reason has its number.
+    """
+    for number, entry in enumerate(read_log(path, remedy), start=1):
+        try:
+            yield kinds.validate_python(entry)
+        except ValidationError as error:
+            raise Damaged(path, f"line {number}: {problems(error, Entry)[0]}", remedy) from error
 
 
 def _is_sealed(line: bytes) -> bool:
@@ -110,6 +137,11 @@ class Log:
         entry = {"event": event, "time": round(time.time(), 3), **self._common, **facts}
         self.append(entry)
         return entry
+
+    def write(self, entry: Entry) -> None:
+        """Append a typed event with the time and flush it to disk."""
+        fields = entry.model_dump(exclude={"event", "time", *self._common}, by_alias=True)
+        self.add(entry.event, **fields)
 
     def append(self, entry: Mapping[str, Any]) -> None:
         """Append an entry and flush it to disk.

@@ -6,16 +6,34 @@ A report says where, what was expected, and what was found.
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_origin
+from typing import Any, Self, TypeVar, get_args, get_origin
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from sorites.core.errors import Damaged, UnknownName
 from sorites.io.digests import read_sealed
 
 R = TypeVar("R", bound=BaseModel)
+
+
+class Record(BaseModel):
+    """Content of a JSON file: immutable, strict about types, and unknown keys are errors."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the content as plain data, without the fields that were not set."""
+        # Not mode="json", which replaces characters of keys that are not UTF-8, as in names of files.
+        data: dict[str, Any] = json.loads(json.dumps(self.model_dump(by_alias=True, exclude_unset=True)))
+        return data
+
+    def having(self, **changes: object) -> Self:
+        """Return a copy with some fields replaced; the values are not validated."""
+        return self.model_copy(update=changes)
+
 
 # Maximum number of characters of a value that a message quotes.
 MAX_QUOTED_LENGTH = 80

@@ -44,6 +44,7 @@ from sorites.metrics.detection.at_confidence import (
     box_precision,
     box_recall,
 )
+from sorites.metrics.detection.box_ood import box_auroc, box_fpr95, unknown_flagged, unknown_recall
 from sorites.metrics.detection.failure import (
     box_failure_histogram,
     box_failure_severity,
@@ -108,11 +109,13 @@ __all__ = [
     "aupr_out_trapz",
     "aurc",
     "auroc",
+    "box_auroc",
     "box_confusion",
     "box_curve",
     "box_f1",
     "box_failure_histogram",
     "box_failure_severity",
+    "box_fpr95",
     "box_precision",
     "box_recall",
     "box_survival",
@@ -180,6 +183,8 @@ __all__ = [
     "survival",
     "tide",
     "trajectories",
+    "unknown_flagged",
+    "unknown_recall",
     "wilson_interval",
     "with_clean",
     "with_lenses",

@@ -17,7 +17,7 @@ from sorites.analysis.comparison.compare import compare, runs_of
 from sorites.analysis.comparison.document import ComparisonDocument, comparison_document, hashed
 from sorites.analysis.comparison.gate import judge
 from sorites.analysis.passport.battery import NAMES, load_battery, run_folders
-from sorites.analysis.passport.document import NAME, Passport, read_passport
+from sorites.analysis.passport.document import NAME, AnyPassport, BoxPassport, read_passport
 from sorites.core.errors import Damaged, InvalidOption, MissingFile, SoritesError
 from sorites.core.messages import option
 from sorites.evaluation.integrity.evidence import RunEvidence, changed, run_evidence
@@ -25,6 +25,7 @@ from sorites.io.digests import digest_of
 from sorites.io.paths import is_dir, is_file
 from sorites.io.readers import json_value, text
 from sorites.reports.page import DATA
+from sorites.reports.passport.box_numbers import box_document
 from sorites.reports.passport.numbers import document
 
 # Numbers that differ by less than this are equal: documents are rounded to ten decimals.
@@ -93,17 +94,18 @@ def _verify_passport(path: Path, places: Sequence[Path]) -> Verification:
     runs = run_folders(places[0] if places else path.parent, [run.part for run in then.runs])
     found = [*_changed_files(then.evidence, runs), *_other_battery(then)]
 
-    def numbers(passport: Passport) -> dict[str, Any]:
+    def numbers(passport: AnyPassport) -> dict[str, Any]:
         return passport.model_dump(mode="json", exclude={"sorites", "hash", "evidence"})
 
     def recompute() -> dict[str, Any]:
         sources = {run.part: run.source for run in then.runs}
-        return numbers(document(then.battery, runs, then.left_out, sources))
+        compute = box_document if isinstance(then, BoxPassport) else document
+        return numbers(compute(then.battery, runs, then.left_out, sources))
 
     return _verification(path, len(runs), found, numbers(then), recompute, then.sorites)
 
 
-def _other_battery(passport: Passport) -> list[str]:
+def _other_battery(passport: AnyPassport) -> list[str]:
     """Return a difference if the passport claims a built-in battery of this version that is another."""
     battery = passport.battery
     if battery.name not in NAMES or load_battery(battery.name).version != battery.version:

@@ -7,6 +7,7 @@ float32. The score of an image therefore depends neither on the batch size nor o
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -33,9 +34,15 @@ class TrainingBatch:
     """A checked batch of training images; a label of -1 means no label."""
 
     features: NDArray[np.float32]
-    logits: NDArray[np.float32]
     labels: NDArray[np.int64]
     ids: Sequence[str] | None
+    outputs: Outputs
+    scorer: str
+
+    @functools.cached_property
+    def logits(self) -> NDArray[np.float32]:
+        """The logits; an error if there are none, as for boxes of which only features are known."""
+        return logits_of(self.outputs, self.scorer)
 
 
 class Fitted(Scorer):
@@ -64,11 +71,10 @@ class Fitted(Scorer):
             if not len(features):
                 continue
             count, width = count + len(features), features.shape[1]
+            if outputs.logits is not None:
+                logits_of(outputs, self.name)
             yield TrainingBatch(
-                features,
-                logits_of(outputs, self.name),
-                _labels(labels, len(features), self.name),
-                outputs.ids,
+                features, _labels(labels, len(features), self.name), outputs.ids, outputs, self.name
             )
         if not count:
             raise SoritesError(f"scorer {self.name}: expected training images to be fitted on, got none")
@@ -125,6 +131,13 @@ def features_of(outputs: Outputs, scorer: str, width: int | None = None) -> NDAr
 def logits_of(outputs: Outputs, scorer: str, width: int | None = None) -> NDArray[np.float32]:
     """Return the logits of two or more classes, checked like ``features_of``."""
     return _finite(outputs.logits, scorer, "logits of two or more classes", 2, width)
+
+
+def class_logits_of(outputs: Outputs, scorer: str) -> NDArray[np.float32]:
+    """Return the logits; a single class is enough where classes do not exclude each other."""
+    if not outputs.independent:
+        return logits_of(outputs, scorer)
+    return _finite(outputs.logits, scorer, "logits", 1, None)
 
 
 def _finite(

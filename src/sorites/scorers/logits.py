@@ -5,7 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from sorites.core import Outputs, add_scorer
-from sorites.scorers.base import Score, Wide, above, logits_of, logsumexp, scored, whole
+from sorites.scorers.base import Score, Wide, above, class_logits_of, logits_of, logsumexp, scored, whole
+
+# Confidences of boxes are clipped to this range before their odds are taken.
+CONFIDENCES = (1e-12, 1 - 1e-7)
 
 
 @add_scorer
@@ -14,23 +17,32 @@ def msp(outputs: Outputs, temperature: float = 1.0) -> Score:
     Gimpel 2017).
 
     log((1 - p) / p) has the same order as 1 - p but does not saturate in float32 where a model is
-    confident.
+    confident. For a box whose classes do not exclude each other, p is the sigmoid of its largest logit; for a
+    box without logits, it is its confidence.
     """
     above(temperature, 0, "msp", "temperature")
+    if outputs.logits is None and outputs.boxes is not None:
+        confidence = np.array([max(box.conf or 0.0 for box in boxes) for boxes in outputs.boxes])
+        p = np.clip(confidence, *CONFIDENCES)
+        return np.asarray((np.log1p(-p) - np.log(p)) / temperature, np.float32)
+    if outputs.independent:
+        return scored(lambda logits: -logits.max(axis=1) / temperature, class_logits_of(outputs, "msp"))
     return scored(lambda logits: odds(logits / temperature), logits_of(outputs, "msp"))
 
 
 @add_scorer
 def max_logit(outputs: Outputs) -> Score:
     """Negative largest logit (Hendrycks et al. 2022)."""
-    return scored(lambda logits: -logits.max(axis=1), logits_of(outputs, "max_logit"))
+    return scored(lambda logits: -logits.max(axis=1), class_logits_of(outputs, "max_logit"))
 
 
 @add_scorer
 def energy(outputs: Outputs, temperature: float = 1.0) -> Score:
     """Free energy, -T log sum exp(logit / T) (Liu et al. 2020)."""
     above(temperature, 0, "energy", "temperature")
-    return scored(lambda logits: -temperature * logsumexp(logits / temperature), logits_of(outputs, "energy"))
+    return scored(
+        lambda logits: -temperature * logsumexp(logits / temperature), class_logits_of(outputs, "energy")
+    )
 
 
 @add_scorer

@@ -5,19 +5,110 @@ Datasets in the published layout have neither.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import Field, TypeAdapter
 
 from sorites.core.errors import Damaged
 from sorites.io.digests import read_sealed
 from sorites.io.listed import RESTORE, listed_files
-from sorites.io.logs import read_log
+from sorites.io.logs import Entry, read_entries
 from sorites.io.paths import is_file
 
 # The record of a capture, which lists its references and its grid, and the log of its photographs.
 RECORD, SHOTS = "capture.json", "shots.jsonl"
 REMOVE_LINE = "Delete this line and repeat the capture; its photograph is taken again."
+
+
+class CaptureEntry(Entry):
+    """An event of a log of a capture."""
+
+    capture: str = ""
+    """The id of the capture."""
+
+
+class Stored(CaptureEntry):
+    """A photograph in the folder: paths and digests of its file and of the camera's own, if that is kept."""
+
+    file: str
+    hash: str
+    original: str | None = None
+    original_hash: str | None = None
+
+    def digests(self) -> dict[str, str]:
+        """Return the digests by path."""
+        files = {self.file: self.hash}
+        if self.original is not None and self.original_hash is not None:
+            files[self.original] = self.original_hash
+        return files
+
+
+class ShotTaken(Stored):
+    """A photograph was taken and written."""
+
+    event: Literal["shot"] = "shot"
+    sample: str
+    params: dict[str, Any]
+    bytes: int
+    camera_file: str
+    camera_bytes: int
+    answered: dict[str, Any] = Field(default_factory=dict)
+    """Settings that the camera reports."""
+    exif: dict[str, Any] = Field(default_factory=dict)
+    retries: int = 0
+
+
+class ShotReplaced(Stored):
+    """A photograph is about to be replaced by this one."""
+
+    event: Literal["replace"] = "replace"
+
+
+class ShotFailed(CaptureEntry):
+    """A photograph failed."""
+
+    event: Literal["failed"] = "failed"
+    sample: str
+    params: dict[str, Any]
+    why: str
+
+
+class Paused(CaptureEntry):
+    """The capture waits for the operator."""
+
+    event: Literal["pause"] = "pause"
+    why: str
+
+
+class Calibrated(CaptureEntry):
+    """The homography from screen to frame was found again."""
+
+    event: Literal["calibration"] = "calibration"
+    camera_file: str
+    matrix: list[list[float]]
+    markers: int
+    off_px: float
+    frame: list[int]
+    drift_px: float | None = None
+    warnings: list[str] = Field(default_factory=list)
+
+
+class ImageVerdict(CaptureEntry):
+    """A reviewer's verdict on an image."""
+
+    event: Literal["verdict"] = "verdict"
+    reviewer: str
+    sample: str
+    flags: list[str] = Field(default_factory=list)
+    note: str = ""
+
+
+ShotEvent = ShotTaken | ShotReplaced | ShotFailed | Paused | Calibrated
+SHOT_EVENTS: TypeAdapter[ShotEvent] = TypeAdapter(Annotated[ShotEvent, Field(discriminator="event")])
+VERDICTS: TypeAdapter[ImageVerdict] = TypeAdapter(ImageVerdict)
+E = TypeVar("E", bound=CaptureEntry)
 
 
 def capture_id(root: Path) -> str:
@@ -29,15 +120,21 @@ def capture_id(root: Path) -> str:
     return str(read_sealed(root / RECORD, RESTORE).get("id", ""))
 
 
-def events(root: Path, name: str, remedy: str) -> Iterator[Mapping[str, Any]]:
+def events(root: Path, name: str, kinds: TypeAdapter[E], remedy: str) -> Iterator[E]:
     """Yield the events of a log of a capture.
 
+    Args:
+        root: The folder of the capture.
+        name: The log.
+        kinds: The events that it may contain: ``SHOT_EVENTS`` or ``VERDICTS``.
+        remedy: What to do about a damaged line.
+
     Raises:
-        Damaged: A line is damaged, or belongs to another capture.
+        Damaged: A line is damaged, belongs to another capture, or has other fields.
     """
     id_ = capture_id(root) if is_file(root / RECORD) else ""
-    for number, entry in enumerate(read_log(root / name, remedy), start=1):
-        if entry.get("capture", "") != id_:
+    for number, entry in enumerate(read_entries(root / name, kinds, remedy), start=1):
+        if entry.capture != id_:
             raise Damaged(root / name, f"line {number}: it belongs to another capture", remedy)
         yield entry
 
@@ -52,13 +149,12 @@ def photograph_digests(root: Path) -> dict[str, tuple[str, ...]]:
         Damaged: The log or the record is damaged.
     """
     digests: dict[str, tuple[str, ...]] = {}
-    for entry in events(root, SHOTS, REMOVE_LINE):
-        files = {entry.get("file"): entry.get("hash"), entry.get("original"): entry.get("original_hash")}
-        for name, digest in files.items():
-            if name is not None and entry["event"] == "shot":
-                digests[str(name)] = (str(digest),)
-            elif name in digests and entry["event"] == "replace":
-                digests[str(name)] = (*digests[str(name)], str(digest))
+    for entry in events(root, SHOTS, SHOT_EVENTS, REMOVE_LINE):
+        for name, digest in entry.digests().items() if isinstance(entry, Stored) else ():
+            if isinstance(entry, ShotTaken):
+                digests[name] = (digest,)
+            elif name in digests:
+                digests[name] = (*digests[name], digest)
     return digests
 
 

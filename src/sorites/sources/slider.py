@@ -66,8 +66,8 @@ def slider(path: str | None, labels: Labels) -> list[Sample]:
     """
     where, options = split_options("slider", path or TOY, dict.fromkeys(OPTIONS, ()))
     sliders = shelf(where, classes())
-    drawing = sampler_options_from(sliders.facts, **_sampling_options(options))
-    pipeline = options.get("pipeline") or sliders.facts.get("pipeline")
+    drawing = sampler_options_from(sliders.record, **_sampling_options(options))
+    pipeline = options.get("pipeline") or sliders.record.pipeline
     if not pipeline:
         raise SoritesError(f"slider:{where}: released sliders do not name their pipeline; add pipeline=DIR")
     pipe = load(str(pipeline))

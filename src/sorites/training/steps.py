@@ -399,6 +399,8 @@ def validate(network: Network, prepared: Prepared, steps: Steps) -> tuple[float,
         for module, mode in modes.items():
             module.training = mode
     if processes.world > 1:
-        sums = torch.tensor([losses, right], dtype=torch.float64, device=steps.device)
+        # NCCL needs a tensor of the GPU; others sum on the CPU, since not every device has 64-bit floats.
+        place = steps.device if steps.device.type == "cuda" else "cpu"
+        sums = torch.tensor([losses, right], dtype=torch.float64, device=place)
         losses, right = processes.summed(sums).tolist()
     return losses / n, round(right), n

@@ -124,7 +124,7 @@ def test_finished_sliders_are_left_and_others_refused(tiny: Pipe, slider_folder:
 
 
 def test_everything_is_recorded_with_the_weights(tiny: Pipe, slider_folder: Path) -> None:
-    facts = json.loads((slider_folder / "snow" / "003_cross" / on_disk.FACTS).read_text())
+    facts = json.loads((slider_folder / "snow" / "003_cross" / on_disk.RECORD).read_text())
     assert facts["class"] == "cross"
     assert facts["recipe"] == json.loads(json.dumps(QUICK.facts()))
     assert facts["drawing"] == json.loads(json.dumps(FEW.facts()))

@@ -20,7 +20,7 @@ from sorites.core.samples import to_uint8
 from sorites.diffusion.pipeline import Pipe
 from sorites.diffusion.shelves import Concept
 from sorites.diffusion.toy.world import draw
-from sorites.diffusion.words import FACTS, words
+from sorites.diffusion.words import RECORD, words
 
 from .conftest import stopped
 
@@ -98,7 +98,7 @@ def test_words_of_a_source_are_written_left_and_refused(
     out, concepts = tmp_path / "out", [Concept(3, "cross")]
     labels = {concepts[0]: NAMES.index("cross")}
     [folder] = learn_words(tiny, concepts, source, labels, QUICK, out)
-    facts = json.loads((folder / FACTS).read_text())
+    facts = json.loads((folder / RECORD).read_text())
     assert (facts["class"], facts["number"], facts["images"], facts["token"]) == ("cross", 3, 2, "<cross>")
     assert facts["recipe"] == json.loads(json.dumps(QUICK.facts()))
     assert not (folder / UNFINISHED).exists()

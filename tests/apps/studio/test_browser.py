@@ -128,7 +128,7 @@ def test_a_review_by_keyboard_alone(
         assert page.complaints == []
         said = {sample: line for (who, sample), line in verdicts(folder).items() if who == "ada"}
         assert len(said) == 3
-        assert [line["flags"] for line in said.values() if line["note"]] == [["crop"]]
+        assert [verdict.flags for verdict in said.values() if verdict.note] == [["crop"]]
         wrong = flagged(folder)
         assert len(wrong) == 1
         capture = capture_of(folder, devices)

@@ -51,13 +51,13 @@ def check_whole(folder: CaptureFolder, held: list[Reference], camera: VirtualCam
     assert set(lines) == set(wanted)
     hashes = {reference.id: screen_hash(reference) for reference in held}
     for path, line in lines.items():
-        screen, lamp, exposure = camera.taken[line["camera_file"]]
+        screen, lamp, exposure = camera.taken[line.camera_file]
         assert screen == hashes[wanted[path].reference.id]
         assert lamp == (1.0 if "/l1/" in path else 0.0)
         taken = {"iso": exposure.iso, "shutter": exposure.shutter, "aperture": exposure.aperture}
         assert differences(wanted[path].params, taken) == []
-        assert digest_of((folder.root / path).read_bytes()) == line["hash"]
-    used = Counter(line["camera_file"] for line in lines.values())
+        assert digest_of((folder.root / path).read_bytes()) == line.hash
+    used = Counter(line.camera_file for line in lines.values())
     assert max(used.values()) == 1
 
 

@@ -8,7 +8,7 @@ import signal
 import sys
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import polars as pl
@@ -31,12 +31,33 @@ def blocks(images: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
 blocks.sorites = {"version": "1"}  # type: ignore[attr-defined]
 
 
-def run(source: str, out: Path, **options: Any) -> pl.DataFrame:
+def network() -> Any:
+    """A network of torch, whose rows depend on the batch size."""
+    import torch
+
+    class Network(torch.nn.Module):
+        sorites: ClassVar = {"size": (56, 56), "crop_pct": 1.0, "labels": CLASSES}
+
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            first, last = torch.nn.Conv2d(3, 16, 5, 4), torch.nn.Conv2d(16, 32, 3, 2)
+            self.body = torch.nn.Sequential(first, torch.nn.ReLU(), last)
+            self.fc = torch.nn.Linear(32, len(CLASSES))
+
+        def forward(self, x: Any) -> Any:
+            features = self.body(x).mean((2, 3))
+            return self.fc(features), features
+
+    return Network().eval()
+
+
+def run(source: str, out: Path, model: str = "blocks", **options: Any) -> pl.DataFrame:
     """Fit, evaluate and refine; return the table."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "20 of 20 training images are also in the test set")
         found = sorites.run(
-            parse(SUITE, "test"), source=source, fit=source, models=[f"near=python:{__name__}:blocks"],
+            parse(SUITE, "test"), source=source, fit=source, models=[f"near=python:{__name__}:{model}"],
             refine=0.1, keep_features=True, out=out, **options,
         )  # fmt: skip
     return found.collect().sort("image_id", "output", "scorer", nulls_last=True)

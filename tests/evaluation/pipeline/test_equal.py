@@ -14,6 +14,9 @@ import polars as pl
 import pytest
 from tests.evaluation.pipeline.killed import files, run
 
+from sorites.core.errors import IncompatibleRun
+from sorites.evaluation.storage.record import read_record
+
 ROOT = Path(__file__).parents[3]
 
 
@@ -57,6 +60,23 @@ def test_a_run_that_was_killed_continues_to_the_same_files(
     assert before < files(out)
     assert run(source, tmp_path / "run", **then).equals(table)
     assert files(tmp_path / "run") == files(out)
+
+
+@pytest.mark.slow
+def test_torch_gives_the_same_files_at_one_batch_size(photos: Path, tmp_path: Path) -> None:
+    """In bfloat16, which torch computes itself, rows depend on the batch size, which is fixed."""
+    source, folder = f"folder:{photos}", tmp_path / "run"
+    fixed = {"model": "network", "precision": "bfloat16", "batch": 5}
+    table = run(source, tmp_path / "whole", engine="local", workers=1, producers=0, **fixed)
+    assert table["error"].null_count() == table.height
+    assert read_record(tmp_path / "whole").as_json()["computing"]["near"]["batch"] == 5
+    arguments = [source, str(folder), "9", json.dumps({"producers": 1, **fixed})]
+    command = [sys.executable, "-m", "tests.evaluation.pipeline.killed", *arguments]
+    assert subprocess.run(command, cwd=ROOT, capture_output=True).returncode == -9
+    assert run(source, folder, engine="processes", workers=2, **fixed).equals(table)
+    assert files(folder) == files(tmp_path / "whole")
+    with pytest.raises(IncompatibleRun, match="computing"):
+        run(source, folder, **{**fixed, "batch": 3})
 
 
 SCRIPT = """

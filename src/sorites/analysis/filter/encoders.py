@@ -17,7 +17,7 @@ from sorites.core import CLEAN, ENCODERS, MODELS, Features, ImageU8
 from sorites.core.errors import SoritesError
 from sorites.core.messages import option
 from sorites.evaluation.plan import Plan
-from sorites.evaluation.storage.schema import Record
+from sorites.io.validation import Record
 
 # The text that names the class; the text that names the shift adds a phrase to it. These are the
 # prompts of the released code.

@@ -41,10 +41,11 @@ from sorites.evaluation.plan import Plan
 from sorites.evaluation.reopen import plan_of
 from sorites.evaluation.storage import shards
 from sorites.evaluation.storage.record import read_record
-from sorites.evaluation.storage.schema import Record, validated
+from sorites.evaluation.storage.schema import validated
 from sorites.evaluation.worker import Running, chosen_engine
 from sorites.io.stores import to_path
 from sorites.io.tables import as_numbers, refuse_types, sheet
+from sorites.io.validation import Record
 
 # --- Annotations: whether an image still shows its class, to calibrate and evaluate a filter
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 from collections.abc import Callable, Iterable
@@ -18,7 +17,7 @@ from sorites.analysis.passport.document import BatteryInfo
 from sorites.core import Model
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.core.labels import labels as labels_of
-from sorites.core.messages import command
+from sorites.core.messages import option
 from sorites.core.progress import Tick
 from sorites.datasets.context import build_context
 from sorites.evaluation import plan as plans
@@ -32,7 +31,9 @@ from sorites.io.validation import problems
 from sorites.suites.suite import Strict, Suite, load
 
 HERE = "sorites.analysis.passport"
-NAMES = ("short", "standard", "full")
+NAMES = ("short", "standard", "full", "boxes")
+# The battery of detectors.
+FOR_BOXES = "boxes"
 
 
 class Part(Strict):
@@ -67,6 +68,8 @@ class Battery(Strict):
     limit: StrictInt = Field(gt=0)
     refine: float | None = Field(default=None, gt=0, lt=1)
     scorers: tuple[str, ...] = ("msp",)
+    detectors: bool = False
+    """Whether the battery is one for detectors."""
     parts: tuple[Part, ...] = Field(min_length=1)
 
     def digest(self) -> str:
@@ -130,6 +133,24 @@ def load_battery(spec: str) -> Battery:
     return _validate({"name": Path(spec).stem, **toml_file(Path(spec), "a battery in TOML")}, spec)
 
 
+def battery_for(model: Model, spec: str) -> Battery:
+    """Return the battery for a model: for a detector, ``short`` stands for the battery of detectors.
+
+    Raises:
+        SoritesError: The battery is for the other kind of model.
+    """
+    boxes = model.output == "boxes"
+    battery = load_battery(FOR_BOXES if boxes and spec == "short" else spec)
+    if boxes and not battery.detectors:
+        raise SoritesError(
+            f"{model.name} is a detector, and the battery {spec} is for classifiers. Use"
+            f" {option('battery', FOR_BOXES)}, or a TOML file with detectors = true."
+        )
+    if battery.detectors and not boxes:
+        raise SoritesError(f"{model.name} is a classifier, and the battery {spec} is for detectors.")
+    return battery
+
+
 def _validate(data: dict[str, Any], where: str) -> Battery:
     try:
         battery = Battery.model_validate(data)
@@ -167,6 +188,7 @@ class Request:
     limit: int | None = None
     batch: int = DEFAULT_BATCH
     workers: int | None = None
+    load: Callable[[str], Model] = core.model
 
 
 def folders_of(request: Request) -> dict[str, Path]:
@@ -179,7 +201,7 @@ def measure(request: Request, bar: Open, say: Callable[[str], None]) -> dict[str
     with locked(request.folder, "passport", LOCK):
         left_out = {part.name: why for part in request.battery.parts if (why := _why_not(part, request))}
         measured = [part for part in request.battery.parts if part.name not in left_out]
-        load = functools.cache(core.model)  # all parts share one model
+        load = request.load  # all parts share one model
         # Plan first, so that wrong names fail before any work.
         plans_made = {part.name: _plan(part, request, load) for part in measured if part.make is None}
         _make_context(measured, request, say)
@@ -230,14 +252,7 @@ def recipe_of(part: Part, request: Request) -> Suite:
 
 
 def _plan(part: Part, request: Request, load: Callable[[str], Model]) -> Plan:
-    plan = plans.make(recipe_of(part, request), load=load)
-    boxes = [name for name, model in plan.models.items() if model.output == "boxes"]
-    if boxes:
-        raise SoritesError(
-            f"{boxes[0]} is a detector, but a passport needs a classifier. For detectors, use"
-            f" {command('run', 'optics_bench_boxes', models=['MODEL'])}."
-        )
-    return plan
+    return plans.make(recipe_of(part, request), load=load)
 
 
 def _missing(plan: Plan, folder: Path) -> int:

@@ -9,14 +9,14 @@ import hashlib
 import json
 import math
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from sorites.core.errors import Damaged
 from sorites.core.messages import command
 from sorites.evaluation.integrity.evidence import RunEvidence
-from sorites.io.digests import write_sealed
+from sorites.io.digests import read_sealed, write_sealed
 from sorites.io.validation import read_typed
 
 NAME = "passport.json"
@@ -176,6 +176,102 @@ class Passport(Strict):
         return next(dial for dial in self.dials if dial.shift == shift)
 
 
+# --- Detectors
+
+
+class HalfLost(Number):
+    """Severity at which half of the objects that are found in the clean image are lost; n counts samples.
+
+    A missing value is beyond the greatest tested severity.
+    """
+
+    status: str
+    objects: int
+    """The objects that are found in clean images."""
+
+
+class BoxDial(Strict):
+    """One shift: when objects are lost, and the curves behind it."""
+
+    part: str
+    shift: str
+    version: str
+    unit: str
+    top: float
+    """Greatest tested severity."""
+    half: HalfLost
+    words: str
+    lost: Number
+    """Mean share of the objects found in clean images that are lost, between clean and ``top``."""
+    kept: tuple[SettingValue, ...]
+    """Share of those objects that are still found; n counts objects."""
+    map: tuple[SettingValue, ...]
+    """COCO's mAP, clean images first."""
+
+
+class ErrorCost(Number):
+    """AP at IoU .5 that one kind of error costs (TIDE)."""
+
+    images: Literal["clean", "shifted"]
+    error: str
+
+
+class BoxSeparation(Number):
+    """AUROC of the OOD score of wrong boxes against right ones; n counts boxes."""
+
+    images: str
+    """``clean``, ``shifted`` (all listed shifts) or a shift."""
+    right: int
+    wrong: int
+
+
+class BoxKnowledge(Strict):
+    """Whether the detector knows when a box is wrong."""
+
+    scorer: str
+    conf: float
+    auroc: tuple[BoxSeparation, ...]
+
+
+class BoxPassport(Strict):
+    """The whole document of a detector."""
+
+    schema_name: Literal["sorites-passport-boxes"] = Field(default="sorites-passport-boxes", alias="schema")
+    schema_version: Literal[1] = 1
+    sorites: str
+    model: ModelInfo
+    battery: BatteryInfo
+    conf: float
+    """Boxes of less confidence do not count as found."""
+    clean: Number
+    """mAP on clean images."""
+    shifted: Number
+    """Mean over the listed shifts of the mAP under each shift, which is the mean over its severities."""
+    recall: Number
+    """Share of the objects of clean images that are found."""
+    precision: Number
+    """Share of the boxes on clean images that find an object."""
+    dials: tuple[BoxDial, ...]
+    tide: tuple[ErrorCost, ...]
+    weakest: tuple[str, ...]
+    """The shifts with the greatest ``lost``."""
+    knows: BoxKnowledge | None
+    runs: tuple[Run, ...]
+    left_out: dict[str, str]
+    versions: dict[str, str]
+    hash: str = ""
+    """Hash of all the above."""
+    evidence: tuple[RunEvidence, ...] = ()
+
+    def dial(self, shift: str) -> BoxDial:
+        """Return the entry of a shift."""
+        return next(dial for dial in self.dials if dial.shift == shift)
+
+
+AnyPassport = Passport | BoxPassport
+OnePassport = TypeVar("OnePassport", Passport, BoxPassport)
+
+
 def rounded(value: Any) -> Any:
     """Round all floats in a value to ten decimals, since summation order changes later digits."""
     if isinstance(value, float):
@@ -185,13 +281,14 @@ def rounded(value: Any) -> Any:
     return [rounded(part) for part in value] if isinstance(value, (list, tuple)) else value
 
 
-def sealed(passport: Passport) -> Passport:
+def sealed(passport: OnePassport) -> OnePassport:
     """Return a passport with rounded numbers and the hash of its content.
 
     The hash does not cover the evidence: run ids depend on the paths of images, and the hash does not.
     """
     content = rounded(passport.model_dump(mode="json", by_alias=True, exclude={"hash", "evidence"}))
-    return Passport.model_validate({**content, "hash": content_hash(content), "evidence": passport.evidence})
+    whole = {**content, "hash": content_hash(content), "evidence": passport.evidence}
+    return type(passport).model_validate(whole)
 
 
 def content_hash(content: dict[str, Any]) -> str:
@@ -199,20 +296,29 @@ def content_hash(content: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def write_json(passport: Passport, folder: Path) -> Path:
+def write_json(passport: AnyPassport, folder: Path) -> Path:
     """Write ``passport.json`` atomically, sealed with its digest."""
     write_sealed(passport.model_dump(mode="json", by_alias=True), folder / NAME)
     return folder / NAME
 
 
-def read_passport(folder: Path) -> Passport:
-    """Read the passport of a folder.
+def read_passport(folder: Path) -> AnyPassport:
+    """Read the passport of a classifier or a detector.
 
     Raises:
         Damaged: It is missing, damaged or was edited.
     """
     path = folder / NAME
+    content = read_sealed(path, REPEAT) if path.is_file() else {}
+    if content.get("schema") == BoxPassport.model_fields["schema_name"].default:
+        boxes = read_typed(path, BoxPassport, REPEAT)
+        _refuse_changed(path, boxes.hash, sealed(boxes).hash)
+        return boxes
     passport = read_typed(path, Passport, REPEAT)
-    if passport.hash != sealed(passport).hash:
-        raise Damaged(path, "it was changed after it was written: its hash differs", REPEAT)
+    _refuse_changed(path, passport.hash, sealed(passport).hash)
     return passport
+
+
+def _refuse_changed(path: Path, recorded: str, computed: str) -> None:
+    if recorded != computed:
+        raise Damaged(path, "it was changed after it was written: its hash differs", REPEAT)

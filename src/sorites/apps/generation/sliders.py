@@ -29,22 +29,22 @@ from sorites.core.samples import ImageU8, to_uint8
 from sorites.diffusion import sliders
 from sorites.diffusion.conditions import Words, encode_prompt, predict, refuse_unknown_words
 from sorites.diffusion.pipeline import TOY, Pipe, toy_folder
+from sorites.diffusion.records import SliderRecord
 from sorites.diffusion.sampler import SamplerOptions, along, sample
 from sorites.diffusion.schedulers import OWN, make_scheduler, set_steps
 from sorites.diffusion.shelves import Concept
 from sorites.diffusion.sliders import (
-    FACTS,
-    TRAIN_AGAIN,
+    RECORD,
     LowRank,
     Slider,
     SliderScales,
     attach_sliders,
     make_slider,
+    read_record,
     save,
     shapes,
     targets,
 )
-from sorites.io.digests import read_sealed
 from sorites.io.files import locked, sweep_temporaries, write_bytes
 from sorites.io.sealed_tensors import NO_DIGEST, require_tensors, seal_tensors
 
@@ -255,14 +255,14 @@ def trained(
             )
     scale = recipe.alpha / recipe.rank
     folded = {name: (down.detach().cpu(), (up.detach() * scale).cpu()) for name, (down, up) in lows.items()}
-    facts = {
-        "class": concept,
-        "neutral": prompts[0],
-        "positive": prompts[1],
-        "recipe": dict(recipe.facts()),
-        "last_loss": last,
-    }
-    return make_slider(shift, folded, facts)
+    record = SliderRecord(
+        concept=concept,
+        neutral=prompts[0],
+        positive=prompts[1],
+        recipe=dict(recipe.facts()),
+        last_loss=last,
+    )
+    return make_slider(shift, folded, record)
 
 
 def _start(pipe: Pipe, recipe: SliderRecipe, key: str) -> dict[str, LowRank]:
@@ -390,11 +390,10 @@ def _train_unit(order: SliderOrder, pipe: Pipe, unit: SliderUnit, bar: Bar | Non
 
 def _is_finished(folder: Path, pipe: Pipe, recipe: SliderRecipe) -> bool:
     """Return whether a finished slider exists; one trained with other parameters is refused."""
-    if not (folder / FACTS).is_file():
+    if not (folder / RECORD).is_file():
         return False
-    facts = read_sealed(folder / FACTS, TRAIN_AGAIN)
     now = {**recipe.facts(), "pipeline_version": pipe.version}
-    before = {**facts.get("recipe", {}), "pipeline_version": facts.get("pipeline_version")}
+    before = read_record(folder).training()
     differs = [key for key in now if before.get(key) != now[key]]
     if differs:
         key = differs[0]
@@ -408,14 +407,20 @@ def _is_finished(folder: Path, pipe: Pipe, recipe: SliderRecipe) -> bool:
 def _with_metadata(slider: Slider, concept: Concept, pipe: Pipe, drawing: SamplerOptions) -> Slider:
     where = TOY if pipe.path == toy_folder().resolve() else str(pipe.path)
     libraries = {name: version(name) for name in LIBRARIES}
-    metadata = {
-        "class": concept.name, "number": concept.number, "pipeline": where, "pipeline_version": pipe.version,
-        "drawing": dict(drawing.facts()), "libraries": libraries,
-    }  # fmt: skip
+    words = {}
     if pipe.words:
         word = pipe.word_versions.get(concept.name)
-        metadata |= {"base_version": pipe.base_version, **({"word_version": word} if word else {})}
-    return Slider(slider.shift, slider.lows, {**slider.facts, **metadata}, slider.version)
+        words = {"base_version": pipe.base_version, **({"word_version": word} if word else {})}
+    record = slider.record.having(
+        concept=concept.name,
+        number=concept.number,
+        pipeline=where,
+        pipeline_version=pipe.version,
+        drawing=dict(drawing.facts()),
+        libraries=libraries,
+        **words,
+    )
+    return Slider(slider.shift, slider.lows, record, slider.version)
 
 
 def _strip(pipe: Pipe, folder: Path, concept: Concept, drawing: SamplerOptions, draw: Sheet) -> None:

@@ -25,10 +25,10 @@ from sorites.core.samples import ImageU8
 from sorites.diffusion.conditions import encode_with_gradients
 from sorites.diffusion.latents import NOISE_STEPS, add_noise, latents_of, predict_noise
 from sorites.diffusion.pipeline import TOY, Pipe, toy_folder
+from sorites.diffusion.records import WordRecord
 from sorites.diffusion.shelves import Concept
-from sorites.diffusion.words import FACTS, LEARN_AGAIN, Word, encoders_of, save, with_learnt_words
+from sorites.diffusion.words import RECORD, Word, encoders_of, read_record, save, with_learnt_words
 from sorites.evaluation.images import LeftOut, readable
-from sorites.io.digests import read_sealed
 from sorites.io.files import locked, sweep_temporaries
 from sorites.models.preprocess import fit
 
@@ -74,8 +74,8 @@ def learn_word(
             last = learn(
                 lesson, recipe, lambda _, draw: _loss(trained_pipe, start, latents, recipe, draw), tick
             )
-    facts = {"recipe": dict(recipe.facts()), "images": len(images), "last_loss": last}
-    return Word(name, tuple(part.detach().cpu() for part in vectors), facts)
+    record = WordRecord(recipe=dict(recipe.facts()), images=len(images), last_loss=last)
+    return Word(name, tuple(part.detach().cpu() for part in vectors), record)
 
 
 def first_vectors(pipe: Pipe, name: str, count: int) -> tuple[Any, ...]:
@@ -226,10 +226,9 @@ def _images(pipe: Pipe, samples: Sequence[Sample], name: str) -> list[ImageU8]:
 
 def _is_finished(folder: Path, pipe: Pipe, recipe: WordRecipe) -> bool:
     """Return whether a finished word exists; one learnt with other parameters is refused."""
-    if not (folder / FACTS).is_file():
+    if not (folder / RECORD).is_file():
         return False
-    earlier = read_sealed(folder / FACTS, LEARN_AGAIN)
-    before = {**earlier.get("recipe", {}), "pipeline_version": earlier.get("pipeline_version")}
+    before = read_record(folder).training()
     now = {**recipe.facts(), "pipeline_version": pipe.version}
     for key in (key for key in now if before.get(key) != now[key]):
         raise SoritesError(
@@ -242,10 +241,7 @@ def _is_finished(folder: Path, pipe: Pipe, recipe: WordRecipe) -> bool:
 def _with_metadata(word: Word, concept: Concept, pipe: Pipe) -> Word:
     where = TOY if pipe.path == toy_folder().resolve() else str(pipe.path)
     libraries = {name: version(name) for name in LIBRARIES}
-    metadata = {
-        "number": concept.number,
-        "pipeline": where,
-        "pipeline_version": pipe.version,
-        "libraries": libraries,
-    }
-    return Word(word.name, word.vectors, {**word.facts, **metadata})
+    record = word.record.having(
+        number=concept.number, pipeline=where, pipeline_version=pipe.version, libraries=libraries
+    )
+    return Word(word.name, word.vectors, record)

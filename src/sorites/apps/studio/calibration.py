@@ -9,7 +9,6 @@ import io
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from PIL import Image as Pillow
@@ -21,6 +20,7 @@ from sorites.apps.studio.screen.server import Screen
 from sorites.apps.studio.virtual.studio import VirtualStudio, build
 from sorites.core import ImageU8
 from sorites.core.errors import SoritesError
+from sorites.sources.captures import Calibrated
 
 # Exposures that are tried until the markers are found; each may be too bright or too dark.
 LADDER = (
@@ -47,16 +47,17 @@ class Calibration:
         """The homography from pixels of the screen to pixels of the frame."""
         return self.found.matrix
 
-    def facts(self) -> dict[str, Any]:
-        """Return the values for the log."""
-        return {
-            "matrix": np.round(self.found.matrix, 9).tolist(),
-            "markers": self.found.markers,
-            "off_px": round(self.found.off_px, 3),
-            "frame": list(self.found.frame),
-            "drift_px": None if self.drift_px is None else round(self.drift_px, 3),
-            "warnings": list(self.found.warnings),
-        }
+    def entry(self) -> Calibrated:
+        """Return its entry in the log."""
+        return Calibrated(
+            camera_file=self.photo.name,
+            matrix=np.round(self.found.matrix, 9).tolist(),
+            markers=self.found.markers,
+            off_px=round(self.found.off_px, 3),
+            frame=list(self.found.frame),
+            drift_px=None if self.drift_px is None else round(self.drift_px, 3),
+            warnings=list(self.found.warnings),
+        )
 
 
 def decode_photo(photo: Photo) -> ImageU8:

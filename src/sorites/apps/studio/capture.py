@@ -9,7 +9,7 @@ written, the next is taken.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,7 +42,7 @@ from sorites.evaluation.samples import hashed_samples
 from sorites.io.digests import digest_of
 from sorites.io.files import locked, sweep_temporaries, write_bytes
 from sorites.io.logs import Log
-from sorites.sources.captures import SHOTS
+from sorites.sources.captures import SHOTS, Paused, ShotFailed, ShotReplaced, ShotTaken
 
 # Shots of both published splits: 1000 images, two lights, 64 + 5 and 27 + 5 settings.
 FULL_SHOTS = 1000 * 2 * 69 + 1000 * 2 * 32
@@ -93,6 +93,15 @@ class Options:
     pause_s: float = 2.0
 
 
+@dataclass(frozen=True)
+class Attempt:
+    """A photograph, the settings that the camera reported, and those in its EXIF data."""
+
+    photo: Photo
+    answered: Mapping[str, Any]
+    exif: dict[str, Any]
+
+
 @dataclass
 class Capture:
     """A capture in progress.
@@ -122,7 +131,7 @@ class Capture:
         tick: Callable[[int], None] = lambda n: None,
     ) -> None:
         """Take all missing photographs; images named in ``again`` are shot once more."""
-        done = {path for path, line in self.folder.done().items() if line["sample"] not in again}
+        done = {path for path, shot in self.folder.done().items() if shot.sample not in again}
         log = self.folder.open_log(SHOTS)
         pool = ThreadPoolExecutor(1, "straighten")
         try:
@@ -170,7 +179,7 @@ class Capture:
             log,
         )
         self._calibration = calibration
-        log.add("calibration", camera_file=calibration.photo.name, **calibration.facts())
+        log.write(calibration.entry())
         for warning in calibration.found.warnings:
             self.say(f"calibration: {warning}")
         if calibration.drift_px is not None and calibration.drift_px > DRIFTED_PX:
@@ -187,11 +196,11 @@ class Capture:
         failures: list[str] = []
         while True:
             try:
-                facts, photo = self._patiently(lambda: self._attempt(shot), log)
+                attempt = self._patiently(lambda: self._attempt(shot), log)
                 break
             except CameraError as error:
                 failures.append(str(error))
-                log.add("failed", sample=shot.reference.id, params=dict(shot.params), why=str(error))
+                log.write(ShotFailed(sample=shot.reference.id, params=dict(shot.params), why=str(error)))
                 if len(failures) == TRIES:
                     raise SoritesError(
                         f"{shot.reference.id}, {format_setting(shot.params)}: {error}. Repeat the command to"
@@ -199,13 +208,12 @@ class Capture:
                     ) from error
                 self._patiently(self.camera.settle, log)
         self._finish()
-        facts |= {"retries": len(failures)}
         assert self._calibration is not None
-        work = (shot, shown, size, self._calibration, photo, facts, log)
-        self._waiting.append((pool.submit(self._keep, *work), photo))
+        work = (shot, shown, size, self._calibration, attempt, len(failures), log)
+        self._waiting.append((pool.submit(self._keep, *work), attempt.photo))
         self.taken += 1
 
-    def _attempt(self, shot: Shot) -> tuple[dict[str, Any], Photo]:
+    def _attempt(self, shot: Shot) -> Attempt:
         """Set the camera, shoot, and check that camera and EXIF report the requested settings."""
         answered = self._timed("set", lambda: self.camera.set(shot.params))
         photo = self._timed("shoot", self.camera.shoot)
@@ -215,7 +223,7 @@ class Capture:
         )
         if wrong:
             raise CameraError(f"{photo.name}: {'; '.join(wrong)}")
-        return {"answered": dict(answered), "exif": exif}, photo
+        return Attempt(photo, answered, exif)
 
     def _keep(
         self,
@@ -223,34 +231,37 @@ class Capture:
         shown: Shown,
         size: tuple[int, int],
         calibration: Calibration,
-        photo: Photo,
-        facts: dict[str, Any],
+        attempt: Attempt,
+        retries: int,
         log: Log,
     ) -> None:
         """Rectify a photograph, write it and its original, then log it."""
-        start = time.perf_counter()
+        start, photo = time.perf_counter(), attempt.photo
         image = rectify(decode_photo(photo), calibration.matrix, shown, size)
         data = encode_jpeg(image, photo.data, self.options.quality)
         self._count("straighten", start)
         start = time.perf_counter()
         originals = original_of(shot.path, photo, self.options.originals)
-        hashes = {"file": shot.path, "hash": digest_of(data), "original": None, "original_hash": None}
+        paths: dict[str, Any] = {"file": shot.path, "hash": digest_of(data)}
         for path, content in originals.items():
-            hashes |= {"original": path, "original_hash": digest_of(content)}
+            paths |= {"original": path, "original_hash": digest_of(content)}
         files = {**originals, shot.path: data}
         if any((self.folder.root / path).exists() for path in files):
-            log.add("replace", **hashes)
+            log.write(ShotReplaced(**paths))
         for path, content in files.items():
             write_bytes(content, self.folder.root / path)
-        entry = {
-            "sample": shot.reference.id,
-            "params": dict(shot.params),
-            **hashes,
-            "bytes": len(data),
-            "camera_file": photo.name,
-            "camera_bytes": len(photo.data),
-        }
-        log.add("shot", **entry, **facts)
+        taken = ShotTaken(
+            **paths,
+            sample=shot.reference.id,
+            params=dict(shot.params),
+            bytes=len(data),
+            camera_file=photo.name,
+            camera_bytes=len(photo.data),
+            answered=dict(attempt.answered),
+            exif=attempt.exif,
+            retries=retries,
+        )
+        log.write(taken)
         self._count("write", start)
 
     def _finish(self) -> None:
@@ -275,7 +286,7 @@ class Capture:
             except (NeedsHand, LampError) as error:
                 if str(error) != reported:
                     reported = str(error)
-                    log.add("pause", why=reported)
+                    log.write(Paused(why=reported))
                     self.say(f"paused: {error}")
                 if time.monotonic() > end:
                     raise SoritesError(f"{error}. Repeat the command to resume") from error
@@ -296,7 +307,7 @@ def missing_shots(
     folder: CaptureFolder, references: Iterable[Reference], again: frozenset[str] = frozenset()
 ) -> int:
     """Return the number of photographs still to be taken."""
-    done = {path for path, line in folder.done().items() if line["sample"] not in again}
+    done = {path for path, shot in folder.done().items() if shot.sample not in again}
     return sum(
         shot.path not in done
         for light in folder.grid.lights
@@ -452,8 +463,7 @@ def _summary(
     if not done:
         raise SoritesError(f"nothing was captured in {folder.root}")
     sizes = [
-        sum(float(line.get(key) or 0) for line in done.values()) / len(done)
-        for key in ("bytes", "camera_bytes")
+        sum(getattr(shot, key) for shot in done.values()) / len(done) for key in ("bytes", "camera_bytes")
     ]
     spent = (
         devices.virtual.camera.photographer.busy_s

@@ -7,7 +7,7 @@ from pathlib import Path
 from sorites.apps.studio.folder import REMOVE_VERDICT, REVIEWS_NAME, SETUP
 from sorites.apps.studio.sheets import FOLDER as SHEETS
 from sorites.io.listed import RESTORE, listed_files, listed_problems, others, refuse, unchanged
-from sorites.sources.captures import RECORD, SHOTS, events, photograph_digests
+from sorites.sources.captures import RECORD, SHOTS, VERDICTS, events, photograph_digests
 
 REPEAT = "Repeat the capture, which takes damaged photographs again and writes damaged references again."
 
@@ -26,7 +26,7 @@ def check_capture(folder: Path) -> str:
     """
     files = listed_files(folder / RECORD, RESTORE)
     refuse(listed_problems(folder, files), REPEAT)
-    verdicts = sum(1 for _ in events(folder, REVIEWS_NAME, REMOVE_VERDICT))
+    verdicts = sum(1 for _ in events(folder, REVIEWS_NAME, VERDICTS, REMOVE_VERDICT))
     taken = photograph_digests(folder)
     refuse(listed_problems(folder, taken), REPEAT)
     known = {*files, *taken, RECORD, SHOTS, REVIEWS_NAME, SETUP}

@@ -11,10 +11,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
+from pydantic import TypeAdapter
 
 from sorites import core
 from sorites.apps.studio import policies
@@ -39,7 +40,7 @@ from sorites.io.decode import decode
 from sorites.io.digests import read_sealed, write_sealed
 from sorites.io.files import locked, write_bytes
 from sorites.io.listed import RESTORE
-from sorites.io.logs import Log, read_log
+from sorites.io.logs import Entry, Log, read_entries
 from sorites.metrics import paired_interval, wilson_interval
 
 NAME = "control.jsonl"
@@ -104,7 +105,7 @@ class Rig:
         key = (reference.id, light, key_of(params))
         if key not in self.known:
             answer = self.judge(self._image(reference, light, params), reference.folder)
-            self.log.add("answer", sample=reference.id, light=light, setting=key[2], **asdict(answer))
+            self.log.write(Answered(sample=reference.id, light=light, setting=key[2], **asdict(answer)))
             self.known[key] = answer
             self.tick(1)
         return self.known[key]
@@ -276,6 +277,18 @@ def summary(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+class Answered(Entry):
+    """The model's answer for one photograph, in the log."""
+
+    event: Literal["answer"] = "answer"
+    sample: str
+    light: str
+    setting: str
+    right: bool
+    confidence: float
+    ood: float | None = None
+
+
 REMOVE_ANSWER = "Delete this line and repeat the command; the image is judged again."
 
 
@@ -286,11 +299,8 @@ def load_answers(out: Path) -> dict[tuple[str, str, str], Answer]:
         Damaged: A line is damaged.
     """
     return {
-        (line["sample"], line["light"], line["setting"]): Answer(
-            line["right"], line["confidence"], line["ood"]
-        )
-        for line in read_log(out / NAME, REMOVE_ANSWER)
-        if line["event"] == "answer"
+        (entry.sample, entry.light, entry.setting): Answer(entry.right, entry.confidence, entry.ood)
+        for entry in read_entries(out / NAME, TypeAdapter(Answered), REMOVE_ANSWER)
     }
 
 

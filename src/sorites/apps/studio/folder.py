@@ -22,7 +22,17 @@ from sorites.io.digests import Verifier, digest_of, digest_of_file, read_sealed,
 from sorites.io.files import read_json, write_bytes
 from sorites.io.listed import FILES, RESTORE, Digests, listed_files, read_listed
 from sorites.io.logs import Log
-from sorites.sources.captures import RECORD, REMOVE_LINE, SHOTS, capture_id, events
+from sorites.sources.captures import (
+    RECORD,
+    REMOVE_LINE,
+    SHOT_EVENTS,
+    SHOTS,
+    VERDICTS,
+    ImageVerdict,
+    ShotTaken,
+    capture_id,
+    events,
+)
 from sorites.sources.papers.imagenet_es import PARTS
 
 # Originals: keep the camera's files, recompress them, or drop them
@@ -136,27 +146,25 @@ class CaptureFolder:
         for params, place in self.grid.under(light):
             yield Shot(reference, params, f"{self.part}/{place}")
 
-    def done(self) -> dict[str, Mapping[str, Any]]:
+    def done(self) -> dict[str, ShotTaken]:
         """Return the last log entry of each photograph whose file, and the original, have the logged digests.
 
         Raises:
             Damaged: The log is damaged.
         """
         entries = {
-            str(line["file"]): line
-            for line in events(self.root, SHOTS, REMOVE_LINE)
-            if line["event"] == "shot"
+            entry.file: entry
+            for entry in events(self.root, SHOTS, SHOT_EVENTS, REMOVE_LINE)
+            if isinstance(entry, ShotTaken)
         }
-        expected = {self.root / path: str(line["hash"]) for path, line in entries.items()}
-        originals = {
-            path: self.root / line["original"] for path, line in entries.items() if line.get("original")
+        expected = {
+            self.root / name: digest for entry in entries.values() for name, digest in entry.digests().items()
         }
-        expected |= {original: str(entries[path]["original_hash"]) for path, original in originals.items()}
         changed = Verifier(self.root).problems(expected)
         return {
-            path: line
-            for path, line in entries.items()
-            if self.root / path not in changed and originals.get(path) not in changed
+            path: entry
+            for path, entry in entries.items()
+            if not any(self.root / name in changed for name in entry.digests())
         }
 
     def setup(self) -> dict[str, Any]:
@@ -201,20 +209,16 @@ REMOVE_VERDICT = "Delete this line and review the image again."
 KINDS = {"crop": "crop error", "missed": "missed image", "label": "label mismatch"}
 
 
-def verdicts(folder: CaptureFolder) -> dict[tuple[str, str], Mapping[str, Any]]:
+def verdicts(folder: CaptureFolder) -> dict[tuple[str, str], ImageVerdict]:
     """Return the last verdict of every reviewer on every image."""
-    last: dict[tuple[str, str], Mapping[str, Any]] = {}
-    for line in events(folder.root, REVIEWS_NAME, REMOVE_VERDICT):
-        if line["event"] == "verdict" and isinstance(line.get("sample"), str):
-            last[str(line.get("reviewer", "")), line["sample"]] = line
-    return last
+    found = events(folder.root, REVIEWS_NAME, VERDICTS, REMOVE_VERDICT)
+    return {(verdict.reviewer, verdict.sample): verdict for verdict in found}
 
 
 def flagged(folder: CaptureFolder) -> frozenset[str]:
     """Return the images that a reviewer flagged and that were not shot again since."""
     last: dict[str, float] = {}
-    for line in folder.done().values():
-        sample, when = str(line["sample"]), float(line["time"])
-        last[sample] = min(last.get(sample, when), when)
-    flags = {sample: line for (_, sample), line in verdicts(folder).items() if line.get("flags")}
-    return frozenset(sample for sample, line in flags.items() if last.get(sample, 0.0) < float(line["time"]))
+    for shot in folder.done().values():
+        last[shot.sample] = min(last.get(shot.sample, shot.time), shot.time)
+    flags = {sample: verdict for (_, sample), verdict in verdicts(folder).items() if verdict.flags}
+    return frozenset(sample for sample, verdict in flags.items() if last.get(sample, 0.0) < verdict.time)

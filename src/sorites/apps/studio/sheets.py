@@ -140,6 +140,6 @@ def _as_jpeg(page: Pillow.Image) -> bytes:
 def sample_of(folder: CaptureFolder) -> Mapping[str, str]:
     """Return the sample id of each image by class/stem, from the log."""
     ids: dict[str, str] = {}
-    for path, line in folder.done().items():
-        ids["/".join(path.rpartition(ENDING)[0].split("/")[-2:])] = str(line["sample"])
+    for path, shot in folder.done().items():
+        ids["/".join(path.rpartition(ENDING)[0].split("/")[-2:])] = shot.sample
     return ids

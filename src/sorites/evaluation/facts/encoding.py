@@ -117,7 +117,7 @@ def encode_unit(run: Running, unit: Unit, *, encoder: str, version: str) -> None
     """Encode the images of one task of a run and store the features with the image ids."""
     model: Encoder = run.once(f"encoder {encoder}", lambda plan: core.encoder(encoder))
     left = LeftOut()
-    images = run_images(run.plan, [unit], left)
+    images = run_images(run.plan, [run.here(unit)], left)
     encode(model, version, images, "image_id", left, run.folder / ENCODED, stem(unit, encoder))
 
 
@@ -145,8 +145,7 @@ def encode_run(run: Running, encoder: Encoder, engine: Engine, workers: int, tic
     todo = [unit for unit in units if not is_encoded(existing.get(stems[unit]), "image_id", version)]
     forget_files(existing.get(stems[unit]) for unit in todo)
     tick(sum(map(plan.images_of, units)) - sum(map(plan.images_of, todo)))
-    work = run.work(engine, encode_unit, encoder=encoder.name, version=version)
-    for unit, _ in engine(todo, work, workers):
+    for unit, _ in run.each(engine, todo, encode_unit, workers, encoder=encoder.name, version=version):
         tick(plan.images_of(unit))
     groups: list[list[Path]] = []
     files, remaining = tensor_files(folder, ENCODED), 0

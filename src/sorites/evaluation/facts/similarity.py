@@ -144,7 +144,7 @@ def measure_images(
     values = MeasuredValues(folder, keys, measure_names)
     todo = values.todo(plan)
     tick = bar("measuring", sum(map(len, todo))) if bar and todo else lambda n: None
-    values.gather(engine(todo, run.work(engine, measure_unit), workers or engine.cores()), tick)
+    values.gather(run.each(engine, todo, measure_unit, workers or engine.cores()), tick)
     path = values.write(cut=cut)
     if not path.exists():
         raise SoritesError(f"no image of {folder} could be measured; first error: {_first_error(plan, todo)}")
@@ -175,6 +175,7 @@ def _cut(below: float | None, measure: str | None, default: str) -> Cut | None:
 def measure_unit(run: Running, todo: MeasureTask) -> list[Row]:
     """Return the missing values of the images of a task; images that cannot be computed have none."""
     plan, missing = run.plan, dict(todo.missing)
+    todo = replace(todo, unit=run.here(todo.unit))
     with run.computing():
         return [row for shot in shots_of(plan, todo) for row in _rows(plan, shot, missing)]
 

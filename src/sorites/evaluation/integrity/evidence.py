@@ -9,10 +9,11 @@ from pydantic import Field
 
 from sorites.core.table import repair, shard_files
 from sorites.evaluation.storage.record import read_record
-from sorites.evaluation.storage.schema import Record, RunRecord
+from sorites.evaluation.storage.schema import RunRecord
 from sorites.io.digests import Verifier, digest_in, digest_of, digest_of_file, stem_of
 from sorites.io.files import local_copies
 from sorites.io.listed import RUN, existing
+from sorites.io.validation import Record
 
 # A document lists the files of a run up to this number, so that a changed one can be named.
 MAX_LISTED = 2_000

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import queue
 import time
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -68,6 +69,13 @@ class Pipeline:
         """
         with self.open(plan) as session:
             yield from session.run(Grid(plan, write), tasks, tick)
+
+    def session(self, plan: Plan) -> Session:
+        """Start a session whose producers end when nobody refers to it any more, or with this process."""
+        stack = contextlib.ExitStack()
+        session = Session(self, plan, stack)
+        weakref.finalize(session, stack.close)
+        return session
 
     @contextlib.contextmanager
     def open(self, plan: Plan) -> Iterator[Session]:

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from sorites.core import Outputs, Sample, Scorer
 from sorites.evaluation import fit
+from sorites.evaluation.box_scores import Scored
 from sorites.evaluation.images import Shot, planned_probes, planned_shots
 from sorites.evaluation.pipeline.finish import Collected
 from sorites.evaluation.pipeline.jobs import Part
 from sorites.evaluation.plan import Plan
 from sorites.evaluation.predict import (
     Predictions,
-    Scored,
     SeenImages,
     Verdicts,
     score_looked,

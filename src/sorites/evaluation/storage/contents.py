@@ -6,6 +6,7 @@ If they declare none, the content is unknown and counts as unchanged.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import stat
@@ -19,7 +20,7 @@ from typing import Any
 import polars as pl
 from numpy.typing import NDArray
 
-from sorites.core import ImageF32, ImageU8, OwnDial, Sample
+from sorites.core import ImageF32, ImageU8, Sample
 from sorites.core.compute.machine import cores
 from sorites.core.errors import BadImage, SoritesError
 from sorites.core.refs import ArrayRef, BytesRef, FileRef, Generated, ImageRef, data_of
@@ -144,24 +145,34 @@ def changed(then: Row, now: Row) -> bool:
 
 
 def guard_sample(sample: Sample, then: Row) -> Sample:
-    """Return a sample that raises ``BadImage`` if it has changed since the run."""
+    """Return a sample that raises ``BadImage`` if it has changed since the run; it can be pickled."""
+    guarded = _Guarded(sample, {name: then[name] for name in COLUMNS.names()})
+    dials = tuple(
+        replace(dial, sweep=functools.partial(guarded.sweep, index))
+        for index, dial in enumerate(sample.dials)
+    )
+    return replace(sample, image=Generated(guarded.load, (sample.image,)), dials=dials)
 
-    def check() -> None:
-        if changed(then, contents([sample], pl.DataFrame([then], COLUMNS)).row(0, named=True)):
-            raise BadImage(f"{sample.id} has changed since the run; repeat the run")
 
-    def load(image: ImageRef) -> ImageU8:
-        check()
+@dataclass(frozen=True)
+class _Guarded:
+    """A sample, and what was known about its data when the run started."""
+
+    sample: Sample
+    then: Row
+
+    def _check(self) -> None:
+        now = contents([self.sample], pl.DataFrame([self.then], COLUMNS)).row(0, named=True)
+        if changed(self.then, now):
+            raise BadImage(f"{self.sample.id} has changed since the run; repeat the run")
+
+    def load(self, image: ImageRef) -> ImageU8:
+        self._check()
         return image.load()
 
-    def checked(dial: OwnDial) -> OwnDial:
-        def sweep(severities: Sequence[float]) -> Iterator[ImageF32]:
-            check()
-            yield from dial.sweep(severities)
-
-        return replace(dial, sweep=sweep)
-
-    return replace(sample, image=Generated(load, (sample.image,)), dials=tuple(map(checked, sample.dials)))
+    def sweep(self, index: int, severities: Sequence[float]) -> Iterator[ImageF32]:
+        self._check()
+        yield from self.sample.dials[index].sweep(severities)
 
 
 def _data_of(sample: Sample) -> list[Source]:

@@ -12,14 +12,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Self, TypeVar
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, field_serializer
+from pydantic import AliasChoices, BaseModel, Field, ValidationError, field_serializer
 from pydantic import Strict as StrictMode
 
 from sorites.core import split_spec
 from sorites.core.errors import Damaged, SoritesError
 from sorites.core.rng import digest
 from sorites.io.files import read_json, write_bytes
-from sorites.io.validation import problems
+from sorites.io.validation import Record, problems
 from sorites.suites.suite import STORED, Suite
 
 # Keys of a suite that may differ between commands on the same run folder.
@@ -35,22 +35,6 @@ Integers = Annotated[tuple[int, ...], StrictMode(False)]
 Numbers = Annotated[tuple[int | float, ...], StrictMode(False)]
 # Severities, or named parameters where a shift has no severity.
 Settings = Annotated[tuple[int | float | dict[str, Any], ...], StrictMode(False)]
-
-
-class Record(BaseModel):
-    """Content of a JSON file: immutable, strict about types, and unknown keys are errors."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the content as plain data, without the fields that were not set."""
-        # Not mode="json", which replaces characters of keys that are not UTF-8, as in names of files.
-        data: dict[str, Any] = json.loads(json.dumps(self.model_dump(by_alias=True, exclude_unset=True)))
-        return data
-
-    def having(self, **changes: object) -> Self:
-        """Return a copy with some fields replaced; the values are not validated."""
-        return self.model_copy(update=changes)
 
 
 R = TypeVar("R", bound=BaseModel)

@@ -8,6 +8,7 @@ are run one by one, so that boxes do not depend on the batch.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,14 +16,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sorites.core import Box, ImageU8, Model, Outputs, add_model
+from sorites.core import ImageU8, Model, Outputs, add_model
 from sorites.core.errors import SoritesError, UnknownName
 from sorites.core.rng import digest
 from sorites.models import onnx as _ends
 from sorites.models import session as _session
 from sorites.models.detectors.config import BoxConfig, Classes, Placement, classes_of, gathered, placed
-from sorites.models.detectors.layouts import EXTRA, LAYOUTS, Graph, Layout, LayoutMatch
-from sorites.models.detectors.results import refusal, say, settled, understood
+from sorites.models.detectors.layouts import EXTRA, LAYOUTS, Candidates, Graph, Layout, LayoutMatch
+from sorites.models.detectors.results import Found, of_each, refusal, say, settled, understood
 from sorites.models.onnx import opened, version_of
 
 # The version of preprocessing and decoding; increase it when boxes change.
@@ -58,7 +59,7 @@ def detector(path: Path, name: str, options: dict[str, Any], note: str = "") -> 
     )
 
     def forward(images: list[NDArray[Any]]) -> Outputs:
-        return Outputs(boxes=_session.each(graph.boxes, images))
+        return graph.outputs(_session.each(graph.found, images))
 
     version = digest(VERSION, version_of(path), sorted(options.items())).hex()
     has_background = graph.classes.names is None and graph.match.classes is not None
@@ -89,15 +90,30 @@ class _Detector:
     classes: Classes
     shapes: dict[str, tuple[int, ...]]
 
-    def boxes(self, image: ImageU8) -> tuple[Box, ...]:
+    @property
+    def independent(self) -> bool:
+        """Whether class logits are those of sigmoids."""
+        return self.match.scores != "softmax"
+
+    def outputs(self, found: Sequence[Found]) -> Outputs:
+        """Return the results of images as outputs."""
+        return Outputs(
+            boxes=[part.boxes for part in found],
+            box_logits=of_each([part.logits for part in found]),
+            box_features=of_each([part.features for part in found]),
+            independent=self.independent,
+        )
+
+    def found(self, image: ImageU8) -> Found:
+        """Return the boxes of an image."""
         inside, placement = placed(
             image, self.size, self.config.fit, self.config.fill, self.config.filter, self.config.antialias
         )
         outputs = self.run(inside, placement)
         arrays = {role: outputs[output] for role, output in self.match.roles.items()}
-        return settled(
-            self.layout.decode(arrays, self.match, self.size), self.config, self.classes, placement, self.size
-        )
+        candidates = self.layout.decode(arrays, self.match, self.size)
+        features = None if self.config.features is None else _rows(outputs[self.config.features], candidates)
+        return settled(candidates, self.config, self.classes, placement, self.size, features)
 
     def run(self, inside: ImageU8, placement: Placement) -> dict[str, NDArray[Any]]:
         """Return the outputs by name for an image of the input size; a fixed batch is filled with copies."""
@@ -140,6 +156,9 @@ def _read(path: Path, session: Any, settings: dict[str, Any]) -> _Detector:
         session, node.name, ends, flat, size, LAYOUTS["v8"], LayoutMatch({}), config, classes, {}
     )
     outputs = _run_trial(trial_detector, path)
+    if config.features is not None:
+        _refuse_features(outputs, config.features, path)
+        outputs.pop(config.features)
     names = None if classes.names is None else len(classes.names)
     inputs = frozenset(node.name for node in session.get_inputs())
     layout, match = _layout(Graph(outputs, size, inputs, names, config.layout is not None), config, path)
@@ -168,6 +187,24 @@ def _read(path: Path, session: Any, settings: dict[str, Any]) -> _Detector:
         classes_of(complete.labels, str(path)),
         shapes,
     )
+
+
+def _refuse_features(outputs: Mapping[str, NDArray[Any]], name: str, path: Path) -> None:
+    """Raise an error if the graph has no output of features with this name."""
+    if name not in outputs:
+        raise UnknownName("output", name, outputs, f"{path} has {', '.join(outputs)}.")
+    if outputs[name].ndim not in (2, 3, 4):
+        raise SoritesError(
+            f"{path}: expected features of each candidate (1 x N x D) or a map of features (1 x D x H x W),"
+            f" but {name} is {' x '.join(map(str, outputs[name].shape))}"
+        )
+
+
+def _rows(features: NDArray[Any], candidates: Candidates) -> NDArray[Any]:
+    """Return features of an image as N x D, one row per candidate, or as a map D x H x W."""
+    rows = features[0] if features.ndim > 2 else features
+    count = len(candidates.boxes)
+    return rows.T if rows.ndim == 2 and len(rows) != count and rows.shape[1] == count else rows
 
 
 def _refuse_size(path: Path, graph: _Detector, settings: dict[str, Any]) -> None:

@@ -44,6 +44,11 @@ class Placement:
         shifted = np.asarray(boxes, np.float64) - (self.left, self.top, self.left, self.top)
         return shifted / (self.across, self.down, self.across, self.down)
 
+    def into(self, boxes: NDArray[Any]) -> NDArray[np.float64]:
+        """Convert boxes from pixels of the image to pixels of the input."""
+        scale, offset = np.array([self.across, self.down] * 2), np.array([self.left, self.top] * 2)
+        return np.asarray(np.asarray(boxes, np.float64) * scale + offset)
+
 
 def placed(
     image: ImageU8, size: Size, fit: Fit, fill: int, filter: Filter, antialias: bool
@@ -147,6 +152,7 @@ class BoxConfig(Config):
     order: Literal["xyxy", "yxyx", "cxcywh", ""] = ""
     unit: Literal["input", "image", "fraction", ""] = ""
     decoded: bool | None = None
+    features: str | None = None
 
     @field_validator("size", mode="before")
     @classmethod

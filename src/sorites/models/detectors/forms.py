@@ -4,6 +4,10 @@
 2. a dict with the keys ``boxes``, ``scores`` and ``labels``, as in torchvision;
 3. rows of ``x0, y0, x1, y1, score, class``: N x 6.
 
+A dict may also have ``logits`` (N x C, class logits of each box without the background) and ``features``
+(N x D), from which boxes get OOD scores. Logits are those of a softmax over classes, unless the function's
+attribute ``sorites`` has ``scores="sigmoid"``.
+
 Boxes are x0, y0, x1, y1 in pixels of the given image. Anything array-like is accepted, including torch
 tensors and ``Outputs(boxes=...)``. Class numbers are indices into ``labels`` of the function's attribute
 ``sorites`` if it has one (names, or a label space such as "coco91"), otherwise into the labels of the suite.
@@ -23,6 +27,7 @@ from sorites.core import Box, ImageU8, Model, Outputs
 from sorites.core.compute.torch_tools import with_torchvision
 from sorites.core.errors import SoritesError
 from sorites.models.detectors.config import Classes, classes_of
+from sorites.models.detectors.results import Found, as_boxes, of_each
 
 FORMS = "(boxes, scores, labels), a dict of these, or rows of x0, y0, x1, y1, score, class"
 KEYS = ("boxes", "scores", "labels")
@@ -39,15 +44,19 @@ def with_boxes(model: Model, function: Callable[[list[NDArray[Any]]], Any]) -> M
     if not gives_boxes(result):
         _refuse_parts(model.name, result)
         return model
-    classes = classes_of(
-        dict(getattr(function, "sorites", {})).get("labels"), f"model {model.name}, its .sorites"
-    )
+    declared = dict(getattr(function, "sorites", {}))
+    classes = classes_of(declared.get("labels"), f"model {model.name}, its .sorites")
+    scores = declared.get("scores", "softmax")
+    if scores not in ("softmax", "sigmoid"):
+        raise SoritesError(
+            f"model {model.name}, its .sorites: scores must be softmax or sigmoid, got {scores!r}"
+        )
     lock = threading.Lock()
 
     def forward(images: list[NDArray[Any]]) -> Outputs:
         with lock:
             results = function(images)
-        return Outputs(boxes=boxes_of(model.name, results, len(images), classes))
+        return outputs_of(model.name, results, len(images), classes, scores == "sigmoid")
 
     return replace(model, forward=forward, output="boxes", labels=classes.names)
 
@@ -77,26 +86,52 @@ def _refuse_parts(name: str, results: Any) -> None:
         )
 
 
+def outputs_of(name: str, results: Any, count: int, classes: Classes, independent: bool = False) -> Outputs:
+    """Return the boxes of each of ``count`` images, with their logits and features if all have them.
+
+    Args:
+        name: The name of the model, for messages.
+        results: What it returned.
+        count: The number of images.
+        classes: The classes of the model.
+        independent: Whether logits are those of sigmoids.
+
+    Raises:
+        SoritesError: The results have none of the formats.
+    """
+    if isinstance(results, Outputs):
+        return replace(results, boxes=boxes_of(name, results.boxes, count, classes))
+    found = _results(name, results, count, classes)
+    return Outputs(
+        boxes=[part.boxes for part in found],
+        box_logits=of_each([part.logits for part in found]),
+        box_features=of_each([part.features for part in found]),
+        independent=independent,
+    )
+
+
 def boxes_of(name: str, results: Any, count: int, classes: Classes) -> list[tuple[Box, ...]]:
     """Return the boxes of each of ``count`` images.
 
     Raises:
         SoritesError: The results have none of the formats.
     """
-    if isinstance(results, Outputs):
-        results = results.boxes
+    return [part.boxes for part in _results(name, results, count, classes)]
+
+
+def _results(name: str, results: Any, count: int, classes: Classes) -> list[Found]:
     if results is None or isinstance(results, str | bytes | dict) or not hasattr(results, "__len__"):
         raise SoritesError(
             f"model {name}: expected a list with {FORMS} for each image, got {type(results).__name__}"
         )
     if len(results) != count:
         raise SoritesError(f"model {name}: expected boxes of {count} images, got {len(results)} results")
-    return [_boxes(name, result, classes) for result in results]
+    return [_found(name, result, classes) for result in results]
 
 
-def _boxes(name: str, result: Any, classes: Classes) -> tuple[Box, ...]:
+def _found(name: str, result: Any, classes: Classes) -> Found:
     if isinstance(result, Sequence) and result and all(isinstance(box, Box) for box in result):
-        return tuple(result)
+        return Found(tuple(result))
     boxes, scores, labels = _parts(name, result)
     if not (np.isfinite(boxes).all() and np.isfinite(scores).all() and np.isfinite(labels).all()):
         raise SoritesError(f"model {name} returned boxes, scores or labels that are not finite")
@@ -108,8 +143,23 @@ def _boxes(name: str, result: Any, classes: Classes) -> tuple[Box, ...]:
         )
     indices = classes.of(labels)
     valid = np.ones(len(boxes), bool) if classes.places is None else indices >= 0
-    rows = zip(boxes[valid].tolist(), indices[valid].tolist(), scores[valid].tolist(), strict=True)
-    return tuple(Box((x0, y0, x1, y1), label, score) for (x0, y0, x1, y1), label, score in rows)
+    logits, features = (_further(name, result, key, len(boxes)) for key in ("logits", "features"))
+    return Found(
+        as_boxes(boxes[valid], scores[valid], indices[valid]),
+        None if logits is None else logits[valid],
+        None if features is None else features[valid],
+    )
+
+
+def _further(name: str, result: Any, key: str, count: int) -> NDArray[np.float32] | None:
+    """Return the logits or features of boxes, N rows, if a result has them."""
+    if not isinstance(result, dict) or key not in result:
+        return None
+    rows = _array(result[key])
+    if rows is None or rows.ndim != 2 or len(rows) != count or not np.isfinite(rows).all():
+        shape = "no numbers" if rows is None else f"shape {rows.shape}"
+        raise SoritesError(f"model {name}: expected finite {key} of {count} boxes, one row each, got {shape}")
+    return rows.astype(np.float32)
 
 
 def _parts(name: str, result: Any) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:

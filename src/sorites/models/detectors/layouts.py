@@ -24,6 +24,8 @@ Arrays = Mapping[str, Array]
 STRIDES = ((8, 16, 32), (8, 16, 32, 64), (4, 8, 16, 32), (16, 32))
 # Supported inputs besides the image.
 EXTRA = frozenset({"scale_factor", "im_shape", "orig_target_sizes", "pixel_mask"})
+# Scores are clipped to this range before their logits are taken: -27.6 to 16.1.
+SCORE_RANGE = (1e-12, 1 - 1e-7)
 IMAGENET = {"mean": IMAGENET_MEAN, "std": IMAGENET_STD}
 
 
@@ -57,11 +59,24 @@ class LayoutMatch:
 class Candidates:
     """Boxes (N x 4) with a score and a class number each, or, if ``labels`` is None, with scores per class
     (N x C).
+
+    ``logits`` (N x C) are those of a softmax over classes, without the background, or of a sigmoid of each
+    class; without them, the logits of scores per class are used, if there are any.
     """
 
     boxes: Array
     scores: Array
     labels: Array | None = None
+    logits: Array | None = None
+
+    def class_logits(self, rows: NDArray[np.int64]) -> NDArray[np.float32] | None:
+        """Return the class logits of some boxes; None if the graph has only one score for each."""
+        if self.logits is not None:
+            return np.asarray(self.logits[rows], np.float32)
+        if self.labels is not None:
+            return None
+        scores = np.clip(np.asarray(self.scores[rows], np.float64), *SCORE_RANGE)
+        return (np.log(scores) - np.log1p(-scores)).astype(np.float32)
 
 
 @dataclass(frozen=True)
@@ -221,9 +236,10 @@ def _queries(arrays: Arrays, match: LayoutMatch, size: tuple[int, int]) -> Candi
     if match.scores == "plain":
         return Candidates(boxes, scores)
     if match.scores == "sigmoid":
-        return Candidates(boxes, expit(scores))
+        return Candidates(boxes, expit(scores), logits=scores)
     probabilities = softmax(scores, axis=1)[:, :-1]
-    return Candidates(boxes, probabilities.max(axis=1), probabilities.argmax(axis=1))
+    best = probabilities.max(axis=1), probabilities.argmax(axis=1)
+    return Candidates(boxes, *best, logits=scores[:, :-1])
 
 
 def _find_joined_queries(graph: Graph) -> LayoutMatch | None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import multiprocessing
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,39 +22,114 @@ from sorites.models.detectors.layouts import Candidates, Graph, Layout
 MAX_CANDIDATES = 30_000
 
 
+@dataclass(frozen=True)
+class Found:
+    """The boxes of one image by descending score, with their class logits and features, if there are any."""
+
+    boxes: tuple[Box, ...]
+    logits: NDArray[np.float32] | None = None
+    features: NDArray[np.float32] | None = None
+
+
+def of_each(arrays: Sequence[NDArray[np.float32] | None]) -> list[NDArray[np.float32]] | None:
+    """Return the arrays of all images, or None if one has none."""
+    present = [array for array in arrays if array is not None]
+    return present if len(present) == len(arrays) else None
+
+
 def settled(
-    candidates: Candidates, config: BoxConfig, classes: Classes, placement: Placement, size: tuple[int, int]
-) -> tuple[Box, ...]:
-    """Return the boxes of one image by descending score, in its pixels and clipped to it."""
-    boxes, scores, numbers = _above_threshold(candidates, config.score)
-    xyxy = to_image_pixels(boxes, config, placement, size)
+    candidates: Candidates,
+    config: BoxConfig,
+    classes: Classes,
+    placement: Placement,
+    size: tuple[int, int],
+    features: NDArray[Any] | None = None,
+) -> Found:
+    """Return the boxes of one image by descending score, in its pixels and clipped to it.
+
+    Args:
+        candidates: The boxes of the graph.
+        config: The settings of the detector.
+        classes: Its classes.
+        placement: Where the image is in its input.
+        size: Height and width of the input.
+        features: Features of the candidates (N x D), or of places of the input (D x H x W).
+    """
+    row, scores, numbers = _above_threshold(candidates, config.score)
+    xyxy = to_image_pixels(candidates.boxes[row], config, placement, size)
     if not np.isfinite(xyxy).all():
         raise SoritesError("the detector returned a box whose sides are not finite")
     best = _best(xyxy, scores, numbers, config)
-    xyxy, scores, labels = xyxy[best], scores[best], classes.of(numbers[best])
-    return as_boxes(clipped(xyxy, placement.image), scores, labels)
+    row, xyxy, scores, labels = row[best], xyxy[best], scores[best], classes.of(numbers[best])
+    xyxy = clipped(xyxy, placement.image)
+    real = with_area(xyxy) & (labels >= 0)
+    row, xyxy = row[real], xyxy[real]
+    boxes = as_boxes(xyxy, scores[real], labels[real])
+    return Found(
+        boxes, candidates.class_logits(row), _features_of(features, row, candidates, placement, xyxy, size)
+    )
 
 
 def _above_threshold(
     candidates: Candidates, threshold: float
-) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """Return boxes, scores and class numbers at or above the threshold, one row per box and class."""
+) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[Any]]:
+    """Return row, score and class number of boxes at or above the threshold, one for each box and class."""
     if np.isnan(candidates.scores).any():
         raise SoritesError("the detector returned scores that are not a number")
     if candidates.labels is None:
         row, number = np.nonzero(candidates.scores >= threshold)
-        boxes, scores = candidates.boxes[row], candidates.scores[row, number]
+        scores = candidates.scores[row, number]
     else:
-        selected = candidates.scores >= threshold
-        boxes, scores, number = (
-            candidates.boxes[selected],
-            candidates.scores[selected],
-            candidates.labels[selected],
-        )
+        row = np.flatnonzero(candidates.scores >= threshold)
+        scores, number = candidates.scores[row], candidates.labels[row]
     if len(scores) > MAX_CANDIDATES:
         best = np.argsort(-scores, kind="stable")[:MAX_CANDIDATES]
-        boxes, scores, number = boxes[best], scores[best], number[best]
-    return boxes, scores, number
+        row, scores, number = row[best], scores[best], number[best]
+    return row, scores, number
+
+
+def _features_of(
+    features: NDArray[Any] | None,
+    rows: NDArray[np.int64],
+    candidates: Candidates,
+    placement: Placement,
+    xyxy: NDArray[np.float64],
+    size: tuple[int, int],
+) -> NDArray[np.float32] | None:
+    """Return the features of boxes: their own rows, or the mean of a feature map over the box."""
+    if features is None:
+        return None
+    if features.ndim == 3:
+        return pooled(features, placement.into(xyxy), size)
+    if len(features) != len(candidates.boxes):
+        raise SoritesError(
+            f"the detector returned {len(features)} rows of features for {len(candidates.boxes)} candidates"
+        )
+    return np.asarray(features[rows], np.float32)
+
+
+def pooled(features: NDArray[Any], xyxy: NDArray[np.float64], size: tuple[int, int]) -> NDArray[np.float32]:
+    """Return the mean of a feature map (D x H x W) over the cells whose centre is in each box.
+
+    A box that contains no centre has the features of the cell in which its own centre is.
+
+    Args:
+        features: The map, which covers the input of the detector.
+        xyxy: Boxes in pixels of the input.
+        size: Height and width of the input.
+    """
+    _, high, wide = features.shape
+    stride = np.array([size[1] / wide, size[0] / high])
+    corners = np.asarray(xyxy, np.float64).reshape(-1, 2, 2) / stride
+    limits = np.array([wide, high])
+    first = np.clip(np.ceil(corners[:, 0] - 0.5), 0, limits - 1).astype(np.int64)
+    last = np.clip(np.ceil(corners[:, 1] - 0.5), 0, limits).astype(np.int64)
+    centre = np.clip(np.floor(corners.mean(axis=1)), 0, limits - 1).astype(np.int64)
+    empty = (last <= first).any(axis=1)
+    first[empty], last[empty] = centre[empty], centre[empty] + 1
+    spans = zip(first.tolist(), last.tolist(), strict=True)
+    rows = [features[:, y0:y1, x0:x1].mean(axis=(1, 2), dtype=np.float64) for (x0, y0), (x1, y1) in spans]
+    return np.array(rows, np.float32).reshape(len(rows), len(features))
 
 
 def to_image_pixels(
@@ -83,10 +159,14 @@ def clipped(xyxy: NDArray[np.float64], image: tuple[int, int]) -> NDArray[np.flo
     return np.clip(xyxy, 0, [image[1], image[0]] * 2)
 
 
+def with_area(xyxy: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return which boxes have an area."""
+    return np.asarray((xyxy[:, 2] > xyxy[:, 0]) & (xyxy[:, 3] > xyxy[:, 1]))
+
+
 def as_boxes(xyxy: NDArray[Any], scores: NDArray[Any], labels: NDArray[Any]) -> tuple[Box, ...]:
-    """Return boxes from rows, leaving out those without area and those of class -1 (not a known class)."""
-    valid = (xyxy[:, 2] > xyxy[:, 0]) & (xyxy[:, 3] > xyxy[:, 1]) & (labels >= 0)
-    rows = zip(xyxy[valid].tolist(), labels[valid].tolist(), scores[valid].tolist(), strict=True)
+    """Return boxes from rows."""
+    rows = zip(xyxy.tolist(), labels.tolist(), scores.tolist(), strict=True)
     return tuple(Box((x0, y0, x1, y1), int(label), float(score)) for (x0, y0, x1, y1), label, score in rows)
 
 

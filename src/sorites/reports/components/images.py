@@ -56,11 +56,20 @@ class DrawnBox:
     kind: str
 
 
-def boxed(image_u8: ImageU8, boxes: Sequence[DrawnBox], alt: str) -> Html:
-    """Return the image with its boxes as SVG; later boxes are on top."""
+def boxed(image_u8: ImageU8, boxes: Sequence[DrawnBox], alt: str, side: int = SIDE) -> Html:
+    """Return the image with its boxes as SVG; later boxes are on top.
+
+    Args:
+        image_u8: The image.
+        boxes: The boxes.
+        alt: The text of the image.
+        side: Longer side of the embedded image, px; lines and text are drawn for this size.
+    """
     height, width = image_u8.shape[:2]
-    image = tag("image", href=data_uri(image_u8), width=width, height=height, preserveAspectRatio="none")
-    scale = max(height, width) / 160
+    image = tag(
+        "image", href=data_uri(image_u8, side), width=width, height=height, preserveAspectRatio="none"
+    )
+    scale = max(height, width) / side
     drawn = [part for box in boxes for part in _box(box, scale, width, height)]
     return tag(
         "svg", tag("title", alt), image, *drawn, viewBox=f"0 0 {width} {height}", role="img", cls="boxed"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from xml.sax.saxutils import escape
 
-from sorites.analysis.passport.document import Dial, Number, Passport
+from sorites.analysis.passport.document import AnyPassport, BoxDial, BoxPassport, Dial, Number, Passport
 from sorites.io.files import write_bytes
-from sorites.reports.passport.numbers import half_interval, title
+from sorites.reports.passport.numbers import between_words, half_interval, title
 
 NAME = "badge.svg"
 # Width of a letter in px, at 11 px Verdana or similar.
@@ -16,15 +16,16 @@ LETTER_WIDTH = 6.6
 COLOURS = ((0.75, "#1e6b4b"), (0.5, "#6b6a1e"), (0.25, "#8a5a12"), (0.0, "#a3341b"))
 
 
-def write_badge(passport: Passport, folder: Path) -> None:
+def write_badge(passport: AnyPassport, folder: Path) -> None:
     """Write ``badge.svg``."""
     write_bytes(badge(passport).encode(), folder / NAME)
 
 
-def badge(passport: Passport) -> str:
+def badge(passport: AnyPassport) -> str:
     """Return the badge: clean accuracy, and the mean over all listed shifts."""
     left = f"sorites {passport.battery.name} {passport.battery.version}"
-    right = f"{_percent(passport.clean)} clean · {_percent(passport.shifted)} shifted"
+    kind = "mAP " if isinstance(passport, BoxPassport) else ""
+    right = f"{kind}{_percent(passport.clean)} clean · {_percent(passport.shifted)} shifted"
     retained = (passport.shifted.value or 0.0) / passport.clean.value if passport.clean.value else 0.0
     colour = next(colour for least, colour in COLOURS if retained >= least)
     left_px, right_px = (round(LETTER_WIDTH * len(text)) + 12 for text in (left, right))
@@ -47,9 +48,10 @@ def _percent(number: Number) -> str:
 CARD_NAME = "model_card.md"
 
 
-def write_card(passport: Passport, folder: Path) -> None:
+def write_card(passport: AnyPassport, folder: Path) -> None:
     """Write ``model_card.md``."""
-    write_bytes(card(passport).encode(), folder / CARD_NAME)
+    text = box_card(passport) if isinstance(passport, BoxPassport) else card(passport)
+    write_bytes(text.encode(), folder / CARD_NAME)
 
 
 def card(passport: Passport) -> str:
@@ -78,13 +80,52 @@ def card(passport: Passport) -> str:
     return "\n".join(lines)
 
 
-def shift_count(passport: Passport) -> str:
+def box_card(passport: BoxPassport) -> str:
+    """Return the passport of a detector as a section of a model card."""
+    weak = ", ".join(title(shift) for shift in passport.weakest)
+    knows = passport.knows
+    area = next((entry for entry in knows.auroc if entry.images == "shifted"), None) if knows else None
+    lines = [
+        "## Robustness by degree",
+        "",
+        (
+            f"Measured with Sorites {passport.sorites}, battery {passport.battery.name}"
+            f" {passport.battery.version}, on {_sources(passport)}. Intervals are 95 %. Boxes count from a"
+            f" confidence of {passport.conf:g} on, except for mAP."
+        ),
+        "",
+        f"- Clean mAP: {share(passport.clean)}",
+        f"- mAP under shift, mean over {shift_count(passport)}: {share(passport.shifted)}",
+        f"- Clean recall: {share(passport.recall)}; precision: {share(passport.precision)}",
+        *([f"- Weakest dials (most objects lost over the severity range): {weak}"] if weak else []),
+        *(
+            [f"- AUROC of {knows.scorer}, wrong against right boxes under shift: {area.value:.2f}"]
+            if knows and area and area.value is not None
+            else []
+        ),
+        "",
+        "| dial | half of the objects lost at | 95 % interval | objects |",
+        "|---|---|---|--:|",
+        *(_box_line(dial) for dial in passport.dials),
+        "",
+        f"Model version `{passport.model.version[:16]}`, passport `{passport.hash[:16]}`.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _box_line(dial: BoxDial) -> str:
+    ends = between_words(dial.shift, dial.half.low, dial.half.high)
+    return f"| {title(dial.shift)} | {dial.words} | {ends} | {dial.half.objects} |"
+
+
+def shift_count(passport: AnyPassport) -> str:
     """Return the number of listed shifts, all of which have the same weight in the mean."""
-    shifts = len(passport.dials) + len(passport.grids)
+    shifts = len(passport.dials) + len(getattr(passport, "grids", ()))
     return f"{shifts} shift{'s' * (shifts != 1)}"
 
 
-def _sources(passport: Passport) -> str:
+def _sources(passport: AnyPassport) -> str:
     first = passport.runs[0]
     return f"{first.samples} images of `{first.source}`"
 

@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import polars as pl
@@ -186,23 +186,24 @@ def document(
     records = {part: read_record(folder) for part, folder in folders.items()}
     tables = {part: read(folder) for part, folder in folders.items()}
     first = next(iter(records.values()))
-    name, version = next(iter(first.models.items()))
     dials = [dial for part in folders for dial in _dials(part, tables[part], records[part])]
     ranked = sorted([dial for dial in dials if _lost(dial) > 0], key=lambda dial: -_lost(dial))
     grids = [grid for part in folders for grid in _grids(part, tables[part])]
-    listed = _listed(tables, [*dials, *grids])
+    listed = listed_rows(tables, [*dials, *grids])
     passport = Passport(
         schema="sorites-passport",
         sorites=__version__,
-        model=ModelInfo(name=name, version=str(version), parameters=first.parameters.get(name)),
+        model=model_of(first),
         battery=battery,
-        clean=_one(metrics.mean_accuracy(_clean_images(tables, [*dials, *grids]), by=("model",))),
-        shifted=_one(metrics.mean_accuracy(listed, by=("model",))),
+        clean=one_number(metrics.mean_accuracy(_clean_images(tables, [*dials, *grids]), by=("model",))),
+        shifted=one_number(metrics.mean_accuracy(listed, by=("model",))),
         dials=tuple(dials),
         grids=tuple(grids),
         weakest=tuple(dial.shift for dial in ranked[:WEAKEST]),
         knows=_knows(battery.scorer, tables, listed),
-        runs=tuple(_run(part, folders[part], records[part], tables[part], sources[part]) for part in folders),
+        runs=tuple(
+            run_of(part, folders[part], records[part], tables[part], sources[part]) for part in folders
+        ),
         left_out=dict(left_out),
         versions={name: str(version) for name, version in first.versions.items()},
         evidence=tuple(run_evidence(part, folder) for part, folder in folders.items()),
@@ -210,12 +211,32 @@ def document(
     return sealed(passport)
 
 
+def model_of(record: RunRecord) -> ModelInfo:
+    """Return the one model of a run."""
+    name, version = next(iter(record.models.items()))
+    return ModelInfo(name=name, version=str(version), parameters=record.parameters.get(name))
+
+
 def _lost(dial: Dial) -> float:
     """Return the drop of a shift, rounded so that summation order does not change the ranking."""
     return round(dial.drop.value or 0.0, 9)
 
 
-def _listed(tables: Mapping[str, pl.LazyFrame], entries: Sequence[Dial | Grid]) -> pl.LazyFrame:
+class Entry(Protocol):
+    """A shift of a part."""
+
+    @property
+    def part(self) -> str:
+        """The part."""
+        ...
+
+    @property
+    def shift(self) -> str:
+        """The shift."""
+        ...
+
+
+def listed_rows(tables: Mapping[str, pl.LazyFrame], entries: Sequence[Entry]) -> pl.LazyFrame:
     """Return the shifted images of the listed shifts; a shift of several parts is a shift of each.
 
     A sample that is in several parts is one sample.
@@ -238,13 +259,14 @@ def _clean_images(tables: Mapping[str, pl.LazyFrame], entries: Sequence[Dial | G
     return rows.with_columns(shift=pl.lit("clean images"))
 
 
-def _number(row: Row) -> dict[str, Any]:
+def number_of(row: Row) -> dict[str, Any]:
+    """Return value, interval and n of an answer."""
     return {name: row[name] for name in ("value", "low", "high", "n")}
 
 
-def _one(frame: pl.DataFrame) -> Number:
+def one_number(frame: pl.DataFrame) -> Number:
     """Return the only number of a metric, or a missing one."""
-    return Number(**_number(frame.row(0, named=True))) if frame.height else Number(value=None, n=0)
+    return Number(**number_of(frame.row(0, named=True))) if frame.height else Number(value=None, n=0)
 
 
 def _dials(part: str, table: pl.LazyFrame, record: RunRecord) -> list[Dial]:
@@ -254,7 +276,7 @@ def _dials(part: str, table: pl.LazyFrame, record: RunRecord) -> list[Dial]:
     dials = []
     for shift in [name for name in _order(record, halves) if name in halves]:
         settings = [
-            SettingValue(**_number(row), severity=row["severity"])
+            SettingValue(**number_of(row), severity=row["severity"])
             for row in curves.filter(pl.col("shift") == shift).to_dicts()
         ]
         if not settings:
@@ -267,7 +289,7 @@ def _dials(part: str, table: pl.LazyFrame, record: RunRecord) -> list[Dial]:
             "part": part,
             "shift": shift,
             "version": version,
-            "unit": _unit(shift),
+            "unit": unit_of(shift),
             "top": top,
             "words": words,
         }
@@ -277,7 +299,7 @@ def _dials(part: str, table: pl.LazyFrame, record: RunRecord) -> list[Dial]:
 
 def _half(row: Row) -> Half:
     more = {name: row[name] for name in ("status", "clean", "chance", "majority", "assumed")}
-    return Half(**_number(row), **more)
+    return Half(**number_of(row), **more)
 
 
 def _mean_drop(table: pl.LazyFrame, shift: str) -> Number:
@@ -319,10 +341,11 @@ def _by_shift(frame: pl.DataFrame) -> dict[str, Row]:
 
 
 def _or_missing(row: Row | None) -> Number:
-    return Number(value=None, n=0) if row is None else Number(**_number(row))
+    return Number(value=None, n=0) if row is None else Number(**number_of(row))
 
 
-def _unit(shift: str) -> str:
+def unit_of(shift: str) -> str:
+    """Return the unit of a shift; empty if it is not registered."""
     return SHIFTS.get(shift).unit if shift in SHIFTS.names() else ""
 
 
@@ -349,10 +372,10 @@ def _grids(part: str, table: pl.LazyFrame) -> list[Grid]:
                     part=part,
                     shift=shift,
                     settings=each.height,
-                    mean=_one(metrics.mean_accuracy(rows, by=("model",))),
-                    worst=Number(**_number(worst)),
+                    mean=one_number(metrics.mean_accuracy(rows, by=("model",))),
+                    worst=Number(**number_of(worst)),
                     worst_setting=_setting(worst["params"]),
-                    best=Number(**_number(best)),
+                    best=Number(**number_of(best)),
                     best_setting=_setting(best["params"]),
                 )
             )
@@ -390,14 +413,14 @@ def _knows(scorer: str, tables: Mapping[str, pl.LazyFrame], listed: pl.LazyFrame
     samples = judged.select(pl.struct("source", "sample_id").n_unique()).collect(engine="streaming").item()
     risks = metrics.risk_coverage(scored, points=10).to_dicts()
     risk = [
-        SelectiveRisk(**{**_number(row), "n": samples}, coverage=row["coverage"])
+        SelectiveRisk(**{**number_of(row), "n": samples}, coverage=row["coverage"])
         for row in risks
         if round(10 * row["coverage"]) in COVERAGES
     ]
     separations = [row for part in tables for row in _separations(tables[part])]
     mistakes = metrics.auroc(scored, by=("model", "scorer"), framework="model-specific").to_dicts()
     separations += [
-        Separation(**{**_number(row), "n": samples}, kind=MISTAKES, scorer=row["scorer"])
+        Separation(**{**number_of(row), "n": samples}, kind=MISTAKES, scorer=row["scorer"])
         for row in mistakes
         if row["value"] is not None
     ]
@@ -412,20 +435,21 @@ def _separations(table: pl.LazyFrame) -> list[Separation]:
     """Return the AUROC of each scorer on near and far OOD images of a run."""
     rows = metrics.auroc(table, by=("model", "scorer", "group")).drop_nulls("value").to_dicts()
     return [
-        Separation(**_number(row), kind=row["group"], scorer=row["scorer"])
+        Separation(**number_of(row), kind=row["group"], scorer=row["scorer"])
         for row in rows
         if row["group"] in NEARNESS
     ]
 
 
-def _run(part: str, folder: Path, record: RunRecord, table: pl.LazyFrame, source: str) -> Run:
+def run_of(part: str, folder: Path, record: RunRecord, table: pl.LazyFrame, source: str) -> Run:
+    """Return what a passport says about the run of a part."""
     manifest = read_manifest(folder)
     content = manifest["content"] if "content" in manifest.columns else pl.Series([None] * len(manifest))
     names = zip(manifest["sample_id"], manifest["shift"], content, strict=True)
     digest = hashlib.sha256(
         "\n".join(sorted(f"{id_}\t{shift}\t{held}" for id_, shift, held in names)).encode()
     ).hexdigest()
-    labels = table.filter(pl.col("output") == "label")
+    labels = table.filter(pl.col("output").is_in(["label", "boxes"]))
     images, errors = (
         labels.select(pl.len(), pl.col("error").count().alias("errors")).collect(engine="streaming").row(0)
     )

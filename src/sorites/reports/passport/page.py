@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from itertools import groupby
 from pathlib import Path
 
 import polars as pl
 
-from sorites.analysis.passport.document import Dial, Number, Passport
+from sorites.analysis.passport.document import AnyPassport, Dial, Number, Passport
 from sorites.core import CLEAN
 from sorites.io.files import write_bytes
 from sorites.reports.components.images import Album
@@ -76,17 +76,19 @@ def details(passport: Passport) -> dict[str, Section]:
         _points(passport),
         *_grids(passport),
         *_scores(passport),
-        _runs(passport),
-        *_left_out(passport),
+        runs_table(passport),
+        *left_out_table(passport),
     ]
     return {"details": Section("Details", tag("div", *folds), "Details")}
 
 
-def _fold(summary: str, table: Html, rows: int) -> Html:
+def fold(summary: str, table: Html, rows: int) -> Html:
+    """Return a table that is folded under its title."""
     return tag("details", tag("summary", summary, " ", tag("small", several(rows, "row"))), table, cls="fold")
 
 
-def _cell(value: Number) -> Html:
+def cell(value: Number) -> Html:
+    """Return a share with its interval."""
     if value.value is None:
         return tag("span", DASH)
     ends = between(percent(value.low), percent(value.high)) if value.low is not None else ""
@@ -99,13 +101,13 @@ def _curves(passport: Passport) -> Html:
             title(dial.shift),
             in_words(dial.shift, setting.severity),
             number(setting.severity),
-            _cell(setting),
+            cell(setting),
             count(setting.n),
         ]
         for dial in passport.dials
         for setting in dial.accuracy
     ]
-    return _fold(
+    return fold(
         "Accuracy at every severity",
         grid(["dial", "meaning", "severity", "accuracy", "n"], lines, text=2),
         len(lines),
@@ -119,7 +121,7 @@ def _points(passport: Passport) -> Html:
             d.unit or DASH,
             _half(d),
             _severity(d, d.failure_severity),
-            _cell(d.drop),
+            cell(d.drop),
             number(d.top),
             _chance(d),
             count(d.half.n),
@@ -130,7 +132,7 @@ def _points(passport: Passport) -> Html:
         "dial", "unit", "half-accuracy severity", "failure severity", "mean drop", "last severity", "chance",
         "n",
     ]  # fmt: skip
-    return _fold(
+    return fold(
         "Half-accuracy severities, failure severities and drops, in the unit of each dial",
         grid(head, lines, text=2),
         len(lines),
@@ -161,16 +163,16 @@ def _grids(passport: Passport) -> list[Html]:
         [
             title(entry.shift),
             count(entry.settings),
-            _cell(entry.mean),
-            _cell(entry.worst),
+            cell(entry.mean),
+            cell(entry.worst),
             entry.worst_setting,
-            _cell(entry.best),
+            cell(entry.best),
             entry.best_setting,
         ]
         for entry in passport.grids
     ]
     head = ["grid", "settings", "mean accuracy", "worst", "at", "best", "at"]
-    return [_fold("Settings without an order", grid(head, lines), len(lines))] if lines else []
+    return [fold("Settings without an order", grid(head, lines), len(lines))] if lines else []
 
 
 def _scores(passport: Passport) -> list[Html]:
@@ -179,12 +181,12 @@ def _scores(passport: Passport) -> list[Html]:
     areas = [[entry.kind, entry.scorer, _area(entry), count(entry.n)] for entry in passport.knows.auroc]
     risks = [[f"{100 * kept.coverage:.0f} %", share(kept)] for kept in passport.knows.risk]
     return [
-        _fold(
+        fold(
             "OOD detection by each score",
             grid(["OOD images", "score", "AUROC", "n"], areas, text=2),
             len(areas),
         ),
-        _fold(
+        fold(
             f"Error among the most confident images, by {passport.knows.scorer}",
             grid(["answered", "error"], risks, text=2),
             len(risks),
@@ -197,7 +199,8 @@ def _area(entry: Number) -> Html:
     return join([DASH if entry.value is None else f"{entry.value:.3f}", tag("small", ends)])
 
 
-def _runs(passport: Passport) -> Html:
+def runs_table(passport: AnyPassport) -> Html:
+    """Return the data of each part."""
     lines = [
         [
             run.part,
@@ -211,12 +214,13 @@ def _runs(passport: Passport) -> Html:
         for run in passport.runs
     ]
     head = ["part", "suite", "source", "samples", "images", "errors", "hash of the images"]
-    return _fold("Data of each part", grid(head, lines, text=3), len(lines))
+    return fold("Data of each part", grid(head, lines, text=3), len(lines))
 
 
-def _left_out(passport: Passport) -> list[Html]:
+def left_out_table(passport: AnyPassport) -> list[Html]:
+    """Return the parts that were not measured, if any."""
     lines = [[part, why] for part, why in passport.left_out.items()]
-    return [_fold("Not measured", grid(["part", "reason"], lines, text=2), len(lines))] if lines else []
+    return [fold("Not measured", grid(["part", "reason"], lines, text=2), len(lines))] if lines else []
 
 
 # --- The first screen
@@ -234,7 +238,7 @@ def write_page(passport: Passport, folders: Mapping[str, Path], out: Path) -> Pa
         f"Passport of {passport.model.name}",
         _first(passport, folders),
         details(passport),
-        _bottom(passport),
+        bottom(passport, DEFINITIONS),
         style,
     )
     write_bytes(page.encode("utf-8", errors="replace"), out)
@@ -242,11 +246,12 @@ def write_page(passport: Passport, folders: Mapping[str, Path], out: Path) -> Pa
 
 
 def _first(passport: Passport, folders: Mapping[str, Path]) -> Html:
-    parts = [_top(passport), _answer(passport), _ladder(passport), _cards(passport, folders)]
+    parts = [top(passport), _answer(passport), _ladder(passport), _cards(passport, folders)]
     return tag("div", *parts, cls="pass", role="region", aria_label="The passport")
 
 
-def _top(passport: Passport) -> Html:
+def top(passport: AnyPassport) -> Html:
+    """Return the name of the model and what was measured."""
     first = passport.runs[0]
     battery = f"battery {passport.battery.name} {passport.battery.version}"
     predictions = count(sum(run.images for run in passport.runs))
@@ -266,18 +271,19 @@ def _top(passport: Passport) -> Html:
 def _answer(passport: Passport) -> Html:
     """Return the main numbers: clean and shifted accuracy, and the error when answering only some images."""
     figures = [
-        _figure("accuracy on clean images", passport.clean),
-        _figure(f"accuracy under shift, mean over {shift_count(passport)}", passport.shifted),
+        headline("accuracy on clean images", passport.clean),
+        headline(f"accuracy under shift, mean over {shift_count(passport)}", passport.shifted),
     ]
     if passport.knows is not None:
         figures += [
-            _figure(f"error on the most confident {100 * kept.coverage:.0f} %", kept)
+            headline(f"error on the most confident {100 * kept.coverage:.0f} %", kept)
             for kept in passport.knows.risk[:2]
         ]
     return tag("dl", *figures, cls="answer")
 
 
-def _figure(name: str, number: Number) -> Html:
+def headline(name: str, number: Number) -> Html:
+    """Return one of the main numbers."""
     low_high = between(percent(number.low), percent(number.high)) if number.low is not None else ""
     return tag(
         "div",
@@ -302,18 +308,17 @@ def _ladder(passport: Passport) -> Html:
 
 
 def _rung(dial: Dial, weak: bool) -> Html:
-    marks = [] if dial.half.status in NO_HALF else _marks(dial)
+    drawn = [] if dial.half.status in NO_HALF else marks(dial.half, dial.top)
     ends = half_interval(dial)
-    bar = tag("div", *marks, cls="track", role="img", aria_label=f"{title(dial.shift)}: {dial.words}; {ends}")
+    bar = tag("div", *drawn, cls="track", role="img", aria_label=f"{title(dial.shift)}: {dial.words}; {ends}")
     line = tag("p", tag("b", title(dial.shift)), tag("span", dial.words))
     return tag("li", line, bar, tag("small", ends), cls="weak" if weak else None)
 
 
-def _marks(dial: Dial) -> list[Html]:
-    """Return the bar up to the half-accuracy severity, its interval, and its mark."""
-    half = dial.half
-    at, low, high = (dial.top if value is None else value for value in (half.value, half.low, half.high))
-    position, left, right = (100 * min(value / dial.top, 1.0) for value in (at, low, high))
+def marks(half: Number, top: float) -> list[Html]:
+    """Return the bar up to a severity, its interval, and its mark, on a dial up to ``top``."""
+    at, low, high = (top if value is None else value for value in (half.value, half.low, half.high))
+    position, left, right = (100 * min(value / top, 1.0) for value in (at, low, high))
     return [
         tag("i", style=f"width:{position:.1f}%"),
         tag("u", style=f"left:{left:.1f}%;width:{max(right - left, 0):.1f}%"),
@@ -332,13 +337,13 @@ def _weak(dial: Dial, folders: Mapping[str, Path]) -> Html:
     drop = f"{100 * (dial.drop.value or 0):.0f} points lost on average over the dial"
     half = "half-accuracy " if dial.half.value is None else "half-accuracy at "
     lost = f"{drop}, {half}{dial.words}."
-    view = _view_of(folders[dial.part], dial.shift)
+    view = view_of(folders[dial.part], dial.shift)
     album = Album(view, THUMBNAIL_BYTES)
     strips = [strip_of(view, album, row) for row in frames_of(view)[:STRIPS_PER_DIAL]]
     return tag("article", tag("h3", title(dial.shift)), tag("p", lost, cls="about"), *strips, cls="card")
 
 
-def _view_of(folder: Path, shift: str) -> View:
+def view_of(folder: Path, shift: str) -> View:
     """Return a view of a run restricted to one of its shifts."""
     runs = load_views(folder)
     return merge(
@@ -353,7 +358,7 @@ def _knows(passport: Passport) -> Html:
     if passport.knows is None:
         return EMPTY
     scorer = passport.knows.scorer
-    areas = [_page_area(area.kind, area) for area in passport.knows.auroc if area.scorer == scorer]
+    areas = [area_figure(area.kind, area) for area in passport.knows.auroc if area.scorer == scorer]
     risks = [
         tag("li", f"answering {100 * kept.coverage:.0f} %: {share(kept)} error")
         for kept in passport.knows.risk
@@ -363,7 +368,8 @@ def _knows(passport: Passport) -> Html:
     return tag("article", tag("h3", "Does it know when it fails?"), *parts, cls="card")
 
 
-def _page_area(kind: str, number: Number) -> Html:
+def area_figure(kind: str, number: Number) -> Html:
+    """Return an AUROC with its interval."""
     name = {"near": "OOD, near", "far": "OOD, far"}.get(kind, kind)
     value = "–" if number.value is None else f"{number.value:.2f}"
     low_high = "" if number.low is None or number.high is None else f"{number.low:.2f} to {number.high:.2f}"
@@ -374,9 +380,10 @@ def _page_area(kind: str, number: Number) -> Html:
     )
 
 
-def _bottom(passport: Passport) -> Html:
+def bottom(passport: AnyPassport, definitions: Sequence[str]) -> Html:
+    """Return what the numbers rest on and how they are defined."""
     rules = [
-        *DEFINITIONS,
+        *definitions,
         (
             "An image with an error, or of a class that the model does not have, counts as missing, not as"
             " misclassified; n counts samples, which are the units of all intervals."

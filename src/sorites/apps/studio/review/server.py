@@ -28,6 +28,7 @@ from sorites.core.labels import imagenet
 from sorites.core.messages import command, option
 from sorites.io.files import read_json, write_bytes
 from sorites.io.readers import parse_integer
+from sorites.sources.captures import ImageVerdict
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -68,8 +69,12 @@ class Review:
         by_reviewer = await asyncio.to_thread(verdicts, self._folder)
         images = []
         for sample, shown in self._images:
-            own = by_reviewer.get((name, sample), {})
-            verdict = {"seen": bool(own), "flags": own.get("flags", []), "note": own.get("note", "")}
+            own = by_reviewer.get((name, sample))
+            verdict = {
+                "seen": own is not None,
+                "flags": own.flags if own else [],
+                "note": own.note if own else "",
+            }
             images.append({"name": describe_image(shown), **verdict})
         return reply({"reviewer": name, "kinds": KINDS, "images": images})
 
@@ -89,8 +94,10 @@ class Review:
             return refusal
         if not isinstance(flags, list) or not set(map(str, flags)) <= set(KINDS) or not isinstance(note, str):
             return refusal
-        facts = {"sample": self._images[number][0], "flags": sorted(map(str, flags)), "note": note[:MAX_NOTE]}
-        await asyncio.to_thread(self._log.add, "verdict", reviewer=name, **facts)
+        verdict = ImageVerdict(
+            reviewer=name, sample=self._images[number][0], flags=sorted(map(str, flags)), note=note[:MAX_NOTE]
+        )
+        await asyncio.to_thread(self._log.write, verdict)
         return reply({})
 
 
